@@ -1,0 +1,92 @@
+# The verbs of the project. `make` alone lists them; each does its own set-up in .venv.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+WORKERS ?= 2
+
+# One thread per process: the tests run in $(WORKERS) processes, and a figure should not depend on the pool.
+export OMP_NUM_THREADS ?= 1
+export OPENBLAS_NUM_THREADS ?= 1
+
+# The stamps carry the folder's name, for a moved or copied .venv points at its old home.
+HOME_KEY := $(shell printf %s "$(CURDIR)" | cksum | cut -d ' ' -f 1)
+LOCKED := $(VENV)/.locked-$(HOME_KEY)
+READY := $(VENV)/.ready-$(HOME_KEY)
+
+APT_PACKAGES := prometheus chromium gcc libc6-dev
+TOOLS := prometheus chromium gcc
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench soak test-services e2e lock clean
+
+help: ## list the verbs
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## create .venv from the lock file (each verb below does it by itself)
+
+demo: $(READY) ## play a day of a GPU cluster with the autopilot in charge
+	@$(BIN)/autopilot demo
+
+test: $(READY) ## run the tests; what a missing tool skips is named at the end
+	@$(PY) -m pytest -n $(WORKERS) -m "not e2e and not soak"
+
+check: $(READY) ## lint, format, types, import contracts
+	@status=0; for step in "ruff check" "ruff format --check" mypy "lint-imports --no-logo"; do \
+	  echo "-- $$step"; $(BIN)/$$step || status=1; \
+	done; exit $$status
+
+format: $(READY) ## mend what ruff can mend by itself
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+bench: $(READY) ## measure the figures of the README and print their table
+	@$(PY) -m benchmarks
+
+soak: export AUTOPILOT_SOAK_SEEDS ?= 500
+soak: export HYPOTHESIS_PROFILE ?= soak
+soak: $(READY) ## simulations and properties over many seeds (AUTOPILOT_SOAK_SEEDS)
+	@$(PY) -m pytest -n $(WORKERS) -m "not e2e" tests/simulation tests/properties
+
+e2e: $(READY) ## the long tests in a real browser
+	@$(PY) -m pytest -m e2e
+
+test-services: ## install what some tests need: prometheus, chromium, gcc
+	@missing=""; for tool in $(TOOLS); do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	if [ -z "$$missing" ]; then echo "present: $(TOOLS)"; exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $(APT_PACKAGES); \
+	else \
+	  echo "missing:$$missing"; \
+	  echo "On Debian or Ubuntu run as root: apt-get install --no-install-recommends $(APT_PACKAGES)"; \
+	  echo "Elsewhere install the same tools and put them on PATH."; \
+	  exit 1; \
+	fi
+
+lock: $(READY) ## resolve pyproject.toml anew into requirements.lock (LOCK_FLAGS=--upgrade for newer versions)
+	@$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
+	  --generate-hashes --no-annotate --custom-compile-command "make lock" --quiet $(LOCK_FLAGS) --output-file requirements.lock
+
+clean: ## remove .venv, caches and built files
+	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(LOCKED): requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed; name one by: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' || \
+	  { echo "$(PYTHON) lacks venv; on Debian or Ubuntu: apt-get install python3-venv"; exit 1; }
+	@echo "Setting up $(VENV) (once; a minute or two)"
+	@if find $(VENV) -maxdepth 1 -name '.locked-*' 2>/dev/null | grep -qv '$(notdir $(LOCKED))'; then rm -rf $(VENV); fi
+	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@$(PY) -m pip install -qq --disable-pip-version-check --no-input --require-hashes -r requirements.lock
+	@touch $@
+
+$(READY): $(LOCKED) pyproject.toml
+	@$(PY) -m pip install -qq --disable-pip-version-check --no-input --no-deps --no-build-isolation --editable .
+	@touch $@

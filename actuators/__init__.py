@@ -1,0 +1,1 @@
+"""The world out: actuators behind one port."""

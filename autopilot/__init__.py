@@ -1,0 +1,1 @@
+"""gpu-autopilot: the decision (core) and the shell around it."""

@@ -1,0 +1,142 @@
+"""The loop: collect -> assemble -> forecast -> reconcile -> record -> apply.
+
+There is one Controller. Live, a timer calls `tick`; in a simulation the engine does, in virtual time;
+replay calls `reconcile` on what the journal holds. Intents are durable before effects. Whatever breaks
+in our own code stops the tick before anything acts (`InvariantError` passes through to the caller).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from autopilot.core import lifecycle
+from autopilot.core.actions import ACTIONS
+from autopilot.core.actions.base import Propose
+from autopilot.core.assemble import assemble
+from autopilot.core.errors import InvariantError
+from autopilot.core.forecast import Forecasts
+from autopilot.core.guards import GUARDS
+from autopilot.core.guards.base import Check
+from autopilot.core.policy import Policy
+from autopilot.core.ports import (
+    Actuator,
+    Collector,
+    Forecaster,
+    Inbox,
+    Journal,
+    Leadership,
+    MemoryStore,
+    PolicySource,
+)
+from autopilot.core.reconciler import reconcile
+from autopilot.core.records import (
+    Batch,
+    ControllerMemory,
+    Gap,
+    Instruction,
+    Observation,
+    Outcome,
+    OutcomeKind,
+    Step,
+)
+from autopilot.core.signals import measure
+from autopilot.core.snapshot import ClusterSnapshot
+from autopilot.core.whatif import WhatIf
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """Everything that a controller is built from. `actuators` by kind of instruction."""
+
+    collectors: Sequence[Collector]
+    forecasters: Sequence[Forecaster]
+    actuators: Mapping[str, Actuator]
+    journal: Journal
+    memory: MemoryStore
+    inbox: Inbox
+    policy: PolicySource
+    leadership: Leadership
+    actions: tuple[tuple[str, Propose], ...] = ACTIONS
+    guards: tuple[tuple[str, Check], ...] = GUARDS
+
+
+class Controller:
+    """Runs ticks. Holds the memory between them and the outcomes that the next one will see."""
+
+    def __init__(self, wiring: Wiring) -> None:
+        """Load the memory of the last run, or begin with none. Raises `InputError` when it is unreadable."""
+        self._wiring = wiring
+        self.memory = wiring.memory.load() or ControllerMemory()
+        self._outcomes: tuple[Outcome, ...] = ()
+        self._last: Observation | None = None
+        self.wake_at_s = float("-inf")
+
+    def tick(self, now_s: float) -> Step | None:
+        """Observe, decide, record and act once; None when another replica leads."""
+        wiring = self._wiring
+        fence = wiring.leadership.fence()
+        if fence is None:
+            return None
+        policy = wiring.policy.current()
+        observation = self._observe(now_s)
+        memory = replace(self.memory, fence=fence)
+        step = reconcile(memory, observation, policy, actions=wiring.actions, guards=wiring.guards)
+        wiring.journal.intend(observation, policy, memory, step.decision, step.instructions)
+        wiring.memory.save(step.memory)
+        self.memory, self._last = step.memory, observation
+        self._outcomes = tuple(self._apply(instruction, now_s) for instruction in step.instructions)
+        wiring.journal.conclude(observation.tick, self._outcomes)
+        self.wake_at_s = min(step.wake_at_s, lifecycle.next_deadline_s(step.memory, self._outcomes))
+        return step
+
+    def _observe(self, now_s: float) -> Observation:
+        """Everything that the decision may know, from every source that answers."""
+        wiring = self._wiring
+        batches = [_collect(collector, now_s) for collector in wiring.collectors]
+        snapshot, gaps = assemble(batches, now_s)
+        return Observation(
+            tick=self.memory.tick + 1,
+            now_s=now_s,
+            snapshot=snapshot,
+            signals=measure(snapshot, WhatIf(snapshot)),
+            forecasts=self._foresee(now_s, snapshot),
+            commands=wiring.inbox.drain(now_s),
+            outcomes=self._outcomes,
+            gaps=gaps,
+            kill_switch=wiring.inbox.kill_switch(),
+        )
+
+    def _foresee(self, now_s: float, snapshot: ClusterSnapshot) -> Forecasts:
+        """Forecasts of all models; the last one that speaks about run times wins."""
+        runtimes, demand = None, []
+        for forecaster in self._wiring.forecasters:
+            if self._last is not None:
+                forecaster.update(self._last)
+            answer = forecaster.forecast(now_s, snapshot)
+            runtimes = answer.runtimes or runtimes
+            demand.extend(answer.demand)
+        return Forecasts(runtimes, tuple(demand))
+
+    def _apply(self, instruction: Instruction, now_s: float) -> Outcome:
+        """Carry out one instruction; an actuator that breaks is a failed effect, not a failed tick."""
+        actuator = self._wiring.actuators.get(instruction.kind)
+        if actuator is None:
+            return Outcome(instruction.id, OutcomeKind.FAILED, now_s, f"nobody carries out {instruction.kind}")
+        try:
+            return actuator.apply(instruction, now_s)
+        except InvariantError:
+            raise
+        except Exception as error:  # the boundary to code that talks to the world
+            return Outcome(instruction.id, OutcomeKind.FAILED, now_s, f"{type(error).__name__}: {error}", True)
+
+
+def _collect(collector: Collector, now_s: float) -> Batch:
+    """One collector's batch; one that breaks is a gap, so that the others still count."""
+    try:
+        return collector.collect(now_s)
+    except InvariantError:
+        raise
+    except Exception as error:  # the boundary to code that talks to the world
+        gap = Gap(collector.name, "", "", f"collector broke: {type(error).__name__}: {error}")
+        return Batch(collector.name, now_s, gaps=(gap,))

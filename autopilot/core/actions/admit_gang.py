@@ -1,0 +1,216 @@
+"""Start pending gangs that fit whole, and hold room for those at the head that do not.
+
+In order of service, on one what-if: latency-critical work first and over any reservation of a lower
+class; then gangs with a standing reservation; then everyone else, beside the reservations. The first
+gangs in order that find no room get a reservation, up to `reservation.depth` (more under conservative
+backfill). A reservation whose planned start slips by `reservation.timeout_s` past its promise is
+released, and its gang cools down before it may hold another.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heapreplace
+
+import numpy as np
+
+from autopilot.core.actions.base import Draft, Submit
+from autopilot.core.context import Context
+from autopilot.core.placement import Miss, Shape, Spot, find_spot, shape_of
+from autopilot.core.policy import BackfillKind
+from autopilot.core.records import Code, Evidence, Reservation
+from autopilot.core.reservation import StartPlan, hold, plan_start
+from autopilot.core.snapshot import I32, SloClass
+
+NAME = "admit_gang"
+
+
+def propose(ctx: Context, submit: Submit) -> None:
+    """Admissions and reservations of this tick, most sheltered first."""
+    work = ctx.observation.snapshot.workloads
+    sheltered = work.slo_class[ctx.pending] == SloClass.LATENCY_CRITICAL
+    _admit_in_order(ctx, np.flatnonzero(sheltered), submit, may_reserve=False, over_reservations=True)
+    _keep_reservations(ctx, submit)
+    _admit_in_order(ctx, np.flatnonzero(~sheltered & ~ctx.taken), submit, may_reserve=True)
+
+
+def _keep_reservations(ctx: Context, submit: Submit) -> None:
+    """Land each reserved gang that fits now; plan the others anew on the state of this tick."""
+    work = ctx.observation.snapshot.workloads
+    for record in ctx.memory.reservations:
+        found_at = np.flatnonzero(work.id[ctx.pending] == record.workload)
+        if not len(found_at) or int(work.incarnation[ctx.pending[found_at[0]]]) != record.incarnation:
+            continue  # started, cancelled or restarted meanwhile: nothing to hold
+        at = int(found_at[0])
+        shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]))
+        found = _find(ctx, at, shape, ctx.room(np.inf))
+        if isinstance(found, Spot):
+            ctx.taken[at] = _submit_admission(ctx, submit, at, found, shape)
+            continue
+        plan = _plan_on_standing_nodes(ctx, shape, record)
+        if plan is None or max(plan.start_s, ctx.now_s) - record.promised_s > ctx.policy.reservation.timeout_s:
+            ctx.released.append(record.workload)
+        else:
+            ctx.held.append(hold(ctx, int(ctx.pending[at]), shape, plan, record))
+        ctx.refuse(at, found)
+
+
+def _plan_on_standing_nodes(ctx: Context, shape: Shape, record: Reservation) -> StartPlan | None:
+    """The earliest start; on the nodes already held unless others are clearly earlier (hysteresis)."""
+    nodes = ctx.observation.snapshot.nodes
+    best = plan_start(ctx, shape)
+    if best is None:
+        return None
+    standing = plan_start(ctx, shape, only=np.isin(nodes.id, np.array(record.nodes, object)))
+    if standing is None:
+        return best
+    gained_s = standing.start_s - best.start_s
+    worth_s = ctx.policy.hysteresis.margin_ratio * max(standing.start_s - ctx.review_now_s, 0.0) + ctx.policy.review.batch_s
+    return best if gained_s > worth_s else standing
+
+
+def _admit_in_order(ctx: Context, positions: I32, submit: Submit, *, may_reserve: bool,
+                    over_reservations: bool = False) -> None:  # fmt: skip
+    """Try the positions in order; a shape that found no room is not searched again in this tick.
+
+    Positions of one shape class form a line, and the lines are merged by position: when a class
+    fails, its whole line is refused at once, which is what makes a long queue cheap.
+    """
+    lines = _lines(ctx, _not_held_back(ctx, positions))
+    heads = [(int(line[0]), code, 0) for code, line in lines.items()]
+    heapify(heads)
+    failed: dict[int, Miss] = {}
+    while heads:
+        at, code, place = heads[0]
+        line = lines[code]
+        reservable = may_reserve and len(ctx.held) < _depth(ctx)
+        miss = failed.get(code) or _try(ctx, at, submit, over_reservations=over_reservations)
+        if miss is not None:
+            failed[code] = miss
+            if not reservable:
+                heappop(heads)
+                ctx.refuse(line[place:], _beside_reservation(ctx, miss))
+                continue
+            ctx.refuse(at, _beside_reservation(ctx, miss))
+            if _may_reserve(ctx, at):
+                _reserve(ctx, at, submit)
+        if place + 1 < len(line):
+            heapreplace(heads, (int(line[place + 1]), code, place + 1))
+        else:
+            heappop(heads)
+
+
+def _lines(ctx: Context, positions: I32) -> dict[int, I32]:
+    """Positions by shape class, each ascending."""
+    if not len(positions):
+        return {}
+    codes = ctx.classes[positions]
+    order = np.argsort(codes, kind="stable")
+    edges = np.flatnonzero(np.diff(codes[order])) + 1
+    return {int(ctx.classes[line[0]]): line for line in np.split(positions[order], edges)}
+
+
+def _not_held_back(ctx: Context, positions: I32) -> I32:
+    """Positions that may start where there is room; the others are refused with their reason."""
+    excluded = ctx.observation.snapshot.workloads.excluded[ctx.pending[positions]]
+    if excluded.any():
+        ctx.refuse(positions[excluded], Miss(Code.EXCLUDED, 1.0, 0.0))
+        positions = positions[~excluded]
+    return positions
+
+
+def _try(ctx: Context, at: int, submit: Submit, *, over_reservations: bool) -> Miss | None:
+    """Place and propose one gang; None when it was decided (either way), the miss when nothing has room."""
+    over_limit = ctx.over_limit(at)
+    if over_limit is not None:
+        ctx.refuse(at, over_limit)
+        return None
+    shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]))
+    found = _find(ctx, at, shape, ctx.whatif.node_free if over_reservations else ctx.room(np.inf))
+    if isinstance(found, Miss):
+        return found
+    ctx.taken[at] = _submit_admission(ctx, submit, at, found, shape)
+    return None
+
+
+def _find(ctx: Context, at: int, shape: Shape, room: I32) -> Spot | Miss:
+    """Room for the gang at its full width, else, for an elastic gang, at its minimum."""
+    find = lambda wanted: find_spot(  # noqa: E731 - one call, two widths
+        ctx.whatif, wanted, room, ctx.policy.placement, ctx.gpu_memory_mib,
+        ctx.node_end_s() if ctx.policy.placement.drain else None, ctx.now_s + float(ctx.run_low_s[at]),
+    )  # fmt: skip
+    found = find(shape)
+    row = int(ctx.pending[at])
+    least = int(ctx.observation.snapshot.workloads.min_gpus[row])
+    if isinstance(found, Miss) and 0 < least < shape.gpus:
+        return find(shape_of(ctx.observation.snapshot, row, least))
+    return found
+
+
+def _beside_reservation(ctx: Context, miss: Miss) -> Miss:
+    """Say `reserved` where the free GPUs would do, were they not held for another gang."""
+    if not ctx.held or miss.code not in (Code.CAPACITY, Code.FRAGMENTED):
+        return miss
+    free = float(ctx.whatif.node_free.sum())
+    return Miss(Code.RESERVED, miss.value, miss.threshold) if free >= miss.threshold > miss.value else miss
+
+
+def _depth(ctx: Context) -> int:
+    """How many gangs may hold a reservation at once."""
+    rules = ctx.policy.reservation
+    conservative = ctx.policy.backfill.kind == BackfillKind.CONSERVATIVE
+    return rules.conservative_depth if conservative and rules.depth else rules.depth
+
+
+def _may_reserve(ctx: Context, at: int) -> bool:
+    """True for a gang of whole GPUs that waited long enough and does not cool down."""
+    work, row = ctx.observation.snapshot.workloads, int(ctx.pending[at])
+    if work.gpu_milli[row] or work.mig_profile[row] >= 0:
+        return False
+    if ctx.review_now_s - float(work.submit_s[row]) < ctx.policy.reservation.min_wait_s:
+        return False
+    return ctx.memory.cooled_until_s.get(str(work.id[row]), -np.inf) <= ctx.now_s
+
+
+def _reserve(ctx: Context, at: int, submit: Submit) -> None:
+    """Hold room for the gang at `at`, if it can ever start here."""
+    row = int(ctx.pending[at])
+    shape = shape_of(ctx.observation.snapshot, row)
+    plan = plan_start(ctx, shape)
+    if plan is None:
+        return
+    held = hold(ctx, row, shape, plan, None)
+    wait_s = max(plan.start_s - ctx.now_s, 0.0)
+    draft = Draft(
+        action=NAME, kind="reserve", at=at, row=row, spot=None, start_s=plan.start_s, nodes=held.record.nodes,
+        benefit_gpu_s=0.0, cost_gpu_s=0.0,
+        evidence=(
+            Evidence("planned_start_in", round(wait_s, 3), "s"),
+            Evidence("quantile_of_remaining_run_times", ctx.policy.reservation.level, "probability"),
+            Evidence("gpus", shape.gpus, "GPUs"),
+            Evidence("nodes", len(held.nodes), "nodes"),
+        ),
+    )  # fmt: skip
+    if submit(draft):
+        ctx.held.append(held)
+
+
+def _submit_admission(ctx: Context, submit: Submit, at: int, spot: Spot, shape: Shape) -> bool:
+    """Propose one admission; True when it stands on the what-if."""
+    row = int(ctx.pending[at])
+    run_s = float(ctx.run_low_s[at])
+    gpus = len(spot.layout.gpu)
+    idle_s = min(run_s, ctx.policy.review.batch_s, ctx.policy.horizon_s)
+    weight = ctx.price_weight(int(spot.nodes[0]))
+    milli = float(spot.layout.milli.sum()) / 1000 if shape.profile < 0 else ctx.instance_share(spot.layout.instance)
+    draft = Draft(
+        action=NAME, kind="admit", at=at, row=row, spot=spot, start_s=ctx.now_s, nodes=(),
+        benefit_gpu_s=milli * idle_s * weight, cost_gpu_s=0.0,
+        evidence=(
+            Evidence("gpus", gpus, "GPUs"),
+            Evidence("waited", round(ctx.now_s - float(ctx.observation.snapshot.workloads.submit_s[row]), 3), "s"),
+            Evidence("position", at, "gangs ahead in order of service"),
+            Evidence("expected_run_time", run_s if np.isfinite(run_s) else "unknown", "s"),
+            Evidence("idle_avoided", idle_s, "s until the next review at the latest"),
+        ),
+    )  # fmt: skip
+    return submit(draft)

@@ -1,0 +1,127 @@
+"""Use the gap before a reservation; give it back the instant the reserved gang can land.
+
+A gang that found no room beside the reservations may still start on reserved GPUs when its run time,
+at the quantile that policy allows, ends before the planned start; so may preemptible work without any
+forecast. It is marked: when the reserved gang would fit were it not for marked work, the smallest
+sufficient set of it is evicted. That is the contract of backfill, hence neither weighed nor budgeted.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autopilot.core.actions.base import Draft, Submit
+from autopilot.core.context import Context, Held
+from autopilot.core.placement import Miss, Spot, find_spot, shape_of
+from autopilot.core.records import Code, Evidence
+from autopilot.core.snapshot import State
+
+NAME = "backfill"
+
+
+def propose(ctx: Context, submit: Submit) -> None:
+    """Evictions that let a reserved gang land, then new work for the gaps."""
+    if not ctx.held:
+        return
+    if ctx.policy.backfill.evict_when_due:
+        for held in ctx.held:
+            _make_way(ctx, held, submit)
+    _fill_gaps(ctx, submit)
+
+
+def _make_way(ctx: Context, held: Held, submit: Submit) -> None:
+    """Evict the smallest sufficient set of backfilled work, if that lets the gang start at once."""
+    work = ctx.observation.snapshot.workloads
+    marked = np.flatnonzero(work.backfilled & ((work.state == State.RUNNING) | (work.state == State.STARTING)))
+    if not len(marked):
+        return
+    whatif, mark = ctx.whatif, ctx.whatif.checkpoint()
+    if not _fits(ctx, held, marked):
+        return
+    lost = np.array([ctx.lost_gpu_s(int(row)) for row in marked])
+    needed = set(marked.tolist())
+    for row in marked[np.argsort(-lost, kind="stable")].tolist():
+        trial = np.array(sorted(needed - {row}), np.int32)
+        if _fits(ctx, held, trial):
+            needed.discard(row)
+    whatif.rollback(mark)
+    victims = tuple(sorted(needed))
+    if victims:
+        price = float(sum(lost[marked == row][0] for row in victims))
+        submit(Draft(
+            action=NAME, kind="evict", at=-1, row=held.row, spot=None, start_s=ctx.now_s,
+            nodes=held.record.nodes, benefit_gpu_s=held.shape.gpus * max(ctx.policy.review.batch_s, 0.0),
+            cost_gpu_s=price, victims=victims, contract=True,
+            evidence=(Evidence("reserved_gang_gpus", held.shape.gpus, "GPUs"),
+                      Evidence("backfilled_gangs_evicted", len(victims), "gangs"),
+                      Evidence("lost", round(price, 3), "GPU-s")),
+        ))  # fmt: skip
+
+
+def _fits(ctx: Context, held: Held, without: np.ndarray) -> bool:
+    """Would the reserved gang fit now if the workloads `without` were gone? Leaves no trace."""
+    mark = ctx.whatif.checkpoint()
+    for row in without.tolist():
+        if len(ctx.whatif.layout_of(row).gpu):
+            ctx.whatif.evict(row)
+    others = [other for other in ctx.held if other is not held]
+    room = ctx.whatif.node_free.copy()
+    for other in others:
+        room[other.nodes] = np.minimum(room[other.nodes], np.maximum(other.spare, 0))
+    found = find_spot(ctx.whatif, held.shape, room, ctx.policy.placement, ctx.gpu_memory_mib)
+    ctx.whatif.rollback(mark)
+    return isinstance(found, Spot)
+
+
+def _fill_gaps(ctx: Context, submit: Submit) -> None:
+    """Start what ends before the reservations it would stand in the way of."""
+    work = ctx.observation.snapshot.workloads
+    latest = max(held.start_s for held in ctx.held)
+    ends = ctx.now_s + ctx.run_high_s
+    unknown = ~ctx.known & work.preemptible[ctx.pending]
+    ends = np.where(unknown, ctx.now_s, ends)
+    reserved = np.isin(ctx.pending, np.array([held.row for held in ctx.held], np.int32))
+    widest_free = int(ctx.whatif.node_free.sum())
+    open_to_it = ~ctx.taken & ~reserved & ~work.excluded[ctx.pending] & (work.min_gpus[ctx.pending] <= widest_free)
+    _explain_unknown(ctx, open_to_it & ~ctx.known & ~unknown)
+    failed: dict[tuple[int, int], Miss] = {}
+    sets = ctx.binding_sets(ends)
+    for at in np.flatnonzero(open_to_it & (ends <= latest)).tolist():
+        key = (int(ctx.classes[at]), int(sets[at]))
+        if key in failed:
+            continue
+        over_limit = ctx.over_limit(at)
+        if over_limit is not None:
+            ctx.refuse(at, over_limit)
+            continue
+        row = int(ctx.pending[at])
+        shape = shape_of(ctx.observation.snapshot, row)
+        found = find_spot(ctx.whatif, shape, ctx.room(float(ends[at])), ctx.policy.placement, ctx.gpu_memory_mib)
+        if isinstance(found, Miss):
+            failed[key] = found
+        else:
+            ctx.taken[at] = submit(_draft(ctx, at, row, found, float(ends[at]), bool(unknown[at])))
+
+
+def _explain_unknown(ctx: Context, mask: np.ndarray) -> None:
+    """Say that a run time is missing, where that alone keeps a gang out of the gap."""
+    for at in np.flatnonzero(mask).tolist():
+        ctx.refuse(at, Miss(Code.RUNTIME_UNKNOWN, float("nan"), ctx.policy.backfill.level))
+
+
+def _draft(ctx: Context, at: int, row: int, spot: Spot, end_s: float, unknown: bool) -> Draft:
+    """The wish to start one gang in the gap, with the price of its being evicted."""
+    gpus = len(spot.layout.gpu)
+    gap_s = min(held.start_s for held in ctx.held) - ctx.now_s
+    overrun = 1.0 if unknown else 1.0 - ctx.policy.backfill.level
+    gained = gpus * min(gap_s, end_s - ctx.now_s if not unknown else gap_s, ctx.policy.horizon_s)
+    return Draft(
+        action=NAME, kind="admit", at=at, row=row, spot=spot, start_s=ctx.now_s, nodes=(),
+        benefit_gpu_s=max(gained, 0.0), cost_gpu_s=overrun * gpus * max(gap_s, 0.0), backfill=True,
+        evidence=(
+            Evidence("gpus", gpus, "GPUs"),
+            Evidence("ends_before_reservation_by", round(max(h.start_s for h in ctx.held) - end_s, 3), "s"),
+            Evidence("run_time_quantile", "unknown, preemptible" if unknown else ctx.policy.backfill.level, "probability"),
+            Evidence("chance_of_eviction", round(overrun, 4), "probability"),
+        ),
+    )  # fmt: skip

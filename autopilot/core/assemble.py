@@ -1,0 +1,107 @@
+"""Join what the collectors brought into one snapshot: rows, ages, gaps.
+
+Later batches win where two speak about the same thing. A part that nobody brought is empty and
+infinitely old, which freezes what depends on it. Nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from autopilot.core.records import Batch, Gap, Inventory, Telemetry, Work
+from autopilot.core.snapshot import (
+    ClusterSnapshot,
+    GpuTable,
+    InstanceTable,
+    Names,
+    NodeTable,
+    PlacementTable,
+    QueueTable,
+    ServiceTable,
+    SignalTable,
+    Texts,
+    WorkloadTable,
+    check_snapshot,
+    empty,
+    empty_signals,
+)
+
+NO_INVENTORY = Inventory(Names(), empty(NodeTable), empty(GpuTable), empty(InstanceTable))
+NO_WORK = Work((), empty(WorkloadTable), empty(PlacementTable), empty(ServiceTable), empty(QueueTable))
+
+
+def assemble(batches: Sequence[Batch], now_s: float) -> tuple[ClusterSnapshot, tuple[Gap, ...]]:
+    """One snapshot of all batches, and every gap that they reported.
+
+    Raises `InvariantError` when tables contradict each other.
+    """
+    inventory, inventory_s = NO_INVENTORY, -np.inf
+    work, work_s = NO_WORK, -np.inf
+    telemetry: list[tuple[Telemetry, float]] = []
+    gaps: list[Gap] = []
+    for batch in batches:
+        gaps.extend(batch.gaps)
+        if batch.inventory is not None and batch.collected_s >= inventory_s:
+            inventory, inventory_s = batch.inventory, batch.collected_s
+        if batch.work is not None and batch.collected_s >= work_s:
+            work, work_s = batch.work, batch.collected_s
+        if batch.telemetry is not None:
+            telemetry.append((batch.telemetry, batch.collected_s))
+    names = Names(inventory.names.gpu_models, inventory.names.pools, work.tenants, inventory.names.profiles)
+    snapshot = ClusterSnapshot(
+        names=names,
+        nodes=inventory.nodes,
+        gpus=inventory.gpus,
+        instances=inventory.instances,
+        workloads=work.workloads,
+        placements=work.placements,
+        services=work.services,
+        queues=work.queues,
+        telemetry=_join_telemetry(telemetry, inventory, now_s),
+        inventory_age_s=now_s - inventory_s,
+        work_age_s=now_s - work_s,
+    )
+    check_snapshot(snapshot)
+    return snapshot, tuple(gaps)
+
+
+def _join_telemetry(found: list[tuple[Telemetry, float]], inventory: Inventory, now_s: float) -> SignalTable:
+    """Signals in the row order of GPUs, then instances; for each entity the better, then fresher source."""
+    if not found:
+        return empty_signals()
+    entities = np.concatenate([inventory.gpus.uuid, inventory.instances.id])
+    tables = [_align(telemetry, entities, max(now_s - at_s, 0.0)) for telemetry, at_s in found]
+    best = tables[0]
+    for other in tables[1:]:
+        if other.signals == best.signals and other.windows_s == best.windows_s:
+            best = _better_of(best, other)
+    return best
+
+
+def _align(telemetry: Telemetry, entities: Texts, older_s: float) -> SignalTable:
+    """One source's columns in the row order of `entities`; `older_s` is added to every age."""
+    if len(telemetry.entity_ids) == len(entities) and bool((telemetry.entity_ids == entities).all()):
+        age_s = telemetry.age_s if older_s == 0 else (telemetry.age_s + older_s).astype(np.float32)
+        return SignalTable(telemetry.signals, telemetry.windows_s, older_s, telemetry.mean, telemetry.maximum,
+                           telemetry.samples, age_s, telemetry.quality)  # fmt: skip
+    place = {str(name): row for row, name in enumerate(telemetry.entity_ids.tolist())}
+    rows = np.array([place.get(str(name), -1) for name in entities.tolist()], np.int64)
+    known = rows >= 0
+    def pick(column: np.ndarray, missing: float) -> np.ndarray:
+        out = np.full((*column.shape[:-1], len(entities)), missing, column.dtype)
+        out[..., known] = column[..., rows[known]]
+        return out
+    return SignalTable(telemetry.signals, telemetry.windows_s, older_s, pick(telemetry.mean, np.nan),
+                       pick(telemetry.maximum, np.nan), pick(telemetry.samples, 0),
+                       (pick(telemetry.age_s, np.inf) + older_s).astype(np.float32), pick(telemetry.quality, 0))  # fmt: skip
+
+
+def _better_of(one: SignalTable, two: SignalTable) -> SignalTable:
+    """Entity by entity: the better counter, then the fresher sample."""
+    second = (two.quality > one.quality) | ((two.quality == one.quality) & (two.age_s < one.age_s))
+    choose = lambda a, b: np.where(second, b, a).astype(a.dtype)  # noqa: E731 - one rule for five columns
+    return SignalTable(one.signals, one.windows_s, min(one.collected_s, two.collected_s), choose(one.mean, two.mean),
+                       choose(one.maximum, two.maximum), choose(one.samples, two.samples),
+                       choose(one.age_s, two.age_s), choose(one.quality, two.quality))  # fmt: skip

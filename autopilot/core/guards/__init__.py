@@ -1,0 +1,16 @@
+"""The guards. Each answers on every proposal; one refusal holds it, and all the answers are kept."""
+
+from __future__ import annotations
+
+from autopilot.core.guards import budget, freshness, gang, hysteresis, min_runtime, mode, protected
+from autopilot.core.guards.base import Check
+
+GUARDS: tuple[tuple[str, Check], ...] = (
+    (freshness.NAME, freshness.check),  # do we know enough, recently enough?
+    (protected.NAME, protected.check),  # classes, opt-outs, work that is not preemptible
+    (gang.NAME, gang.check),  # all or none
+    (min_runtime.NAME, min_runtime.check),  # no victim younger than its guarantee
+    (hysteresis.NAME, hysteresis.check),  # margin, dwell, cool-down
+    (budget.NAME, budget.check),  # disruptions per window and at once
+    (mode.NAME, mode.check),  # kill switch, pause, off .. auto
+)

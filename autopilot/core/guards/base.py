@@ -1,0 +1,27 @@
+"""What every guard has in common: it answers on every proposal, and only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autopilot.core.actions.base import Draft
+from autopilot.core.context import Context
+from autopilot.core.records import Code, Proposal, Verdict
+
+Check = Callable[[Proposal, Draft, Context], Verdict]
+"""A guard: the proposal as people see it, its rows, and the tick's context."""
+
+
+def allow(guard: str, value: float, unit: str, threshold: float) -> Verdict:
+    """A verdict in favour, with the number it was judged by."""
+    return Verdict(guard, True, Code.OK, value, unit, threshold)
+
+
+def deny(guard: str, code: Code, value: float, unit: str, threshold: float) -> Verdict:
+    """A verdict against."""
+    return Verdict(guard, False, code, value, unit, threshold)
+
+
+def waive(guard: str, value: float, unit: str, threshold: float) -> Verdict:
+    """The rule does not bind a contractual eviction; the number is recorded all the same."""
+    return Verdict(guard, True, Code.WAIVED_CONTRACT, value, unit, threshold)

@@ -1,0 +1,53 @@
+"""Bounds on disruption in any window: cluster, tenant, node, and at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from autopilot.core.actions.base import Draft
+from autopilot.core.context import Context
+from autopilot.core.guards.base import allow, deny, waive
+from autopilot.core.records import Code, Disruption, Proposal, Verdict
+
+NAME = "budget"
+
+
+def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
+    """Counts the ledger of the window, what this tick already accepted, and the proposal itself."""
+    rules = ctx.policy.budget
+    victims = len(proposal.victims)
+    past = [entry for entry in (*ctx.memory.ledger, *ctx.accepted)
+            if not entry.contract and entry.at_s > ctx.now_s - rules.window_s]  # fmt: skip
+    total = len(past) + victims
+    if not victims:
+        return allow(NAME, float(total), "disruptions in the window", float(rules.per_cluster))
+    if draft.contract:
+        return waive(NAME, float(total), "disruptions in the window", float(rules.per_cluster))
+    if total > rules.per_cluster:
+        return deny(NAME, Code.BUDGET_CLUSTER, float(total), "disruptions in the window", float(rules.per_cluster))
+    under_way = sum(1 for entry in ctx.memory.in_flight.values() if entry.instruction.kind == "evict" and not entry.contract)
+    at_once = under_way + victims + sum(1 for entry in ctx.accepted if not entry.contract)
+    if at_once > rules.concurrent:
+        return deny(NAME, Code.BUDGET_CONCURRENT, float(at_once), "disruptions under way", float(rules.concurrent))
+    wanted = disruptions(draft, ctx)
+    tenants = Counter(entry.tenant for entry in (*past, *wanted))
+    worst_tenant = max(tenants[entry.tenant] for entry in wanted)
+    if worst_tenant > rules.per_tenant:
+        return deny(NAME, Code.BUDGET_TENANT, float(worst_tenant), "disruptions of one tenant", float(rules.per_tenant))
+    nodes = Counter(node for entry in (*past, *wanted) for node in entry.nodes)
+    worst_node = max((nodes[node] for entry in wanted for node in entry.nodes), default=0)
+    if worst_node > rules.per_node:
+        return deny(NAME, Code.BUDGET_NODE, float(worst_node), "disruptions on one node", float(rules.per_node))
+    return allow(NAME, float(total), "disruptions in the window", float(rules.per_cluster))
+
+
+def disruptions(draft: Draft, ctx: Context) -> tuple[Disruption, ...]:
+    """The ledger entries that accepting `draft` would make."""
+    snapshot = ctx.observation.snapshot
+    entries = []
+    for row in draft.victims:
+        nodes = sorted(set(snapshot.gpus.node[ctx.whatif.layout_of(row).gpu].tolist()))
+        entries.append(Disruption(ctx.now_s, str(snapshot.workloads.id[row]),
+                                  snapshot.names.tenants[int(snapshot.workloads.tenant[row])],
+                                  tuple(str(snapshot.nodes.id[node]) for node in nodes), draft.contract))  # fmt: skip
+    return tuple(entries)

@@ -1,0 +1,40 @@
+"""Is what the proposal rests on young enough, and are its nodes still fit?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autopilot.core.actions.base import Draft
+from autopilot.core.context import Context
+from autopilot.core.guards.base import allow, deny
+from autopilot.core.records import Code, Proposal, Verdict
+
+NAME = "freshness"
+TELEMETRY_ACTIONS: frozenset[str] = frozenset()
+"""Actions that rest on utilization. Admission and backfill rest on placements alone."""
+
+
+def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
+    """Refuse on stale inventory, stale work, unfit nodes, or (where it matters) stale telemetry."""
+    snapshot, limits = ctx.observation.snapshot, ctx.policy.freshness
+    if not snapshot.inventory_age_s <= limits.inventory_s:
+        return deny(NAME, Code.STALE_INVENTORY, snapshot.inventory_age_s, "s", limits.inventory_s)
+    if not snapshot.work_age_s <= limits.work_s:
+        return deny(NAME, Code.STALE_WORK, snapshot.work_age_s, "s", limits.work_s)
+    if draft.spot is not None:
+        unfit = int((~ctx.whatif.node_ok[draft.spot.nodes]).sum() + (~snapshot.gpus.healthy[draft.spot.layout.gpu]).sum())
+        if unfit:
+            return deny(NAME, Code.NODE_UNFIT, float(unfit), "nodes or GPUs not ready, cordoned or unhealthy", 0.0)
+    if proposal.action in TELEMETRY_ACTIONS:
+        age_s = _oldest_s(draft, ctx)
+        if not age_s <= limits.telemetry_s:
+            return deny(NAME, Code.STALE_TELEMETRY, age_s, "s", limits.telemetry_s)
+    return allow(NAME, max(snapshot.inventory_age_s, snapshot.work_age_s), "s", limits.work_s)
+
+
+def _oldest_s(draft: Draft, ctx: Context) -> float:
+    """Age of the oldest signal of any GPU that the proposal touches; inf where there is none."""
+    rows = [ctx.whatif.layout_of(row).gpu for row in draft.victims]
+    gpus = np.concatenate(rows) if rows else np.empty(0, np.int32)
+    ages = ctx.observation.snapshot.telemetry.age_s
+    return float(ages[gpus].max()) if len(gpus) and len(ages) else float("inf")

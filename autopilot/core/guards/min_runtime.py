@@ -1,0 +1,25 @@
+"""No victim younger than the run time it was promised."""
+
+from __future__ import annotations
+
+from autopilot.core.actions.base import Draft
+from autopilot.core.context import Context
+from autopilot.core.guards.base import allow, deny, waive
+from autopilot.core.records import Code, Proposal, Verdict
+
+NAME = "min_runtime"
+
+
+def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
+    """Judged by the youngest victim; a start time that is not known counts as just now."""
+    limit_s = ctx.policy.protection.min_runtime_s
+    work = ctx.observation.snapshot.workloads
+    if not draft.victims:
+        return allow(NAME, float("inf"), "s run by the youngest victim", limit_s)
+    starts = [float(work.start_s[row]) for row in draft.victims]
+    youngest_s = min(ctx.now_s - start if start == start else 0.0 for start in starts)
+    if draft.contract:
+        return waive(NAME, youngest_s, "s run by the youngest victim", limit_s)
+    if youngest_s < limit_s:
+        return deny(NAME, Code.MIN_RUNTIME, youngest_s, "s run by the youngest victim", limit_s)
+    return allow(NAME, youngest_s, "s run by the youngest victim", limit_s)

@@ -1,0 +1,156 @@
+"""From instruction to end: the legal states of an effect, and how memory follows the world.
+
+    issued ──> accepted ──> done
+       │           │
+       ├───────────┴──────> conflict   the object changed before the effect: plan anew, no blame
+       ├───────────┬──────> failed     refused for good, or not seen after all attempts
+       └───────────┴──────> issued     retried under the same id (idempotent)
+
+Reconcile first believes the world (this file), then wishes for changes (planner). An effect is done
+when the snapshot shows it, whatever its actuator said: a crash between effect and outcome is healed
+by looking.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autopilot.core.policy import Policy
+from autopilot.core.records import (
+    Command,
+    CommandKind,
+    ControllerMemory,
+    InFlight,
+    Instruction,
+    Observation,
+    Outcome,
+    OutcomeKind,
+)
+from autopilot.core.errors import invariant
+from autopilot.core.snapshot import State
+
+TRANSITIONS: dict[str, frozenset[str]] = {
+    "issued": frozenset({"issued", "accepted", "done", "conflict", "failed"}),
+    "accepted": frozenset({"issued", "done", "conflict", "failed"}),
+    "done": frozenset(),
+    "conflict": frozenset(),
+    "failed": frozenset(),
+}
+REJECTION_S = 3600.0
+"""A rejected proposal is not made again in the same state for this long."""
+
+ENDED = frozenset(state for state, following in TRANSITIONS.items() if not following)
+"""States without a way on."""
+
+
+def step_to(entry: InFlight, state: str, now_s: float) -> InFlight:
+    """`entry` in another state; raises InvariantError for a step that the table does not have."""
+    invariant(state in TRANSITIONS[entry.state], f"effect {entry.instruction.id}: {entry.state} -> {state} is not legal")
+    return replace(entry, state=state, since_s=now_s)
+
+
+def absorb(memory: ControllerMemory, observation: Observation,
+           policy: Policy) -> tuple[ControllerMemory, tuple[Instruction, ...]]:  # fmt: skip
+    """Memory after believing outcomes, snapshot, commands and time; and what must be tried again."""
+    if memory.in_flight or observation.outcomes:
+        memory, again = _follow_effects(memory, observation, policy)
+    else:
+        again = ()
+    for command in observation.commands:
+        memory = _obey(memory, command)
+    return _expire(memory, observation.now_s, policy), again
+
+
+def _follow_effects(memory: ControllerMemory, observation: Observation,
+                    policy: Policy) -> tuple[ControllerMemory, tuple[Instruction, ...]]:  # fmt: skip
+    now_s = observation.now_s
+    outcomes = {outcome.instruction_id: outcome for outcome in observation.outcomes}
+    rows: dict[str, int] = {}
+    open_effects: dict[str, InFlight] = {}
+    failures = list(memory.failures)
+    again = []
+    for key, entry in memory.in_flight.items():
+        outcome = outcomes.get(key)
+        if outcome is not None and outcome.kind == OutcomeKind.DONE:
+            continue  # done, and visible from now on
+        rows = rows or {str(name): row for row, name in enumerate(observation.snapshot.workloads.id.tolist())}
+        after = _judge(entry, outcome, _seen(entry, rows, observation), now_s, policy)
+        if after.state == "failed":
+            failures.append(now_s)
+        elif after.state == "issued" and after.attempts > entry.attempts:
+            again.append(after.instruction)
+        if after.state not in ENDED:
+            open_effects[key] = after
+    return replace(memory, in_flight=open_effects, failures=tuple(failures)), tuple(again)
+
+
+def _seen(entry: InFlight, rows: dict[str, int], observation: Observation) -> bool:
+    """True when the snapshot shows what the instruction wanted."""
+    row = rows.get(entry.instruction.workload)
+    work = observation.snapshot.workloads
+    if entry.instruction.kind == "admit":
+        return row is not None and (
+            int(work.incarnation[row]) > entry.instruction.incarnation or int(work.state[row]) != State.PENDING
+        )
+    return (row is None or int(work.incarnation[row]) != entry.instruction.incarnation
+            or not State.STARTING <= int(work.state[row]) <= State.CHECKPOINTING)  # fmt: skip
+
+
+def _judge(entry: InFlight, outcome: Outcome | None, seen: bool, now_s: float, policy: Policy) -> InFlight:
+    """The next state of one effect that was not reported done."""
+    if seen:
+        return step_to(entry, "done", now_s)
+    if outcome is not None and outcome.kind == OutcomeKind.CONFLICT:
+        return step_to(entry, "conflict", now_s)
+    if outcome is not None and outcome.kind == OutcomeKind.FAILED:
+        return _retry(entry, now_s, policy) if outcome.retryable else step_to(entry, "failed", now_s)
+    if outcome is not None and entry.state == "issued":
+        return step_to(entry, "accepted", now_s)
+    return _retry(entry, now_s, policy) if now_s >= entry.instruction.deadline_s else entry
+
+
+def _retry(entry: InFlight, now_s: float, policy: Policy) -> InFlight:
+    if entry.attempts >= policy.limits.attempts:
+        return step_to(entry, "failed", now_s)
+    instruction = replace(entry.instruction, deadline_s=now_s + policy.limits.deadline_s)
+    return replace(step_to(entry, "issued", now_s), instruction=instruction, attempts=entry.attempts + 1)
+
+
+def _obey(memory: ControllerMemory, command: Command) -> ControllerMemory:
+    """Memory after one command of a person."""
+    if command.kind == CommandKind.APPROVE:
+        return replace(memory, approvals={**memory.approvals, command.subject: command.state_digest})
+    if command.kind == CommandKind.REJECT:
+        return replace(memory, rejections={**memory.rejections, command.subject: command.at_s + REJECTION_S})
+    if command.kind == CommandKind.KILL:
+        return replace(memory, killed=True)
+    if command.kind == CommandKind.PAUSE:
+        return replace(memory, paused_reason=f"paused by {command.who}", paused_since_s=command.at_s)
+    return replace(memory, killed=False, paused_reason="", paused_since_s=float("nan"), failures=())
+
+
+def next_deadline_s(memory: ControllerMemory, outcomes: tuple[Outcome, ...]) -> float:
+    """The earliest deadline of effects that are still open after `outcomes`; inf when there is none."""
+    done = {outcome.instruction_id for outcome in outcomes if outcome.kind == OutcomeKind.DONE}
+    return min((entry.instruction.deadline_s for key, entry in memory.in_flight.items() if key not in done),
+               default=float("inf"))  # fmt: skip
+
+
+def _expire(memory: ControllerMemory, now_s: float, policy: Policy) -> ControllerMemory:
+    """Drop what time has ended; pause after too many failures."""
+    pause = policy.pause
+    failures = tuple(at for at in memory.failures if at > now_s - pause.window_s)
+    reason, since_s = memory.paused_reason, memory.paused_since_s
+    if reason and now_s - since_s >= pause.length_s:
+        reason, since_s, failures = "", float("nan"), ()
+    if not reason and len(failures) >= pause.failures:
+        reason, since_s = f"{len(failures)} effects failed within {pause.window_s:g} s", now_s
+    return replace(
+        memory,
+        failures=failures,
+        paused_reason=reason,
+        paused_since_s=since_s,
+        ledger=tuple(entry for entry in memory.ledger if entry.at_s > now_s - policy.budget.window_s),
+        cooled_until_s={key: until for key, until in memory.cooled_until_s.items() if until > now_s},
+        rejections={key: until for key, until in memory.rejections.items() if until > now_s},
+    )

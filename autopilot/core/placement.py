@@ -1,0 +1,301 @@
+"""Where a gang could go: shapes, feasibility, the placement score and its terms.
+
+Pure search over the books of a `WhatIf`; nothing is placed here. A gang's shape is reduced to a
+`Shape`; gangs of equal shape fit or fail together, which is what makes a queue of thousands cheap.
+`room` is the whole free GPUs that a gang may use on each node: the free ones, less what is held for
+reservations that it would outlive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autopilot.core.policy import PlacementWeights
+from autopilot.core.records import Code, Evidence
+from autopilot.core.snapshot import GPU_MILLI, F64, I32, Bools, ClusterSnapshot, NodeTable, Topology
+from autopilot.core.whatif import Layout, WhatIf
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What one gang asks for. Equal shapes are interchangeable for fitting.
+
+    `members` of `per_member` GPUs and, when the width does not divide, one of `tail` GPUs. With
+    `milli` > 0 each member is a share of one GPU, with `profile` >= 0 one MIG instance. `models` is a
+    bit set over Names.gpu_models (0: any).
+    """
+
+    members: int
+    per_member: int
+    tail: int
+    milli: int
+    profile: int
+    models: int
+    memory_mib: int
+    cpu_milli: int
+    host_memory_mib: int
+    topology: int
+
+    @property
+    def gpus(self) -> int:
+        """Whole GPUs, shares or instances over all members."""
+        return self.members * self.per_member + self.tail
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A place that a gang can take now: its layout, nodes in order of members, score and its terms."""
+
+    layout: Layout
+    nodes: I32
+    score: float
+    terms: tuple[Evidence, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """Why a shape cannot be placed: the code, what is there and what it would take (GPUs)."""
+
+    code: Code
+    value: float
+    threshold: float
+
+
+def shape_of(snapshot: ClusterSnapshot, row: int, gpus: int | None = None) -> Shape:
+    """The shape of workload `row`, at its full width or at `gpus` GPUs (elastic gangs)."""
+    work = snapshot.workloads
+    per_member = max(int(work.gpus_per_member[row]), 1)
+    width = int(work.gpus[row]) if gpus is None else gpus
+    return Shape(
+        members=width // per_member,
+        per_member=per_member,
+        tail=width % per_member,
+        milli=int(work.gpu_milli[row]),
+        profile=int(work.mig_profile[row]),
+        models=int(work.gpu_models[row]),
+        memory_mib=int(work.gpu_memory_mib[row]),
+        cpu_milli=int(work.cpu_milli[row]),
+        host_memory_mib=int(work.memory_mib[row]),
+        topology=int(work.topology[row]),
+    )
+
+
+def shape_classes(snapshot: ClusterSnapshot, rows: I32) -> I32:
+    """A code for each of `rows` such that equal shapes (and equal elastic minima) share one. Shape [rows]."""
+    work = snapshot.workloads
+    columns = (work.gpus, work.gpus_per_member, work.min_gpus, work.gpu_milli, work.mig_profile, work.gpu_models,
+               work.gpu_memory_mib, work.cpu_milli, work.memory_mib, work.topology)  # fmt: skip
+    key = np.zeros(len(rows), np.uint64)
+    with np.errstate(over="ignore"):
+        for column in columns:
+            key = (key ^ column[rows].astype(np.int64).view(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+            key ^= key >> np.uint64(29)
+    _, codes = np.unique(key, return_inverse=True)
+    return codes.astype(np.int32)
+
+
+def suitable_nodes(whatif: WhatIf, shape: Shape, memory_mib_of_model: F64) -> Bools:
+    """Nodes whose GPU model, GPU memory and host capacity suit one member. Shape [nodes]."""
+    nodes = whatif.snapshot.nodes
+    mask = whatif.node_ok
+    if shape.models:
+        mask = mask & (((shape.models >> nodes.gpu_model.astype(np.int64)) & 1) == 1)
+    if shape.memory_mib:
+        mask = mask & (memory_mib_of_model[nodes.gpu_model] >= shape.memory_mib)
+    if shape.cpu_milli:
+        mask = mask & (whatif.node_cpu >= shape.cpu_milli)
+    if shape.host_memory_mib:
+        mask = mask & (whatif.node_memory >= shape.host_memory_mib)
+    return mask
+
+
+def find_spot(whatif: WhatIf, shape: Shape, room: I32, weights: PlacementWeights,
+              memory_mib_of_model: F64, node_end_s: F64 | None = None, end_s: float = np.nan) -> Spot | Miss:  # fmt: skip
+    """The best place for a gang now, or why there is none.
+
+    `room` [nodes]: whole GPUs it may use. `node_end_s` [nodes] and `end_s` (predicted ends) feed the
+    drain term. Ties go to the lowest node row, so the answer is deterministic.
+    """
+    suits = suitable_nodes(whatif, shape, memory_mib_of_model)
+    if shape.profile >= 0:
+        return _find_instances(whatif, shape, suits)
+    if shape.milli:
+        return _find_shares(whatif, shape, suits, room)
+    free = np.where(suits, room, 0)
+    capacity = free // shape.per_member
+    if shape.cpu_milli or shape.host_memory_mib:
+        capacity = np.minimum(capacity, _host_members(whatif, shape))
+    score = _node_scores(whatif, shape, free, weights, node_end_s, end_s)
+    if shape.members + (shape.tail > 0) == 1:
+        return _single(whatif, shape, free, capacity, score, weights)
+    return _several(whatif, shape, free, capacity, score, weights)
+
+
+def _host_members(whatif: WhatIf, shape: Shape) -> I32:
+    """Members that the free CPU and memory of each node can host. Shape [nodes]."""
+    members = np.full(len(whatif.node_cpu), np.iinfo(np.int32).max, np.int64)
+    if shape.cpu_milli:
+        members = np.minimum(members, whatif.node_cpu // shape.cpu_milli)
+    if shape.host_memory_mib:
+        members = np.minimum(members, whatif.node_memory // shape.host_memory_mib)
+    return members.astype(np.int32)
+
+
+def _node_scores(whatif: WhatIf, shape: Shape, free: I32, weights: PlacementWeights,
+                 node_end_s: F64 | None, end_s: float) -> F64:  # fmt: skip
+    """Score of one member on each node: fill (0..1) and, when asked for, drain (0..1)."""
+    total = np.maximum(whatif.snapshot.nodes.gpus, 1)
+    step = max(shape.per_member if shape.members else shape.tail, 1)
+    score = weights.fill * (1.0 - (free - step) / total)
+    if weights.drain and node_end_s is not None and end_s == end_s:
+        apart = np.abs(node_end_s - end_s)
+        score = score + weights.drain / (1.0 + apart / 3600.0)
+    return np.asarray(score)
+
+
+def _single(whatif: WhatIf, shape: Shape, free: I32, capacity: I32, score: F64, weights: PlacementWeights) -> Spot | Miss:
+    """A gang of one member: the best-scored node that has room."""
+    need = shape.gpus
+    fits = free >= need if shape.tail else capacity >= 1
+    if not fits.any():
+        return _miss(free, need)
+    node = int(np.argmax(np.where(fits, score, -np.inf)))
+    nodes = np.array([node], np.int32)
+    return _spot(whatif, nodes, np.array([need]), float(score[node]), (
+        Evidence("fill", round(float(score[node]), 4), f"weight {weights.fill:g} x share of the node in use afterwards"),
+        Evidence("left_on_node", int(free[node]) - need, "GPUs"),
+    ))  # fmt: skip
+
+
+def _several(whatif: WhatIf, shape: Shape, free: I32, capacity: I32, score: F64, weights: PlacementWeights) -> Spot | Miss:
+    """A gang of several members: the smallest domain that holds it, then its best nodes."""
+    domain, level = _choose_domain(whatif.snapshot.nodes, shape, free, capacity, weights)
+    if domain is None:
+        return Miss(Code.TOPOLOGY, float(capacity.max(initial=0) * shape.per_member), float(shape.gpus)) if level else _miss(free, shape.gpus)
+    inside = domain & (capacity > 0)
+    order = np.argsort(np.where(inside, -score, np.inf), kind="stable")[: int(inside.sum())]
+    taken = np.minimum(capacity[order], np.maximum(shape.members - np.concatenate([[0], np.cumsum(capacity[order])[:-1]]), 0))
+    used = taken > 0
+    nodes, counts = order[used].astype(np.int32), taken[used] * shape.per_member
+    if shape.tail:
+        rest = np.where(domain, free, 0).copy()
+        rest[nodes] -= counts.astype(rest.dtype)
+        fits = rest >= shape.tail
+        if not fits.any():
+            return _miss(free, shape.gpus)
+        node = int(np.argmin(np.where(fits, rest, np.iinfo(np.int32).max)))
+        nodes, counts = _add(nodes, counts, node, shape.tail)
+    table = whatif.snapshot.nodes
+    islands, leaves = len(np.unique(table.island[nodes])), len(np.unique(table.leaf[nodes]))
+    terms = (
+        Evidence("fill", round(float(score[nodes].mean()), 4), f"weight {weights.fill:g} x mean share of the nodes in use"),
+        Evidence("island", round(weights.island / islands, 4), f"weight {weights.island:g} / {islands} NVLink islands"),
+        Evidence("leaf", round(weights.leaf / leaves, 4), f"weight {weights.leaf:g} / {leaves} leaf switches"),
+    )
+    total = float(score[nodes].mean()) + weights.island / islands + weights.leaf / leaves
+    return _spot(whatif, nodes, counts, total, terms)
+
+
+def _add(nodes: I32, counts: I32, node: int, gpus: int) -> tuple[I32, I32]:
+    """`gpus` more on `node`, which may already be in the list."""
+    at = np.flatnonzero(nodes == node)
+    if len(at):
+        counts = counts.copy()
+        counts[at[0]] += gpus
+        return nodes, counts
+    return np.append(nodes, np.int32(node)), np.append(counts, gpus)
+
+
+def _choose_domain(nodes: NodeTable, shape: Shape, free: I32, capacity: I32,
+                   weights: PlacementWeights) -> tuple[Bools | None, int]:  # fmt: skip
+    """Nodes to choose among, and whether a required domain was the obstacle.
+
+    A required level must hold the gang in one domain; among those that do, the one left with the
+    least (best fit). Without one, a single leaf is preferred when some leaf holds it and the weight
+    is not zero; else the whole cluster.
+    """
+    required = {Topology.ISLAND: nodes.island, Topology.LEAF: nodes.leaf, Topology.BLOCK: nodes.block,
+                Topology.ZONE: nodes.zone}.get(Topology(shape.topology))  # fmt: skip
+    enough_anywhere = _holds(capacity.sum(), free.sum(), shape)
+    if required is not None:
+        mask = _best_domain(required, shape, free, capacity)
+        return mask, int(mask is None and enough_anywhere)
+    if not enough_anywhere:
+        return None, 0
+    for level, weight in ((nodes.island, weights.island), (nodes.leaf, weights.leaf)):
+        if weight > 0 and len(level) and level[0] != level[-1]:
+            mask = _best_domain(level, shape, free, capacity)
+            if mask is not None:
+                return mask, 0
+    return np.ones(len(free), np.bool_), 0
+
+
+def _holds(members: int, gpus: int, shape: Shape) -> bool:
+    return bool(members >= shape.members and gpus >= shape.gpus)
+
+
+def _best_domain(level: I32, shape: Shape, free: I32, capacity: I32) -> Bools | None:
+    """The domain that holds the gang and has the fewest free GPUs; None when there is none."""
+    members = np.bincount(level, capacity)
+    gpus = np.bincount(level, free)
+    fits = (members >= shape.members) & (gpus >= shape.gpus)
+    if not fits.any():
+        return None
+    best = int(np.argmin(np.where(fits, gpus, np.inf)))
+    return np.asarray(level == best)
+
+
+def _miss(free: I32, need: int) -> Miss:
+    """Too little is free, or enough is free in the wrong shape."""
+    total = int(free.sum())
+    return Miss(Code.CAPACITY if total < need else Code.FRAGMENTED, float(total), float(need))
+
+
+def _spot(whatif: WhatIf, nodes: I32, counts: I32, score: float, terms: tuple[Evidence, ...]) -> Spot:
+    """Lowest-numbered free GPUs on each node."""
+    table = whatif.snapshot.nodes
+    rows = []
+    for node, count in zip(nodes.tolist(), counts.tolist(), strict=True):
+        first = int(table.first_gpu[node])
+        block = slice(first, first + int(table.gpus[node]))
+        idle = np.flatnonzero((whatif.gpu_used[block] == 0) & whatif.gpu_usable[block])[:count]
+        rows.append(idle + first)
+    gpu = np.concatenate(rows).astype(np.int32)
+    layout = Layout(gpu, np.full(len(gpu), -1, np.int32), np.full(len(gpu), GPU_MILLI, np.int32))
+    return Spot(layout, nodes, score, terms)
+
+
+def _find_shares(whatif: WhatIf, shape: Shape, suits: Bools, room: I32) -> Spot | Miss:
+    """Shares of GPUs, one a member: the fullest GPU that has the share, an empty one last."""
+    gpus = whatif.snapshot.gpus
+    usable = whatif.gpu_usable & suits[gpus.node]
+    opens = usable & (whatif.gpu_used == 0)
+    fits = usable & (whatif.gpu_used + shape.milli <= GPU_MILLI) & (~opens | (room[gpus.node] > 0))
+    order = np.argsort(np.where(fits, -whatif.gpu_used, GPU_MILLI + 1), kind="stable")[: shape.gpus]
+    if len(order) < shape.gpus or not fits[order].all():
+        left = float((GPU_MILLI - whatif.gpu_used[usable]).sum() / GPU_MILLI)
+        need = shape.gpus * shape.milli / GPU_MILLI
+        return Miss(Code.CAPACITY if left < need else Code.FRAGMENTED, left, need)
+    gpu = order.astype(np.int32)
+    layout = Layout(gpu, np.full(len(gpu), -1, np.int32), np.full(len(gpu), shape.milli, np.int32))
+    used = float(whatif.gpu_used[gpu].mean() / GPU_MILLI)
+    return Spot(layout, gpus.node[gpu], used, (Evidence("share_packing", round(used, 4), "share of the GPU already in use"),))
+
+
+def _find_instances(whatif: WhatIf, shape: Shape, suits: Bools) -> Spot | Miss:
+    """Free MIG instances of the profile, one a member, on the GPU with most of its cuts in use."""
+    gpus = whatif.snapshot.gpus
+    healthy = gpus.healthy & suits[gpus.node]
+    free = (whatif.instance_alive & (whatif.instance_used == 0) & (whatif.instance_profile == shape.profile)
+            & healthy[whatif.instance_gpu])  # fmt: skip
+    found = np.flatnonzero(free)
+    if len(found) < shape.gpus:
+        return Miss(Code.MIG_GEOMETRY, float(len(found)), float(shape.gpus))
+    busy = np.bincount(whatif.instance_gpu, (whatif.instance_used > 0) & whatif.instance_alive, minlength=len(gpus.uuid))
+    order = found[np.argsort(-busy[whatif.instance_gpu[found]], kind="stable")][: shape.gpus].astype(np.int32)
+    gpu = whatif.instance_gpu[order]
+    layout = Layout(gpu, order, np.zeros(len(order), np.int32))
+    return Spot(layout, gpus.node[gpu], float(busy[gpu].mean()),
+                (Evidence("instances_in_use_on_gpu", float(busy[gpu].mean()), "instances"),))  # fmt: skip

@@ -1,0 +1,148 @@
+"""Proposals in order on one what-if -> plan.
+
+Every action runs once, in the order of the table; each draft is turned into a proposal, every guard
+answers on it (no short cut), and what is accepted stands on the what-if for all that follow. A draft
+that only its mode holds stays on the paper, so that recommendations fit to each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import blake2s
+
+from autopilot.core.actions import ACTIONS
+from autopilot.core.actions.base import Draft, Propose
+from autopilot.core.context import Context, build_context
+from autopilot.core.guards import GUARDS
+from autopilot.core.guards.base import Check
+from autopilot.core.guards.budget import disruptions
+from autopilot.core.guards.mode import PAPER_CODES
+from autopilot.core.placement import Miss
+from autopilot.core.policy import Policy
+from autopilot.core.records import (
+    Code,
+    ControllerMemory,
+    Disruption,
+    Evidence,
+    Observation,
+    Plan,
+    Proposal,
+    Reservation,
+    Slot,
+    Victim,
+)
+from autopilot.core.whatif import Layout, WhatIf
+
+
+@dataclass(slots=True)
+class Planner:
+    """One tick's planning. `drafts` holds, in step with `proposals`, what the reconciler carries out."""
+
+    ctx: Context
+    guards: tuple[tuple[str, Check], ...] = GUARDS
+    proposals: list[Proposal] = field(default_factory=list)
+    disruptions: dict[str, tuple[Disruption, ...]] = field(default_factory=dict)
+    bound_hit: bool = False
+
+    def submit(self, draft: Draft) -> bool:
+        """Judge one draft; True when it stands on the what-if."""
+        ctx = self.ctx
+        if len(self.proposals) >= ctx.policy.limits.proposals_per_tick:
+            self.bound_hit = True
+            if draft.at >= 0:
+                ctx.refuse(draft.at, Miss(Code.BOUND, len(self.proposals), ctx.policy.limits.proposals_per_tick))
+            return False
+        proposal = _proposal(draft, ctx)
+        verdicts = tuple(check(proposal, draft, ctx) for _, check in self.guards)
+        refused = [verdict for verdict in verdicts if not verdict.allowed]
+        accepted = not refused
+        self.proposals.append(_with_verdicts(proposal, verdicts, accepted))
+        stands = accepted or all(verdict.code in PAPER_CODES for verdict in refused)
+        if accepted and draft.victims:
+            self.disruptions[proposal.id] = disruptions(draft, ctx)
+            ctx.accepted.extend(self.disruptions[proposal.id])
+        if stands and draft.spot is not None:
+            ctx.whatif.place(draft.row, draft.spot.layout)
+            ctx.occupy(draft.row, draft.spot.layout.gpu, ctx.now_s + float(ctx.run_low_s[draft.at]))
+        elif not stands and draft.at >= 0:
+            ctx.refuse(draft.at, Miss(Code.GATED, float(len(refused)), 0.0))
+        return stands
+
+
+def plan(observation: Observation, policy: Policy, memory: ControllerMemory, whatif: WhatIf, busy: frozenset[int],
+         actions: tuple[tuple[str, Propose], ...] = ACTIONS,
+         guards: tuple[tuple[str, Check], ...] = GUARDS) -> tuple[Plan, Planner]:  # fmt: skip
+    """The plan of one tick, and the planner with what stands behind it."""
+    ctx = build_context(observation, policy, memory, whatif, busy)
+    planner = Planner(ctx, guards)
+    for _, propose in actions:
+        propose(ctx, planner.submit)
+    accepted_reservations = _reservations(ctx, planner)
+    return Plan(tuple(planner.proposals), ctx.refusals(), accepted_reservations, tuple(ctx.released)), planner
+
+
+def _reservations(ctx: Context, planner: Planner) -> tuple[Reservation, ...]:
+    """Standing reservations, and the new ones that every guard accepted."""
+    refused = {proposal.workload for proposal in planner.proposals if proposal.kind == "reserve" and not proposal.accepted}
+    return tuple(held.record for held in ctx.held if held.record.workload not in refused)
+
+
+def _proposal(draft: Draft, ctx: Context) -> Proposal:
+    """The draft in names, with an id that is bound to the state it was made for."""
+    snapshot = ctx.observation.snapshot
+    work = snapshot.workloads
+    workload, incarnation = str(work.id[draft.row]), int(work.incarnation[draft.row])
+    slots = slots_of(ctx, draft.spot.layout) if draft.spot is not None else ()
+    victims = tuple(_victim(row, draft.contract, ctx) for row in draft.victims)
+    digest = blake2s(digest_size=6)
+    digest.update(f"{draft.kind}|{workload}|{incarnation}".encode())
+    for slot in slots:
+        digest.update(f"|{slot.gpu}{slot.instance}:{slot.milli}".encode())
+    for victim in victims:
+        digest.update(f"|-{victim.workload}:{victim.incarnation}".encode())
+    for node in draft.nodes:
+        digest.update(f"|@{node}".encode())
+    state = digest.hexdigest()
+    return Proposal(
+        id=f"{draft.kind}-{workload}-{state[:8]}",
+        action=draft.action,
+        kind=draft.kind,
+        workload=workload,
+        incarnation=incarnation,
+        queue=str(snapshot.queues.id[int(work.queue[draft.row])]),
+        tenant=snapshot.names.tenants[int(work.tenant[draft.row])],
+        slots=slots,
+        victims=victims,
+        start_s=draft.start_s,
+        benefit_gpu_s=draft.benefit_gpu_s,
+        cost_gpu_s=draft.cost_gpu_s,
+        score_terms=draft.spot.terms if draft.spot is not None else (),
+        evidence=(*draft.evidence, Evidence("backfill", int(draft.backfill), "1: gives way to the reservation"))
+        if draft.backfill
+        else draft.evidence,
+        state_digest=state,
+    )
+
+
+def _with_verdicts(proposal: Proposal, verdicts: tuple, accepted: bool) -> Proposal:  # type: ignore[type-arg]
+    """The proposal with the guards' answers (a plain copy: dataclasses.replace is slow here)."""
+    return Proposal(
+        proposal.id, proposal.action, proposal.kind, proposal.workload, proposal.incarnation, proposal.queue,
+        proposal.tenant, proposal.slots, proposal.victims, proposal.start_s, proposal.benefit_gpu_s,
+        proposal.cost_gpu_s, proposal.score_terms, proposal.evidence, proposal.state_digest, verdicts, accepted,
+    )  # fmt: skip
+
+
+def slots_of(ctx: Context, layout: Layout) -> tuple[Slot, ...]:
+    """A layout in names."""
+    snapshot = ctx.observation.snapshot
+    nodes = snapshot.nodes.id[snapshot.gpus.node[layout.gpu]].tolist()
+    uuids = snapshot.gpus.uuid[layout.gpu].tolist()
+    instances = [str(snapshot.instances.id[row]) if row >= 0 else "" for row in layout.instance.tolist()]
+    return tuple(map(Slot, nodes, uuids, instances, layout.milli.tolist()))
+
+
+def _victim(row: int, contract: bool, ctx: Context) -> Victim:
+    work = ctx.observation.snapshot.workloads
+    return Victim(str(work.id[row]), int(work.incarnation[row]), len(ctx.whatif.layout_of(row).gpu),
+                  ctx.lost_gpu_s(row), contract)  # fmt: skip

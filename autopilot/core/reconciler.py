@@ -1,0 +1,183 @@
+"""reconcile(memory, observation, policy) -> Step: the one function that decides.
+
+No clock, no I/O, no randomness: live, replay and simulation are shells around it. First believe the
+world (lifecycle.absorb), then plan (planner.plan), then write down what was set in motion and when to
+look again (`wake_at_s`). A clock that went back, or a broken invariant in the caller, acts on nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from autopilot.core.actions import ACTIONS
+from autopilot.core.actions.base import Propose
+from autopilot.core.context import review_start
+from autopilot.core.guards import GUARDS
+from autopilot.core.guards.base import Check
+from autopilot.core.guards.hysteresis import wish_key
+from autopilot.core.lifecycle import absorb
+from autopilot.core.planner import Planner, plan
+from autopilot.core.policy import Policy
+from autopilot.core.records import (
+    Code,
+    ControllerMemory,
+    Decision,
+    Disruption,
+    InFlight,
+    Instruction,
+    Observation,
+    Plan,
+    Proposal,
+    Step,
+    no_refusals,
+)
+from autopilot.core.snapshot import GPU_MILLI, State
+from autopilot.core.whatif import Layout, WhatIf
+
+
+def reconcile(memory: ControllerMemory, observation: Observation, policy: Policy, *,
+              actions: tuple[tuple[str, Propose], ...] = ACTIONS,
+              guards: tuple[tuple[str, Check], ...] = GUARDS) -> Step:  # fmt: skip
+    """The decision of one tick. `actions` and `guards` are the shipped tables; tests plant bugs there."""
+    if observation.now_s < memory.now_s:
+        return _stand_still(memory, observation, "the clock went back")
+    memory, again = absorb(memory, observation, policy)
+    whatif = WhatIf(observation.snapshot)
+    busy = _apply_open_effects(memory, observation, whatif)
+    chosen, planner = plan(observation, policy, memory, whatif, busy, actions, guards)
+    memory, instructions = _commit(memory, observation, policy, chosen, planner)
+    halted = _halted(memory, observation)
+    instructions = () if halted else (*again, *instructions)
+    wake_at_s = _wake_at(memory, observation, policy, chosen, planner)
+    memory = replace(memory, tick=observation.tick, now_s=observation.now_s, wake_at_s=wake_at_s)
+    return Step(memory, Decision(observation.tick, observation.now_s, chosen, halted), instructions, wake_at_s)
+
+
+def _stand_still(memory: ControllerMemory, observation: Observation, reason: str) -> Step:
+    """Nothing is decided and nothing forgotten."""
+    decision = Decision(observation.tick, observation.now_s, Plan((), no_refusals(), (), ()), reason)
+    return Step(replace(memory, tick=observation.tick), decision, (), memory.now_s)
+
+
+def _halted(memory: ControllerMemory, observation: Observation) -> str:
+    if observation.kill_switch or memory.killed:
+        return "kill switch"
+    return memory.paused_reason
+
+
+def _apply_open_effects(memory: ControllerMemory, observation: Observation, whatif: WhatIf) -> frozenset[int]:
+    """Put effects under way on the books, so that nothing is handed out twice; their rows are busy."""
+    if not memory.in_flight:
+        return frozenset()
+    snapshot = observation.snapshot
+    rows = {str(name): row for row, name in enumerate(snapshot.workloads.id.tolist())}
+    gpus = {str(name): row for row, name in enumerate(snapshot.gpus.uuid.tolist())}
+    instances = {str(name): row for row, name in enumerate(snapshot.instances.id.tolist())}
+    busy = set()
+    for entry in memory.in_flight.values():
+        row = rows.get(entry.instruction.workload)
+        if row is None:
+            continue
+        busy.add(row)
+        slots = entry.instruction.slots
+        if entry.instruction.kind != "admit" or any(slot.gpu not in gpus for slot in slots):
+            continue
+        layout = Layout(
+            np.array([gpus[slot.gpu] for slot in slots], np.int32),
+            np.array([instances.get(slot.instance, -1) for slot in slots], np.int32),
+            np.array([slot.milli for slot in slots], np.int32),
+        )
+        free = (whatif.gpu_used[layout.gpu] + layout.milli <= GPU_MILLI) | (layout.instance >= 0)
+        taken = (layout.instance >= 0) & (whatif.instance_used[layout.instance] > 0) if len(whatif.instance_used) else ~free
+        if len(whatif.layout_of(row).gpu) == 0 and free.all() and not taken.any():
+            whatif.place(row, layout)
+    return frozenset(busy)
+
+
+def _commit(memory: ControllerMemory, observation: Observation, policy: Policy, chosen: Plan,
+            planner: Planner) -> tuple[ControllerMemory, tuple[Instruction, ...]]:  # fmt: skip
+    """Memory after this plan, and its effects in order (evictions before admissions of one tick)."""
+    now_s = observation.now_s
+    in_flight, ledger = dict(memory.in_flight), list(memory.ledger)
+    cooled, wished = dict(memory.cooled_until_s), {}
+    evictions, admissions = [], []
+    for proposal in chosen.proposals:
+        if proposal.victims and not proposal.accepted:
+            key = wish_key(proposal)
+            wished[key] = memory.wished_since_s.get(key, now_s)
+        if not proposal.accepted:
+            continue
+        for effect in _effects(proposal, observation, policy, memory.fence):
+            entries = planner.disruptions.get(proposal.id, ())
+            contract = bool(entries) and all(entry.contract for entry in entries)
+            in_flight[effect.id] = InFlight(effect, "issued", now_s, proposal.action, proposal.tenant,
+                                            proposal.cost_gpu_s, contract)  # fmt: skip
+            (evictions if effect.kind == "evict" else admissions).append(effect)
+        _enter_in_ledger(planner.disruptions.get(proposal.id, ()), ledger, cooled, now_s, policy)
+    for workload in chosen.released:
+        cooled[workload] = now_s + policy.reservation.cool_down_s
+    memory = replace(memory, in_flight=in_flight, ledger=tuple(ledger), cooled_until_s=cooled,
+                     wished_since_s=wished, reservations=chosen.reservations)  # fmt: skip
+    return memory, (*evictions, *admissions)
+
+
+def _enter_in_ledger(entries: tuple[Disruption, ...], ledger: list[Disruption], cooled: dict[str, float],
+                     now_s: float, policy: Policy) -> None:  # fmt: skip
+    for entry in entries:
+        ledger.append(entry)
+        if not entry.contract:
+            cooled[entry.workload] = now_s + policy.hysteresis.cool_down_s
+
+
+def _effects(proposal: Proposal, observation: Observation, policy: Policy, fence: int) -> list[Instruction]:
+    """The instructions of one accepted proposal; a reservation has none: it lives in memory."""
+    deadline_s = observation.now_s + policy.limits.deadline_s
+    prefix = f"{observation.tick}/{proposal.id}"
+    effects = [
+        Instruction(f"{prefix}/evict-{victim.workload}", "evict", victim.workload, victim.incarnation, (), False,
+                    deadline_s, fence, proposal.id)
+        for victim in proposal.victims
+    ]  # fmt: skip
+    if proposal.kind == "admit":
+        effects.append(Instruction(prefix, "admit", proposal.workload, proposal.incarnation, proposal.slots,
+                                   proposal.action == "backfill", deadline_s, fence, proposal.id))  # fmt: skip
+    return effects
+
+
+def _wake_at(memory: ControllerMemory, observation: Observation, policy: Policy, chosen: Plan, planner: Planner) -> float:
+    """The earliest time at which, with no new event, this decision could change.
+
+    Timers: the end of a pause, dwell and cool-down of wishes, budget entries that leave the window, a
+    reservation that outlives its promise, and the next review as long as anything waits. Deadlines of
+    open effects are the shell's to add (lifecycle.next_deadline_s): it knows which ended at once. inf
+    when nothing could ever change by itself.
+    """
+    now_s = observation.now_s
+    if planner.bound_hit:
+        return now_s + 1.0
+    timers: list[float] = []
+    if memory.paused_reason:
+        timers.append(memory.paused_since_s + policy.pause.length_s)
+    timers += [since_s + policy.hysteresis.dwell_s for since_s in memory.wished_since_s.values()]
+    timers += memory.cooled_until_s.values()
+    if memory.wished_since_s:
+        timers += [entry.at_s + policy.budget.window_s for entry in memory.ledger]
+    timers += [record.promised_s + policy.reservation.timeout_s for record in chosen.reservations]
+    work = observation.snapshot.workloads
+    if (work.state == State.PENDING).any() and _review_matters(observation, chosen, planner, policy):
+        timers.append(review_start(now_s, policy) + policy.review.batch_s)
+    return min((timer for timer in timers if timer > now_s), default=float("inf"))
+
+
+def _review_matters(observation: Observation, chosen: Plan, planner: Planner, policy: Policy) -> bool:
+    """A new review can change something: GPUs are free, room is held, or more room may be held."""
+    whatif = planner.ctx.whatif
+    free = bool(whatif.node_free.any() or ((whatif.gpu_used > 0) & (whatif.gpu_used < GPU_MILLI)).any()
+                or (whatif.instance_alive & (whatif.instance_used == 0)).any())  # fmt: skip
+    gated = any(proposal.kind != "reserve" and not proposal.accepted for proposal in chosen.proposals)
+    waiting_to_reserve = policy.reservation.depth > len(chosen.reservations)
+    return free or bool(chosen.reservations) or waiting_to_reserve or gated
+
+

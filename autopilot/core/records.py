@@ -1,0 +1,412 @@
+"""The records that flow: batch -> observation -> proposal -> plan -> decision -> instruction -> outcome.
+
+All frozen, without behaviour. One word per thing, everywhere. The shell encodes them as they are
+(journal, page, API), so every field is a plain value, a tuple, an enum or a numpy column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from autopilot.core.forecast import Forecasts
+from autopilot.core.snapshot import (
+    ClusterSnapshot,
+    F32,
+    F64,
+    GpuTable,
+    I8,
+    I32,
+    InstanceTable,
+    Names,
+    NodeTable,
+    PlacementTable,
+    QueueTable,
+    ServiceTable,
+    Texts,
+    WorkloadTable,
+)
+
+# --- what collectors bring ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Something that should be known and is not, with the reason; never read as zero."""
+
+    source: str  # collector that noticed
+    object_id: str  # node, GPU, instance, service or target; "" for the whole source
+    signal: str  # "" when everything of the object is missing
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Hardware as it stands."""
+
+    names: Names
+    nodes: NodeTable
+    gpus: GpuTable
+    instances: InstanceTable
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What asks for GPUs and what holds them."""
+
+    tenants: tuple[str, ...]
+    workloads: WorkloadTable
+    placements: PlacementTable
+    services: ServiceTable
+    queues: QueueTable
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """Windowed signals by entity, in the order of `entity_ids`.
+
+    An entity is a GPU ("<UUID>") or a MIG instance ("<UUID>/<GPU instance id>"). Shapes as in
+    snapshot.SignalTable: `mean`, `maximum` [signals, windows, entities], `samples`
+    [windows, entities], `age_s` and `quality` [entities].
+    """
+
+    signals: tuple[str, ...]
+    windows_s: tuple[float, ...]
+    entity_ids: Texts
+    mean: F32
+    maximum: F32
+    samples: I32
+    age_s: F32
+    quality: I8
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One collector's answer. What it has no word about is None."""
+
+    source: str
+    collected_s: float
+    inventory: Inventory | None = None
+    work: Work | None = None
+    telemetry: Telemetry | None = None
+    gaps: tuple[Gap, ...] = ()
+
+
+# --- what the decision sees --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """Measures of one snapshot (core/signals.py). GPU counts are GPU equivalents; NaN: not measured."""
+
+    capacity_gpus: float
+    allocated_gpus: float
+    free_gpus: float
+    pending_gpus: float
+    allocation_ratio: float
+    hardware_ratio: float  # SM-active-weighted / handed out
+    real_utilization_ratio: float  # SM-active-weighted / capacity
+    gap_ratio: float  # allocated but not active / capacity
+    stranded_gpus: float  # free, yet no pending gang fits on them
+    largest_gang_gpus: int  # widest gang of whole GPUs that fits now
+    stranded_by_cause: tuple[tuple[str, float], ...]
+
+
+class CommandKind(StrEnum):
+    """The ways in for people."""
+
+    APPROVE = "approve"
+    REJECT = "reject"
+    KILL = "kill"
+    RESUME = "resume"
+    PAUSE = "pause"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One word of a person: who, when, about what, and the state it was given for."""
+
+    kind: CommandKind
+    who: str
+    at_s: float
+    subject: str = ""  # proposal id for approve and reject
+    state_digest: str = ""
+
+
+class OutcomeKind(StrEnum):
+    """How an effect went."""
+
+    ACCEPTED = "accepted"
+    CONFLICT = "conflict"
+    FAILED = "failed"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one instruction."""
+
+    instruction_id: str
+    kind: OutcomeKind
+    at_s: float
+    reason: str = ""
+    retryable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Everything one decision may know."""
+
+    tick: int
+    now_s: float
+    snapshot: ClusterSnapshot
+    signals: Signals
+    forecasts: Forecasts
+    commands: tuple[Command, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    kill_switch: bool = False  # True also when the switch cannot be read
+
+
+# --- what the decision says --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One number that a proposal or verdict rests on."""
+
+    name: str
+    value: float | int | str
+    unit: str = ""
+
+
+class Code(StrEnum):
+    """Reason codes of verdicts and refusals. One code, one meaning."""
+
+    OK = "ok"
+    WAIVED_CONTRACT = "waived_contract"
+    # why a workload waits
+    CAPACITY = "capacity"  # not enough free GPUs of its kind
+    FRAGMENTED = "fragmented"  # enough are free, but not in a shape it can use
+    TOPOLOGY = "topology"  # no single domain can hold it
+    MIG_GEOMETRY = "mig_geometry"  # no free instance of its profile
+    RESERVED = "reserved"  # it would delay the reservation of another
+    RUNTIME_UNKNOWN = "runtime_unknown"  # no forecast and no limit: not backfilled past a reservation
+    LIMIT = "limit"  # its queue is at its hard limit
+    TOO_WIDE = "too_wide"  # wider than the whole cluster
+    EXCLUDED = "excluded"  # opted out of our actions
+    GATED = "gated"  # proposed, but a guard or the mode holds it
+    BOUND = "bound"  # per-tick bound on proposals reached
+    # verdicts of guards
+    MODE_OFF = "mode_off"
+    MODE_OBSERVE = "mode_observe"
+    MODE_RECOMMEND = "mode_recommend"
+    NEEDS_APPROVAL = "needs_approval"
+    REJECTED = "rejected"
+    KILL_SWITCH = "kill_switch"
+    PAUSED = "paused"
+    STALE_INVENTORY = "stale_inventory"
+    STALE_WORK = "stale_work"
+    STALE_TELEMETRY = "stale_telemetry"
+    NODE_UNFIT = "node_unfit"
+    PARTIAL_GANG = "partial_gang"
+    PARTIAL_EVICTION = "partial_eviction"
+    PROTECTED_CLASS = "protected_class"
+    OPTED_OUT = "opted_out"
+    NOT_PREEMPTIBLE = "not_preemptible"
+    MIN_RUNTIME = "min_runtime"
+    DWELL = "dwell"
+    COOL_DOWN = "cool_down"
+    MARGIN = "margin"
+    BUDGET_CLUSTER = "budget_cluster"
+    BUDGET_TENANT = "budget_tenant"
+    BUDGET_NODE = "budget_node"
+    BUDGET_CONCURRENT = "budget_concurrent"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One guard's answer on one proposal, with the number it was judged by."""
+
+    guard: str
+    allowed: bool
+    code: Code
+    value: float
+    unit: str
+    threshold: float
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One GPU (or a share of it, or one of its MIG instances) in a proposal or instruction."""
+
+    node: str
+    gpu: str  # UUID
+    instance: str = ""
+    milli: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """One workload that a proposal takes GPUs from, whole."""
+
+    workload: str
+    incarnation: int
+    gpus: int
+    lost_gpu_s: float
+    contract: bool  # promised to give way: not weighed, not budgeted
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """An action's wish, with benefit, cost and evidence, and every guard's answer."""
+
+    id: str
+    action: str
+    kind: str  # admit | evict | reserve | release
+    workload: str
+    incarnation: int
+    queue: str
+    tenant: str
+    slots: tuple[Slot, ...] = ()
+    victims: tuple[Victim, ...] = ()
+    start_s: float = float("nan")  # promised start of a reservation
+    benefit_gpu_s: float = 0.0
+    cost_gpu_s: float = 0.0
+    score_terms: tuple[Evidence, ...] = ()  # placement score, each term
+    evidence: tuple[Evidence, ...] = ()
+    state_digest: str = ""
+    verdicts: tuple[Verdict, ...] = ()
+    accepted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """Why each pending workload that is not proposed waits: columns over the queue in its order.
+
+    `code` indexes `codes`; `value` and `threshold` are the numbers behind it (GPUs, or seconds for
+    `reserved`). Full evidence is built on demand by explain().
+    """
+
+    codes: tuple[Code, ...]
+    workload: I32  # row in the snapshot
+    code: I8
+    value: F64
+    threshold: F64
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Room held for one gang that does not fit yet."""
+
+    workload: str
+    incarnation: int
+    gpus: int
+    since_s: float
+    start_s: float  # as planned now
+    promised_s: float  # as planned when it was made
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The chosen set of one tick, in the order in which it was chosen."""
+
+    proposals: tuple[Proposal, ...]
+    refusals: Refusals
+    reservations: tuple[Reservation, ...]
+    released: tuple[str, ...]  # workloads whose reservation ended without a start
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A plan with its verdicts, and why nothing happened when nothing did."""
+
+    tick: int
+    now_s: float
+    plan: Plan
+    halted: str = ""  # reason that holds everything: kill switch, pause; "" when none
+    notes: tuple[Evidence, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One effect. Idempotent by id; refused when its precondition no longer holds."""
+
+    id: str
+    kind: str  # admit | evict
+    workload: str
+    incarnation: int  # precondition: the object is still this one
+    slots: tuple[Slot, ...]
+    backfill: bool
+    deadline_s: float
+    fence: int
+    proposal_id: str
+
+
+# --- what the controller remembers -------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """An action between its instruction and its end (states: core/lifecycle.py)."""
+
+    instruction: Instruction
+    state: str
+    since_s: float
+    action: str
+    tenant: str
+    cost_gpu_s: float
+    contract: bool
+    attempts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Disruption:
+    """One entry of the budget ledger."""
+
+    at_s: float
+    workload: str
+    tenant: str
+    nodes: tuple[str, ...]
+    contract: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerMemory:
+    """What is not derivable from the observation. Small, persisted, versioned."""
+
+    schema: int = 1
+    tick: int = -1
+    now_s: float = float("-inf")
+    fence: int = 0
+    in_flight: Mapping[str, InFlight] = field(default_factory=dict)
+    reservations: tuple[Reservation, ...] = ()
+    cooled_until_s: Mapping[str, float] = field(default_factory=dict)  # workload -> no reservation/disruption before
+    wished_since_s: Mapping[str, float] = field(default_factory=dict)  # disruptive wish key -> first seen
+    ledger: tuple[Disruption, ...] = ()
+    approvals: Mapping[str, str] = field(default_factory=dict)  # proposal id -> state digest
+    rejections: Mapping[str, float] = field(default_factory=dict)  # proposal id -> until
+    failures: tuple[float, ...] = ()  # times of failed effects inside the pause window
+    killed: bool = False
+    paused_reason: str = ""
+    paused_since_s: float = float("nan")
+    wake_at_s: float = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The answer of reconcile()."""
+
+    memory: ControllerMemory
+    decision: Decision
+    instructions: tuple[Instruction, ...]
+    wake_at_s: float
+
+
+def no_refusals() -> Refusals:
+    """Refusals of an empty queue."""
+    return Refusals((), np.empty(0, np.int32), np.empty(0, np.int8), np.empty(0), np.empty(0))

@@ -1,0 +1,157 @@
+"""Room held for a gang that does not fit yet: when it could start by prediction, and on which nodes.
+
+The plan reads the GPUs' predicted free times as a step function of capacity per node and finds, by
+bisection over the distinct times, the first at which the gang's members fit (inside one domain where
+the gang requires it). Inside one review period the plan depends on events alone, not on the clock, so
+that skipping a tick changes nothing; a start may hence lie in the past when predictions ran late.
+Work that outlives that start may use only the `spare` GPUs of the reserved
+nodes; that is what keeps the promise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autopilot.core.context import Context, Held
+from autopilot.core.placement import Shape, suitable_nodes
+from autopilot.core.records import Reservation
+from autopilot.core.snapshot import F64, I32, Bools, NodeTable, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class StartPlan:
+    """Earliest start by prediction; GPUs taken and spare on each chosen node."""
+
+    start_s: float
+    nodes: I32
+    counts: I32
+    spare: I32
+
+
+def plan_start(ctx: Context, shape: Shape, only: Bools | None = None) -> StartPlan | None:
+    """When and where a gang of whole GPUs could start if nothing else were admitted; None for never.
+
+    `only` [nodes] restricts the choice, to see what standing nodes would still give.
+    """
+    suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib)
+    if only is not None:
+        suits = suits & only
+    free_at = _free_matrix(ctx)
+    free_at[~suits] = np.inf
+    times = np.unique(free_at[np.isfinite(free_at)])
+    times = np.concatenate([[-np.inf], times[times > ctx.review_now_s]])
+    low, high = 0, len(times) - 1
+    if not _fits_at(ctx, shape, free_at, float(times[high])):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        if _fits_at(ctx, shape, free_at, float(times[middle])):
+            high = middle
+        else:
+            low = middle + 1
+    return _choose_nodes(ctx, shape, free_at, float(times[low]))
+
+
+def _free_matrix(ctx: Context) -> F64:
+    """Predicted free times per node, ascending: [nodes, GPUs of the largest node], inf where there is none.
+
+    GPUs promised to standing reservations come free when their gang is predicted to end.
+    """
+    nodes = ctx.observation.snapshot.nodes
+    width = int(nodes.gpus.max(initial=0))
+    columns = np.arange(width)
+    rows = np.minimum(nodes.first_gpu[:, None] + columns, max(len(ctx.gpu_free_at_s) - 1, 0))
+    free_at = np.where(columns < nodes.gpus[:, None], ctx.gpu_free_at_s[rows], np.inf)
+    free_at.sort(axis=1)
+    for held in ctx.held:
+        end_s = held.start_s + _run_time(ctx, held.row)
+        for node, count in zip(held.nodes.tolist(), held.counts.tolist(), strict=True):
+            free_at[node, :count] = end_s
+        free_at[held.nodes] = np.sort(free_at[held.nodes], axis=1)
+    return free_at
+
+
+def _run_time(ctx: Context, row: int) -> float:
+    """Run time of a pending gang at the reservation level."""
+    at = np.flatnonzero(ctx.pending == row)
+    return float(ctx.run_low_s[at[0]]) if len(at) else np.inf
+
+
+def _capacity_at(free_at: F64, shape: Shape, time_s: float) -> tuple[I32, I32]:
+    """GPUs free at a time on each node, and how many members they make."""
+    free = (free_at <= time_s).sum(axis=1).astype(np.int32)
+    return free, free // shape.per_member
+
+
+def _required_level(nodes: NodeTable, shape: Shape) -> I32 | None:
+    return {Topology.ISLAND: nodes.island, Topology.LEAF: nodes.leaf, Topology.BLOCK: nodes.block,
+            Topology.ZONE: nodes.zone}.get(Topology(shape.topology))  # fmt: skip
+
+
+def _fits_at(ctx: Context, shape: Shape, free_at: F64, time_s: float) -> bool:
+    """True when the gang's members fit on what is free at `time_s`."""
+    free, capacity = _capacity_at(free_at, shape, time_s)
+    level = _required_level(ctx.observation.snapshot.nodes, shape)
+    if shape.members + (shape.tail > 0) == 1:
+        return bool((free >= shape.gpus).any())
+    if level is None:
+        return _holds(int(capacity.sum()), free, capacity, shape)
+    members, gpus = np.bincount(level, capacity), np.bincount(level, free)
+    return bool(((members >= shape.members) & (gpus >= shape.gpus)).any())
+
+
+def _holds(members: int, free: I32, capacity: I32, shape: Shape) -> bool:
+    """Members fit, and so does the tail beside them."""
+    if members < shape.members:
+        return False
+    return shape.tail == 0 or members > shape.members or bool((free - capacity * shape.per_member >= shape.tail).any())
+
+
+def _choose_nodes(ctx: Context, shape: Shape, free_at: F64, start_s: float) -> StartPlan | None:
+    """The nodes to hold at `start_s`: fullest first, as placement would choose."""
+    free, capacity = _capacity_at(free_at, shape, start_s)
+    nodes = ctx.observation.snapshot.nodes
+    level = _required_level(nodes, shape)
+    if level is not None and shape.members + (shape.tail > 0) > 1:
+        members, gpus = np.bincount(level, capacity), np.bincount(level, free)
+        fits = (members >= shape.members) & (gpus >= shape.gpus)
+        best = int(np.argmin(np.where(fits, gpus, np.inf)))
+        free, capacity = np.where(level == best, free, 0), np.where(level == best, capacity, 0)
+    if shape.members + (shape.tail > 0) == 1:
+        chosen = np.array([int(np.argmin(np.where(free >= shape.gpus, free, np.iinfo(np.int32).max)))], np.int32)
+        counts = np.array([shape.gpus], np.int32)
+    else:
+        chosen, counts = _spread(free, capacity, shape)
+    return StartPlan(start_s, chosen, counts, (free[chosen] - counts).astype(np.int32))
+
+
+def _spread(free: I32, capacity: I32, shape: Shape) -> tuple[I32, I32]:
+    """Members over nodes, fullest first, then the tail on the fullest node left."""
+    order = np.argsort(np.where(capacity > 0, free, np.iinfo(np.int32).max), kind="stable")
+    before = np.concatenate([[0], np.cumsum(capacity[order])[:-1]])
+    taken = np.clip(shape.members - before, 0, capacity[order])
+    counts = np.zeros(len(free), np.int64)
+    counts[order] = taken * shape.per_member
+    if shape.tail:
+        rest = free - counts
+        node = int(np.argmin(np.where(rest >= shape.tail, rest, np.iinfo(np.int32).max)))
+        counts[node] += shape.tail
+    chosen = np.flatnonzero(counts).astype(np.int32)
+    return chosen, counts[chosen].astype(np.int32)
+
+
+def hold(ctx: Context, row: int, shape: Shape, plan: StartPlan, before: Reservation | None) -> Held:
+    """The reservation of `row` as planned now; `before` is its standing record, if any."""
+    work, nodes = ctx.observation.snapshot.workloads, ctx.observation.snapshot.nodes
+    record = Reservation(
+        workload=str(work.id[row]),
+        incarnation=int(work.incarnation[row]),
+        gpus=shape.gpus,
+        since_s=ctx.now_s if before is None else before.since_s,
+        start_s=plan.start_s,
+        promised_s=max(plan.start_s, ctx.now_s) if before is None else before.promised_s,
+        nodes=tuple(nodes.id[plan.nodes].tolist()),
+    )
+    return Held(row, record, shape, plan.start_s, plan.nodes, plan.counts, plan.spare)

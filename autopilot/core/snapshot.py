@@ -1,0 +1,306 @@
+"""What the cluster is right now: tables of numpy columns, joined by row number.
+
+Every table is a frozen dataclass of one-dimensional arrays of equal length (struct of arrays), so
+that 100,000 GPUs are one vector operation. Codes (int32) index the name tuples of `Names`. A missing
+text is "", a missing number NaN (floats) or -1 (row numbers and codes); capacity is counted in
+integers: whole GPUs, thousandths of a GPU (`milli`), MiB. Tables are never changed in place: a table
+that did not change between two ticks is the same object in both snapshots.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopilot.core.errors import invariant
+
+F32 = NDArray[np.float32]
+F64 = NDArray[np.float64]
+I8 = NDArray[np.int8]
+I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Texts = NDArray[np.object_]
+
+GPU_MILLI = 1000
+"""Thousandths of one whole GPU: the unit in which shared GPUs are counted."""
+
+
+class State(IntEnum):
+    """Where a workload is in its life. `PENDING` waits for us; the last two have ended."""
+
+    PENDING = 0
+    STARTING = 1  # holds its GPUs: image pull, model load, rendezvous
+    RUNNING = 2
+    CHECKPOINTING = 3  # told to save and leave; still holds its GPUs
+    SUCCEEDED = 4
+    FAILED = 5
+
+
+HOLDING = (State.STARTING, State.RUNNING, State.CHECKPOINTING)
+"""States in which a workload holds GPUs."""
+
+
+class SloClass(IntEnum):
+    """Service classes, most sheltered first."""
+
+    LATENCY_CRITICAL = 0
+    INTERACTIVE = 1
+    BATCH = 2
+
+
+SLO_CLASS_NAMES = ("latency-critical", "interactive", "batch")
+
+
+class Topology(IntEnum):
+    """Domain that all members of a gang must share."""
+
+    NONE = 0
+    ISLAND = 1
+    LEAF = 2
+    BLOCK = 3
+    ZONE = 4
+
+
+TOPOLOGY_NAMES = ("none", "island", "leaf", "block", "zone")
+
+
+class QueueOrder(IntEnum):
+    """Order inside one queue (design: order of service)."""
+
+    SUBMISSION = 0  # priority, then age
+    INDEX = 1  # expected waiting saved per GPU-second, aged
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTable:
+    """One row a node. The GPUs of node n are the rows `first_gpu[n] .. first_gpu[n] + gpus[n]`."""
+
+    id: Texts
+    pool: I32
+    gpu_model: I32
+    first_gpu: I32
+    gpus: I32
+    cpu_milli: I64  # -1: not stated, hence not a constraint
+    memory_mib: I64  # -1: not stated
+    island: I32  # NVLink island; codes are unique over the cluster
+    leaf: I32
+    block: I32
+    zone: I32
+    ready: Bools
+    cordoned: Bools
+    spot: Bools
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTable:
+    """One row a physical GPU, grouped by node."""
+
+    uuid: Texts
+    node: I32
+    index: I32
+    healthy: Bools
+    mig: Bools  # in MIG mode: handed out by instance, never whole
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceTable:
+    """One row a MIG instance."""
+
+    id: Texts  # "<UUID>/<GPU instance id>"
+    gpu: I32
+    profile: I32
+    start: I32  # first memory slice
+    gi_id: I32
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadTable:
+    """One row a gang (training job, notebook, one replica of a service), pending, holding or just ended.
+
+    A gang asks for `gpus` GPUs cut into members of `gpus_per_member`; when that does not divide,
+    the last member takes the remainder. `gpu_milli` > 0 asks for a share of one GPU, `mig_profile`
+    >= 0 for one instance a member; `gpus` then counts the members.
+    """
+
+    id: Texts
+    name: Texts
+    tenant: I32
+    queue: I32
+    slo_class: I8
+    priority: I32
+    state: I8
+    incarnation: I32  # restarts so far: an effect meant for an earlier one is refused
+    submit_s: F64
+    start_s: F64  # of the present incarnation; NaN while pending
+    ended_s: F64
+    served_s: F64  # progress kept from earlier incarnations
+    gpus: I32
+    gpus_per_member: I32
+    min_gpus: I32  # gang starts with at least these; equals gpus when not elastic
+    gpu_milli: I32
+    mig_profile: I32
+    gpu_models: I64  # bit set over Names.gpu_models; 0: any
+    gpu_memory_mib: I32
+    cpu_milli: I64  # per gang member; 0: not stated
+    memory_mib: I64
+    topology: I8
+    preemptible: Bools
+    excluded: Bools  # opted out of every action of ours
+    backfilled: Bools  # started in a gap; gives way when the reserved gang can land
+    limit_s: F64
+    checkpoint_interval_s: F64
+    last_checkpoint_s: F64
+    checkpoint_write_s: F64
+    restart_s: F64
+    service: I32
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementTable:
+    """One row for each GPU (or share, or instance) that a workload holds."""
+
+    workload: I32
+    node: I32
+    gpu: I32
+    instance: I32  # -1: the GPU itself
+    milli: I32
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceTable:
+    """One row an inference service; its replicas are workloads."""
+
+    id: Texts
+    queue: I32
+    replicas: I32
+    ready_replicas: I32
+    min_replicas: I32
+    max_replicas: I32
+    objective_s: F64  # p99 latency objective
+    p99_s: F64
+    violation_ratio: F64
+    rate_rps: F64
+    queue_depth: F64
+    age_s: F64
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTable:
+    """One row a queue; parents come before children, row 0 is the root."""
+
+    id: Texts
+    parent: I32
+    guarantee: NDArray[np.int32]  # [queues, gpu models]
+    limit: I32  # -1: none
+    weight: F64
+    priority: I32
+    order: I8
+
+
+@dataclass(frozen=True, slots=True)
+class SignalTable:
+    """Windowed telemetry: GPUs first (rows of GpuTable), then instances (rows of InstanceTable).
+
+    `mean` and `maximum` are [signals, windows, entities], NaN where not measured; `samples` counts the
+    fresh samples in [windows, entities]; `age_s` is the age of the newest sample, inf if none;
+    `quality` says which counter stood behind the SM activity (dcgm.Quality).
+    """
+
+    signals: tuple[str, ...]
+    windows_s: tuple[float, ...]
+    collected_s: float
+    mean: F32
+    maximum: F32
+    samples: I32
+    age_s: F32
+    quality: I8
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What the codes mean."""
+
+    gpu_models: tuple[str, ...] = ()
+    pools: tuple[str, ...] = ()
+    tenants: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSnapshot:
+    """All tables at one instant, plus how old the two halves are."""
+
+    names: Names
+    nodes: NodeTable
+    gpus: GpuTable
+    instances: InstanceTable
+    workloads: WorkloadTable
+    placements: PlacementTable
+    services: ServiceTable
+    queues: QueueTable
+    telemetry: SignalTable
+    inventory_age_s: float = 0.0
+    work_age_s: float = 0.0
+
+
+DTYPES: dict[str, Any] = {
+    "Texts": object,
+    "F64": np.float64,
+    "F32": np.float32,
+    "I8": np.int8,
+    "I32": np.int32,
+    "I64": np.int64,
+    "Bools": np.bool_,
+}
+
+
+def table_length(table: Any) -> int:
+    """Rows of a table."""
+    return len(getattr(table, fields(table)[0].name))
+
+
+def empty(table: type[Any]) -> Any:
+    """A table of `table`'s type with no rows."""
+    columns = {f.name: np.empty(0, DTYPES.get(str(f.type), np.int32)) for f in fields(table)}
+    if table is QueueTable:
+        columns["guarantee"] = np.empty((0, 0), np.int32)
+    return table(**columns)
+
+
+def empty_signals() -> SignalTable:
+    """A signal table with no signals and no entities: nothing is known."""
+    none = np.empty((0, 0, 0), np.float32)
+    return SignalTable((), (), float("-inf"), none, none, np.empty((0, 0), np.int32),
+                       np.empty(0, np.float32), np.empty(0, np.int8))  # fmt: skip
+
+
+def take(table: Any, rows: NDArray[Any]) -> Any:
+    """The rows `rows` of a table, as a new table."""
+    return type(table)(*(getattr(table, f.name)[rows] for f in fields(table)))
+
+
+def check_snapshot(snapshot: ClusterSnapshot) -> None:
+    """Raise `InvariantError` when tables contradict each other (lengths, row numbers out of range)."""
+    for name in ("nodes", "gpus", "instances", "workloads", "placements", "services", "queues"):
+        table = getattr(snapshot, name)
+        lengths = {len(getattr(table, f.name)) for f in fields(table)}
+        invariant(len(lengths) <= 1, f"columns of {name} differ in length: {sorted(lengths)}")
+    bounds = (
+        ("gpus.node", snapshot.gpus.node, len(snapshot.nodes.id)),
+        ("instances.gpu", snapshot.instances.gpu, len(snapshot.gpus.uuid)),
+        ("placements.gpu", snapshot.placements.gpu, len(snapshot.gpus.uuid)),
+        ("placements.workload", snapshot.placements.workload, len(snapshot.workloads.id)),
+    )
+    for name, column, size in bounds:
+        if len(column):
+            invariant(0 <= int(column.min()) and int(column.max()) < size, f"{name} points outside its table")
+
+
+def holding_mask(workloads: WorkloadTable) -> Bools:
+    """True for workloads that hold GPUs. Shape [workloads]."""
+    return (workloads.state >= State.STARTING) & (workloads.state <= State.CHECKPOINTING)

@@ -1,0 +1,11 @@
+"""The append-only record of what was observed, decided, intended and done.
+
+`SqliteJournal` writes it, `JournalReader` reads it; replay and explain stand on the second.
+"""
+
+from __future__ import annotations
+
+from autopilot.journal.reader import DecisionRecord, JournalReader, RunHeader, TickRecord
+from autopilot.journal.store import SCHEMA, SqliteJournal
+
+__all__ = ["SCHEMA", "DecisionRecord", "JournalReader", "RunHeader", "SqliteJournal", "TickRecord"]

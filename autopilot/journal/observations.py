@@ -1,0 +1,338 @@
+"""Observations as bytes, tick after tick: an encoder and its mirror.
+
+Both keep the tables of the tick before. What is the same object, or has the same values, costs nothing
+and is one object again after reading. `restart` forgets, so that the next observation is written whole
+and can be read without those before it (a keyframe).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from autopilot.core.forecast import Forecast, Forecasts, RuntimeForecast
+from autopilot.core.records import Command, Gap, Observation, Outcome, Signals
+from autopilot.core.snapshot import (
+    ClusterSnapshot,
+    GpuTable,
+    InstanceTable,
+    Names,
+    NodeTable,
+    PlacementTable,
+    QueueTable,
+    ServiceTable,
+    WorkloadTable,
+)
+from autopilot.journal.signals import pack_signals, unpack_signals
+from autopilot.journal.tables import (
+    Packed,
+    Rows,
+    UnreadableError,
+    apply_change,
+    change,
+    column_names,
+    follow,
+    pack_columns,
+    read_whole,
+    reader_of,
+    rows_by_key,
+    unpack_columns,
+    unpack_rows,
+    whole,
+)
+
+Array = NDArray[Any]
+
+NAMED_TABLES: tuple[tuple[str, type[Any]], ...] = (
+    ("nodes", NodeTable),
+    ("gpus", GpuTable),
+    ("instances", InstanceTable),
+    ("workloads", WorkloadTable),
+    ("services", ServiceTable),
+    ("queues", QueueTable),
+)
+"""Tables whose first column names the row. Placements follow by what they join."""
+
+_SMALL: tuple[str, ...] = ("names", "signals", "commands", "outcomes", "gaps")
+_FORECAST_COLUMNS = ("total_s", "known", "history")
+_NO_ROWS = "no rows moved"
+
+
+def plain(value: Any) -> Any:
+    """What the encoder does not know by itself: numpy's numbers and columns."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        if value.dtype == object:
+            return ["O", list(value.shape), value.reshape(-1).tolist()]
+        return [value.dtype.str, list(value.shape), np.ascontiguousarray(value).tobytes()]
+    raise TypeError(f"a {type(value).__name__} has no place in a journal")
+
+
+def column(_: type, value: Any) -> Any:
+    """The inverse of `plain` for columns."""
+    dtype, shape, data = value
+    if dtype == "O":
+        array = np.empty(len(data), object)
+        array[:] = data
+        return array.reshape(shape)
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
+ENCODER = msgspec.msgpack.Encoder(enc_hook=plain)
+
+_DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {
+    "names": msgspec.msgpack.Decoder(Names),
+    "signals": msgspec.msgpack.Decoder(Signals),
+    "commands": msgspec.msgpack.Decoder(tuple[Command, ...]),
+    "outcomes": msgspec.msgpack.Decoder(tuple[Outcome, ...]),
+    "gaps": msgspec.msgpack.Decoder(tuple[Gap, ...]),
+}
+_DEMAND = msgspec.msgpack.Decoder(tuple[Forecast, ...], dec_hook=column)
+
+
+_TYPES: dict[str, type[Any]] = {**dict(NAMED_TABLES), "placements": PlacementTable}
+_TABLES = (*_TYPES, "runtimes")
+_NAMES = {name: column_names(table) for name, table in _TYPES.items()} | {"runtimes": _FORECAST_COLUMNS}
+_READERS: dict[str, Callable[[Any], tuple[Array, ...]]] = {
+    name: reader_of(names) for name, names in _NAMES.items()
+}
+
+
+@dataclass(slots=True)
+class _Seen:
+    """One table as it was in the tick before, on either side."""
+
+    table: Any = None
+    packed: Packed | None = None
+
+
+@dataclass(slots=True)
+class _State:
+    """Everything that a change is relative to."""
+
+    tables: dict[str, _Seen] = field(default_factory=lambda: {name: _Seen() for name in _TABLES})
+    small: dict[str, tuple[Any, bytes]] = field(default_factory=dict)
+    telemetry: Any = None
+    demand: Any = None
+
+
+class ObservationEncoder:
+    """Turns observations into bytes, each relative to the one before.
+
+    `workload_rows` says after each call how the rows of the workload table moved: None when they did
+    not, or when nothing is known about it (`whole_workloads`).
+    """
+
+    def __init__(self) -> None:
+        self._state = _State()
+        self.workload_rows: Rows | None = None
+        self.whole_workloads = True
+
+    def restart(self) -> None:
+        """Write the next observation whole."""
+        self._state = _State()
+
+    def encode(self, observation: Observation) -> tuple[bytes, bytes | None]:
+        """The observation without its telemetry, and the telemetry when it changed."""
+        snapshot = observation.snapshot
+        parts: dict[str, Any] = {}
+        self.workload_rows, self.whole_workloads = None, False
+        for name, _ in NAMED_TABLES:
+            self._table(name, getattr(snapshot, name), parts)
+        self._placements(snapshot, parts)
+        self._forecasts(observation.forecasts, snapshot, parts)
+        values = (
+            snapshot.names,
+            observation.signals,
+            observation.commands,
+            observation.outcomes,
+            observation.gaps,
+        )
+        for name, value in zip(_SMALL, values, strict=True):
+            self._small(name, value, parts)
+        telemetry = snapshot.telemetry
+        before = self._state.telemetry
+        signals = None if telemetry is before else pack_signals(telemetry, before)
+        self._state.telemetry = telemetry
+        head = [observation.tick, observation.now_s, snapshot.inventory_age_s, snapshot.work_age_s,
+                observation.kill_switch, parts]  # fmt: skip
+        return ENCODER.encode(head), signals
+
+    def _table(self, name: str, table: Any, parts: dict[str, Any]) -> None:
+        seen = self._state.tables[name]
+        if table is seen.table:
+            return
+        packed = pack_columns(_READERS[name](table))
+        rows: Rows | None = None
+        part = None
+        if seen.packed is not None:
+            before, after = seen.packed.texts[0], packed.texts[0]
+            moved = before is not after and not np.array_equal(before, after)
+            rows = rows_by_key(before, after) if moved else None
+            if rows is not None or not moved:
+                part = change(seen.packed, packed, rows)
+        if name == "workloads":
+            self.workload_rows, self.whole_workloads = (None, True) if part is None else (rows, False)
+        self._keep(name, table, packed, part, parts)
+
+    def _keep(
+        self, name: str, table: Any, packed: Packed, part: list[Any] | None, parts: dict[str, Any]
+    ) -> None:
+        if part is None:
+            parts[name] = whole(packed, _NAMES[name])
+        elif part:
+            parts[name] = part
+        self._state.tables[name] = _Seen(table, packed)
+
+    def _placements(self, snapshot: ClusterSnapshot, parts: dict[str, Any]) -> None:
+        """Placements: a row is the same when it joins the same workload and GPU, wherever that moved."""
+        seen, table = self._state.tables["placements"], snapshot.placements
+        still = not self.whole_workloads and self.workload_rows is None
+        if table is seen.table and still:
+            return
+        packed = pack_columns(_READERS["placements"](table))
+        part = None
+        if seen.packed is not None and not self.whole_workloads:
+            before = follow(seen.packed, self.workload_rows)
+            rows = rows_by_key(_placement_keys(before), _placement_keys(packed))
+            part = None if rows is None else change(before, packed, rows)
+            if part == [] and self.workload_rows is not None:
+                part = [None, {}, {}]  # the same rows in another order of workloads: still a new table
+        self._keep("placements", table, packed, part, parts)
+
+    def _forecasts(self, forecasts: Forecasts, snapshot: ClusterSnapshot, parts: dict[str, Any]) -> None:
+        """Run times lie beside the workloads; a forecast of demand is written when it is a new one."""
+        state = self._state
+        runtimes, seen = forecasts.runtimes, state.tables["runtimes"]
+        if runtimes is not seen.table or (runtimes is not None and seen.packed is None):
+            if runtimes is None:
+                parts["forecast"] = False
+                state.tables["runtimes"] = _Seen()
+            else:
+                parts["forecast"] = [runtimes.model, runtimes.made_s, runtimes.levels]
+                packed = pack_columns(_READERS["runtimes"](runtimes))
+                rows = self._forecast_rows(seen.packed, packed, len(snapshot.workloads.id))
+                part = None
+                if seen.packed is not None and rows is not None:
+                    part = change(seen.packed, packed, rows if isinstance(rows, Rows) else None)
+                self._keep("runtimes", runtimes, packed, part, parts)
+        if forecasts.demand is not state.demand and (forecasts.demand or state.demand):
+            parts["demand"] = ENCODER.encode(forecasts.demand)
+        state.demand = forecasts.demand
+
+    def _forecast_rows(self, before: Packed | None, after: Packed, workloads: int) -> Rows | str | None:
+        if before is None or self.whole_workloads or after.rows != workloads:
+            return None
+        rows = self.workload_rows
+        if rows is None:
+            return _NO_ROWS if before.rows == after.rows else None
+        return rows if before.rows == rows.before else None
+
+    def _small(self, name: str, value: Any, parts: dict[str, Any]) -> None:
+        before = self._state.small.get(name)
+        if before is not None and before[0] is value:
+            return
+        encoded = ENCODER.encode(value)
+        if before is None or encoded != before[1]:
+            parts[name] = encoded
+        self._state.small[name] = (value, encoded)
+
+
+def _placement_keys(packed: Packed) -> Array:
+    """One integer for each placement: which workload, GPU and instance it joins."""
+    columns = unpack_columns(packed)
+    workload, gpu, instance = (columns[at].astype(np.int64) for at in (0, 2, 3))
+    return np.where(workload < 0, -1, (workload << 42) + (gpu << 21) + instance + 1)
+
+
+class ObservationDecoder:
+    """The mirror of `ObservationEncoder`."""
+
+    def __init__(self) -> None:
+        self._state = _State()
+        self.workload_rows: Rows | None = None
+
+    def decode(self, data: bytes, signals: bytes | None) -> Observation:
+        """The observation that was encoded; needs those before it since the last keyframe."""
+        tick, now_s, inventory_age_s, work_age_s, kill_switch, parts = msgspec.msgpack.decode(data)
+        state = self._state
+        self.workload_rows = None
+        for name, _ in NAMED_TABLES:
+            self._table(name, parts.get(name))
+        self._placements(parts.get("placements"))
+        runtimes = self._runtimes(parts)
+        if "demand" in parts:
+            state.demand = _DEMAND.decode(parts["demand"])
+        for name in _SMALL:
+            if name in parts:
+                state.small[name] = (_DECODERS[name].decode(parts[name]), b"")
+        if signals is not None:
+            state.telemetry = unpack_signals(signals, state.telemetry)
+        small = {name: state.small[name][0] for name in _SMALL}
+        tables = {name: state.tables[name].table for name in _TYPES}
+        snapshot = ClusterSnapshot(
+            names=small.pop("names"),
+            telemetry=state.telemetry,
+            inventory_age_s=inventory_age_s,
+            work_age_s=work_age_s,
+            **tables,
+        )
+        return Observation(
+            tick=tick,
+            now_s=now_s,
+            snapshot=snapshot,
+            forecasts=Forecasts(runtimes, state.demand or ()),
+            kill_switch=kill_switch,
+            **small,
+        )
+
+    def _table(self, name: str, part: Sequence[Any] | None) -> None:
+        if part is None:
+            return
+        packed = self._packed(name, part)
+        if name == "workloads" and len(part) == 3 and part[0] is not None:
+            self.workload_rows = unpack_rows(part[0])
+        self._state.tables[name] = _Seen(_TYPES[name](*unpack_columns(packed)), packed)
+
+    def _packed(self, name: str, part: Sequence[Any], before: Packed | None = None) -> Packed:
+        if len(part) == 4:
+            packed, names = read_whole(part)
+            if tuple(names) != _NAMES[name]:
+                raise UnreadableError(
+                    f"{name} had the columns {', '.join(names)}: another version wrote this"
+                )
+            return packed
+        before = before or self._state.tables[name].packed
+        if before is None:
+            raise UnreadableError(f"{name} refers to a tick that is not there")
+        return apply_change(before, part)
+
+    def _placements(self, part: Sequence[Any] | None) -> None:
+        if part is None:
+            return
+        seen = self._state.tables["placements"].packed
+        before = None if seen is None or len(part) == 4 else follow(seen, self.workload_rows)
+        packed = self._packed("placements", part, before)
+        self._state.tables["placements"] = _Seen(PlacementTable(*unpack_columns(packed)), packed)
+
+    def _runtimes(self, parts: dict[str, Any]) -> RuntimeForecast | None:
+        head = parts.get("forecast")
+        if head is False:
+            self._state.tables["runtimes"] = _Seen()
+        elif head is not None:
+            seen = self._state.tables["runtimes"].packed
+            part = parts.get("runtimes")
+            packed = seen if part is None else self._packed("runtimes", part)
+            if packed is None:
+                raise UnreadableError("a forecast refers to a tick that is not there")
+            model, made_s, levels = head
+            table = RuntimeForecast(model, made_s, tuple(levels), *unpack_columns(packed))
+            self._state.tables["runtimes"] = _Seen(table, packed)
+        table = self._state.tables["runtimes"].table
+        return table if isinstance(table, RuntimeForecast) else None

@@ -1,0 +1,286 @@
+"""Reading a record: tick after tick, one tick, or the decisions alone."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from autopilot.core.errors import InputError
+from autopilot.core.policy import Policy
+from autopilot.core.records import ControllerMemory, Decision, Instruction, Observation, Outcome
+from autopilot.journal.decisions import Decided, DecisionDecoder, read_outcomes
+from autopilot.journal.observations import ObservationDecoder
+from autopilot.journal.store import APPLICATION_ID, SCHEMA, checksum_of, fault_of
+from autopilot.journal.tables import UnreadableError
+
+
+@dataclass(frozen=True, slots=True)
+class RunHeader:
+    """One run in a record."""
+
+    run: int
+    version: str
+    created_s: float  # since the epoch
+    description: dict[str, Any]
+    first_tick: int | None  # that is still there; None when it left no tick
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRecord:
+    """What one tick decided, and what became of it."""
+
+    number: int  # position in the record; ticks of two runs may have the same `tick`
+    tick: int
+    now_s: float
+    starts: bool  # first tick of a run: memory came from outside
+    policy: Policy
+    policy_digest: bytes
+    memory_digest: bytes  # of the memory before this tick
+    memory: ControllerMemory | None  # that memory, on a keyframe
+    fence: int
+    decision: Decision
+    instructions: tuple[Instruction, ...]
+    outcomes: tuple[Outcome, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TickRecord:
+    """One tick, whole."""
+
+    observation: Observation
+    decided: DecisionRecord
+
+
+class JournalReader:
+    """A record opened for reading; also while a controller writes to it.
+
+    Raises `InputError` that names the file (and the tick) when it is not a journal, or damaged.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        if self.path.is_dir():
+            raise InputError(f"{self.path}: is a folder; give the journal file in it")
+        if not self.path.exists():
+            raise InputError(
+                f"{self.path}: there is no such journal; `simulate` and `run` print where theirs is"
+            )
+        fault = fault_of(self.path)
+        if fault or not self.path.stat().st_size:
+            raise InputError(
+                f"{self.path}: {fault or 'is empty'}; give the path that `simulate` or `run` printed"
+            )
+        with self._guard():
+            self._db = self._connect()
+            mark = self._db.execute("PRAGMA application_id").fetchone()[0]
+            if mark != APPLICATION_ID:
+                self._db.close()
+                raise InputError(f"{self.path}: a database, but not a journal of the autopilot")
+            schemas = {row[0] for row in self._db.execute("SELECT DISTINCT schema FROM runs")}
+        if schemas - {SCHEMA}:
+            self._db.close()
+            raise InputError(
+                f"{self.path}: written as {', '.join(sorted(schemas))}; this version reads {SCHEMA}"
+            )
+
+    def _connect(self) -> sqlite3.Connection:
+        address = self.path.absolute().as_uri()
+        db = sqlite3.connect(f"{address}?mode=ro", uri=True, isolation_level=None, check_same_thread=False)
+        try:
+            db.execute("SELECT count(*) FROM runs")
+        except sqlite3.OperationalError as error:
+            db.close()
+            if "unable to open" not in str(error) and "readonly" not in str(error):
+                raise
+            # left by a crash in a folder that cannot be written: read what the main file holds
+            db = sqlite3.connect(
+                f"{address}?mode=ro&immutable=1", uri=True, isolation_level=None, check_same_thread=False
+            )
+        return db
+
+    # --- what is there ---------------------------------------------------------------------------
+
+    @property
+    def runs(self) -> tuple[RunHeader, ...]:
+        """The runs in this record, oldest first."""
+        with self._guard():
+            rows = self._db.execute(
+                "SELECT r.run, r.version, r.created_s, r.description,"
+                " (SELECT t.tick FROM ticks t JOIN segments s ON t.number = s.first WHERE s.run = r.run"
+                " ORDER BY t.number LIMIT 1) FROM runs r ORDER BY r.run"
+            ).fetchall()
+        return tuple(
+            RunHeader(run, version, created, json.loads(about), tick)
+            for run, version, created, about, tick in rows
+        )
+
+    def __len__(self) -> int:
+        with self._guard():
+            return int(self._db.execute("SELECT count(*) FROM ticks").fetchone()[0])
+
+    def tick_bounds(self) -> tuple[int, int] | None:
+        """First and last tick that are there; None in an empty record."""
+        with self._guard():
+            first, last = self._db.execute(
+                "SELECT (SELECT tick FROM ticks ORDER BY number LIMIT 1),"
+                " (SELECT tick FROM ticks ORDER BY number DESC LIMIT 1)"
+            ).fetchone()
+        return None if first is None else (int(first), int(last))
+
+    def find_proposal(self, proposal: str) -> tuple[int, ...]:
+        """Positions at which a proposal was first made (and made again, once a segment)."""
+        with self._guard():
+            rows = self._db.execute("SELECT number FROM proposals WHERE id = ? ORDER BY number", (proposal,))
+            return tuple(row[0] for row in rows.fetchall())
+
+    def find_workload(self, workload: str) -> tuple[tuple[int, str], ...]:
+        """Positions and ids of the proposals for one workload."""
+        with self._guard():
+            rows = self._db.execute(
+                "SELECT number, id FROM proposals WHERE workload = ? ORDER BY number, rowid", (workload,)
+            )
+            return tuple((row[0], row[1]) for row in rows.fetchall())
+
+    def find_tick(self, tick: int) -> int | None:
+        """Position of a tick (of the last run that has it); None when it is not there."""
+        with self._guard():
+            row = self._db.execute("SELECT max(number) FROM ticks WHERE tick = ?", (tick,)).fetchone()
+        return None if row[0] is None else int(row[0])
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def ticks(self, first: int | None = None) -> Iterator[TickRecord]:
+        """Every tick in order, whole; from position `first` on (default: all that is there)."""
+        for number, observation, decided in self._walk(first, with_observations=True):
+            if (first is None or number >= first) and observation is not None:
+                yield TickRecord(observation, decided)
+
+    def decisions(self, first: int | None = None) -> Iterator[DecisionRecord]:
+        """Every decision in order, without what was observed: far quicker than `ticks`."""
+        for number, _, decided in self._walk(first, with_observations=False):
+            if first is None or number >= first:
+                yield decided
+
+    def at(self, number: int) -> TickRecord:
+        """The tick at one position (see `find_tick`), read from the keyframe before it."""
+        for record in self.ticks(number):
+            if record.decided.number == number:
+                return record
+            break
+        raise InputError(f"{self.path}: there is no tick at position {number}")
+
+    def _walk(
+        self, first: int | None, *, with_observations: bool
+    ) -> Iterator[tuple[int, Observation | None, DecisionRecord]]:
+        """Ticks from the keyframe at or before `first`."""
+        with self._guard():
+            segments = self._db.execute("SELECT first, starts FROM segments ORDER BY first").fetchall()
+            outcomes = self._outcomes()
+        begin = (
+            0
+            if first is None
+            else max((at for at, (start, _) in enumerate(segments) if start <= first), default=0)
+        )
+        for at in range(begin, len(segments)):
+            start, starts = segments[at]
+            end = segments[at + 1][0] if at + 1 < len(segments) else 1 << 62
+            yield from self._segment(start, end, bool(starts), outcomes, with_observations=with_observations)
+
+    def _segment(self, start: int, end: int, starts: bool, outcomes: dict[int, bytes], *,
+                 with_observations: bool) -> Iterator[tuple[int, Observation | None, DecisionRecord]]:  # fmt: skip
+        streams = [zlib.decompressobj(-15) for _ in range(2)]
+        observations, decisions = ObservationDecoder(), DecisionDecoder()
+        columns = "observation, signals" if with_observations else "NULL, NULL"
+        expected = start
+        rows = self._rows(
+            f"SELECT number, tick, now_s, decision, checksum, {columns} FROM ticks"  # noqa: S608 - constants
+            " WHERE number >= ? AND number < ? ORDER BY number",
+            (start, end),
+        )
+        for number, tick, now_s, decision, checksum, seen, signals in rows:
+            with self._guard(tick):
+                if number != expected:
+                    raise UnreadableError(f"position {expected} is missing")
+                expected += 1
+                if with_observations and checksum_of(seen, signals, decision) != checksum:
+                    raise UnreadableError("the checksum differs: the record was changed or the disk is bad")
+                observation = None
+                if with_observations:
+                    observation = observations.decode(streams[0].decompress(seen), signals)
+                decided = decisions.decode(streams[1].decompress(decision))
+                record = _record(
+                    number, tick, now_s, starts and number == start, decided, outcomes.get(number)
+                )
+            yield number, observation, record
+
+    def _rows(self, query: str, values: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+        with self._guard():
+            cursor = self._db.execute(query, values)
+        while True:
+            with self._guard():
+                rows = cursor.fetchmany(64)
+            if not rows:
+                return
+            yield from rows
+
+    def _outcomes(self) -> dict[int, bytes]:
+        return dict(self._db.execute("SELECT number, data FROM outcomes").fetchall())
+
+    # --- the file --------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:  # fmt: skip
+        self.close()
+
+    @contextmanager
+    def _guard(self, tick: int | None = None) -> Iterator[None]:
+        """Turn whatever a damaged file leads to into one message."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise InputError(
+                f"{self.path}: the journal cannot be read ({error}); it is truncated or damaged: "
+                "use another one, or the copy of a backup"
+            ) from error
+        except (UnreadableError, msgspec.MsgspecError, zlib.error, ValueError, KeyError, IndexError,
+                TypeError, StopIteration, AttributeError) as error:  # fmt: skip
+            where = "" if tick is None else f", tick {tick}"
+            raise InputError(
+                f"{self.path}{where}: the record does not fit together ({error}); it is damaged or of another "
+                "version: ticks before this one can still be read"
+            ) from error
+
+
+def _record(
+    number: int, tick: int, now_s: float, starts: bool, decided: Decided, outcomes: bytes | None
+) -> DecisionRecord:
+    return DecisionRecord(
+        number=number,
+        tick=tick,
+        now_s=now_s,
+        starts=starts,
+        policy=decided.policy,
+        policy_digest=decided.policy_digest,
+        memory_digest=decided.memory_digest,
+        memory=decided.memory,
+        fence=decided.fence,
+        decision=decided.decision,
+        instructions=decided.instructions,
+        outcomes=() if outcomes is None else read_outcomes(outcomes),
+    )

@@ -1,0 +1,322 @@
+"""The record of a run in one SQLite file: written once, read by replay and explain.
+
+Ticks lie in segments. A segment starts with a keyframe (whole observation, policy and memory) and goes
+on with changes in two compressed streams, one of observations and one of decisions, so that decisions
+can be read alone. Whole segments are dropped, oldest first, when the file outgrows its limits.
+
+Live, a decision is on the disk before its effects begin. In a simulation the order is the same, but
+nothing waits for the disk: a crash of the machine may cost the record, a crash of the program some ticks.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from autopilot.core.errors import InputError
+from autopilot.core.policy import JournalRules, Policy
+from autopilot.core.records import ControllerMemory, Decision, Instruction, Observation, Outcome
+from autopilot.journal.decisions import DecisionEncoder, outcomes_bytes
+from autopilot.journal.observations import ObservationEncoder
+
+SCHEMA = "gpu-autopilot/journal/1"
+APPLICATION_ID = 0x67706A31
+"""SQLite's mark of whose file this is."""
+
+COMMIT_TICKS = 200
+"""Ticks written together where nothing waits for the disk."""
+
+_LEVEL = 1
+_MAGIC = b"SQLite format 3\x00"
+_TABLES = (
+    "CREATE TABLE runs (run INTEGER PRIMARY KEY, schema TEXT, version TEXT, created_s REAL, description TEXT)",
+    "CREATE TABLE segments (first INTEGER PRIMARY KEY, run INTEGER, starts INTEGER, now_s REAL)",
+    """CREATE TABLE ticks (number INTEGER PRIMARY KEY, tick INTEGER, now_s REAL, observation BLOB, signals BLOB,
+    decision BLOB, checksum INTEGER)""",
+    "CREATE INDEX ticks_by_tick ON ticks (tick)",
+    "CREATE TABLE outcomes (number INTEGER, data BLOB)",
+    "CREATE INDEX outcomes_by_number ON outcomes (number)",
+    "CREATE TABLE proposals (id TEXT, number INTEGER, tick INTEGER, workload TEXT)",
+    "CREATE INDEX proposals_by_id ON proposals (id)",
+    "CREATE INDEX proposals_by_workload ON proposals (workload)",
+)
+
+
+class SqliteJournal:
+    """The writer. `intend` before the effects of a tick, `conclude` after; `close` in any case.
+
+    Raises `InputError` where the record cannot be kept; what was written until then stays readable.
+    """
+
+    def __init__(self, path: Path | str, *, durable: bool, rules: JournalRules, version: str = "",
+                 run: Mapping[str, Any] | None = None, replace: bool = False,
+                 created_s: float | None = None) -> None:  # fmt: skip
+        """Open or create the record at `path` and begin a run in it.
+
+        `durable`: every decision is on the disk before `intend` returns. `run` describes the run in
+        plain values (shown by replay). `replace`: an older record at `path` gives way to this one;
+        otherwise the run is appended to it.
+        """
+        self.path = Path(path)
+        self.rules = rules
+        self._commit_ticks = 1 if durable else COMMIT_TICKS
+        self._observations, self._decisions = ObservationEncoder(), DecisionEncoder()
+        self._streams: list[Any] = []
+        self._rows: list[tuple[Any, ...]] = []
+        self._outcomes: list[tuple[int, bytes]] = []
+        self._proposals: list[tuple[str, int, int, str]] = []
+        self._segments: list[tuple[int, int, int, float]] = []
+        self._known_proposals: set[str] = set()
+        self._segment: tuple[int, float] | None = None  # first number and time of the segment being written
+        self._last_tick: int | None = None
+        self._failed = ""
+        self._open = False
+        _check_place(self.path, replace=replace)
+        with self._guard("opened"):
+            if replace:
+                _remove(self.path)
+            self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+            self._open = True
+            self._prepare(durable)
+            created_s = time.time() if created_s is None else created_s
+            about = json.dumps(dict(run or {}), default=str)
+            row = (SCHEMA, version, created_s, about)
+            self._run = self._db.execute(
+                "INSERT INTO runs (schema, version, created_s, description) VALUES (?, ?, ?, ?)", row
+            ).lastrowid
+            last = self._db.execute("SELECT max(number) FROM ticks").fetchone()[0]
+            self._next = 0 if last is None else last + 1
+
+    def _prepare(self, durable: bool) -> None:
+        db = self._db
+        fresh = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+        if fresh:
+            db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
+        db.execute("PRAGMA journal_size_limit = 16777216")
+        if fresh:
+            db.execute("BEGIN")
+            for statement in _TABLES:
+                db.execute(statement)
+            db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            db.execute("COMMIT")
+
+    # --- the port --------------------------------------------------------------------------------
+
+    def intend(self, observation: Observation, policy: Policy, memory: ControllerMemory,
+               decision: Decision, instructions: Sequence[Instruction]) -> None:  # fmt: skip
+        """Record one tick before its effects; `memory` is the one that the decision was made with."""
+        self._refuse_when_failed()
+        now_s, number = observation.now_s, self._next
+        if self._segment is None or self._is_due(now_s, number):
+            self._begin_segment(now_s, number)
+        seen, signals = self._observations.encode(observation)
+        encoder = self._observations
+        decided = self._decisions.encode(
+            policy, memory, decision, instructions, encoder.workload_rows, encoder.whole_workloads
+        )
+        blobs = [_squeeze(stream, data) for stream, data in zip(self._streams, (seen, decided), strict=True)]
+        checksum = checksum_of(blobs[0], signals, blobs[1])
+        self._rows.append((number, observation.tick, now_s, blobs[0], signals, blobs[1], checksum))
+        for proposal in decision.plan.proposals:
+            if proposal.id not in self._known_proposals:
+                self._known_proposals.add(proposal.id)
+                self._proposals.append((proposal.id, number, observation.tick, proposal.workload))
+        self._next = number + 1
+        self._last_tick = observation.tick
+        if len(self._rows) >= self._commit_ticks:
+            self.flush()
+
+    def conclude(self, tick: int, outcomes: Sequence[Outcome]) -> None:
+        """Record what became of the instructions of `tick`, the last one intended."""
+        self._refuse_when_failed()
+        if not outcomes:
+            return
+        if tick != self._last_tick:
+            raise InputError(
+                f"{self.path}: outcomes of tick {tick} come after tick {self._last_tick} was recorded"
+            )
+        self._outcomes.append((self._next - 1, outcomes_bytes(outcomes)))
+        if self._commit_ticks == 1:
+            self.flush()
+
+    # --- segments --------------------------------------------------------------------------------
+
+    def _is_due(self, now_s: float, number: int) -> bool:
+        """Whether a keyframe is due; a clock that went back starts a segment, too."""
+        assert self._segment is not None  # noqa: S101 - for the type checker
+        first, since_s = self._segment
+        if now_s < since_s:
+            return True
+        return now_s - since_s >= self.rules.keyframe_s and number - first >= self.rules.keyframe_ticks
+
+    def _begin_segment(self, now_s: float, number: int) -> None:
+        starts = self._segment is None
+        if not starts:
+            self.flush()
+            self._drop_old(now_s)
+        self._observations.restart()
+        self._decisions.restart()
+        self._known_proposals.clear()
+        self._streams = [zlib.compressobj(_LEVEL, zlib.DEFLATED, -15) for _ in range(2)]
+        self._segment = (number, now_s)
+        self._segments.append((number, self._run or 0, int(starts), now_s))
+
+    def _drop_old(self, now_s: float) -> None:
+        """Drop the oldest whole segments that are too old, or too much."""
+        with self._guard("shortened"):
+            limit = self.rules.max_mib * 1024 * 1024
+            firsts = self._db.execute("SELECT first, now_s, run FROM segments ORDER BY first").fetchall()
+            dropped = False
+            for at in range(len(firsts) - 1):
+                # a segment ends where the next begins; times of another run are not comparable
+                same_run = firsts[at + 1][2] == self._run
+                old = same_run and now_s - firsts[at + 1][1] > self.rules.max_age_s
+                if not old and self._used_bytes() <= limit:
+                    break
+                until = firsts[at + 1][0]
+                self._db.execute("BEGIN")
+                for table, column in (("ticks", "number"), ("outcomes", "number"), ("proposals", "number")):
+                    self._db.execute(f"DELETE FROM {table} WHERE {column} < ?", (until,))  # noqa: S608 - constants
+                self._db.execute("DELETE FROM segments WHERE first < ?", (until,))
+                self._db.execute("COMMIT")
+                dropped = True
+            if dropped:
+                self._db.execute("PRAGMA incremental_vacuum").fetchall()
+
+    def _used_bytes(self) -> int:
+        page, count, free = (
+            int(self._db.execute(f"PRAGMA {name}").fetchone()[0])
+            for name in ("page_size", "page_count", "freelist_count")
+        )
+        return page * (count - free)
+
+    # --- the file --------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Write what waits, in one transaction."""
+        if not (self._rows or self._outcomes or self._segments):
+            return
+        with self._guard("written"):
+            db = self._db
+            db.execute("BEGIN")
+            db.executemany("INSERT INTO segments VALUES (?, ?, ?, ?)", self._segments)
+            db.executemany("INSERT INTO ticks VALUES (?, ?, ?, ?, ?, ?, ?)", self._rows)
+            db.executemany("INSERT INTO proposals VALUES (?, ?, ?, ?)", self._proposals)
+            db.executemany("INSERT INTO outcomes VALUES (?, ?)", self._outcomes)
+            db.execute("COMMIT")
+        for waiting in (self._rows, self._outcomes, self._segments, self._proposals):
+            waiting.clear()
+
+    def close(self) -> None:
+        """Write what waits and leave one plain file, readable from a read-only folder too."""
+        if not self._open:
+            return
+        try:
+            if not self._failed:
+                self.flush()
+        finally:
+            self._open = False
+            # fails where a reader is still there, or the disk is full: SQLite mends that when next opened
+            with suppress(sqlite3.Error):
+                self._db.execute("PRAGMA journal_mode = DELETE").fetchall()
+            self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:  # fmt: skip
+        self.close()
+
+    def _refuse_when_failed(self) -> None:
+        if self._failed:
+            raise InputError(self._failed)
+        if not self._open:
+            raise InputError(f"{self.path}: the journal is closed")
+
+    @contextmanager
+    def _guard(self, verb: str) -> Iterator[None]:
+        """Turn what SQLite says about disk and file into one message; nothing of a transaction is left."""
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            self._failed = f"{self.path}: the journal cannot be {verb}: {_words(error)}"
+            if self._open:
+                if self._db.in_transaction:
+                    self._db.rollback()
+                kept = self._db_last_tick()
+                if kept is not None:
+                    self._failed += f" Ticks up to {kept} are kept."
+            raise InputError(self._failed) from error
+
+    def _db_last_tick(self) -> int | None:
+        try:
+            row = self._db.execute("SELECT tick FROM ticks ORDER BY number DESC LIMIT 1").fetchone()
+        except sqlite3.Error:
+            return None
+        return None if row is None else int(row[0])
+
+
+def checksum_of(observation: bytes, signals: bytes | None, decision: bytes) -> int:
+    """Checksum over the three parts of a tick."""
+    return zlib.crc32(decision, zlib.crc32(signals or b"", zlib.crc32(observation)))
+
+
+def _squeeze(stream: Any, data: bytes) -> bytes:
+    return bytes(stream.compress(data) + stream.flush(zlib.Z_SYNC_FLUSH))
+
+
+def _check_place(path: Path, *, replace: bool) -> None:
+    """Raise `InputError` where `path` cannot be a journal, before anything is written."""
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; give the path of a file, for example {path / 'run.journal'}")
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: the folder {path.parent} does not exist; create it or give another path")
+    if path.exists():
+        fault = fault_of(path)
+        if fault:
+            mend = "give another path" if not replace else "it is not replaced; give another path"
+            raise InputError(f"{path}: {fault}; {mend}")
+
+
+def fault_of(path: Path) -> str:
+    """Why an existing file is not a journal; "" when it looks like one (or is empty)."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(100)
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    if not head:
+        return ""
+    if len(head) < 100 or not head.startswith(_MAGIC):
+        return "not a journal of the autopilot"
+    mark = int.from_bytes(head[68:72], "big")
+    return "" if mark in {APPLICATION_ID, 0} else "a database, but not a journal of the autopilot"
+
+
+def _remove(path: Path) -> None:
+    for part in (path, Path(f"{path}-wal"), Path(f"{path}-shm"), Path(f"{path}-journal")):
+        part.unlink(missing_ok=True)
+
+
+def _words(error: Exception) -> str:
+    """What happened and what helps."""
+    text = str(error)
+    if isinstance(error, OSError):
+        return f"{error.strerror or text}. Give a path in a folder that you may write, with --journal."
+    if "full" in text or "I/O error" in text:
+        return f"{text}. Free some space, or give a path on another disk with --journal."
+    if "readonly" in text or "unable to open" in text:
+        return f"{text}. Give a path in a folder that you may write, with --journal."
+    if "locked" in text or "busy" in text:
+        return f"{text}. Another process writes to it; end that one, or give another path with --journal."
+    return f"{text}. The file is damaged; move it away, or give another path with --journal."

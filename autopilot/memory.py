@@ -1,0 +1,125 @@
+"""Where the controller's memory survives a restart: a file, or (in a simulation) nothing but a variable.
+
+A controller that forgot its dwell timers, its budget ledger or its effects under way would act too
+early and too often. So a memory that cannot be read stops the start with one clear error; a person
+decides whether to begin anew, by removing the file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from autopilot.core.errors import InputError
+from autopilot.core.records import ControllerMemory
+
+SCHEMA = "gpu-autopilot/memory/1"
+
+
+def memory_text(memory: ControllerMemory) -> str:
+    """A memory as JSON with a checksum. Infinities and NaN are written as Python's json does."""
+    body = json.dumps(msgspec.to_builtins(memory, enc_hook=_plain), sort_keys=False)
+    return f'{{"schema": "{SCHEMA}", "digest": "{_digest(body)}", "memory": {body}}}\n'
+
+
+def read_memory_text(text: str, source: str) -> ControllerMemory:
+    """The inverse of `memory_text`; raises `InputError` naming `source` when that is not what it is."""
+    mend = f"restore it from a backup, or remove it to start with an empty memory (dwell timers and budgets begin anew): {source}"
+    try:
+        content: Any = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"{source}: not a controller memory, or cut off ({error}); {mend}") from error
+    schema = content.get("schema") if isinstance(content, dict) else None
+    if schema != SCHEMA:
+        raise InputError(f"{source}: schema is {schema!r}, this version reads {SCHEMA!r}; {mend}")
+    body = content.get("memory")
+    if content.get("digest") != _digest(json.dumps(body, sort_keys=False)):
+        raise InputError(
+            f"{source}: the digest does not match its content: it was changed or damaged; {mend}"
+        )
+    try:
+        return msgspec.convert(body, ControllerMemory)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{source}: {error}; {mend}") from error
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"a {type(value).__name__} has no place in a memory")
+
+
+def _digest(body: str) -> str:
+    return blake2b(body.encode(), digest_size=8).hexdigest()
+
+
+class FileMemoryStore:
+    """Memory in one file, replaced at once or not at all."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        if self.path.is_dir():
+            raise InputError(
+                f"{self.path}: is a folder; give the path of a file, for example {self.path / 'memory.json'}"
+            )
+        if not self.path.parent.is_dir():
+            raise InputError(
+                f"{self.path}: the folder {self.path.parent} does not exist; create it or give another path"
+            )
+
+    def load(self) -> ControllerMemory | None:
+        """The last saved memory, or None on a first start. Raises `InputError` when it cannot be trusted."""
+        try:
+            text = self.path.read_text("utf-8")
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{self.path}: the controller memory cannot be read: {error}") from error
+        return read_memory_text(text, str(self.path))
+
+    def save(self, memory: ControllerMemory) -> None:
+        """Write beside the old file, to the disk, then take its place."""
+        temporary = None
+        try:
+            with tempfile.NamedTemporaryFile(
+                "w", encoding="utf-8", dir=self.path.parent, prefix=f".{self.path.name}.", delete=False
+            ) as file:
+                temporary = Path(file.name)
+                file.write(memory_text(memory))
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self.path)
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            if temporary is not None:
+                temporary.unlink(missing_ok=True)
+            raise InputError(
+                f"{self.path}: the controller memory cannot be saved ({error.strerror}); the last one is kept. "
+                "Free some space or make the folder writable"
+            ) from error
+
+
+class InMemoryStore:
+    """Memory of a run that nobody resumes."""
+
+    def __init__(self, memory: ControllerMemory | None = None) -> None:
+        self._memory = memory
+
+    def load(self) -> ControllerMemory | None:
+        """The last saved memory, or None on a first start."""
+        return self._memory
+
+    def save(self, memory: ControllerMemory) -> None:
+        """Keep it."""
+        self._memory = memory

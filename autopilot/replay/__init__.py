@@ -1,0 +1,38 @@
+"""Decide a recorded run again: the same policy must give the same decisions, another one a comparison.
+
+Replay reads each observation from the journal and calls `reconcile`, carrying its own memory. Under
+another policy the observations are the recorded ones, and so is what has happened (effects under way,
+disruptions, pauses); only what is intended (reservations, wishes) is its own. So each difference is what
+the other policy would have wished at that moment, not where it would have led (`OPEN_LOOP`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autopilot.core.policy import Policy
+from autopilot.journal.reader import JournalReader
+from autopilot.replay.compare import compare
+from autopilot.replay.results import OPEN_LOOP, Difference, PolicyDiff, ReplayResult, Shift, TickDiff
+from autopilot.replay.text import replay_lines
+from autopilot.replay.verify import Progress, verify
+
+__all__ = [
+    "OPEN_LOOP", "Difference", "PolicyDiff", "Progress", "ReplayResult", "Shift", "TickDiff", "replay", "replay_lines",
+]  # fmt: skip
+
+
+def replay(path: Path | str, policy: Policy | None = None, progress: Progress | None = None, *,
+           keep: int = 200) -> ReplayResult:  # fmt: skip
+    """Decide the record at `path` again.
+
+    Without `policy`: every decision, its instructions and the memory they rest on are compared with the
+    recorded ones, up to the first difference. With `policy`: all ticks are decided under it, and what
+    it wishes is compared; the first `keep` ticks that differ are listed. Raises `InputError` when the
+    record cannot be read.
+    """
+    with JournalReader(path) as reader:
+        total = len(reader)
+        if policy is None:
+            return verify(reader, total, progress)
+        return compare(reader, policy, total, progress, keep)

@@ -1,0 +1,134 @@
+"""Decide a record again under another policy, and say what it would have wished instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from autopilot.core.policy import Policy
+from autopilot.core.reconciler import reconcile
+from autopilot.core.records import ControllerMemory, Decision, Proposal, Step
+from autopilot.journal.reader import JournalReader
+from autopilot.replay.results import Counts, PolicyDiff, ReplayResult, Shift, TickDiff
+from autopilot.replay.verify import Progress, remembered, reported
+
+
+@dataclass(slots=True)
+class _Wishes:
+    """What one side wished so far."""
+
+    proposals: dict[str, int] = field(default_factory=dict)
+    admitted_s: dict[str, float] = field(default_factory=dict)
+    reserved: dict[str, None] = field(default_factory=dict)
+    accepted: int = 0
+    evictions: int = 0
+
+    def add(self, decision: Decision) -> None:
+        for proposal in decision.plan.proposals:
+            kind = f"{proposal.action} {proposal.kind}"
+            self.proposals[kind] = self.proposals.get(kind, 0) + 1
+            self.accepted += proposal.accepted
+            self.evictions += len(proposal.victims) if proposal.accepted else 0
+            if proposal.kind == "admit":
+                self.admitted_s.setdefault(proposal.workload, decision.now_s)
+        for reservation in decision.plan.reservations:
+            self.reserved[reservation.workload] = None
+
+    def counts(self) -> Counts:
+        return Counts(dict(sorted(self.proposals.items())), self.accepted, len(self.reserved), self.evictions)
+
+
+def compare(
+    reader: JournalReader, policy: Policy, total: int, progress: Progress | None, keep: int
+) -> ReplayResult:
+    """Decide every tick under `policy` and under the recorded one; the first `keep` differing ticks are listed."""
+    recorded, candidate = _Wishes(), _Wishes()
+    past: ControllerMemory | None = None  # what the recorded decisions led to
+    own = _Intentions()
+    names: dict[str, None] = {}
+    differing, done, first, last = 0, 0, None, None
+    listed: list[TickDiff] = []
+    for record in reported(reader, total, progress):
+        decided, observation = record.decided, record.observation
+        names[decided.policy.name] = None
+        first, last = (decided.tick if first is None else first), decided.tick
+        done += 1
+        past, lost = remembered(past, record)
+        if lost is not None and decided.memory is not None:
+            past = replace(decided.memory, fence=decided.fence)
+        step = reconcile(own.beside(past, observation.now_s), observation, policy)
+        own.follow(step)
+        past = reconcile(past, observation, decided.policy).memory
+        recorded.add(decided.decision)
+        candidate.add(step.decision)
+        found = _tick_diff(decided.decision, step.decision)
+        if found is not None:
+            differing += 1
+            if len(listed) < keep:
+                listed.append(found)
+    diff = PolicyDiff(
+        recorded=recorded.counts(),
+        candidate=candidate.counts(),
+        ticks_that_differ=differing,
+        ticks=tuple(listed),
+        shifts=_shifts(recorded.admitted_s, candidate.admitted_s),
+        reserved_only_recorded=tuple(name for name in recorded.reserved if name not in candidate.reserved),
+        reserved_only_candidate=tuple(name for name in candidate.reserved if name not in recorded.reserved),
+    )
+    return ReplayResult(str(reader.path), done, first, last, tuple(names), policy.name, diff=diff)
+
+
+@dataclass(slots=True)
+class _Intentions:
+    """The part of a memory that is only intended: it belongs to the policy, the rest to what happened."""
+
+    memory: ControllerMemory | None = None
+    cooled_until_s: dict[str, float] = field(default_factory=dict)  # after reservations it gave up
+
+    def beside(self, past: ControllerMemory, now_s: float) -> ControllerMemory:
+        """What happened, with these reservations and wishes instead of the recorded ones."""
+        if self.memory is None:
+            return past
+        self.cooled_until_s = {name: until for name, until in self.cooled_until_s.items() if until > now_s}
+        disrupted = {entry.workload for entry in past.ledger}
+        cooled = {name: until for name, until in past.cooled_until_s.items() if name in disrupted}
+        return replace(
+            past,
+            reservations=self.memory.reservations,
+            wished_since_s=self.memory.wished_since_s,
+            cooled_until_s={**cooled, **self.cooled_until_s},
+        )
+
+    def follow(self, step: Step) -> None:
+        """Remember what this tick intends."""
+        self.memory = step.memory
+        for workload in step.decision.plan.released:
+            self.cooled_until_s[workload] = step.memory.cooled_until_s[workload]
+
+
+def _tick_diff(recorded: Decision, candidate: Decision) -> TickDiff | None:
+    """What only one of two decisions of a tick wishes; None when they wish the same."""
+    left, right = (_keys(decision.plan.proposals) for decision in (recorded, candidate))
+    only_left = tuple(key for key in left if key not in right)
+    only_right = tuple(key for key in right if key not in left)
+    if not only_left and not only_right:
+        return None
+    return TickDiff(recorded.tick, recorded.now_s, only_left, only_right)
+
+
+def _keys(proposals: Sequence[Proposal]) -> dict[tuple[str, str, str], None]:
+    # one that its guards hold is a wish without effect: told apart, so that a mode shows as a difference
+    return {
+        (
+            proposal.action,
+            proposal.kind if proposal.accepted else f"{proposal.kind} (held back)",
+            proposal.workload,
+        ): None
+        for proposal in proposals
+    }
+
+
+def _shifts(recorded: Mapping[str, float], candidate: Mapping[str, float]) -> tuple[Shift, ...]:
+    names = [*recorded, *(name for name in candidate if name not in recorded)]
+    shifts = (Shift(name, recorded.get(name), candidate.get(name)) for name in names)
+    return tuple(shift for shift in shifts if shift.recorded_s != shift.candidate_s)

@@ -1,0 +1,176 @@
+"""How a picture is drawn to a size, saved, and put into a page that is light or dark, wide or narrow.
+
+A picture is drawn twice, wide for desktops and files, narrow for telephones; the page shows
+the one that fits. Colours are drawn in their light values; inside the page each becomes a
+variable of the style sheet, which has a light and a dark value for it.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from autopilot.report.data import ReportData
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PNG_DPI = 130
+RASTER_DPI = 110
+WIDE_IN = 11.0
+NARROW_IN = 3.9
+
+# name of the variable in style.css -> light value
+COLOURS = {
+    "ink": "#1c2127",
+    "quiet": "#5b6570",
+    "grid": "#dfe3e8",
+    "paper": "#fefefe",
+    "unknown": "#c9ced4",
+    "work": "#0b6fb0",
+    "gap": "#f3b58a",
+    "s1": "#0072b2",
+    "s2": "#d55e01",
+    "s3": "#00875f",
+    "s4": "#a8449a",
+    "s5": "#8a6d00",
+    "s6": "#2a9bc4",
+    "s7": "#7a4b2b",
+    "s8": "#6b7281",
+}
+SERIES = tuple(COLOURS[f"s{i}"] for i in range(1, 9))
+DASHES: tuple[str | tuple[int, tuple[float, ...]], ...] = (
+    "-",
+    "-",
+    (0, (5, 1.5)),
+    (0, (1.5, 1.2)),
+    (0, (6, 1.5, 1.5, 1.5)),
+    (0, (3, 1)),
+    (0, (8, 2)),
+    (0, (1, 2)),
+)
+
+STYLE: dict[Any, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": COLOURS["quiet"],
+    "axes.facecolor": COLOURS["paper"],
+    "axes.grid": True,
+    "axes.labelcolor": COLOURS["quiet"],
+    "axes.linewidth": 0.6,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlecolor": COLOURS["ink"],
+    "axes.titlelocation": "left",
+    "axes.titlesize": 9,
+    "axes.titleweight": "bold",
+    "figure.facecolor": COLOURS["paper"],
+    "font.family": ["DejaVu Sans", "sans-serif"],
+    "font.size": 8.5,
+    "grid.color": COLOURS["grid"],
+    "grid.linewidth": 0.6,
+    "legend.fontsize": 8.5,
+    "legend.frameon": False,
+    "legend.labelcolor": COLOURS["ink"],
+    "lines.linewidth": 1.4,
+    "path.simplify_threshold": 0.3,
+    "svg.fonttype": "none",
+    "text.color": COLOURS["ink"],
+    "text.parse_math": False,  # a tenant may be called $x$
+    "xtick.color": COLOURS["quiet"],
+    "xtick.labelsize": 8,
+    "ytick.color": COLOURS["quiet"],
+    "ytick.labelsize": 8,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """What a picture shows, before it has a size. `title` says what to see, `reading` how to read it."""
+
+    name: str
+    title: str
+    reading: str
+    draw: Callable[[Figure, bool], None]
+    """draws on an empty figure whose width is set, and sets its height; True: the wide one"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A plot as text for the page and as content of files."""
+
+    name: str
+    title: str
+    reading: str
+    wide: str
+    narrow: str
+    svg: bytes
+    png: bytes | None
+
+
+def draw_all(plots: tuple[Plot, ...], data: ReportData, *, png: bool) -> tuple[Picture, ...]:
+    """Draw each plot; the bitmaps only where `png` asks for them."""
+    return tuple(_picture(plot, data, png) for plot in plots)
+
+
+def _picture(plot: Plot, data: ReportData, png: bool) -> Picture:
+    import matplotlib as mpl
+
+    with mpl.rc_context({**STYLE, "svg.hashsalt": plot.name}), warnings.catch_warnings():
+        # a name may hold letters that the bitmap's font lacks; the browser has its own fonts
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        wide, narrow = _figure(plot, True), _figure(plot, False)
+        svg = _saved(wide, "svg", {"Title": f"{data.title}: {plot.title}", "Date": None, "Creator": None})
+        small = _saved(narrow, "svg", {"Date": None, "Creator": None})
+        bitmap = _saved(wide, "png", {"Software": None, "Title": plot.title}) if png else None
+    return Picture(
+        name=plot.name,
+        title=plot.title,
+        reading=plot.reading,
+        wide=inline_svg(svg.decode(), f"{plot.name}-w"),
+        narrow=inline_svg(small.decode(), f"{plot.name}-n"),
+        svg=svg,
+        png=bitmap,
+    )
+
+
+def _figure(plot: Plot, wide: bool) -> Figure:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDE_IN if wide else NARROW_IN, 3.0), layout="constrained")
+    plot.draw(figure, wide)
+    return figure
+
+
+def _saved(figure: Figure, kind: str, metadata: dict[str, str | None]) -> bytes:
+    target = io.BytesIO()
+    dpi = PNG_DPI if kind == "png" else RASTER_DPI
+    figure.savefig(target, format=kind, dpi=dpi, metadata=metadata)
+    figure.set_layout_engine("none")  # the first save has laid it out, a second need not
+    return target.getvalue()
+
+
+def inline_svg(svg: str, prefix: str) -> str:
+    """The `<svg>` element alone, fit to stand in a page beside others.
+
+    Its ids are prefixed, its colours become variables of the style sheet, its size is left to
+    the page; declarations, metadata and name spaces go, and with them every address.
+    """
+    body = svg[svg.index("<svg") :]
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    head, rest = body.split(">", 1)
+    head = re.sub(r'\s(xmlns(:\w+)?|width|height|version)="[^"]*"', "", head)
+    body = f'{head} aria-hidden="true" focusable="false">{rest}'
+    body = re.sub(r'(\sid="|url\(#|href="#)', rf"\g<1>{prefix}-", body)
+    body = re.sub(r'style="[^"]*"', _with_variables, body)
+    return body.strip()
+
+
+def _with_variables(style: re.Match[str]) -> str:
+    text = style[0]
+    for name, value in COLOURS.items():
+        text = text.replace(value, f"var(--{name})")
+    return text

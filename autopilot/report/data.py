@@ -1,0 +1,218 @@
+"""What a report is made of: frozen records, and the two functions that bring long series to picture size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopilot.core.errors import invariant
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+SERIES_POINTS = 600
+HEAT_NODES = 120
+HEAT_TIMES = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """The cluster over time, by bins of equal width: `t_s[i]` is where bin i starts. NaN is unknown."""
+
+    t_s: Floats
+    allocation_ratio: Floats
+    """handed out / capacity"""
+    hardware_ratio: Floats
+    """SM_ACTIVE-weighted / handed out"""
+    pending_gpus: Floats
+    """GPUs asked for by the work that waits"""
+    stranded_gpus: Floats
+    """free GPUs that none of the work that waits can use"""
+
+    def __post_init__(self) -> None:
+        """Hold that all columns have one length."""
+        columns = (self.allocation_ratio, self.hardware_ratio, self.pending_gpus, self.stranded_gpus)
+        invariant(all(c.shape == self.t_s.shape for c in columns), "Series: columns of unequal length")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heat:
+    """The handed-out share of each node (or group of neighbouring nodes) in each interval."""
+
+    t_edges_s: Floats
+    """[times + 1], ascending"""
+    node_ids: tuple[str, ...]
+    """[nodes]"""
+    busy_ratio: Floats
+    """[nodes, times]; NaN where the node was not there"""
+
+    def __post_init__(self) -> None:
+        """Hold that labels and values have matching shapes."""
+        shape = (len(self.node_ids), max(len(self.t_edges_s) - 1, 0))
+        invariant(
+            self.busy_ratio.shape == shape, f"Heat: busy_ratio is {self.busy_ratio.shape}, labels {shape}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSeries:
+    """One service over time; `objective_s` None: it has no objective. NaN is unknown."""
+
+    name: str
+    t_s: Floats
+    p99_s: Floats
+    objective_s: float | None
+    rate_rps: Floats
+    replicas: Floats
+
+    def __post_init__(self) -> None:
+        """Hold that all columns have one length."""
+        columns = (self.p99_s, self.rate_rps, self.replicas)
+        invariant(all(c.shape == self.t_s.shape for c in columns), f"{self.name}: columns of unequal length")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionRow:
+    """One proposal that was accepted or refused, and why, in words."""
+
+    t_s: float
+    id: str
+    action: str
+    kind: str
+    workload: str
+    tenant: str
+    gpus: int
+    accepted: bool
+    why: str
+    benefit_gpu_s: float
+    cost_gpu_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRun:
+    """One policy's run: its block of the JSON result and what the pictures need beyond that."""
+
+    name: str
+    result: Mapping[str, object]
+    series: Series
+    waits_s: Floats
+    """first start - submit, one per job; NaN where a job never started"""
+    heat: Heat
+    services: tuple[ServiceSeries, ...] = ()
+    decisions: tuple[DecisionRow, ...] = ()
+    policy_diff: tuple[tuple[str, str, str], ...] = ()
+    """(field, shipped value, value of this run)"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportData:
+    """Everything that the page shows."""
+
+    title: str
+    seed: int
+    physics: str
+    durations: str
+    telemetry: str
+    cluster: Mapping[str, int]
+    """nodes, gpus"""
+    assumed: Mapping[str, object] = field(default_factory=dict)
+    """column -> rows in which it was filled in"""
+    command: str = ""
+    notes: tuple[str, ...] = ()
+    policies: tuple[PolicyRun, ...] = ()
+
+
+def resample(t: Floats, v: Floats, until: float, points: int = SERIES_POINTS) -> tuple[Floats, Floats]:
+    """Time-weighted means of a step function over `points` bins of equal width between 0 and `until`.
+
+    `v[i]` holds from `t[i]` (ascending) to `t[i + 1]`, the last to `until`; before `t[0]` and
+    where it is NaN the function is unknown and has no weight. Returns the starts of the bins
+    and their means, NaN for a bin in which nothing is known. The bins depend on `until` and
+    `points` alone, so that functions with different steps come out on one axis.
+    """
+    if not (math.isfinite(until) and until > 0) or len(t) == 0:
+        return np.zeros(0), np.zeros(0)
+    edges = np.linspace(0.0, until, points + 1)
+    time, value = np.asarray(t, dtype=float), np.asarray(v, dtype=float)
+    known = ~np.isnan(value)
+    if not known.any():
+        return edges[:-1], np.full(points, np.nan)
+    ends = np.append(time, max(until, float(time[-1])))
+    lasts_s = np.diff(ends)
+    area = np.append(0.0, np.cumsum(np.where(known, value, 0.0) * lasts_s))
+    weight = np.append(0.0, np.cumsum(np.where(known, lasts_s, 0.0)))
+    bin_area, bin_weight = np.diff(np.interp(edges, ends, area)), np.diff(np.interp(edges, ends, weight))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = bin_area / bin_weight
+    # differences of long sums leave dust, which a ratio of 1.0000000002 or a bin of no weight would show
+    mean[bin_weight <= 1e-9 * (until / points)] = np.nan
+    return edges[:-1], np.clip(mean, float(value[known].min()), float(value[known].max()))
+
+
+def heat_of_intervals(
+    node: Ints,
+    start_s: Floats,
+    end_s: Floats,
+    gpus: Floats,
+    node_ids: tuple[str, ...],
+    node_gpus: Floats,
+    until_s: float,
+) -> Heat:
+    """Heat map of allocations: interval i held `gpus[i]` GPUs of node number `node[i]` in [start_s, end_s).
+
+    `node_gpus` is the capacity of each node. At most 120 groups of neighbouring nodes by 300
+    intervals come out; a group of no GPU is NaN. Time and memory grow with intervals + cells.
+    """
+    if not (math.isfinite(until_s) and until_s > 0) or not node_ids:
+        return Heat(t_edges_s=np.zeros(1), node_ids=node_ids, busy_ratio=np.zeros((len(node_ids), 0)))
+    group, labels = _groups(node_ids, HEAT_NODES)
+    edges = np.linspace(0.0, until_s, HEAT_TIMES + 1)
+    slope, offset = np.zeros((len(labels), len(edges) + 1)), np.zeros((len(labels), len(edges) + 1))
+    row = group[np.asarray(node, dtype=int)]
+    for times, sign in ((start_s, 1.0), (end_s, -1.0)):
+        # GPU-seconds up to an edge e = sum over events before e of +-gpus * (e - time)
+        time = np.asarray(times, dtype=float)
+        column = np.searchsorted(edges, time, side="left")
+        np.add.at(slope, (row, column), sign * gpus)
+        np.add.at(offset, (row, column), sign * gpus * time)
+    held_gpu_s = np.cumsum(slope, axis=1)[:, :-1] * edges - np.cumsum(offset, axis=1)[:, :-1]
+    capacity = np.bincount(group, weights=node_gpus, minlength=len(labels)).astype(float)
+    capacity[capacity <= 0] = np.nan
+    busy = np.diff(held_gpu_s, axis=1) / (capacity[:, None] * np.diff(edges))
+    return Heat(t_edges_s=edges, node_ids=labels, busy_ratio=np.clip(busy, 0.0, 1.0))
+
+
+def shrink_heat(heat: Heat) -> Heat:
+    """The same map with at most 120 rows and 300 columns: means of neighbouring cells, unknown ones left out."""
+    nodes, times = heat.busy_ratio.shape
+    if nodes <= HEAT_NODES and times <= HEAT_TIMES:
+        return heat
+    rows, labels = _groups(heat.node_ids, HEAT_NODES)
+    columns = np.arange(times) * min(times, HEAT_TIMES) // times
+    width_s = np.diff(heat.t_edges_s)
+    known = ~np.isnan(heat.busy_ratio)
+    shape = (len(labels), int(columns[-1]) + 1)
+    area, weight = np.zeros(shape), np.zeros(shape)
+    at = (rows[:, None], columns[None, :])
+    np.add.at(area, at, np.where(known, heat.busy_ratio, 0.0) * width_s)
+    np.add.at(weight, at, known * width_s)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        busy = area / weight
+    firsts = np.searchsorted(columns, np.arange(shape[1]))
+    edges = np.append(heat.t_edges_s[firsts], heat.t_edges_s[-1])
+    return Heat(t_edges_s=edges, node_ids=labels, busy_ratio=busy)
+
+
+def _groups(names: tuple[str, ...], most: int) -> tuple[Ints, tuple[str, ...]]:
+    """Group number of each name, neighbours together, and a label per group."""
+    count = len(names)
+    group = np.arange(count) * min(count, most) // max(count, 1)
+    if count <= most:
+        return group, names
+    firsts = np.searchsorted(group, np.arange(most))
+    lasts = np.append(firsts[1:], count) - 1
+    return group, tuple(f"{names[a]} to {names[b]}" for a, b in zip(firsts, lasts, strict=True))

@@ -1,0 +1,223 @@
+"""The page: sections in order, one self-contained HTML text, written to a folder with its pictures."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+
+from autopilot.core.errors import InputError
+from autopilot.core.units import format_duration
+from autopilot.report import tables
+from autopilot.report.charts import Picture, draw_all
+from autopilot.report.data import ReportData
+from autopilot.report.plots import plots_of
+from autopilot.report.tables import text
+from autopilot.report.words import (
+    DURATIONS,
+    PHYSICS,
+    TELEMETRY,
+    alarms,
+    count,
+    headline,
+    ordered,
+    pick,
+    statements,
+)
+
+SCRIPT = """
+for (const p of document.querySelectorAll("p.filter")) {
+  const rows = [...p.nextElementSibling.querySelectorAll("tbody tr")];
+  const input = p.querySelector("input"), output = p.querySelector("output");
+  const texts = rows.map(row => row.textContent.toLowerCase());
+  input.addEventListener("input", () => {
+    const words = input.value.toLowerCase().split(/\\s+/).filter(Boolean);
+    let shown = 0;
+    rows.forEach((row, i) => {
+      row.hidden = !words.every(word => texts[i].includes(word));
+      shown += !row.hidden;
+    });
+    output.textContent = words.length ? `${shown} of ${rows.length}` : "";
+  });
+  p.hidden = false;
+}
+"""
+
+
+def render_page(data: ReportData) -> str:
+    """The page as text. It asks nothing of any network: style, script and pictures are inside."""
+    return _page(data, draw_all(plots_of(data), data, png=False))
+
+
+def write_report(data: ReportData, folder: Path | str) -> Path:
+    """Write `index.html` and each picture as .svg and .png into `folder`; returns the path of the page.
+
+    Everything is made in a hidden folder inside first and then moved, the page last, so that
+    a reader sees the old report or the new one. Raises `InputError` when `folder` cannot be written.
+    """
+    pictures = draw_all(plots_of(data), data, png=True)
+    files = {f"{p.name}.svg": p.svg for p in pictures} | {f"{p.name}.png": p.png or b"" for p in pictures}
+    files["index.html"] = _page(data, pictures).encode("utf-8")
+    target = Path(folder)
+    try:
+        _write(files, target)
+    except OSError as error:
+        raise InputError(
+            f"report folder {str(target)!r} cannot be written ({error.strerror or error}); "
+            "name a folder that you may write to"
+        ) from error
+    return target / "index.html"
+
+
+def _write(files: Mapping[str, bytes], folder: Path) -> None:
+    made = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    partial: Path | None = None
+    done = False
+    try:
+        partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder))
+        for name, content in files.items():
+            (partial / name).write_bytes(content)
+        for name in files:
+            (partial / name).replace(folder / name)
+        done = True
+    finally:
+        if partial is not None:
+            shutil.rmtree(partial, ignore_errors=True)
+        if made and not done:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+# --- sections -----------------------------------------------------------------------------------------
+
+
+def _page(data: ReportData, pictures: tuple[Picture, ...]) -> str:
+    style = resources.files("autopilot.report").joinpath("style.css").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
+    by_name = {picture.name: picture for picture in pictures}
+    sections = [
+        _section("figures", "Key figures by policy", tables.key_figures(data), _FIGURES_NOTE),
+        _drawn(by_name.get("utilization")),
+        _drawn(by_name.get("waits")),
+        _drawn(by_name.get("nodes")),
+        _drawn(by_name.get("latency")),
+        _drawn(by_name.get("fragmentation")),
+        _section("reservations", "Reservations", tables.reservations(data), _RESERVATIONS_NOTE),
+        _section("tenants", "Tenants", tables.tenants(data), _TENANTS_NOTE),
+        _section("decisions", "Decisions and their reasons", _decisions(data)),
+        _section("assumed", "What was assumed", _assumed(data)),
+        _section("repeat", "How to repeat it", _repeat(data)),
+    ]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'
+        f"<title>{text(data.title)}</title><style>{style}</style></head>\n<body>\n<main>\n"
+        + "\n".join([_header(data), *(part for part in sections if part)])
+        + "\n</main>\n"
+        f"<script>{SCRIPT}</script></body></html>\n"
+    )
+
+
+_FIGURES_NOTE = (
+    "The best of each column is bold. A dash means that the figure does not apply or was not measured."
+)
+_RESERVATIONS_NOTE = (
+    "A reservation keeps room for a wide gang while smaller work fills the gap. Kept: the gang started in time; "
+    "late: after the promised time; released: given up after its timeout."
+)
+_TENANTS_NOTE = (
+    "Means per job. Slowdown compares with what the tenant would have had alone on its own guarantee."
+)
+
+
+def _header(data: ReportData) -> str:
+    nodes, gpus = data.cluster.get("nodes"), data.cluster.get("gpus")
+    facts = [
+        f"{count(gpus)} GPUs on {count(nodes)} nodes" if gpus else "",
+        f"physics {data.physics}",
+        f"durations {data.durations}",
+        f"telemetry {data.telemetry}",
+        f"seed {data.seed}",
+    ]
+    bad = "".join(f"<li>{text(line)}</li>" for line in alarms(data))
+    said = "".join(f"<li>{text(line)}</li>" for line in statements(data))
+    return (
+        f'<header><p class="title">{text(data.title)}</p><h1>{text(headline(data))}</h1>'
+        f'<p class="facts">{text(" · ".join(f for f in facts if f))}</p>'
+        + (f'<ul class="alarms">{bad}</ul>' if bad else "")
+        + (f'<ul class="said">{said}</ul>' if said else "")
+        + "</header>"
+    )
+
+
+def _section(name: str, title: str, body: str, note: str = "") -> str:
+    if not body:
+        return ""
+    return (
+        f'<section id="{name}"><h2>{text(title)}</h2>{f"<p>{text(note)}</p>" if note else ""}{body}</section>'
+    )
+
+
+def _drawn(picture: Picture | None) -> str:
+    if picture is None:
+        return ""
+    alt = f"{picture.title}. {picture.reading}"
+    return (
+        f'<section id="{picture.name}"><h2>{text(picture.title)}</h2><p>{text(picture.reading)}</p>'
+        f'<figure role="img" aria-label="{text(alt)}"><div class="wide">{picture.wide}</div>'
+        f'<div class="narrow">{picture.narrow}</div></figure></section>'
+    )
+
+
+def _decisions(data: ReportData) -> str:
+    return "".join(tables.decisions(run) for run in ordered(data) if run.decisions)
+
+
+def _assumed(data: ReportData) -> str:
+    lines = [
+        f"Physics {data.physics}: {PHYSICS.get(data.physics, 'as given')}.",
+        f"Durations {data.durations}: {DURATIONS.get(data.durations, 'as given')}.",
+        f"Telemetry {data.telemetry}: {TELEMETRY.get(data.telemetry, 'as given')}.",
+        *data.notes,
+    ]
+    parts = ["<ul>", *(f"<li>{text(line)}</li>" for line in lines), "</ul>"]
+    if data.assumed:
+        rows = [(column, f"{n:,}" if isinstance(n, int) else n) for column, n in data.assumed.items()]
+        parts.append("<h3>Filled in where the input had nothing</h3>")
+        parts.append(tables.pairs("Assumed values", ("Column", "Rows"), rows))
+    left_out = _left_out(data)
+    if left_out:
+        parts.append("<h3>Rows of the input that could not be used</h3>")
+        parts.append(tables.pairs("Unusable rows", ("Reason", "Rows"), left_out))
+    for run in ordered(data):
+        if run.policy_diff:
+            parts.append(f"<h3>Where {text(run.name)} differs from the shipped policy</h3>")
+            parts.append(
+                tables.pairs(f"Policy {run.name}", ("Field", "Shipped", "This run"), run.policy_diff)
+            )
+    return "".join(parts)
+
+
+def _left_out(data: ReportData) -> list[tuple[str, str]]:
+    """Reasons and counts; the input is the same for every policy, so the first that states it stands for all."""
+    for run in ordered(data):
+        jobs = run.result.get("jobs")
+        reasons = jobs.get("unusable_by_reason") if isinstance(jobs, Mapping) else None
+        if isinstance(reasons, Mapping) and reasons:
+            return [(str(reason), count(pick(reasons, reason))) for reason in reasons]
+    return []
+
+
+def _repeat(data: ReportData) -> str:
+    walls = [(run.name, w) for run in ordered(data) if (w := pick(run.result, "wall_s")) is not None]
+    took = ", ".join(f"{text(name)} {text(format_duration(w))}" for name, w in walls)
+    command = f'<pre tabindex="0"><code>{text(data.command)}</code></pre>' if data.command else ""
+    same = "<p>The same command with the same files and seed gives the same figures.</p>" if command else ""
+    return command + same + (f"<p>Time that the simulation took: {took}.</p>" if took else "")

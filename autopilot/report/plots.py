@@ -1,0 +1,401 @@
+"""What each picture draws. Every function takes the data and returns a `Plot`, or None with nothing to show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from autopilot.core.units import format_duration, format_ratio
+from autopilot.report.charts import COLOURS, DASHES, SERIES, Plot
+from autopilot.report.data import Floats, PolicyRun, ReportData, Series, shrink_heat
+from autopilot.report.words import mean_of, ordered, pick
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CURVE_POINTS = 300
+WIDE_POINTS = 300
+PANEL_POINTS = 150
+WAIT_TICKS_S = {1: "1 s", 10: "10 s", 60: "1 min", 600: "10 min", 3600: "1 h", 36000: "10 h", 259200: "3 d",
+                2592000: "30 d"}  # fmt: skip
+
+
+def plots_of(data: ReportData) -> tuple[Plot, ...]:
+    """The pictures in the order of the page, without those that have nothing to show."""
+    from autopilot.report.latency import latency_plot
+
+    makers: tuple[Callable[[ReportData], Plot | None], ...] = (
+        utilization_plot,
+        waits_plot,
+        heat_plot,
+        latency_plot,
+        fragmentation_plot,
+    )
+    return tuple(plot for plot in (make(data) for make in makers) if plot is not None)
+
+
+# --- shared ---------------------------------------------------------------------------------------
+
+
+def time_axis(until_s: float) -> tuple[float, str]:
+    """Seconds per unit and label of a time axis that ends at `until_s`."""
+    for unit_s, name in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
+        if until_s >= 2 * unit_s:
+            return unit_s, f"{name} since the start"
+    return 1.0, "seconds since the start"
+
+
+def end_s(t_s: Floats) -> float:
+    """Where the last of bins of equal width ends."""
+    return float(2 * t_s[-1] - t_s[-2]) if len(t_s) > 1 else float(t_s[-1]) + 1.0 if len(t_s) else 0.0
+
+
+def steps(t_s: Floats, values: Floats, points: int, *, worst: bool = False) -> tuple[Floats, Floats]:
+    """A step function for drawing: at most `points` steps, the last drawn to its end.
+
+    Neighbouring bins are joined to the mean of what is known, or with `worst` to their maximum,
+    so that a breach does not vanish.
+    """
+    firsts = np.arange(0, len(t_s), -(-len(t_s) // points))
+    if worst:
+        joined = np.fmax.reduceat(values, firsts)
+    else:
+        known = np.isfinite(values)
+        area = np.add.reduceat(np.where(known, values, 0.0), firsts)
+        weight = np.add.reduceat(known.astype(float), firsts)
+        joined = np.divide(area, weight, out=np.full(len(firsts), np.nan), where=weight > 0)
+    return np.append(t_s[firsts], end_s(t_s)), np.append(joined, joined[-1:])
+
+
+def line_style(index: int, count: int) -> dict[str, Any]:
+    """Colour, dashes and width of policy number `index` of `count` in the page's order.
+
+    The first two stand out. Where there are many the others step back, for context.
+    """
+    lap, colour = divmod(index - 1, len(SERIES) - 1)
+    return {
+        "color": SERIES[0] if index == 0 else SERIES[1 + colour],
+        "linestyle": DASHES[(index + 4 * max(lap, 0)) % len(DASHES)],
+        "linewidth": 2.0 if index == 0 else 1.2 if index == 1 or count <= 4 else 0.8,
+        "alpha": 1.0 if index < 2 or count <= 4 else 0.6,
+        "zorder": 3 - min(index, 2) / 4,
+    }
+
+
+def columns_for(count: int, most: int = 3) -> int:
+    """How many of `count` panels stand beside each other."""
+    return 2 if count in (2, 4) else min(count, most)
+
+
+def panels(
+    figure: Figure, count: int, wide: bool, height_in: float, most: int = 3, head_in: float = 0.5
+) -> list[Axes]:
+    """`count` axes that share both scales, up to `most` beside each other; sets the figure's height."""
+    columns = columns_for(count, most) if wide else 1
+    rows = -(-count // columns)
+    figure.set_figheight(rows * height_in + head_in)
+    figure.set_layout_engine("constrained", wspace=0.05)  # room between the last and first tick of neighbours
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    axes = list(grid.flat)
+    for spare in axes[count:]:
+        spare.set_visible(False)
+    for above in axes[max(count - columns, 0) : count]:
+        above.tick_params(labelbottom=True)
+    return axes[:count]
+
+
+def beside(parts: list[tuple[str, str]]) -> str:
+    """`A under x (y: B)` of the first two pairs of policy and figure."""
+    (name, figure), rest = parts[0], parts[1:2]
+    return f"{figure} under {name}" + "".join(f" ({other}: {theirs})" for other, theirs in rest)
+
+
+# --- allocation, hardware and gap -----------------------------------------------------------------
+
+
+def utilization_plot(data: ReportData) -> Plot | None:
+    """Handed out, at work and the gap between over time, one panel per policy."""
+    runs = [run for run in ordered(data) if len(run.series.t_s)]
+    if not runs:
+        return None
+    until_s = max(end_s(run.series.t_s) for run in runs)
+    measured = any(np.isfinite(run.series.hardware_ratio).any() for run in runs)
+    blind = any((np.isnan(r.series.hardware_ratio) & (r.series.allocation_ratio > 0)).any() for r in runs)
+
+    def draw(figure: Figure, wide: bool) -> None:
+        unit_s, label = time_axis(until_s)
+        axes = panels(figure, len(runs), wide, 2.2 if wide else 1.95, head_in=0.5 if wide else 1.2)
+        for axis, run in zip(axes, runs, strict=True):
+            _utilization_panel(axis, run.series, unit_s)
+            _panel_title(axis, run)
+            axis.set_xlim(0, until_s / unit_s)
+            axis.set_ylim(0, 100)
+        figure.supxlabel(label, fontsize=8.5, color=COLOURS["quiet"])
+        figure.supylabel("% of the GPUs", fontsize=8.5, color=COLOURS["quiet"])
+        _utilization_key(figure, wide, measured, blind)
+
+    idle = [(run.name, run.result) for run in runs]
+    gaps = [(n, format_ratio(g)) for n, r in idle if (g := _gap(r)) is not None]
+    handed = [
+        (n, format_ratio(a)) for n, r in idle if (a := pick(r, "utilization", "allocation_ratio")) is not None
+    ]
+    title = "How many GPUs were handed out"
+    if gaps:
+        title = f"Of the GPU time handed out, idle: {beside(gaps)}"
+    elif handed:
+        title = f"GPU time handed out: {beside(handed)}"
+    return Plot(
+        name="utilization",
+        title=title,
+        reading="Each panel is one policy, all on the same scales. "
+        + (
+            "Blue is work that the GPUs really do (SM active), orange is handed out but idle; what is left "
+            "blank above was not handed out."
+            if measured
+            else "Grey is handed out; how busy those GPUs were was not measured in this run."
+        ),
+        draw=draw,
+    )
+
+
+def _gap(result: object) -> float | None:
+    """Idle but reserved, as a share of what was handed out."""
+    hardware = pick(result, "utilization", "hardware_ratio") if isinstance(result, dict) else None
+    return None if hardware is None else 1 - hardware
+
+
+def _utilization_panel(axis: Axes, series: Series, unit_s: float) -> None:
+    t_s, allocation = steps(series.t_s, series.allocation_ratio, PANEL_POINTS)
+    hardware = steps(series.t_s, series.hardware_ratio, PANEL_POINTS)[1]
+    # an hour in which nothing is handed out has no hardware ratio, and nothing at work
+    work = np.where((allocation == 0) & np.isnan(hardware), 0.0, allocation * hardware)
+    known = np.isfinite(work)
+    t = t_s / unit_s
+    for low, high, where, colour in (
+        (np.zeros_like(work), allocation, ~known, "unknown"),
+        (work, allocation, known, "gap"),
+        (np.zeros_like(work), work, known, "work"),
+    ):
+        # a bin counts to its end, hence `where` also holds at the next one's start
+        until = where | np.append(False, where[:-1])
+        high_to, low_to = np.where(where, high, 0.0), np.where(where, low, 0.0)
+        axis.fill_between(
+            t, low_to * 100, high_to * 100, where=until, step="post", linewidth=0, color=COLOURS[colour]
+        )
+    axis.step(t, allocation * 100, where="post", color=COLOURS["ink"], linewidth=0.9)
+    axis.step(t, hardware * 100, where="post", color=COLOURS["ink"], linewidth=0.7, linestyle=(0, (1, 1.5)))
+
+
+def _panel_title(axis: Axes, run: PolicyRun) -> None:
+    """The policy's name, and under it its means."""
+    shown = [
+        (word, pick(run.result, "utilization", key))
+        for word, key in (
+            ("handed out", "allocation_ratio"),
+            ("hardware", "hardware_ratio"),
+            ("real", "real_utilization_ratio"),
+        )
+    ]
+    means = ", ".join(f"{word} {value * 100:.0f} %" for word, value in shown if value is not None)
+    axis.set_title(run.name, pad=18 if means else None)
+    axis.text(0, 1.05, means, transform=axis.transAxes, color=COLOURS["quiet"], fontsize=8)
+
+
+def _utilization_key(figure: Figure, wide: bool, measured: bool, blind: bool) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    entries: list[tuple[str, Patch | Line2D]] = [("handed out", Line2D([], [], color=COLOURS["ink"]))]
+    if measured:
+        entries = [
+            ("at work (SM active)", Patch(color=COLOURS["work"])),
+            ("handed out, idle: the gap", Patch(color=COLOURS["gap"])),
+            *entries,
+            ("hardware: at work / handed out", Line2D([], [], color=COLOURS["ink"], linestyle=(0, (1, 1.5)))),
+        ]
+    if blind:
+        entries.append(("handed out, hardware not measured", Patch(color=COLOURS["unknown"])))
+    names, marks = [name for name, _ in entries], [mark for _, mark in entries]
+    figure.legend(
+        marks, names, loc="outside upper left", ncols=len(entries) if wide else 1, columnspacing=1.4
+    )
+
+
+# --- waiting --------------------------------------------------------------------------------------
+
+
+def waits_plot(data: ReportData) -> Plot | None:
+    """Share of jobs that wait longer than a time, one curve per policy, both axes logarithmic."""
+    runs = [run for run in ordered(data) if np.isfinite(run.waits_s).any()]
+    if not runs:
+        return None
+    longest_s = max(10.0, *(float(np.nanmax(run.waits_s)) for run in runs))
+    most = max(int(np.isfinite(run.waits_s).sum()) for run in runs)
+
+    def draw(figure: Figure, wide: bool) -> None:
+        figure.set_figheight(3.6 if wide else 3.2 + 0.32 * len(runs))
+        axis = figure.subplots()
+        for index, run in enumerate(runs):
+            x, share = exceedance(run.waits_s)
+            axis.step(x, share * 100, where="post", label=_wait_label(run), **line_style(index, len(runs)))
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        axis.set_xlim(1, longest_s * 1.3)
+        axis.set_ylim(max(100 / most, 0.001) * 0.8, 130)
+        ticks = [t for t in WAIT_TICKS_S if t <= longest_s * 1.3]
+        axis.set_xticks(
+            ticks if wide else ticks[::2], [WAIT_TICKS_S[t] for t in (ticks if wide else ticks[::2])]
+        )
+        axis.minorticks_off()
+        shares = [p for p in (100.0, 10.0, 1.0, 0.1, 0.01) if p >= axis.get_ylim()[0]]
+        axis.set_yticks(shares, [f"{p:g} %" for p in shares])
+        axis.set_xlabel("wait before the first start")
+        axis.set_ylabel("jobs that wait longer")
+        figure.legend(loc="outside right upper" if wide else "outside lower left", ncols=1)
+
+    p99 = [(run.name, format_duration(wait_s(run, 0.99))) for run in runs]
+    title = f"One job in a hundred waits longer than {beside(p99)}"
+    if all(wait_s(run, 0.99) < 1 for run in runs[:2]):
+        title = f"Almost every job starts at once under {' and '.join(run.name for run in runs[:2])}"
+    return Plot(
+        name="waits",
+        title=title,
+        reading="The share of jobs (left) that wait longer than a time (below); a curve nearer to the lower "
+        "left is better. Both scales are logarithmic; waits under a second lie left of the picture. "
+        "Jobs that never started are left out.",
+        draw=draw,
+    )
+
+
+def exceedance(waits_s: Floats) -> tuple[Floats, Floats]:
+    """Times from 1 s on, and the share of the known waits that are longer; at most 300 points."""
+    waits = np.sort(waits_s[np.isfinite(waits_s)])
+    top = max(float(waits[-1]), 1.0)
+    grid = np.unique(np.append(np.geomspace(1.0, top, CURVE_POINTS - 1), top)) if top > 1 else np.array([1.0])
+    share = 1 - np.searchsorted(waits, grid, side="right") / len(waits)
+    return grid, np.where(share > 0, share, np.nan)
+
+
+def wait_s(run: PolicyRun, share: float) -> float:
+    """The wait within which `share` of the jobs start: as the result states it, else sorted[int(share * n)]."""
+    stated = pick(run.result, "jobs", f"queue_wait_s_p{share * 100:.0f}")
+    waits = np.sort(run.waits_s[np.isfinite(run.waits_s)])
+    return float(waits[int(share * len(waits))]) if stated is None else stated
+
+
+def _wait_label(run: PolicyRun) -> str:
+    half, most = (format_duration(wait_s(run, share)) for share in (0.5, 0.99))
+    return f"{run.name}: half within {half},\n99 % within {most}"
+
+
+# --- nodes over time ------------------------------------------------------------------------------
+
+
+def heat_plot(data: ReportData) -> Plot | None:
+    """Handed-out share of each node over time, one panel per policy."""
+    runs = [run for run in ordered(data) if run.heat.busy_ratio.size]
+    if not runs:
+        return None
+    heats = [shrink_heat(run.heat) for run in runs]
+    until_s = max(float(heat.t_edges_s[-1]) for heat in heats)
+    rows = max(len(heat.node_ids) for heat in heats)
+
+    def draw(figure: Figure, wide: bool) -> None:
+        unit_s, label = time_axis(until_s)
+        axes = panels(figure, len(runs), wide, min(max(1.5, 0.5 + rows * 0.06), 3.0))
+        mesh = None
+        for axis, run, heat in zip(axes, runs, heats, strict=True):
+            axis.set_facecolor(COLOURS["unknown"])
+            axis.grid(visible=False)
+            mesh = axis.pcolormesh(
+                heat.t_edges_s / unit_s,
+                np.arange(len(heat.node_ids) + 1) - 0.5,
+                np.ma.masked_invalid(heat.busy_ratio * 100),
+                cmap="cividis", vmin=0, vmax=100, rasterized=True, linewidth=0,
+            )  # fmt: skip
+            axis.set_title(run.name)
+            axis.set_xlim(0, until_s / unit_s)
+            axis.set_ylim(rows - 0.5, -0.5)
+            _node_ticks(axis, heat.node_ids)
+        figure.supxlabel(label, fontsize=8.5, color=COLOURS["quiet"])
+        if mesh is not None:
+            down = -(-len(runs) // (columns_for(len(runs)) if wide else 1))
+            where = (
+                {"location": "right", "aspect": 20 * down, "shrink": 0.9}
+                if wide
+                else {"location": "top", "aspect": 30, "pad": 0.08 / down}
+            )
+            bar = figure.colorbar(mesh, ax=axes, label="% handed out", **where)
+            bar.outline.set_visible(False)
+
+    return Plot(
+        name="nodes",
+        title=f"Which nodes worked when, over {format_duration(until_s)}",
+        reading="A row is a node (or a group of neighbouring nodes in a large cluster), time runs to the right. "
+        "Yellow is fully handed out, dark blue is free, grey is unknown or not in the cluster. Whole dark "
+        "rows are room for wide gangs; scattered dark spots are fragments.",
+        draw=draw,
+    )
+
+
+def _node_ticks(axis: Axes, names: tuple[str, ...]) -> None:
+    step = max(1, -(-len(names) // 10))
+    at = list(range(0, len(names), step))
+    short = [name.split(" to ")[0] for name in (names[i] for i in at)]
+    axis.set_yticks(at, [name if len(name) <= 14 else f"…{name[-13:]}" for name in short])
+
+
+# --- fragmentation --------------------------------------------------------------------------------
+
+
+def fragmentation_plot(data: ReportData) -> Plot | None:
+    """Free GPUs that no waiting work can use, and the GPUs that waiting work asks for, over time."""
+    runs = [run for run in ordered(data) if np.isfinite(run.series.stranded_gpus).any()]
+    if not runs:
+        return None
+    places = {run.name: index for index, run in enumerate(ordered(data))}
+    until_s = max(end_s(run.series.t_s) for run in runs)
+    means = {run.name: mean_of(run.series.stranded_gpus) or 0.0 for run in runs}
+
+    def draw(figure: Figure, wide: bool) -> None:
+        unit_s, label = time_axis(until_s)
+        figure.set_figheight(4.6 if wide else 4.4 + 0.2 * len(runs))
+        upper, lower = figure.subplots(2, 1, sharex=True)
+        for run in runs:
+            style = line_style(places[run.name], len(places))
+            t, stranded = steps(
+                run.series.t_s, run.series.stranded_gpus, WIDE_POINTS if wide else PANEL_POINTS
+            )
+            pending = steps(run.series.t_s, run.series.pending_gpus, WIDE_POINTS if wide else PANEL_POINTS)[1]
+            name = f"{run.name}: {means[run.name]:.1f} GPUs on average"
+            upper.step(t / unit_s, stranded, where="post", label=name, **style)
+            lower.step(t / unit_s, pending, where="post", **style)
+        upper.set_title("Stranded: free, but nothing that waits fits")
+        lower.set_title("Waiting: GPUs asked for and not given")
+        for axis in (upper, lower):
+            axis.set_ylabel("GPUs")
+            axis.set_ylim(bottom=0)
+        lower.set_xlim(0, until_s / unit_s)
+        lower.set_xlabel(label)
+        figure.legend(loc="outside right upper" if wide else "outside lower left", ncols=1)
+
+    shown = [(name, f"{value:.1f} GPUs") for name, value in means.items()]
+    missing = [run.name for run in ordered(data) if run.name not in means]
+    return Plot(
+        name="fragmentation",
+        title=f"Stranded on average: {beside(shown)}",
+        reading="A GPU is stranded when it is free and none of the waiting work fits on it. "
+        + (f"Not measured for {', '.join(missing)}." if missing else ""),
+        draw=draw,
+    )
+
+
+def quantile_words(value: float | None) -> str:
+    """A latency for a sentence: `340 ms`, `2.1 s`; `-` for unknown."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"

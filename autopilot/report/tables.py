@@ -1,0 +1,213 @@
+"""The tables of the page, as HTML; every text from the data goes through `text`."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from autopilot.core.units import format_duration, format_gpu_s, format_ratio
+from autopilot.report.data import DecisionRow, PolicyRun, ReportData
+from autopilot.report.words import clock, count, ordered, pick, useful_share
+
+MOST_TENANTS = 60
+MOST_DECISIONS = 200
+
+
+def text(value: object) -> str:
+    """Any value as HTML text, quotes included, so that it may stand in an attribute too."""
+    return html.escape(str(value), quote=True)
+
+
+def box(label: str, table: str, kind: str = "box") -> str:
+    """A table that scrolls inside its own box when the page is narrow, by keyboard too."""
+    return f'<div class="{kind}" tabindex="0" role="region" aria-label="{text(label)}">{table}</div>'
+
+
+def table(head: str, rows: Sequence[str], kind: str = "") -> str:
+    """A table of a ready head row and ready body rows."""
+    return f'<table class="{kind}"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
+
+
+# --- key figures ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One column of the key figures. `better`: +1 more is better, -1 less is better, 0 neither."""
+
+    name: str
+    hint: str
+    value: Callable[[Mapping[str, object]], float | None]
+    show: Callable[[float | None], str]
+    better: int
+
+
+def _at(*path: str) -> Callable[[Mapping[str, object]], float | None]:
+    return lambda result: pick(result, *path)
+
+
+CAPACITY = (
+    Figure("Submitted", "jobs", _at("jobs", "submitted"), count, 0),
+    Figure("Finished", "jobs", _at("jobs", "finished"), count, 0),
+    Figure("Handed out", "allocation: of capacity", _at("utilization", "allocation_ratio"), format_ratio, 1),
+    Figure("Hardware", "SM active, of handed out", _at("utilization", "hardware_ratio"), format_ratio, 1),
+    Figure("Real utilization", "SM active, of capacity", _at("utilization", "real_utilization_ratio"), format_ratio, 1),
+    Figure("Goodput", "useful, of handed out", _at("utilization", "goodput_ratio"), format_ratio, 1),
+    Figure("Useful share", "of the utilization bound", useful_share, format_ratio, 1),
+    Figure("Broken invariants", "found by the checkers", _at("invariants", "violated"), count, 0),
+)  # fmt: skip
+WAITING = (
+    Figure("Job time", "mean, submit to end", _at("jobs", "jct_s_mean"), format_duration, -1),
+    Figure("Total wait", "mean, job time less run time", _at("jobs", "total_wait_s_mean"), format_duration, -1),
+    Figure("First wait p50", "half start within", _at("jobs", "queue_wait_s_p50"), format_duration, -1),
+    Figure("First wait p99", "99 % start within", _at("jobs", "queue_wait_s_p99"), format_duration, -1),
+    Figure("SLO violations", "requests over objective", _at("slo", "violation_ratio"), format_ratio, -1),
+    Figure("Preemptions", "running work paused", _at("disruptions", "preemptions"), count, -1),
+    Figure("Lost work", "done twice", _at("disruptions", "lost_gpu_s"), format_gpu_s, -1),
+)  # fmt: skip
+
+
+def key_figures(data: ReportData) -> str:
+    """Two tables with one row per policy; the best of each column is marked."""
+    return _figures(data, "Capacity by policy", CAPACITY) + _figures(data, "Waiting by policy", WAITING)
+
+
+def _figures(data: ReportData, label: str, figures: Sequence[Figure]) -> str:
+    runs = ordered(data)
+    head = "<tr><th scope=col>Policy</th>" + "".join(
+        f"<th scope=col>{text(f.name)}<small>{text(f.hint)}</small></th>" for f in figures
+    )
+    best = {f.name: _best(f, runs) for f in figures}
+    rows = []
+    for run in runs:
+        cells = [_cell(f.show(f.value(run.result)), best[f.name]) for f in figures]
+        rows.append(f"<tr><th scope=row>{text(run.name)}</th>{''.join(cells)}</tr>")
+    return box(label, table(f"{head}</tr>", rows, "figures"))
+
+
+def _best(figure: Figure, runs: Sequence[PolicyRun]) -> str:
+    """The best value of a column as it is shown; empty where nothing is better than the rest."""
+    values = [v for run in runs if (v := figure.value(run.result)) is not None]
+    shown = {figure.show(v) for v in values}
+    if not figure.better or len(shown) < 2:
+        return ""
+    return figure.show(max(values) if figure.better > 0 else min(values))
+
+
+def _cell(shown: str, best: str) -> str:
+    return f'<td class="best">{text(shown)}</td>' if best and shown == best else f"<td>{text(shown)}</td>"
+
+
+# --- reservations, tenants --------------------------------------------------------------------------
+
+
+def reservations(data: ReportData) -> str:
+    """Reservations made, kept, late and released by policy; empty where no policy made any."""
+    rows = []
+    for run in ordered(data):
+        made, kept, late, released = (
+            pick(run.result, "reservations", key) for key in ("made", "kept", "late", "released")
+        )
+        if made is None:
+            continue
+        share = kept / made if kept is not None and made else None
+        cells = "".join(f"<td>{c}</td>" for c in map(count, (made, kept, late, released)))
+        rows.append(f"<tr><th scope=row>{text(run.name)}</th>{cells}<td>{format_ratio(share)}</td></tr>")
+    if not rows:
+        return ""
+    names = ("Policy", "Made", "Kept", "Late", "Released", "Kept share")
+    head = "".join(f"<th scope=col>{name}</th>" for name in names)
+    return box("Reservations by policy", table(f"<tr>{head}</tr>", rows))
+
+
+TENANT_FIGURES: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
+    ("finished", "Finished", count),
+    ("queue_wait_s_mean", "First wait", format_duration),
+    ("total_wait_s_mean", "Total wait", format_duration),
+    ("slowdown", "Slowdown", lambda v: "-" if v is None else f"{v:,.2f}"),
+)
+
+
+def tenants(data: ReportData) -> str:
+    """Tenants by jobs submitted, with the same figures for each policy; empty without tenants."""
+    runs = ordered(data)
+    blocks = [_tenants_of(run) for run in runs]
+    submitted = {n: pick(b[n], "submitted") or 0.0 for b in reversed(blocks) for n in b}
+    names = sorted(submitted, key=lambda name: (-submitted[name], name))
+    if not names:
+        return ""
+    head = "<tr><th scope=col rowspan=2>Tenant</th><th scope=col rowspan=2>Jobs</th>" + "".join(
+        f'<th scope=colgroup class="group" colspan={len(TENANT_FIGURES)}>{text(run.name)}</th>'
+        for run in runs
+    )
+    sub = "".join(f"<th scope=col>{name}</th>" for name in [f[1] for f in TENANT_FIGURES] * len(runs))
+    rows = []
+    for name in names[:MOST_TENANTS]:
+        cells = [
+            f"<td>{text(show(pick(block.get(name, {}), key)))}</td>"
+            for block in blocks
+            for key, _, show in TENANT_FIGURES
+        ]
+        rows.append(
+            f"<tr><th scope=row>{text(name)}</th><td>{count(submitted[name])}</td>{''.join(cells)}</tr>"
+        )
+    more = (
+        f"<p>The {MOST_TENANTS} with most jobs, of {len(names):,}.</p>" if len(names) > MOST_TENANTS else ""
+    )
+    return more + box("Tenants by policy", table(f"{head}</tr><tr>{sub}</tr>", rows, "tenants"))
+
+
+def _tenants_of(run: PolicyRun) -> dict[str, Mapping[str, object]]:
+    block = run.result.get("tenants")
+    if not isinstance(block, Mapping):
+        return {}
+    return {str(name): value for name, value in block.items() if isinstance(value, Mapping)}
+
+
+# --- decisions --------------------------------------------------------------------------------------
+
+
+def decisions(run: PolicyRun) -> str:
+    """The first decisions of a run with their reasons, one block each, under a filter box."""
+    shown = run.decisions[:MOST_DECISIONS]
+    taken = sum(row.accepted for row in run.decisions)
+    total = len(run.decisions)
+    first = (
+        f"The first {MOST_DECISIONS} of {total:,} decisions" if total > len(shown) else f"{total:,} decisions"
+    )
+    names = ("Time", "Action", "Workload", "GPUs", "Benefit", "Cost", "Answer and reason")
+    head = "".join(f"<th scope=col>{name}</th>" for name in names)
+    rows = [_decision(row) for row in shown]
+    return (
+        f"<h3>{text(run.name)}</h3><p>{first} ({taken:,} taken, {total - taken:,} refused).</p>"
+        '<p class="filter" hidden><label>Show only those that contain '
+        '<input type="search" autocomplete="off" placeholder="a job, tenant, action, reason"></label> '
+        '<output aria-live="polite"></output></p>'
+        + box(f"Decisions of {run.name}", table(f"<tr>{head}</tr>", rows, "decisions"), "box long")
+    )
+
+
+def _decision(row: DecisionRow) -> str:
+    answer = "taken" if row.accepted else "refused"
+    kind = f" ({row.kind})" if row.kind and row.kind != row.action else ""
+    cells = (
+        ("time", text(clock(row.t_s))),
+        ("action", text(f"{row.action}{kind}")),
+        ("work", f"{text(row.workload)}<small>{text(row.tenant)}</small>"),
+        ("gpus", f"{row.gpus:,}"),
+        ("gain", text(format_gpu_s(row.benefit_gpu_s))),
+        ("cost", text(format_gpu_s(row.cost_gpu_s))),
+        ("why", f'<b class="{answer}">{answer}</b> {text(row.why)}<small>{text(row.id)}</small>'),
+    )
+    return "<tr>" + "".join(f'<td class="{name}">{cell}</td>' for name, cell in cells) + "</tr>"
+
+
+def pairs(label: str, names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A plain table of texts, in a box."""
+    head = "".join(f"<th scope=col>{text(name)}</th>" for name in names)
+    body = [
+        "<tr>" + "".join(f"<th scope=row>{text(c)}</th>" if i == 0 else f"<td>{text(c)}</td>" for i, c in enumerate(r))
+        + "</tr>" for r in rows
+    ]  # fmt: skip
+    return box(label, table(f"<tr>{head}</tr>", body, "words"))

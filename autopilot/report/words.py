@@ -1,0 +1,188 @@
+"""Sentences and figures: what the result says, in words, with what got worse beside what got better."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from autopilot.core.units import format_duration, format_gpu_s, format_ratio
+from autopilot.report.data import Floats, PolicyRun, ReportData
+
+TEXTBOOK = ("static", "fifo", "fifo-skip", "sjf", "sjf-skip", "gpu-time-skip", "las", "easy", "kueue")
+PHYSICS = {
+    "ideal": "no overheads: starting, checkpointing, moving and restarting cost no time",
+    "charged": "each preemption or move loses 60 s of progress and adds 30 s of restore",
+    "real": "image pulls, model loads, checkpoint writes and restores and MIG changes take their time",
+}
+DURATIONS = {
+    "exact": "policies that ask for a run time are told the true one",
+    "last-two": "run times are predicted from the tenant's last two jobs of that width",
+}
+TELEMETRY = {
+    "full": "every scrape rendered and parsed",
+    "windowed": "the windows are filled without rendering each scrape",
+}
+
+
+def pick(result: Mapping[str, object], *path: str) -> float | None:
+    """The number at `path` in a result, or None where it is null, absent or not finite."""
+    value: object = result
+    for key in path:
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def mean_of(values: Floats) -> float | None:
+    """The mean of what is known, None where nothing is."""
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else None
+
+
+def subject_of(data: ReportData) -> PolicyRun | None:
+    """The run that the page is about: `autopilot`, else the first that is no textbook policy, else the first."""
+    by_name = {run.name: run for run in data.policies}
+    own = [run for run in data.policies if run.name not in TEXTBOOK]
+    return by_name.get("autopilot") or next(iter([*own, *data.policies]), None)
+
+
+def reference_of(data: ReportData) -> PolicyRun | None:
+    """The run to compare with: `fifo-skip`, `fifo`, else the first other one."""
+    subject = subject_of(data)
+    others = [run for run in data.policies if run is not subject]
+    by_name = {run.name: run for run in others}
+    return by_name.get("fifo-skip") or by_name.get("fifo") or next(iter(others), None)
+
+
+def ordered(data: ReportData) -> tuple[PolicyRun, ...]:
+    """The runs, subject first, then the reference, then as given."""
+    first = [run for run in (subject_of(data), reference_of(data)) if run is not None]
+    return tuple(first + [run for run in data.policies if not any(run is f for f in first)])
+
+
+def count(value: float | None) -> str:
+    """A whole number with separators; `-` for unknown."""
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def clock(t_s: float) -> str:
+    """A moment of the simulation: `03:12:05`, or `2 d 03:12:05` after the first day."""
+    if not math.isfinite(t_s):
+        return "-"
+    whole = int(t_s)
+    text = f"{whole % 86400 // 3600:02d}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
+    return f"{whole // 86400} d {text}" if whole >= 86400 else text
+
+
+def useful_share(result: Mapping[str, object]) -> float | None:
+    """Useful share of the utilization bound: to_last_arrival_ratio / bound_ratio."""
+    useful, bound = (pick(result, "utilization", k) for k in ("to_last_arrival_ratio", "bound_ratio"))
+    return useful / bound if useful is not None and bound else None
+
+
+def headline(data: ReportData) -> str:
+    """The result in one sentence, better or worse."""
+    subject, reference = subject_of(data), reference_of(data)
+    if subject is None:
+        return "No policy was simulated."
+    if reference is None:
+        return _alone(subject)
+    work, fair = _work(subject, reference)
+    return f"{subject.name} {work} {_waiting(subject, reference)}{'' if fair else _UNFAIR}."
+
+
+_UNFAIR = "; the averages are over the jobs that each of them finished"
+
+
+def _alone(run: PolicyRun) -> str:
+    finished, submitted = pick(run.result, "jobs", "finished"), pick(run.result, "jobs", "submitted")
+    wait_s = pick(run.result, "jobs", "queue_wait_s_mean")
+    allocation = pick(run.result, "utilization", "allocation_ratio")
+    parts = [f"{run.name} finished {count(finished)} of {count(submitted)} jobs"]
+    if allocation is not None:
+        parts.append(f"with {format_ratio(allocation)} of the GPU time handed out")
+    if wait_s is not None:
+        parts.append(f"and a mean wait of {format_duration(wait_s)} before the first start")
+    return " ".join(parts) + "."
+
+
+def _work(subject: PolicyRun, reference: PolicyRun) -> tuple[str, bool]:
+    """What both did, and whether their averages are over the same work."""
+    ours, theirs = (pick(r.result, "jobs", "finished") for r in (subject, reference))
+    if ours is not None and ours == theirs:
+        return f"finished the same {count(ours)} jobs", True
+    if ours is None or theirs is None:
+        return "ran the same work", True
+    return f"finished {count(ours)} jobs ({reference.name}: {count(theirs)})", False
+
+
+def _waiting(subject: PolicyRun, reference: PolicyRun) -> str:
+    for key in ("total_wait_s_mean", "queue_wait_s_mean"):
+        ours, theirs = (pick(r.result, "jobs", key) for r in (subject, reference))
+        if ours is None or theirs is None:
+            continue
+        each = f"{format_duration(ours)} per job on average instead of {format_duration(theirs)}"
+        if theirs == 0:
+            return (
+                f"and no job waited, as under {reference.name}"
+                if ours == 0
+                else (f"with a mean wait of {format_duration(ours)} where {reference.name} had none")
+            )
+        change = ours / theirs - 1
+        if abs(change) < 0.005:
+            return f"with as much waiting as {reference.name}: {format_duration(ours)} per job on average"
+        if change > 2:
+            return f"with {ours / theirs:.1f} times the waiting of {reference.name}: {each}"
+        more = "more" if change > 0 else "less"
+        return f"with {abs(change) * 100:.0f} % {more} waiting than {reference.name}: {each}"
+    return f"beside {reference.name}; waiting was not measured for both"
+
+
+def statements(data: ReportData) -> tuple[str, ...]:
+    """Short sentences under the headline, each with its counterpart in the reference run."""
+    subject, reference = subject_of(data), reference_of(data)
+    if subject is None:
+        return ()
+    rows = (
+        ("Real utilization", ("utilization", "real_utilization_ratio"), format_ratio),
+        ("GPU time handed out", ("utilization", "allocation_ratio"), format_ratio),
+        ("99 % of jobs started within", ("jobs", "queue_wait_s_p99"), format_duration),
+        ("Requests over their objective", ("slo", "violation_ratio"), format_ratio),
+        ("Preemptions", ("disruptions", "preemptions"), count),
+        ("Work lost and repeated", ("disruptions", "lost_gpu_s"), format_gpu_s),
+    )
+    said = []
+    for label, path, show in rows:
+        ours = pick(subject.result, *path)
+        theirs = pick(reference.result, *path) if reference else None
+        if ours is None or (ours == 0 and not theirs):
+            continue
+        beside = f" ({reference.name}: {show(theirs)})" if reference and theirs is not None else ""
+        said.append(f"{label}: {show(ours)}{beside}")
+    return tuple(said)
+
+
+def alarms(data: ReportData) -> tuple[str, ...]:
+    """What must not be overlooked: broken invariants, work that did not finish, rows that were left out."""
+    found: dict[str, list[str]] = {}
+    runs = ordered(data)
+    for run in runs:
+        violated = pick(run.result, "invariants", "violated")
+        submitted, finished = (pick(run.result, "jobs", k) for k in ("submitted", "finished"))
+        never = int(np.isnan(run.waits_s).sum())
+        if violated:
+            found.setdefault(f"{count(violated)} invariants violated", []).append(run.name)
+        if submitted is not None and finished is not None and finished < submitted:
+            tail = f", {never:,} of them never started" if never else ""
+            line = f"{count(submitted - finished)} of {count(submitted)} jobs did not finish{tail}"
+            found.setdefault(line, []).append(run.name)
+    every = len(runs) > 2
+    return tuple(
+        f"{'every policy' if every and len(names) == len(runs) else ', '.join(names)}: {line}"
+        for line, names in found.items()
+    )

@@ -1,0 +1,106 @@
+"""How fast services are advanced: seconds per day of requests at 1,000 requests/s, on one core.
+
+Usage: python -m benchmarks.serving_speed [--hours 24] [--seed 1] [--json OUT]
+
+Each row is one service under synthetic requests (drawn on the way, hence in the time), with
+windows of 60 s. The replicas are set for a mean load; the last row has too few, so that its
+queue grows, which is the slowest case. `us_per_request` is the wall time of all of it; the goal
+is a day at 1,000 requests/s (86.4 million requests) within 60 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from pathlib import Path
+
+import numpy as np
+
+from simulator.requests import Arrivals
+from simulator.serving import ServiceSim, serving_totals
+from simulator.serving_records import ServiceSpec
+from simulator.synthetic_requests import SHAPES, ServiceLoad, SyntheticArrivals
+
+# name, trace shape, slots per replica, decode tokens/s of a slot, busy share of the slots
+CASES = (
+    ("small model", "m-small", 32, 50.0, 0.5),
+    ("long answers", "azure", 32, 50.0, 0.5),
+    ("close to full", "azure", 32, 50.0, 0.75),
+    ("too few replicas", "azure", 32, 50.0, 1.05),
+)
+RATE_RPS = 1000.0
+
+
+class Timed:
+    """Passes requests on and keeps the time it took to draw them."""
+
+    def __init__(self, inner: SyntheticArrivals) -> None:
+        self.inner, self.drawn_s = inner, 0.0
+
+    def upto(self, to_s: float) -> Arrivals:
+        """As the source inside."""
+        started = time.perf_counter()
+        arrivals = self.inner.upto(to_s)
+        self.drawn_s += time.perf_counter() - started
+        return arrivals
+
+
+def measure(
+    case: tuple[str, str, int, float, float], hours: float, seed: int
+) -> dict[str, float | int | str | None]:
+    """One case, start to end."""
+    name, shape_name, slots, decode, load = case
+    spec = ServiceSpec(
+        name=name, slots=slots, prefill_tokens_per_s=20_000.0, decode_tokens_per_s=decode, objective_s=30.0
+    )
+    horizon_s, shape = hours * 3600.0, SHAPES[shape_name]
+    service_load = ServiceLoad(name=name, mean_rps=RATE_RPS, shape=shape)
+    sample = SyntheticArrivals(np.random.default_rng(seed), service_load, 600.0).upto(600.0)
+    mean_s = float(spec.service_s(sample.input_tokens, sample.output_tokens).mean())
+    replicas = math.ceil(RATE_RPS * mean_s / load / slots)
+    source = Timed(SyntheticArrivals(np.random.default_rng(seed), service_load, horizon_s))
+    sim = ServiceSim(spec, source, replicas=replicas)
+    started = time.perf_counter()
+    sim.advance(horizon_s)
+    wall_s = time.perf_counter() - started
+    return {
+        "case": name,
+        "replicas": replicas,
+        "slots": replicas * slots,
+        "requests": sim.arrived,
+        "queue_at_end": sim.queue_depth,
+        "p99_latency_s": serving_totals([sim]).p99_latency_s,
+        "wall_s": wall_s,
+        "drawing_s": source.drawn_s,
+        "us_per_request": wall_s / sim.arrived * 1e6,
+        "day_at_1000_rps_s": wall_s / sim.arrived * 86.4e6,
+    }
+
+
+def main() -> None:
+    """Print the table; write it as JSON where asked."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--hours", type=float, default=24.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    print(f"{'case':<18}{'slots':>7}{'requests':>12}{'wall s':>9}{'drawing s':>11}{'us/req':>8}{'day s':>8}")
+    rows = []
+    for case in CASES:
+        row = measure(case, options.hours, options.seed)
+        rows.append(row)
+        print(
+            f"{row['case']:<18}{row['slots']:>7}{row['requests']:>12,}{row['wall_s']:>9.1f}"
+            f"{row['drawing_s']:>11.1f}{row['us_per_request']:>8.3f}{row['day_at_1000_rps_s']:>8.1f}",
+            flush=True,
+        )
+    if options.json:
+        options.json.write_text(
+            json.dumps({"schema": "gpu-autopilot/serving-speed/1", "rows": rows}, indent=1)
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Whose work a sample measures: the pods on each GPU or instance, and how a shared one is split.
+
+The pod label follows kubelet's allocation, not activity, and may outlive the pod: the caller joins these
+rows with the pods that the API knows. Profiling counters are never per process, so a GPU that several
+pods share is split by their GPU_UTIL, else by the memory they hold, else evenly, and is marked estimated.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from collectors.exposition import Owned
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """The share of an entity's activity that is put down to one pod. Shares of an entity sum to 1."""
+
+    entity_id: str
+    namespace: str
+    pod: str
+    share_ratio: float
+    estimated: bool
+
+
+def attribute(owned: Owned) -> tuple[Attribution, ...]:
+    """One row per entity and pod, in the order in which they were met.
+
+    An entity without a row here carries no pod label; when it is busy all the same, somebody uses it
+    without having asked for it, and it must not be taken for free.
+    """
+    use: defaultdict[str, dict[tuple[str, str], list[float]]] = defaultdict(dict)
+    for entity, pod, util, memory in zip(
+        owned.entity_ids, owned.pods, owned.util_ratio, owned.fb_used_mib, strict=True
+    ):
+        seen = use[entity].setdefault(pod, [np.nan, np.nan])
+        seen[0], seen[1] = float(np.fmax(seen[0], util)), float(np.fmax(seen[1], memory))
+    rows: list[Attribution] = []
+    for entity, pods in use.items():
+        shares = _shares(np.array(list(pods.values())))
+        several = len(pods) > 1
+        rows.extend(
+            Attribution(entity, namespace, pod, float(share), several)
+            for (namespace, pod), share in zip(pods, shares, strict=True)
+        )
+    return tuple(rows)
+
+
+def _shares(use: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> list[float]:
+    """Shares of pods from their GPU_UTIL and memory, [pods, 2]; NaN for unknown."""
+    for column in use.T:
+        if not np.isnan(column).any() and column.sum() > 0:
+            return [float(share) for share in column / column.sum()]
+    return [1.0 / len(use)] * len(use)

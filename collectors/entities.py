@@ -1,0 +1,136 @@
+"""GPUs and MIG instances as the telemetry sources meet them, and what all sources do alike with them.
+
+An entity is a GPU ("<UUID>") or a MIG instance ("<UUID>/<GPU instance id>"). DCGM reports a GPU that is
+cut by MIG only as its instances, so the board's ratios are made of theirs; and one reason that holds for
+a thousand GPUs is one gap, not a thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopilot.core import dcgm
+from autopilot.core.records import Gap
+from autopilot.core.snapshot import F32, I8, Bools
+
+RATIOS = tuple(row for row, name in enumerate(dcgm.SIGNALS) if name.endswith("_ratio"))
+FB_USED = dcgm.SIGNALS.index("fb_used_mib")
+BOARD_ONLY = tuple(
+    row
+    for row, name in enumerate(dcgm.SIGNALS)
+    if all(f.level is dcgm.Level.BOARD for f in dcgm.fields_of(name))
+)
+"""Rows of SIGNALS that no instance has a value of its own for."""
+
+GAPS_NAMED = 20
+"""Entities with one and the same gap that are named one by one; more become one gap with their count."""
+
+
+@dataclass(slots=True)
+class Entities:
+    """Columns of entities: identity, parent GPU, and the instance's share of it."""
+
+    ids: list[str] = field(default_factory=list)
+    parent: list[int] = field(default_factory=list)  # column of the board; -1 for a board
+    weight: list[float] = field(default_factory=list)  # compute slices / those of the board; NaN: unknown
+    node: list[str] = field(default_factory=list)
+    profile: list[str] = field(default_factory=list)
+    columns: dict[str, int] = field(default_factory=dict)
+    recut: set[str] = field(default_factory=set)  # ids that came back with another profile
+
+    def board(self, uuid: str, node: str = "") -> int:
+        """Column of a GPU."""
+        return self._add(uuid, -1, float("nan"), node, "")
+
+    def instance(self, uuid: str, gi_id: str, profile: str, model: str, node: str = "") -> int:
+        """Column of a MIG instance (and of its GPU). An id that returns with another profile is re-cut."""
+        slices = dcgm.profile_slices(profile)
+        weight = slices / dcgm.board_slices(model) if slices else float("nan")
+        column = self._add(dcgm.entity_id(uuid, gi_id), self.board(uuid, node), weight, node, profile)
+        if profile and self.profile[column] != profile:
+            if self.profile[column]:
+                self.recut.add(self.ids[column])
+            self.profile[column], self.weight[column] = profile, weight
+        return column
+
+    def _add(self, entity: str, parent: int, weight: float, node: str, profile: str) -> int:
+        column = self.columns.get(entity)
+        if column is None:
+            column = self.columns[entity] = len(self.ids)
+            self.ids.append(entity)
+            self.parent.append(parent)
+            self.weight.append(weight)
+            self.node.append(node)
+            self.profile.append(profile)
+        elif node:
+            self.node[column] = node
+        return column
+
+
+def activity(by_quality: Sequence[tuple[dcgm.Quality, NDArray[np.floating[Any]]]]) -> tuple[F32, I8]:
+    """SM activity and its quality from the counters at hand, best first. Each array [entities]."""
+    size = len(by_quality[0][1])
+    values, quality = np.full(size, np.nan, np.float32), np.zeros(size, np.int8)
+    for grade, given in by_quality:
+        taken = np.isnan(values) & ~np.isnan(given)
+        values[taken] = given[taken]
+        quality[taken] = grade
+    return values, quality
+
+
+def fill_boards(values: F32, quality: I8, entities: Entities, present: Bools) -> None:
+    """Give each board that is reported only as instances the values that its instances make.
+
+    `values` [signals, entities] and `quality` [entities] are changed in place; `present` [entities]
+    says which entities this observation speaks of. Ratios are weighted by compute slices, memory is
+    summed. One present instance of unknown value or share makes the board's value unknown; slices that
+    no instance holds do no work and count as zero.
+    """
+    parent = np.array(entities.parent, np.intp)
+    rows = np.flatnonzero((parent >= 0) & present)
+    if not len(rows):
+        return
+    size, owner = len(parent), parent[rows]
+    weight = np.array(entities.weight)[rows]
+    cut = np.bincount(owner, minlength=size) > 0
+    for row in (*RATIOS, FB_USED):
+        part = values[row, rows] * (1.0 if row == FB_USED else weight)
+        whole = np.bincount(owner, weights=part, minlength=size)
+        if row in RATIOS:
+            whole = np.minimum(whole, 1.0)
+        missing = cut & np.isnan(values[row])
+        if row == 0:
+            graded = np.full(size, int(dcgm.Quality.SM_ACTIVE), np.int8)
+            np.minimum.at(graded, owner, quality[rows])
+            quality[missing] = np.where(np.isnan(whole), dcgm.Quality.NONE, graded)[missing]
+        values[row, missing] = whole[missing]
+
+
+def gaps_of(source: str, signal: str, reason: str, entity_ids: Sequence[str]) -> list[Gap]:
+    """One gap an entity, or one for all when they are many."""
+    if len(entity_ids) <= GAPS_NAMED:
+        return [Gap(source, entity, signal, reason) for entity in entity_ids]
+    return [Gap(source, "", signal, f"{reason}, on {len(entity_ids)} entities from {entity_ids[0]} on")]
+
+
+def missing_gaps(source: str, entity_ids: Sequence[str], values: F32, reason: str) -> list[Gap]:
+    """A gap for each signal that an entity should have and has not. `values` [signals, entities]."""
+    is_instance = np.array(["/" in entity for entity in entity_ids], bool)
+    found: list[Gap] = []
+    for row, signal in enumerate(dcgm.SIGNALS):
+        lacking = np.isnan(values[row])
+        if row in BOARD_ONLY:
+            lacking &= ~is_instance
+        if lacking.any():
+            names = " or ".join(f.names[0] for f in dcgm.fields_of(signal))
+            if lacking.all():
+                found.append(Gap(source, "", signal, f"{reason}: {names}, on every GPU"))
+            else:
+                named = [entity_ids[int(column)] for column in np.flatnonzero(lacking)]
+                found.extend(gaps_of(source, signal, f"{reason}: {names}", named))
+    return found

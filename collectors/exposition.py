@@ -1,0 +1,323 @@
+"""Prometheus text of GPU exporters, read in bulk.
+
+An exporter repeats the same labels scrape after scrape, so a line's head (`NAME{...}`) is parsed once and
+looked up afterwards: what remains per line is a dictionary look-up and a number. Lines that a look-up
+does not know, or that carry a timestamp, go through one regular expression. Tests hold the result
+against `prometheus_client.parser` on the same texts.
+
+Of several samples of one field and entity the largest counts (`max by (UUID, GPU_I_ID)`): pods that share
+a GPU each get a copy of the device's sample, per-process samples are never above it, and a GPU that two
+exporters report is still one GPU. Board-level fields of an instance belong to its board.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopilot.core import dcgm
+from autopilot.core.snapshot import F32, F64, I8, I32, Texts
+from collectors.entities import Entities, activity, fill_boards
+
+_LINE = re.compile(
+    # possessive, so that no text makes it try twice
+    r"\s*([A-Za-z_:][\w:]*+)\s*+"
+    r'(?:\{((?:[^"{}]++|"(?:[^"\\]++|\\.)*+")*+)\})?'
+    r"\s*+([^\s{]\S*+)(?:\s++-?\d+)?\s*",
+    re.ASCII | re.DOTALL,
+)
+_LABEL = re.compile(r'\s*([A-Za-z_]\w*+)\s*=\s*"((?:[^"\\]++|\\.)*+)"\s*(?:,|$)', re.ASCII | re.DOTALL)
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPES = {"n": "\n", "\\": "\\", '"': '"'}
+
+_IGNORED, _MALFORMED = -1, -2
+_FIELD_ROW = {number: row for row, number in enumerate(dcgm.FIELDS)}
+_FEW_ROWS = 50_000  # below this many lines no memory is worth reclaiming
+
+NODE_LABELS = ("node", "hostname", "Hostname", "instance")
+"""Labels that may name the node, the most trustworthy first."""
+
+_LINK_LABELS = ("nvlink", "nvswitch", "gpu_uuid")
+
+
+def split_line(line: str) -> tuple[str, dict[str, str], str] | None:
+    """`(name, labels, number as written)` of one sample line, or None when it is malformed.
+
+    Escapes in label values are resolved; a timestamp is dropped (exporters send none).
+    """
+    match = _LINE.fullmatch(line)
+    if not match:
+        return None
+    labels = _labels((match[2] or "").rstrip())
+    return None if labels is None else (match[1], labels, match[3])
+
+
+@lru_cache(maxsize=64)
+def _labels(text: str) -> dict[str, str] | None:
+    """Labels from the text between the braces, None when malformed. An exporter repeats them by metric."""
+    labels: dict[str, str] = {}
+    end = 0
+    while end < len(text):
+        part = _LABEL.match(text, end)
+        if not part:
+            return None
+        value = part[2]
+        if "\\" in value:
+            value = _ESCAPE.sub(lambda found: _ESCAPES.get(found[1], found[0]), value)
+        labels[part[1]] = value
+        end = part.end()
+    return labels
+
+
+def parse(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Every sample of a text: name, labels, value. Malformed lines are left out."""
+    for line in text.split("\n"):
+        parts = split_line(line) if line.strip() and not line.lstrip().startswith("#") else None
+        if parts:
+            number = _number(parts[2])
+            if number is not None:
+                yield parts[0], parts[1], number
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One scrape round by entity: `values` [signals, entities], NaN for unknown.
+
+    `extras` holds the latest health facts (dcgm.EXTRAS) [entities]; `faults` names the numbers that were
+    refused, as (entity id, signal, dcgm.Fault); `malformed` the first bad line and the count by text.
+    """
+
+    entity_ids: Texts
+    nodes: tuple[str, ...]
+    values: F32
+    quality: I8
+    extras: dict[str, F64]
+    faults: tuple[tuple[str, str, dcgm.Fault], ...]
+    malformed: dict[int, tuple[int, str]]
+    lines: I32  # samples that were used, by text
+    recut: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """Samples that carry a pod: one row each (entity id, namespace, pod), values in signal units."""
+
+    entity_ids: tuple[str, ...]
+    pods: tuple[tuple[str, str], ...]
+    util_ratio: F64
+    fb_used_mib: F64
+
+
+class Scanner:
+    """Reads texts of the same exporters again and again."""
+
+    def __init__(self) -> None:
+        self.entities = Entities()
+        self._heads: dict[str, int] = {}
+        self._field: list[int] = []
+        self._entity: list[int] = []
+        self._owner: list[tuple[tuple[str, str], tuple[str, str]]] = []  # (exported, plain)
+        self._fields: NDArray[np.intp] = np.empty(0, np.intp)
+        self._columns: NDArray[np.intp] = np.empty(0, np.intp)
+        self._used: NDArray[np.int64] = np.empty(0, np.int64)
+        self._round = 0
+        self._purged = (0, 0)  # round and lines known at the last purge
+        self._present: NDArray[np.intp] = np.empty(0, np.intp)
+        self._ids: Texts = np.empty(0, object)
+        self._rows: NDArray[np.intp] = np.empty(0, np.intp)
+        self._cleaned: F64 = np.empty(0)
+
+    def scan(self, texts: Iterable[str], nodes: Iterable[str] = ()) -> Frame:
+        """Read the texts of one round into one frame. `nodes` names the node of each text, "" unknown."""
+        self._round += 1
+        heads, named = self._heads, iter(nodes)
+        rows: list[int] = []
+        numbers: list[str] = []
+        malformed: dict[int, tuple[int, str]] = {}
+        ends: list[int] = []
+        for index, text in enumerate(texts):
+            node = next(named, "")
+            for line in text.split("\n"):
+                head, _, tail = line.rpartition(" ")
+                row = heads.get(head)
+                if row is None:
+                    row, tail = self._learn(line, head, tail, node)
+                    if row == _MALFORMED:
+                        count, first = malformed.get(index, (0, line))
+                        malformed[index] = (count + 1, first)
+                if row >= 0:
+                    rows.append(row)
+                    numbers.append(tail)
+            ends.append(len(rows))
+        frame = self._frame(np.array(rows, np.intp), _numbers(numbers), malformed, np.diff([0, *ends]))
+        self._purge()
+        return frame
+
+    def owned(self) -> Owned:
+        """Samples of the last round that carry a pod. `exported_pod` and `pod` are never mixed."""
+        style = 0 if any(owner[0][1] for owner in self._owner) else 1
+        with_pod = [k for k, row in enumerate(self._rows) if self._owner[row][style][1]]
+        rows = self._rows[with_pod]
+        values = self._cleaned[with_pod]
+        fields = self._fields[rows]
+        ids, columns = self.entities.ids, self._columns
+        return Owned(
+            tuple(ids[columns[row]] for row in rows),
+            tuple(self._owner[row][style] for row in rows),
+            np.where(fields == _FIELD_ROW[203], values, np.nan),
+            np.where(fields == _FIELD_ROW[252], values, np.nan),
+        )
+
+    # --- one line ------------------------------------------------------------------------------
+
+    def _learn(self, line: str, head: str, tail: str, node: str) -> tuple[int, str]:
+        """Row and number of a line whose head is new. Rows below zero carry nothing."""
+        bare = line.strip()
+        if not bare or bare.startswith("#"):
+            return _IGNORED, ""
+        parts = split_line(line)
+        if parts is None:
+            return _MALFORMED, ""
+        name, labels, number = parts
+        if number == tail.strip():  # no timestamp: the head will come again
+            row = self._heads[head] = self._new_row(name, labels, node)
+            return row, number
+        # the key must not be one that a line can have as its head
+        key = f"\x00{name}\x00{sorted(labels.items())}"
+        row_or_none = self._heads.get(key)
+        row = self._new_row(name, labels, node) if row_or_none is None else row_or_none
+        self._heads[key] = row
+        return row, number
+
+    def _new_row(self, name: str, labels: dict[str, str], node: str) -> int:
+        field = dcgm.BY_NAME.get(name)
+        uuid = labels.get("UUID") or labels.get("uuid")
+        if field is None or not uuid or any(label in labels for label in _LINK_LABELS):
+            return _IGNORED
+        node = node or next((labels[label] for label in NODE_LABELS if labels.get(label)), "")
+        gi_id = labels.get("GPU_I_ID", "")
+        if not gi_id:
+            column = self.entities.board(uuid, node)
+        else:
+            model = labels.get("modelName", "")
+            column = self.entities.instance(uuid, gi_id, labels.get("GPU_I_PROFILE", ""), model, node)
+            if field.id == 203:
+                return _IGNORED  # the board's figure: says nothing of an instance, and is blank under MIG
+            if field.level is dcgm.Level.BOARD:
+                column = self.entities.board(uuid, node)
+        self._field.append(_FIELD_ROW[field.id])
+        self._entity.append(column)
+        plain = (labels.get("namespace") or labels.get("pod_namespace", ""),
+                 labels.get("pod") or labels.get("pod_name", ""))  # fmt: skip
+        self._owner.append(((labels.get("exported_namespace", ""), labels.get("exported_pod", "")), plain))
+        return len(self._field) - 1
+
+    # --- one round -----------------------------------------------------------------------------
+
+    def _frame(
+        self,
+        rows: NDArray[np.intp],
+        numbers: F64,
+        malformed: dict[int, tuple[int, str]],
+        lines: NDArray[np.intp],
+    ) -> Frame:
+        self._refresh()
+        self._used[rows] = self._round
+        fields, columns = self._fields[rows], self._columns[rows]
+        cleaned, faults = np.full(len(rows), np.nan), np.zeros(len(rows), np.int8)
+        for field_row, field in enumerate(dcgm.FIELDS.values()):
+            of_field = np.flatnonzero(fields == field_row)
+            cleaned[of_field], faults[of_field] = dcgm.clean(field, numbers[of_field])
+        size = len(self.entities.ids)
+        table = np.full((len(dcgm.FIELDS), size), np.nan)
+        np.fmax.at(table, (fields, columns), cleaned)
+        present = np.zeros(size, bool)
+        present[columns] = True
+        parents = np.array(self.entities.parent, np.intp)[present]
+        present[parents[parents >= 0]] = True
+        values, quality, extras = _signals(table)
+        fill_boards(values, quality, self.entities, present)
+        kept = np.flatnonzero(present)
+        if not np.array_equal(kept, self._present):
+            self._present = kept
+            self._ids = np.array([self.entities.ids[column] for column in kept], dtype=object)
+        self._rows, self._cleaned = rows, cleaned
+        recut, self.entities.recut = frozenset(self.entities.recut), set()
+        return Frame(
+            self._ids,
+            tuple(self.entities.node[column] for column in kept),
+            values[:, kept],
+            quality[kept],
+            {name: column[kept] for name, column in extras.items()},
+            self._faults(fields, columns, faults, table),
+            malformed,
+            lines.astype(np.int32),
+            recut,
+        )
+
+    def _faults(
+        self, fields: NDArray[np.intp], columns: NDArray[np.intp], faults: NDArray[np.int8], table: F64
+    ) -> tuple[tuple[str, str, dcgm.Fault], ...]:
+        """Refused numbers for which no other sample stands in."""
+        known = list(dcgm.FIELDS.values())
+        bad = np.flatnonzero((faults != dcgm.Fault.OK) & np.isnan(table[fields, columns]))
+        found = {
+            (self.entities.ids[columns[k]], known[fields[k]].names[0], dcgm.Fault(int(faults[k]))): None
+            for k in bad
+        }
+        return tuple(found)
+
+    def _refresh(self) -> None:
+        """Columns of the row table as arrays, after new lines were learnt."""
+        if len(self._field) != len(self._fields):
+            more = len(self._field) - len(self._used)
+            self._fields = np.array(self._field, np.intp)
+            self._columns = np.array(self._entity, np.intp)
+            self._used = np.concatenate([self._used, np.zeros(more, np.int64)])
+
+    def _purge(self) -> None:
+        """Each time the table has doubled: forget heads not met in the later half of the time since."""
+        round_then, known_then = self._purged
+        if len(self._heads) <= max(2 * known_then, _FEW_ROWS):
+            return
+        live = np.flatnonzero(self._used > (round_then + self._round) // 2)
+        renumbered = {int(old): new for new, old in enumerate(live)}
+        self._heads = {h: renumbered[row] for h, row in self._heads.items() if row in renumbered}
+        self._rows = np.array([renumbered[int(row)] for row in self._rows], np.intp)
+        self._field = [self._field[row] for row in live]
+        self._entity = [self._entity[row] for row in live]
+        self._owner = [self._owner[row] for row in live]
+        self._used = self._used[live]
+        self._fields, self._columns = self._fields[live], self._columns[live]
+        self._purged = (self._round, len(self._heads))
+
+
+def _numbers(texts: list[str]) -> F64:
+    """The numbers of a round; what is none reads NaN."""
+    try:
+        return np.fromiter(map(float, texts), float, len(texts))
+    except ValueError:
+        return np.array([number if (number := _number(text)) is not None else np.nan for text in texts])
+
+
+def _signals(table: F64) -> tuple[F32, I8, dict[str, F64]]:
+    """Signals, quality and extras from a table of fields. Table [fields, entities]."""
+    values = np.full((len(dcgm.SIGNALS), table.shape[1]), np.nan, np.float32)
+    values[0], quality = activity([(grade, table[_FIELD_ROW[number]]) for number, grade in dcgm.ACTIVITY])
+    for row, signal in enumerate(dcgm.SIGNALS[1:], start=1):
+        parts = [table[_FIELD_ROW[field.id]] for field in dcgm.fields_of(signal)]
+        values[row] = np.sum(parts, axis=0) if signal in dcgm.SUMS else parts[0]
+    extras = {name: table[_FIELD_ROW[dcgm.fields_of(name)[0].id]] for name in dcgm.EXTRAS}
+    return values, quality, extras

@@ -1,0 +1,308 @@
+"""GPU telemetry from a Prometheus that scrapes the exporters.
+
+Prometheus keeps the samples and computes the windows; we ask for them by label. The small questions (which
+names, which label style, which targets are down) go through prometheus-api-client, the bulk ones are
+decoded with msgspec. A query that fails costs its signal, a source that fails costs the batch: either is a
+gap with its reason. The mean of a sum (tx + rx) and of a cut board is exact; their maximum is the sum of
+the parts' maxima, an upper bound, because Prometheus forms it series by series.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+from prometheus_api_client import PrometheusConnect
+from prometheus_api_client.exceptions import PrometheusApiClientException
+from urllib3.util.retry import Retry
+
+from autopilot.core import dcgm
+from autopilot.core.records import Batch, Gap
+from autopilot.core.snapshot import F64
+from collectors import promql
+from collectors.attribution import Attribution, attribute
+from collectors.entities import Entities, gaps_of
+from collectors.exporter import check_url, get_limited, http_session, reason_of
+from collectors.exposition import Owned
+from collectors.promql import AnswerError, Row, Selection, Site
+from collectors.promwindow import WindowAnswer, assemble, prefer_fuller, widen
+
+ANSWER_LIMIT_BYTES = 512 * 1024 * 1024
+PROBE_S = 300.0
+"""How long a detected site is trusted."""
+LABELS_SEEN_S = 86400.0
+"""How far back a label style is looked for: at this instant no pod may hold a GPU."""
+
+_SM = dcgm.SIGNALS[0]
+_BAD = (OSError, AnswerError, PrometheusApiClientException, ValueError, LookupError, TypeError)
+Query = Callable[[Site, dcgm.Field, str, float, Selection], str]
+
+
+class PrometheusCollector:
+    """Windows of every GPU and MIG instance that a Prometheus knows.
+
+    `headers` carries authentication, `matchers` restricts every query (`{"cluster": "a"}`), `refresh` is
+    the part of a window for which its answer is kept (0 asks each time). Raises `InputError` when `url`
+    is no http address.
+    """
+
+    name = "prometheus"
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: dict[str, str] | None = None,
+        matchers: Mapping[str, str] | None = None,
+        timeout_s: float = 20.0,
+        workers: int = 4,
+        windows_s: Sequence[float] = dcgm.WINDOWS_S,
+        refresh: float = 0.1,
+    ) -> None:
+        check_url(url, "prometheus")
+        self.url = url.rstrip("/")
+        self.windows_s = tuple(windows_s)
+        self._matchers = promql.operator_matchers(matchers or {})
+        self._timeout_s, self._workers, self._refresh = timeout_s, workers, refresh
+        self._session = http_session(workers, headers)
+        self._client = PrometheusConnect(
+            self.url, session=self._session, timeout=timeout_s, retry=Retry(total=0)
+        )
+        self._site: Site | None = None
+        self._probed_s = float("-inf")
+        self._gaps: dict[tuple[str, str, str], Gap] = {}
+        self._reset()
+
+    def _reset(self) -> None:
+        self._entities = Entities()
+        self._windows: dict[float, WindowAnswer] = {}
+        self._current: dict[str, str] = {}  # entity -> profile, for series that are alive
+
+    def collect(self, now_s: float) -> Batch:
+        """Ask for what is due and answer with the windows as of `now_s` (seconds since the epoch)."""
+        self._gaps = {}
+        try:
+            site = self._detect(now_s)
+        except _BAD as error:
+            self._gap("", "", f"cannot be asked: {reason_of(error)}")
+            return Batch(self.name, now_s, gaps=tuple(self._gaps.values()))
+        if not site.names:
+            self._gap("", "", "holds no DCGM series of the last 30 min")
+            return Batch(self.name, now_s, gaps=tuple(self._gaps.values()))
+        self._targets_down(site, now_s)
+        with ThreadPoolExecutor(self._workers, "promql") as pool:
+            newest = self._newest(pool, site, now_s)
+            for width in self.windows_s:
+                known = self._windows.get(width)
+                if known is None or now_s < known.at_s or now_s - known.at_s >= self._refresh * width:
+                    self._windows[width] = self._ask(pool, site, width, now_s)
+        alive = np.array([entity in self._current for entity in self._entities.ids], bool)
+        windows = [self._windows[width] for width in self.windows_s]
+        telemetry, gaps = assemble(self.name, self.windows_s, windows, self._entities, alive, now_s - newest)
+        for gap in gaps:
+            self._gap(gap.object_id, gap.signal, gap.reason)
+        batch = Batch(self.name, now_s, telemetry=telemetry, gaps=tuple(self._gaps.values()))
+        if len(self._entities.ids) > 2 * len(telemetry.entity_ids) + 1000:
+            self._reset()  # most entities that were ever met are gone
+        return batch
+
+    def attributions(self, now_s: float) -> tuple[Attribution, ...]:
+        """Pods on each entity, by the current label style. Raises the client's errors."""
+        site = self._detect(now_s)
+        rows: dict[tuple[str, tuple[str, str]], list[float]] = {}
+        for place, number in enumerate((203, 252)):
+            for name in site.names_of(dcgm.FIELDS[number]):
+                for row in self._fetch(promql.owner_query(site, name), now_s)[0]:
+                    labels = row.metric
+                    entity = dcgm.entity_id(labels.UUID or labels.uuid, labels.GPU_I_ID)
+                    pod = (getattr(labels, site.namespace_label), getattr(labels, site.pod_label))
+                    cleaned, _ = dcgm.clean(dcgm.FIELDS[number], np.array(float(row.value[1])))
+                    rows.setdefault((entity, pod), [np.nan, np.nan])[place] = float(cleaned)
+        use = np.array(list(rows.values())).reshape(-1, 2)
+        return attribute(Owned(tuple(e for e, _ in rows), tuple(p for _, p in rows), use[:, 0], use[:, 1]))
+
+    # --- the site ------------------------------------------------------------------------------
+
+    def _detect(self, now_s: float) -> Site:
+        """The site, probed anew when it is older than PROBE_S. A change of style forgets the answers."""
+        if self._site is not None and 0 <= now_s - self._probed_s < PROBE_S:
+            return self._site
+        names = self._values(
+            "__name__", promql.any_of(list(dcgm.BY_NAME), self._matchers), now_s, max(self.windows_s)
+        )
+        site = Site(frozenset(names), matchers=self._matchers)
+        if names:
+            match = promql.any_of(names, self._matchers)
+            ask = partial(self._values, match=match, now_s=now_s, back_s=LABELS_SEEN_S)
+            recent = partial(self._values, match=match, now_s=now_s, back_s=max(self.windows_s))
+            pod, namespace = "pod", "namespace"
+            if ask("exported_pod"):
+                pod, namespace = "exported_pod", "exported_namespace"
+            elif ask("pod_name"):
+                pod, namespace = "pod_name", "pod_namespace"
+            site = Site(
+                frozenset(names),
+                ("UUID", "uuid") if recent("uuid") else ("UUID",),
+                pod,
+                namespace,
+                mig=any(recent("GPU_I_ID")),
+                vgpu=any(recent("vgpu")),
+                jobs=tuple(recent("job")),
+                matchers=self._matchers,
+            )
+        if site != self._site:
+            self._reset()
+        self._site, self._probed_s = site, now_s
+        return site
+
+    def _values(self, label: str, match: str, now_s: float, back_s: float) -> list[str]:
+        params = {"match[]": match, "start": f"{now_s - back_s:.3f}", "end": f"{now_s:.3f}"}
+        return [str(value) for value in self._client.get_label_values(label, params=params) if value]
+
+    def _targets_down(self, site: Site, now_s: float) -> None:
+        if not site.jobs:
+            return
+        try:
+            down = self._client.custom_query(promql.down_query(site), params={"time": f"{now_s:.3f}"})
+            names = [str(row["metric"].get("instance", "")) for row in down]
+        except _BAD as error:
+            self._gap("", "", f"cannot tell which targets are down: {reason_of(error)}")
+            return
+        for gap in gaps_of(self.name, "", "up == 0: its last scrape failed", names):
+            self._gap(gap.object_id, gap.signal, gap.reason)
+
+    # --- bulk ----------------------------------------------------------------------------------
+
+    def _fetch(self, query: str, now_s: float) -> tuple[list[Row], list[str]]:
+        params = {"query": query, "time": f"{now_s:.3f}", "timeout": f"{math.ceil(self._timeout_s)}s"}
+        address = f"{self.url}/api/v1/query"
+        return promql.decode(get_limited(self._session, address, self._timeout_s, ANSWER_LIMIT_BYTES, params))
+
+    def _run(
+        self, pool: ThreadPoolExecutor, now_s: float, asked: Iterable[tuple[dcgm.Field, str]]
+    ) -> list[tuple[dcgm.Field, list[Row]]]:
+        """Answers to (field, query) pairs in their order; a failed one is a gap and no rows."""
+        pending = [(given, pool.submit(self._fetch, query, now_s)) for given, query in asked]
+        answers: list[tuple[dcgm.Field, list[Row]]] = []
+        for given, future in pending:
+            signal = given.signal
+            try:
+                rows, warnings = future.result()
+            except _BAD as error:
+                self._gap("", signal, f"query of {given.names[0]} failed: {reason_of(error)}")
+                continue
+            for warning in warnings:
+                self._gap("", signal, f"partial answer: {warning}")
+            answers.append((given, rows))
+        return answers
+
+    def _queries(
+        self, site: Site, given: dcgm.Field, query: Query, width: float, shared: bool
+    ) -> Iterable[str]:
+        levels = (False, True) if site.mig and given.level is not dcgm.Level.BOARD else (False,)
+        for name in site.names_of(given):
+            for instances in levels:
+                yield query(site, given, name, width, Selection(instances, shared))
+
+    def _table(
+        self, pool: ThreadPoolExecutor, site: Site, now_s: float, fields: Sequence[dcgm.Field], query: Query,
+        width: float, *, shared: bool = False,
+    ) -> dict[int, F64]:  # fmt: skip
+        """Values by field id, [entities known so far]; of an old and a new name the larger."""
+        asked = [
+            (given, text) for given in fields for text in self._queries(site, given, query, width, shared)
+        ]
+        table: dict[int, F64] = {}
+        for given, rows in self._run(pool, now_s, asked):
+            columns, numbers = self._columns(rows)
+            values = widen(table.get(given.id, np.empty(0)), len(self._entities.ids))
+            np.fmax.at(values, columns, numbers)
+            table[given.id] = values
+        return table
+
+    def _columns(self, rows: list[Row]) -> tuple[list[int], list[float]]:
+        """Entity column and number of each series; instances whose id was taken over are left out."""
+        known, columns, numbers = self._entities, [], []
+        for row in rows:
+            labels = row.metric
+            uuid = labels.UUID or labels.uuid
+            if not uuid:
+                continue
+            if not labels.GPU_I_ID:
+                columns.append(known.board(uuid))
+            else:
+                alive = self._current.get(dcgm.entity_id(uuid, labels.GPU_I_ID))
+                if alive is not None and alive != labels.GPU_I_PROFILE:
+                    continue
+                columns.append(known.instance(uuid, labels.GPU_I_ID, labels.GPU_I_PROFILE, labels.modelName))
+            numbers.append(float(row.value[1]))
+        return columns, numbers
+
+    def _newest(self, pool: ThreadPoolExecutor, site: Site, now_s: float) -> F64:
+        """Time of the newest sample of SM activity by entity; also learns which instances are alive."""
+        fields = [dcgm.FIELDS[number] for number, _ in dcgm.ACTIVITY]
+        asked = [
+            (given, promql.time_query(site, given, name, Selection(instances)))
+            for given in fields
+            for name in site.names_of(given)
+            for instances in ((False, True) if site.mig and given.id != 203 else (False,))
+        ]
+        answers = self._run(pool, now_s, asked)
+        self._current = {
+            dcgm.entity_id(row.metric.UUID or row.metric.uuid, row.metric.GPU_I_ID): row.metric.GPU_I_PROFILE
+            for _, rows in answers
+            for row in rows
+        }
+        newest = np.empty(0)
+        for _, rows in answers:
+            columns, numbers = self._columns(rows)
+            newest = widen(newest, len(self._entities.ids))
+            np.fmax.at(newest, columns, numbers)
+        recut, self._entities.recut = self._entities.recut, set()
+        if recut:
+            self._windows.clear()
+        return newest
+
+    def _ask(self, pool: ThreadPoolExecutor, site: Site, width: float, now_s: float) -> WindowAnswer:
+        """Mean, maximum and count of one window."""
+        stands_in = {number for number, _ in dcgm.ACTIVITY[1:]}
+        fields = [f for f in dcgm.FIELDS.values() if f.signal in dcgm.SIGNALS and f.id not in stands_in]
+        window = self._ask_fields(pool, site, width, now_s, fields)
+        for number, _ in dcgm.ACTIVITY[1:]:
+            have = [
+                widen(window.mean[n], len(self._entities.ids)) for n, _ in dcgm.ACTIVITY if n in window.mean
+            ]
+            if have and not np.isnan(np.fmax.reduce(have)).any():
+                break  # the better counters speak for everyone
+            more = self._ask_fields(pool, site, width, now_s, [dcgm.FIELDS[number]])
+            window.mean |= more.mean
+            window.maximum |= more.maximum
+            window.count |= more.count
+        return window
+
+    def _ask_fields(
+        self, pool: ThreadPoolExecutor, site: Site, width: float, now_s: float, fields: Sequence[dcgm.Field]
+    ) -> WindowAnswer:
+        activities = [f for f in fields if f.signal == _SM]
+        ask = partial(self._table, pool, site, now_s)
+        window = WindowAnswer(
+            now_s,
+            ask(fields, promql.mean_query, width),
+            ask(fields, promql.max_query, width),
+            ask(activities, promql.count_query, width),
+        )
+        if site.vgpu:
+            shared = WindowAnswer(
+                now_s,
+                ask(fields, promql.mean_query, width, shared=True),
+                ask(fields, promql.max_query, width, shared=True),
+                ask(activities, promql.count_query, width, shared=True),
+            )
+            prefer_fuller(window, shared, len(self._entities.ids))
+        return window
+
+    def _gap(self, object_id: str, signal: str, reason: str) -> None:
+        self._gaps[object_id, signal, reason] = Gap(self.name, object_id, signal, reason)

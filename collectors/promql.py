@@ -1,0 +1,192 @@
+"""What we ask a Prometheus about GPUs, and how its bulk answers are read.
+
+Every query is made from one `Site`: the metric names, label style and MIG that this Prometheus has. All
+aggregate to one label (two and the profile for MIG instances), because an answer of 100,000 series costs
+its labels. Range functions see raw samples, so no look-back repeats a sample; a GPU whose pod changed has
+two series, hence the mean is the sum over both divided by their count, never a mean of means. The edge of
+a range is closed in Prometheus 2 and open in 3: nothing here rests on one sample more or less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from autopilot.core import dcgm
+from autopilot.core.errors import AutopilotError
+
+INSTANCE_LABELS = ("GPU_I_ID", "GPU_I_PROFILE", "modelName")
+_SAME_EXPORTER = ("job", "instance", "hpc_job")  # series that differ in these repeat each other's samples
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What one Prometheus knows of GPUs, as detected. Every selector is made from it."""
+
+    names: frozenset[str]  # metric names with samples in the longest window
+    uuid_labels: tuple[str, ...] = ("UUID",)
+    pod_label: str = "pod"  # exported_pod where the exporter's own pod took the name; never both
+    namespace_label: str = "namespace"
+    mig: bool = False
+    vgpu: bool = False  # samples are copied to each pod that shares a GPU
+    jobs: tuple[str, ...] = ()
+    matchers: tuple[str, ...] = ()  # of the operator, e.g. cluster="a"
+
+    def names_of(self, field: dcgm.Field) -> tuple[str, ...]:
+        """Names under which this site has the field; during an upgrade the old and the new one."""
+        return tuple(name for name in field.names if name in self.names)
+
+    def lacks(self, field: dcgm.Field) -> bool:
+        """True when no series of the field exists."""
+        return not self.names_of(field)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which series of a field count.
+
+    `instances`: those of MIG instances, else those of boards. `shared`, where pods have copies: those with
+    a pod, those without (the device's own), or None for all.
+    """
+
+    instances: bool = False
+    shared: bool | None = None
+
+
+def matcher(label: str, operator: str, value: str) -> str:
+    """One label matcher with its value escaped."""
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'{label}{operator}"{escaped}"'
+
+
+def any_of(names: Sequence[str], matchers: Sequence[str] = ()) -> str:
+    """A selector of every series with one of these names."""
+    return "{" + ",".join((matcher("__name__", "=~", "|".join(sorted(names))), *matchers)) + "}"
+
+
+def series(site: Site, name: str, field: dcgm.Field, selection: Selection) -> str:
+    """Selector of one metric.
+
+    Board-level fields of instances repeat the board's, so all are taken, except for GPU_UTIL: what an
+    instance shows there says nothing about work.
+    """
+    parts = list(site.matchers)
+    if selection.instances:
+        parts.append(matcher("GPU_I_ID", "!=", ""))
+    elif site.mig and (field.level is not dcgm.Level.BOARD or field.signal == dcgm.SIGNALS[0]):
+        parts.append(matcher("GPU_I_ID", "=", ""))
+    if site.vgpu and selection.shared is not None:
+        parts.append(matcher(site.pod_label, "!=" if selection.shared else "=", ""))
+    return f"{name}{{{','.join(parts)}}}"
+
+
+def _by(site: Site, selection: Selection) -> str:
+    return ", ".join((*site.uuid_labels, *INSTANCE_LABELS) if selection.instances else site.uuid_labels)
+
+
+def mean_query(site: Site, field: dcgm.Field, name: str, window_s: float, selection: Selection) -> str:
+    """Mean by entity: of all samples, or of the highest series where pods have copies."""
+    source = f"{series(site, name, field, selection)}[{window_s:.0f}s]"
+    by = _by(site, selection)
+    if selection.shared:
+        return f"max by ({by}) (avg_over_time({source}))"
+    return f"sum by ({by}) (sum_over_time({source})) / sum by ({by}) (count_over_time({source}))"
+
+
+def max_query(site: Site, field: dcgm.Field, name: str, window_s: float, selection: Selection) -> str:
+    """Maximum by entity."""
+    source = f"{series(site, name, field, selection)}[{window_s:.0f}s]"
+    return f"max by ({_by(site, selection)}) (max_over_time({source}))"
+
+
+def count_query(site: Site, field: dcgm.Field, name: str, window_s: float, selection: Selection) -> str:
+    """Samples by entity: summed over the pods that held it, not over exporters that both report it."""
+    source = f"{series(site, name, field, selection)}[{window_s:.0f}s]"
+    by = _by(site, selection)
+    if selection.shared:
+        return f"max by ({by}) (count_over_time({source}))"
+    return f"max by ({by}) (sum by ({by}, {', '.join(_SAME_EXPORTER)}) (count_over_time({source})))"
+
+
+def time_query(site: Site, field: dcgm.Field, name: str, selection: Selection) -> str:
+    """Time of the newest sample by entity, for series that are not stale."""
+    return f"max by ({_by(site, selection)}) (timestamp({series(site, name, field, selection)}))"
+
+
+def owner_query(site: Site, name: str) -> str:
+    """Latest value by entity and pod; 90 s back, so that a pod that has gone does not linger."""
+    labels = ", ".join((*site.uuid_labels, "GPU_I_ID", site.namespace_label, site.pod_label))
+    parts = ",".join((*site.matchers, matcher(site.pod_label, "!=", "")))
+    return f"max by ({labels}) (last_over_time({name}{{{parts}}}[90s]))"
+
+
+def down_query(site: Site) -> str:
+    """Targets of the GPU jobs whose last scrape failed."""
+    jobs = "|".join(_regex_escape(job) for job in site.jobs)
+    return f"up{{{','.join((*site.matchers, matcher('job', '=~', jobs)))}}} == 0"
+
+
+def _regex_escape(text: str) -> str:
+    return "".join("\\" + c if c in r"\.+*?()|[]{}^$" else c for c in text)
+
+
+def operator_matchers(given: Mapping[str, str]) -> tuple[str, ...]:
+    """Equality matchers of the operator, e.g. `{"cluster": "a"}`."""
+    return tuple(matcher(label, "=", value) for label, value in sorted(given.items()))
+
+
+# --- answers -----------------------------------------------------------------------------------
+
+
+class Labels(msgspec.Struct, gc=False):
+    """The labels that any query of ours may bring back; others are skipped unread."""
+
+    UUID: str = ""
+    uuid: str = ""
+    GPU_I_ID: str = ""
+    GPU_I_PROFILE: str = ""
+    modelName: str = ""  # noqa: N815 - a label's name
+    exported_pod: str = ""
+    exported_namespace: str = ""
+    pod: str = ""
+    namespace: str = ""
+    pod_name: str = ""
+    pod_namespace: str = ""
+
+
+class Row(msgspec.Struct, gc=False):
+    """One series of an instant vector."""
+
+    metric: Labels
+    value: tuple[float, str]
+
+
+class _Data(msgspec.Struct):
+    result: list[Row] = []
+
+
+class _Answer(msgspec.Struct):
+    status: str
+    data: _Data = msgspec.field(default_factory=_Data)
+    error: str = ""
+    warnings: list[str] = []
+
+
+class AnswerError(AutopilotError):
+    """A Prometheus answered with an error, or with something that is no answer."""
+
+
+_DECODER = msgspec.json.Decoder(_Answer)
+
+
+def decode(body: bytes) -> tuple[list[Row], list[str]]:
+    """`(series, warnings)` of an instant query. Raises `AnswerError`."""
+    try:
+        answer = _DECODER.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise AnswerError(f"not an answer of Prometheus: {error}") from None
+    if answer.status != "success":
+        raise AnswerError(answer.error or f"status {answer.status!r}")
+    return answer.data.result, answer.warnings

@@ -1,0 +1,1 @@
+"""The future: forecasters behind one port."""

@@ -1,0 +1,92 @@
+"""Run times by the last two jobs alike: the floor that every better model has to beat.
+
+The prediction for a job is the geometric mean of the run times of the last two ended jobs of the same
+tenant and width; without such, of the tenant; without such, of anyone. Around it lies a log-normal
+spread, learned online from the model's own errors. That two recent jobs of the same user beat a user's
+estimate was shown by Tsafrir, Etsion and Feitelson (2007).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from autopilot.core.forecast import LEVELS, Forecasts, RuntimeForecast
+from autopilot.core.records import Observation
+from autopilot.core.snapshot import ClusterSnapshot, State
+
+FIRST_SPREAD = 1.8
+"""Standard deviation of the log error assumed before any was seen: a factor of 6 either way."""
+
+MEMORY = 1000
+"""Past errors that the spread is learned from."""
+
+# Standard normal quantiles of LEVELS (0.05 .. 0.99).
+_Z = np.array([-1.6448536, -0.6744898, 0.0, 0.6744898, 1.2815516, 1.6448536, 2.3263479])
+
+_ANY = -1
+
+
+class LastTwo:
+    """Forecaster of run times from the last two ended jobs alike."""
+
+    name = "last-two"
+
+    def __init__(self) -> None:
+        self._recent: dict[tuple[int, int], deque[float]] = {}
+        self._ended: dict[tuple[int, int], int] = {}
+        self._errors: deque[float] = deque(maxlen=MEMORY)
+        self._square_sum = 0.0
+
+    def update(self, observation: Observation) -> None:
+        """Learn from the jobs that the observation shows as ended."""
+        work = observation.snapshot.workloads
+        for row in np.flatnonzero(work.state >= State.SUCCEEDED).tolist():
+            if work.service[row] >= 0:
+                continue
+            ran_s = float(work.served_s[row])
+            if ran_s >= 1.0:
+                self._learn(int(work.tenant[row]), int(work.gpus[row]), float(np.log(ran_s)))
+
+    def _learn(self, tenant: int, gpus: int, log_s: float) -> None:
+        expected, _ = self._expected(tenant, gpus)
+        if expected is not None:
+            if len(self._errors) == MEMORY:
+                self._square_sum -= self._errors[0] ** 2
+            self._errors.append(log_s - expected)
+            self._square_sum += (log_s - expected) ** 2
+        for key in ((tenant, gpus), (tenant, _ANY), (_ANY, _ANY)):
+            self._recent.setdefault(key, deque(maxlen=2)).append(log_s)
+            self._ended[key] = self._ended.get(key, 0) + 1
+
+    def _expected(self, tenant: int, gpus: int) -> tuple[float | None, int]:
+        """Log of the predicted run time, and how many ended jobs of that kind there were."""
+        for key in ((tenant, gpus), (tenant, _ANY), (_ANY, _ANY)):
+            recent = self._recent.get(key)
+            if recent:
+                return sum(recent) / len(recent), self._ended[key]
+        return None, 0
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the log error: the first guess counts as ten errors."""
+        count = len(self._errors)
+        return float(np.sqrt((self._square_sum + 10 * FIRST_SPREAD**2) / (count + 10)))
+
+    def forecast(self, now_s: float, snapshot: ClusterSnapshot) -> Forecasts:
+        """Quantiles of the total run time of every workload; replicas of services abstain."""
+        work = snapshot.workloads
+        key = work.tenant.astype(np.int64) * 1_000_003 + work.gpus
+        kinds, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+        centre, history = np.full(len(kinds), np.nan), np.zeros(len(kinds), np.int32)
+        for kind, row in enumerate(first.tolist()):
+            expected, ended = self._expected(int(work.tenant[row]), int(work.gpus[row]))
+            if expected is not None:
+                centre[kind], history[kind] = expected, ended
+        centre[~np.isfinite(centre)] = np.nan
+        table = np.exp(centre[:, None] + self.spread * _Z)
+        total_s = table[inverse]
+        total_s[work.service >= 0] = np.nan
+        known = ~np.isnan(total_s[:, 0])
+        return Forecasts(RuntimeForecast(self.name, now_s, LEVELS, total_s, known, history[inverse]))

@@ -1,0 +1,1 @@
+"""The built-in cluster: a discrete-event world that the shipped controller runs on."""

@@ -1,0 +1,352 @@
+"""The shipped controller in the simulated world: its cluster as batches, its instructions as effects.
+
+Nothing here judges: `ClusterCollector` states what the cluster is, `ClusterActuator` does what it is
+told or says why not, `ControllerScheduler` gives the engine's turn to `tick`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from operator import itemgetter
+from typing import Any, Protocol
+
+import numpy as np
+
+from autopilot.core.records import Batch, Instruction, Inventory, Outcome, OutcomeKind, Work
+from autopilot.core.snapshot import (
+    GpuTable,
+    InstanceTable,
+    NodeTable,
+    PlacementTable,
+    QueueTable,
+    ServiceTable,
+    State,
+    WorkloadTable,
+    empty,
+)
+from simulator.cluster import Cluster
+from simulator.facts import GpuChanged, NodeChanged, Recut, Stopped, Why
+from simulator.hardware import Refusal
+
+MAX_TICKS_AT_ONCE = 16
+"""Ticks at one instant before the engine goes on: an eviction that ends at once calls for another."""
+
+GONE = -3
+"""Profile code of an instance that was destroyed: its row stays, nobody can ask for it."""
+
+CONFLICTS = frozenset({Refusal.OTHER_INCARNATION, Refusal.NOT_PENDING, Refusal.NOT_HOLDING, Refusal.LEAVING})
+"""Refusals that mean: the object changed before the effect came."""
+
+
+class Ticking(Protocol):
+    """What a scheduler needs of a controller."""
+
+    wake_at_s: float
+
+    def tick(self, now_s: float) -> Any:
+        """Decide once."""
+        ...
+
+
+class ClusterCollector:
+    """Inventory and work of a simulated cluster. Tables that did not change are the same objects again."""
+
+    name = "simulated-cluster"
+
+    def __init__(self, cluster: Cluster, queues: QueueTable, queue_of_tenant: dict[str, int],
+                 services: Callable[[float], ServiceTable] | None = None) -> None:  # fmt: skip
+        """`services` answers with the services' table at a time; None: there are none."""
+        self.cluster, self.queues, self._queue_of_tenant = cluster, queues, queue_of_tenant
+        self._services = services
+        self._inventory: Inventory = cluster.inventory
+        self._stale = False
+        self._ended: list[int] = []
+        self._static: dict[str, np.ndarray] = {}
+        self._tenants: tuple[str, ...] = ()
+        self._profiles = {name: code for code, name in enumerate(cluster.inventory.names.profiles)}
+        cluster.observe(self)
+
+    # --- facts that make tables stale -----------------------------------------------------
+
+    def on_node(self, _fact: NodeChanged) -> None:
+        """A node changed."""
+        self._stale = True
+
+    def on_gpu(self, _fact: GpuChanged) -> None:
+        """A GPU changed."""
+        self._stale = True
+
+    def on_recut(self, _fact: Recut) -> None:
+        """A GPU was cut anew."""
+        self._stale = True
+
+    def on_stopped(self, fact: Stopped) -> None:
+        """Work that ended for good is shown once more, as ended."""
+        if fact.why in {Why.END, Why.FAIL}:
+            self._ended.append(fact.job)
+
+    # --- tables ---------------------------------------------------------------------------
+
+    def collect(self, now_s: float) -> Batch:
+        """The cluster as it is now."""
+        if self._stale:
+            self._inventory, self._stale = self._rebuild_inventory(), False
+        rows = self._live_rows()
+        services = self._services(now_s) if self._services else empty(ServiceTable)
+        work = Work(self._tenant_names(), self._workloads(rows), self._placements(rows), services, self.queues)
+        self._ended.clear()
+        return Batch(self.name, now_s, inventory=self._inventory, work=work)
+
+    def _live_rows(self) -> np.ndarray:
+        cluster = self.cluster
+        rows = np.fromiter(chain(cluster.pending, cluster.holding, self._ended), np.int64)
+        rows.sort()
+        return rows
+
+    def _tenant_names(self) -> tuple[str, ...]:
+        if len(self._tenants) != len(self.cluster.jobs.tenants):
+            self._tenants = tuple(self.cluster.jobs.tenants)
+        return self._tenants
+
+    def _rebuild_inventory(self) -> Inventory:
+        """Node and GPU states as they are; instances by the present cuts."""
+        hardware, was = self.cluster.hardware, self._inventory
+        nodes = NodeTable(
+            was.nodes.id, was.nodes.pool, was.nodes.gpu_model, was.nodes.first_gpu, was.nodes.gpus,
+            was.nodes.cpu_milli, was.nodes.memory_mib, was.nodes.island, was.nodes.leaf, was.nodes.block,
+            was.nodes.zone, np.array(hardware.ready, bool), np.array(hardware.cordoned, bool), was.nodes.spot,
+        )  # fmt: skip
+        gpus = GpuTable(was.gpus.uuid, was.gpus.node, was.gpus.index, np.array(hardware.healthy, bool),
+                        np.array(hardware.mig, bool))  # fmt: skip
+        return Inventory(was.names, nodes, gpus, self._instances())
+
+    def _instances(self) -> InstanceTable:
+        """All instances ever cut, so that row numbers stay; those that are gone belong to no profile."""
+        hardware, uuids = self.cluster.hardware, self._inventory.gpus.uuid
+        there = {row for rows in hardware.cut.values() for row in rows}
+        cuts = hardware.instances
+        table = InstanceTable(
+            id=np.array([f"{uuids[cut.gpu]}/{cut.gi_id}" for cut in cuts], object),
+            gpu=np.array([cut.gpu for cut in cuts], np.int32),
+            profile=np.array([self._profiles[cut.profile] if row in there else GONE for row, cut in enumerate(cuts)], np.int32),
+            start=np.array([cut.start for cut in cuts], np.int32),
+            gi_id=np.array([cut.gi_id for cut in cuts], np.int32),
+        )
+        return table if len(cuts) else empty(InstanceTable)  # type: ignore[no-any-return]
+
+    def _workloads(self, rows: np.ndarray) -> WorkloadTable:
+        cluster, jobs = self.cluster, self.cluster.jobs
+        if len(self._static.get("id", ())) != len(jobs):
+            self._static = self._static_columns()
+        static = {name: column[rows] for name, column in self._static.items()}
+        pick = _picker(rows)
+        ended = np.isin(rows, self._ended) if self._ended else np.zeros(len(rows), bool)
+        served = np.array(pick(cluster.served_s), float)
+        return WorkloadTable(
+            id=static["id"],
+            name=static["name"],
+            tenant=static["tenant"],
+            queue=static["queue"],
+            slo_class=static["slo_class"],
+            priority=static["priority"],
+            state=np.array(pick(cluster.state), np.int8),
+            incarnation=np.array(pick(cluster.incarnation), np.int32),
+            submit_s=static["submit_s"],
+            start_s=np.array(pick(cluster.start_s), float),
+            ended_s=np.where(ended, np.array(pick(cluster.end_s), float), np.nan),
+            served_s=served,
+            gpus=static["gpus"],
+            gpus_per_member=static["gpus_per_member"],
+            min_gpus=static["min_gpus"],
+            gpu_milli=static["gpu_milli"],
+            mig_profile=static["mig_profile"],
+            gpu_models=static["gpu_models"],
+            gpu_memory_mib=static["gpu_memory_mib"],
+            cpu_milli=static["cpu_milli"],
+            memory_mib=static["memory_mib"],
+            topology=static["topology"],
+            preemptible=static["preemptible"],
+            excluded=static["excluded"],
+            backfilled=np.array(pick(cluster.backfilled), bool),
+            limit_s=static["limit_s"],
+            checkpoint_interval_s=static["checkpoint_interval_s"],
+            last_checkpoint_s=self._last_checkpoints(rows),
+            checkpoint_write_s=static["checkpoint_write_s"],
+            restart_s=static["restart_s"],
+            service=static["service"],
+        )
+
+    def _last_checkpoints(self, rows: np.ndarray) -> np.ndarray:
+        """When each job's newest periodic checkpoint was complete; NaN where it makes none."""
+        return np.full(len(rows), np.nan)
+
+    def _static_columns(self) -> dict[str, np.ndarray]:
+        """Columns that a job keeps for life, over all jobs known so far."""
+        jobs = self.cluster.jobs
+        shapes = [jobs.shapes[code] for code in jobs.shape]
+        count = len(jobs)
+        queue_of = [self._queue_of_tenant.get(name, 0) for name in jobs.tenants]
+        texts = np.empty(count, object)
+        texts[:] = jobs.id
+        names = np.empty(count, object)
+        names[:] = jobs.name
+        return {
+            "id": texts,
+            "name": names,
+            "tenant": np.array(jobs.tenant, np.int32),
+            "queue": np.array([queue_of[tenant] for tenant in jobs.tenant], np.int32),
+            "slo_class": np.array(jobs.slo_class, np.int8),
+            "priority": np.array(jobs.priority, np.int32),
+            "submit_s": np.array(jobs.submit_s, float),
+            "gpus": np.array(jobs.gpus, np.int32),
+            "gpus_per_member": np.array([shape.per_member for shape in shapes], np.int32),
+            "min_gpus": np.array([shape.min_gpus for shape in shapes], np.int32),
+            "gpu_milli": np.array([shape.milli for shape in shapes], np.int32),
+            "mig_profile": np.array([self._profiles.get(shape.profile, -2) if shape.profile else -1 for shape in shapes], np.int32),
+            "gpu_models": np.array([shape.models for shape in shapes], np.int64),
+            "gpu_memory_mib": np.array([shape.gpu_memory_mib for shape in shapes], np.int32),
+            "cpu_milli": np.array([shape.cpu_milli for shape in shapes], np.int64),
+            "memory_mib": np.array([shape.memory_mib for shape in shapes], np.int64),
+            "topology": np.array([shape.topology for shape in shapes], np.int8),
+            "preemptible": np.array(jobs.preemptible, bool),
+            "excluded": np.zeros(count, bool),
+            "limit_s": np.array(jobs.limit_s, float),
+            "checkpoint_interval_s": np.array(jobs.checkpoint_interval_s, float),
+            "checkpoint_write_s": np.full(count, np.nan),
+            "restart_s": np.array(jobs.restart_s, float),
+            "service": np.array(jobs.service, np.int32),
+        }
+
+    def _placements(self, rows: np.ndarray) -> PlacementTable:
+        """One entry for each GPU, share or instance held."""
+        cluster = self.cluster
+        if not cluster.holding:
+            table: PlacementTable = empty(PlacementTable)
+            return table
+        jobs = sorted(cluster.holding)
+        held = [cluster.held[job] for job in jobs]
+        sizes = [len(each.gpus) if each else 0 for each in held]
+        gpu = np.fromiter(chain.from_iterable(each.gpus for each in held if each), np.int32)
+        workload = np.repeat(np.searchsorted(rows, jobs), sizes).astype(np.int32)
+        instance = np.full(len(gpu), -1, np.int32)
+        milli = np.full(len(gpu), 1000, np.int32)
+        start = 0
+        for each, size in zip(held, sizes, strict=True):
+            if each is not None and each.instances:
+                instance[start : start + size] = each.instances
+                milli[start : start + size] = 0
+            elif each is not None and each.milli != 1000 * size:
+                milli[start : start + size] = each.milli // max(size, 1)
+            start += size
+        return PlacementTable(workload, self._inventory.gpus.node[gpu], gpu, instance, milli)
+
+
+def _picker(rows: np.ndarray) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Entries of a list at `rows`, fast."""
+    places = rows.tolist()
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda column: [column[place] for place in places]
+
+
+class ClusterActuator:
+    """Carries out admissions and evictions on the simulated cluster, once per instruction id."""
+
+    name = "simulated-cluster"
+
+    def __init__(self, cluster: Cluster, fault: Callable[[Instruction, float], Outcome | None] | None = None) -> None:
+        """`fault` may answer instead of the cluster (injected conflicts and failures)."""
+        self._cluster, self._fault = cluster, fault
+        self._done: dict[str, Outcome] = {}
+        self._job = {name: row for row, name in enumerate(cluster.jobs.id)}
+        self._gpu = {name: row for row, name in enumerate(cluster.inventory.gpus.uuid.tolist())}
+        self.changed = False  # an eviction freed GPUs at once
+
+    def apply(self, instruction: Instruction, now_s: float) -> Outcome:
+        """Admit or evict; a repeated id returns the first outcome."""
+        known = self._done.get(instruction.id)
+        if known is not None:
+            return known
+        injected = self._fault(instruction, now_s) if self._fault else None
+        if injected is not None:
+            return injected
+        refusal = self._act(instruction, now_s)
+        if refusal is None:
+            outcome = Outcome(instruction.id, OutcomeKind.DONE, now_s)
+        else:
+            kind = OutcomeKind.CONFLICT if refusal in CONFLICTS else OutcomeKind.FAILED
+            outcome = Outcome(instruction.id, kind, now_s, str(refusal.value))
+        self._done[instruction.id] = outcome
+        return outcome
+
+    def _act(self, instruction: Instruction, now_s: float) -> Refusal | None:
+        cluster = self._cluster
+        job = self._row_of(instruction.workload)
+        if job is None:
+            return Refusal.NOT_PENDING
+        cluster.decided(instruction.id, instruction.kind, job, now_s)
+        if instruction.kind == "evict":
+            refusal = cluster.evict(job, now_s, contract=cluster.backfilled[job], effect=instruction.id,
+                                    incarnation=instruction.incarnation)  # fmt: skip
+            self.changed |= refusal is None
+            return refusal
+        gpus = [self._gpu[slot.gpu] for slot in instruction.slots]
+        instances = [self._instance_row(slot.instance) for slot in instruction.slots if slot.instance]
+        return cluster.start(job, gpus, now_s, instances=instances, backfill=instruction.backfill,
+                             effect=instruction.id, incarnation=instruction.incarnation)  # fmt: skip
+
+    def _instance_row(self, name: str) -> int:
+        """Row of the instance "<UUID>/<GPU instance id>"; the newest with that name."""
+        uuid, gi_id = name.rsplit("/", 1)
+        rows = self._cluster.hardware.cut.get(self._gpu[uuid], ())
+        return next((row for row in rows if self._cluster.hardware.instances[row].gi_id == int(gi_id)), -1)
+
+    def _row_of(self, name: str) -> int | None:
+        if name not in self._job:
+            for row in range(len(self._job), len(self._cluster.jobs.id)):
+                self._job[self._cluster.jobs.id[row]] = row
+        return self._job.get(name)
+
+
+class ControllerScheduler:
+    """Puts a controller in charge of the engine's cluster."""
+
+    def __init__(self, name: str, controller: Ticking, actuator: ClusterActuator) -> None:
+        self.name, self._controller, self._actuator = name, controller, actuator
+        self._event = True
+
+    def attach(self, cluster: Cluster) -> None:
+        """Nothing to do: collector and actuator know the cluster."""
+
+    def on_submit(self, job: int, now_s: float) -> None:
+        """An event."""
+        self._event = True
+
+    def on_end(self, job: int, now_s: float) -> None:
+        """An event."""
+        self._event = True
+
+    def on_requeue(self, job: int, now_s: float) -> None:
+        """An event."""
+        self._event = True
+
+    def on_change(self, now_s: float) -> None:
+        """An event."""
+        self._event = True
+
+    def decide(self, now_s: float) -> float | None:
+        """Tick; again at once while evictions free GPUs at this very instant."""
+        if not self._event and now_s < self._controller.wake_at_s:
+            return self._controller.wake_at_s
+        self._event = False
+        for _ in range(MAX_TICKS_AT_ONCE):
+            self._actuator.changed = False
+            self._controller.tick(now_s)
+            if not self._actuator.changed:
+                break
+        self._event = False
+        wake_s = self._controller.wake_at_s
+        return wake_s if wake_s < float("inf") else None
+
+

@@ -1,0 +1,29 @@
+"""The policies that the autopilot is compared with, and the table of them.
+
+They are policies of the engine alone: no controller, hence no decisions, no journal and no telemetry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from simulator.baselines.easy import Easy
+from simulator.baselines.las import LeastAttained
+from simulator.baselines.static import Static
+from simulator.baselines.textbook import fifo, fifo_skip, gpu_time_skip, sjf, sjf_skip
+from simulator.engine import Scheduler
+
+BASELINES: dict[str, Callable[[], Scheduler]] = {
+    "fifo": fifo,
+    "fifo-skip": fifo_skip,
+    "sjf": sjf,
+    "sjf-skip": sjf_skip,
+    "gpu-time-skip": gpu_time_skip,
+    "las": LeastAttained,
+    "easy": Easy,
+    "static": Static,
+}
+"""How each one is made, by the name that `--policy` takes. `Static` also takes guaranteed nodes by tenant."""
+
+TEXTBOOK = ("fifo", "fifo-skip", "sjf", "sjf-skip", "gpu-time-skip")
+"""The five textbook orders."""

@@ -1,0 +1,143 @@
+"""Least attained service: preemptive, and blind to durations.
+
+At every event and every 300 s the jobs with the least GPU time so far are chosen, by count of GPUs, ties by
+file order. Chosen jobs that run stay where they are; the others are placed, wide ones first, and narrower
+jobs in the way of a wide one are moved.
+
+GPU time is compared by its power of two in GPU-hours, as the discretized queues of Tiresias (NSDI'19) do.
+Compared to the second, two equal jobs overtake each other at every event, and where a preemption has a
+price they lose more than they gain.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from heapq import merge
+from math import floor, log2
+
+from simulator.cluster import Cluster
+from simulator.hardware import FREE, bits
+from simulator.placing import find_spot
+
+PERIOD_S = 300.0
+LEVEL_GPU_S = 3600.0
+"""Jobs below this are one level; each further level holds twice as much."""
+
+
+def level(attained_gpu_s: float) -> int:
+    """The level of a job that was given this much GPU time."""
+    return floor(log2(1 + attained_gpu_s / LEVEL_GPU_S))
+
+
+class LeastAttained:
+    """Needs no estimate; pays for it in preemptions."""
+
+    name = "las"
+
+    def attach(self, cluster: Cluster) -> None:
+        """Take charge of `cluster`."""
+        self._cluster = cluster
+        self._pending: list[tuple[int, int]] = []  # (level, job), in order
+
+    def on_submit(self, job: int, _now_s: float) -> None:
+        """It has attained nothing."""
+        insort(self._pending, (self._level(job, 0.0), job))
+
+    def on_requeue(self, job: int, now_s: float) -> None:
+        """It waits with what it has attained."""
+        self.on_submit(job, now_s)
+
+    def on_end(self, _job: int, _now_s: float) -> None:
+        """Nothing to note: every pass looks at everything."""
+
+    def on_change(self, _now_s: float) -> None:
+        """Nothing to note: every pass looks at everything."""
+
+    def decide(self, now_s: float) -> float | None:
+        """Choose by attained service, then place."""
+        cluster, gpus = self._cluster, self._cluster.jobs.gpus
+        if self._pending:
+            newcomers, losers = self._choose(now_s)
+            for job in losers:
+                cluster.evict(job, now_s)
+            self._place(newcomers, now_s)
+        if not self._pending or not any(gpus[job] for job in cluster.holding):
+            return None
+        return (floor(now_s / PERIOD_S) + 1) * PERIOD_S
+
+    def _level(self, job: int, now_s: float) -> int:
+        return level(self._cluster.progress_s(job, now_s) * self._cluster.jobs.gpus[job])
+
+    def _choose(self, now_s: float) -> tuple[list[int], list[int]]:
+        """Pending jobs to start and running ones to stop."""
+        cluster, gpus = self._cluster, self._cluster.jobs.gpus
+        hardware = cluster.hardware
+        left = sum(hardware.free[node] for mask in hardware.by_free for node in bits(mask))
+        left += sum(gpus[job] for job in cluster.holding)
+        running = sorted((self._level(job, now_s), job) for job in cluster.holding)
+        newcomers, stay = [], set()
+        for _, job in merge(running, self._pending):
+            if gpus[job] <= left:
+                left -= gpus[job]
+                if job in cluster.holding:
+                    stay.add(job)
+                else:
+                    newcomers.append(job)
+            if not left:
+                break
+        return newcomers, [job for job in cluster.holding if job not in stay]
+
+    def _place(self, jobs: list[int], now_s: float) -> None:
+        """Start `jobs`, wide first; what they displace is narrower and is placed after them."""
+        cluster, gpus = self._cluster, self._cluster.jobs.gpus
+        waiting = sorted((-gpus[job], order, job) for order, job in enumerate(jobs))
+        position = 0
+        while position < len(waiting):
+            job = waiting[position][2]
+            position += 1
+            spot = find_spot(cluster.hardware, cluster.jobs.shape_of(job))
+            if spot is None:
+                for moved in self._make_room(job):
+                    cluster.evict(moved, now_s, moving=True)
+                    insort(waiting, (-gpus[moved], len(waiting) + len(jobs), moved), lo=position)
+                spot = find_spot(cluster.hardware, cluster.jobs.shape_of(job))
+            if spot is not None and cluster.start(job, spot.gpus, now_s, instances=spot.instances) is None:
+                del self._pending[bisect_left(self._pending, (self._level(job, now_s), job))]
+
+    def _make_room(self, job: int) -> list[int]:
+        """Narrower jobs to move away so that `job` fits: the least occupied nodes, their smallest jobs first."""
+        cluster = self._cluster
+        hardware, shape = cluster.hardware, cluster.jobs.shape_of(job)
+        if not shape.whole:
+            return []
+        members, rest = divmod(shape.gpus, shape.per_member)
+        wanted = [shape.per_member] * members + [rest] * bool(rest)
+        options: list[tuple[int, int, list[int]]] = []
+        allowed = hardware.eligible(shape)
+        for node in bits(allowed):
+            if hardware.is_open(node):
+                moved, price = self._clear(node, wanted[0], shape.gpus)
+                if moved is not None:
+                    options.append((price, node, moved))
+        options.sort()
+        if len(options) < len(wanted):
+            return []
+        return list(dict.fromkeys(moved for _, _, jobs in options[: len(wanted)] for moved in jobs))
+
+    def _clear(self, node: int, need: int, width: int) -> tuple[list[int] | None, int]:
+        """Jobs narrower than `width` to move off a node so that `need` GPUs are free, and their GPUs."""
+        cluster = self._cluster
+        missing = need - cluster.hardware.free[node]
+        moved: list[int] = []
+        price = 0
+        for gpus, other in sorted(
+            (cluster.jobs.gpus[job], job) for job in cluster.hardware.node_holders(node)
+        ):
+            if missing <= 0:
+                break
+            held = cluster.held[other]
+            if gpus < width and held is not None and list(held.masks) == [node] and other != FREE:
+                moved.append(other)
+                missing -= len(held.gpus)
+                price += len(held.gpus)
+        return (moved, price) if missing <= 0 else (None, 0)

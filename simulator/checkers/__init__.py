@@ -1,0 +1,66 @@
+"""Checkers: what must hold in every run, recomputed from the facts, whoever decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from simulator.checkers.base import Checker, Rules, Violation, World
+from simulator.checkers.budgets import Budgets
+from simulator.checkers.capacity import Capacity
+from simulator.checkers.conservation import Booked, Conservation
+from simulator.checkers.effects import Effects
+from simulator.checkers.flapping import Flapping
+from simulator.checkers.gangs import Gangs
+from simulator.checkers.geometry import Geometry
+from simulator.checkers.min_runtime import MinRuntime
+from simulator.checkers.nodes import Nodes
+from simulator.checkers.order import Order
+from simulator.checkers.protected import Protected
+
+__all__ = ["CHECKERS", "PHYSICAL", "CheckerSet", "Rules", "Violation", "World"]
+
+CHECKERS: dict[str, type[Checker]] = {
+    checker.name: checker
+    for checker in (
+        Capacity,
+        Geometry,
+        Gangs,
+        Order,
+        Nodes,
+        Protected,
+        Conservation,
+        MinRuntime,
+        Budgets,
+        Flapping,
+        Effects,
+    )
+}
+
+PHYSICAL = ("capacity", "geometry", "gangs", "order", "nodes", "protected", "conservation")
+"""Those that hold for any policy; the others are promises of the autopilot's policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The outcome of all checkers together."""
+
+    checked: int
+    violations: tuple[Violation, ...]
+
+
+class CheckerSet:
+    """Some checkers on one run."""
+
+    def __init__(self, world: World, names: Iterable[str] = PHYSICAL) -> None:
+        """`names` are keys of CHECKERS."""
+        self.checkers = [CHECKERS[name](world) for name in names]
+
+    def close(self, end_s: float, capacity: int, idle: int, by_tenant: tuple[Booked, ...]) -> Found:
+        """End the run: compare the accounts (integers of simulator/accounting.py) and collect what was found."""
+        for checker in self.checkers:
+            if isinstance(checker, Conservation):
+                checker.compare(end_s, capacity, idle, by_tenant)
+            checker.at_end(end_s)
+        violations = sorted((v for c in self.checkers for v in c.violations), key=lambda v: v.at_s)
+        return Found(sum(checker.checked for checker in self.checkers), tuple(violations))

@@ -1,0 +1,89 @@
+"""What every checker is: an observer of facts that states violations, and knows nothing of any planner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from autopilot.core.policy import Policy
+from autopilot.core.records import Inventory
+from autopilot.core.snapshot import SLO_CLASS_NAMES
+from simulator.work import Jobs
+
+
+class Violation(NamedTuple):
+    """A rule that did not hold."""
+
+    checker: str
+    at_s: float
+    object: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The limits that a run promised to keep, in the checkers' own words. None: not promised."""
+
+    sheltered_classes: tuple[int, ...] = (0,)
+    min_runtime_s: float | None = None
+    dwell_s: float | None = None
+    window_s: float = 3600.0
+    per_cluster: int | None = None
+    per_tenant: int | None = None
+    per_node: int | None = None
+    excluded: frozenset[int] = frozenset()  # jobs that opted out
+
+    @staticmethod
+    def of_policy(policy: Policy, excluded: frozenset[int] = frozenset()) -> Rules:
+        """What `policy` promises."""
+        return Rules(
+            sheltered_classes=tuple(SLO_CLASS_NAMES.index(name) for name in policy.protection.classes),
+            min_runtime_s=policy.protection.min_runtime_s,
+            dwell_s=policy.hysteresis.dwell_s,
+            window_s=policy.budget.window_s,
+            per_cluster=policy.budget.per_cluster,
+            per_tenant=policy.budget.per_tenant,
+            per_node=policy.budget.per_node,
+            excluded=excluded,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a checker may know beside the facts: the hardware at the start, the jobs, the promised limits."""
+
+    inventory: Inventory
+    jobs: Jobs
+    rules: Rules = field(default_factory=Rules)
+
+
+class Checker:
+    """Base: counts what it checked and keeps what it found. Subclasses have `on_...` methods (facts.HOOKS)."""
+
+    name = ""
+
+    def __init__(self, world: World) -> None:
+        """Nothing has happened yet."""
+        self.world = world
+        self.jobs = world.jobs
+        self.checked = 0
+        self.violations: list[Violation] = []
+
+    def violate(self, at_s: float, subject: str, message: str) -> None:
+        """State a violation."""
+        self.violations.append(Violation(self.name, at_s, subject, message))
+
+    def job(self, job: int) -> str:
+        """A job as people know it."""
+        return f"job {self.jobs.id[job]}"
+
+    def node(self, node: int) -> str:
+        """A node as people know it."""
+        return f"node {self.world.inventory.nodes.id[node]}"
+
+    def gpu(self, gpu: int) -> str:
+        """A GPU as people know it."""
+        return f"GPU {self.world.inventory.gpus.uuid[gpu]}"
+
+    def at_end(self, end_s: float) -> None:
+        """The run is over."""

@@ -1,0 +1,49 @@
+"""Disruption budgets hold in every window, wherever it begins; contractual evictions are not counted."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from simulator.checkers.base import Checker, World
+from simulator.facts import Evicting, Started
+
+
+class Budgets(Checker):
+    """Counts disruptions in the window that ends at each one: if all of those hold, every window does."""
+
+    name = "budgets"
+
+    def __init__(self, world: World) -> None:
+        """Nothing was disrupted."""
+        super().__init__(world)
+        self._node_of: list[int] = world.inventory.gpus.node.tolist()
+        self._nodes: dict[int, tuple[int, ...]] = {}
+        self._times: dict[tuple[str, int], deque[float]] = {}
+
+    def on_started(self, fact: Started) -> None:
+        """Remember its nodes."""
+        self._nodes[fact.job] = tuple(dict.fromkeys(self._node_of[gpu] for gpu in fact.gpus))
+
+    def on_evicting(self, fact: Evicting) -> None:
+        """Count it against every budget that it touches."""
+        if fact.contract:
+            return
+        self.checked += 1
+        rules, tenant = self.world.rules, self.jobs.tenant[fact.job]
+        self._spend(fact, "cluster", 0, rules.per_cluster, "the cluster")
+        self._spend(fact, "tenant", tenant, rules.per_tenant, f"tenant {self.jobs.tenants[tenant]}")
+        for node in self._nodes.get(fact.job, ()):
+            self._spend(fact, "node", node, rules.per_node, self.node(node))
+
+    def _spend(self, fact: Evicting, kind: str, key: int, limit: int | None, whose: str) -> None:
+        if limit is None:
+            return
+        window_s = self.world.rules.window_s
+        times = self._times.setdefault((kind, key), deque())
+        times.append(fact.at_s)
+        while times[0] <= fact.at_s - window_s:
+            times.popleft()
+        if len(times) > limit:
+            self.violate(
+                fact.at_s, whose, f"{len(times)} disruptions within {window_s:g} s, allowed are {limit}"
+            )

@@ -1,0 +1,42 @@
+"""Every effect has a decision: what starts or is evicted was accepted before, once, for that job."""
+
+from __future__ import annotations
+
+from simulator.checkers.base import Checker, World
+from simulator.facts import Decided, Evicting, Started
+
+
+class Effects(Checker):
+    """Compares effects with the log of decisions."""
+
+    name = "effects"
+
+    def __init__(self, world: World) -> None:
+        """Nothing was decided."""
+        super().__init__(world)
+        self._decided: dict[str, tuple[str, int]] = {}
+
+    def on_decided(self, fact: Decided) -> None:
+        """An effect with this id may happen."""
+        self._decided[fact.effect] = (fact.kind, fact.job)
+
+    def on_started(self, fact: Started) -> None:
+        """It needs an accepted admission."""
+        self._effect(fact.at_s, fact.job, fact.effect, "admit")
+
+    def on_evicting(self, fact: Evicting) -> None:
+        """It needs an accepted eviction."""
+        self._effect(fact.at_s, fact.job, fact.effect, "evict")
+
+    def _effect(self, at_s: float, job: int, effect: str, kind: str) -> None:
+        self.checked += 1
+        decided = self._decided.pop(effect, None)
+        if decided is None:
+            named = f"effect {effect!r} has" if effect else "the effect names"
+            self.violate(at_s, self.job(job), f"{kind}: {named} no accepted decision (or it was used before)")
+        elif decided != (kind, job):
+            self.violate(
+                at_s,
+                self.job(job),
+                f"{kind}: effect {effect!r} was accepted to {decided[0]} {self.job(decided[1])}",
+            )

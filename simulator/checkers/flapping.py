@@ -1,0 +1,49 @@
+"""Nothing goes from A to B and back to A inside the dwell time."""
+
+from __future__ import annotations
+
+from simulator.checkers.base import Checker, World
+from simulator.facts import Evicting, Started
+
+Place = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+class Flapping(Checker):
+    """A job that is told to leave a place does not come back to it at once, directly or over another place."""
+
+    name = "flapping"
+
+    def __init__(self, world: World) -> None:
+        """Nothing has moved."""
+        super().__init__(world)
+        self._place: dict[int, Place] = {}
+        self._left_s: dict[int, dict[Place, float]] = {}
+
+    def on_started(self, fact: Started) -> None:
+        """It must not have been sent away from here a moment ago."""
+        place = (fact.gpus, fact.instances)
+        self._place[fact.job] = place
+        dwell_s = self.world.rules.dwell_s
+        left = self._left_s.get(fact.job)
+        if left is None or dwell_s is None:
+            return
+        self.checked += 1
+        left_s = left.get(place)
+        if left_s is not None and fact.at_s - left_s < dwell_s:
+            ago_s = fact.at_s - left_s
+            self.violate(
+                fact.at_s,
+                self.job(fact.job),
+                f"came back {ago_s:g} s after it was sent away (dwell {dwell_s:g} s)",
+            )
+
+    def on_evicting(self, fact: Evicting) -> None:
+        """Remember the place it was sent away from; a promise to give way is no change of mind."""
+        if fact.contract or self.world.rules.dwell_s is None:
+            return
+        place = self._place.get(fact.job)
+        if place is not None:
+            left = self._left_s.setdefault(fact.job, {})
+            left[place] = fact.at_s
+            for old in [p for p, at_s in left.items() if fact.at_s - at_s >= self.world.rules.dwell_s]:
+                del left[old]

@@ -1,0 +1,44 @@
+"""A gang starts whole or not at all, on hardware that it may use."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from simulator.checkers.base import Checker, World
+from simulator.facts import Started
+
+
+class Gangs(Checker):
+    """All members at once (or at least `min_gpus` of an elastic one), each on one node, of a right model."""
+
+    name = "gangs"
+
+    def __init__(self, world: World) -> None:
+        """Look up what does not change."""
+        super().__init__(world)
+        self._node_of: list[int] = world.inventory.gpus.node.tolist()
+        self._model_of: list[int] = world.inventory.nodes.gpu_model.tolist()
+
+    def on_started(self, fact: Started) -> None:
+        """Compare what it got with what it asked."""
+        self.checked += 1
+        shape = self.jobs.shapes[self.jobs.shape[fact.job]]
+        got = len(fact.instances) if shape.profile else len(fact.gpus)
+        if got != shape.gpus and not (shape.whole and shape.min_gpus <= got < shape.gpus):
+            self.violate(fact.at_s, self.job(fact.job), f"started with {got} of its {shape.gpus} GPUs")
+        if got > 1 and shape.whole:
+            self._members(fact, shape.per_member)
+        if shape.models:
+            for gpu in fact.gpus:
+                if not shape.models >> self._model_of[self._node_of[gpu]] & 1:
+                    self.violate(
+                        fact.at_s, self.job(fact.job), f"{self.gpu(gpu)} is of a model that it may not use"
+                    )
+
+    def _members(self, fact: Started, per_member: int) -> None:
+        counts = Counter(self._node_of[gpu] for gpu in fact.gpus)
+        full = sum(count // per_member for count in counts.values())
+        odd = [count % per_member for count in counts.values() if count % per_member]
+        rest = len(fact.gpus) % per_member
+        if full != len(fact.gpus) // per_member or odd != [rest] * bool(rest):
+            self.violate(fact.at_s, self.job(fact.job), f"a member of {per_member} GPUs is split over nodes")

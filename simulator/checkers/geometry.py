@@ -1,0 +1,74 @@
+"""Every MIG geometry is legal, recomputed from the facts of the GPU model; work gets the profile it asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from autopilot.core.mig import find_gpu_model
+from simulator.checkers.base import Checker, World
+from simulator.facts import Recut, Started
+
+Cuts = tuple[tuple[int, str, int], ...]
+
+
+class Geometry(Checker):
+    """Slices of one GPU never overlap, start where the driver allows, and stay within the counts."""
+
+    name = "geometry"
+
+    def __init__(self, world: World) -> None:
+        """The geometries of the inventory, which are checked too."""
+        super().__init__(world)
+        inventory, table = world.inventory, world.inventory.instances
+        models = [find_gpu_model(name) for name in inventory.names.gpu_models]
+        self._model = [models[inventory.nodes.gpu_model[node]] for node in inventory.gpus.node]
+        self._profile: dict[int, str] = {}
+        self._rows: dict[int, list[int]] = {}
+        cuts: dict[int, list[tuple[int, str, int]]] = {}
+        for row, gpu in enumerate(table.gpu.tolist()):
+            entry = (row, inventory.names.profiles[table.profile[row]], int(table.start[row]))
+            cuts.setdefault(gpu, []).append(entry)
+        for gpu, instances in cuts.items():
+            self.on_recut(Recut(0.0, gpu, tuple(instances)))
+
+    def on_recut(self, fact: Recut) -> None:
+        """Judge the new geometry and note what exists."""
+        self.checked += 1
+        for row in self._rows.get(fact.gpu, []):
+            self._profile.pop(row, None)
+        self._rows[fact.gpu] = [row for row, _, _ in fact.instances]
+        self._profile.update({row: profile for row, profile, _ in fact.instances})
+        reason = self._fault(fact.gpu, fact.instances)
+        if reason:
+            self.violate(fact.at_s, self.gpu(fact.gpu), reason)
+
+    def _fault(self, gpu: int, instances: Cuts) -> str:
+        model = self._model[gpu]
+        if model is None:
+            return "is cut although its model has no MIG" if instances else ""
+        facts = {profile.name: profile for profile in model.profiles}
+        taken = 0
+        counts = Counter(profile for _, profile, _ in instances)
+        for _, name, start in instances:
+            profile = facts.get(name)
+            if profile is None or start not in profile.starts:
+                return f"has an instance {name} at slice {start}, which cannot be"
+            mask = ((1 << profile.memory_slices) - 1) << start
+            if taken & mask:
+                return f"has an instance {name} at slice {start} that overlaps another"
+            taken |= mask
+        if any(count > facts[name].max_instances for name, count in counts.items()):
+            return "has more instances of a profile than the model allows"
+        if sum(facts[name].media_extension for name in counts.elements()) > 1:
+            return "has two instances with the media extension"
+        return ""
+
+    def on_started(self, fact: Started) -> None:
+        """Work gets instances that exist and have its profile."""
+        if not fact.instances:
+            return
+        self.checked += 1
+        wanted = self.jobs.shape_of(fact.job).profile
+        for row in fact.instances:
+            if self._profile.get(row) != wanted:
+                self.violate(fact.at_s, self.job(fact.job), f"instance {row} is not a {wanted}")

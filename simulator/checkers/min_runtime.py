@@ -1,0 +1,33 @@
+"""No victim is younger than its guarantee, unless it had promised to give way."""
+
+from __future__ import annotations
+
+from simulator.checkers.base import Checker, World
+from simulator.facts import Evicting, Started
+
+
+class MinRuntime(Checker):
+    """Measures the age of every victim since its start."""
+
+    name = "min-runtime"
+
+    def __init__(self, world: World) -> None:
+        """Nothing runs."""
+        super().__init__(world)
+        self._since_s: dict[int, float] = {}
+
+    def on_started(self, fact: Started) -> None:
+        """Its age counts from here."""
+        self._since_s[fact.job] = fact.at_s
+
+    def on_evicting(self, fact: Evicting) -> None:
+        """It must be old enough."""
+        limit_s = self.world.rules.min_runtime_s
+        if limit_s is None or fact.contract:
+            return
+        self.checked += 1
+        age_s = fact.at_s - self._since_s.get(fact.job, fact.at_s)
+        if age_s < limit_s:
+            self.violate(
+                fact.at_s, self.job(fact.job), f"was evicted after {age_s:g} s, before its {limit_s:g} s"
+            )

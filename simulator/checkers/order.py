@@ -1,0 +1,41 @@
+"""Nothing starts before it was submitted, and nothing starts again after it has ended."""
+
+from __future__ import annotations
+
+from simulator.checkers.base import Checker, World
+from simulator.facts import Started, Stopped, Submitted, Why
+
+_GONE = (Why.END, Why.FAIL, Why.RETIRE)
+
+
+class Order(Checker):
+    """The life of each job in its order: submitted, started, stopped, ..., ended."""
+
+    name = "order"
+
+    def __init__(self, world: World) -> None:
+        """Nothing was submitted."""
+        super().__init__(world)
+        self._waiting: set[int] = set()
+        self._at_s = 0.0
+
+    def on_submitted(self, fact: Submitted) -> None:
+        """It may start from now on."""
+        self._waiting.add(fact.job)
+        if fact.at_s < self.jobs.submit_s[fact.job]:
+            self.violate(fact.at_s, self.job(fact.job), "was in the queue before its submit time")
+
+    def on_started(self, fact: Started) -> None:
+        """It must have been waiting."""
+        self.checked += 1
+        if fact.at_s < self._at_s:
+            self.violate(fact.at_s, self.job(fact.job), f"time went back from {self._at_s:g} s")
+        self._at_s = fact.at_s
+        if fact.job not in self._waiting or fact.at_s < self.jobs.submit_s[fact.job]:
+            self.violate(fact.at_s, self.job(fact.job), "started without waiting in the queue")
+        self._waiting.discard(fact.job)
+
+    def on_stopped(self, fact: Stopped) -> None:
+        """It waits again unless it is gone."""
+        if fact.why not in _GONE and fact.why != Why.CUT:
+            self._waiting.add(fact.job)

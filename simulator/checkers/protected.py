@@ -1,0 +1,23 @@
+"""Protected work is never a victim: sheltered classes, work that may not be stopped, work that opted out."""
+
+from __future__ import annotations
+
+from simulator.checkers.base import Checker
+from simulator.facts import Evicting
+
+
+class Protected(Checker):
+    """A contract makes no difference for the sheltered; it does for work that is merely not preemptible."""
+
+    name = "protected"
+
+    def on_evicting(self, fact: Evicting) -> None:
+        """Whoever is told to leave must be one who may be told."""
+        self.checked += 1
+        job, rules = fact.job, self.world.rules
+        if self.jobs.slo_class[job] in rules.sheltered_classes:
+            self.violate(fact.at_s, self.job(job), "was evicted although its class is sheltered")
+        elif job in rules.excluded:
+            self.violate(fact.at_s, self.job(job), "was evicted although it opted out")
+        elif not self.jobs.preemptible[job] and not fact.contract:
+            self.violate(fact.at_s, self.job(job), "was evicted although it is not preemptible")

@@ -1,0 +1,118 @@
+"""What happened, as plain facts: the cluster states them, accounting and checkers read them.
+
+Jobs, nodes, GPUs and instances are row numbers; times are virtual seconds. `milli` is the width in
+thousandths of a GPU (1000 for each whole one).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class Why(IntEnum):
+    """Why work left its GPUs."""
+
+    END = 0  # it was done
+    PREEMPT = 1  # told to give way; it waits again
+    MOVE = 2  # stopped to be started elsewhere
+    FAULT = 3  # its node or GPU failed; it waits again
+    CUT = 4  # the run ended while it was working
+    RETIRE = 5  # its owner took it away (a replica scaled down)
+    FAIL = 6  # it failed for good
+
+
+class Submitted(NamedTuple):
+    """Work entered the queue."""
+
+    at_s: float
+    job: int
+
+
+class Started(NamedTuple):
+    """Work took its GPUs."""
+
+    at_s: float
+    job: int
+    incarnation: int
+    gpus: tuple[int, ...]  # one entry a GPU; with `instances`, the GPU of each
+    instances: tuple[int, ...]
+    milli: int
+    backfill: bool
+    effect: str  # id of the instruction behind it; "" for a policy without instructions
+
+
+class Evicting(NamedTuple):
+    """Work was told to leave; it may still write a checkpoint."""
+
+    at_s: float
+    job: int
+    incarnation: int
+    why: Why
+    contract: bool
+    effect: str
+
+
+class Stopped(NamedTuple):
+    """Work left its GPUs. Progress is in seconds at full width."""
+
+    at_s: float
+    job: int
+    incarnation: int
+    why: Why
+    start_s: float
+    ready_s: float  # end of start-up
+    halt_s: float  # end of useful work; before `at_s` when a checkpoint was written
+    gain_s: float  # progress made between the two
+    lost_s: float  # progress that is to be repeated; may reach into earlier incarnations
+    milli: int
+    full_milli: int  # width that one second of progress is counted at
+
+
+class NodeChanged(NamedTuple):
+    """A node became fit or unfit to receive work."""
+
+    at_s: float
+    node: int
+    ready: bool
+    cordoned: bool
+
+
+class GpuChanged(NamedTuple):
+    """A GPU broke or was mended."""
+
+    at_s: float
+    gpu: int
+    healthy: bool
+
+
+class Recut(NamedTuple):
+    """A GPU in MIG mode has this geometry from now on: (row, profile, first memory slice) of each instance."""
+
+    at_s: float
+    gpu: int
+    instances: tuple[tuple[int, str, int], ...]
+
+
+class Decided(NamedTuple):
+    """An accepted decision allows the effect with this id."""
+
+    at_s: float
+    effect: str
+    kind: str  # admit | evict
+    job: int
+
+
+Fact = Submitted | Started | Evicting | Stopped | NodeChanged | GpuChanged | Recut | Decided
+
+HOOKS = {
+    Submitted: "on_submitted",
+    Started: "on_started",
+    Evicting: "on_evicting",
+    Stopped: "on_stopped",
+    NodeChanged: "on_node",
+    GpuChanged: "on_gpu",
+    Recut: "on_recut",
+    Decided: "on_decided",
+}
+"""The method of an observer that is given each kind of fact; an observer has those that it needs."""

@@ -1,0 +1,186 @@
+"""Faults, injected on purpose and by seed: nodes and GPUs that fail, spot nodes that are taken back, scrapes that
+get lost, effects that conflict, fail or come late.
+
+Each source of faults draws from its own generator, named after what fails, so that one more node or one more
+scrape changes nothing for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from math import inf
+from zlib import crc32
+
+import numpy as np
+
+from autopilot.core.errors import InputError
+from simulator.cluster import Cluster
+from simulator.engine import Engine
+from simulator.physics import up_to_grid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultOptions:
+    """What goes wrong, how often, and until when. 0 means never; times are seconds, ratios are in [0, 1]."""
+
+    until_s: float = inf  # no new fault from then on (what is broken is still mended)
+    node_mtbf_s: float = 0.0  # mean time between failures of one node
+    node_mttr_s: float = 1800.0  # mean time to its return
+    gpu_mtbf_s: float = 0.0  # of one GPU (an XID that takes it out)
+    gpu_mttr_s: float = 3600.0
+    spot_mtbr_s: float = 0.0  # mean time between reclaims of one spot node
+    spot_notice_s: float = 120.0
+    spot_away_s: float = 3600.0
+    scrape_loss_ratio: float = 0.0
+    conflict_ratio: float = 0.0  # effects that find the object changed
+    failure_ratio: float = 0.0  # effects that fail and may be tried again
+    delay_ratio: float = 0.0  # effects that come late
+    delay_s: float = 30.0  # mean delay of those
+
+    def __post_init__(self) -> None:
+        """Raise `InputError` naming the field that is out of range."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not value >= 0 or (field.name != "until_s" and value == inf):
+                raise InputError(f"faults.{field.name}: {value!r} must be a finite number of 0 or more")
+            if field.name.endswith("_ratio") and value > 1:
+                raise InputError(f"faults.{field.name}: {value!r} is a ratio; write a number from 0 to 1")
+        if self.conflict_ratio + self.failure_ratio + self.delay_ratio > 1:
+            raise InputError("faults: conflict_ratio, failure_ratio and delay_ratio together exceed 1")
+
+
+class FateKind(StrEnum):
+    """What becomes of one effect."""
+
+    DONE = "done"
+    CONFLICT = "conflict"
+    FAILED = "failed"
+    LATE = "late"
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What becomes of one effect; `delay_s` when it comes late."""
+
+    kind: FateKind
+    delay_s: float = 0.0
+
+
+def child_generator(seed: int, name: str) -> np.random.Generator:
+    """The generator of one named source under `seed`; equal arguments give equal draws, in any order of use."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(crc32(name.encode()),)))
+
+
+_Act = Callable[[np.random.Generator, int, float], None]
+
+
+class Faults:
+    """The faults of one run."""
+
+    def __init__(self, options: FaultOptions, seed: int) -> None:
+        """Nothing happens before `arm`."""
+        self.options, self.seed = options, seed
+        self.injected = 0
+        self._down: set[int] = set()
+
+    def arm(self, engine: Engine, cluster: Cluster) -> None:
+        """Put the first failure of every node and GPU on the engine's calendar."""
+        self._engine, self._cluster, options = engine, cluster, self.options
+        inventory = cluster.inventory
+        for node, name in enumerate(inventory.nodes.id.tolist()):
+            if options.node_mtbf_s:
+                self._later(
+                    child_generator(self.seed, f"node/{name}"),
+                    options.node_mtbf_s,
+                    0.0,
+                    self._fail_node,
+                    node,
+                )
+            if options.spot_mtbr_s and inventory.nodes.spot[node]:
+                self._later(
+                    child_generator(self.seed, f"spot/{name}"), options.spot_mtbr_s, 0.0, self._notice, node
+                )
+        if options.gpu_mtbf_s:
+            for gpu, uuid in enumerate(inventory.gpus.uuid.tolist()):
+                self._later(
+                    child_generator(self.seed, f"gpu/{uuid}"), options.gpu_mtbf_s, 0.0, self._fail_gpu, gpu
+                )
+
+    def _later(self, rng: np.random.Generator, mean_s: float, now_s: float, act: _Act, subject: int) -> None:
+        at_s = now_s + float(rng.exponential(mean_s))
+        if at_s < self.options.until_s:
+            self._engine.at(at_s, lambda then_s: act(rng, subject, then_s), essential=False)
+
+    def _fail_node(self, rng: np.random.Generator, node: int, now_s: float) -> None:
+        options = self.options
+        back_s = now_s + max(1.0, float(rng.exponential(options.node_mttr_s)))
+        if self._take_down(node, now_s):
+            self._engine.at(back_s, lambda then_s: self._bring_back(node, then_s))
+        self._later(rng, options.node_mtbf_s, back_s, self._fail_node, node)
+
+    def _take_down(self, node: int, now_s: float) -> bool:
+        if node in self._down:
+            return False
+        self._down.add(node)
+        self.injected += 1
+        self._cluster.fail_node(node, now_s)
+        return True
+
+    def _bring_back(self, node: int, now_s: float) -> None:
+        self._down.discard(node)
+        self._cluster.restore_node(node, now_s)
+
+    def _notice(self, rng: np.random.Generator, node: int, now_s: float) -> None:
+        """The cloud wants the node back: it takes no more work, and is gone after the notice."""
+        options = self.options
+        gone_s = now_s + options.spot_notice_s
+        back_s = gone_s + max(1.0, float(rng.exponential(options.spot_away_s)))
+        if node not in self._down:
+            self._cluster.cordon(node, now_s)
+
+            def take(then_s: float) -> None:
+                if self._take_down(node, then_s):
+                    self._engine.at(back_s, lambda later_s: self._bring_back(node, later_s))
+
+            self._engine.at(gone_s, take)
+        self._later(rng, options.spot_mtbr_s, back_s, self._notice, node)
+
+    def _fail_gpu(self, rng: np.random.Generator, gpu: int, now_s: float) -> None:
+        back_s = now_s + max(1.0, float(rng.exponential(self.options.gpu_mttr_s)))
+        self.injected += 1
+        self._cluster.fail_gpu(gpu, now_s)
+        self._engine.at(back_s, lambda then_s: self._cluster.restore_gpu(gpu, then_s))
+        self._later(rng, self.options.gpu_mtbf_s, back_s, self._fail_gpu, gpu)
+
+    # --- what the loop around the cluster asks --------------------------------------------
+
+    def scrape_lost(self, target: str, now_s: float) -> bool:
+        """Whether the scrape of `target` at this time is lost."""
+        options = self.options
+        if not options.scrape_loss_ratio or now_s >= options.until_s:
+            return False
+        draw = child_generator(self.seed, f"scrape/{target}/{now_s:.3f}").random()
+        lost = bool(draw < options.scrape_loss_ratio)
+        self.injected += lost
+        return lost
+
+    def fate(self, effect: str, now_s: float) -> Fate:
+        """What becomes of the effect with this id (a repeated attempt has another id)."""
+        options = self.options
+        if now_s >= options.until_s:
+            return Fate(FateKind.DONE)
+        rng = child_generator(self.seed, f"effect/{effect}")
+        draw = float(rng.random())
+        for kind, ratio in (
+            (FateKind.CONFLICT, options.conflict_ratio),
+            (FateKind.FAILED, options.failure_ratio),
+            (FateKind.LATE, options.delay_ratio),
+        ):
+            if draw < ratio:
+                self.injected += 1
+                late_s = up_to_grid(float(rng.exponential(options.delay_s))) if kind is FateKind.LATE else 0.0
+                return Fate(kind, late_s)
+            draw -= ratio
+        return Fate(FateKind.DONE)

@@ -1,0 +1,194 @@
+"""Which rows of a job file can be used, and why the others cannot.
+
+Every row gets at most one reason: the first that holds, in the order of `find_unusable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from simulator.traces.columns import JOB_COLUMNS
+from simulator.traces.tables import row_label
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class RowReasons:
+    """Collects the rows that cannot be used. `usable` has one entry per row of the file."""
+
+    usable: BoolArray
+    count_by_reason: dict[str, int] = field(default_factory=dict)
+    first_row_by_reason: dict[str, int] = field(default_factory=dict)
+
+    def refuse(self, wrong: BoolArray, reason: str) -> None:
+        """Take the rows `wrong` out, those not yet taken out counted under `reason`."""
+        hit = wrong & self.usable
+        found = int(np.count_nonzero(hit))
+        if found:
+            self.count_by_reason[reason] = self.count_by_reason.get(reason, 0) + found
+            self.first_row_by_reason.setdefault(reason, int(hit.argmax()))
+            self.usable &= ~hit
+
+    def first_rows(self, frame: pd.DataFrame, path: Path) -> dict[str, str]:
+        """Where each reason was met first, as a person finds it in the file."""
+        return {
+            reason: row_label(path, int(frame.index[row])) for reason, row in self.first_row_by_reason.items()
+        }
+
+    def in_words(self, frame: pd.DataFrame, path: Path) -> str:
+        """All reasons in one sentence."""
+        first = self.first_rows(frame, path)
+        return "; ".join(
+            f"{count:,} x {reason} (first in {first[reason]})"
+            for reason, count in self.count_by_reason.items()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What the cluster has, to recognise jobs that can never run; an empty `by_type` does not look at types."""
+
+    gpus: int
+    by_type: Mapping[str, int] = field(default_factory=dict)
+
+
+def find_unusable(
+    text: Mapping[str, npt.NDArray[np.object_]],
+    numbers: Mapping[str, FloatArray],
+    capacity: Capacity | None,
+    selected: BoolArray,
+) -> RowReasons:
+    """Judge every row of `selected`; the others are left out without a reason.
+
+    `text` and `numbers` hold the columns of the file by name (missing ones absent), plus `start_s` and
+    `end_s` where the file has them.
+    """
+    reasons = RowReasons(usable=selected.copy())
+    reasons.refuse(text["job_id"] == "", "job_id is missing")
+    for column in JOB_COLUMNS:
+        if column.name in numbers:
+            _check_limits(
+                reasons, numbers[column.name], column.name, column.low, column.high, column.required
+            )
+        elif column.allowed and column.name in text:
+            known = np.isin(text[column.name].astype(str), ("", *column.allowed))
+            reasons.refuse(~known, f"unknown {column.name}")
+    _check_order_of_times(reasons, numbers)
+    reasons.refuse(numbers["duration_s"] < 1.0, "duration_s is below 1 s")
+    _check_shape(reasons, text, numbers)
+    if capacity is not None:
+        _check_capacity(reasons, text, numbers, capacity)
+    reasons.refuse(_repeated(text["job_id"], reasons.usable), "job_id is repeated")
+    return reasons
+
+
+def _check_limits(
+    reasons: RowReasons, values: FloatArray, name: str, low: float, high: float, required: bool
+) -> None:
+    if required:
+        reasons.refuse(np.isnan(values), f"{name} is not known")
+    reasons.refuse(np.isinf(values), f"{name} is infinite")
+    reasons.refuse(values < 0, f"{name} is negative")
+    if name == "gpus":
+        reasons.refuse(values == 0, "no GPU asked for")
+    reasons.refuse(values < low, f"{name} is below {low:g}")
+    reasons.refuse(values > high, f"{name} is above {high:g}")
+
+
+def _check_order_of_times(reasons: RowReasons, numbers: Mapping[str, FloatArray]) -> None:
+    submit_s, start_s, end_s = numbers["submit_s"], numbers.get("start_s"), numbers.get("end_s")
+    if start_s is not None:
+        reasons.refuse(start_s < submit_s, "start before submit")
+    if end_s is not None:
+        reasons.refuse(
+            end_s < (submit_s if start_s is None else np.fmax(start_s, submit_s)), "end before start"
+        )
+
+
+def _check_shape(
+    reasons: RowReasons, text: Mapping[str, npt.NDArray[np.object_]], numbers: Mapping[str, FloatArray]
+) -> None:
+    gpus = numbers["gpus"]
+    whole = gpus == np.floor(gpus)
+    reasons.refuse(~whole & (gpus > 1), "gpus is neither whole nor a share of one GPU")
+    reasons.refuse((gpus < 1) & (gpus * 1000 < 0.5), "gpus is below a thousandth of one GPU")
+    for name in ("nodes", "priority", "min_gpus", "gpu_milli", "memory_mib"):
+        if name in numbers:
+            values = numbers[name]
+            reasons.refuse(~np.isnan(values) & (values != np.floor(values)), f"{name} is not a whole number")
+    if "min_gpus" in numbers:
+        reasons.refuse(numbers["min_gpus"] > np.ceil(gpus), "min_gpus is above gpus")
+    if "gpu_milli" in numbers:
+        milli = numbers["gpu_milli"]
+        reasons.refuse((milli < 1000) & (gpus > 1), "gpu_milli is a share, but gpus is above 1")
+        disagree = ~whole & ~np.isnan(milli) & (np.abs(np.rint(gpus * 1000) - milli) > 1)
+        reasons.refuse(disagree, "gpus and gpu_milli disagree")
+    if "mig_profile" in text:
+        profiles = text["mig_profile"]
+        reasons.refuse(_illegal_profiles(profiles), "illegal mig_profile")
+        reasons.refuse((profiles != "") & ~whole, "mig_profile with a share of a GPU")
+
+
+def _illegal_profiles(profiles: npt.NDArray[np.object_]) -> BoolArray:
+    """Rows whose profile exists on no GPU model."""
+    from simulator.traces.gpu_models import is_mig_profile
+
+    given = {str(name) for name in set(profiles.tolist()) if name}
+    wrong = {name for name in given if not is_mig_profile(name)}
+    return np.isin(profiles.astype(str), sorted(wrong)) if wrong else np.zeros(len(profiles), dtype=bool)
+
+
+def _check_capacity(
+    reasons: RowReasons,
+    text: Mapping[str, npt.NDArray[np.object_]],
+    numbers: Mapping[str, FloatArray],
+    capacity: Capacity,
+) -> None:
+    slices = (
+        text["mig_profile"] != "" if "mig_profile" in text else np.zeros(len(numbers["gpus"]), dtype=bool)
+    )
+    # A GPU holds at most seven slices, so a row of slices needs at least a seventh of its count.
+    gpus = np.where(slices, np.ceil(numbers["gpus"] / 7), np.ceil(numbers["gpus"]))
+    reasons.refuse(gpus > capacity.gpus, "wider than the cluster")
+    if not capacity.by_type or "gpu_type" not in text:
+        return
+    room = np.full(len(gpus), float(capacity.gpus))
+    types = text["gpu_type"].astype(str)
+    for wish in sorted(set(types.tolist()) - {""}):
+        held = sum(capacity.by_type.get(name.strip(), 0) for name in set(wish.split("|")))
+        room[types == wish] = held
+    reasons.refuse(room == 0, "no such GPU type in the cluster")
+    reasons.refuse(gpus > room, "wider than the GPUs of its type")
+
+
+def _repeated(job_id: npt.NDArray[np.object_], usable: BoolArray) -> BoolArray:
+    """Every usable row whose job_id stood in an earlier usable row."""
+    import pandas as pd
+
+    kept = np.flatnonzero(usable)
+    repeated = np.zeros(len(job_id), dtype=bool)
+    repeated[kept] = pd.Series(job_id[kept]).duplicated(keep="first").to_numpy()
+    return repeated
+
+
+def parse_flags(
+    column: pd.Series[str], true_words: tuple[str, ...], false_words: tuple[str, ...]
+) -> FloatArray:
+    """1 for a true word, 0 for a false one, NaN where empty, infinite for any other word."""
+    words = column.astype("string").str.strip().str.lower()
+    flags = np.full(len(words), np.inf)
+    flags[words.isna().to_numpy()] = np.nan
+    flags[words.isin(true_words).fillna(False).to_numpy(dtype=bool)] = 1.0
+    flags[words.isin(false_words).fillna(False).to_numpy(dtype=bool)] = 0.0
+    return flags

@@ -1,0 +1,311 @@
+"""Job files: read into columns, checked row by row, ready to be replayed; and written again.
+
+The format is one row a job (columns in `columns.JOB_COLUMNS`), CSV or Parquet by the ending. Its
+resolution is whole seconds: after shifting the first submit to 0, times are truncated to whole
+seconds, so that every reader of a file replays the same instants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autopilot.core.errors import InputError
+from simulator.traces.checks import Capacity, RowReasons, find_unusable, parse_flags
+from simulator.traces.columns import BY_NAME, FALSE_WORDS, JOB_COLUMNS, REQUIRED, TRUE_WORDS
+from simulator.traces.tables import number_array, read_table, require_columns, row_label, write_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from simulator.traces.defaults import Defaults
+
+Texts = npt.NDArray[np.object_]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class JobTrace:
+    """Jobs as columns, one entry a job, sorted by `submit_s`, then `job_id`; the first submit is 0.
+
+    Unknown is "" in text, NaN in amounts, -1 in counts and flags. `gpus` counts whole GPUs; a share of
+    one GPU has `gpus` 1 and `gpu_milli` below 1000; with `mig_profile`, `gpus` counts slices.
+    `gpu_milli` is 1000 for whole GPUs. `assumed` counts the entries filled from defaults, by column.
+    """
+
+    source: str
+    job_id: Texts
+    tenant: Texts
+    user: Texts
+    name: Texts
+    submit_s: Floats
+    duration_s: Floats
+    gpus: Ints
+    nodes: Ints
+    status: Texts
+    kind: Texts
+    gpu_type: Texts
+    limit_s: Floats
+    priority: Ints
+    slo_class: Texts
+    preemptible: Flags
+    min_gpus: Ints
+    gpu_milli: Ints
+    mig_profile: Texts
+    gpu_memory_gib: Floats
+    cpus: Floats
+    memory_mib: Ints
+    topology: Texts
+    checkpoint_interval_s: Floats
+    checkpoint_gib: Floats
+    restart_s: Floats
+    assumed: Mapping[str, int] = field(default_factory=dict)
+    extra: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    rows: int = 0
+    unusable_by_reason: Mapping[str, int] = field(default_factory=dict)
+    first_unusable: Mapping[str, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.job_id)
+
+    @property
+    def unusable(self) -> int:
+        """Rows of the selected tenants that could not be used."""
+        return sum(self.unusable_by_reason.values())
+
+    @property
+    def gpu_share(self) -> Floats:
+        """GPUs of each job as a number: whole GPUs, or the share of one."""
+        return self.gpus * (self.gpu_milli / 1000.0)
+
+    @property
+    def total_gpu_s(self) -> float:
+        """GPU-seconds of all jobs, shares counted as shares (a MIG slice counts as a GPU here)."""
+        return float(np.sum(self.gpu_share * self.duration_s))
+
+    @property
+    def gpu_s_by_tenant(self) -> dict[str, float]:
+        """GPU-seconds of each tenant, most first (names decide ties)."""
+        codes, names = self.codes("tenant")
+        work = np.bincount(codes, weights=self.gpu_share * self.duration_s, minlength=len(names))
+        return {names[i]: float(work[i]) for i in np.argsort(-work, kind="stable")}
+
+    @property
+    def span_s(self) -> float:
+        """Seconds from the first submit to the last."""
+        return float(self.submit_s[-1]) if len(self) else 0.0
+
+    def codes(self, column: str) -> tuple[npt.NDArray[np.int32], tuple[str, ...]]:
+        """Integer codes of a text column and the names they stand for, names in sorted order."""
+        names, codes = np.unique(getattr(self, column).astype(str), return_inverse=True)
+        return codes.astype(np.int32), tuple(names.tolist())
+
+    def take(self, index: npt.NDArray[Any]) -> JobTrace:
+        """The jobs at `index` (positions or a mask), times as they are; counts of the reading are kept."""
+        picked = {name: getattr(self, name)[index] for name in BY_NAME}
+        return replace(self, **picked, extra={name: values[index] for name, values in self.extra.items()})
+
+    def to_frame(self) -> pd.DataFrame:
+        """The jobs as a table in the file format: unknown is empty, a share is written as `gpu_milli`."""
+        import pandas as pd
+
+        columns: dict[str, Any] = {}
+        for column in JOB_COLUMNS:
+            values = getattr(self, column.name)
+            if column.kind == "text":
+                given = values != ""
+                cells: Any = np.where(given, values, None)
+            elif column.kind == "amount" and column.name != "gpus":
+                given, cells = ~np.isnan(values), values
+            else:
+                given = values >= 0
+                if column.name == "gpu_milli":
+                    given = values != 1000
+                cells = pd.array(np.where(given, values, 0).astype(np.int64), dtype="Int64")
+                cells[~given] = pd.NA
+            if column.required or given.any():
+                columns[column.name] = cells
+        return pd.DataFrame(columns | dict(self.extra))
+
+
+def read_jobs(
+    path: Path | str,
+    *,
+    tenants: Sequence[str] = (),
+    defaults: Defaults | None = None,
+    capacity: Capacity | None = None,
+    whole_seconds: bool = True,
+) -> JobTrace:
+    """Read a job file, keep the jobs of `tenants` (all when empty), and fill what is missing from `defaults`.
+
+    Raises `InputError` when the file cannot be used at all: unreadable, empty, truncated, a required
+    column missing, a cell that is no number, an unknown tenant, or no usable row.
+    """
+    path = Path(path)
+    frame = read_table(path)
+    return jobs_from_frame(
+        frame, path, tenants=tenants, defaults=defaults, capacity=capacity, whole_seconds=whole_seconds
+    )
+
+
+def jobs_from_frame(
+    frame: pd.DataFrame,
+    path: Path,
+    *,
+    tenants: Sequence[str] = (),
+    defaults: Defaults | None = None,
+    capacity: Capacity | None = None,
+    whole_seconds: bool = True,
+) -> JobTrace:
+    """As `read_jobs`, from a table already in memory; `path` names it in messages."""
+    frame = frame.rename(columns=lambda name: str(name).strip())
+    require_columns(frame, REQUIRED, path, "a job file")
+    repeated = frame.columns[frame.columns.duplicated()]
+    if len(repeated):
+        raise InputError(f"{path}: the column {repeated[0]} stands there twice")
+    text, numbers = _columns_of(frame, path)
+    selected = _select_tenants(text["tenant"], tenants, path)
+    reasons = find_unusable(text, numbers, capacity, selected)
+    if not reasons.usable.any():
+        raise InputError(f"{path}: no usable row: {reasons.in_words(frame, path)}")
+    kept = np.flatnonzero(reasons.usable)
+    kept = kept[_order(numbers["submit_s"][kept], text["job_id"][kept])]
+    trace = _build(frame, path, text, numbers, kept, reasons, whole_seconds)
+    return trace if defaults is None else defaults.fill(trace)
+
+
+def write_jobs(trace: JobTrace, path: Path | str) -> None:
+    """Write the jobs by the ending of `path`, whole or not at all. Raises `InputError`."""
+    write_table(trace.to_frame(), Path(path))
+
+
+def _columns_of(frame: pd.DataFrame, path: Path) -> tuple[dict[str, Texts], dict[str, Floats]]:
+    text: dict[str, Texts] = {}
+    numbers: dict[str, Floats] = {}
+    for column in JOB_COLUMNS:
+        if column.name not in frame.columns:
+            continue
+        if column.kind == "text":
+            text[column.name] = text_column(frame[column.name])
+        elif column.kind == "flag":
+            numbers[column.name] = parse_flags(frame[column.name], TRUE_WORDS, FALSE_WORDS)
+            if np.isinf(numbers[column.name]).any():
+                first = int(np.isinf(numbers[column.name]).argmax())
+                where = row_label(path, int(frame.index[first]))
+                value = frame[column.name].iloc[first]
+                raise InputError(
+                    f"{path}: {where}, column {column.name}: {value!r} is neither true nor false"
+                )
+        else:
+            numbers[column.name] = number_array(frame, column.name, path)
+    for name in ("start_s", "end_s"):
+        if name in frame.columns:
+            numbers[name] = number_array(frame, name, path)
+    # Binary32 in the file (0.46 -> 0.4600000083) is not meant as nine digits.
+    numbers["gpus"] = np.round(numbers["gpus"], 6)
+    return text, numbers
+
+
+def text_column(column: pd.Series[Any]) -> Texts:
+    """The column as stripped text, "" where it is empty; whole floats are written without `.0`."""
+    import pandas as pd
+
+    if pd.api.types.is_float_dtype(column.dtype):
+        whole = column.dropna()
+        if (whole == whole.round()).all():
+            column = column.astype("Int64")
+    values: Texts = column.astype("string").str.strip().fillna("").to_numpy(dtype=object)
+    return values
+
+
+def _select_tenants(tenant: Texts, wanted: Sequence[str], path: Path) -> npt.NDArray[np.bool_]:
+    if not wanted:
+        return np.ones(len(tenant), dtype=bool)
+    names, counts = np.unique(tenant.astype(str), return_counts=True)
+    missing = sorted(set(wanted) - set(names.tolist()))
+    if missing:
+        most = [str(names[i]) for i in np.argsort(-counts, kind="stable")[:10]]
+        rest = f" and {len(names) - 10} more" if len(names) > 10 else ""
+        raise InputError(f"{path}: no job of tenant {', '.join(missing)}; there are {', '.join(most)}{rest}")
+    return np.isin(tenant.astype(str), list(wanted))
+
+
+def _order(submit_s: Floats, job_id: Texts) -> npt.NDArray[np.intp]:
+    """Positions by submit time, then job id; the number at the end of an id counts as a number."""
+    import pandas as pd
+
+    parts = pd.Series(job_id).str.extract(r"^(.*?)(\d*)$", expand=True)
+    prefix = np.unique(parts[0].fillna("").to_numpy(dtype=str), return_inverse=True)[1]
+    number = pd.to_numeric(parts[1].replace("", "-1"), errors="coerce").to_numpy(dtype=np.float64)
+    return np.lexsort((job_id.astype(str), number, prefix, submit_s))
+
+
+def _build(
+    frame: pd.DataFrame,
+    path: Path,
+    text: Mapping[str, Texts],
+    numbers: Mapping[str, Floats],
+    kept: npt.NDArray[np.intp],
+    reasons: RowReasons,
+    whole_seconds: bool,
+) -> JobTrace:
+    columns: dict[str, Any] = {}
+    for column in JOB_COLUMNS:
+        if column.kind == "text":
+            whole = text.get(column.name)
+            columns[column.name] = np.full(len(kept), "", dtype=object) if whole is None else whole[kept]
+            continue
+        given = numbers.get(column.name)
+        values = np.full(len(kept), np.nan) if given is None else given[kept]
+        if column.kind == "amount" and column.name != "gpus":
+            columns[column.name] = values.copy()
+        elif column.name != "gpus":
+            dtype = np.int8 if column.kind == "flag" else np.int64
+            columns[column.name] = np.where(np.isnan(values), -1, values).astype(dtype)
+    gpus = numbers["gpus"][kept]
+    share = np.where(gpus < 1, np.maximum(np.rint(gpus * 1000), 1), 1000).astype(np.int64)
+    columns["gpu_milli"] = np.where(columns["gpu_milli"] > 0, columns["gpu_milli"], share)
+    columns["gpus"] = np.ceil(gpus).astype(np.int64)
+    columns["submit_s"] = columns["submit_s"] - columns["submit_s"][0]
+    if whole_seconds:
+        columns["submit_s"], columns["duration_s"] = (
+            np.trunc(columns["submit_s"]),
+            np.trunc(columns["duration_s"]),
+        )
+    assumed = {}
+    nameless = columns["tenant"] == ""
+    if nameless.any():
+        columns["tenant"] = np.where(nameless, "unknown", columns["tenant"])
+        assumed["tenant"] = int(np.count_nonzero(nameless))
+    return JobTrace(
+        source=str(path),
+        **columns,
+        assumed=assumed,
+        extra={str(n): frame[n].to_numpy()[kept] for n in frame.columns if n not in BY_NAME},
+        rows=len(frame),
+        unusable_by_reason=dict(reasons.count_by_reason),
+        first_unusable=reasons.first_rows(frame, path),
+    )
+
+
+def empty_columns(rows: int) -> dict[str, Any]:
+    """Every job column, unknown throughout: the start of a trace that is made, not read."""
+    columns: dict[str, Any] = {}
+    for item in fields(JobTrace):
+        if item.name in BY_NAME:
+            kind = BY_NAME[item.name].kind
+            if kind == "text":
+                columns[item.name] = np.full(rows, "", dtype=object)
+            elif kind == "amount" and item.name != "gpus":
+                columns[item.name] = np.full(rows, np.nan)
+            else:
+                columns[item.name] = np.full(rows, -1, dtype=np.int8 if kind == "flag" else np.int64)
+    columns["gpu_milli"] = np.full(rows, 1000, dtype=np.int64)
+    return columns

@@ -1,0 +1,249 @@
+"""Tables on disk: CSV and Parquet in, CSV and Parquet out, nothing half-written.
+
+Every way in which a file can be unusable ends in one `InputError` that names the file and, where
+there is one, the column and the row. Rows are counted as a person sees them: the line of a CSV file
+(its header is line 1), the row from 1 of a Parquet file.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from autopilot.core.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Progress = Callable[[str, float], None]
+"""Called with what is being done and the finished part of it, in [0, 1]."""
+
+UNKNOWN_WORDS = ["", "nan", "NaN", "NULL", "null", "None", "<NA>", "N/A"]
+MOST_ROWS = 50_000_000
+
+
+def no_progress(_what: str, _done: float) -> None:
+    """The progress callback of a caller who does not look."""
+
+
+def read_table(path: Path, *, names: Sequence[str] | None = None, separator: str = ",") -> pd.DataFrame:
+    """The table at `path` by its ending: text cells (CSV) or typed cells (Parquet).
+
+    `names` are the columns of a CSV file without a header. Raises `InputError` when there is no such
+    file, or it is empty, truncated, or not what its ending says.
+    """
+    _check_file(path)
+    if path.suffix.lower() in (".parquet", ".pq"):
+        frame = _read_parquet(path)
+    elif path.suffix.lower() in (".csv", ".txt", ".tsv"):
+        frame = _read_csv(path, names, separator)
+    else:
+        raise InputError(
+            f"{path}: a table is read from a .csv or .parquet file; {path.suffix or 'no ending'} is neither"
+        )
+    if not len(frame):
+        raise InputError(f"{path}: no row in the file, only its header")
+    return frame
+
+
+def _check_file(path: Path) -> None:
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; give a file")
+    if not path.exists():
+        raise InputError(f"{path}: no such file")
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as handle:
+            handle.read(1)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    if size == 0:
+        raise InputError(f"{path}: the file is empty")
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        rows = pq.read_metadata(path).num_rows
+        if rows > MOST_ROWS:
+            raise InputError(f"{path}: {rows:,} rows; at most {MOST_ROWS:,} are read")
+        frame: pd.DataFrame = pq.read_table(path).to_pandas()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{path}: not a whole Parquet file: {reason}") from error
+    return frame
+
+
+def _read_csv(path: Path, names: Sequence[str] | None, separator: str) -> pd.DataFrame:
+    import pandas as pd
+
+    _check_ends(path, separator, len(names) if names else None)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            frame = pd.read_csv(
+                path,
+                sep="\t" if path.suffix.lower() == ".tsv" else separator,
+                dtype=str,
+                keep_default_na=False,
+                na_values=UNKNOWN_WORDS,
+                header=None if names else 0,
+                names=list(names) if names else None,
+                nrows=MOST_ROWS,
+                encoding="utf-8-sig",
+                skip_blank_lines=False,
+                index_col=False,
+                skipinitialspace=True,
+            )
+    except pd.errors.ParserWarning as error:
+        raise InputError(
+            f"{path}: line 2 has more columns than the header; not a readable CSV file"
+        ) from error
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
+        reason = reason.removeprefix("Error tokenizing data. C error: ")
+        raise InputError(f"{path}: not a readable CSV file: {reason}") from error
+    return frame.dropna(how="all")  # blank lines; the index keeps the line numbers of the others
+
+
+def _check_ends(path: Path, separator: str, columns: int | None) -> None:
+    """Refuse a header that names a column twice, and a file that was cut while being written.
+
+    A cut file has a last line without its end and with fewer fields than the first.
+    """
+    import csv
+
+    with path.open("rb") as handle:
+        head = handle.readline()
+        handle.seek(0, os.SEEK_END)
+        size = handle.tell()
+        handle.seek(max(0, size - 65536))
+        tail = handle.read()
+    first = next(csv.reader([head.decode("utf-8", "replace")], delimiter=separator), [])
+    repeated = [name for name in first if first.count(name) > 1]
+    if columns is None and repeated:
+        raise InputError(f"{path}: the column {repeated[0]!r} stands in the header twice")
+    if tail.endswith((b"\n", b"\r")):
+        return
+    wanted = columns or len(first)
+    last = tail.splitlines()[-1] if tail else b""
+    given = len(next(csv.reader([last.decode("utf-8", "replace")], delimiter=separator), []))
+    if size > len(head) and given < wanted:
+        raise InputError(
+            f"{path}: the file ends in the middle of its last row ({given} of {wanted} columns); it is truncated"
+        )
+
+
+def row_label(path: Path, index: int) -> str:
+    """`line 17` of a CSV file or `row 16` of a Parquet file, for the index label of the row (from 0)."""
+    return f"row {index + 1}" if path.suffix.lower() in (".parquet", ".pq") else f"line {index + 2}"
+
+
+def number_column(frame: pd.DataFrame, name: str, path: Path) -> pd.Series[float]:
+    """The column as float64, NaN where it is empty; dates and spans of a typed file are taken in seconds.
+
+    Raises `InputError` naming the file, row and column of the first cell that is no number.
+    """
+    import pandas as pd
+
+    raw = frame[name]
+    if pd.api.types.is_datetime64_any_dtype(raw.dtype):
+        raw = raw - pd.Timestamp(0, tz=getattr(raw.dtype, "tz", None))
+    if pd.api.types.is_timedelta64_dtype(raw.dtype):
+        raw = pd.Series(raw.dt.total_seconds(), index=raw.index)
+    values = pd.to_numeric(raw, errors="coerce").astype("float64")
+    wrong = (values.isna() & raw.notna()).to_numpy()
+    if wrong.any():
+        words = raw.astype("string").str.strip().str.lower().isin(["nan", "+nan", "-nan"])
+        wrong = wrong & ~words.fillna(False).to_numpy(dtype=bool)
+    if wrong.any():
+        first = int(wrong.argmax())
+        where = row_label(path, int(frame.index[first]))
+        raise InputError(f"{path}: {where}, column {name}: {raw.iloc[first]!r} is not a number")
+    return values
+
+
+def number_array(frame: pd.DataFrame, name: str, path: Path) -> npt.NDArray[np.float64]:
+    """As `number_column`, as an array that may be written to."""
+    return np.array(number_column(frame, name, path), dtype=np.float64)
+
+
+def require_columns(frame: pd.DataFrame, names: Sequence[str], path: Path, what: str) -> None:
+    """Raise `InputError` when `frame` lacks one of `names`; the message lists what is there."""
+    missing = [name for name in names if name not in frame.columns]
+    if missing:
+        there = ", ".join(str(name) for name in list(frame.columns)[:20])
+        raise InputError(f"{path}: {what} needs the column {', '.join(missing)}; the file has {there}")
+
+
+def write_table(frame: pd.DataFrame, path: Path, check: Callable[[Path], None] | None = None) -> None:
+    """Write the table by its ending, whole or not at all (a temporary file beside it, then a rename).
+
+    `check` may refuse the temporary file by raising; then nothing is left. Raises `InputError` when the
+    ending is unknown or the folder cannot be written.
+    """
+    ending = path.suffix.lower()
+    if ending not in (".csv", ".parquet", ".pq"):
+        raise InputError(
+            f"{path}: a table is written to a .csv or .parquet file; {ending or 'no ending'} is neither"
+        )
+
+    def fill(temporary: Path) -> None:
+        if ending == ".csv":
+            frame.to_csv(temporary, index=False, lineterminator="\n")
+        else:
+            _write_parquet(frame, temporary, path)
+        if check is not None:
+            check(temporary)
+
+    replace_file(path, fill)
+
+
+def _write_parquet(frame: pd.DataFrame, temporary: Path, path: Path) -> None:
+    import pyarrow as pa
+
+    try:
+        frame.to_parquet(temporary, index=False, compression="zstd")
+    except pa.ArrowException as error:
+        raise InputError(
+            f"{path}: a column has no Parquet type: {str(error).splitlines()[0]}; write CSV"
+        ) from error
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write `text` whole or not at all. Raises `InputError` when the folder cannot be written."""
+
+    def fill(temporary: Path) -> None:
+        temporary.write_text(text, encoding="utf-8")
+
+    replace_file(path, fill)
+
+
+def replace_file(path: Path, fill: Callable[[Path], None]) -> None:
+    """Let `fill` write a temporary file in the folder of `path`, then put it in place in one step."""
+    temporary: Path | None = None
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.stem}.part-", suffix=path.suffix, dir=path.parent)
+        os.close(handle)
+        temporary = Path(name)
+        fill(temporary)
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        temporary.replace(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+    finally:
+        if temporary is not None:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)

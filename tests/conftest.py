@@ -1,0 +1,102 @@
+"""What every test may ask for: the real data, tools of the machine, seeds, and the hypothesis profile.
+
+Environment:
+    AUTOPILOT_SHARED_DATA     folder of real traces; default `../shared/data` beside the checkout
+    AUTOPILOT_SOAK_SEEDS      how many seeds `soak_seed` runs through; default 50
+    AUTOPILOT_TOOLS_REQUIRED  set in CI: a missing tool fails the test instead of skipping it
+    HYPOTHESIS_PROFILE        `quick` (default) or `soak`
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parent.parent
+SOAK_SEEDS = int(os.environ.get("AUTOPILOT_SOAK_SEEDS", "50"))
+
+settings.register_profile(
+    "quick", derandomize=True, deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "soak", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+# --- data ---------------------------------------------------------------------------------------
+
+
+def find_shared_data() -> Path | None:
+    """The folder of real traces, or None where this machine has none."""
+    folder = Path(os.environ.get("AUTOPILOT_SHARED_DATA", ROOT.parent / "shared" / "data"))
+    return folder if folder.is_dir() else None
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path | None:
+    """The folder of real traces, or None; then the test runs on small synthetic data and says so (`ran_on`)."""
+    return find_shared_data()
+
+
+@pytest.fixture
+def ran_on(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Note which data a test ran on, e.g. `ran_on("philly_jobs")`, `ran_on("synthetic")`; printed at the end."""
+
+    def note(data: str) -> None:
+        request.node.user_properties.append(("ran on", data))
+
+    return note
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Close with the data that the tests ran on, so that a pass without real traces is seen as such."""
+    folder = find_shared_data()
+    where = "present" if folder else "absent (../shared/data): tests that can use them ran on synthetic data"
+    terminalreporter.write_line(f"real traces: {where}")
+    reports = terminalreporter.stats.get("passed", []) + terminalreporter.stats.get("failed", [])
+    used = Counter(value for r in reports for name, value in r.user_properties if name == "ran on")
+    for data, tests in sorted(used.items()):
+        terminalreporter.write_line(f"  {tests} test(s) ran on {data}")
+
+
+# --- tools --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def require_tool() -> Callable[[str], str]:
+    """`require_tool("prometheus")` returns the tool's path, or skips the test naming what is missing."""
+
+    def require(name: str) -> str:
+        path = shutil.which(name)
+        if path is None:
+            message = f"needs {name}, install it with `make test-services`"
+            if os.environ.get("AUTOPILOT_TOOLS_REQUIRED"):
+                pytest.fail(message, pytrace=False)
+            pytest.skip(message)
+        return path
+
+    return require
+
+
+# --- seeds --------------------------------------------------------------------------------------
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that asks for `soak_seed` runs once per seed."""
+    if "soak_seed" in metafunc.fixturenames:
+        metafunc.parametrize("soak_seed", range(SOAK_SEEDS))
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """A generator of random numbers seeded by the test's name: the same draws in every run and order."""
+    return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))

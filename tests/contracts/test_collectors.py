@@ -1,0 +1,237 @@
+"""What every collector keeps to, whatever its source does."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from autopilot.core.dcgm import SIGNALS, WINDOWS_S, Quality
+from autopilot.core.errors import InputError
+from autopilot.core.ports import Collector
+from autopilot.core.records import Batch
+from collectors import COLLECTORS, load
+from collectors.exporter import ExporterCollector, Target
+from collectors.nvml import NvmlCollector
+from collectors.prometheus import PrometheusCollector
+from tests.unit.exporter_text import Device, render
+
+
+def check_batch(batch: Batch, name: str, now_s: float) -> None:
+    """Every statement that assembling rests on; the tests of each source call it on real answers too."""
+    assert (batch.source, batch.collected_s) == (name, now_s)
+    assert all(gap.source == name and gap.reason for gap in batch.gaps)
+    assert len(set(batch.gaps)) == len(batch.gaps)
+    seen = batch.telemetry
+    if seen is None:
+        assert batch.gaps
+        return
+    entities = len(seen.entity_ids)
+    assert (seen.signals, seen.windows_s) == (SIGNALS, WINDOWS_S)
+    assert len(set(seen.entity_ids)) == entities
+    assert seen.mean.shape == seen.maximum.shape == (len(SIGNALS), len(WINDOWS_S), entities)
+    assert seen.samples.shape == (len(WINDOWS_S), entities)
+    assert seen.age_s.shape == seen.quality.shape == (entities,)
+    dtypes = [a.dtype for a in (seen.mean, seen.maximum, seen.samples, seen.age_s, seen.quality)]
+    assert dtypes == [np.float32, np.float32, np.int32, np.float32, np.int8]
+    known = ~np.isnan(seen.mean)
+    assert (seen.mean[known] >= 0).all()
+    assert (seen.maximum[known] >= seen.mean[known] * (1 - 1e-5)).all()
+    for row, signal in enumerate(SIGNALS):
+        if signal.endswith("_ratio"):
+            assert (seen.maximum[row][known[row]] <= 1.0).all()
+    activity = known[0]
+    assert ((seen.samples > 0) == activity).all(), "samples are those of the SM activity"
+    assert (np.diff(seen.samples, axis=0) >= 0).all(), "a longer window holds no fewer samples"
+    assert (np.isinf(seen.age_s) == ~activity[-1]).all(), "no sample, no age"
+    assert (seen.age_s >= 0).all()
+    assert ((seen.quality > Quality.NONE) == activity[-1]).all()
+
+
+def unused_port() -> int:
+    """A port of loopback on which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def refuse(url: str) -> bytes:
+    """A fetch that finds nobody."""
+    raise ConnectionRefusedError(f"{url}: connection refused")
+
+
+TEXTS = {
+    "http://a/metrics": render(
+        [Device("GPU-a", pod="p"), Device("GPU-b", 1).reading({1002: "NaN"})]
+    ).encode(),
+    "http://b/metrics": render(
+        [Device("GPU-m", gi_id="1", profile="3g.40gb"), Device("GPU-m", gi_id="2", profile="4g.40gb")]
+    ).encode(),
+    "http://c/metrics": b"\xff\xfe<html>",
+    "http://d/metrics": b"",
+}
+
+WORKING: dict[str, Callable[[], Collector]] = {
+    "exporter": lambda: ExporterCollector([Target(url) for url in TEXTS], TEXTS.__getitem__),
+}
+BROKEN: dict[str, Callable[[], Collector]] = {
+    "exporter": lambda: ExporterCollector([Target("http://x:1/metrics", "node-x")], refuse),
+    "exporter-http": lambda: ExporterCollector([Target(f"http://127.0.0.1:{unused_port()}/metrics")]),
+    "prometheus": lambda: PrometheusCollector(f"http://127.0.0.1:{unused_port()}", timeout_s=2.0),
+    "nvml": lambda: NvmlCollector("node-a"),
+}
+
+
+@pytest.mark.parametrize("name", WORKING)
+def test_a_working_source_gives_whole_batches(name: str) -> None:
+    """Shapes, types, ranges and the meaning of samples, age and quality hold at every collect."""
+    collector = WORKING[name]()
+    for now_s in (0.0, 15.0, 30.0, 400.0, 401.0, 4000.0):
+        batch = collector.collect(now_s)
+        check_batch(batch, collector.name, now_s)
+    assert batch.telemetry is not None
+    assert len(batch.telemetry.entity_ids)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_source_is_a_gap(name: str) -> None:
+    """A source that cannot be reached raises nothing and says why, each time."""
+    collector = BROKEN[name]()
+    for now_s in (1000.0, 2000.0):
+        batch = collector.collect(now_s)
+        check_batch(batch, collector.name, now_s)
+        if name == "nvml" and batch.inventory is not None:
+            pytest.skip("this machine has an NVIDIA driver")
+        assert batch.gaps
+        assert batch.telemetry is None or not len(batch.telemetry.entity_ids)
+
+
+def test_the_table_names_every_collector() -> None:
+    """Each row of the table loads a class with that name and a collect method."""
+    assert [row.name for row in COLLECTORS] == ["prometheus", "exporter", "nvml"]
+    for row in COLLECTORS:
+        collector = load(row.name)
+        assert collector.name == row.name
+        assert callable(collector.collect)
+
+
+def test_an_unknown_collector_is_refused_with_the_list() -> None:
+    """A name outside the table is an input error that lists the names."""
+    with pytest.raises(InputError, match="prometheus, exporter, nvml"):
+        load("dcgm")
+
+
+@pytest.mark.parametrize("url", ["", "localhost:9090", "ftp://host/x", "http://", "http://h:99999"])
+@pytest.mark.parametrize("make", [PrometheusCollector, lambda url: ExporterCollector([Target(url)])])
+def test_an_address_that_is_none_is_refused(url: str, make: Callable[[str], Collector]) -> None:
+    """A mistyped address is an input error before anything starts."""
+    with pytest.raises(InputError, match="is not an address"):
+        make(url)
+
+
+# --- direct scrape -----------------------------------------------------------------------------
+
+
+def scraping(texts: dict[str, bytes | OSError], **options: float) -> ExporterCollector:
+    """A collector of virtual targets whose texts the test may change."""
+
+    def fetch(url: str) -> bytes:
+        given = texts[url]
+        if isinstance(given, OSError):
+            raise given
+        return given
+
+    return ExporterCollector([Target(url, f"node-{url}") for url in texts], fetch, **options)  # type: ignore[arg-type]
+
+
+def gaps(batch: Batch) -> set[tuple[str, str, str]]:
+    """Gaps as (object, signal, reason up to its colon)."""
+    return {(gap.object_id, gap.signal, gap.reason.split(":")[0]) for gap in batch.gaps}
+
+
+def test_every_gap_of_a_scrape_has_its_reason() -> None:
+    """A failed target, an empty one, bad lines, blanks and fields that nobody sends are told apart."""
+    texts: dict[str, bytes | OSError] = {
+        "ok": render([Device("GPU-a"), Device("GPU-b", 1).reading({1005: "140737488355328"})]).encode(),
+        "down": ConnectionRefusedError("connection refused"),
+        "empty": b"# nothing\n",
+        "bad": b"not an exporter\n",
+    }
+    texts["ok"] = b"\n".join(  # this site's counters file has no occupancy
+        line
+        for line in texts["ok"].split(b"\n")
+        if b"OCCUPANCY" not in line  # type: ignore[union-attr]
+    )
+    found = gaps(scraping(texts).collect(0.0))
+    assert ("node-down", "", "scrape failed") in found
+    assert ("node-empty", "", "the text holds no DCGM field of a GPU") in found
+    assert ("node-bad", "", "1 lines are not Prometheus text, first 'not an exporter'") in found
+    assert ("GPU-b", "dram_active_ratio", "DCGM_FI_PROF_DRAM_ACTIVE blank") in found
+    assert ("", "sm_occupancy_ratio", "not exported") in found
+    assert not any(entity == "GPU-a" for entity, _, _ in found)
+
+
+def test_many_equal_gaps_are_one() -> None:
+    """A blank on a thousand GPUs is one line with its count."""
+    devices = [Device(f"GPU-{k}").reading({1005: "NaN"}) for k in range(1000)] + [Device("GPU-x")]
+    batch = scraping({"n": render(devices).encode()}).collect(0.0)
+    (gap,) = [gap for gap in batch.gaps if gap.signal == "dram_active_ratio" and "not a number" in gap.reason]
+    assert "1000 entities" in gap.reason
+
+
+def test_a_target_that_falls_silent_ages() -> None:
+    """When scrapes fail the GPU stays known, older and with fewer samples, and is reported as silent."""
+    texts: dict[str, bytes | OSError] = {"n": render([Device("GPU-a")]).encode()}
+    collector = scraping(texts)
+    collector.collect(0.0)
+    texts["n"] = TimeoutError("timed out")
+    batch = collector.collect(90.0)
+    assert batch.telemetry is not None
+    assert list(batch.telemetry.samples[:, 0]) == [0, 1, 1]
+    assert np.isnan(batch.telemetry.mean[0, 0, 0])
+    assert batch.telemetry.age_s[0] == 90.0
+    assert ("GPU-a", "sm_active_ratio", "no sample of SM activity in 60 s") in gaps(batch)
+
+
+def test_it_scrapes_no_more_often_than_its_interval() -> None:
+    """Ticks every few seconds do not multiply scrapes."""
+    asked: list[str] = []
+
+    def fetch(url: str) -> bytes:
+        asked.append(url)
+        return render([Device("GPU-a")]).encode()
+
+    collector = ExporterCollector([Target("n")], fetch, interval_s=15.0)
+    for now_s in (0.0, 3.0, 14.0, 15.0, 16.0, 31.0):
+        collector.collect(now_s)
+    assert len(asked) == 3
+
+
+def test_texts_scraped_between_two_ticks_can_be_fed() -> None:
+    """Several scrape instants fed by the caller equal as many scrapes."""
+    fed, scraped = ExporterCollector(), scraping(texts := {"n": b""})
+    for k in range(8):
+        text = render([Device("GPU-a").reading({1002: k / 10})])
+        fed.ingest(15.0 * k, text, Target("", "node-n"))
+        texts["n"] = text.encode()
+        batch = scraped.collect(15.0 * k)
+    other = fed.collect(105.0)
+    assert batch.telemetry is not None
+    assert other.telemetry is not None
+    np.testing.assert_array_equal(batch.telemetry.mean, other.telemetry.mean)
+    np.testing.assert_array_equal(batch.telemetry.samples, other.telemetry.samples)
+
+
+def test_a_reused_instance_id_starts_anew() -> None:
+    """After a re-cut an id with another profile does not inherit the past of the old instance."""
+    part = Device("GPU-m", gi_id="1", profile="3g.40gb").reading({1002: 1.0})
+    texts: dict[str, bytes | OSError] = {"n": render([part]).encode()}
+    collector = scraping(texts)
+    collector.collect(0.0)
+    texts["n"] = render([part.but(profile="1g.10gb").reading({1002: 0.0})]).encode()
+    seen = collector.collect(15.0).telemetry
+    assert seen is not None
+    column = list(seen.entity_ids).index("GPU-m/1")
+    assert (seen.mean[0, 0, column], seen.samples[0, column]) == (0.0, 1)

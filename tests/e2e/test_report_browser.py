@@ -1,0 +1,232 @@
+"""The report in a real browser, at the width of a desktop and of a telephone."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autopilot.report.page import write_report
+from tests.unit.report_data import make_report
+
+Reply = dict[str, Any]
+FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
+    "--hide-scrollbars", "--remote-debugging-pipe",
+)  # fmt: skip
+# the browser reads commands from descriptor 3 and answers on 4; the copies keep clear of both
+LAUNCH = """
+import os, sys
+commands, answers = (os.dup(os.dup(os.dup(int(n)))) for n in sys.argv[1:3])
+os.dup2(commands, 3)
+os.dup2(answers, 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+PATIENCE_S = 90.0
+WIDTHS = (1280, 390)
+HOSTILE = "<img src=x onerror=alert(1)><script>document.title='taken'</script>$x$"
+
+
+class Browser:
+    """One page of a headless browser, spoken to over a pair of pipes (DevTools protocol)."""
+
+    def __init__(self, path: str, folder: Path) -> None:
+        to_child, self._out = os.pipe()
+        self._in, from_child = os.pipe()
+        self.errors = (folder / "browser.log").open("wb")
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                LAUNCH,
+                str(to_child),
+                str(from_child),
+                path,
+                *FLAGS,
+                f"--user-data-dir={folder / 'profile'}",
+                "about:blank",
+            ],
+            pass_fds=(to_child, from_child),
+            stdout=self.errors,
+            stderr=self.errors,
+        )
+        os.close(to_child)
+        os.close(from_child)
+        self._numbers = itertools.count(1)
+        self._rest = b""
+        self.events: list[Reply] = []
+        self._session = ""
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Network", "Runtime", "Log"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **params: Any) -> Reply:
+        """The result of one command; what happens meanwhile is kept in `events`."""
+        number = next(self._numbers)
+        message = {"id": number, "method": method, "params": params}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        answer = self._read_until(lambda reply: reply.get("id") == number)
+        assert "error" not in answer, f"{method}: {answer.get('error')}"
+        result: Reply = answer["result"]
+        return result
+
+    def open(self, address: str) -> None:
+        """Go to a page and wait until it has loaded."""
+        self.events.clear()
+        self.call("Page.navigate", url=address)
+        loaded = any(event.get("method") == "Page.loadEventFired" for event in self.events)
+        if not loaded:
+            self._read_until(lambda reply: reply.get("method") == "Page.loadEventFired")
+
+    def value(self, expression: str) -> Any:
+        """What an expression of JavaScript is worth in the page."""
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    def show(self, width: int, scheme: str = "light") -> None:
+        """Give the page a width and a colour scheme."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=900,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def picture(self) -> bytes:
+        """The whole page as PNG."""
+        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        return base64.b64decode(shot["data"])
+
+    def close(self) -> None:
+        """End the browser that this object started."""
+        os.close(self._out)
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(10)
+        os.close(self._in)
+        self.errors.close()
+
+    def _read_until(self, wanted: Callable[[Reply], bool]) -> Reply:
+        end = time.monotonic() + PATIENCE_S
+        while True:
+            while b"\0" in self._rest:
+                line, self._rest = self._rest.split(b"\0", 1)
+                reply: Reply = json.loads(line)
+                if "id" not in reply:
+                    self.events.append(reply)
+                if wanted(reply):
+                    return reply
+            ready, _, _ = select.select([self._in], [], [], max(0.0, end - time.monotonic()))
+            received = os.read(self._in, 1 << 20) if ready else b""
+            assert received, f"the browser did not answer within {PATIENCE_S:.0f} s: {self.errors.name}"
+            self._rest += received
+
+
+@pytest.fixture(scope="module")
+def browser(
+    require_tool: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Browser]:
+    """A headless browser for the tests of this file."""
+    opened = Browser(require_tool("chromium"), tmp_path_factory.mktemp("browser"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def address(require_tool: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of a report whose job names try to get out of their cells."""
+    require_tool("chromium")
+    page = write_report(make_report(name=HOSTILE), tmp_path_factory.mktemp("report"))
+    return page.resolve().as_uri()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_page_fits_its_window_and_asks_nothing_of_a_network(
+    browser: Browser, address: str, width: int, scheme: str, tmp_path: Path
+) -> None:
+    """The page loads at both widths and in both schemes, quietly, by itself, and never scrolls sideways."""
+    browser.show(width, scheme)
+    browser.open(address)
+    (tmp_path / f"report-{width}-{scheme}.png").write_bytes(browser.picture())
+    noise = [e for e in browser.events if e["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")]
+    noise += [e for e in browser.events if e["method"] == "Runtime.consoleAPICalled"]
+    asked = {
+        e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"
+    }
+    assert not noise
+    assert {url for url in asked if not url.startswith("data:")} == {address}
+    assert browser.value("innerWidth") == width
+    assert browser.value("document.documentElement.scrollWidth") <= width
+    assert browser.value("document.title").startswith("Nine days")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_picture_is_seen_and_its_words_can_be_read(browser: Browser, address: str, width: int) -> None:
+    """Each figure shows one drawing, as wide as its section, with letters of 9 px or more."""
+    browser.show(width)
+    browser.open(address)
+    shown = browser.value(
+        "[...document.querySelectorAll('figure svg')].filter(s => s.getBoundingClientRect().width > 0).map(s => ["
+        "s.closest('section').id, s.getBoundingClientRect().width / s.closest('section').clientWidth,"
+        "Math.min(...[...s.querySelectorAll('text')].map(t => parseFloat(getComputedStyle(t).fontSize)))"
+        " * s.getBoundingClientRect().width / s.viewBox.baseVal.width])"
+    )
+    assert [name for name, _, _ in shown] == ["utilization", "waits", "nodes", "latency", "fragmentation"]
+    assert all(0.85 < share <= 1 for _, share, _ in shown), shown
+    assert all(letters_px >= 9 for _, _, letters_px in shown), shown
+
+
+def test_nothing_of_a_picture_is_cut_off(browser: Browser, address: str) -> None:
+    """Every word of a drawing lies inside it, with the letters that the browser has."""
+    for width in WIDTHS:
+        browser.show(width)
+        browser.open(address)
+        outside = browser.value(
+            "[...document.querySelectorAll('figure svg')].filter(s => s.getBoundingClientRect().width > 0).flatMap("
+            "s => { const f = s.getBoundingClientRect(); return [...s.querySelectorAll('text')].filter(t => {"
+            "const b = t.getBoundingClientRect(); return b.left < f.left - 1 || b.right > f.right + 1"
+            "|| b.top < f.top - 1 || b.bottom > f.bottom + 1; }).map(t => s.closest('section').id + ': ' + t.textContent) })"
+        )
+        assert outside == [], f"at {width} px"
+
+
+def test_the_filter_leaves_the_decisions_that_contain_every_word(browser: Browser, address: str) -> None:
+    """Typing into the filter box hides the other decisions and says how many are left."""
+    browser.show(1280)
+    browser.open(address)
+    seen = "[...document.querySelectorAll('.decisions tbody tr')].filter(r => r.offsetParent).length"
+    assert browser.value(seen) == 200
+    left = browser.value(
+        "(() => { const i = document.querySelector('.filter input'); i.value = 'Refused  budget';"
+        f"i.dispatchEvent(new Event('input')); return {seen}; }})()"
+    )
+    assert left == 66
+    assert browser.value("document.querySelector('.filter output').textContent") == "66 of 200"
+
+
+def test_a_name_full_of_html_stays_a_name(browser: Browser, address: str) -> None:
+    """Job names are shown letter by letter; nothing of them becomes an element or runs."""
+    browser.show(1280)
+    browser.open(address)
+    assert browser.value("document.querySelectorAll('td img, td script').length") == 0
+    assert HOSTILE in browser.value("document.querySelector('.decisions .work').textContent")

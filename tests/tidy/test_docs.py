@@ -1,0 +1,63 @@
+"""What the documents tell people to type exists."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tidy.tree import ROOT, files, name_of
+
+CODE = re.compile(r"```[a-z]*\n(.*?)```|`([^`\n]+)`", re.DOTALL)
+DOCUMENTS = [p for p in files() if p.suffix == ".md"]
+
+
+def _code(path: Path) -> str:
+    """All that stands in code blocks and code spans of a document."""
+    text = path.read_text(encoding="utf-8")
+    return "\n".join(match[1] or match[2] for match in CODE.finditer(text))
+
+
+def _targets() -> set[str]:
+    return set(re.findall(r"(?m)^([a-z0-9-]+):(?!=)", (ROOT / "Makefile").read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_every_make_verb_in_a_document_is_in_the_makefile(path: Path) -> None:
+    """`make X` in a document names a target of the Makefile."""
+    verbs = set(re.findall(r"(?m)(?:^|[\s`;&(])make ([a-z][a-z0-9-]*)", _code(path)))
+    assert not verbs - _targets(), "the Makefile lacks these; mend the document or add the verb"
+
+
+@pytest.mark.skipif(not (ROOT / "autopilot" / "cli.py").exists(), reason="needs autopilot/cli.py")
+def test_every_command_in_a_document_is_in_the_command_line() -> None:
+    """`autopilot X` in a code block or span of a document is a command that explains itself."""
+    verbs = {
+        verb
+        for path in DOCUMENTS
+        for verb in re.findall(r"(?m)(?:^|[\s`;&(/])autopilot ([a-z][a-z-]*)", _code(path))
+    }
+    for verb in sorted(verbs):
+        done = subprocess.run(
+            [sys.executable, "-c", "from autopilot.cli import main; main()", verb, "--help"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, (
+            f"`autopilot {verb}` is documented and does not exist: {done.stderr[-300:]}"
+        )
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_every_relative_link_in_a_document_leads_somewhere(path: Path) -> None:
+    """A link or picture of a document that is no web address is a file of the checkout."""
+    text = path.read_text(encoding="utf-8")
+    links = [link.split("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text)]
+    local = [link for link in links if link and not re.match(r"[a-z]+:", link)]
+    missing = [link for link in local if not (path.parent / link).exists()]
+    assert not missing, "mend the link"

@@ -1,0 +1,221 @@
+"""Cluster files: shapes, pools, MIG, queues, and every mistake in one message."""
+
+from pathlib import Path
+
+import pytest
+
+from autopilot.core import mig
+from autopilot.core.errors import InputError
+from simulator.clusterfile import parse_cluster, shape_cluster
+
+POOL = "{name: a, nodes: 4, gpus_per_node: 8, gpu_model: H100-80GB}"
+
+FULL = """
+pools:
+  - name: train
+    nodes: 32
+    gpus_per_node: 8
+    gpu_model: NVIDIA H100 80GB HBM3
+    cpus: 192
+    memory_mib: 2048Gi
+    island: 4
+    nodes_per_leaf: 8
+    leaves_per_block: 2
+    zone: a
+    price_weight: 1.5
+  - name: slices
+    nodes: 2
+    gpus_per_node: 4
+    gpu_model: A100-80GB
+    spot: true
+    mig:
+      - {gpus_per_node: 1, geometry: {3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 1}}
+      - {gpus_per_node: 2, geometry: {1g.10gb: 7}}
+queues:
+  - {name: team, parent: org, guarantee: {H100-80GB: 64}, weight: 2, order: index}
+  - {name: org, guarantee: {H100-80GB: 128, A100-80GB: 8}, limit: 200, priority: 3}
+"""
+
+
+def cluster_file(folder: Path, text: str) -> Path:
+    """A cluster file with this text."""
+    path = folder / "cluster.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def with_queues(queues: str) -> str:
+    """The text of a cluster file with one pool and these queues."""
+    return f"pools: [{POOL}]\nqueues: {queues}\n"
+
+
+def test_a_shape_is_nodes_times_gpus() -> None:
+    """`7x8` is seven nodes of eight GPUs in one pool, each node its own island."""
+    cluster = parse_cluster("7x8")
+    assert (cluster.nodes, cluster.gpus, len(cluster.pools), cluster.queues) == (7, 56, 1, ())
+    assert cluster.pools[0].nodes_per_island == 1
+    assert cluster.capacity.gpus == 56
+    assert cluster == shape_cluster(7, 8)
+
+
+@pytest.mark.parametrize(
+    "text", ["0x8", "7x0", "7x73", "200001x8", "1000000000x1", "1000000x1000", "99999999x99999999"]
+)
+def test_an_absurd_shape_is_refused(text: str) -> None:
+    """A billion GPUs, or none, is one message with the limits."""
+    with pytest.raises(InputError, match=r"200,000 nodes of 1 to 72 GPUs"):
+        parse_cluster(text)
+
+
+@pytest.mark.parametrize("text", ["seven", "7 by 8", "-7x8", "7.5x8", ""])
+def test_what_is_neither_shape_nor_file_is_said(text: str) -> None:
+    """Any other word is answered with what may be written."""
+    with pytest.raises(InputError, match=r"7x8|cannot be read"):
+        parse_cluster(text)
+
+
+def test_a_file_describes_pools_and_queues(tmp_path: Path) -> None:
+    """All fields of a cluster file arrive, units and vendor names translated, parents before children."""
+    cluster = parse_cluster(cluster_file(tmp_path, FULL))
+    train, slices = cluster.pools
+    assert (cluster.nodes, cluster.gpus, cluster.gpus_by_model) == (
+        34,
+        264,
+        {"H100-80GB": 256, "A100-80GB": 8},
+    )
+    assert (train.gpu_model, train.memory_mib, train.cpus, train.gpu_memory_gb) == (
+        "H100-80GB",
+        2097152,
+        192,
+        80,
+    )
+    assert (train.nodes_per_island, train.nodes_per_leaf, train.nodes_per_block) == (4, 8, 16)
+    assert (train.spot, slices.spot, train.price_weight, slices.cpus) == (False, True, 1.5, None)
+    assert [spec.gpus for spec in slices.mig] == [1, 2]
+    assert all(mig.is_legal("A100-80GB", spec.placements) for spec in slices.mig)
+    assert len(slices.mig[1].placements) == 7
+    assert [queue.name for queue in cluster.queues] == ["org", "team"]
+    assert (cluster.queues[0].limit, cluster.queues[0].priority, cluster.queues[1].order) == (200, 3, "index")
+    assert cluster.queues[1].guarantee == {"H100-80GB": 64}
+
+
+@pytest.mark.parametrize(
+    ("pools", "words"),
+    [
+        ("[]", ["pools", "at least one pool"]),
+        ("7", ["pools", "write a list"]),
+        ("[7]", ["pools[0]", "mapping"]),
+        ("[{nodes: 4, gpus_per_node: 8, gpu_model: T4}]", ["pools[0].name", "is missing"]),
+        (
+            "[{name: a, nodes: 0, gpus_per_node: 8, gpu_model: T4}]",
+            ["pools[0].nodes", "0", "from 1 to 200,000"],
+        ),
+        ("[{name: a, nodes: 1000000000, gpus_per_node: 1, gpu_model: T4}]", ["pools[0].nodes", "200,000"]),
+        ("[{name: a, nodes: true, gpus_per_node: 8, gpu_model: T4}]", ["pools[0].nodes", "True"]),
+        ("[{name: a, nodes: 4, gpus_per_node: 99, gpu_model: T4}]", ["pools[0].gpus_per_node", "99", "72"]),
+        (
+            "[{name: a, nodes: 4, gpus_per_node: 8, gpu_model: H1OO}]",
+            ["pools[0].gpu_model", "'H1OO'", "H100-80GB"],
+        ),
+        (
+            "[{name: a, nodes: 4, gpus_per_node: 8, gpu_model: T4, island: 5}]",
+            ["pools[0].island", "5", "node, pool"],
+        ),
+        (
+            "[{name: a, nodes: 4, gpus_per_node: 8, gpu_model: T4, colour: red}]",
+            ["pools[0].colour", "no such field"],
+        ),
+        (
+            "[{name: a, nodes: 4, gpus_per_node: 8, gpu_model: T4, spot: maybe}]",
+            ["pools[0].spot", "true or false"],
+        ),
+        (
+            "[{name: a, nodes: 4, gpus_per_node: 8, gpu_model: T4, price_weight: 0}]",
+            ["pools[0].price_weight", "above 0"],
+        ),
+        (
+            "[{name: a, nodes: 4, gpus_per_node: 8, gpu_model: T4, memory_mib: lots}]",
+            ["pools[0].memory_mib", "lots"],
+        ),
+        (
+            "[{name: a, nodes: 4, gpus_per_node: 8, gpu_model: T4, mig: {geometry: {1g.10gb: 1}}}]",
+            ["pools[0].mig", "T4"],
+        ),
+        (f"[{POOL}, {POOL}]", ["pools[1].name", "'a'", "pools[0]"]),
+    ],
+)
+def test_a_mistake_in_a_pool_is_named(tmp_path: Path, pools: str, words: list[str]) -> None:
+    """File, field path, value and what is allowed stand in one message."""
+    path = cluster_file(tmp_path, f"pools: {pools}\n")
+    with pytest.raises(InputError) as error:
+        parse_cluster(path)
+    for word in [str(path), *words]:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("cut", "words"),
+    [
+        ("{geometry: {1g.10gb: 8}}", ["mig[0].geometry", "do not fit together"]),
+        ("{geometry: {4g.40gb: 2}}", ["mig[0].geometry", "do not fit together"]),
+        ("{geometry: {1g.5gb: 1}}", ["mig[0].geometry.1g.5gb", "no such profile", "1g.10gb"]),
+        ("{geometry: {1g.10gb: 0}}", ["mig[0].geometry.1g.10gb", "whole number"]),
+        ("{gpus_per_node: 9, geometry: {1g.10gb: 1}}", ["mig[0].gpus_per_node", "9"]),
+        ("{geometry: {}}", ["mig[0].geometry", "how many of each"]),
+        (
+            "[{gpus_per_node: 5, geometry: {1g.10gb: 1}}, {gpus_per_node: 4, geometry: {2g.20gb: 1}}]",
+            ["9 GPUs", "has 8"],
+        ),
+    ],
+)
+def test_illegal_mig_is_refused(tmp_path: Path, cut: str, words: list[str]) -> None:
+    """A geometry that the GPU model does not have is one message."""
+    path = cluster_file(tmp_path, "pools: [" + POOL[:-1] + ", mig: " + cut + "}]\n")
+    with pytest.raises(InputError) as error:
+        parse_cluster(path)
+    for word in words:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("queues", "words"),
+    [
+        ("[{name: a}, {name: a}]", ["queues[1].name", "twice"]),
+        ("[{name: a, parent: b}]", ["queues[0].parent", "'b'", "no such queue"]),
+        ("[{name: a, parent: b}, {name: b, parent: a}]", ["parent", "cycle", "a -> b -> a"]),
+        ("[{name: a, parent: a}]", ["cycle", "a -> a"]),
+        ("[{name: a, weight: 0}]", ["queues[0].weight", "above 0"]),
+        ("[{name: a, weight: -1}]", ["queues[0].weight", "-1"]),
+        ("[{name: a, limit: -1}]", ["queues[0].limit", "-1"]),
+        ("[{name: a, priority: 1.5}]", ["queues[0].priority", "1.5"]),
+        ("[{name: a, order: random}]", ["queues[0].order", "submission, index"]),
+        ("[{name: a, guarantee: {T4: 1}}]", ["queues[0].guarantee.T4", "no pool has", "H100-80GB"]),
+        ("[{name: a, guarantee: {H100-80GB: -1}}]", ["queues[0].guarantee.H100-80GB", "-1"]),
+        ("[{name: a, guarantee: {H100-80GB: 9}, limit: 8}]", ["queues[0].limit", "guarantee of 9"]),
+        ("[{name: a, guarantee: {H100-80GB: 33}}]", ["33", "the cluster has 32"]),
+        (
+            (
+                "[{name: a, guarantee: {H100-80GB: 8}}, {name: b, parent: a, guarantee: {H100-80GB: 5}},"
+                " {name: c, parent: a, guarantee: {H100-80GB: 4}}]"
+            ),
+            ["queues[0].guarantee", "under a", "9", "8"],
+        ),
+        ("[{name: root}]", ["queues[0].name", "root"]),
+        ("[{name: a, color: 1}]", ["queues[0].color", "no such field"]),
+    ],
+)
+def test_a_mistake_in_a_queue_is_named(tmp_path: Path, queues: str, words: list[str]) -> None:
+    """Cycles, orphans, duplicates and promises that cannot be kept are one message each."""
+    path = cluster_file(tmp_path, with_queues(queues))
+    with pytest.raises(InputError) as error:
+        parse_cluster(path)
+    for word in [str(path), *words]:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "- 1\n", "pools: [", "pools: &a [*a]\n", "\x00", "machines: []\n"])
+def test_a_broken_file_is_one_message(tmp_path: Path, text: str) -> None:
+    """Empty files, lists, broken YAML and unknown top fields name the file."""
+    path = cluster_file(tmp_path, text)
+    with pytest.raises(InputError, match=r"cluster\.yaml"):
+        parse_cluster(path)
