@@ -7,7 +7,7 @@ in our own code stops the tick before anything acts (`InvariantError` passes thr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autopilot.core import lifecycle
@@ -33,6 +33,7 @@ from autopilot.core.reconciler import reconcile
 from autopilot.core.records import (
     Batch,
     ControllerMemory,
+    Decision,
     Gap,
     Instruction,
     Observation,
@@ -57,6 +58,7 @@ class Wiring:
     inbox: Inbox
     policy: PolicySource
     leadership: Leadership
+    on_decision: Callable[[Observation, Decision], None] | None = None  # told after each tick; changes nothing
     actions: tuple[tuple[str, Propose], ...] = ACTIONS
     guards: tuple[tuple[str, Check], ...] = GUARDS
 
@@ -79,7 +81,7 @@ class Controller:
         if fence is None:
             return None
         policy = wiring.policy.current()
-        observation = self._observe(now_s)
+        observation = self.observe(now_s)
         memory = replace(self.memory, fence=fence)
         step = reconcile(memory, observation, policy, actions=wiring.actions, guards=wiring.guards)
         wiring.journal.intend(observation, policy, memory, step.decision, step.instructions)
@@ -87,10 +89,12 @@ class Controller:
         self.memory, self._last = step.memory, observation
         self._outcomes = tuple(self._apply(instruction, now_s) for instruction in step.instructions)
         wiring.journal.conclude(observation.tick, self._outcomes)
+        if wiring.on_decision is not None:
+            wiring.on_decision(observation, step.decision)
         self.wake_at_s = min(step.wake_at_s, lifecycle.next_deadline_s(step.memory, self._outcomes))
         return step
 
-    def _observe(self, now_s: float) -> Observation:
+    def observe(self, now_s: float) -> Observation:
         """Everything that the decision may know, from every source that answers."""
         wiring = self._wiring
         batches = [_collect(collector, now_s) for collector in wiring.collectors]

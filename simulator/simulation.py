@@ -126,6 +126,8 @@ def alone_jct_s(
         for node in range(max(nodes, widest), len(cluster.hardware.node_gpus)):
             cluster.hardware.set_node(node, ready=False, cordoned=False)
         Engine(cluster, make_scheduler()).run()
-        jct_s = [end - submit for end, submit in zip(cluster.end_s, mine.submit_s, strict=True) if isfinite(end)]
+        jct_s = [
+            end - submit for end, submit in zip(cluster.end_s, mine.submit_s, strict=True) if isfinite(end)
+        ]
         means[name] = fsum(jct_s) / len(jct_s) if jct_s else nan
     return means

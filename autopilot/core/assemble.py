@@ -89,10 +89,12 @@ def _align(telemetry: Telemetry, entities: Texts, older_s: float) -> SignalTable
     place = {str(name): row for row, name in enumerate(telemetry.entity_ids.tolist())}
     rows = np.array([place.get(str(name), -1) for name in entities.tolist()], np.int64)
     known = rows >= 0
+
     def pick(column: np.ndarray, missing: float) -> np.ndarray:
         out = np.full((*column.shape[:-1], len(entities)), missing, column.dtype)
         out[..., known] = column[..., rows[known]]
         return out
+
     return SignalTable(telemetry.signals, telemetry.windows_s, older_s, pick(telemetry.mean, np.nan),
                        pick(telemetry.maximum, np.nan), pick(telemetry.samples, 0),
                        (pick(telemetry.age_s, np.inf) + older_s).astype(np.float32), pick(telemetry.quality, 0))  # fmt: skip
@@ -101,7 +103,10 @@ def _align(telemetry: Telemetry, entities: Texts, older_s: float) -> SignalTable
 def _better_of(one: SignalTable, two: SignalTable) -> SignalTable:
     """Entity by entity: the better counter, then the fresher sample."""
     second = (two.quality > one.quality) | ((two.quality == one.quality) & (two.age_s < one.age_s))
-    choose = lambda a, b: np.where(second, b, a).astype(a.dtype)  # noqa: E731 - one rule for five columns
+
+    def choose(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.where(second, b, a).astype(a.dtype)
+
     return SignalTable(one.signals, one.windows_s, min(one.collected_s, two.collected_s), choose(one.mean, two.mean),
                        choose(one.maximum, two.maximum), choose(one.samples, two.samples),
                        choose(one.age_s, two.age_s), choose(one.quality, two.quality))  # fmt: skip

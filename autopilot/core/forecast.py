@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autopilot.core.snapshot import F64, Bools, I32
+from autopilot.core.snapshot import F64, I32, Bools
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 """Quantile levels of every run-time forecast."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from autopilot.core.errors import invariant
 from autopilot.core.policy import Policy
 from autopilot.core.records import (
     Command,
@@ -26,7 +27,6 @@ from autopilot.core.records import (
     Outcome,
     OutcomeKind,
 )
-from autopilot.core.errors import invariant
 from autopilot.core.snapshot import State
 
 TRANSITIONS: dict[str, frozenset[str]] = {
@@ -45,7 +45,10 @@ ENDED = frozenset(state for state, following in TRANSITIONS.items() if not follo
 
 def step_to(entry: InFlight, state: str, now_s: float) -> InFlight:
     """`entry` in another state; raises InvariantError for a step that the table does not have."""
-    invariant(state in TRANSITIONS[entry.state], f"effect {entry.instruction.id}: {entry.state} -> {state} is not legal")
+    invariant(
+        state in TRANSITIONS[entry.state],
+        f"effect {entry.instruction.id}: {entry.state} -> {state} is not legal",
+    )
     return replace(entry, state=state, since_s=now_s)
 
 
@@ -90,7 +93,8 @@ def _seen(entry: InFlight, rows: dict[str, int], observation: Observation) -> bo
     work = observation.snapshot.workloads
     if entry.instruction.kind == "admit":
         return row is not None and (
-            int(work.incarnation[row]) > entry.instruction.incarnation or int(work.state[row]) != State.PENDING
+            int(work.incarnation[row]) > entry.instruction.incarnation
+            or int(work.state[row]) != State.PENDING
         )
     return (row is None or int(work.incarnation[row]) != entry.instruction.incarnation
             or not State.STARTING <= int(work.state[row]) <= State.CHECKPOINTING)  # fmt: skip
@@ -117,11 +121,18 @@ def _retry(entry: InFlight, now_s: float, policy: Policy) -> InFlight:
 
 
 def _obey(memory: ControllerMemory, command: Command) -> ControllerMemory:
-    """Memory after one command of a person."""
+    """Memory after one command of a person; of approval and rejection the latest word counts."""
     if command.kind == CommandKind.APPROVE:
-        return replace(memory, approvals={**memory.approvals, command.subject: command.state_digest})
+        rejections = {key: until for key, until in memory.rejections.items() if key != command.subject}
+        return replace(
+            memory,
+            approvals={**memory.approvals, command.subject: command.state_digest},
+            rejections=rejections,
+        )
     if command.kind == CommandKind.REJECT:
-        return replace(memory, rejections={**memory.rejections, command.subject: command.at_s + REJECTION_S})
+        approvals = {key: digest for key, digest in memory.approvals.items() if key != command.subject}
+        rejections = {**memory.rejections, command.subject: command.at_s + REJECTION_S}
+        return replace(memory, approvals=approvals, rejections=rejections)
     if command.kind == CommandKind.KILL:
         return replace(memory, killed=True)
     if command.kind == CommandKind.PAUSE:
@@ -139,9 +150,9 @@ def next_deadline_s(memory: ControllerMemory, outcomes: tuple[Outcome, ...]) -> 
 def _expire(memory: ControllerMemory, now_s: float, policy: Policy) -> ControllerMemory:
     """Drop what time has ended; pause after too many failures."""
     pause = policy.pause
-    failures = tuple(at for at in memory.failures if at > now_s - pause.window_s)
+    failures = tuple(at for at in memory.failures if at + pause.window_s > now_s)
     reason, since_s = memory.paused_reason, memory.paused_since_s
-    if reason and now_s - since_s >= pause.length_s:
+    if reason and now_s >= since_s + pause.length_s:
         reason, since_s, failures = "", float("nan"), ()
     if not reason and len(failures) >= pause.failures:
         reason, since_s = f"{len(failures)} effects failed within {pause.window_s:g} s", now_s
@@ -150,7 +161,7 @@ def _expire(memory: ControllerMemory, now_s: float, policy: Policy) -> Controlle
         failures=failures,
         paused_reason=reason,
         paused_since_s=since_s,
-        ledger=tuple(entry for entry in memory.ledger if entry.at_s > now_s - policy.budget.window_s),
+        ledger=tuple(entry for entry in memory.ledger if entry.at_s + policy.budget.window_s > now_s),
         cooled_until_s={key: until for key, until in memory.cooled_until_s.items() if until > now_s},
         rejections={key: until for key, until in memory.rejections.items() if until > now_s},
     )

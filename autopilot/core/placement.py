@@ -14,7 +14,7 @@ import numpy as np
 
 from autopilot.core.policy import PlacementWeights
 from autopilot.core.records import Code, Evidence
-from autopilot.core.snapshot import GPU_MILLI, F64, I32, Bools, ClusterSnapshot, NodeTable, Topology
+from autopilot.core.snapshot import F64, GPU_MILLI, I32, Bools, ClusterSnapshot, NodeTable, Topology
 from autopilot.core.whatif import Layout, WhatIf
 
 
@@ -118,19 +118,22 @@ def find_spot(whatif: WhatIf, shape: Shape, room: I32, weights: PlacementWeights
     `room` [nodes]: whole GPUs it may use. `node_end_s` [nodes] and `end_s` (predicted ends) feed the
     drain term. Ties go to the lowest node row, so the answer is deterministic.
     """
+    if shape.gpus <= 0:
+        return Miss(Code.CAPACITY, 0.0, 0.0)  # work without GPUs is not ours to place
     suits = suitable_nodes(whatif, shape, memory_mib_of_model)
     if shape.profile >= 0:
         return _find_instances(whatif, shape, suits)
     if shape.milli:
         return _find_shares(whatif, shape, suits, room)
     free = np.where(suits, room, 0)
+    host = _host_members(whatif, shape) if shape.cpu_milli or shape.host_memory_mib else None
     capacity = free // shape.per_member
-    if shape.cpu_milli or shape.host_memory_mib:
-        capacity = np.minimum(capacity, _host_members(whatif, shape))
+    if host is not None:
+        capacity = np.minimum(capacity, host)
     score = _node_scores(whatif, shape, free, weights, node_end_s, end_s)
     if shape.members + (shape.tail > 0) == 1:
         return _single(whatif, shape, free, capacity, score, weights)
-    return _several(whatif, shape, free, capacity, score, weights)
+    return _several(whatif, shape, free, capacity, host, score, weights)
 
 
 def _host_members(whatif: WhatIf, shape: Shape) -> I32:
@@ -149,13 +152,15 @@ def _node_scores(whatif: WhatIf, shape: Shape, free: I32, weights: PlacementWeig
     total = np.maximum(whatif.snapshot.nodes.gpus, 1)
     step = max(shape.per_member if shape.members else shape.tail, 1)
     score = weights.fill * (1.0 - (free - step) / total)
-    if weights.drain and node_end_s is not None and end_s == end_s:
+    if weights.drain and node_end_s is not None and not np.isnan(end_s):
         apart = np.abs(node_end_s - end_s)
         score = score + weights.drain / (1.0 + apart / 3600.0)
     return np.asarray(score)
 
 
-def _single(whatif: WhatIf, shape: Shape, free: I32, capacity: I32, score: F64, weights: PlacementWeights) -> Spot | Miss:
+def _single(
+    whatif: WhatIf, shape: Shape, free: I32, capacity: I32, score: F64, weights: PlacementWeights
+) -> Spot | Miss:
     """A gang of one member: the best-scored node that has room."""
     need = shape.gpus
     fits = free >= need if shape.tail else capacity >= 1
@@ -169,30 +174,51 @@ def _single(whatif: WhatIf, shape: Shape, free: I32, capacity: I32, score: F64, 
     ))  # fmt: skip
 
 
-def _several(whatif: WhatIf, shape: Shape, free: I32, capacity: I32, score: F64, weights: PlacementWeights) -> Spot | Miss:
+def _several(whatif: WhatIf, shape: Shape, free: I32, capacity: I32, host: I32 | None, score: F64,
+             weights: PlacementWeights) -> Spot | Miss:  # fmt: skip
     """A gang of several members: the smallest domain that holds it, then its best nodes."""
-    domain, level = _choose_domain(whatif.snapshot.nodes, shape, free, capacity, weights)
+    domain, level = _choose_domain(
+        whatif.snapshot.nodes, shape, capacity, _tail_room(shape, free, capacity, host), free, weights
+    )
     if domain is None:
-        return Miss(Code.TOPOLOGY, float(capacity.max(initial=0) * shape.per_member), float(shape.gpus)) if level else _miss(free, shape.gpus)
+        return (
+            Miss(Code.TOPOLOGY, float(capacity.max(initial=0) * shape.per_member), float(shape.gpus))
+            if level
+            else _miss(free, shape.gpus)
+        )
     inside = domain & (capacity > 0)
     order = np.argsort(np.where(inside, -score, np.inf), kind="stable")[: int(inside.sum())]
-    taken = np.minimum(capacity[order], np.maximum(shape.members - np.concatenate([[0], np.cumsum(capacity[order])[:-1]]), 0))
+    taken = np.minimum(
+        capacity[order], np.maximum(shape.members - np.concatenate([[0], np.cumsum(capacity[order])[:-1]]), 0)
+    )
     used = taken > 0
     nodes, counts = order[used].astype(np.int32), taken[used] * shape.per_member
     if shape.tail:
-        rest = np.where(domain, free, 0).copy()
+        rest = np.where(domain, free, 0)
         rest[nodes] -= counts.astype(rest.dtype)
         fits = rest >= shape.tail
-        if not fits.any():
-            return _miss(free, shape.gpus)
+        if host is not None:
+            left = host.copy()
+            left[nodes] -= (counts // shape.per_member).astype(left.dtype)
+            fits &= left > 0
         node = int(np.argmin(np.where(fits, rest, np.iinfo(np.int32).max)))
         nodes, counts = _add(nodes, counts, node, shape.tail)
     table = whatif.snapshot.nodes
     islands, leaves = len(np.unique(table.island[nodes])), len(np.unique(table.leaf[nodes]))
     terms = (
-        Evidence("fill", round(float(score[nodes].mean()), 4), f"weight {weights.fill:g} x mean share of the nodes in use"),
-        Evidence("island", round(weights.island / islands, 4), f"weight {weights.island:g} / {islands} NVLink islands"),
-        Evidence("leaf", round(weights.leaf / leaves, 4), f"weight {weights.leaf:g} / {leaves} leaf switches"),
+        Evidence(
+            "fill",
+            round(float(score[nodes].mean()), 4),
+            f"weight {weights.fill:g} x mean share of the nodes in use",
+        ),
+        Evidence(
+            "island",
+            round(weights.island / islands, 4),
+            f"weight {weights.island:g} / {islands} NVLink islands",
+        ),
+        Evidence(
+            "leaf", round(weights.leaf / leaves, 4), f"weight {weights.leaf:g} / {leaves} leaf switches"
+        ),
     )
     total = float(score[nodes].mean()) + weights.island / islands + weights.leaf / leaves
     return _spot(whatif, nodes, counts, total, terms)
@@ -208,7 +234,13 @@ def _add(nodes: I32, counts: I32, node: int, gpus: int) -> tuple[I32, I32]:
     return np.append(nodes, np.int32(node)), np.append(counts, gpus)
 
 
-def _choose_domain(nodes: NodeTable, shape: Shape, free: I32, capacity: I32,
+def _tail_room(shape: Shape, free: I32, capacity: I32, host: I32 | None) -> Bools:
+    """Nodes that take the tail beside as many members as they have room for. Shape [nodes]."""
+    room = free - capacity * shape.per_member >= max(shape.tail, 1)
+    return np.asarray(room if host is None else room & (host > capacity))
+
+
+def _choose_domain(nodes: NodeTable, shape: Shape, capacity: I32, tail_room: Bools, free: I32,
                    weights: PlacementWeights) -> tuple[Bools | None, int]:  # fmt: skip
     """Nodes to choose among, and whether a required domain was the obstacle.
 
@@ -218,29 +250,32 @@ def _choose_domain(nodes: NodeTable, shape: Shape, free: I32, capacity: I32,
     """
     required = {Topology.ISLAND: nodes.island, Topology.LEAF: nodes.leaf, Topology.BLOCK: nodes.block,
                 Topology.ZONE: nodes.zone}.get(Topology(shape.topology))  # fmt: skip
-    enough_anywhere = _holds(capacity.sum(), free.sum(), shape)
+    enough_anywhere = bool(_holds(capacity.sum(), tail_room.any(), shape))
     if required is not None:
-        mask = _best_domain(required, shape, free, capacity)
+        mask = _best_domain(required, shape, free, capacity, tail_room)
         return mask, int(mask is None and enough_anywhere)
     if not enough_anywhere:
         return None, 0
     for level, weight in ((nodes.island, weights.island), (nodes.leaf, weights.leaf)):
         if weight > 0 and len(level) and level[0] != level[-1]:
-            mask = _best_domain(level, shape, free, capacity)
+            mask = _best_domain(level, shape, free, capacity, tail_room)
             if mask is not None:
                 return mask, 0
     return np.ones(len(free), np.bool_), 0
 
 
-def _holds(members: int, gpus: int, shape: Shape) -> bool:
-    return bool(members >= shape.members and gpus >= shape.gpus)
+def _holds(members: np.ndarray, tail_room: np.ndarray, shape: Shape) -> np.ndarray:
+    """True where there is room for all members, and for the tail beside them or in place of one more."""
+    if not shape.tail:
+        return np.asarray(members >= shape.members)
+    return np.asarray((members > shape.members) | ((members >= shape.members) & tail_room))
 
 
-def _best_domain(level: I32, shape: Shape, free: I32, capacity: I32) -> Bools | None:
+def _best_domain(level: I32, shape: Shape, free: I32, capacity: I32, tail_room: Bools) -> Bools | None:
     """The domain that holds the gang and has the fewest free GPUs; None when there is none."""
     members = np.bincount(level, capacity)
     gpus = np.bincount(level, free)
-    fits = (members >= shape.members) & (gpus >= shape.gpus)
+    fits = _holds(members, np.bincount(level, tail_room) > 0, shape)
     if not fits.any():
         return None
     best = int(np.argmin(np.where(fits, gpus, np.inf)))
@@ -281,7 +316,12 @@ def _find_shares(whatif: WhatIf, shape: Shape, suits: Bools, room: I32) -> Spot 
     gpu = order.astype(np.int32)
     layout = Layout(gpu, np.full(len(gpu), -1, np.int32), np.full(len(gpu), shape.milli, np.int32))
     used = float(whatif.gpu_used[gpu].mean() / GPU_MILLI)
-    return Spot(layout, gpus.node[gpu], used, (Evidence("share_packing", round(used, 4), "share of the GPU already in use"),))
+    return Spot(
+        layout,
+        gpus.node[gpu],
+        used,
+        (Evidence("share_packing", round(used, 4), "share of the GPU already in use"),),
+    )
 
 
 def _find_instances(whatif: WhatIf, shape: Shape, suits: Bools) -> Spot | Miss:
@@ -293,7 +333,9 @@ def _find_instances(whatif: WhatIf, shape: Shape, suits: Bools) -> Spot | Miss:
     found = np.flatnonzero(free)
     if len(found) < shape.gpus:
         return Miss(Code.MIG_GEOMETRY, float(len(found)), float(shape.gpus))
-    busy = np.bincount(whatif.instance_gpu, (whatif.instance_used > 0) & whatif.instance_alive, minlength=len(gpus.uuid))
+    busy = np.bincount(
+        whatif.instance_gpu, (whatif.instance_used > 0) & whatif.instance_alive, minlength=len(gpus.uuid)
+    )
     order = found[np.argsort(-busy[whatif.instance_gpu[found]], kind="stable")][: shape.gpus].astype(np.int32)
     gpu = whatif.instance_gpu[order]
     layout = Layout(gpu, order, np.zeros(len(order), np.int32))

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from hashlib import blake2s
 
+import numpy as np
+
 from autopilot.core.actions import ACTIONS
 from autopilot.core.actions.base import Draft, Propose
 from autopilot.core.context import Context, build_context
@@ -29,6 +31,7 @@ from autopilot.core.records import (
     Proposal,
     Reservation,
     Slot,
+    Verdict,
     Victim,
 )
 from autopilot.core.whatif import Layout, WhatIf
@@ -42,15 +45,20 @@ class Planner:
     guards: tuple[tuple[str, Check], ...] = GUARDS
     proposals: list[Proposal] = field(default_factory=list)
     disruptions: dict[str, tuple[Disruption, ...]] = field(default_factory=dict)
+    claimed: set[int] = field(default_factory=set)  # rows that leave already: never victims twice
     bound_hit: bool = False
 
     def submit(self, draft: Draft) -> bool:
         """Judge one draft; True when it stands on the what-if."""
         ctx = self.ctx
+        if not self.claimed.isdisjoint(draft.victims):
+            return False
         if len(self.proposals) >= ctx.policy.limits.proposals_per_tick:
             self.bound_hit = True
             if draft.at >= 0:
-                ctx.refuse(draft.at, Miss(Code.BOUND, len(self.proposals), ctx.policy.limits.proposals_per_tick))
+                ctx.refuse(
+                    draft.at, Miss(Code.BOUND, len(self.proposals), ctx.policy.limits.proposals_per_tick)
+                )
             return False
         proposal = _proposal(draft, ctx)
         verdicts = tuple(check(proposal, draft, ctx) for _, check in self.guards)
@@ -61,6 +69,8 @@ class Planner:
         if accepted and draft.victims:
             self.disruptions[proposal.id] = disruptions(draft, ctx)
             ctx.accepted.extend(self.disruptions[proposal.id])
+        if stands and draft.victims:
+            self.claimed.update(draft.victims)
         if stands and draft.spot is not None:
             ctx.whatif.place(draft.row, draft.spot.layout)
             ctx.occupy(draft.row, draft.spot.layout.gpu, ctx.now_s + float(ctx.run_low_s[draft.at]))
@@ -74,16 +84,33 @@ def plan(observation: Observation, policy: Policy, memory: ControllerMemory, wha
          guards: tuple[tuple[str, Check], ...] = GUARDS) -> tuple[Plan, Planner]:  # fmt: skip
     """The plan of one tick, and the planner with what stands behind it."""
     ctx = build_context(observation, policy, memory, whatif, busy)
-    planner = Planner(ctx, guards)
+    planner = Planner(ctx, guards, claimed=_leaving(observation, memory))
     for _, propose in actions:
         propose(ctx, planner.submit)
     accepted_reservations = _reservations(ctx, planner)
     return Plan(tuple(planner.proposals), ctx.refusals(), accepted_reservations, tuple(ctx.released)), planner
 
 
+def _leaving(observation: Observation, memory: ControllerMemory) -> set[int]:
+    """Rows with an eviction under way."""
+    names = [
+        entry.instruction.workload for entry in memory.in_flight.values() if entry.instruction.kind == "evict"
+    ]
+    if not names:
+        return set()
+    rows: list[int] = np.flatnonzero(
+        np.isin(observation.snapshot.workloads.id, np.array(names, object))
+    ).tolist()
+    return set(rows)
+
+
 def _reservations(ctx: Context, planner: Planner) -> tuple[Reservation, ...]:
     """Standing reservations, and the new ones that every guard accepted."""
-    refused = {proposal.workload for proposal in planner.proposals if proposal.kind == "reserve" and not proposal.accepted}
+    refused = {
+        proposal.workload
+        for proposal in planner.proposals
+        if proposal.kind == "reserve" and not proposal.accepted
+    }
     return tuple(held.record for held in ctx.held if held.record.workload not in refused)
 
 
@@ -117,14 +144,17 @@ def _proposal(draft: Draft, ctx: Context) -> Proposal:
         benefit_gpu_s=draft.benefit_gpu_s,
         cost_gpu_s=draft.cost_gpu_s,
         score_terms=draft.spot.terms if draft.spot is not None else (),
-        evidence=(*draft.evidence, Evidence("backfill", int(draft.backfill), "1: gives way to the reservation"))
+        evidence=(
+            *draft.evidence,
+            Evidence("backfill", int(draft.backfill), "1: gives way to the reservation"),
+        )
         if draft.backfill
         else draft.evidence,
         state_digest=state,
     )
 
 
-def _with_verdicts(proposal: Proposal, verdicts: tuple, accepted: bool) -> Proposal:  # type: ignore[type-arg]
+def _with_verdicts(proposal: Proposal, verdicts: tuple[Verdict, ...], accepted: bool) -> Proposal:
     """The proposal with the guards' answers (a plain copy: dataclasses.replace is slow here)."""
     return Proposal(
         proposal.id, proposal.action, proposal.kind, proposal.workload, proposal.incarnation, proposal.queue,

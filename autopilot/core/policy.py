@@ -45,41 +45,71 @@ class BackfillKind(StrEnum):
 class Modes:
     """One mode per action."""
 
-    admit_gang: Annotated[Mode, Doc("start pending gangs that fit whole, and hold room for those that do not")] = (
-        Mode.RECOMMEND
-    )
-    backfill: Annotated[Mode, Doc("start work in gaps before a reservation; evict it when the gang can land")] = (
-        Mode.RECOMMEND
-    )
+    admit_gang: Annotated[
+        Mode, Doc("start pending gangs that fit whole, and hold room for those that do not")
+    ] = Mode.RECOMMEND
+    backfill: Annotated[
+        Mode, Doc("start work in gaps before a reservation; evict it when the gang can land")
+    ] = Mode.RECOMMEND
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
     """How often what varies with time alone is evaluated anew."""
 
-    batch_s: Annotated[float, Interval(ge=1, le=3600), Doc("review period of the batch order and of run-time quantiles")] = 300.0
+    batch_s: Annotated[
+        float, Interval(ge=1, le=3600), Doc("review period of the batch order and of run-time quantiles")
+    ] = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
     """Order inside a queue whose `order` is `index`."""
 
-    width_exponent: Annotated[float, Interval(ge=0, le=2), Doc("alpha in 1 / (expected run time x gpus^alpha)")] = 0.5
-    aging_s: Annotated[float, Interval(ge=60, le=366 * DAY_S), Doc("waiting time after which aging begins to tell")] = DAY_S
+    width_exponent: Annotated[
+        float, Interval(ge=0, le=2), Doc("alpha in 1 / (expected run time x gpus^alpha)")
+    ] = 0.5
+    aging_s: Annotated[
+        float, Interval(ge=60, le=366 * DAY_S), Doc("waiting time after which aging begins to tell")
+    ] = DAY_S
     aging_exponent: Annotated[float, Interval(ge=0, le=4), Doc("index x (1 + wait / aging_s)^this")] = 0.5
-    max_wait_s: Annotated[float, Interval(ge=60, le=366 * DAY_S), Doc("gangs older than this come first, oldest first: a safety net far above the usual wait")] = 7 * DAY_S
+    max_wait_s: Annotated[
+        float,
+        Interval(ge=60, le=366 * DAY_S),
+        Doc("gangs older than this come first, oldest first: a safety net far above the usual wait"),
+    ] = 7 * DAY_S
 
 
 @dataclass(frozen=True, slots=True)
 class ReservationRules:
     """Room held for gangs that do not fit yet."""
 
-    depth: Annotated[int, Interval(ge=0, le=64), Doc("gangs at the head of the order that may hold a reservation (EASY: 1)")] = 1
-    conservative_depth: Annotated[int, Interval(ge=1, le=512), Doc("the same under conservative backfill")] = 16
-    min_wait_s: Annotated[float, Interval(ge=0, le=366 * DAY_S), Doc("a gang gets a reservation only after waiting this long")] = 0.0
-    level: Annotated[float, Interval(ge=0.05, le=0.99), Doc("quantile of the remaining run times from which the start is planned")] = 0.75
-    timeout_s: Annotated[float, Interval(ge=60, le=366 * DAY_S), Doc("a reservation whose planned start slipped this far past its promise is released")] = DAY_S
-    cool_down_s: Annotated[float, Interval(ge=0, le=366 * DAY_S), Doc("a gang whose reservation was released gets no new one for this long")] = 3600.0
+    depth: Annotated[
+        int,
+        Interval(ge=0, le=64),
+        Doc("gangs at the head of the order that may hold a reservation (EASY: 1)"),
+    ] = 1
+    conservative_depth: Annotated[
+        int, Interval(ge=1, le=512), Doc("the same under conservative backfill")
+    ] = 16
+    min_wait_s: Annotated[
+        float, Interval(ge=0, le=366 * DAY_S), Doc("a gang gets a reservation only after waiting this long")
+    ] = 0.0
+    level: Annotated[
+        float,
+        Interval(ge=0.05, le=0.99),
+        Doc("quantile of the remaining run times from which the start is planned"),
+    ] = 0.75
+    timeout_s: Annotated[
+        float,
+        Interval(ge=60, le=366 * DAY_S),
+        Doc("a reservation whose planned start slipped this far past its promise is released"),
+    ] = DAY_S
+    cool_down_s: Annotated[
+        float,
+        Interval(ge=0, le=366 * DAY_S),
+        Doc("a gang whose reservation was released gets no new one for this long"),
+    ] = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +117,12 @@ class BackfillRules:
     """Work started in the gap before a reservation."""
 
     kind: Annotated[BackfillKind, Doc("easy or conservative")] = BackfillKind.EASY
-    level: Annotated[float, Interval(ge=0.5, le=0.99), Doc("quantile of the run time that must end before the reservation")] = 0.9
-    evict_when_due: Annotated[bool, Doc("evict backfilled work the instant the reserved gang can land without it")] = True
+    level: Annotated[
+        float, Interval(ge=0.5, le=0.99), Doc("quantile of the run time that must end before the reservation")
+    ] = 0.9
+    evict_when_due: Annotated[
+        bool, Doc("evict backfilled work the instant the reserved gang can land without it")
+    ] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +130,35 @@ class PlacementWeights:
     """Weights of the placement score; each term is shown with every admission (higher is better)."""
 
     fill: Annotated[float, Interval(ge=0, le=100), Doc("prefer the fullest node that fits")] = 10.0
-    stranded: Annotated[float, Interval(ge=0, le=100), Doc("penalty for capacity that no typical gang could use afterwards")] = 1.0
-    island: Annotated[float, Interval(ge=0, le=100), Doc("prefer one NVLink island for a gang of several nodes")] = 2.0
-    leaf: Annotated[float, Interval(ge=0, le=100), Doc("prefer one leaf switch for a gang of several nodes")] = 1.0
-    interference: Annotated[float, Interval(ge=0, le=100), Doc("avoid nodes whose shared GPUs serve latency-critical work")] = 1.0
-    drain: Annotated[float, Interval(ge=0, le=100), Doc("prefer the node whose running work ends at about the same time")] = 0.0
+    stranded: Annotated[
+        float, Interval(ge=0, le=100), Doc("penalty for capacity that no typical gang could use afterwards")
+    ] = 1.0
+    island: Annotated[
+        float, Interval(ge=0, le=100), Doc("prefer one NVLink island for a gang of several nodes")
+    ] = 2.0
+    leaf: Annotated[
+        float, Interval(ge=0, le=100), Doc("prefer one leaf switch for a gang of several nodes")
+    ] = 1.0
+    interference: Annotated[
+        float, Interval(ge=0, le=100), Doc("avoid nodes whose shared GPUs serve latency-critical work")
+    ] = 1.0
+    drain: Annotated[
+        float, Interval(ge=0, le=100), Doc("prefer the node whose running work ends at about the same time")
+    ] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Hysteresis:
     """Calm: how long a wish must last, and how long an object is left alone."""
 
-    dwell_s: Annotated[float, Interval(ge=0, le=DAY_S), Doc("a disruptive wish must hold this long before it may act")] = 300.0
-    cool_down_s: Annotated[float, Interval(ge=0, le=7 * DAY_S), Doc("a workload disrupted once is not disrupted again for this long")] = 1800.0
+    dwell_s: Annotated[
+        float, Interval(ge=0, le=DAY_S), Doc("a disruptive wish must hold this long before it may act")
+    ] = 300.0
+    cool_down_s: Annotated[
+        float,
+        Interval(ge=0, le=7 * DAY_S),
+        Doc("a workload disrupted once is not disrupted again for this long"),
+    ] = 1800.0
     margin_ratio: Annotated[float, Interval(ge=0, le=10), Doc("benefit must exceed cost by this part")] = 0.2
 
 
@@ -117,9 +167,15 @@ class Budget:
     """Bounds on disruption in any window of `window_s`; contractual evictions are not counted."""
 
     window_s: Annotated[float, Interval(ge=60, le=7 * DAY_S), Doc("length of the sliding window")] = 3600.0
-    per_cluster: Annotated[int, Interval(ge=0, le=1_000_000), Doc("disruptions per window over the whole cluster")] = 20
-    per_tenant: Annotated[int, Interval(ge=0, le=1_000_000), Doc("disruptions per window of one tenant's work")] = 5
-    per_node: Annotated[int, Interval(ge=0, le=1_000_000), Doc("disruptions per window touching one node")] = 2
+    per_cluster: Annotated[
+        int, Interval(ge=0, le=1_000_000), Doc("disruptions per window over the whole cluster")
+    ] = 20
+    per_tenant: Annotated[
+        int, Interval(ge=0, le=1_000_000), Doc("disruptions per window of one tenant's work")
+    ] = 5
+    per_node: Annotated[
+        int, Interval(ge=0, le=1_000_000), Doc("disruptions per window touching one node")
+    ] = 2
     concurrent: Annotated[int, Interval(ge=0, le=1_000_000), Doc("disruptions under way at once")] = 4
 
 
@@ -129,14 +185,18 @@ class Freshness:
 
     inventory_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("nodes, GPUs and instances")] = 120.0
     work_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("workloads and their placements")] = 60.0
-    telemetry_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("signals, for actions that rest on them")] = 180.0
+    telemetry_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("signals, for actions that rest on them")] = (
+        180.0
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Protection:
     """What is never a victim, whatever the gain."""
 
-    classes: Annotated[tuple[str, ...], Doc("SLO classes whose work is never evicted")] = ("latency-critical",)
+    classes: Annotated[tuple[str, ...], Doc("SLO classes whose work is never evicted")] = (
+        "latency-critical",
+    )
     min_runtime_s: Annotated[float, Interval(ge=0, le=7 * DAY_S), Doc("no victim younger than this")] = 900.0
 
 
@@ -144,18 +204,28 @@ class Protection:
 class Pause:
     """When the autopilot stops itself."""
 
-    failures: Annotated[int, Interval(ge=1, le=1000), Doc("failed effects within the window that pause every action")] = 5
+    failures: Annotated[
+        int, Interval(ge=1, le=1000), Doc("failed effects within the window that pause every action")
+    ] = 5
     window_s: Annotated[float, Interval(ge=60, le=DAY_S), Doc("length of that window")] = 900.0
-    length_s: Annotated[float, Interval(ge=60, le=7 * DAY_S), Doc("the pause ends by itself after this long")] = 1800.0
+    length_s: Annotated[
+        float, Interval(ge=60, le=7 * DAY_S), Doc("the pause ends by itself after this long")
+    ] = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Bounds of one tick."""
 
-    proposals_per_tick: Annotated[int, Interval(ge=1, le=100_000), Doc("full proposals built in one tick")] = 2000
-    deadline_s: Annotated[float, Interval(ge=1, le=3600), Doc("an effect not seen after this long is taken back")] = 120.0
-    attempts: Annotated[int, Interval(ge=1, le=100), Doc("tries of one effect before it counts as failed")] = 3
+    proposals_per_tick: Annotated[
+        int, Interval(ge=1, le=100_000), Doc("full proposals built in one tick")
+    ] = 2000
+    deadline_s: Annotated[
+        float, Interval(ge=1, le=3600), Doc("an effect not seen after this long is taken back")
+    ] = 120.0
+    attempts: Annotated[
+        int, Interval(ge=1, le=100), Doc("tries of one effect before it counts as failed")
+    ] = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +233,12 @@ class JournalRules:
     """How much the record may hold."""
 
     keyframe_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("time between two whole observations")] = 600.0
-    keyframe_ticks: Annotated[int, Interval(ge=1, le=100_000), Doc("at least this many ticks lie between two of them")] = 64
-    max_mib: Annotated[int, Interval(ge=1, le=1_000_000), Doc("oldest whole segments are dropped above this size")] = 2048
+    keyframe_ticks: Annotated[
+        int, Interval(ge=1, le=100_000), Doc("at least this many ticks lie between two of them")
+    ] = 64
+    max_mib: Annotated[
+        int, Interval(ge=1, le=1_000_000), Doc("oldest whole segments are dropped above this size")
+    ] = 2048
     max_age_s: Annotated[float, Interval(ge=3600, le=3660 * DAY_S), Doc("and beyond this age")] = 30 * DAY_S
 
 
@@ -173,7 +247,9 @@ class Policy:
     """The whole of it."""
 
     name: Annotated[str, Doc("shown beside every result")] = "default"
-    horizon_s: Annotated[float, Interval(ge=60, le=30 * DAY_S), Doc("benefit and cost are counted within this time")] = DAY_S
+    horizon_s: Annotated[
+        float, Interval(ge=60, le=30 * DAY_S), Doc("benefit and cost are counted within this time")
+    ] = DAY_S
     modes: Annotated[Modes, Doc("how far each action may go")] = field(default_factory=Modes)
     review: Annotated[Review, Doc("review periods")] = field(default_factory=Review)
     order: Annotated[Order, Doc("order of service inside a queue")] = field(default_factory=Order)
@@ -187,9 +263,9 @@ class Policy:
     pause: Annotated[Pause, Doc("self-pause")] = field(default_factory=Pause)
     limits: Annotated[Limits, Doc("bounds of one tick")] = field(default_factory=Limits)
     journal: Annotated[JournalRules, Doc("record keeping")] = field(default_factory=JournalRules)
-    price_weight: Annotated[dict[str, float], Doc("price of a GPU model relative to the others; 1 where not named")] = field(
-        default_factory=dict
-    )
+    price_weight: Annotated[
+        dict[str, float], Doc("price of a GPU model relative to the others; 1 where not named")
+    ] = field(default_factory=dict)
 
 
 def check_policy(policy: Policy) -> None:

@@ -42,7 +42,7 @@ def reconcile(memory: ControllerMemory, observation: Observation, policy: Policy
               guards: tuple[tuple[str, Check], ...] = GUARDS) -> Step:  # fmt: skip
     """The decision of one tick. `actions` and `guards` are the shipped tables; tests plant bugs there."""
     if observation.now_s < memory.now_s:
-        return _stand_still(memory, observation, "the clock went back")
+        return _stand_still(memory, observation, policy)
     memory, again = absorb(memory, observation, policy)
     whatif = WhatIf(observation.snapshot)
     busy = _apply_open_effects(memory, observation, whatif)
@@ -52,12 +52,17 @@ def reconcile(memory: ControllerMemory, observation: Observation, policy: Policy
     instructions = () if halted else (*again, *instructions)
     wake_at_s = _wake_at(memory, observation, policy, chosen, planner)
     memory = replace(memory, tick=observation.tick, now_s=observation.now_s, wake_at_s=wake_at_s)
-    return Step(memory, Decision(observation.tick, observation.now_s, chosen, halted), instructions, wake_at_s)
+    return Step(
+        memory, Decision(observation.tick, observation.now_s, chosen, halted), instructions, wake_at_s
+    )
 
 
-def _stand_still(memory: ControllerMemory, observation: Observation, reason: str) -> Step:
-    """Nothing is decided and nothing forgotten."""
-    decision = Decision(observation.tick, observation.now_s, Plan((), no_refusals(), (), ()), reason)
+def _stand_still(memory: ControllerMemory, observation: Observation, policy: Policy) -> Step:
+    """The clock went back: nothing is decided, but what people and actuators said is not forgotten."""
+    memory, _ = absorb(memory, replace(observation, now_s=memory.now_s), policy)
+    decision = Decision(
+        observation.tick, observation.now_s, Plan((), no_refusals(), (), ()), "the clock went back"
+    )
     return Step(replace(memory, tick=observation.tick), decision, (), memory.now_s)
 
 
@@ -90,7 +95,11 @@ def _apply_open_effects(memory: ControllerMemory, observation: Observation, what
             np.array([slot.milli for slot in slots], np.int32),
         )
         free = (whatif.gpu_used[layout.gpu] + layout.milli <= GPU_MILLI) | (layout.instance >= 0)
-        taken = (layout.instance >= 0) & (whatif.instance_used[layout.instance] > 0) if len(whatif.instance_used) else ~free
+        taken = (
+            (layout.instance >= 0) & (whatif.instance_used[layout.instance] > 0)
+            if len(whatif.instance_used)
+            else ~free
+        )
         if len(whatif.layout_of(row).gpu) == 0 and free.all() and not taken.any():
             whatif.place(row, layout)
     return frozenset(busy)
@@ -102,7 +111,8 @@ def _commit(memory: ControllerMemory, observation: Observation, policy: Policy, 
     now_s = observation.now_s
     in_flight, ledger = dict(memory.in_flight), list(memory.ledger)
     cooled, wished = dict(memory.cooled_until_s), {}
-    evictions, admissions = [], []
+    evictions: list[Instruction] = []
+    admissions: list[Instruction] = []
     for proposal in chosen.proposals:
         if proposal.victims and not proposal.accepted:
             key = wish_key(proposal)
@@ -118,6 +128,11 @@ def _commit(memory: ControllerMemory, observation: Observation, policy: Policy, 
         _enter_in_ledger(planner.disruptions.get(proposal.id, ()), ledger, cooled, now_s, policy)
     for workload in chosen.released:
         cooled[workload] = now_s + policy.reservation.cool_down_s
+    if not planner.bound_hit:  # an approval ends with the state that it was given for
+        made = {proposal.id for proposal in chosen.proposals}
+        memory = replace(
+            memory, approvals={key: state for key, state in memory.approvals.items() if key in made}
+        )
     memory = replace(memory, in_flight=in_flight, ledger=tuple(ledger), cooled_until_s=cooled,
                      wished_since_s=wished, reservations=chosen.reservations)  # fmt: skip
     return memory, (*evictions, *admissions)
@@ -146,11 +161,13 @@ def _effects(proposal: Proposal, observation: Observation, policy: Policy, fence
     return effects
 
 
-def _wake_at(memory: ControllerMemory, observation: Observation, policy: Policy, chosen: Plan, planner: Planner) -> float:
+def _wake_at(
+    memory: ControllerMemory, observation: Observation, policy: Policy, chosen: Plan, planner: Planner
+) -> float:
     """The earliest time at which, with no new event, this decision could change.
 
-    Timers: the end of a pause, dwell and cool-down of wishes, budget entries that leave the window, a
-    reservation that outlives its promise, and the next review as long as anything waits. Deadlines of
+    Timers: the end of a pause or a rejection, dwell, cool-down and guaranteed run time that hold a wish,
+    budget entries that leave the window, a reservation that outlives its promise, and the next review as long as anything waits. Deadlines of
     open effects are the shell's to add (lifecycle.next_deadline_s): it knows which ended at once. inf
     when nothing could ever change by itself.
     """
@@ -162,16 +179,30 @@ def _wake_at(memory: ControllerMemory, observation: Observation, policy: Policy,
         timers.append(memory.paused_since_s + policy.pause.length_s)
     timers += [since_s + policy.hysteresis.dwell_s for since_s in memory.wished_since_s.values()]
     timers += memory.cooled_until_s.values()
+    timers += memory.rejections.values()
+    timers += _guaranteed_until_s(observation, chosen, policy)
     if memory.wished_since_s:
         timers += [entry.at_s + policy.budget.window_s for entry in memory.ledger]
     timers += [record.promised_s + policy.reservation.timeout_s for record in chosen.reservations]
     work = observation.snapshot.workloads
-    if (work.state == State.PENDING).any() and _review_matters(observation, chosen, planner, policy):
+    if (work.state == State.PENDING).any() and _review_matters(chosen, planner, policy):
         timers.append(review_start(now_s, policy) + policy.review.batch_s)
     return min((timer for timer in timers if timer > now_s), default=float("inf"))
 
 
-def _review_matters(observation: Observation, chosen: Plan, planner: Planner, policy: Policy) -> bool:
+def _guaranteed_until_s(observation: Observation, chosen: Plan, policy: Policy) -> list[float]:
+    """When the guaranteed run time of victims ends that it alone still shelters."""
+    sheltered = {victim.workload for proposal in chosen.proposals if not proposal.accepted
+                 and any(verdict.code == Code.MIN_RUNTIME for verdict in proposal.verdicts)
+                 for victim in proposal.victims}  # fmt: skip
+    if not sheltered:
+        return []
+    work = observation.snapshot.workloads
+    starts_s = work.start_s[np.isin(work.id, np.array(sorted(sheltered), object))]
+    return [start_s + policy.protection.min_runtime_s for start_s in starts_s.tolist()]
+
+
+def _review_matters(chosen: Plan, planner: Planner, policy: Policy) -> bool:
     """A new review can change something: GPUs are free, room is held, or more room may be held."""
     whatif = planner.ctx.whatif
     free = bool(whatif.node_free.any() or ((whatif.gpu_used > 0) & (whatif.gpu_used < GPU_MILLI)).any()
@@ -179,5 +210,3 @@ def _review_matters(observation: Observation, chosen: Plan, planner: Planner, po
     gated = any(proposal.kind != "reserve" and not proposal.accepted for proposal in chosen.proposals)
     waiting_to_reserve = policy.reservation.depth > len(chosen.reservations)
     return free or bool(chosen.reservations) or waiting_to_reserve or gated
-
-

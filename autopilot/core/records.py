@@ -14,12 +14,12 @@ import numpy as np
 
 from autopilot.core.forecast import Forecasts
 from autopilot.core.snapshot import (
-    ClusterSnapshot,
     F32,
     F64,
-    GpuTable,
     I8,
     I32,
+    ClusterSnapshot,
+    GpuTable,
     InstanceTable,
     Names,
     NodeTable,
@@ -385,7 +385,9 @@ class ControllerMemory:
     fence: int = 0
     in_flight: Mapping[str, InFlight] = field(default_factory=dict)
     reservations: tuple[Reservation, ...] = ()
-    cooled_until_s: Mapping[str, float] = field(default_factory=dict)  # workload -> no reservation/disruption before
+    cooled_until_s: Mapping[str, float] = field(
+        default_factory=dict
+    )  # workload -> no reservation/disruption before
     wished_since_s: Mapping[str, float] = field(default_factory=dict)  # disruptive wish key -> first seen
     ledger: tuple[Disruption, ...] = ()
     approvals: Mapping[str, str] = field(default_factory=dict)  # proposal id -> state digest

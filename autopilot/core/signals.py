@@ -22,9 +22,16 @@ def measure(snapshot: ClusterSnapshot, whatif: WhatIf) -> Signals:
     usable = snapshot.gpus.healthy & whatif.node_ok[snapshot.gpus.node]
     capacity = float(usable.sum())
     instance_part = _instance_part(snapshot)
-    allocated = float(whatif.gpu_used.sum()) / GPU_MILLI + float((instance_part * (whatif.instance_used > 0)).sum())
+    allocated = float(whatif.gpu_used.sum()) / GPU_MILLI + float(
+        (instance_part * (whatif.instance_used > 0)).sum()
+    )
     pending = work.state == State.PENDING
-    pending_gpus = float((work.gpus[pending] * np.where(work.gpu_milli[pending] > 0, work.gpu_milli[pending] / GPU_MILLI, 1.0)).sum())
+    pending_gpus = float(
+        (
+            work.gpus[pending]
+            * np.where(work.gpu_milli[pending] > 0, work.gpu_milli[pending] / GPU_MILLI, 1.0)
+        ).sum()
+    )
     active = _active_gpus(snapshot, whatif)
     stranded = _stranded(snapshot, whatif, pending)
     return Signals(
@@ -44,10 +51,9 @@ def measure(snapshot: ClusterSnapshot, whatif: WhatIf) -> Signals:
 
 def _instance_part(snapshot: ClusterSnapshot) -> F64:
     """Part of its GPU that each MIG instance is: an equal share of the instances cut from it."""
-    if not len(snapshot.instances.gpu):
-        return np.empty(0)
-    counts = np.bincount(snapshot.instances.gpu, minlength=len(snapshot.gpus.uuid))
-    return np.asarray(1.0 / counts[snapshot.instances.gpu])
+    gpu, there = snapshot.instances.gpu, snapshot.instances.profile >= 0
+    counts = np.bincount(gpu[there], minlength=len(snapshot.gpus.uuid))
+    return np.asarray(np.where(there, 1.0 / np.maximum(counts[gpu], 1), 0.0))
 
 
 def _active_gpus(snapshot: ClusterSnapshot, whatif: WhatIf) -> float:
@@ -58,7 +64,9 @@ def _active_gpus(snapshot: ClusterSnapshot, whatif: WhatIf) -> float:
     window = telemetry.windows_s.index(ACTIVITY_WINDOW_S)
     mean = telemetry.mean[telemetry.signals.index("sm_active_ratio"), window]
     gpus = len(snapshot.gpus.uuid)
-    used = np.concatenate([whatif.gpu_used / GPU_MILLI, _instance_part(snapshot) * (whatif.instance_used > 0)])
+    used = np.concatenate(
+        [whatif.gpu_used / GPU_MILLI, _instance_part(snapshot) * (whatif.instance_used > 0)]
+    )
     known = ~np.isnan(mean) & (used > 0)
     if not known.any() or len(mean) < gpus:
         return float("nan")
@@ -95,7 +103,12 @@ def _stranded(snapshot: ClusterSnapshot, whatif: WhatIf, pending: Bools) -> tupl
     if (wanted >= 0).any() and idle.any():
         useless = idle & ~np.isin(whatif.instance_profile, wanted)
         if useless.any():
-            causes.append(("mig_geometry", float(_instance_part(snapshot)[useless[: len(snapshot.instances.gpu)]].sum())))
+            causes.append(
+                (
+                    "mig_geometry",
+                    float(_instance_part(snapshot)[useless[: len(snapshot.instances.gpu)]].sum()),
+                )
+            )
     return tuple(causes)
 
 
@@ -107,4 +120,7 @@ def handed_out_by_tenant(snapshot: ClusterSnapshot) -> F64:
     if instances.any():
         share[instances] = _instance_part(snapshot)[held.instance[instances]]
     holding = holding_mask(work)[held.workload]
-    return np.bincount(work.tenant[held.workload[holding]], share[holding], minlength=len(snapshot.names.tenants))
+    use = np.bincount(
+        work.tenant[held.workload[holding]], share[holding], minlength=len(snapshot.names.tenants)
+    )
+    return use.astype(np.float64)  # bincount of nothing counts in integers

@@ -58,7 +58,7 @@ class WhatIf:
         self.instance_profile: I32 = snapshot.instances.profile
         self.instance_start: I32 = snapshot.instances.start
         self.instance_used: I32 = np.zeros(len(snapshot.instances.gpu), np.int32)
-        self.instance_alive: Bools = np.ones(len(snapshot.instances.gpu), np.bool_)
+        self.instance_alive: Bools = snapshot.instances.profile >= 0  # a destroyed one keeps its row
         self.gpu_used: I32 = np.zeros(len(gpus.uuid), np.int32)
         plain = held.instance < 0
         np.add.at(self.gpu_used, held.gpu[plain], held.milli[plain])
@@ -79,7 +79,9 @@ class WhatIf:
         if len(workload) and bool((work.cpu_milli.any()) or work.memory_mib.any()):
             share = 1.0 / np.maximum(work.gpus_per_member[workload], 1)
             for free, asked in ((cpu, work.cpu_milli), (memory, work.memory_mib)):
-                used = np.bincount(node, asked[workload] * share, minlength=len(free)).round().astype(np.int64)
+                used = (
+                    np.bincount(node, asked[workload] * share, minlength=len(free)).round().astype(np.int64)
+                )
                 np.subtract(free, used, out=free, where=free != unlimited)
         return cpu, memory
 
@@ -130,7 +132,13 @@ class WhatIf:
         core/mig.py. Raises InvariantError when the GPU is not in MIG mode.
         """
         invariant(bool(self.snapshot.gpus.mig[gpu]), f"GPU row {gpu} is not in MIG mode")
-        before = (self.instance_gpu, self.instance_profile, self.instance_start, self.instance_used, self.instance_alive)
+        before = (
+            self.instance_gpu,
+            self.instance_profile,
+            self.instance_start,
+            self.instance_used,
+            self.instance_alive,
+        )
         idle = (self.instance_gpu == gpu) & (self.instance_used == 0)
         count = len(profiles)
         self.instance_alive = np.concatenate([self.instance_alive & ~idle, np.ones(count, np.bool_)])
@@ -148,12 +156,12 @@ class WhatIf:
         if len(rows):
             self._apply_gpus(rows, layout.milli[plain], sign, gpu_node)
         if len(rows) < len(layout.gpu):
-            cut = layout.instance[~plain]
-            invariant(bool(self.instance_alive[cut].all()), "an instance that was re-cut cannot be used")
-            self.instance_used[cut] += sign * GPU_MILLI
-            invariant(bool((self.instance_used[cut] <= GPU_MILLI).all()), "a MIG instance is handed out twice")
+            self._apply_instances(layout.instance[~plain], sign)
         work = self.snapshot.workloads
-        for free, asked in ((self.node_cpu, int(work.cpu_milli[workload])), (self.node_memory, int(work.memory_mib[workload]))):
+        for free, asked in (
+            (self.node_cpu, int(work.cpu_milli[workload])),
+            (self.node_memory, int(work.memory_mib[workload])),
+        ):
             if asked:
                 nodes = gpu_node[layout.gpu]
                 limited = nodes[free[nodes] != np.iinfo(np.int64).max]
@@ -164,12 +172,24 @@ class WhatIf:
     def _apply_gpus(self, rows: I32, milli: I32, sign: int, gpu_node: I32) -> None:
         used, usable = self.gpu_used, self.gpu_usable
         was_free = used[rows] == 0
-        used[rows] += sign * milli
+        np.add.at(used, rows, sign * milli)  # a gang may hold two shares of one GPU
         now = used[rows]
-        invariant(bool(((now >= 0) & (now <= GPU_MILLI)).all()), "a GPU is handed out beyond its whole")
-        changed = (was_free != (now == 0)) & usable[rows]
-        if changed.any():
-            np.subtract.at(self.node_free, gpu_node[rows[changed]], sign)
+        if ((now < 0) | (now > GPU_MILLI)).any():
+            np.subtract.at(used, rows, sign * milli)
+            invariant(False, "a GPU is handed out beyond its whole")
+        changed = rows[(was_free != (now == 0)) & usable[rows]]
+        if len(changed):
+            if (milli < GPU_MILLI).any():
+                changed = np.unique(changed)
+            np.subtract.at(self.node_free, gpu_node[changed], sign)
+
+    def _apply_instances(self, rows: I32, sign: int) -> None:
+        invariant(bool(self.instance_alive[rows].all()), "an instance that was re-cut cannot be used")
+        np.add.at(self.instance_used, rows, sign * GPU_MILLI)
+        now = self.instance_used[rows]
+        if ((now < 0) | (now > GPU_MILLI)).any():
+            np.subtract.at(self.instance_used, rows, sign * GPU_MILLI)
+            invariant(False, "a MIG instance is handed out twice")
 
     # --- keep or undo ----------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from autopilot.core.snapshot import (
     ServiceTable,
     WorkloadTable,
 )
-from autopilot.journal.signals import pack_signals, unpack_signals
+from autopilot.journal.signals import Past, pack_signals, unpack_signals
 from autopilot.journal.tables import (
     Packed,
     Rows,
@@ -118,7 +118,7 @@ class _State:
 
     tables: dict[str, _Seen] = field(default_factory=lambda: {name: _Seen() for name in _TABLES})
     small: dict[str, tuple[Any, bytes]] = field(default_factory=dict)
-    telemetry: Any = None
+    telemetry: Past = field(default_factory=Past)
     demand: Any = None
 
 
@@ -157,9 +157,8 @@ class ObservationEncoder:
         for name, value in zip(_SMALL, values, strict=True):
             self._small(name, value, parts)
         telemetry = snapshot.telemetry
-        before = self._state.telemetry
-        signals = None if telemetry is before else pack_signals(telemetry, before)
-        self._state.telemetry = telemetry
+        past = self._state.telemetry
+        signals = None if telemetry is past.table else pack_signals(telemetry, observation.now_s, past)
         head = [observation.tick, observation.now_s, snapshot.inventory_age_s, snapshot.work_age_s,
                 observation.kill_switch, parts]  # fmt: skip
         return ENCODER.encode(head), signals
@@ -273,12 +272,14 @@ class ObservationDecoder:
             if name in parts:
                 state.small[name] = (_DECODERS[name].decode(parts[name]), b"")
         if signals is not None:
-            state.telemetry = unpack_signals(signals, state.telemetry)
+            unpack_signals(signals, now_s, state.telemetry)
+        if state.telemetry.table is None:
+            raise UnreadableError("telemetry refers to a tick that is not there")
         small = {name: state.small[name][0] for name in _SMALL}
         tables = {name: state.tables[name].table for name in _TYPES}
         snapshot = ClusterSnapshot(
             names=small.pop("names"),
-            telemetry=state.telemetry,
+            telemetry=state.telemetry.table,
             inventory_age_s=inventory_age_s,
             work_age_s=work_age_s,
             **tables,

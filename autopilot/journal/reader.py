@@ -184,7 +184,6 @@ class JournalReader:
         """Ticks from the keyframe at or before `first`."""
         with self._guard():
             segments = self._db.execute("SELECT first, starts FROM segments ORDER BY first").fetchall()
-            outcomes = self._outcomes()
         begin = (
             0
             if first is None
@@ -193,14 +192,15 @@ class JournalReader:
         for at in range(begin, len(segments)):
             start, starts = segments[at]
             end = segments[at + 1][0] if at + 1 < len(segments) else 1 << 62
-            yield from self._segment(start, end, bool(starts), outcomes, with_observations=with_observations)
+            yield from self._segment(start, end, bool(starts), with_observations=with_observations)
 
-    def _segment(self, start: int, end: int, starts: bool, outcomes: dict[int, bytes], *,
+    def _segment(self, start: int, end: int, starts: bool, *,
                  with_observations: bool) -> Iterator[tuple[int, Observation | None, DecisionRecord]]:  # fmt: skip
         streams = [zlib.decompressobj(-15) for _ in range(2)]
         observations, decisions = ObservationDecoder(), DecisionDecoder()
         columns = "observation, signals" if with_observations else "NULL, NULL"
         expected = start
+        outcomes = self._outcomes(start, end)
         rows = self._rows(
             f"SELECT number, tick, now_s, decision, checksum, {columns} FROM ticks"  # noqa: S608 - constants
             " WHERE number >= ? AND number < ? ORDER BY number",
@@ -232,8 +232,10 @@ class JournalReader:
                 return
             yield from rows
 
-    def _outcomes(self) -> dict[int, bytes]:
-        return dict(self._db.execute("SELECT number, data FROM outcomes").fetchall())
+    def _outcomes(self, start: int, end: int) -> dict[int, bytes]:
+        query = "SELECT number, data FROM outcomes WHERE number >= ? AND number < ?"
+        with self._guard():
+            return dict(self._db.execute(query, (start, end)).fetchall())
 
     # --- the file --------------------------------------------------------------------------------
 

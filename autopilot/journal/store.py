@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from autopilot.core.errors import InputError
+from autopilot.core.errors import InputError, invariant
 from autopilot.core.policy import JournalRules, Policy
 from autopilot.core.records import ControllerMemory, Decision, Instruction, Observation, Outcome
 from autopilot.journal.decisions import DecisionEncoder, outcomes_bytes
@@ -140,10 +140,9 @@ class SqliteJournal:
         self._refuse_when_failed()
         if not outcomes:
             return
-        if tick != self._last_tick:
-            raise InputError(
-                f"{self.path}: outcomes of tick {tick} come after tick {self._last_tick} was recorded"
-            )
+        invariant(
+            tick == self._last_tick, f"outcomes of tick {tick} come after tick {self._last_tick} was recorded"
+        )
         self._outcomes.append((self._next - 1, outcomes_bytes(outcomes)))
         if self._commit_ticks == 1:
             self.flush()

@@ -280,7 +280,7 @@ def change(before: Packed, after: Packed, rows: Rows | None) -> list[Any] | None
             groups[size] = [pack_positions(cells), new.reshape(-1)[cells].tobytes(), fresh]
     texts: dict[int, list[Any]] = {}
     for number, (old, new) in enumerate(zip(before.texts, after.texts, strict=True)):
-        if old is new:
+        if old is new and rows is None:
             continue
         kept, same = (new, old) if new_at is None else (new[new_at], old[old_at])
         cells = np.flatnonzero(kept != same)

@@ -11,11 +11,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from autopilot.core.policy import Policy
+from autopilot.core.reconciler import reconcile
 from autopilot.journal.reader import JournalReader
+from autopilot.replay.again import Decide, Progress, verify
 from autopilot.replay.compare import compare
 from autopilot.replay.results import OPEN_LOOP, Difference, PolicyDiff, ReplayResult, Shift, TickDiff
 from autopilot.replay.text import replay_lines
-from autopilot.replay.verify import Progress, verify
 
 __all__ = [
     "OPEN_LOOP", "Difference", "PolicyDiff", "Progress", "ReplayResult", "Shift", "TickDiff", "replay", "replay_lines",
@@ -23,7 +24,7 @@ __all__ = [
 
 
 def replay(path: Path | str, policy: Policy | None = None, progress: Progress | None = None, *,
-           keep: int = 200) -> ReplayResult:  # fmt: skip
+           keep: int = 200, decide: Decide = reconcile) -> ReplayResult:  # fmt: skip
     """Decide the record at `path` again.
 
     Without `policy`: every decision, its instructions and the memory they rest on are compared with the
@@ -34,5 +35,5 @@ def replay(path: Path | str, policy: Policy | None = None, progress: Progress | 
     with JournalReader(path) as reader:
         total = len(reader)
         if policy is None:
-            return verify(reader, total, progress)
-        return compare(reader, policy, total, progress, keep)
+            return verify(reader, total, progress, decide)
+        return compare(reader, policy, total, progress, keep, decide)

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autopilot.core.policy import Policy
-from autopilot.core.reconciler import reconcile
 from autopilot.core.records import ControllerMemory, Decision, Proposal, Step
 from autopilot.journal.reader import JournalReader
+from autopilot.replay.again import Decide, Progress, remembered, reported
 from autopilot.replay.results import Counts, PolicyDiff, ReplayResult, Shift, TickDiff
-from autopilot.replay.verify import Progress, remembered, reported
 
 
 @dataclass(slots=True)
@@ -39,7 +38,7 @@ class _Wishes:
 
 
 def compare(
-    reader: JournalReader, policy: Policy, total: int, progress: Progress | None, keep: int
+    reader: JournalReader, policy: Policy, total: int, progress: Progress | None, keep: int, decide: Decide
 ) -> ReplayResult:
     """Decide every tick under `policy` and under the recorded one; the first `keep` differing ticks are listed."""
     recorded, candidate = _Wishes(), _Wishes()
@@ -56,9 +55,9 @@ def compare(
         past, lost = remembered(past, record)
         if lost is not None and decided.memory is not None:
             past = replace(decided.memory, fence=decided.fence)
-        step = reconcile(own.beside(past, observation.now_s), observation, policy)
+        step = decide(own.beside(past, observation.now_s), observation, policy)
         own.follow(step)
-        past = reconcile(past, observation, decided.policy).memory
+        past = decide(past, observation, decided.policy).memory
         recorded.add(decided.decision)
         candidate.add(step.decision)
         found = _tick_diff(decided.decision, step.decision)

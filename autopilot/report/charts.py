@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import io
 import re
+import textwrap
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-
-from autopilot.report.data import ReportData
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,6 +22,7 @@ PNG_DPI = 130
 RASTER_DPI = 110
 WIDE_IN = 11.0
 NARROW_IN = 3.9
+TITLE_LETTERS = 100
 
 # name of the variable in style.css -> light value
 COLOURS = {
@@ -100,41 +100,44 @@ class Plot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """A plot as text for the page and as content of files."""
+    """A plot as text for the page, under its heading there, and as content of files, with its title inside."""
 
     name: str
     title: str
     reading: str
     wide: str
     narrow: str
-    svg: bytes
-    png: bytes | None
+    svg: bytes = b""
+    png: bytes = b""
 
 
-def draw_all(plots: tuple[Plot, ...], data: ReportData, *, png: bool) -> tuple[Picture, ...]:
-    """Draw each plot; the bitmaps only where `png` asks for them."""
-    return tuple(_picture(plot, data, png) for plot in plots)
+def draw_all(plots: tuple[Plot, ...], *, files: bool) -> tuple[Picture, ...]:
+    """Draw each plot; the content of files only where `files` asks for it."""
+    return tuple(_picture(plot, files) for plot in plots)
 
 
-def _picture(plot: Plot, data: ReportData, png: bool) -> Picture:
+def _picture(plot: Plot, files: bool) -> Picture:
     import matplotlib as mpl
 
     with mpl.rc_context({**STYLE, "svg.hashsalt": plot.name}), warnings.catch_warnings():
         # a name may hold letters that the bitmap's font lacks; the browser has its own fonts
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         wide, narrow = _figure(plot, True), _figure(plot, False)
-        svg = _saved(wide, "svg", {"Title": f"{data.title}: {plot.title}", "Date": None, "Creator": None})
-        small = _saved(narrow, "svg", {"Date": None, "Creator": None})
-        bitmap = _saved(wide, "png", {"Software": None, "Title": plot.title}) if png else None
-    return Picture(
-        name=plot.name,
-        title=plot.title,
-        reading=plot.reading,
-        wide=inline_svg(svg.decode(), f"{plot.name}-w"),
-        narrow=inline_svg(small.decode(), f"{plot.name}-n"),
-        svg=svg,
-        png=bitmap,
-    )
+        picture = Picture(
+            name=plot.name,
+            title=plot.title,
+            reading=plot.reading,
+            wide=inline_svg(_saved(wide, "svg").decode(), f"{plot.name}-w"),
+            narrow=inline_svg(_saved(narrow, "svg").decode(), f"{plot.name}-n"),
+        )
+        if not files:
+            return picture
+        head = textwrap.wrap(plot.title, TITLE_LETTERS)
+        _write_above(wide, "\n".join(head))
+        svg, png = (
+            _saved(wide, kind, plot.title, head_in=0.06 + 0.21 * len(head)) for kind in ("svg", "png")
+        )
+        return replace(picture, svg=svg, png=png)
 
 
 def _figure(plot: Plot, wide: bool) -> Figure:
@@ -145,10 +148,30 @@ def _figure(plot: Plot, wide: bool) -> Figure:
     return figure
 
 
-def _saved(figure: Figure, kind: str, metadata: dict[str, str | None]) -> bytes:
+def _write_above(figure: Figure, title: str) -> None:
+    """Put a title above the figure's edge; its keys, which cling to that edge, stay where they are."""
+    for legend in figure.legends:
+        corner = legend.get_window_extent().transformed(figure.transFigure.inverted())
+        legend.borderaxespad = 0
+        legend.set_loc("lower left")
+        legend.set_bbox_to_anchor((corner.x0, corner.y0), transform=figure.transFigure)
+    figure.text(0.007, 1.0, title, fontsize=11, fontweight="bold", verticalalignment="bottom")
+
+
+def _saved(figure: Figure, kind: str, title: str | None = None, head_in: float = 0.0) -> bytes:
+    """The figure, and `head_in` above it, as the content of a file without time or maker."""
+    from matplotlib.transforms import Bbox
+
     target = io.BytesIO()
-    dpi = PNG_DPI if kind == "png" else RASTER_DPI
-    figure.savefig(target, format=kind, dpi=dpi, metadata=metadata)
+    unnamed = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+    box = Bbox.from_bounds(0, 0, figure.get_figwidth(), figure.get_figheight() + head_in) if head_in else None
+    figure.savefig(
+        target,
+        format=kind,
+        dpi=PNG_DPI if kind == "png" else RASTER_DPI,
+        metadata={"Title": title, **unnamed} if title else unnamed,
+        bbox_inches=box,
+    )
     figure.set_layout_engine("none")  # the first save has laid it out, a second need not
     return target.getvalue()
 
@@ -164,9 +187,14 @@ def inline_svg(svg: str, prefix: str) -> str:
     head, rest = body.split(">", 1)
     head = re.sub(r'\s(xmlns(:\w+)?|width|height|version)="[^"]*"', "", head)
     body = f'{head} aria-hidden="true" focusable="false">{rest}'
-    body = re.sub(r'(\sid="|url\(#|href="#)', rf"\g<1>{prefix}-", body)
-    body = re.sub(r'style="[^"]*"', _with_variables, body)
-    return body.strip()
+    # only inside of tags: a name in a text may look like an attribute
+    return re.sub(r"<[^>]+>", lambda tag: _own(tag[0], prefix), body).strip()
+
+
+def _own(tag: str, prefix: str) -> str:
+    """A tag with its ids and references prefixed, and with variables for the colours of its style."""
+    tag = re.sub(r'(\sid="|url\(#|href="#)', rf"\g<1>{prefix}-", tag)
+    return re.sub(r'style="[^"]*"', _with_variables, tag)
 
 
 def _with_variables(style: re.Match[str]) -> str:

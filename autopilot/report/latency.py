@@ -47,6 +47,7 @@ def latency_plot(data: ReportData) -> Plot | None:
     def draw(figure: Figure, wide: bool) -> None:
         columns = columns_for(len(shown)) if wide else 1
         rows = -(-len(shown) // columns)
+        points = WIDE_POINTS if wide and columns == 1 else PANEL_POINTS
         figure.set_figheight(rows * 3.7 + 0.5)
         figure.set_layout_engine("constrained", wspace=0.06)
         unit_s, label = time_axis(until_s)
@@ -60,9 +61,7 @@ def latency_plot(data: ReportData) -> Plot | None:
                 for spare in trio:
                     spare.set_visible(False)
                 continue
-            _service(
-                trio, by_name[shown[place]], unit_s, WIDE_POINTS if columns == 1 and wide else PANEL_POINTS
-            )
+            _service(trio, by_name[shown[place]], unit_s, points, len(data.policies))
             trio[0].set_xlim(0, until_s / unit_s)
         figure.supxlabel(label, fontsize=8.5, color=COLOURS["quiet"])
         marks: dict[str, Artist] = {}
@@ -102,11 +101,7 @@ def _title(lines: Lines) -> str:
     name, objective_s = lines[0][2].name, lines[0][2].objective_s
     if objective_s is None:
         return f"Latency of {name}; no objective is set"
-    shares = [
-        (run.name, format_ratio(over))
-        for _, run, s in lines
-        if (over := _over(s)) is not None
-    ]
+    shares = [(run.name, format_ratio(over)) for _, run, s in lines if (over := _over(s)) is not None]
     if not shares:
         return f"Latency of {name} against its objective of {quantile_words(objective_s)}"
     return f"{name}: p99 over its objective of {quantile_words(objective_s)}, share of time: {beside(shares)}"

@@ -29,6 +29,7 @@ from autopilot.report.words import (
     statements,
 )
 
+PICTURES = ("utilization", "waits", "nodes", "latency", "fragmentation")
 SCRIPT = """
 for (const p of document.querySelectorAll("p.filter")) {
   const rows = [...p.nextElementSibling.querySelectorAll("tbody tr")];
@@ -50,17 +51,18 @@ for (const p of document.querySelectorAll("p.filter")) {
 
 def render_page(data: ReportData) -> str:
     """The page as text. It asks nothing of any network: style, script and pictures are inside."""
-    return _page(data, draw_all(plots_of(data), data, png=False))
+    return _page(data, draw_all(plots_of(data), files=False))
 
 
 def write_report(data: ReportData, folder: Path | str) -> Path:
     """Write `index.html` and each picture as .svg and .png into `folder`; returns the path of the page.
 
     Everything is made in a hidden folder inside first and then moved, the page last, so that
-    a reader sees the old report or the new one. Raises `InputError` when `folder` cannot be written.
+    a reader sees the old report or the new one. A picture of an earlier report that this one does
+    not have is removed, other files stay. Raises `InputError` when `folder` cannot be written.
     """
-    pictures = draw_all(plots_of(data), data, png=True)
-    files = {f"{p.name}.svg": p.svg for p in pictures} | {f"{p.name}.png": p.png or b"" for p in pictures}
+    pictures = draw_all(plots_of(data), files=True)
+    files = {f"{p.name}.svg": p.svg for p in pictures} | {f"{p.name}.png": p.png for p in pictures}
     files["index.html"] = _page(data, pictures).encode("utf-8")
     target = Path(folder)
     try:
@@ -84,6 +86,9 @@ def _write(files: Mapping[str, bytes], folder: Path) -> None:
             (partial / name).write_bytes(content)
         for name in files:
             (partial / name).replace(folder / name)
+        for name in (f"{picture}.{kind}" for picture in PICTURES for kind in ("svg", "png")):
+            if name not in files:
+                (folder / name).unlink(missing_ok=True)
         done = True
     finally:
         if partial is not None:
@@ -102,11 +107,7 @@ def _page(data: ReportData, pictures: tuple[Picture, ...]) -> str:
     by_name = {picture.name: picture for picture in pictures}
     sections = [
         _section("figures", "Key figures by policy", tables.key_figures(data), _FIGURES_NOTE),
-        _drawn(by_name.get("utilization")),
-        _drawn(by_name.get("waits")),
-        _drawn(by_name.get("nodes")),
-        _drawn(by_name.get("latency")),
-        _drawn(by_name.get("fragmentation")),
+        *(_drawn(by_name.get(name)) for name in PICTURES),
         _section("reservations", "Reservations", tables.reservations(data), _RESERVATIONS_NOTE),
         _section("tenants", "Tenants", tables.tenants(data), _TENANTS_NOTE),
         _section("decisions", "Decisions and their reasons", _decisions(data)),

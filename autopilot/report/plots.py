@@ -324,7 +324,7 @@ def heat_plot(data: ReportData) -> Plot | None:
         figure.supxlabel(label, fontsize=8.5, color=COLOURS["quiet"])
         if mesh is not None:
             down = -(-len(runs) // (columns_for(len(runs)) if wide else 1))
-            where = (
+            where: dict[str, Any] = (
                 {"location": "right", "aspect": 20 * down, "shrink": 0.9}
                 if wide
                 else {"location": "top", "aspect": 30, "pad": 0.08 / down}

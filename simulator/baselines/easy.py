@@ -73,6 +73,10 @@ class Easy:
         if not self._dirty:
             return
         self._dirty = False
+        pending = self._cluster.pending
+        if len(self._queue) > len(pending):  # owners took work away
+            for job in [job for job in self._queue if job not in pending]:
+                self._forget(job)
         while self._queue and self._start(self._queue[0], now_s):
             pass
         if len(self._queue) > 1 and self._room():
@@ -83,9 +87,12 @@ class Easy:
         spot = find_spot(cluster.hardware, cluster.jobs.shape_of(job))
         if spot is None or cluster.start(job, spot.gpus, now_s, instances=spot.instances) is not None:
             return False
-        del self._queue[bisect_left(self._queue, job)]
-        self._waiting[cluster.jobs.shape[job]] -= 1
+        self._forget(job)
         return True
+
+    def _forget(self, job: int) -> None:
+        del self._queue[bisect_left(self._queue, job)]
+        self._waiting[self._cluster.jobs.shape[job]] -= 1
 
     def _room(self) -> bool:
         hardware = self._cluster.hardware
@@ -95,8 +102,8 @@ class Easy:
         """Each later job once, in order, as long as the head's reservation stands."""
         cluster, shape_of, limit_s = self._cluster, self._cluster.jobs.shape, self._limit_s
         head = cluster.jobs.shape_of(self._queue[0])
-        start_s, free = self._reservation(head, now_s)
-        chances = {shape: self._chance(shape, head, free) for shape, count in self._waiting.items() if count}
+        start_s, then = self._reservation(head, now_s)
+        chances = {shape: self._chance(shape, then) for shape, count in self._waiting.items() if count}
         for job in self._queue[1:]:
             chance = chances[shape_of[job]]
             late = now_s + limit_s[job] > start_s
@@ -104,27 +111,29 @@ class Easy:
                 continue
             held = cluster.held[job]
             for node, mask in held.masks.items() if late and held is not None else ():
-                free[node] -= mask.bit_count()
-            chances = {shape: chance and self._chance(shape, head, free) for shape, chance in chances.items()}
+                then.add(node, -mask.bit_count())
+            chances = {shape: chance and self._chance(shape, then) for shape, chance in chances.items()}
             if not any(chances.values()):
                 return
 
-    def _chance(self, shape: int, head: Shape, free: list[int]) -> int:
+    def _chance(self, shape: int, then: _Room) -> int:
         """Whether jobs of a shape may start now: not at all, when they end in time, or whatever they last."""
         hardware = self._cluster.hardware
         spot = find_spot(hardware, self._cluster.jobs.shapes[shape])
         if spot is None:
             return _NO
-        left = free.copy()
         for gpu in spot.gpus:
-            left[hardware.node_of[gpu]] -= 1
-        return _ANY if _nodes_for(head, left, hardware.eligible(head)) is not None else _IN_TIME
+            then.add(hardware.node_of[gpu], -1)
+        harmless = then.fits()
+        for gpu in spot.gpus:
+            then.add(hardware.node_of[gpu], 1)
+        return _ANY if harmless else _IN_TIME
 
-    def _reservation(self, shape: Shape, now_s: float) -> tuple[float, list[int]]:
-        """When `shape` fits if all running work takes its full limit, and the GPUs free by node then."""
+    def _reservation(self, shape: Shape, now_s: float) -> tuple[float, _Room]:
+        """When `shape` fits if all running work takes its full limit, and the room there is then."""
         cluster, hardware = self._cluster, self._cluster.hardware
         free = [count if hardware.is_open(node) else 0 for node, count in enumerate(hardware.free)]
-        eligible = hardware.eligible(shape)
+        room = _Room(shape, free, hardware.eligible(shape))
         ends: dict[float, list[int]] = {}
         for job in cluster.holding:
             end_s = max(cluster.ready_s[job] + self._limit_s[job] - cluster.served_s[job], now_s)
@@ -133,23 +142,32 @@ class Easy:
             for job in ends[end_s]:
                 held = cluster.held[job]
                 for node, mask in held.masks.items() if held is not None else ():
-                    free[node] += mask.bit_count()
-            if _nodes_for(shape, free, eligible) is not None:
-                return end_s, free
-        return inf, free
+                    room.add(node, mask.bit_count())
+            if room.fits():
+                return end_s, room
+        return inf, room
 
 
-def _nodes_for(shape: Shape, free: list[int], eligible: int) -> dict[int, int] | None:
-    """GPUs by node that the placement rule takes for `shape` where `free` are left; shares count as a GPU."""
-    members, rest = divmod(shape.gpus, shape.per_member) if shape.per_member else (0, 0)
-    taken: dict[int, int] = {}
-    for need in [shape.per_member] * members + [rest] * bool(rest):
-        fitting = [
-            (count, node)
-            for node, count in enumerate(free)
-            if count >= need and node not in taken and eligible >> node & 1
-        ]
-        if not fitting:
-            return None
-        taken[min(fitting)[1]] = need
-    return taken
+class _Room:
+    """Free GPUs by node at some time, and whether one shape fits there; a share counts as a GPU."""
+
+    def __init__(self, shape: Shape, free: list[int], eligible: int) -> None:
+        self._free = free
+        self._eligible = [bool(eligible >> node & 1) for node in range(len(free))]
+        self._member = max(shape.per_member, 1)
+        self._members, self._rest = divmod(shape.gpus, self._member)
+        counts = [count for count, usable in zip(free, self._eligible, strict=True) if usable]
+        self._full = sum(count >= self._member for count in counts)
+        self._partial = sum(count >= self._rest for count in counts)
+
+    def add(self, node: int, gpus: int) -> None:
+        """`gpus` more (or fewer) are free on `node`."""
+        before = self._free[node]
+        after = self._free[node] = before + gpus
+        if self._eligible[node]:
+            self._full += (after >= self._member) - (before >= self._member)
+            self._partial += (after >= self._rest) - (before >= self._rest)
+
+    def fits(self) -> bool:
+        """Each member on a node of its own, the smaller last one on another."""
+        return self._full >= self._members and (not self._rest or self._partial > self._members)

@@ -38,10 +38,12 @@ class LeastAttained:
         """Take charge of `cluster`."""
         self._cluster = cluster
         self._pending: list[tuple[int, int]] = []  # (level, job), in order
+        self._entry: dict[int, tuple[int, int]] = {}  # the same by job
 
     def on_submit(self, job: int, _now_s: float) -> None:
         """It has attained nothing."""
-        insort(self._pending, (self._level(job, 0.0), job))
+        self._entry[job] = (self._level(job, 0.0), job)
+        insort(self._pending, self._entry[job])
 
     def on_requeue(self, job: int, now_s: float) -> None:
         """It waits with what it has attained."""
@@ -56,6 +58,9 @@ class LeastAttained:
     def decide(self, now_s: float) -> float | None:
         """Choose by attained service, then place."""
         cluster, gpus = self._cluster, self._cluster.jobs.gpus
+        if len(self._pending) > len(cluster.pending):  # owners took work away
+            for job in [job for _, job in self._pending if job not in cluster.pending]:
+                self._forget(job)
         if self._pending:
             newcomers, losers = self._choose(now_s)
             for job in losers:
@@ -102,7 +107,10 @@ class LeastAttained:
                     insort(waiting, (-gpus[moved], len(waiting) + len(jobs), moved), lo=position)
                 spot = find_spot(cluster.hardware, cluster.jobs.shape_of(job))
             if spot is not None and cluster.start(job, spot.gpus, now_s, instances=spot.instances) is None:
-                del self._pending[bisect_left(self._pending, (self._level(job, now_s), job))]
+                self._forget(job)
+
+    def _forget(self, job: int) -> None:
+        del self._pending[bisect_left(self._pending, self._entry.pop(job))]
 
     def _make_room(self, job: int) -> list[int]:
         """Narrower jobs to move away so that `job` fits: the least occupied nodes, their smallest jobs first."""

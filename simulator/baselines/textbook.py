@@ -87,10 +87,12 @@ class Textbook:
         while heads:
             _, job, shape = heads[0]
             spot = find_spot(hardware, shapes[shape_of[job]], allowed)
-            if spot is None or cluster.start(job, spot.gpus, now_s, instances=spot.instances) is not None:
-                heappop(heads)
-                continue
+            if spot is not None:
+                cluster.start(job, spot.gpus, now_s, instances=spot.instances)
             heappop(heads)
+            if job in cluster.pending:
+                continue  # it does not fit, nor does any of its shape
+            # Started, or taken away by its owner while it waited: the next of its shape may try.
             queue = queues[shape]
             heappop(queue)
             if queue:

@@ -277,12 +277,13 @@ def vector(*rows: tuple[dict[str, str], str], **more: object) -> bytes:
 
 
 def site(query: Callable[[str], tuple[int, bytes]]) -> Callable[[str], tuple[int, bytes]]:
-    """A server that knows SM_ACTIVE and power of one GPU and answers queries by `query`."""
+    """A server that knows activity, power and memory of one GPU and answers queries by `query`."""
 
     def answer(path: str) -> tuple[int, bytes]:
         parts = urlsplit(path)
         if parts.path.endswith("/label/__name__/values"):
-            return 200, json.dumps({"data": ["DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_DEV_POWER_USAGE"]}).encode()
+            names = ["DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_FB_USED"]
+            return 200, json.dumps({"data": names}).encode()
         if "/label/" in parts.path:
             return 200, b'{"data": []}'
         return query(parse_qs(parts.query)["query"][0])
@@ -321,6 +322,20 @@ def test_a_failed_query_costs_its_signal_only(answer: tuple[int, bytes], reason:
     assert table(batch, "mean")["GPU-x"][0, 0] == 0.5
     assert np.isnan(table(batch, "mean")["GPU-x"][SIGNALS.index("power_w")]).all()
     assert any(gap.signal == "power_w" and reason in gap.reason for gap in batch.gaps)
+
+
+def test_one_blank_in_a_window_spoils_its_mean() -> None:
+    """A blank among good samples makes a mean that looks like a value: the maximum gives it away."""
+
+    def query(text: str) -> tuple[int, bytes]:
+        if "FB_USED" not in text:
+            return 200, good(text)
+        return 200, vector(({"UUID": "GPU-x"}, "2147483634" if "max_over_time" in text else "35791394.5"))
+
+    with serving(site(query)) as url:
+        batch = PrometheusCollector(url).collect(1000.0)
+    assert np.isnan(table(batch, "mean")["GPU-x"][SIGNALS.index("fb_used_mib")]).all()
+    assert "blank or out of range" in reasons(batch, "GPU-x")
 
 
 def test_a_partial_answer_is_said_to_be_one() -> None:

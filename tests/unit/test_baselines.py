@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush
+from math import inf
 
 import numpy as np
 import pytest
@@ -88,7 +89,11 @@ def test_a_textbook_order_follows_its_rules_to_the_second(name: str, seed: int) 
     """On random work with ties, every start equals that of the rules applied naively."""
     rng = np.random.default_rng(seed)
     rows: ROWS = [
-        (float(rng.integers(0, 300)), float(rng.integers(1, 90)), int(rng.choice([1, 1, 2, 3, 4, 8, 9, 12, 16])))
+        (
+            float(rng.integers(0, 300)),
+            float(rng.integers(1, 90)),
+            int(rng.choice([1, 1, 2, 3, 4, 8, 9, 12, 16])),
+        )
         for _ in range(60)
     ]
     rows.sort(key=lambda row: row[0])
@@ -117,6 +122,19 @@ def test_the_table_refuses_nothing_it_lists() -> None:
             assert simulated.run.complete, (name, physics.name)
 
 
+@pytest.mark.parametrize("name", sorted(BASELINES))
+def test_waiting_work_that_is_taken_away_blocks_nobody(name: str) -> None:
+    """A replica retired while it waits at the head is forgotten; the next one starts."""
+    jobs = make_jobs([(0, 100, 8), (200, 10, 8)])
+    simulation = Simulation(inventory(1, 8), jobs, lambda _cluster: BASELINES[name]())
+    simulation.engine.at(1.0, lambda now_s: simulation.engine.submit(
+        jobs.add("svc-0", "t", gang(8), now_s, inf, service=0), now_s))  # fmt: skip
+    simulation.engine.at(2.0, lambda now_s: simulation.cluster.retire(2, now_s))
+    simulated = simulation.run()
+    assert simulated.run.complete
+    assert simulated.cluster.end_s[1] == 210.0
+
+
 # --- placement ----------------------------------------------------------------------------------------
 
 
@@ -138,7 +156,12 @@ def test_shares_and_slices_are_packed() -> None:
     cut = MigSpec(1, (Placement("3g.40gb", 0), Placement("3g.40gb", 4)))
     jobs = Jobs()
     for number, shape in enumerate(
-        [Shape(1, 1, 1, milli=700), Shape(1, 1, 1, milli=500), Shape(1, 1, 1, milli=300), Shape(2, 1, 2, profile="3g.40gb")]
+        [
+            Shape(1, 1, 1, milli=700),
+            Shape(1, 1, 1, milli=500),
+            Shape(1, 1, 1, milli=300),
+            Shape(2, 1, 2, profile="3g.40gb"),
+        ]
     ):
         jobs.add(f"j{number}", "t", shape, 0.0, 10.0)
     cluster = cluster_of(jobs, pools(pool(nodes=1, gpus=3, mig=(cut,))))
@@ -251,7 +274,9 @@ def _two_tenants() -> Jobs:
     return jobs
 
 
-@pytest.mark.parametrize(("guarantee", "nodes"), [(None, [3, 1]), ({"a": 1, "b": 1}, [2, 2]), ({"a": 4}, [3, 1])])
+@pytest.mark.parametrize(
+    ("guarantee", "nodes"), [(None, [3, 1]), ({"a": 1, "b": 1}, [2, 2]), ({"a": 4}, [3, 1])]
+)
 def test_static_gives_each_tenant_its_nodes(guarantee: dict[str, int] | None, nodes: list[int]) -> None:
     """By guarantee, else by GPU-seconds, at least the widest gang; what a tenant does not use stays idle."""
     policy = Static(guarantee)

@@ -48,7 +48,11 @@ def test_a_job_takes_its_gpus_and_gives_them_back() -> None:
     assert notes.events == [(105.0, END, 0, 0)]
     assert cluster.finish(0, 105.0) is None
     assert (cluster.state[0], cluster.end_s[0], cluster.hardware.free) == (State.SUCCEEDED, 105.0, [8, 8])
-    assert (notes.started[0].gpus, notes.stopped[0].gain_s, notes.stopped[0].why) == ((1, 2, 3), 100.0, Why.END)
+    assert (notes.started[0].gpus, notes.stopped[0].gain_s, notes.stopped[0].why) == (
+        (1, 2, 3),
+        100.0,
+        Why.END,
+    )
 
 
 @pytest.mark.parametrize(
@@ -110,7 +114,11 @@ def test_an_elastic_gang_starts_narrow_and_runs_longer() -> None:
     assert notes.events == [(200.0, END, 0, 0)]
     assert cluster.progress_s(0, 50.0) == 25.0
     cluster.finish(0, 200.0)
-    assert (notes.stopped[0].gain_s, notes.stopped[0].milli, notes.stopped[0].full_milli) == (100.0, 8000, 16000)
+    assert (notes.stopped[0].gain_s, notes.stopped[0].milli, notes.stopped[0].full_milli) == (
+        100.0,
+        8000,
+        16000,
+    )
 
 
 def test_shares_fill_a_gpu_up_to_its_whole() -> None:
@@ -164,7 +172,11 @@ def test_a_gpu_is_recut_only_legally_and_around_what_runs() -> None:
     assert cluster.recut(0, [("7g.80gb", 0)], 1.0) is Refusal.NOT_IDLE
     assert cluster.recut(0, [("3g.40gb", 0), ("2g.20gb", 4), ("1g.10gb", 6)], 1.0) is None
     assert cluster.hardware.instance_holder[0] == 0
-    assert [cluster.hardware.instances[row].profile for row in cluster.hardware.cut[0]] == ["3g.40gb", "2g.20gb", "1g.10gb"]
+    assert [cluster.hardware.instances[row].profile for row in cluster.hardware.cut[0]] == [
+        "3g.40gb",
+        "2g.20gb",
+        "1g.10gb",
+    ]
     cluster.evict(0, 2.0)
     assert cluster.recut(0, [], 3.0) is None
     assert (cluster.hardware.free, cluster.hardware.holder[0]) == ([2], FREE)
@@ -251,7 +263,9 @@ def test_real_eviction_waits_for_the_checkpoint() -> None:
     assert cluster.served_s[0] == 1000.0 - up_to_grid(ready_s)
     assert (notes.stopped[-1].lost_s, notes.stopped[-1].halt_s) == (0.0, 1000.0)
     cluster.start(0, range(4), 2000.0)
-    assert cluster.ready_s[0] == 2000 + up_to_grid(REAL.container_start_s + REAL.load_s + 9.3 / REAL.checkpoint_gib_per_s)
+    assert cluster.ready_s[0] == 2000 + up_to_grid(
+        REAL.container_start_s + REAL.load_s + 9.3 / REAL.checkpoint_gib_per_s
+    )
 
 
 def test_checkpoints_share_the_bandwidth_of_the_store() -> None:
@@ -300,7 +314,11 @@ def test_a_replica_runs_until_it_is_taken_away() -> None:
     cluster.start(replica, [4], 5.0)
     assert notes.events == []
     cluster.retire(replica, 65.0)
-    assert (notes.stopped[0].why, notes.stopped[0].gain_s, cluster.evictions[replica]) == (Why.RETIRE, 60.0, 0)
+    assert (notes.stopped[0].why, notes.stopped[0].gain_s, cluster.evictions[replica]) == (
+        Why.RETIRE,
+        60.0,
+        0,
+    )
     assert cluster.hardware.free == [8, 8]
 
 

@@ -136,7 +136,7 @@ def test_no_baseline_hangs_behind_a_blocked_head(name: str) -> None:
     """A strict head that fits only an undamaged cluster does not keep the engine busy for ever."""
     cluster = Cluster(inventory(2, 8), make_jobs([(0, 10, 1), (1, 10, 16), (2, 10, 1)]))
     engine = Engine(cluster, BASELINES[name]())
-    engine.at(0.0, lambda now_s: [cluster.cordon(1, now_s)].clear())
+    engine.at(0.0, lambda now_s: cluster.cordon(1, now_s))
     run = engine.run()
     assert run.stuck
     assert run.end_s < 1e6

@@ -209,6 +209,13 @@ def test_gaps_and_tokens_have_the_distributions_asked_for() -> None:
     assert np.log(drawn.output_tokens).std() == pytest.approx(1.0, abs=0.02)
 
 
+def test_a_rare_service_keeps_its_rate() -> None:
+    """Gaps longer than a period are carried over, so that one request in ten minutes stays one."""
+    load = ServiceLoad(name="rare", mean_rps=1 / 600, shape=CALM)
+    drawn = SyntheticArrivals(np.random.default_rng(8), load, 3e6).upto(3e6)
+    assert len(drawn.t_s) == pytest.approx(5000, rel=0.1)
+
+
 def test_the_daily_peak_is_where_it_is_asked_for() -> None:
     """Over ten days the busiest hours surround `peak_at_s`, and the mean rate is kept."""
     load = ServiceLoad(name="chat", mean_rps=2.0, shape=SHAPES["m-small"], swing=2.0, peak_at_s=15 * 3600.0)

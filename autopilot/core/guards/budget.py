@@ -17,27 +17,43 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     rules = ctx.policy.budget
     victims = len(proposal.victims)
     past = [entry for entry in (*ctx.memory.ledger, *ctx.accepted)
-            if not entry.contract and entry.at_s > ctx.now_s - rules.window_s]  # fmt: skip
+            if not entry.contract and entry.at_s + rules.window_s > ctx.now_s]  # fmt: skip
     total = len(past) + victims
     if not victims:
         return allow(NAME, float(total), "disruptions in the window", float(rules.per_cluster))
     if draft.contract:
         return waive(NAME, float(total), "disruptions in the window", float(rules.per_cluster))
     if total > rules.per_cluster:
-        return deny(NAME, Code.BUDGET_CLUSTER, float(total), "disruptions in the window", float(rules.per_cluster))
-    under_way = sum(1 for entry in ctx.memory.in_flight.values() if entry.instruction.kind == "evict" and not entry.contract)
+        return deny(
+            NAME, Code.BUDGET_CLUSTER, float(total), "disruptions in the window", float(rules.per_cluster)
+        )
+    under_way = sum(
+        1
+        for entry in ctx.memory.in_flight.values()
+        if entry.instruction.kind == "evict" and not entry.contract
+    )
     at_once = under_way + victims + sum(1 for entry in ctx.accepted if not entry.contract)
     if at_once > rules.concurrent:
-        return deny(NAME, Code.BUDGET_CONCURRENT, float(at_once), "disruptions under way", float(rules.concurrent))
+        return deny(
+            NAME, Code.BUDGET_CONCURRENT, float(at_once), "disruptions under way", float(rules.concurrent)
+        )
     wanted = disruptions(draft, ctx)
     tenants = Counter(entry.tenant for entry in (*past, *wanted))
     worst_tenant = max(tenants[entry.tenant] for entry in wanted)
     if worst_tenant > rules.per_tenant:
-        return deny(NAME, Code.BUDGET_TENANT, float(worst_tenant), "disruptions of one tenant", float(rules.per_tenant))
+        return deny(
+            NAME,
+            Code.BUDGET_TENANT,
+            float(worst_tenant),
+            "disruptions of one tenant",
+            float(rules.per_tenant),
+        )
     nodes = Counter(node for entry in (*past, *wanted) for node in entry.nodes)
     worst_node = max((nodes[node] for entry in wanted for node in entry.nodes), default=0)
     if worst_node > rules.per_node:
-        return deny(NAME, Code.BUDGET_NODE, float(worst_node), "disruptions on one node", float(rules.per_node))
+        return deny(
+            NAME, Code.BUDGET_NODE, float(worst_node), "disruptions on one node", float(rules.per_node)
+        )
     return allow(NAME, float(total), "disruptions in the window", float(rules.per_cluster))
 
 

@@ -6,6 +6,7 @@ from autopilot.core.actions.base import Draft
 from autopilot.core.context import Context
 from autopilot.core.guards.base import allow, deny
 from autopilot.core.records import Code, Proposal, Verdict
+from autopilot.core.snapshot import WorkloadTable
 
 NAME = "gang"
 
@@ -22,11 +23,13 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     got = len(proposal.slots)
     need = int(work.min_gpus[draft.row])
     wide = int(work.gpus[draft.row])
-    if not need <= got <= wide or len({(slot.gpu, slot.instance) for slot in proposal.slots}) < _distinct(got, work, draft.row):
+    if not need <= got <= wide or len({(slot.gpu, slot.instance) for slot in proposal.slots}) < _distinct(
+        got, work, draft.row
+    ):
         return deny(NAME, Code.PARTIAL_GANG, float(got), "GPUs at once", float(need))
     return allow(NAME, float(got), "GPUs at once", float(need))
 
 
-def _distinct(got: int, work: object, row: int) -> int:
+def _distinct(got: int, work: WorkloadTable, row: int) -> int:
     """Different GPUs or instances that the slots must name; shares may lie on one GPU together."""
-    return 1 if getattr(work, "gpu_milli")[row] else got  # noqa: B009 - column by name
+    return min(got, 1) if work.gpu_milli[row] else got

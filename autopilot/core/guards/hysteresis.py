@@ -16,16 +16,19 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     if not draft.victims:
         return allow(NAME, 0.0, "victims", 0.0)
     wish = wish_key(proposal)
-    lasted_s = ctx.now_s - ctx.memory.wished_since_s.get(wish, ctx.now_s)
+    since_s = ctx.memory.wished_since_s.get(wish, ctx.now_s)
+    lasted_s = ctx.now_s - since_s
     if draft.contract:
         return waive(NAME, lasted_s, "s since first wished", rules.dwell_s)
     least = proposal.cost_gpu_s * (1.0 + rules.margin_ratio)
     if proposal.benefit_gpu_s <= least:
         return deny(NAME, Code.MARGIN, proposal.benefit_gpu_s, "GPU-s of benefit", least)
-    cooled_s = max(ctx.memory.cooled_until_s.get(victim.workload, float("-inf")) for victim in proposal.victims)
+    cooled_s = max(
+        ctx.memory.cooled_until_s.get(victim.workload, float("-inf")) for victim in proposal.victims
+    )
     if cooled_s > ctx.now_s:
         return deny(NAME, Code.COOL_DOWN, cooled_s - ctx.now_s, "s of cool-down left", 0.0)
-    if lasted_s < rules.dwell_s:
+    if ctx.now_s < since_s + rules.dwell_s:  # the sum that the timer waits for
         return deny(NAME, Code.DWELL, lasted_s, "s since first wished", rules.dwell_s)
     return allow(NAME, lasted_s, "s since first wished", rules.dwell_s)
 

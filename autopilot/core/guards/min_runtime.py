@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isnan
+
 from autopilot.core.actions.base import Draft
 from autopilot.core.context import Context
 from autopilot.core.guards.base import allow, deny, waive
@@ -10,16 +12,17 @@ from autopilot.core.records import Code, Proposal, Verdict
 NAME = "min_runtime"
 
 
-def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
+def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     """Judged by the youngest victim; a start time that is not known counts as just now."""
     limit_s = ctx.policy.protection.min_runtime_s
     work = ctx.observation.snapshot.workloads
     if not draft.victims:
         return allow(NAME, float("inf"), "s run by the youngest victim", limit_s)
     starts = [float(work.start_s[row]) for row in draft.victims]
-    youngest_s = min(ctx.now_s - start if start == start else 0.0 for start in starts)
+    latest_s = max(ctx.now_s if isnan(start) else start for start in starts)
+    youngest_s = ctx.now_s - latest_s
     if draft.contract:
         return waive(NAME, youngest_s, "s run by the youngest victim", limit_s)
-    if youngest_s < limit_s:
+    if ctx.now_s < latest_s + limit_s:  # the sum that the timer waits for
         return deny(NAME, Code.MIN_RUNTIME, youngest_s, "s run by the youngest victim", limit_s)
     return allow(NAME, youngest_s, "s run by the youngest victim", limit_s)

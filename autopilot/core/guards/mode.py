@@ -15,14 +15,16 @@ PAPER_CODES = frozenset({Code.MODE_OBSERVE, Code.MODE_RECOMMEND, Code.NEEDS_APPR
 """Refusals after which a proposal still stands on paper, so that the rest of the plan fits to it."""
 
 
-def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
+def check(proposal: Proposal, _draft: Draft, ctx: Context) -> Verdict:
     """Allowed when the mode is auto, or approve with an approval given for this very state."""
     mode = getattr(ctx.policy.modes, proposal.action)
     step, unit, need = float(_STEP[mode]), "mode (0 off .. 4 auto)", float(_STEP[Mode.AUTO])
     if ctx.observation.kill_switch or ctx.memory.killed:
         return deny(NAME, Code.KILL_SWITCH, 1.0, "kill switch", 0.0)
     if ctx.memory.paused_reason:
-        return deny(NAME, Code.PAUSED, ctx.now_s - ctx.memory.paused_since_s, "s paused", ctx.policy.pause.length_s)
+        return deny(
+            NAME, Code.PAUSED, ctx.now_s - ctx.memory.paused_since_s, "s paused", ctx.policy.pause.length_s
+        )
     if mode in _REFUSED:
         return deny(NAME, _REFUSED[mode], step, unit, need)
     if ctx.memory.rejections.get(proposal.id, -1.0) > ctx.now_s:

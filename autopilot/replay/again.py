@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from autopilot.core.reconciler import reconcile
-from autopilot.core.records import ControllerMemory, Decision, Instruction
+from autopilot.core.policy import Policy
+from autopilot.core.records import ControllerMemory, Decision, Instruction, Observation, Step
 from autopilot.journal.decisions import digest, memory_bytes
 from autopilot.journal.observations import ENCODER
 from autopilot.journal.reader import JournalReader, TickRecord
@@ -16,8 +16,11 @@ from autopilot.replay.unequal import first_unequal
 Progress = Callable[[int, int], None]
 """Called with (ticks done, ticks in all)."""
 
+Decide = Callable[[ControllerMemory, Observation, Policy], Step]
+"""`reconcile`, or what a test puts in its place."""
 
-def verify(reader: JournalReader, total: int, progress: Progress | None) -> ReplayResult:
+
+def verify(reader: JournalReader, total: int, progress: Progress | None, decide: Decide) -> ReplayResult:
     """Every tick again, up to the first difference."""
     memory: ControllerMemory | None = None
     names: dict[str, None] = {}
@@ -28,7 +31,7 @@ def verify(reader: JournalReader, total: int, progress: Progress | None) -> Repl
         first, last = (decided.tick if first is None else first), decided.tick
         memory, difference = remembered(memory, record)
         if difference is None:
-            step = reconcile(memory, record.observation, decided.policy)
+            step = decide(memory, record.observation, decided.policy)
             difference = first_difference(record, step.decision, step.instructions)
             memory = step.memory
         if difference is not None:

@@ -1,0 +1,59 @@
+"""What a simulation is asked for, checked before anything starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from autopilot.core.errors import InputError
+
+DURATIONS = ("exact", "last-two")
+LIMITS = ("file", "declared", "none")
+PHYSICS = ("ideal", "charged", "real")
+TELEMETRY = ("auto", "full", "windowed", "off")
+FULL_TELEMETRY_S = 86_400.0
+"""Longest run for which `auto` renders and parses every scrape."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulateOptions:
+    """One call of `simulate`. None: taken from the scenario, else the default."""
+
+    scenario: str | None = None
+    jobs: Path | None = None
+    requests: Path | None = None
+    cluster: str | None = None
+    defaults: Path | None = None
+    policies: tuple[str, ...] = ()
+    seed: int | None = None
+    tenants: tuple[str, ...] = ()
+    physics: str | None = None
+    durations: str | None = None
+    limits: str = "file"
+    jitter_ratio: float = 0.0
+    telemetry: str | None = None
+    rate_scale: float = 1.0
+    journal: Path | None = None
+    series: bool = True  # collect what pictures need
+
+    def __post_init__(self) -> None:
+        """Raise `InputError` naming the flag, its value and what is allowed."""
+        for flag, value, allowed in (
+            ("--durations", self.durations or DURATIONS[0], DURATIONS),
+            ("--limits", self.limits, LIMITS),
+            ("--telemetry", self.telemetry or "auto", TELEMETRY),
+            ("--physics", self.physics or PHYSICS[0], PHYSICS),
+        ):
+            if value not in allowed:
+                raise InputError(f"{flag}: {value!r} is not one of {', '.join(allowed)}")
+        if not 0.0 <= self.jitter_ratio < 1.0:
+            raise InputError(f"--jitter: {self.jitter_ratio!r} must be 0 or more and below 1")
+        if not 0.0 < self.rate_scale <= 1.0:
+            raise InputError(f"--rate-scale: {self.rate_scale!r} must be above 0 and at most 1")
+        if self.seed is not None and not 0 <= self.seed < 2**63:
+            raise InputError(f"--seed: {self.seed!r} must be a whole number of 0 or more")
+        if (self.jobs or self.requests) and self.cluster is None and self.scenario is None:
+            raise InputError("--cluster: a trace needs a cluster to run on; write for example --cluster 7x8")
+        for flag, path in (("--tenant", self.tenants), ("--defaults", self.defaults)):
+            if path and self.jobs is None:
+                raise InputError(f"{flag}: it is about a job file; name one with --jobs")

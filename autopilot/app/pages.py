@@ -1,0 +1,39 @@
+"""A simulation as report data, and its headline."""
+
+from __future__ import annotations
+
+from autopilot.app.simulate import SimulationOutcome
+from autopilot.core.units import format_duration
+from autopilot.report.data import ReportData
+from autopilot.report.words import headline as headline_of
+
+
+def report_data(outcome: SimulationOutcome, command: str) -> ReportData:
+    """Everything that the page of `outcome` shows."""
+    world, setting = outcome.world, outcome.setting
+    notes = list(world.notes)
+    if outcome.interrupted:
+        notes.append("The run was interrupted; everything here covers the time up to then.")
+    for policy in outcome.policies:
+        if policy.result.get("stuck"):
+            notes.append(f"{policy.name}: {policy.result['stuck']}")
+        violations = policy.simulated.found.violations
+        notes += [f"{policy.name} violated {v.checker} at {format_duration(v.at_s)}: {v.object}: {v.message}" for v in violations[:5]]
+    notes += [f"{count:,} rows of the job file were left out: {reason}" for reason, count in world.unusable_by_reason.items()]
+    return ReportData(
+        title=world.title,
+        seed=world.seed,
+        physics=world.physics,
+        durations=setting.durations or "not used",
+        telemetry=setting.telemetry or "not used",
+        cluster={"nodes": world.spec.nodes, "gpus": world.spec.gpus},
+        assumed=dict(world.assumed),
+        command=command,
+        notes=tuple(notes),
+        policies=tuple(policy.run for policy in outcome.policies if policy.run is not None),
+    )
+
+
+def headline(outcome: SimulationOutcome) -> str:
+    """The result in one sentence."""
+    return headline_of(report_data(outcome, ""))

@@ -1,0 +1,232 @@
+"""Set up and run a simulation: the world once, each policy on it, results in one document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from autopilot.app.options import FULL_TELEMETRY_S, SimulateOptions
+from autopilot.app.recorder import DecisionRecorder, StayRecorder
+from autopilot.app.wiring import Managed, Running, manage
+from autopilot.app.world import World, build_world
+from autopilot.core.errors import InputError
+from autopilot.core.explain import proposal_words
+from autopilot.core.policy import Policy
+from autopilot.core.snapshot import ServiceTable
+from autopilot.report.data import PolicyRun, ServiceSeries
+from autopilot.settings import load_policy, policy_diff, policy_names, shipped_policy
+from simulator.baselines import BASELINES
+from simulator.baselines.static import Static
+from simulator.baselines.textbook import fifo_skip
+from simulator.checkers import CHECKERS, PHYSICAL, Rules
+from simulator.cluster import Cluster
+from simulator.engine import Scheduler
+from simulator.faults import Faults
+from simulator.physics import PHYSICS
+from simulator.results import Measured, Setting, document, job_rows, policy_result
+from simulator.simulation import Simulated, Simulation, alone_jct_s
+
+Progress = Callable[[str, float, int, int], None]
+"""Called with (policy, virtual seconds, jobs ended, jobs in all)."""
+
+SHIPPED = "autopilot"
+"""The policy file that a simulation uses for the autopilot, and against which others are shown."""
+
+
+@dataclass(slots=True)
+class PolicyOutcome:
+    """One policy's run: its block of the document and all that pictures and tables need."""
+
+    name: str
+    result: dict[str, Any]
+    simulated: Simulated
+    run: PolicyRun | None = None
+    journal: Path | None = None
+
+
+@dataclass(slots=True)
+class SimulationOutcome:
+    """All policies of one call."""
+
+    options: SimulateOptions
+    world: World
+    setting: Setting
+    policies: list[PolicyOutcome] = field(default_factory=list)
+    interrupted: bool = False
+
+    def document(self) -> dict[str, Any]:
+        """The JSON that `--json` writes."""
+        return document(self.setting, {outcome.name: outcome.result for outcome in self.policies})
+
+    def job_frames(self) -> list[Any]:
+        """A table of jobs for each policy, for `--jobs-out`."""
+        return [job_rows(outcome.name, outcome.simulated) for outcome in self.policies]
+
+
+def check_policies(names: tuple[str, ...]) -> dict[str, Policy | None]:
+    """Every policy of a call, by the name it is shown under; None for a baseline. Raises `InputError`."""
+    found: dict[str, Policy | None] = {}
+    for name in names:
+        if name in BASELINES:
+            found[name] = None
+        elif name in policy_names() or Path(name).suffix in {".yaml", ".yml"}:
+            policy = load_policy(name)
+            found[policy.name if policy.name not in found else name] = policy
+        else:
+            known = ", ".join((SHIPPED, *BASELINES))
+            raise InputError(f"--policy: {name!r} is neither one of {known} nor a policy file (.yaml)")
+    return found
+
+
+def simulate(options: SimulateOptions, progress: Progress | None = None) -> SimulationOutcome:
+    """Run every policy of `options` on the same world. Raises `InputError` before anything starts."""
+    world = build_world(options)
+    policies = check_policies(options.policies or world.policies)
+    telemetry = _telemetry(options, world)
+    managed = any(policy is not None for policy in policies.values())
+    setting = Setting(
+        seed=world.seed, physics=world.physics, durations=_durations(options, world) if managed else None,
+        jitter_ratio=options.jitter_ratio, telemetry=telemetry if managed else None, nodes=world.spec.nodes,
+        gpus=world.spec.gpus, assumed=world.assumed, unusable_by_reason=world.unusable_by_reason,
+    )  # fmt: skip
+    outcome = SimulationOutcome(options, world, setting)
+    alone = _alone(world)
+    for name, policy in policies.items():
+        report = (lambda now_s, ended, total, shown=name: progress(shown, now_s, ended, total)) if progress else None
+        one = _run(name, policy, options, world, telemetry, alone, report)
+        outcome.policies.append(one)
+        if one.simulated.run.interrupted:
+            outcome.interrupted = True
+            break
+    return outcome
+
+
+def _telemetry(options: SimulateOptions, world: World) -> str:
+    """`auto` renders and parses every scrape of runs up to a day, and fills windows beyond that."""
+    chosen = options.telemetry or world.telemetry
+    if chosen != "auto":
+        return chosen
+    return "full" if world.span_s <= FULL_TELEMETRY_S and world.spec.gpus <= 1024 else "windowed"
+
+
+def _durations(options: SimulateOptions, world: World) -> str:
+    """What the autopilot knows of run times."""
+    return options.durations or world.durations
+
+
+def _alone(world: World) -> Mapping[str, float]:
+    """What each tenant with guaranteed nodes would have had alone under fifo-skip."""
+    guaranteed = world.guaranteed_nodes
+    return alone_jct_s(world.inventory, world.jobs(), guaranteed, fifo_skip) if guaranteed else {}
+
+
+def _run(name: str, policy: Policy | None, options: SimulateOptions, world: World, telemetry: str,
+         alone: Mapping[str, float], progress: Callable[[float, int, int], None] | None) -> PolicyOutcome:  # fmt: skip
+    """One policy on a fresh copy of the world."""
+    journal = _journal_path(options, name) if policy is not None else None
+    faults = Faults(world.faults, world.seed) if world.faults is not None else None
+    recorder = DecisionRecorder(proposal_words if options.series else None) if policy is not None else None
+    running: list[Running] = []
+    jobs = world.jobs()
+    services = world.fleet(jobs)
+
+    def make(cluster: Cluster) -> Scheduler:
+        if policy is None:
+            return Static(world.guaranteed_nodes) if name == "static" else BASELINES[name]()
+        table: Callable[[float], ServiceTable] | None = services.table if services is not None else None
+        scheduler, run = manage(cluster, Managed(
+            name=name, policy=policy, seed=world.seed, durations=_durations(options, world), telemetry=telemetry,
+            queues=world.spec.queues, journal=journal, run=_describe(name, options, world), faults=faults,
+            services=table, recorder=recorder,
+        ))  # fmt: skip
+        running.append(run)
+        return scheduler
+
+    simulation = Simulation(
+        world.inventory, jobs, make, PHYSICS[world.physics],
+        checkers=CHECKERS if policy is not None else PHYSICAL,
+        rules=Rules.of_policy(policy) if policy is not None else None,
+        ready_wakes=services is not None, on_progress=progress,
+    )  # fmt: skip
+    stays = StayRecorder(simulation.cluster) if options.series or policy is not None else None
+    if services is not None:
+        services.arm(simulation.engine)
+    if faults is not None:
+        faults.arm(simulation.engine, simulation.cluster)
+    simulated = simulation.run()
+    for run in running:
+        run.journal.close()
+    occupants = running[0].occupants if running else None
+    if stays is not None and occupants is not None:
+        occupants.behaviours()
+        stays.know(occupants.archetype, occupants.level)
+    measured = _measured(simulated, stays, recorder, services, alone)
+    outcome = PolicyOutcome(name, policy_result(simulated, measured, world.unusable_by_reason), simulated, journal=journal)
+    if options.series and stays is not None:
+        outcome.run = _pictures(outcome, policy, stays, recorder, services)
+    return outcome
+
+
+def _measured(simulated: Simulated, stays: StayRecorder | None, recorder: DecisionRecorder | None, services: Any,
+              alone: Mapping[str, float]) -> Measured:  # fmt: skip
+    """What the observers of the run know beyond the cluster."""
+    slo = services.totals(simulated.run.end_s) if services is not None else None
+    return Measured(
+        active_gpu_s=stays.active_gpu_s() if stays is not None else None,
+        requests=slo.requests if slo else None,
+        p99_latency_s=slo.p99_latency_s if slo else None,
+        violation_ratio=slo.violation_ratio if slo else None,
+        stranded_gpu_s=recorder.stranded_gpu_s(simulated.run.end_s) if recorder else None,
+        reservations=recorder.reservations() if recorder else None,
+        alone_jct_s=alone,
+    )
+
+
+def _pictures(outcome: PolicyOutcome, policy: Policy | None, stays: StayRecorder, recorder: DecisionRecorder | None,
+              services: Any) -> PolicyRun:  # fmt: skip
+    """The run as the report wants it."""
+    import numpy as np
+
+    simulated = outcome.simulated
+    cluster, end_s = simulated.cluster, simulated.run.end_s
+    rows = [job for job, state in enumerate(cluster.state) if state >= 0 and cluster.jobs.service[job] < 0]
+    waits = np.array([cluster.first_start_s[job] - cluster.jobs.submit_s[job] for job in rows], float)
+    series = tuple(
+        ServiceSeries(name=row.name, t_s=row.t_s, p99_s=row.p99_s, objective_s=row.objective_s, rate_rps=row.rate_rps,
+                      replicas=row.replicas)
+        for row in (services.series() if services is not None else ())
+    )  # fmt: skip
+    return PolicyRun(
+        name=outcome.name,
+        result=outcome.result,
+        series=stays.series(end_s, cluster.hardware.capacity_milli / 1000, recorder.stranded if recorder else []),
+        waits_s=waits,
+        heat=stays.heat(end_s),
+        services=series,
+        decisions=tuple(recorder.rows) if recorder else (),
+        policy_diff=tuple(policy_diff(shipped_policy(SHIPPED), policy)) if policy is not None else (),
+    )
+
+
+def _journal_path(options: SimulateOptions, name: str) -> Path | None:
+    """One file a policy: the given one for the first, with the policy's name for further ones."""
+    if options.journal is None:
+        return None
+    managed = [each for each in options.policies if each not in BASELINES]
+    if len(managed) <= 1:
+        return options.journal
+    safe = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in name)
+    return options.journal.with_name(f"{options.journal.stem}-{safe}{options.journal.suffix}")
+
+
+def _describe(name: str, options: SimulateOptions, world: World) -> dict[str, Any]:
+    """How a run came about, kept in its journal and shown by replay."""
+    return {
+        "policy": name, "seed": world.seed, "physics": world.physics, "durations": _durations(options, world),
+        "jobs": str(options.jobs) if options.jobs else world.title, "cluster": world.spec.source,
+        "nodes": world.spec.nodes, "gpus": world.spec.gpus,
+    }  # fmt: skip
+
+

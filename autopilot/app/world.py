@@ -1,0 +1,133 @@
+"""The world of a simulation: cluster, jobs, services, faults; the same for every policy of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from math import ceil
+
+import numpy as np
+
+from autopilot.app.options import SimulateOptions
+from autopilot.core.errors import InputError
+from autopilot.core.records import Inventory
+from simulator.clusterfile import ClusterSpec, parse_cluster
+from simulator.faults import FaultOptions
+from simulator.inventory import build_inventory
+from simulator.scenarios import Scenario, load_scenario
+from simulator.deployments import Services, requests_for
+from simulator.physics import PHYSICS
+from simulator.services import ServiceFleet
+from simulator.traces.defaults import declared_limits_s, load_defaults
+from simulator.traces.jobs import JobTrace, read_jobs
+from simulator.work import Jobs, jobs_from_trace
+
+LIMIT_SEED = 1
+"""Seed of the declared limits that are made up where a file has none (reference: `easy`)."""
+
+
+@dataclass(slots=True)
+class World:
+    """What every policy meets. `jobs()` and `fleet()` give fresh copies, because runs change them."""
+
+    title: str
+    seed: int
+    physics: str
+    spec: ClusterSpec
+    inventory: Inventory
+    policies: tuple[str, ...]
+    telemetry: str = "auto"
+    durations: str = "last-two"
+    faults: FaultOptions | None = None
+    assumed: Mapping[str, int] = field(default_factory=dict)
+    unusable_by_reason: Mapping[str, int] = field(default_factory=dict)
+    services: Services = field(default_factory=Services)
+    notes: tuple[str, ...] = ()
+    _jobs: Jobs = field(default_factory=Jobs)
+
+    def jobs(self) -> Jobs:
+        """The jobs, to be used up by one run."""
+        return deepcopy(self._jobs)
+
+    def fleet(self, jobs: Jobs) -> ServiceFleet | None:
+        """The services with their requests, their first replicas added to `jobs`; None when there are none."""
+        if not self.services.deployments:
+            return None
+        return ServiceFleet(self.services, jobs, self.inventory, PHYSICS[self.physics])
+
+    @property
+    def span_s(self) -> float:
+        """Time of the last submit, or of the last request where that is later."""
+        return max(max(self._jobs.submit_s, default=0.0), self.services.horizon_s)
+
+    @property
+    def guaranteed_nodes(self) -> dict[str, int]:
+        """Whole nodes guaranteed to each tenant by the queue of its name."""
+        widest = max((pool.gpus_per_node for pool in self.spec.pools), default=1)
+        tenants = set(self._jobs.tenants)
+        return {queue.name: ceil(sum(queue.guarantee.values()) / widest) for queue in self.spec.queues
+                if queue.name in tenants and sum(queue.guarantee.values())}  # fmt: skip
+
+
+def build_world(options: SimulateOptions) -> World:
+    """The world that `options` ask for. Raises `InputError` naming the flag, file or field."""
+    scenario = load_scenario(options.scenario or "quickstart") if _wants_scenario(options) else None
+    seed = options.seed if options.seed is not None else (scenario.seed if scenario else 0)
+    spec = parse_cluster(options.cluster) if options.cluster else _cluster_of(scenario)
+    inventory = build_inventory(spec)
+    trace = _trace(options, scenario, spec, seed)
+    jobs = jobs_from_trace(trace, inventory, jitter_ratio=options.jitter_ratio, seed=seed) if trace is not None else Jobs()
+    _set_limits(jobs, options.limits)
+    services = requests_for(
+        scenario.services if scenario else (), options.requests,
+        horizon_s=scenario.horizon_s if scenario else 0.0, seed=seed, rate_scale=options.rate_scale,
+    )  # fmt: skip
+    assumed = dict(trace.assumed) if trace is not None else {}
+    if jobs.unknown_preemptible and options.jobs is not None:
+        assumed.setdefault("preemptible", jobs.unknown_preemptible)
+    unusable = dict(trace.unusable_by_reason) if trace is not None else {}
+    return World(
+        title=scenario.name if scenario else " + ".join(str(path) for path in (options.jobs, options.requests) if path),
+        seed=seed,
+        physics=options.physics or (scenario.physics if scenario else "ideal"),
+        spec=spec,
+        inventory=inventory,
+        policies=(scenario.policies if scenario else ()) or ("fifo-skip", "autopilot"),
+        telemetry=scenario.telemetry if scenario else "auto",
+        durations=scenario.durations if scenario else "last-two",
+        faults=scenario.faults if scenario else None,
+        assumed=assumed,
+        unusable_by_reason=unusable | dict(services.unusable_by_reason),
+        services=services,
+        notes=services.notes,
+        _jobs=jobs,
+    )
+
+
+def _wants_scenario(options: SimulateOptions) -> bool:
+    """A scenario is played when it is named, or when no file says what to play."""
+    return options.scenario is not None or (options.jobs is None and options.requests is None)
+
+
+def _cluster_of(scenario: Scenario | None) -> ClusterSpec:
+    if scenario is None:
+        raise InputError("--cluster: say what the jobs run on; write for example --cluster 7x8")
+    return scenario.cluster
+
+
+def _trace(options: SimulateOptions, scenario: Scenario | None, spec: ClusterSpec, seed: int) -> JobTrace | None:
+    """Jobs of the file, else those that the scenario makes."""
+    if options.jobs is None:
+        return scenario.jobs(seed) if scenario is not None else None
+    defaults = load_defaults(options.defaults) if options.defaults is not None else None
+    return read_jobs(options.jobs, tenants=options.tenants, defaults=defaults, capacity=spec.capacity)
+
+
+def _set_limits(jobs: Jobs, limits: str) -> None:
+    """What the autopilot may know of user limits: those in the file, made-up ones where absent, or none."""
+    if limits == "none":
+        jobs.limit_s = [float("nan")] * len(jobs)
+    elif limits == "declared":
+        made = declared_limits_s(np.asarray(jobs.duration_s, float), np.random.default_rng(LIMIT_SEED)).tolist()
+        jobs.limit_s = [own if own == own else other for own, other in zip(jobs.limit_s, made, strict=True)]

@@ -1,0 +1,194 @@
+"""The command line. Importing it loads no numpy, pandas or scikit-learn: commands import what they use."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autopilot.core.errors import AutopilotError, InputError
+
+app = typer.Typer(
+    name="autopilot",
+    help="gpu-autopilot: runs beside the scheduler of a GPU cluster, measures, forecasts and decides.\n\n"
+    "Start with `autopilot demo`: a day of a simulated cluster, with the autopilot in charge.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+traces_app = typer.Typer(help="Public traces: what can be imported, and importing it.", no_args_is_help=True)
+app.add_typer(traces_app, name="traces")
+
+Seed = Annotated[int | None, typer.Option("--seed", help="Seed of everything that is drawn; the same seed gives the same run.", show_default="the scenario's")]
+Scenario = Annotated[str | None, typer.Option("--scenario", help="A built-in scenario by name, or a scenario file (.yaml).", show_default="quickstart, unless --jobs is given")]
+Jobs = Annotated[Path | None, typer.Option("--jobs", help="Job file (Parquet or CSV): job_id, tenant, submit_s, duration_s, gpus and optional columns.")]
+Requests = Annotated[Path | None, typer.Option("--requests", help="Request file (Parquet or CSV): t_s, service, input_tokens, output_tokens.")]
+Cluster = Annotated[str | None, typer.Option("--cluster", help="7x8 (7 nodes of 8 GPUs), or a YAML file with pools and queues.")]
+DefaultsFile = Annotated[Path | None, typer.Option("--defaults", help="YAML file with values, by kind of job, for columns that the job file lacks.")]
+PolicyNames = Annotated[str | None, typer.Option("--policy", help="Policies to compare, by comma: names of the table or policy files (.yaml).", show_default="the scenario's, or fifo-skip,autopilot")]
+Tenants = Annotated[list[str] | None, typer.Option("--tenant", help="Only the jobs of this tenant (repeatable).")]
+PhysicsName = Annotated[str | None, typer.Option("--physics", help="ideal (no overheads), charged (a flat price per preemption and move) or real.", show_default="the scenario's, or ideal")]
+Durations = Annotated[str | None, typer.Option("--durations", help="What the autopilot knows of run times: exact, or last-two (predicted from the last two jobs alike).", show_default="the scenario's, or last-two")]
+LimitsName = Annotated[str, typer.Option("--limits", help="Run-time limits that the autopilot sees: those of the file, declared (made up where the file has none) or none.")]
+Jitter = Annotated[float, typer.Option("--jitter", help="Each duration is drawn from uniform(1 - r, 1 + r) x its own.")]
+TelemetryMode = Annotated[str | None, typer.Option("--telemetry", help="full (every scrape is rendered and parsed), windowed (the same numbers without the text), off, or auto (full up to a day and 1,024 GPUs).", show_default="the scenario's, or auto")]
+RateScale = Annotated[float, typer.Option("--rate-scale", help="Keep this part of the requests, and as much of the replicas.")]
+JsonOut = Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")]
+JobsOut = Annotated[Path | None, typer.Option("--jobs-out", help="Write a row a job and policy (CSV or Parquet by the ending).")]
+ReportDir = Annotated[Path | None, typer.Option("--report", help="Write an HTML page and its pictures into this folder.")]
+JournalOut = Annotated[Path | None, typer.Option("--journal", help="Where the autopilot's journal goes.", show_default="the user's state folder")]
+JournalIn = Annotated[Path | None, typer.Option("--journal", help="The journal to read.", show_default="that of the last run")]
+
+
+@app.command()
+def demo(
+    seed: Seed = None,
+    report: ReportDir = None,
+    open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = False,
+) -> None:
+    """Play a day of a 128-GPU cluster: first come first served, then the autopilot, and the difference."""
+    from autopilot.app.commands import run_demo
+
+    run_demo(seed, report, open_page=open_page)
+
+
+@app.command()
+def simulate(
+    scenario: Scenario = None,
+    jobs: Jobs = None,
+    requests: Requests = None,
+    cluster: Cluster = None,
+    defaults: DefaultsFile = None,
+    policy: PolicyNames = None,
+    seed: Seed = None,
+    tenant: Tenants = None,
+    physics: PhysicsName = None,
+    durations: Durations = None,
+    limits: LimitsName = "file",
+    jitter: Jitter = 0.0,
+    telemetry: TelemetryMode = None,
+    rate_scale: RateScale = 1.0,
+    json_out: JsonOut = None,
+    jobs_out: JobsOut = None,
+    report: ReportDir = None,
+    journal: JournalOut = None,
+) -> None:
+    """Compare policies on a trace or a scenario, on a simulated cluster."""
+    from autopilot.app.commands import Outputs, run_simulate
+    from autopilot.app.options import SimulateOptions
+
+    options = SimulateOptions(
+        scenario=scenario, jobs=jobs, requests=requests, cluster=cluster, defaults=defaults,
+        policies=tuple(name.strip() for name in (policy or "").split(",") if name.strip()), seed=seed,
+        tenants=tuple(tenant or ()), physics=physics, durations=durations, limits=limits, jitter_ratio=jitter,
+        telemetry=telemetry, rate_scale=rate_scale, journal=journal, series=report is not None,
+    )  # fmt: skip
+    run_simulate(options, Outputs(json_out, jobs_out, report))
+
+
+@app.command()
+def plan(
+    scenario: Scenario = None,
+    cluster: Cluster = None,
+    seed: Seed = None,
+    at: Annotated[str, typer.Option("--at", help="How far into the scenario to look, for example 2h.")] = "1h",
+    policy: Annotated[str, typer.Option("--policy", help="The policy to plan with.")] = "recommend",
+) -> None:
+    """What the autopilot would do now, and why, on the built-in cluster; nothing is done."""
+    from autopilot.app.commands import run_plan
+
+    run_plan(scenario, cluster, seed, at, policy)
+
+
+@app.command()
+def replay(
+    journal: Annotated[Path | None, typer.Argument(help="The journal to decide again.", show_default="that of the last run")] = None,
+    policy: Annotated[str | None, typer.Option("--policy", help="Decide under this policy instead, and show what differs.")] = None,
+) -> None:
+    """Decide a recorded run again: identical, or the first difference; with --policy, what would change."""
+    from autopilot.app.commands import run_replay
+
+    run_replay(journal, policy)
+
+
+@app.command()
+def explain(
+    decision: Annotated[str | None, typer.Argument(metavar="ID", help="A proposal's id, or the number of a tick.", show_default="the last tick")] = None,
+    workload: Annotated[str | None, typer.Option("--workload", help="Why this workload ran, or waits.")] = None,
+    at: Annotated[str | None, typer.Option("--at", help="With --workload: the state at this time of the run, for example 2h.", show_default="the end")] = None,
+    journal: JournalIn = None,
+) -> None:
+    """Why something was done, or not: a decision with every guard's answer, or one workload's story."""
+    from autopilot.app.commands import run_explain
+
+    run_explain(decision, workload, at, journal)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from importlib.metadata import version as version_of
+
+    typer.echo(f"gpu-autopilot {version_of('gpu-autopilot')}")
+
+
+@traces_app.command("list")
+def traces_list() -> None:
+    """The public traces that can be imported: publisher, licence, citation."""
+    from autopilot.app.commands import list_traces
+
+    list_traces()
+
+
+@traces_app.command("import")
+def traces_import(
+    kind: Annotated[str, typer.Argument(help="The layout: see `autopilot traces list`.")],
+    path: Annotated[Path, typer.Argument(help="The publisher's file or folder.")],
+    out: Annotated[Path, typer.Argument(help="Job or request file to write (.parquet or .csv).")],
+    seed: Annotated[int, typer.Option("--seed", help="Where something is drawn (arrivals within a window).")] = 0,
+    start: Annotated[str, typer.Option("--start", help="Leave out what is before this time of the trace.")] = "0s",
+    span: Annotated[str | None, typer.Option("--span", help="Take only this much, for example 6h.", show_default="all")] = None,
+    rate_scale: Annotated[float, typer.Option("--rate-scale", help="Keep this part of the requests.")] = 1.0,
+) -> None:
+    """Turn a public trace into a job or request file."""
+    from autopilot.app.commands import import_public_trace
+
+    import_public_trace(kind, path, out, seed, start, span, rate_scale)
+
+
+@contextmanager
+def _clear_errors() -> Iterator[None]:
+    """Expected bad news as one message and exit code 2; Ctrl-C as 130; a closed pipe as silence."""
+    try:
+        yield
+    except InputError as error:
+        _say(f"autopilot: {error}")
+        sys.exit(2)
+    except AutopilotError as error:
+        _say(f"autopilot: internal error: {error}. This is a defect; please report it with the command.")
+        sys.exit(70)
+    except KeyboardInterrupt:
+        _say("autopilot: interrupted")
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)
+
+
+def _say(message: str) -> None:
+    typer.echo(message, err=True)
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Entry point of the console script."""
+    with _clear_errors():
+        return app(args=arguments, standalone_mode=True)
+
+
+if __name__ == "__main__":
+    main()

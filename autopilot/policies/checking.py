@@ -1,0 +1,164 @@
+"""What a policy file says, held to the tree: unknown fields, types and limits, each refused in one sentence.
+
+The tree is walked for what only we know (which fields there are, what a duration is, what fills a gap);
+pydantic holds every value to its type and limits.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import is_dataclass
+from difflib import get_close_matches
+from enum import Enum
+from typing import TYPE_CHECKING, Any, get_origin
+
+from autopilot.core.errors import InputError
+from autopilot.core.policy import Policy
+from autopilot.core.units import parse_duration_s
+from autopilot.policies.tree import (
+    allowed_text,
+    bare,
+    hints_of,
+    is_duration,
+    item_of,
+    join,
+    meaning_of,
+    plain,
+    policy_fields,
+)
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+SHOWN_LETTERS = 60
+_REFUSED: Any = object()  # in place of a value that cannot be used
+
+
+@functools.cache
+def adapter() -> TypeAdapter[Policy]:
+    """The reader of the tree that pydantic derives, made on first use."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Policy)
+
+
+def checked_policy(spec: Mapping[str, Any], base: Policy) -> tuple[Policy | None, list[str]]:
+    """The policy that `spec` (as read from YAML) makes of `base`, or None and what is wrong, field by field.
+
+    What two fields say against each other is not looked at here (`autopilot.core.policy.check_policy`).
+    """
+    from pydantic import ValidationError
+
+    problems: list[str] = []
+    data = _section(spec, Policy, "", base, problems)
+    policy = None
+    try:
+        # strict, and as JSON: there a list may be a tuple and a text an enum, but `"5"` is no number
+        policy = adapter().validate_json(json.dumps(data), strict=True)
+    except ValidationError as error:
+        for wrong in error.errors(include_url=False):
+            path, name, hint = _place(wrong["loc"])
+            problems.append(_refusal(wrong["input"], hint, path, name))
+    return (None if problems else policy), problems
+
+
+# --- the walk -------------------------------------------------------------------------------------
+
+
+def _section(value: Any, kind: type, path: str, base: Any, problems: list[str]) -> Any:
+    """The fields of one dataclass as pydantic reads them, gaps filled from `base` (None: left open)."""
+    if value is None and base is not None:
+        return plain(base)  # a section whose lines are all commented out
+    if not isinstance(value, Mapping):
+        problems.append(_refusal(value, kind, path, ""))
+        return _REFUSED if base is None else plain(base)
+    hints, data = hints_of(kind), {} if base is None else plain(base)
+    for key, item in value.items():
+        if key not in hints:
+            where = join(path, key if key.isidentifier() and len(key) <= SHOWN_LETTERS else show(key))
+            problems.append(f"{where}: no such field{_nearest_field(key, path, hints)}")
+            continue
+        found = _value(item, hints[key], join(path, key), key, getattr(base, key, None), problems)
+        if found is not _REFUSED:
+            data[key] = found
+    return data
+
+
+def _value(value: Any, hint: Any, path: str, name: str, base: Any, problems: list[str]) -> Any:
+    """One value as pydantic reads it, durations in seconds; `name` is the field that it stands in."""
+    kind = bare(hint)
+    if is_dataclass(kind) and isinstance(kind, type):
+        return _section(value, kind, path, base, problems)
+    if isinstance(value, dict) and get_origin(kind) is dict:
+        item = item_of(kind)
+        pairs = {k: _value(v, item, join(path, k), name, None, problems) for k, v in value.items()}
+        return {k: v for k, v in pairs.items() if v is not _REFUSED}
+    if isinstance(value, list) and get_origin(kind) in (tuple, list):
+        item = item_of(kind)
+        items = [_value(v, item, f"{path}[{i}]", name, None, problems) for i, v in enumerate(value)]
+        return [v for v in items if v is not _REFUSED]
+    if isinstance(value, str) and kind in (int, float) and is_duration(name):
+        return _seconds(value, hint, path, name, problems)
+    if isinstance(value, float) and not math.isfinite(value):
+        problems.append(_refusal(value, hint, path, name))
+        return _REFUSED
+    return value
+
+
+def _seconds(text: str, hint: Any, path: str, name: str, problems: list[str]) -> Any:
+    try:
+        value_s = parse_duration_s(text)
+    except InputError:
+        problems.append(_refusal(text, hint, path, name, "; write for example 90s, 15m, 1h30m or 7d"))
+        return _REFUSED
+    return int(value_s) if bare(hint) is int and value_s == int(value_s) else value_s
+
+
+def _place(location: tuple[str | int, ...]) -> tuple[str, str, Any]:
+    """Path, field name and annotation of where pydantic found something wrong."""
+    path, name, hint = "", "", Any
+    kind: Any = Policy
+    for step in location:
+        if isinstance(step, str) and isinstance(kind, type) and is_dataclass(kind):
+            path, name, hint = join(path, step), step, hints_of(kind).get(step, Any)
+        else:
+            path = f"{path}[{step}]" if isinstance(step, int) else join(path, step)
+            hint = item_of(hint)
+        kind = bare(hint)
+    return path, name, hint
+
+
+# --- the words ------------------------------------------------------------------------------------
+
+
+def _refusal(value: Any, hint: Any, path: str, name: str, mend: str = "") -> str:
+    kind = bare(hint)
+    names = [str(item.value) for item in kind] if isinstance(kind, type) and issubclass(kind, Enum) else []
+    meaning = f" ({meaning_of(hint)})" if meaning_of(hint) else ""
+    allowed = allowed_text(hint, name)
+    return f"{path}: {show(value)} is not allowed{nearest(value, names)}; it takes {allowed}{meaning}{mend}"
+
+
+def show(value: Any) -> str:
+    """A value as in the file, cut where it is long."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= SHOWN_LETTERS else f"{text[: SHOWN_LETTERS - 3]}..."
+
+
+def nearest(word: Any, known: Iterable[str]) -> str:
+    """`, did you mean X?` for the known word that is nearest, or an empty text."""
+    near = get_close_matches(str(word), list(known), n=1)
+    return f", did you mean {near[0]}?" if near and near[0] != word else ""
+
+
+def _nearest_field(key: str, path: str, hints: Mapping[str, Any]) -> str:
+    """Near names in the same section first, then anywhere in the tree, else what the section has."""
+    if near := nearest(key, hints):
+        return near
+    by_name = {field.path.rpartition(".")[2]: field.path for field in reversed(policy_fields())}
+    if near_names := get_close_matches(key, by_name, n=1):
+        return f", did you mean {by_name[near_names[0]]}?"
+    return f"; {path or 'a policy'} has {', '.join(hints)}"

@@ -1,0 +1,122 @@
+"""YAML as policy files use it: a small, strict and safe part of it, the same for reading and writing.
+
+Plain words mean what YAML 1.2 says: only `true` and `false` are truth values (so that the mode `off` is the
+word off), `010` is ten and `1:30` is a text. A key that stands twice in one mapping is refused, as are
+aliases, for both hide what is in force. yaml is imported on first use: the command line stays light.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from autopilot.core.errors import InputError
+
+if TYPE_CHECKING:
+    import yaml
+
+TAG = "tag:yaml.org,2002:"
+# What a plain word is, tried in this order: the core schema of YAML 1.2, section 10.3.2.
+PLAIN = (
+    ("null", re.compile(r"^(~|null|Null|NULL|)$")),
+    ("bool", re.compile(r"^(true|True|TRUE|false|False|FALSE)$")),
+    ("int", re.compile(r"^([-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$")),
+    ("float", re.compile(r"^([-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.inf|\.nan)$")),
+)
+KINDS = ("null", "bool", "int", "float", "str", "seq", "map")
+
+
+def read_yaml(text: str, source: str) -> Any:
+    """What a document holds, in dicts, lists, str, int, float, bool and None; None when it is empty.
+
+    Raises `InputError` naming `source`, line and column.
+    """
+    import yaml
+
+    try:
+        return yaml.load(text, Loader=_loader())  # noqa: S506  # derived from SafeLoader, with fewer types
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f" line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        why = ", ".join(part for part in (error.context, error.problem) if part)
+        raise InputError(f"{source}{where}: not usable YAML: {why}") from error
+    except (yaml.YAMLError, ValueError) as error:  # a character or a number that no reader takes
+        raise InputError(f"{source}: not usable YAML: {' '.join(str(error).split())[:200]}") from error
+    except RecursionError as error:
+        raise InputError(f"{source}: not usable YAML: nested too deep") from error
+
+
+def write_yaml(content: dict[str, Any]) -> str:
+    """`content` as a document in the order given; `read_yaml` returns an equal one."""
+    import yaml
+
+    return yaml.dump(content, Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=110)
+
+
+@functools.cache
+def _loader() -> type[yaml.SafeLoader]:
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """SafeLoader without aliases and duplicate keys, and with the plain words of YAML 1.2."""
+
+        yaml_implicit_resolvers: dict[Any, Any] = {}  # noqa: RUF012  # as the base class declares it
+        yaml_constructors: ClassVar[dict[Any, Any]] = {}
+
+        def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+            if self.check_event(yaml.AliasEvent):
+                mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+                raise yaml.composer.ComposerError(None, None, "an alias (*name); write it out", mark)
+            return super().compose_node(parent, index)
+
+        def flatten_mapping(self, node: yaml.MappingNode) -> None:
+            """A merge key (`<<`) is a key like any other."""
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            seen = set()
+            for key_node, _ in node.value:
+                key = self.construct_object(key_node, deep=True)
+                if not isinstance(key, str):
+                    problem = f"the key {key!r} is no text; put it between quotes"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+                if key in seen:
+                    problem = f"the key {key!r} stands twice; keep one"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+                seen.add(key)
+            return super().construct_mapping(node, deep)
+
+    for kind in KINDS:
+        Loader.add_constructor(TAG + kind, yaml.SafeLoader.yaml_constructors[TAG + kind])
+    Loader.add_constructor(TAG + "int", _whole_number)
+    Loader.add_constructor(TAG + "str", _text)
+    Loader.add_constructor(None, yaml.SafeLoader.yaml_constructors[None])
+    for kind, pattern in PLAIN:
+        Loader.add_implicit_resolver(TAG + kind, pattern, None)
+    return Loader
+
+
+def _whole_number(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
+    text = str(loader.construct_scalar(node))
+    return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+
+
+def _text(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> str:
+    from yaml.constructor import ConstructorError
+
+    text = str(loader.construct_scalar(node))
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise ConstructorError(None, None, "half a character (a lone surrogate)", node.start_mark)
+    return text
+
+
+@functools.cache
+def _dumper() -> type[yaml.SafeDumper]:
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """SafeDumper that quotes what a reader of YAML 1.1 or of 1.2 would take for something else."""
+
+    for kind, pattern in PLAIN:
+        Dumper.add_implicit_resolver(TAG + kind, pattern, None)
+    return Dumper

@@ -1,0 +1,290 @@
+"""From what an operator writes to a `Policy`, and back.
+
+A policy is a shipped one (a YAML file in `autopilot/policies`), a file with the bare tree, or a Kubernetes
+AutopilotPolicy object whose `spec` is the tree. What a file does not name is as in its `base`. The fields,
+their limits and their meaning stand once, in `autopilot.core.policy`; pydantic holds the values to them.
+pydantic and yaml are imported on first use: the command line stays light.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from autopilot.core.errors import InputError
+from autopilot.core.policy import Policy, check_policy
+from autopilot.core.units import SECONDS
+from autopilot.policies.checking import adapter, checked_policy, nearest, show
+from autopilot.policies.dialect import read_yaml, write_yaml
+from autopilot.policies.tree import (
+    bare,
+    duration_text,
+    hints_of,
+    is_duration,
+    item_of,
+    meaning_of,
+    plain,
+    policy_fields,
+    value_text,
+)
+
+API_VERSION = "gpu-autopilot.io/v1alpha1"
+KIND = "AutopilotPolicy"
+DEFAULT_BASE = "recommend"
+MAX_BYTES = 1 << 20  # a policy is a page; what is larger is another file, or one without end
+DURATION = rf"^\s*(([0-9]*\.?[0-9]+\s*({'|'.join(SECONDS)})\s*)+|[0-9]*\.?[0-9]+)\s*$"
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+@functools.cache
+def policy_names() -> tuple[str, ...]:
+    """Names of the shipped policies, sorted."""
+    folder = resources.files("autopilot.policies")
+    return tuple(sorted(Path(f.name).stem for f in folder.iterdir() if f.name.endswith(".yaml")))
+
+
+@functools.cache
+def shipped_policy(name: str) -> Policy:
+    """The shipped policy of that name. Raises `InputError` with the list when there is none."""
+    if name not in policy_names():
+        near = nearest(name, policy_names())
+        raise InputError(
+            f"unknown policy {show(name)}{near}; give one of {', '.join(policy_names())}, or the path of a YAML file"
+        )
+    text = resources.files("autopilot.policies").joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+    return _policy_of(text, f"shipped policy {name}", name, Policy())
+
+
+def load_policy(source: str | Path) -> Policy:
+    """The policy of a shipped name or of a YAML file (a `Path` is always a file).
+
+    A policy without a name is called after its file. Raises `InputError` that names the file and, for each
+    field that cannot be used, its path, its value and what is allowed.
+    """
+    if isinstance(source, str) and source in policy_names():
+        return shipped_policy(source)
+    path = Path(source)
+    try:
+        content = _read(path)
+    except InputError:
+        if isinstance(source, str) and len(path.parts) <= 1 and not path.suffix:  # meant as a name
+            shipped_policy(source)
+        raise
+    return parse_policy(content, str(path), path.stem)
+
+
+def parse_policy(text: str | bytes, source: str, name: str = "") -> Policy:
+    """The policy that a YAML text describes; `source` is named in errors, `name` used where it has none.
+
+    Raises `InputError` as `load_policy`.
+    """
+    return _policy_of(text, source, name, None)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"{path}: the policy file cannot be read: {why}") from error
+    if len(content) > MAX_BYTES:
+        raise InputError(f"{path}: over {MAX_BYTES >> 20} MiB, which no policy file is; give another file")
+    return content
+
+
+def _policy_of(text: str | bytes, source: str, name: str, base: Policy | None) -> Policy:
+    try:
+        content = text.decode("utf-8-sig") if isinstance(text, bytes) else text
+    except UnicodeDecodeError as error:
+        raise InputError(f"{source}: not UTF-8 text (byte {error.start}); save it as UTF-8") from error
+    document = read_yaml(content, source)
+    if document is None:
+        raise InputError(f"{source}: the policy file is empty; name at least one field, as in docs/policy.md")
+    if not isinstance(document, dict):
+        raise InputError(f"{source}: {show(document)} is not a policy; it must be a mapping of fields")
+    spec, object_name = _unwrap(document, source)
+    base = _base_of(spec, source, base)
+    if "name" not in spec:
+        spec["name"] = object_name or name or base.name
+    policy, problems = checked_policy(spec, base)
+    if policy is None:
+        many = f"{len(problems)} fields cannot be used\n  " if len(problems) > 1 else ""
+        raise InputError(f"{source}: {many}" + "\n  ".join(problems))
+    try:
+        check_policy(policy)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from error
+    return policy
+
+
+def _unwrap(document: dict[str, Any], source: str) -> tuple[dict[str, Any], str]:
+    """The bare tree (a copy) and the object's name, `""` for a file with the tree alone."""
+    if not document.keys() & {"apiVersion", "kind", "metadata", "spec"}:
+        return dict(document), ""
+    for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
+        if document.get(key) != wanted:
+            raise InputError(
+                f"{source}: {key}: {show(document.get(key))} is not allowed; it must be {wanted}"
+            )
+    known = ("apiVersion", "kind", "metadata", "spec", "status")
+    if strange := [key for key in document if key not in known]:
+        mend = "the fields of the policy belong under spec"
+        raise InputError(f"{source}: {strange[0]}: no such field of a Kubernetes object; {mend}")
+    metadata, spec = document.get("metadata"), document.get("spec")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not isinstance(name, str) or not name:
+        raise InputError(f"{source}: metadata.name: {show(name)} is not allowed; it must be a text")
+    if not isinstance(spec, dict):
+        raise InputError(f"{source}: spec: {show(spec)} is not allowed; it must be a mapping of fields")
+    return dict(spec), name
+
+
+def _base_of(spec: dict[str, Any], source: str, base: Policy | None) -> Policy:
+    """The policy that fills the gaps; takes the key `base` out of `spec`."""
+    name = spec.pop("base", None if base else DEFAULT_BASE)
+    if name is None and base:
+        return base
+    if name not in policy_names():
+        allowed = ", ".join(policy_names())
+        near = nearest(name, policy_names())
+        raise InputError(f"{source}: base: {show(name)} is not allowed{near}; it takes one of {allowed}")
+    return shipped_policy(name)
+
+
+# --- writing and comparing ------------------------------------------------------------------------
+
+
+def policy_to_yaml(policy: Policy, changed_only_against: str | None = None) -> str:
+    """The policy as a file that `load_policy` reads back as an equal one, durations as `15m`.
+
+    With the name of a shipped policy, the file names that as its base and only what differs (and its own
+    name). Raises `InputError` for an unknown name.
+    """
+    base = shipped_policy(changed_only_against) if changed_only_against else None
+    written = _readable(policy, "", base)
+    head = {"name": policy.name, "base": changed_only_against} if base else {}
+    return write_yaml(head | written)
+
+
+def _readable(value: Any, name: str, base: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        pairs = [
+            (f.name, getattr(value, f.name), getattr(base, f.name, None)) for f in fields(value) if f.init
+        ]
+        return {key: _readable(v, key, b) for key, v, b in pairs if base is None or v != b}
+    if isinstance(value, tuple | list):
+        return [_readable(item, name, None) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): _readable(item, name, None) for key, item in value.items()}
+    if isinstance(value, float) and is_duration(name):
+        text = duration_text(value)
+        return text if text[-1].isalpha() else value
+    return plain(value)
+
+
+def policy_diff(one: Policy, two: Policy) -> list[tuple[str, str, str]]:
+    """(field path, its value in `one`, in `two`) of each field that differs, in the order of the tree."""
+    found = []
+    for field in policy_fields():
+        steps = field.path.split(".")
+        left, right = (functools.reduce(getattr, steps, policy) for policy in (one, two))
+        if left != right:
+            found.append((field.path, value_text(left, steps[-1]), value_text(right, steps[-1])))
+    return found
+
+
+def policy_digest(policy: Policy) -> str:
+    """The policy's content in 16 hexadecimal digits: the digest by which a journal refers to it."""
+    from autopilot.journal.decisions import digest, policy_bytes
+
+    return digest(policy_bytes(policy)).hex()
+
+
+def policy_schema() -> dict[str, Any]:
+    """The JSON schema of a policy file or of an AutopilotPolicy's `spec`, without references.
+
+    It states no defaults: an API server would write them into the object, where they would hide the base.
+    """
+    schema = adapter().json_schema()
+    spec = _described(schema, schema.get("$defs", {}), Policy, "")
+    meaning = "the shipped policy that fills in what is not named"
+    names = list(policy_names())
+    spec["properties"] |= {"base": {"type": "string", "enum": names, "description": meaning}}
+    return spec
+
+
+def _described(part: dict[str, Any], parts: dict[str, Any], hint: Any, name: str) -> dict[str, Any]:
+    """A piece of pydantic's schema with references followed and what the annotation says added."""
+    kind, meaning = bare(hint), meaning_of(hint)
+    if "$ref" in part:
+        part = parts[part["$ref"].rpartition("/")[2]] | {k: v for k, v in part.items() if k != "$ref"}
+    found = {
+        k: v for k, v in part.items() if k not in ("$defs", "title", "default", "properties", "required")
+    }
+    if is_dataclass(kind) and isinstance(kind, type):
+        inner = {k: _described(part["properties"][k], parts, h, k) for k, h in hints_of(kind).items()}
+        found |= {"properties": inner, "additionalProperties": False}
+    elif found.get("type") in ("number", "integer") and is_duration(name):
+        found = {"anyOf": [found, {"type": "string", "pattern": DURATION}]}
+    for key in ("items", "additionalProperties"):
+        if isinstance(found.get(key), dict):
+            found[key] = _described(found[key], parts, item_of(kind), name)
+    return found | ({"description": meaning} if meaning else {})
+
+
+# --- sources --------------------------------------------------------------------------------------
+
+
+class StaticPolicySource:
+    """One policy that never changes (port `PolicySource`)."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def current(self) -> Policy:
+        """The policy that it was made with."""
+        return self._policy
+
+
+class FilePolicySource:
+    """A policy file that may be edited while we run (port `PolicySource`).
+
+    Making one raises `InputError` when the file cannot be used. Later a bad file changes nothing: the last
+    good policy stays in force and `problem` says why, until the file is good again.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.problem: str | None = None
+        self._seen: bytes | None = _read(self.path)
+        self._policy = parse_policy(self._seen, str(self.path), self.path.stem)
+
+    def current(self) -> Policy:
+        """The policy in force; the same object as long as the file says the same."""
+        try:
+            content = _read(self.path)
+        except InputError as error:
+            self.problem, self._seen = str(error), None
+            return self._policy
+        # The content is compared, not its time of change: two edits may share one, and it is a page.
+        if content != self._seen:
+            self._seen = content
+            self._take(content)
+        return self._policy
+
+    def _take(self, content: bytes) -> None:
+        try:
+            policy = parse_policy(content, str(self.path), self.path.stem)
+        except InputError as error:
+            self.problem = str(error)
+            return
+        self.problem = None
+        if policy != self._policy:
+            self._policy = policy

@@ -1,0 +1,216 @@
+"""How large the record of a day is: 4,000 GPUs, telemetry every 30 s, extrapolated from an hour.
+
+Usage: python -m benchmarks.journal_size [--gpus 4000] [--minutes 60] [--tick-s 30] [--seed 1] [--json OUT]
+
+A closed loop of arriving and ending jobs under the shipped `reconcile`, with the telemetry of the
+simulator through the collectors' windows (8 signals, mean and maximum over 1, 5 and 30 min), after the
+longest window has filled. Each row looks at telemetry every so many seconds and keeps it to so many
+significant bits on its way in ("all" is as measured: 24); the record itself never rounds, and the end of
+every row is read back and compared. The goal is 200 MB a day. Also printed: what recording costs per tick, here and on a cluster of 56 GPUs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sqlite3
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autopilot.core.errors import invariant
+from autopilot.core.policy import JournalRules
+from autopilot.core.reconciler import reconcile
+from autopilot.core.records import ControllerMemory, Inventory, Observation
+from autopilot.core.snapshot import F32, InstanceTable, SignalTable, empty
+from autopilot.journal import JournalReader, SqliteJournal
+from autopilot.replay.unequal import first_unequal
+from benchmarks.small_world import AUTO, Tick, World
+from collectors.window import WindowBuffer
+from simulator.behaviours import draw_jobs
+from simulator.telemetry import TelemetryGenerator
+from simulator.telemetry_entities import GpuState, entities_of, idle_state
+
+GOAL_MB_PER_DAY = 200.0
+SCRAPE_S = 30.0
+WARM_UP_S = 1800.0
+KEPT = [(refresh_s, bits) for refresh_s in (30.0, 60.0) for bits in (None, 12, 10, 8)]
+DAY_S = 86_400.0
+
+
+class Gauges:
+    """Telemetry of a world's GPUs, scraped every 30 s."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        self.world, self.seed = world, seed
+        inventory = Inventory(world.names, world.nodes, world.gpus, empty(InstanceTable))
+        self.entities = entities_of(inventory)
+        self.generator = TelemetryGenerator(seed)
+        self.buffer = WindowBuffer()
+
+    def state(self) -> GpuState:
+        """What each GPU does now."""
+        running = [job for job in self.world.jobs if job.slots]
+        archetype, level = draw_jobs(self.seed, [job.id for job in running])
+        state = idle_state(len(self.entities.id))
+        for number, job in enumerate(running):
+            state.job_code[job.slots] = int(job.id.removeprefix("job-"))
+            state.archetype[job.slots], state.level[job.slots] = archetype[number], level[number]
+            state.since_s[job.slots], state.gpus[job.slots] = job.start_s, job.gpus
+        return state
+
+    def scrape(self, slot: int) -> None:
+        """Take one scrape and put its windows into the world."""
+        values, quality = self.generator.sample(slot, self.entities, self.state())
+        self.buffer.put(slot * SCRAPE_S, self.entities.id, values, quality)
+        seen = self.buffer.windowed(slot * SCRAPE_S)
+        self.world.telemetry = SignalTable(seen.signals, seen.windows_s, slot * SCRAPE_S, seen.mean, seen.maximum,
+                                           seen.samples, seen.age_s, seen.quality)  # fmt: skip
+
+
+def to_bits(values: F32, bits: int | None) -> F32:
+    """The nearest numbers with so many significant bits."""
+    if bits is None:
+        return values
+    dropped = 24 - bits
+    half, mask = np.uint32(1 << (dropped - 1)), np.uint32(0xFFFFFFFF << dropped & 0xFFFFFFFF)
+    return np.where(np.isfinite(values), ((values.view(np.uint32) + half) & mask).view(np.float32), values)
+
+
+@dataclass(slots=True)
+class Row:
+    """One record of the same run: telemetry looked at every `refresh_s`, kept to so many bits."""
+
+    refresh_s: float
+    bits: int | None
+    journal: SqliteJournal
+    cpu_s: float = 0.0
+    shown: SignalTable | None = None
+
+    def add(self, tick: Tick) -> Observation:
+        """Record a tick with telemetry as this row keeps it."""
+        snapshot = tick.observation.snapshot
+        seen = snapshot.telemetry
+        if self.shown is None or (
+            seen.collected_s % self.refresh_s == 0 and seen.collected_s > self.shown.collected_s
+        ):
+            mean, maximum = to_bits(seen.mean, self.bits), to_bits(seen.maximum, self.bits)
+            self.shown = replace(seen, mean=mean, maximum=maximum)
+        older_s = np.float32(tick.observation.now_s - self.shown.collected_s)
+        shown = replace(self.shown, age_s=self.shown.age_s + older_s) if older_s else self.shown
+        observation = replace(tick.observation, snapshot=replace(snapshot, telemetry=shown))
+        started = time.process_time()
+        self.journal.intend(observation, AUTO, tick.memory, tick.step.decision, tick.step.instructions)
+        self.journal.conclude(observation.tick, tick.outcomes)
+        self.cpu_s += time.process_time() - started
+        return observation
+
+
+def loop(world: World, gauges: Gauges, minutes: float, tick_s: float) -> Any:
+    """Ticks after the windows have filled; telemetry is replaced every 30 s."""
+    memory, scraped = ControllerMemory(), -1
+    end_s = WARM_UP_S + minutes * 60.0
+    while world.now_s < end_s:
+        world.advance(world.now_s + tick_s)
+        for slot in range(scraped + 1, int(world.now_s // SCRAPE_S) + 1):
+            gauges.scrape(slot)
+            scraped = slot
+        observation = world.observe()
+        step = reconcile(memory, observation, AUTO)
+        outcomes = world.apply(step.instructions)
+        if world.now_s > WARM_UP_S:
+            yield Tick(memory, observation, step, outcomes)
+        world.outcomes, memory = outcomes, step.memory
+
+
+def large(gpus: int, minutes: float, tick_s: float, seed: int, folder: Path) -> list[dict[str, Any]]:
+    """A row for each precision."""
+    world = World(gpus // 8, seed, load=1.05, run_s=7200.0, backlog=gpus // 3)
+    gauges = Gauges(world, seed)
+    rules = JournalRules()
+    rows = [
+        Row(
+            refresh_s, bits, SqliteJournal(folder / f"{refresh_s}-{bits}.journal", durable=False, rules=rules)
+        )
+        for refresh_s, bits in KEPT
+    ]
+    ticks = 0
+    last: list[Observation] = []
+    for tick in loop(world, gauges, minutes, tick_s):
+        ticks += 1
+        last = [row.add(tick) for row in rows]
+    results = []
+    per_day = DAY_S / (minutes * 60.0) / 1e6
+    for row, wanted in zip(rows, last, strict=True):
+        path = row.journal.path
+        row.journal.close()
+        with JournalReader(path) as reader:
+            *_, read = reader.ticks()
+        difference = first_unequal(wanted, read.observation, "observation")
+        invariant(difference is None, f"the record is not what was recorded: {difference}")
+        results.append({
+            "gpus": gpus, "refresh_s": row.refresh_s, "significant_bits": row.bits, "ticks": ticks,
+            "mb_per_day": path.stat().st_size * per_day, "telemetry_mb_per_day": telemetry_bytes(path) * per_day,
+            "cpu_ms_per_tick": row.cpu_s / ticks * 1e3,
+        })  # fmt: skip
+    return results
+
+
+def telemetry_bytes(path: Path) -> int:
+    """How much of a record is telemetry."""
+    db = sqlite3.connect(path)
+    size = int(db.execute("SELECT sum(length(signals)) FROM ticks").fetchone()[0])
+    db.close()
+    return size
+
+
+def small(seed: int, folder: Path) -> dict[str, Any]:
+    """What a tick of a simulation costs: 56 GPUs, some 300 jobs, one tick an event, no telemetry."""
+    world = World(7, seed, load=1.3, backlog=300)
+    path = folder / "small.journal"
+    ticks = list(world.run(2000))
+    started = time.process_time()
+    with SqliteJournal(path, durable=False, rules=JournalRules()) as journal:
+        for tick in ticks:
+            journal.intend(tick.observation, AUTO, tick.memory, tick.step.decision, tick.step.instructions)
+            journal.conclude(tick.observation.tick, tick.outcomes)
+    spent_s = time.process_time() - started
+    rows = float(np.mean([len(tick.observation.snapshot.workloads.id) for tick in ticks]))
+    return {"gpus": 56, "ticks": len(ticks), "workloads_mean": rows, "cpu_ms_per_tick": spent_s / len(ticks) * 1e3,
+            "bytes_per_tick": path.stat().st_size / len(ticks)}  # fmt: skip
+
+
+def main() -> None:
+    """Measure, print, and write JSON where asked."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--gpus", type=int, default=4000)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--tick-s", type=float, default=30.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        tick = small(given.seed, Path(name))
+        rows = large(given.gpus, given.minutes, given.tick_s, given.seed, Path(name))
+    print(
+        f"{given.gpus} GPUs, a tick every {given.tick_s:g} s, {given.minutes:g} min; goal {GOAL_MB_PER_DAY:g} MB a day"
+    )
+    print(f"{'refresh':>8} {'bits kept':>10} {'MB a day':>9} {'telemetry':>10} {'ms a tick':>10}")
+    for row in rows:
+        verdict = "" if row["mb_per_day"] <= GOAL_MB_PER_DAY else "   above the goal"
+        print(f"{row['refresh_s']:>6g} s {row['significant_bits'] or 'all':>10} {row['mb_per_day']:>9.0f} "
+              f"{row['telemetry_mb_per_day']:>10.0f} {row['cpu_ms_per_tick']:>10.1f}{verdict}")  # fmt: skip
+    print(f"56 GPUs, {tick['workloads_mean']:.0f} jobs: {tick['cpu_ms_per_tick']:.2f} ms and "
+          f"{tick['bytes_per_tick']:.0f} bytes a tick")  # fmt: skip
+    if given.json:
+        given.json.write_text(json.dumps({"small": tick, "large": rows}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

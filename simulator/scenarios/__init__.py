@@ -1,0 +1,15 @@
+"""Scenarios: whole situations as data, read from YAML files, the shipped ones by name."""
+
+from simulator.scenarios.loader import SHIPPED, Scenario, load_scenario, scenario_names
+from simulator.scenarios.work import FileJobs, JobGroup, SyntheticJobs, scenario_jobs
+
+__all__ = [
+    "SHIPPED",
+    "FileJobs",
+    "JobGroup",
+    "Scenario",
+    "SyntheticJobs",
+    "load_scenario",
+    "scenario_jobs",
+    "scenario_names",
+]

@@ -1,0 +1,163 @@
+"""Reading a scenario file; every mistake is one message with file, field, value and mend.
+
+name: small-day                 # defaults to the file's name
+description: what it shows
+seed: 0
+horizon: 24h                    # length of the synthetic work and requests; faults go on until the end
+cluster: 4x8                    # a shape, the path of a cluster file, or its fields (pools, queues)
+jobs:                           # any of the three together
+  file: {path: jobs.parquet, tenants: [a]}
+  synthetic: {load: 0.6, tenants: [a, b], max_duration: 8h, max_width: 32, users_per_tenant: 6, start_hour: 8}
+  groups:
+    - {kind: notebook, count: 20, tenants: [a], gpus: [1], duration: 3h, spread: 0.5, from: 0h, to: 8h}
+services:
+  - name: chat
+    tenant: a
+    gpus_per_replica: 1         # or gpu_milli: 500, or mig_profile: 3g.40gb
+    gpu_models: [H100-80GB]     # any when left out
+    slots: 16
+    prefill_tokens_per_s: 8000
+    decode_tokens_per_s: 40
+    objective: 20s              # left out: it has none
+    load_time: 60s              # of the model; left out: what the physics say
+    replicas: {initial: 2, min: 1, max: 8}
+    autoscaler: {target: 0.6, metric: utilization, period: 30s, down_stabilisation: 5m}
+    requests: {mean_rps: 2, shape: m-large, swing: 1.0, peak_at: 15h, from: 5m}
+faults: {node_mtbf: 6h}         # fields of simulator.faults.FaultOptions; times without their _s
+physics: real                   # ideal | charged | real
+telemetry: windowed             # off | windowed | full
+durations: last-two             # exact | last-two
+policies: [fifo-skip, autopilot]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from autopilot.core.errors import InputError
+from simulator.clusterfile import ClusterSpec, _check_pools, _pool, parse_cluster
+from simulator.clusterqueues import parse_queues
+from simulator.deployments import Deployment
+from simulator.faults import FaultOptions
+from simulator.fields import Fields, load_yaml
+from simulator.physics import PHYSICS
+from simulator.scenarios.parts import inside, read_faults, read_job_sources, read_service, seconds, texts
+from simulator.scenarios.work import FileJobs, JobGroup, SyntheticJobs, scenario_jobs
+from simulator.traces.jobs import JobTrace
+
+SHIPPED = Path(__file__).parent
+TELEMETRY = ("off", "windowed", "full")
+DURATIONS = ("exact", "last-two")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One situation: hardware, work, services, faults, and how it is usually run."""
+
+    name: str
+    description: str
+    source: str
+    cluster: ClusterSpec
+    horizon_s: float
+    seed: int = 0
+    file_jobs: FileJobs | None = None
+    synthetic_jobs: SyntheticJobs | None = None
+    job_groups: tuple[JobGroup, ...] = ()
+    services: tuple[Deployment, ...] = ()
+    faults: FaultOptions | None = None
+    physics: str = "real"
+    telemetry: str = "windowed"
+    durations: str = "last-two"
+    policies: tuple[str, ...] = ()
+
+    def jobs(self, seed: int | None = None) -> JobTrace:
+        """Its jobs, drawn under `seed` (None: its own)."""
+        return scenario_jobs(
+            self.file_jobs,
+            self.synthetic_jobs,
+            self.job_groups,
+            cluster_gpus=self.cluster.gpus,
+            horizon_s=self.horizon_s,
+            seed=self.seed if seed is None else seed,
+        )
+
+
+def scenario_names() -> tuple[str, ...]:
+    """The shipped scenarios, in alphabetical order."""
+    return tuple(sorted(path.stem for path in SHIPPED.glob("*.yaml")))
+
+
+def load_scenario(name_or_path: str | Path) -> Scenario:
+    """A shipped scenario by its name, or one from a YAML file.
+
+    Raises `InputError` naming the file, the field, its value and what is allowed.
+    """
+    words = str(name_or_path)
+    path = SHIPPED / f"{words}.yaml" if words in scenario_names() else Path(name_or_path)
+    if not path.exists():
+        raise InputError(
+            f"scenario {words!r}: neither a file nor one of the shipped scenarios: {', '.join(scenario_names())}"
+        )
+    root = load_yaml(path, "the scenario file")
+    cluster = _cluster(root, path)
+    horizon_s = seconds(root, "horizon", 60.0)
+    file_jobs, synthetic, groups = read_job_sources(root, path, horizon_s)
+    scenario = Scenario(
+        name=root.text("name", default=path.stem),
+        description=_prose(root),
+        source=str(path),
+        cluster=cluster,
+        horizon_s=horizon_s,
+        seed=root.whole("seed", 0, 2**32 - 1, default=0),
+        file_jobs=file_jobs,
+        synthetic_jobs=synthetic,
+        job_groups=groups,
+        services=tuple(read_service(each, cluster) for each in root.each("services")),
+        faults=read_faults(root),
+        physics=root.text("physics", default="real", allowed=tuple(PHYSICS)),
+        telemetry=_telemetry(root),
+        durations=root.text("durations", default="last-two", allowed=DURATIONS),
+        policies=texts(root, "policies"),
+    )
+    root.done()
+    names = [each.name for each in scenario.services]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise InputError(
+                f"{path}: services[{index}].name: {name!r} stands there twice; services need different names"
+            )
+    if not (scenario.services or file_jobs or synthetic or groups):
+        raise InputError(f"{path}: neither jobs nor services; write at least one of them")
+    return scenario
+
+
+def _prose(root: Fields) -> str:
+    value = root.get("description")
+    if value is not None and not isinstance(value, str):
+        raise root.fail("description", "write a text")
+    return " ".join((value or "").split())
+
+
+def _telemetry(root: Fields) -> str:
+    if root.content.get("telemetry") is False:  # YAML reads a bare `off` as false
+        root.content["telemetry"] = "off"
+    return root.text("telemetry", default="windowed", allowed=TELEMETRY)
+
+
+def _cluster(root: Fields, path: Path) -> ClusterSpec:
+    value = root.get("cluster")
+    if isinstance(value, str):
+        beside = path.parent / value
+        return parse_cluster(beside if beside.is_file() else value)
+    inner = inside(root, "cluster")
+    if inner is None:
+        raise root.fail("cluster", "write a shape such as 4x8, the path of a cluster file, or its fields")
+    pools = tuple(_pool(each) for each in inner.each("pools"))
+    if not pools:
+        raise inner.fail("pools", "write at least one pool with name, nodes, gpus_per_node and gpu_model")
+    _check_pools(pools, inner)
+    bare = ClusterSpec(str(path), pools, ())
+    spec = ClusterSpec(str(path), pools, parse_queues(inner, bare.gpus_by_model))
+    inner.done()
+    return spec

@@ -1,0 +1,252 @@
+"""The parts of a scenario file: jobs, services, faults. See simulator/scenarios/loader.py for the format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from math import nan
+from pathlib import Path
+from typing import Any
+
+from autopilot.core.errors import InputError
+from autopilot.core.units import parse_duration_s
+from simulator.autoscaler import AutoscalerSpec
+from simulator.clusterfile import ClusterSpec
+from simulator.deployments import Deployment
+from simulator.faults import FaultOptions
+from simulator.fields import Fields
+from simulator.scenarios.work import FileJobs, JobGroup, SyntheticJobs
+from simulator.serving_records import ServiceSpec
+from simulator.synthetic_requests import SHAPES, ServiceLoad
+from simulator.traces.gpu_models import is_mig_profile, model_for_label
+
+MOST_JOBS = 1_000_000
+MOST_WIDTH = 1_000_000
+MOST_REPLICAS = 100_000
+LONGEST_S = 3650 * 86_400.0
+
+
+def inside(parent: Fields, name: str) -> Fields | None:
+    """The mapping in a field; None when it is not there."""
+    value = parent.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise parent.fail(name, "write a mapping of fields")
+    return Fields(value, parent.source, ".".join(part for part in (parent.path, name) if part))
+
+
+def seconds(place: Fields, name: str, low_s: float, default: float | None = None) -> float:
+    """Seconds of a duration such as 90s, 15m, 8h; required when `default` is None."""
+    value = place.get(name)
+    if value is None and default is not None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise place.fail(name, "write a duration such as 90s, 15m or 8h")
+    seconds = parse_duration_s(value, place.where(name))
+    if not low_s <= seconds <= LONGEST_S:
+        raise place.fail(name, f"write a duration from {low_s:g} s to 3650d")
+    return seconds
+
+
+def required_number(place: Fields, name: str, low: float, high: float, *, above: bool = False) -> float:
+    """A required number."""
+    if place.content.get(name) is None:
+        raise place.fail(name, f"write a number {'above' if above else 'from'} {low:g}")
+    return place.number(name, low, high, default=nan, above=above)
+
+
+def texts(place: Fields, name: str) -> tuple[str, ...]:
+    """A list of names; () when it is not there."""
+    value = place.get(name)
+    if value is None:
+        return ()
+    values = value if isinstance(value, list) else [value]
+    if not values or not all(isinstance(each, str) and each.strip() for each in values):
+        raise place.fail(name, "write a list of names")
+    return tuple(each.strip() for each in values)
+
+
+def read_job_sources(
+    root: Fields, path: Path, horizon_s: float
+) -> tuple[FileJobs | None, SyntheticJobs | None, tuple[JobGroup, ...]]:
+    place = inside(root, "jobs")
+    if place is None:
+        return None, None, ()
+    groups = tuple(_group(each, horizon_s) for each in place.each("groups"))
+    parts = _file_jobs(place, path), _synthetic(place), groups
+    place.done()
+    return parts
+
+
+def _file_jobs(place: Fields, path: Path) -> FileJobs | None:
+    if isinstance(place.content.get("file"), str):
+        place.content["file"] = {"path": place.content["file"]}
+    inner = inside(place, "file")
+    if inner is None:
+        return None
+    file = Path(inner.text("path"))
+    found = file if file.is_absolute() else path.parent / file
+    if not found.is_file():
+        raise inner.fail("path", f"there is no file {found}")
+    jobs = FileJobs(path=found, tenants=texts(inner, "tenants"))
+    inner.done()
+    return jobs
+
+
+def _synthetic(place: Fields) -> SyntheticJobs | None:
+    inner = inside(place, "synthetic")
+    if inner is None:
+        return None
+    tenants = inner.get("tenants")
+    if isinstance(tenants, int) and not isinstance(tenants, bool) and 1 <= tenants <= 10_000:
+        names: tuple[str, ...] = tuple(f"tenant-{number:02d}" for number in range(tenants))
+    else:
+        names = texts(inner, "tenants") or tuple(f"tenant-{number:02d}" for number in range(4))
+    jobs = SyntheticJobs(
+        load=required_number(inner, "load", 0.0, 100.0, above=True),
+        tenants=names,
+        users_per_tenant=inner.whole("users_per_tenant", 1, 10_000, default=6),
+        max_duration_s=seconds(inner, "max_duration", 1.0) if inner.get("max_duration") is not None else None,
+        max_width=inner.whole("max_width", 1, MOST_WIDTH) if inner.get("max_width") is not None else None,
+        start_hour=inner.number("start_hour", 0.0, 24.0, default=0.0),
+    )
+    inner.done()
+    return jobs
+
+
+def _group(place: Fields, horizon_s: float) -> JobGroup:
+    if isinstance(place.content.get("gpus"), int):
+        place.content["gpus"] = [place.content["gpus"]]
+    widths = place.get("gpus") if place.get("gpus") is not None else [1]
+    good = isinstance(widths, list) and widths
+    if not good or not all(type(each) is int and 1 <= each <= MOST_WIDTH for each in widths):
+        raise place.fail("gpus", "write numbers of GPUs, for example [1, 2, 8]")
+    tenants = texts(place, "tenants")
+    if not tenants:
+        raise place.fail("tenants", "write a list of names")
+    profile = place.text("mig_profile", default="-")
+    if profile != "-" and not is_mig_profile(profile):
+        raise place.fail("mig_profile", "write a MIG profile such as 1g.10gb")
+    group = JobGroup(
+        kind=place.text("kind"),
+        count=place.whole("count", 1, MOST_JOBS),
+        tenants=tenants,
+        duration_s=seconds(place, "duration", 1.0),
+        from_s=seconds(place, "from", 0.0, default=0.0),
+        to_s=seconds(place, "to", 0.0, default=horizon_s),
+        gpus=tuple(widths),
+        gpu_milli=place.whole("gpu_milli", 1, 1000, default=1000),
+        mig_profile="" if profile == "-" else profile,
+        spread=place.number("spread", 0.0, 5.0, default=0.5),
+        topology=place.text("topology", default="-", allowed=("-", "node", "island", "leaf", "block", "zone")).replace("-", ""),
+        preemptible=None if place.get("preemptible") is None else place.flag("preemptible", default=True),
+        priority=None if place.get("priority") is None else place.whole("priority", 0, 2**31 - 1),
+    )
+    place.done()
+    if group.to_s < group.from_s:
+        raise place.fail("to", "write a time after `from`")
+    return group
+
+
+def read_service(place: Fields, cluster: ClusterSpec) -> Deployment:
+    name = place.text("name")
+    profile = place.text("mig_profile", default="-")
+    if profile != "-" and not is_mig_profile(profile):
+        raise place.fail("mig_profile", "write a MIG profile such as 1g.10gb")
+    spec = ServiceSpec(
+        name=name,
+        slots=place.whole("slots", 1, 100_000),
+        prefill_tokens_per_s=required_number(place, "prefill_tokens_per_s", 0.0, 1e9, above=True),
+        decode_tokens_per_s=required_number(place, "decode_tokens_per_s", 0.0, 1e9, above=True),
+        objective_s=None if place.get("objective") is None else seconds(place, "objective", 1e-6),
+    )
+    autoscaler, initial = _autoscaler(place)
+    try:
+        deployment = Deployment(
+            serving=spec,
+            tenant=place.text("tenant"),
+            autoscaler=autoscaler,
+            initial_replicas=initial,
+            gpus_per_replica=place.whole("gpus_per_replica", 1, MOST_WIDTH, default=1),
+            gpu_milli=place.whole("gpu_milli", 1, 999) if place.get("gpu_milli") is not None else 0,
+            mig_profile="" if profile == "-" else profile,
+            gpu_models=_models(place, cluster),
+            load_s=seconds(place, "load_time", 0.0, default=nan),
+            **_load(place, name),
+        )
+    except InputError as error:
+        raise InputError(f"{place.where('')}: {error}") from None
+    place.done()
+    return deployment
+
+
+def _models(place: Fields, cluster: ClusterSpec) -> tuple[str, ...]:
+    names = []
+    for label in texts(place, "gpu_models"):
+        model = model_for_label(label)
+        if model not in cluster.gpus_by_model:
+            raise place.fail("gpu_models", f"the cluster has {', '.join(cluster.gpus_by_model)}")
+        names.append(model)
+    return tuple(names)
+
+
+def _autoscaler(place: Fields) -> tuple[AutoscalerSpec, int]:
+    """Its autoscaler and the number of replicas at the start."""
+    replicas = inside(place, "replicas")
+    if replicas is None:
+        raise place.fail("replicas", "write {initial: 2, min: 1, max: 8}")
+    initial = replicas.whole("initial", 0, MOST_REPLICAS)
+    low = replicas.whole("min", 0, MOST_REPLICAS, default=min(initial, 1))
+    high = replicas.whole("max", 0, MOST_REPLICAS, default=initial)
+    replicas.done()
+    inner = inside(place, "autoscaler") or Fields({}, place.source, f"{place.path}.autoscaler")
+    metric = inner.text("metric", default="utilization", allowed=("utilization", "queue_per_replica"))
+    spec = AutoscalerSpec(
+        target=inner.number("target", 0.0, 1e6, default=0.6, above=True),
+        metric="utilization" if metric == "utilization" else "queue_per_replica",
+        min_replicas=low,
+        max_replicas=high,
+        period_s=seconds(inner, "period", 1.0, default=30.0),
+        tolerance_ratio=inner.number("tolerance_ratio", 0.0, 10.0, default=0.1),
+        down_stabilisation_s=seconds(inner, "down_stabilisation", 0.0, default=300.0),
+        up_stabilisation_s=seconds(inner, "up_stabilisation", 0.0, default=0.0),
+        up_replicas=inner.whole("up_replicas", 0, MOST_REPLICAS, default=4),
+        up_ratio=inner.number("up_ratio", 0.0, 1000.0, default=1.0),
+    )
+    inner.done()
+    return spec, initial
+
+
+def _load(place: Fields, name: str) -> dict[str, Any]:
+    """The fields of a deployment that its `requests` give."""
+    inner = inside(place, "requests")
+    if inner is None:
+        return {}
+    load = ServiceLoad(
+        name=name,
+        mean_rps=required_number(inner, "mean_rps", 0.0, 1e6),
+        shape=SHAPES[inner.text("shape", default="m-large", allowed=tuple(SHAPES))],
+        swing=inner.number("swing", 0.0, 20.0, default=1.0),
+        peak_at_s=None if inner.get("peak_at") is None else seconds(inner, "peak_at", 0.0),
+    )
+    from_s = seconds(inner, "from", 0.0, default=0.0)
+    inner.done()
+    return {"load": load, "calls_from_s": from_s}
+
+
+def read_faults(root: Fields) -> FaultOptions | None:
+    inner = inside(root, "faults")
+    if inner is None:
+        return None
+    values: dict[str, Any] = {}
+    for option in fields(FaultOptions):
+        if option.name.endswith("_s"):
+            values[option.name] = seconds(inner, option.name.removesuffix("_s"), 0.0, default=float(option.default))
+        else:
+            values[option.name] = inner.number(option.name, 0.0, 1.0, default=float(option.default))
+    inner.done()
+    try:
+        return FaultOptions(**values)
+    except InputError as error:
+        raise InputError(f"{inner.where('')}: {error}") from None

@@ -1,0 +1,132 @@
+"""The jobs of a scenario: a file, a synthetic trace, and groups of alike jobs (notebooks, hoarders, wide gangs)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from simulator.arrivals import generate_jobs
+from simulator.faults import child_generator
+from simulator.traces.columns import BY_NAME
+from simulator.traces.jobs import JobTrace, empty_columns, read_jobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileJobs:
+    """Jobs of a file; `tenants` () takes all."""
+
+    path: Path
+    tenants: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyntheticJobs:
+    """Parameters of `simulator.arrivals.generate_jobs`."""
+
+    load: float
+    """GPU-seconds asked for / (GPUs x horizon)"""
+    tenants: tuple[str, ...]
+    users_per_tenant: int = 6
+    max_duration_s: float | None = None
+    max_width: int | None = None
+    start_hour: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobGroup:
+    """`count` jobs of one kind, submitted uniformly in [from_s, to_s], of tenants and widths drawn uniformly.
+
+    Durations are log-normal around the median `duration_s`, `spread` the deviation of the logarithm.
+    """
+
+    kind: str
+    count: int
+    tenants: tuple[str, ...]
+    duration_s: float
+    from_s: float
+    to_s: float
+    gpus: tuple[int, ...] = (1,)
+    gpu_milli: int = 1000
+    mig_profile: str = ""
+    spread: float = 0.5
+    topology: str = ""
+    preemptible: bool | None = None
+    priority: int | None = None
+
+
+def scenario_jobs(
+    jobs: FileJobs | None,
+    synthetic: SyntheticJobs | None,
+    groups: Sequence[JobGroup],
+    *,
+    cluster_gpus: int,
+    horizon_s: float,
+    seed: int,
+) -> JobTrace:
+    """All jobs in order of their submit time; times are those of the scenario, so the first may be after 0.
+
+    Each source draws from its own generator under `seed`. Raises `InputError` for a file that cannot be used.
+    """
+    parts = []
+    if jobs is not None:
+        parts.append(read_jobs(jobs.path, tenants=jobs.tenants))
+    if synthetic is not None:
+        parts.append(
+            generate_jobs(
+                child_generator(seed, "jobs"),
+                cluster_gpus=cluster_gpus,
+                horizon_s=horizon_s,
+                load=synthetic.load,
+                tenants=synthetic.tenants,
+                users_per_tenant=synthetic.users_per_tenant,
+                max_duration_s=synthetic.max_duration_s,
+                max_width=synthetic.max_width,
+                start_hour=synthetic.start_hour,
+            )
+        )
+    for number, group in enumerate(groups):
+        parts.append(_group(child_generator(seed, f"jobs/{number}/{group.kind}"), group, number))
+    if len(parts) == 1:
+        return parts[0]
+    return _merged(parts)
+
+
+def _group(rng: np.random.Generator, group: JobGroup, number: int) -> JobTrace:
+    count = group.count
+    columns = empty_columns(count)
+    tenant = np.array(group.tenants, object)[rng.integers(len(group.tenants), size=count)]
+    duration_s = np.exp(np.log(group.duration_s) + group.spread * rng.standard_normal(count))
+    columns |= {
+        "job_id": np.array([f"{group.kind}-{number}-{k:04d}" for k in range(count)], object),
+        "tenant": tenant,
+        "name": np.array([group.kind] * count, object),
+        "kind": np.array([group.kind] * count, object),
+        "submit_s": np.trunc(rng.uniform(group.from_s, group.to_s, count)),
+        "duration_s": np.maximum(1.0, np.rint(duration_s)),
+        "gpus": np.array(group.gpus, np.int64)[rng.integers(len(group.gpus), size=count)],
+        "gpu_milli": np.full(count, group.gpu_milli, np.int64),
+        "mig_profile": np.array([group.mig_profile] * count, object),
+        "topology": np.array([group.topology] * count, object),
+    }
+    if group.preemptible is not None:
+        columns["preemptible"] = np.full(count, int(group.preemptible), np.int8)
+    if group.priority is not None:
+        columns["priority"] = np.full(count, group.priority, np.int64)
+    return JobTrace(source=f"group {group.kind}", **columns, rows=count)
+
+
+def _merged(parts: Sequence[JobTrace]) -> JobTrace:
+    """All parts as one trace, by submit time, then id. Columns beyond the format are left behind."""
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in BY_NAME}
+    order = np.lexsort((columns["job_id"].astype(str), columns["submit_s"]))
+    first = parts[0]
+    return replace(
+        first,
+        source="; ".join(part.source for part in parts),
+        **{name: values[order] for name, values in columns.items()},
+        extra={},
+        rows=sum(part.rows for part in parts),
+    )

@@ -1,0 +1,398 @@
+"""What is written is what is read, bit for bit, whatever a cluster does between two ticks."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import fields, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autopilot.core.forecast import LEVELS, Forecast, Forecasts, RuntimeForecast
+from autopilot.core.records import (
+    Code,
+    Command,
+    CommandKind,
+    ControllerMemory,
+    Decision,
+    Disruption,
+    Gap,
+    InFlight,
+    Instruction,
+    Observation,
+    Plan,
+    Proposal,
+    Refusals,
+    Reservation,
+    Signals,
+    Slot,
+    Verdict,
+)
+from autopilot.core.snapshot import (
+    DTYPES,
+    ClusterSnapshot,
+    Names,
+    PlacementTable,
+    SignalTable,
+    WorkloadTable,
+    empty,
+    empty_signals,
+    table_length,
+    take,
+)
+from autopilot.journal.decisions import DecisionDecoder, DecisionEncoder, memory_bytes, read_memory
+from autopilot.journal.observations import NAMED_TABLES, ObservationDecoder, ObservationEncoder
+from autopilot.memory import FileMemoryStore, InMemoryStore
+from autopilot.replay.unequal import first_unequal
+from benchmarks.small_world import AUTO
+
+SPECIAL = (np.nan, -0.0, 0.0, np.inf, -np.inf, 1e-300, 1.5)
+
+NOTHING_MEASURED = Signals(
+    **{f.name: () if "tuple" in str(f.type) else 0 for f in fields(Signals)}  # type: ignore[arg-type]
+)
+
+# --- random clusters ----------------------------------------------------------------------------
+
+
+def column(rng: np.random.Generator, kind: str, rows: int) -> Any:
+    """A column of one kind with its awkward values."""
+    dtype = DTYPES.get(kind, np.int32)
+    if dtype is object:
+        out = np.empty(rows, object)
+        out[:] = [f"{int(rng.integers(1 << 40)):x}é" for _ in range(rows)]
+        return out
+    if np.dtype(dtype).kind == "f":
+        out = rng.normal(size=rows).astype(dtype)
+        odd = rng.random(rows) < 0.3
+        out[odd] = rng.choice(np.array(SPECIAL, dtype), int(odd.sum()))
+        return out
+    if dtype is np.bool_:
+        return rng.random(rows) < 0.5
+    info = np.iinfo(dtype)
+    return rng.choice(np.array([info.min, -1, 0, 1, info.max], dtype), rows)
+
+
+def table(rng: np.random.Generator, kind: type[Any], rows: int) -> Any:
+    """A table with random columns."""
+    columns = {f.name: column(rng, str(f.type), rows) for f in fields(kind)}
+    if "guarantee" in columns:
+        columns["guarantee"] = rng.integers(0, 9, (rows, 2)).astype(np.int32)
+    return kind(**columns)
+
+
+def names_of(old: Any) -> Any:
+    """The first column of a table."""
+    return getattr(old, fields(old)[0].name)
+
+
+def insert(rng: np.random.Generator, old: Any, rows: int) -> Any:
+    """New rows at random places; the others keep their order."""
+    fresh, count = table(rng, type(old), rows), table_length(old)
+    order = np.full(count + rows, -1)
+    places = rng.choice(count + rows, rows, replace=False)
+    order[places] = count + np.arange(rows)
+    order[order < 0] = np.arange(count)
+    joined = [np.concatenate([getattr(old, f.name), getattr(fresh, f.name)])[order] for f in fields(old)]
+    return type(old)(*joined)
+
+
+def edit(rng: np.random.Generator, old: Any) -> Any:
+    """Other values in some cells of some columns."""
+    changed = {}
+    for f in fields(old):
+        if rng.random() < 0.3 and table_length(old) and getattr(old, f.name).ndim == 1:
+            values = getattr(old, f.name).copy()
+            at = rng.choice(len(values), max(len(values) // 5, 1), replace=False)
+            values[at] = column(rng, str(f.type), len(at)).astype(values.dtype)
+            changed[f.name] = values
+    return replace(old, **changed)
+
+
+def retyped(old: Any) -> Any:
+    """An empty table whose columns have other types than declared."""
+    return type(old)(*(np.empty(getattr(old, f.name)[:0].shape, np.float64) if f.type != "Texts"
+                       else np.empty(0, object) for f in fields(old)))  # fmt: skip
+
+
+def evolve(rng: np.random.Generator, old: Any) -> Any:
+    """One table a tick later."""
+    choice = rng.random()
+    if choice < 0.25:
+        return old
+    if choice < 0.5:
+        return edit(rng, old)
+    if choice < 0.8:
+        kept = (
+            old if not table_length(old) else take(old, np.flatnonzero(rng.random(table_length(old)) < 0.9))
+        )
+        return (
+            edit(rng, insert(rng, kept, int(rng.integers(0, 4)))) if names_of(kept).dtype == object else old
+        )
+    if choice < 0.87:
+        return take(old, rng.permutation(table_length(old)))
+    if choice < 0.92:
+        return retyped(old)
+    if choice < 0.96:
+        return take(old, np.zeros(min(table_length(old), 2), np.intp))  # one name twice
+    return table(rng, type(old), int(rng.integers(0, 30)))
+
+
+def placements(rng: np.random.Generator, workloads: int, old: PlacementTable) -> PlacementTable:
+    """Who holds what: mostly as before."""
+    if workloads == 0:
+        nothing: PlacementTable = empty(PlacementTable)
+        return nothing
+    if len(old.gpu) and int(old.workload.max()) < workloads and rng.random() < 0.6:
+        held_on: PlacementTable = take(old, np.flatnonzero(rng.random(len(old.gpu)) < 0.9))
+        return held_on
+    rows = int(rng.integers(0, 40))
+    held = np.sort(rng.integers(0, workloads, rows)).astype(np.int32)
+    gpu = rng.permutation(rows).astype(np.int32)
+    return PlacementTable(held, gpu // 8, gpu, np.full(rows, -1, np.int32), np.full(rows, 1000, np.int32))
+
+
+def telemetry(rng: np.random.Generator, old: SignalTable) -> SignalTable:
+    """Signals a tick later."""
+    choice = rng.random()
+    if choice < 0.3:
+        return old
+    if choice < 0.5 and len(old.age_s):
+        return replace(old, age_s=old.age_s + np.float32(5), collected_s=old.collected_s + 5)
+    if choice < 0.6:
+        return empty_signals()
+    entities = len(old.age_s) if choice < 0.9 and len(old.age_s) else int(rng.integers(0, 12))
+    shape = (2, 3, entities)
+    mean = rng.normal(size=shape).astype(np.float32)
+    mean[rng.random(shape) < 0.2] = np.nan
+    if rng.random() < 0.5:
+        mean = mean.astype(np.float16).astype(np.float32)
+    if rng.random() < 0.2 and entities:
+        mean[0, 0, 0] = rng.choice(np.array(SPECIAL, np.float32))
+    age_s = rng.choice(np.array([0, 1, 30, np.inf], np.float32), entities)
+    samples = rng.integers(0, 9, shape[1:]).astype(np.int32)
+    return SignalTable(("a", "b"), (60.0, 300.0, 1800.0), float(rng.random()), mean, np.asfortranarray(mean + 1),
+                       samples, age_s, np.zeros(entities, np.int8))  # fmt: skip
+
+
+def runtimes(rng: np.random.Generator, rows: int, old: RuntimeForecast | None) -> RuntimeForecast | None:
+    """A forecast for the rows of the workload table, none, or a stale one of another length."""
+    if rng.random() < 0.2:
+        return None
+    if rng.random() < 0.2:
+        return old
+    total_s = np.sort(rng.random((rows, len(LEVELS))), axis=1)
+    if rng.random() < 0.5:
+        total_s = np.asfortranarray(total_s)
+    total_s[rng.random(rows) < 0.2] = np.nan
+    return RuntimeForecast(
+        "m", float(rng.random()), LEVELS, total_s, rng.random(rows) < 0.5, np.arange(rows, dtype=np.int32)
+    )
+
+
+def observations(rng: np.random.Generator, ticks: int) -> list[Observation]:
+    """A sequence of observations, each grown from the one before."""
+    tables = {name: table(rng, kind, int(rng.integers(0, 25))) for name, kind in NAMED_TABLES}
+    held, signals, forecast = empty(PlacementTable), empty_signals(), None
+    demand: tuple[Forecast, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    found = []
+    for tick in range(ticks):
+        tables = {name: evolve(rng, old) for name, old in tables.items()}
+        held = placements(rng, len(tables["workloads"].id), held)
+        signals = telemetry(rng, signals)
+        forecast = runtimes(rng, len(tables["workloads"].id), forecast)
+        if rng.random() < 0.2:
+            gaps = (*gaps, Gap("dcgm", f"node-{tick}", "", "down"))
+            demand = () if demand else (Forecast("b", 1.0, ("s",), (60.0,), LEVELS, rng.random((1, 1, 7))),)
+        snapshot = ClusterSnapshot(Names(("H100",), (), (f"t{tick // 3}",), ()), placements=held, telemetry=signals,
+                                   work_age_s=float(rng.random()), **tables)  # fmt: skip
+        measures = replace(NOTHING_MEASURED, free_gpus=float(rng.random()), gap_ratio=float("nan"))
+        commands = (Command(CommandKind.PAUSE, "x", 1.0),) if rng.random() < 0.2 else ()
+        found.append(Observation(tick, float(tick), snapshot, measures, Forecasts(forecast, demand), commands, (),
+                                 gaps, kill_switch=bool(rng.random() < 0.1)))  # fmt: skip
+    return found
+
+
+def assert_same_bits(one: Any, two: Any, path: str = "observation") -> None:
+    """Fail unless two trees of records are equal, columns bit for bit with type, shape and order."""
+    if isinstance(one, np.ndarray):
+        assert one.dtype == two.dtype, path
+        assert one.shape == two.shape, path
+        if one.dtype == object:
+            assert one.tolist() == two.tolist(), path
+        else:
+            assert one.tobytes("A") == two.tobytes("A") or one.tobytes() == two.tobytes(), path
+            if one.ndim == 2 and one.size:
+                assert one.flags.fnc == two.flags.fnc, path
+        return
+    if hasattr(one, "__dataclass_fields__"):
+        assert type(one) is type(two), path
+        for f in fields(one):
+            assert_same_bits(getattr(one, f.name), getattr(two, f.name), f"{path}.{f.name}")
+        return
+    assert first_unequal(one, two, path) is None or isinstance(one, tuple)
+    if isinstance(one, tuple):
+        assert len(one) == len(two), path
+        for at, (left, right) in enumerate(zip(one, two, strict=True)):
+            assert_same_bits(left, right, f"{path}[{at}]")
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_observations_are_read_as_they_were_written(seed: int) -> None:
+    """Any sequence of observations comes back bit for bit, through changes and keyframes."""
+    rng = np.random.default_rng(seed)
+    encoder, decoder = ObservationEncoder(), ObservationDecoder()
+    for tick, observation in enumerate(observations(rng, 12)):
+        if tick % 5 == 4:
+            encoder.restart()
+            decoder = ObservationDecoder()
+        assert_same_bits(observation, decoder.decode(*encoder.encode(observation)))
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_what_did_not_change_is_one_object_after_reading(seed: int) -> None:
+    """Tables that did not change between two ticks are the same object after reading, and cost nothing."""
+    rng = np.random.default_rng(seed)
+    first = observations(rng, 3)[-1]
+    encoder, decoder = ObservationEncoder(), ObservationDecoder()
+    one = decoder.decode(*encoder.encode(first))
+    data, signals = encoder.encode(replace(first, tick=first.tick + 1))
+    two = decoder.decode(data, signals)
+    for f in fields(ClusterSnapshot):
+        if f.name not in {"inventory_age_s", "work_age_s"}:
+            assert getattr(one.snapshot, f.name) is getattr(two.snapshot, f.name), f.name
+    assert one.forecasts.runtimes is two.forecasts.runtimes
+    assert signals is None
+    assert len(data) < 60
+
+
+# --- decisions -----------------------------------------------------------------------------------
+
+
+def decision(rng: np.random.Generator, tick: int, workloads: int, before: tuple[Proposal, ...]) -> Decision:
+    """A decision some of whose proposals were made before."""
+    fresh = tuple(
+        Proposal(
+            f"p{int(rng.integers(1 << 30))}", "admit_gang", "admit", f"w{at}", at, "q", "t",
+            slots=(Slot("n", "g"),), verdicts=(Verdict("mode", True, Code.OK, np.float64(1.0), "", float("nan")),),
+        )
+        for at in range(int(rng.integers(0, 3)))
+    )  # fmt: skip
+    kept = tuple(proposal for proposal in before if rng.random() < 0.7)
+    refused = rng.permutation(workloads)[: int(workloads * 0.8)].astype(np.int32)
+    if rng.random() < 0.7:
+        refused = np.sort(refused)
+    refusals = Refusals(tuple(Code)[:5], refused, rng.integers(0, 5, len(refused)).astype(np.int8),
+                        rng.choice(SPECIAL, len(refused)), np.floor(rng.random(len(refused)) * 3))  # fmt: skip
+    held = (Reservation("w", 0, 8, 0.0, float("nan"), 5.0, ("n1", "n2")),) if rng.random() < 0.5 else ()
+    return Decision(
+        tick, float(tick), Plan((*kept, *fresh), refusals, held, ("w9",) if rng.random() < 0.2 else ())
+    )
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_decisions_are_read_as_they_were_written(seed: int) -> None:
+    """Any sequence of decisions comes back whole, with the digest of the memory it rests on."""
+    rng = np.random.default_rng(seed)
+    seen, encoder, decoder = ObservationEncoder(), DecisionEncoder(), DecisionDecoder()
+    before: tuple[Proposal, ...] = ()
+    for tick, observation in enumerate(observations(rng, 10)):
+        if tick % 4 == 3:
+            seen.restart()
+            encoder.restart()
+            decoder = DecisionDecoder()
+        seen.encode(observation)
+        memory = ControllerMemory(tick=tick, fence=7)
+        made = decision(rng, tick, len(observation.snapshot.workloads.id), before)
+        effects = tuple(
+            Instruction(f"{tick}/{at}", "admit", "w", 0, (), False, 1.0, 7, "p") for at in range(tick % 3)
+        )
+        data = encoder.encode(AUTO, memory, made, effects, seen.workload_rows, seen.whole_workloads)
+        read = decoder.decode(data)
+        assert first_unequal(made, read.decision, "decision") is None
+        assert read.instructions == effects
+        assert read.policy == AUTO
+        assert read.fence == 7
+        before = made.plan.proposals
+
+
+# --- memory --------------------------------------------------------------------------------------
+
+numbers = st.floats(allow_nan=True, allow_infinity=True)
+texts = st.text(max_size=8)
+slots = st.builds(Slot, texts, texts, texts, st.integers(0, 1000))
+instructions = st.builds(Instruction, texts, texts, texts, st.integers(0, 9), st.lists(slots, max_size=3).map(tuple),
+                         st.booleans(), numbers, st.integers(0, 9), texts)  # fmt: skip
+in_flight = st.builds(
+    InFlight, instructions, texts, numbers, texts, texts, numbers, st.booleans(), st.integers(1, 5)
+)
+names = st.lists(texts, max_size=3).map(tuple)
+memories = st.builds(
+    ControllerMemory,
+    tick=st.integers(-1, 1 << 40),
+    now_s=numbers,
+    fence=st.integers(0, 1 << 40),
+    in_flight=st.dictionaries(texts, in_flight, max_size=3),
+    reservations=st.lists(
+        st.builds(
+            Reservation, texts, st.integers(0, 9), st.integers(0, 99), numbers, numbers, numbers, names
+        ),
+        max_size=3,
+    ).map(tuple),
+    cooled_until_s=st.dictionaries(texts, numbers, max_size=3),
+    wished_since_s=st.dictionaries(texts, numbers, max_size=3),
+    ledger=st.lists(st.builds(Disruption, numbers, texts, texts, names, st.booleans()), max_size=3).map(
+        tuple
+    ),
+    approvals=st.dictionaries(texts, texts, max_size=3),
+    rejections=st.dictionaries(texts, numbers, max_size=3),
+    failures=st.lists(numbers, max_size=3).map(tuple),
+    killed=st.booleans(),
+    paused_reason=texts,
+    paused_since_s=numbers,
+    wake_at_s=numbers,
+)
+
+
+@given(memories)
+def test_memory_survives_a_restart(memory: ControllerMemory) -> None:
+    """Whatever the controller remembers is what it remembers after a restart, exactly."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "memory.json"
+        FileMemoryStore(path).save(memory)
+        loaded = FileMemoryStore(path).load()
+    assert first_unequal(memory, loaded, "memory") is None
+    assert type(loaded) is ControllerMemory
+    kept = InMemoryStore()
+    kept.save(memory)
+    assert kept.load() is memory
+
+
+@given(memories)
+def test_a_recorded_memory_is_the_same_but_for_the_fence(memory: ControllerMemory) -> None:
+    """A memory in the journal comes back exactly; equal memories have equal bytes, however they grew."""
+    read = read_memory(memory_bytes(memory))
+    assert first_unequal(replace(memory, fence=0), read, "memory") is None
+    turned = replace(memory, cooled_until_s=dict(reversed(list(memory.cooled_until_s.items()))), fence=3)
+    assert zlib.crc32(memory_bytes(turned)) == zlib.crc32(memory_bytes(memory))
+
+
+def test_every_column_of_a_workload_is_recorded() -> None:
+    """A column added to a table is recorded without a word here: tables are taken by their fields."""
+    rng = np.random.default_rng(1)
+    first = observations(rng, 1)[0]
+    old = table(rng, WorkloadTable, 6)
+    encoder, decoder = ObservationEncoder(), ObservationDecoder()
+    snapshot = replace(first.snapshot, workloads=old, placements=empty(PlacementTable))
+    decoder.decode(*encoder.encode(replace(first, snapshot=snapshot)))
+    for f in fields(WorkloadTable):
+        values = getattr(old, f.name).copy()
+        values[3] = column(rng, str(f.type), 1)[0]
+        old = replace(old, **{f.name: values})
+        changed = replace(first, snapshot=replace(snapshot, workloads=old))
+        assert_same_bits(changed, decoder.decode(*encoder.encode(changed)))
