@@ -32,6 +32,7 @@ from autopilot.core.ports import (
 from autopilot.core.reconciler import reconcile
 from autopilot.core.records import (
     Batch,
+    Command,
     ControllerMemory,
     Decision,
     Gap,
@@ -71,7 +72,7 @@ class Controller:
         self._wiring = wiring
         self.memory = wiring.memory.load() or ControllerMemory()
         self._outcomes: tuple[Outcome, ...] = ()
-        self._last: Observation | None = None
+        self._commands: tuple[Command, ...] = ()  # drained, and not yet decided on
         self.wake_at_s = float("-inf")
 
     def tick(self, now_s: float) -> Step | None:
@@ -86,7 +87,7 @@ class Controller:
         step = reconcile(memory, observation, policy, actions=wiring.actions, guards=wiring.guards)
         wiring.journal.intend(observation, policy, memory, step.decision, step.instructions)
         wiring.memory.save(step.memory)
-        self.memory, self._last = step.memory, observation
+        self.memory, self._commands = step.memory, ()
         self._outcomes = tuple(self._apply(instruction, now_s) for instruction in step.instructions)
         wiring.journal.conclude(observation.tick, self._outcomes)
         if wiring.on_decision is not None:
@@ -99,28 +100,35 @@ class Controller:
         wiring = self._wiring
         batches = [_collect(collector, now_s) for collector in wiring.collectors]
         snapshot, gaps = assemble(batches, now_s)
+        forecasts, silent = self._foresee(now_s, snapshot)
+        self._commands += wiring.inbox.drain(now_s)
         return Observation(
             tick=self.memory.tick + 1,
             now_s=now_s,
             snapshot=snapshot,
             signals=measure(snapshot, WhatIf(snapshot)),
-            forecasts=self._foresee(now_s, snapshot),
-            commands=wiring.inbox.drain(now_s),
+            forecasts=forecasts,
+            commands=self._commands,
             outcomes=self._outcomes,
-            gaps=gaps,
+            gaps=(*gaps, *silent),
             kill_switch=wiring.inbox.kill_switch(),
         )
 
-    def _foresee(self, now_s: float, snapshot: ClusterSnapshot) -> Forecasts:
-        """Forecasts of all models; the last one that speaks about run times wins."""
-        runtimes, demand = None, []
+    def _foresee(self, now_s: float, snapshot: ClusterSnapshot) -> tuple[Forecasts, tuple[Gap, ...]]:
+        """Forecasts of all models; the last one that speaks about run times wins. One that breaks abstains."""
+        runtimes, demand, gaps = None, [], []
         for forecaster in self._wiring.forecasters:
-            if self._last is not None:
-                forecaster.update(self._last)
-            answer = forecaster.forecast(now_s, snapshot)
+            try:
+                forecaster.update(now_s, snapshot)
+                answer = forecaster.forecast(now_s, snapshot)
+            except InvariantError:
+                raise
+            except Exception as error:  # a model must not stop the loop: it goes on reactively
+                gaps.append(Gap(forecaster.name, "", "", f"forecaster broke: {type(error).__name__}: {error}"))
+                continue
             runtimes = answer.runtimes or runtimes
             demand.extend(answer.demand)
-        return Forecasts(runtimes, tuple(demand))
+        return Forecasts(runtimes, tuple(demand)), tuple(gaps)
 
     def _apply(self, instruction: Instruction, now_s: float) -> Outcome:
         """Carry out one instruction; an actuator that breaks is a failed effect, not a failed tick."""

@@ -98,7 +98,7 @@ class World:
         self.outcomes: tuple[Outcome, ...] = ()
         self.names = Names(("H100-80GB",), ("main",), tuple(f"team-{n}" for n in range(8)), ())
         self.nodes, self.gpus = _hardware(nodes, self.rng)
-        self.queues = _columns(QueueTable, 2, id=["root", "batch"], parent=[-1, 0], weight=[1.0, 1.0],
+        self.queues = columns_of(QueueTable, 2, id=["root", "batch"], parent=[-1, 0], weight=[1.0, 1.0],
                                limit=[-1, -1], guarantee=np.zeros((2, 1), np.int32), order=[1, 1])  # fmt: skip
         self.row_of_gpu = {str(name): row for row, name in enumerate(self.gpus.uuid.tolist())}
         self.telemetry = empty_signals()
@@ -132,7 +132,7 @@ class World:
     def _tables(self) -> tuple[WorkloadTable, PlacementTable, RuntimeForecast]:
         jobs = self.jobs
         width = [job.gpus for job in jobs]
-        workloads = _columns(
+        workloads = columns_of(
             WorkloadTable, len(jobs), id=[job.id for job in jobs], name=["train"] * len(jobs),
             tenant=[job.tenant for job in jobs], queue=[1] * len(jobs), state=[int(job.state) for job in jobs],
             incarnation=[job.incarnation for job in jobs], submit_s=[job.submit_s for job in jobs],
@@ -216,7 +216,7 @@ def _rest(rows: int) -> dict[str, Any]:
     return {name: [value] * rows for name, value in _DEFAULTS.items() if name not in given}
 
 
-def _columns(table: type[Any], rows: int, **given: Any) -> Any:
+def columns_of(table: type[Any], rows: int, **given: Any) -> Any:
     """A table with zeros where nothing is given."""
     columns = {}
     for column in fields(table):
@@ -233,7 +233,7 @@ def _columns(table: type[Any], rows: int, **given: Any) -> Any:
 
 def _hardware(nodes: int, rng: np.random.Generator) -> tuple[NodeTable, GpuTable]:
     count = np.arange(nodes)
-    node = _columns(
+    node = columns_of(
         NodeTable, nodes, id=[f"node-{n:04d}" for n in range(nodes)], first_gpu=count * GPUS_PER_NODE,
         gpus=[GPUS_PER_NODE] * nodes, cpu_milli=[-1] * nodes, memory_mib=[-1] * nodes, island=count,
         leaf=count // 16, block=count // 64, ready=[True] * nodes,
@@ -242,7 +242,7 @@ def _hardware(nodes: int, rng: np.random.Generator) -> tuple[NodeTable, GpuTable
     hexes = rng.bytes(16 * gpus).hex()
     uuids = [f"GPU-{hexes[at:at + 8]}-{hexes[at + 8:at + 12]}-{hexes[at + 12:at + 16]}-{hexes[at + 16:at + 32]}"
              for at in range(0, 32 * gpus, 32)]  # fmt: skip
-    gpu = _columns(GpuTable, gpus, uuid=uuids, node=np.repeat(count, GPUS_PER_NODE),
+    gpu = columns_of(GpuTable, gpus, uuid=uuids, node=np.repeat(count, GPUS_PER_NODE),
                    index=np.tile(np.arange(GPUS_PER_NODE), nodes), healthy=[True] * gpus)  # fmt: skip
     return node, gpu
 

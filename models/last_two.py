@@ -13,7 +13,6 @@ from collections import deque
 import numpy as np
 
 from autopilot.core.forecast import LEVELS, Forecasts, RuntimeForecast
-from autopilot.core.records import Observation
 from autopilot.core.snapshot import ClusterSnapshot, State
 
 FIRST_SPREAD = 1.8
@@ -39,9 +38,9 @@ class LastTwo:
         self._errors: deque[float] = deque(maxlen=MEMORY)
         self._square_sum = 0.0
 
-    def update(self, observation: Observation) -> None:
-        """Learn from the jobs that the observation shows as ended."""
-        work = observation.snapshot.workloads
+    def update(self, now_s: float, snapshot: ClusterSnapshot) -> None:
+        """Learn from the jobs that the snapshot shows as ended."""
+        work = snapshot.workloads
         for row in np.flatnonzero(work.state >= State.SUCCEEDED).tolist():
             if work.service[row] >= 0:
                 continue

@@ -63,9 +63,7 @@ class Deployment:
 
     def __post_init__(self) -> None:
         """Raise `InputError` naming the field that is out of range."""
-        if self.gpus_per_replica < 1 or (
-            self.gpus_per_replica > 1 and (self.gpu_milli or self.mig_profile)
-        ):
+        if self.gpus_per_replica < 1 or (self.gpus_per_replica > 1 and (self.gpu_milli or self.mig_profile)):
             raise InputError(
                 f"service {self.name}: gpus_per_replica = {self.gpus_per_replica}: write 1 or more whole GPUs, "
                 "and only 1 beside gpu_milli or mig_profile"
@@ -180,7 +178,12 @@ def _synthetic(
 
 
 def _listed(
-    deployments: Sequence[Deployment], requests: Requests, path: str, seed: int, rate_scale: float, notes: list[str]
+    deployments: Sequence[Deployment],
+    requests: Requests,
+    path: str,
+    seed: int,
+    rate_scale: float,
+    notes: list[str],
 ) -> Services:
     last_s = float(requests.t_s[-1])
     arrivals = {name: requests.arrivals(name) for name in requests.services}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from autopilot.core.forecast import LEVELS, Forecasts, RuntimeForecast
-from autopilot.core.records import Observation
 from autopilot.core.snapshot import ClusterSnapshot
 from simulator.cluster import Cluster
 
@@ -19,7 +18,7 @@ class Oracle:
         self._cluster = cluster
         self._duration_s: dict[str, float] = {}
 
-    def update(self, observation: Observation) -> None:
+    def update(self, now_s: float, snapshot: ClusterSnapshot) -> None:
         """There is nothing to learn."""
 
     def forecast(self, now_s: float, snapshot: ClusterSnapshot) -> Forecasts:

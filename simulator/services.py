@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import isnan, nan
 
 import numpy as np
@@ -22,7 +23,6 @@ from autopilot.core.errors import InputError
 from autopilot.core.records import Inventory
 from autopilot.core.snapshot import ServiceTable, SloClass, empty
 from simulator.autoscaler import Autoscaler, metric_between
-from simulator.cluster import Cluster
 from simulator.deployments import Deployment, Services
 from simulator.engine import Engine
 from simulator.facts import Started, Stopped, Why
@@ -99,10 +99,13 @@ class _Service:
             arrived = windows.arrived[-RECENT_WINDOWS:]
             completed = float(windows.completed[-RECENT_WINDOWS:].sum())
             violations = float(windows.violations[-RECENT_WINDOWS:].sum())
-            self._recent = closed, (
-                self.sim.recent_latency_s(0.99, RECENT_WINDOWS),
-                float(arrived.sum()) / (len(arrived) * WINDOW_S) if len(arrived) else nan,
-                violations / completed if completed else nan,
+            self._recent = (
+                closed,
+                (
+                    self.sim.recent_latency_s(0.99, RECENT_WINDOWS),
+                    float(arrived.sum()) / (len(arrived) * WINDOW_S) if len(arrived) else nan,
+                    violations / completed if completed else nan,
+                ),
             )
         return self._recent[1]
 
@@ -186,6 +189,8 @@ class ServiceFleet:
         for service, jobs in zip(self._services, self._first, strict=True):
             for job in jobs:
                 self._submit(service, job, now_s)
+            # The first entry of the autoscaler's history is the number that it found, as in Kubernetes.
+            service.autoscaler.decide(now_s, 0, service.wanted, nan, 0.0)
 
     def _submit(self, service: _Service, job: int, now_s: float) -> None:
         service.waiting[job] = None
@@ -198,7 +203,7 @@ class ServiceFleet:
             return
         service, job = self._services[row], fact.job
         if job in service.surplus:
-            self._engine.at(fact.at_s, lambda now_s: self._drop_surplus(service, job, now_s), essential=False)
+            self._engine.at(fact.at_s, partial(self._drop_surplus, service, job), essential=False)
             return
         service.waiting.pop(job, None)
         service.starting[job] = None
@@ -206,9 +211,7 @@ class ServiceFleet:
         if ready_s <= fact.at_s:
             self._serve(service, job, fact.incarnation, fact.at_s)
         else:
-            self._engine.at(
-                ready_s, lambda now_s: self._serve(service, job, fact.incarnation, now_s), essential=False
-            )
+            self._engine.at(ready_s, partial(self._serve, service, job, fact.incarnation), essential=False)
 
     def _serve(self, service: _Service, job: int, incarnation: int, now_s: float) -> None:
         """The start-up of a replica is over, unless it was stopped meanwhile."""
@@ -238,13 +241,13 @@ class ServiceFleet:
         elif was_wanted:
             service.waiting[job] = None
         elif drained:
-            self._engine.at(fact.at_s, lambda now_s: self._withdraw(service, job, now_s), essential=False)
+            self._engine.at(fact.at_s, partial(self._withdraw, service, job), essential=False)
 
     # --- replica control ------------------------------------------------------------------
 
     def _look_later(self, period_s: float, now_s: float) -> None:
         if now_s <= self.horizon_s + AFTERWARDS_S:
-            self._engine.at(now_s + period_s, lambda then_s: self._look(period_s, then_s), essential=False)
+            self._engine.at(now_s + period_s, partial(self._look, period_s), essential=False)
 
     def _look(self, period_s: float, now_s: float) -> None:
         """What each autoscaler of that period decides."""
@@ -287,9 +290,7 @@ class ServiceFleet:
             if at_s <= now_s:
                 self._retire_drained(service, job, now_s)
             else:
-                self._engine.at(
-                    at_s, lambda then_s, job=job: self._retire_drained(service, job, then_s), essential=False
-                )
+                self._engine.at(at_s, partial(self._retire_drained, service, job), essential=False)
         service.log_ready(now_s)
 
     def _retire_drained(self, service: _Service, job: int, now_s: float) -> None:
@@ -374,5 +375,3 @@ def _series(service: _Service) -> ServiceSeriesRow:
         rate_rps=rate / sizes,
         replicas=log[at, 1],
     )
-
-

@@ -130,7 +130,7 @@ def write_outputs(outcome: SimulationOutcome, outputs: Outputs) -> None:
         out.print(f"jobs: {outputs.jobs}")
     if outputs.report is not None:
         from autopilot.app.pages import report_data
-        from autopilot.report import write_report
+        from autopilot.report.page import write_report
 
         write_report(report_data(outcome, command_line()), outputs.report)
         out.print(f"report: {outputs.report / 'index.html'}")
@@ -144,20 +144,21 @@ def command_line() -> str:
     return shlex.join(["autopilot", *sys.argv[1:]])
 
 
-COLUMNS: tuple[tuple[str, str, str], ...] = (
-    ("allocation", "utilization.allocation_ratio", "ratio"),
-    ("hardware", "utilization.hardware_ratio", "ratio"),
-    ("real", "utilization.real_utilization_ratio", "ratio"),
-    ("goodput", "utilization.goodput_ratio", "ratio"),
-    ("JCT mean", "jobs.jct_s_mean", "time"),
-    ("wait mean", "jobs.queue_wait_s_mean", "time"),
-    ("wait p99", "jobs.queue_wait_s_p99", "time"),
-    ("SLO missed", "slo.violation_ratio", "ratio"),
-    ("preempted", "disruptions.preemptions", "count"),
-    ("violations", "invariants.violated", "count"),
-    ("wall", "wall_s", "time"),
+FIGURES: tuple[tuple[str, str, str], ...] = (
+    ("allocation (handed out / capacity)", "utilization.allocation_ratio", "ratio"),
+    ("hardware (SM-active / handed out)", "utilization.hardware_ratio", "ratio"),
+    ("real utilization (SM-active / capacity)", "utilization.real_utilization_ratio", "ratio"),
+    ("goodput (useful / handed out)", "utilization.goodput_ratio", "ratio"),
+    ("JCT, mean", "jobs.jct_s_mean", "time"),
+    ("queue wait, mean", "jobs.queue_wait_s_mean", "time"),
+    ("queue wait, p99", "jobs.queue_wait_s_p99", "time"),
+    ("inference latency, p99", "slo.p99_latency_s", "time"),
+    ("requests over their objective", "slo.violation_ratio", "ratio"),
+    ("preemptions", "disruptions.preemptions", "count"),
+    ("invariants violated", "invariants.violated", "count"),
+    ("simulated in", "wall_s", "time"),
 )
-"""Columns of the printed table: heading, key in a policy's block, kind."""
+"""Rows of the printed table: heading, key in a policy's block, kind."""
 
 
 def print_outcome(outcome: SimulationOutcome) -> None:
@@ -166,11 +167,11 @@ def print_outcome(outcome: SimulationOutcome) -> None:
     out.print(f"{world.title}: {world.spec.nodes} nodes, {world.spec.gpus} GPUs, physics {world.physics}, seed {world.seed}"
               + (f", durations {outcome.setting.durations}" if outcome.setting.durations else ""))  # fmt: skip
     table = Table(box=None, pad_edge=False)
-    table.add_column("policy")
-    for heading, _, _ in COLUMNS:
-        table.add_column(heading, justify="right")
+    table.add_column("")
     for policy in outcome.policies:
-        table.add_row(policy.name, *(_cell(policy.result, key, kind) for _, key, kind in COLUMNS))
+        table.add_column(policy.name, justify="right", no_wrap=True)
+    for heading, key, kind in FIGURES:
+        table.add_row(heading, *(_cell(policy.result, key, kind) for policy in outcome.policies))
     out.print(table)
     for policy in outcome.policies:
         if policy.result.get("stuck"):

@@ -72,7 +72,7 @@ def _join_telemetry(found: list[tuple[Telemetry, float]], inventory: Inventory, 
     if not found:
         return empty_signals()
     entities = np.concatenate([inventory.gpus.uuid, inventory.instances.id])
-    tables = [_align(telemetry, entities, max(now_s - at_s, 0.0)) for telemetry, at_s in found]
+    tables = [_align(telemetry, entities, at_s, max(now_s - at_s, 0.0)) for telemetry, at_s in found]
     best = tables[0]
     for other in tables[1:]:
         if other.signals == best.signals and other.windows_s == best.windows_s:
@@ -80,11 +80,11 @@ def _join_telemetry(found: list[tuple[Telemetry, float]], inventory: Inventory, 
     return best
 
 
-def _align(telemetry: Telemetry, entities: Texts, older_s: float) -> SignalTable:
+def _align(telemetry: Telemetry, entities: Texts, collected_s: float, older_s: float) -> SignalTable:
     """One source's columns in the row order of `entities`; `older_s` is added to every age."""
     if len(telemetry.entity_ids) == len(entities) and bool((telemetry.entity_ids == entities).all()):
         age_s = telemetry.age_s if older_s == 0 else (telemetry.age_s + older_s).astype(np.float32)
-        return SignalTable(telemetry.signals, telemetry.windows_s, older_s, telemetry.mean, telemetry.maximum,
+        return SignalTable(telemetry.signals, telemetry.windows_s, collected_s, telemetry.mean, telemetry.maximum,
                            telemetry.samples, age_s, telemetry.quality)  # fmt: skip
     place = {str(name): row for row, name in enumerate(telemetry.entity_ids.tolist())}
     rows = np.array([place.get(str(name), -1) for name in entities.tolist()], np.int64)
@@ -95,7 +95,7 @@ def _align(telemetry: Telemetry, entities: Texts, older_s: float) -> SignalTable
         out[..., known] = column[..., rows[known]]
         return out
 
-    return SignalTable(telemetry.signals, telemetry.windows_s, older_s, pick(telemetry.mean, np.nan),
+    return SignalTable(telemetry.signals, telemetry.windows_s, collected_s, pick(telemetry.mean, np.nan),
                        pick(telemetry.maximum, np.nan), pick(telemetry.samples, 0),
                        (pick(telemetry.age_s, np.inf) + older_s).astype(np.float32), pick(telemetry.quality, 0))  # fmt: skip
 

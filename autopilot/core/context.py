@@ -100,15 +100,18 @@ class Context:
                 counts = np.bincount(self.observation.snapshot.gpus.node[gpu_rows], minlength=len(self.whatif.node_free))
                 held.spare -= counts[held.nodes].astype(np.int32)
 
-    def over_limit(self, at: int) -> Miss | None:
-        """Set when the hard limit of its queue (or of one above) keeps a pending gang out."""
+    def over_limit(self, at: int, gpus: int) -> Miss | None:
+        """Set when the hard limit of its queue (or of one above) keeps a pending gang of this width out."""
         if not len(self.queue_room):
             return None
-        row = int(self.pending[at])
-        work = self.observation.snapshot.workloads
-        left = self.queue_room[int(work.queue[row])]
-        width = float(max(work.min_gpus[row], 1))
-        return Miss(Code.LIMIT, float(left), width) if width > left else None
+        left = float(self.queue_room[int(self.observation.snapshot.workloads.queue[int(self.pending[at])])])
+        return Miss(Code.LIMIT, left, float(gpus)) if gpus > left else None
+
+    def instance_share(self, instances: I32) -> float:
+        """GPUs that these MIG instances are: each an equal part of those cut from its GPU."""
+        whatif = self.whatif
+        cut = np.bincount(whatif.instance_gpu[whatif.instance_alive], minlength=len(whatif.gpu_used))
+        return float((1.0 / np.maximum(cut[whatif.instance_gpu[instances]], 1)).sum())
 
     def price_weight(self, node: int) -> float:
         """Price of one GPU of a node relative to others, from policy; 1 where not named."""
@@ -164,7 +167,7 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
     low, high, known = _run_times(observation, policy, ordered)
     end_s = _ends(observation, policy, review_now_s)
     count = len(ordered)
-    return Context(
+    ctx = Context(
         observation=observation,
         policy=policy,
         memory=memory,
@@ -184,6 +187,18 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
         value=np.zeros(count),
         threshold=work.gpus[ordered].astype(float),
     )
+    _book_open_effects(ctx, busy_rows)
+    return ctx
+
+
+def _book_open_effects(ctx: Context, busy_rows: frozenset[int]) -> None:
+    """Admissions under way are on the what-if's books already; the predictions and limits need them too."""
+    rows = np.array(sorted(row for row in busy_rows if row in ctx.whatif.layouts), np.int32)
+    if not len(rows):
+        return
+    run_s, _, _ = _run_times(ctx.observation, ctx.policy, rows)
+    for row, length_s in zip(rows.tolist(), run_s.tolist(), strict=True):
+        ctx.occupy(row, ctx.whatif.layouts[row].gpu, ctx.now_s + length_s)
 
 
 def review_start(now_s: float, policy: Policy) -> float:

@@ -96,18 +96,23 @@ def shape_classes(snapshot: ClusterSnapshot, rows: I32) -> I32:
     return codes.astype(np.int32)
 
 
-def suitable_nodes(whatif: WhatIf, shape: Shape, memory_mib_of_model: F64) -> Bools:
-    """Nodes whose GPU model, GPU memory and host capacity suit one member. Shape [nodes]."""
+def suitable_nodes(whatif: WhatIf, shape: Shape, memory_mib_of_model: F64, *, empty: bool = False) -> Bools:
+    """Nodes whose GPU model, GPU memory and host capacity suit one member now, or once `empty`. Shape [nodes]."""
     nodes = whatif.snapshot.nodes
+    if empty:
+        cpu = np.where(nodes.cpu_milli < 0, np.iinfo(np.int64).max, nodes.cpu_milli)
+        memory = np.where(nodes.memory_mib < 0, np.iinfo(np.int64).max, nodes.memory_mib)
+    else:
+        cpu, memory = whatif.node_cpu, whatif.node_memory
     mask = whatif.node_ok
     if shape.models:
         mask = mask & (((shape.models >> nodes.gpu_model.astype(np.int64)) & 1) == 1)
     if shape.memory_mib:
         mask = mask & (memory_mib_of_model[nodes.gpu_model] >= shape.memory_mib)
     if shape.cpu_milli:
-        mask = mask & (whatif.node_cpu >= shape.cpu_milli)
+        mask = mask & (cpu >= shape.cpu_milli)
     if shape.host_memory_mib:
-        mask = mask & (whatif.node_memory >= shape.host_memory_mib)
+        mask = mask & (memory >= shape.host_memory_mib)
     return mask
 
 
@@ -250,7 +255,7 @@ def _choose_domain(nodes: NodeTable, shape: Shape, capacity: I32, tail_room: Boo
     """
     required = {Topology.ISLAND: nodes.island, Topology.LEAF: nodes.leaf, Topology.BLOCK: nodes.block,
                 Topology.ZONE: nodes.zone}.get(Topology(shape.topology))  # fmt: skip
-    enough_anywhere = bool(_holds(capacity.sum(), tail_room.any(), shape))
+    enough_anywhere = bool(_holds(capacity.sum(), np.asarray(tail_room.any()), shape))
     if required is not None:
         mask = _best_domain(required, shape, free, capacity, tail_room)
         return mask, int(mask is None and enough_anywhere)

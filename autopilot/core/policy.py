@@ -90,7 +90,7 @@ class ReservationRules:
         Doc("gangs at the head of the order that may hold a reservation (EASY: 1)"),
     ] = 1
     conservative_depth: Annotated[
-        int, Interval(ge=1, le=512), Doc("the same under conservative backfill")
+        int, Interval(ge=1, le=60), Doc("the same under conservative backfill")
     ] = 16
     min_wait_s: Annotated[
         float, Interval(ge=0, le=366 * DAY_S), Doc("a gang gets a reservation only after waiting this long")

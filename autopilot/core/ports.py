@@ -42,8 +42,8 @@ class Forecaster(Protocol):
 
     name: str
 
-    def update(self, observation: Observation) -> None:
-        """Learn from the previous observation (jobs that ended, requests that came)."""
+    def update(self, now_s: float, snapshot: ClusterSnapshot) -> None:
+        """Learn from what the snapshot shows (jobs that ended, requests that came), before `forecast`."""
         ...
 
     def forecast(self, now_s: float, snapshot: ClusterSnapshot) -> Forecasts:

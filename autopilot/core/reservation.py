@@ -35,7 +35,7 @@ def plan_start(ctx: Context, shape: Shape, only: Bools | None = None) -> StartPl
 
     `only` [nodes] restricts the choice, to see what standing nodes would still give.
     """
-    suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib)
+    suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib, empty=True)
     if only is not None:
         suits = suits & only
     free_at = _free_matrix(ctx)
@@ -98,8 +98,7 @@ def _fits_at(ctx: Context, shape: Shape, free_at: F64, time_s: float) -> bool:
         return bool((free >= shape.gpus).any())
     if level is None:
         return _holds(int(capacity.sum()), free, capacity, shape)
-    members, gpus = np.bincount(level, capacity), np.bincount(level, free)
-    return bool(((members >= shape.members) & (gpus >= shape.gpus)).any())
+    return bool(_domains_that_hold(level, free, capacity, shape).any())
 
 
 def _holds(members: int, free: I32, capacity: I32, shape: Shape) -> bool:
@@ -109,15 +108,22 @@ def _holds(members: int, free: I32, capacity: I32, shape: Shape) -> bool:
     return shape.tail == 0 or members > shape.members or bool((free - capacity * shape.per_member >= shape.tail).any())
 
 
+def _domains_that_hold(level: I32, free: I32, capacity: I32, shape: Shape) -> Bools:
+    """Domains with room for all members and, on one node beside them, for the tail. Shape [domains]."""
+    members = np.bincount(level, capacity)
+    tail = np.zeros(len(members), np.bool_)
+    tail[level[free - capacity * shape.per_member >= shape.tail]] = True
+    return np.asarray((members > shape.members) | ((members == shape.members) & tail))
+
+
 def _choose_nodes(ctx: Context, shape: Shape, free_at: F64, start_s: float) -> StartPlan | None:
     """The nodes to hold at `start_s`: fullest first, as placement would choose."""
     free, capacity = _capacity_at(free_at, shape, start_s)
     nodes = ctx.observation.snapshot.nodes
     level = _required_level(nodes, shape)
     if level is not None and shape.members + (shape.tail > 0) > 1:
-        members, gpus = np.bincount(level, capacity), np.bincount(level, free)
-        fits = (members >= shape.members) & (gpus >= shape.gpus)
-        best = int(np.argmin(np.where(fits, gpus, np.inf)))
+        fits = _domains_that_hold(level, free, capacity, shape)
+        best = int(np.argmin(np.where(fits, np.bincount(level, free), np.inf)))
         free, capacity = np.where(level == best, free, 0), np.where(level == best, capacity, 0)
     if shape.members + (shape.tail > 0) == 1:
         chosen = np.array([int(np.argmin(np.where(free >= shape.gpus, free, np.iinfo(np.int32).max)))], np.int32)

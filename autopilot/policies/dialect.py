@@ -117,6 +117,12 @@ def _dumper() -> type[yaml.SafeDumper]:
     class Dumper(yaml.SafeDumper):
         """SafeDumper that quotes what a reader of YAML 1.1 or of 1.2 would take for something else."""
 
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        # only between double quotes does the emitter escape these line breaks; elsewhere they are lost
+        rare = any(letter in value for letter in "\x85\u2028\u2029")
+        return dumper.represent_scalar(TAG + "str", value, style='"' if rare else None)
+
+    Dumper.add_representer(str, text)
     for kind, pattern in PLAIN:
         Dumper.add_implicit_resolver(TAG + kind, pattern, None)
     return Dumper

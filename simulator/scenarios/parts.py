@@ -70,6 +70,7 @@ def texts(place: Fields, name: str) -> tuple[str, ...]:
 def read_job_sources(
     root: Fields, path: Path, horizon_s: float
 ) -> tuple[FileJobs | None, SyntheticJobs | None, tuple[JobGroup, ...]]:
+    """Where the jobs come from: file, synthetic trace, groups."""
     place = inside(root, "jobs")
     if place is None:
         return None, None, ()
@@ -139,7 +140,9 @@ def _group(place: Fields, horizon_s: float) -> JobGroup:
         gpu_milli=place.whole("gpu_milli", 1, 1000, default=1000),
         mig_profile="" if profile == "-" else profile,
         spread=place.number("spread", 0.0, 5.0, default=0.5),
-        topology=place.text("topology", default="-", allowed=("-", "node", "island", "leaf", "block", "zone")).replace("-", ""),
+        topology=place.text(
+            "topology", default="-", allowed=("-", "node", "island", "leaf", "block", "zone")
+        ).replace("-", ""),
         preemptible=None if place.get("preemptible") is None else place.flag("preemptible", default=True),
         priority=None if place.get("priority") is None else place.whole("priority", 0, 2**31 - 1),
     )
@@ -150,6 +153,7 @@ def _group(place: Fields, horizon_s: float) -> JobGroup:
 
 
 def read_service(place: Fields, cluster: ClusterSpec) -> Deployment:
+    """One service of the list."""
     name = place.text("name")
     profile = place.text("mig_profile", default="-")
     if profile != "-" and not is_mig_profile(profile):
@@ -236,15 +240,18 @@ def _load(place: Fields, name: str) -> dict[str, Any]:
 
 
 def read_faults(root: Fields) -> FaultOptions | None:
+    """The faults; None when nothing goes wrong."""
     inner = inside(root, "faults")
     if inner is None:
         return None
     values: dict[str, Any] = {}
+    default = FaultOptions()
     for option in fields(FaultOptions):
+        usual: float = getattr(default, option.name)
         if option.name.endswith("_s"):
-            values[option.name] = seconds(inner, option.name.removesuffix("_s"), 0.0, default=float(option.default))
+            values[option.name] = seconds(inner, option.name.removesuffix("_s"), 0.0, default=usual)
         else:
-            values[option.name] = inner.number(option.name, 0.0, 1.0, default=float(option.default))
+            values[option.name] = inner.number(option.name, 0.0, 1.0, default=usual)
     inner.done()
     try:
         return FaultOptions(**values)

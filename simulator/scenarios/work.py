@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -120,7 +121,9 @@ def _group(rng: np.random.Generator, group: JobGroup, number: int) -> JobTrace:
 
 def _merged(parts: Sequence[JobTrace]) -> JobTrace:
     """All parts as one trace, by submit time, then id. Columns beyond the format are left behind."""
-    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in BY_NAME}
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in BY_NAME
+    }
     order = np.lexsort((columns["job_id"].astype(str), columns["submit_s"]))
     first = parts[0]
     return replace(

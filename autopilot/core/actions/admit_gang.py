@@ -30,7 +30,8 @@ def propose(ctx: Context, submit: Submit) -> None:
     sheltered = work.slo_class[ctx.pending] == SloClass.LATENCY_CRITICAL
     _admit_in_order(ctx, np.flatnonzero(sheltered), submit, may_reserve=False, over_reservations=True)
     _keep_reservations(ctx, submit)
-    _admit_in_order(ctx, np.flatnonzero(~sheltered & ~ctx.taken), submit, may_reserve=True)
+    holding = np.isin(ctx.pending, np.array([held.row for held in ctx.held], np.int32))
+    _admit_in_order(ctx, np.flatnonzero(~sheltered & ~ctx.taken & ~holding), submit, may_reserve=True)
 
 
 def _keep_reservations(ctx: Context, submit: Submit) -> None:
@@ -41,17 +42,17 @@ def _keep_reservations(ctx: Context, submit: Submit) -> None:
         if not len(found_at) or int(work.incarnation[ctx.pending[found_at[0]]]) != record.incarnation:
             continue  # started, cancelled or restarted meanwhile: nothing to hold
         at = int(found_at[0])
-        shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]))
-        found = _find(ctx, at, shape, ctx.room(np.inf))
-        if isinstance(found, Spot):
-            ctx.taken[at] = _submit_admission(ctx, submit, at, found, shape)
+        miss = _try(ctx, at, submit, over_reservations=False)
+        if miss is None:
             continue
+        shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]))
         plan = _plan_on_standing_nodes(ctx, shape, record)
-        if plan is None or max(plan.start_s, ctx.now_s) - record.promised_s > ctx.policy.reservation.timeout_s:
+        latest_s = record.promised_s + ctx.policy.reservation.timeout_s
+        if plan is None or max(plan.start_s, ctx.now_s) >= latest_s:
             ctx.released.append(record.workload)
         else:
             ctx.held.append(hold(ctx, int(ctx.pending[at]), shape, plan, record))
-        ctx.refuse(at, found)
+        ctx.refuse(at, miss)
 
 
 def _plan_on_standing_nodes(ctx: Context, shape: Shape, record: Reservation) -> StartPlan | None:
@@ -88,9 +89,9 @@ def _admit_in_order(ctx: Context, positions: I32, submit: Submit, *, may_reserve
             failed[code] = miss
             if not reservable:
                 heappop(heads)
-                ctx.refuse(line[place:], _beside_reservation(ctx, miss))
+                ctx.refuse(line[place:], _beside_reservation(ctx, at, miss))
                 continue
-            ctx.refuse(at, _beside_reservation(ctx, miss))
+            ctx.refuse(at, _beside_reservation(ctx, at, miss))
             if _may_reserve(ctx, at):
                 _reserve(ctx, at, submit)
         if place + 1 < len(line):
@@ -119,39 +120,44 @@ def _not_held_back(ctx: Context, positions: I32) -> I32:
 
 
 def _try(ctx: Context, at: int, submit: Submit, *, over_reservations: bool) -> Miss | None:
-    """Place and propose one gang; None when it was decided (either way), the miss when nothing has room."""
-    over_limit = ctx.over_limit(at)
-    if over_limit is not None:
-        ctx.refuse(at, over_limit)
-        return None
-    shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]))
-    found = _find(ctx, at, shape, ctx.whatif.node_free if over_reservations else ctx.room(np.inf))
-    if isinstance(found, Miss):
-        return found
-    ctx.taken[at] = _submit_admission(ctx, submit, at, found, shape)
-    return None
+    """Place and propose one gang; None when it was decided (either way), the miss when nothing has room.
+
+    An elastic gang whose full width finds no room, or exceeds its queue's limit, is tried at its minimum.
+    """
+    row = int(ctx.pending[at])
+    work = ctx.observation.snapshot.workloads
+    room = ctx.whatif.node_free if over_reservations else ctx.room(np.inf)
+    wide, least = int(work.gpus[row]), int(work.min_gpus[row])
+    first: Miss | None = None
+    for gpus in (wide,) if least in (0, wide) else (wide, least):
+        over_limit = ctx.over_limit(at, gpus)
+        if over_limit is not None:
+            continue
+        shape = shape_of(ctx.observation.snapshot, row, gpus)
+        found = _find(ctx, at, shape, room)
+        if isinstance(found, Spot):
+            ctx.taken[at] = _submit_admission(ctx, submit, at, found, shape)
+            return None
+        first = first or found
+    if first is None:
+        ctx.refuse(at, ctx.over_limit(at, least or wide) or Miss(Code.LIMIT, 0.0, float(wide)))
+    return first
 
 
 def _find(ctx: Context, at: int, shape: Shape, room: I32) -> Spot | Miss:
-    """Room for the gang at its full width, else, for an elastic gang, at its minimum."""
-    find = lambda wanted: find_spot(  # noqa: E731 - one call, two widths
-        ctx.whatif, wanted, room, ctx.policy.placement, ctx.gpu_memory_mib,
-        ctx.node_end_s() if ctx.policy.placement.drain else None, ctx.now_s + float(ctx.run_low_s[at]),
-    )  # fmt: skip
-    found = find(shape)
-    row = int(ctx.pending[at])
-    least = int(ctx.observation.snapshot.workloads.min_gpus[row])
-    if isinstance(found, Miss) and 0 < least < shape.gpus:
-        return find(shape_of(ctx.observation.snapshot, row, least))
-    return found
+    """Room for a gang of this shape on what `room` leaves."""
+    drain = ctx.node_end_s() if ctx.policy.placement.drain else None
+    return find_spot(ctx.whatif, shape, room, ctx.policy.placement, ctx.gpu_memory_mib, drain,
+                     ctx.now_s + float(ctx.run_low_s[at]))  # fmt: skip
 
 
-def _beside_reservation(ctx: Context, miss: Miss) -> Miss:
-    """Say `reserved` where the free GPUs would do, were they not held for another gang."""
+def _beside_reservation(ctx: Context, at: int, miss: Miss) -> Miss:
+    """Say `reserved` where the gang would have room, were it not held for another."""
     if not ctx.held or miss.code not in (Code.CAPACITY, Code.FRAGMENTED):
         return miss
-    free = float(ctx.whatif.node_free.sum())
-    return Miss(Code.RESERVED, miss.value, miss.threshold) if free >= miss.threshold > miss.value else miss
+    shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]))
+    alone = _find(ctx, at, shape, ctx.whatif.node_free)
+    return Miss(Code.RESERVED, miss.value, miss.threshold) if isinstance(alone, Spot) else miss
 
 
 def _depth(ctx: Context) -> int:

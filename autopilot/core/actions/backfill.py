@@ -14,7 +14,7 @@ from autopilot.core.actions.base import Draft, Submit
 from autopilot.core.context import Context, Held
 from autopilot.core.placement import Miss, Spot, find_spot, shape_of
 from autopilot.core.records import Code, Evidence
-from autopilot.core.snapshot import State
+from autopilot.core.snapshot import State, holding_mask
 
 NAME = "backfill"
 
@@ -30,32 +30,43 @@ def propose(ctx: Context, submit: Submit) -> None:
 
 
 def _make_way(ctx: Context, held: Held, submit: Submit) -> None:
-    """Evict the smallest sufficient set of backfilled work, if that lets the gang start at once."""
+    """Evict the smallest sufficient set of backfilled work, if that lets the gang start at once.
+
+    Work that is already leaving counts as gone: nothing more is evicted while its GPUs come free.
+    """
     work = ctx.observation.snapshot.workloads
-    marked = np.flatnonzero(work.backfilled & ((work.state == State.RUNNING) | (work.state == State.STARTING)))
-    if not len(marked):
-        return
-    whatif, mark = ctx.whatif, ctx.whatif.checkpoint()
-    if not _fits(ctx, held, marked):
+    leaving = _leaving(ctx)
+    stays = np.ones(len(work.id), np.bool_)
+    stays[leaving] = False
+    marked = np.flatnonzero(work.backfilled & stays & ((work.state == State.RUNNING) | (work.state == State.STARTING)))
+    if not len(marked) or _fits(ctx, held, leaving) or not _fits(ctx, held, np.concatenate([leaving, marked])):
         return
     lost = np.array([ctx.lost_gpu_s(int(row)) for row in marked])
     needed = set(marked.tolist())
     for row in marked[np.argsort(-lost, kind="stable")].tolist():
-        trial = np.array(sorted(needed - {row}), np.int32)
+        trial = np.array([*leaving.tolist(), *sorted(needed - {row})], np.int32)
         if _fits(ctx, held, trial):
             needed.discard(row)
-    whatif.rollback(mark)
-    victims = tuple(sorted(needed))
-    if victims:
-        price = float(sum(lost[marked == row][0] for row in victims))
-        submit(Draft(
-            action=NAME, kind="evict", at=-1, row=held.row, spot=None, start_s=ctx.now_s,
-            nodes=held.record.nodes, benefit_gpu_s=held.shape.gpus * max(ctx.policy.review.batch_s, 0.0),
-            cost_gpu_s=price, victims=victims, contract=True,
-            evidence=(Evidence("reserved_gang_gpus", held.shape.gpus, "GPUs"),
-                      Evidence("backfilled_gangs_evicted", len(victims), "gangs"),
-                      Evidence("lost", round(price, 3), "GPU-s")),
-        ))  # fmt: skip
+    price = float(lost[np.isin(marked, list(needed))].sum())
+    submit(Draft(
+        action=NAME, kind="evict", at=-1, row=held.row, spot=None, start_s=ctx.now_s,
+        nodes=held.record.nodes, benefit_gpu_s=held.shape.gpus * ctx.policy.review.batch_s,
+        cost_gpu_s=price, victims=tuple(sorted(needed)), contract=True,
+        evidence=(Evidence("reserved_gang_gpus", held.shape.gpus, "GPUs"),
+                  Evidence("backfilled_gangs_evicted", len(needed), "gangs"),
+                  Evidence("lost", round(price, 3), "GPU-s")),
+    ))  # fmt: skip
+
+
+def _leaving(ctx: Context) -> np.ndarray:
+    """Rows of work that holds GPUs and is on its way out: saving, or told to leave."""
+    work = ctx.observation.snapshot.workloads
+    leaving = work.state == State.CHECKPOINTING
+    told = [entry.instruction.workload for entry in ctx.memory.in_flight.values() if entry.instruction.kind == "evict"]
+    told += [entry.workload for entry in ctx.accepted]
+    if told:
+        leaving = leaving | (np.isin(work.id, np.array(told, object)) & holding_mask(work))
+    return np.flatnonzero(leaving)
 
 
 def _fits(ctx: Context, held: Held, without: np.ndarray) -> bool:
@@ -90,7 +101,7 @@ def _fill_gaps(ctx: Context, submit: Submit) -> None:
         key = (int(ctx.classes[at]), int(sets[at]))
         if key in failed:
             continue
-        over_limit = ctx.over_limit(at)
+        over_limit = ctx.over_limit(at, int(work.gpus[ctx.pending[at]]))
         if over_limit is not None:
             ctx.refuse(at, over_limit)
             continue

@@ -1,0 +1,72 @@
+"""What every benchmark needs: where the traces are, a table on paper, a file of JSON beside it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+OUT = Path(__file__).resolve().parent / "out"
+"""Where the JSON goes; not kept in the repository."""
+
+FILES = {"P1": ("vc_6c71a0", "7x8"), "P2": ("vc_b436b2", "10x8")}
+"""Tenant and cluster of the two Philly traces that most figures are about."""
+
+
+def data_folder() -> Path:
+    """The folder of real traces: AUTOPILOT_SHARED_DATA, else `../shared/data` beside the checkout."""
+    return Path(os.environ.get("AUTOPILOT_SHARED_DATA", ROOT.parent / "shared" / "data"))
+
+
+def philly_jobs() -> Path | None:
+    """The job file of P1 and P2; None, and a line that says so, where this machine has none."""
+    path = data_folder() / "philly_jobs" / "jobs.parquet"
+    if path.exists():
+        return path
+    print(f"SKIPPED: {path} is absent. docs/data-sources.md names the publisher of the Philly jobs; put the imported\n"
+          "file there, or name another folder in AUTOPILOT_SHARED_DATA.")  # fmt: skip
+    return None
+
+
+def options(description: str, arguments: Sequence[str] | None, **more: Any) -> argparse.Namespace:
+    """Parse `--quick`, `--json` and what `more` adds (`rounds=5` makes `--rounds`, of the default's type)."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="less of the same, to see that it works")
+    parser.add_argument("--json", type=Path, help="write the figures here too")
+    for name, default in more.items():
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(default, bool):
+            parser.add_argument(flag, action="store_true")
+        else:
+            parser.add_argument(flag, type=type(default), default=default)
+    return parser.parse_args(arguments)
+
+
+def write_json(path: Path | None, figures: dict[str, Any]) -> None:
+    """Write the figures, whole or not at all."""
+    if path is None:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    part.replace(path)
+
+
+def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print columns: the first to the left, the others to the right."""
+    widths = [max(len(line[place]) for line in (heading, *rows)) for place in range(len(heading))]
+    for line in (heading, *rows):
+        cells = [cell.ljust(width) if not place else cell.rjust(width)
+                 for place, (cell, width) in enumerate(zip(line, widths, strict=True))]  # fmt: skip
+        print("  ".join(cells).rstrip())
+
+
+def judged(value: float, bar: float, *, least: bool, digits: int = 2) -> str:
+    """A figure beside its bar: `0.93 >= 0.90`, or `0.88 < 0.90 MISSED`."""
+    kept = value >= bar if least else value <= bar
+    sign = (">=" if least else "<=") if kept else ("<" if least else ">")
+    return f"{value:.{digits}f} {sign} {bar:.{digits}f}{'' if kept else ' MISSED'}"

@@ -1,0 +1,274 @@
+"""One tick of a very large cluster: 12,500 nodes, 100,000 GPUs, 1,000 pending gangs of 1 to 512 GPUs.
+
+A synthetic cluster of which about 90 % is busy, with telemetry of every GPU (8 signals, 3 windows), goes
+through the shipped Controller: assemble, measure, forecast, reconcile. Three ticks: everything is new;
+what the first admitted has started; nothing changed since. Printed is the CPU time of each part (median
+over the rounds); the goal is under 1 s for a whole tick. Reading the sources is not in it.
+
+    python -m benchmarks.tick [--quick] [--rounds 5] [--nodes 12500] [--gangs 1000] [--profile] [--json OUT]
+"""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any, TypeVar
+
+import numpy as np
+
+from autopilot.core.assemble import assemble
+from autopilot.core.dcgm import SIGNALS, WINDOWS_S
+from autopilot.core.forecast import Forecasts
+from autopilot.core.reconciler import reconcile
+from autopilot.core.records import (
+    Batch,
+    ControllerMemory,
+    Inventory,
+    Observation,
+    Outcome,
+    OutcomeKind,
+    Signals,
+    Step,
+    Telemetry,
+    Work,
+)
+from autopilot.core.signals import measure
+from autopilot.core.snapshot import (
+    I32,
+    ClusterSnapshot,
+    GpuTable,
+    InstanceTable,
+    Names,
+    NodeTable,
+    PlacementTable,
+    QueueTable,
+    ServiceTable,
+    State,
+    WorkloadTable,
+    empty,
+)
+from autopilot.core.whatif import WhatIf
+from autopilot.settings import shipped_policy
+from benchmarks.kit import judged, options, table, write_json
+from benchmarks.small_world import columns_of
+from models.last_two import LastTwo
+
+GOAL_CPU_S = 1.0
+TENANTS = 200
+BUSY = 0.9
+WIDTHS = (1, 1, 1, 1, 2, 2, 4, 4, 8, 8, 16, 32)
+PENDING_WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 96, 128, 256, 512)
+NOW_S = 1_000_050.0
+PARTS = ("assemble", "measure", "forecast", "reconcile")
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Fleet:
+    """The synthetic cluster, as collectors would bring it. Columns of work are replaced, never changed."""
+
+    inventory: Inventory
+    telemetry: Telemetry
+    queues: QueueTable
+    workloads: WorkloadTable
+    placements: PlacementTable
+    tenants: tuple[str, ...]
+
+    def batches(self, now_s: float) -> list[Batch]:
+        """All sources, just read."""
+        work = Work(self.tenants, self.workloads, self.placements, empty(ServiceTable), self.queues)
+        return [Batch("inventory", now_s, inventory=self.inventory), Batch("work", now_s, work=work),
+                Batch("telemetry", now_s, telemetry=self.telemetry)]  # fmt: skip
+
+    def carry_out(self, step: Step, now_s: float) -> tuple[Outcome, ...]:
+        """Let every admission of a step take place at once."""
+        row_of = {name: row for row, name in enumerate(self.workloads.id.tolist())}
+        gpu_of = {name: row for row, name in enumerate(self.inventory.gpus.uuid.tolist())}
+        state, start_s = self.workloads.state.copy(), self.workloads.start_s.copy()
+        rows: list[int] = []
+        gpus: list[int] = []
+        for effect in step.instructions:
+            row = row_of[effect.workload]
+            state[row], start_s[row] = State.RUNNING, now_s
+            rows += [row] * len(effect.slots)
+            gpus += [gpu_of[slot.gpu] for slot in effect.slots]
+        self.workloads = replace(self.workloads, state=state, start_s=start_s)
+        held = self.placements
+        self.placements = placements(np.concatenate([held.workload, np.array(rows, np.int32)]),
+                                     np.concatenate([held.gpu, np.array(gpus, np.int32)]), self.inventory.gpus)  # fmt: skip
+        return tuple(Outcome(effect.id, OutcomeKind.DONE, now_s) for effect in step.instructions)
+
+
+def placements(workload: I32, gpu: I32, gpus: GpuTable) -> PlacementTable:
+    """Whole GPUs held by workloads."""
+    return PlacementTable(workload, gpus.node[gpu], gpu, np.full(len(gpu), -1, np.int32), np.full(len(gpu), 1000, np.int32))
+
+
+def build_fleet(nodes: int, gangs: int, seed: int) -> Fleet:
+    """`nodes` nodes of eight GPUs, about 90 % of them held by gangs of 1 to 32, and `gangs` that wait."""
+    rng = np.random.default_rng(seed)
+    node = np.arange(nodes)
+    gpus = nodes * 8
+    node_table: NodeTable = columns_of(
+        NodeTable, nodes, id=[f"node-{n:05d}" for n in range(nodes)], first_gpu=node * 8, gpus=np.full(nodes, 8),
+        cpu_milli=np.full(nodes, 128_000), memory_mib=np.full(nodes, 2_000_000), island=node, leaf=node // 32,
+        block=node // 256, ready=np.ones(nodes), gpu_model=(node >= nodes // 2),
+    )  # fmt: skip
+    gpu_table: GpuTable = columns_of(
+        GpuTable, gpus, uuid=[f"GPU-{n:08x}-0000-4000-8000-{n:012x}" for n in range(gpus)], node=np.repeat(node, 8),
+        index=np.tile(np.arange(8), nodes), healthy=np.ones(gpus),
+    )  # fmt: skip
+    names = Names(("H100-80GB", "A100-80GB"), ("main",), (), ())
+    queues: QueueTable = columns_of(
+        QueueTable, TENANTS + 1, id=["root", *(f"team-{n:03d}" for n in range(TENANTS))], parent=[-1] + [0] * TENANTS,
+        weight=np.ones(TENANTS + 1), limit=np.full(TENANTS + 1, -1), guarantee=np.zeros((TENANTS + 1, 2), np.int32),
+        order=np.ones(TENANTS + 1),
+    )  # fmt: skip
+    widths, owner = _running(rng, nodes)
+    asked = rng.choice(PENDING_WIDTHS, gangs)
+    workloads = _workloads(rng, widths, asked)
+    held_gpu = np.flatnonzero(owner >= 0).astype(np.int32)
+    held = placements(owner[held_gpu].astype(np.int32), held_gpu, gpu_table)
+    return Fleet(Inventory(names, node_table, gpu_table, empty(InstanceTable)), _telemetry(rng, gpu_table), queues,
+                 workloads, held, tuple(f"team-{n:03d}" for n in range(TENANTS)))  # fmt: skip
+
+
+def _running(rng: np.random.Generator, nodes: int) -> tuple[I32, I32]:
+    """Widths of the running gangs, and the gang on each GPU (-1: free): packed in order, then a tenth ended."""
+    widths = rng.choice(WIDTHS, nodes * 8)
+    owner = np.full(nodes * 8, -1)
+    at = 0
+    kept: list[int] = []
+    for width in widths.tolist():
+        at += -at % 8 if at % 8 + min(width, 8) > 8 else 0  # a member does not span nodes
+        if at + width > len(owner):
+            break
+        if rng.random() < BUSY + 0.02:  # a little is lost to remainders as well
+            owner[at : at + width] = len(kept)
+            kept.append(width)
+        at += width
+    return np.array(kept, np.int32), owner.astype(np.int32)
+
+
+def _workloads(rng: np.random.Generator, running: I32, pending: I32) -> WorkloadTable:
+    widths = np.concatenate([running, pending])
+    count, held = len(widths), len(running)
+    start_s = np.concatenate([NOW_S - rng.exponential(20_000.0, held), np.full(len(pending), np.nan)])
+    submit_s = np.where(np.isnan(start_s), NOW_S - rng.exponential(7200.0, count), start_s - 60.0)
+    unknown = np.full(count, np.nan)
+    table_of: WorkloadTable = columns_of(
+        WorkloadTable, count, id=[f"job-{n:06d}" for n in range(count)], name=["train"] * count,
+        tenant=(tenant := rng.integers(TENANTS, size=count)), queue=tenant + 1, slo_class=np.full(count, 2),
+        state=np.where(np.isnan(start_s), State.PENDING, State.RUNNING), submit_s=submit_s, start_s=start_s,
+        ended_s=unknown, gpus=widths, gpus_per_member=np.minimum(widths, 8), min_gpus=widths,
+        mig_profile=np.full(count, -1), gpu_models=rng.choice([0, 0, 0, 1, 2], count), cpu_milli=np.minimum(widths, 8) * 8000,
+        preemptible=np.ones(count), limit_s=unknown, checkpoint_interval_s=unknown, last_checkpoint_s=unknown,
+        checkpoint_write_s=unknown, restart_s=unknown, service=np.full(count, -1),
+    )  # fmt: skip
+    return table_of
+
+
+def _telemetry(rng: np.random.Generator, gpus: GpuTable) -> Telemetry:
+    shape = (len(SIGNALS), len(WINDOWS_S), len(gpus.uuid))
+    mean = rng.random(shape, np.float32)
+    samples = np.full(shape[1:], 10, np.int32)
+    return Telemetry(SIGNALS, WINDOWS_S, gpus.uuid, mean, mean, samples, np.full(shape[2], 5.0, np.float32),
+                     np.full(shape[2], 3, np.int8))  # fmt: skip
+
+
+@dataclass(slots=True)
+class Loop:
+    """The Controller's tick, part by part, so that each can be timed."""
+
+    fleet: Fleet
+    forecaster: LastTwo
+    memory: ControllerMemory = field(default_factory=ControllerMemory)
+    outcomes: tuple[Outcome, ...] = ()
+
+    def tick(self, now_s: float, spent: dict[str, float]) -> Step:
+        """One tick; the CPU seconds of each part are put into `spent`."""
+        batches = self.fleet.batches(now_s)
+        snapshot, gaps = timed(spent, "assemble", lambda: assemble(batches, now_s))
+        signals: Signals = timed(spent, "measure", lambda: measure(snapshot, WhatIf(snapshot)))
+        forecasts: Forecasts = timed(spent, "forecast", lambda: self.forecaster.forecast(now_s, snapshot))
+        observation = Observation(self.memory.tick + 1, now_s, snapshot, signals, forecasts, (), self.outcomes, gaps)
+        policy = shipped_policy("autopilot")
+        step: Step = timed(spent, "reconcile", lambda: reconcile(self.memory, observation, policy))
+        self.memory, self.outcomes = step.memory, ()
+        return step
+
+
+def timed(spent: dict[str, float], part: str, work: Callable[[], T]) -> T:
+    """CPU seconds of `work` into `spent[part]`."""
+    started = time.process_time()
+    done = work()
+    spent[part] = time.process_time() - started
+    return done
+
+
+def learned(fleet: Fleet, seed: int) -> LastTwo:
+    """A forecaster that has seen jobs of every tenant end."""
+    rng = np.random.default_rng(seed)
+    work = fleet.workloads
+    ended = replace(work, state=np.full(len(work.id), State.SUCCEEDED, np.int8), served_s=rng.lognormal(8.0, 1.5, len(work.id)))
+    snapshot, _ = assemble(fleet.batches(0.0), 0.0)
+    seen = ClusterSnapshot(snapshot.names, snapshot.nodes, snapshot.gpus, snapshot.instances, ended, empty(PlacementTable),
+                           snapshot.services, snapshot.queues, snapshot.telemetry)  # fmt: skip
+    forecaster = LastTwo()
+    forecaster.update(Observation(0, 0.0, seen, measure(seen, WhatIf(seen)), Forecasts()))
+    return forecaster
+
+
+def one_round(nodes: int, gangs: int, seed: int) -> list[dict[str, Any]]:
+    """The three ticks of one round, with the time of each part."""
+    fleet = build_fleet(nodes, gangs, seed)
+    loop = Loop(fleet, learned(fleet, seed))
+    found = []
+    for number, title in enumerate(("all new", "after the starts", "nothing changed")):
+        spent: dict[str, float] = {}
+        now_s = NOW_S + 5.0 * number
+        step = loop.tick(now_s, spent)
+        busy = len(fleet.placements.gpu) / len(fleet.inventory.gpus.uuid)
+        pending = int((fleet.workloads.state == State.PENDING).sum())
+        loop.outcomes = fleet.carry_out(step, now_s)
+        found.append({"tick": title, "busy_ratio": busy, "pending": pending, "admitted": len(step.instructions),
+                      "reserved": len(step.decision.plan.reservations),
+                      "proposals": len(step.decision.plan.proposals)} | spent)  # fmt: skip
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print the table, write the JSON; 1 when a tick takes longer than the goal."""
+    given = options(str(__doc__), arguments, rounds=5, nodes=12_500, gangs=1000, seed=1, profile=False)
+    rounds = 2 if given.quick else given.rounds
+    if given.profile:
+        profiled = cProfile.Profile()
+        profiled.runcall(one_round, given.nodes, given.gangs, given.seed)
+        pstats.Stats(profiled).sort_stats("cumulative").print_stats(60)
+        return 0
+    found = [one_round(given.nodes, given.gangs, given.seed + number) for number in range(rounds)]
+    print(f"tick of {given.nodes:,} nodes, {8 * given.nodes:,} GPUs, {given.gangs:,} pending gangs of 1 to 512; CPU ms, "
+          f"median of {rounds} rounds (min..max of the whole)")  # fmt: skip
+    rows, figures = [], []
+    for ticks in zip(*found, strict=True):
+        whole = [sum(tick[part] for part in PARTS) for tick in ticks]
+        figures.append({**ticks[0], **{part: median(tick[part] for tick in ticks) for part in PARTS},
+                        "whole_s": median(whole), "min_s": min(whole), "max_s": max(whole)})  # fmt: skip
+        parts = [f"{1e3 * figures[-1][part]:.0f}" for part in PARTS]
+        rows.append([ticks[0]["tick"], f"{ticks[0]['busy_ratio']:.1%}", f"{ticks[0]['pending']}", f"{ticks[0]['admitted']}",
+                     f"{ticks[0]['reserved']}", *parts, f"{1e3 * median(whole):.0f}",
+                     f"{1e3 * min(whole):.0f}..{1e3 * max(whole):.0f}"])  # fmt: skip
+    table(["tick", "busy", "pending", "admitted", "reserved", *PARTS, "whole", "range"], rows)
+    worst = max(row["whole_s"] for row in figures)
+    print(f"slowest tick, s of CPU: {judged(worst, GOAL_CPU_S, least=False)}")
+    write_json(given.json, {"benchmark": "tick", "nodes": given.nodes, "gangs": given.gangs, "rounds": rounds, "ticks": figures})
+    return int(worst > GOAL_CPU_S)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

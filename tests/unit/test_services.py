@@ -1,0 +1,497 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import ArrayLike
+
+from autopilot.core.errors import InputError
+from autopilot.core.records import Inventory
+from autopilot.core.snapshot import QueueTable, SloClass, State, empty
+from simulator.adapters import ClusterCollector
+from simulator.autoscaler import AutoscalerSpec
+from simulator.baselines.textbook import Textbook, by_submit, fifo, fifo_skip
+from simulator.clusterfile import MigSpec
+from simulator.deployments import UNKNOWN_TENANT, Deployment, Services, requests_for
+from simulator.engine import Engine, Scheduler
+from simulator.facts import Evicting, Stopped
+from simulator.physics import IDEAL, REAL, Physics
+from simulator.requests import Arrivals, Floats, ListedArrivals
+from simulator.services import MOST_POINTS, ServiceFleet
+from simulator.serving import ServiceSim
+from simulator.serving_records import ServiceSpec
+from simulator.simulation import Simulation
+from simulator.synthetic_requests import ServiceLoad
+from simulator.work import Jobs
+from tests.unit.cluster_kit import gang, inventory, make_jobs, pool, pools
+
+CHAT = ServiceSpec(
+    name="chat", slots=2, prefill_tokens_per_s=1e9, decode_tokens_per_s=1.0, objective_s=30.0
+)  # an output token is a second
+
+
+def deployment(low: int = 1, high: int = 4, initial: int = 1, **more: Any) -> Deployment:
+    """A service of two slots a replica, looked at every 30 s; `more` are fields of Deployment."""
+    scaler = AutoscalerSpec(
+        target=0.5, min_replicas=low, max_replicas=high, period_s=30.0, down_stabilisation_s=60.0
+    )
+    values: dict[str, Any] = {
+        "serving": CHAT,
+        "tenant": "web",
+        "autoscaler": scaler,
+        "initial_replicas": initial,
+    }
+    return Deployment(**(values | more))
+
+
+def calls(t_s: Sequence[float] | Floats, seconds: ArrayLike) -> Arrivals:
+    """Requests that each hold a slot for `seconds`."""
+    times = np.asarray(t_s, float)
+    tokens = np.broadcast_to(np.asarray(seconds, np.int64), times.shape)
+    return Arrivals(times, np.zeros(len(times), np.int64), tokens)
+
+
+def services(arrivals: Arrivals, horizon_s: float, plan: Deployment | None = None) -> Services:
+    """One service with these requests."""
+    return Services(
+        deployments=(plan or deployment(),), horizon_s=horizon_s, sources=lambda: [ListedArrivals(arrivals)]
+    )
+
+
+class World:
+    """A fleet, its simulation, and what was seen of it."""
+
+    def __init__(
+        self,
+        plan: Services,
+        jobs: Jobs | None = None,
+        hardware: Inventory | None = None,
+        physics: Physics = IDEAL,
+        make: Callable[[], Scheduler] = fifo_skip,
+        during: Sequence[tuple[float, Callable[[Engine, float], object]]] = (),
+    ) -> None:
+        hardware = hardware or inventory(1, 4)
+        self.jobs = jobs if jobs is not None else Jobs()
+        self.fleet = ServiceFleet(plan, self.jobs, hardware, physics)
+        self.stops: list[Stopped] = []
+        self.evictions: list[Evicting] = []
+        simulation = Simulation(hardware, self.jobs, lambda _cluster: make(), physics, observers=[self])
+        self.engine, self.cluster = simulation.engine, simulation.cluster
+        self.fleet.arm(self.engine)
+        for at_s, action in during:
+            self.engine.at(at_s, partial(action, self.engine), essential=False)
+        self.done = simulation.run()
+        self.totals = self.fleet.totals(self.done.run.end_s)
+
+    def on_stopped(self, fact: Stopped) -> None:
+        self.stops.append(fact)
+
+    def on_evicting(self, fact: Evicting) -> None:
+        self.evictions.append(fact)
+
+    def replicas_at(self, t_s: float) -> float:
+        """Ready replicas of the first service at a minute."""
+        series = self.fleet.series()[0]
+        return float(series.replicas[np.searchsorted(series.t_s, t_s, side="right") - 1])
+
+
+# --- replicas are jobs ----------------------------------------------------------------------------
+
+
+def test_a_constant_service_serves_exactly_as_its_queue_does_alone(rng: np.random.Generator) -> None:
+    """With fixed replicas and no start-up, fleet and bare queue agree to the last request."""
+    t_s = np.sort(rng.uniform(1, 3000, 800))
+    arrivals = calls(t_s, rng.integers(1, 12, 800))
+    world = World(services(arrivals, 3600.0, deployment(low=2, high=2, initial=2)))
+    alone = ServiceSim(CHAT, ListedArrivals(arrivals))
+    alone.set_replicas(0.0, 2)
+    alone.advance(3600.0)
+    assert world.totals is not None
+    assert world.done.run.end_s == 3600.0
+    assert world.totals.requests == 800
+    assert world.totals.p99_latency_s == alone.latencies().quantiles_s(0.99)[0]
+    assert world.totals.violation_ratio == alone.violations / 800
+
+
+def test_requests_wait_until_the_start_up_is_over() -> None:
+    """Under real overheads nothing is served before image, container and model are there."""
+    world = World(services(calls([0.0], 10), 600.0), physics=REAL)
+    start_up_s = (
+        REAL.image_pull_s + REAL.container_start_s + REAL.load_s + REAL.weights_gib / REAL.load_gib_per_s
+    )
+    assert world.totals is not None
+    assert world.totals.p99_latency_s == pytest.approx(start_up_s + 10, rel=0.004)
+
+
+def test_a_run_lasts_until_the_last_request_and_no_longer() -> None:
+    """Replicas have no end, yet the run has one: the end of the requests or of the jobs, the later one."""
+    alone = World(services(calls([5.0], 1), 900.0))
+    assert alone.done.run.end_s == 900.0
+    assert alone.done.run.complete
+    beside = World(services(calls([5.0], 1), 900.0), make_jobs([(0, 20_000, 1)]))
+    assert beside.done.run.end_s == 20_000.0
+
+
+def test_a_run_with_work_that_can_never_start_ends_though_services_go_on() -> None:
+    """A gang that needs the replica's GPU is named as stuck; the autoscalers do not keep the run alive."""
+    world = World(services(calls([5.0], 1), 900.0), make_jobs([(10, 100, 4)], per_member=4))
+    assert "1 job(s) wait" in world.done.run.stuck
+
+
+def test_autoscaler_adds_replicas_under_load_and_drains_them_after_it() -> None:
+    """More slots when busy, fewer when idle; what a drained replica holds is finished."""
+    arrivals = calls(np.arange(60, 1200, 2.0), 11)
+    world = World(services(arrivals, 3000.0))
+    assert world.replicas_at(1100) == 4
+    assert world.replicas_at(2900) == 1
+    assert world.totals is not None
+    sim = world.fleet._services[0].sim
+    assert (sim.completed, sim.requeued, sim.queue_depth) == (len(arrivals.t_s), 0, 0)
+    retired = [stop for stop in world.stops if stop.why.name == "RETIRE"]
+    assert len(retired) == 3
+    assert len(world.cluster.holding) == 1
+
+
+def test_a_drained_replica_keeps_its_gpus_until_its_last_request_is_done() -> None:
+    """Scale-down takes no new request on the youngest replica and frees its GPU when it is idle."""
+    never = AutoscalerSpec(target=0.5, max_replicas=2, period_s=86_400.0)
+    arrivals = calls([100, 100, 100, 110, 300], [1000, 1000, 1000, 500, 10])
+    plan = services(arrivals, 1500.0, deployment(autoscaler=never, initial_replicas=2))
+    hardware, jobs = inventory(1, 4), Jobs()
+    fleet = ServiceFleet(plan, jobs, hardware)
+    simulation = Simulation(hardware, jobs, lambda _cluster: fifo_skip())
+    fleet.arm(simulation.engine)
+    service = fleet._services[0]
+    simulation.engine.at(200.0, lambda now_s: fleet._scale(service, 1, now_s), essential=False)
+    fleet.totals(simulation.run().run.end_s)
+    # the two slots that get free first (at 610 and 1100 s) leave: the replica is idle at 1100 s
+    assert jobs.id == ["chat/1", "chat/2"]
+    assert simulation.cluster.end_s[1] == 1100.0
+    assert service.sim.completed == 5
+    assert service.sim.latencies().quantiles_s(1.0)[0] == pytest.approx(1000.0, rel=0.004)
+
+
+def test_a_replica_hit_by_a_fault_waits_again_and_its_requests_are_not_lost() -> None:
+    """The node fails: the replica is pending, its requests start afresh when it is back."""
+    world = World(
+        services(calls([100.0, 100.0], 50), 1000.0, deployment(high=1)),
+        hardware=inventory(1, 2),
+        physics=REAL,
+        during=[
+            (400.0, lambda engine, now_s: engine.cluster.fail_node(0, now_s)),
+            (500.0, lambda engine, now_s: engine.cluster.restore_node(0, now_s)),
+        ],
+    )
+    sim = world.fleet._services[0].sim
+    assert (sim.completed, sim.queue_depth) == (2, 0)
+    assert [stop.why.name for stop in world.stops if stop.why.name != "CUT"] == ["FAULT"]
+    assert world.done.totals.all.lost == 0, "a replica has no progress to lose"
+    assert world.replicas_at(420) == 0
+    assert world.replicas_at(960) == 1
+
+
+def test_requests_of_a_lost_replica_go_back_to_the_queue() -> None:
+    """A fault in the middle of a request: it is served again, and its latency counts from its arrival."""
+    world = World(
+        services(calls([100.0], 200), 1000.0),
+        hardware=inventory(2, 1),
+        during=[(200.0, lambda engine, now_s: engine.cluster.fail_gpu(world_gpu(engine), now_s))],
+    )
+    sim = world.fleet._services[0].sim
+    assert sim.requeued == 1
+    assert world.totals is not None
+    assert world.totals.p99_latency_s == pytest.approx(300.0, rel=0.004)
+
+
+def world_gpu(engine: Engine) -> int:
+    """The GPU of the only replica."""
+    held = engine.cluster.held[next(iter(engine.cluster.holding))]
+    assert held is not None
+    return held.gpus[0]
+
+
+@pytest.mark.parametrize("make", [fifo, fifo_skip])
+def test_a_replica_nobody_wants_any_more_never_blocks_the_queue(make: Callable[[], Scheduler]) -> None:
+    """Replicas that still wait when the load is over let the jobs behind them run, and hold nothing."""
+    jobs = make_jobs([(0, 3000, 1), (0, 3000, 1), (0, 3000, 1), (2000, 500, 1), (2500, 500, 1)])
+    arrivals = calls(np.arange(60, 600, 2.0), 11)
+    world = World(services(arrivals, 2000.0, deployment(high=6)), jobs, make=make)
+    assert world.done.run.complete
+    assert world.fleet._services[0].made > 1, "the load must have asked for replicas that could not start"
+    assert all(world.cluster.state[job] == State.SUCCEEDED for job in range(5))
+    assert len(world.cluster.holding) == world.fleet._services[0].wanted == 1
+    assert sum(stop.at_s - stop.start_s for stop in world.stops if stop.why.name == "RETIRE") == 0
+
+
+class Forgetful(Textbook):
+    """A policy that can forget a job."""
+
+    def __init__(self) -> None:
+        super().__init__("forgetful", by_submit, skip=True)
+        self.forgotten: list[int] = []
+
+    def on_withdraw(self, job: int, _now_s: float) -> None:
+        for queue in self._queues.values():
+            queue[:] = [entry for entry in queue if entry[1] != job]
+        self.forgotten.append(job)
+
+
+def test_a_scheduler_that_can_forget_is_told_at_once() -> None:
+    """A pending replica that is not wanted leaves the queue when the autoscaler says so."""
+    policy = Forgetful()
+    jobs = make_jobs([(0, 3000, 1), (0, 3000, 1), (0, 3000, 1)])
+    arrivals = calls(np.arange(60, 600, 2.0), 11)
+    world = World(services(arrivals, 2000.0, deployment(high=6)), jobs, make=lambda: policy)
+    assert policy.forgotten
+    assert all(world.cluster.state[job] == State.SUCCEEDED for job in policy.forgotten)
+    assert not world.cluster.pending
+
+
+# --- hardware of a replica ------------------------------------------------------------------------
+
+
+def test_replicas_take_shares_instances_and_several_gpus() -> None:
+    """Shares sit together on one GPU, a MIG replica takes an instance, a wide one GPUs of one node."""
+    share = World(services(calls([1.0], 1), 60.0, deployment(initial=3, gpu_milli=300)))
+    assert len(gpus_held(share)) == 1
+    cut = pools(pool(mig=(MigSpec(1, tuple(placements())),)))
+    mig = World(services(calls([1.0], 1), 60.0, deployment(initial=2, mig_profile="3g.40gb")), hardware=cut)
+    assert len(mig.cluster.holding) == 2
+    wide = World(services(calls([1.0], 1), 60.0, deployment(initial=2, gpus_per_replica=2)))
+    assert len(gpus_held(wide)) == 4
+
+
+def placements() -> list[Any]:
+    """Two instances of half an A100."""
+    from autopilot.core import mig
+
+    found = mig.fits("A100-80GB", (), ["3g.40gb", "3g.40gb"])
+    assert found is not None
+    return list(found)
+
+
+def gpus_held(world: World) -> set[int]:
+    """GPU rows that hold something at the end."""
+    held = [world.cluster.held[job] for job in world.cluster.holding]
+    return {gpu for each in held if each is not None for gpu in each.gpus}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"gpus_per_replica": 16}, "a replica never fits"),
+        ({"gpu_models": ("H100-80GB",)}, "the cluster has none of them"),
+        ({"mig_profile": "1g.12gb"}, "a replica never fits"),
+    ],
+)
+def test_a_service_that_no_hardware_can_hold_is_one_clear_error(change: dict[str, Any], message: str) -> None:
+    """The message names the service and what is missing."""
+    with pytest.raises(InputError, match=f"service chat.*{message}"):
+        World(services(calls([1.0], 1), 60.0, deployment(**change)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"gpus_per_replica": 0},
+        {"gpus_per_replica": 2, "gpu_milli": 500},
+        {"gpu_milli": 1000},
+        {"gpu_milli": 500, "mig_profile": "1g.10gb"},
+        {"initial": 9},
+    ],
+)
+def test_a_deployment_that_contradicts_itself_is_refused(change: dict[str, Any]) -> None:
+    """Shares, instances and whole GPUs exclude each other; the start lies between minimum and maximum."""
+    with pytest.raises(InputError, match="service chat"):
+        deployment(**change)
+
+
+# --- what it shows --------------------------------------------------------------------------------
+
+
+def test_the_service_table_shows_the_last_five_minutes() -> None:
+    """Rate, latency and violations are those of the last closed windows; before the first, unknown."""
+    seen: list[Any] = []
+    arrivals = calls(np.concatenate([np.arange(0.5, 300), [400.0]]), 1)
+    plan = services(arrivals, 2000.0, deployment(low=2, high=2, initial=2))
+    looks = (30.0, 300.0, 480.0, 1300.0)
+    hardware, jobs = inventory(1, 4), Jobs()
+    fleet = ServiceFleet(plan, jobs, hardware, queue_of_tenant={"web": 3})
+    simulation = Simulation(hardware, jobs, lambda _cluster: fifo_skip())
+    fleet.arm(simulation.engine)
+    for at_s in looks:
+        simulation.engine.at(at_s, lambda now_s: seen.append(fleet.table(now_s)), essential=False)
+    simulation.run()
+    first, busy, fading, silent = seen
+    assert isnan(first.p99_s[0])
+    assert isnan(first.rate_rps[0])
+    assert np.isinf(first.age_s[0])
+    assert busy.rate_rps[0] == 1.0
+    assert busy.p99_s[0] == pytest.approx(1.0, rel=0.004)
+    assert busy.violation_ratio[0] == 0.0
+    assert 0 < fading.rate_rps[0] < 1.0
+    assert silent.rate_rps[0] == 0.0
+    assert isnan(silent.p99_s[0]), "nothing completed: unknown, not zero"
+    assert silent.age_s[0] == 1300 % 60
+    assert (busy.queue[0], busy.replicas[0], busy.ready_replicas[0]) == (3, 2, 2)
+    assert (busy.min_replicas[0], busy.max_replicas[0], busy.objective_s[0]) == (2, 2, 30.0)
+
+
+def test_looking_at_the_services_changes_nothing(rng: np.random.Generator) -> None:
+    """The same run with and without a collector that asks every few seconds."""
+    arrivals = calls(np.sort(rng.uniform(0, 1500, 400)), rng.integers(1, 20, 400))
+
+    def totals(looks: Sequence[float]) -> Any:
+        hardware, jobs = inventory(1, 4), Jobs()
+        fleet = ServiceFleet(services(arrivals, 2000.0), jobs, hardware)
+        simulation = Simulation(hardware, jobs, lambda _cluster: fifo_skip())
+        fleet.arm(simulation.engine)
+        for at_s in looks:
+            simulation.engine.at(at_s, lambda now_s: [fleet.table(now_s)].clear(), essential=False)
+        end_s = simulation.run().run.end_s
+        return fleet.totals(end_s), fleet.series()[0].p99_s.tolist()
+
+    quiet, noisy = totals(()), totals(np.arange(3, 1990, 7.3).tolist())
+    assert quiet[0] == noisy[0]
+    np.testing.assert_array_equal(quiet[1], noisy[1])
+
+
+def test_replicas_stand_in_the_snapshot_as_sheltered_work_of_their_service() -> None:
+    """A collector shows them latency-critical, not preemptible, with their service's row."""
+    seen: list[Any] = []
+    plan, hardware, jobs = services(calls([1.0], 1), 300.0), inventory(1, 4), make_jobs([(0, 500, 1)])
+    fleet = ServiceFleet(plan, jobs, hardware)
+    simulation = Simulation(hardware, jobs, lambda _cluster: fifo_skip())
+    fleet.arm(simulation.engine)
+    collector = ClusterCollector(simulation.cluster, empty(QueueTable), {}, fleet.table)
+    simulation.engine.at(100.0, lambda now_s: seen.append(collector.collect(now_s)), essential=False)
+    simulation.run()
+    work = seen[0].work
+    row = list(work.workloads.id).index("chat/1")
+    assert work.services.id[work.workloads.service[row]] == "chat"
+    assert work.workloads.slo_class[row] == SloClass.LATENCY_CRITICAL
+    assert work.workloads.state[row] == State.RUNNING
+    assert not work.workloads.preemptible[row]
+    assert work.workloads.name[row] == "chat"
+    other = list(work.workloads.id).index("job-0")
+    assert work.workloads.service[other] == -1
+
+
+def test_without_services_there_is_nothing_to_show() -> None:
+    """No services: an empty table, no totals (null in the result, not zero), and no event."""
+    world = World(Services(), make_jobs([(0, 10, 1)]))
+    assert world.totals is None
+    assert world.fleet.series() == ()
+    assert len(world.fleet.table(0.0).id) == 0
+    assert world.done.run.end_s == 10.0
+
+
+def test_series_are_bounded_and_keep_the_worst_of_each_step() -> None:
+    """A run of three days has at most MOST_POINTS steps; a single bad minute is still there."""
+    bad = calls([100_000.0] * 40, 100)
+    world = World(services(bad, 3 * 86_400.0, deployment(low=1, high=1)))
+    series = world.fleet.series()[0]
+    assert len(series.t_s) == len(series.p99_s) == len(series.rate_rps) == len(series.replicas) <= MOST_POINTS
+    assert np.nanmax(series.p99_s) == pytest.approx(2000.0, rel=0.01)
+    steps_s = np.diff(series.t_s)
+    assert (series.rate_rps[:-1] * steps_s).sum() == pytest.approx(40)
+
+
+# --- requests -------------------------------------------------------------------------------------
+
+
+def write_requests(path: Path, rows: Sequence[tuple[float, str, int, int]]) -> Path:
+    """A request file."""
+    lines = ["t_s,service,input_tokens,output_tokens", *(f"{a},{b},{c},{d}" for a, b, c, d in rows)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_named_service_takes_its_deployment_and_an_unknown_one_a_default_that_is_told(
+    tmp_path: Path,
+) -> None:
+    """The notes say what was assumed and which deployments have no requests."""
+    path = write_requests(
+        tmp_path / "r.csv", [(t, "chat" if t % 2 else "mystery", 100, 400) for t in range(600)]
+    )
+    idle = replace(deployment(), serving=replace(CHAT, name="idle"))
+    found = requests_for([deployment(), idle], path, horizon_s=0.0)
+    by_name = {each.name: each for each in found.deployments}
+    assert set(by_name) == {"chat", "mystery"}
+    assert by_name["chat"] == deployment()
+    mystery = by_name["mystery"]
+    # half a request/s x 10.0125 s = 5 busy slots of 16 at a target of .6: one replica
+    assert (mystery.tenant, mystery.initial_replicas, mystery.autoscaler.max_replicas) == (
+        UNKNOWN_TENANT,
+        1,
+        2,
+    )
+    assert mystery.serving.objective_s == pytest.approx(2 * 10.0125, abs=0.001)
+    assert any("mystery is not described" in note for note in found.notes)
+    assert any("idle" in note for note in found.notes)
+    assert found.horizon_s == 599.0
+    sizes = [len(source.upto(1e9).t_s) for source in found.sources()]
+    assert sizes == [300, 300]
+    assert [len(source.upto(1e9).t_s) for source in found.sources()] == sizes, "each run opens them anew"
+
+
+def test_rate_scale_thins_requests_and_scales_replicas(tmp_path: Path) -> None:
+    """A tenth of the requests meets a tenth of the replicas, and the notes say so."""
+    path = write_requests(tmp_path / "r.csv", [(t / 10, "chat", 1, 1) for t in range(5000)])
+    plan = deployment(low=5, high=40, initial=20)
+    found = requests_for([plan], path, horizon_s=0.0, rate_scale=0.1, seed=3)
+    scaled = found.deployments[0]
+    limits = scaled.autoscaler.min_replicas, scaled.initial_replicas, scaled.autoscaler.max_replicas
+    assert limits == (1, 2, 4)
+    assert 400 < len(found.sources()[0].upto(1e9).t_s) < 600
+    assert "0.1 of the requests" in found.notes[0]
+    load = ServiceLoad(name="chat", mean_rps=5.0)
+    drawn = requests_for([replace(plan, load=load)], horizon_s=2000.0, rate_scale=0.1)
+    assert len(drawn.sources()[0].upto(1e9).t_s) < 3000
+
+
+def test_synthetic_requests_begin_when_the_first_replicas_can_be_there() -> None:
+    """What would come before `calls_from_s` is left out; the rest is the same."""
+    load = ServiceLoad(name="chat", mean_rps=2.0)
+    whole = requests_for([deployment(load=load)], horizon_s=3000.0).sources()[0].upto(3000.0).t_s
+    late = requests_for([deployment(load=load, calls_from_s=300.0)], horizon_s=3000.0).sources()[0]
+    parts = np.concatenate([late.upto(250.0).t_s, late.upto(700.0).t_s, late.upto(3000.0).t_s])
+    np.testing.assert_array_equal(parts, whole[whole >= 300.0])
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, 1.5, float("nan")])
+def test_a_rate_scale_outside_its_range_is_refused(scale: float) -> None:
+    """Only thinning is possible."""
+    with pytest.raises(InputError, match="rate-scale"):
+        requests_for([], horizon_s=60.0, rate_scale=scale)
+
+
+def test_two_services_of_one_name_are_refused() -> None:
+    """Requests could not be told apart."""
+    with pytest.raises(InputError, match="'chat' stands there twice"):
+        requests_for([deployment(), deployment()], horizon_s=60.0)
+
+
+def test_services_of_two_periods_and_a_gang_share_one_cluster() -> None:
+    """Each autoscaler looks at its own period; the gang waits for whole nodes and still runs."""
+    embed = replace(CHAT, name="embed", objective_s=None)
+    slow = deployment(serving=embed, autoscaler=AutoscalerSpec(target=0.5, max_replicas=3, period_s=45.0))
+    plan = Services(
+        deployments=(deployment(), slow),
+        horizon_s=1200.0,
+        sources=lambda: [ListedArrivals(calls(np.arange(60, 900, 3.0), 10)) for _ in range(2)],
+    )
+    jobs = Jobs()
+    jobs.add("gang", "t", gang(4, 4), 100.0, 50.0)
+    world = World(plan, jobs, hardware=inventory(3, 4))
+    assert world.done.run.complete
+    assert [row.name for row in world.fleet.series()] == ["chat", "embed"]
+    assert world.totals is not None
+    assert world.totals.requests == 2 * len(np.arange(60, 900, 3.0))
+    assert not world.done.found.violations
