@@ -24,25 +24,110 @@ app = typer.Typer(
 traces_app = typer.Typer(help="Public traces: what can be imported, and importing it.", no_args_is_help=True)
 app.add_typer(traces_app, name="traces")
 
-Seed = Annotated[int | None, typer.Option("--seed", help="Seed of everything that is drawn; the same seed gives the same run.", show_default="the scenario's")]
-Scenario = Annotated[str | None, typer.Option("--scenario", help="A built-in scenario by name, or a scenario file (.yaml).", show_default="quickstart, unless --jobs is given")]
-Jobs = Annotated[Path | None, typer.Option("--jobs", help="Job file (Parquet or CSV): job_id, tenant, submit_s, duration_s, gpus and optional columns.")]
-Requests = Annotated[Path | None, typer.Option("--requests", help="Request file (Parquet or CSV): t_s, service, input_tokens, output_tokens.")]
-Cluster = Annotated[str | None, typer.Option("--cluster", help="7x8 (7 nodes of 8 GPUs), or a YAML file with pools and queues.")]
-DefaultsFile = Annotated[Path | None, typer.Option("--defaults", help="YAML file with values, by kind of job, for columns that the job file lacks.")]
-PolicyNames = Annotated[str | None, typer.Option("--policy", help="Policies to compare, by comma: names of the table or policy files (.yaml).", show_default="the scenario's, or fifo-skip,autopilot")]
-Tenants = Annotated[list[str] | None, typer.Option("--tenant", help="Only the jobs of this tenant (repeatable).")]
-PhysicsName = Annotated[str | None, typer.Option("--physics", help="ideal (no overheads), charged (a flat price per preemption and move) or real.", show_default="the scenario's, or ideal")]
-Durations = Annotated[str | None, typer.Option("--durations", help="What the autopilot knows of run times: exact, or last-two (predicted from the last two jobs alike).", show_default="the scenario's, or last-two")]
-LimitsName = Annotated[str, typer.Option("--limits", help="Run-time limits that the autopilot sees: those of the file, declared (made up where the file has none) or none.")]
-Jitter = Annotated[float, typer.Option("--jitter", help="Each duration is drawn from uniform(1 - r, 1 + r) x its own.")]
-TelemetryMode = Annotated[str | None, typer.Option("--telemetry", help="full (every scrape is rendered and parsed), windowed (the same numbers without the text), off, or auto (full up to a day and 1,024 GPUs).", show_default="the scenario's, or auto")]
-RateScale = Annotated[float, typer.Option("--rate-scale", help="Keep this part of the requests, and as much of the replicas.")]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        "--seed",
+        help="Seed of everything that is drawn; the same seed gives the same run.",
+        show_default="the scenario's",
+    ),
+]
+Scenario = Annotated[
+    str | None,
+    typer.Option(
+        "--scenario",
+        help="A built-in scenario by name, or a scenario file (.yaml).",
+        show_default="quickstart, unless --jobs is given",
+    ),
+]
+Jobs = Annotated[
+    Path | None,
+    typer.Option(
+        "--jobs",
+        help="Job file (Parquet or CSV): job_id, tenant, submit_s, duration_s, gpus and optional columns.",
+    ),
+]
+Requests = Annotated[
+    Path | None,
+    typer.Option(
+        "--requests", help="Request file (Parquet or CSV): t_s, service, input_tokens, output_tokens."
+    ),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option("--cluster", help="7x8 (7 nodes of 8 GPUs), or a YAML file with pools and queues."),
+]
+DefaultsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--defaults", help="YAML file with values, by kind of job, for columns that the job file lacks."
+    ),
+]
+PolicyNames = Annotated[
+    str | None,
+    typer.Option(
+        "--policy",
+        help="Policies to compare, by comma: names of the table or policy files (.yaml).",
+        show_default="the scenario's, or fifo-skip,autopilot",
+    ),
+]
+Tenants = Annotated[
+    list[str] | None, typer.Option("--tenant", help="Only the jobs of this tenant (repeatable).")
+]
+PhysicsName = Annotated[
+    str | None,
+    typer.Option(
+        "--physics",
+        help="ideal (no overheads), charged (a flat price per preemption and move) or real.",
+        show_default="the scenario's, or ideal",
+    ),
+]
+Durations = Annotated[
+    str | None,
+    typer.Option(
+        "--durations",
+        help="What the autopilot knows of run times: exact, or last-two (predicted from the last two jobs alike).",
+        show_default="the scenario's, or last-two",
+    ),
+]
+LimitsName = Annotated[
+    str,
+    typer.Option(
+        "--limits",
+        help="Run-time limits that the autopilot sees: those of the file, declared (made up where the file has none) or none.",
+    ),
+]
+Jitter = Annotated[
+    float, typer.Option("--jitter", help="Each duration is drawn from uniform(1 - r, 1 + r) x its own.")
+]
+TelemetryMode = Annotated[
+    str | None,
+    typer.Option(
+        "--telemetry",
+        help="full (every scrape is rendered and parsed), windowed (the same numbers without the text), off, or auto (full up to a day and 1,024 GPUs).",
+        show_default="the scenario's, or auto",
+    ),
+]
+RateScale = Annotated[
+    float, typer.Option("--rate-scale", help="Keep this part of the requests, and as much of the replicas.")
+]
 JsonOut = Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")]
-JobsOut = Annotated[Path | None, typer.Option("--jobs-out", help="Write a row a job and policy (CSV or Parquet by the ending).")]
-ReportDir = Annotated[Path | None, typer.Option("--report", help="Write an HTML page and its pictures into this folder.")]
-JournalOut = Annotated[Path | None, typer.Option("--journal", help="Where the autopilot's journal goes.", show_default="the user's state folder")]
-JournalIn = Annotated[Path | None, typer.Option("--journal", help="The journal to read.", show_default="that of the last run")]
+JobsOut = Annotated[
+    Path | None,
+    typer.Option("--jobs-out", help="Write a row a job and policy (CSV or Parquet by the ending)."),
+]
+ReportDir = Annotated[
+    Path | None, typer.Option("--report", help="Write an HTML page and its pictures into this folder.")
+]
+JournalOut = Annotated[
+    Path | None,
+    typer.Option(
+        "--journal", help="Where the autopilot's journal goes.", show_default="the user's state folder"
+    ),
+]
+JournalIn = Annotated[
+    Path | None, typer.Option("--journal", help="The journal to read.", show_default="that of the last run")
+]
 
 
 @app.command()
@@ -96,7 +181,9 @@ def plan(
     scenario: Scenario = None,
     cluster: Cluster = None,
     seed: Seed = None,
-    at: Annotated[str, typer.Option("--at", help="How far into the scenario to look, for example 2h.")] = "1h",
+    at: Annotated[
+        str, typer.Option("--at", help="How far into the scenario to look, for example 2h.")
+    ] = "1h",
     policy: Annotated[str, typer.Option("--policy", help="The policy to plan with.")] = "recommend",
 ) -> None:
     """What the autopilot would do now, and why, on the built-in cluster; nothing is done."""
@@ -107,8 +194,12 @@ def plan(
 
 @app.command()
 def replay(
-    journal: Annotated[Path | None, typer.Argument(help="The journal to decide again.", show_default="that of the last run")] = None,
-    policy: Annotated[str | None, typer.Option("--policy", help="Decide under this policy instead, and show what differs.")] = None,
+    journal: Annotated[
+        Path | None, typer.Argument(help="The journal to decide again.", show_default="that of the last run")
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option("--policy", help="Decide under this policy instead, and show what differs.")
+    ] = None,
 ) -> None:
     """Decide a recorded run again: identical, or the first difference; with --policy, what would change."""
     from autopilot.app.commands import run_replay
@@ -118,9 +209,23 @@ def replay(
 
 @app.command()
 def explain(
-    decision: Annotated[str | None, typer.Argument(metavar="ID", help="A proposal's id, or the number of a tick.", show_default="the last tick")] = None,
-    workload: Annotated[str | None, typer.Option("--workload", help="Why this workload ran, or waits.")] = None,
-    at: Annotated[str | None, typer.Option("--at", help="With --workload: the state at this time of the run, for example 2h.", show_default="the end")] = None,
+    decision: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="ID", help="A proposal's id, or the number of a tick.", show_default="the last tick"
+        ),
+    ] = None,
+    workload: Annotated[
+        str | None, typer.Option("--workload", help="Why this workload ran, or waits.")
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at",
+            help="With --workload: the state at this time of the run, for example 2h.",
+            show_default="the end",
+        ),
+    ] = None,
     journal: JournalIn = None,
 ) -> None:
     """Why something was done, or not: a decision with every guard's answer, or one workload's story."""
@@ -150,9 +255,15 @@ def traces_import(
     kind: Annotated[str, typer.Argument(help="The layout: see `autopilot traces list`.")],
     path: Annotated[Path, typer.Argument(help="The publisher's file or folder.")],
     out: Annotated[Path, typer.Argument(help="Job or request file to write (.parquet or .csv).")],
-    seed: Annotated[int, typer.Option("--seed", help="Where something is drawn (arrivals within a window).")] = 0,
-    start: Annotated[str, typer.Option("--start", help="Leave out what is before this time of the trace.")] = "0s",
-    span: Annotated[str | None, typer.Option("--span", help="Take only this much, for example 6h.", show_default="all")] = None,
+    seed: Annotated[
+        int, typer.Option("--seed", help="Where something is drawn (arrivals within a window).")
+    ] = 0,
+    start: Annotated[
+        str, typer.Option("--start", help="Leave out what is before this time of the trace.")
+    ] = "0s",
+    span: Annotated[
+        str | None, typer.Option("--span", help="Take only this much, for example 6h.", show_default="all")
+    ] = None,
     rate_scale: Annotated[float, typer.Option("--rate-scale", help="Keep this part of the requests.")] = 1.0,
 ) -> None:
     """Turn a public trace into a job or request file."""

@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 
 from autopilot.core import lifecycle
 from autopilot.core.actions import ACTIONS
-from autopilot.core.actions.base import Propose
 from autopilot.core.assemble import assemble
+from autopilot.core.draft import Propose
 from autopilot.core.errors import InvariantError
-from autopilot.core.forecast import Forecasts
+from autopilot.core.forecast import Forecast, Forecasts, RuntimeForecast
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
-from autopilot.core.policy import Policy
 from autopilot.core.ports import (
     Actuator,
     Collector,
@@ -59,7 +58,9 @@ class Wiring:
     inbox: Inbox
     policy: PolicySource
     leadership: Leadership
-    on_decision: Callable[[Observation, Decision], None] | None = None  # told after each tick; changes nothing
+    on_decision: Callable[[Observation, Decision], None] | None = (
+        None  # told after each tick; changes nothing
+    )
     actions: tuple[tuple[str, Propose], ...] = ACTIONS
     guards: tuple[tuple[str, Check], ...] = GUARDS
 
@@ -116,15 +117,19 @@ class Controller:
 
     def _foresee(self, now_s: float, snapshot: ClusterSnapshot) -> tuple[Forecasts, tuple[Gap, ...]]:
         """Forecasts of all models; the last one that speaks about run times wins. One that breaks abstains."""
-        runtimes, demand, gaps = None, [], []
+        runtimes: RuntimeForecast | None = None
+        demand: list[Forecast] = []
+        gaps: list[Gap] = []
         for forecaster in self._wiring.forecasters:
             try:
                 forecaster.update(now_s, snapshot)
                 answer = forecaster.forecast(now_s, snapshot)
             except InvariantError:
                 raise
-            except Exception as error:  # a model must not stop the loop: it goes on reactively
-                gaps.append(Gap(forecaster.name, "", "", f"forecaster broke: {type(error).__name__}: {error}"))
+            except Exception as error:  # noqa: BLE001 - a model must not stop the loop: it goes on reactively
+                gaps.append(
+                    Gap(forecaster.name, "", "", f"forecaster broke: {type(error).__name__}: {error}")
+                )
                 continue
             runtimes = answer.runtimes or runtimes
             demand.extend(answer.demand)
@@ -134,13 +139,17 @@ class Controller:
         """Carry out one instruction; an actuator that breaks is a failed effect, not a failed tick."""
         actuator = self._wiring.actuators.get(instruction.kind)
         if actuator is None:
-            return Outcome(instruction.id, OutcomeKind.FAILED, now_s, f"nobody carries out {instruction.kind}")
+            return Outcome(
+                instruction.id, OutcomeKind.FAILED, now_s, f"nobody carries out {instruction.kind}"
+            )
         try:
             return actuator.apply(instruction, now_s)
         except InvariantError:
             raise
-        except Exception as error:  # the boundary to code that talks to the world
-            return Outcome(instruction.id, OutcomeKind.FAILED, now_s, f"{type(error).__name__}: {error}", True)
+        except Exception as error:  # noqa: BLE001 - the boundary to code that talks to the world
+            return Outcome(
+                instruction.id, OutcomeKind.FAILED, now_s, f"{type(error).__name__}: {error}", True
+            )
 
 
 def _collect(collector: Collector, now_s: float) -> Batch:
@@ -149,6 +158,6 @@ def _collect(collector: Collector, now_s: float) -> Batch:
         return collector.collect(now_s)
     except InvariantError:
         raise
-    except Exception as error:  # the boundary to code that talks to the world
+    except Exception as error:  # noqa: BLE001 - the boundary to code that talks to the world
         gap = Gap(collector.name, "", "", f"collector broke: {type(error).__name__}: {error}")
         return Batch(collector.name, now_s, gaps=(gap,))

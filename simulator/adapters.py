@@ -21,7 +21,6 @@ from autopilot.core.snapshot import (
     PlacementTable,
     QueueTable,
     ServiceTable,
-    State,
     WorkloadTable,
     empty,
 )
@@ -94,7 +93,9 @@ class ClusterCollector:
             self._inventory, self._stale = self._rebuild_inventory(), False
         rows = self._live_rows()
         services = self._services(now_s) if self._services else empty(ServiceTable)
-        work = Work(self._tenant_names(), self._workloads(rows), self._placements(rows), services, self.queues)
+        work = Work(
+            self._tenant_names(), self._workloads(rows), self._placements(rows), services, self.queues
+        )
         self._ended.clear()
         return Batch(self.name, now_s, inventory=self._inventory, work=work)
 
@@ -129,11 +130,14 @@ class ClusterCollector:
         table = InstanceTable(
             id=np.array([f"{uuids[cut.gpu]}/{cut.gi_id}" for cut in cuts], object),
             gpu=np.array([cut.gpu for cut in cuts], np.int32),
-            profile=np.array([self._profiles[cut.profile] if row in there else GONE for row, cut in enumerate(cuts)], np.int32),
+            profile=np.array(
+                [self._profiles[cut.profile] if row in there else GONE for row, cut in enumerate(cuts)],
+                np.int32,
+            ),
             start=np.array([cut.start for cut in cuts], np.int32),
             gi_id=np.array([cut.gi_id for cut in cuts], np.int32),
         )
-        return table if len(cuts) else empty(InstanceTable)  # type: ignore[no-any-return]
+        return table if len(cuts) else empty(InstanceTable)
 
     def _workloads(self, rows: np.ndarray) -> WorkloadTable:
         cluster, jobs = self.cluster, self.cluster.jobs
@@ -203,7 +207,9 @@ class ClusterCollector:
             "gpus_per_member": np.array([shape.per_member for shape in shapes], np.int32),
             "min_gpus": np.array([shape.min_gpus for shape in shapes], np.int32),
             "gpu_milli": np.array([shape.milli for shape in shapes], np.int32),
-            "mig_profile": np.array([self._profiles.get(shape.profile, -2) if shape.profile else -1 for shape in shapes], np.int32),
+            "mig_profile": np.array(
+                [self._profiles.get(shape.profile, -2) if shape.profile else -1 for shape in shapes], np.int32
+            ),
             "gpu_models": np.array([shape.models for shape in shapes], np.int64),
             "gpu_memory_mib": np.array([shape.gpu_memory_mib for shape in shapes], np.int32),
             "cpu_milli": np.array([shape.cpu_milli for shape in shapes], np.int64),
@@ -255,7 +261,9 @@ class ClusterActuator:
 
     name = "simulated-cluster"
 
-    def __init__(self, cluster: Cluster, fault: Callable[[Instruction, float], Outcome | None] | None = None) -> None:
+    def __init__(
+        self, cluster: Cluster, fault: Callable[[Instruction, float], Outcome | None] | None = None
+    ) -> None:
         """`fault` may answer instead of the cluster (injected conflicts and failures)."""
         self._cluster, self._fault = cluster, fault
         self._done: dict[str, Outcome] = {}
@@ -348,5 +356,3 @@ class ControllerScheduler:
         self._event = False
         wake_s = self._controller.wake_at_s
         return wake_s if wake_s < float("inf") else None
-
-

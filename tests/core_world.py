@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from autopilot.core.actions.base import Draft, Propose, Submit
+from autopilot.core.draft import Draft, Propose, Submit
 from autopilot.core.context import Context
 from autopilot.core.forecast import LEVELS, Forecasts, RuntimeForecast
 from autopilot.core.policy import Mode, Modes, Policy

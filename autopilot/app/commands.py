@@ -50,7 +50,11 @@ def journal_to_read(given: Path | None) -> Path:
     """The journal that a command reads. Raises `InputError` when there is none."""
     path = given or last_journal()
     if not path.exists():
-        hint = "" if given else " Run `autopilot demo` or `autopilot simulate` first, or name one with --journal."
+        hint = (
+            ""
+            if given
+            else " Run `autopilot demo` or `autopilot simulate` first, or name one with --journal."
+        )
         raise InputError(f"{path}: there is no journal here.{hint}")
     return path
 
@@ -63,7 +67,9 @@ def journal_to_write(given: Path | None) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{folder}: the journal cannot be kept here ({error.strerror}); name another place with --journal") from error
+        raise InputError(
+            f"{folder}: the journal cannot be kept here ({error.strerror}); name another place with --journal"
+        ) from error
     return last_journal()
 
 
@@ -79,7 +85,9 @@ def progress_bar() -> Iterator[Callable[[str, float, int, int], None]]:
         def show(policy: str, now_s: float, ended: int, total: int) -> None:
             if policy not in tasks:
                 tasks[policy] = bars.add_task(policy, total=max(total, 1), clock="")
-            bars.update(tasks[policy], completed=ended, total=max(total, 1), clock=f"at {format_duration(now_s)}")
+            bars.update(
+                tasks[policy], completed=ended, total=max(total, 1), clock=f"at {format_duration(now_s)}"
+            )
 
         yield show
 
@@ -140,7 +148,7 @@ def write_outputs(outcome: SimulationOutcome, outputs: Outputs) -> None:
 
 
 def command_line() -> str:
-    """The command as it was given, for the page's \"how to repeat\"."""
+    """The command as it was given, for the page."""
     return shlex.join(["autopilot", *sys.argv[1:]])
 
 
@@ -177,14 +185,19 @@ def print_outcome(outcome: SimulationOutcome) -> None:
         if policy.result.get("stuck"):
             out.print(f"{policy.name}: {policy.result['stuck']}")
         for violation in policy.simulated.found.violations[:3]:
-            out.print(f"{policy.name}: violated {violation.checker} at {format_duration(violation.at_s)}: {violation.object}: {violation.message}")
+            out.print(
+                f"{policy.name}: violated {violation.checker} at {format_duration(violation.at_s)}: {violation.object}: {violation.message}"
+            )
     if world.unusable_by_reason:
         parts = ", ".join(f"{count:,} {reason}" for reason, count in world.unusable_by_reason.items())
         out.print(f"rows left out: {parts}")
     for note in world.notes:
         out.print(note, markup=False)
     if world.assumed:
-        out.print("assumed where the file is silent: " + ", ".join(f"{name} ({rows:,} rows)" for name, rows in world.assumed.items()))
+        out.print(
+            "assumed where the file is silent: "
+            + ", ".join(f"{name} ({rows:,} rows)" for name, rows in world.assumed.items())
+        )
 
 
 def _cell(result: dict[str, Any], key: str, kind: str) -> str:
@@ -257,12 +270,18 @@ def list_traces() -> None:
 
     for kind in TRACE_KINDS.values():
         out.print(f"[bold]{kind.kind}[/bold] ({kind.makes}): {kind.what}")
-        out.print(f"    {kind.address}\n    reads {kind.files}\n    licence: {kind.licence}\n    cite: {kind.citation}", markup=False)
+        out.print(
+            f"    {kind.address}\n    reads {kind.files}\n    licence: {kind.licence}\n    cite: {kind.citation}",
+            markup=False,
+        )
 
 
-def import_public_trace(kind: str, path: Path, target: Path, seed: int, start: str, span: str | None, rate_scale: float) -> None:
+def import_public_trace(
+    kind: str, path: Path, target: Path, seed: int, start: str, span: str | None, rate_scale: float
+) -> None:
     """Import one public trace and say what became of its rows."""
-    from simulator.traces.importing import ImportOptions, import_trace
+    from simulator.traces.importers.common import ImportOptions
+    from simulator.traces.importing import import_trace
 
     options = ImportOptions(
         seed=seed, start_s=parse_duration_s(start, "--start"),

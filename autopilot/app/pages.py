@@ -18,8 +18,14 @@ def report_data(outcome: SimulationOutcome, command: str) -> ReportData:
         if policy.result.get("stuck"):
             notes.append(f"{policy.name}: {policy.result['stuck']}")
         violations = policy.simulated.found.violations
-        notes += [f"{policy.name} violated {v.checker} at {format_duration(v.at_s)}: {v.object}: {v.message}" for v in violations[:5]]
-    notes += [f"{count:,} rows of the job file were left out: {reason}" for reason, count in world.unusable_by_reason.items()]
+        notes += [
+            f"{policy.name} violated {v.checker} at {format_duration(v.at_s)}: {v.object}: {v.message}"
+            for v in violations[:5]
+        ]
+    notes += [
+        f"{count:,} rows of the job file were left out: {reason}"
+        for reason, count in world.unusable_by_reason.items()
+    ]
     return ReportData(
         title=world.title,
         seed=world.seed,

@@ -7,8 +7,8 @@ from dataclasses import replace
 from autopilot.app.options import SimulateOptions
 from autopilot.app.wiring import Managed, manage
 from autopilot.app.world import build_world
-from autopilot.core.records import ControllerMemory, Decision, Observation
 from autopilot.core.reconciler import reconcile
+from autopilot.core.records import ControllerMemory, Decision, Observation
 from autopilot.settings import load_policy
 from simulator.baselines.textbook import fifo_skip
 from simulator.physics import PHYSICS

@@ -19,7 +19,6 @@ KEPT_TOLERANCE_S = 1.0
 """A gang that starts at most this long after its promise was on time."""
 
 
-
 class StayRecorder:
     """Observes a cluster: every stay of work on GPUs, and the demand that waits."""
 
@@ -71,7 +70,12 @@ class StayRecorder:
         if self._archetype is None or not self.stays:
             return None
         rates = self._rates()
-        return float(sum(rate * (to_s - from_s) for rate, (_, from_s, to_s, _, _) in zip(rates, self.stays, strict=True)))
+        return float(
+            sum(
+                rate * (to_s - from_s)
+                for rate, (_, from_s, to_s, _, _) in zip(rates, self.stays, strict=True)
+            )
+        )
 
     def _rates(self) -> np.ndarray:
         """SM-active GPUs during each stay."""
@@ -89,11 +93,19 @@ class StayRecorder:
         busy = np.array([(s[1], r) for s, r in zip(self.stays, rates, strict=True)]
                         + [(s[2], -r) for s, r in zip(self.stays, rates, strict=True)]).reshape(-1, 2)  # fmt: skip
         t_s, allocation = resample(*used, until_s)
-        active = resample(*_steps(busy), until_s)[1] if len(busy) and not np.isnan(busy).any() else np.full(len(t_s), np.nan)
+        active = (
+            resample(*_steps(busy), until_s)[1]
+            if len(busy) and not np.isnan(busy).any()
+            else np.full(len(t_s), np.nan)
+        )
         with np.errstate(invalid="ignore", divide="ignore"):
             hardware = np.where(allocation > 1e-9, active / allocation, np.nan)
         pending = resample(*_steps(np.array(self.waiting).reshape(-1, 2)), until_s)[1]
-        lost = resample(np.array([s[0] for s in stranded]), np.array([s[1] for s in stranded]), until_s)[1] if stranded else np.full(len(t_s), np.nan)
+        lost = (
+            resample(np.array([s[0] for s in stranded]), np.array([s[1] for s in stranded]), until_s)[1]
+            if stranded
+            else np.full(len(t_s), np.nan)
+        )
         return Series(t_s=t_s, allocation_ratio=allocation / max(capacity_gpus, 1), hardware_ratio=hardware,
                       pending_gpus=pending if len(pending) == len(t_s) else np.zeros(len(t_s)), stranded_gpus=lost)  # fmt: skip
 
@@ -109,7 +121,9 @@ class StayRecorder:
         node_of = inventory.gpus.node
         for _, from_s, to_s, gpus, held in self.stays:
             found, counts = np.unique(node_of[list(gpus)] // group, return_counts=True)
-            overlap = np.clip(np.minimum(to_s, edges[1:]) - np.maximum(from_s, edges[:-1]), 0.0, width) / width
+            overlap = (
+                np.clip(np.minimum(to_s, edges[1:]) - np.maximum(from_s, edges[:-1]), 0.0, width) / width
+            )
             first, last = np.searchsorted(edges, (from_s, to_s))
             span = slice(max(first - 1, 0), max(last, 1))
             busy[found, span] += (counts * held / max(len(gpus), 1))[:, None] * overlap[span]
@@ -175,5 +189,3 @@ class DecisionRecorder:
             return None
         times = np.array([at for at, _ in self.stranded] + [max(end_s, self.stranded[-1][0])])
         return float((np.array([gpus for _, gpus in self.stranded]) * np.diff(times)).sum())
-
-

@@ -94,7 +94,11 @@ def simulate(options: SimulateOptions, progress: Progress | None = None) -> Simu
     outcome = SimulationOutcome(options, world, setting)
     alone = _alone(world)
     for name, policy in policies.items():
-        report = (lambda now_s, ended, total, shown=name: progress(shown, now_s, ended, total)) if progress else None
+        report = (
+            (lambda now_s, ended, total, shown=name: progress(shown, now_s, ended, total))
+            if progress
+            else None
+        )
         one = _run(name, policy, options, world, telemetry, alone, report)
         outcome.policies.append(one)
         if one.simulated.run.interrupted:
@@ -163,7 +167,9 @@ def _run(name: str, policy: Policy | None, options: SimulateOptions, world: Worl
         occupants.behaviours()
         stays.know(occupants.archetype, occupants.level)
     measured = _measured(simulated, stays, recorder, services, alone)
-    outcome = PolicyOutcome(name, policy_result(simulated, measured, world.unusable_by_reason), simulated, journal=journal)
+    outcome = PolicyOutcome(
+        name, policy_result(simulated, measured, world.unusable_by_reason), simulated, journal=journal
+    )
     if options.series and stays is not None:
         outcome.run = _pictures(outcome, policy, stays, recorder, services)
     return outcome
@@ -201,7 +207,9 @@ def _pictures(outcome: PolicyOutcome, policy: Policy | None, stays: StayRecorder
     return PolicyRun(
         name=outcome.name,
         result=outcome.result,
-        series=stays.series(end_s, cluster.hardware.capacity_milli / 1000, recorder.stranded if recorder else []),
+        series=stays.series(
+            end_s, cluster.hardware.capacity_milli / 1000, recorder.stranded if recorder else []
+        ),
         waits_s=waits,
         heat=stays.heat(end_s),
         services=series,
@@ -228,5 +236,3 @@ def _describe(name: str, options: SimulateOptions, world: World) -> dict[str, An
         "jobs": str(options.jobs) if options.jobs else world.title, "cluster": world.spec.source,
         "nodes": world.spec.nodes, "gpus": world.spec.gpus,
     }  # fmt: skip
-
-

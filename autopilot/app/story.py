@@ -50,7 +50,11 @@ def _proposal(reader: JournalReader, proposal_id: str) -> list[str]:
     found = [each for each in record.decision.plan.proposals if each.id == proposal_id]
     lines = explain_proposal(found[0], record.decision)
     ids = {each.id for each in record.instructions if each.proposal_id == proposal_id}
-    lines += [f"  outcome {each.kind}" + (f": {each.reason}" if each.reason else "") for each in record.outcomes if each.instruction_id in ids]
+    lines += [
+        f"  outcome {each.kind}" + (f": {each.reason}" if each.reason else "")
+        for each in record.outcomes
+        if each.instruction_id in ids
+    ]
     if len(numbers) > 1:
         lines.append(f"  the same proposal stands in {len(numbers)} places of this journal")
     return lines
@@ -75,5 +79,12 @@ def _workload(reader: JournalReader, workload: str, at_s: float | None) -> list[
     tick = reader.at(chosen.number)
     story = explain_wait(workload, tick.observation, tick.decided.decision)
     if not lines and "not in the cluster" in story[0]:
-        raise InputError(f"{reader.path}: no workload {workload!r} is known here at {format_duration(chosen.now_s)}; try --at")
-    return [f"at {format_duration(chosen.now_s)} (tick {chosen.tick}):", *story, *(["proposals for it:"] if lines else []), *lines]
+        raise InputError(
+            f"{reader.path}: no workload {workload!r} is known here at {format_duration(chosen.now_s)}; try --at"
+        )
+    return [
+        f"at {format_duration(chosen.now_s)} (tick {chosen.tick}):",
+        *story,
+        *(["proposals for it:"] if lines else []),
+        *lines,
+    ]

@@ -16,10 +16,10 @@ from collectors.exporter import ExporterCollector, Target
 from collectors.window import WindowBuffer
 from simulator.behaviours import draw_jobs
 from simulator.cluster import Cluster
+from simulator.dcgm_text import NodeExporter, PodLabels
 from simulator.facts import Started, Stopped
 from simulator.telemetry import TelemetryGenerator
 from simulator.telemetry_entities import GpuState, entities_of, idle_state
-from simulator.dcgm_text import NodeExporter, PodLabels
 
 
 class Occupants:
@@ -39,7 +39,9 @@ class Occupants:
         jobs, known = self._cluster.jobs, len(self.archetype)
         if len(jobs) > known:
             classes = [SLO_CLASS_NAMES[code] for code in jobs.slo_class[known:]]
-            archetype, level = draw_jobs(self._seed, jobs.id[known:], jobs.kind[known:], classes, jobs.name[known:])
+            archetype, level = draw_jobs(
+                self._seed, jobs.id[known:], jobs.kind[known:], classes, jobs.name[known:]
+            )
             self.archetype = np.concatenate([self.archetype, archetype])
             self.level = np.concatenate([self.level, level])
 
@@ -78,8 +80,14 @@ class TelemetryFeed:
         inventory = occupants._cluster.inventory  # noqa: SLF001 - one composition, two halves
         self._nodes = len(inventory.nodes.id)
         self._buffer = WindowBuffer(slot_s=generator.scrape_interval_s / 2)
-        self._exporters = [NodeExporter(generator, inventory, occupants.entities, node) for node in range(self._nodes)] if full else []
-        self._targets = [Target(f"http://{name}:9400/metrics", str(name)) for name in inventory.nodes.id.tolist()]
+        self._exporters = (
+            [NodeExporter(generator, inventory, occupants.entities, node) for node in range(self._nodes)]
+            if full
+            else []
+        )
+        self._targets = [
+            Target(f"http://{name}:9400/metrics", str(name)) for name in inventory.nodes.id.tolist()
+        ]
         self._collector = ExporterCollector(slot_s=generator.scrape_interval_s / 2) if full else None
 
     def collect(self, now_s: float) -> Batch:
@@ -109,7 +117,9 @@ class TelemetryFeed:
     def _windowed(self, now_s: float, first: int, last: int) -> Batch:
         entities = self._occupants.entities
         if last >= first:
-            values, quality = self._generator.values(np.arange(first, last + 1), entities, self._occupants.state)
+            values, quality = self._generator.values(
+                np.arange(first, last + 1), entities, self._occupants.state
+            )
             for place, slot in enumerate(range(first, last + 1)):
                 seen = ~np.isnan(values[6, place])
                 ids = entities.id if seen.all() else entities.id[seen]

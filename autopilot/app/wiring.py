@@ -13,7 +13,7 @@ from autopilot.app.recorder import DecisionRecorder
 from autopilot.app.telemetry_feed import Occupants, TelemetryFeed
 from autopilot.controller import Controller, Wiring
 from autopilot.core.actions import ACTIONS
-from autopilot.core.actions.base import Propose
+from autopilot.core.draft import Propose
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
 from autopilot.core.policy import Policy
@@ -26,10 +26,11 @@ from autopilot.settings import StaticPolicySource
 from models.last_two import LastTwo
 from simulator.adapters import ClusterActuator, ClusterCollector, ControllerScheduler
 from simulator.cluster import Cluster
-from simulator.clusterfile import QueueSpec
+from simulator.clusterqueues import QueueSpec
 from simulator.faults import FateKind, Faults
 from simulator.oracle import Oracle
 from simulator.telemetry import TelemetryGenerator
+from simulator.telemetry_entities import TelemetryFaults
 
 SCRAPE_S = 30.0
 """Scrape interval of the simulated exporters."""
@@ -62,6 +63,9 @@ class NoJournal:
         """Nothing."""
 
     def conclude(self, *_: Any) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
         """Nothing."""
 
 
@@ -105,7 +109,9 @@ def manage(cluster: Cluster, managed: Managed) -> tuple[ControllerScheduler, Run
     forecaster: Forecaster = Oracle(cluster) if managed.durations == "exact" else LastTwo()
     journal: SqliteJournal | NoJournal = NoJournal()
     if managed.journal is not None:
-        journal = SqliteJournal(managed.journal, durable=False, rules=managed.policy.journal, run=managed.run, replace=True)
+        journal = SqliteJournal(
+            managed.journal, durable=False, rules=managed.policy.journal, run=managed.run, replace=True
+        )
     controller = Controller(Wiring(
         collectors=collectors, forecasters=[forecaster], actuators={"admit": actuator, "evict": actuator},
         journal=as_port(journal), memory=InMemoryStore(), inbox=NoInbox(), policy=StaticPolicySource(managed.policy),
@@ -121,10 +127,10 @@ def as_port(journal: SqliteJournal | NoJournal) -> Journal:
 
 
 def _generator(managed: Managed) -> TelemetryGenerator:
-    from simulator.telemetry_entities import TelemetryFaults
-
     lost = managed.faults.options.scrape_loss_ratio if managed.faults else 0.0
-    return TelemetryGenerator(managed.seed, scrape_interval_s=SCRAPE_S, faults=TelemetryFaults(lost_scrape_ratio=lost))
+    return TelemetryGenerator(
+        managed.seed, scrape_interval_s=SCRAPE_S, faults=TelemetryFaults(lost_scrape_ratio=lost)
+    )
 
 
 def _fate_of(faults: Faults | None) -> Callable[[Instruction, float], Outcome | None] | None:
@@ -154,13 +160,17 @@ def queue_table(specs: tuple[QueueSpec, ...], cluster: Cluster) -> tuple[QueueTa
     """
     models = cluster.inventory.names.gpu_models
     named = {spec.name for spec in specs}
-    rows: list[tuple[str, str, dict[str, int], int, float, int, str]] = [("root", "", {}, -1, 1.0, 0, "index")]
+    rows: list[tuple[str, str, dict[str, int], int, float, int, str]] = [
+        ("root", "", {}, -1, 1.0, 0, "index")
+    ]
     rows += [
         (spec.name, spec.parent or "root", dict(spec.guarantee), -1 if spec.limit is None else spec.limit,
          spec.weight, spec.priority, spec.order or "index")
         for spec in specs  # parents stand before their children
     ]  # fmt: skip
-    rows += [(tenant, "root", {}, -1, 1.0, 0, "index") for tenant in cluster.jobs.tenants if tenant not in named]
+    rows += [
+        (tenant, "root", {}, -1, 1.0, 0, "index") for tenant in cluster.jobs.tenants if tenant not in named
+    ]
     place = {row[0]: number for number, row in enumerate(rows)}
     ids = np.empty(len(rows), object)
     ids[:] = [row[0] for row in rows]
@@ -168,7 +178,9 @@ def queue_table(specs: tuple[QueueSpec, ...], cluster: Cluster) -> tuple[QueueTa
     table = QueueTable(
         id=ids,
         parent=np.array([place.get(row[1], -1) for row in rows], np.int32),
-        guarantee=np.array([[row[2].get(model, 0) for model in models] for row in rows], np.int32).reshape(len(rows), len(models)),
+        guarantee=np.array([[row[2].get(model, 0) for model in models] for row in rows], np.int32).reshape(
+            len(rows), len(models)
+        ),
         limit=np.array([row[3] for row in rows], np.int32),
         weight=np.array([row[4] for row in rows], float),
         priority=np.array([row[5] for row in rows], np.int32),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from math import ceil
+from math import ceil, isnan
 
 import numpy as np
 
@@ -13,11 +13,11 @@ from autopilot.app.options import SimulateOptions
 from autopilot.core.errors import InputError
 from autopilot.core.records import Inventory
 from simulator.clusterfile import ClusterSpec, parse_cluster
+from simulator.deployments import Services, requests_for
 from simulator.faults import FaultOptions
 from simulator.inventory import build_inventory
-from simulator.scenarios import Scenario, load_scenario
-from simulator.deployments import Services, requests_for
 from simulator.physics import PHYSICS
+from simulator.scenarios import Scenario, load_scenario
 from simulator.services import ServiceFleet
 from simulator.traces.defaults import declared_limits_s, load_defaults
 from simulator.traces.jobs import JobTrace, read_jobs
@@ -66,8 +66,10 @@ class World:
         """Whole nodes guaranteed to each tenant by the queue of its name."""
         widest = max((pool.gpus_per_node for pool in self.spec.pools), default=1)
         tenants = set(self._jobs.tenants)
-        return {queue.name: ceil(sum(queue.guarantee.values()) / widest) for queue in self.spec.queues
-                if queue.name in tenants and sum(queue.guarantee.values())}  # fmt: skip
+        guaranteed = {
+            queue.name: sum(queue.guarantee.values()) for queue in self.spec.queues if queue.name in tenants
+        }
+        return {name: ceil(gpus / widest) for name, gpus in guaranteed.items() if gpus > 0}
 
 
 def build_world(options: SimulateOptions) -> World:
@@ -77,7 +79,11 @@ def build_world(options: SimulateOptions) -> World:
     spec = parse_cluster(options.cluster) if options.cluster else _cluster_of(scenario)
     inventory = build_inventory(spec)
     trace = _trace(options, scenario, spec, seed)
-    jobs = jobs_from_trace(trace, inventory, jitter_ratio=options.jitter_ratio, seed=seed) if trace is not None else Jobs()
+    jobs = (
+        jobs_from_trace(trace, inventory, jitter_ratio=options.jitter_ratio, seed=seed)
+        if trace is not None
+        else Jobs()
+    )
     _set_limits(jobs, options.limits)
     services = requests_for(
         scenario.services if scenario else (), options.requests,
@@ -88,7 +94,9 @@ def build_world(options: SimulateOptions) -> World:
         assumed.setdefault("preemptible", jobs.unknown_preemptible)
     unusable = dict(trace.unusable_by_reason) if trace is not None else {}
     return World(
-        title=scenario.name if scenario else " + ".join(str(path) for path in (options.jobs, options.requests) if path),
+        title=scenario.name
+        if scenario
+        else " + ".join(str(path) for path in (options.jobs, options.requests) if path),
         seed=seed,
         physics=options.physics or (scenario.physics if scenario else "ideal"),
         spec=spec,
@@ -116,7 +124,9 @@ def _cluster_of(scenario: Scenario | None) -> ClusterSpec:
     return scenario.cluster
 
 
-def _trace(options: SimulateOptions, scenario: Scenario | None, spec: ClusterSpec, seed: int) -> JobTrace | None:
+def _trace(
+    options: SimulateOptions, scenario: Scenario | None, spec: ClusterSpec, seed: int
+) -> JobTrace | None:
     """Jobs of the file, else those that the scenario makes."""
     if options.jobs is None:
         return scenario.jobs(seed) if scenario is not None else None
@@ -129,5 +139,7 @@ def _set_limits(jobs: Jobs, limits: str) -> None:
     if limits == "none":
         jobs.limit_s = [float("nan")] * len(jobs)
     elif limits == "declared":
-        made = declared_limits_s(np.asarray(jobs.duration_s, float), np.random.default_rng(LIMIT_SEED)).tolist()
-        jobs.limit_s = [own if own == own else other for own, other in zip(jobs.limit_s, made, strict=True)]
+        made = declared_limits_s(
+            np.asarray(jobs.duration_s, float), np.random.default_rng(LIMIT_SEED)
+        ).tolist()
+        jobs.limit_s = [other if isnan(own) else own for own, other in zip(jobs.limit_s, made, strict=True)]

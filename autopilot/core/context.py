@@ -93,11 +93,18 @@ class Context:
     def occupy(self, row: int, gpu_rows: I32, end_s: float) -> None:
         """Book a placement in the prediction columns: when its GPUs end, what reservations and limits lose."""
         if len(self.queue_room):
-            spend_room(self.observation.snapshot.queues, self.queue_room, int(self.observation.snapshot.workloads.queue[row]), len(gpu_rows))
+            spend_room(
+                self.observation.snapshot.queues,
+                self.queue_room,
+                int(self.observation.snapshot.workloads.queue[row]),
+                len(gpu_rows),
+            )
         self.gpu_free_at_s[gpu_rows] = end_s
         for held in self.held:
             if held.start_s < end_s:
-                counts = np.bincount(self.observation.snapshot.gpus.node[gpu_rows], minlength=len(self.whatif.node_free))
+                counts = np.bincount(
+                    self.observation.snapshot.gpus.node[gpu_rows], minlength=len(self.whatif.node_free)
+                )
                 held.spare -= counts[held.nodes].astype(np.int32)
 
     def over_limit(self, at: int, gpus: int) -> Miss | None:
@@ -116,16 +123,18 @@ class Context:
     def price_weight(self, node: int) -> float:
         """Price of one GPU of a node relative to others, from policy; 1 where not named."""
         snapshot = self.observation.snapshot
-        return self.policy.price_weight.get(snapshot.names.gpu_models[int(snapshot.nodes.gpu_model[node])], 1.0)
+        return self.policy.price_weight.get(
+            snapshot.names.gpu_models[int(snapshot.nodes.gpu_model[node])], 1.0
+        )
 
     def lost_gpu_s(self, row: int) -> float:
         """Work that evicting `row` now would lose: since its last checkpoint, else since its start."""
         work = self.observation.snapshot.workloads
         start_s = float(work.start_s[row])
         saved_s = float(work.last_checkpoint_s[row])
-        since_s = max(start_s, saved_s) if saved_s == saved_s else start_s
+        since_s = float(np.fmax(start_s, saved_s))
         held = len(self.whatif.layout_of(row).gpu) or int(work.gpus[row])
-        return held * max(self.now_s - since_s, 0.0) if since_s == since_s else 0.0
+        return held * max(self.now_s - since_s, 0.0) if not np.isnan(since_s) else 0.0
 
     def node_end_s(self) -> F64:
         """Latest predicted end of the work on each node; now where it is idle. Shape [nodes]."""
@@ -158,10 +167,7 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
         pending = pending[~np.isin(pending, np.fromiter(busy_rows, np.int32))]
     forecast = observation.forecasts.runtimes
     wait_s = review_now_s - work.submit_s[pending]
-    if forecast is None:
-        index = np.full(len(pending), 1e-4)
-    else:
-        index = gittins_per_s(forecast, pending)
+    index = np.full(len(pending), 1e-4) if forecast is None else gittins_per_s(forecast, pending)
     ordered = service_order(snapshot, pending, aged_index(index, work.gpus[pending], wait_s, policy.order),
                             review_now_s, policy.order)  # fmt: skip
     low, high, known = _run_times(observation, policy, ordered)

@@ -8,6 +8,7 @@ Plain functions from records to text: the command line, the page and the report 
 from __future__ import annotations
 
 from collections import Counter
+from math import isnan
 
 import numpy as np
 
@@ -60,8 +61,12 @@ REASONS: dict[Code, str] = {
 
 def code_words(code: Code, value: float, threshold: float) -> str:
     """A code with its numbers, as a clause."""
-    if value != value:
-        return REASONS[code].replace("{value:.0f}", "an unknown number of").format(value=0.0, threshold=threshold)
+    if isnan(value):
+        return (
+            REASONS[code]
+            .replace("{value:.0f}", "an unknown number of")
+            .format(value=0.0, threshold=threshold)
+        )
     return REASONS[code].format(value=value, threshold=threshold)
 
 
@@ -72,7 +77,11 @@ def evidence_words(evidence: Evidence) -> str:
         return f"{evidence.name}: {format_duration(float(value))}"
     if evidence.unit == "GPU-s" and isinstance(value, int | float):
         return f"{evidence.name}: {format_gpu_s(float(value))}"
-    return f"{evidence.name}: {value:g} {evidence.unit}".rstrip() if isinstance(value, float) else f"{evidence.name}: {value} {evidence.unit}".rstrip()
+    return (
+        f"{evidence.name}: {value:g} {evidence.unit}".rstrip()
+        if isinstance(value, float)
+        else f"{evidence.name}: {value} {evidence.unit}".rstrip()
+    )
 
 
 def verdict_words(verdict: Verdict) -> str:
@@ -85,7 +94,7 @@ def verdict_words(verdict: Verdict) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if value == value and abs(value) >= 100 else f"{value:g}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:g}"
 
 
 def proposal_words(proposal: Proposal, _decision: Decision | None = None) -> str:
@@ -125,7 +134,9 @@ def explain_proposal(proposal: Proposal, decision: Decision) -> list[str]:
         lines.append("  place: " + ", ".join(f"{node} x {count}" for node, count in sorted(by_node.items())[:12])
                      + (f" and {len(by_node) - 12} more nodes" if len(by_node) > 12 else ""))  # fmt: skip
     lines += [f"  score {evidence_words(term)}" for term in proposal.score_terms]
-    lines += [f"  victim {v.workload}: {v.gpus} GPUs, {format_gpu_s(v.lost_gpu_s)} lost" for v in proposal.victims]
+    lines += [
+        f"  victim {v.workload}: {v.gpus} GPUs, {format_gpu_s(v.lost_gpu_s)} lost" for v in proposal.victims
+    ]
     lines += [f"  {evidence_words(each)}" for each in proposal.evidence]
     lines += [f"  guard {verdict_words(verdict)}" for verdict in proposal.verdicts]
     return lines
@@ -149,12 +160,18 @@ def explain_wait(workload: str, observation: Observation, decision: Decision) ->
         at = int(place[0])
         code = refusals.codes[int(refusals.code[at])]
         waited = format_duration(observation.now_s - float(work.submit_s[row]))
-        lines.append(f"  waits since {waited}, place {at + 1} of {len(refusals.workload)} in the order of service")
-        lines.append(f"  {code}: {code_words(code, float(refusals.value[at]), float(refusals.threshold[at]))}")
+        lines.append(
+            f"  waits since {waited}, place {at + 1} of {len(refusals.workload)} in the order of service"
+        )
+        lines.append(
+            f"  {code}: {code_words(code, float(refusals.value[at]), float(refusals.threshold[at]))}"
+        )
     for held in decision.plan.reservations:
         if held.workload == workload:
             start = format_duration(max(held.start_s - observation.now_s, 0.0))
-            lines.append(f"  holds a reservation of {held.gpus} GPUs on {', '.join(held.nodes[:8])}: planned start in {start}")
+            lines.append(
+                f"  holds a reservation of {held.gpus} GPUs on {', '.join(held.nodes[:8])}: planned start in {start}"
+            )
         elif len(place) and refusals.codes[int(refusals.code[int(place[0])])] == Code.RESERVED:
             lines.append(f"  room is held for {held.workload} ({held.gpus} GPUs)")
     return lines
@@ -170,10 +187,14 @@ def explain_decision(decision: Decision) -> list[str]:
     refusals = decision.plan.refusals
     for code, count in Counter(refusals.code.tolist()).most_common():
         first = int(np.flatnonzero(refusals.code == code)[0])
-        words = code_words(refusals.codes[code], float(refusals.value[first]), float(refusals.threshold[first]))
+        words = code_words(
+            refusals.codes[code], float(refusals.value[first]), float(refusals.threshold[first])
+        )
         lines.append(f"  {count} workload(s) wait, {refusals.codes[code]}: first in order: {words}")
     for held in decision.plan.reservations:
-        lines.append(f"  reservation: {held.workload}, {held.gpus} GPUs, promised {format_duration(held.promised_s)} after the start of the run")
+        lines.append(
+            f"  reservation: {held.workload}, {held.gpus} GPUs, promised {format_duration(held.promised_s)} after the start of the run"
+        )
     if not decision.plan.proposals and not len(refusals.code):
         lines.append("  nothing waits")
     return lines

@@ -13,8 +13,8 @@ from hashlib import blake2s
 import numpy as np
 
 from autopilot.core.actions import ACTIONS
-from autopilot.core.actions.base import Draft, Propose
 from autopilot.core.context import Context, build_context
+from autopilot.core.draft import Draft, Propose
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
 from autopilot.core.guards.budget import disruptions

@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from autopilot.core.actions import ACTIONS
-from autopilot.core.actions.base import Propose
 from autopilot.core.context import review_start
+from autopilot.core.draft import Propose
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
 from autopilot.core.guards.hysteresis import wish_key

@@ -105,7 +105,11 @@ def _holds(members: int, free: I32, capacity: I32, shape: Shape) -> bool:
     """Members fit, and so does the tail beside them."""
     if members < shape.members:
         return False
-    return shape.tail == 0 or members > shape.members or bool((free - capacity * shape.per_member >= shape.tail).any())
+    return (
+        shape.tail == 0
+        or members > shape.members
+        or bool((free - capacity * shape.per_member >= shape.tail).any())
+    )
 
 
 def _domains_that_hold(level: I32, free: I32, capacity: I32, shape: Shape) -> Bools:
@@ -126,7 +130,9 @@ def _choose_nodes(ctx: Context, shape: Shape, free_at: F64, start_s: float) -> S
         best = int(np.argmin(np.where(fits, np.bincount(level, free), np.inf)))
         free, capacity = np.where(level == best, free, 0), np.where(level == best, capacity, 0)
     if shape.members + (shape.tail > 0) == 1:
-        chosen = np.array([int(np.argmin(np.where(free >= shape.gpus, free, np.iinfo(np.int32).max)))], np.int32)
+        chosen = np.array(
+            [int(np.argmin(np.where(free >= shape.gpus, free, np.iinfo(np.int32).max)))], np.int32
+        )
         counts = np.array([shape.gpus], np.int32)
     else:
         chosen, counts = _spread(free, capacity, shape)

@@ -4,12 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import isnan
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import ArrayLike
 
 from autopilot.core.errors import InputError
 from autopilot.core.records import Inventory
@@ -18,54 +16,21 @@ from simulator.adapters import ClusterCollector
 from simulator.autoscaler import AutoscalerSpec
 from simulator.baselines.textbook import Textbook, by_submit, fifo, fifo_skip
 from simulator.clusterfile import MigSpec
-from simulator.deployments import UNKNOWN_TENANT, Deployment, Services, requests_for
+from simulator.deployments import Services
 from simulator.engine import Engine, Scheduler
 from simulator.facts import Evicting, Stopped
 from simulator.physics import IDEAL, REAL, Physics
-from simulator.requests import Arrivals, Floats, ListedArrivals
+from simulator.requests import ListedArrivals
 from simulator.services import MOST_POINTS, ServiceFleet
 from simulator.serving import ServiceSim
-from simulator.serving_records import ServiceSpec
 from simulator.simulation import Simulation
-from simulator.synthetic_requests import ServiceLoad
 from simulator.work import Jobs
 from tests.unit.cluster_kit import gang, inventory, make_jobs, pool, pools
-
-CHAT = ServiceSpec(
-    name="chat", slots=2, prefill_tokens_per_s=1e9, decode_tokens_per_s=1.0, objective_s=30.0
-)  # an output token is a second
-
-
-def deployment(low: int = 1, high: int = 4, initial: int = 1, **more: Any) -> Deployment:
-    """A service of two slots a replica, looked at every 30 s; `more` are fields of Deployment."""
-    scaler = AutoscalerSpec(
-        target=0.5, min_replicas=low, max_replicas=high, period_s=30.0, down_stabilisation_s=60.0
-    )
-    values: dict[str, Any] = {
-        "serving": CHAT,
-        "tenant": "web",
-        "autoscaler": scaler,
-        "initial_replicas": initial,
-    }
-    return Deployment(**(values | more))
-
-
-def calls(t_s: Sequence[float] | Floats, seconds: ArrayLike) -> Arrivals:
-    """Requests that each hold a slot for `seconds`."""
-    times = np.asarray(t_s, float)
-    tokens = np.broadcast_to(np.asarray(seconds, np.int64), times.shape)
-    return Arrivals(times, np.zeros(len(times), np.int64), tokens)
-
-
-def services(arrivals: Arrivals, horizon_s: float, plan: Deployment | None = None) -> Services:
-    """One service with these requests."""
-    return Services(
-        deployments=(plan or deployment(),), horizon_s=horizon_s, sources=lambda: [ListedArrivals(arrivals)]
-    )
+from tests.unit.service_kit import CHAT, calls, deployment, services
 
 
 class World:
-    """A fleet, its simulation, and what was seen of it."""
+    """A fleet in a simulation that has run, and what was seen of it."""
 
     def __init__(
         self,
@@ -74,7 +39,7 @@ class World:
         hardware: Inventory | None = None,
         physics: Physics = IDEAL,
         make: Callable[[], Scheduler] = fifo_skip,
-        during: Sequence[tuple[float, Callable[[Engine, float], object]]] = (),
+        during: Sequence[tuple[float, Callable[[Engine, float], None]]] = (),
     ) -> None:
         hardware = hardware or inventory(1, 4)
         self.jobs = jobs if jobs is not None else Jobs()
@@ -99,6 +64,18 @@ class World:
         """Ready replicas of the first service at a minute."""
         series = self.fleet.series()[0]
         return float(series.replicas[np.searchsorted(series.t_s, t_s, side="right") - 1])
+
+
+def fail_node(engine: Engine, now_s: float) -> None:
+    """The first node goes down."""
+    engine.cluster.fail_node(0, now_s)
+
+
+def fail_its_gpu(engine: Engine, now_s: float) -> None:
+    """The GPU of the only replica breaks."""
+    held = engine.cluster.held[next(iter(engine.cluster.holding))]
+    assert held is not None
+    engine.cluster.fail_gpu(held.gpus[0], now_s)
 
 
 # --- replicas are jobs ----------------------------------------------------------------------------
@@ -184,7 +161,7 @@ def test_a_replica_hit_by_a_fault_waits_again_and_its_requests_are_not_lost() ->
         hardware=inventory(1, 2),
         physics=REAL,
         during=[
-            (400.0, lambda engine, now_s: engine.cluster.fail_node(0, now_s)),
+            (400.0, fail_node),
             (500.0, lambda engine, now_s: engine.cluster.restore_node(0, now_s)),
         ],
     )
@@ -201,19 +178,12 @@ def test_requests_of_a_lost_replica_go_back_to_the_queue() -> None:
     world = World(
         services(calls([100.0], 200), 1000.0),
         hardware=inventory(2, 1),
-        during=[(200.0, lambda engine, now_s: engine.cluster.fail_gpu(world_gpu(engine), now_s))],
+        during=[(200.0, fail_its_gpu)],
     )
     sim = world.fleet._services[0].sim
     assert sim.requeued == 1
     assert world.totals is not None
     assert world.totals.p99_latency_s == pytest.approx(300.0, rel=0.004)
-
-
-def world_gpu(engine: Engine) -> int:
-    """The GPU of the only replica."""
-    held = engine.cluster.held[next(iter(engine.cluster.holding))]
-    assert held is not None
-    return held.gpus[0]
 
 
 @pytest.mark.parametrize("make", [fifo, fifo_skip])
@@ -403,79 +373,7 @@ def test_series_are_bounded_and_keep_the_worst_of_each_step() -> None:
     assert (series.rate_rps[:-1] * steps_s).sum() == pytest.approx(40)
 
 
-# --- requests -------------------------------------------------------------------------------------
-
-
-def write_requests(path: Path, rows: Sequence[tuple[float, str, int, int]]) -> Path:
-    """A request file."""
-    lines = ["t_s,service,input_tokens,output_tokens", *(f"{a},{b},{c},{d}" for a, b, c, d in rows)]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
-
-
-def test_a_named_service_takes_its_deployment_and_an_unknown_one_a_default_that_is_told(
-    tmp_path: Path,
-) -> None:
-    """The notes say what was assumed and which deployments have no requests."""
-    path = write_requests(
-        tmp_path / "r.csv", [(t, "chat" if t % 2 else "mystery", 100, 400) for t in range(600)]
-    )
-    idle = replace(deployment(), serving=replace(CHAT, name="idle"))
-    found = requests_for([deployment(), idle], path, horizon_s=0.0)
-    by_name = {each.name: each for each in found.deployments}
-    assert set(by_name) == {"chat", "mystery"}
-    assert by_name["chat"] == deployment()
-    mystery = by_name["mystery"]
-    # half a request/s x 10.0125 s = 5 busy slots of 16 at a target of .6: one replica
-    assert (mystery.tenant, mystery.initial_replicas, mystery.autoscaler.max_replicas) == (
-        UNKNOWN_TENANT,
-        1,
-        2,
-    )
-    assert mystery.serving.objective_s == pytest.approx(2 * 10.0125, abs=0.001)
-    assert any("mystery is not described" in note for note in found.notes)
-    assert any("idle" in note for note in found.notes)
-    assert found.horizon_s == 599.0
-    sizes = [len(source.upto(1e9).t_s) for source in found.sources()]
-    assert sizes == [300, 300]
-    assert [len(source.upto(1e9).t_s) for source in found.sources()] == sizes, "each run opens them anew"
-
-
-def test_rate_scale_thins_requests_and_scales_replicas(tmp_path: Path) -> None:
-    """A tenth of the requests meets a tenth of the replicas, and the notes say so."""
-    path = write_requests(tmp_path / "r.csv", [(t / 10, "chat", 1, 1) for t in range(5000)])
-    plan = deployment(low=5, high=40, initial=20)
-    found = requests_for([plan], path, horizon_s=0.0, rate_scale=0.1, seed=3)
-    scaled = found.deployments[0]
-    limits = scaled.autoscaler.min_replicas, scaled.initial_replicas, scaled.autoscaler.max_replicas
-    assert limits == (1, 2, 4)
-    assert 400 < len(found.sources()[0].upto(1e9).t_s) < 600
-    assert "0.1 of the requests" in found.notes[0]
-    load = ServiceLoad(name="chat", mean_rps=5.0)
-    drawn = requests_for([replace(plan, load=load)], horizon_s=2000.0, rate_scale=0.1)
-    assert len(drawn.sources()[0].upto(1e9).t_s) < 3000
-
-
-def test_synthetic_requests_begin_when_the_first_replicas_can_be_there() -> None:
-    """What would come before `calls_from_s` is left out; the rest is the same."""
-    load = ServiceLoad(name="chat", mean_rps=2.0)
-    whole = requests_for([deployment(load=load)], horizon_s=3000.0).sources()[0].upto(3000.0).t_s
-    late = requests_for([deployment(load=load, calls_from_s=300.0)], horizon_s=3000.0).sources()[0]
-    parts = np.concatenate([late.upto(250.0).t_s, late.upto(700.0).t_s, late.upto(3000.0).t_s])
-    np.testing.assert_array_equal(parts, whole[whole >= 300.0])
-
-
-@pytest.mark.parametrize("scale", [0.0, -1.0, 1.5, float("nan")])
-def test_a_rate_scale_outside_its_range_is_refused(scale: float) -> None:
-    """Only thinning is possible."""
-    with pytest.raises(InputError, match="rate-scale"):
-        requests_for([], horizon_s=60.0, rate_scale=scale)
-
-
-def test_two_services_of_one_name_are_refused() -> None:
-    """Requests could not be told apart."""
-    with pytest.raises(InputError, match="'chat' stands there twice"):
-        requests_for([deployment(), deployment()], horizon_s=60.0)
+# --- together ------------------------------------------------------------------------------------
 
 
 def test_services_of_two_periods_and_a_gang_share_one_cluster() -> None:

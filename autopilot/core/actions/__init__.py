@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autopilot.core.actions import admit_gang, backfill
-from autopilot.core.actions.base import Propose
+from autopilot.core.draft import Propose
 
 ACTIONS: tuple[tuple[str, Propose], ...] = (
     (admit_gang.NAME, admit_gang.propose),  # start what fits whole; hold room for the head of the order

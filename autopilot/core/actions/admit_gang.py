@@ -12,9 +12,10 @@ from __future__ import annotations
 from heapq import heapify, heappop, heapreplace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from autopilot.core.actions.base import Draft, Submit
 from autopilot.core.context import Context
+from autopilot.core.draft import Draft, Submit
 from autopilot.core.placement import Miss, Shape, Spot, find_spot, shape_of
 from autopilot.core.policy import BackfillKind
 from autopilot.core.records import Code, Evidence, Reservation
@@ -22,6 +23,7 @@ from autopilot.core.reservation import StartPlan, hold, plan_start
 from autopilot.core.snapshot import I32, SloClass
 
 NAME = "admit_gang"
+Rows = NDArray[np.integer]
 
 
 def propose(ctx: Context, submit: Submit) -> None:
@@ -65,11 +67,14 @@ def _plan_on_standing_nodes(ctx: Context, shape: Shape, record: Reservation) -> 
     if standing is None:
         return best
     gained_s = standing.start_s - best.start_s
-    worth_s = ctx.policy.hysteresis.margin_ratio * max(standing.start_s - ctx.review_now_s, 0.0) + ctx.policy.review.batch_s
+    worth_s = (
+        ctx.policy.hysteresis.margin_ratio * max(standing.start_s - ctx.review_now_s, 0.0)
+        + ctx.policy.review.batch_s
+    )
     return best if gained_s > worth_s else standing
 
 
-def _admit_in_order(ctx: Context, positions: I32, submit: Submit, *, may_reserve: bool,
+def _admit_in_order(ctx: Context, positions: Rows, submit: Submit, *, may_reserve: bool,
                     over_reservations: bool = False) -> None:  # fmt: skip
     """Try the positions in order; a shape that found no room is not searched again in this tick.
 
@@ -100,7 +105,7 @@ def _admit_in_order(ctx: Context, positions: I32, submit: Submit, *, may_reserve
             heappop(heads)
 
 
-def _lines(ctx: Context, positions: I32) -> dict[int, I32]:
+def _lines(ctx: Context, positions: Rows) -> dict[int, Rows]:
     """Positions by shape class, each ascending."""
     if not len(positions):
         return {}
@@ -110,7 +115,7 @@ def _lines(ctx: Context, positions: I32) -> dict[int, I32]:
     return {int(ctx.classes[line[0]]): line for line in np.split(positions[order], edges)}
 
 
-def _not_held_back(ctx: Context, positions: I32) -> I32:
+def _not_held_back(ctx: Context, positions: Rows) -> Rows:
     """Positions that may start where there is room; the others are refused with their reason."""
     excluded = ctx.observation.snapshot.workloads.excluded[ctx.pending[positions]]
     if excluded.any():
@@ -207,7 +212,11 @@ def _submit_admission(ctx: Context, submit: Submit, at: int, spot: Spot, shape: 
     gpus = len(spot.layout.gpu)
     idle_s = min(run_s, ctx.policy.review.batch_s, ctx.policy.horizon_s)
     weight = ctx.price_weight(int(spot.nodes[0]))
-    milli = float(spot.layout.milli.sum()) / 1000 if shape.profile < 0 else ctx.instance_share(spot.layout.instance)
+    milli = (
+        float(spot.layout.milli.sum()) / 1000
+        if shape.profile < 0
+        else ctx.instance_share(spot.layout.instance)
+    )
     draft = Draft(
         action=NAME, kind="admit", at=at, row=row, spot=spot, start_s=ctx.now_s, nodes=(),
         benefit_gpu_s=milli * idle_s * weight, cost_gpu_s=0.0,

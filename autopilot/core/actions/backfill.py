@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from autopilot.core.actions.base import Draft, Submit
 from autopilot.core.context import Context, Held
+from autopilot.core.draft import Draft, Submit
 from autopilot.core.placement import Miss, Spot, find_spot, shape_of
 from autopilot.core.records import Code, Evidence
 from autopilot.core.snapshot import State, holding_mask
@@ -38,8 +38,14 @@ def _make_way(ctx: Context, held: Held, submit: Submit) -> None:
     leaving = _leaving(ctx)
     stays = np.ones(len(work.id), np.bool_)
     stays[leaving] = False
-    marked = np.flatnonzero(work.backfilled & stays & ((work.state == State.RUNNING) | (work.state == State.STARTING)))
-    if not len(marked) or _fits(ctx, held, leaving) or not _fits(ctx, held, np.concatenate([leaving, marked])):
+    marked = np.flatnonzero(
+        work.backfilled & stays & ((work.state == State.RUNNING) | (work.state == State.STARTING))
+    )
+    if (
+        not len(marked)
+        or _fits(ctx, held, leaving)
+        or not _fits(ctx, held, np.concatenate([leaving, marked]))
+    ):
         return
     lost = np.array([ctx.lost_gpu_s(int(row)) for row in marked])
     needed = set(marked.tolist())
@@ -62,7 +68,11 @@ def _leaving(ctx: Context) -> np.ndarray:
     """Rows of work that holds GPUs and is on its way out: saving, or told to leave."""
     work = ctx.observation.snapshot.workloads
     leaving = work.state == State.CHECKPOINTING
-    told = [entry.instruction.workload for entry in ctx.memory.in_flight.values() if entry.instruction.kind == "evict"]
+    told = [
+        entry.instruction.workload
+        for entry in ctx.memory.in_flight.values()
+        if entry.instruction.kind == "evict"
+    ]
     told += [entry.workload for entry in ctx.accepted]
     if told:
         leaving = leaving | (np.isin(work.id, np.array(told, object)) & holding_mask(work))
@@ -93,7 +103,9 @@ def _fill_gaps(ctx: Context, submit: Submit) -> None:
     ends = np.where(unknown, ctx.now_s, ends)
     reserved = np.isin(ctx.pending, np.array([held.row for held in ctx.held], np.int32))
     widest_free = int(ctx.whatif.node_free.sum())
-    open_to_it = ~ctx.taken & ~reserved & ~work.excluded[ctx.pending] & (work.min_gpus[ctx.pending] <= widest_free)
+    open_to_it = (
+        ~ctx.taken & ~reserved & ~work.excluded[ctx.pending] & (work.min_gpus[ctx.pending] <= widest_free)
+    )
     _explain_unknown(ctx, open_to_it & ~ctx.known & ~unknown)
     failed: dict[tuple[int, int], Miss] = {}
     sets = ctx.binding_sets(ends)
@@ -107,7 +119,9 @@ def _fill_gaps(ctx: Context, submit: Submit) -> None:
             continue
         row = int(ctx.pending[at])
         shape = shape_of(ctx.observation.snapshot, row)
-        found = find_spot(ctx.whatif, shape, ctx.room(float(ends[at])), ctx.policy.placement, ctx.gpu_memory_mib)
+        found = find_spot(
+            ctx.whatif, shape, ctx.room(float(ends[at])), ctx.policy.placement, ctx.gpu_memory_mib
+        )
         if isinstance(found, Miss):
             failed[key] = found
         else:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from autopilot.core.actions.base import Draft
 from autopilot.core.context import Context
+from autopilot.core.draft import Draft
 from autopilot.core.records import Code, Proposal, Verdict
 
 Check = Callable[[Proposal, Draft, Context], Verdict]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import isnan
 
-from autopilot.core.actions.base import Draft
 from autopilot.core.context import Context
+from autopilot.core.draft import Draft
 from autopilot.core.guards.base import allow, deny, waive
 from autopilot.core.records import Code, Proposal, Verdict
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autopilot.core.actions.base import Draft
 from autopilot.core.context import Context
+from autopilot.core.draft import Draft
 from autopilot.core.guards.base import allow, deny
 from autopilot.core.policy import Mode
 from autopilot.core.records import Code, Proposal, Verdict
