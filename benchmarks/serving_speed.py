@@ -1,6 +1,6 @@
 """How fast services are advanced: seconds per day of requests at 1,000 requests/s, on one core.
 
-Usage: python -m benchmarks.serving_speed [--hours 24] [--seed 1] [--json OUT]
+Usage: python -m benchmarks.serving_speed [--hours 24] [--seed 1] [--quick] [--json OUT]
 
 Each row is one service under synthetic requests (drawn on the way, hence in the time), with
 windows of 60 s. The replicas are set for a mean load; the last row has too few, so that its
@@ -10,14 +10,13 @@ that of 86.4 million requests; the goal is a day at 1,000 requests/s within 60 s
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import time
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 
+from benchmarks.kit import options, write_json
 from simulator.requests import Arrivals
 from simulator.serving import ServiceSim, serving_totals
 from simulator.serving_records import ServiceSpec
@@ -31,6 +30,7 @@ CASES = (
     ("too few replicas", "azure", 32, 50.0, 1.05),
 )
 RATE_RPS = 1000.0
+GOAL_S = 60.0
 
 
 class Timed:
@@ -80,30 +80,25 @@ def measure(
     }
 
 
-def main() -> None:
-    """Print the table; write it as JSON where asked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--hours", type=float, default=24.0)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table; write it as JSON where asked; 1 when a day takes longer than the goal. `--quick`: one hour."""
+    given = options(str(__doc__), arguments, hours=24.0, seed=1)
+    hours = min(given.hours, 1.0) if given.quick else given.hours
     print(
         f"{'case':<18}{'slots':>7}{'requests':>12}{'wall s':>9}{'cpu s':>8}{'drawing s':>11}{'us/req':>8}{'day s':>8}"
     )
     rows = []
     for case in CASES:
-        row = measure(case, options.hours, options.seed)
+        row = measure(case, hours, given.seed)
         rows.append(row)
         print(
             f"{row['case']:<18}{row['slots']:>7}{row['requests']:>12,}{row['wall_s']:>9.1f}{row['cpu_s']:>8.1f}"
             f"{row['drawing_cpu_s']:>11.1f}{row['us_per_request']:>8.3f}{row['day_at_1000_rps_s']:>8.1f}",
             flush=True,
         )
-    if options.json:
-        options.json.write_text(
-            json.dumps({"schema": "gpu-autopilot/serving-speed/1", "rows": rows}, indent=1)
-        )
+    write_json(given.json, {"schema": "gpu-autopilot/serving-speed/1", "rows": rows})
+    return int(any(float(row["day_at_1000_rps_s"] or 0.0) > GOAL_S for row in rows))
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from autopilot.core.draft import Draft, Propose, Submit
 from autopilot.core.context import Context
+from autopilot.core.draft import Draft, Propose, Submit
 from autopilot.core.forecast import LEVELS, Forecasts, RuntimeForecast
 from autopilot.core.policy import Mode, Modes, Policy
 from autopilot.core.reconciler import reconcile
@@ -180,7 +180,9 @@ def _placements(items: Sequence[Item], gpus: GpuTable, instances: InstanceTable)
     return PlacementTable(columns[0], gpus.node[columns[1]], columns[1], columns[2], columns[3])
 
 
-def queue_tree(*rows: tuple[str, int, int], priority: Mapping[str, int] | None = None, order: int = 1) -> QueueTable:
+def queue_tree(
+    *rows: tuple[str, int, int], priority: Mapping[str, int] | None = None, order: int = 1
+) -> QueueTable:
     """A root without a limit and `rows` of (id, parent row, limit); row 1 is the first of them."""
     table = [("root", -1, -1), *rows]
     given = priority or {}
@@ -220,7 +222,9 @@ def world(shape: str = "2x8", work: Iterable[Item] = (), now_s: float = 0.0, *,
                    outcomes=outcomes, kill_switch=kill_switch)  # fmt: skip
 
 
-def decide(observation: Observation, policy: Policy = AUTO, memory: ControllerMemory | None = None, **more: Any) -> Step:
+def decide(
+    observation: Observation, policy: Policy = AUTO, memory: ControllerMemory | None = None, **more: Any
+) -> Step:
     """One turn of the decision."""
     return reconcile(memory or ControllerMemory(), observation, policy, **more)
 
@@ -243,7 +247,11 @@ def why_waits(step: Step, observation: Observation, name: str) -> tuple[str, flo
     refusals: Refusals = step.decision.plan.refusals
     ids = observation.snapshot.workloads.id[refusals.workload].tolist()
     at = ids.index(name)
-    return str(refusals.codes[int(refusals.code[at])]), float(refusals.value[at]), float(refusals.threshold[at])
+    return (
+        str(refusals.codes[int(refusals.code[at])]),
+        float(refusals.value[at]),
+        float(refusals.threshold[at]),
+    )
 
 
 def proposals(step: Step, kind: str = "") -> dict[str, Proposal]:
@@ -265,7 +273,9 @@ def arrays(value: Any, path: str = "") -> dict[str, bytes]:
         parts = [arrays(getattr(value, f.name), f"{path}.{f.name}") for f in fields(value)]
         return {name: data for part in parts for name, data in part.items()}
     if isinstance(value, tuple):
-        return {name: data for n, item in enumerate(value) for name, data in arrays(item, f"{path}[{n}]").items()}
+        return {
+            name: data for n, item in enumerate(value) for name, data in arrays(item, f"{path}[{n}]").items()
+        }
     return {}
 
 
@@ -298,5 +308,13 @@ class Disrupt:
 
 
 def with_policy(policy: Policy = AUTO, **parts: Mapping[str, Any]) -> Policy:
-    """`policy` with fields of its parts replaced: with_policy(hysteresis={"dwell_s": 0})."""
-    return replace(policy, **{name: replace(getattr(policy, name), **dict(values)) for name, values in parts.items()})
+    """A policy with fields of its parts replaced, for example hysteresis={"dwell_s": 0.0}."""
+    return replace(
+        policy, **{name: replace(getattr(policy, name), **dict(values)) for name, values in parts.items()}
+    )
+
+
+HOLDING = with_policy(
+    AUTO, reservation={"depth": 1, "whole_nodes_only": False, "firm_after_s": 0.0, "max_spread_ratio": 1e6}
+)
+"""Automatic, and the first gang without room gets a promise at once, whatever its width."""

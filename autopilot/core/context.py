@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from autopilot.core.forecast import remaining_quantile_s
-from autopilot.core.order import aged_index, gittins_per_s, service_order
+from autopilot.core.order import aged_index, gittins_per_s, median_left_s, service_order
 from autopilot.core.placement import Miss, Shape, shape_classes
 from autopilot.core.policy import Policy
 from autopilot.core.records import Code, ControllerMemory, Disruption, Observation, Refusals, Reservation
@@ -60,6 +60,9 @@ class Context:
     gpu_free_at_s: F64  # when each GPU comes free by prediction; -inf now, inf never, [gpus]
     gpu_memory_mib: F64  # by GPU model code
     queue_room: F64  # GPUs left under the hard limits along each queue's path, [queues]; empty: no limits
+    firm: np.ndarray  # gangs whose reservation is, or would be, a promise, [pending]
+    may_reserve: np.ndarray  # [pending]
+    standing: dict[int, Reservation]  # reservations in memory, by row
     held: list[Held] = field(default_factory=list)
     taken: np.ndarray = field(default_factory=lambda: np.empty(0, np.bool_))  # pending rows already decided
     code: np.ndarray = field(default_factory=lambda: np.empty(0, np.int8))
@@ -168,8 +171,15 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
     forecast = observation.forecasts.runtimes
     wait_s = review_now_s - work.submit_s[pending]
     index = np.full(len(pending), 1e-4) if forecast is None else gittins_per_s(forecast, pending)
-    ordered = service_order(snapshot, pending, aged_index(index, work.gpus[pending], wait_s, policy.order),
-                            review_now_s, policy.order)  # fmt: skip
+    standing = _standing(memory, observation, pending)
+    firm = wait_s >= policy.reservation.firm_after_s
+    firm_since_s = np.full(len(pending), np.inf)
+    for at in np.flatnonzero(firm & np.isin(pending, np.fromiter(standing, np.int32, len(standing)))).tolist():
+        firm_since_s[at] = standing[int(pending[at])].since_s
+    median_s = np.full(len(pending), np.inf) if forecast is None else median_left_s(forecast, work, pending)
+    order = service_order(snapshot, pending, aged_index(index, work.gpus[pending], wait_s, policy.order), median_s,
+                          firm_since_s, review_now_s, policy.order)  # fmt: skip
+    ordered, firm = pending[order], firm[order]
     low, high, known = _run_times(observation, policy, ordered)
     end_s = _ends(observation, policy, review_now_s)
     count = len(ordered)
@@ -181,6 +191,9 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
         review_now_s=review_now_s,
         pending=ordered,
         classes=shape_classes(snapshot, ordered),
+        firm=firm,
+        may_reserve=_may_reserve(observation, policy, memory, ordered, firm),
+        standing=standing,
         run_low_s=low,
         run_high_s=high,
         known=known,
@@ -205,6 +218,46 @@ def _book_open_effects(ctx: Context, busy_rows: frozenset[int]) -> None:
     run_s, _, _ = _run_times(ctx.observation, ctx.policy, rows)
     for row, length_s in zip(rows.tolist(), run_s.tolist(), strict=True):
         ctx.occupy(row, ctx.whatif.layouts[row].gpu, ctx.now_s + length_s)
+
+
+def _standing(memory: ControllerMemory, observation: Observation, pending: I32) -> dict[int, Reservation]:
+    """Reservations in memory whose gang still waits in the same incarnation, by row."""
+    work = observation.snapshot.workloads
+    found = {}
+    for record in memory.reservations:
+        rows = pending[work.id[pending] == record.workload]
+        if len(rows) and int(work.incarnation[rows[0]]) == record.incarnation:
+            found[int(rows[0])] = record
+    return found
+
+
+def _may_reserve(observation: Observation, policy: Policy, memory: ControllerMemory, rows: I32,
+                 firm: np.ndarray) -> np.ndarray:  # fmt: skip
+    """Which of `rows` may hold a reservation: whole GPUs, wide enough, not cooling down. Shape [rows]."""
+    snapshot, rules = observation.snapshot, policy.reservation
+    work = snapshot.workloads
+    may = (work.gpu_milli[rows] == 0) & (work.mig_profile[rows] < 0)
+    if rules.whole_nodes_only and len(snapshot.nodes.gpus):
+        may &= work.gpus[rows] >= int(snapshot.nodes.gpus.min())
+    if not _confident(observation, policy):
+        may &= firm
+    cooling = [name for name, until_s in memory.cooled_until_s.items() if until_s > observation.now_s]
+    if cooling:
+        may &= ~np.isin(work.id[rows], np.array(cooling, object))
+    return np.asarray(may)
+
+
+def _confident(observation: Observation, policy: Policy) -> bool:
+    """Are the forecasts of the running work narrow enough to hold room on them? By their median spread."""
+    forecast = observation.forecasts.runtimes
+    if forecast is None:
+        return False
+    rows = np.flatnonzero(holding_mask(observation.snapshot.workloads) & forecast.known)
+    if not len(rows):
+        return True
+    low, high = forecast.levels.index(0.25), forecast.levels.index(0.75)
+    spread = forecast.total_s[rows, high] / np.maximum(forecast.total_s[rows, low], 1.0)
+    return bool(np.median(spread) <= policy.reservation.max_spread_ratio)
 
 
 def review_start(now_s: float, policy: Policy) -> float:

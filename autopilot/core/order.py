@@ -1,7 +1,7 @@
 """Order of service: which pending gang is looked at first.
 
-Class tier, queue priority, then gangs older than `max_wait_s` (oldest first), then the queues' turn by
-saturation (core/tenancy.py), then the queue's own order: `submission` (priority, then age) or `index`.
+Class tier, queue priority, then gangs older than `max_wait_s` (oldest first), then the queue's own order:
+`submission` (priority, then age) or `index`.
 
 The index is the Gittins index of the run-time forecast (Gittins 1979; Aalto, Ayesta and Righter 2009):
 the largest ratio, over stopping times, of the probability to be done by then to the expected time
@@ -12,10 +12,11 @@ exact forecast it is 1 / remaining time, hence shortest first.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from autopilot.core.forecast import RuntimeForecast
+from autopilot.core.forecast import RuntimeForecast, remaining_quantile_s
 from autopilot.core.policy import Order
-from autopilot.core.snapshot import F64, I32, ClusterSnapshot, QueueOrder
+from autopilot.core.snapshot import F64, I32, ClusterSnapshot, QueueOrder, WorkloadTable
 
 UNKNOWN_RUNTIME_S = 4 * 3600.0
 """Stand-in for the expected run time of a gang without any forecast: the order needs some number."""
@@ -44,18 +45,30 @@ def aged_index(index: F64, gpus: I32, wait_s: F64, order: Order) -> F64:
     return np.asarray(index / width * aged)
 
 
-def service_order(snapshot: ClusterSnapshot, rows: I32, index: F64, review_now_s: float, order: Order) -> I32:
-    """`rows` (pending workloads) sorted by tier, overdue, priority and the queue's own order.
+def median_left_s(forecast: RuntimeForecast, work: WorkloadTable, rows: I32) -> F64:
+    """Median of the time that pending gangs would still run; inf where nothing is known. Shape [rows]."""
+    left = remaining_quantile_s(forecast.levels, forecast.total_s[rows], work.served_s[rows], 0.5)
+    return np.where(np.isnan(left), np.inf, left)
 
-    `index` [rows] is the aged index. Ties go to the older, then to the lower row, so that equal states
-    give equal orders.
+
+def service_order(snapshot: ClusterSnapshot, rows: I32, index: F64, median_s: F64, firm_since_s: F64,
+                  review_now_s: float, order: Order) -> NDArray[np.intp]:  # fmt: skip
+    """Positions of `rows` (pending workloads) in the order of service.
+
+    `index` is the aged index, `median_s` the median time still to run, `firm_since_s` when a promised
+    reservation was first made (inf without one); all [rows]. Inside an `index` queue: short gangs,
+    then those with a promise, oldest promise first, then the rest by index. Ties go to the older, then
+    to the lower row, so that equal states give equal orders.
     """
     work, queues = snapshot.workloads, snapshot.queues
     queue = work.queue[rows]
     submit = work.submit_s[rows]
     overdue = review_now_s - submit > order.max_wait_s
     by_index = (queues.order[queue] == QueueOrder.INDEX) & ~overdue
-    inside = np.where(by_index, -index, submit)
+    short = by_index & (median_s <= order.short_s)
+    promised = by_index & ~short & np.isfinite(firm_since_s)
+    step = np.where(by_index, np.where(short, 0, np.where(promised, 1, 2)), 0)
+    inside = np.where(promised, firm_since_s, np.where(by_index, -index, submit))
     priority = np.where(overdue, 0, -work.priority[rows])
-    keys = (rows, submit, inside, priority, ~overdue, -queues.priority[queue], work.slo_class[rows])
-    return np.asarray(rows[np.lexsort(keys)])
+    keys = (rows, submit, inside, step, priority, ~overdue, -queues.priority[queue], work.slo_class[rows])
+    return np.lexsort(keys)

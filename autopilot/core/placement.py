@@ -131,6 +131,9 @@ def find_spot(whatif: WhatIf, shape: Shape, room: I32, weights: PlacementWeights
     if shape.milli:
         return _find_shares(whatif, shape, suits, room)
     free = np.where(suits, room, 0)
+    total = int(free.sum())
+    if total < shape.gpus:
+        return Miss(Code.CAPACITY, float(total), float(shape.gpus))
     host = _host_members(whatif, shape) if shape.cpu_milli or shape.host_memory_mib else None
     capacity = free // shape.per_member
     if host is not None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from autopilot.core.actions import ACTIONS
-from autopilot.core.context import review_start
+from autopilot.core.context import Context, review_start
 from autopilot.core.draft import Propose
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
@@ -33,7 +33,7 @@ from autopilot.core.records import (
     Step,
     no_refusals,
 )
-from autopilot.core.snapshot import GPU_MILLI, State
+from autopilot.core.snapshot import GPU_MILLI
 from autopilot.core.whatif import Layout, WhatIf
 
 
@@ -184,9 +184,7 @@ def _wake_at(
     if memory.wished_since_s:
         timers += [entry.at_s + policy.budget.window_s for entry in memory.ledger]
     timers += [record.promised_s + policy.reservation.timeout_s for record in chosen.reservations]
-    work = observation.snapshot.workloads
-    if (work.state == State.PENDING).any() and _review_matters(chosen, planner, policy):
-        timers.append(review_start(now_s, policy) + policy.review.batch_s)
+    timers.append(_next_review_s(chosen, planner, policy))
     return min((timer for timer in timers if timer > now_s), default=float("inf"))
 
 
@@ -202,11 +200,38 @@ def _guaranteed_until_s(observation: Observation, chosen: Plan, policy: Policy) 
     return [start_s + policy.protection.min_runtime_s for start_s in starts_s.tolist()]
 
 
-def _review_matters(chosen: Plan, planner: Planner, policy: Policy) -> bool:
-    """A new review can change something: GPUs are free, room is held, or more room may be held."""
-    whatif = planner.ctx.whatif
-    free = bool(whatif.node_free.any() or ((whatif.gpu_used > 0) & (whatif.gpu_used < GPU_MILLI)).any()
-                or (whatif.instance_alive & (whatif.instance_used == 0)).any())  # fmt: skip
+def _next_review_s(chosen: Plan, planner: Planner, policy: Policy) -> float:
+    """The next review at which what varies with time alone could change this decision; inf for never.
+
+    That is the very next one while the order ages, a guard holds a proposal, or room is held on
+    forecasts that move with time; else the first after a gang becomes overdue, its reservation firm,
+    or a running gang outlives its forecast.
+    """
+    ctx = planner.ctx
+    if not len(ctx.pending):
+        return float("inf")
+    period_s = policy.review.batch_s
+    next_s = review_start(ctx.now_s, policy) + period_s
     gated = any(proposal.kind != "reserve" and not proposal.accepted for proposal in chosen.proposals)
-    waiting_to_reserve = policy.reservation.depth > len(chosen.reservations)
-    return free or bool(chosen.reservations) or waiting_to_reserve or gated
+    if gated or policy.order.aging_exponent > 0 or (ctx.held and _forecasts_move(ctx)):
+        return next_s
+    submit_s = ctx.observation.snapshot.workloads.submit_s[ctx.pending]
+    crossings = [submit_s + policy.order.max_wait_s, submit_s + policy.reservation.firm_after_s]
+    if ctx.held:
+        crossings.append(ctx.end_s[np.isfinite(ctx.end_s)])
+    later = np.concatenate(crossings)
+    later = later[later > ctx.review_now_s]
+    if not len(later):
+        return float("inf")
+    return max(float(np.ceil(later.min() / period_s) * period_s), next_s)
+
+
+def _forecasts_move(ctx: Context) -> bool:
+    """True when a running gang's predicted end moves with time: its forecast is spread, or outlived."""
+    forecast, work = ctx.observation.forecasts.runtimes, ctx.observation.snapshot.workloads
+    rows = np.flatnonzero(np.isfinite(ctx.end_s))
+    if forecast is None or not len(rows):
+        return False
+    low, high = forecast.total_s[rows, 0], forecast.total_s[rows, -1]
+    ran_s = work.served_s[rows] + np.maximum(ctx.review_now_s - np.nan_to_num(work.start_s[rows], nan=np.inf), 0.0)
+    return bool(((high > low) | (ran_s >= high)).any())

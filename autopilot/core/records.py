@@ -300,7 +300,7 @@ class Refusals:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Room held for one gang that does not fit yet."""
+    """Room held for one gang that does not fit yet; `firm` once it is a promise."""
 
     workload: str
     incarnation: int
@@ -309,6 +309,7 @@ class Reservation:
     start_s: float  # as planned now
     promised_s: float  # as planned when it was made
     nodes: tuple[str, ...]
+    firm: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +319,7 @@ class Plan:
     proposals: tuple[Proposal, ...]
     refusals: Refusals
     reservations: tuple[Reservation, ...]
-    released: tuple[str, ...]  # workloads whose reservation ended without a start
+    released: tuple[str, ...]  # workloads whose firm reservation ended without a start
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,16 +30,23 @@ class StartPlan:
     spare: I32
 
 
-def plan_start(ctx: Context, shape: Shape, only: Bools | None = None) -> StartPlan | None:
-    """When and where a gang of whole GPUs could start if nothing else were admitted; None for never.
-
-    `only` [nodes] restricts the choice, to see what standing nodes would still give.
-    """
+def plan_start(ctx: Context, shape: Shape) -> StartPlan | None:
+    """When and where a gang of whole GPUs could start if nothing else were admitted; None for never."""
     suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib, empty=True)
-    if only is not None:
-        suits = suits & only
     free_at = _free_matrix(ctx)
     free_at[~suits] = np.inf
+    start_s = _earliest_s(ctx, shape, free_at)
+    return None if start_s is None else _choose_nodes(ctx, shape, free_at, start_s)
+
+
+def _earliest_s(ctx: Context, shape: Shape, free_at: F64) -> float | None:
+    """The first time at which the gang fits; None for never."""
+    if _one_member_a_node(ctx, shape):
+        ready_s = np.sort(free_at[:, shape.per_member - 1])
+        if len(ready_s) < shape.members or not ready_s[shape.members - 1] < np.inf:
+            return None
+        start_s = float(ready_s[shape.members - 1])
+        return start_s if start_s > ctx.review_now_s else -np.inf
     times = np.unique(free_at[np.isfinite(free_at)])
     times = np.concatenate([[-np.inf], times[times > ctx.review_now_s]])
     low, high = 0, len(times) - 1
@@ -51,7 +58,13 @@ def plan_start(ctx: Context, shape: Shape, only: Bools | None = None) -> StartPl
             high = middle
         else:
             low = middle + 1
-    return _choose_nodes(ctx, shape, free_at, float(times[low]))
+    return float(times[low])
+
+
+def _one_member_a_node(ctx: Context, shape: Shape) -> bool:
+    """No node holds two members, nothing must share a domain, and there is no tail: sorting is enough."""
+    widest = int(ctx.observation.snapshot.nodes.gpus.max(initial=0))
+    return shape.tail == 0 and shape.topology == Topology.NONE and shape.per_member <= widest < 2 * shape.per_member
 
 
 def _free_matrix(ctx: Context) -> F64:
@@ -92,10 +105,15 @@ def _required_level(nodes: NodeTable, shape: Shape) -> I32 | None:
 
 def _fits_at(ctx: Context, shape: Shape, free_at: F64, time_s: float) -> bool:
     """True when the gang's members fit on what is free at `time_s`."""
-    free, capacity = _capacity_at(free_at, shape, time_s)
-    level = _required_level(ctx.observation.snapshot.nodes, shape)
+    return fits_on(ctx, shape, (free_at <= time_s).sum(axis=1).astype(np.int32))
+
+
+def fits_on(ctx: Context, shape: Shape, free: I32) -> bool:
+    """True when a gang of whole GPUs fits on `free` GPUs per node (suitable nodes only). Shape [nodes]."""
     if shape.members + (shape.tail > 0) == 1:
         return bool((free >= shape.gpus).any())
+    capacity = free // shape.per_member
+    level = _required_level(ctx.observation.snapshot.nodes, shape)
     if level is None:
         return _holds(int(capacity.sum()), free, capacity, shape)
     return bool(_domains_that_hold(level, free, capacity, shape).any())
@@ -135,13 +153,13 @@ def _choose_nodes(ctx: Context, shape: Shape, free_at: F64, start_s: float) -> S
         )
         counts = np.array([shape.gpus], np.int32)
     else:
-        chosen, counts = _spread(free, capacity, shape)
+        chosen, counts = _spread(free, capacity, shape, free_at[:, shape.per_member - 1])
     return StartPlan(start_s, chosen, counts, (free[chosen] - counts).astype(np.int32))
 
 
-def _spread(free: I32, capacity: I32, shape: Shape) -> tuple[I32, I32]:
-    """Members over nodes, fullest first, then the tail on the fullest node left."""
-    order = np.argsort(np.where(capacity > 0, free, np.iinfo(np.int32).max), kind="stable")
+def _spread(free: I32, capacity: I32, shape: Shape, ready_s: F64) -> tuple[I32, I32]:
+    """Members over the nodes that have room earliest, then the tail on the fullest node left."""
+    order = np.argsort(np.where(capacity > 0, ready_s, np.inf), kind="stable")
     before = np.concatenate([[0], np.cumsum(capacity[order])[:-1]])
     taken = np.clip(shape.members - before, 0, capacity[order])
     counts = np.zeros(len(free), np.int64)
@@ -154,8 +172,12 @@ def _spread(free: I32, capacity: I32, shape: Shape) -> tuple[I32, I32]:
     return chosen, counts[chosen].astype(np.int32)
 
 
-def hold(ctx: Context, row: int, shape: Shape, plan: StartPlan, before: Reservation | None) -> Held:
-    """The reservation of `row` as planned now; `before` is its standing record, if any."""
+def hold(ctx: Context, row: int, shape: Shape, plan: StartPlan, before: Reservation | None, *, firm: bool) -> Held:
+    """The reservation of `row` as planned now; `before` is its standing record, if any.
+
+    The promise is the start that was planned when the reservation became firm.
+    """
+    promised = before is not None and before.firm
     work, nodes = ctx.observation.snapshot.workloads, ctx.observation.snapshot.nodes
     record = Reservation(
         workload=str(work.id[row]),
@@ -163,7 +185,8 @@ def hold(ctx: Context, row: int, shape: Shape, plan: StartPlan, before: Reservat
         gpus=shape.gpus,
         since_s=ctx.now_s if before is None else before.since_s,
         start_s=plan.start_s,
-        promised_s=max(plan.start_s, ctx.now_s) if before is None else before.promised_s,
+        promised_s=before.promised_s if before is not None and promised else max(plan.start_s, ctx.now_s),
         nodes=tuple(nodes.id[plan.nodes].tolist()),
+        firm=firm,
     )
     return Held(row, record, shape, plan.start_s, plan.nodes, plan.counts, plan.spare)

@@ -14,6 +14,7 @@ from simulator.checkers.flapping import Flapping
 from simulator.checkers.gangs import Gangs
 from simulator.checkers.geometry import Geometry
 from simulator.checkers.min_runtime import MinRuntime
+from simulator.checkers.modes import Modes
 from simulator.checkers.nodes import Nodes
 from simulator.checkers.order import Order
 from simulator.checkers.protected import Protected
@@ -34,6 +35,7 @@ CHECKERS: dict[str, type[Checker]] = {
         Budgets,
         Flapping,
         Effects,
+        Modes,
     )
 }
 

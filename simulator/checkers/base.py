@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
-from autopilot.core.policy import Policy
+from autopilot.core.policy import Mode, Policy
 from autopilot.core.records import Inventory
 from autopilot.core.snapshot import SLO_CLASS_NAMES
 from simulator.work import Jobs
+
+
+HOLDING_MODES = frozenset({Mode.OFF, Mode.OBSERVE, Mode.RECOMMEND})
+"""Modes under which an action has no effect, whoever approves of it."""
 
 
 class Violation(NamedTuple):
@@ -32,6 +36,7 @@ class Rules:
     per_tenant: int | None = None
     per_node: int | None = None
     excluded: frozenset[int] = frozenset()  # jobs that opted out
+    held_actions: frozenset[str] = frozenset()  # that are decided and shown, but not done
 
     @staticmethod
     def of_policy(policy: Policy, excluded: frozenset[int] = frozenset()) -> Rules:
@@ -45,6 +50,9 @@ class Rules:
             per_tenant=policy.budget.per_tenant,
             per_node=policy.budget.per_node,
             excluded=excluded,
+            held_actions=frozenset(
+                mode.name for mode in fields(policy.modes) if getattr(policy.modes, mode.name) in HOLDING_MODES
+            ),
         )
 
 

@@ -149,7 +149,10 @@ def _cluster(root: Fields, path: Path) -> ClusterSpec:
     value = root.get("cluster")
     if isinstance(value, str):
         beside = path.parent / value
-        return parse_cluster(beside if beside.is_file() else value)
+        try:
+            return parse_cluster(beside if beside.is_file() else value)
+        except InputError as error:
+            raise InputError(f"{root.where('cluster')}: {error}") from None
     inner = inside(root, "cluster")
     if inner is None:
         raise root.fail("cluster", "write a shape such as 4x8, the path of a cluster file, or its fields")

@@ -165,8 +165,8 @@ def read_service(place: Fields, cluster: ClusterSpec) -> Deployment:
         decode_tokens_per_s=required_number(place, "decode_tokens_per_s", 0.0, 1e9, above=True),
         objective_s=None if place.get("objective") is None else seconds(place, "objective", 1e-6),
     )
-    autoscaler, initial = _autoscaler(place)
     try:
+        autoscaler, initial = _autoscaler(place)
         deployment = Deployment(
             serving=spec,
             tenant=place.text("tenant"),
@@ -180,9 +180,14 @@ def read_service(place: Fields, cluster: ClusterSpec) -> Deployment:
             **_load(place, name),
         )
     except InputError as error:
-        raise InputError(f"{place.where('')}: {error}") from None
+        raise _placed(place, error) from None
     place.done()
     return deployment
+
+
+def _placed(place: Fields, error: InputError) -> InputError:
+    """The error of a record, with the place that it comes from where it does not say so itself."""
+    return error if str(error).startswith(place.source) else InputError(f"{place.where('')}: {error}")
 
 
 def _models(place: Fields, cluster: ClusterSpec) -> tuple[str, ...]:

@@ -138,7 +138,9 @@ def loop_of(case: Case, physics: Physics = IDEAL, store: Held | None = None,
     """The shipped controller in charge of the case's cluster; its extra ticks are events of the engine."""
     jobs = jobs_of(case)
     cluster = Cluster(inventory(case.nodes, 4), jobs, physics)
-    queues: QueueTable = queue_tree(("q", 0, case.queue_limit), order=1) if case.queue_limit >= 0 else queue_tree()
+    queues: QueueTable = (
+        queue_tree(("q", 0, case.queue_limit), order=1) if case.queue_limit >= 0 else queue_tree()
+    )
     queues = QueueTable(queues.id, queues.parent, np.zeros((len(queues.id), 1), np.int32), queues.limit,
                         queues.weight, queues.priority, queues.order)  # fmt: skip
     collector = ClusterCollector(cluster, queues, {"a": len(queues.id) - 1})
@@ -149,7 +151,7 @@ def loop_of(case: Case, physics: Physics = IDEAL, store: Held | None = None,
     spy = Spy(actuator, effects)
     controller = Controller(Wiring([collector], [forecaster], {"admit": spy, "evict": spy}, quiet, held, quiet, held,
                                    quiet, on_decision))  # fmt: skip
-    engine = Engine(cluster, ControllerScheduler("autopilot", controller, actuator))
+    engine = Engine(cluster, ControllerScheduler("autopilot", controller, actuator), horizon_s=20_000.0)
     for at_s in case.extra_s:
         engine.at(at_s, lambda _now_s: None, essential=False)
     return Loop(cluster, engine, controller, effects)
@@ -168,13 +170,19 @@ def policies(draw: st.DrawFn) -> Policy:
         review={"batch_s": draw(st.sampled_from([60.0, 300.0]))},
         reservation={
             "depth": draw(st.integers(0, 3)),
+            "whole_nodes_only": draw(st.booleans()),
+            "firm_after_s": draw(st.sampled_from([0.0, 250.0, 86_400.0])),
+            "max_spread_ratio": draw(st.sampled_from([4.0, 1e6])),
             "conservative_depth": draw(st.integers(1, 4)),
             "timeout_s": draw(st.sampled_from([60.0, 500.0, 86_400.0])),
             "cool_down_s": draw(st.sampled_from([0.0, 400.0])),
-            "min_wait_s": draw(st.sampled_from([0.0, 250.0])),
         },
         backfill={"kind": draw(st.sampled_from(list(BackfillKind))), "evict_when_due": draw(st.booleans())},
-        order={"max_wait_s": draw(st.sampled_from([600.0, 7 * 86_400.0]))},
+        order={
+            "max_wait_s": draw(st.sampled_from([600.0, 7 * 86_400.0])),
+            "aging_exponent": draw(st.sampled_from([0.0, 0.5])),
+            "short_s": draw(st.sampled_from([0.0, 1000.0])),
+        },
     )
 
 
@@ -184,7 +192,7 @@ def cases(draw: st.DrawFn) -> Case:
     nodes = draw(st.integers(1, 3))
     widths = st.sampled_from([w for w in (1, 1, 2, 3, 4, 6, 8, 12) if w <= 4 * nodes])
     job = st.tuples(st.integers(0, 20).map(lambda n: n * 61.0), seconds, widths,
-                    st.sampled_from([0, 0, 0, 2]), st.sampled_from([float("nan"), float("nan"), 1500.0]),
+                    st.sampled_from([0, 0, 0, 4]), st.sampled_from([float("nan"), float("nan"), 1500.0]),
                     st.sampled_from([2, 2, 2, 1]))  # fmt: skip
     jobs = draw(st.lists(job, min_size=2, max_size=14))
     extra = draw(st.lists(st.integers(1, 4000).map(float), max_size=25))
@@ -205,7 +213,7 @@ def snapshots(draw: st.DrawFn) -> ClusterSnapshot:
             rows, free = free[:width], free[width:]
             asks = draw(st.sampled_from([0, 3000]))
             work.append(holds(f"r{number}", width, on=rows, cpu_milli=asks, memory_mib=asks))
-    if free and draw(st.booleans()):
+    if len(free) > 0 and draw(st.booleans()):
         work.append(holds("share", 1, on=free[:1], gpu_milli=400))
         work.append(holds("twice", 2, on=[free[0], free[0]], gpu_milli=200))
     if draw(st.booleans()):

@@ -61,11 +61,11 @@ def world(rules: Rules = RULES) -> World:
         pool("cut", nodes=1, gpus=1, mig=(cut,)),
         pool("t4", gpus=1, model="T4"),
     )
-    excluded = frozenset({5})
+    held = {"excluded": frozenset({5}), "held_actions": frozenset({"backfill"})}
     return World(
         hardware,
         jobs,
-        Rules(**{name: getattr(rules, name) for name in rules.__slots__} | {"excluded": excluded}),
+        Rules(**{name: getattr(rules, name) for name in rules.__slots__} | held),
     )
 
 
@@ -78,7 +78,7 @@ def started(job: int, gpus: Sequence[int], at_s: float = 10.0, **more: Any) -> S
         tuple(gpus),
         more.pop("instances", ()),
         more.pop("milli", 1000 * len(gpus)),
-        False,
+        more.pop("backfill", False),
         more.pop("effect", ""),
     )
 
@@ -170,6 +170,8 @@ PLANTED: list[tuple[str, str, list[Fact]]] = [
         "used before",
         [Decided(1.0, "e1", "admit", 0), started(0, [0], effect="e1"), started(0, [0], effect="e1")],
     ),
+    ("modes", "started although backfill may not", [started(0, [0], backfill=True)]),
+    ("modes", "evicted although backfill may not", [evicting(0, contract=True)]),
     ("effects", "evict", [Decided(1.0, "e1", "admit", 0), evicting(0, effect="e1")]),
 ]
 
@@ -234,6 +236,7 @@ FINE: list[tuple[str, list[Fact]]] = [
             started(0, [0], 2302.0),
         ],
     ),
+    ("modes", [started(0, [0])]),
     (
         "effects",
         [

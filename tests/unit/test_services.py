@@ -17,8 +17,8 @@ from simulator.autoscaler import AutoscalerSpec
 from simulator.baselines.textbook import Textbook, by_submit, fifo, fifo_skip
 from simulator.clusterfile import MigSpec
 from simulator.deployments import Services
-from simulator.engine import Engine, Scheduler
-from simulator.facts import Evicting, Stopped
+from simulator.engine import Scheduler
+from simulator.facts import Stopped
 from simulator.physics import IDEAL, REAL, Physics
 from simulator.requests import ListedArrivals
 from simulator.services import MOST_POINTS, ServiceFleet
@@ -39,26 +39,22 @@ class World:
         hardware: Inventory | None = None,
         physics: Physics = IDEAL,
         make: Callable[[], Scheduler] = fifo_skip,
-        during: Sequence[tuple[float, Callable[[Engine, float], None]]] = (),
+        during: Sequence[tuple[float, Callable[[World, float], None]]] = (),
     ) -> None:
         hardware = hardware or inventory(1, 4)
         self.jobs = jobs if jobs is not None else Jobs()
         self.fleet = ServiceFleet(plan, self.jobs, hardware, physics)
         self.stops: list[Stopped] = []
-        self.evictions: list[Evicting] = []
         simulation = Simulation(hardware, self.jobs, lambda _cluster: make(), physics, observers=[self])
         self.engine, self.cluster = simulation.engine, simulation.cluster
         self.fleet.arm(self.engine)
         for at_s, action in during:
-            self.engine.at(at_s, partial(action, self.engine), essential=False)
+            self.engine.at(at_s, partial(action, self), essential=False)
         self.done = simulation.run()
         self.totals = self.fleet.totals(self.done.run.end_s)
 
     def on_stopped(self, fact: Stopped) -> None:
         self.stops.append(fact)
-
-    def on_evicting(self, fact: Evicting) -> None:
-        self.evictions.append(fact)
 
     def replicas_at(self, t_s: float) -> float:
         """Ready replicas of the first service at a minute."""
@@ -66,16 +62,21 @@ class World:
         return float(series.replicas[np.searchsorted(series.t_s, t_s, side="right") - 1])
 
 
-def fail_node(engine: Engine, now_s: float) -> None:
+def fail_node(world: World, now_s: float) -> None:
     """The first node goes down."""
-    engine.cluster.fail_node(0, now_s)
+    world.cluster.fail_node(0, now_s)
 
 
-def fail_its_gpu(engine: Engine, now_s: float) -> None:
+def restore_node(world: World, now_s: float) -> None:
+    """The first node is back."""
+    world.cluster.restore_node(0, now_s)
+
+
+def fail_its_gpu(world: World, now_s: float) -> None:
     """The GPU of the only replica breaks."""
-    held = engine.cluster.held[next(iter(engine.cluster.holding))]
+    held = world.cluster.held[next(iter(world.cluster.holding))]
     assert held is not None
-    engine.cluster.fail_gpu(held.gpus[0], now_s)
+    world.cluster.fail_gpu(held.gpus[0], now_s)
 
 
 # --- replicas are jobs ----------------------------------------------------------------------------
@@ -162,7 +163,7 @@ def test_a_replica_hit_by_a_fault_waits_again_and_its_requests_are_not_lost() ->
         physics=REAL,
         during=[
             (400.0, fail_node),
-            (500.0, lambda engine, now_s: engine.cluster.restore_node(0, now_s)),
+            (500.0, restore_node),
         ],
     )
     sim = world.fleet._services[0].sim
@@ -184,6 +185,60 @@ def test_requests_of_a_lost_replica_go_back_to_the_queue() -> None:
     assert sim.requeued == 1
     assert world.totals is not None
     assert world.totals.p99_latency_s == pytest.approx(300.0, rel=0.004)
+
+
+def test_a_fault_during_the_start_up_starts_it_anew() -> None:
+    """The replica serves after its second start-up, not when the first one would have been over."""
+    world = World(
+        services(calls([0.0], 10), 600.0, deployment(high=1)),
+        hardware=inventory(1, 1),
+        physics=REAL,
+        during=[
+            (200.0, fail_node),
+            (240.0, restore_node),
+        ],
+    )
+    load_s = REAL.load_s + REAL.weights_gib / REAL.load_gib_per_s  # the image is on the node by now
+    assert world.totals is not None
+    assert world.totals.p99_latency_s == pytest.approx(240 + load_s + 10, rel=0.004)
+
+
+def scaled_by_hand(low: int, at_s: float, physics: Physics, breaks_at_s: float = 0.0) -> World:
+    """Two replicas with a request of 1000 s each from 300 s on, brought down to `low` at `at_s`."""
+    never = AutoscalerSpec(target=0.5, min_replicas=0, max_replicas=2, period_s=86_400.0)
+    plan = services(calls([300.0] * 4, 1000), 1500.0, deployment(autoscaler=never, initial_replicas=2))
+
+    def scale(world: World, now_s: float) -> None:
+        world.fleet._scale(world.fleet._services[0], low, now_s)
+
+    def break_youngest(world: World, now_s: float) -> None:
+        held = world.cluster.held[max(world.cluster.holding)]
+        assert held is not None
+        world.cluster.fail_gpu(held.gpus[0], now_s)
+
+    during = [(at_s, scale)] + ([(breaks_at_s, break_youngest)] if breaks_at_s else [])
+    return World(plan, physics=physics, during=during)
+
+
+def test_a_replica_that_starts_up_is_given_back_at_once() -> None:
+    """It goes before the one that is ready already (its image was on the node)."""
+    world = scaled_by_hand(1, 100.0, REAL)
+    assert (world.cluster.end_s[0], world.replicas_at(1400)) == (100.0, 1)
+
+
+def test_a_draining_replica_hit_by_a_fault_does_not_come_back() -> None:
+    """It is not wanted: its place in the queue is given up."""
+    world = scaled_by_hand(1, 400.0, IDEAL, breaks_at_s=600.0)
+    assert [stop.why.name for stop in world.stops if stop.job == 1] == ["FAULT", "RETIRE"]
+    assert world.cluster.state[1] == State.SUCCEEDED
+    assert list(world.cluster.holding) == [0]
+
+
+def test_autoscalers_stop_looking_an_hour_after_the_last_request() -> None:
+    """A long tail of jobs is not woken every period for services that nobody calls."""
+    world = World(services(calls([5.0], 1), 900.0), make_jobs([(0, 1e6, 1)]))
+    assert world.done.run.end_s == 1e6
+    assert world.done.run.passes < (900 + 3600) / 30 + 20
 
 
 @pytest.mark.parametrize("make", [fifo, fifo_skip])

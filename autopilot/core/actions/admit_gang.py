@@ -1,10 +1,11 @@
 """Start pending gangs that fit whole, and hold room for those at the head that do not.
 
-In order of service, on one what-if: latency-critical work first and over any reservation of a lower
-class; then gangs with a standing reservation; then everyone else, beside the reservations. The first
-gangs in order that find no room get a reservation, up to `reservation.depth` (more under conservative
-backfill). A reservation whose planned start slips by `reservation.timeout_s` past its promise is
-released, and its gang cools down before it may hold another.
+One pass in the order of service on one what-if. A gang starts beside the reservations made so far in
+the pass, so that what stands before a gang in the order (latency-critical work, overdue gangs, short
+ones) is never held back by room held for it. The first gangs in order that find no room get a
+reservation, up to `reservation.depth` (more under conservative backfill): tentative while they are
+young, a promise once they have waited `firm_after_s`. A promise that slips by `timeout_s` is released,
+and its gang cools down before it may hold another.
 """
 
 from __future__ import annotations
@@ -14,68 +15,24 @@ from heapq import heapify, heappop, heapreplace
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.context import Context
+from autopilot.core.context import Context, Held
 from autopilot.core.draft import Draft, Submit
 from autopilot.core.placement import Miss, Shape, Spot, find_spot, shape_of
 from autopilot.core.policy import BackfillKind
-from autopilot.core.records import Code, Evidence, Reservation
+from autopilot.core.records import Code, Evidence
 from autopilot.core.reservation import StartPlan, hold, plan_start
-from autopilot.core.snapshot import I32, SloClass
+from autopilot.core.snapshot import I32
 
 NAME = "admit_gang"
 Rows = NDArray[np.integer]
 
 
 def propose(ctx: Context, submit: Submit) -> None:
-    """Admissions and reservations of this tick, most sheltered first."""
-    work = ctx.observation.snapshot.workloads
-    sheltered = work.slo_class[ctx.pending] == SloClass.LATENCY_CRITICAL
-    _admit_in_order(ctx, np.flatnonzero(sheltered), submit, may_reserve=False, over_reservations=True)
-    _keep_reservations(ctx, submit)
-    holding = np.isin(ctx.pending, np.array([held.row for held in ctx.held], np.int32))
-    _admit_in_order(ctx, np.flatnonzero(~sheltered & ~ctx.taken & ~holding), submit, may_reserve=True)
+    """Admissions and reservations of this tick, in the order of service."""
+    _admit_in_order(ctx, np.arange(len(ctx.pending)), submit)
 
 
-def _keep_reservations(ctx: Context, submit: Submit) -> None:
-    """Land each reserved gang that fits now; plan the others anew on the state of this tick."""
-    work = ctx.observation.snapshot.workloads
-    for record in ctx.memory.reservations:
-        found_at = np.flatnonzero(work.id[ctx.pending] == record.workload)
-        if not len(found_at) or int(work.incarnation[ctx.pending[found_at[0]]]) != record.incarnation:
-            continue  # started, cancelled or restarted meanwhile: nothing to hold
-        at = int(found_at[0])
-        miss = _try(ctx, at, submit, over_reservations=False)
-        if miss is None:
-            continue
-        shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]))
-        plan = _plan_on_standing_nodes(ctx, shape, record)
-        latest_s = record.promised_s + ctx.policy.reservation.timeout_s
-        if plan is None or max(plan.start_s, ctx.now_s) >= latest_s:
-            ctx.released.append(record.workload)
-        else:
-            ctx.held.append(hold(ctx, int(ctx.pending[at]), shape, plan, record))
-        ctx.refuse(at, miss)
-
-
-def _plan_on_standing_nodes(ctx: Context, shape: Shape, record: Reservation) -> StartPlan | None:
-    """The earliest start; on the nodes already held unless others are clearly earlier (hysteresis)."""
-    nodes = ctx.observation.snapshot.nodes
-    best = plan_start(ctx, shape)
-    if best is None:
-        return None
-    standing = plan_start(ctx, shape, only=np.isin(nodes.id, np.array(record.nodes, object)))
-    if standing is None:
-        return best
-    gained_s = standing.start_s - best.start_s
-    worth_s = (
-        ctx.policy.hysteresis.margin_ratio * max(standing.start_s - ctx.review_now_s, 0.0)
-        + ctx.policy.review.batch_s
-    )
-    return best if gained_s > worth_s else standing
-
-
-def _admit_in_order(ctx: Context, positions: Rows, submit: Submit, *, may_reserve: bool,
-                    over_reservations: bool = False) -> None:  # fmt: skip
+def _admit_in_order(ctx: Context, positions: Rows, submit: Submit) -> None:
     """Try the positions in order; a shape that found no room is not searched again in this tick.
 
     Positions of one shape class form a line, and the lines are merged by position: when a class
@@ -85,11 +42,12 @@ def _admit_in_order(ctx: Context, positions: Rows, submit: Submit, *, may_reserv
     heads = [(int(line[0]), code, 0) for code, line in lines.items()]
     heapify(heads)
     failed: dict[int, Miss] = {}
+    depth = _depth(ctx)
     while heads:
         at, code, place = heads[0]
         line = lines[code]
-        reservable = may_reserve and len(ctx.held) < _depth(ctx)
-        miss = failed.get(code) or _try(ctx, at, submit, over_reservations=over_reservations)
+        reservable = len(ctx.held) < depth
+        miss = failed.get(code) or _try(ctx, at, submit)
         if miss is not None:
             failed[code] = miss
             if not reservable:
@@ -97,7 +55,7 @@ def _admit_in_order(ctx: Context, positions: Rows, submit: Submit, *, may_reserv
                 ctx.refuse(line[place:], _beside_reservation(ctx, at, miss))
                 continue
             ctx.refuse(at, _beside_reservation(ctx, at, miss))
-            if _may_reserve(ctx, at):
+            if ctx.may_reserve[at]:
                 _reserve(ctx, at, submit)
         if place + 1 < len(line):
             heapreplace(heads, (int(line[place + 1]), code, place + 1))
@@ -124,14 +82,14 @@ def _not_held_back(ctx: Context, positions: Rows) -> Rows:
     return positions
 
 
-def _try(ctx: Context, at: int, submit: Submit, *, over_reservations: bool) -> Miss | None:
+def _try(ctx: Context, at: int, submit: Submit) -> Miss | None:
     """Place and propose one gang; None when it was decided (either way), the miss when nothing has room.
 
     An elastic gang whose full width finds no room, or exceeds its queue's limit, is tried at its minimum.
     """
     row = int(ctx.pending[at])
     work = ctx.observation.snapshot.workloads
-    room = ctx.whatif.node_free if over_reservations else ctx.room(np.inf)
+    room = ctx.room(np.inf)
     wide, least = int(work.gpus[row]), int(work.min_gpus[row])
     first: Miss | None = None
     for gpus in (wide,) if least in (0, wide) else (wide, least):
@@ -172,37 +130,43 @@ def _depth(ctx: Context) -> int:
     return rules.conservative_depth if conservative and rules.depth else rules.depth
 
 
-def _may_reserve(ctx: Context, at: int) -> bool:
-    """True for a gang of whole GPUs that waited long enough and does not cool down."""
-    work, row = ctx.observation.snapshot.workloads, int(ctx.pending[at])
-    if work.gpu_milli[row] or work.mig_profile[row] >= 0:
-        return False
-    if ctx.review_now_s - float(work.submit_s[row]) < ctx.policy.reservation.min_wait_s:
-        return False
-    return ctx.memory.cooled_until_s.get(str(work.id[row]), -np.inf) <= ctx.now_s
-
-
 def _reserve(ctx: Context, at: int, submit: Submit) -> None:
-    """Hold room for the gang at `at`, if it can ever start here."""
+    """Hold room for the gang at `at`, if it can ever start here.
+
+    Tentative room is planned in silence; a new promise is a proposal that the guards judge, a standing
+    one is kept until it slips too far.
+    """
     row = int(ctx.pending[at])
     shape = shape_of(ctx.observation.snapshot, row)
     plan = plan_start(ctx, shape)
+    before, firm = ctx.standing.get(row), bool(ctx.firm[at])
     if plan is None:
+        if before is not None and before.firm:
+            ctx.released.append(before.workload)
         return
-    held = hold(ctx, row, shape, plan, None)
-    wait_s = max(plan.start_s - ctx.now_s, 0.0)
-    draft = Draft(
+    held = hold(ctx, row, shape, plan, before, firm=firm)
+    if before is not None and before.firm:
+        latest_s = before.promised_s + ctx.policy.reservation.timeout_s
+        if max(plan.start_s, ctx.now_s) >= latest_s:
+            ctx.released.append(before.workload)
+            return
+    elif firm and not submit(_promise(ctx, at, row, shape, plan, held)):
+        return
+    ctx.held.append(held)
+
+
+def _promise(ctx: Context, at: int, row: int, shape: Shape, plan: StartPlan, held: Held) -> Draft:
+    """The wish to make a reservation firm."""
+    return Draft(
         action=NAME, kind="reserve", at=at, row=row, spot=None, start_s=plan.start_s, nodes=held.record.nodes,
         benefit_gpu_s=0.0, cost_gpu_s=0.0,
         evidence=(
-            Evidence("planned_start_in", round(wait_s, 3), "s"),
+            Evidence("planned_start_in", round(max(plan.start_s - ctx.now_s, 0.0), 3), "s"),
             Evidence("quantile_of_remaining_run_times", ctx.policy.reservation.level, "probability"),
             Evidence("gpus", shape.gpus, "GPUs"),
             Evidence("nodes", len(held.nodes), "nodes"),
         ),
     )  # fmt: skip
-    if submit(draft):
-        ctx.held.append(held)
 
 
 def _submit_admission(ctx: Context, submit: Submit, at: int, spot: Spot, shape: Shape) -> bool:

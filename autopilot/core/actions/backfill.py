@@ -12,9 +12,10 @@ import numpy as np
 
 from autopilot.core.context import Context, Held
 from autopilot.core.draft import Draft, Submit
-from autopilot.core.placement import Miss, Spot, find_spot, shape_of
+from autopilot.core.placement import Miss, Spot, find_spot, shape_of, suitable_nodes
 from autopilot.core.records import Code, Evidence
-from autopilot.core.snapshot import State, holding_mask
+from autopilot.core.reservation import fits_on
+from autopilot.core.snapshot import GPU_MILLI, State, holding_mask
 
 NAME = "backfill"
 
@@ -80,18 +81,18 @@ def _leaving(ctx: Context) -> np.ndarray:
 
 
 def _fits(ctx: Context, held: Held, without: np.ndarray) -> bool:
-    """Would the reserved gang fit now if the workloads `without` were gone? Leaves no trace."""
-    mark = ctx.whatif.checkpoint()
+    """Would the reserved gang fit now if the workloads `without` were gone?"""
+    whatif, gpus = ctx.whatif, ctx.observation.snapshot.gpus
+    free = whatif.node_free.copy()
     for row in without.tolist():
-        if len(ctx.whatif.layout_of(row).gpu):
-            ctx.whatif.evict(row)
-    others = [other for other in ctx.held if other is not held]
-    room = ctx.whatif.node_free.copy()
-    for other in others:
-        room[other.nodes] = np.minimum(room[other.nodes], np.maximum(other.spare, 0))
-    found = find_spot(ctx.whatif, held.shape, room, ctx.policy.placement, ctx.gpu_memory_mib)
-    ctx.whatif.rollback(mark)
-    return isinstance(found, Spot)
+        rows = whatif.layout_of(row).gpu
+        freed = rows[whatif.gpu_usable[rows] & (whatif.gpu_used[rows] == GPU_MILLI)]
+        free += np.bincount(gpus.node[freed], minlength=len(free)).astype(free.dtype)
+    for other in ctx.held:
+        if other is not held:
+            free[other.nodes] = np.minimum(free[other.nodes], np.maximum(other.spare, 0))
+    suits = suitable_nodes(whatif, held.shape, ctx.gpu_memory_mib, empty=True)
+    return fits_on(ctx, held.shape, np.where(suits, free, 0))
 
 
 def _fill_gaps(ctx: Context, submit: Submit) -> None:

@@ -1,0 +1,51 @@
+"""All figures of the README: `python -m benchmarks [NAME ...] [--quick]` prints a table each, and writes JSON.
+
+With no name everything is measured, in this order. `--quick` does less of the same, to see that it works. The
+JSON of each goes to benchmarks/out/NAME.json. The exit code is 1 when a figure misses its target.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import time
+from collections.abc import Callable, Sequence
+
+from benchmarks.kit import OUT
+
+BENCHMARKS = {
+    "parity": "the textbook orders reproduce the published table",
+    "sim_speed": "jobs simulated per second (B6)",
+    "tick": "CPU of one tick at 100,000 GPUs",
+    "serving_speed": "requests simulated per second",
+    "journal_size": "the record of a day",
+    "admission": "admission and backfill alone, on P1 and P2 (long)",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the named benchmarks, or all."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+                                     epilog="names:\n" + "\n".join(f"  {name:15}{what}" for name, what in BENCHMARKS.items()))  # fmt: skip
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--quick", action="store_true")
+    given = parser.parse_args(arguments)
+    unknown = [name for name in given.names if name not in BENCHMARKS]
+    if unknown:
+        parser.error(f"{unknown[0]!r} is not one of {', '.join(BENCHMARKS)}")
+    missed = []
+    for name in given.names or BENCHMARKS:
+        print(f"== {name}: {BENCHMARKS[name]}", flush=True)
+        run: Callable[[Sequence[str]], int] = importlib.import_module(f"benchmarks.{name}").main
+        began_s = time.perf_counter()
+        quick = ["--quick"] if given.quick else []
+        if run([*quick, "--json", str(OUT / f"{name}.json")]):
+            missed.append(name)
+        print(f"-- {name}: {time.perf_counter() - began_s:.0f} s\n", flush=True)
+    if missed:
+        print(f"a target is missed by {', '.join(missed)}")
+    return int(bool(missed))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

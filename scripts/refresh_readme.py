@@ -1,0 +1,259 @@
+"""Write anew what README.md shows of runs: the picture, the examples, the table of figures.
+
+    python scripts/refresh_readme.py demo      play the demo; docs/images and the examples
+    python scripts/refresh_readme.py figures   the table, from the JSON that benchmarks left in benchmarks/out
+    python scripts/refresh_readme.py           both
+
+Each part stands between `<!-- NAME:begin -->` and `<!-- NAME:end -->`. `figures` runs nothing; a benchmark
+without its JSON is named, its row says so, and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from autopilot.core.records import Code  # noqa: E402  # the checkout first, not an installed copy
+from autopilot.journal import JournalReader  # noqa: E402
+from simulator.baselines import TEXTBOOK  # noqa: E402
+
+README = ROOT / "README.md"
+IMAGES = ROOT / "docs" / "images"
+OUT = ROOT / "benchmarks" / "out"
+PICTURES = ("utilization.svg",)
+MOST_LINES = 24
+
+
+def replace_part(name: str, content: str) -> None:
+    """Put `content` between the marks of `name`."""
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    text = README.read_text(encoding="utf-8")
+    if text.count(begin) != 1 or text.count(end) != 1:
+        raise SystemExit(f"{README.name}: needs one {begin} and one {end}")
+    head, _, rest = text.partition(begin)
+    _, _, tail = rest.partition(end)
+    README.write_text(f"{head}{begin}\n{content.strip()}\n{end}{tail}", encoding="utf-8")
+
+
+# --- demo -----------------------------------------------------------------------------------------
+
+
+class Shell:
+    """Runs the checkout's `autopilot` with a state folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def journal(self) -> Path:
+        """What the last run left."""
+        return self.folder / "gpu-autopilot" / "last.journal"
+
+    def run(self, *arguments: str) -> str:
+        """What a command prints, in 100 columns."""
+        environment = dict(os.environ, XDG_STATE_HOME=str(self.folder), COLUMNS="100", PYTHONPATH=str(ROOT))
+        command = [sys.executable, "-m", "autopilot.cli", *arguments]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"autopilot {' '.join(arguments)}: exit {done.returncode}: {done.stderr[-500:]}")
+        home = re.escape(str(self.folder))
+        return re.sub(home, "~/.local/state", done.stdout).rstrip()
+
+    def shown(self, *arguments: str, lines: int = MOST_LINES) -> str:
+        """A command and what it prints, as a code block; long output is cut, and says so."""
+        said = self.run(*arguments).splitlines()
+        if len(said) > lines:
+            said = [*said[:lines], f"... ({len(said) - lines:,} more lines)"]
+        return block(" ".join(arguments), "\n".join(said))
+
+
+def block(arguments: str, said: str) -> str:
+    """A command and its output as Markdown."""
+    return f"```console\n$ autopilot {arguments}\n{said}\n```"
+
+
+def a_proposal(journal: Path) -> str:
+    """The taken proposal that shows most: an eviction, else backfill, else the widest start over several nodes."""
+    best, chosen = (0, 0), ""
+    with JournalReader(journal) as reader:
+        for record in reader.decisions():
+            for proposal in record.decision.plan.proposals:
+                worth = (
+                    3 if proposal.victims else 2 if proposal.action == "backfill" else 1,
+                    len(proposal.slots),
+                )
+                if proposal.accepted and worth > best:
+                    best, chosen = worth, proposal.id
+    return chosen
+
+
+def someone_who_waits(journal: Path) -> tuple[str, str]:
+    """A workload that waits for the most telling reason, and when, as `--at` takes it."""
+    telling = (Code.RESERVED, Code.FRAGMENTED, Code.CAPACITY)
+    best, found = len(telling), ("", "")
+    with JournalReader(journal) as reader:
+        for record in reader.decisions():
+            refusals = record.decision.plan.refusals
+            codes = [refusals.codes[code] for code in refusals.code.tolist()]
+            rank = next((place for place, code in enumerate(telling) if code in codes), len(telling))
+            if rank < best:
+                row = int(refusals.workload[codes.index(telling[rank])])
+                workload = str(reader.at(record.number).observation.snapshot.workloads.id[row])
+                best, found = rank, (workload, f"{record.now_s:.0f}s")
+    if not found[0]:
+        raise SystemExit("nothing waits in the demo; choose another example")
+    return found
+
+
+def refresh_demo() -> None:
+    """Play the demo, copy its picture, and show commands on its journal."""
+    with tempfile.TemporaryDirectory() as name:
+        shell = Shell(Path(name))
+        table, _, result = shell.run("demo").partition("\n\n")
+        replace_part("demo", f"{block('demo', table)}\n\n**{result.splitlines()[0]}**")
+        IMAGES.mkdir(parents=True, exist_ok=True)
+        for picture in PICTURES:
+            shutil.copyfile(shell.folder / "gpu-autopilot" / "demo" / picture, IMAGES / picture)
+        workload, at = someone_who_waits(shell.journal)
+        replace_part("explain", shell.shown("explain", a_proposal(shell.journal), lines=40))
+        replace_part("wait", shell.shown("explain", "--workload", workload, "--at", at))
+        replace_part("plan", shell.shown("plan"))
+        replay = shell.shown("replay")
+        replace_part("replay", f"{replay}\n\n{shell.shown('replay', '--policy', 'recommend', lines=14)}")
+
+
+# --- figures --------------------------------------------------------------------------------------
+
+
+class Figure(NamedTuple):
+    """One row of the table."""
+
+    what: str
+    value: str
+    goal: str
+
+
+def of_parity(found: dict[str, Any]) -> Iterator[Figure]:
+    """How many cells of the published table differ."""
+    cells = sum(len(rows) for rows in found["found"].values())
+    yield Figure(f"the textbook orders and bounds on {' and '.join(found['found'])}, rows that differ from the published table",
+                 f"{found['differing']} of {cells}", "0")  # fmt: skip
+
+
+def of_admission(found: dict[str, Any]) -> Iterator[Figure]:
+    """Useful share, completion time and longest waits of the autopilot, and of what stands beside it."""
+    for file, rows in found["medians"].items():
+        for row in rows:
+            if row["policy"] == "fifo-skip":
+                continue
+            name = f"{row['policy']}, durations {row['durations']}" if row["durations"] else row["policy"]
+            exact = row["durations"] == "exact"
+            goal = (
+                {"P1": ">= 0.90, <= 0.55, <= 1.00", "P2": ">= 0.95, <= 1.10, <= 1.10"}[file]
+                if exact
+                else "stated"
+            )
+            if row["durations"] == "last-two" and file == "P1":
+                goal = "mean completion below 0.75"
+            value = f"{row['useful_ratio']:.3f}, {row['jct_ratio']:.2f}, {row['wait_ratio']:.2f}"
+            yield Figure(
+                f"{file}, {name}: useful share of the bound; mean completion time and p99 wait against fifo-skip",
+                value,
+                goal,
+            )
+
+
+def of_sim_speed(found: dict[str, Any]) -> Iterator[Figure]:
+    """Jobs simulated per second: the slowest textbook order, and the others as they are."""
+    textbook = {name: row for name, row in found["policies"].items() if name in TEXTBOOK}
+    slowest = min(textbook, key=lambda name: float(textbook[name]["ratio"]))
+    for name, row in found["policies"].items():
+        if name == slowest:
+            yield Figure(f"simulated jobs per second on P1, slowest textbook order ({name})",
+                         f"{row['jobs_per_s']:,.0f}", "10,000")  # fmt: skip
+        elif name not in TEXTBOOK:
+            yield Figure(f"simulated jobs per second on P1, {name}", f"{row['jobs_per_s']:,.0f}", "stated")
+
+
+def of_tick(found: dict[str, Any]) -> Iterator[Figure]:
+    """CPU time of the slowest tick."""
+    worst = max(found["ticks"], key=lambda row: float(row["whole_s"]))
+    yield Figure(f"one tick of {8 * found['nodes']:,} GPUs with {found['gangs']:,} pending gangs, worst case ({worst['tick']})",
+                 f"{worst['whole_s']:.2f} s of CPU", "under 1 s")  # fmt: skip
+
+
+def of_serving_speed(found: dict[str, Any]) -> Iterator[Figure]:
+    """Time to simulate a day of requests."""
+    worst = max(found["rows"], key=lambda row: float(row["day_at_1000_rps_s"] or 0.0))
+    yield Figure(f"simulating a day of inference at 1,000 requests/s, worst case ({worst['case']})",
+                 f"{worst['day_at_1000_rps_s']:.0f} s of CPU", "under 60 s")  # fmt: skip
+
+
+def of_journal_size(found: dict[str, Any]) -> Iterator[Figure]:
+    """Size of the record of a day: telemetry as measured, and in the smallest form."""
+    rows = sorted(found["large"], key=lambda row: float(row["mb_per_day"]))
+    for row in (rows[-1], rows[0]):
+        digits = (
+            "as measured" if row["significant_bits"] is None else f"kept to {row['significant_bits']} bits"
+        )
+        yield Figure(f"journal of a day, {row['gpus']:,} GPUs, telemetry every {row['refresh_s']:.0f} s {digits}",
+                     f"{row['mb_per_day']:.0f} MB", "200 MB")  # fmt: skip
+
+
+BENCHMARKS: dict[str, Callable[[dict[str, Any]], Iterator[Figure]]] = {
+    "parity": of_parity,
+    "admission": of_admission,
+    "sim_speed": of_sim_speed,
+    "tick": of_tick,
+    "serving_speed": of_serving_speed,
+    "journal_size": of_journal_size,
+}
+"""Benchmarks of the table: file of `benchmarks/` and of `benchmarks/out`, and how its JSON is read."""
+
+
+def refresh_figures() -> int:
+    """Write the table; 1 when a benchmark left no JSON."""
+    lines = ["| figure | measured | goal | command |", "|---|---|---|---|"]
+    missing = []
+    for name, read in BENCHMARKS.items():
+        command, path = f"`python -m benchmarks {name}`", OUT / f"{name}.json"
+        if path.exists():
+            rows = read(json.loads(path.read_text(encoding="utf-8")))
+            lines += [f"| {row.what} | {row.value} | {row.goal} | {command} |" for row in rows]
+        else:
+            missing.append(name)
+            lines.append(f"| {name} | not measured here | | {command} |")
+    replace_part("figures", "\n".join(lines))
+    if missing:
+        print(
+            f"no JSON in {OUT.relative_to(ROOT)}: run python -m benchmarks {' '.join(missing)}",
+            file=sys.stderr,
+        )
+    return int(bool(missing))
+
+
+def main() -> int:
+    """Refresh the parts named, or all."""
+    parts = sys.argv[1:] or ["demo", "figures"]
+    unknown = set(parts) - {"demo", "figures"}
+    if unknown:
+        print(f"{', '.join(sorted(unknown))}: give demo, figures, or nothing for both", file=sys.stderr)
+        return 2
+    if "demo" in parts:
+        refresh_demo()
+    return refresh_figures() if "figures" in parts else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

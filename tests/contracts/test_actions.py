@@ -1,0 +1,112 @@
+"""What holds for every action: it proposes through one door, within capacity, with evidence, the same each time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+from autopilot.core.actions import ACTIONS
+from autopilot.core.policy import Modes
+from autopilot.core.records import ControllerMemory, Observation
+from autopilot.replay.unequal import first_unequal
+from tests.core_world import HOLDING, arrays, decide, holds, observe, snapshot, waits
+
+NAMES = [name for name, _ in ACTIONS]
+RNG_SEEDS = range(12)
+
+
+def test_every_action_has_a_mode_of_its_own() -> None:
+    """The table of actions and the modes of the policy name the same actions, in the same order."""
+    assert [f.name for f in fields(Modes)] == NAMES
+
+
+def scene(seed: int) -> Observation:
+    """A crowded cluster: whole gangs, shares, slices, opted-out and latency-critical work, unknown run times."""
+    rng = np.random.default_rng(seed)
+    work = [holds(f"r{n}", 8, backfilled=bool(n % 2)) for n in range(2)]
+    total_s = {f"r{n}": float(rng.integers(100, 4000)) for n in range(2)}
+    for number in range(25):
+        kind = rng.integers(0, 10)
+        columns = {"submit_s": float(rng.integers(-5000, 0)), "slo_class": int(rng.choice([0, 1, 2, 2])),
+                   "preemptible": bool(rng.integers(0, 2)), "priority": int(rng.integers(0, 2))}  # fmt: skip
+        if kind == 0:
+            item = waits(f"w{number}", 1, gpu_milli=int(rng.integers(1, 1000)), **columns)
+        elif kind == 1:
+            item = waits(f"w{number}", int(rng.integers(1, 3)), mig_profile=0, **columns)
+        else:
+            width = int(rng.choice([1, 2, 4, 8, 12, 16, 40]))
+            item = waits(f"w{number}", width, min_gpus=max(width // 2, 1) if width % 2 == 0 else width,
+                         gpus_per_member=min(width, 8) if width < 16 else 8, excluded=kind == 2, **columns)  # fmt: skip
+        work.append(item)
+        if rng.random() < 0.7:
+            total_s[item.id] = float(rng.integers(10, 5000))
+    snap = snapshot("4x8", work, cuts={31: [("1g.10gb", 0), ("1g.10gb", 1), ("2g.20gb", 2)]}, unhealthy=[30])
+    return observe(snap, 0.0, total_s=total_s)
+
+
+@pytest.mark.parametrize("seed", RNG_SEEDS)
+def test_what_is_instructed_fits_the_cluster(seed: int) -> None:
+    """Over all starts of a tick no GPU is given beyond its whole, no instance twice, nothing that is held or broken."""
+    observation = scene(seed)
+    snap = observation.snapshot
+    used: Counter[str] = Counter()
+    for row, milli in zip(snap.placements.gpu.tolist(), snap.placements.milli.tolist(), strict=True):
+        used[str(snap.gpus.uuid[row])] += milli
+    for instruction in decide(observation, HOLDING).instructions:
+        for slot in instruction.slots:
+            used[slot.instance or slot.gpu] += 1000 if slot.instance else slot.milli
+            assert slot.gpu != "GPU-30"
+            assert bool(slot.instance) == (slot.gpu == "GPU-31")
+    assert max(used.values()) <= 1000
+
+
+@pytest.mark.parametrize("seed", RNG_SEEDS)
+def test_every_proposal_has_its_case(seed: int) -> None:
+    """A proposal names its action, its gang as it is now, benefit, cost, evidence and a digest, and every id is its own."""
+    observation = scene(seed)
+    work = observation.snapshot.workloads
+    step = decide(observation, HOLDING)
+    ids = [proposal.id for proposal in step.decision.plan.proposals]
+    assert len(ids) == len(set(ids))
+    for proposal in step.decision.plan.proposals:
+        row = work.id.tolist().index(proposal.workload)
+        assert proposal.action in NAMES
+        assert proposal.incarnation == int(work.incarnation[row])
+        assert np.isfinite(proposal.benefit_gpu_s)
+        assert proposal.cost_gpu_s >= 0.0
+        assert proposal.evidence
+        assert proposal.state_digest
+        assert not work.excluded[row]
+
+
+@pytest.mark.parametrize("seed", RNG_SEEDS)
+def test_every_waiting_gang_is_answered_once(seed: int) -> None:
+    """Each pending gang is either started or has one reason with its numbers."""
+    observation = scene(seed)
+    step = decide(observation, HOLDING)
+    work = observation.snapshot.workloads
+    started = {i.workload for i in step.instructions if i.kind == "admit"}
+    refused = [str(name) for name in work.id[step.decision.plan.refusals.workload]]
+    pending = {str(name) for name in work.id[work.state == 0]}
+    assert len(refused) == len(set(refused))
+    assert started | set(refused) == pending
+    assert not started & set(refused)
+
+
+@pytest.mark.parametrize("seed", RNG_SEEDS)
+def test_the_same_scene_gives_the_same_plan(seed: int) -> None:
+    """Equal observations give equal steps, and nothing of the observation is written."""
+    observation = scene(seed)
+    before = arrays(observation)
+    assert first_unequal(decide(observation, HOLDING), decide(scene(seed), HOLDING), "step") is None
+    assert arrays(observation) == before
+
+
+def test_the_order_of_the_table_is_the_order_of_mercy() -> None:
+    """Admission on free capacity comes before whatever may evict."""
+    assert NAMES[0] == "admit_gang"
+    only = decide(scene(0), HOLDING, ControllerMemory(), actions=ACTIONS[:1])
+    assert not [i for i in only.instructions if i.kind == "evict"]

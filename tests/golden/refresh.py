@@ -1,0 +1,63 @@
+"""Write the golden decisions anew: `python -m tests.golden.refresh`; then read the difference before committing it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autopilot.core.policy import Policy
+from autopilot.core.records import Observation, Step
+from tests.core_world import decide
+from tests.golden.scenes import SCENES
+
+FOLDER = Path(__file__).parent
+
+
+def in_words(observation: Observation, step: Step) -> dict[str, Any]:
+    """A decision as plain values: what was proposed and answered, who waits and why, what is set in motion."""
+    plan, ids = step.decision.plan, observation.snapshot.workloads.id
+    waiting = zip(
+        plan.refusals.workload, plan.refusals.code, plan.refusals.value, plan.refusals.threshold, strict=True
+    )
+    return {
+        "halted": step.decision.halted,
+        "proposals": [
+            {
+                "action": p.action, "kind": p.kind, "workload": p.workload, "accepted": p.accepted,
+                "gpus": [slot.instance or slot.gpu for slot in p.slots], "victims": [v.workload for v in p.victims],
+                "refused": sorted(str(v.code) for v in p.verdicts if not v.allowed),
+                "waived": sorted(v.guard for v in p.verdicts if v.code == "waived_contract"),
+            }
+            for p in plan.proposals
+        ],
+        "waits": {
+            str(ids[row]): [str(plan.refusals.codes[code]), None if np.isnan(value) else float(value), float(threshold)]
+            for row, code, value, threshold in waiting
+        },
+        "reservations": [
+            {"workload": r.workload, "start_s": round(r.start_s, 6), "promised_s": round(r.promised_s, 6), "nodes": list(r.nodes)}
+            for r in plan.reservations
+        ],
+        "instructions": [{"kind": i.kind, "workload": i.workload, "backfill": i.backfill} for i in step.instructions],
+    }  # fmt: skip
+
+
+def text_of(scene: tuple[Any, Policy]) -> str:
+    """The decision of one scene, as its file holds it."""
+    make, policy = scene
+    observation = make()
+    return json.dumps(in_words(observation, decide(observation, policy)), indent=1) + "\n"
+
+
+def main() -> None:
+    """Write every file."""
+    for name, scene in SCENES.items():
+        (FOLDER / f"{name}.json").write_text(text_of(scene), encoding="utf-8")
+        print(f"wrote {name}.json")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""The decision as a function: pure, equal for equal inputs, unmoved by ticks in between, alive after a restart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isnan
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autopilot.core.reconciler import reconcile
+from autopilot.core.records import Decision, Observation
+from autopilot.memory import memory_text, read_memory_text
+from autopilot.replay.unequal import first_unequal
+from tests.core_world import arrays
+from tests.properties.strategies import Case, Effect, Held, Loop, cases, loop_of
+
+few = settings(max_examples=20)
+
+
+def played(case: Case, store: Held | None = None) -> Loop:
+    """The whole run of a case."""
+    loop = loop_of(case, store=store)
+    loop.engine.run()
+    return loop
+
+
+@pytest.mark.parametrize("exact", [True, False], ids=["exact", "last-two"])
+@given(case=cases())
+@few
+def test_a_tick_that_nothing_called_for_changes_nothing(case: Case, exact: bool) -> None:
+    """Ticks between events and before `wake_at_s` leave the stream of effects as it is: time, kind, workload, GPUs."""
+    case = replace(case, exact=exact)
+    calm = played(replace(case, extra_s=()))
+    restless = played(case)
+    assert calm.effects == restless.effects
+
+
+@given(case=cases())
+@few
+def test_the_decision_is_pure_and_the_same_twice(case: Case) -> None:
+    """Equal inputs give equal steps, and no input is written to."""
+    seen: list[tuple[Observation, Decision]] = []
+    loop = loop_of(case, on_decision=lambda observation, decision: seen.append((observation, decision)))
+    loop.engine.run()
+    memory = None
+    for observation, decision in seen[:12]:
+        memory = memory or replace(loop.controller.memory.__class__(), fence=1)
+        frozen, text = arrays(observation), memory_text(memory)
+        one = reconcile(memory, observation, case.policy)
+        two = reconcile(memory, observation, case.policy)
+        assert first_unequal(one, two, "step") is None
+        assert first_unequal(one.decision, decision, "decision") is None
+        assert arrays(observation) == frozen
+        assert memory_text(memory) == text
+        memory = one.memory
+
+
+class Forgetful(Held):
+    """A memory store that keeps text, as a file does."""
+
+    text = ""
+
+    def save(self, memory: object) -> None:
+        """Write it down."""
+        self.text = memory_text(memory)  # type: ignore[arg-type]
+
+
+@given(case=cases(), at=st.integers(0, 12))
+@few
+def test_a_restart_from_saved_memory_decides_the_same(case: Case, at: int) -> None:
+    """A controller that is replaced in mid-run by one that reads its saved memory leaves the effects as they are."""
+    case = replace(case, exact=True)
+    plain = played(replace(case, extra_s=()))
+    store = Forgetful(case.policy)
+    loop = loop_of(replace(case, extra_s=()), store=store)
+    ticks = 0
+    tick = loop.controller.tick
+
+    def restarting(now_s: float) -> object:
+        nonlocal ticks
+        ticks += 1
+        if ticks == at + 1 and store.text:
+            loop.controller.memory = read_memory_text(store.text, "memory.json")
+            loop.controller._outcomes = ()  # a new process knows of none
+        return tick(now_s)
+
+    loop.controller.tick = restarting  # type: ignore[method-assign, assignment]
+    loop.engine.run()
+    assert loop.effects == plain.effects
+
+
+@given(case=cases())
+@few
+def test_work_is_started_whole_and_once(case: Case) -> None:
+    """Every start has at least the minimum of its gang, on different GPUs, and none while the gang holds some."""
+    loop = played(case)
+    running: set[str] = set()
+    jobs = loop.cluster.jobs
+    rows = {name: row for row, name in enumerate(jobs.id)}
+    for effect in loop.effects:
+        if effect.kind == "evict":
+            running.discard(effect.workload)
+            continue
+        shape = jobs.shape_of(rows[effect.workload])
+        assert shape.min_gpus <= len(set(effect.slots)) == len(effect.slots) <= shape.gpus
+        assert effect.workload not in running
+        running.add(effect.workload)
+
+
+@given(case=cases())
+@few
+def test_everything_that_fits_runs_in_the_end(case: Case) -> None:
+    """Without a hard limit every gang has ended when the run is over: nothing is forgotten, nothing is stuck."""
+    jobs = [job for job in case.jobs if job[2] <= 4 * case.nodes]
+    case = replace(case, jobs=tuple(jobs), queue_limit=-1, extra_s=())
+    loop = loop_of(case)
+    run = loop.engine.run()
+    assert not run.stuck
+    assert not any(isnan(end_s) for end_s in loop.cluster.end_s), case
+
+
+def test_the_wake_property_can_fail() -> None:
+    """Two runs of different jobs have different effects: the comparison sees what it is meant to see."""
+    assert Effect(0.0, "admit", "a", ("g",)) != Effect(1.0, "admit", "a", ("g",))

@@ -1,0 +1,216 @@
+"""The shipped controller on a simulated world, as `autopilot simulate` wires it, open for tests to look inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from autopilot.app.options import SimulateOptions
+from autopilot.app.recorder import DecisionRecorder
+from autopilot.app.wiring import Managed, Running, manage
+from autopilot.app.world import World, build_world
+from autopilot.controller import Controller
+from autopilot.core.actions import ACTIONS
+from autopilot.core.draft import Propose
+from autopilot.core.guards import GUARDS
+from autopilot.core.guards.base import Check
+from autopilot.core.policy import BackfillKind, Policy
+from autopilot.core.records import Decision, Observation
+from autopilot.settings import shipped_policy
+from simulator.checkers import CHECKERS, Rules
+from simulator.cluster import Cluster
+from simulator.engine import Scheduler
+from simulator.faults import Faults
+from simulator.physics import PHYSICS
+from simulator.simulation import Simulated, Simulation
+
+AUTOPILOT = shipped_policy("autopilot")
+
+FAULTY = """
+name: small-faulty
+horizon: 90m
+cluster:
+  pools:
+    - {{name: reserved, nodes: {nodes}, gpus_per_node: 4, gpu_model: A100-80GB}}
+    - {{name: spot, nodes: 1, gpus_per_node: 4, gpu_model: H100-80GB, spot: true}}
+    - {{name: cut, nodes: 1, gpus_per_node: 2, gpu_model: A100-80GB, mig: [{{gpus_per_node: 1, geometry: {{2g.20gb: 3}}}}]}}
+jobs:
+  synthetic: {{load: {load}, tenants: [red, green, blue], max_duration: 40m, max_width: 4}}
+  groups:
+    - {{kind: train, count: 3, tenants: [red, green], gpus: [6, 8], duration: 15m, spread: 0.3, to: 60m}}
+    - {{kind: train, count: 4, tenants: [blue], gpus: [1, 2, 3], duration: 10m, to: 60m}}
+    - {{kind: notebook, count: 3, tenants: [green], gpus: [1], gpu_milli: 500, duration: 20m, to: 60m}}
+    - {{kind: train, count: 3, tenants: [blue], gpus: [1], mig_profile: 2g.20gb, duration: 10m, to: 60m}}
+    - {{kind: train, count: 1, tenants: [red], gpus: [64], duration: 10m, from: 10m, to: 20m}}
+services:
+  - name: chat
+    tenant: serving
+    slots: 8
+    prefill_tokens_per_s: 8000
+    decode_tokens_per_s: 40
+    objective: 40s
+    replicas: {{initial: 1, min: 1, max: 3}}
+    autoscaler: {{target: 0.6, period: 120s}}
+    requests: {{mean_rps: 0.6, shape: azure, swing: 2.0, peak_at: 45m, from: 5m}}
+faults:
+  until: 90m
+  node_mtbf: 2h
+  node_mttr: 8m
+  gpu_mtbf: 12h
+  gpu_mttr: 15m
+  spot_mtbr: 40m
+  spot_notice: 2m
+  spot_away: 10m
+  scrape_loss_ratio: 0.05
+  conflict_ratio: 0.05
+  failure_ratio: 0.05
+  delay_ratio: 0.05
+  delay: 20s
+physics: {physics}
+telemetry: {telemetry}
+durations: {durations}
+policies: [autopilot]
+"""
+"""A small cluster on which everything goes wrong; one job is wider than all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One tick as it was: what was seen and what was decided."""
+
+    observation: Observation
+    decision: Decision
+
+
+class Tape(DecisionRecorder):
+    """Keeps every tick of a run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moments: list[Moment] = []
+
+    def on_tick(self, observation: Observation, decision: Decision) -> None:
+        """Keep it, and count as ever."""
+        super().on_tick(observation, decision)
+        self.moments.append(Moment(observation, decision))
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A run that is over."""
+
+    world: World
+    simulated: Simulated
+    running: Running
+    tape: Tape
+
+    @property
+    def violated(self) -> set[str]:
+        """The checkers that found something."""
+        return {violation.checker for violation in self.simulated.found.violations}
+
+    @property
+    def controller(self) -> Controller:
+        """The controller, ready to be asked again."""
+        return self.running.controller
+
+    def close(self) -> None:
+        """Close the journal, if there is one."""
+        self.running.journal.close()
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster at the end."""
+        return self.simulated.cluster
+
+
+@dataclass(slots=True, kw_only=True)
+class Setup:
+    """How to run a world; what is not set is as shipped."""
+
+    policy: Policy = AUTOPILOT
+    journal: Path | None = None
+    telemetry: str | None = None
+    durations: str | None = None
+    actions: tuple[tuple[str, Propose], ...] = ACTIONS
+    guards: tuple[tuple[str, Check], ...] = GUARDS
+    rules: Rules | None = None
+    change: Callable[[Simulation, Controller], None] | None = None  # a last word before the run
+    made: list[Running] = field(default_factory=list)
+
+
+def run(world: World, setup: Setup | None = None) -> Ran:
+    """Play `world` under the controller, all checkers on."""
+    setup = setup or Setup()
+    faults = Faults(world.faults, world.seed) if world.faults is not None else None
+    jobs = world.jobs()
+    services = world.fleet(jobs)
+    tape = Tape()
+
+    def make(cluster: Cluster) -> Scheduler:
+        scheduler, running = manage(cluster, Managed(
+            name=setup.policy.name, policy=setup.policy, seed=world.seed, durations=setup.durations or world.durations,
+            telemetry=setup.telemetry or world.telemetry, queues=world.spec.queues, journal=setup.journal,
+            run={"seed": world.seed}, faults=faults, services=services.table if services is not None else None,
+            recorder=tape, actions=setup.actions, guards=setup.guards,
+        ))  # fmt: skip
+        setup.made.append(running)
+        return scheduler
+
+    simulation = Simulation(
+        world.inventory, jobs, make, PHYSICS[world.physics], checkers=CHECKERS,
+        rules=setup.rules or Rules.of_policy(setup.policy), ready_wakes=services is not None,
+    )  # fmt: skip
+    if services is not None:
+        services.arm(simulation.engine)
+    if faults is not None:
+        faults.arm(simulation.engine, simulation.cluster)
+    controller = setup.made[-1].controller
+    if setup.change is not None:
+        setup.change(simulation, controller)
+    simulated = simulation.run()
+    return Ran(world, simulated, setup.made[-1], tape)
+
+
+def scenario(text: str, folder: Path, seed: int = 0) -> World:
+    """The world of a scenario given as YAML text."""
+    path = folder / "scenario.yaml"
+    path.write_text(text, encoding="utf-8")
+    return build_world(SimulateOptions(scenario=str(path), seed=seed))
+
+
+def faulty_world(seed: int, folder: Path, telemetry: str = "windowed") -> World:
+    """A small faulty world; its size, load, physics and predictions differ from seed to seed."""
+    rng = np.random.default_rng(seed)
+    return scenario(FAULTY.format(
+        nodes=rng.integers(2, 5), load=rng.choice([0.3, 0.6, 0.9]), physics=rng.choice(["real", "real", "charged", "ideal"]),
+        telemetry=telemetry, durations=rng.choice(["last-two", "exact"]),
+    ), folder, seed)  # fmt: skip
+
+
+def faulty_policy(seed: int) -> Policy:
+    """The shipped policy, or one with conservative backfill, or with several reservations."""
+    rules, gaps = AUTOPILOT.reservation, AUTOPILOT.backfill
+    return (
+        AUTOPILOT,
+        replace(AUTOPILOT, name="conservative", backfill=replace(gaps, kind=BackfillKind.CONSERVATIVE)),
+        replace(AUTOPILOT, name="three", reservation=replace(rules, depth=3, level=0.5, timeout_s=1800.0),
+                backfill=replace(gaps, level=0.5)),
+    )[seed % 3]  # fmt: skip
+
+
+def without(guard: str) -> tuple[tuple[str, Check], ...]:
+    """All guards, that one replaced by one which allows everything."""
+    from autopilot.core.guards.base import allow
+
+    assert guard in dict(GUARDS)
+    return tuple((name, (lambda *_, said=name: allow(said, 0.0, "", 0.0)) if name == guard else check) for name, check in GUARDS)
+
+
+def verdict_codes(moments: Sequence[Moment], guard: str) -> set[str]:
+    """The reasons for which a guard refused something."""
+    return {verdict.code.value for moment in moments for proposal in moment.decision.plan.proposals
+            for verdict in proposal.verdicts if verdict.guard == guard and not verdict.allowed}  # fmt: skip

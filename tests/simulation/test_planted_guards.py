@@ -1,0 +1,265 @@
+"""Each guard stands between a planted wish and harm: with it nothing is violated, without it a checker says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autopilot.app.world import World
+from autopilot.controller import Controller
+from autopilot.core.actions import ACTIONS
+from autopilot.core.context import Context
+from autopilot.core.draft import Draft, Propose, Submit
+from autopilot.core.guards import GUARDS
+from autopilot.core.placement import Spot, find_spot, shape_of
+from autopilot.core.policy import Policy
+from autopilot.core.ports import Collector
+from autopilot.core.records import Batch
+from autopilot.core.snapshot import SloClass, holding_mask
+from autopilot.settings import shipped_policy
+from simulator.checkers import CHECKERS
+from simulator.clusterfile import shape_cluster
+from simulator.facts import NodeChanged
+from simulator.hardware import Hardware, Held, Refusal
+from simulator.inventory import build_inventory
+from simulator.simulation import Simulation
+from simulator.work import Jobs, Shape
+from tests.simulation.kit import AUTOPILOT, Setup, run, verdict_codes, without
+from tests.unit.cluster_kit import gang
+
+HOUR_S = 3600.0
+
+# --- worlds -----------------------------------------------------------------------------------------------
+
+
+def world_of(jobs: Jobs, nodes: int = 2) -> World:
+    """Nodes of eight GPUs, run times known, no overheads: what goes wrong was planted."""
+    spec = shape_cluster(nodes, 8)
+    return World("planted", 0, "ideal", spec, build_inventory(spec), (), durations="exact", telemetry="off", _jobs=jobs)
+
+
+def full_with_backlog() -> World:
+    """Sixteen long jobs hold everything; behind them wait short ones, which take what an eviction frees.
+
+    Of the long ones four are latency-critical and four not preemptible. No short one lives to be a victim.
+    """
+    jobs = Jobs()
+    for number in range(16):
+        kind = SloClass.LATENCY_CRITICAL if number < 4 else SloClass.BATCH
+        jobs.add(f"long-{number:02d}", "abcd"[number % 4], gang(1), 0.0, 6 * HOUR_S, slo_class=kind, preemptible=not 4 <= number < 8)
+    for number in range(60):
+        jobs.add(f"short-{number:02d}", "abcd"[number % 4], gang(1), 10.0, 880.0)
+    return world_of(jobs)
+
+
+def half_empty() -> World:
+    """Four jobs with room around them: who is evicted comes back to where it was."""
+    jobs = Jobs()
+    for number in range(4):
+        jobs.add(f"job-{number}", "ab"[number % 2], gang(2), 0.0, 2 * HOUR_S)
+    return world_of(jobs)
+
+
+def wide_gangs() -> World:
+    """Gangs of sixteen and eight, of which one waits."""
+    jobs = Jobs()
+    for number, width in enumerate((16, 8, 16, 8)):
+        jobs.add(f"gang-{number}", "a", gang(width), 60.0 * number, 1200.0)
+    return world_of(jobs)
+
+
+def steady_arrivals() -> World:
+    """A small job every minute."""
+    jobs = Jobs()
+    for number in range(120):
+        jobs.add(f"job-{number:03d}", "a", gang(1 + number % 4), 60.0 * number, 300.0)
+    return world_of(jobs)
+
+
+# --- planted actions --------------------------------------------------------------------------------------
+
+
+def churn(benefit_gpu_s: float) -> Propose:
+    """Wants to evict whatever runs, one after the other, at a cost of 1 GPU-s, while others wait for the room."""
+
+    def propose(ctx: Context, submit: Submit) -> None:
+        if benefit_gpu_s > 1.0 and ctx.taken.all():
+            return
+        for row in np.flatnonzero(holding_mask(ctx.observation.snapshot.workloads)).tolist():
+            submit(Draft(action="backfill", kind="evict", at=-1, row=row, spot=None, start_s=ctx.now_s, nodes=(),
+                         benefit_gpu_s=benefit_gpu_s, cost_gpu_s=1.0, evidence=(), victims=(row,)))  # fmt: skip
+
+    return propose
+
+
+def halves(ctx: Context, submit: Submit) -> None:
+    """Wants to start half of every gang that waits."""
+    for at, row in enumerate(ctx.pending.tolist()):
+        half = shape_of(ctx.observation.snapshot, row, int(ctx.observation.snapshot.workloads.gpus[row]) // 2)
+        spot = find_spot(ctx.whatif, half, ctx.whatif.node_free, ctx.policy.placement, ctx.gpu_memory_mib)
+        if isinstance(spot, Spot):
+            ctx.taken[at] = submit(Draft(action="admit_gang", kind="admit", at=at, row=row, spot=spot, start_s=ctx.now_s,
+                                         nodes=(), benefit_gpu_s=1.0, cost_gpu_s=0.0, evidence=()))  # fmt: skip
+
+
+# --- planted weaknesses of the world ----------------------------------------------------------------------
+
+
+class PodByPod(Hardware):
+    """Starts each pod for itself, as a cluster does that knows no gangs."""
+
+    def take(self, job: int, shape: Shape, gpus: Sequence[int], instances: Sequence[int] = ()) -> Held | Refusal:
+        return super().take(job, shape._replace(min_gpus=1, per_member=1), gpus, instances)
+
+
+def pod_by_pod(simulation: Simulation, _controller: Controller) -> None:
+    """The cluster has no notion of gangs."""
+    simulation.cluster.hardware.__class__ = PodByPod
+
+
+class Silent:
+    """The inventory as an API server that does not answer for a while shows it: as it last was.
+
+    A cordon is known to the API alone; the node takes what is bound to it, as a kubelet does.
+    """
+
+    name = "inventory"
+
+    def __init__(self, inner: Collector, from_s: float, to_s: float) -> None:
+        self._inner, self._from_s, self._to_s = inner, from_s, to_s
+        self._cordoned: set[int] = set()
+        self._last: Batch | None = None
+        self._work: Batch | None = None
+
+    def on_node(self, fact: NodeChanged) -> None:
+        self._cordoned.add(fact.node)
+
+    def collect(self, now_s: float) -> Batch:
+        self._work = self._inner.collect(now_s)
+        if self._last is None or not self._from_s <= now_s < self._to_s:
+            inventory = self._work.inventory
+            assert inventory is not None
+            cordoned = np.isin(np.arange(len(inventory.nodes.id)), list(self._cordoned))
+            self._last = Batch(self.name, now_s, inventory=replace(inventory, nodes=replace(inventory.nodes, cordoned=cordoned)))
+        return self._last
+
+    def work(self) -> Collector:
+        """The other half of what the source says, which is never late."""
+        silent = self
+
+        class Rest:
+            name = "work"
+
+            def collect(self, now_s: float) -> Batch:
+                assert silent._work is not None
+                return replace(silent._work, inventory=None)
+
+        return Rest()
+
+
+def short_patience(simulation: Simulation, _controller: Controller) -> None:
+    """Give up soon where nothing will ever start."""
+    simulation.engine.stall_s = 2 * HOUR_S
+
+
+def silent_inventory(simulation: Simulation, controller: Controller) -> None:
+    """No word of the inventory from 1000 s to 4000 s; one node is cordoned at 1500 s."""
+    wiring = controller._wiring
+    silent = Silent(wiring.collectors[0], 1000.0, 4000.0)
+    simulation.cluster.observe(silent)
+    controller._wiring = replace(wiring, collectors=[silent, silent.work(), *wiring.collectors[1:]])
+    cordon = NodeChanged(1500.0, 0, ready=True, cordoned=True)
+    simulation.engine.at(1500.0, lambda _now_s: simulation.cluster.publish(cordon))
+
+
+# --- the table --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plant:
+    """A guard, the world and wish that need it, why it refuses, and who finds out when it is gone."""
+
+    guard: str
+    world: Callable[[], World]
+    codes: frozenset[str]
+    caught_by: str
+    actions: tuple[tuple[str, Propose], ...] = ACTIONS
+    policy: Policy = AUTOPILOT
+    change: Callable[[Simulation, Controller], None] | None = None
+
+
+def allowing(**limits: int) -> Policy:
+    """The shipped policy with another disruption budget."""
+    return replace(AUTOPILOT, budget=replace(AUTOPILOT.budget, concurrent=2, **limits))
+
+
+GAIN = (*ACTIONS, ("churn", churn(1e9)))
+VAIN = (*ACTIONS, ("churn", churn(1.0)))
+
+PLANTS = (
+    Plant(guard="freshness", world=steady_arrivals, codes=frozenset({"stale_inventory"}), caught_by="nodes", change=silent_inventory),
+    Plant(guard="protected", world=full_with_backlog, codes=frozenset({"protected_class", "not_preemptible"}), caught_by="protected",
+          actions=GAIN),
+    Plant(guard="gang", world=wide_gangs, codes=frozenset({"partial_gang"}), caught_by="gangs",
+          actions=(("halves", halves), *ACTIONS), change=pod_by_pod),
+    Plant(guard="min_runtime", world=full_with_backlog, codes=frozenset({"min_runtime"}), caught_by="min-runtime", actions=GAIN),
+    Plant(guard="hysteresis", world=half_empty, codes=frozenset({"margin"}), caught_by="flapping", actions=VAIN),
+    Plant(guard="budget", world=full_with_backlog, codes=frozenset({"budget_node"}), caught_by="budgets", actions=GAIN),
+    Plant(guard="budget", world=full_with_backlog, codes=frozenset({"budget_tenant"}), caught_by="budgets", actions=GAIN,
+          policy=allowing(per_node=9, per_tenant=1, per_cluster=9)),
+    Plant(guard="budget", world=full_with_backlog, codes=frozenset({"budget_cluster"}), caught_by="budgets", actions=GAIN,
+          policy=allowing(per_node=9, per_tenant=9, per_cluster=2)),
+    Plant(guard="mode", world=steady_arrivals, codes=frozenset({"mode_recommend"}), caught_by="modes",
+          policy=shipped_policy("recommend"), change=short_patience),
+)  # fmt: skip
+
+by_guard: Any = pytest.mark.parametrize("plant", PLANTS, ids=[plant.guard for plant in PLANTS])
+
+
+def setup(plant: Plant, **more: Any) -> Setup:
+    """How a plant is run; `more` are fields of Setup."""
+    return Setup(policy=plant.policy, actions=plant.actions, change=plant.change, **more)
+
+
+@by_guard
+def test_with_the_guard_nothing_is_violated(plant: Plant) -> None:
+    """The guard had something to refuse, said why, and no checker found anything."""
+    ran = run(plant.world(), setup(plant))
+    assert ran.simulated.found.violations == ()
+    assert plant.codes <= verdict_codes(ran.tape.moments, plant.guard)
+
+
+@by_guard
+def test_without_the_guard_its_checker_finds_the_harm(plant: Plant) -> None:
+    """The same run with that guard allowing everything is caught, by the checker that is there for it."""
+    ran = run(plant.world(), setup(plant, guards=without(plant.guard)))
+    assert plant.caught_by in ran.violated, ran.simulated.found.violations
+    assert verdict_codes(ran.tape.moments, plant.guard) == set()
+
+
+def test_every_guard_has_a_planted_bug() -> None:
+    """No guard is accepted without one, and each is caught by a checker that exists."""
+    assert {plant.guard for plant in PLANTS} == set(dict(GUARDS))
+    assert {plant.caught_by for plant in PLANTS} <= set(CHECKERS)
+
+
+def test_the_guards_let_lawful_disruption_pass() -> None:
+    """Churn that pays, lasts and stays within its budget happens: the guards above do not merely refuse everything."""
+    ran = run(full_with_backlog(), Setup(actions=GAIN))
+    assert ran.simulated.accounts.preemptions > 0
+    assert ran.simulated.run.complete
+
+
+def test_every_guard_answers_on_every_proposal() -> None:
+    """No short circuit: the first refusal does not silence the others."""
+    ran = run(full_with_backlog(), Setup(actions=GAIN))
+    names = [name for name, _ in GUARDS]
+    proposals = [proposal for moment in ran.tape.moments for proposal in moment.decision.plan.proposals]
+    assert any(sum(not verdict.allowed for verdict in proposal.verdicts) > 1 for proposal in proposals)
+    for proposal in proposals:
+        assert [verdict.guard for verdict in proposal.verdicts] == names
+        assert proposal.accepted == all(verdict.allowed for verdict in proposal.verdicts)

@@ -1,0 +1,238 @@
+"""From instruction to end: every legal step, none that is not, and what a crash in between leads to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from autopilot.core.errors import InvariantError
+from autopilot.core.lifecycle import ENDED, TRANSITIONS, absorb, next_deadline_s, step_to
+from autopilot.core.records import (
+    Command,
+    CommandKind,
+    ControllerMemory,
+    Disruption,
+    InFlight,
+    Instruction,
+    Observation,
+    Outcome,
+    OutcomeKind,
+)
+from autopilot.core.snapshot import State
+from autopilot.memory import memory_text, read_memory_text
+from tests.core_world import AUTO, decide, done, holds, started, waits, with_policy, world
+
+EFFECT = Instruction("0/admit-a", "admit", "a", 0, (), False, 120.0, 1, "admit-a")
+EVICT = Instruction("0/evict-a", "evict", "a", 0, (), False, 120.0, 1, "evict-a")
+
+
+def entry(effect: Instruction = EFFECT, state: str = "issued", attempts: int = 1) -> InFlight:
+    """An effect under way since time 0."""
+    return InFlight(effect, state, 0.0, "admit_gang", "t0", 0.0, contract=False, attempts=attempts)
+
+
+def after(item: InFlight, now_s: float = 10.0, outcome: Outcome | None = None,
+          observation: Observation | None = None) -> tuple[ControllerMemory, tuple[Instruction, ...]]:  # fmt: skip
+    """Memory and retries one tick later; by default nothing is visible yet."""
+    seen = observation or world(
+        "1x8", [waits("a") if item.instruction.kind == "admit" else holds("a")], now_s
+    )
+    seen = replace(seen, now_s=now_s, outcomes=() if outcome is None else (outcome,))
+    return absorb(ControllerMemory(in_flight={item.instruction.id: item}), seen, AUTO)
+
+
+def said(kind: OutcomeKind, *, retryable: bool = False, effect: Instruction = EFFECT) -> Outcome:
+    """An outcome of the effect."""
+    return Outcome(effect.id, kind, 5.0, "", retryable)
+
+
+@pytest.mark.parametrize(("before", "then"), list(product(TRANSITIONS, TRANSITIONS)))
+def test_only_the_steps_of_the_table_are_legal(before: str, then: str) -> None:
+    """A step that the table has not stops the tick; nothing leaves an end."""
+    if then in TRANSITIONS[before]:
+        assert step_to(entry(state=before), then, 7.0).state == then
+        assert before not in ENDED
+    else:
+        with pytest.raises(InvariantError, match="not legal"):
+            step_to(entry(state=before), then, 7.0)
+
+
+def visible(kind: str) -> Observation:
+    """The world after the effect."""
+    return world("1x8", [holds("a")] if kind == "admit" else [waits("a", incarnation=1)])
+
+
+REACHED = [
+    ("issued", "accepted", said(OutcomeKind.ACCEPTED), None, 10.0, 1),
+    ("issued", "done", said(OutcomeKind.DONE), None, 10.0, 1),
+    ("issued", "done", None, visible("admit"), 10.0, 1),
+    ("issued", "conflict", said(OutcomeKind.CONFLICT), None, 10.0, 1),
+    ("issued", "failed", said(OutcomeKind.FAILED), None, 10.0, 1),
+    ("issued", "issued", said(OutcomeKind.FAILED, retryable=True), None, 10.0, 1),
+    ("issued", "issued", None, None, 120.0, 1),
+    ("issued", "failed", said(OutcomeKind.FAILED, retryable=True), None, 10.0, 3),
+    ("issued", "failed", None, None, 120.0, 3),
+    ("accepted", "done", None, visible("admit"), 10.0, 1),
+    ("accepted", "conflict", said(OutcomeKind.CONFLICT), None, 10.0, 1),
+    ("accepted", "failed", said(OutcomeKind.FAILED), None, 10.0, 1),
+    ("accepted", "issued", None, None, 120.0, 1),
+]
+
+
+@pytest.mark.parametrize(("before", "then", "outcome", "observation", "now_s", "attempts"), REACHED)
+def test_every_legal_step_is_taken_for_its_reason(
+    before: str,
+    then: str,
+    outcome: Outcome | None,
+    observation: Observation | None,
+    now_s: float,
+    attempts: int,
+) -> None:
+    """Outcome, snapshot and deadline each move an effect; a retry has the same id, a later deadline, one more attempt."""
+    memory, again = after(entry(state=before, attempts=attempts), now_s, outcome, observation)
+    assert len(memory.failures) == (then == "failed")
+    if then in ENDED:
+        assert not memory.in_flight
+        assert not again
+        return
+    (kept,) = memory.in_flight.values()
+    assert kept.state == then
+    if then == "issued":
+        assert [i.id for i in again] == [EFFECT.id]
+        assert (kept.attempts, kept.instruction.deadline_s) == (attempts + 1, now_s + 120.0)
+    else:
+        assert not again
+
+
+def test_every_transition_of_the_table_is_covered() -> None:
+    """The reasons above reach every step that the table allows."""
+    reached = {(before, then) for before, then, *_ in REACHED}
+    assert reached == {(before, then) for before, following in TRANSITIONS.items() for then in following}
+
+
+def test_an_effect_that_is_not_due_stays_as_it_is() -> None:
+    """Before its deadline an effect without news is left alone, and not sent again."""
+    memory, again = after(entry(), 119.0)
+    assert list(memory.in_flight.values()) == [entry()]
+    assert not again
+
+
+@pytest.mark.parametrize("state", [State.PENDING, State.SUCCEEDED, State.FAILED])
+def test_an_eviction_is_done_when_its_gang_holds_nothing(state: State) -> None:
+    """An eviction is seen when the gang no longer holds GPUs, has another incarnation, or is gone."""
+    for work in ([waits("a", state=state)], [holds("a", incarnation=1)], []):
+        memory, _ = after(entry(EVICT), observation=world("1x8", work))
+        assert not memory.in_flight
+    memory, _ = after(entry(EVICT))
+    assert memory.in_flight
+
+
+def test_the_next_deadline_leaves_out_what_is_done() -> None:
+    """The shell wakes for the earliest deadline of effects that are still open."""
+    memory = ControllerMemory(
+        in_flight={EFFECT.id: entry(), EVICT.id: entry(replace(EVICT, deadline_s=90.0))}
+    )
+    assert next_deadline_s(memory, ()) == 90.0
+    assert next_deadline_s(memory, (said(OutcomeKind.DONE, effect=EVICT),)) == 120.0
+    assert next_deadline_s(ControllerMemory(), ()) == float("inf")
+
+
+# --- commands and time ----------------------------------------------------------------------------
+
+
+def obey(
+    *commands: Command, memory: ControllerMemory | None = None, now_s: float = 100.0
+) -> ControllerMemory:
+    """Memory after commands."""
+    return absorb(memory or ControllerMemory(), world("1x8", (), now_s, commands=commands), AUTO)[0]
+
+
+def test_people_can_kill_pause_and_resume() -> None:
+    """Kill and pause stay until resume; a pause ends by itself after its length."""
+    killed = obey(Command(CommandKind.KILL, "ann", 100.0))
+    assert killed.killed
+    assert obey(memory=killed, now_s=1e6).killed
+    assert not obey(Command(CommandKind.RESUME, "ann", 101.0), memory=killed).killed
+    paused = obey(Command(CommandKind.PAUSE, "bob", 100.0))
+    assert paused.paused_reason == "paused by bob"
+    assert obey(memory=paused, now_s=1899.0).paused_reason
+    assert not obey(memory=paused, now_s=1900.0).paused_reason
+
+
+def test_the_latest_word_on_a_proposal_counts() -> None:
+    """An approval withdraws an earlier rejection, and the other way round; a rejection ends after an hour."""
+    yes = Command(CommandKind.APPROVE, "ann", 100.0, "p", "digest")
+    no = Command(CommandKind.REJECT, "bob", 100.0, "p")
+    assert obey(no, yes).approvals == {"p": "digest"}
+    assert obey(no, yes).rejections == {}
+    assert obey(yes, no).approvals == {}
+    assert obey(yes, no).rejections == {"p": 3700.0}
+    assert obey(memory=obey(no), now_s=3700.0).rejections == {}
+
+
+def test_what_time_has_ended_is_dropped() -> None:
+    """Ledger entries, failures and cool-downs leave memory when their window is over."""
+    old = ControllerMemory(ledger=(Disruption(0.0, "w", "t", (), contract=False),), failures=(0.0,),
+                           cooled_until_s={"w": 50.0})  # fmt: skip
+    assert obey(memory=old, now_s=49.0) == replace(obey(memory=old, now_s=49.0), failures=(0.0,))
+    late = obey(memory=old, now_s=3600.0)
+    assert (late.ledger, late.failures, dict(late.cooled_until_s)) == ((), (), {})
+
+
+def test_too_many_failures_pause_everything_for_a_while() -> None:
+    """K failures inside the window pause with a reason; the pause ends by itself, and its failures are forgotten."""
+    failed = ControllerMemory(failures=(10.0, 20.0, 30.0, 40.0))
+    assert not obey(memory=failed).paused_reason
+    paused = obey(memory=replace(failed, failures=(*failed.failures, 50.0)))
+    assert paused.paused_reason == "5 effects failed within 900 s"
+    assert paused.paused_since_s == 100.0
+    over = obey(memory=paused, now_s=1900.0)
+    assert (over.paused_reason, over.failures) == ("", ())
+    spread = ControllerMemory(failures=(0.0, 20.0, 30.0, 40.0, 50.0))
+    assert not obey(memory=spread, now_s=900.0).paused_reason
+
+
+# --- crashes --------------------------------------------------------------------------------------
+
+
+def saved(memory: ControllerMemory) -> ControllerMemory:
+    """What a new process reads."""
+    return read_memory_text(memory_text(memory), "memory.json")
+
+
+def test_a_crash_before_the_effect_leads_to_one_start_under_the_same_id() -> None:
+    """After a crash between the record and the effect, nothing is decided anew; at the deadline the same id is sent."""
+    first = decide(world("1x8", [waits("a", 8), waits("b", 8)]))
+    assert list(started(first)) == ["a"]
+    memory = saved(first.memory)
+    soon = decide(world("1x8", [waits("a", 8), waits("b", 8)], 5.0, tick=1), AUTO, memory)
+    assert not soon.instructions
+    late = decide(world("1x8", [waits("a", 8), waits("b", 8)], 120.0, tick=2), AUTO, saved(soon.memory))
+    assert [i.id for i in late.instructions] == [i.id for i in first.instructions]
+
+
+def test_a_crash_after_the_effect_leads_to_no_second_start() -> None:
+    """After a crash between the effect and its outcome, the snapshot shows it done, and the GPUs are not given again."""
+    first = decide(world("1x8", [waits("a", 8), waits("b", 8)]))
+    after_crash = decide(world("1x8", [holds("a", 8), waits("b", 8)], 5.0, tick=1), AUTO, saved(first.memory))
+    assert not after_crash.instructions
+    assert not after_crash.memory.in_flight
+
+
+def test_an_outcome_of_an_effect_that_nobody_knows_is_ignored() -> None:
+    """A late outcome of an earlier life changes nothing."""
+    late = (Outcome("77/old", OutcomeKind.FAILED, 1.0),)
+    step = decide(world("1x8", [waits("a", 8)], outcomes=late))
+    assert list(started(step)) == ["a"]
+    assert step.memory.failures == ()
+
+
+def test_an_effect_whose_gang_is_gone_ends_by_its_deadline() -> None:
+    """An admission whose workload was deleted is retried, then given up; it does not stay in memory for ever."""
+    memory = decide(world("1x8", [waits("a", 8)]), with_policy(AUTO, limits={"attempts": 1})).memory
+    gone = decide(world("1x8", [], 120.0, tick=1), with_policy(AUTO, limits={"attempts": 1}), memory)
+    assert not gone.memory.in_flight
+    assert gone.memory.failures == (120.0,)
+    assert not done(gone.instructions, 120.0)
