@@ -15,7 +15,7 @@ import numpy as np
 from autopilot.core.forecast import remaining_quantile_s
 from autopilot.core.order import aged_index, gittins_per_s, median_left_s, service_order
 from autopilot.core.placement import Miss, Shape, shape_classes
-from autopilot.core.policy import Policy
+from autopilot.core.policy import Mode, Policy
 from autopilot.core.records import Code, ControllerMemory, Disruption, Observation, Refusals, Reservation
 from autopilot.core.snapshot import F64, I32, State, holding_mask
 from autopilot.core.tenancy import limit_room, queue_use, spend_room
@@ -55,6 +55,7 @@ class Context:
     classes: I32  # shape class of each pending row
     run_low_s: F64  # run time at the reservation level, [pending]
     run_high_s: F64  # run time at the backfill level, [pending]
+    gap_end_s: F64  # until when it is sure enough to need its GPUs; inf: it cannot use gaps, [pending]
     known: np.ndarray  # False where no forecast and no limit bounds the run time, [pending]
     end_s: F64  # predicted end of every workload that holds GPUs, inf when unknown, [workloads]
     gpu_free_at_s: F64  # when each GPU comes free by prediction; -inf now, inf never, [gpus]
@@ -174,7 +175,9 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
     standing = _standing(memory, observation, pending)
     firm = wait_s >= policy.reservation.firm_after_s
     firm_since_s = np.full(len(pending), np.inf)
-    for at in np.flatnonzero(firm & np.isin(pending, np.fromiter(standing, np.int32, len(standing)))).tolist():
+    for at in np.flatnonzero(
+        firm & np.isin(pending, np.fromiter(standing, np.int32, len(standing)))
+    ).tolist():
         firm_since_s[at] = standing[int(pending[at])].since_s
     median_s = np.full(len(pending), np.inf) if forecast is None else median_left_s(forecast, work, pending)
     order = service_order(snapshot, pending, aged_index(index, work.gpus[pending], wait_s, policy.order), median_s,
@@ -196,6 +199,7 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
         standing=standing,
         run_low_s=low,
         run_high_s=high,
+        gap_end_s=_gap_ends(observation, policy, ordered, high, known),
         known=known,
         end_s=end_s,
         gpu_free_at_s=_gpu_free_at(whatif, end_s),
@@ -280,6 +284,17 @@ def _run_times(observation: Observation, policy: Policy, rows: I32) -> tuple[F64
         left = remaining_quantile_s(forecast.levels, forecast.total_s[rows], served, level)
         quantiles.append(np.minimum(np.where(np.isnan(left), np.inf, left), limit))
     return quantiles[0], quantiles[1], np.isfinite(quantiles[1])
+
+
+def _gap_ends(observation: Observation, policy: Policy, rows: I32, run_high_s: F64, known: np.ndarray) -> F64:
+    """When each pending gang, started now, is gone at the backfill level. Shape [rows].
+
+    Preemptible work of unknown length may use any gap (it can be evicted), other unknown work none.
+    """
+    if policy.modes.backfill == Mode.OFF:
+        return np.full(len(rows), np.inf)
+    ends = np.where(known, observation.now_s + run_high_s, np.inf)
+    return np.where(~known & observation.snapshot.workloads.preemptible[rows], observation.now_s, ends)
 
 
 def _ends(observation: Observation, policy: Policy, review_now_s: float) -> F64:

@@ -218,9 +218,10 @@ def _next_review_s(chosen: Plan, planner: Planner, policy: Policy) -> float:
     submit_s = ctx.observation.snapshot.workloads.submit_s[ctx.pending]
     crossings = [submit_s + policy.order.max_wait_s, submit_s + policy.reservation.firm_after_s]
     if ctx.held:
-        crossings.append(ctx.end_s[np.isfinite(ctx.end_s)])
+        ends_s = ctx.end_s[np.isfinite(ctx.end_s)]
+        crossings += [ends_s, ends_s - period_s]  # an end set by a declared limit moves one period before it
     later = np.concatenate(crossings)
-    later = later[later > ctx.review_now_s]
+    later = later[later >= ctx.review_now_s]  # `overdue` begins only after its instant: one more review
     if not len(later):
         return float("inf")
     return max(float(np.ceil(later.min() / period_s) * period_s), next_s)
@@ -233,5 +234,7 @@ def _forecasts_move(ctx: Context) -> bool:
     if forecast is None or not len(rows):
         return False
     low, high = forecast.total_s[rows, 0], forecast.total_s[rows, -1]
-    ran_s = work.served_s[rows] + np.maximum(ctx.review_now_s - np.nan_to_num(work.start_s[rows], nan=np.inf), 0.0)
+    ran_s = work.served_s[rows] + np.maximum(
+        ctx.review_now_s - np.nan_to_num(work.start_s[rows], nan=np.inf), 0.0
+    )
     return bool(((high > low) | (ran_s >= high)).any())

@@ -64,7 +64,11 @@ def _earliest_s(ctx: Context, shape: Shape, free_at: F64) -> float | None:
 def _one_member_a_node(ctx: Context, shape: Shape) -> bool:
     """No node holds two members, nothing must share a domain, and there is no tail: sorting is enough."""
     widest = int(ctx.observation.snapshot.nodes.gpus.max(initial=0))
-    return shape.tail == 0 and shape.topology == Topology.NONE and shape.per_member <= widest < 2 * shape.per_member
+    return (
+        shape.tail == 0
+        and shape.topology == Topology.NONE
+        and shape.per_member <= widest < 2 * shape.per_member
+    )
 
 
 def _free_matrix(ctx: Context) -> F64:
@@ -172,7 +176,9 @@ def _spread(free: I32, capacity: I32, shape: Shape, ready_s: F64) -> tuple[I32, 
     return chosen, counts[chosen].astype(np.int32)
 
 
-def hold(ctx: Context, row: int, shape: Shape, plan: StartPlan, before: Reservation | None, *, firm: bool) -> Held:
+def hold(
+    ctx: Context, row: int, shape: Shape, plan: StartPlan, before: Reservation | None, *, firm: bool
+) -> Held:
     """The reservation of `row` as planned now; `before` is its standing record, if any.
 
     The promise is the start that was planned when the reservation became firm.

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import isnan
+from math import inf, isnan, nan
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autopilot.core import reconciler
 from autopilot.core.reconciler import reconcile
 from autopilot.core.records import Decision, Observation
 from autopilot.memory import memory_text, read_memory_text
 from autopilot.replay.unequal import first_unequal
-from tests.core_world import arrays
-from tests.properties.strategies import Case, Effect, Held, Loop, cases, loop_of
+from tests.core_world import AUTO, arrays, with_policy
+from tests.properties.strategies import Case, Held, Loop, cases, loop_of
 
 few = settings(max_examples=20)
 
@@ -121,6 +122,24 @@ def test_everything_that_fits_runs_in_the_end(case: Case) -> None:
     assert not any(isnan(end_s) for end_s in loop.cluster.end_s), case
 
 
-def test_the_wake_property_can_fail() -> None:
-    """Two runs of different jobs have different effects: the comparison sees what it is meant to see."""
-    assert Effect(0.0, "admit", "a", ("g",)) != Effect(1.0, "admit", "a", ("g",))
+def test_a_forgotten_timer_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gang that passes a reservation when it is overdue starts at that review; without the timer the streams differ."""
+    policy = with_policy(
+        AUTO,
+        review={"batch_s": 60.0},
+        reservation={
+            "depth": 1,
+            "whole_nodes_only": False,
+            "firm_after_s": 86_400.0,
+            "max_spread_ratio": 1e6,
+        },
+        order={"short_s": 0.0, "max_wait_s": 600.0, "aging_exponent": 0.0},
+    )
+    jobs = ((0.0, 5000.0, 2), (0.0, 200.0, 2), (5.0, 9000.0, 2), (100.0, 100.0, 4))
+    rows = tuple((submit_s, run_s, gpus, 0, nan, 2) for submit_s, run_s, gpus in jobs)
+    case = Case(1, rows, policy, exact=True, extra_s=tuple(float(at) for at in range(25, 5000, 50)))
+    calm, restless = played(replace(case, extra_s=())).effects, played(case).effects
+    assert calm == restless
+    assert {effect.workload: effect.at_s for effect in calm}["j2"] == 660.0
+    monkeypatch.setattr(reconciler, "_wake_at", lambda *_: inf)
+    assert played(replace(case, extra_s=())).effects != played(case).effects

@@ -187,7 +187,7 @@ def test_a_gang_becomes_overdue_at_a_review_that_is_woken_for(submit_s: float) -
         reservation={"depth": 1, "whole_nodes_only": False, "max_spread_ratio": 1e6},
     )  # fmt: skip
     total_s = {"a": 5000.0, "old": 4000.0, "young": 10.0}
-    work = [holds("a", 8), waits("old", 8, submit_s=submit_s), waits("young", 8, submit_s=submit_s + 5.0)]
+    work = [holds("a", 8), waits("old", 8, submit_s=submit_s), waits("young", 8, submit_s=submit_s + 500.0)]
 
     def head(now_s: float, memory: ControllerMemory) -> tuple[str, ControllerMemory, float]:
         step = decide(world("1x8", work, now_s, total_s=total_s), policy, replace(memory, tick=-1))

@@ -87,8 +87,8 @@ def test_the_named_nodes_are_those_that_come_free() -> None:
 
 def test_work_that_would_outlive_the_start_is_kept_out() -> None:
     """A gang that fits now, but would still run at the planned start, waits with the code `reserved`."""
-    work = [holds("a", 8), waits("big", 16, priority=1), waits("long", 8), waits("short", 8)]
-    total_s = {"a": 1000.0, "big": 500.0, "long": 5000.0, "short": 900.0}
+    work = [holds("a", 8), waits("big", 16, priority=1), waits("long", 8)]
+    total_s = {"a": 1000.0, "big": 500.0, "long": 5000.0}
     observation = world("2x8", work, total_s=total_s, queues=None)
     step = decide(observation, HOLDING)
     assert "long" not in started(step)

@@ -1,7 +1,7 @@
 """Start pending gangs that fit whole, and hold room for those at the head that do not.
 
 One pass in the order of service on one what-if. A gang starts beside the reservations made so far in
-the pass, so that what stands before a gang in the order (latency-critical work, overdue gangs, short
+the pass (or in the gap before them, actions/backfill.py), so that what stands before a gang in the order (latency-critical work, overdue gangs, short
 ones) is never held back by room held for it. The first gangs in order that find no room get a
 reservation, up to `reservation.depth` (more under conservative backfill): tentative while they are
 young, a promise once they have waited `firm_after_s`. A promise that slips by `timeout_s` is released,
@@ -15,13 +15,14 @@ from heapq import heapify, heappop, heapreplace
 import numpy as np
 from numpy.typing import NDArray
 
+from autopilot.core.actions.backfill import gap_draft, uses_gap
 from autopilot.core.context import Context, Held
 from autopilot.core.draft import Draft, Submit
 from autopilot.core.placement import Miss, Shape, Spot, find_spot, shape_of
 from autopilot.core.policy import BackfillKind
 from autopilot.core.records import Code, Evidence
 from autopilot.core.reservation import StartPlan, hold, plan_start
-from autopilot.core.snapshot import I32
+from autopilot.core.snapshot import GPU_MILLI, I32
 
 NAME = "admit_gang"
 Rows = NDArray[np.integer]
@@ -29,48 +30,50 @@ Rows = NDArray[np.integer]
 
 def propose(ctx: Context, submit: Submit) -> None:
     """Admissions and reservations of this tick, in the order of service."""
-    _admit_in_order(ctx, np.arange(len(ctx.pending)), submit)
+    left: Rows = _not_held_back(ctx, np.arange(len(ctx.pending)))
+    while len(left):
+        left = left[left > _admit_until_reservation(ctx, left, submit)]
 
 
-def _admit_in_order(ctx: Context, positions: Rows, submit: Submit) -> None:
-    """Try the positions in order; a shape that found no room is not searched again in this tick.
+def _admit_until_reservation(ctx: Context, positions: Rows, submit: Submit) -> int:
+    """Try the positions in order up to one that gets a reservation; returns that position (the last one else).
 
-    Positions of one shape class form a line, and the lines are merged by position: when a class
-    fails, its whole line is refused at once, which is what makes a long queue cheap.
+    Gangs of one shape that see the same reservations fit or fail together: they form a line, the lines
+    are merged by position, and when one fails its whole line is refused at once. That is what makes a
+    long queue cheap. A new reservation changes what the rest may see, so the lines are drawn anew.
     """
-    lines = _lines(ctx, _not_held_back(ctx, positions))
-    heads = [(int(line[0]), code, 0) for code, line in lines.items()]
+    lines = _lines(ctx, positions)
+    heads = [(int(line[0]), code, 0) for code, line in enumerate(lines)]
     heapify(heads)
     failed: dict[int, Miss] = {}
-    depth = _depth(ctx)
+    reservable = len(ctx.held) < _depth(ctx)
     while heads:
         at, code, place = heads[0]
         line = lines[code]
-        reservable = len(ctx.held) < depth
         miss = failed.get(code) or _try(ctx, at, submit)
         if miss is not None:
             failed[code] = miss
-            if not reservable:
+            candidates = line[place:][ctx.may_reserve[line[place:]]] if reservable else line[:0]
+            if not len(candidates):
                 heappop(heads)
-                ctx.refuse(line[place:], _beside_reservation(ctx, at, miss))
+                _refuse(ctx, line[place:], miss)
                 continue
-            ctx.refuse(at, _beside_reservation(ctx, at, miss))
-            if ctx.may_reserve[at]:
-                _reserve(ctx, at, submit)
+            _refuse(ctx, line[place : place + 1], miss)
+            if ctx.may_reserve[at] and _reserve(ctx, at, submit):
+                return at
         if place + 1 < len(line):
             heapreplace(heads, (int(line[place + 1]), code, place + 1))
         else:
             heappop(heads)
+    return int(positions[-1])
 
 
-def _lines(ctx: Context, positions: Rows) -> dict[int, Rows]:
-    """Positions by shape class, each ascending."""
-    if not len(positions):
-        return {}
-    codes = ctx.classes[positions]
+def _lines(ctx: Context, positions: Rows) -> list[Rows]:
+    """Positions by shape class and the reservations that bind them, each ascending."""
+    codes = ctx.classes[positions].astype(np.int64) << 32 | ctx.binding_sets(ctx.gap_end_s[positions])
     order = np.argsort(codes, kind="stable")
     edges = np.flatnonzero(np.diff(codes[order])) + 1
-    return {int(ctx.classes[line[0]]): line for line in np.split(positions[order], edges)}
+    return np.split(positions[order], edges)
 
 
 def _not_held_back(ctx: Context, positions: Rows) -> Rows:
@@ -89,7 +92,7 @@ def _try(ctx: Context, at: int, submit: Submit) -> Miss | None:
     """
     row = int(ctx.pending[at])
     work = ctx.observation.snapshot.workloads
-    room = ctx.room(np.inf)
+    room = ctx.room(float(ctx.gap_end_s[at]))
     wide, least = int(work.gpus[row]), int(work.min_gpus[row])
     first: Miss | None = None
     for gpus in (wide,) if least in (0, wide) else (wide, least):
@@ -99,7 +102,7 @@ def _try(ctx: Context, at: int, submit: Submit) -> Miss | None:
         shape = shape_of(ctx.observation.snapshot, row, gpus)
         found = _find(ctx, at, shape, room)
         if isinstance(found, Spot):
-            ctx.taken[at] = _submit_admission(ctx, submit, at, found, shape)
+            ctx.taken[at] = submit(_admission(ctx, at, found, shape))
             return None
         first = first or found
     if first is None:
@@ -114,13 +117,17 @@ def _find(ctx: Context, at: int, shape: Shape, room: I32) -> Spot | Miss:
                      ctx.now_s + float(ctx.run_low_s[at]))  # fmt: skip
 
 
-def _beside_reservation(ctx: Context, at: int, miss: Miss) -> Miss:
-    """Say `reserved` where the gang would have room, were it not held for another."""
-    if not ctx.held or miss.code not in (Code.CAPACITY, Code.FRAGMENTED):
-        return miss
-    shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]))
-    alone = _find(ctx, at, shape, ctx.whatif.node_free)
-    return Miss(Code.RESERVED, miss.value, miss.threshold) if isinstance(alone, Spot) else miss
+def _refuse(ctx: Context, positions: Rows, miss: Miss) -> None:
+    """Note why gangs of one shape wait: `reserved` (or `runtime_unknown`) where only a reservation is in the way."""
+    if ctx.held and miss.code in (Code.CAPACITY, Code.FRAGMENTED):
+        shape = shape_of(ctx.observation.snapshot, int(ctx.pending[positions[0]]))
+        if isinstance(_find(ctx, int(positions[0]), shape, ctx.whatif.node_free), Spot):
+            ctx.refuse(positions, Miss(Code.RESERVED, miss.value, miss.threshold))
+            unknown = positions[~ctx.known[positions]]
+            if len(unknown):
+                ctx.refuse(unknown, Miss(Code.RUNTIME_UNKNOWN, float("nan"), ctx.policy.backfill.level))
+            return
+    ctx.refuse(positions, miss)
 
 
 def _depth(ctx: Context) -> int:
@@ -130,8 +137,8 @@ def _depth(ctx: Context) -> int:
     return rules.conservative_depth if conservative and rules.depth else rules.depth
 
 
-def _reserve(ctx: Context, at: int, submit: Submit) -> None:
-    """Hold room for the gang at `at`, if it can ever start here.
+def _reserve(ctx: Context, at: int, submit: Submit) -> bool:
+    """Hold room for the gang at `at`, if it can ever start here; True when it does.
 
     Tentative room is planned in silence; a new promise is a proposal that the guards judge, a standing
     one is kept until it slips too far.
@@ -143,16 +150,17 @@ def _reserve(ctx: Context, at: int, submit: Submit) -> None:
     if plan is None:
         if before is not None and before.firm:
             ctx.released.append(before.workload)
-        return
+        return False
     held = hold(ctx, row, shape, plan, before, firm=firm)
     if before is not None and before.firm:
         latest_s = before.promised_s + ctx.policy.reservation.timeout_s
         if max(plan.start_s, ctx.now_s) >= latest_s:
             ctx.released.append(before.workload)
-            return
+            return False
     elif firm and not submit(_promise(ctx, at, row, shape, plan, held)):
-        return
+        return False
     ctx.held.append(held)
+    return True
 
 
 def _promise(ctx: Context, at: int, row: int, shape: Shape, plan: StartPlan, held: Held) -> Draft:
@@ -169,27 +177,27 @@ def _promise(ctx: Context, at: int, row: int, shape: Shape, plan: StartPlan, hel
     )  # fmt: skip
 
 
-def _submit_admission(ctx: Context, submit: Submit, at: int, spot: Spot, shape: Shape) -> bool:
-    """Propose one admission; True when it stands on the what-if."""
+def _admission(ctx: Context, at: int, spot: Spot, shape: Shape) -> Draft:
+    """The wish to start one gang; in the gap before a reservation where it takes GPUs that are held."""
+    if uses_gap(ctx, spot):
+        return gap_draft(ctx, at, spot)
     row = int(ctx.pending[at])
     run_s = float(ctx.run_low_s[at])
-    gpus = len(spot.layout.gpu)
     idle_s = min(run_s, ctx.policy.review.batch_s, ctx.policy.horizon_s)
     weight = ctx.price_weight(int(spot.nodes[0]))
-    milli = (
-        float(spot.layout.milli.sum()) / 1000
+    gpus = (
+        float(spot.layout.milli.sum()) / GPU_MILLI
         if shape.profile < 0
         else ctx.instance_share(spot.layout.instance)
     )
-    draft = Draft(
+    return Draft(
         action=NAME, kind="admit", at=at, row=row, spot=spot, start_s=ctx.now_s, nodes=(),
-        benefit_gpu_s=milli * idle_s * weight, cost_gpu_s=0.0,
+        benefit_gpu_s=gpus * idle_s * weight, cost_gpu_s=0.0,
         evidence=(
-            Evidence("gpus", gpus, "GPUs"),
+            Evidence("gpus", len(spot.layout.gpu), "GPUs"),
             Evidence("waited", round(ctx.now_s - float(ctx.observation.snapshot.workloads.submit_s[row]), 3), "s"),
             Evidence("position", at, "gangs ahead in order of service"),
             Evidence("expected_run_time", run_s if np.isfinite(run_s) else "unknown", "s"),
             Evidence("idle_avoided", idle_s, "s until the next review at the latest"),
         ),
     )  # fmt: skip
-    return submit(draft)

@@ -12,8 +12,8 @@ import numpy as np
 
 from autopilot.core.context import Context, Held
 from autopilot.core.draft import Draft, Submit
-from autopilot.core.placement import Miss, Spot, find_spot, shape_of, suitable_nodes
-from autopilot.core.records import Code, Evidence
+from autopilot.core.placement import Spot, suitable_nodes
+from autopilot.core.records import Evidence
 from autopilot.core.reservation import fits_on
 from autopilot.core.snapshot import GPU_MILLI, State, holding_mask
 
@@ -21,13 +21,38 @@ NAME = "backfill"
 
 
 def propose(ctx: Context, submit: Submit) -> None:
-    """Evictions that let a reserved gang land, then new work for the gaps."""
-    if not ctx.held:
-        return
+    """Evictions of marked work that let a reserved gang land. (Starts in gaps come with the order of service.)"""
     if ctx.policy.backfill.evict_when_due:
         for held in ctx.held:
             _make_way(ctx, held, submit)
-    _fill_gaps(ctx, submit)
+
+
+def uses_gap(ctx: Context, spot: Spot) -> bool:
+    """True when a placement takes GPUs that reservations hold for their start."""
+    if not ctx.held:
+        return False
+    nodes, counts = np.unique(ctx.observation.snapshot.gpus.node[spot.layout.gpu], return_counts=True)
+    return bool((counts > ctx.room(np.inf)[nodes]).any()) and bool((spot.layout.instance < 0).all())
+
+
+def gap_draft(ctx: Context, at: int, spot: Spot) -> Draft:
+    """The wish to start one gang in the gap, with the price of its being evicted."""
+    gpus, gap_s = len(spot.layout.gpu), min(held.start_s for held in ctx.held) - ctx.now_s
+    known = bool(ctx.known[at])
+    run_s = float(ctx.run_high_s[at]) if known else gap_s
+    overrun = 1.0 - ctx.policy.backfill.level if known else 1.0
+    return Draft(
+        action=NAME, kind="admit", at=at, row=int(ctx.pending[at]), spot=spot, start_s=ctx.now_s, nodes=(),
+        benefit_gpu_s=gpus * max(min(gap_s, run_s, ctx.policy.horizon_s), 0.0),
+        cost_gpu_s=overrun * gpus * max(gap_s, 0.0), backfill=True,
+        evidence=(
+            Evidence("gpus", gpus, "GPUs"),
+            Evidence("first_reservation_in", round(gap_s, 3), "s"),
+            Evidence("run_time_at_quantile", round(run_s, 3) if known else "unknown, but preemptible", "s"),
+            Evidence("quantile", ctx.policy.backfill.level, "probability"),
+            Evidence("chance_of_eviction", round(overrun, 4), "probability"),
+        ),
+    )  # fmt: skip
 
 
 def _make_way(ctx: Context, held: Held, submit: Submit) -> None:
@@ -93,61 +118,3 @@ def _fits(ctx: Context, held: Held, without: np.ndarray) -> bool:
             free[other.nodes] = np.minimum(free[other.nodes], np.maximum(other.spare, 0))
     suits = suitable_nodes(whatif, held.shape, ctx.gpu_memory_mib, empty=True)
     return fits_on(ctx, held.shape, np.where(suits, free, 0))
-
-
-def _fill_gaps(ctx: Context, submit: Submit) -> None:
-    """Start what ends before the reservations it would stand in the way of."""
-    work = ctx.observation.snapshot.workloads
-    latest = max(held.start_s for held in ctx.held)
-    ends = ctx.now_s + ctx.run_high_s
-    unknown = ~ctx.known & work.preemptible[ctx.pending]
-    ends = np.where(unknown, ctx.now_s, ends)
-    reserved = np.isin(ctx.pending, np.array([held.row for held in ctx.held], np.int32))
-    widest_free = int(ctx.whatif.node_free.sum())
-    open_to_it = (
-        ~ctx.taken & ~reserved & ~work.excluded[ctx.pending] & (work.min_gpus[ctx.pending] <= widest_free)
-    )
-    _explain_unknown(ctx, open_to_it & ~ctx.known & ~unknown)
-    failed: dict[tuple[int, int], Miss] = {}
-    sets = ctx.binding_sets(ends)
-    for at in np.flatnonzero(open_to_it & (ends <= latest)).tolist():
-        key = (int(ctx.classes[at]), int(sets[at]))
-        if key in failed:
-            continue
-        over_limit = ctx.over_limit(at, int(work.gpus[ctx.pending[at]]))
-        if over_limit is not None:
-            ctx.refuse(at, over_limit)
-            continue
-        row = int(ctx.pending[at])
-        shape = shape_of(ctx.observation.snapshot, row)
-        found = find_spot(
-            ctx.whatif, shape, ctx.room(float(ends[at])), ctx.policy.placement, ctx.gpu_memory_mib
-        )
-        if isinstance(found, Miss):
-            failed[key] = found
-        else:
-            ctx.taken[at] = submit(_draft(ctx, at, row, found, float(ends[at]), bool(unknown[at])))
-
-
-def _explain_unknown(ctx: Context, mask: np.ndarray) -> None:
-    """Say that a run time is missing, where that alone keeps a gang out of the gap."""
-    for at in np.flatnonzero(mask).tolist():
-        ctx.refuse(at, Miss(Code.RUNTIME_UNKNOWN, float("nan"), ctx.policy.backfill.level))
-
-
-def _draft(ctx: Context, at: int, row: int, spot: Spot, end_s: float, unknown: bool) -> Draft:
-    """The wish to start one gang in the gap, with the price of its being evicted."""
-    gpus = len(spot.layout.gpu)
-    gap_s = min(held.start_s for held in ctx.held) - ctx.now_s
-    overrun = 1.0 if unknown else 1.0 - ctx.policy.backfill.level
-    gained = gpus * min(gap_s, end_s - ctx.now_s if not unknown else gap_s, ctx.policy.horizon_s)
-    return Draft(
-        action=NAME, kind="admit", at=at, row=row, spot=spot, start_s=ctx.now_s, nodes=(),
-        benefit_gpu_s=max(gained, 0.0), cost_gpu_s=overrun * gpus * max(gap_s, 0.0), backfill=True,
-        evidence=(
-            Evidence("gpus", gpus, "GPUs"),
-            Evidence("ends_before_reservation_by", round(max(h.start_s for h in ctx.held) - end_s, 3), "s"),
-            Evidence("run_time_quantile", "unknown, preemptible" if unknown else ctx.policy.backfill.level, "probability"),
-            Evidence("chance_of_eviction", round(overrun, 4), "probability"),
-        ),
-    )  # fmt: skip
