@@ -254,7 +254,7 @@ def traces_list() -> None:
 def traces_import(
     kind: Annotated[str, typer.Argument(help="The layout: see `autopilot traces list`.")],
     path: Annotated[Path, typer.Argument(help="The publisher's file or folder.")],
-    out: Annotated[Path, typer.Argument(help="Job or request file to write (.parquet or .csv).")],
+    out: Annotated[Path, typer.Option("--out", help="Job or request file to write (.parquet or .csv).")],
     seed: Annotated[
         int, typer.Option("--seed", help="Where something is drawn (arrivals within a window).")
     ] = 0,

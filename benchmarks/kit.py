@@ -34,7 +34,9 @@ def philly_jobs() -> Path | None:
 
 def options(description: str, arguments: Sequence[str] | None, **more: Any) -> argparse.Namespace:
     """Parse `--quick`, `--json` and what `more` adds (`rounds=5` makes `--rounds`, of the default's type)."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="less of the same, to see that it works")
     parser.add_argument("--json", type=Path, help="write the figures here too")
     for name, default in more.items():

@@ -59,7 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, wanted in (*TABLE[file].items(), ("bound", BOUND[file])):
             same = figures[file][name] == wanted
             differing += not same
-            rows.append([f"{file} {name}", figures[file][name], "equal" if same else f"DIFFERS from {wanted}"])
+            rows.append(
+                [f"{file} {name}", figures[file][name], "equal" if same else f"DIFFERS from {wanted}"]
+            )
     table(["parity", "JCT / wait / utilization % / p99 wait", "published"], rows)
     write_json(given.json, {"benchmark": "parity", "found": figures, "differing": differing})
     return int(differing > 0)

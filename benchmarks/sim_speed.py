@@ -29,7 +29,15 @@ OTHERS = ("las", "easy")
 def speeds(jobs: Path, policies: tuple[str, ...], **more: Any) -> dict[str, float]:
     """Jobs per second of each policy, in one call."""
     tenant, cluster = FILES["P1"]
-    given = SimulateOptions(jobs=jobs, tenants=(tenant,), cluster=cluster, policies=policies, physics="ideal", series=False, **more)
+    given = SimulateOptions(
+        jobs=jobs,
+        tenants=(tenant,),
+        cluster=cluster,
+        policies=policies,
+        physics="ideal",
+        series=False,
+        **more,
+    )
     entries = simulate(given).document()["policies"]
     return {name: entry["jobs"]["submitted"] / entry["wall_s"] for name, entry in entries.items()}
 
@@ -39,7 +47,10 @@ def stated(jobs: Path) -> dict[str, list[float]]:
     with tempfile.TemporaryDirectory() as folder:
         usual = speeds(jobs, ("autopilot",), journal=Path(folder) / "run.journal")
     bare = speeds(jobs, ("autopilot",), telemetry="off")
-    return {"autopilot": list(usual.values()), "autopilot, neither telemetry nor journal": list(bare.values())}
+    return {
+        "autopilot": list(usual.values()),
+        "autopilot, neither telemetry nor journal": list(bare.values()),
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -108,7 +108,9 @@ class Fleet:
 
 def placements(workload: I32, gpu: I32, gpus: GpuTable) -> PlacementTable:
     """Whole GPUs held by workloads."""
-    return PlacementTable(workload, gpus.node[gpu], gpu, np.full(len(gpu), -1, np.int32), np.full(len(gpu), 1000, np.int32))
+    return PlacementTable(
+        workload, gpus.node[gpu], gpu, np.full(len(gpu), -1, np.int32), np.full(len(gpu), 1000, np.int32)
+    )
 
 
 def build_fleet(nodes: int, gangs: int, seed: int, *, distinct: bool) -> Fleet:
@@ -153,7 +155,9 @@ def _running(rng: np.random.Generator, nodes: int) -> tuple[I32, I32]:
     at = 0
     for wanted in rng.choice(WIDTHS, nodes * 8).tolist():
         left = -at % 8 or 8
-        width = wanted if wanted <= left or left == 8 else left  # a gang of several nodes begins on a fresh one
+        width = (
+            wanted if wanted <= left or left == 8 else left
+        )  # a gang of several nodes begins on a fresh one
         if at + width > len(owner):
             break
         if rng.random() < HELD:
@@ -204,7 +208,9 @@ class Loop:
         snapshot, gaps = timed(spent, "assemble", lambda: assemble(batches, now_s))
         signals: Signals = timed(spent, "measure", lambda: measure(snapshot, WhatIf(snapshot)))
         forecasts: Forecasts = timed(spent, "forecast", lambda: self.foresee(now_s, snapshot))
-        observation = Observation(self.memory.tick + 1, now_s, snapshot, signals, forecasts, (), self.outcomes, gaps)
+        observation = Observation(
+            self.memory.tick + 1, now_s, snapshot, signals, forecasts, (), self.outcomes, gaps
+        )
         policy = shipped_policy("autopilot")
         step: Step = timed(spent, "reconcile", lambda: reconcile(self.memory, observation, policy))
         self.memory, self.outcomes = step.memory, ()
@@ -228,7 +234,11 @@ def learned(fleet: Fleet, seed: int) -> LastTwo:
     """A forecaster that has seen jobs of every tenant end."""
     rng = np.random.default_rng(seed)
     work = fleet.workloads
-    ended = replace(work, state=np.full(len(work.id), State.SUCCEEDED, np.int8), served_s=rng.lognormal(8.0, 1.5, len(work.id)))
+    ended = replace(
+        work,
+        state=np.full(len(work.id), State.SUCCEEDED, np.int8),
+        served_s=rng.lognormal(8.0, 1.5, len(work.id)),
+    )
     snapshot, _ = assemble(fleet.batches(0.0), 0.0)
     forecaster = LastTwo()
     forecaster.update(0.0, replace(snapshot, workloads=ended, placements=empty(PlacementTable)))
@@ -255,7 +265,9 @@ def one_round(nodes: int, gangs: int, seed: int, *, distinct: bool) -> list[dict
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print the table, write the JSON; 1 when a tick takes longer than the goal."""
-    given = options(str(__doc__), arguments, rounds=5, nodes=12_500, gangs=1000, seed=1, profile=False, distinct=False)
+    given = options(
+        str(__doc__), arguments, rounds=5, nodes=12_500, gangs=1000, seed=1, profile=False, distinct=False
+    )
     rounds = 2 if given.quick else given.rounds
     if given.profile:
         profiled = cProfile.Profile()
@@ -278,7 +290,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     table(["tick", "busy", "pending", "admitted", "reserved", *PARTS, "whole", "range"], rows)
     worst = max(row["whole_s"] for row in figures)
     print(f"slowest tick, s of CPU: {judged(worst, GOAL_CPU_S, least=False)}")
-    write_json(given.json, {"benchmark": "tick", "nodes": given.nodes, "gangs": given.gangs, "rounds": rounds, "ticks": figures})
+    write_json(
+        given.json,
+        {"benchmark": "tick", "nodes": given.nodes, "gangs": given.gangs, "rounds": rounds, "ticks": figures},
+    )
     return int(worst > GOAL_CPU_S)
 
 

@@ -21,6 +21,8 @@ from autopilot.core.snapshot import (
     PlacementTable,
     QueueTable,
     ServiceTable,
+    State,
+    Topology,
     WorkloadTable,
     empty,
 )
@@ -94,7 +96,7 @@ class ClusterCollector:
         rows = self._live_rows()
         services = self._services(now_s) if self._services else empty(ServiceTable)
         work = Work(
-            self._tenant_names(), self._workloads(rows), self._placements(rows), services, self.queues
+            self._tenant_names(), self._workloads(rows, now_s), self._placements(rows), services, self.queues
         )
         self._ended.clear()
         return Batch(self.name, now_s, inventory=self._inventory, work=work)
@@ -139,7 +141,7 @@ class ClusterCollector:
         )
         return table if len(cuts) else empty(InstanceTable)
 
-    def _workloads(self, rows: np.ndarray) -> WorkloadTable:
+    def _workloads(self, rows: np.ndarray, now_s: float) -> WorkloadTable:
         cluster, jobs = self.cluster, self.cluster.jobs
         if len(self._static.get("id", ())) != len(jobs):
             self._static = self._static_columns()
@@ -175,15 +177,19 @@ class ClusterCollector:
             backfilled=np.array(pick(cluster.backfilled), bool),
             limit_s=static["limit_s"],
             checkpoint_interval_s=static["checkpoint_interval_s"],
-            last_checkpoint_s=self._last_checkpoints(rows),
+            last_checkpoint_s=self._last_checkpoints(rows, now_s),
             checkpoint_write_s=static["checkpoint_write_s"],
             restart_s=static["restart_s"],
             service=static["service"],
         )
 
-    def _last_checkpoints(self, rows: np.ndarray) -> np.ndarray:
+    def _last_checkpoints(self, rows: np.ndarray, now_s: float) -> np.ndarray:
         """When each job's newest periodic checkpoint was complete; NaN where it makes none."""
-        return np.full(len(rows), np.nan)
+        times_s = np.full(len(rows), np.nan)
+        holding = np.flatnonzero(np.isin(rows, np.fromiter(self.cluster.holding, np.int64)))
+        for place in holding.tolist():
+            times_s[place] = self.cluster.last_checkpoint_s(int(rows[place]), now_s)
+        return times_s
 
     def _static_columns(self) -> dict[str, np.ndarray]:
         """Columns that a job keeps for life, over all jobs known so far."""
@@ -214,7 +220,9 @@ class ClusterCollector:
             "gpu_memory_mib": np.array([shape.gpu_memory_mib for shape in shapes], np.int32),
             "cpu_milli": np.array([shape.cpu_milli for shape in shapes], np.int64),
             "memory_mib": np.array([shape.memory_mib for shape in shapes], np.int64),
-            "topology": np.array([shape.topology for shape in shapes], np.int8),
+            "topology": np.array(
+                [Topology.SPREAD if shape.spread else shape.topology for shape in shapes], np.int8
+            ),
             "preemptible": np.array(jobs.preemptible, bool),
             "excluded": np.zeros(count, bool),
             "limit_s": np.array(jobs.limit_s, float),
@@ -281,12 +289,18 @@ class ClusterActuator:
             return injected
         refusal = self._act(instruction, now_s)
         if refusal is None:
-            outcome = Outcome(instruction.id, OutcomeKind.DONE, now_s)
+            outcome = Outcome(instruction.id, self._progress(instruction), now_s)
         else:
             kind = OutcomeKind.CONFLICT if refusal in CONFLICTS else OutcomeKind.FAILED
             outcome = Outcome(instruction.id, kind, now_s, str(refusal.value))
         self._done[instruction.id] = outcome
         return outcome
+
+    def _progress(self, instruction: Instruction) -> OutcomeKind:
+        """Work that saves a checkpoint before it leaves holds its GPUs still: its eviction is under way."""
+        job = self._row_of(instruction.workload)
+        leaving = job is not None and self._cluster.state[job] == State.CHECKPOINTING
+        return OutcomeKind.ACCEPTED if leaving and instruction.kind == "evict" else OutcomeKind.DONE
 
     def _act(self, instruction: Instruction, now_s: float) -> Refusal | None:
         cluster = self._cluster
@@ -337,6 +351,10 @@ class ControllerScheduler:
 
     def on_requeue(self, job: int, now_s: float) -> None:
         """An event."""
+        self._event = True
+
+    def on_withdraw(self, job: int, now_s: float) -> None:
+        """An event: pending work was taken away."""
         self._event = True
 
     def on_change(self, now_s: float) -> None:

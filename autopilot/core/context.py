@@ -174,14 +174,10 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
     index = np.full(len(pending), 1e-4) if forecast is None else gittins_per_s(forecast, pending)
     standing = _standing(memory, observation, pending)
     firm = wait_s >= policy.reservation.firm_after_s
-    firm_since_s = np.full(len(pending), np.inf)
-    for at in np.flatnonzero(
-        firm & np.isin(pending, np.fromiter(standing, np.int32, len(standing)))
-    ).tolist():
-        firm_since_s[at] = standing[int(pending[at])].since_s
+    promised = firm & np.isin(pending, np.fromiter(standing, np.int32, len(standing)))
     median_s = np.full(len(pending), np.inf) if forecast is None else median_left_s(forecast, work, pending)
     order = service_order(snapshot, pending, aged_index(index, work.gpus[pending], wait_s, policy.order), median_s,
-                          firm_since_s, review_now_s, policy.order)  # fmt: skip
+                          promised, review_now_s, policy.order)  # fmt: skip
     ordered, firm = pending[order], firm[order]
     low, high, known = _run_times(observation, policy, ordered)
     end_s = _ends(observation, policy, review_now_s)

@@ -53,7 +53,7 @@ REASONS: dict[Code, str] = {
     Code.BUDGET_TENANT: "{value:.0f} disruptions in the window exceed the tenant's {threshold:.0f}",
     Code.BUDGET_NODE: "{value:.0f} disruptions in the window exceed the node's {threshold:.0f}",
     Code.BUDGET_CONCURRENT: "{value:.0f} disruptions at once exceed {threshold:.0f}",
-    Code.WAIVED_CONTRACT: "waived: the work was started on the promise to give way",
+    Code.WAIVED_CONTRACT: "the work was started on the promise to give way",
     Code.OK: "in order",
 }
 """What each code says; `value` and `threshold` are the numbers that it was judged by."""
@@ -77,10 +77,13 @@ def evidence_words(evidence: Evidence) -> str:
         return f"{evidence.name}: {format_duration(float(value))}"
     if evidence.unit == "GPU-s" and isinstance(value, int | float):
         return f"{evidence.name}: {format_gpu_s(float(value))}"
+    if isinstance(value, str):
+        return f"{evidence.name}: {value}"
+    number = f"{value:g}" if isinstance(value, float) else f"{value}"
     return (
-        f"{evidence.name}: {value:g} {evidence.unit}".rstrip()
-        if isinstance(value, float)
-        else f"{evidence.name}: {value} {evidence.unit}".rstrip()
+        f"{evidence.name}: {number}"
+        if evidence.unit == "GPUs"
+        else f"{evidence.name}: {number} ({evidence.unit})"
     )
 
 

@@ -7,8 +7,8 @@
        └───────────┴──────> issued     retried under the same id (idempotent)
 
 Reconcile first believes the world (this file), then wishes for changes (planner). An effect is done
-when the snapshot shows it, whatever its actuator said: a crash between effect and outcome is healed
-by looking.
+when its actuator says that it is visible, or when the snapshot shows it: a crash between effect and
+outcome is healed by looking.
 """
 
 from __future__ import annotations

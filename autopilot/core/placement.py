@@ -135,13 +135,19 @@ def find_spot(whatif: WhatIf, shape: Shape, room: I32, weights: PlacementWeights
     if total < shape.gpus:
         return Miss(Code.CAPACITY, float(total), float(shape.gpus))
     host = _host_members(whatif, shape) if shape.cpu_milli or shape.host_memory_mib else None
-    capacity = free // shape.per_member
+    capacity = members_on(shape, free)
     if host is not None:
         capacity = np.minimum(capacity, host)
     score = _node_scores(whatif, shape, free, weights, node_end_s, end_s)
     if shape.members + (shape.tail > 0) == 1:
         return _single(whatif, shape, free, capacity, score, weights)
     return _several(whatif, shape, free, capacity, host, score, weights)
+
+
+def members_on(shape: Shape, free: I32) -> I32:
+    """Members that `free` GPUs on each node can take; one at most when the gang is to be spread. Shape [nodes]."""
+    members = free // shape.per_member
+    return np.minimum(members, 1) if shape.topology == Topology.SPREAD else members
 
 
 def _host_members(whatif: WhatIf, shape: Shape) -> I32:

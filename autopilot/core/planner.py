@@ -25,7 +25,6 @@ from autopilot.core.records import (
     Code,
     ControllerMemory,
     Disruption,
-    Evidence,
     Observation,
     Plan,
     Proposal,
@@ -144,12 +143,7 @@ def _proposal(draft: Draft, ctx: Context) -> Proposal:
         benefit_gpu_s=draft.benefit_gpu_s,
         cost_gpu_s=draft.cost_gpu_s,
         score_terms=draft.spot.terms if draft.spot is not None else (),
-        evidence=(
-            *draft.evidence,
-            Evidence("backfill", int(draft.backfill), "1: gives way to the reservation"),
-        )
-        if draft.backfill
-        else draft.evidence,
+        evidence=draft.evidence,
         state_digest=state,
     )
 

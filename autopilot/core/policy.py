@@ -66,11 +66,27 @@ class Review:
 class Order:
     """Order inside a queue whose `order` is `index`."""
 
-    short_s: Annotated[float, Interval(ge=0, le=7 * DAY_S), Doc("gangs whose median run time is at most this come first, shortest first; they may pass over reservations")] = 7200.0
-    width_exponent: Annotated[float, Interval(ge=0, le=2), Doc("alpha in 1 / (expected run time x gpus^alpha)")] = 0.0
-    aging_s: Annotated[float, Interval(ge=60, le=366 * DAY_S), Doc("waiting time after which aging begins to tell")] = DAY_S
-    aging_exponent: Annotated[float, Interval(ge=0, le=4), Doc("index x (1 + wait / aging_s)^this; 0: the index does not age")] = 0.0
-    max_wait_s: Annotated[float, Interval(ge=60, le=366 * DAY_S), Doc("gangs older than this come first, oldest first: a safety net far above the usual wait")] = 7 * DAY_S
+    short_s: Annotated[
+        float,
+        Interval(ge=0, le=7 * DAY_S),
+        Doc(
+            "gangs whose median run time is at most this come first, shortest first; they may pass over reservations"
+        ),
+    ] = 7200.0
+    width_exponent: Annotated[
+        float, Interval(ge=0, le=2), Doc("alpha in 1 / (expected run time x gpus^alpha)")
+    ] = 0.0
+    aging_s: Annotated[
+        float, Interval(ge=60, le=366 * DAY_S), Doc("waiting time after which aging begins to tell")
+    ] = DAY_S
+    aging_exponent: Annotated[
+        float, Interval(ge=0, le=4), Doc("index x (1 + wait / aging_s)^this; 0: the index does not age")
+    ] = 0.0
+    max_wait_s: Annotated[
+        float,
+        Interval(ge=60, le=366 * DAY_S),
+        Doc("gangs older than this come first, oldest first: a safety net far above the usual wait"),
+    ] = 7 * DAY_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +97,43 @@ class ReservationRules:
     its gang has waited `firm_after_s` it is firm: a promise, kept until the gang starts.
     """
 
-    depth: Annotated[int, Interval(ge=0, le=60), Doc("gangs that may hold a reservation at once; 0: none")] = 3
-    conservative_depth: Annotated[int, Interval(ge=1, le=60), Doc("the same under conservative backfill")] = 16
-    whole_nodes_only: Annotated[bool, Doc("only gangs that need at least one whole node get one; smaller ones find gaps by themselves")] = True
-    firm_after_s: Annotated[float, Interval(ge=0, le=366 * DAY_S), Doc("waiting time after which a reservation is a promise, served in the order of the promises")] = 2.75 * DAY_S
-    level: Annotated[float, Interval(ge=0.05, le=0.99), Doc("quantile of the remaining run times from which the start is planned")] = 0.5
-    max_spread_ratio: Annotated[float, Interval(ge=1, le=1e6), Doc("no tentative reservation while the run-time forecasts are vaguer than this (0.75 over 0.25 quantile): room held on a guess is room wasted")] = 4.0
-    timeout_s: Annotated[float, Interval(ge=60, le=366 * DAY_S), Doc("a firm reservation whose planned start slipped this far past its promise is released")] = DAY_S
-    cool_down_s: Annotated[float, Interval(ge=0, le=366 * DAY_S), Doc("a gang whose firm reservation was released gets no new one for this long")] = 3600.0
+    depth: Annotated[
+        int, Interval(ge=0, le=60), Doc("gangs that may hold a reservation at once; 0: none")
+    ] = 3
+    conservative_depth: Annotated[int, Interval(ge=1, le=60), Doc("the same under conservative backfill")] = (
+        16
+    )
+    whole_nodes_only: Annotated[
+        bool,
+        Doc("only gangs that need at least one whole node get one; smaller ones find gaps by themselves"),
+    ] = True
+    firm_after_s: Annotated[
+        float,
+        Interval(ge=0, le=366 * DAY_S),
+        Doc("waiting time after which a reservation is a promise, served in the order of the promises"),
+    ] = 2.75 * DAY_S
+    level: Annotated[
+        float,
+        Interval(ge=0.05, le=0.99),
+        Doc("quantile of the remaining run times from which the start is planned"),
+    ] = 0.5
+    max_spread_ratio: Annotated[
+        float,
+        Interval(ge=1, le=1e6),
+        Doc(
+            "no tentative reservation while the run-time forecasts are vaguer than this (0.75 over 0.25 quantile): room held on a guess is room wasted"
+        ),
+    ] = 4.0
+    timeout_s: Annotated[
+        float,
+        Interval(ge=60, le=366 * DAY_S),
+        Doc("a firm reservation whose planned start slipped this far past its promise is released"),
+    ] = DAY_S
+    cool_down_s: Annotated[
+        float,
+        Interval(ge=0, le=366 * DAY_S),
+        Doc("a gang whose firm reservation was released gets no new one for this long"),
+    ] = 3600.0
 
 
 @dataclass(frozen=True, slots=True)

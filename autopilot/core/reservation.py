@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autopilot.core.context import Context, Held
-from autopilot.core.placement import Shape, suitable_nodes
+from autopilot.core.placement import Shape, members_on, suitable_nodes
 from autopilot.core.records import Reservation
 from autopilot.core.snapshot import F64, I32, Bools, NodeTable, Topology
 
@@ -74,7 +74,7 @@ def _one_member_a_node(ctx: Context, shape: Shape) -> bool:
 def _free_matrix(ctx: Context) -> F64:
     """Predicted free times per node, ascending: [nodes, GPUs of the largest node], inf where there is none.
 
-    GPUs promised to standing reservations come free when their gang is predicted to end.
+    GPUs held for one reservation are not there for another.
     """
     nodes = ctx.observation.snapshot.nodes
     width = int(nodes.gpus.max(initial=0))
@@ -83,23 +83,16 @@ def _free_matrix(ctx: Context) -> F64:
     free_at = np.where(columns < nodes.gpus[:, None], ctx.gpu_free_at_s[rows], np.inf)
     free_at.sort(axis=1)
     for held in ctx.held:
-        end_s = held.start_s + _run_time(ctx, held.row)
         for node, count in zip(held.nodes.tolist(), held.counts.tolist(), strict=True):
-            free_at[node, :count] = end_s
+            free_at[node, :count] = np.inf
         free_at[held.nodes] = np.sort(free_at[held.nodes], axis=1)
     return free_at
-
-
-def _run_time(ctx: Context, row: int) -> float:
-    """Run time of a pending gang at the reservation level."""
-    at = np.flatnonzero(ctx.pending == row)
-    return float(ctx.run_low_s[at[0]]) if len(at) else np.inf
 
 
 def _capacity_at(free_at: F64, shape: Shape, time_s: float) -> tuple[I32, I32]:
     """GPUs free at a time on each node, and how many members they make."""
     free = (free_at <= time_s).sum(axis=1).astype(np.int32)
-    return free, free // shape.per_member
+    return free, members_on(shape, free)
 
 
 def _required_level(nodes: NodeTable, shape: Shape) -> I32 | None:
@@ -116,7 +109,7 @@ def fits_on(ctx: Context, shape: Shape, free: I32) -> bool:
     """True when a gang of whole GPUs fits on `free` GPUs per node (suitable nodes only). Shape [nodes]."""
     if shape.members + (shape.tail > 0) == 1:
         return bool((free >= shape.gpus).any())
-    capacity = free // shape.per_member
+    capacity = members_on(shape, free)
     level = _required_level(ctx.observation.snapshot.nodes, shape)
     if level is None:
         return _holds(int(capacity.sum()), free, capacity, shape)

@@ -57,16 +57,17 @@ SLO_CLASS_NAMES = ("latency-critical", "interactive", "batch")
 
 
 class Topology(IntEnum):
-    """Domain that all members of a gang must share."""
+    """Domain that all members of a gang must share, or `SPREAD`: each member on a node of its own."""
 
     NONE = 0
     ISLAND = 1
     LEAF = 2
     BLOCK = 3
     ZONE = 4
+    SPREAD = 5
 
 
-TOPOLOGY_NAMES = ("none", "island", "leaf", "block", "zone")
+TOPOLOGY_NAMES = ("none", "island", "leaf", "block", "zone", "spread")
 
 
 class QueueOrder(IntEnum):

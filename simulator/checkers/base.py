@@ -10,7 +10,6 @@ from autopilot.core.records import Inventory
 from autopilot.core.snapshot import SLO_CLASS_NAMES
 from simulator.work import Jobs
 
-
 HOLDING_MODES = frozenset({Mode.OFF, Mode.OBSERVE, Mode.RECOMMEND})
 """Modes under which an action has no effect, whoever approves of it."""
 
@@ -35,6 +34,7 @@ class Rules:
     per_cluster: int | None = None
     per_tenant: int | None = None
     per_node: int | None = None
+    concurrent: int | None = None
     excluded: frozenset[int] = frozenset()  # jobs that opted out
     held_actions: frozenset[str] = frozenset()  # that are decided and shown, but not done
 
@@ -49,9 +49,12 @@ class Rules:
             per_cluster=policy.budget.per_cluster,
             per_tenant=policy.budget.per_tenant,
             per_node=policy.budget.per_node,
+            concurrent=policy.budget.concurrent,
             excluded=excluded,
             held_actions=frozenset(
-                mode.name for mode in fields(policy.modes) if getattr(policy.modes, mode.name) in HOLDING_MODES
+                mode.name
+                for mode in fields(policy.modes)
+                if getattr(policy.modes, mode.name) in HOLDING_MODES
             ),
         )
 

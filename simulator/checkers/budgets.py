@@ -1,11 +1,11 @@
-"""Disruption budgets hold in every window, wherever it begins; contractual evictions are not counted."""
+"""Disruption budgets hold in every window, wherever it begins, and at once; contractual evictions are not counted."""
 
 from __future__ import annotations
 
 from collections import deque
 
 from simulator.checkers.base import Checker, World
-from simulator.facts import Evicting, Started
+from simulator.facts import Evicting, Started, Stopped
 
 
 class Budgets(Checker):
@@ -19,6 +19,7 @@ class Budgets(Checker):
         self._node_of: list[int] = world.inventory.gpus.node.tolist()
         self._nodes: dict[int, tuple[int, ...]] = {}
         self._times: dict[tuple[str, int], deque[float]] = {}
+        self._leaving: set[int] = set()
 
     def on_started(self, fact: Started) -> None:
         """Remember its nodes."""
@@ -34,6 +35,18 @@ class Budgets(Checker):
         self._spend(fact, "tenant", tenant, rules.per_tenant, f"tenant {self.jobs.tenants[tenant]}")
         for node in self._nodes.get(fact.job, ()):
             self._spend(fact, "node", node, rules.per_node, self.node(node))
+        self._leaving.add(fact.job)
+        if rules.concurrent is not None and len(self._leaving) > rules.concurrent:
+            under_way = len(self._leaving)
+            self.violate(
+                fact.at_s,
+                "the cluster",
+                f"{under_way} disruptions under way at once, allowed are {rules.concurrent}",
+            )
+
+    def on_stopped(self, fact: Stopped) -> None:
+        """It has left."""
+        self._leaving.discard(fact.job)
 
     def _spend(self, fact: Evicting, kind: str, key: int, limit: int | None, whose: str) -> None:
         if limit is None:

@@ -186,20 +186,28 @@ def faulty_world(seed: int, folder: Path, telemetry: str = "windowed") -> World:
     """A small faulty world; its size, load, physics and predictions differ from seed to seed."""
     rng = np.random.default_rng(seed)
     return scenario(FAULTY.format(
-        nodes=rng.integers(2, 5), load=rng.choice([0.3, 0.6, 0.9]), physics=rng.choice(["real", "real", "charged", "ideal"]),
+        nodes=rng.integers(2, 5), load=rng.choice([0.5, 0.8, 1.1]), physics=rng.choice(["real", "real", "charged", "ideal"]),
         telemetry=telemetry, durations=rng.choice(["last-two", "exact"]),
     ), folder, seed)  # fmt: skip
 
 
 def faulty_policy(seed: int) -> Policy:
-    """The shipped policy, or one with conservative backfill, or with several reservations."""
-    rules, gaps = AUTOPILOT.reservation, AUTOPILOT.backfill
-    return (
+    """The shipped policy, or one that promises room early, by easy or by conservative backfill, on bold predictions."""
+    if seed % 4 == 0:
+        return AUTOPILOT
+    bold = seed % 4 == 3
+    return replace(
         AUTOPILOT,
-        replace(AUTOPILOT, name="conservative", backfill=replace(gaps, kind=BackfillKind.CONSERVATIVE)),
-        replace(AUTOPILOT, name="three", reservation=replace(rules, depth=3, level=0.5, timeout_s=1800.0),
-                backfill=replace(gaps, level=0.5)),
-    )[seed % 3]  # fmt: skip
+        name="early",
+        reservation=replace(
+            AUTOPILOT.reservation, firm_after_s=180.0, whole_nodes_only=False, max_spread_ratio=1e6,
+            level=0.25 if bold else 0.5, timeout_s=600.0 if bold else 3600.0, conservative_depth=4,
+        ),
+        backfill=replace(
+            AUTOPILOT.backfill, level=0.5 if bold else 0.9,
+            kind=BackfillKind.CONSERVATIVE if seed % 4 == 2 else BackfillKind.EASY,
+        ),
+    )  # fmt: skip
 
 
 def without(guard: str) -> tuple[tuple[str, Check], ...]:
@@ -207,7 +215,10 @@ def without(guard: str) -> tuple[tuple[str, Check], ...]:
     from autopilot.core.guards.base import allow
 
     assert guard in dict(GUARDS)
-    return tuple((name, (lambda *_, said=name: allow(said, 0.0, "", 0.0)) if name == guard else check) for name, check in GUARDS)
+    return tuple(
+        (name, (lambda *_, said=name: allow(said, 0.0, "", 0.0)) if name == guard else check)
+        for name, check in GUARDS
+    )
 
 
 def verdict_codes(moments: Sequence[Moment], guard: str) -> set[str]:

@@ -256,6 +256,22 @@ def test_what_is_right_is_not_reported(name: str, facts: list[Fact]) -> None:
     assert CHECKERS[name](world()) is not None
 
 
+def test_disruptions_at_once_are_counted_until_the_work_has_left() -> None:
+    """Two victims that leave at the same time are one too many; one after the other they are not."""
+    rules = Rules(concurrent=1)
+    at_once, in_turn = CHECKERS["budgets"](world(rules)), CHECKERS["budgets"](world(rules))
+    for checker, facts in (
+        (at_once, [evicting(0), evicting(1)]),
+        (in_turn, [evicting(0), stopped(0), evicting(1), evicting(2, contract=True)]),
+    ):
+        for fact in facts:
+            getattr(checker, HOOKS[type(fact)])(fact)
+    assert [violation.message for violation in at_once.violations] == [
+        "2 disruptions under way at once, allowed are 1"
+    ]
+    assert in_turn.violations == []
+
+
 def test_accounts_that_do_not_add_up_are_caught() -> None:
     """A second lost between the books is found, by tenant and in all."""
     checkers = CheckerSet(world(), ["conservation"])

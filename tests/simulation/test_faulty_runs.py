@@ -33,14 +33,23 @@ def test_a_faulty_run_is_safe_lively_and_replays(soak_seed: int, tmp_path: Path)
 def ended_or_explained(ran: Ran) -> None:
     """Every job is done, or no cluster of this size could ever run it and the last decision says why it waits."""
     cluster, impossible = ran.cluster, ran.simulated.run.never_fits
-    left = [job for job, state in enumerate(cluster.state) if state != State.SUCCEEDED and cluster.jobs.service[job] < 0]
+    left = [
+        job
+        for job, state in enumerate(cluster.state)
+        if state != State.SUCCEEDED and cluster.jobs.service[job] < 0
+    ]
     assert left == sorted(impossible)
     last = ran.tape.moments[-1]
     refusals, work = last.decision.plan.refusals, last.observation.snapshot.workloads
     said = dict(zip(work.id[refusals.workload].tolist(), refusals.code.tolist(), strict=True))
     for job in left:
         assert impossible[job]
-        assert refusals.codes[said[cluster.jobs.id[job]]] in {"capacity", "fragmented", "topology", "too_wide"}
+        assert refusals.codes[said[cluster.jobs.id[job]]] in {
+            "capacity",
+            "fragmented",
+            "topology",
+            "too_wide",
+        }
 
 
 def conserved(ran: Ran) -> None:
@@ -75,7 +84,13 @@ def test_the_faults_were_met(tmp_path: Path) -> None:
             retried += sum(outcome.retryable for outcome in moment.observation.outcomes)
             waits += len(moment.decision.plan.refusals.workload)
             backfilled += sum(p.action == "backfill" and p.accepted for p in moment.decision.plan.proposals)
-    assert min(faults, waits, retried, reserved, backfilled) > 0, (faults, waits, retried, reserved, backfilled)
+    assert min(faults, waits, retried, reserved, backfilled) > 0, (
+        faults,
+        waits,
+        retried,
+        reserved,
+        backfilled,
+    )
 
 
 def test_every_checker_looked(tmp_path: Path) -> None:

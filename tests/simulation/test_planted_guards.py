@@ -39,7 +39,9 @@ HOUR_S = 3600.0
 def world_of(jobs: Jobs, nodes: int = 2) -> World:
     """Nodes of eight GPUs, run times known, no overheads: what goes wrong was planted."""
     spec = shape_cluster(nodes, 8)
-    return World("planted", 0, "ideal", spec, build_inventory(spec), (), durations="exact", telemetry="off", _jobs=jobs)
+    return World(
+        "planted", 0, "ideal", spec, build_inventory(spec), (), durations="exact", telemetry="off", _jobs=jobs
+    )
 
 
 def full_with_backlog() -> World:
@@ -50,10 +52,27 @@ def full_with_backlog() -> World:
     jobs = Jobs()
     for number in range(16):
         kind = SloClass.LATENCY_CRITICAL if number < 4 else SloClass.BATCH
-        jobs.add(f"long-{number:02d}", "abcd"[number % 4], gang(1), 0.0, 6 * HOUR_S, slo_class=kind, preemptible=not 4 <= number < 8)
+        jobs.add(
+            f"long-{number:02d}",
+            "abcd"[number % 4],
+            gang(1),
+            0.0,
+            6 * HOUR_S,
+            slo_class=kind,
+            preemptible=not 4 <= number < 8,
+        )
     for number in range(60):
         jobs.add(f"short-{number:02d}", "abcd"[number % 4], gang(1), 10.0, 880.0)
     return world_of(jobs)
+
+
+def slow_to_leave() -> World:
+    """The same, where a checkpoint takes a minute and more to write."""
+    world = full_with_backlog()
+    world.physics = "real"
+    jobs = world.jobs()
+    jobs.checkpoint_gib = [80.0] * len(jobs)
+    return replace(world, _jobs=jobs)
 
 
 def half_empty() -> World:
@@ -112,7 +131,9 @@ def halves(ctx: Context, submit: Submit) -> None:
 class PodByPod(Hardware):
     """Starts each pod for itself, as a cluster does that knows no gangs."""
 
-    def take(self, job: int, shape: Shape, gpus: Sequence[int], instances: Sequence[int] = ()) -> Held | Refusal:
+    def take(
+        self, job: int, shape: Shape, gpus: Sequence[int], instances: Sequence[int] = ()
+    ) -> Held | Refusal:
         return super().take(job, shape._replace(min_gpus=1, per_member=1), gpus, instances)
 
 
@@ -144,7 +165,11 @@ class Silent:
             inventory = self._work.inventory
             assert inventory is not None
             cordoned = np.isin(np.arange(len(inventory.nodes.id)), list(self._cordoned))
-            self._last = Batch(self.name, now_s, inventory=replace(inventory, nodes=replace(inventory.nodes, cordoned=cordoned)))
+            self._last = Batch(
+                self.name,
+                now_s,
+                inventory=replace(inventory, nodes=replace(inventory.nodes, cordoned=cordoned)),
+            )
         return self._last
 
     def work(self) -> Collector:
@@ -194,7 +219,7 @@ class Plant:
 
 def allowing(**limits: int) -> Policy:
     """The shipped policy with another disruption budget."""
-    return replace(AUTOPILOT, budget=replace(AUTOPILOT.budget, concurrent=2, **limits))
+    return replace(AUTOPILOT, budget=replace(AUTOPILOT.budget, **{"concurrent": 2, **limits}))
 
 
 GAIN = (*ACTIONS, ("churn", churn(1e9)))
@@ -217,7 +242,7 @@ PLANTS = (
           policy=shipped_policy("recommend"), change=short_patience),
 )  # fmt: skip
 
-by_guard: Any = pytest.mark.parametrize("plant", PLANTS, ids=[plant.guard for plant in PLANTS])
+by_guard = pytest.mark.parametrize("plant", PLANTS, ids=[plant.guard for plant in PLANTS])
 
 
 def setup(plant: Plant, **more: Any) -> Setup:

@@ -28,7 +28,9 @@ def decided(path: Path) -> str:
     with JournalReader(path) as reader:
         for record in reader.ticks():
             part = record.decided
-            digest.update(ENCODER.encode((part.decision, part.instructions, part.outcomes, part.memory_digest)))
+            digest.update(
+                ENCODER.encode((part.decision, part.instructions, part.outcomes, part.memory_digest))
+            )
             digest.update(record.observation.snapshot.telemetry.mean.tobytes())
     return digest.hexdigest()
 
@@ -83,7 +85,9 @@ def test_a_run_by_another_logic_is_told_apart(tmp_path: Path) -> None:
             ACTIONS[0][1](ctx, submit)
 
     path = tmp_path / "run.journal"
-    run(faulty_world(SEED, tmp_path), Setup(journal=path, actions=(("admit_gang", late), *ACTIONS[1:]))).close()
+    run(
+        faulty_world(SEED, tmp_path), Setup(journal=path, actions=(("admit_gang", late), *ACTIONS[1:]))
+    ).close()
     again = replay(path)
     assert not again.identical
     assert again.difference is not None

@@ -13,9 +13,6 @@ from autopilot.journal.observations import ENCODER
 from simulator.faults import FaultOptions
 from tests.simulation.kit import Moment, Ran, Setup, faulty_world, run
 
-PRINTED = {"power_w": 1e-3}
-"""Relative precision of the exporter's text, where it is coarser than that of a ratio with six digits."""
-
 
 @pytest.fixture(scope="module", params=[0.0, 0.2], ids=["all scrapes", "lost scrapes"])
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Ran, Ran]:
@@ -54,7 +51,7 @@ def same_windows(one: Moment, two: Moment) -> int:
     np.testing.assert_array_equal(left.quality, right.quality)
     for row, name in enumerate(left.signals):
         for mine, other in ((left.mean[row], right.mean[row]), (left.maximum[row], right.maximum[row])):
-            np.testing.assert_allclose(mine, other, rtol=2e-3, atol=PRINTED.get(name, 1e-4), err_msg=name)
+            np.testing.assert_allclose(mine, other, rtol=2e-3, atol=1e-4, err_msg=name)
     return int(np.isfinite(left.mean[SIGNALS.index("sm_active_ratio")]).sum()) if len(left.signals) else 0
 
 
@@ -66,7 +63,9 @@ def test_lost_scrapes_are_seen(tmp_path: Path) -> None:
         world.faults = FaultOptions(scrape_loss_ratio=ratio)
         ran = run(world, Setup(telemetry="full"))
         reasons = [gap.reason for moment in ran.tape.moments for gap in moment.observation.gaps]
-        samples = np.mean([moment.observation.snapshot.telemetry.samples[-1].mean() for moment in ran.tape.moments[-50:]])
+        samples = np.mean(
+            [moment.observation.snapshot.telemetry.samples[-1].mean() for moment in ran.tape.moments[-50:]]
+        )
         counts.append((sum(reason == "the scrape got no answer" for reason in reasons), float(samples)))
     assert counts[0][0] == 0 < counts[1][0]
     assert counts[1][1] < 0.8 * counts[0][1]

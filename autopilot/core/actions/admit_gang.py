@@ -93,7 +93,8 @@ def _try(ctx: Context, at: int, submit: Submit) -> Miss | None:
     row = int(ctx.pending[at])
     work = ctx.observation.snapshot.workloads
     room = ctx.room(float(ctx.gap_end_s[at]))
-    wide, least = int(work.gpus[row]), int(work.min_gpus[row])
+    wide, member = int(work.gpus[row]), max(int(work.gpus_per_member[row]), 1)
+    least = min(-(-int(work.min_gpus[row]) // member) * member, wide)  # whole members
     first: Miss | None = None
     for gpus in (wide,) if least in (0, wide) else (wide, least):
         over_limit = ctx.over_limit(at, gpus)
