@@ -171,7 +171,7 @@ def _workloads(rng: np.random.Generator, running: I32, pending: I32) -> Workload
     widths = np.concatenate([running, pending])
     count, held = len(widths), len(running)
     start_s = np.concatenate([NOW_S - rng.exponential(20_000.0, held), np.full(len(pending), np.nan)])
-    submit_s = np.where(np.isnan(start_s), NOW_S - rng.exponential(7200.0, count), start_s - 60.0)
+    submit_s = np.where(np.isnan(start_s), NOW_S - rng.exponential(2 * 86_400.0, count), start_s - 60.0)
     unknown = np.full(count, np.nan)
     table_of: WorkloadTable = columns_of(
         WorkloadTable, count, id=[f"job-{n:06d}" for n in range(count)], name=["train"] * count,

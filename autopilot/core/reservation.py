@@ -16,6 +16,7 @@ import numpy as np
 
 from autopilot.core.context import Context, Held
 from autopilot.core.placement import Shape, members_on, suitable_nodes
+from autopilot.core.policy import BackfillKind
 from autopilot.core.records import Reservation
 from autopilot.core.snapshot import F64, I32, Bools, NodeTable, Topology
 
@@ -74,7 +75,8 @@ def _one_member_a_node(ctx: Context, shape: Shape) -> bool:
 def _free_matrix(ctx: Context) -> F64:
     """Predicted free times per node, ascending: [nodes, GPUs of the largest node], inf where there is none.
 
-    GPUs held for one reservation are not there for another.
+    GPUs held for one reservation are not there for another, but under conservative backfill, where
+    they come free again when their gang is predicted to end.
     """
     nodes = ctx.observation.snapshot.nodes
     width = int(nodes.gpus.max(initial=0))
@@ -82,11 +84,19 @@ def _free_matrix(ctx: Context) -> F64:
     rows = np.minimum(nodes.first_gpu[:, None] + columns, max(len(ctx.gpu_free_at_s) - 1, 0))
     free_at = np.where(columns < nodes.gpus[:, None], ctx.gpu_free_at_s[rows], np.inf)
     free_at.sort(axis=1)
+    stacked = ctx.policy.backfill.kind == BackfillKind.CONSERVATIVE
     for held in ctx.held:
+        end_s = held.start_s + _run_time(ctx, held.row) if stacked else np.inf
         for node, count in zip(held.nodes.tolist(), held.counts.tolist(), strict=True):
-            free_at[node, :count] = np.inf
+            free_at[node, :count] = end_s
         free_at[held.nodes] = np.sort(free_at[held.nodes], axis=1)
     return free_at
+
+
+def _run_time(ctx: Context, row: int) -> float:
+    """Run time of a pending gang at the reservation level."""
+    at = np.flatnonzero(ctx.pending == row)
+    return float(ctx.run_low_s[at[0]]) if len(at) else np.inf
 
 
 def _capacity_at(free_at: F64, shape: Shape, time_s: float) -> tuple[I32, I32]:

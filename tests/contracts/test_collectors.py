@@ -159,10 +159,10 @@ def test_every_gap_of_a_scrape_has_its_reason() -> None:
         "empty": b"# nothing\n",
         "bad": b"not an exporter\n",
     }
+    whole = texts["ok"]
+    assert isinstance(whole, bytes)
     texts["ok"] = b"\n".join(  # this site's counters file has no occupancy
-        line
-        for line in texts["ok"].split(b"\n")
-        if b"OCCUPANCY" not in line  # type: ignore[union-attr]
+        line for line in whole.split(b"\n") if b"OCCUPANCY" not in line
     )
     found = gaps(scraping(texts).collect(0.0))
     assert ("node-down", "", "scrape failed") in found
@@ -211,7 +211,8 @@ def test_it_scrapes_no_more_often_than_its_interval() -> None:
 
 def test_texts_scraped_between_two_ticks_can_be_fed() -> None:
     """Several scrape instants fed by the caller equal as many scrapes."""
-    fed, scraped = ExporterCollector(), scraping(texts := {"n": b""})
+    texts: dict[str, bytes | OSError] = {"n": b""}
+    fed, scraped = ExporterCollector(), scraping(texts)
     for k in range(8):
         text = render([Device("GPU-a").reading({1002: k / 10})])
         fed.ingest(15.0 * k, text, Target("", "node-n"))

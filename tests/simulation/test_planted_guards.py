@@ -62,7 +62,7 @@ def full_with_backlog() -> World:
             preemptible=not 4 <= number < 8,
         )
     for number in range(60):
-        jobs.add(f"short-{number:02d}", "abcd"[number % 4], gang(1), 10.0, 880.0)
+        jobs.add(f"short-{number:02d}", "abcd"[number % 4], gang(1), 10.0, 700.0)
     return world_of(jobs)
 
 
@@ -76,10 +76,12 @@ def slow_to_leave() -> World:
 
 
 def half_empty() -> World:
-    """Four jobs with room around them: who is evicted comes back to where it was."""
+    """Four jobs with room around them: who is evicted comes back to where it was. Now and then a small one passes."""
     jobs = Jobs()
     for number in range(4):
         jobs.add(f"job-{number}", "ab"[number % 2], gang(2), 0.0, 2 * HOUR_S)
+    for number in range(20):
+        jobs.add(f"passer-{number}", "c", gang(1), 60.0 + 300.0 * number, 30.0)
     return world_of(jobs)
 
 
@@ -238,6 +240,8 @@ PLANTS = (
           policy=allowing(per_node=9, per_tenant=1, per_cluster=9)),
     Plant(guard="budget", world=full_with_backlog, codes=frozenset({"budget_cluster"}), caught_by="budgets", actions=GAIN,
           policy=allowing(per_node=9, per_tenant=9, per_cluster=2)),
+    Plant(guard="budget", world=slow_to_leave, codes=frozenset({"budget_concurrent"}), caught_by="budgets", actions=GAIN,
+          policy=allowing(per_node=9, per_tenant=9, per_cluster=18, concurrent=1)),
     Plant(guard="mode", world=steady_arrivals, codes=frozenset({"mode_recommend"}), caught_by="modes",
           policy=shipped_policy("recommend"), change=short_patience),
 )  # fmt: skip

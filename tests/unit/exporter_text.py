@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from autopilot.core import dcgm
@@ -46,7 +46,7 @@ class Device:
         """The same device with some attributes changed."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
-    def reading(self, values: dict[int, float | str]) -> Device:
+    def reading(self, values: Mapping[int, float | str | None]) -> Device:
         """The same device with some fields changed; None takes a field away."""
         merged = {number: v for number, v in {**self.values, **values}.items() if v is not None}
         return replace(self, values=merged)

@@ -67,6 +67,9 @@ LABELS = st.dictionaries(
 )
 
 
+BOOLS = st.booleans()
+
+
 @st.composite
 def texts(draw: st.DrawFn) -> str:
     """Exposition texts with odd labels, gaps and endings."""
@@ -79,7 +82,8 @@ def texts(draw: st.DrawFn) -> str:
         }
         inner = ",".join(f'{k}="{v}"' for k, v in escaped.items())
         comma = draw(st.sampled_from(["", ","])) if labels else ""
-        braces = f"{{{inner}{comma}}}" if labels or draw(st.booleans()) else ""
+        bare = not labels and draw(BOOLS)
+        braces = "" if bare else f"{{{inner}{comma}}}"
         gap = draw(st.sampled_from([" ", "  ", "\t"]))
         stamp = draw(st.sampled_from(["", " 1732154400000"]))
         if draw(st.booleans()):
@@ -186,10 +190,10 @@ def test_fallback_is_tagged() -> None:
     engine, util = GPU.reading({1002: None}), GPU.but(uuid="GPU-b").reading({1002: None, 1001: None})
     none = GPU.but(uuid="GPU-c").reading({1002: None, 1001: None, 203: None})
     frame = scan(render([engine, util, none]))
-    assert (signal(frame, "GPU-aaaa", "sm_active_ratio"), quality(frame, "GPU-aaaa")) == (
-        pytest.approx(0.97), Quality.GR_ENGINE)  # fmt: skip
-    assert (signal(frame, "GPU-b", "sm_active_ratio"), quality(frame, "GPU-b")) == (
-        pytest.approx(0.99), Quality.GPU_UTIL)  # fmt: skip
+    assert signal(frame, "GPU-aaaa", "sm_active_ratio") == pytest.approx(0.97)
+    assert quality(frame, "GPU-aaaa") == Quality.GR_ENGINE
+    assert signal(frame, "GPU-b", "sm_active_ratio") == pytest.approx(0.99)
+    assert quality(frame, "GPU-b") == Quality.GPU_UTIL
     assert math.isnan(signal(frame, "GPU-c", "sm_active_ratio"))
     assert quality(frame, "GPU-c") is Quality.NONE
 

@@ -24,7 +24,8 @@ def propose(ctx: Context, submit: Submit) -> None:
     """Evictions of marked work that let a reserved gang land. (Starts in gaps come with the order of service.)"""
     if ctx.policy.backfill.evict_when_due:
         for held in ctx.held:
-            _make_way(ctx, held, submit)
+            if held.record.firm:  # nothing is lost for a plan that may be another at the next tick
+                _make_way(ctx, held, submit)
 
 
 def uses_gap(ctx: Context, spot: Spot) -> bool:
