@@ -49,20 +49,20 @@ def _admit_until_reservation(ctx: Context, positions: Rows, submit: Submit) -> i
     reservable = len(ctx.held) < _depth(ctx)
     while heads:
         at, code, place = heads[0]
-        line = lines[code]
-        miss = failed.get(code) or _try(ctx, at, submit)
-        if miss is not None:
-            failed[code] = miss
-            candidates = line[place:][ctx.may_reserve[line[place:]]] if reservable else line[:0]
-            if not len(candidates):
-                heappop(heads)
-                _refuse(ctx, line[place:], miss)
-                continue
-            _refuse(ctx, line[place : place + 1], miss)
-            if ctx.may_reserve[at] and _reserve(ctx, at, submit):
+        line, step = lines[code], place + 1
+        if code not in failed:
+            miss = _try(ctx, at, submit)
+            if miss is not None:
+                failed[code] = _reason(ctx, at, miss)
+        if code in failed:
+            held = reservable and bool(ctx.may_reserve[at]) and _reserve(ctx, at, submit)
+            further = np.flatnonzero(ctx.may_reserve[line[step:]]) if reservable else line[:0]
+            step = step + int(further[0]) if len(further) else len(line)
+            _refuse(ctx, line[place : place + 1 if held else step], failed[code])
+            if held:
                 return at
-        if place + 1 < len(line):
-            heapreplace(heads, (int(line[place + 1]), code, place + 1))
+        if step < len(line):
+            heapreplace(heads, (int(line[step]), code, step))
         else:
             heappop(heads)
     return int(positions[-1])
@@ -118,17 +118,21 @@ def _find(ctx: Context, at: int, shape: Shape, room: I32) -> Spot | Miss:
                      ctx.now_s + float(ctx.run_low_s[at]))  # fmt: skip
 
 
+def _reason(ctx: Context, at: int, miss: Miss) -> Miss:
+    """`reserved` where the gang would have room, were it not held for another."""
+    if not ctx.held or miss.code not in (Code.CAPACITY, Code.FRAGMENTED):
+        return miss
+    shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]))
+    alone = _find(ctx, at, shape, ctx.whatif.node_free)
+    return Miss(Code.RESERVED, miss.value, miss.threshold) if isinstance(alone, Spot) else miss
+
+
 def _refuse(ctx: Context, positions: Rows, miss: Miss) -> None:
-    """Note why gangs of one shape wait: `reserved` (or `runtime_unknown`) where only a reservation is in the way."""
-    if ctx.held and miss.code in (Code.CAPACITY, Code.FRAGMENTED):
-        shape = shape_of(ctx.observation.snapshot, int(ctx.pending[positions[0]]))
-        if isinstance(_find(ctx, int(positions[0]), shape, ctx.whatif.node_free), Spot):
-            ctx.refuse(positions, Miss(Code.RESERVED, miss.value, miss.threshold))
-            unknown = positions[~ctx.known[positions]]
-            if len(unknown):
-                ctx.refuse(unknown, Miss(Code.RUNTIME_UNKNOWN, float("nan"), ctx.policy.backfill.level))
-            return
+    """Note why gangs of one line wait; where a reservation is in the way, a missing run time is said instead."""
     ctx.refuse(positions, miss)
+    unknown = positions[~ctx.known[positions]] if miss.code == Code.RESERVED else positions[:0]
+    if len(unknown):
+        ctx.refuse(unknown, Miss(Code.RUNTIME_UNKNOWN, float("nan"), ctx.policy.backfill.level))
 
 
 def _depth(ctx: Context) -> int:
