@@ -25,6 +25,7 @@ MEMORY = 1000
 _Z = np.array([-1.6448536, -0.6744898, 0.0, 0.6744898, 1.2815516, 1.6448536, 2.3263479])
 
 _ANY = -1
+_NOTHING = (float("nan"), 0)
 
 
 class LastTwo:
@@ -35,6 +36,7 @@ class LastTwo:
     def __init__(self) -> None:
         self._recent: dict[tuple[int, int], deque[float]] = {}
         self._ended: dict[tuple[int, int], int] = {}
+        self._given: dict[str, tuple[float, int]] = {}  # by workload: log of the prediction, history
         self._errors: deque[float] = deque(maxlen=MEMORY)
         self._square_sum = 0.0
 
@@ -74,18 +76,23 @@ class LastTwo:
         return float(np.sqrt((self._square_sum + 10 * FIRST_SPREAD**2) / (count + 10)))
 
     def forecast(self, now_s: float, snapshot: ClusterSnapshot) -> Forecasts:
-        """Quantiles of the total run time of every workload; replicas of services abstain."""
+        """Quantiles of the total run time of every workload; replicas of services abstain.
+
+        A job keeps the prediction of the moment when it was first seen (as soon as there was one):
+        jobs that are submitted together are alike, and a queue that is predicted anew at each end
+        would swap places for no reason.
+        """
         work = snapshot.workloads
-        key = work.tenant.astype(np.int64) * 1_000_003 + work.gpus
-        kinds, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-        centre, history = np.full(len(kinds), np.nan), np.zeros(len(kinds), np.int32)
-        for kind, row in enumerate(first.tolist()):
-            expected, ended = self._expected(int(work.tenant[row]), int(work.gpus[row]))
-            if expected is not None:
-                centre[kind], history[kind] = expected, ended
-        centre[~np.isfinite(centre)] = np.nan
-        table = np.exp(centre[:, None] + self.spread * _Z)
-        total_s = table[inverse]
-        total_s[work.service >= 0] = np.nan
-        known = ~np.isnan(total_s[:, 0])
-        return Forecasts(RuntimeForecast(self.name, now_s, LEVELS, total_s, known, history[inverse]))
+        names = work.id.tolist()
+        for row, name in enumerate(names):
+            if name not in self._given:
+                expected, ended = self._expected(int(work.tenant[row]), int(work.gpus[row]))
+                if expected is not None and work.service[row] < 0:
+                    self._given[name] = (expected, ended)
+        given = [self._given.get(name, _NOTHING) for name in names]
+        centre = np.array([each[0] for each in given], float)
+        total_s = np.exp(centre[:, None] + self.spread * _Z)
+        history = np.array([each[1] for each in given], np.int32)
+        for row in np.flatnonzero(work.state >= State.SUCCEEDED).tolist():
+            self._given.pop(names[row], None)
+        return Forecasts(RuntimeForecast(self.name, now_s, LEVELS, total_s, ~np.isnan(centre), history))

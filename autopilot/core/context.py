@@ -174,10 +174,14 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
     index = np.full(len(pending), 1e-4) if forecast is None else gittins_per_s(forecast, pending)
     standing = _standing(memory, observation, pending)
     firm = wait_s >= policy.reservation.firm_after_s
-    promised = firm & np.isin(pending, np.fromiter(standing, np.int32, len(standing)))
+    promised_since_s = np.full(len(pending), np.inf)
+    for at in np.flatnonzero(
+        firm & np.isin(pending, np.fromiter(standing, np.int32, len(standing)))
+    ).tolist():
+        promised_since_s[at] = standing[int(pending[at])].since_s
     median_s = np.full(len(pending), np.inf) if forecast is None else median_left_s(forecast, work, pending)
     order = service_order(snapshot, pending, aged_index(index, work.gpus[pending], wait_s, policy.order), median_s,
-                          promised, review_now_s, policy.order)  # fmt: skip
+                          promised_since_s, review_now_s, policy.order)  # fmt: skip
     ordered, firm = pending[order], firm[order]
     low, high, known = _run_times(observation, policy, ordered)
     end_s = _ends(observation, policy, review_now_s)
@@ -191,7 +195,7 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
         pending=ordered,
         classes=shape_classes(snapshot, ordered),
         firm=firm,
-        may_reserve=_may_reserve(observation, policy, memory, ordered, firm),
+        may_reserve=_may_reserve(observation, policy, memory, ordered, review_now_s),
         standing=standing,
         run_low_s=low,
         run_high_s=high,
@@ -232,15 +236,18 @@ def _standing(memory: ControllerMemory, observation: Observation, pending: I32) 
 
 
 def _may_reserve(observation: Observation, policy: Policy, memory: ControllerMemory, rows: I32,
-                 firm: np.ndarray) -> np.ndarray:  # fmt: skip
-    """Which of `rows` may hold a reservation: whole GPUs, wide enough, not cooling down. Shape [rows]."""
+                 review_now_s: float) -> np.ndarray:  # fmt: skip
+    """Which of `rows` may hold a reservation: whole GPUs, wide enough, not cooling down. Shape [rows].
+
+    While the forecasts are vague only overdue gangs may: a promise made on a guess holds room for nothing.
+    """
     snapshot, rules = observation.snapshot, policy.reservation
     work = snapshot.workloads
     may = (work.gpu_milli[rows] == 0) & (work.mig_profile[rows] < 0)
     if rules.whole_nodes_only and len(snapshot.nodes.gpus):
         may &= work.gpus[rows] >= int(snapshot.nodes.gpus.min())
     if not _confident(observation, policy):
-        may &= firm
+        may &= review_now_s - work.submit_s[rows] > policy.order.max_wait_s
     cooling = [name for name, until_s in memory.cooled_until_s.items() if until_s > observation.now_s]
     if cooling:
         may &= ~np.isin(work.id[rows], np.array(cooling, object))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from autopilot.core.forecast import RuntimeForecast, remaining_quantile_s
 from autopilot.core.policy import Order
-from autopilot.core.snapshot import F64, I32, Bools, ClusterSnapshot, QueueOrder, WorkloadTable
+from autopilot.core.snapshot import F64, I32, ClusterSnapshot, QueueOrder, WorkloadTable
 
 UNKNOWN_RUNTIME_S = 4 * 3600.0
 """Stand-in for the expected run time of a gang without any forecast: the order needs some number."""
@@ -51,12 +51,12 @@ def median_left_s(forecast: RuntimeForecast, work: WorkloadTable, rows: I32) -> 
     return np.where(np.isnan(left), np.inf, left)
 
 
-def service_order(snapshot: ClusterSnapshot, rows: I32, index: F64, median_s: F64, promised: Bools,
+def service_order(snapshot: ClusterSnapshot, rows: I32, index: F64, median_s: F64, promised_since_s: F64,
                   review_now_s: float, order: Order) -> NDArray[np.intp]:  # fmt: skip
     """Positions of `rows` (pending workloads) in the order of service.
 
-    `index` is the aged index, `median_s` the median time still to run, `promised` marks gangs with a firm
-    reservation; all [rows]. Inside an `index` queue: short gangs, then those with a promise, oldest
+    `index` is the aged index, `median_s` the median time still to run, `promised_since_s` when a gang's reservation
+    became firm (inf without one); all [rows]. Inside an `index` queue: short gangs, then those with a promise, oldest
     first, then the rest by index. Ties go to the older, then
     to the lower row, so that equal states give equal orders.
     """
@@ -66,9 +66,9 @@ def service_order(snapshot: ClusterSnapshot, rows: I32, index: F64, median_s: F6
     overdue = review_now_s - submit > order.max_wait_s
     by_index = (queues.order[queue] == QueueOrder.INDEX) & ~overdue
     short = by_index & (median_s <= order.short_s)
-    promised = by_index & ~short & promised
+    promised = by_index & ~short & np.isfinite(promised_since_s)
     step = np.where(by_index, np.where(short, 0, np.where(promised, 1, 2)), 0)
-    inside = np.where(promised, submit, np.where(by_index, -index, submit))
+    inside = np.where(promised, promised_since_s, np.where(by_index, -index, submit))
     priority = np.where(overdue, 0, -work.priority[rows])
     keys = (rows, submit, inside, step, priority, ~overdue, -queues.priority[queue], work.slo_class[rows])
     return np.lexsort(keys)

@@ -7,7 +7,7 @@ that only its mode holds stays on the paper, so that recommendations fit to each
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2s
 
 import numpy as np
@@ -104,13 +104,29 @@ def _leaving(observation: Observation, memory: ControllerMemory) -> set[int]:
 
 
 def _reservations(ctx: Context, planner: Planner) -> tuple[Reservation, ...]:
-    """Standing reservations, and the new ones that every guard accepted."""
+    """What memory keeps: room held now, unless a guard refused it, and promises that have no room now."""
     refused = {
         proposal.workload
         for proposal in planner.proposals
         if proposal.kind == "reserve" and not proposal.accepted
     }
-    return tuple(held.record for held in ctx.held if held.record.workload not in refused)
+    held = tuple(held.record for held in ctx.held if held.record.workload not in refused)
+    return held + kept_promises(ctx)
+
+
+def kept_promises(ctx: Context) -> tuple[Reservation, ...]:
+    """Promises whose gang still waits and holds no room at this tick; one that is too late is released."""
+    holding = {held.row for held in ctx.held}
+    started = set(ctx.pending[ctx.taken].tolist())
+    kept = []
+    for row, record in ctx.standing.items():
+        if not record.firm or row in holding or row in started or record.workload in ctx.released:
+            continue
+        if ctx.now_s >= record.promised_s + ctx.policy.reservation.timeout_s:
+            ctx.released.append(record.workload)
+        else:
+            kept.append(replace(record, start_s=float("inf"), nodes=()))
+    return tuple(kept)
 
 
 def _proposal(draft: Draft, ctx: Context) -> Proposal:

@@ -121,14 +121,14 @@ class ReservationRules:
         float,
         Interval(ge=1, le=1e6),
         Doc(
-            "no tentative reservation while the run-time forecasts are vaguer than this (0.75 over 0.25 quantile): room held on a guess is room wasted"
+            "only overdue gangs get one while the run-time forecasts are vaguer than this (0.75 over 0.25 quantile): room held on a guess is room wasted"
         ),
     ] = 4.0
     timeout_s: Annotated[
         float,
         Interval(ge=60, le=366 * DAY_S),
         Doc("a firm reservation whose planned start slipped this far past its promise is released"),
-    ] = DAY_S
+    ] = 7 * DAY_S
     cool_down_s: Annotated[
         float,
         Interval(ge=0, le=366 * DAY_S),

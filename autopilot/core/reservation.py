@@ -192,7 +192,7 @@ def hold(
         workload=str(work.id[row]),
         incarnation=int(work.incarnation[row]),
         gpus=shape.gpus,
-        since_s=ctx.now_s if before is None else before.since_s,
+        since_s=before.since_s if before is not None and before.firm == firm else ctx.now_s,
         start_s=plan.start_s,
         promised_s=before.promised_s if before is not None and promised else max(plan.start_s, ctx.now_s),
         nodes=tuple(nodes.id[plan.nodes].tolist()),

@@ -146,15 +146,13 @@ def _reserve(ctx: Context, at: int, submit: Submit) -> bool:
     """Hold room for the gang at `at`, if it can ever start here; True when it does.
 
     Tentative room is planned in silence; a new promise is a proposal that the guards judge, a standing
-    one is kept until it slips too far.
+    one is kept until it slips too far (also while others leave it no room: planner.kept_promises).
     """
     row = int(ctx.pending[at])
     shape = shape_of(ctx.observation.snapshot, row)
     plan = plan_start(ctx, shape)
     before, firm = ctx.standing.get(row), bool(ctx.firm[at])
     if plan is None:
-        if before is not None and before.firm:
-            ctx.released.append(before.workload)
         return False
     held = hold(ctx, row, shape, plan, before, firm=firm)
     if before is not None and before.firm:
