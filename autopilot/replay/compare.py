@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from autopilot.core.policy import Policy
-from autopilot.core.records import ControllerMemory, Decision, Proposal, Step
+from autopilot.core.records import ControllerMemory, Decision, Plan, Step
 from autopilot.journal.reader import JournalReader
 from autopilot.replay.again import Decide, Progress, remembered, reported
 from autopilot.replay.results import Counts, PolicyDiff, ReplayResult, Shift, TickDiff
@@ -107,7 +107,7 @@ class _Intentions:
 
 def _tick_diff(recorded: Decision, candidate: Decision) -> TickDiff | None:
     """What only one of two decisions of a tick wishes; None when they wish the same."""
-    left, right = (_keys(decision.plan.proposals) for decision in (recorded, candidate))
+    left, right = (_keys(decision.plan) for decision in (recorded, candidate))
     only_left = tuple(key for key in left if key not in right)
     only_right = tuple(key for key in right if key not in left)
     if not only_left and not only_right:
@@ -115,16 +115,17 @@ def _tick_diff(recorded: Decision, candidate: Decision) -> TickDiff | None:
     return TickDiff(recorded.tick, recorded.now_s, only_left, only_right)
 
 
-def _keys(proposals: Sequence[Proposal]) -> dict[tuple[str, str, str], None]:
+def _keys(plan: Plan) -> dict[tuple[str, str, str], None]:
     # one that its guards hold is a wish without effect: told apart, so that a mode shows as a difference
-    return {
+    proposed = {
         (
             proposal.action,
             proposal.kind if proposal.accepted else f"{proposal.kind} (held back)",
             proposal.workload,
         ): None
-        for proposal in proposals
+        for proposal in plan.proposals
     }
+    return proposed | {("admit_gang", "hold room", held.workload): None for held in plan.reservations}
 
 
 def _shifts(recorded: Mapping[str, float], candidate: Mapping[str, float]) -> tuple[Shift, ...]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from autopilot.core.errors import InputError
-from autopilot.core.policy import BackfillRules, JournalRules, Mode, Modes, Policy, ReservationRules
+from autopilot.core.policy import BackfillRules, JournalRules, Mode, Modes, Order, Policy, ReservationRules
 from autopilot.core.reconciler import reconcile
 from autopilot.core.records import ControllerMemory, Observation, Step
 from autopilot.journal import SqliteJournal
@@ -120,6 +120,7 @@ def test_another_policy_is_compared(path: Path) -> None:
         AUTO,
         name="plain",
         reservation=ReservationRules(depth=0),
+        order=Order(short_s=0.0, width_exponent=2.0),
         modes=Modes(Mode.AUTO, Mode.OFF),
         backfill=BackfillRules(),
     )
