@@ -91,7 +91,7 @@ class Context:
         """Bit set of the reservations that each end time outlives: equal sets see equal room."""
         bits = np.zeros(len(ends_s), np.int64)
         for number, held in enumerate(self.held):
-            bits |= (held.start_s < ends_s).astype(np.int64) << (number % 62)
+            bits |= (held.start_s < ends_s).astype(np.int64) << number
         return bits
 
     def occupy(self, row: int, gpu_rows: I32, end_s: float) -> None:

@@ -98,9 +98,9 @@ class ReservationRules:
     """
 
     depth: Annotated[
-        int, Interval(ge=0, le=60), Doc("gangs that may hold a reservation at once; 0: none")
+        int, Interval(ge=0, le=30), Doc("gangs that may hold a reservation at once; 0: none")
     ] = 3
-    conservative_depth: Annotated[int, Interval(ge=1, le=60), Doc("the same under conservative backfill")] = (
+    conservative_depth: Annotated[int, Interval(ge=1, le=30), Doc("the same under conservative backfill")] = (
         16
     )
     whole_nodes_only: Annotated[

@@ -1,11 +1,11 @@
 """Start pending gangs that fit whole, and hold room for those at the head that do not.
 
 One pass in the order of service on one what-if. A gang starts beside the reservations made so far in
-the pass (or in the gap before them, actions/backfill.py), so that what stands before a gang in the order (latency-critical work, overdue gangs, short
-ones) is never held back by room held for it. The first gangs in order that find no room get a
-reservation, up to `reservation.depth` (more under conservative backfill): tentative while they are
-young, a promise once they have waited `firm_after_s`. A promise that slips by `timeout_s` is released,
-and its gang cools down before it may hold another.
+the pass, or in the gap before them (actions/backfill.py); so what stands before a gang in the order
+(latency-critical work, overdue gangs, short ones) is never held back by room held for it. The first
+gangs in order that find no room get a reservation, up to `reservation.depth` (more under conservative
+backfill): tentative while they are young, a promise once they have waited `firm_after_s`. A promise
+that slips by `timeout_s` is released, and its gang cools down before it may hold another.
 """
 
 from __future__ import annotations
