@@ -86,10 +86,12 @@ def width_gpus(hardware: Hardware, shape: Shape) -> float:
 
 
 def bound_ratio(cluster: Cluster) -> float:
-    """The utilization bound of the cluster's jobs (replicas of services left out); NaN when there is none."""
+    """The utilization bound of the cluster's jobs; NaN when there is none, or when services take part of the cluster."""
     jobs, hardware = cluster.jobs, cluster.hardware
+    if any(service >= 0 for service in jobs.service):
+        return nan  # the share that is left for jobs changes with the load of the services
     widths = [width_gpus(hardware, shape) for shape in jobs.shapes]
-    rows = [job for job in range(len(jobs)) if jobs.service[job] < 0 and widths[jobs.shape[job]] > 0]
+    rows = [job for job in range(len(jobs)) if widths[jobs.shape[job]] > 0]
     return utilization_bound(
         [jobs.submit_s[job] for job in rows],
         [jobs.duration_s[job] for job in rows],
