@@ -10,11 +10,15 @@ functions behind
 and once more with `--durations last-two`. Useful share is to_last_arrival_ratio / bound_ratio; JCT and the
 99th percentile of the queue wait are ratios of medians, to fifo-skip's. A bar stands beside what it is for.
 
-    python -m benchmarks.admission [--quick] [--files P1,P2] [--seeds 10] [--policy autopilot] [--workers 2] [--json OUT]
+    python -m benchmarks.admission [--quick] [--files P1,P2] [--seeds 10] [--policy autopilot] [--workers 2]
+        [--durations exact,last-two] [--keep ROWS.jsonl] [--json OUT]
+
+With `--keep` every measured row is written at once, and a run that was stopped goes on where it was.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -81,14 +85,22 @@ def measure(task: Task) -> list[Row]:
     return rows
 
 
-def tasks_of(files: Sequence[str], seeds: int, policy: str, jobs: Path) -> list[Task]:
+def tasks_of(files: Sequence[str], seeds: int, policy: str, jobs: Path, wanted: Sequence[str]) -> list[Task]:
     """Longest first, so that the workers end together."""
     return [
         Task(file, seed, policies, durations, jobs)
         for durations, policies in (("exact", (*BASELINES, policy)), ("last-two", (policy,)))
         for seed in range(1, seeds + 1)
         for file in files
+        if durations in wanted
     ]
+
+
+def kept_rows(path: str) -> list[Row]:
+    """Rows of an earlier run that was stopped."""
+    if not path or not Path(path).exists():
+        return []
+    return [Row(**json.loads(line)) for line in Path(path).read_text(encoding="utf-8").splitlines()]
 
 
 def measured(tasks: Sequence[Task], workers: int) -> Iterator[Row]:
@@ -158,14 +170,24 @@ def show(found: Sequence[dict[str, Any]], file: str) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print a table a file, write the JSON; 1 when a bar is missed."""
-    given = options(str(__doc__), arguments, files="P1,P2", seeds=10, policy="autopilot", workers=2)
+    given = options(str(__doc__), arguments, files="P1,P2", seeds=10, policy="autopilot", workers=2,
+                    durations="exact,last-two", keep="")  # fmt: skip
     jobs = philly_jobs()
     if jobs is None:
         return 0
     files = given.files.split(",")
     seeds = min(given.seeds, 2) if given.quick else given.seeds
     shown = next(iter(check_policies((given.policy,))))
-    rows = list(measured(tasks_of(files, seeds, given.policy, jobs), given.workers))
+    rows = kept_rows(given.keep)
+    done = {(row.file, row.seed, row.durations) for row in rows if row.durations}
+    tasks = tasks_of(files, seeds, given.policy, jobs, given.durations.split(","))
+    for row in measured(
+        [task for task in tasks if (task.file, task.seed, task.durations) not in done], given.workers
+    ):
+        rows.append(row)
+        if given.keep:
+            with Path(given.keep).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(row)) + "\n")
     print(f"admission and backfill alone ({shown}), {seeds} seeds of jitter {JITTER:g}, medians")
     found = {file: summary([row for row in rows if row.file == file], file) for file in files}
     missed = [file for file in files if not show(found[file], file)]
