@@ -166,7 +166,8 @@ def of_admission(found: dict[str, Any]) -> Iterator[Figure]:
             )
             if row["durations"] == "last-two" and file == "P1":
                 goal = "mean completion below 0.75"
-            value = f"{row['useful_ratio']:.3f}, {row['jct_ratio']:.2f}, {row['wait_ratio']:.2f}"
+            draws = f"{row['seeds']} seed{'s' if row['seeds'] > 1 else ''}"
+            value = f"{row['useful_ratio']:.3f}, {row['jct_ratio']:.2f}, {row['wait_ratio']:.2f} ({draws})"
             yield Figure(
                 f"{file}, {name}: useful share of the bound; mean completion time and p99 wait against fifo-skip",
                 value,
