@@ -223,12 +223,17 @@ BENCHMARKS: dict[str, Callable[[dict[str, Any]], Iterator[Figure]]] = {
 """Benchmarks of the table: file of `benchmarks/` and of `benchmarks/out`, and how its JSON is read."""
 
 
+QUICK = ("serving_speed", "journal_size")
+"""Benchmarks whose row in the table is of a short run: an hour of requests; 800 GPUs for some minutes."""
+
+
 def refresh_figures() -> int:
     """Write the table; 1 when a benchmark left no JSON."""
     lines = ["| figure | measured | goal | command |", "|---|---|---|---|"]
     missing = []
     for name, read in BENCHMARKS.items():
-        command, path = f"`python -m benchmarks {name}`", OUT / f"{name}.json"
+        quick = " --quick" if name in QUICK else ""
+        command, path = f"`python -m benchmarks {name}{quick}`", OUT / f"{name}.json"
         if path.exists():
             rows = read(json.loads(path.read_text(encoding="utf-8")))
             lines += [f"| {row.what} | {row.value} | {row.goal} | {command} |" for row in rows]

@@ -30,7 +30,6 @@ class Draft:
     evidence: tuple[Evidence, ...]
     victims: tuple[int, ...] = ()
     contract: bool = False  # the victims were promised to give way
-    backfill: bool = False
 
 
 Submit = Callable[[Draft], bool]

@@ -45,7 +45,7 @@ def gap_draft(ctx: Context, at: int, spot: Spot) -> Draft:
     return Draft(
         action=NAME, kind="admit", at=at, row=int(ctx.pending[at]), spot=spot, start_s=ctx.now_s, nodes=(),
         benefit_gpu_s=gpus * max(min(gap_s, run_s, ctx.policy.horizon_s), 0.0),
-        cost_gpu_s=overrun * gpus * max(gap_s, 0.0), backfill=True,
+        cost_gpu_s=overrun * gpus * max(gap_s, 0.0),
         evidence=(
             Evidence("gpus", gpus, "GPUs"),
             Evidence("first_reservation_in", round(gap_s, 3), "s"),
