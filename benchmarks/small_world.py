@@ -7,7 +7,7 @@ one seed. The simulator is the place for anything that should resemble a cluster
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,6 @@ from autopilot.core.records import (
 )
 from autopilot.core.signals import measure
 from autopilot.core.snapshot import (
-    DTYPES,
     ClusterSnapshot,
     GpuTable,
     InstanceTable,
@@ -40,6 +39,7 @@ from autopilot.core.snapshot import (
     WorkloadTable,
     empty,
     empty_signals,
+    make,
 )
 from autopilot.core.whatif import WhatIf
 
@@ -98,7 +98,7 @@ class World:
         self.outcomes: tuple[Outcome, ...] = ()
         self.names = Names(("H100-80GB",), ("main",), tuple(f"team-{n}" for n in range(8)), ())
         self.nodes, self.gpus = _hardware(nodes, self.rng)
-        self.queues = columns_of(QueueTable, 2, id=["root", "batch"], parent=[-1, 0], weight=[1.0, 1.0],
+        self.queues = make(QueueTable, id=["root", "batch"], parent=[-1, 0], weight=[1.0, 1.0],
                                limit=[-1, -1], guarantee=np.zeros((2, 1), np.int32), order=[1, 1])  # fmt: skip
         self.row_of_gpu = {str(name): row for row, name in enumerate(self.gpus.uuid.tolist())}
         self.telemetry = empty_signals()
@@ -132,16 +132,14 @@ class World:
     def _tables(self) -> tuple[WorkloadTable, PlacementTable, RuntimeForecast]:
         jobs = self.jobs
         width = [job.gpus for job in jobs]
-        workloads = columns_of(
-            WorkloadTable, len(jobs), id=[job.id for job in jobs], name=["train"] * len(jobs),
+        workloads = make(WorkloadTable, id=[job.id for job in jobs], name=["train"] * len(jobs),
             tenant=[job.tenant for job in jobs], queue=[1] * len(jobs), state=[int(job.state) for job in jobs],
             incarnation=[job.incarnation for job in jobs], submit_s=[job.submit_s for job in jobs],
             start_s=[job.start_s for job in jobs], gpus=width, min_gpus=width, **_rest(len(jobs)),
         )  # fmt: skip
         rows = [row for row, job in enumerate(jobs) for _ in job.slots]
         gpu = np.array([slot for job in jobs for slot in job.slots], np.int32)
-        placements = PlacementTable(np.array(rows, np.int32), self.gpus.node[gpu], gpu,
-                                    np.full(len(gpu), -1, np.int32), np.full(len(gpu), 1000, np.int32))  # fmt: skip
+        placements: PlacementTable = make(PlacementTable, workload=rows, node=self.gpus.node[gpu], gpu=gpu)
         spread = np.exp(1.2 * np.array([-1.64, -0.67, 0, 0.67, 1.28, 1.64, 2.33]))
         total_s = np.array([job.run_s for job in jobs]).reshape(-1, 1) * spread
         runtimes = RuntimeForecast("spread", self.now_s, LEVELS, total_s, np.ones(len(jobs), np.bool_),
@@ -216,25 +214,9 @@ def _rest(rows: int) -> dict[str, Any]:
     return {name: [value] * rows for name, value in _DEFAULTS.items() if name not in given}
 
 
-def columns_of(table: type[Any], rows: int, **given: Any) -> Any:
-    """A table with zeros where nothing is given."""
-    columns = {}
-    for column in fields(table):
-        dtype = DTYPES.get(str(column.type), np.int32)
-        value = given.get(column.name)
-        if dtype is object:
-            filled = np.empty(rows, object)
-            filled[:] = value if value is not None else ""
-            columns[column.name] = filled
-        else:
-            columns[column.name] = np.zeros(rows, dtype) if value is None else np.asarray(value, dtype)
-    return table(**columns)
-
-
 def _hardware(nodes: int, rng: np.random.Generator) -> tuple[NodeTable, GpuTable]:
     count = np.arange(nodes)
-    node = columns_of(
-        NodeTable, nodes, id=[f"node-{n:04d}" for n in range(nodes)], first_gpu=count * GPUS_PER_NODE,
+    node = make(NodeTable, id=[f"node-{n:04d}" for n in range(nodes)], first_gpu=count * GPUS_PER_NODE,
         gpus=[GPUS_PER_NODE] * nodes, cpu_milli=[-1] * nodes, memory_mib=[-1] * nodes, island=count,
         leaf=count // 16, block=count // 64, ready=[True] * nodes,
     )  # fmt: skip
@@ -242,7 +224,7 @@ def _hardware(nodes: int, rng: np.random.Generator) -> tuple[NodeTable, GpuTable
     hexes = rng.bytes(16 * gpus).hex()
     uuids = [f"GPU-{hexes[at:at + 8]}-{hexes[at + 8:at + 12]}-{hexes[at + 12:at + 16]}-{hexes[at + 16:at + 32]}"
              for at in range(0, 32 * gpus, 32)]  # fmt: skip
-    gpu = columns_of(GpuTable, gpus, uuid=uuids, node=np.repeat(count, GPUS_PER_NODE),
+    gpu = make(GpuTable, uuid=uuids, node=np.repeat(count, GPUS_PER_NODE),
                    index=np.tile(np.arange(GPUS_PER_NODE), nodes), healthy=[True] * gpus)  # fmt: skip
     return node, gpu
 

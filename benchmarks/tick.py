@@ -52,11 +52,11 @@ from autopilot.core.snapshot import (
     State,
     WorkloadTable,
     empty,
+    make,
 )
 from autopilot.core.whatif import WhatIf
 from autopilot.settings import shipped_policy
 from benchmarks.kit import judged, options, table, write_json
-from benchmarks.small_world import columns_of
 from models.last_two import LastTwo
 
 GOAL_CPU_S = 1.0
@@ -108,9 +108,8 @@ class Fleet:
 
 def placements(workload: I32, gpu: I32, gpus: GpuTable) -> PlacementTable:
     """Whole GPUs held by workloads."""
-    return PlacementTable(
-        workload, gpus.node[gpu], gpu, np.full(len(gpu), -1, np.int32), np.full(len(gpu), 1000, np.int32)
-    )
+    table: PlacementTable = make(PlacementTable, workload=workload, node=gpus.node[gpu], gpu=gpu)
+    return table
 
 
 def build_fleet(nodes: int, gangs: int, seed: int, *, distinct: bool) -> Fleet:
@@ -121,18 +120,15 @@ def build_fleet(nodes: int, gangs: int, seed: int, *, distinct: bool) -> Fleet:
     rng = np.random.default_rng(seed)
     node = np.arange(nodes)
     gpus = nodes * 8
-    node_table: NodeTable = columns_of(
-        NodeTable, nodes, id=[f"node-{n:05d}" for n in range(nodes)], first_gpu=node * 8, gpus=np.full(nodes, 8),
+    node_table: NodeTable = make(NodeTable, id=[f"node-{n:05d}" for n in range(nodes)], first_gpu=node * 8, gpus=np.full(nodes, 8),
         cpu_milli=np.full(nodes, 128_000), memory_mib=np.full(nodes, 2_000_000), island=node, leaf=node // 32,
         block=node // 256, ready=np.ones(nodes), gpu_model=(node >= nodes // 2),
     )  # fmt: skip
-    gpu_table: GpuTable = columns_of(
-        GpuTable, gpus, uuid=[f"GPU-{n:08x}-0000-4000-8000-{n:012x}" for n in range(gpus)], node=np.repeat(node, 8),
+    gpu_table: GpuTable = make(GpuTable, uuid=[f"GPU-{n:08x}-0000-4000-8000-{n:012x}" for n in range(gpus)], node=np.repeat(node, 8),
         index=np.tile(np.arange(8), nodes), healthy=np.ones(gpus),
     )  # fmt: skip
     names = Names(("H100-80GB", "A100-80GB"), ("main",), (), ())
-    queues: QueueTable = columns_of(
-        QueueTable, TENANTS + 1, id=["root", *(f"team-{n:03d}" for n in range(TENANTS))], parent=[-1] + [0] * TENANTS,
+    queues: QueueTable = make(QueueTable, id=["root", *(f"team-{n:03d}" for n in range(TENANTS))], parent=[-1] + [0] * TENANTS,
         weight=np.ones(TENANTS + 1), limit=np.full(TENANTS + 1, -1), guarantee=np.zeros((TENANTS + 1, 2), np.int32),
         order=np.ones(TENANTS + 1),
     )  # fmt: skip
@@ -173,8 +169,7 @@ def _workloads(rng: np.random.Generator, running: I32, pending: I32) -> Workload
     start_s = np.concatenate([NOW_S - rng.exponential(20_000.0, held), np.full(len(pending), np.nan)])
     submit_s = np.where(np.isnan(start_s), NOW_S - rng.exponential(2 * 86_400.0, count), start_s - 60.0)
     unknown = np.full(count, np.nan)
-    table_of: WorkloadTable = columns_of(
-        WorkloadTable, count, id=[f"job-{n:06d}" for n in range(count)], name=["train"] * count,
+    table_of: WorkloadTable = make(WorkloadTable, id=[f"job-{n:06d}" for n in range(count)], name=["train"] * count,
         tenant=(tenant := rng.integers(TENANTS, size=count)), queue=tenant + 1, slo_class=np.full(count, 2),
         state=np.where(np.isnan(start_s), State.PENDING, State.RUNNING), submit_s=submit_s, start_s=start_s,
         ended_s=unknown, gpus=widths, gpus_per_member=np.minimum(widths, 8), min_gpus=widths,

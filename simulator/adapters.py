@@ -119,6 +119,7 @@ class ClusterCollector:
             was.nodes.id, was.nodes.pool, was.nodes.gpu_model, was.nodes.first_gpu, was.nodes.gpus,
             was.nodes.cpu_milli, was.nodes.memory_mib, was.nodes.island, was.nodes.leaf, was.nodes.block,
             was.nodes.zone, np.array(hardware.ready, bool), np.array(hardware.cordoned, bool), was.nodes.spot,
+            was.nodes.labels,
         )  # fmt: skip
         gpus = GpuTable(was.gpus.uuid, was.gpus.node, was.gpus.index, np.array(hardware.healthy, bool),
                         np.array(hardware.mig, bool))  # fmt: skip
@@ -172,8 +173,13 @@ class ClusterCollector:
             cpu_milli=static["cpu_milli"],
             memory_mib=static["memory_mib"],
             topology=static["topology"],
+            preferred=static["preferred"],
+            selector=static["selector"],
             preemptible=static["preemptible"],
             excluded=static["excluded"],
+            gate=static["gate"],
+            over_quota=static["over_quota"],
+            preemption_delay_s=static["preemption_delay_s"],
             backfilled=np.array(pick(cluster.backfilled), bool),
             limit_s=static["limit_s"],
             checkpoint_interval_s=static["checkpoint_interval_s"],
@@ -181,6 +187,9 @@ class ClusterCollector:
             checkpoint_write_s=static["checkpoint_write_s"],
             restart_s=static["restart_s"],
             service=static["service"],
+            stuck=np.zeros(len(rows), bool),
+            stale_since_s=np.full(len(rows), np.nan),
+            stale_grace_s=np.full(len(rows), np.nan),
         )
 
     def _last_checkpoints(self, rows: np.ndarray, now_s: float) -> np.ndarray:
@@ -223,8 +232,13 @@ class ClusterCollector:
             "topology": np.array(
                 [Topology.SPREAD if shape.spread else shape.topology for shape in shapes], np.int8
             ),
+            "preferred": np.zeros(count, np.int8),
+            "selector": np.zeros(count, np.int64),
             "preemptible": np.array(jobs.preemptible, bool),
             "excluded": np.zeros(count, bool),
+            "gate": np.zeros(count, np.int8),
+            "over_quota": np.zeros(count, bool),
+            "preemption_delay_s": np.zeros(count),
             "limit_s": np.array(jobs.limit_s, float),
             "checkpoint_interval_s": np.array(jobs.checkpoint_interval_s, float),
             "checkpoint_write_s": np.full(count, np.nan),
@@ -253,7 +267,9 @@ class ClusterCollector:
             elif each is not None and each.milli != 1000 * size:
                 milli[start : start + size] = each.milli // max(size, 1)
             start += size
-        return PlacementTable(workload, self._inventory.gpus.node[gpu], gpu, instance, milli)
+        told = np.fromiter((cluster.state[job] == State.CHECKPOINTING for job in jobs), bool)
+        leaving = np.repeat(told, sizes)
+        return PlacementTable(workload, self._inventory.gpus.node[gpu], gpu, instance, milli, leaving)
 
 
 def _picker(rows: np.ndarray) -> Callable[[Sequence[Any]], Sequence[Any]]:

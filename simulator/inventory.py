@@ -81,6 +81,7 @@ def _nodes(spec: ClusterSpec, names: Names) -> NodeTable:
         ready=np.ones(total, bool),
         cordoned=np.zeros(total, bool),
         spot=np.array(columns["spot"], bool),
+        labels=np.zeros(total, np.int64),
     )
 
 

@@ -48,6 +48,7 @@ from autopilot.core.snapshot import (
     check_snapshot,
     empty,
     empty_signals,
+    make,
 )
 from autopilot.core.whatif import WhatIf
 
@@ -59,7 +60,9 @@ DEFAULTS: dict[str, Any] = {
     "name": "", "tenant": 0, "queue": 0, "slo_class": 2, "priority": 0, "state": State.PENDING, "incarnation": 0,
     "submit_s": 0.0, "start_s": np.nan, "ended_s": np.nan, "served_s": 0.0, "gpus": 1, "gpus_per_member": 8,
     "min_gpus": -1, "gpu_milli": 0, "mig_profile": -1, "gpu_models": 0, "gpu_memory_mib": 0, "cpu_milli": 0,
-    "memory_mib": 0, "topology": 0, "preemptible": True, "excluded": False, "backfilled": False,
+    "memory_mib": 0, "topology": 0, "preferred": 0, "selector": 0, "preemptible": True, "excluded": False, "gate": 0,
+    "over_quota": False, "preemption_delay_s": 0.0, "backfilled": False, "stuck": False, "stale_since_s": np.nan,
+    "stale_grace_s": np.nan,
     "limit_s": np.nan, "checkpoint_interval_s": np.nan, "last_checkpoint_s": np.nan, "checkpoint_write_s": np.nan,
     "restart_s": np.nan, "service": -1,
 }  # fmt: skip
@@ -131,7 +134,7 @@ def _nodes(count: int, per_node: int, overrides: Mapping[str, Sequence[Any]]) ->
         "id": [f"node-{n}" for n in range(count)], "pool": 0 * row, "gpu_model": 0 * row,
         "first_gpu": row * per_node, "gpus": 0 * row + per_node, "cpu_milli": 0 * row - 1,
         "memory_mib": 0 * row - 1, "island": row, "leaf": 0 * row, "block": 0 * row, "zone": 0 * row,
-        "ready": row >= 0, "cordoned": row < 0, "spot": row < 0,
+        "ready": row >= 0, "cordoned": row < 0, "spot": row < 0, "labels": 0 * row,
     }  # fmt: skip
     columns.update(overrides)
     return NodeTable(**{f.name: np.array(columns[f.name], DTYPES[str(f.type)]) for f in fields(NodeTable)})
@@ -177,7 +180,8 @@ def _placements(items: Sequence[Item], gpus: GpuTable, instances: InstanceTable)
         milli = item.columns.get("gpu_milli", 0) or GPU_MILLI
         entries += [(number, row, -1, milli) for row in rows]
     columns = np.array(entries, np.int32).reshape(-1, 4).T
-    return PlacementTable(columns[0], gpus.node[columns[1]], columns[1], columns[2], columns[3])
+    leaving = np.array([items[row].columns["state"] == State.CHECKPOINTING for row in columns[0]], bool)
+    return PlacementTable(columns[0], gpus.node[columns[1]], columns[1], columns[2], columns[3], leaving)
 
 
 def queue_tree(
@@ -186,7 +190,8 @@ def queue_tree(
     """A root without a limit and `rows` of (id, parent row, limit); row 1 is the first of them."""
     table = [("root", -1, -1), *rows]
     given = priority or {}
-    return QueueTable(
+    built: QueueTable = make(
+        QueueTable,
         id=np.array([name for name, _, _ in table], object),
         parent=np.array([parent for _, parent, _ in table], np.int32),
         guarantee=np.zeros((len(table), len(MODELS)), np.int32),
@@ -195,6 +200,7 @@ def queue_tree(
         priority=np.array([given.get(name, 0) for name, _, _ in table], np.int32),
         order=np.full(len(table), order, np.int8),
     )
+    return built
 
 
 def forecasts(snap: ClusterSnapshot, total_s: Mapping[str, float | Sequence[float]]) -> Forecasts:

@@ -19,7 +19,7 @@ from autopilot.core.guards.base import Check
 from autopilot.core.policy import Policy
 from autopilot.core.ports import Collector, Forecaster, Journal
 from autopilot.core.records import Command, Instruction, Outcome, OutcomeKind
-from autopilot.core.snapshot import QueueOrder, QueueTable, ServiceTable
+from autopilot.core.snapshot import QueueOrder, QueueTable, ServiceTable, make
 from autopilot.journal import SqliteJournal
 from autopilot.memory import InMemoryStore
 from autopilot.settings import StaticPolicySource
@@ -175,7 +175,8 @@ def queue_table(specs: tuple[QueueSpec, ...], cluster: Cluster) -> tuple[QueueTa
     ids = np.empty(len(rows), object)
     ids[:] = [row[0] for row in rows]
     orders = {"submission": QueueOrder.SUBMISSION, "index": QueueOrder.INDEX}
-    table = QueueTable(
+    table: QueueTable = make(
+        QueueTable,
         id=ids,
         parent=np.array([place.get(row[1], -1) for row in rows], np.int32),
         guarantee=np.array([[row[2].get(model, 0) for model in models] for row in rows], np.int32).reshape(

@@ -7,6 +7,7 @@ infinitely old, which freezes what depends on it. Nothing is guessed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -49,7 +50,7 @@ def assemble(batches: Sequence[Batch], now_s: float) -> tuple[ClusterSnapshot, t
             work, work_s = batch.work, batch.collected_s
         if batch.telemetry is not None:
             telemetry.append((batch.telemetry, batch.collected_s))
-    names = Names(inventory.names.gpu_models, inventory.names.pools, work.tenants, inventory.names.profiles)
+    names = replace(inventory.names, tenants=work.tenants)
     snapshot = ClusterSnapshot(
         names=names,
         nodes=inventory.nodes,
@@ -62,6 +63,7 @@ def assemble(batches: Sequence[Batch], now_s: float) -> tuple[ClusterSnapshot, t
         telemetry=_join_telemetry(telemetry, inventory, now_s),
         inventory_age_s=now_s - inventory_s,
         work_age_s=now_s - work_s,
+        members=work.members,
     )
     check_snapshot(snapshot)
     return snapshot, tuple(gaps)

@@ -21,6 +21,7 @@ from autopilot.core.snapshot import (
     ClusterSnapshot,
     GpuTable,
     InstanceTable,
+    MemberTable,
     Names,
     NodeTable,
     PlacementTable,
@@ -28,6 +29,7 @@ from autopilot.core.snapshot import (
     ServiceTable,
     Texts,
     WorkloadTable,
+    empty,
 )
 
 # --- what collectors bring ---------------------------------------------------------------------
@@ -62,6 +64,7 @@ class Work:
     placements: PlacementTable
     services: ServiceTable
     queues: QueueTable
+    members: MemberTable = field(default_factory=lambda: empty(MemberTable))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ that did not change between two ticks is the same object in both snapshots.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Any
 
@@ -77,6 +77,23 @@ class QueueOrder(IntEnum):
     INDEX = 1  # expected waiting saved per GPU-second, aged
 
 
+class Gate(IntEnum):
+    """What checks outside of the autopilot say of a workload."""
+
+    OPEN = 0
+    WAITING = 1  # quota may be held for it, but it must not start yet
+    REJECTED = 2  # switched off until somebody activates it again
+
+
+class Displace(IntEnum):
+    """Whom a queue may displace, where it may displace at all (Kueue: preemption policies)."""
+
+    NEVER = 0
+    LOWER = 1  # strictly lower priority
+    LOWER_OR_NEWER_EQUAL = 2  # the same, or equal priority and submitted later
+    ANY = 3
+
+
 @dataclass(frozen=True, slots=True)
 class NodeTable:
     """One row a node. The GPUs of node n are the rows `first_gpu[n] .. first_gpu[n] + gpus[n]`."""
@@ -95,6 +112,7 @@ class NodeTable:
     ready: Bools
     cordoned: Bools
     spot: Bools
+    labels: I64  # bit set over Names.labels: those that this node carries
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +167,14 @@ class WorkloadTable:
     gpu_memory_mib: I32
     cpu_milli: I64  # per gang member; 0: not stated
     memory_mib: I64
-    topology: I8
+    topology: I8  # level that all members must share
+    preferred: I8  # level that they should share
+    selector: I64  # bit set over Names.labels: those that its nodes must carry; 0: any node
     preemptible: Bools
     excluded: Bools  # opted out of every action of ours
+    gate: I8  # what outside checks say
+    over_quota: Bools  # marked as beyond its team's minimum (elastic quotas)
+    preemption_delay_s: F64  # it must have waited this long before it may displace anybody
     backfilled: Bools  # started in a gap; gives way when the reserved gang can land
     limit_s: F64
     checkpoint_interval_s: F64
@@ -159,6 +182,23 @@ class WorkloadTable:
     checkpoint_write_s: F64
     restart_s: F64
     service: I32
+    stuck: Bools  # told to leave, past its grace, and still there: it frees nothing
+    stale_since_s: F64  # since when fewer than its minimum of members live (finished ones count); NaN: whole
+    stale_grace_s: F64  # its own grace for that; NaN: the policy's
+
+
+@dataclass(frozen=True, slots=True)
+class MemberTable:
+    """Members (pods) of gangs whose members differ; a gang without rows here has equal members.
+
+    Members of higher rank start first and leave last.
+    """
+
+    id: Texts
+    workload: I32
+    gpus: I32
+    rank: I32
+    selector: I64  # bit set over Names.labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +210,7 @@ class PlacementTable:
     gpu: I32
     instance: I32  # -1: the GPU itself
     milli: I32
+    leaving: Bools  # being given up: it comes free without anybody being told again
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +242,13 @@ class QueueTable:
     weight: F64
     priority: I32
     order: I8
+    strict: Bools  # a gang that cannot start holds up those behind it in its queue
+    borrow_limit: I32  # GPUs above the guarantee that it may use; -1: no limit (cohort rules)
+    lend_limit: I32  # GPUs of its guarantee that others may use; -1: all (cohort rules)
+    within_queue: I8  # Displace, inside the queue (cohort rules)
+    reclaim: I8  # Displace, in queues that borrow (cohort rules)
+    while_borrowing: I8  # Displace, though it would borrow itself (cohort rules)
+    while_borrowing_priority: I32  # highest priority of a victim then
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +278,7 @@ class Names:
     pools: tuple[str, ...] = ()
     tenants: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()  # "key=value" as nodes carry and work asks for, 63 at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +296,7 @@ class ClusterSnapshot:
     telemetry: SignalTable
     inventory_age_s: float = 0.0
     work_age_s: float = 0.0
+    members: MemberTable = field(default_factory=lambda: empty(MemberTable))
 
 
 DTYPES: dict[str, Any] = {
@@ -260,17 +310,35 @@ DTYPES: dict[str, Any] = {
 }
 
 
-def table_length(table: Any) -> int:
-    """Rows of a table."""
-    return len(getattr(table, fields(table)[0].name))
-
-
 def empty(table: type[Any]) -> Any:
     """A table of `table`'s type with no rows."""
     columns = {f.name: np.empty(0, DTYPES.get(str(f.type), np.int32)) for f in fields(table)}
     if table is QueueTable:
         columns["guarantee"] = np.empty((0, 0), np.int32)
     return table(**columns)
+
+
+UNSTATED: dict[str, Any] = {
+    "limit": -1, "borrow_limit": -1, "lend_limit": -1, "weight": 1.0, "order": QueueOrder.INDEX, "ready": True,
+    "healthy": True, "cpu_milli": -1, "memory_mib": -1, "instance": -1, "milli": GPU_MILLI, "mig_profile": -1,
+    "service": -1, "gpus_per_member": 1, "slo_class": SloClass.BATCH, "start_s": np.nan, "ended_s": np.nan,
+    "limit_s": np.nan, "checkpoint_interval_s": np.nan, "last_checkpoint_s": np.nan, "checkpoint_write_s": np.nan,
+    "restart_s": np.nan, "stale_since_s": np.nan, "stale_grace_s": np.nan,
+}  # fmt: skip
+"""What a column reads where nobody states it; 0, "" or False for the others."""
+
+
+def make(table: type[Any], **columns: Any) -> Any:
+    """A table of `columns` (sequences of equal length); what is not given is unstated."""
+    count = len(next(iter(columns.values())))
+    made = {}
+    for f in fields(table):
+        dtype = DTYPES.get(str(f.type), np.int32)
+        if f.name in columns:
+            made[f.name] = np.asarray(columns[f.name], dtype)
+        else:
+            made[f.name] = np.full(count, UNSTATED.get(f.name, "" if dtype is object else 0), dtype)
+    return table(**made)
 
 
 def empty_signals() -> SignalTable:
@@ -287,7 +355,7 @@ def take(table: Any, rows: NDArray[Any]) -> Any:
 
 def check_snapshot(snapshot: ClusterSnapshot) -> None:
     """Raise `InvariantError` when tables contradict each other (lengths, row numbers out of range)."""
-    for name in ("nodes", "gpus", "instances", "workloads", "placements", "services", "queues"):
+    for name in ("nodes", "gpus", "instances", "workloads", "members", "placements", "services", "queues"):
         table = getattr(snapshot, name)
         lengths = {len(getattr(table, f.name)) for f in fields(table)}
         invariant(len(lengths) <= 1, f"columns of {name} differ in length: {sorted(lengths)}")
@@ -296,6 +364,7 @@ def check_snapshot(snapshot: ClusterSnapshot) -> None:
         ("instances.gpu", snapshot.instances.gpu, len(snapshot.gpus.uuid)),
         ("placements.gpu", snapshot.placements.gpu, len(snapshot.gpus.uuid)),
         ("placements.workload", snapshot.placements.workload, len(snapshot.workloads.id)),
+        ("members.workload", snapshot.members.workload, len(snapshot.workloads.id)),
     )
     for name, column, size in bounds:
         if len(column):

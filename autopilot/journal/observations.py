@@ -21,6 +21,7 @@ from autopilot.core.snapshot import (
     ClusterSnapshot,
     GpuTable,
     InstanceTable,
+    MemberTable,
     Names,
     NodeTable,
     PlacementTable,
@@ -55,6 +56,7 @@ NAMED_TABLES: tuple[tuple[str, type[Any]], ...] = (
     ("workloads", WorkloadTable),
     ("services", ServiceTable),
     ("queues", QueueTable),
+    ("members", MemberTable),
 )
 """Tables whose first column names the row. Placements follow by what they join."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -141,8 +141,7 @@ def loop_of(case: Case, physics: Physics = IDEAL, store: Held | None = None,
     queues: QueueTable = (
         queue_tree(("q", 0, case.queue_limit), order=1) if case.queue_limit >= 0 else queue_tree()
     )
-    queues = QueueTable(queues.id, queues.parent, np.zeros((len(queues.id), 1), np.int32), queues.limit,
-                        queues.weight, queues.priority, queues.order)  # fmt: skip
+    queues = replace(queues, guarantee=np.zeros((len(queues.id), 1), np.int32))
     collector = ClusterCollector(cluster, queues, {"a": len(queues.id) - 1})
     actuator = ClusterActuator(cluster)
     forecaster: Forecaster = Oracle(cluster) if case.exact else LastTwo()

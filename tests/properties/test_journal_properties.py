@@ -41,7 +41,7 @@ from autopilot.core.snapshot import (
     WorkloadTable,
     empty,
     empty_signals,
-    table_length,
+    make,
     take,
 )
 from autopilot.journal.decisions import DecisionDecoder, DecisionEncoder, memory_bytes, read_memory
@@ -92,7 +92,7 @@ def names_of(old: Any) -> Any:
 
 def insert(rng: np.random.Generator, old: Any, rows: int) -> Any:
     """New rows at random places; the others keep their order."""
-    fresh, count = table(rng, type(old), rows), table_length(old)
+    fresh, count = table(rng, type(old), rows), len(getattr(old, fields(old)[0].name))
     order = np.full(count + rows, -1)
     places = rng.choice(count + rows, rows, replace=False)
     order[places] = count + np.arange(rows)
@@ -105,7 +105,7 @@ def edit(rng: np.random.Generator, old: Any) -> Any:
     """Other values in some cells of some columns."""
     changed = {}
     for f in fields(old):
-        if rng.random() < 0.3 and table_length(old) and getattr(old, f.name).ndim == 1:
+        if rng.random() < 0.3 and len(getattr(old, fields(old)[0].name)) and getattr(old, f.name).ndim == 1:
             values = getattr(old, f.name).copy()
             at = rng.choice(len(values), max(len(values) // 5, 1), replace=False)
             values[at] = column(rng, str(f.type), len(at)).astype(values.dtype)
@@ -128,17 +128,19 @@ def evolve(rng: np.random.Generator, old: Any) -> Any:
         return edit(rng, old)
     if choice < 0.8:
         kept = (
-            old if not table_length(old) else take(old, np.flatnonzero(rng.random(table_length(old)) < 0.9))
+            old
+            if not len(getattr(old, fields(old)[0].name))
+            else take(old, np.flatnonzero(rng.random(len(getattr(old, fields(old)[0].name))) < 0.9))
         )
         return (
             edit(rng, insert(rng, kept, int(rng.integers(0, 4)))) if names_of(kept).dtype == object else old
         )
     if choice < 0.87:
-        return take(old, rng.permutation(table_length(old)))
+        return take(old, rng.permutation(len(getattr(old, fields(old)[0].name))))
     if choice < 0.92:
         return retyped(old)
     if choice < 0.96:
-        return take(old, np.zeros(min(table_length(old), 2), np.intp))  # one name twice
+        return take(old, np.zeros(min(len(getattr(old, fields(old)[0].name)), 2), np.intp))  # one name twice
     return table(rng, type(old), int(rng.integers(0, 30)))
 
 
@@ -153,7 +155,8 @@ def placements(rng: np.random.Generator, workloads: int, old: PlacementTable) ->
     rows = int(rng.integers(0, 40))
     held = np.sort(rng.integers(0, workloads, rows)).astype(np.int32)
     gpu = rng.permutation(rows).astype(np.int32)
-    return PlacementTable(held, gpu // 8, gpu, np.full(rows, -1, np.int32), np.full(rows, 1000, np.int32))
+    made: PlacementTable = make(PlacementTable, workload=held, node=gpu // 8, gpu=gpu)
+    return made
 
 
 def telemetry(rng: np.random.Generator, old: SignalTable) -> SignalTable:

@@ -10,7 +10,7 @@ import pytest
 from autopilot.controller import Controller, Wiring
 from autopilot.core.policy import Mode, Modes, Policy
 from autopilot.core.records import Command, ControllerMemory, Observation
-from autopilot.core.snapshot import ClusterSnapshot, QueueTable, SloClass, check_snapshot
+from autopilot.core.snapshot import ClusterSnapshot, QueueTable, SloClass, check_snapshot, make
 from models.last_two import LastTwo
 from simulator.adapters import ClusterActuator, ClusterCollector, ControllerScheduler
 from simulator.baselines import BASELINES
@@ -61,8 +61,8 @@ class Ports:
 
 def one_queue(models: int) -> QueueTable:
     """The root alone."""
-    return QueueTable(np.array(["root"], object), np.array([-1], np.int32), np.zeros((1, models), np.int32),
-                      np.array([-1], np.int32), np.ones(1), np.zeros(1, np.int32), np.array([1], np.int8))  # fmt: skip
+    table: QueueTable = make(QueueTable, id=["root"], parent=[-1], guarantee=np.zeros((1, models)))
+    return table
 
 
 def simulate(

@@ -16,7 +16,6 @@ from autopilot.core.snapshot import (
     empty,
     empty_signals,
     holding_mask,
-    table_length,
     take,
 )
 from tests.core_world import holds, snapshot, waits
@@ -42,7 +41,7 @@ def test_a_row_number_outside_its_table_is_refused(row: int) -> None:
 def test_empty_tables_have_typed_columns() -> None:
     """An empty table has all columns with their types, so that nothing must ask whether it is there."""
     table: WorkloadTable = empty(WorkloadTable)
-    assert table_length(table) == 0
+    assert len(table.id) == 0
     assert table.submit_s.dtype == np.float64
     assert table.id.dtype == object
     queues: QueueTable = empty(QueueTable)
