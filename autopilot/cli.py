@@ -9,11 +9,24 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
+from autopilot.app.options import BASELINE_NAMES, SCENARIO_NAMES, SimulateOptions
 from autopilot.core.errors import AutopilotError, InputError
+
+
+class Commands(TyperGroup):
+    """The commands, each inside `clear_errors`: typer itself would leave without a word at Ctrl-C."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the chosen command."""
+        with clear_errors():
+            return super().invoke(ctx)
+
 
 app = typer.Typer(
     name="autopilot",
+    cls=Commands,
     help="gpu-autopilot: runs beside the scheduler of a GPU cluster, measures, forecasts and decides.\n\n"
     "Start with `autopilot demo`: a day of a simulated cluster, with the autopilot in charge.",
     no_args_is_help=True,
@@ -36,8 +49,16 @@ Scenario = Annotated[
     str | None,
     typer.Option(
         "--scenario",
-        help="A built-in scenario by name, or a scenario file (.yaml).",
-        show_default="quickstart, unless --jobs is given",
+        help=f"A built-in scenario ({', '.join(SCENARIO_NAMES)}), or a scenario file (.yaml).",
+        show_default="quickstart, unless --jobs or --requests is given",
+    ),
+]
+PlanScenario = Annotated[
+    str | None,
+    typer.Option(
+        "--scenario",
+        help=f"A built-in scenario ({', '.join(SCENARIO_NAMES)}), or a scenario file (.yaml).",
+        show_default="quickstart",
     ),
 ]
 Jobs = Annotated[
@@ -55,7 +76,11 @@ Requests = Annotated[
 ]
 Cluster = Annotated[
     str | None,
-    typer.Option("--cluster", help="7x8 (7 nodes of 8 GPUs), or a YAML file with pools and queues."),
+    typer.Option(
+        "--cluster",
+        help="7x8 (7 nodes of 8 GPUs), or a YAML file with pools and queues.",
+        show_default="the scenario's",
+    ),
 ]
 DefaultsFile = Annotated[
     Path | None,
@@ -67,7 +92,7 @@ PolicyNames = Annotated[
     str | None,
     typer.Option(
         "--policy",
-        help="Policies to compare, by comma: names of the table or policy files (.yaml).",
+        help=f"Policies to compare, by comma: autopilot, {', '.join(BASELINE_NAMES)}, or policy files (.yaml).",
         show_default="the scenario's, or fifo-skip,autopilot",
     ),
 ]
@@ -164,12 +189,17 @@ def simulate(
     journal: JournalOut = None,
 ) -> None:
     """Compare policies on a trace or a scenario, on a simulated cluster."""
-    from autopilot.app.commands import Outputs, run_simulate
-    from autopilot.app.options import SimulateOptions
+    from autopilot.app.commands import run_simulate
+    from autopilot.app.outputs import Outputs
 
+    names = None if policy is None else tuple(name.strip() for name in policy.split(",") if name.strip())
+    if names == ():
+        raise InputError(
+            "--policy: names no policy; leave it out, or write for example --policy fifo-skip,autopilot"
+        )
     options = SimulateOptions(
         scenario=scenario, jobs=jobs, requests=requests, cluster=cluster, defaults=defaults,
-        policies=tuple(name.strip() for name in (policy or "").split(",") if name.strip()), seed=seed,
+        policies=names or (), seed=seed,
         tenants=tuple(tenant or ()), physics=physics, durations=durations, limits=limits, jitter_ratio=jitter,
         telemetry=telemetry, rate_scale=rate_scale, journal=journal, series=report is not None,
     )  # fmt: skip
@@ -178,15 +208,20 @@ def simulate(
 
 @app.command()
 def plan(
-    scenario: Scenario = None,
+    scenario: PlanScenario = None,
     cluster: Cluster = None,
     seed: Seed = None,
     at: Annotated[
         str, typer.Option("--at", help="How far into the scenario to look, for example 2h.")
     ] = "1h",
-    policy: Annotated[str, typer.Option("--policy", help="The policy to plan with.")] = "recommend",
+    policy: Annotated[
+        str,
+        typer.Option(
+            "--policy", help="The policy to plan with: recommend, autopilot, or a policy file (.yaml)."
+        ),
+    ] = "recommend",
 ) -> None:
-    """What the autopilot would do now, and why, on the built-in cluster; nothing is done."""
+    """What the autopilot would do now, and why, on the built-in cluster under first come first served; nothing is done."""
     from autopilot.app.commands import run_plan
 
     run_plan(scenario, cluster, seed, at, policy)
@@ -195,16 +230,26 @@ def plan(
 @app.command()
 def replay(
     journal: Annotated[
-        Path | None, typer.Argument(help="The journal to decide again.", show_default="that of the last run")
+        Path | None,
+        typer.Argument(
+            metavar="JOURNAL", help="The journal to decide again.", show_default="that of the last run"
+        ),
     ] = None,
     policy: Annotated[
-        str | None, typer.Option("--policy", help="Decide under this policy instead, and show what differs.")
+        str | None,
+        typer.Option(
+            "--policy",
+            help="Decide under this policy instead (recommend, autopilot, or a policy file), and show what differs.",
+        ),
     ] = None,
+    named: JournalIn = None,
 ) -> None:
     """Decide a recorded run again: identical, or the first difference; with --policy, what would change."""
     from autopilot.app.commands import run_replay
 
-    run_replay(journal, policy)
+    if journal is not None and named is not None:
+        raise InputError("replay: name one journal, as JOURNAL or with --journal")
+    run_replay(journal or named, policy)
 
 
 @app.command()
@@ -222,7 +267,7 @@ def explain(
         str | None,
         typer.Option(
             "--at",
-            help="With --workload: the state at this time of the run, for example 2h.",
+            help="Without an ID: the state at this time of the run, for example 2h.",
             show_default="the end",
         ),
     ] = None,
@@ -252,9 +297,16 @@ def traces_list() -> None:
 
 @traces_app.command("import")
 def traces_import(
-    kind: Annotated[str, typer.Argument(help="The layout: see `autopilot traces list`.")],
-    path: Annotated[Path, typer.Argument(help="The publisher's file or folder.")],
-    out: Annotated[Path, typer.Option("--out", help="Job or request file to write (.parquet or .csv).")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="The layout: see `autopilot traces list`.")],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The publisher's file or folder.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Job or request file to write (.parquet or .csv).",
+            show_default="KIND.parquet, if that is new",
+        ),
+    ] = None,
     seed: Annotated[
         int, typer.Option("--seed", help="Where something is drawn (arrivals within a window).")
     ] = 0,
@@ -273,7 +325,7 @@ def traces_import(
 
 
 @contextmanager
-def _clear_errors() -> Iterator[None]:
+def clear_errors() -> Iterator[None]:
     """Expected bad news as one message and exit code 2; Ctrl-C as 130; a closed pipe as silence."""
     try:
         yield
@@ -289,6 +341,10 @@ def _clear_errors() -> Iterator[None]:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:  # a path that nobody looked at before, a disk that fails
+        where = f"{error.filename}: " if error.filename else ""
+        _say(f"autopilot: {where}{error.strerror or error}")
+        sys.exit(2)
 
 
 def _say(message: str) -> None:
@@ -297,8 +353,7 @@ def _say(message: str) -> None:
 
 def main(arguments: list[str] | None = None) -> Any:
     """Entry point of the console script."""
-    with _clear_errors():
-        return app(args=arguments, standalone_mode=True)
+    return app(args=arguments, standalone_mode=True)
 
 
 if __name__ == "__main__":

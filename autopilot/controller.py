@@ -18,6 +18,7 @@ from autopilot.core.errors import InvariantError
 from autopilot.core.forecast import Forecast, Forecasts, RuntimeForecast
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
+from autopilot.core.memory import ControllerMemory, Step
 from autopilot.core.ports import (
     Actuator,
     Collector,
@@ -32,14 +33,12 @@ from autopilot.core.reconciler import reconcile
 from autopilot.core.records import (
     Batch,
     Command,
-    ControllerMemory,
     Decision,
     Gap,
     Instruction,
     Observation,
     Outcome,
     OutcomeKind,
-    Step,
 )
 from autopilot.core.signals import measure
 from autopilot.core.snapshot import ClusterSnapshot

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from autopilot.core.errors import InputError
-from autopilot.core.records import ControllerMemory
+from autopilot.core.memory import ControllerMemory
 
 SCHEMA = "gpu-autopilot/memory/1"
 

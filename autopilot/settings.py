@@ -89,6 +89,8 @@ def parse_policy(text: str | bytes, source: str, name: str = "") -> Policy:
 
 def _read(path: Path) -> bytes:
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():  # opening a pipe waits for its writer
+            raise InputError(f"{path}: the policy file is a pipe or a device; give a file")
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:

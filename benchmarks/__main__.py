@@ -20,6 +20,8 @@ BENCHMARKS = {
     "serving_speed": "requests simulated per second",
     "journal_size": "the record of a day",
     "admission": "admission and backfill alone, on P1 and P2 (long)",
+    "preemption": "preemption, moves and fill at a price, on seven tenants, and the trade-off curve (long)",
+    "tenants": "many tenants against kueue and easy, on P12 and P10 (long)",
 }
 
 

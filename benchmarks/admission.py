@@ -5,12 +5,12 @@ Non-preemptive orders are draws from a wide distribution, hence medians over see
 functions behind
 
     autopilot simulate --jobs JOBS --tenant TENANT --cluster 7x8 --physics ideal --telemetry off \
-        --jitter 0.05 --seed N --policy fifo-skip,easy,autopilot --durations exact
+        --jitter 0.05 --seed N --policy fifo-skip,easy,admission --durations exact
 
 and once more with `--durations last-two`. Useful share is to_last_arrival_ratio / bound_ratio; JCT and the
 99th percentile of the queue wait are ratios of medians, to fifo-skip's. A bar stands beside what it is for.
 
-    python -m benchmarks.admission [--quick] [--files P1,P2] [--seeds 10] [--policy autopilot] [--workers 2]
+    python -m benchmarks.admission [--quick] [--files P1,P2] [--seeds 10] [--policy admission] [--workers 2]
         [--durations exact,last-two] [--keep ROWS.jsonl] [--json OUT]
 
 With `--keep` every measured row is written at once, and a run that was stopped goes on where it was.
@@ -170,7 +170,7 @@ def show(found: Sequence[dict[str, Any]], file: str) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print a table a file, write the JSON; 1 when a bar is missed."""
-    given = options(str(__doc__), arguments, files="P1,P2", seeds=10, policy="autopilot", workers=2,
+    given = options(str(__doc__), arguments, files="P1,P2", seeds=10, policy="admission", workers=2,
                     durations="exact,last-two", keep="")  # fmt: skip
     jobs = philly_jobs()
     if jobs is None:

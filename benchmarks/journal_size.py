@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 
 from autopilot.core.errors import invariant
+from autopilot.core.memory import ControllerMemory
 from autopilot.core.policy import JournalRules
 from autopilot.core.reconciler import reconcile
-from autopilot.core.records import ControllerMemory, Inventory, Observation
+from autopilot.core.records import Inventory, Observation
 from autopilot.core.snapshot import F32, InstanceTable, SignalTable, empty
 from autopilot.journal import JournalReader, SqliteJournal
 from autopilot.replay.unequal import first_unequal

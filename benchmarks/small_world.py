@@ -14,16 +14,10 @@ import numpy as np
 
 from autopilot.core.dcgm import SIGNALS, WINDOWS_S
 from autopilot.core.forecast import LEVELS, Forecasts, RuntimeForecast
+from autopilot.core.memory import ControllerMemory, Step
 from autopilot.core.policy import Mode, Modes, Policy
 from autopilot.core.reconciler import reconcile
-from autopilot.core.records import (
-    ControllerMemory,
-    Instruction,
-    Observation,
-    Outcome,
-    OutcomeKind,
-    Step,
-)
+from autopilot.core.records import Instruction, Observation, Outcome, OutcomeKind
 from autopilot.core.signals import measure
 from autopilot.core.snapshot import (
     ClusterSnapshot,

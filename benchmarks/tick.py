@@ -25,16 +25,15 @@ import numpy as np
 from autopilot.core.assemble import assemble
 from autopilot.core.dcgm import SIGNALS, WINDOWS_S
 from autopilot.core.forecast import Forecasts
+from autopilot.core.memory import ControllerMemory, Step
 from autopilot.core.reconciler import reconcile
 from autopilot.core.records import (
     Batch,
-    ControllerMemory,
     Inventory,
     Observation,
     Outcome,
     OutcomeKind,
     Signals,
-    Step,
     Telemetry,
     Work,
 )

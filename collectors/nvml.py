@@ -362,7 +362,8 @@ def inventory_of(node: str, devices: Sequence[_Device]) -> Inventory:
     nodes = NodeTable(
         id=np.array([node], dtype=object), pool=zero, gpu_model=zero if models else zero - 1, first_gpu=zero,
         gpus=np.array([size], np.int32), cpu_milli=unstated, memory_mib=unstated, island=zero, leaf=zero,
-        block=zero, zone=zero, ready=np.ones(1, bool), cordoned=no, spot=no, labels=np.zeros(1, np.int64),
+        block=zero, zone=zero, ready=np.ones(1, bool), cordoned=no, spot=no, reclaim_at_s=np.full(1, np.nan),
+        labels=np.zeros(1, np.int64),
     )  # fmt: skip
     gpus = GpuTable(
         uuid=np.array([device.uuid for device in devices], dtype=object),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from simulator.cluster import Cluster
-from simulator.facts import Evicting, Recut, Started, Stopped, Submitted, Why
+from simulator.facts import REQUEUED, Evicting, Recut, Started, Stopped, Submitted, Why
 from simulator.physics import TICKS_PER_S
 
 UNITS_PER_GPU_S = 1000 * TICKS_PER_S
@@ -23,6 +23,7 @@ REVERSAL_S = 300.0
 """Work that returns to the very GPUs it was taken from within this time was moved in vain."""
 
 _DISRUPTED = (Why.PREEMPT, Why.MOVE)
+_GOES_ON = (*REQUEUED, Why.RESIZE)
 
 
 def gpu_s(units: int) -> float:
@@ -62,9 +63,12 @@ class Accounts:
         self.submitted = 0
         self.preemptions = 0
         self.migrations = 0
+        self.recoveries = 0
+        self.resizes = 0
         self.faults = 0
         self.regeometries = 0
         self.reversals = 0
+        self.lost_no_bandwidth = 0  # the part of what was lost that the store's bandwidth would have saved
         self._early = 0  # useful before the last submit, of jobs that were never disrupted
         self._kept: dict[int, list[tuple[int, int, int]]] = {}  # disrupted job -> (early, late ticks, width)
         self._left: dict[int, tuple[float, tuple[int, ...], tuple[int, ...]]] = {}
@@ -89,6 +93,8 @@ class Accounts:
         """Count it."""
         if fact.why == Why.MOVE:
             self.migrations += 1
+        elif fact.why == Why.RECOVER:
+            self.recoveries += 1
         else:
             self.preemptions += 1
 
@@ -109,21 +115,22 @@ class Accounts:
         share.useful += gain * full
         share.overhead += handed_out - gain * full
         early = self._early_ticks(fact, gain)
-        if why in _DISRUPTED or why == Why.FAULT:
+        if why in _GOES_ON:
             self.faults += why == Why.FAULT
+            self.resizes += why == Why.RESIZE
             where = self._at.pop(job, None)
             if where is not None and why in _DISRUPTED:
                 self._left[job] = (fact.at_s, *where)
             self._kept.setdefault(job, []).append((early, gain - early, full))
             if fact.lost_s:
-                self._lose(share, self._kept[job], int(fact.lost_s * TICKS_PER_S))
+                self._lose(share, self._kept[job], fact)
         else:
             self._at.pop(job, None)
             self._early += early * full
             if why == Why.FAIL and fact.lost_s:
                 self._kept.setdefault(job, []).append((0, gain, full))
                 self._early -= early * full
-                self._lose(share, self._kept[job], int(fact.lost_s * TICKS_PER_S))
+                self._lose(share, self._kept[job], fact)
 
     def _early_ticks(self, fact: Stopped, gain: int) -> int:
         """Ticks of the gain that were made before the last submit."""
@@ -135,8 +142,9 @@ class Accounts:
         ticks = int((last_s - fact.ready_s) * TICKS_PER_S)
         return min(gain, ticks if fact.milli == fact.full_milli else ticks * fact.milli // fact.full_milli)
 
-    def _lose(self, share: Share, kept: list[tuple[int, int, int]], lost: int) -> None:
-        """Take `lost` ticks of progress off the end of what was kept."""
+    def _lose(self, share: Share, kept: list[tuple[int, int, int]], fact: Stopped) -> None:
+        """Take the progress lost by `fact` off the end of what was kept."""
+        lost = int(fact.lost_s * TICKS_PER_S)
         while lost > 0 and kept:
             early, late, full = kept.pop()
             off_late = min(late, lost)
@@ -145,6 +153,7 @@ class Accounts:
             lost -= off
             share.useful -= off * full
             share.lost += off * full
+            self.lost_no_bandwidth += off * full * fact.no_bandwidth
             if early + late > off:
                 kept.append((early - off_early, late - off_late, full))
 

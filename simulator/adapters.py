@@ -7,6 +7,7 @@ told or says why not, `ControllerScheduler` gives the engine's turn to `tick`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import chain
 from operator import itemgetter
 from typing import Any, Protocol
@@ -17,7 +18,6 @@ from autopilot.core.records import Batch, Instruction, Inventory, Outcome, Outco
 from autopilot.core.snapshot import (
     GpuTable,
     InstanceTable,
-    NodeTable,
     PlacementTable,
     QueueTable,
     ServiceTable,
@@ -36,8 +36,13 @@ MAX_TICKS_AT_ONCE = 16
 GONE = -3
 """Profile code of an instance that was destroyed: its row stays, nobody can ask for it."""
 
-CONFLICTS = frozenset({Refusal.OTHER_INCARNATION, Refusal.NOT_PENDING, Refusal.NOT_HOLDING, Refusal.LEAVING})
+CONFLICTS = frozenset({Refusal.OTHER_INCARNATION, Refusal.NOT_PENDING, Refusal.NOT_HOLDING, Refusal.LEAVING,
+                       Refusal.STALE})  # fmt: skip
 """Refusals that mean: the object changed before the effect came."""
+
+
+CONTRACTS = frozenset({"reclaim", "backfill"})
+"""Reasons of an eviction that the work had promised to give way to."""
 
 
 class Ticking(Protocol):
@@ -115,12 +120,8 @@ class ClusterCollector:
     def _rebuild_inventory(self) -> Inventory:
         """Node and GPU states as they are; instances by the present cuts."""
         hardware, was = self.cluster.hardware, self._inventory
-        nodes = NodeTable(
-            was.nodes.id, was.nodes.pool, was.nodes.gpu_model, was.nodes.first_gpu, was.nodes.gpus,
-            was.nodes.cpu_milli, was.nodes.memory_mib, was.nodes.island, was.nodes.leaf, was.nodes.block,
-            was.nodes.zone, np.array(hardware.ready, bool), np.array(hardware.cordoned, bool), was.nodes.spot,
-            was.nodes.labels,
-        )  # fmt: skip
+        nodes = replace(was.nodes, ready=np.array(hardware.ready, bool), cordoned=np.array(hardware.cordoned, bool),
+                        reclaim_at_s=np.where(np.isinf(hardware.reclaim_at_s), np.nan, hardware.reclaim_at_s))  # fmt: skip
         gpus = GpuTable(was.gpus.uuid, was.gpus.node, was.gpus.index, np.array(hardware.healthy, bool),
                         np.array(hardware.mig, bool))  # fmt: skip
         return Inventory(was.names, nodes, gpus, self._instances())
@@ -187,8 +188,8 @@ class ClusterCollector:
             checkpoint_write_s=static["checkpoint_write_s"],
             restart_s=static["restart_s"],
             service=static["service"],
-            stuck=np.zeros(len(rows), bool),
-            stale_since_s=np.full(len(rows), np.nan),
+            stuck=self._stuck(rows, now_s),
+            stale_since_s=self._stale_since(rows),
             stale_grace_s=np.full(len(rows), np.nan),
         )
 
@@ -199,6 +200,18 @@ class ClusterCollector:
         for place in holding.tolist():
             times_s[place] = self.cluster.last_checkpoint_s(int(rows[place]), now_s)
         return times_s
+
+    def _stuck(self, rows: np.ndarray, now_s: float) -> np.ndarray:
+        """Work that was told to leave, is past its grace, and is still there."""
+        late = [job for job in self.cluster.leaving if self.cluster.stuck(job, now_s)]
+        return np.isin(rows, late)
+
+    def _stale_since(self, rows: np.ndarray) -> np.ndarray:
+        """Since when a member of each gang is dead while the others hold on; NaN where none is."""
+        since_s = np.full(len(rows), np.nan)
+        for job, at_s in self.cluster.stale.items():
+            since_s[np.searchsorted(rows, job)] = at_s
+        return since_s
 
     def _static_columns(self) -> dict[str, np.ndarray]:
         """Columns that a job keeps for life, over all jobs known so far."""
@@ -238,10 +251,12 @@ class ClusterCollector:
             "excluded": np.zeros(count, bool),
             "gate": np.zeros(count, np.int8),
             "over_quota": np.zeros(count, bool),
-            "preemption_delay_s": np.zeros(count),
+            "preemption_delay_s": np.array(jobs.preemption_delay_s, float),
             "limit_s": np.array(jobs.limit_s, float),
             "checkpoint_interval_s": np.array(jobs.checkpoint_interval_s, float),
-            "checkpoint_write_s": np.full(count, np.nan),
+            "checkpoint_write_s": np.array(
+                [self.cluster.checkpoints.write_s(job) for job in range(count)], float
+            ),
             "restart_s": np.array(jobs.restart_s, float),
             "service": np.array(jobs.service, np.int32),
         }
@@ -269,7 +284,8 @@ class ClusterCollector:
             start += size
         told = np.fromiter((cluster.state[job] == State.CHECKPOINTING for job in jobs), bool)
         leaving = np.repeat(told, sizes)
-        return PlacementTable(workload, self._inventory.gpus.node[gpu], gpu, instance, milli, leaving)
+        rank = np.zeros(len(gpu), np.int32)
+        return PlacementTable(workload, self._inventory.gpus.node[gpu], gpu, instance, milli, leaving, rank)
 
 
 def _picker(rows: np.ndarray) -> Callable[[Sequence[Any]], Sequence[Any]]:
@@ -281,7 +297,7 @@ def _picker(rows: np.ndarray) -> Callable[[Sequence[Any]], Sequence[Any]]:
 
 
 class ClusterActuator:
-    """Carries out admissions and evictions on the simulated cluster, once per instruction id."""
+    """Carries out admissions, evictions and resizes on the simulated cluster, once per instruction id."""
 
     name = "simulated-cluster"
 
@@ -293,10 +309,10 @@ class ClusterActuator:
         self._done: dict[str, Outcome] = {}
         self._job = {name: row for row, name in enumerate(cluster.jobs.id)}
         self._gpu = {name: row for row, name in enumerate(cluster.inventory.gpus.uuid.tolist())}
-        self.changed = False  # an eviction freed GPUs at once
+        self.changed = False  # an eviction or a resize changed what is free at once
 
     def apply(self, instruction: Instruction, now_s: float) -> Outcome:
-        """Admit or evict; a repeated id returns the first outcome."""
+        """Admit, evict or resize; a repeated id returns the first outcome."""
         known = self._done.get(instruction.id)
         if known is not None:
             return known
@@ -325,11 +341,19 @@ class ClusterActuator:
             return Refusal.NOT_PENDING
         cluster.decided(instruction.id, instruction.kind, job, now_s)
         if instruction.kind == "evict":
-            refusal = cluster.evict(job, now_s, contract=cluster.backfilled[job], effect=instruction.id,
-                                    incarnation=instruction.incarnation)  # fmt: skip
+            contract = cluster.backfilled[job] or instruction.reason in CONTRACTS
+            refusal = cluster.evict(job, now_s, moving=instruction.reason == "move",
+                                    recover=instruction.reason == "recover", contract=contract,
+                                    effect=instruction.id, incarnation=instruction.incarnation)  # fmt: skip
             self.changed |= refusal is None
             return refusal
         gpus = [self._gpu[slot.gpu] for slot in instruction.slots]
+        if instruction.kind == "resize":
+            refusal = cluster.resize(
+                job, gpus, now_s, effect=instruction.id, incarnation=instruction.incarnation
+            )
+            self.changed |= refusal is None
+            return refusal
         instances = [self._instance_row(slot.instance) for slot in instruction.slots if slot.instance]
         return cluster.start(job, gpus, now_s, instances=instances, backfill=instruction.backfill,
                              effect=instruction.id, incarnation=instruction.incarnation)  # fmt: skip

@@ -113,7 +113,17 @@ class ClusterSpec:
     @property
     def capacity(self) -> Capacity:
         """What `read_jobs` needs to recognise jobs that can never run here."""
-        return Capacity(self.gpus, self.gpus_by_model)
+        return Capacity(self.gpus, self.gpus_by_model, self.limit_by_queue)
+
+    @property
+    def limit_by_queue(self) -> dict[str, int]:
+        """GPUs that each queue may hold at most, by its own limit and those above it; without one, left out."""
+        limits: dict[str, int] = {}
+        for queue in self.queues:  # parents come first
+            own = [each for each in (queue.limit, limits.get(queue.parent)) if each is not None]
+            if own:
+                limits[queue.name] = min(own)
+        return limits
 
 
 def parse_cluster(text: str | Path) -> ClusterSpec:

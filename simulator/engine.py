@@ -16,8 +16,8 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Protocol
 
-from simulator.cluster import END, READY, Cluster
-from simulator.facts import Stopped, Why
+from simulator.cluster import END, READY, VACATE, Cluster
+from simulator.facts import REQUEUED, Stopped, Why
 from simulator.physics import TICKS_PER_S, up_to_grid
 from simulator.placing import never_fits
 
@@ -27,7 +27,7 @@ PROGRESS_PASSES = 512
 """Passes of the scheduler between two calls of the progress callback."""
 
 _CLUSTER_RANK, _ACTION_RANK = 0, 1
-_REQUEUED = (Why.PREEMPT, Why.MOVE, Why.FAULT)
+_GOES_ON = (Why.CUT, Why.RESIZE)
 
 
 class Scheduler(Protocol):
@@ -220,15 +220,17 @@ class Engine:
             return int(self.cluster.finish(key, now_s, incarnation) is None)
         if kind == READY:
             return int(self.cluster.ready(key, incarnation) and self._ready_wakes)
-        return int(self.cluster.vacate(key, now_s, incarnation))
+        if kind == VACATE:
+            return int(self.cluster.vacate(key, now_s, incarnation))
+        return int(self.cluster.give_up(key, now_s, incarnation))
 
     def on_stopped(self, fact: Stopped) -> None:
         """A job left its GPUs: tell the scheduler, and count what is done."""
         job, why = fact.job, fact.why
-        if why in _REQUEUED:
+        if why in REQUEUED:
             self.scheduler.on_requeue(job, fact.at_s)
-        elif why != Why.CUT:
-            self._ended += 1
+        elif why not in _GOES_ON:
+            self._ended += self.cluster.jobs.service[job] < 0
             self._remaining -= self.cluster.jobs.service[job] < 0
             self.scheduler.on_end(job, fact.at_s)
 

@@ -7,6 +7,7 @@ thousandths of a GPU (1000 for each whole one).
 from __future__ import annotations
 
 from enum import IntEnum
+from math import inf
 from typing import NamedTuple
 
 
@@ -20,6 +21,12 @@ class Why(IntEnum):
     CUT = 4  # the run ended while it was working
     RETIRE = 5  # its owner took it away (a replica scaled down)
     FAIL = 6  # it failed for good
+    RESIZE = 7  # it goes on at the same instant with more or fewer GPUs
+    RECOVER = 8  # it was broken or about to be, and was stopped to run again; it waits again
+
+
+REQUEUED = (Why.PREEMPT, Why.MOVE, Why.FAULT, Why.RECOVER)
+"""Reasons after which the work waits again."""
 
 
 class Submitted(NamedTuple):
@@ -30,7 +37,7 @@ class Submitted(NamedTuple):
 
 
 class Started(NamedTuple):
-    """Work took its GPUs."""
+    """Work took its GPUs: from the queue, or at the instant at which it stopped to be resized."""
 
     at_s: float
     job: int
@@ -67,6 +74,7 @@ class Stopped(NamedTuple):
     lost_s: float  # progress that is to be repeated; may reach into earlier incarnations
     milli: int
     full_milli: int  # width that one second of progress is counted at
+    no_bandwidth: bool = False  # it lost progress that it could have saved, had the store been its alone
 
 
 class NodeChanged(NamedTuple):
@@ -76,14 +84,16 @@ class NodeChanged(NamedTuple):
     node: int
     ready: bool
     cordoned: bool
+    reclaim_at_s: float = inf  # when the cloud takes it back; infinity while that is not announced
 
 
 class GpuChanged(NamedTuple):
-    """A GPU broke or was mended."""
+    """A GPU broke, was mended, or reported an error that only its work felt."""
 
     at_s: float
     gpu: int
     healthy: bool
+    xid: int = 0  # NVIDIA's number of the error; 0: none
 
 
 class Recut(NamedTuple):
@@ -99,7 +109,7 @@ class Decided(NamedTuple):
 
     at_s: float
     effect: str
-    kind: str  # admit | evict
+    kind: str  # admit | evict | resize
     job: int
 
 

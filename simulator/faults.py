@@ -1,5 +1,5 @@
-"""Faults, injected on purpose and by seed: nodes and GPUs that fail, spot nodes that are taken back, scrapes that
-get lost, effects that conflict, fail or come late.
+"""Faults, injected on purpose and by seed: nodes and GPUs that fail, spot nodes that are taken back, members of
+gangs that die, pods that do not go, scrapes that get lost, effects that conflict, fail or come late.
 
 Each source of faults draws from its own generator, named after what fails, so that one more node or one more
 scrape changes nothing for the others.
@@ -18,7 +18,13 @@ import numpy as np
 from autopilot.core.errors import InputError
 from simulator.cluster import Cluster
 from simulator.engine import Engine
-from simulator.physics import up_to_grid
+from simulator.facts import Started
+from simulator.physics import TICKS_PER_S, up_to_grid
+
+# One error of each class, by the immediate action of NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors).
+XID_CONTAINED = 94  # contained memory error: RESTART_APP
+XID_UNCONTAINED = 95  # uncontained memory error: RESET_GPU
+XID_OFF_THE_BUS = 79  # the GPU has fallen off the bus: RESTART_BM, the node's restart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +34,17 @@ class FaultOptions:
     until_s: float = inf  # no new fault from then on (what is broken is still mended)
     node_mtbf_s: float = 0.0  # mean time between failures of one node
     node_mttr_s: float = 1800.0  # mean time to its return
-    gpu_mtbf_s: float = 0.0  # of one GPU (an XID that takes it out)
+    # Failures of one GPU break its work. The class of the XID is what becomes of the GPU: nothing (94, this part of
+    # them), a reset (95, this part), or it is out until it is mended (79, the rest).
+    gpu_mtbf_s: float = 0.0
+    gpu_app_ratio: float = 0.0
+    gpu_reset_ratio: float = 0.0
+    gpu_reset_s: float = 60.0
     gpu_mttr_s: float = 3600.0
+    member_mtbf_s: float = 0.0  # of one member of a gang that has no member to spare
+    member_hang_s: float = 600.0  # until the others notice: PyTorch's default timeout of an NCCL collective
+    stuck_ratio: float = 0.0  # evictions whose pods do not go by themselves within the grace
+    stuck_s: float = 900.0  # mean time after the grace until those do
     spot_mtbr_s: float = 0.0  # mean time between reclaims of one spot node
     spot_notice_s: float = 120.0
     spot_away_s: float = 3600.0
@@ -49,6 +64,8 @@ class FaultOptions:
                 raise InputError(f"faults.{field.name}: {value!r} is a ratio; write a number from 0 to 1")
         if self.conflict_ratio + self.failure_ratio + self.delay_ratio > 1:
             raise InputError("faults: conflict_ratio, failure_ratio and delay_ratio together exceed 1")
+        if self.gpu_app_ratio + self.gpu_reset_ratio > 1:
+            raise InputError("faults: gpu_app_ratio and gpu_reset_ratio together exceed 1")
 
 
 class FateKind(StrEnum):
@@ -84,6 +101,7 @@ class Faults:
         self.options, self.seed = options, seed
         self.injected = 0
         self._down: set[int] = set()
+        self._reclaims: dict[int, float] = {}  # node -> when it will be gone
 
     def arm(self, engine: Engine, cluster: Cluster) -> None:
         """Put the first failure of every node and GPU on the engine's calendar."""
@@ -107,6 +125,10 @@ class Faults:
                 self._later(
                     child_generator(self.seed, f"gpu/{uuid}"), options.gpu_mtbf_s, 0.0, self._fail_gpu, gpu
                 )
+        if options.member_mtbf_s:
+            cluster.observe(self)
+        if options.stuck_ratio:
+            cluster.linger_s = self._linger_s
 
     def _later(self, rng: np.random.Generator, mean_s: float, now_s: float, act: _Act, subject: int) -> None:
         at_s = now_s + float(rng.exponential(mean_s))
@@ -131,6 +153,8 @@ class Faults:
     def _bring_back(self, node: int, now_s: float) -> None:
         self._down.discard(node)
         self._cluster.restore_node(node, now_s)
+        if node in self._reclaims:
+            self._cluster.announce_reclaim(node, now_s, self._reclaims[node])
 
     def _notice(self, rng: np.random.Generator, node: int, now_s: float) -> None:
         """The cloud wants the node back: it takes no more work, and is gone after the notice."""
@@ -138,9 +162,11 @@ class Faults:
         gone_s = now_s + options.spot_notice_s
         back_s = gone_s + max(1.0, float(rng.exponential(options.spot_away_s)))
         if node not in self._down:
-            self._cluster.cordon(node, now_s)
+            self._reclaims[node] = up_to_grid(gone_s)
+            self._cluster.announce_reclaim(node, now_s, self._reclaims[node])
 
             def take(then_s: float) -> None:
+                del self._reclaims[node]
                 if self._take_down(node, then_s):
                     self._engine.at(back_s, lambda later_s: self._bring_back(node, later_s))
 
@@ -148,11 +174,50 @@ class Faults:
         self._later(rng, options.spot_mtbr_s, back_s, self._notice, node)
 
     def _fail_gpu(self, rng: np.random.Generator, gpu: int, now_s: float) -> None:
-        back_s = now_s + max(1.0, float(rng.exponential(self.options.gpu_mttr_s)))
+        options = self.options
+        out_s, xid = max(1.0, float(rng.exponential(options.gpu_mttr_s))), XID_OFF_THE_BUS
+        if options.gpu_app_ratio or options.gpu_reset_ratio:
+            draw = float(rng.random())
+            if draw < options.gpu_app_ratio:
+                out_s, xid = 0.0, XID_CONTAINED
+            elif draw < options.gpu_app_ratio + options.gpu_reset_ratio:
+                out_s, xid = options.gpu_reset_s, XID_UNCONTAINED
         self.injected += 1
-        self._cluster.fail_gpu(gpu, now_s)
-        self._engine.at(back_s, lambda then_s: self._cluster.restore_gpu(gpu, then_s))
-        self._later(rng, self.options.gpu_mtbf_s, back_s, self._fail_gpu, gpu)
+        self._cluster.fail_gpu(gpu, now_s, xid=xid, broken=out_s > 0)
+        if out_s:
+            self._engine.at(now_s + out_s, lambda then_s: self._cluster.restore_gpu(gpu, then_s))
+        self._later(rng, options.gpu_mtbf_s, now_s + out_s, self._fail_gpu, gpu)
+
+    # --- gangs and pods -------------------------------------------------------------------
+
+    def on_started(self, fact: Started) -> None:
+        """Draw when a member of this gang will die. One with members to spare goes on without it: not injected."""
+        shape, options = self._cluster.jobs.shape_of(fact.job), self.options
+        if not shape.whole or not shape.per_member < len(fact.gpus) <= shape.min_gpus:
+            return
+        name = f"member/{self._cluster.jobs.id[fact.job]}/{fact.incarnation}"
+        members = -(-len(fact.gpus) // shape.per_member)
+        rng = child_generator(self.seed, name)
+        at_s = fact.at_s + float(rng.exponential(options.member_mtbf_s / members))
+
+        def die(now_s: float) -> None:
+            if self._cluster.incarnation[fact.job] == fact.incarnation:
+                self.injected += self._cluster.lose_member(fact.job, now_s, options.member_hang_s) is None
+
+        if at_s < options.until_s:
+            self._engine.at(at_s, die, essential=False)
+
+    def _linger_s(self, job: int, incarnation: int, now_s: float) -> float:
+        """How long after its grace this work stays when it is told to leave now; 0 for most."""
+        options = self.options
+        rng = child_generator(self.seed, f"stuck/{self._cluster.jobs.id[job]}/{incarnation}")
+        if now_s >= options.until_s or float(rng.random()) >= options.stuck_ratio:
+            return 0.0
+        self.injected += 1
+        # The first instant past the grace is one at which a scheduler can see that it is stuck.
+        past_s = now_s + self._cluster.physics.grace_s + 1 / TICKS_PER_S
+        self._engine.at(past_s, lambda _now_s: None, essential=False)
+        return max(1.0, float(rng.exponential(options.stuck_s)))
 
     # --- what the loop around the cluster asks --------------------------------------------
 

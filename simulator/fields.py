@@ -8,25 +8,39 @@ from pathlib import Path
 from typing import Any
 
 from autopilot.core.errors import InputError
+from autopilot.policies.dialect import read_yaml
 
 MOST_BYTES = 16 * 1024 * 1024
+SHOWN_LETTERS = 80
 
 
 def load_yaml(path: Path, what: str) -> Fields:
-    """The mapping in the YAML file `path`. Raises `InputError` when it is not there or not a mapping."""
-    import yaml
+    """The mapping in the YAML file `path`, in the dialect of policy files (no aliases, no key twice).
 
+    Raises `InputError` when it is not there or not a mapping.
+    """
     try:
+        if (
+            path.exists() and not path.is_file() and not path.is_dir()
+        ):  # opening a pipe would wait for its writer
+            raise InputError(f"{path}: {what} is a pipe or a device; give a file")
         if path.stat().st_size > MOST_BYTES:
             raise InputError(f"{path}: {what} is larger than {MOST_BYTES // 1048576} MiB")
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise InputError(f"{path}: {what} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not a readable YAML file: {' '.join(str(error).split())}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from error
+    content = read_yaml(text, str(path))
     if content is None:
         raise InputError(f"{path}: {what} is empty")
     return Fields(content, str(path), "")
+
+
+def shown(value: object) -> str:
+    """A value as Python writes it, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= SHOWN_LETTERS else f"{text[: SHOWN_LETTERS - 3]}..."
 
 
 class Fields:
@@ -35,7 +49,7 @@ class Fields:
     def __init__(self, content: object, source: str, path: str) -> None:
         self.source, self.path = source, path
         if not isinstance(content, Mapping):
-            raise InputError(f"{self.where('')}: {content!r} is not a mapping of fields")
+            raise InputError(f"{self.where('')}: {shown(content)} is not a mapping of fields")
         self.content: dict[str, Any] = {str(key): value for key, value in content.items()}
         self.asked: list[str] = []
 
@@ -48,7 +62,7 @@ class Fields:
         """The error of one field, with the value that stands there."""
         if field not in self.content:
             return InputError(f"{self.where(field)}: is missing; {mend}")
-        return InputError(f"{self.where(field)}: {self.content[field]!r} is not allowed; {mend}")
+        return InputError(f"{self.where(field)}: {shown(self.content[field])} is not allowed; {mend}")
 
     def get(self, field: str) -> Any:
         """The raw value, None when it is not there."""

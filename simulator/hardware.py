@@ -7,71 +7,19 @@ index first" is a few operations on integers at any number of nodes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from enum import StrEnum
-from math import ceil
-from typing import NamedTuple
+from collections.abc import Sequence
+from math import ceil, inf
+
+import numpy as np
 
 from autopilot.core.mig import find_gpu_model
 from autopilot.core.records import Inventory
 from autopilot.core.snapshot import GPU_MILLI, Topology
+from simulator.holding import BROKEN, CUT, FREE, SHARED, Held, Instance, Refusal, bits
 from simulator.inventory import FIRST_GI_ID
 from simulator.work import Shape
 
-FREE, SHARED, CUT, BROKEN = -1, -2, -3, -4
-"""What stands in `holder` of a GPU that no single job holds whole."""
-
-
-class Refusal(StrEnum):
-    """Why the cluster does not do what it is asked. Expected bad news, hence a value."""
-
-    NOT_PENDING = "the work is not pending"
-    NOT_HOLDING = "the work holds no GPU"
-    LEAVING = "the work is leaving already"
-    OTHER_INCARNATION = "the work was restarted since"
-    GPU_BUSY = "a GPU or instance is held by other work"
-    GPU_BROKEN = "a GPU is broken"
-    GPU_CUT = "a GPU is in MIG mode"
-    GPU_TWICE = "a GPU or instance is named twice"
-    UNKNOWN_GPU = "no such GPU or instance"
-    NODE_UNFIT = "a node is down or cordoned"
-    WRONG_COUNT = "not the number of GPUs or instances that it asks for"
-    SPLIT_MEMBER = "a member of the gang would lie on two nodes"
-    WRONG_MODEL = "a GPU model that it may not use"
-    WRONG_PROFILE = "an instance of another MIG profile"
-    GPU_MEMORY = "a GPU with less memory than it needs"
-    CPU = "too few CPUs left on a node"
-    MEMORY = "too little memory left on a node"
-    TOPOLOGY = "the nodes do not share the domain that it needs"
-    NOT_IDLE = "work runs on the GPU"
-    ILLEGAL_GEOMETRY = "no legal MIG geometry"
-
-
-class Held(NamedTuple):
-    """What a job holds: GPUs (one entry an instance when it holds instances), and the mask by node."""
-
-    gpus: tuple[int, ...]
-    instances: tuple[int, ...]
-    masks: dict[int, int]
-    milli: int
-
-
-class Instance(NamedTuple):
-    """One MIG instance; rows are never reused, a destroyed one leaves its row."""
-
-    gpu: int
-    profile: str
-    start: int
-    gi_id: int
-    milli: int
-
-
-def bits(mask: int) -> Iterator[int]:
-    """Positions of the set bits, lowest first."""
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
+__all__ = ["BROKEN", "CUT", "FREE", "SHARED", "Hardware", "Held", "Instance", "Refusal", "bits"]
 
 
 class Hardware:
@@ -96,6 +44,7 @@ class Hardware:
         self.gpu_memory_mib: list[int | None] = [memory.get(name) for name in inventory.names.gpu_models]
         self.ready: list[bool] = nodes.ready.tolist()
         self.cordoned: list[bool] = nodes.cordoned.tolist()
+        self.reclaim_at_s: list[float] = np.nan_to_num(nodes.reclaim_at_s, nan=inf).tolist()
         self.healthy: list[bool] = gpus.healthy.tolist()
         self.cpu_free: list[int] = nodes.cpu_milli.tolist()
         self.memory_free: list[int] = nodes.memory_mib.tolist()
@@ -222,13 +171,26 @@ class Hardware:
         for node in masks:
             if not (self.ready[node] and not self.cordoned[node]):
                 return Refusal.NODE_UNFIT
+        self._occupy(job, gpus, masks)
+        return Held(tuple(gpus), (), masks, GPU_MILLI * count)
+
+    def _occupy(self, job: int, gpus: Sequence[int], masks: dict[int, int]) -> None:
         for node, mask in masks.items():
-            free_mask[node] ^= mask
+            self.free_mask[node] ^= mask
             self._move(node, self.free[node] - mask.bit_count())
         holder = self.holder
         for gpu in gpus:
             holder[gpu] = job
-        return Held(tuple(gpus), (), masks, GPU_MILLI * count)
+
+    def _release(self, gpus: Sequence[int], masks: dict[int, int]) -> None:
+        broken = False
+        for gpu in gpus:
+            self.holder[gpu] = FREE
+            broken = broken or not self.healthy[gpu]
+        for node, mask in masks.items():
+            usable = self._without_broken(node, mask) if broken else mask
+            self.free_mask[node] |= usable
+            self._move(node, self.free[node] + usable.bit_count())
 
     def _move(self, node: int, free: int) -> None:
         if self.ready[node] and not self.cordoned[node]:
@@ -309,6 +271,49 @@ class Hardware:
         milli = sum(self.instances[row].milli for row in instances)
         return Held(tuple(gpus), tuple(instances), dict.fromkeys((self.node_of[g] for g in gpus), 0), milli)
 
+    def resize(self, job: int, shape: Shape, held: Held, gpus: Sequence[int]) -> Held | Refusal:
+        """Let `job` hold exactly these GPU rows instead of `held`, more of them or fewer; the whole change or none.
+
+        What it keeps may lie on nodes that take no new work.
+        """
+        was, now = set(held.gpus), set(gpus)
+        if not shape.whole:
+            return Refusal.NOT_ELASTIC
+        if len(now) < len(gpus):
+            return Refusal.GPU_TWICE
+        if not (was < now or now < was):
+            return Refusal.NOT_NESTED
+        count = len(gpus)
+        if not shape.min_gpus <= count <= shape.gpus or (count < shape.gpus and count % shape.per_member):
+            return Refusal.WRONG_COUNT
+        masks: dict[int, int] = {}
+        for gpu in gpus:
+            if not 0 <= gpu < len(self.node_of):
+                return Refusal.UNKNOWN_GPU
+            node, bit = self.node_of[gpu], self.gpu_bit[gpu]
+            if gpu not in was and not self.free_mask[node] & bit:
+                return self._why_not(gpu, twice=False)
+            if gpu not in was and not self.is_open(node):
+                return Refusal.NODE_UNFIT
+            masks[node] = masks.get(node, 0) | bit
+        if len(masks) > 1 and not _members_whole(masks, shape, count):
+            return Refusal.SPLIT_MEMBER
+        if not shape.plain:
+            self._count_host(shape, held, 1)
+            if refusal := self._constraint(shape, gpus, ()):
+                self._count_host(shape, held, -1)
+                return refusal
+        self._release(
+            list(was - now), {node: mask & ~masks.get(node, 0) for node, mask in held.masks.items()}
+        )
+        self._occupy(
+            job, list(now - was), {node: mask & ~held.masks.get(node, 0) for node, mask in masks.items()}
+        )
+        changed = Held(tuple(gpus), (), masks, GPU_MILLI * count)
+        if not shape.plain:
+            self._count_host(shape, changed, -1)
+        return changed
+
     def give(self, job: int, shape: Shape, held: Held) -> None:
         """Take back what `job` holds."""
         if held.instances:
@@ -317,14 +322,7 @@ class Hardware:
         elif shape.milli:
             self._give_share(job, held.gpus[0])
         else:
-            broken = False
-            for gpu in held.gpus:
-                self.holder[gpu] = FREE
-                broken = broken or not self.healthy[gpu]
-            for node, mask in held.masks.items():
-                usable = self._without_broken(node, mask) if broken else mask
-                self.free_mask[node] |= usable
-                self._move(node, self.free[node] + usable.bit_count())
+            self._release(held.gpus, held.masks)
         if not shape.plain:
             self._count_host(shape, held, 1)
 

@@ -81,6 +81,7 @@ def _nodes(spec: ClusterSpec, names: Names) -> NodeTable:
         ready=np.ones(total, bool),
         cordoned=np.zeros(total, bool),
         spot=np.array(columns["spot"], bool),
+        reclaim_at_s=np.full(total, np.nan),
         labels=np.zeros(total, np.int64),
     )
 

@@ -46,6 +46,9 @@ class Physics:
     checkpoint_gib_per_gpu: float = 0.0  # where the job does not say
     checkpoint_interval_s: float = 0.0  # where the job does not say; 0: progress is never lost
     grace_s: float = 0.0  # longest wait for a checkpoint before the work is stopped without one
+    resize_s: float = (
+        0.0  # a running gang meets anew, narrower or wider, and loads what it has; it keeps its progress
+    )
     mig_reconfigure_s: float = 0.0
 
     @property
@@ -122,6 +125,10 @@ REAL = Physics(
     checkpoint_interval_s=1800.0,
     # Two minutes, as a spot notice of the large clouds.
     grace_s=120.0,
+    # What Pollux (OSDI 2021, section 5.3, "Simulator fidelity") gives each job whose GPUs change, from checkpoints
+    # and restarts on its testbed. PyTorch's elastic agent stops and starts all workers likewise when members come
+    # or go. New members pull their image while the others go on: that is not waited for.
+    resize_s=30.0,
     # MIG manager stops the node's GPU clients, cuts, starts them again and waits for the device plugin and the
     # exporter: an assumption of two scrapes and two plugin registrations, not a measurement.
     mig_reconfigure_s=60.0,

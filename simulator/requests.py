@@ -176,6 +176,8 @@ def _read_frame(path: Path) -> pd.DataFrame:
         )
     if path.is_dir():
         raise InputError(f"{path}: is a folder; name a request file inside it")
+    if path.exists() and not path.is_file():  # opening a pipe would wait for its writer
+        raise InputError(f"{path}: is a pipe or a device; give a file")
     try:
         if kind in (".parquet", ".pq"):
             return pd.read_parquet(path)

@@ -128,6 +128,10 @@ def policy_result(
             "regeometries": accounts.regeometries if any(hardware.mig) or accounts.regeometries else None,
             "lost_gpu_s": gpu_s(all_.lost),
             "reversals": accounts.reversals,
+            "resizes": accounts.resizes,
+            "recoveries": accounts.recoveries,
+            "lost_since_checkpoint_gpu_s": gpu_s(all_.lost - accounts.lost_no_bandwidth),
+            "lost_no_bandwidth_gpu_s": gpu_s(accounts.lost_no_bandwidth),
         },
         "fragmentation": {"stranded_gpu_s": _finite(measured.stranded_gpu_s)},
         "invariants": {

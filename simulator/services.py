@@ -25,7 +25,7 @@ from autopilot.core.snapshot import ServiceTable, SloClass, empty
 from simulator.autoscaler import Autoscaler, metric_between
 from simulator.deployments import Deployment, Services
 from simulator.engine import Engine
-from simulator.facts import Started, Stopped, Why
+from simulator.facts import REQUEUED, Started, Stopped, Why
 from simulator.physics import IDEAL, Physics
 from simulator.placing import never_fits
 from simulator.requests import ArrivalSource
@@ -46,7 +46,6 @@ AFTERWARDS_S = 3600.0
 """For so long after the last request the autoscalers go on looking; then replicas stay as they are."""
 
 KIND = "inference"
-_REQUEUED = (Why.PREEMPT, Why.MOVE, Why.FAULT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +235,7 @@ class ServiceFleet:
             service.log_ready(fact.at_s)
         drained = job in service.draining
         service.draining.pop(job, None)
-        if fact.why not in _REQUEUED:
+        if fact.why not in REQUEUED:
             service.surplus.pop(job, None)
         elif was_wanted:
             service.waiting[job] = None

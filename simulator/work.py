@@ -13,23 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from autopilot.core.contract import LEVEL_OF, Domain, preemptible_by_class
 from autopilot.core.snapshot import SLO_CLASS_NAMES, SloClass, Topology
 from simulator.physics import TICKS_PER_S
 
 if TYPE_CHECKING:
     from autopilot.core.records import Inventory
     from simulator.traces.jobs import JobTrace
-
-TOPOLOGY_BY_WORD = {
-    "": Topology.NONE,
-    "node": Topology.NONE,  # one member holds the whole gang
-    "spread": Topology.NONE,  # Shape.spread
-    "island": Topology.ISLAND,
-    "leaf": Topology.LEAF,
-    "rack": Topology.LEAF,
-    "block": Topology.BLOCK,
-    "zone": Topology.ZONE,
-}
 
 
 class Shape(NamedTuple):
@@ -95,6 +85,7 @@ class Jobs:
     checkpoint_interval_s: list[float] = field(default_factory=list)  # NaN: not stated
     checkpoint_gib: list[float] = field(default_factory=list)
     restart_s: list[float] = field(default_factory=list)
+    preemption_delay_s: list[float] = field(default_factory=list)
     service: list[int] = field(default_factory=list)  # -1: not a replica
     unknown_preemptible: int = 0
     _shape_code: dict[Shape, int] = field(default_factory=dict)
@@ -138,6 +129,7 @@ class Jobs:
         checkpoint_interval_s: float = nan,
         checkpoint_gib: float = nan,
         restart_s: float = nan,
+        preemption_delay_s: float = 0.0,
     ) -> int:
         """Add one job and return its row."""
         self.id.append(job_id)
@@ -156,6 +148,7 @@ class Jobs:
         self.checkpoint_interval_s.append(checkpoint_interval_s)
         self.checkpoint_gib.append(checkpoint_gib)
         self.restart_s.append(restart_s)
+        self.preemption_delay_s.append(preemption_delay_s)
         self.service.append(service)
         return len(self.id) - 1
 
@@ -179,7 +172,7 @@ def jobs_from_trace(
     """The jobs of a trace, for the hardware of `inventory`.
 
     A gang whose number of nodes is not stated is cut into members of the widest node that it may use.
-    An unknown `preemptible` of batch work reads as true, of other classes as false.
+    What a job does not say is assumed as the workload contract does (docs/workload-contract.md).
     """
     jobs = Jobs()
     count = len(trace)
@@ -198,12 +191,13 @@ def jobs_from_trace(
     jobs.priority = np.maximum(trace.priority, 0).tolist()
     class_code = {name: code for code, name in enumerate(SLO_CLASS_NAMES)}
     jobs.slo_class = [class_code.get(word, int(SloClass.BATCH)) for word in trace.slo_class.tolist()]
-    batch = np.asarray(jobs.slo_class, int) == SloClass.BATCH
-    jobs.preemptible = np.where(trace.preemptible < 0, batch, trace.preemptible > 0).tolist()
+    assumed = np.array([preemptible_by_class(each) for each in jobs.slo_class], bool)
+    jobs.preemptible = np.where(trace.preemptible < 0, assumed, trace.preemptible > 0).tolist()
     jobs.unknown_preemptible = int(np.count_nonzero(trace.preemptible < 0))
     jobs.checkpoint_interval_s = trace.checkpoint_interval_s.tolist()
     jobs.checkpoint_gib = trace.checkpoint_gib.tolist()
     jobs.restart_s = trace.restart_s.tolist()
+    jobs.preemption_delay_s = np.nan_to_num(trace.preemption_delay_s, nan=0.0).tolist()
     jobs.service = [-1] * count
     jobs.shape = _shapes(jobs, trace, inventory)
     return jobs
@@ -254,6 +248,7 @@ def _shape(row: tuple[int, int, int, int, str, str, float, float, int, str], inv
     else:
         per_member = min(gpus, max(widest, 1))
     members = ceil(gpus / per_member) if gpus else 1
+    spread = topology == Domain.SPREAD
     return Shape(
         gpus=gpus,
         per_member=per_member,
@@ -264,6 +259,6 @@ def _shape(row: tuple[int, int, int, int, str, str, float, float, int, str], inv
         gpu_memory_mib=round(memory_gib * 1024),
         cpu_milli=ceil(cpus * 1000 / members),
         memory_mib=ceil(max(memory_mib, 0) / members),
-        topology=int(TOPOLOGY_BY_WORD.get(topology, Topology.NONE)),
-        spread=topology == "spread",
+        topology=int(LEVEL_OF[Domain(topology)] if topology and not spread else Topology.NONE),
+        spread=spread,
     )

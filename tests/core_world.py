@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from autopilot.core.context import Context
-from autopilot.core.draft import Draft, Propose, Submit
+from autopilot.core.draft import Draft, Give, Propose, Submit
 from autopilot.core.forecast import LEVELS, Forecasts, RuntimeForecast
+from autopilot.core.memory import ControllerMemory, Step
 from autopilot.core.policy import Mode, Modes, Policy
 from autopilot.core.reconciler import reconcile
 from autopilot.core.records import (
     Command,
-    ControllerMemory,
     Evidence,
     Instruction,
     Observation,
@@ -29,7 +29,6 @@ from autopilot.core.records import (
     OutcomeKind,
     Proposal,
     Refusals,
-    Step,
 )
 from autopilot.core.signals import measure
 from autopilot.core.snapshot import (
@@ -134,7 +133,7 @@ def _nodes(count: int, per_node: int, overrides: Mapping[str, Sequence[Any]]) ->
         "id": [f"node-{n}" for n in range(count)], "pool": 0 * row, "gpu_model": 0 * row,
         "first_gpu": row * per_node, "gpus": 0 * row + per_node, "cpu_milli": 0 * row - 1,
         "memory_mib": 0 * row - 1, "island": row, "leaf": 0 * row, "block": 0 * row, "zone": 0 * row,
-        "ready": row >= 0, "cordoned": row < 0, "spot": row < 0, "labels": 0 * row,
+        "ready": row >= 0, "cordoned": row < 0, "spot": row < 0, "reclaim_at_s": np.nan * row, "labels": 0 * row,
     }  # fmt: skip
     columns.update(overrides)
     return NodeTable(**{f.name: np.array(columns[f.name], DTYPES[str(f.type)]) for f in fields(NodeTable)})
@@ -181,7 +180,10 @@ def _placements(items: Sequence[Item], gpus: GpuTable, instances: InstanceTable)
         entries += [(number, row, -1, milli) for row in rows]
     columns = np.array(entries, np.int32).reshape(-1, 4).T
     leaving = np.array([items[row].columns["state"] == State.CHECKPOINTING for row in columns[0]], bool)
-    return PlacementTable(columns[0], gpus.node[columns[1]], columns[1], columns[2], columns[3], leaving)
+    rank = np.zeros(columns.shape[1], np.int32)
+    return PlacementTable(
+        columns[0], gpus.node[columns[1]], columns[1], columns[2], columns[3], leaving, rank
+    )
 
 
 def queue_tree(
@@ -303,9 +305,12 @@ class Disrupt:
         """The action."""
         ids = ctx.observation.snapshot.workloads.id.tolist()
         draft = Draft("backfill", "evict", -1, ids.index(self.winner), None, ctx.now_s, (), self.benefit_gpu_s,
-                      self.cost_gpu_s, (Evidence("planted", 1),),
-                      tuple(ids.index(name) for name in self.victims), self.contract)  # fmt: skip
+                      self.cost_gpu_s, (Evidence("planted", 1),), tuple(self._give(ctx, ids.index(name)) for name in self.victims),
+                      self.contract)  # fmt: skip
         self.answers.append(submit(draft))
+
+    def _give(self, ctx: Context, row: int) -> Give:
+        return Give(row, "evict", None, len(ctx.whatif.layout_of(row).gpu), float(ctx.lost_gpu_s[row]))
 
     @property
     def table(self) -> tuple[tuple[str, Propose], ...]:

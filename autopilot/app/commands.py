@@ -7,38 +7,35 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
-from autopilot.app.options import SimulateOptions
+from autopilot.app.options import BASELINE_NAMES, SimulateOptions
+from autopilot.app.outputs import Outputs, check_outputs, write_outputs
 from autopilot.core.errors import InputError
 from autopilot.core.units import format_duration, parse_duration_s
 
 if TYPE_CHECKING:
     from autopilot.app.simulate import SimulationOutcome
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+# names of jobs, files and policies are printed as they are: `[x]` is no markup, `:x:` no picture
+out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
-
-@dataclass(frozen=True, slots=True)
-class Outputs:
-    """Files to write."""
-
-    json: Path | None = None
-    jobs: Path | None = None
-    report: Path | None = None
+SHOWN_NOTES = 5
+"""Notes on the input that are printed; the page has all."""
 
 
 def state_folder() -> Path:
-    """The user's state folder of this product (XDG_STATE_HOME/gpu-autopilot)."""
-    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(base) / "gpu-autopilot"
+    """The user's state folder of this product (XDG_STATE_HOME/gpu-autopilot; a relative XDG_STATE_HOME does not count)."""
+    base = Path(os.environ.get("XDG_STATE_HOME") or "")
+    return (base if base.is_absolute() else Path.home() / ".local" / "state") / "gpu-autopilot"
 
 
 def last_journal() -> Path:
@@ -59,37 +56,63 @@ def journal_to_read(given: Path | None) -> Path:
     return path
 
 
-def journal_to_write(given: Path | None) -> Path:
-    """Where a run's journal goes; the state folder is made when needed."""
+def journal_to_write(given: Path | None, policies: tuple[str, ...]) -> Path | None:
+    """Where a run's journal goes, None where no policy keeps one; the state folder is made when needed.
+
+    Raises `InputError` for a place that cannot be used, and for a journal that nobody would write.
+    """
+    if policies and all(name in BASELINE_NAMES for name in policies):
+        if given is not None:
+            raise InputError(
+                f"--journal: {', '.join(policies)} leaves no journal; leave it out, or add autopilot to --policy"
+            )
+        return None
     if given is not None:
+        from autopilot.journal.store import check_place
+
+        check_place(given, replace=True)
         return given
     folder = state_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"{folder}: the journal cannot be kept here ({error.strerror}); name another place with --journal"
+            f"{folder}: the journal cannot be kept here ({error.strerror}); set XDG_STATE_HOME to a folder that "
+            "you may write (or give `simulate` another place with --journal)"
         ) from error
     return last_journal()
 
 
+Show = Callable[[str, int, int, str], None]
+"""Called with (name, done, in all, how far that is in words)."""
+
+
 @contextmanager
-def progress_bar() -> Iterator[Callable[[str, float, int, int], None]]:
-    """A bar a policy on a terminal, nothing in a pipe."""
+def progress_bar() -> Iterator[Show]:
+    """A bar a name on a terminal, nothing in a pipe. With nothing to count (0 in all) it only shows that it runs."""
     with Progress(
-        SpinnerColumn(), TextColumn("{task.description:<16}"), BarColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f} jobs"),
-        TextColumn("{task.fields[clock]}"), TimeElapsedColumn(), console=err, transient=True, disable=not err.is_terminal,
+        SpinnerColumn(), TextColumn("{task.description:<16}", markup=False), BarColumn(),
+        TextColumn("{task.fields[words]}", markup=False), TimeElapsedColumn(),
+        console=err, transient=True, disable=not err.is_terminal,
     ) as bars:  # fmt: skip
         tasks: dict[str, Any] = {}
 
-        def show(policy: str, now_s: float, ended: int, total: int) -> None:
-            if policy not in tasks:
-                tasks[policy] = bars.add_task(policy, total=max(total, 1), clock="")
-            bars.update(
-                tasks[policy], completed=ended, total=max(total, 1), clock=f"at {format_duration(now_s)}"
-            )
+        def show(name: str, done: int, total: int, words: str) -> None:
+            if name not in tasks:
+                tasks[name] = bars.add_task(name, total=total or None, words=words)
+            bars.update(tasks[name], completed=done, words=words)
 
         yield show
+
+
+def jobs_done(show: Show) -> Callable[[str, float, int, int], None]:
+    """`show` as a simulation reports to it: policy, virtual seconds, jobs ended, jobs in all."""
+
+    def report(policy: str, now_s: float, ended: int, total: int) -> None:
+        count = f"{ended:,}/{total:,} jobs " if total else ""
+        show(policy, ended, total, f"{count}at {format_duration(now_s)}")
+
+    return report
 
 
 def run_simulate(options: SimulateOptions, outputs: Outputs) -> SimulationOutcome:
@@ -97,54 +120,38 @@ def run_simulate(options: SimulateOptions, outputs: Outputs) -> SimulationOutcom
     from autopilot.app.simulate import check_policies, simulate
 
     check_policies(options.policies)
-    check_outputs(outputs)
-    options = replace(options, journal=journal_to_write(options.journal))
+    options = replace(options, journal=journal_to_write(options.journal, options.policies))
+    check_outputs(outputs, options)
     with progress_bar() as show:
-        outcome = simulate(options, show)
+        outcome = simulate(options, jobs_done(show))
     print_outcome(outcome)
-    write_outputs(outcome, outputs)
+    written, problems = write_outputs(outcome, outputs, command_line())
+    for line in written:
+        out.print(line)
+    for policy in outcome.policies:
+        if policy.journal is not None:
+            out.print(f"journal: {policy.journal}")
+    if outcome.failure:
+        problems.append(f"{outcome.failure} Not finished: {', '.join(outcome.not_run)}.")
     if outcome.interrupted:
-        err.print("autopilot: interrupted; what is shown and written covers the run up to then")
+        err.print(f"autopilot: {interrupted_words(outcome)}")
+    if problems:
+        raise InputError("; ".join(problems))
+    if outcome.interrupted:
         sys.exit(130)
     return outcome
 
 
-def check_outputs(outputs: Outputs) -> None:
-    """Refuse before a long run what could not be written after it."""
-    for flag, path in (("--json", outputs.json), ("--jobs-out", outputs.jobs)):
-        if path is None:
-            continue
-        if path.is_dir():
-            raise InputError(f"{flag}: {path} is a folder; name a file")
-        if not path.parent.is_dir():
-            raise InputError(f"{flag}: {path.parent} is no folder; create it first")
-        if not os.access(path.parent, os.W_OK):
-            raise InputError(f"{flag}: {path.parent} cannot be written; choose another folder")
-    if outputs.jobs is not None and outputs.jobs.suffix not in {".csv", ".parquet"}:
-        raise InputError(f"--jobs-out: {outputs.jobs} must end in .csv or .parquet")
-    if outputs.report is not None and outputs.report.is_file():
-        raise InputError(f"--report: {outputs.report} is a file; name a folder")
-
-
-def write_outputs(outcome: SimulationOutcome, outputs: Outputs) -> None:
-    """JSON, job rows and page, each whole or not at all."""
-    from simulator.results import write_document, write_job_rows
-
-    if outputs.json is not None:
-        write_document(outcome.document(), outputs.json)
-        out.print(f"result: {outputs.json}")
-    if outputs.jobs is not None:
-        write_job_rows(outcome.job_frames(), outputs.jobs)
-        out.print(f"jobs: {outputs.jobs}")
-    if outputs.report is not None:
-        from autopilot.app.pages import report_data
-        from autopilot.report.page import write_report
-
-        write_report(report_data(outcome, command_line()), outputs.report)
-        out.print(f"report: {outputs.report / 'index.html'}")
-    for policy in outcome.policies:
-        if policy.journal is not None:
-            out.print(f"journal: {policy.journal}")
+def interrupted_words(outcome: SimulationOutcome) -> str:
+    """How far an interrupted call came."""
+    last = outcome.policies[-1]
+    jobs = sum(service < 0 for service in last.simulated.cluster.jobs.service)
+    finished = last.result["jobs"]["finished"]
+    more = f"; not run: {', '.join(outcome.not_run)}" if outcome.not_run else ""
+    return (
+        f"interrupted; {last.name} came to {format_duration(last.simulated.run.end_s)} of its run with "
+        f"{finished:,} of {jobs:,} jobs finished{more}. What is shown and written covers the run up to then"
+    )
 
 
 def command_line() -> str:
@@ -177,7 +184,8 @@ def print_outcome(outcome: SimulationOutcome) -> None:
     table = Table(box=None, pad_edge=False)
     table.add_column("")
     for policy in outcome.policies:
-        table.add_column(policy.name, justify="right", no_wrap=True)
+        cut = " (interrupted)" if policy.result["interrupted"] else ""
+        table.add_column(policy.name + cut, justify="right", no_wrap=True)
     for heading, key, kind in FIGURES:
         table.add_row(heading, *(_cell(policy.result, key, kind) for policy in outcome.policies))
     out.print(table)
@@ -189,10 +197,15 @@ def print_outcome(outcome: SimulationOutcome) -> None:
                 f"{policy.name}: violated {violation.checker} at {format_duration(violation.at_s)}: {violation.object}: {violation.message}"
             )
     if world.unusable_by_reason:
-        parts = ", ".join(f"{count:,} {reason}" for reason, count in world.unusable_by_reason.items())
-        out.print(f"rows left out: {parts}")
-    for note in world.notes:
-        out.print(note, markup=False)
+        first = {reason: f" (first in {row})" for reason, row in world.first_unusable.items()}
+        parts = (f"{count:,} {why}{first.get(why, '')}" for why, count in world.unusable_by_reason.items())
+        out.print(f"rows left out: {', '.join(parts)}")
+    for note in world.notes[:SHOWN_NOTES]:
+        out.print(note)
+    if len(world.notes) > SHOWN_NOTES:
+        out.print(
+            f"and {len(world.notes) - SHOWN_NOTES:,} more notes of this kind; the page (--report) has all"
+        )
     if world.assumed:
         out.print(
             "assumed where the file is silent: "
@@ -238,7 +251,7 @@ def run_plan(scenario: str | None, cluster: str | None, seed: int | None, at: st
     out.print(f"{signals.allocated_gpus:g} of {signals.capacity_gpus:g} GPUs handed out, {signals.pending_gpus:g} asked for; "
               f"{signals.stranded_gpus:g} free GPUs fit nobody who waits, the widest gang that fits now has {signals.largest_gang_gpus}")  # fmt: skip
     for line in explain_decision(decision):
-        out.print(line, markup=False)
+        out.print(line)
 
 
 def run_replay(journal: Path | None, policy: str | None) -> None:
@@ -248,9 +261,12 @@ def run_replay(journal: Path | None, policy: str | None) -> None:
 
     path = journal_to_read(journal)
     candidate = load_policy(policy) if policy else None
-    result = replay(path, candidate)
+    with progress_bar() as show:
+        result = replay(
+            path, candidate, lambda done, total: show("replay", done, total, f"{done:,}/{total:,} ticks")
+        )
     for line in replay_lines(result):
-        out.print(line, markup=False)
+        out.print(line)
     if candidate is None and not result.identical:
         sys.exit(1)
 
@@ -259,9 +275,11 @@ def run_explain(decision: str | None, workload: str | None, at: str | None, jour
     """Explain a proposal, a tick, or a workload from a journal."""
     from autopilot.app.story import explain_from
 
+    if decision is not None and (workload is not None or at is not None):
+        raise InputError("explain: an ID says all by itself; leave out --workload and --at, or the ID")
     at_s = parse_duration_s(at, "--at") if at is not None else None
     for line in explain_from(journal_to_read(journal), decision, workload, at_s):
-        out.print(line, markup=False)
+        out.print(line)
 
 
 def list_traces() -> None:
@@ -269,17 +287,16 @@ def list_traces() -> None:
     from simulator.traces.catalog import TRACE_KINDS
 
     for kind in TRACE_KINDS.values():
-        out.print(f"[bold]{kind.kind}[/bold] ({kind.makes}): {kind.what}")
+        out.print(Text.assemble((kind.kind, "bold"), f" ({kind.makes}): {kind.what}"))
         out.print(
-            f"    {kind.address}\n    reads {kind.files}\n    licence: {kind.licence}\n    cite: {kind.citation}",
-            markup=False,
+            f"    {kind.address}\n    reads {kind.files}\n    licence: {kind.licence}\n    cite: {kind.citation}"
         )
 
 
 def import_public_trace(
-    kind: str, path: Path, target: Path, seed: int, start: str, span: str | None, rate_scale: float
+    kind: str, path: Path, target: Path | None, seed: int, start: str, span: str | None, rate_scale: float
 ) -> None:
-    """Import one public trace and say what became of its rows."""
+    """Import one public trace and say what became of its rows. Without `target` it goes to KIND.parquet, if that is new."""
     from simulator.traces.importers.common import ImportOptions
     from simulator.traces.importing import import_trace
 
@@ -287,16 +304,22 @@ def import_public_trace(
         seed=seed, start_s=parse_duration_s(start, "--start"),
         span_s=parse_duration_s(span, "--span") if span is not None else None, rate_scale=rate_scale,
     )  # fmt: skip
+    if target is None:
+        target = Path(f"{kind}.parquet")
+        if target.exists():
+            raise InputError(
+                f"{target}: is there already; write --out {target} to replace it, or name another file"
+            )
     with progress_bar() as show:
         report = import_trace(kind, path, target, options=options,
-                              progress=lambda what, part: show(what, 0.0, int(100 * part), 100))  # fmt: skip
+                              progress=lambda what, part: show(kind, int(100 * part), 100, f"{part:.0%} {what}"))  # fmt: skip
     out.print(f"{report.out}: {report.rows_written:,} rows of {report.rows_read:,} read, {report.tenants:,} tenants, "
-              f"over {format_duration(report.span_s)}", markup=False)  # fmt: skip
+              f"over {format_duration(report.span_s)}")  # fmt: skip
     if report.cluster_out:
-        out.print(f"cluster file: {report.cluster_out}", markup=False)
+        out.print(f"cluster file: {report.cluster_out}")
     for heading, counts in (("dropped", report.dropped_by_reason), ("a replay will skip", report.unusable_by_reason),
                             ("assumed", report.assumed)):  # fmt: skip
         for reason, count in counts.items():
-            out.print(f"{heading}: {count:,} {reason}", markup=False)
+            out.print(f"{heading}: {count:,} {reason}")
     for note in report.notes:
-        out.print(note, markup=False)
+        out.print(note)

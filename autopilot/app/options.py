@@ -11,6 +11,10 @@ DURATIONS = ("exact", "last-two")
 LIMITS = ("file", "declared", "none")
 PHYSICS = ("ideal", "charged", "real")
 TELEMETRY = ("auto", "full", "windowed", "off")
+BASELINE_NAMES = ("fifo", "fifo-skip", "sjf", "sjf-skip", "gpu-time-skip", "las", "easy", "static", "kueue")
+"""The keys of `simulator.baselines.BASELINES`, here so that help needs no import of them."""
+SCENARIO_NAMES = ("burst", "demo", "faulty", "mixed", "quickstart")
+"""The files of `simulator/scenarios`, for the same reason."""
 FULL_TELEMETRY_S = 86_400.0
 """Longest run for which `auto` renders and parses every scrape."""
 
@@ -57,3 +61,14 @@ class SimulateOptions:
         for flag, path in (("--tenant", self.tenants), ("--defaults", self.defaults)):
             if path and self.jobs is None:
                 raise InputError(f"{flag}: it is about a job file; name one with --jobs")
+        if self.rate_scale < 1.0 and self.jobs and self.requests is None and self.scenario is None:
+            raise InputError("--rate-scale: it thins requests, and there are none; name them with --requests")
+
+    def files(self) -> tuple[tuple[str, Path], ...]:
+        """(flag, path) of every file that the call reads."""
+        paths = (
+            ("--jobs", self.jobs), ("--requests", self.requests), ("--defaults", self.defaults),
+            ("--cluster", self.cluster), ("--scenario", self.scenario),
+            *(("--policy", policy) for policy in self.policies),
+        )  # fmt: skip
+        return tuple((flag, Path(path)) for flag, path in paths if path and Path(path).is_file())

@@ -12,8 +12,10 @@ def report_data(outcome: SimulationOutcome, command: str) -> ReportData:
     """Everything that the page of `outcome` shows."""
     world, setting = outcome.world, outcome.setting
     notes = list(world.notes)
-    if outcome.interrupted:
-        notes.append("The run was interrupted; everything here covers the time up to then.")
+    if outcome.interrupted or outcome.failure:
+        missing = f" Not run or not finished: {', '.join(outcome.not_run)}." if outcome.not_run else ""
+        why = f" ({outcome.failure})" if outcome.failure else ""
+        notes.append(f"The run ended early{why}; everything here covers the time up to then.{missing}")
     for policy in outcome.policies:
         if policy.result.get("stuck"):
             notes.append(f"{policy.name}: {policy.result['stuck']}")
@@ -22,8 +24,9 @@ def report_data(outcome: SimulationOutcome, command: str) -> ReportData:
             f"{policy.name} violated {v.checker} at {format_duration(v.at_s)}: {v.object}: {v.message}"
             for v in violations[:5]
         ]
+    first = {reason: f" (first in {row})" for reason, row in world.first_unusable.items()}
     notes += [
-        f"{count:,} rows of the job file were left out: {reason}"
+        f"{count:,} rows of the input were left out: {reason}{first.get(reason, '')}"
         for reason, count in world.unusable_by_reason.items()
     ]
     return ReportData(

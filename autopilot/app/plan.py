@@ -7,22 +7,35 @@ from dataclasses import replace
 from autopilot.app.options import SimulateOptions
 from autopilot.app.wiring import Managed, manage
 from autopilot.app.world import build_world
+from autopilot.core.errors import InputError
+from autopilot.core.memory import ControllerMemory
 from autopilot.core.reconciler import reconcile
-from autopilot.core.records import ControllerMemory, Decision, Observation
+from autopilot.core.records import Decision, Observation
+from autopilot.core.units import format_duration
 from autopilot.settings import load_policy
-from simulator.baselines.textbook import fifo_skip
+from simulator.baselines.textbook import fifo
 from simulator.physics import PHYSICS
 from simulator.simulation import Simulation
+
+LATEST_S = 366 * 86_400.0
+"""Scenarios last hours to months; a later moment is a slip of the pen, and costs time to come to."""
 
 
 def plan_at(scenario: str | None, cluster: str | None, seed: int | None, at_s: float,
             policy_name: str) -> tuple[Observation, Decision]:  # fmt: skip
-    """What the autopilot sees and would decide after `at_s` under first come first served."""
+    """What the autopilot sees and would decide after `at_s` of strict first come first served.
+
+    That order leaves room that others could use, so there is something to decide. Raises `InputError`.
+    """
+    if at_s > LATEST_S:
+        raise InputError(
+            f"--at: {format_duration(at_s)} is not allowed; write at most {LATEST_S / 86_400:g}d"
+        )
     policy = load_policy(policy_name)
     world = build_world(SimulateOptions(scenario=scenario, cluster=cluster, seed=seed))
     jobs = world.jobs()
     services = world.fleet(jobs)
-    simulation = Simulation(world.inventory, jobs, lambda _: fifo_skip(), PHYSICS[world.physics], horizon_s=at_s,
+    simulation = Simulation(world.inventory, jobs, lambda _: fifo(), PHYSICS[world.physics], horizon_s=at_s,
                             ready_wakes=services is not None)  # fmt: skip
     if services is not None:
         services.arm(simulation.engine)
@@ -30,7 +43,8 @@ def plan_at(scenario: str | None, cluster: str | None, seed: int | None, at_s: f
         name=policy.name, policy=policy, seed=world.seed, telemetry="windowed", queues=world.spec.queues,
         services=services.table if services is not None else None,
     ))  # fmt: skip
-    simulation.engine.run()
+    if simulation.engine.run().interrupted:
+        raise KeyboardInterrupt
     observation = running.controller.observe(at_s)
     step = reconcile(replace(ControllerMemory(), fence=1), observation, policy)
     return observation, step.decision

@@ -10,7 +10,7 @@ from autopilot.core.records import Decision, Observation
 from autopilot.report.data import HEAT_NODES, HEAT_TIMES, DecisionRow, Heat, Series, resample
 from simulator.behaviours import effective_level
 from simulator.cluster import Cluster
-from simulator.facts import Started, Stopped, Submitted
+from simulator.facts import Started, Stopped, Submitted, Why
 from simulator.results import Reservations
 from simulator.simulation import width_gpus
 
@@ -56,7 +56,7 @@ class StayRecorder:
             return
         from_s, gpus, held = opened
         self.stays.append((fact.job, from_s, fact.at_s, gpus, held))
-        if self._cluster.state[fact.job] == 0:
+        if self._cluster.state[fact.job] == 0 or fact.why == Why.RESIZE:  # resized: it starts again at once
             self.waiting.append((fact.at_s, self._width_of(fact.job)))
 
     # --- results --------------------------------------------------------------------------

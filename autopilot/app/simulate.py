@@ -13,11 +13,12 @@ from autopilot.app.wiring import Managed, Running, manage
 from autopilot.app.world import World, build_world
 from autopilot.core.errors import InputError
 from autopilot.core.explain import proposal_words
-from autopilot.core.policy import Policy
+from autopilot.core.policy import Mode, Policy
 from autopilot.core.snapshot import ServiceTable
 from autopilot.report.data import PolicyRun, ServiceSeries
 from autopilot.settings import load_policy, policy_diff, policy_names, shipped_policy
 from simulator.baselines import BASELINES
+from simulator.baselines.kueue import Kueue
 from simulator.baselines.static import Static
 from simulator.baselines.textbook import fifo_skip
 from simulator.checkers import CHECKERS, PHYSICAL, Rules
@@ -55,6 +56,8 @@ class SimulationOutcome:
     setting: Setting
     policies: list[PolicyOutcome] = field(default_factory=list)
     interrupted: bool = False
+    failure: str = ""  # why the run ended early, where a policy before that one was done
+    not_run: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """The JSON that `--json` writes."""
@@ -65,25 +68,43 @@ class SimulationOutcome:
         return [job_rows(outcome.name, outcome.simulated) for outcome in self.policies]
 
 
-def check_policies(names: tuple[str, ...]) -> dict[str, Policy | None]:
-    """Every policy of a call, by the name it is shown under; None for a baseline. Raises `InputError`."""
+def check_policies(names: tuple[str, ...], where: str = "--policy") -> dict[str, Policy | None]:
+    """Every policy of a call, by the name it is shown under; None for a baseline.
+
+    A policy file is shown under its own name, or under its path where that name is taken. Raises
+    `InputError`, also for a policy that would start nothing: nobody is there to approve.
+    """
     found: dict[str, Policy | None] = {}
-    for name in names:
+    for name in dict.fromkeys(names):
         if name in BASELINES:
             found[name] = None
         elif name in policy_names() or Path(name).suffix in {".yaml", ".yml"}:
             policy = load_policy(name)
-            found[policy.name if policy.name not in found else name] = policy
+            if policy.modes.admit_gang is not Mode.AUTO:
+                raise InputError(
+                    f"{where}: {name}: modes.admit_gang: {policy.modes.admit_gang} starts nothing in a simulation; "
+                    f"it must be {Mode.AUTO} (a policy file with `base: {SHIPPED}` has it)"
+                )
+            taken = policy.name in found or policy.name in BASELINES or policy.name in policy_names()
+            found[name if taken else policy.name] = policy
         else:
             known = ", ".join((SHIPPED, *BASELINES))
-            raise InputError(f"--policy: {name!r} is neither one of {known} nor a policy file (.yaml)")
+            raise InputError(f"{where}: {name!r} is neither one of {known} nor a policy file (.yaml)")
     return found
 
 
 def simulate(options: SimulateOptions, progress: Progress | None = None) -> SimulationOutcome:
-    """Run every policy of `options` on the same world. Raises `InputError` before anything starts."""
+    """Run every policy of `options` on the same world.
+
+    Raises `InputError` before anything starts, and where the first policy's journal cannot be kept; when
+    that happens to a later one, the outcome holds those before it and `failure` says why.
+    """
     world = build_world(options)
-    policies = check_policies(options.policies or world.policies)
+    policies = (
+        check_policies(options.policies)
+        if options.policies
+        else check_policies(world.policies, f"scenario {world.title}: policies")
+    )
     telemetry = _telemetry(options, world)
     managed = any(policy is not None for policy in policies.values())
     setting = Setting(
@@ -92,6 +113,7 @@ def simulate(options: SimulateOptions, progress: Progress | None = None) -> Simu
         gpus=world.spec.gpus, assumed=world.assumed, unusable_by_reason=world.unusable_by_reason,
     )  # fmt: skip
     outcome = SimulationOutcome(options, world, setting)
+    journals = _journals(options.journal, policies)
     alone = _alone(world)
     for name, policy in policies.items():
         report = (
@@ -99,11 +121,22 @@ def simulate(options: SimulateOptions, progress: Progress | None = None) -> Simu
             if progress
             else None
         )
-        one = _run(name, policy, options, world, telemetry, alone, report)
+        try:
+            one = _run(name, policy, options, world, telemetry, alone, journals.get(name), report)
+        except InputError as error:
+            if not outcome.policies:
+                raise
+            outcome.failure = str(error)
+            break
         outcome.policies.append(one)
         if one.simulated.run.interrupted:
             outcome.interrupted = True
             break
+        if report is not None:
+            jobs = sum(service < 0 for service in one.simulated.cluster.jobs.service)
+            report(one.simulated.run.end_s, jobs, jobs)
+    done = {one.name for one in outcome.policies}
+    outcome.not_run = tuple(name for name in policies if name not in done)
     return outcome
 
 
@@ -127,9 +160,9 @@ def _alone(world: World) -> Mapping[str, float]:
 
 
 def _run(name: str, policy: Policy | None, options: SimulateOptions, world: World, telemetry: str,
-         alone: Mapping[str, float], progress: Callable[[float, int, int], None] | None) -> PolicyOutcome:  # fmt: skip
+         alone: Mapping[str, float], journal: Path | None,
+         progress: Callable[[float, int, int], None] | None) -> PolicyOutcome:  # fmt: skip
     """One policy on a fresh copy of the world."""
-    journal = _journal_path(options, name) if policy is not None else None
     faults = Faults(world.faults, world.seed) if world.faults is not None else None
     recorder = DecisionRecorder(proposal_words if options.series else None) if policy is not None else None
     running: list[Running] = []
@@ -138,7 +171,7 @@ def _run(name: str, policy: Policy | None, options: SimulateOptions, world: Worl
 
     def make(cluster: Cluster) -> Scheduler:
         if policy is None:
-            return Static(world.guaranteed_nodes) if name == "static" else BASELINES[name]()
+            return _baseline(name, world)
         table: Callable[[float], ServiceTable] | None = services.table if services is not None else None
         scheduler, run = manage(cluster, Managed(
             name=name, policy=policy, seed=world.seed, durations=_durations(options, world), telemetry=telemetry,
@@ -159,9 +192,11 @@ def _run(name: str, policy: Policy | None, options: SimulateOptions, world: Worl
         services.arm(simulation.engine)
     if faults is not None:
         faults.arm(simulation.engine, simulation.cluster)
-    simulated = simulation.run()
-    for run in running:
-        run.journal.close()
+    try:
+        simulated = simulation.run()
+    finally:  # what was recorded stays readable whatever ends the run
+        for run in running:
+            run.journal.close()
     occupants = running[0].occupants if running else None
     if stays is not None and occupants is not None:
         occupants.behaviours()
@@ -173,6 +208,13 @@ def _run(name: str, policy: Policy | None, options: SimulateOptions, world: Worl
     if options.series and stays is not None:
         outcome.run = _pictures(outcome, policy, stays, recorder, services)
     return outcome
+
+
+def _baseline(name: str, world: World) -> Scheduler:
+    """A baseline, with what the cluster file says of its tenants where it can use that."""
+    if name == "static":
+        return Static(world.guaranteed_nodes)
+    return Kueue(world.spec.queues) if name == "kueue" else BASELINES[name]()
 
 
 def _measured(simulated: Simulated, stays: StayRecorder | None, recorder: DecisionRecorder | None, services: Any,
@@ -218,15 +260,16 @@ def _pictures(outcome: PolicyOutcome, policy: Policy | None, stays: StayRecorder
     )
 
 
-def _journal_path(options: SimulateOptions, name: str) -> Path | None:
-    """One file a policy: the given one for the first, with the policy's name for further ones."""
-    if options.journal is None:
-        return None
-    managed = [each for each in options.policies if each not in BASELINES]
-    if len(managed) <= 1:
-        return options.journal
-    safe = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in name)
-    return options.journal.with_name(f"{options.journal.stem}-{safe}{options.journal.suffix}")
+def _journals(given: Path | None, policies: Mapping[str, Policy | None]) -> dict[str, Path]:
+    """One file a policy that keeps a journal: the given one for the first, with number and name of the policy for further ones."""
+    if given is None:
+        return {}
+    managed = [name for name, policy in policies.items() if policy is not None]
+    safe = ["".join(c if c.isalnum() or c in "-_" else "_" for c in name[:40]) for name in managed]
+    return {
+        name: given.with_name(f"{given.stem}-{number}-{part}{given.suffix}") if number > 1 else given
+        for number, (name, part) in enumerate(zip(managed, safe, strict=True), 1)
+    }
 
 
 def _describe(name: str, options: SimulateOptions, world: World) -> dict[str, Any]:

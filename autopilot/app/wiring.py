@@ -113,7 +113,7 @@ def manage(cluster: Cluster, managed: Managed) -> tuple[ControllerScheduler, Run
             managed.journal, durable=False, rules=managed.policy.journal, run=managed.run, replace=True
         )
     controller = Controller(Wiring(
-        collectors=collectors, forecasters=[forecaster], actuators={"admit": actuator, "evict": actuator},
+        collectors=collectors, forecasters=[forecaster], actuators=dict.fromkeys(("admit", "evict", "resize"), actuator),
         journal=as_port(journal), memory=InMemoryStore(), inbox=NoInbox(), policy=StaticPolicySource(managed.policy),
         leadership=SoleLeader(), on_decision=managed.recorder.on_tick if managed.recorder else None,
         actions=managed.actions, guards=managed.guards,

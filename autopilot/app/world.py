@@ -42,6 +42,7 @@ class World:
     faults: FaultOptions | None = None
     assumed: Mapping[str, int] = field(default_factory=dict)
     unusable_by_reason: Mapping[str, int] = field(default_factory=dict)
+    first_unusable: Mapping[str, str] = field(default_factory=dict)  # by reason, where in the job file
     services: Services = field(default_factory=Services)
     notes: tuple[str, ...] = ()
     _jobs: Jobs = field(default_factory=Jobs)
@@ -107,6 +108,7 @@ def build_world(options: SimulateOptions) -> World:
         faults=scenario.faults if scenario else None,
         assumed=assumed,
         unusable_by_reason=unusable | dict(services.unusable_by_reason),
+        first_unusable=dict(trace.first_unusable) if trace is not None else {},
         services=services,
         notes=services.notes,
         _jobs=jobs,

@@ -12,16 +12,29 @@ from functools import lru_cache
 
 import numpy as np
 
-from autopilot.core.forecast import remaining_quantile_s
-from autopilot.core.order import aged_index, gittins_per_s, median_left_s, service_order
+from autopilot.core.foresight import (
+    gap_ends,
+    gpu_free_at,
+    lost_work_gpu_s,
+    predicted_ends,
+    review_start,
+    run_times,
+)
+from autopilot.core.landing import once_done
+from autopilot.core.memory import ControllerMemory, Disruption
+from autopilot.core.order import aged_index, gittins_left_per_s, median_left_s, service_order
 from autopilot.core.placement import Miss, Shape, shape_classes
-from autopilot.core.policy import Mode, Policy
-from autopilot.core.records import Code, ControllerMemory, Disruption, Observation, Refusals, Reservation
-from autopilot.core.snapshot import F64, I32, State, holding_mask
-from autopilot.core.tenancy import limit_room, queue_use, spend_room
-from autopilot.core.whatif import WhatIf
+from autopilot.core.policy import Policy
+from autopilot.core.quota import Quota, build_quota
+from autopilot.core.records import Code, Observation, Refusals, Reservation
+from autopilot.core.snapshot import F64, GPU_MILLI, I32, ClusterSnapshot, Gate, State, holding_mask
+from autopilot.core.tenancy import claim_kinds
+from autopilot.core.turns import Turns
+from autopilot.core.usage import corrected_weights
+from autopilot.core.whatif import Layout, WhatIf
 
 CODES = tuple(Code)
+_NO_ROOM = frozenset({Code.CAPACITY, Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY})
 _CODE_INDEX = {code: number for number, code in enumerate(CODES)}
 
 
@@ -60,7 +73,10 @@ class Context:
     end_s: F64  # predicted end of every workload that holds GPUs, inf when unknown, [workloads]
     gpu_free_at_s: F64  # when each GPU comes free by prediction; -inf now, inf never, [gpus]
     gpu_memory_mib: F64  # by GPU model code
-    queue_room: F64  # GPUs left under the hard limits along each queue's path, [queues]; empty: no limits
+    quota: Quota
+    busy: frozenset[int]  # rows with an effect under way
+    lost_gpu_s: F64  # work that stopping each gang would lose, as of the review: what is weighed, [workloads]
+    lost_now_gpu_s: F64  # the same as of now: what is told
     firm: np.ndarray  # gangs whose reservation is, or would be, a promise, [pending]
     may_reserve: np.ndarray  # [pending]
     standing: dict[int, Reservation]  # reservations in memory, by row
@@ -69,6 +85,13 @@ class Context:
     code: np.ndarray = field(default_factory=lambda: np.empty(0, np.int8))
     value: F64 = field(default_factory=lambda: np.empty(0))
     threshold: F64 = field(default_factory=lambda: np.empty(0))
+    members: dict[int, list[int]] = field(default_factory=dict)  # rows of MemberTable, by workload row
+    leaving: dict[int, Layout | None] = field(default_factory=dict)  # row -> what it keeps when it has left
+    kept_for: set[int] = field(default_factory=set)  # queues whose first waiting gang has quota kept for it
+    place_in_line: I32 = field(
+        default_factory=lambda: np.empty(0, np.int32)
+    )  # order of turns; large: no turn yet
+    turns_taken: int = 0
     released: list[str] = field(default_factory=list)
     accepted: list[Disruption] = field(default_factory=list)  # disruptions accepted in this tick
 
@@ -94,29 +117,85 @@ class Context:
             bits |= (held.start_s < ends_s).astype(np.int64) << number
         return bits
 
-    def occupy(self, row: int, gpu_rows: I32, end_s: float) -> None:
-        """Book a placement in the prediction columns: when its GPUs end, what reservations and limits lose."""
-        if len(self.queue_room):
-            spend_room(
-                self.observation.snapshot.queues,
-                self.queue_room,
-                int(self.observation.snapshot.workloads.queue[row]),
-                len(gpu_rows),
-            )
-        self.gpu_free_at_s[gpu_rows] = end_s
+    def occupy(self, row: int, layout: Layout, end_s: float) -> None:
+        """Book a placement: quota, when its GPUs end by prediction, and what reservations lose."""
+        self.quota.book(row, layout)
+        self.gpu_free_at_s[layout.gpu] = end_s
         for held in self.held:
             if held.start_s < end_s:
                 counts = np.bincount(
-                    self.observation.snapshot.gpus.node[gpu_rows], minlength=len(self.whatif.node_free)
+                    self.observation.snapshot.gpus.node[layout.gpu], minlength=len(self.whatif.node_free)
                 )
                 held.spare -= counts[held.nodes].astype(np.int32)
 
-    def over_limit(self, at: int, gpus: int) -> Miss | None:
-        """Set when the hard limit of its queue (or of one above) keeps a pending gang of this width out."""
-        if not len(self.queue_room):
-            return None
-        left = float(self.queue_room[int(self.observation.snapshot.workloads.queue[int(self.pending[at])])])
-        return Miss(Code.LIMIT, left, float(gpus)) if gpus > left else None
+    def may_start(self, at: int, gpus: int) -> Miss | None:
+        """Why the quota of its queue keeps a pending gang of this width out; None when it does not."""
+        refusal = self.quota.may_start(int(self.pending[at]), gpus)
+        return None if refusal is None else Miss(refusal.code, refusal.value, refusal.threshold)
+
+    def turn(self, at: int) -> None:
+        """Note that the gang at `at` had its turn now."""
+        self.place_in_line[at] = self.turns_taken
+        self.turns_taken += 1
+
+    def turns(self, positions: np.ndarray) -> Turns:
+        """The order of service over these positions, which follows the books as they change."""
+        work = self.observation.snapshot.workloads
+        rows = self.pending[positions]
+        overdue = self.review_now_s - work.submit_s[rows] > self.policy.order.max_wait_s
+        groups = []
+        for slo_class in np.unique(work.slo_class[rows]).tolist():
+            mine = work.slo_class[rows] == slo_class
+            lines: dict[int, list[int]] = {}
+            queues = work.queue[rows[mine & ~overdue]].tolist()
+            for queue, at in zip(queues, positions[mine & ~overdue].tolist(), strict=True):
+                lines.setdefault(queue, []).append(at)
+            groups.append((positions[mine & overdue].tolist(), lines))
+        part = np.where(work.gpu_milli[self.pending] > 0, work.gpu_milli[self.pending] / GPU_MILLI, 1.0)
+        adds = (work.gpus[self.pending] * part).tolist()
+        models = work.gpu_models[self.pending].tolist()
+        kinds = {each: claim_kinds(self.quota.books.kind_of_model, each) for each in set(models)}
+
+        def extra(at: int) -> tuple[float, tuple[int, ...]]:
+            return adds[at], kinds[models[at]]
+
+        width, pending, quota = work.gpus[self.pending].tolist(), self.pending.tolist(), self.quota
+        key = quota.rules.head_key
+        head_key = None if key is None else lambda at: key(quota.books, quota.claim(pending[at], width[at]))
+        return Turns(quota.books, groups, work.submit_s[self.pending].tolist(), work.queue[self.pending].tolist(),
+                     extra, head_key)  # fmt: skip
+
+    def waiting(self, codes: frozenset[Code] | None = None) -> list[int]:
+        """Positions of gangs that had their turn and still wait (for one of these reasons), in the order of turns."""
+        work = self.observation.snapshot.workloads
+        open_gate = (work.gate[self.pending] == Gate.OPEN) & ~work.excluded[self.pending]
+        left = np.flatnonzero(~self.taken & open_gate)
+        left = left[np.argsort(self.place_in_line[left], kind="stable")]
+        held = self.whatif.layouts
+        found = [at for at in left.tolist() if int(self.pending[at]) not in held]
+        return found if codes is None else [at for at in found if CODES[self.code[at]] in codes]
+
+    def answer(self, at: int, miss: Miss | None) -> None:
+        """Note why a gang may displace nobody, where that says more than that there is no room."""
+        if miss is None or miss.code in _NO_ROOM:
+            return
+        if (
+            miss.code != Code.FAIRNESS or self.quota.books.guarantee_binds
+        ):  # without guarantees nobody is owed anything
+            self.refuse(at, miss)
+
+    def too_early(self, at: int) -> Miss | None:
+        """Set while a gang has not waited long enough to displace anybody."""
+        work = self.observation.snapshot.workloads
+        row = int(self.pending[at])
+        submit_s, delay_s = float(work.submit_s[row]), float(work.preemption_delay_s[row])
+        early = self.now_s < submit_s + delay_s  # the sum that the timer waits for
+        return Miss(Code.DELAY, self.now_s - submit_s, delay_s) if early else None
+
+    def waiting_worth_gpu_s(self, at: int, gpus: int) -> float:
+        """Worth of starting a gang now rather than not within the horizon, in GPU-seconds."""
+        run_s = min(float(self.run_low_s[at]), self.policy.horizon_s)
+        return gpus * run_s * self.policy.preemption.priority_weight
 
     def instance_share(self, instances: I32) -> float:
         """GPUs that these MIG instances are: each an equal part of those cut from its GPU."""
@@ -130,15 +209,6 @@ class Context:
         return self.policy.price_weight.get(
             snapshot.names.gpu_models[int(snapshot.nodes.gpu_model[node])], 1.0
         )
-
-    def lost_gpu_s(self, row: int) -> float:
-        """Work that evicting `row` now would lose: since its last checkpoint, else since its start."""
-        work = self.observation.snapshot.workloads
-        start_s = float(work.start_s[row])
-        saved_s = float(work.last_checkpoint_s[row])
-        since_s = float(np.fmax(start_s, saved_s))
-        held = len(self.whatif.layout_of(row).gpu) or int(work.gpus[row])
-        return held * max(self.now_s - since_s, 0.0) if not np.isnan(since_s) else 0.0
 
     def node_end_s(self) -> F64:
         """Latest predicted end of the work on each node; now where it is idle. Shape [nodes]."""
@@ -155,8 +225,9 @@ class Context:
         self.threshold[position] = miss.threshold
 
     def refusals(self) -> Refusals:
-        """Columns for every pending row that was not proposed."""
-        left = ~self.taken
+        """Columns for every pending row that was not proposed, in the order in which they had their turn."""
+        left = np.flatnonzero(~self.taken)
+        left = left[np.argsort(self.place_in_line[left], kind="stable")]
         return Refusals(CODES, self.pending[left], self.code[left], self.value[left], self.threshold[left])
 
 
@@ -171,7 +242,9 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
         pending = pending[~np.isin(pending, np.fromiter(busy_rows, np.int32))]
     forecast = observation.forecasts.runtimes
     wait_s = review_now_s - work.submit_s[pending]
-    index = np.full(len(pending), 1e-4) if forecast is None else gittins_per_s(forecast, pending)
+    index = np.full(len(pending), 1e-4)
+    if forecast is not None:
+        index = gittins_left_per_s(forecast, pending, work.served_s[pending])
     standing = _standing(memory, observation, pending)
     firm = wait_s >= policy.reservation.firm_after_s
     promised_since_s = np.full(len(pending), np.inf)
@@ -183,9 +256,10 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
     order = service_order(snapshot, pending, aged_index(index, work.gpus[pending], wait_s, policy.order), median_s,
                           promised_since_s, review_now_s, policy.order)  # fmt: skip
     ordered, firm = pending[order], firm[order]
-    low, high, known = _run_times(observation, policy, ordered)
-    end_s = _ends(observation, policy, review_now_s)
+    low, high, known = run_times(observation, policy, ordered)
+    end_s = predicted_ends(observation, policy, review_now_s)
     count = len(ordered)
+    lost_gpu_s = lost_work_gpu_s(snapshot, review_now_s)
     ctx = Context(
         observation=observation,
         policy=policy,
@@ -199,11 +273,19 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
         standing=standing,
         run_low_s=low,
         run_high_s=high,
-        gap_end_s=_gap_ends(observation, policy, ordered, high, known),
+        gap_end_s=gap_ends(observation, policy, ordered, high, known),
         known=known,
         end_s=end_s,
-        gpu_free_at_s=_gpu_free_at(whatif, end_s),
-        queue_room=limit_room(snapshot.queues, queue_use(snapshot)),
+        gpu_free_at_s=gpu_free_at(whatif, end_s),
+        busy=busy_rows,
+        lost_gpu_s=lost_gpu_s,
+        lost_now_gpu_s=lost_work_gpu_s(snapshot, observation.now_s),
+        quota=build_quota(
+            snapshot, policy, whatif, lost_gpu_s, corrected_weights(memory, snapshot.queues, policy)
+        ),
+        members=_members_by_row(snapshot),
+        leaving=_leaving(snapshot, busy_rows),
+        place_in_line=np.full(count, np.iinfo(np.int32).max, np.int32),
         gpu_memory_mib=np.array([gpu_memory_mib(name) for name in snapshot.names.gpu_models], float),
         taken=np.zeros(count, np.bool_),
         code=np.full(count, _CODE_INDEX[Code.CAPACITY], np.int8),
@@ -214,14 +296,54 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
     return ctx
 
 
+def _leaving(snapshot: ClusterSnapshot, busy_rows: frozenset[int]) -> dict[int, Layout | None]:
+    """Gangs that give something up already, and what they go on with; None: nothing."""
+    held, work = snapshot.placements, snapshot.workloads
+    rows = np.unique(held.workload[held.leaving])
+    found: dict[int, Layout | None] = {}
+    for row in rows.tolist():
+        if row not in busy_rows and not work.stuck[row]:
+            stays = (held.workload == row) & ~held.leaving
+            found[row] = (
+                Layout(held.gpu[stays], held.instance[stays], held.milli[stays]) if stays.any() else None
+            )
+    return found
+
+
+def _members_by_row(snapshot: ClusterSnapshot) -> dict[int, list[int]]:
+    """Members of the gangs of whole GPUs whose members differ in more than their rank."""
+    table, work = snapshot.members, snapshot.workloads
+    by_row: dict[int, list[int]] = {}
+    for member, row in enumerate(table.workload.tolist()):
+        by_row.setdefault(row, []).append(member)
+
+    def differ(row: int, members: list[int]) -> bool:
+        whole = work.mig_profile[row] < 0 and work.gpu_milli[row] == 0
+        kinds = {(int(table.gpus[member]), int(table.selector[member])) for member in members}
+        return bool(whole and kinds != {(int(work.gpus_per_member[row]), int(work.selector[row]))})
+
+    return {row: members for row, members in by_row.items() if differ(row, members)}
+
+
 def _book_open_effects(ctx: Context, busy_rows: frozenset[int]) -> None:
-    """Admissions under way are on the what-if's books already; the predictions and limits need them too."""
-    rows = np.array(sorted(row for row in busy_rows if row in ctx.whatif.layouts), np.int32)
+    """What is under way is on the what-if's books already; the predictions and the quota books need it too."""
+    ctx.quota.gone |= busy_rows
+    rows = np.array(sorted(busy_rows), np.int32)
     if not len(rows):
         return
-    run_s, _, _ = _run_times(ctx.observation, ctx.policy, rows)
+    held, work = ctx.observation.snapshot.placements, ctx.observation.snapshot.workloads
+    mine = np.flatnonzero(np.isin(held.workload, rows) & ~held.leaving & holding_mask(work)[held.workload])
+    mine = mine[np.argsort(held.workload[mine], kind="stable")]
+    after = once_done(ctx.memory, ctx.whatif, busy_rows)
+    run_s, _, _ = run_times(ctx.observation, ctx.policy, rows)
     for row, length_s in zip(rows.tolist(), run_s.tolist(), strict=True):
-        ctx.occupy(row, ctx.whatif.layouts[row].gpu, ctx.now_s + length_s)
+        if row in after:
+            low, high = np.searchsorted(held.workload[mine], (row, row + 1))
+            counted = mine[low:high]
+            ctx.quota.book(row, Layout(held.gpu[counted], held.instance[counted], held.milli[counted]), -1)
+            ctx.quota.book(row, after[row])
+        if row in ctx.whatif.layouts:
+            ctx.gpu_free_at_s[ctx.whatif.layouts[row].gpu] = ctx.now_s + length_s
 
 
 def _standing(memory: ControllerMemory, observation: Observation, pending: I32) -> dict[int, Reservation]:
@@ -265,68 +387,6 @@ def _confident(observation: Observation, policy: Policy) -> bool:
     low, high = forecast.levels.index(0.25), forecast.levels.index(0.75)
     spread = forecast.total_s[rows, high] / np.maximum(forecast.total_s[rows, low], 1.0)
     return bool(np.median(spread) <= policy.reservation.max_spread_ratio)
-
-
-def review_start(now_s: float, policy: Policy) -> float:
-    """Start of the review period that `now_s` lies in."""
-    return float(np.floor(now_s / policy.review.batch_s) * policy.review.batch_s)
-
-
-def _run_times(observation: Observation, policy: Policy, rows: I32) -> tuple[F64, F64, np.ndarray]:
-    """Run time of pending rows at the reservation and the backfill level, capped by declared limits.
-
-    Progress kept from earlier incarnations is subtracted. NaN forecasts become the limit, or inf.
-    """
-    work, forecast = observation.snapshot.workloads, observation.forecasts.runtimes
-    limit = np.where(np.isnan(work.limit_s[rows]), np.inf, work.limit_s[rows])
-    if forecast is None:
-        return limit.copy(), limit, np.isfinite(limit)
-    served = work.served_s[rows]
-    quantiles = []
-    for level in (policy.reservation.level, policy.backfill.level):
-        left = remaining_quantile_s(forecast.levels, forecast.total_s[rows], served, level)
-        quantiles.append(np.minimum(np.where(np.isnan(left), np.inf, left), limit))
-    return quantiles[0], quantiles[1], np.isfinite(quantiles[1])
-
-
-def _gap_ends(observation: Observation, policy: Policy, rows: I32, run_high_s: F64, known: np.ndarray) -> F64:
-    """When each pending gang, started now, is gone at the backfill level. Shape [rows].
-
-    Preemptible work of unknown length may use any gap (it can be evicted), other unknown work none.
-    """
-    if policy.modes.backfill == Mode.OFF:
-        return np.full(len(rows), np.inf)
-    ends = np.where(known, observation.now_s + run_high_s, np.inf)
-    return np.where(~known & observation.snapshot.workloads.preemptible[rows], observation.now_s, ends)
-
-
-def _ends(observation: Observation, policy: Policy, review_now_s: float) -> F64:
-    """Predicted end of each holding workload at the reservation level. Shape [workloads]."""
-    work, forecast = observation.snapshot.workloads, observation.forecasts.runtimes
-    ends = np.full(len(work.id), np.inf)
-    rows = np.flatnonzero(holding_mask(work))
-    since = np.maximum(np.nan_to_num(work.start_s[rows], nan=review_now_s), 0.0)
-    here = np.maximum(review_now_s - since, 0.0)
-    from_s = np.maximum(since, review_now_s)
-    left = np.full(len(rows), np.nan)
-    if forecast is not None and len(rows):
-        left = remaining_quantile_s(forecast.levels, forecast.total_s[rows], work.served_s[rows] + here,
-                                    policy.reservation.level)  # fmt: skip
-    by_limit = np.where(np.isnan(work.limit_s[rows]), np.inf, work.limit_s[rows] - here)
-    left = np.minimum(np.where(np.isnan(left), np.inf, left), np.maximum(by_limit, policy.review.batch_s))
-    ends[rows] = from_s + left
-    return ends
-
-
-def _gpu_free_at(whatif: WhatIf, end_s: F64) -> F64:
-    """When each GPU comes free by prediction. Shape [gpus]."""
-    held = whatif.snapshot.placements
-    free_at = np.where(whatif.gpu_usable, -np.inf, np.inf)
-    if len(held.gpu):
-        busy = np.full(len(free_at), -np.inf)
-        np.maximum.at(busy, held.gpu, end_s[held.workload])
-        free_at = np.maximum(free_at, busy)
-    return free_at
 
 
 @lru_cache(maxsize=512)

@@ -8,18 +8,29 @@ from dataclasses import dataclass
 from autopilot.core.context import Context
 from autopilot.core.placement import Spot
 from autopilot.core.records import Evidence
+from autopilot.core.whatif import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Give:
+    """What one running gang gives up: all it holds (evict), some members (shrink), or its place (move)."""
+
+    row: int
+    how: str = "evict"  # evict | shrink | move
+    keeps: Layout | None = None  # after a shrink: what it goes on with; after a move: where
+    gpus: int = 0
+    price_gpu_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
     """An action's wish in rows; the planner turns it into a Proposal and asks the guards.
 
-    `at` is the position in the order of service (-1 for work that is not pending), `row` the
-    workload; `victims` are rows that lose everything they hold.
+    `at` is the position among what is pending (-1 for work that is not), `row` the workload.
     """
 
     action: str
-    kind: str  # admit | reserve | evict
+    kind: str  # admit | land | grow | reserve | evict
     at: int
     row: int
     spot: Spot | None
@@ -28,8 +39,13 @@ class Draft:
     benefit_gpu_s: float
     cost_gpu_s: float
     evidence: tuple[Evidence, ...]
-    victims: tuple[int, ...] = ()
+    gives: tuple[Give, ...] = ()
     contract: bool = False  # the victims were promised to give way
+
+    @property
+    def victims(self) -> tuple[int, ...]:
+        """Rows that lose something."""
+        return tuple(give.row for give in self.gives)
 
 
 Submit = Callable[[Draft], bool]

@@ -1,73 +1,98 @@
 """Decisions and refusals in words, each with its numbers.
 
 Plain functions from records to text: the command line, the page and the report print what they return.
-`proposal_words` is one line, `explain_proposal` the whole case with every guard's answer,
-`explain_wait` says why one workload waits, and `explain_decision` what one tick did and did not do.
+`proposal_words` is one line, `explain_proposal` the whole case with every guard's answer, and
+`explain_decision` what one tick did and did not do. What became of one workload: core/story.py.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from math import isnan
+from collections.abc import Mapping, Sequence
+from math import isfinite
 
 import numpy as np
 
-from autopilot.core.records import Code, Decision, Evidence, Observation, Proposal, Verdict
-from autopilot.core.snapshot import SLO_CLASS_NAMES, State
+from autopilot.core.records import Code, Decision, Evidence, Proposal, Slot, Verdict, Victim
+from autopilot.core.snapshot import GPU_MILLI
 from autopilot.core.units import format_duration, format_gpu_s
 
 REASONS: dict[Code, str] = {
-    Code.CAPACITY: "{value:.0f} GPUs it may use are free, it needs {threshold:.0f}",
-    Code.FRAGMENTED: "{value:.0f} GPUs are free, but not in the shape that its {threshold:.0f} need",
-    Code.TOPOLOGY: "no single domain holds all its members ({threshold:.0f} GPUs; the best node has room for {value:.0f})",
-    Code.MIG_GEOMETRY: "{value:.0f} free instances of its MIG profile, it needs {threshold:.0f}",
+    Code.CAPACITY: "{value} GPUs it may use are free, it needs {threshold}",
+    Code.FRAGMENTED: "{value} GPUs are free, but not in the shape that its {threshold} need",
+    Code.TOPOLOGY: "no single domain holds all its members ({threshold} GPUs; the best node has room for {value})",
+    Code.MIG_GEOMETRY: "{value} free instances of its MIG profile, it needs {threshold}",
     Code.RESERVED: "enough GPUs are free, but they are held for a reservation that it would delay; "
-    "beside it {value:.0f} are left, it needs {threshold:.0f}",
+    "beside it {value} are left, it needs {threshold}",
     Code.RUNTIME_UNKNOWN: "its run time is unknown and it declares no limit, so it may not start before a reservation",
-    Code.LIMIT: "its queue (or one above it) is at its hard limit: {value:.0f} GPUs left, it needs {threshold:.0f}",
-    Code.TOO_WIDE: "it is wider than the whole cluster ({value:.0f} of {threshold:.0f} GPUs)",
+    Code.LIMIT: "its queue (or one above it) is at its hard limit: {value} GPUs left, it needs {threshold}",
+    Code.TOO_WIDE: "it is wider than the whole cluster ({value} of {threshold} GPUs)",
     Code.EXCLUDED: "it opted out of every action of the autopilot",
-    Code.GATED: "it was proposed, but {value:.0f} guard(s) held it",
-    Code.BOUND: "this tick already made {value:.0f} proposals, the most that policy allows ({threshold:.0f})",
+    Code.GATED: "it was proposed, but {value} guard(s) held it",
+    Code.BOUND: "this tick already made {value} proposals, the most that policy allows ({threshold})",
+    Code.GUARANTEE: "it may not be preempted, hence starts inside guarantees only: "
+    "{value} GPUs of them are left on the path of its queue, it needs {threshold}",
+    Code.FAIRNESS: "by fair share nothing is to be taken for it: whoever could give way stays within what is theirs, "
+    "or its own queue would exceed its own",
+    Code.PRIORITY: "whoever could give way is of no lower priority; {value} GPUs of quota are free, it needs {threshold}",
+    Code.POLICY: "the settings of its queue let it displace nobody who could give way; "
+    "{value} GPUs of quota are free, it needs {threshold}",
+    Code.PROTECTED: "only work that may not be displaced stands in the way of its {threshold} GPUs",
+    Code.DELAY: "it has waited {value} s of the {threshold} s before it may displace anybody",
+    Code.QUOTA: "its queue and those that share with it have quota for {value} more GPUs, it needs {threshold}",
+    Code.KEPT: "quota is idle, but kept for another that waits for it: {value} GPUs are left, it needs {threshold}",
+    Code.CHECK: "a check outside of the autopilot has not passed it",
+    Code.ORDER: "its queue serves strictly in order, and the gang before it waits",
     Code.MODE_OFF: "the action is switched off",
     Code.MODE_OBSERVE: "the action only observes",
     Code.MODE_RECOMMEND: "the action only recommends; set its mode to approve or auto to let it act",
     Code.NEEDS_APPROVAL: "it waits for a person's approval of this very state",
     Code.REJECTED: "a person rejected it in this state",
     Code.KILL_SWITCH: "the kill switch is on, or cannot be read",
-    Code.PAUSED: "the autopilot paused itself {value:.0f} s ago (the pause lasts {threshold:.0f} s)",
-    Code.STALE_INVENTORY: "nodes and GPUs were last seen {value:.0f} s ago (limit {threshold:.0f} s)",
-    Code.STALE_WORK: "workloads were last seen {value:.0f} s ago (limit {threshold:.0f} s)",
-    Code.STALE_TELEMETRY: "telemetry is {value:.0f} s old (limit {threshold:.0f} s)",
-    Code.NODE_UNFIT: "{value:.0f} of its nodes or GPUs are not ready, cordoned or unhealthy",
-    Code.PARTIAL_GANG: "{value:.0f} GPUs at once are not the whole gang ({threshold:.0f})",
-    Code.PARTIAL_EVICTION: "it would take {value:.0f} of a gang's {threshold:.0f} GPUs, never a part",
+    Code.PAUSED: "the autopilot paused itself {value} s ago (the pause lasts {threshold} s)",
+    Code.STALE_INVENTORY: "nodes and GPUs were last seen {value} s ago (limit {threshold} s)",
+    Code.STALE_WORK: "workloads were last seen {value} s ago (limit {threshold} s)",
+    Code.STALE_TELEMETRY: "telemetry is {value} s old (limit {threshold} s)",
+    Code.NODE_UNFIT: "{value} of its nodes or GPUs are not ready, cordoned or unhealthy",
+    Code.PARTIAL_GANG: "{value} GPUs at once are not the whole gang ({threshold})",
+    Code.PARTIAL_EVICTION: "a gang leaves whole, or keeps its minimum: {value} GPUs where it must be {threshold}",
     Code.PROTECTED_CLASS: "a victim belongs to a protected class",
     Code.OPTED_OUT: "the workload opted out",
     Code.NOT_PREEMPTIBLE: "a victim is not preemptible",
-    Code.MIN_RUNTIME: "the youngest victim has run {value:.0f} s (at least {threshold:.0f} s are promised)",
-    Code.DWELL: "the wish has lasted {value:.0f} s (it must last {threshold:.0f} s)",
-    Code.COOL_DOWN: "a victim was disrupted before; {value:.0f} s of its cool-down are left",
-    Code.MARGIN: "a benefit of {value:.0f} GPU-s does not exceed {threshold:.0f} GPU-s (cost and margin)",
-    Code.BUDGET_CLUSTER: "{value:.0f} disruptions in the window exceed the cluster's {threshold:.0f}",
-    Code.BUDGET_TENANT: "{value:.0f} disruptions in the window exceed the tenant's {threshold:.0f}",
-    Code.BUDGET_NODE: "{value:.0f} disruptions in the window exceed the node's {threshold:.0f}",
-    Code.BUDGET_CONCURRENT: "{value:.0f} disruptions at once exceed {threshold:.0f}",
-    Code.WAIVED_CONTRACT: "the work was started on the promise to give way",
+    Code.MIN_RUNTIME: "the youngest victim has run {value} s (at least {threshold} s are promised)",
+    Code.DWELL: "the wish has lasted {value} s (it must last {threshold} s)",
+    Code.COOL_DOWN: "a victim was disrupted before; {value} s of its cool-down are left",
+    Code.MARGIN: "a benefit of {value} GPU-s does not exceed {threshold} GPU-s (cost and margin)",
+    Code.BUDGET_CLUSTER: "{value} disruptions in the window exceed the cluster's {threshold}",
+    Code.BUDGET_TENANT: "{value} disruptions in the window exceed the tenant's {threshold}",
+    Code.BUDGET_NODE: "{value} disruptions in the window exceed the node's {threshold}",
+    Code.BUDGET_CONCURRENT: "{value} disruptions at once exceed {threshold}",
+    Code.BUDGET_CHECKPOINT: "the victims' checkpoints take {value} s to write, and the store has {threshold} s within the grace",
+    Code.BLAST_RADIUS: "it would take {value} GPUs for each that it needs, at most {threshold} are allowed",
+    Code.SLO_BURNING: "a victim serves requests at {value} times its latency objective, or does not say how well (limit {threshold})",
+    Code.WAIVED_CONTRACT: "the work was started on the promise to give way, or stands on what another is owed",
     Code.OK: "in order",
 }
 """What each code says; `value` and `threshold` are the numbers that it was judged by."""
 
+SHOWN_VICTIMS = 5
+"""Victims named on one line; the whole case names all."""
+
 
 def code_words(code: Code, value: float, threshold: float) -> str:
     """A code with its numbers, as a clause."""
-    if isnan(value):
-        return (
-            REASONS[code]
-            .replace("{value:.0f}", "an unknown number of")
-            .format(value=0.0, threshold=threshold)
-        )
-    return REASONS[code].format(value=value, threshold=threshold)
+    known = number(value) if isfinite(value) else "an unknown number of"
+    return REASONS[code].format(value=known, threshold=number(threshold))
+
+
+def number(value: float) -> str:
+    """A count: whole with separators when it is large, else with the digits that it has."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:g}"
+
+
+def counted(count: float, what: str) -> str:
+    """`1 GPU`, `8 GPUs`."""
+    return f"{number(count)} {what}{'' if count == 1 else 's'}"
 
 
 def evidence_words(evidence: Evidence) -> str:
@@ -79,46 +104,112 @@ def evidence_words(evidence: Evidence) -> str:
         return f"{evidence.name}: {format_gpu_s(float(value))}"
     if isinstance(value, str):
         return f"{evidence.name}: {value}"
-    number = f"{value:g}" if isinstance(value, float) else f"{value}"
-    return (
-        f"{evidence.name}: {number}"
-        if evidence.unit == "GPUs"
-        else f"{evidence.name}: {number} ({evidence.unit})"
-    )
+    amount = f"{value:g}" if isinstance(value, float) else f"{value}"
+    unit = "" if evidence.unit in {"", "GPUs"} else f" ({evidence.unit})"
+    return f"{evidence.name}: {amount}{unit}"
 
 
 def verdict_words(verdict: Verdict) -> str:
     """One guard's answer on one line."""
     if verdict.allowed and verdict.code == Code.OK:
-        return f"{verdict.guard}: ok ({_number(verdict.value)} {verdict.unit}, limit {_number(verdict.threshold)})"
+        return f"{verdict.guard}: ok ({number(verdict.value)} {verdict.unit}, limit {number(verdict.threshold)})"
     answer = "waived" if verdict.allowed else "refused"
     why = code_words(verdict.code, verdict.value, verdict.threshold)
-    return f"{verdict.guard}: {answer}, {why} ({_number(verdict.value)} {verdict.unit}, limit {_number(verdict.threshold)})"
+    return f"{verdict.guard}: {answer}, {why} ({number(verdict.value)} {verdict.unit}, limit {number(verdict.threshold)})"
 
 
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:g}"
+def where(slots: Sequence[Slot]) -> str:
+    """`8 GPUs of 1 node`; shares and instances by their name."""
+    nodes = counted(len({slot.node for slot in slots}), "node")
+    if any(slot.instance for slot in slots):
+        return f"{counted(len(slots), 'MIG instance')} of {nodes}"
+    if any(slot.milli < GPU_MILLI for slot in slots):
+        return f"{counted(len(slots), 'share')} ({number(sum(slot.milli for slot in slots) / GPU_MILLI)} GPUs) of {nodes}"
+    return f"{counted(len(slots), 'GPU')} of {nodes}"
+
+
+def by_node(slots: Sequence[Slot], shown: int = 12) -> str:
+    """`node-0 x 8, node-1 x 8 and 3 more nodes`."""
+    counts = sorted(Counter(slot.node for slot in slots).items())
+    words = ", ".join(f"{node} x {count}" for node, count in counts[:shown])
+    return words + (f" and {len(counts) - shown} more nodes" if len(counts) > shown else "")
+
+
+def victim_words(victim: Victim) -> str:
+    """How one victim gives way, what that loses, and whether it was owed."""
+    if victim.how == "shrink":
+        how = f"shrinks by {victim.gpus} to {counted(len(victim.keeps), 'GPU')} ({by_node(victim.keeps, 4)})"
+    elif victim.how == "move":
+        how = f"moves to {by_node(victim.keeps, 4)}"
+    else:
+        how = f"evicted from {counted(victim.gpus, 'GPU')}"
+    owed = ", by contract" if victim.contract else ""
+    return f"{victim.workload}: {how}, {format_gpu_s(victim.lost_gpu_s)} lost{owed}"
+
+
+def _gave_way(victims: Sequence[Victim]) -> str:
+    """The first victims, and how many more."""
+    words = "; ".join(victim_words(victim) for victim in victims[:SHOWN_VICTIMS])
+    return words + (f"; and {len(victims) - SHOWN_VICTIMS} more" if len(victims) > SHOWN_VICTIMS else "")
 
 
 def proposal_words(proposal: Proposal, _decision: Decision | None = None) -> str:
     """Why a proposal was made, and why it was taken or refused, on one line."""
     facts = {each.name: each for each in proposal.evidence}
-    if proposal.kind == "admit":
-        nodes = len({slot.node for slot in proposal.slots})
-        words = f"start on {len(proposal.slots)} GPU(s) of {nodes} node(s)"
-        if "waited" in facts:
-            words += f" after {format_duration(float(facts['waited'].value))}"
-        if proposal.action == "backfill":
-            words += ", in the gap before a reservation; it gives way when the reserved gang can land"
-    elif proposal.kind == "reserve":
-        words = f"no room yet: hold {facts['gpus'].value} GPUs, planned to start in {format_duration(float(facts['planned_start_in'].value))}"
-    else:
-        names = ", ".join(victim.workload for victim in proposal.victims[:5])
-        words = f"evict backfilled {names} ({format_gpu_s(proposal.cost_gpu_s)} lost) so that {proposal.workload} can start"
+    words = _WISHES.get(proposal.kind, _evict_words)(proposal, facts)
     refused = [verdict for verdict in proposal.verdicts if not verdict.allowed]
     if not refused:
         return words
     return words + "; refused: " + "; ".join(code_words(v.code, v.value, v.threshold) for v in refused)
+
+
+Facts = Mapping[str, Evidence]
+
+
+def _admit_words(proposal: Proposal, facts: Facts) -> str:
+    words = f"start on {where(proposal.slots)}{_after(facts)}"
+    if proposal.action == "backfill":
+        words += ", in the gap before a reservation; it gives way when the reserved gang can land"
+    return words
+
+
+def _land_words(proposal: Proposal, facts: Facts) -> str:
+    words = f"start on {where(proposal.slots)}{_after(facts)}"
+    if not proposal.victims:
+        return words + ", as soon as those who leave already are gone; nobody is told to leave"
+    return f"{words}, once others gave way: {_gave_way(proposal.victims)}"
+
+
+def _grow_words(proposal: Proposal, facts: Facts) -> str:
+    held = f"from {facts['held'].value} " if "held" in facts else ""
+    full = f" (full width {facts['full_width'].value})" if "full_width" in facts else ""
+    return f"grow {held}to {where(proposal.slots)}{full}, into room that nobody who waits can use"
+
+
+def _reserve_words(_proposal: Proposal, facts: Facts) -> str:
+    start_s = float(facts["planned_start_in"].value) if "planned_start_in" in facts else float("nan")
+    gpus = facts["gpus"].value if "gpus" in facts else "its"
+    return f"no room yet: hold {gpus} GPUs, planned to start in {format_duration(start_s)}"
+
+
+def _evict_words(proposal: Proposal, facts: Facts) -> str:
+    """Work that leaves without another start in its place: broken gangs, and backfill that is due."""
+    if all(victim.workload == proposal.workload for victim in proposal.victims):
+        why = "a check outside of the autopilot switched it off"
+        if "broken" in facts:
+            lasted = format_duration(float(facts["broken"].value))
+            why = f"for {lasted} it has had fewer members than its minimum; it is pending as a whole then"
+        gpus = sum(victim.gpus for victim in proposal.victims)
+        return f"stop what is left of it ({counted(gpus, 'GPU')}): {why}"
+    what = "backfilled work" if proposal.action == "backfill" else "others"
+    return f"{what} gives way so that {proposal.workload} can start: {_gave_way(proposal.victims)}"
+
+
+_WISHES = {"admit": _admit_words, "land": _land_words, "grow": _grow_words, "reserve": _reserve_words}
+
+
+def _after(facts: Facts) -> str:
+    return f" after {format_duration(float(facts['waited'].value))}" if "waited" in facts else ""
 
 
 def explain_proposal(proposal: Proposal, decision: Decision) -> list[str]:
@@ -133,51 +224,40 @@ def explain_proposal(proposal: Proposal, decision: Decision) -> list[str]:
     if decision.halted:
         lines.append(f"  everything was held: {decision.halted}")
     if proposal.slots:
-        by_node = Counter(slot.node for slot in proposal.slots)
-        lines.append("  place: " + ", ".join(f"{node} x {count}" for node, count in sorted(by_node.items())[:12])
-                     + (f" and {len(by_node) - 12} more nodes" if len(by_node) > 12 else ""))  # fmt: skip
+        lines.append(f"  place: {by_node(proposal.slots)}")
     lines += [f"  score {evidence_words(term)}" for term in proposal.score_terms]
-    lines += [
-        f"  victim {v.workload}: {v.gpus} GPUs, {format_gpu_s(v.lost_gpu_s)} lost" for v in proposal.victims
-    ]
+    lines += _victim_lines(proposal)
     lines += [f"  {evidence_words(each)}" for each in proposal.evidence]
     lines += [f"  guard {verdict_words(verdict)}" for verdict in proposal.verdicts]
     return lines
 
 
-def explain_wait(workload: str, observation: Observation, decision: Decision) -> list[str]:
-    """Why one workload waits at this tick (or that it does not), with its place in the order."""
-    work = observation.snapshot.workloads
-    found = np.flatnonzero(work.id == workload)
-    if not len(found):
-        return [f"{workload}: not in the cluster at {format_duration(observation.now_s)}"]
-    row = int(found[0])
-    state = State(int(work.state[row])).name.lower()
-    tenant = observation.snapshot.names.tenants[int(work.tenant[row])]
-    lines = [f"{workload}: {state}, {int(work.gpus[row])} GPUs, {SLO_CLASS_NAMES[int(work.slo_class[row])]}, tenant {tenant}, "
-             f"submitted {format_duration(float(work.submit_s[row]))} after the start of the run"]  # fmt: skip
-    lines += [f"  {proposal_words(each)}" for each in decision.plan.proposals if each.workload == workload]
-    refusals = decision.plan.refusals
-    place = np.flatnonzero(refusals.workload == row)
-    if len(place):
-        at = int(place[0])
-        code = refusals.codes[int(refusals.code[at])]
-        waited = format_duration(observation.now_s - float(work.submit_s[row]))
+def _victim_lines(proposal: Proposal) -> list[str]:
+    """Every victim, for whom it gives way, and what is taken from all of them together."""
+    if not proposal.victims:
+        return []
+    own = all(victim.workload == proposal.workload for victim in proposal.victims)
+    lines = [] if own else [f"  for {proposal.workload} give way:"]
+    lines += [
+        f"  victim {victim_words(victim)} (restart {victim.incarnation})" for victim in proposal.victims
+    ]
+    gpus = sum(victim.gpus for victim in proposal.victims)
+    lost_gpu_s = sum(victim.lost_gpu_s for victim in proposal.victims)
+    lines.append(
+        f"  in all {counted(gpus, 'GPU')} of {counted(len(proposal.victims), 'gang')}, {format_gpu_s(lost_gpu_s)} lost"
+    )
+    if any(victim.contract for victim in proposal.victims):
         lines.append(
-            f"  waits since {waited}, place {at + 1} of {len(refusals.workload)} in the order of service"
+            f"  by contract, hence neither weighed nor budgeted: {_CONTRACTS.get(proposal.action, _OWED)}"
         )
-        lines.append(
-            f"  {code}: {code_words(code, float(refusals.value[at]), float(refusals.threshold[at]))}"
-        )
-    for held in decision.plan.reservations:
-        if held.workload == workload:
-            start = format_duration(max(held.start_s - observation.now_s, 0.0))
-            lines.append(
-                f"  holds a reservation of {held.gpus} GPUs on {', '.join(held.nodes[:8])}: planned start in {start}"
-            )
-        elif len(place) and refusals.codes[int(refusals.code[int(place[0])])] == Code.RESERVED:
-            lines.append(f"  room is held for {held.workload} ({held.gpus} GPUs)")
     return lines
+
+
+_OWED = "the queue it is for stays within its guarantee"
+_CONTRACTS = {
+    "backfill": "backfilled work was started on the promise to give way",
+    "recover": "a broken gang is stopped for its own sake",
+}
 
 
 def explain_decision(decision: Decision) -> list[str]:

@@ -16,12 +16,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autopilot.core.errors import invariant
+from autopilot.core.memory import ControllerMemory, InFlight
 from autopilot.core.policy import Policy
 from autopilot.core.records import (
     Command,
     CommandKind,
-    ControllerMemory,
-    InFlight,
     Instruction,
     Observation,
     Outcome,
@@ -96,6 +95,8 @@ def _seen(entry: InFlight, rows: dict[str, int], observation: Observation) -> bo
             int(work.incarnation[row]) > entry.instruction.incarnation
             or int(work.state[row]) != State.PENDING
         )
+    if entry.instruction.kind == "resize":
+        return row is None or int(work.incarnation[row]) != entry.instruction.incarnation
     return (row is None or int(work.incarnation[row]) != entry.instruction.incarnation
             or not State.STARTING <= int(work.state[row]) <= State.CHECKPOINTING)  # fmt: skip
 

@@ -1,7 +1,7 @@
-"""Order of service: which pending gang is looked at first.
+"""Order inside a queue: which of its pending gangs comes first. (Between queues: core/turns.py.)
 
-Class tier, queue priority, then gangs older than `max_wait_s` (oldest first), then the queue's own order:
-`submission` (priority, then age) or `index`.
+Class tier, then gangs older than `max_wait_s` (oldest first), then the queue's own order: `submission`
+(priority, then age) or `index`.
 
 The index is the Gittins index of the run-time forecast (Gittins 1979; Aalto, Ayesta and Righter 2009):
 the largest ratio, over stopping times, of the probability to be done by then to the expected time
@@ -38,6 +38,17 @@ def gittins_per_s(forecast: RuntimeForecast, rows: I32) -> F64:
     return np.where(np.isnan(index), 1.0 / UNKNOWN_RUNTIME_S, index)
 
 
+def gittins_left_per_s(forecast: RuntimeForecast, rows: I32, served_s: F64) -> F64:
+    """Gittins index of jobs that have run `served_s` already, in 1/s: the same of the time that is left. Shape [rows]."""
+    left = np.stack([
+        remaining_quantile_s(forecast.levels, forecast.total_s[rows], served_s, level) for level in forecast.levels
+    ], axis=1)  # fmt: skip
+    rest = RuntimeForecast(
+        forecast.model, forecast.made_s, forecast.levels, left, forecast.known[rows], forecast.history[rows]
+    )
+    return gittins_per_s(rest, np.arange(len(rows), dtype=np.int32))
+
+
 def aged_index(index: F64, gpus: I32, wait_s: F64, order: Order) -> F64:
     """Index per GPU^alpha, raised softly with waiting. Higher is served first. Shape [rows]."""
     width = np.maximum(gpus, 1).astype(float) ** order.width_exponent
@@ -70,5 +81,5 @@ def service_order(snapshot: ClusterSnapshot, rows: I32, index: F64, median_s: F6
     step = np.where(by_index, np.where(short, 0, np.where(promised, 1, 2)), 0)
     inside = np.where(promised, promised_since_s, np.where(by_index, -index, submit))
     priority = np.where(overdue, 0, -work.priority[rows])
-    keys = (rows, submit, inside, step, priority, ~overdue, -queues.priority[queue], work.slo_class[rows])
+    keys = (rows, submit, inside, step, priority, ~overdue, work.slo_class[rows])
     return np.lexsort(keys)

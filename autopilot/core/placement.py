@@ -37,6 +37,8 @@ class Shape:
     cpu_milli: int
     host_memory_mib: int
     topology: int
+    preferred: int = 0
+    selector: int = 0
 
     @property
     def gpus(self) -> int:
@@ -79,6 +81,8 @@ def shape_of(snapshot: ClusterSnapshot, row: int, gpus: int | None = None) -> Sh
         cpu_milli=int(work.cpu_milli[row]),
         host_memory_mib=int(work.memory_mib[row]),
         topology=int(work.topology[row]),
+        preferred=int(work.preferred[row]),
+        selector=int(work.selector[row]),
     )
 
 
@@ -86,7 +90,7 @@ def shape_classes(snapshot: ClusterSnapshot, rows: I32) -> I32:
     """A code for each of `rows` such that equal shapes (and equal elastic minima) share one. Shape [rows]."""
     work = snapshot.workloads
     columns = (work.gpus, work.gpus_per_member, work.min_gpus, work.gpu_milli, work.mig_profile, work.gpu_models,
-               work.gpu_memory_mib, work.cpu_milli, work.memory_mib, work.topology)  # fmt: skip
+               work.gpu_memory_mib, work.cpu_milli, work.memory_mib, work.topology, work.preferred, work.selector)  # fmt: skip
     key = np.zeros(len(rows), np.uint64)
     with np.errstate(over="ignore"):
         for column in columns:
@@ -107,6 +111,8 @@ def suitable_nodes(whatif: WhatIf, shape: Shape, memory_mib_of_model: F64, *, em
     mask = whatif.node_ok
     if shape.models:
         mask = mask & (((shape.models >> nodes.gpu_model.astype(np.int64)) & 1) == 1)
+    if shape.selector:
+        mask = mask & ((nodes.labels & shape.selector) == shape.selector)
     if shape.memory_mib:
         mask = mask & (memory_mib_of_model[nodes.gpu_model] >= shape.memory_mib)
     if shape.cpu_milli:
@@ -182,7 +188,7 @@ def _single(
         return _miss(free, need)
     node = int(np.argmax(np.where(fits, score, -np.inf)))
     nodes = np.array([node], np.int32)
-    return _spot(whatif, nodes, np.array([need]), float(score[node]), (
+    return spot_on(whatif, nodes, np.array([need]), float(score[node]), (
         Evidence("fill", round(float(score[node]), 4), f"weight {weights.fill:g} x share of the node in use afterwards"),
         Evidence("left_on_node", int(free[node]) - need, "GPUs"),
     ))  # fmt: skip
@@ -235,7 +241,7 @@ def _several(whatif: WhatIf, shape: Shape, free: I32, capacity: I32, host: I32 |
         ),
     )
     total = float(score[nodes].mean()) + weights.island / islands + weights.leaf / leaves
-    return _spot(whatif, nodes, counts, total, terms)
+    return spot_on(whatif, nodes, counts, total, terms)
 
 
 def _add(nodes: I32, counts: I32, node: int, gpus: int) -> tuple[I32, I32]:
@@ -262,20 +268,31 @@ def _choose_domain(nodes: NodeTable, shape: Shape, capacity: I32, tail_room: Boo
     least (best fit). Without one, a single leaf is preferred when some leaf holds it and the weight
     is not zero; else the whole cluster.
     """
-    required = {Topology.ISLAND: nodes.island, Topology.LEAF: nodes.leaf, Topology.BLOCK: nodes.block,
-                Topology.ZONE: nodes.zone}.get(Topology(shape.topology))  # fmt: skip
+    required, preferred = level_of(nodes, shape.topology), level_of(nodes, shape.preferred)
     enough_anywhere = bool(_holds(capacity.sum(), np.asarray(tail_room.any()), shape))
+    spread = weights.fill < 0
     if required is not None:
-        mask = _best_domain(required, shape, free, capacity, tail_room)
+        mask = _best_domain(required, shape, free, capacity, tail_room, spread=spread)
+        if mask is not None and preferred is not None:
+            inside = _best_domain(preferred, shape, np.where(mask, free, 0), np.where(mask, capacity, 0),
+                                  tail_room & mask, spread=spread)  # fmt: skip
+            mask = mask if inside is None else inside
         return mask, int(mask is None and enough_anywhere)
     if not enough_anywhere:
         return None, 0
-    for level, weight in ((nodes.island, weights.island), (nodes.leaf, weights.leaf)):
+    wished = () if preferred is None else ((preferred, 1.0),)
+    for level, weight in (*wished, (nodes.island, weights.island), (nodes.leaf, weights.leaf)):
         if weight > 0 and len(level) and level[0] != level[-1]:
-            mask = _best_domain(level, shape, free, capacity, tail_room)
+            mask = _best_domain(level, shape, free, capacity, tail_room, spread=spread)
             if mask is not None:
                 return mask, 0
     return np.ones(len(free), np.bool_), 0
+
+
+def level_of(nodes: NodeTable, topology: int) -> I32 | None:
+    """Domain of each node at a level of topology; None where the level is no domain. Shape [nodes]."""
+    return {Topology.ISLAND: nodes.island, Topology.LEAF: nodes.leaf, Topology.BLOCK: nodes.block,
+            Topology.ZONE: nodes.zone}.get(Topology(topology))  # fmt: skip
 
 
 def _holds(members: np.ndarray, tail_room: np.ndarray, shape: Shape) -> np.ndarray:
@@ -285,14 +302,15 @@ def _holds(members: np.ndarray, tail_room: np.ndarray, shape: Shape) -> np.ndarr
     return np.asarray((members > shape.members) | ((members >= shape.members) & tail_room))
 
 
-def _best_domain(level: I32, shape: Shape, free: I32, capacity: I32, tail_room: Bools) -> Bools | None:
-    """The domain that holds the gang and has the fewest free GPUs; None when there is none."""
+def _best_domain(level: I32, shape: Shape, free: I32, capacity: I32, tail_room: Bools, *,
+                 spread: bool = False) -> Bools | None:  # fmt: skip
+    """The domain that holds the gang and has the fewest free GPUs (the most, to spread); None when there is none."""
     members = np.bincount(level, capacity)
     gpus = np.bincount(level, free)
     fits = _holds(members, np.bincount(level, tail_room) > 0, shape)
     if not fits.any():
         return None
-    best = int(np.argmin(np.where(fits, gpus, np.inf)))
+    best = int(np.argmin(np.where(fits, -gpus if spread else gpus, np.inf)))
     return np.asarray(level == best)
 
 
@@ -302,7 +320,7 @@ def _miss(free: I32, need: int) -> Miss:
     return Miss(Code.CAPACITY if total < need else Code.FRAGMENTED, float(total), float(need))
 
 
-def _spot(whatif: WhatIf, nodes: I32, counts: I32, score: float, terms: tuple[Evidence, ...]) -> Spot:
+def spot_on(whatif: WhatIf, nodes: I32, counts: I32, score: float, terms: tuple[Evidence, ...]) -> Spot:
     """Lowest-numbered free GPUs on each node."""
     table = whatif.snapshot.nodes
     rows = []
@@ -321,9 +339,15 @@ def _find_shares(whatif: WhatIf, shape: Shape, suits: Bools, room: I32) -> Spot 
     gpus = whatif.snapshot.gpus
     usable = whatif.gpu_usable & suits[gpus.node]
     opens = usable & (whatif.gpu_used == 0)
-    fits = usable & (whatif.gpu_used + shape.milli <= GPU_MILLI) & (~opens | (room[gpus.node] > 0))
-    order = np.argsort(np.where(fits, -whatif.gpu_used, GPU_MILLI + 1), kind="stable")[: shape.gpus]
-    if len(order) < shape.gpus or not fits[order].all():
+    opened = np.cumsum(
+        opens
+    )  # number of each empty GPU on its node: as many as there is room for may be opened
+    first = np.concatenate([[0], opened])[whatif.snapshot.nodes.first_gpu][gpus.node]
+    may_use = usable & (~opens | (opened - first <= room[gpus.node]))
+    shares = np.where(may_use, (GPU_MILLI - whatif.gpu_used) // shape.milli, 0)
+    fullest = np.argsort(np.where(shares > 0, -whatif.gpu_used, GPU_MILLI + 1), kind="stable")
+    order = np.repeat(fullest, shares[fullest])[: shape.gpus]
+    if len(order) < shape.gpus:
         left = float((GPU_MILLI - whatif.gpu_used[usable]).sum() / GPU_MILLI)
         need = shape.gpus * shape.milli / GPU_MILLI
         return Miss(Code.CAPACITY if left < need else Code.FRAGMENTED, left, need)
@@ -347,11 +371,29 @@ def _find_instances(whatif: WhatIf, shape: Shape, suits: Bools) -> Spot | Miss:
     found = np.flatnonzero(free)
     if len(found) < shape.gpus:
         return Miss(Code.MIG_GEOMETRY, float(len(found)), float(shape.gpus))
+    if shape.per_member > 1:  # the instances of one member lie on one node
+        here = np.bincount(gpus.node[whatif.instance_gpu[found]], minlength=len(suits))
+        members = here // shape.per_member
+        if int(members.sum()) < -(-shape.gpus // shape.per_member):
+            return Miss(Code.MIG_GEOMETRY, float(members.sum() * shape.per_member), float(shape.gpus))
+        found = found[np.argsort(-members[gpus.node[whatif.instance_gpu[found]]], kind="stable")]
+        node = gpus.node[whatif.instance_gpu[found]]
+        starts = np.concatenate([[0], np.flatnonzero(np.diff(node)) + 1])
+        number = np.arange(len(found)) - np.repeat(starts, np.diff(np.append(starts, len(found))))
+        found = found[number < members[node] * shape.per_member]
+        order = found[: shape.gpus].astype(np.int32)
+        return _instances_spot(whatif, order)
     busy = np.bincount(
         whatif.instance_gpu, (whatif.instance_used > 0) & whatif.instance_alive, minlength=len(gpus.uuid)
     )
     order = found[np.argsort(-busy[whatif.instance_gpu[found]], kind="stable")][: shape.gpus].astype(np.int32)
+    return _instances_spot(whatif, order)
+
+
+def _instances_spot(whatif: WhatIf, order: I32) -> Spot:
     gpu = whatif.instance_gpu[order]
+    in_use = (whatif.instance_used > 0) & whatif.instance_alive
+    busy = float(np.bincount(whatif.instance_gpu, in_use, minlength=len(whatif.gpu_used))[gpu].mean())
     layout = Layout(gpu, order, np.zeros(len(order), np.int32))
-    return Spot(layout, gpus.node[gpu], float(busy[gpu].mean()),
-                (Evidence("instances_in_use_on_gpu", float(busy[gpu].mean()), "instances"),))  # fmt: skip
+    evidence = Evidence("instances_in_use_on_gpu", busy, "instances")
+    return Spot(layout, whatif.snapshot.gpus.node[gpu], busy, (evidence,))

@@ -14,17 +14,17 @@ import numpy as np
 
 from autopilot.core.actions import ACTIONS
 from autopilot.core.context import Context, build_context
-from autopilot.core.draft import Draft, Propose
+from autopilot.core.draft import Draft, Give, Propose
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
 from autopilot.core.guards.budget import disruptions
 from autopilot.core.guards.mode import PAPER_CODES
+from autopilot.core.landing import joined, make_way
+from autopilot.core.memory import ControllerMemory, Disruption
 from autopilot.core.placement import Miss
-from autopilot.core.policy import Policy
+from autopilot.core.policy import Mode, Policy
 from autopilot.core.records import (
     Code,
-    ControllerMemory,
-    Disruption,
     Observation,
     Plan,
     Proposal,
@@ -34,6 +34,9 @@ from autopilot.core.records import (
     Victim,
 )
 from autopilot.core.whatif import Layout, WhatIf
+
+NEEDED_FOR_REASONS = frozenset({"admit_gang", "backfill"})
+"""They run even when they are off: between them they say why each gang waits."""
 
 
 @dataclass(slots=True)
@@ -71,11 +74,31 @@ class Planner:
         if stands and draft.victims:
             self.claimed.update(draft.victims)
         if stands and draft.spot is not None:
-            ctx.whatif.place(draft.row, draft.spot.layout)
-            ctx.occupy(draft.row, draft.spot.layout.gpu, ctx.now_s + float(ctx.run_low_s[draft.at]))
+            _apply(draft, draft.spot.layout, ctx)
         elif not stands and draft.at >= 0:
             ctx.refuse(draft.at, Miss(Code.GATED, float(len(refused)), 0.0))
         return stands
+
+
+def _apply(draft: Draft, layout: Layout, ctx: Context) -> None:
+    """Put what stands onto the what-if and into the books: victims off, the gang on, moved victims where they go."""
+    whatif, quota = ctx.whatif, ctx.quota
+    if draft.kind == "grow":
+        whatif.move(draft.row, joined(whatif.layout_of(draft.row), layout))
+        quota.book(draft.row, layout)
+        return
+    if draft.kind == "land":
+        for give in draft.gives:
+            quota.book(give.row, whatif.layout_of(give.row), -1)
+            quota.gone.add(give.row)
+            if give.keeps is not None:
+                quota.book(give.row, give.keeps)
+        moves = {
+            give.row: give.keeps for give in draft.gives if give.how == "move" and give.keeps is not None
+        }
+        make_way(whatif, [*draft.victims, *ctx.leaving], [layout, *moves.values()], moves)
+    whatif.place(draft.row, layout)
+    ctx.occupy(draft.row, layout, ctx.now_s + float(ctx.run_low_s[draft.at]))
 
 
 def plan(observation: Observation, policy: Policy, memory: ControllerMemory, whatif: WhatIf, busy: frozenset[int],
@@ -84,8 +107,9 @@ def plan(observation: Observation, policy: Policy, memory: ControllerMemory, wha
     """The plan of one tick, and the planner with what stands behind it."""
     ctx = build_context(observation, policy, memory, whatif, busy)
     planner = Planner(ctx, guards, claimed=_leaving(observation, memory))
-    for _, propose in actions:
-        propose(ctx, planner.submit)
+    for name, propose in actions:
+        if name in NEEDED_FOR_REASONS or getattr(policy.modes, name, Mode.AUTO) != Mode.OFF:
+            propose(ctx, planner.submit)
     accepted_reservations = _reservations(ctx, planner)
     return Plan(tuple(planner.proposals), ctx.refusals(), accepted_reservations, tuple(ctx.released)), planner
 
@@ -134,14 +158,14 @@ def _proposal(draft: Draft, ctx: Context) -> Proposal:
     snapshot = ctx.observation.snapshot
     work = snapshot.workloads
     workload, incarnation = str(work.id[draft.row]), int(work.incarnation[draft.row])
-    slots = slots_of(ctx, draft.spot.layout) if draft.spot is not None else ()
-    victims = tuple(_victim(row, draft.contract, ctx) for row in draft.victims)
+    slots = () if draft.spot is None else slots_of(ctx, _whole_of(draft, draft.spot.layout, ctx))
+    victims = tuple(_victim(give, draft.contract, ctx) for give in draft.gives)
     digest = blake2s(digest_size=6)
     digest.update(f"{draft.kind}|{workload}|{incarnation}".encode())
     for slot in slots:
         digest.update(f"|{slot.gpu}{slot.instance}:{slot.milli}".encode())
     for victim in victims:
-        digest.update(f"|-{victim.workload}:{victim.incarnation}".encode())
+        digest.update(f"|-{victim.workload}:{victim.incarnation}:{victim.how}".encode())
     for node in draft.nodes:
         digest.update(f"|@{node}".encode())
     state = digest.hexdigest()
@@ -164,6 +188,11 @@ def _proposal(draft: Draft, ctx: Context) -> Proposal:
     )
 
 
+def _whole_of(draft: Draft, layout: Layout, ctx: Context) -> Layout:
+    """All that the gang is to hold: a gang that grows keeps what it has."""
+    return joined(ctx.whatif.layout_of(draft.row), layout) if draft.kind == "grow" else layout
+
+
 def _with_verdicts(proposal: Proposal, verdicts: tuple[Verdict, ...], accepted: bool) -> Proposal:
     """The proposal with the guards' answers (a plain copy: dataclasses.replace is slow here)."""
     return Proposal(
@@ -182,7 +211,9 @@ def slots_of(ctx: Context, layout: Layout) -> tuple[Slot, ...]:
     return tuple(map(Slot, nodes, uuids, instances, layout.milli.tolist()))
 
 
-def _victim(row: int, contract: bool, ctx: Context) -> Victim:
+def _victim(give: Give, contract: bool, ctx: Context) -> Victim:
     work = ctx.observation.snapshot.workloads
-    return Victim(str(work.id[row]), int(work.incarnation[row]), len(ctx.whatif.layout_of(row).gpu),
-                  ctx.lost_gpu_s(row), contract)  # fmt: skip
+    keeps = slots_of(ctx, give.keeps) if give.keeps is not None else ()
+    part = give.gpus / max(len(ctx.whatif.layout_of(give.row).gpu), 1) if give.how == "shrink" else 1.0
+    return Victim(str(work.id[give.row]), int(work.incarnation[give.row]), give.gpus,
+                  float(ctx.lost_now_gpu_s[give.row]) * part, contract, give.how, keeps)  # fmt: skip

@@ -41,6 +41,15 @@ class BackfillKind(StrEnum):
     CONSERVATIVE = "conservative"  # of every waiting gang that has one (up to reservation.conservative_depth)
 
 
+class RuleSetName(StrEnum):
+    """Rule sets for quotas, preemption and reclaim (core/rules)."""
+
+    HIERARCHICAL_FAIR_SHARE = "hierarchical-fair-share"  # ours, and KAI's with the past switched off
+    COHORT_CLASSIC = "cohort-classic"  # Kueue, classical preemption
+    COHORT_FAIR = "cohort-fair"  # Kueue, fair sharing
+    ELASTIC_QUOTA = "elastic-quota"  # minima and maxima per team
+
+
 @dataclass(frozen=True, slots=True)
 class Modes:
     """One mode per action."""
@@ -50,6 +59,19 @@ class Modes:
     ] = Mode.RECOMMEND
     backfill: Annotated[
         Mode, Doc("start work in gaps before a reservation; evict it when the gang can land")
+    ] = Mode.RECOMMEND
+    defragment: Annotated[
+        Mode, Doc("move running gangs so that one that waits fits; nobody loses its place")
+    ] = Mode.RECOMMEND
+    reclaim_borrowed: Annotated[
+        Mode, Doc("take back from queues above their share what a queue below its own is owed")
+    ] = Mode.RECOMMEND
+    preempt: Annotated[
+        Mode, Doc("displace lower priority of the same queue, or, with time sharing, work of lower index")
+    ] = Mode.RECOMMEND
+    resize: Annotated[Mode, Doc("grow elastic gangs into idle capacity")] = Mode.RECOMMEND
+    recover: Annotated[
+        Mode, Doc("stop what is left of gangs that lost members, and start them again as a whole")
     ] = Mode.RECOMMEND
 
 
@@ -150,10 +172,100 @@ class BackfillRules:
 
 
 @dataclass(frozen=True, slots=True)
+class Tenancy:
+    """How queues share."""
+
+    shelter_always: Annotated[
+        bool,
+        Doc(
+            "work that may not be preempted starts inside guarantees only, even where the queue tree states none at all"
+        ),
+    ] = False
+    fair_preemption_rules: Annotated[
+        tuple[str, ...],
+        Doc(
+            "under cohort-fair: which comparisons of shares allow a preemption, in the order in which they are tried"
+        ),
+    ] = ("final_share", "initial_share")
+    usage_half_life_s: Annotated[
+        float,
+        Interval(ge=0, le=366 * DAY_S),
+        Doc("past use of a queue counts half after this long; 0: the past does not count"),
+    ] = 7 * DAY_S
+    usage_weight: Annotated[
+        float,
+        Interval(ge=0, le=10),
+        Doc(
+            "how much past use above (below) a queue's part lowers (raises) its weight in the split of idle capacity"
+        ),
+    ] = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """Taking GPUs from running work."""
+
+    grace_s: Annotated[
+        float,
+        Interval(ge=0, le=3600),
+        Doc("time that a victim has to write a checkpoint before it is stopped"),
+    ] = 120.0
+    without_checkpoint: Annotated[
+        bool, Doc("gangs that cannot write one in time may be victims of weighed preemption too")
+    ] = False
+    checkpoint_writers: Annotated[
+        int,
+        Interval(ge=0, le=1_000_000),
+        Doc(
+            "checkpoints that the store takes at once; victims write theirs within the grace or wait; 0: not bounded"
+        ),
+    ] = 0
+    move_victims: Annotated[bool, Doc("a victim that fits elsewhere is moved, not stopped")] = True
+    priority_weight: Annotated[
+        float,
+        Interval(ge=0, le=1e9),
+        Doc("worth of one GPU-second of waiting spared to work of higher priority, in GPU-seconds"),
+    ] = 1.0
+    time_sharing: Annotated[
+        bool, Doc("work that waits may pause running preemptible work of the same queue whose index is lower")
+    ] = False
+    index_ratio: Annotated[
+        float,
+        Interval(ge=1, le=1000),
+        Doc("by how much its index must be higher: the hysteresis of time sharing"),
+    ] = 3.0
+    landing_timeout_s: Annotated[
+        float,
+        Interval(ge=1, le=DAY_S),
+        Doc("a start that still waits for its victims after this long is given up"),
+    ] = 600.0
+    blast_ratio: Annotated[
+        float,
+        Interval(ge=1, le=1e6),
+        Doc("GPUs taken from victims may be at most this multiple of the GPUs that are needed"),
+    ] = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What is done about gangs and hardware that broke."""
+
+    stale_grace_s: Annotated[
+        float,
+        Interval(ge=0, le=DAY_S),
+        Doc("a gang below its minimum of live members is stopped after this long"),
+    ] = 60.0
+
+
+@dataclass(frozen=True, slots=True)
 class PlacementWeights:
     """Weights of the placement score; each term is shown with every admission (higher is better)."""
 
-    fill: Annotated[float, Interval(ge=0, le=100), Doc("prefer the fullest node that fits")] = 10.0
+    fill: Annotated[
+        float,
+        Interval(ge=-100, le=100),
+        Doc("prefer the fullest node that fits; negative: the emptiest, which spreads the load"),
+    ] = 10.0
     stranded: Annotated[
         float, Interval(ge=0, le=100), Doc("penalty for capacity that no typical gang could use afterwards")
     ] = 1.0
@@ -275,10 +387,19 @@ class Policy:
         float, Interval(ge=60, le=30 * DAY_S), Doc("benefit and cost are counted within this time")
     ] = DAY_S
     modes: Annotated[Modes, Doc("how far each action may go")] = field(default_factory=Modes)
+    rules: Annotated[
+        RuleSetName,
+        Doc("who may start and who may take from whom: our own rules, or those of the engine beside us"),
+    ] = RuleSetName.HIERARCHICAL_FAIR_SHARE
     review: Annotated[Review, Doc("review periods")] = field(default_factory=Review)
     order: Annotated[Order, Doc("order of service inside a queue")] = field(default_factory=Order)
     reservation: Annotated[ReservationRules, Doc("reservations")] = field(default_factory=ReservationRules)
     backfill: Annotated[BackfillRules, Doc("backfill")] = field(default_factory=BackfillRules)
+    tenancy: Annotated[Tenancy, Doc("queues and shares")] = field(default_factory=Tenancy)
+    preemption: Annotated[Preemption, Doc("taking GPUs from running work")] = field(
+        default_factory=Preemption
+    )
+    recovery: Annotated[Recovery, Doc("what broke")] = field(default_factory=Recovery)
     placement: Annotated[PlacementWeights, Doc("placement score")] = field(default_factory=PlacementWeights)
     hysteresis: Annotated[Hysteresis, Doc("calm")] = field(default_factory=Hysteresis)
     budget: Annotated[Budget, Doc("disruption budgets")] = field(default_factory=Budget)
@@ -303,6 +424,12 @@ def check_policy(policy: Policy) -> None:
         raise InputError(
             f"budget.concurrent: {policy.budget.concurrent} exceeds budget.per_cluster "
             f"({policy.budget.per_cluster}); lower it or raise the other"
+        )
+    unknown = set(policy.tenancy.fair_preemption_rules) - {"final_share", "initial_share"}
+    if unknown or not policy.tenancy.fair_preemption_rules:
+        raise InputError(
+            f"tenancy.fair_preemption_rules: {', '.join(sorted(unknown)) or 'an empty list'} is not among "
+            "final_share, initial_share; name one or both"
         )
     for model, weight in policy.price_weight.items():
         if not 0 < weight < 1000:

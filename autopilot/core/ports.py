@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from autopilot.core.forecast import Forecasts
+from autopilot.core.memory import ControllerMemory
 from autopilot.core.policy import Policy
 from autopilot.core.records import (
     Batch,
     Command,
-    ControllerMemory,
     Decision,
     Instruction,
     Observation,

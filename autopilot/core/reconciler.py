@@ -12,29 +12,36 @@ from dataclasses import replace
 import numpy as np
 
 from autopilot.core.actions import ACTIONS
-from autopilot.core.context import Context, review_start
+from autopilot.core.context import Context
 from autopilot.core.draft import Propose
+from autopilot.core.foresight import review_start
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
 from autopilot.core.guards.hysteresis import wish_key
+from autopilot.core.landing import Landed, Lookup, fits, follow_landings
 from autopilot.core.lifecycle import absorb
-from autopilot.core.planner import Planner, plan
-from autopilot.core.policy import Policy
-from autopilot.core.records import (
-    Code,
+from autopilot.core.memory import (
     ControllerMemory,
-    Decision,
     Disruption,
     InFlight,
+    Landing,
+    Part,
+    Step,
+)
+from autopilot.core.planner import Planner, plan
+from autopilot.core.policy import Mode, Policy
+from autopilot.core.records import (
+    Code,
+    Decision,
     Instruction,
     Observation,
     Plan,
     Proposal,
-    Step,
     no_refusals,
 )
-from autopilot.core.snapshot import GPU_MILLI
-from autopilot.core.whatif import Layout, WhatIf
+from autopilot.core.snapshot import State
+from autopilot.core.usage import remember_use
+from autopilot.core.whatif import WhatIf
 
 
 def reconcile(memory: ControllerMemory, observation: Observation, policy: Policy, *,
@@ -44,10 +51,18 @@ def reconcile(memory: ControllerMemory, observation: Observation, policy: Policy
     if observation.now_s < memory.now_s:
         return _stand_still(memory, observation, policy)
     memory, again = absorb(memory, observation, policy)
+    review_s = review_start(observation.now_s, policy)
+    memory = remember_use(memory, observation.snapshot, observation.now_s, review_s, policy)
     whatif = WhatIf(observation.snapshot)
-    busy = _apply_open_effects(memory, observation, whatif)
-    chosen, planner = plan(observation, policy, memory, whatif, busy, actions, guards)
+    names = Lookup(observation.snapshot) if memory.in_flight or memory.landings else None
+    busy = _apply_open_effects(memory, whatif, names)
+    landed = Landed((), (), (), frozenset())
+    if memory.landings and names is not None:
+        landed = follow_landings(memory.landings, whatif, names, observation.now_s)
+    chosen, planner = plan(observation, policy, memory, whatif, busy | landed.busy, actions, guards)
+    memory, starts = _start_parts(memory, observation, policy, landed)
     memory, instructions = _commit(memory, observation, policy, chosen, planner)
+    instructions = (*instructions, *starts)
     halted = _halted(memory, observation)
     instructions = () if halted else (*again, *instructions)
     wake_at_s = _wake_at(memory, observation, policy, chosen, planner)
@@ -72,44 +87,54 @@ def _halted(memory: ControllerMemory, observation: Observation) -> str:
     return memory.paused_reason
 
 
-def _apply_open_effects(memory: ControllerMemory, observation: Observation, whatif: WhatIf) -> frozenset[int]:
+def _apply_open_effects(memory: ControllerMemory, whatif: WhatIf, names: Lookup | None) -> frozenset[int]:
     """Put effects under way on the books, so that nothing is handed out twice; their rows are busy."""
-    if not memory.in_flight:
-        return frozenset()
-    snapshot = observation.snapshot
-    rows = {str(name): row for row, name in enumerate(snapshot.workloads.id.tolist())}
-    gpus = {str(name): row for row, name in enumerate(snapshot.gpus.uuid.tolist())}
-    instances = {str(name): row for row, name in enumerate(snapshot.instances.id.tolist())}
     busy = set()
-    for entry in memory.in_flight.values():
-        row = rows.get(entry.instruction.workload)
+    for entry in memory.in_flight.values() if names is not None else ():
+        effect = entry.instruction
+        row = names.workload.get(effect.workload) if names is not None else None
         if row is None:
             continue
         busy.add(row)
-        slots = entry.instruction.slots
-        if entry.instruction.kind != "admit" or any(slot.gpu not in gpus for slot in slots):
+        layout = names.layout(effect.slots) if names is not None and effect.slots else None
+        if layout is None or effect.kind == "evict":
             continue
-        layout = Layout(
-            np.array([gpus[slot.gpu] for slot in slots], np.int32),
-            np.array([instances.get(slot.instance, -1) for slot in slots], np.int32),
-            np.array([slot.milli for slot in slots], np.int32),
-        )
-        free = (whatif.gpu_used[layout.gpu] + layout.milli <= GPU_MILLI) | (layout.instance >= 0)
-        taken = (
-            (layout.instance >= 0) & (whatif.instance_used[layout.instance] > 0)
-            if len(whatif.instance_used)
-            else ~free
-        )
-        if len(whatif.layout_of(row).gpu) == 0 and free.all() and not taken.any():
+        mark = whatif.checkpoint()
+        holds = len(whatif.layout_of(row).gpu) > 0
+        if holds and effect.kind == "resize":
+            whatif.evict(row)
+        if len(whatif.layout_of(row).gpu) == 0 and fits(whatif, layout):
             whatif.place(row, layout)
+        else:
+            whatif.rollback(mark)
     return frozenset(busy)
+
+
+def _start_parts(memory: ControllerMemory, observation: Observation, policy: Policy,
+                 landed: Landed) -> tuple[ControllerMemory, tuple[Instruction, ...]]:  # fmt: skip
+    """Admissions of what waited for others to leave; a landing that was given up lets its gang cool down."""
+    now_s = observation.now_s
+    in_flight, cooled = dict(memory.in_flight), dict(memory.cooled_until_s)
+    effects = []
+    for landing, part in landed.starts:
+        effect = Instruction(f"{observation.tick}/{landing.proposal_id}/{part.workload}", "admit", part.workload,
+                             part.incarnation, part.slots, False, now_s + policy.limits.deadline_s, memory.fence,
+                             landing.proposal_id, "move" if part.workload != landing.workload else "")  # fmt: skip
+        in_flight[effect.id] = InFlight(
+            effect, "issued", now_s, landing.action, landing.tenant, 0.0, landing.contract
+        )
+        effects.append(effect)
+    for landing in landed.given_up:
+        cooled[landing.workload] = now_s + policy.hysteresis.cool_down_s
+    memory = replace(memory, in_flight=in_flight, cooled_until_s=cooled, landings=landed.open)
+    return memory, tuple(effects)
 
 
 def _commit(memory: ControllerMemory, observation: Observation, policy: Policy, chosen: Plan,
             planner: Planner) -> tuple[ControllerMemory, tuple[Instruction, ...]]:  # fmt: skip
     """Memory after this plan, and its effects in order (evictions before admissions of one tick)."""
     now_s = observation.now_s
-    in_flight, ledger = dict(memory.in_flight), list(memory.ledger)
+    in_flight, ledger, landings = dict(memory.in_flight), list(memory.ledger), list(memory.landings)
     cooled, wished = dict(memory.cooled_until_s), {}
     evictions: list[Instruction] = []
     admissions: list[Instruction] = []
@@ -119,12 +144,14 @@ def _commit(memory: ControllerMemory, observation: Observation, policy: Policy, 
             wished[key] = memory.wished_since_s.get(key, now_s)
         if not proposal.accepted:
             continue
+        if proposal.kind == "land":
+            landings.append(_landing(proposal, now_s, policy))
         for effect in _effects(proposal, observation, policy, memory.fence):
             entries = planner.disruptions.get(proposal.id, ())
             contract = bool(entries) and all(entry.contract for entry in entries)
             in_flight[effect.id] = InFlight(effect, "issued", now_s, proposal.action, proposal.tenant,
                                             proposal.cost_gpu_s, contract)  # fmt: skip
-            (evictions if effect.kind == "evict" else admissions).append(effect)
+            (admissions if effect.kind == "admit" or proposal.kind == "grow" else evictions).append(effect)
         _enter_in_ledger(planner.disruptions.get(proposal.id, ()), ledger, cooled, now_s, policy)
     for workload in chosen.released:
         cooled[workload] = now_s + policy.reservation.cool_down_s
@@ -134,7 +161,7 @@ def _commit(memory: ControllerMemory, observation: Observation, policy: Policy, 
             memory, approvals={key: state for key, state in memory.approvals.items() if key in made}
         )
     memory = replace(memory, in_flight=in_flight, ledger=tuple(ledger), cooled_until_s=cooled,
-                     wished_since_s=wished, reservations=chosen.reservations)  # fmt: skip
+                     wished_since_s=wished, reservations=chosen.reservations, landings=tuple(landings))  # fmt: skip
     return memory, (*evictions, *admissions)
 
 
@@ -146,17 +173,38 @@ def _enter_in_ledger(entries: tuple[Disruption, ...], ledger: list[Disruption], 
             cooled[entry.workload] = now_s + policy.hysteresis.cool_down_s
 
 
+def _landing(proposal: Proposal, now_s: float, policy: Policy) -> Landing:
+    """What memory keeps of a start that waits for its victims."""
+    parts = [Part(proposal.workload, proposal.incarnation, proposal.slots)]
+    parts += [Part(victim.workload, victim.incarnation + 1, victim.keeps)
+              for victim in proposal.victims if victim.how == "move"]  # fmt: skip
+    return Landing(proposal.id, proposal.action, proposal.tenant, proposal.workload, proposal.victims, tuple(parts),
+                   now_s, now_s + policy.preemption.landing_timeout_s,
+                   all(victim.contract for victim in proposal.victims))  # fmt: skip
+
+
+_REASONS = {"backfill": "backfill", "reclaim_borrowed": "reclaim", "recover": "recover"}
+
+
 def _effects(proposal: Proposal, observation: Observation, policy: Policy, fence: int) -> list[Instruction]:
-    """The instructions of one accepted proposal; a reservation has none: it lives in memory."""
+    """The instructions of one accepted proposal; a reservation has none: it lives in memory.
+
+    A victim has its grace on top of the deadline. What waits for victims is instructed when they are gone.
+    """
     deadline_s = observation.now_s + policy.limits.deadline_s
     prefix = f"{observation.tick}/{proposal.id}"
-    effects = [
-        Instruction(f"{prefix}/evict-{victim.workload}", "evict", victim.workload, victim.incarnation, (), False,
-                    deadline_s, fence, proposal.id)
-        for victim in proposal.victims
-    ]  # fmt: skip
-    if proposal.kind == "admit":
-        effects.append(Instruction(prefix, "admit", proposal.workload, proposal.incarnation, proposal.slots,
+    effects = []
+    for victim in proposal.victims:
+        shrinks = victim.how == "shrink"
+        reason = "move" if victim.how == "move" else _REASONS.get(proposal.action, "preempt")
+        effects.append(Instruction(
+            f"{prefix}/{'resize' if shrinks else 'evict'}-{victim.workload}", "resize" if shrinks else "evict",
+            victim.workload, victim.incarnation, victim.keeps if shrinks else (), False,
+            deadline_s + policy.preemption.grace_s, fence, proposal.id, reason,
+        ))  # fmt: skip
+    if proposal.kind in {"admit", "grow"}:
+        kind = "admit" if proposal.kind == "admit" else "resize"
+        effects.append(Instruction(prefix, kind, proposal.workload, proposal.incarnation, proposal.slots,
                                    proposal.action == "backfill", deadline_s, fence, proposal.id))  # fmt: skip
     return effects
 
@@ -180,12 +228,27 @@ def _wake_at(
     timers += [since_s + policy.hysteresis.dwell_s for since_s in memory.wished_since_s.values()]
     timers += memory.cooled_until_s.values()
     timers += memory.rejections.values()
+    timers += [landing.deadline_s for landing in memory.landings]
     timers += _guaranteed_until_s(observation, chosen, policy)
+    timers += _work_timers_s(observation, policy)
     if memory.wished_since_s:
         timers += [entry.at_s + policy.budget.window_s for entry in memory.ledger]
     timers += [record.promised_s + policy.reservation.timeout_s for record in chosen.reservations]
     timers.append(_next_review_s(chosen, planner, policy))
     return min((timer for timer in timers if timer > now_s), default=float("inf"))
+
+
+def _work_timers_s(observation: Observation, policy: Policy) -> list[float]:
+    """When waiting gangs may begin to displace, and when broken gangs have had their grace."""
+    work = observation.snapshot.workloads
+    delayed = (work.state == State.PENDING) & (work.preemption_delay_s > 0)
+    grace_s = np.where(np.isnan(work.stale_grace_s), policy.recovery.stale_grace_s, work.stale_grace_s)
+    broken = ~np.isnan(work.stale_since_s)
+    times_s = [
+        *(work.submit_s + work.preemption_delay_s)[delayed].tolist(),
+        *(work.stale_since_s + grace_s)[broken].tolist(),
+    ]
+    return times_s
 
 
 def _guaranteed_until_s(observation: Observation, chosen: Plan, policy: Policy) -> list[float]:
@@ -213,7 +276,19 @@ def _next_review_s(chosen: Plan, planner: Planner, policy: Policy) -> float:
     period_s = policy.review.batch_s
     next_s = review_start(ctx.now_s, policy) + period_s
     gated = any(proposal.kind != "reserve" and not proposal.accepted for proposal in chosen.proposals)
-    if gated or policy.order.aging_exponent > 0 or (ctx.held and _forecasts_move(ctx)):
+    shares_time = (
+        policy.preemption.time_sharing and policy.modes.preempt != Mode.OFF
+    )  # indices change as work runs
+    counts_past = len({*ctx.observation.snapshot.workloads.queue[ctx.pending].tolist()}) > 1 and _past_moves(
+        ctx
+    )
+    if (
+        gated
+        or shares_time
+        or counts_past
+        or policy.order.aging_exponent > 0
+        or (ctx.held and _forecasts_move(ctx))
+    ):
         return next_s
     submit_s = ctx.observation.snapshot.workloads.submit_s[ctx.pending]
     crossings = [submit_s + policy.order.max_wait_s, submit_s + policy.reservation.firm_after_s]
@@ -225,6 +300,12 @@ def _next_review_s(chosen: Plan, planner: Planner, policy: Policy) -> float:
     if not len(later):
         return float("inf")
     return max(float(np.ceil(later.min() / period_s) * period_s), next_s)
+
+
+def _past_moves(ctx: Context) -> bool:
+    """True when the past use of queues moves their shares with time."""
+    rules = ctx.policy.tenancy
+    return bool(rules.usage_half_life_s and rules.usage_weight and ctx.memory.usage_gpu_s)
 
 
 def _forecasts_move(ctx: Context) -> bool:

@@ -6,7 +6,6 @@ All frozen, without behaviour. One word per thing, everywhere. The shell encodes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -203,6 +202,16 @@ class Code(StrEnum):
     EXCLUDED = "excluded"  # opted out of our actions
     GATED = "gated"  # proposed, but a guard or the mode holds it
     BOUND = "bound"  # per-tick bound on proposals reached
+    GUARANTEE = "guarantee"  # it may not be preempted, hence starts inside its guarantee only
+    FAIRNESS = "fairness"  # whoever could give way is within its fair share, or it would exceed its own
+    PRIORITY = "priority"  # whoever could give way has no lower priority
+    POLICY = "policy"  # its queue may not displace anybody
+    PROTECTED = "protected"  # only work that may not be displaced stands in its way
+    DELAY = "delay"  # it has not waited long enough to displace anybody
+    QUOTA = "quota"  # its queue and cohort have no quota left for it
+    KEPT = "kept"  # quota is idle, but kept for another that waits for it
+    CHECK = "check"  # a check outside of the autopilot is not passed
+    ORDER = "order"  # its queue is strict, and the gang before it waits
     # verdicts of guards
     MODE_OFF = "mode_off"
     MODE_OBSERVE = "mode_observe"
@@ -228,6 +237,9 @@ class Code(StrEnum):
     BUDGET_TENANT = "budget_tenant"
     BUDGET_NODE = "budget_node"
     BUDGET_CONCURRENT = "budget_concurrent"
+    BUDGET_CHECKPOINT = "budget_checkpoint"
+    BLAST_RADIUS = "blast_radius"
+    SLO_BURNING = "slo_burning"
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,13 +266,15 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """One workload that a proposal takes GPUs from, whole."""
+    """One workload that a proposal takes GPUs from."""
 
     workload: str
     incarnation: int
-    gpus: int
+    gpus: int  # taken from it
     lost_gpu_s: float
     contract: bool  # promised to give way: not weighed, not budgeted
+    how: str = "evict"  # evict | shrink | move
+    keeps: tuple[Slot, ...] = ()  # after a shrink: what it goes on with; after a move: where it goes on
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +283,7 @@ class Proposal:
 
     id: str
     action: str
-    kind: str  # admit | evict | reserve | release
+    kind: str  # admit | land (start once its victims are gone) | grow | evict | reserve
     workload: str
     incarnation: int
     queue: str
@@ -341,7 +355,7 @@ class Instruction:
     """One effect. Idempotent by id; refused when its precondition no longer holds."""
 
     id: str
-    kind: str  # admit | evict
+    kind: str  # admit | evict | resize (go on with exactly `slots`)
     workload: str
     incarnation: int  # precondition: the object is still this one
     slots: tuple[Slot, ...]
@@ -349,68 +363,9 @@ class Instruction:
     deadline_s: float
     fence: int
     proposal_id: str
-
-
-# --- what the controller remembers -------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class InFlight:
-    """An action between its instruction and its end (states: core/lifecycle.py)."""
-
-    instruction: Instruction
-    state: str
-    since_s: float
-    action: str
-    tenant: str
-    cost_gpu_s: float
-    contract: bool
-    attempts: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Disruption:
-    """One entry of the budget ledger."""
-
-    at_s: float
-    workload: str
-    tenant: str
-    nodes: tuple[str, ...]
-    contract: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ControllerMemory:
-    """What is not derivable from the observation. Small, persisted, versioned."""
-
-    schema: int = 1
-    tick: int = -1
-    now_s: float = float("-inf")
-    fence: int = 0
-    in_flight: Mapping[str, InFlight] = field(default_factory=dict)
-    reservations: tuple[Reservation, ...] = ()
-    cooled_until_s: Mapping[str, float] = field(
-        default_factory=dict
-    )  # workload -> no reservation/disruption before
-    wished_since_s: Mapping[str, float] = field(default_factory=dict)  # disruptive wish key -> first seen
-    ledger: tuple[Disruption, ...] = ()
-    approvals: Mapping[str, str] = field(default_factory=dict)  # proposal id -> state digest
-    rejections: Mapping[str, float] = field(default_factory=dict)  # proposal id -> until
-    failures: tuple[float, ...] = ()  # times of failed effects inside the pause window
-    killed: bool = False
-    paused_reason: str = ""
-    paused_since_s: float = float("nan")
-    wake_at_s: float = float("-inf")
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """The answer of reconcile()."""
-
-    memory: ControllerMemory
-    decision: Decision
-    instructions: tuple[Instruction, ...]
-    wake_at_s: float
+    reason: str = (
+        ""  # of what takes GPUs: preempt | reclaim | move | backfill | recover | limit; "" for the others
+    )
 
 
 def no_refusals() -> Refusals:

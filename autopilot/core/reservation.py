@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from autopilot.core.context import Context, Held
-from autopilot.core.placement import Shape, members_on, suitable_nodes
+from autopilot.core.placement import Shape, level_of, members_on, suitable_nodes
 from autopilot.core.policy import BackfillKind
 from autopilot.core.records import Reservation
-from autopilot.core.snapshot import F64, I32, Bools, NodeTable, Topology
+from autopilot.core.snapshot import F64, I32, Bools, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +105,6 @@ def _capacity_at(free_at: F64, shape: Shape, time_s: float) -> tuple[I32, I32]:
     return free, members_on(shape, free)
 
 
-def _required_level(nodes: NodeTable, shape: Shape) -> I32 | None:
-    return {Topology.ISLAND: nodes.island, Topology.LEAF: nodes.leaf, Topology.BLOCK: nodes.block,
-            Topology.ZONE: nodes.zone}.get(Topology(shape.topology))  # fmt: skip
-
-
 def _fits_at(ctx: Context, shape: Shape, free_at: F64, time_s: float) -> bool:
     """True when the gang's members fit on what is free at `time_s`."""
     return fits_on(ctx, shape, (free_at <= time_s).sum(axis=1).astype(np.int32))
@@ -120,7 +115,7 @@ def fits_on(ctx: Context, shape: Shape, free: I32) -> bool:
     if shape.members + (shape.tail > 0) == 1:
         return bool((free >= shape.gpus).any())
     capacity = members_on(shape, free)
-    level = _required_level(ctx.observation.snapshot.nodes, shape)
+    level = level_of(ctx.observation.snapshot.nodes, shape.topology)
     if level is None:
         return _holds(int(capacity.sum()), free, capacity, shape)
     return bool(_domains_that_hold(level, free, capacity, shape).any())
@@ -149,7 +144,7 @@ def _choose_nodes(ctx: Context, shape: Shape, free_at: F64, start_s: float) -> S
     """The nodes to hold at `start_s`: fullest first, as placement would choose."""
     free, capacity = _capacity_at(free_at, shape, start_s)
     nodes = ctx.observation.snapshot.nodes
-    level = _required_level(nodes, shape)
+    level = level_of(nodes, shape.topology)
     if level is not None and shape.members + (shape.tail > 0) > 1:
         fits = _domains_that_hold(level, free, capacity, shape)
         best = int(np.argmin(np.where(fits, np.bincount(level, free), np.inf)))

@@ -112,6 +112,7 @@ class NodeTable:
     ready: Bools
     cordoned: Bools
     spot: Bools
+    reclaim_at_s: F64  # when the cloud takes it back, once that is announced; NaN: not announced
     labels: I64  # bit set over Names.labels: those that this node carries
 
 
@@ -211,6 +212,7 @@ class PlacementTable:
     instance: I32  # -1: the GPU itself
     milli: I32
     leaving: Bools  # being given up: it comes free without anybody being told again
+    rank: I32  # of the member that holds it: members of lower rank leave first
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +325,7 @@ UNSTATED: dict[str, Any] = {
     "healthy": True, "cpu_milli": -1, "memory_mib": -1, "instance": -1, "milli": GPU_MILLI, "mig_profile": -1,
     "service": -1, "gpus_per_member": 1, "slo_class": SloClass.BATCH, "start_s": np.nan, "ended_s": np.nan,
     "limit_s": np.nan, "checkpoint_interval_s": np.nan, "last_checkpoint_s": np.nan, "checkpoint_write_s": np.nan,
-    "restart_s": np.nan, "stale_since_s": np.nan, "stale_grace_s": np.nan,
+    "restart_s": np.nan, "stale_since_s": np.nan, "stale_grace_s": np.nan, "reclaim_at_s": np.nan,
 }  # fmt: skip
 """What a column reads where nobody states it; 0, "" or False for the others."""
 
@@ -337,7 +339,9 @@ def make(table: type[Any], **columns: Any) -> Any:
         if f.name in columns:
             made[f.name] = np.asarray(columns[f.name], dtype)
         else:
-            made[f.name] = np.full(count, UNSTATED.get(f.name, "" if dtype is object else 0), dtype)
+            unstated = UNSTATED.get(f.name, "" if dtype is object else 0)
+            asks_nothing = table is WorkloadTable and f.name in {"cpu_milli", "memory_mib"}
+            made[f.name] = np.full(count, 0 if asks_nothing else unstated, dtype)
     return table(**made)
 
 

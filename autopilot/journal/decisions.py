@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
+from autopilot.core.memory import ControllerMemory
 from autopilot.core.policy import Policy
 from autopilot.core.records import (
     Code,
-    ControllerMemory,
     Decision,
     Evidence,
     Instruction,

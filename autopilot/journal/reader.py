@@ -15,8 +15,9 @@ from typing import Any, Self
 import msgspec
 
 from autopilot.core.errors import InputError
+from autopilot.core.memory import ControllerMemory
 from autopilot.core.policy import Policy
-from autopilot.core.records import ControllerMemory, Decision, Instruction, Observation, Outcome
+from autopilot.core.records import Decision, Instruction, Observation, Outcome
 from autopilot.journal.decisions import Decided, DecisionDecoder, read_outcomes
 from autopilot.journal.observations import ObservationDecoder
 from autopilot.journal.store import APPLICATION_ID, SCHEMA, checksum_of, fault_of
@@ -70,14 +71,16 @@ class JournalReader:
         self.path = Path(path)
         if self.path.is_dir():
             raise InputError(f"{self.path}: is a folder; give the journal file in it")
+        if self.path.exists() and not self.path.is_file():  # opening a pipe would wait for its writer
+            raise InputError(f"{self.path}: is a pipe or a device; give the journal file")
         if not self.path.exists():
             raise InputError(
-                f"{self.path}: there is no such journal; `simulate` and `run` print where theirs is"
+                f"{self.path}: there is no such journal; `autopilot simulate` and `autopilot demo` print where theirs is"
             )
         fault = fault_of(self.path)
         if fault or not self.path.stat().st_size:
             raise InputError(
-                f"{self.path}: {fault or 'is empty'}; give the path that `simulate` or `run` printed"
+                f"{self.path}: {fault or 'is empty'}; give the path that `autopilot simulate` or `autopilot demo` printed"
             )
         with self._guard():
             self._db = self._connect()

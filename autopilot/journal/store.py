@@ -11,6 +11,7 @@ nothing waits for the disk: a crash of the machine may cost the record, a crash 
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import time
 import zlib
@@ -21,8 +22,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from autopilot.core.errors import InputError, invariant
+from autopilot.core.memory import ControllerMemory
 from autopilot.core.policy import JournalRules, Policy
-from autopilot.core.records import ControllerMemory, Decision, Instruction, Observation, Outcome
+from autopilot.core.records import Decision, Instruction, Observation, Outcome
 from autopilot.journal.decisions import DecisionEncoder, outcomes_bytes
 from autopilot.journal.observations import ObservationEncoder
 
@@ -78,7 +80,7 @@ class SqliteJournal:
         self._last_tick: int | None = None
         self._failed = ""
         self._open = False
-        _check_place(self.path, replace=replace)
+        check_place(self.path, replace=replace)
         with self._guard("opened"):
             if replace:
                 _remove(self.path)
@@ -274,12 +276,18 @@ def _squeeze(stream: Any, data: bytes) -> bytes:
     return bytes(stream.compress(data) + stream.flush(zlib.Z_SYNC_FLUSH))
 
 
-def _check_place(path: Path, *, replace: bool) -> None:
+def check_place(path: Path, *, replace: bool) -> None:
     """Raise `InputError` where `path` cannot be a journal, before anything is written."""
     if path.is_dir():
         raise InputError(f"{path}: is a folder; give the path of a file, for example {path / 'run.journal'}")
     if not path.parent.is_dir():
         raise InputError(f"{path}: the folder {path.parent} does not exist; create it or give another path")
+    if not os.access(path.parent, os.W_OK):
+        raise InputError(
+            f"{path}: the folder {path.parent} cannot be written; give another path with --journal"
+        )
+    if path.exists() and not path.is_file():  # opening a pipe would wait for its other end
+        raise InputError(f"{path}: is a pipe or a device; give the path of a file")
     if path.exists():
         fault = fault_of(path)
         if fault:

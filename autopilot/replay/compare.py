@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from autopilot.core.memory import ControllerMemory, Step
 from autopilot.core.policy import Policy
-from autopilot.core.records import ControllerMemory, Decision, Plan, Step
+from autopilot.core.records import Decision, Plan
 from autopilot.journal.reader import JournalReader
 from autopilot.replay.again import Decide, Progress, remembered, reported
 from autopilot.replay.results import Counts, PolicyDiff, ReplayResult, Shift, TickDiff

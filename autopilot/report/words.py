@@ -90,6 +90,10 @@ def headline(data: ReportData) -> str:
     subject, reference = subject_of(data), reference_of(data)
     if subject is None:
         return "No policy was simulated."
+    cut = next((run for run in data.policies if run.result.get("interrupted")), None)
+    if cut is not None:  # what it did not come to would count as not waited for
+        came_to = format_duration(pick(cut.result, "makespan_s"))
+        return f"Interrupted after {came_to} of the run: {_alone(cut)}"
     if reference is None:
         return _alone(subject)
     work, fair = _work(subject, reference)

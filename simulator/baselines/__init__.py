@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from simulator.baselines.easy import Easy
+from simulator.baselines.kueue import Kueue
 from simulator.baselines.las import LeastAttained
 from simulator.baselines.static import Static
 from simulator.baselines.textbook import fifo, fifo_skip, gpu_time_skip, sjf, sjf_skip
@@ -22,8 +23,9 @@ BASELINES: dict[str, Callable[[], Scheduler]] = {
     "las": LeastAttained,
     "easy": Easy,
     "static": Static,
+    "kueue": Kueue,
 }
-"""How each one is made, by the name that `--policy` takes. `Static` also takes guaranteed nodes by tenant."""
+"""How each one is made, by the name that `--policy` takes. `Static` also takes guaranteed nodes by tenant, `Kueue` queues."""
 
 TEXTBOOK = ("fifo", "fifo-skip", "sjf", "sjf-skip", "gpu-time-skip")
 """The five textbook orders."""

@@ -1,9 +1,9 @@
-"""Every effect has a decision: what starts or is evicted was accepted before, once, for that job."""
+"""Every effect has a decision: what starts, is resized or evicted was accepted before, once, for that job."""
 
 from __future__ import annotations
 
 from simulator.checkers.base import Checker, World
-from simulator.facts import Decided, Evicting, Started
+from simulator.facts import Decided, Evicting, Started, Stopped, Why
 
 
 class Effects(Checker):
@@ -15,14 +15,22 @@ class Effects(Checker):
         """Nothing was decided."""
         super().__init__(world)
         self._decided: dict[str, tuple[str, int]] = {}
+        self._resizing: set[int] = set()
 
     def on_decided(self, fact: Decided) -> None:
         """An effect with this id may happen."""
         self._decided[fact.effect] = (fact.kind, fact.job)
 
+    def on_stopped(self, fact: Stopped) -> None:
+        """Work that is resized starts again without an admission."""
+        if fact.why == Why.RESIZE:
+            self._resizing.add(fact.job)
+
     def on_started(self, fact: Started) -> None:
-        """It needs an accepted admission."""
-        self._effect(fact.at_s, fact.job, fact.effect, "admit")
+        """It needs an accepted admission, or a resize."""
+        kind = "resize" if fact.job in self._resizing else "admit"
+        self._resizing.discard(fact.job)
+        self._effect(fact.at_s, fact.job, fact.effect, kind)
 
     def on_evicting(self, fact: Evicting) -> None:
         """It needs an accepted eviction."""

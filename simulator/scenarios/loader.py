@@ -116,7 +116,7 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
         services=tuple(read_service(each, cluster) for each in root.each("services")),
         faults=read_faults(root),
         physics=root.text("physics", default="real", allowed=tuple(PHYSICS)),
-        telemetry=_telemetry(root),
+        telemetry=root.text("telemetry", default="windowed", allowed=TELEMETRY),
         durations=root.text("durations", default="last-two", allowed=DURATIONS),
         policies=texts(root, "policies"),
     )
@@ -137,12 +137,6 @@ def _prose(root: Fields) -> str:
     if value is not None and not isinstance(value, str):
         raise root.fail("description", "write a text")
     return " ".join((value or "").split())
-
-
-def _telemetry(root: Fields) -> str:
-    if root.content.get("telemetry") is False:  # YAML reads a bare `off` as false
-        root.content["telemetry"] = "off"
-    return root.text("telemetry", default="windowed", allowed=TELEMETRY)
 
 
 def _cluster(root: Fields, path: Path) -> ClusterSpec:

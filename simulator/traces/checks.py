@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from autopilot.core.contract import Domain, Facts, contract_fields, contradictions
+from autopilot.core.snapshot import GPU_MILLI
 from simulator.traces.columns import JOB_COLUMNS
 from simulator.traces.tables import row_label
 
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
 BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
+
+COLUMN_OF = {found.key: found.said.column for found in contract_fields()}
+"""The column that carries an annotation of the workload contract."""
 
 
 @dataclass(slots=True)
@@ -57,10 +62,14 @@ class RowReasons:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What the cluster has, to recognise jobs that can never run; an empty `by_type` does not look at types."""
+    """What the cluster has, to recognise jobs that can never run; an empty `by_type` does not look at types.
+
+    `limit_by_tenant` is the GPUs that a tenant's queue may hold at most; a tenant that is not named has no limit.
+    """
 
     gpus: int
     by_type: Mapping[str, int] = field(default_factory=dict)
+    limit_by_tenant: Mapping[str, int] = field(default_factory=dict)
 
 
 def find_unusable(
@@ -89,6 +98,7 @@ def find_unusable(
     _check_shape(reasons, text, numbers)
     if capacity is not None:
         _check_capacity(reasons, text, numbers, capacity)
+    _check_contract(reasons, text, numbers, tuple(capacity.by_type) if capacity is not None else ())
     reasons.refuse(_repeated(text["job_id"], reasons.usable), "job_id is repeated")
     return reasons
 
@@ -131,13 +141,14 @@ def _check_shape(
         reasons.refuse(numbers["min_gpus"] > np.ceil(gpus), "min_gpus is above gpus")
     if "gpu_milli" in numbers:
         milli = numbers["gpu_milli"]
-        reasons.refuse((milli < 1000) & (gpus > 1), "gpu_milli is a share, but gpus is above 1")
+        reasons.refuse((milli < GPU_MILLI) & (gpus > 1), "gpu_milli is a share, but gpus is above 1")
         disagree = ~whole & ~np.isnan(milli) & (np.abs(np.rint(gpus * 1000) - milli) > 1)
         reasons.refuse(disagree, "gpus and gpu_milli disagree")
     if "mig_profile" in text:
         profiles = text["mig_profile"]
+        share = ~whole | (numbers.get("gpu_milli", np.full(len(gpus), np.nan)) < GPU_MILLI)
         reasons.refuse(_illegal_profiles(profiles), "illegal mig_profile")
-        reasons.refuse((profiles != "") & ~whole, "mig_profile with a share of a GPU")
+        reasons.refuse((profiles != "") & share, "mig_profile with a share of a GPU")
 
 
 def _illegal_profiles(profiles: npt.NDArray[np.object_]) -> BoolArray:
@@ -161,6 +172,10 @@ def _check_capacity(
     # A GPU holds at most seven slices, so a row of slices needs at least a seventh of its count.
     gpus = np.where(slices, np.ceil(numbers["gpus"] / 7), np.ceil(numbers["gpus"]))
     reasons.refuse(gpus > capacity.gpus, "wider than the cluster")
+    if capacity.limit_by_tenant:
+        least = np.where(slices, gpus, np.fmin(numbers["gpus"], numbers.get("min_gpus", numbers["gpus"])))
+        limits = [capacity.limit_by_tenant.get(name, capacity.gpus) for name in text["tenant"].tolist()]
+        reasons.refuse(least > np.array(limits, float), "wider than the limit of its queue")
     if not capacity.by_type or "gpu_type" not in text:
         return
     room = np.full(len(gpus), float(capacity.gpus))
@@ -170,6 +185,39 @@ def _check_capacity(
         room[types == wish] = held
     reasons.refuse(room == 0, "no such GPU type in the cluster")
     reasons.refuse(gpus > room, "wider than the GPUs of its type")
+
+
+def _check_contract(
+    reasons: RowReasons,
+    text: Mapping[str, npt.NDArray[np.object_]],
+    numbers: Mapping[str, FloatArray],
+    gpu_models: tuple[str, ...],
+) -> None:
+    """What MIG profile, GPU type, domain and GPU memory say against each other, by the rules of the contract.
+
+    Equal rows are judged once. `gpu_models` are those of the cluster, empty where it is not known.
+    """
+    empty, unknown = np.full(len(reasons.usable), "", object), np.full(len(reasons.usable), np.nan)
+    profiles, types, domains = (text.get(name, empty) for name in ("mig_profile", "gpu_type", "topology"))
+    memory_gib = np.nan_to_num(numbers.get("gpu_memory_gib", unknown))
+    asked = np.flatnonzero(reasons.usable & ((profiles != "") | (memory_gib > 0)))
+    rows: dict[tuple[str, str, str, float], list[int]] = {}
+    columns = (each[asked].tolist() for each in (profiles, types, domains, memory_gib))
+    for row, key in zip(asked.tolist(), zip(*columns, strict=True), strict=True):
+        rows.setdefault(key, []).append(row)
+    wrong: dict[str, list[int]] = {}
+    for (profile, gpu_type, domain, gib), alike in rows.items():
+        said: dict[str, Any] = {"mig-profile": (profile,)} if profile else {}
+        said |= {"gpu-type": tuple(word.strip() for word in gpu_type.split("|"))} if gpu_type else {}
+        said |= {"topology": Domain(domain)} if domain else {}
+        said |= {"gpu-memory-gib": gib} if gib else {}
+        problems = contradictions(said, Facts(gpu_models=gpu_models))
+        if problems:
+            wrong.setdefault(f"{COLUMN_OF[problems[0].key]} {problems[0].reason}", []).extend(alike)
+    for reason, alike in wrong.items():
+        hit = np.zeros(len(reasons.usable), dtype=bool)
+        hit[alike] = True
+        reasons.refuse(hit, reason)
 
 
 def _repeated(job_id: npt.NDArray[np.object_], usable: BoolArray) -> BoolArray:

@@ -1,7 +1,8 @@
 """The columns of a job file: name, kind of value, limits, and what each one means.
 
-One table (`JOB_COLUMNS`) from which reading, checking, writing and the documentation follow. A value
-that is not given is unknown: NaN for amounts, -1 for counts and flags, "" for text; never zero.
+One table (`JOB_COLUMNS`) from which reading, checking, writing and the documentation follow. What a job says
+of itself has its limits and its meaning from the workload contract (autopilot/core/contract). A value that is
+not given is unknown: NaN for amounts, -1 for counts and flags, "" for text; never zero.
 """
 
 from __future__ import annotations
@@ -9,21 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from autopilot.core.snapshot import SLO_CLASS_NAMES
+from autopilot.core.contract import CENTURY_S, MOST_GPUS, contract_fields
 
 ValueKind = Literal["text", "count", "flag", "amount"]
 
-CENTURY_S = 3.2e9
-"""No duration or limit is longer; a larger one is a wrong unit (milliseconds, nanoseconds)."""
-
 LATEST_SUBMIT_S = 1e10
 """Seconds since 1970 fit (until the year 2286); milliseconds since 1970 do not."""
-
-MOST_GPUS = 1e6
-"""A wider job than any machine that exists is a mistake in the file."""
-
-TOPOLOGIES = ("node", "island", "leaf", "rack", "block", "zone", "spread")
-"""Closest domain that all members must share (a rack is what hangs on one leaf switch), or `spread` over nodes."""
 
 TRUE_WORDS = ("true", "yes", "1", "1.0", "t", "y")
 FALSE_WORDS = ("false", "no", "0", "0.0", "f", "n")
@@ -40,6 +32,16 @@ class Column:
     low: float = 0.0
     high: float = float("inf")
     allowed: tuple[str, ...] = ()
+
+
+SAID = {found.said.column: found for found in contract_fields() if found.said.column}
+
+
+def _said(name: str, kind: ValueKind, about: str = "") -> Column:
+    """The column of a field of the workload contract, with its limits; `about` where a file means less by it."""
+    found = SAID[name]
+    high = float("inf") if found.high is None else found.high
+    return Column(name, kind, about or found.meaning, low=found.low or 0.0, high=high, allowed=found.words)
 
 
 JOB_COLUMNS: tuple[Column, ...] = (
@@ -65,23 +67,22 @@ JOB_COLUMNS: tuple[Column, ...] = (
     Column("nodes", "count", "nodes that it ran on", high=MOST_GPUS),
     Column("status", "text", "how it ended"),
     Column("kind", "text", "what sort of work it is; defaults are looked up by it"),
-    Column("gpu_type", "text", "GPU models that it may use, joined by |"),
-    Column("limit_s", "amount", "wall-time limit that its owner declared", low=1.0, high=CENTURY_S),
-    Column("priority", "count", "higher is served first", low=0, high=2**31 - 1),
-    Column("slo_class", "text", "class of service", allowed=SLO_CLASS_NAMES),
-    Column("preemptible", "flag", "may be stopped for others"),
+    _said("gpu_type", "text"),
+    _said("limit_s", "amount"),
+    _said("priority", "count"),
+    _said("slo_class", "text"),
+    _said("preemptible", "flag"),
     Column("min_gpus", "count", "an elastic gang may start with so many", low=1, high=MOST_GPUS),
-    Column("gpu_milli", "count", "thousandths of one GPU, for a share", low=1, high=1000),
-    Column("mig_profile", "text", "MIG profile of each slice"),
-    Column("gpu_memory_gib", "amount", "memory that each GPU must have", high=4096),
+    _said("gpu_milli", "count"),
+    _said("mig_profile", "text", "MIG profile of each slice"),
+    _said("gpu_memory_gib", "amount"),
     Column("cpus", "amount", "CPUs of the whole gang", high=1e8),
     Column("memory_mib", "count", "main memory of the whole gang", high=2**53),
-    Column("topology", "text", "domain that all members of the gang must share", allowed=TOPOLOGIES),
-    Column("checkpoint_interval_s", "amount", "time between two checkpoints", low=1.0, high=CENTURY_S),
-    Column("checkpoint_gib", "amount", "size of one checkpoint of the whole gang", high=1e7),
-    Column(
-        "restart_s", "amount", "time from placement to the first useful step after a stop", high=CENTURY_S
-    ),
+    _said("topology", "text"),
+    _said("checkpoint_interval_s", "amount"),
+    _said("checkpoint_gib", "amount"),
+    _said("restart_s", "amount"),
+    _said("preemption_delay_s", "amount"),
 )
 
 BY_NAME = {column.name: column for column in JOB_COLUMNS}

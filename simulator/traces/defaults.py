@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from autopilot.core.errors import InputError
-from autopilot.core.snapshot import SLO_CLASS_NAMES
 from simulator.fields import load_yaml
-from simulator.traces.columns import CENTURY_S
+from simulator.traces.columns import BY_NAME
 
 if TYPE_CHECKING:
     from simulator.traces.jobs import JobTrace
@@ -153,17 +152,22 @@ def _number(low: float, high: float, *, whole: bool = False) -> tuple[Callable[[
     return holds, f"a {'whole ' if whole else ''}number from {low:g} to {high:g}"
 
 
+def _within(name: str, *, whole: bool = False) -> tuple[Callable[[Any], bool], str]:
+    """The limits of a column."""
+    return _number(BY_NAME[name].low, BY_NAME[name].high, whole=whole)
+
+
 _ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "kind": (
         lambda value: isinstance(value, str) and bool(value.strip()),
         "a pattern such as train or infer*",
     ),
-    "slo_class": _one_of(SLO_CLASS_NAMES),
+    "slo_class": _one_of(BY_NAME["slo_class"].allowed),
     "preemptible": (lambda value: isinstance(value, bool), "true or false"),
-    "priority": _number(0, 2**31 - 1, whole=True),
-    "checkpoint_interval_s": _number(1, CENTURY_S),
+    "priority": _within("priority", whole=True),
+    "checkpoint_interval_s": _within("checkpoint_interval_s"),
     "checkpoint_gib_per_gpu": _number(0, 1e4),
-    "restart_s": _number(0, CENTURY_S),
+    "restart_s": _within("restart_s"),
     "limit_factor": _number(1, 1000),
 }
 

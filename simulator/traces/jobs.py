@@ -66,6 +66,7 @@ class JobTrace:
     checkpoint_interval_s: Floats
     checkpoint_gib: Floats
     restart_s: Floats
+    preemption_delay_s: Floats
     assumed: Mapping[str, int] = field(default_factory=dict)
     extra: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     rows: int = 0
@@ -233,7 +234,8 @@ def _select_tenants(tenant: Texts, wanted: Sequence[str], path: Path) -> npt.NDA
     if missing:
         most = [str(names[i]) for i in np.argsort(-counts, kind="stable")[:10]]
         rest = f" and {len(names) - 10} more" if len(names) > 10 else ""
-        raise InputError(f"{path}: no job of tenant {', '.join(missing)}; there are {', '.join(most)}{rest}")
+        lacking = ", ".join(repr(name) for name in missing)
+        raise InputError(f"{path}: no job of tenant {lacking}; there are {', '.join(most)}{rest}")
     return np.isin(tenant.astype(str), list(wanted))
 
 

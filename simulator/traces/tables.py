@@ -8,6 +8,7 @@ there is one, the column and the row. Rows are counted as a person sees them: th
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import warnings
 from collections.abc import Callable, Sequence
@@ -55,11 +56,13 @@ def read_table(path: Path, *, names: Sequence[str] | None = None, separator: str
 
 
 def _check_file(path: Path) -> None:
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder; give a file")
-    if not path.exists():
-        raise InputError(f"{path}: no such file")
     try:
+        if path.is_dir():
+            raise InputError(f"{path}: is a folder; give a file")
+        if not path.exists():
+            raise InputError(f"{path}: no such file")
+        if not path.is_file():  # opening a pipe would wait for its writer
+            raise InputError(f"{path}: is a pipe or a device; give a file")
         size = path.stat().st_size
         with path.open("rb") as handle:
             handle.read(1)
@@ -109,9 +112,13 @@ def _read_csv(path: Path, names: Sequence[str] | None, separator: str) -> pd.Dat
         raise InputError(
             f"{path}: line 2 has more columns than the header; not a readable CSV file"
         ) from error
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeError, ValueError) as error:
+    except pd.errors.EmptyDataError as error:
+        raise InputError(f"{path}: nothing but blank lines in the file") from error
+    except (pd.errors.ParserError, UnicodeError, ValueError) as error:
         reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
         reason = reason.removeprefix("Error tokenizing data. C error: ")
+        # the parser counts rows from 0 and the header as one of them
+        reason = re.sub(r"\brow (\d+)", lambda found: f"line {int(found[1]) + 1}", reason)
         raise InputError(f"{path}: not a readable CSV file: {reason}") from error
     return frame.dropna(how="all")  # blank lines; the index keeps the line numbers of the others
 
@@ -121,15 +128,13 @@ def _check_ends(path: Path, separator: str, columns: int | None) -> None:
 
     A cut file has a last line without its end and with fewer fields than the first.
     """
-    import csv
-
     with path.open("rb") as handle:
         head = handle.readline()
         handle.seek(0, os.SEEK_END)
         size = handle.tell()
         handle.seek(max(0, size - 65536))
         tail = handle.read()
-    first = next(csv.reader([head.decode("utf-8", "replace")], delimiter=separator), [])
+    first = _cells(head, separator, path)
     repeated = [name for name in first if first.count(name) > 1]
     if columns is None and repeated:
         raise InputError(f"{path}: the column {repeated[0]!r} stands in the header twice")
@@ -137,11 +142,20 @@ def _check_ends(path: Path, separator: str, columns: int | None) -> None:
         return
     wanted = columns or len(first)
     last = tail.splitlines()[-1] if tail else b""
-    given = len(next(csv.reader([last.decode("utf-8", "replace")], delimiter=separator), []))
+    given = len(_cells(last, separator, path))
     if size > len(head) and given < wanted:
         raise InputError(
             f"{path}: the file ends in the middle of its last row ({given} of {wanted} columns); it is truncated"
         )
+
+
+def _cells(line: bytes, separator: str, path: Path) -> list[str]:
+    import csv
+
+    try:
+        return next(csv.reader([line.decode("utf-8", "replace")], delimiter=separator), [])
+    except csv.Error as error:
+        raise InputError(f"{path}: not a readable CSV file: {error}") from error
 
 
 def row_label(path: Path, index: int) -> str:

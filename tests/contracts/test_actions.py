@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from autopilot.core.actions import ACTIONS
+from autopilot.core.memory import ControllerMemory
 from autopilot.core.policy import Modes
-from autopilot.core.records import ControllerMemory, Observation
+from autopilot.core.records import Observation
 from autopilot.replay.unequal import first_unequal
 from tests.core_world import HOLDING, arrays, decide, holds, observe, snapshot, waits
 

@@ -13,9 +13,10 @@ from autopilot.core.draft import Draft
 from autopilot.core.errors import InvariantError
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check, allow
+from autopilot.core.memory import ControllerMemory
 from autopilot.core.planner import Planner, plan
 from autopilot.core.policy import Mode
-from autopilot.core.records import ControllerMemory, Proposal, Verdict
+from autopilot.core.records import Proposal, Verdict
 from autopilot.core.whatif import WhatIf
 from autopilot.memory import memory_text
 from tests.core_world import AUTO, Disrupt, arrays, decide, evicted, holds, started, waits, with_policy, world

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -209,12 +210,43 @@ def test_traces_are_listed_and_imported(autopilot: Run, tmp_path: Path) -> None:
     _refused(autopilot("traces", "import", "unheard-of", "x.csv", "--out", "y.csv"), "philly")
 
 
+@pytest.mark.skipif(os.geteuid() == 0 and shutil.which("setpriv") is None, reason="needs setpriv")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--jobs", "closed/x.csv"), ("--requests", "closed/x.csv"), ("--cluster", "closed/x.yaml"),
+        ("--scenario", "closed/x.yaml"), ("--json", "closed/x.json"), ("--report", "closed/page"),
+        ("--journal", "closed/x.journal"), ("--json", "fixed/x.json"), ("--jobs-out", "fixed/x.csv"),
+        ("--report", "fixed/page"), ("--journal", "fixed/x.journal"),
+    ],
+)  # fmt: skip
+def test_a_folder_that_may_not_be_used_is_one_clear_message(
+    jobs: Path, tmp_path: Path, environment: dict[str, str], arguments: tuple[str, str]
+) -> None:
+    """Neither read nor written: refused before anything runs, with the flag or the path."""
+    for name, mode in (("closed", 0o000), ("fixed", 0o555)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name).chmod(mode)
+    given = ["--jobs", str(jobs)] if arguments[0] not in {"--jobs", "--scenario"} else []
+    given += ["--cluster", "1x8"] if arguments[0] != "--cluster" else []
+    # root may read and write everything, unless it lays that down
+    plain = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    done = subprocess.run(
+        [*plain, sys.executable, "-m", "autopilot.cli", "simulate", *given, *arguments], cwd=tmp_path,
+        env=environment, text=True, capture_output=True, timeout=120, check=False,
+    )  # fmt: skip
+    _refused(done, arguments[1].split("/")[0])
+    assert not done.stdout
+    assert not list((tmp_path / "fixed").iterdir())
+    (tmp_path / "closed").chmod(0o700)
+
+
 def test_ctrl_c_keeps_what_was_done(jobs: Path, tmp_path: Path, environment: dict[str, str]) -> None:
     """In the middle of a long run it stops with 130, writes what there is, and says that it is not all."""
     rows = "".join(f"k{n},t,{n * 7},{5000 + n % 900},{1 + n % 8}\n" for n in range(40_000))
     jobs.write_text(HEADER + rows)
     command = [sys.executable, "-m", "autopilot.cli", "simulate", "--jobs", str(jobs), "--cluster", "8x8",
-               "--policy", "autopilot", "--telemetry", "off", "--json", "out.json"]  # fmt: skip
+               "--policy", "autopilot,easy", "--telemetry", "off", "--json", "out.json"]  # fmt: skip
     process = subprocess.Popen(
         command, cwd=tmp_path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -230,7 +262,8 @@ def test_ctrl_c_keeps_what_was_done(jobs: Path, tmp_path: Path, environment: dic
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
-    assert "interrupted" in errors
+    assert "interrupted; autopilot came to" in errors
+    assert "of 40,000 jobs finished; not run: easy" in errors
     document = json.loads((tmp_path / "out.json").read_text())
     assert document["policies"]["autopilot"]["interrupted"] is True
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from autopilot.core.memory import Step
 from autopilot.core.policy import Policy
-from autopilot.core.records import Observation, Step
+from autopilot.core.records import Observation
 from tests.core_world import decide
 from tests.golden.scenes import SCENES
 

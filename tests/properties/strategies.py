@@ -10,9 +10,16 @@ import numpy as np
 from hypothesis import strategies as st
 
 from autopilot.controller import Controller, Wiring
+from autopilot.core.memory import ControllerMemory
 from autopilot.core.policy import BackfillKind, Policy
 from autopilot.core.ports import Forecaster
-from autopilot.core.records import Command, ControllerMemory, Decision, Instruction, Observation, Outcome
+from autopilot.core.records import (
+    Command,
+    Decision,
+    Instruction,
+    Observation,
+    Outcome,
+)
 from autopilot.core.snapshot import ClusterSnapshot, QueueTable
 from models.last_two import LastTwo
 from simulator.adapters import ClusterActuator, ClusterCollector, ControllerScheduler

@@ -13,15 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autopilot.core.forecast import LEVELS, Forecast, Forecasts, RuntimeForecast
+from autopilot.core.memory import ControllerMemory, Disruption, InFlight
 from autopilot.core.records import (
     Code,
     Command,
     CommandKind,
-    ControllerMemory,
     Decision,
-    Disruption,
     Gap,
-    InFlight,
     Instruction,
     Observation,
     Plan,

@@ -30,6 +30,10 @@ CELLS = st.fixed_dictionaries(
         "min_gpus": NUMBERS,
         "slo_class": st.sampled_from(["", "batch", "gold"]),
         "mig_profile": st.sampled_from(["", "1g.10gb", "5g.1gb"]),
+        "gpu_type": st.sampled_from(["", "T4", "A30-24GB|H100-80GB", "|"]),
+        "gpu_memory_gib": NUMBERS,
+        "topology": st.sampled_from(["", "node", "island", "none"]),
+        "preemption_delay_s": NUMBERS,
     }
 )
 
@@ -59,6 +63,10 @@ def test_every_row_is_used_or_counted(rows: list[dict[str, object]]) -> None:
     assert ((jobs.gpus >= 1) & (jobs.gpus <= 64 * 7)).all()
     assert ((jobs.gpu_milli >= 1) & (jobs.gpu_milli <= 1000)).all()
     assert (jobs.gpus[jobs.gpu_milli < 1000] == 1).all()
+    cut = jobs.mig_profile != ""
+    assert not (cut & np.isin(jobs.topology.astype(str), ["island"])).any()
+    assert not (cut & ((jobs.gpu_milli < 1000) | (jobs.gpu_type == "T4"))).any()
+    assert not (jobs.preemption_delay_s < 0).any()
     assert np.isfinite(jobs.total_gpu_s)
 
 

@@ -13,7 +13,7 @@ from autopilot.app.world import World
 from autopilot.controller import Controller
 from autopilot.core.actions import ACTIONS
 from autopilot.core.context import Context
-from autopilot.core.draft import Draft, Propose, Submit
+from autopilot.core.draft import Draft, Give, Propose, Submit
 from autopilot.core.guards import GUARDS
 from autopilot.core.placement import Spot, find_spot, shape_of
 from autopilot.core.policy import Policy
@@ -111,8 +111,9 @@ def churn(benefit_gpu_s: float) -> Propose:
         if benefit_gpu_s > 1.0 and ctx.taken.all():
             return
         for row in np.flatnonzero(holding_mask(ctx.observation.snapshot.workloads)).tolist():
+            give = Give(row, "evict", None, len(ctx.whatif.layout_of(row).gpu), 1.0)
             submit(Draft(action="backfill", kind="evict", at=-1, row=row, spot=None, start_s=ctx.now_s, nodes=(),
-                         benefit_gpu_s=benefit_gpu_s, cost_gpu_s=1.0, evidence=(), victims=(row,)))  # fmt: skip
+                         benefit_gpu_s=benefit_gpu_s, cost_gpu_s=1.0, evidence=(), gives=(give,)))  # fmt: skip
 
     return propose
 

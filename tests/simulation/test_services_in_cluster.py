@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from autopilot.controller import Controller, Wiring
+from autopilot.core.memory import ControllerMemory
 from autopilot.core.policy import Mode, Modes, Policy
-from autopilot.core.records import Command, ControllerMemory, Observation
+from autopilot.core.records import Command, Observation
 from autopilot.core.snapshot import ClusterSnapshot, QueueTable, SloClass, check_snapshot, make
 from models.last_two import LastTwo
 from simulator.adapters import ClusterActuator, ClusterCollector, ControllerScheduler

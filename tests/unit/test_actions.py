@@ -6,7 +6,9 @@ from collections import Counter
 
 import pytest
 
-from autopilot.core.records import ControllerMemory, OutcomeKind
+from autopilot.core.guards import GUARDS
+from autopilot.core.memory import ControllerMemory
+from autopilot.core.records import OutcomeKind
 from autopilot.core.snapshot import State
 from tests.core_world import (
     AUTO,
@@ -54,7 +56,7 @@ def test_an_admission_says_where_why_and_for_how_much() -> None:
     assert proposal.benefit_gpu_s == pytest.approx(4 * 100.0)
     assert proposal.cost_gpu_s == 0.0
     assert {term.name for term in proposal.score_terms} >= {"fill"}
-    assert len(proposal.verdicts) == 7
+    assert [verdict.guard for verdict in proposal.verdicts] == [name for name, _ in GUARDS]
     assert {e.name: e.value for e in proposal.evidence}["waited"] == 50.0
 
 

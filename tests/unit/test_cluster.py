@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from autopilot.core.mig import Placement
 from autopilot.core.snapshot import SloClass, State, Topology
-from simulator.cluster import END, READY, UNSUBMITTED, VACATE, Cluster
+from simulator.cluster import END, READY, VACATE, Cluster
 from simulator.clusterfile import MigSpec
 from simulator.facts import Started, Stopped, Why
 from simulator.hardware import BROKEN, FREE, Refusal
+from simulator.jobstate import UNSUBMITTED
 from simulator.physics import CHARGED, IDEAL, REAL, TICKS_PER_S, on_grid, up_to_grid
 from simulator.work import Jobs, Shape
 from tests.unit.cluster_kit import cluster_of, gang, inventory, make_jobs, one_job, pool, pools

@@ -1,5 +1,6 @@
 """Cluster files: shapes, pools, MIG, queues, and every mistake in one message."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,14 @@ def test_a_file_describes_pools_and_queues(tmp_path: Path) -> None:
     assert [queue.name for queue in cluster.queues] == ["org", "team"]
     assert (cluster.queues[0].limit, cluster.queues[0].priority, cluster.queues[1].order) == (200, 3, "index")
     assert cluster.queues[1].guarantee == {"H100-80GB": 64}
+
+
+def test_a_limit_holds_for_the_queues_below(tmp_path: Path) -> None:
+    """What a queue may hold at most is the least limit on its path; a path without one has none."""
+    queues = "[{name: a, limit: 9}, {name: b, parent: a}, {name: c, parent: a, limit: 4}, {name: d, limit: 0}, {name: e}]"
+    cluster = parse_cluster(cluster_file(tmp_path, with_queues(queues)))
+    assert cluster.limit_by_queue == {"a": 9, "b": 9, "c": 4, "d": 0}
+    assert cluster.capacity.limit_by_tenant == cluster.limit_by_queue
 
 
 @pytest.mark.parametrize(
@@ -219,3 +228,24 @@ def test_a_broken_file_is_one_message(tmp_path: Path, text: str) -> None:
     path = cluster_file(tmp_path, text)
     with pytest.raises(InputError, match=r"cluster\.yaml"):
         parse_cluster(path)
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    """The second would silently take the place of the first."""
+    path = cluster_file(tmp_path, f"pools: [{POOL}]\nqueues: []\nqueues: [{{name: a}}]\n")
+    with pytest.raises(InputError, match=r"line 3.*'queues' stands twice"):
+        parse_cluster(path)
+
+
+def test_a_long_value_is_cut_in_the_message(tmp_path: Path) -> None:
+    """One line, whatever stands in the file; aliases, which can stand for gigabytes, are refused."""
+    path = cluster_file(tmp_path, f"pools: [[{'x, ' * 5000}x]]\n")
+    with pytest.raises(InputError, match=r"pools\[0\].*is not a mapping") as error:
+        parse_cluster(path)
+    assert len(str(error.value)) < 250
+    path = cluster_file(tmp_path, "a: &a [x, x]\npools: [*a, *a]\n")
+    with pytest.raises(InputError, match="an alias"):
+        parse_cluster(path)
+    os.mkfifo(tmp_path / "pipe.yaml")
+    with pytest.raises(InputError, match="is a pipe or a device"):
+        parse_cluster(tmp_path / "pipe.yaml")

@@ -7,15 +7,13 @@ from typing import Any
 import pytest
 
 from autopilot.core.guards import GUARDS
+from autopilot.core.memory import ControllerMemory, Disruption, InFlight
 from autopilot.core.planner import plan
 from autopilot.core.policy import Mode, Modes, Policy
 from autopilot.core.records import (
     Code,
     Command,
     CommandKind,
-    ControllerMemory,
-    Disruption,
-    InFlight,
     Instruction,
     Observation,
     Verdict,

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from autopilot.core.errors import InputError, InvariantError
+from autopilot.core.memory import ControllerMemory
 from autopilot.core.policy import JournalRules
-from autopilot.core.records import ControllerMemory
 from autopilot.journal import JournalReader, SqliteJournal, TickRecord
 from autopilot.memory import FileMemoryStore
 from autopilot.replay.unequal import first_unequal

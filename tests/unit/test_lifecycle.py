@@ -9,12 +9,10 @@ import pytest
 
 from autopilot.core.errors import InvariantError
 from autopilot.core.lifecycle import ENDED, TRANSITIONS, absorb, next_deadline_s, step_to
+from autopilot.core.memory import ControllerMemory, Disruption, InFlight
 from autopilot.core.records import (
     Command,
     CommandKind,
-    ControllerMemory,
-    Disruption,
-    InFlight,
     Instruction,
     Observation,
     Outcome,

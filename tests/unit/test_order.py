@@ -7,9 +7,9 @@ import pytest
 
 from autopilot.core.context import build_context
 from autopilot.core.forecast import LEVELS, RuntimeForecast
+from autopilot.core.memory import ControllerMemory
 from autopilot.core.order import aged_index, gittins_per_s
 from autopilot.core.policy import Order, Policy
-from autopilot.core.records import ControllerMemory
 from autopilot.core.whatif import WhatIf
 from tests.core_world import AUTO, Item, queue_tree, waits, with_policy, world
 
@@ -32,12 +32,6 @@ def test_the_class_comes_first() -> None:
         waits("l", slo_class=0, submit_s=9.0),
     ]
     assert order_of(work) == ["l", "i", "b"]
-
-
-def test_the_queue_comes_before_the_work() -> None:
-    """Work of a queue of higher priority comes first."""
-    queues = queue_tree(("low", 0, -1), ("high", 0, -1), priority={"high": 5})
-    assert order_of([waits("a", queue=1, priority=9), waits("b", queue=2)], queues=queues) == ["b", "a"]
 
 
 def test_submission_order_is_priority_then_age() -> None:

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from autopilot.core.memory import ControllerMemory
 from autopilot.core.policy import Mode, Modes, Policy
-from autopilot.core.records import Command, CommandKind, ControllerMemory, OutcomeKind
+from autopilot.core.records import Command, CommandKind, OutcomeKind
 from tests.core_world import (
     AUTO,
     HOLDING,

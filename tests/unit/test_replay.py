@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from autopilot.core.errors import InputError
+from autopilot.core.memory import ControllerMemory, Step
 from autopilot.core.policy import BackfillRules, JournalRules, Mode, Modes, Order, Policy, ReservationRules
 from autopilot.core.reconciler import reconcile
-from autopilot.core.records import ControllerMemory, Observation, Step
+from autopilot.core.records import Observation
 from autopilot.journal import SqliteJournal
 from autopilot.replay import OPEN_LOOP, replay, replay_lines
 from benchmarks.small_world import AUTO, Tick, World

@@ -415,3 +415,10 @@ def test_the_command_line_can_name_the_report_without_loading_the_drawing_librar
     script = "import sys, autopilot.report.page; print(sorted({'matplotlib', 'pandas'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+def test_an_interrupted_run_is_not_compared(data: ReportData) -> None:
+    """What a policy did not come to would count as not waited for."""
+    cut = with_result(data, "autopilot", interrupted=True, makespan_s=7200.0)
+    assert headline(cut).startswith("Interrupted after 2 h of the run: autopilot finished ")
+    assert "fifo-skip" not in headline(cut)

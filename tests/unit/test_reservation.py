@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autopilot.core.memory import ControllerMemory
 from autopilot.core.policy import BackfillKind
-from autopilot.core.records import ControllerMemory, Reservation
+from autopilot.core.records import Reservation
 from tests.core_world import HOLDING, Item, decide, holds, started, waits, why_waits, with_policy, world
 
 

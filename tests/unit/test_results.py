@@ -44,7 +44,8 @@ INNER = {
     "queue_wait_s_p50 queue_wait_s_p95 queue_wait_s_p99 total_wait_s_mean total_wait_s_p99",
     "utilization": "allocation_ratio to_last_arrival_ratio bound_ratio hardware_ratio real_utilization_ratio goodput_ratio",
     "slo": "requests p99_latency_s violation_ratio",
-    "disruptions": "preemptions migrations regeometries lost_gpu_s reversals",
+    "disruptions": "preemptions migrations regeometries lost_gpu_s reversals resizes recoveries "
+    "lost_since_checkpoint_gpu_s lost_no_bandwidth_gpu_s",
     "fragmentation": "stranded_gpu_s",
     "invariants": "checked violated",
 }

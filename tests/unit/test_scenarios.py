@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,7 @@ def test_jobs_and_cluster_may_be_files_beside_the_scenario(tmp_path: Path) -> No
 
 
 def test_a_bare_off_means_no_telemetry(tmp_path: Path) -> None:
-    """YAML reads `telemetry: off` as false; people mean the word."""
+    """YAML 1.1 reads `telemetry: off` as false; people mean the word."""
     path = written(tmp_path)
     path.write_text(path.read_text(encoding="utf-8") + "telemetry: off\n", encoding="utf-8")
     assert load_scenario(path).telemetry == "off"
@@ -183,7 +184,10 @@ def test_a_bare_off_means_no_telemetry(tmp_path: Path) -> None:
             {"services.0.requests": {"mean_rps": 1, "shape": "round"}},
             r"services\[0\]\.requests\.shape: 'round'",
         ),
-        ({"services": [SMALL["services"][0]] * 2}, r"services\[1\]\.name: 'chat' stands there twice"),
+        (
+            {"services": [SMALL["services"][0], copy.deepcopy(SMALL["services"][0])]},
+            r"services\[1\]\.name: 'chat' stands there twice",
+        ),
         ({"faults.node_mtbf": -1}, r"faults\.node_mtbf: -1"),
         ({"faults.conflict_ratio": 2}, r"faults\.conflict_ratio: 2"),
         ({"faults.gremlins": 2}, r"faults\.gremlins: no such field"),
@@ -214,7 +218,7 @@ def test_an_unknown_name_is_answered_with_the_list() -> None:
 def test_an_empty_or_broken_file_is_one_clear_error(tmp_path: Path) -> None:
     """Empty, not YAML, not a mapping: each is said."""
     path = tmp_path / "x.yaml"
-    for text, message in (("", "is empty"), ("a: [", "not a readable YAML file"), ("- 1", "not a mapping")):
+    for text, message in (("", "is empty"), ("a: [", "not usable YAML"), ("- 1", "not a mapping")):
         path.write_text(text, encoding="utf-8")
         with pytest.raises(InputError, match=message):
             load_scenario(path)

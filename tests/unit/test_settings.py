@@ -128,7 +128,7 @@ def test_an_unknown_name_is_refused_with_the_table(name: str, monkeypatch: pytes
                                                    tmp_path: Path) -> None:  # fmt: skip
     """What is neither a shipped name nor a file is refused with the names that there are."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="one of autopilot, recommend") as caught:
+    with pytest.raises(InputError, match="one of admission, autopilot, recommend") as caught:
         load_policy(name)
     assert ("did you mean autopilot?" in str(caught.value)) == (name == "autopilt")
 

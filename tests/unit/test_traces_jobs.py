@@ -1,5 +1,6 @@
 """Job files: what is read, in which order, what is refused and why."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pandas as pd
 import pytest
 
 from autopilot.core.errors import InputError
+from simulator.requests import read_requests
 from simulator.traces.checks import Capacity
 from simulator.traces.jobs import JobTrace, jobs_from_frame, read_jobs, write_jobs
 
@@ -106,6 +108,23 @@ def test_the_benchmark_work_is_reproduced(shared_data: Path | None, ran_on: Any,
         ({"memory_mib": 1.5}, "memory_mib is not a whole number"),
         ({"checkpoint_gib": float("inf")}, "checkpoint_gib is infinite"),
         ({"restart_s": -1}, "restart_s is negative"),
+        ({"preemption_delay_s": -1}, "preemption_delay_s is negative"),
+        ({"preemption_delay_s": 1e12}, "preemption_delay_s is above 3.2e+09"),
+        ({"priority": -1}, "priority is negative"),
+        ({"priority": 2**31}, "priority is above 2.14748e+09"),
+        ({"priority": 0.5}, "priority is not a whole number"),
+        ({"min_gpus": 0}, "min_gpus is below 1"),
+        ({"gpu_milli": 0}, "gpu_milli is below 1"),
+        ({"mig_profile": "1g.10gb", "gpu_milli": 500}, "mig_profile with a share of a GPU"),
+        ({"mig_profile": "1g.10gb", "topology": "island"}, "topology is an NVLink island for MIG instances"),
+        (
+            {"mig_profile": "1g.10gb", "gpu_type": "T4|A30-24GB"},
+            "mig_profile exists on no GPU model that it may use",
+        ),
+        (
+            {"gpu_memory_gib": 96, "gpu_type": "H100-80GB"},
+            "gpu_memory_gib is more than any GPU or MIG instance that it may use has",
+        ),
     ],
 )
 def test_an_unusable_row_is_counted_by_its_reason(values: dict[str, Any], reason: str) -> None:
@@ -141,6 +160,46 @@ def test_a_job_that_can_never_fit_is_refused(gpu_type: str, gpus: int, reason: s
     assert jobs.job_id.tolist() == ["good"]
 
 
+def test_what_only_looks_like_a_contradiction_is_replayed() -> None:
+    """One model of several that has the profile is enough, nearness is no peer-to-peer, unknown memory no reason."""
+    good = {"job_id": "a", "tenant": "t", "submit_s": 0, "duration_s": 9, "gpus": 2}
+    rows: list[dict[str, Any]] = [
+        {"mig_profile": "1g.10gb", "gpu_type": "T4|H100-80GB", "topology": "node"},
+        {"gpu_memory_gib": 96, "gpu_type": "H100-80GB|T4"},
+        {"gpu_memory_gib": 80, "gpu_type": "H100-80GB", "topology": "island"},
+        {"gpu_memory_gib": 4000},
+    ]
+    frame = pd.DataFrame([good | row | {"job_id": f"j{number}"} for number, row in enumerate(rows)])
+    assert len(jobs_from_frame(frame, Path("x.csv"))) == len(rows)
+    known = jobs_from_frame(frame, Path("x.csv"), capacity=Capacity(16, {"H100-80GB": 16}))
+    assert known.job_id.tolist() == ["j0", "j2"], "the cluster has no T4, and no GPU of so much memory"
+    assert known.unusable == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "usable"),
+    [
+        ({"gpus": 8}, True),
+        ({"gpus": 9}, False),
+        ({"gpus": 16, "min_gpus": 8}, True),  # elastic: it can start within the limit
+        ({"gpus": 16, "min_gpus": 9}, False),
+        ({"gpus": 16, "gpu_milli": 1000}, False),
+        ({"gpus": 56, "mig_profile": "1g.10gb"}, True),  # seven instances to a GPU
+        ({"gpus": 57, "mig_profile": "1g.10gb"}, False),
+        ({"tenant": "closed", "gpus": 0.5}, False),
+        ({"tenant": "free", "gpus": 16}, True),
+    ],
+)
+def test_a_gang_wider_than_the_limit_of_its_queue_is_refused(values: dict[str, Any], usable: bool) -> None:
+    """What could never start within its queue's limit is counted as such; a queue without one has none."""
+    capacity = Capacity(16, limit_by_tenant={"t": 8, "closed": 0})
+    good = {"job_id": "good", "tenant": "t", "submit_s": 0, "duration_s": 9, "gpus": 1}
+    jobs = jobs_from_frame(
+        pd.DataFrame([good, good | {"job_id": "a"} | values]), Path("x.csv"), capacity=capacity
+    )
+    assert dict(jobs.unusable_by_reason) == ({} if usable else {"wider than the limit of its queue": 1})
+
+
 def test_a_share_of_a_gpu_becomes_thousandths(tmp_path: Path) -> None:
     """Half a GPU is one GPU of which 500 thousandths are held; whole GPUs hold 1000."""
     jobs = read_jobs(job_file(tmp_path, "a,t,0,10,0.5", "b,t,0,10,4", "c,t,0,10,0.46"))
@@ -159,6 +218,7 @@ def test_what_is_not_given_is_unknown_and_not_zero(tmp_path: Path) -> None:
     assert jobs.nodes.tolist() == [-1, -1]
     assert jobs.slo_class.tolist() == ["", ""]
     assert np.isnan(jobs.checkpoint_interval_s).all()
+    assert np.isnan(jobs.preemption_delay_s).all()
 
 
 def test_a_job_without_a_tenant_is_kept_and_said(tmp_path: Path) -> None:
@@ -173,9 +233,9 @@ def test_what_was_written_reads_back_the_same(tmp_path: Path, ending: str) -> No
     """Writing and reading again changes nothing, extra columns included."""
     path = job_file(
         tmp_path,
-        "a,t,0,10,0.25,train,,7,batch,true,x",
-        "b,u,5,90,8,LS,T4|V100,9,,,y",
-        header=HEADER + ",kind,gpu_type,priority,slo_class,preemptible,colour",
+        "a,t,0,10,0.25,train,,7,batch,true,30.5,x",
+        "b,u,5,90,8,LS,T4|V100,9,,,,y",
+        header=HEADER + ",kind,gpu_type,priority,slo_class,preemptible,preemption_delay_s,colour",
     )
     first = read_jobs(path)
     again = tmp_path / f"again{ending}"
@@ -193,6 +253,8 @@ def test_what_was_written_reads_back_the_same(tmp_path: Path, ending: str) -> No
         "preemptible",
     ):
         assert getattr(first, name).tolist() == getattr(second, name).tolist(), name
+    assert np.array_equal(first.preemption_delay_s, second.preemption_delay_s, equal_nan=True)
+    assert second.preemption_delay_s[0] == 30.5
     assert second.extra["colour"].tolist() == ["x", "y"]
     assert sorted(each.name for each in tmp_path.iterdir()) == sorted(["jobs.csv", again.name])
 
@@ -251,7 +313,7 @@ def test_an_unusable_file_is_one_clear_error(tmp_path: Path) -> None:
 def test_an_unknown_tenant_is_answered_with_the_known_ones(tmp_path: Path) -> None:
     """Asking for a tenant that has no job names those that have."""
     path = job_file(tmp_path, "a,red,0,10,1", "b,blue,0,10,1")
-    with pytest.raises(InputError, match=r"tenant green; there are (blue, red|red, blue)"):
+    with pytest.raises(InputError, match=r"tenant 'green'; there are (blue, red|red, blue)"):
         read_jobs(path, tenants=["green"])
 
 
@@ -279,3 +341,36 @@ def test_dates_of_a_typed_file_are_seconds() -> None:
         jobs = jobs_from_frame(pd.DataFrame(rows | {"duration_s": spans}), Path("x.parquet"))
         assert jobs.submit_s.tolist() == [0, 90]
         assert jobs.duration_s.tolist() == [5, 6]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"a,b\rc\x00\r\rd,e\n", "not a readable CSV file"),
+        (b"\n\n\n", "nothing but blank lines"),
+        (HEADER.encode() + b'\n"open,t,0,10,1\nb,t,0,10,1\n', "inside string starting at line 2"),
+    ],
+)
+def test_what_is_no_table_names_the_file(tmp_path: Path, content: bytes, words: str) -> None:
+    """Binary content, blank lines, an open quote: one error, its line as an editor counts it."""
+    path = tmp_path / "jobs.csv"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=words) as error:
+        read_jobs(path)
+    assert str(error.value).startswith(f"{path}: ")
+
+
+def test_a_pipe_is_refused_not_waited_for(tmp_path: Path) -> None:
+    """Opening it would wait for its writer."""
+    pipe = tmp_path / "jobs.csv"
+    os.mkfifo(pipe)
+    with pytest.raises(InputError, match="is a pipe or a device"):
+        read_jobs(pipe)
+    with pytest.raises(InputError, match="is a pipe or a device"):
+        read_requests(pipe)
+
+
+def test_an_unknown_tenant_stands_in_quotes(tmp_path: Path) -> None:
+    """So that an empty name is seen."""
+    with pytest.raises(InputError, match="no job of tenant ''; there are t"):
+        read_jobs(job_file(tmp_path, "a,t,0,10,1"), tenants=("t", ""))

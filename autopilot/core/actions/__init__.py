@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from autopilot.core.actions import admit_gang, backfill
+from autopilot.core.actions import (
+    admit_gang,
+    backfill,
+    defragment,
+    preempt,
+    reclaim_borrowed,
+    recover,
+    resize,
+)
 from autopilot.core.draft import Propose
 
 ACTIONS: tuple[tuple[str, Propose], ...] = (
     (admit_gang.NAME, admit_gang.propose),  # start what fits whole; hold room for the head of the order
     (backfill.NAME, backfill.propose),  # use the gaps before reservations; give them back when due
+    (defragment.NAME, defragment.propose),  # move running gangs so that one that waits fits
+    (reclaim_borrowed.NAME, reclaim_borrowed.propose),  # take back what a queue is owed
+    (preempt.NAME, preempt.propose),  # displace lower priority, or share time
+    (resize.NAME, resize.propose),  # grow elastic gangs into what is left
+    (recover.NAME, recover.propose),  # stop what is left of broken gangs
 )

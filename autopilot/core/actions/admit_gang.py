@@ -1,6 +1,6 @@
 """Start pending gangs that fit whole, and hold room for those at the head that do not.
 
-One pass in the order of service on one what-if. A gang starts beside the reservations made so far in
+One pass in the order of service on one what-if; every start changes whose turn is next. A gang starts beside the reservations made so far in
 the pass, or in the gap before them (actions/backfill.py); so what stands before a gang in the order
 (latency-critical work, overdue gangs, short ones) is never held back by room held for it. The first
 gangs in order that find no room get a reservation, up to `reservation.depth` (more under conservative
@@ -10,125 +10,233 @@ that slips by `timeout_s` is released, and its gang cools down before it may hol
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heapreplace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.actions.backfill import gap_draft, uses_gap
+from autopilot.core.actions.reclaim_borrowed import take_at_once
 from autopilot.core.context import Context, Held
+from autopilot.core.displace import Wish, after_leaving, landing_draft, least_width, place
 from autopilot.core.draft import Draft, Submit
 from autopilot.core.placement import Miss, Shape, Spot, find_spot, shape_of
 from autopilot.core.policy import BackfillKind
 from autopilot.core.records import Code, Evidence
 from autopilot.core.reservation import StartPlan, hold, plan_start
-from autopilot.core.snapshot import GPU_MILLI, I32
+from autopilot.core.snapshot import GPU_MILLI, Gate
 
 NAME = "admit_gang"
 Rows = NDArray[np.integer]
 
 
+@dataclass(slots=True)
+class _Pass:
+    """What one pass over the queue remembers: gangs of one shape that see the same reservations fail together."""
+
+    codes: list[int]
+    failed: dict[int, Miss] = field(default_factory=dict)
+    refused: dict[int, list[int]] = field(default_factory=dict)  # code -> positions that wait for its reason
+    elastic: list[int] = field(default_factory=list)  # placed at their minimum, not yet proposed
+
+
 def propose(ctx: Context, submit: Submit) -> None:
     """Admissions and reservations of this tick, in the order of service."""
-    left: Rows = _not_held_back(ctx, np.arange(len(ctx.pending)))
-    while len(left):
-        left = left[left > _admit_until_reservation(ctx, left, submit)]
+    everyone = np.arange(len(ctx.pending))
+    run = _Pass(_codes(ctx))
+    positions = _not_held_back(ctx, everyone)
+    turns = ctx.turns(positions)
+    strict = ctx.observation.snapshot.queues.strict
+    queue_of = ctx.observation.snapshot.workloads.queue
+    while (at := turns.next()) is not None:
+        ctx.turn(at)
+        uses = len(ctx.quota.gone)
+        if _serve(ctx, at, run, submit):
+            if len(ctx.quota.gone) > uses:
+                turns.rebuild()
+                run.failed.clear()
+            continue
+        if ctx.quota.rules.keeps is not None:
+            _keep_quota(ctx, at)
+        queue = int(queue_of[ctx.pending[at]])
+        if strict[queue]:
+            for behind in turns.drop(queue):
+                ctx.turn(behind)
+                ctx.refuse(behind, Miss(Code.ORDER, 1.0, 0.0))
+    for code, waiting in run.refused.items():
+        _refuse(ctx, np.array(waiting), run.failed.get(code, Miss(Code.CAPACITY, 0.0, 0.0)))
+    for at in run.elastic:
+        _widen(ctx, at, submit)
 
 
-def _admit_until_reservation(ctx: Context, positions: Rows, submit: Submit) -> int:
-    """Try the positions in order up to one that gets a reservation; returns that position (the last one else).
-
-    Gangs of one shape that see the same reservations fit or fail together: they form a line, the lines
-    are merged by position, and when one fails its whole line is refused at once. That is what makes a
-    long queue cheap. A new reservation changes what the rest may see, so the lines are drawn anew.
-    """
-    lines = _lines(ctx, positions)
-    heads = [(int(line[0]), code, 0) for code, line in enumerate(lines)]
-    heapify(heads)
-    failed: dict[int, Miss] = {}
-    reservable = len(ctx.held) < _depth(ctx)
-    while heads:
-        at, code, place = heads[0]
-        line, step = lines[code], place + 1
-        if code not in failed:
-            miss = _try(ctx, at, submit)
-            if miss is not None:
-                failed[code] = _reason(ctx, at, miss)
-        if code in failed:
-            held = reservable and bool(ctx.may_reserve[at]) and _reserve(ctx, at, submit)
-            further = np.flatnonzero(ctx.may_reserve[line[step:]]) if reservable else line[:0]
-            step = step + int(further[0]) if len(further) else len(line)
-            _refuse(ctx, line[place : place + 1 if held else step], failed[code])
-            if held:
-                return at
-        if step < len(line):
-            heapreplace(heads, (int(line[step]), code, step))
-        else:
-            heappop(heads)
-    return int(positions[-1])
+def _codes(ctx: Context) -> list[int]:
+    """A number for each position: equal ones fit or fail together."""
+    codes: list[int] = (ctx.classes.astype(np.int64) << 32 | ctx.binding_sets(ctx.gap_end_s)).tolist()
+    return codes
 
 
-def _lines(ctx: Context, positions: Rows) -> list[Rows]:
-    """Positions by shape class and the reservations that bind them, each ascending."""
-    codes = ctx.classes[positions].astype(np.int64) << 32 | ctx.binding_sets(ctx.gap_end_s[positions])
-    order = np.argsort(codes, kind="stable")
-    edges = np.flatnonzero(np.diff(codes[order])) + 1
-    return np.split(positions[order], edges)
+def _serve(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
+    """Try one gang; True when it was decided, False when it waits (with its reason noted)."""
+    code = run.codes[at]
+    if code not in run.failed:
+        miss = _try(ctx, at, run, submit)
+        if miss is None:
+            return True
+        ctx.refuse(at, miss)
+        if miss.code in _SHAPE_CODES:
+            run.failed[code] = _reason(ctx, at, miss)
+        elif not ctx.quota.rules.at_once or miss.code == Code.CHECK:
+            return False
+    if ctx.leaving and _await(ctx, at, submit):
+        return True
+    if ctx.quota.rules.at_once:
+        return take_at_once(ctx, at, submit)
+    if len(ctx.held) < _depth(ctx) and ctx.may_reserve[at] and _reserve(ctx, at, submit):
+        _refuse(ctx, np.array([at]), run.failed[code])
+        _redraw(ctx, run)
+        return False
+    run.refused.setdefault(code, []).append(at)
+    return False
+
+
+def _await(ctx: Context, at: int, submit: Submit) -> bool:
+    """Book room that is being given up already: the gang starts there when it is free, and nobody is told to leave."""
+    row = int(ctx.pending[at])
+    if (
+        ctx.may_start(at, least_width(ctx, at)) is not None
+        or ctx.quota.snapshot.workloads.gate[row] != Gate.OPEN
+    ):
+        return False
+    found = after_leaving(ctx, at)
+    if isinstance(found, Wish):
+        worth = ctx.waiting_worth_gpu_s(at, found.shape.gpus)
+        ctx.taken[at] = submit(landing_draft(ctx, NAME, at, found, worth, contract=False))
+    return bool(ctx.taken[at])
+
+
+_SHAPE_CODES = frozenset(
+    {Code.CAPACITY, Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY, Code.RESERVED, Code.TOO_WIDE}
+)
+"""Reasons that hold for every gang of the same shape."""
+
+
+def _redraw(ctx: Context, run: _Pass) -> None:
+    """A new reservation changes what the rest may see."""
+    for code, waiting in run.refused.items():
+        _refuse(ctx, np.array(waiting), run.failed[code])
+    run.refused.clear()
+    run.failed.clear()
+    run.codes = _codes(ctx)
 
 
 def _not_held_back(ctx: Context, positions: Rows) -> Rows:
     """Positions that may start where there is room; the others are refused with their reason."""
-    excluded = ctx.observation.snapshot.workloads.excluded[ctx.pending[positions]]
+    work = ctx.observation.snapshot.workloads
+    rows = ctx.pending[positions]
+    excluded, checked = work.excluded[rows], work.gate[rows] == Gate.REJECTED
+    if not ctx.quota.rules.at_once:
+        checked = checked | (work.gate[rows] == Gate.WAITING)
     if excluded.any():
         ctx.refuse(positions[excluded], Miss(Code.EXCLUDED, 1.0, 0.0))
-        positions = positions[~excluded]
-    return positions
+    if checked.any():
+        ctx.refuse(positions[checked], Miss(Code.CHECK, 1.0, 0.0))
+    free: Rows = positions[~excluded & ~checked]
+    return free
 
 
-def _try(ctx: Context, at: int, submit: Submit) -> Miss | None:
+def _try(ctx: Context, at: int, run: _Pass, submit: Submit) -> Miss | None:
     """Place and propose one gang; None when it was decided (either way), the miss when nothing has room.
 
-    An elastic gang whose full width finds no room, or exceeds its queue's limit, is tried at its minimum.
+    An elastic gang is placed at its minimum first; it is widened and proposed when all others had their turn.
     """
     row = int(ctx.pending[at])
-    work = ctx.observation.snapshot.workloads
-    room = ctx.room(float(ctx.gap_end_s[at]))
-    wide, member = int(work.gpus[row]), max(int(work.gpus_per_member[row]), 1)
-    least = min(-(-int(work.min_gpus[row]) // member) * member, wide)  # whole members
-    first: Miss | None = None
-    for gpus in (wide,) if least in (0, wide) else (wide, least):
-        over_limit = ctx.over_limit(at, gpus)
-        if over_limit is not None:
-            continue
-        shape = shape_of(ctx.observation.snapshot, row, gpus)
-        found = _find(ctx, at, shape, room)
-        if isinstance(found, Spot):
-            ctx.taken[at] = submit(_admission(ctx, at, found, shape))
+    snapshot = ctx.observation.snapshot
+    wide, least = int(snapshot.workloads.gpus[row]), least_width(ctx, at)
+    refusal = ctx.may_start(at, least)
+    if refusal is not None:
+        return refusal
+    shape = shape_of(snapshot, row, least)
+    found = place(ctx, at, shape)
+    if isinstance(found, Miss):
+        return found
+    if snapshot.workloads.gate[row] == Gate.WAITING:  # quota and room are held, the start waits for the check
+        _hold(ctx, at, found)
+        return Miss(Code.CHECK, 1.0, 0.0)
+    if least < wide and row not in ctx.members:
+        if ctx.quota.rules.at_once:
+            found, shape = _widest(ctx, at, found, shape)
+        else:
+            _hold(ctx, at, found)
+            run.elastic.append(at)
             return None
-        first = first or found
-    if first is None:
-        ctx.refuse(at, ctx.over_limit(at, least or wide) or Miss(Code.LIMIT, 0.0, float(wide)))
-    return first
+    ctx.taken[at] = submit(_admission(ctx, at, found, shape))
+    return None
 
 
-def _find(ctx: Context, at: int, shape: Shape, room: I32) -> Spot | Miss:
-    """Room for a gang of this shape on what `room` leaves."""
-    drain = ctx.node_end_s() if ctx.policy.placement.drain else None
-    return find_spot(ctx.whatif, shape, room, ctx.policy.placement, ctx.gpu_memory_mib, drain,
-                     ctx.now_s + float(ctx.run_low_s[at]))  # fmt: skip
+def _hold(ctx: Context, at: int, spot: Spot) -> None:
+    """Put the gang on the books of this tick, without a proposal."""
+    ctx.whatif.place(int(ctx.pending[at]), spot.layout)
+    ctx.occupy(int(ctx.pending[at]), spot.layout, ctx.now_s + float(ctx.run_low_s[at]))
+
+
+def _widen(ctx: Context, at: int, submit: Submit) -> None:
+    """Propose an elastic gang that holds its minimum on paper, with as many members as fit now."""
+    row = int(ctx.pending[at])
+    ctx.quota.book(row, ctx.whatif.evict(row), -1)
+    shape = shape_of(ctx.observation.snapshot, row, least_width(ctx, at))
+    spot = place(ctx, at, shape)
+    if isinstance(spot, Spot):
+        ctx.taken[at] = submit(_admission(ctx, at, *_widest(ctx, at, spot, shape)))
+
+
+def _widest(ctx: Context, at: int, spot: Spot, shape: Shape) -> tuple[Spot, Shape]:
+    """The widest start of an elastic gang whose minimum fits at `spot`: more members never fit better."""
+    row = int(ctx.pending[at])
+    snapshot = ctx.observation.snapshot
+    member, wide = max(int(snapshot.workloads.gpus_per_member[row]), 1), int(snapshot.workloads.gpus[row])
+    low, high = shape.gpus // member, -(-wide // member)
+    while low < high:
+        middle = (low + high + 1) // 2
+        trial = shape_of(snapshot, row, min(middle * member, wide))
+        found = place(ctx, at, trial) if ctx.may_start(at, trial.gpus) is None else None
+        if isinstance(found, Spot):
+            low, spot, shape = middle, found, trial
+        else:
+            high = middle - 1
+    return spot, shape
+
+
+def _keep_quota(ctx: Context, at: int) -> None:
+    """Idle quota that stays reserved for a gang that waits, as its rule set says."""
+    keeps, row = ctx.quota.rules.keeps, int(ctx.pending[at])
+    if keeps is None or not _first_of_its_queue(ctx, at):
+        return
+    claim = ctx.quota.claim(row, least_width(ctx, at))
+    gpus = keeps(ctx.quota.books, claim)
+    if gpus > 0:
+        ctx.quota.books.add(claim.queue, gpus, claim.kinds, preemptible=True)
+
+
+def _first_of_its_queue(ctx: Context, at: int) -> bool:
+    """True for the first gang of its queue that waits: only that one has quota kept for it."""
+    queue = int(ctx.observation.snapshot.workloads.queue[ctx.pending[at]])
+    if queue in ctx.kept_for:
+        return False
+    ctx.kept_for.add(queue)
+    return True
 
 
 def _reason(ctx: Context, at: int, miss: Miss) -> Miss:
     """`reserved` where the gang would have room, were it not held for another."""
     if not ctx.held or miss.code not in (Code.CAPACITY, Code.FRAGMENTED):
         return miss
-    shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]))
-    alone = _find(ctx, at, shape, ctx.whatif.node_free)
+    shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]), least_width(ctx, at))
+    alone = find_spot(ctx.whatif, shape, ctx.whatif.node_free, ctx.policy.placement, ctx.gpu_memory_mib)
     return Miss(Code.RESERVED, miss.value, miss.threshold) if isinstance(alone, Spot) else miss
 
 
 def _refuse(ctx: Context, positions: Rows, miss: Miss) -> None:
-    """Note why gangs of one line wait; where a reservation is in the way, a missing run time is said instead."""
+    """Note why gangs of one shape wait; where a reservation is in the way, a missing run time is said instead."""
     ctx.refuse(positions, miss)
     unknown = positions[~ctx.known[positions]] if miss.code == Code.RESERVED else positions[:0]
     if len(unknown):
@@ -199,7 +307,7 @@ def _admission(ctx: Context, at: int, spot: Spot, shape: Shape) -> Draft:
         evidence=(
             Evidence("gpus", len(spot.layout.gpu), "GPUs"),
             Evidence("waited", round(ctx.now_s - float(ctx.observation.snapshot.workloads.submit_s[row]), 3), "s"),
-            Evidence("position", at, "gangs ahead in order of service"),
+            Evidence("position", int(ctx.place_in_line[at]), "gangs ahead in order of service"),
             Evidence("expected_run_time", run_s if np.isfinite(run_s) else "unknown", "s"),
             Evidence("idle_avoided", idle_s, "s until the next review at the latest"),
         ),

@@ -11,11 +11,12 @@ from __future__ import annotations
 import numpy as np
 
 from autopilot.core.context import Context, Held
-from autopilot.core.draft import Draft, Submit
+from autopilot.core.displace import free_of
+from autopilot.core.draft import Draft, Give, Submit
 from autopilot.core.placement import Spot, suitable_nodes
 from autopilot.core.records import Evidence
 from autopilot.core.reservation import fits_on
-from autopilot.core.snapshot import GPU_MILLI, State, holding_mask
+from autopilot.core.snapshot import State, holding_mask
 
 NAME = "backfill"
 
@@ -74,7 +75,7 @@ def _make_way(ctx: Context, held: Held, submit: Submit) -> None:
         or not _fits(ctx, held, np.concatenate([leaving, marked]))
     ):
         return
-    lost = np.array([ctx.lost_gpu_s(int(row)) for row in marked])
+    lost = ctx.lost_now_gpu_s[marked]
     needed = set(marked.tolist())
     for row in marked[np.argsort(-lost, kind="stable")].tolist():
         trial = np.array([*leaving.tolist(), *sorted(needed - {row})], np.int32)
@@ -84,7 +85,9 @@ def _make_way(ctx: Context, held: Held, submit: Submit) -> None:
     submit(Draft(
         action=NAME, kind="evict", at=-1, row=held.row, spot=None, start_s=ctx.now_s,
         nodes=held.record.nodes, benefit_gpu_s=held.shape.gpus * ctx.policy.review.batch_s,
-        cost_gpu_s=price, victims=tuple(sorted(needed)), contract=True,
+        cost_gpu_s=price, contract=True,
+        gives=tuple(Give(row, "evict", None, len(ctx.whatif.layout_of(row).gpu), float(ctx.lost_now_gpu_s[row]))
+                    for row in sorted(needed)),
         evidence=(Evidence("reserved_gang_gpus", held.shape.gpus, "GPUs"),
                   Evidence("backfilled_gangs_evicted", len(needed), "gangs"),
                   Evidence("lost", round(price, 3), "GPU-s")),
@@ -108,14 +111,9 @@ def _leaving(ctx: Context) -> np.ndarray:
 
 def _fits(ctx: Context, held: Held, without: np.ndarray) -> bool:
     """Would the reserved gang fit now if the workloads `without` were gone?"""
-    whatif, gpus = ctx.whatif, ctx.observation.snapshot.gpus
-    free = whatif.node_free.copy()
-    for row in without.tolist():
-        rows = whatif.layout_of(row).gpu
-        freed = rows[whatif.gpu_usable[rows] & (whatif.gpu_used[rows] == GPU_MILLI)]
-        free += np.bincount(gpus.node[freed], minlength=len(free)).astype(free.dtype)
+    free = free_of(ctx, without.tolist())
     for other in ctx.held:
         if other is not held:
             free[other.nodes] = np.minimum(free[other.nodes], np.maximum(other.spare, 0))
-    suits = suitable_nodes(whatif, held.shape, ctx.gpu_memory_mib, empty=True)
+    suits = suitable_nodes(ctx.whatif, held.shape, ctx.gpu_memory_mib, empty=True)
     return fits_on(ctx, held.shape, np.where(suits, free, 0))

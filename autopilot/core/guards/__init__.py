@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from autopilot.core.guards import budget, freshness, gang, hysteresis, min_runtime, mode, protected
+from autopilot.core.guards import (
+    blast_radius,
+    budget,
+    freshness,
+    gang,
+    hysteresis,
+    min_runtime,
+    mode,
+    protected,
+    slo,
+)
 from autopilot.core.guards.base import Check
 
 GUARDS: tuple[tuple[str, Check], ...] = (
     (freshness.NAME, freshness.check),  # do we know enough, recently enough?
     (protected.NAME, protected.check),  # classes, opt-outs, work that is not preemptible
     (gang.NAME, gang.check),  # all or none
+    (slo.NAME, slo.check),  # no service that misses its objective already
+    (blast_radius.NAME, blast_radius.check),  # what is taken against what is needed
     (min_runtime.NAME, min_runtime.check),  # no victim younger than its guarantee
     (hysteresis.NAME, hysteresis.check),  # margin, dwell, cool-down
     (budget.NAME, budget.check),  # disruptions per window and at once

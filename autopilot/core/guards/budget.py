@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
+
 from autopilot.core.context import Context
 from autopilot.core.draft import Draft
 from autopilot.core.guards.base import allow, deny, waive
-from autopilot.core.records import Code, Disruption, Proposal, Verdict
+from autopilot.core.memory import Disruption
+from autopilot.core.records import Code, Instruction, Proposal, Verdict
+from autopilot.core.snapshot import State, holding_mask
 
 NAME = "budget"
 
@@ -28,15 +32,17 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
             NAME, Code.BUDGET_CLUSTER, float(total), "disruptions in the window", float(rules.per_cluster)
         )
     under_way = sum(
-        1
-        for entry in ctx.memory.in_flight.values()
-        if entry.instruction.kind == "evict" and not entry.contract
+        takes_gpus(entry.instruction) and not entry.contract for entry in ctx.memory.in_flight.values()
     )
     at_once = under_way + victims + sum(1 for entry in ctx.accepted if not entry.contract)
     if at_once > rules.concurrent:
         return deny(
             NAME, Code.BUDGET_CONCURRENT, float(at_once), "disruptions under way", float(rules.concurrent)
         )
+    writing = _writing_s(draft, ctx)
+    bound_s = ctx.policy.preemption.checkpoint_writers * ctx.policy.preemption.grace_s
+    if ctx.policy.preemption.checkpoint_writers and writing > bound_s:
+        return deny(NAME, Code.BUDGET_CHECKPOINT, writing, "s of checkpoint writes at once", bound_s)
     wanted = disruptions(draft, ctx)
     tenants = Counter(entry.tenant for entry in (*past, *wanted))
     worst_tenant = max(tenants[entry.tenant] for entry in wanted)
@@ -55,6 +61,30 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
             NAME, Code.BUDGET_NODE, float(worst_node), "disruptions on one node", float(rules.per_node)
         )
     return allow(NAME, float(total), "disruptions in the window", float(rules.per_cluster))
+
+
+def takes_gpus(instruction: Instruction) -> bool:
+    """True for effects that take GPUs from running work: evictions, and resizes that name a reason."""
+    return instruction.kind == "evict" or (instruction.kind == "resize" and bool(instruction.reason))
+
+
+def _writing_s(draft: Draft, ctx: Context) -> float:
+    """Time of the checkpoint writes of all who are to leave, or are leaving already, one after the other.
+
+    A gang that shrinks goes on and writes none for that; of one that states no time nothing is known to be written.
+    """
+    work = ctx.observation.snapshot.workloads
+    leaving = np.asarray(work.state == State.CHECKPOINTING)
+    told = [
+        entry.instruction.workload
+        for entry in ctx.memory.in_flight.values()
+        if entry.instruction.kind == "evict"
+    ]
+    told += [entry.workload for entry in ctx.accepted]
+    if told:
+        leaving = leaving | (np.isin(work.id, np.array(told, object)) & holding_mask(work))
+    leaving[[give.row for give in draft.gives if give.how != "shrink"]] = True
+    return float(np.nansum(work.checkpoint_write_s[leaving]))
 
 
 def disruptions(draft: Draft, ctx: Context) -> tuple[Disruption, ...]:

@@ -1,33 +1,65 @@
-"""All or none: a gang starts with at least its minimum at once, and leaves whole."""
+"""All or none: a gang starts with at least its minimum at once, and leaves whole or shrinks to no less than that."""
 
 from __future__ import annotations
 
 from autopilot.core.context import Context
-from autopilot.core.draft import Draft
+from autopilot.core.draft import Draft, Give
 from autopilot.core.guards.base import allow, deny
-from autopilot.core.records import Code, Proposal, Verdict
+from autopilot.core.records import Code, Proposal, Verdict, Victim
 from autopilot.core.snapshot import WorkloadTable
 
 NAME = "gang"
 
 
 def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Refuse an admission below the gang's minimum, and an eviction of a part of a gang."""
-    work, held = ctx.observation.snapshot.workloads, ctx.observation.snapshot.placements
-    for victim, row in zip(proposal.victims, draft.victims, strict=True):
-        holds = int((held.workload == row).sum())
-        if victim.gpus != holds:
-            return deny(NAME, Code.PARTIAL_EVICTION, float(victim.gpus), "GPUs of a gang taken", float(holds))
-    if proposal.kind != "admit":
+    """Refuse a start below the gang's minimum, and the taking of a part of a gang that cannot do without it."""
+    work = ctx.observation.snapshot.workloads
+    for victim, give in zip(proposal.victims, draft.gives, strict=True):
+        verdict = _partial(victim, give, ctx)
+        if verdict is not None:
+            return verdict
+    if proposal.kind not in {"admit", "land", "grow"}:
         return allow(NAME, float(len(proposal.victims)), "gangs taken whole", float(len(proposal.victims)))
-    got = len(proposal.slots)
-    need = int(work.min_gpus[draft.row])
-    wide = int(work.gpus[draft.row])
-    if not need <= got <= wide or len({(slot.gpu, slot.instance) for slot in proposal.slots}) < _distinct(
-        got, work, draft.row
-    ):
+    got, need, wide = len(proposal.slots), int(work.min_gpus[draft.row]), int(work.gpus[draft.row])
+    distinct = len({(slot.gpu, slot.instance) for slot in proposal.slots})
+    if not need <= got <= wide or distinct < _distinct(got, work, draft.row):
         return deny(NAME, Code.PARTIAL_GANG, float(got), "GPUs at once", float(need))
+    if proposal.kind == "grow" and not set(_names(draft.row, ctx)) <= {
+        (s.gpu, s.instance) for s in proposal.slots
+    }:
+        return deny(
+            NAME,
+            Code.PARTIAL_EVICTION,
+            float(got),
+            "GPUs, not all of those that it has among them",
+            float(need),
+        )
     return allow(NAME, float(got), "GPUs at once", float(need))
+
+
+def _partial(victim: Victim, give: Give, ctx: Context) -> Verdict | None:
+    """Set where a victim would be left with what it cannot use: below its minimum, elsewhere, or half evicted."""
+    work, held = ctx.observation.snapshot.workloads, ctx.observation.snapshot.placements
+    mine = held.workload == give.row
+    holds, stays = int(mine.sum()), int((mine & ~held.leaving).sum())
+    keeps, unit = len(victim.keeps), "GPUs that a gang keeps"
+    if victim.how == "shrink":
+        least = int(work.min_gpus[give.row])
+        own = {(slot.gpu, slot.instance) for slot in victim.keeps} <= set(_names(give.row, ctx))
+        if not (max(least, 1) <= keeps < stays and own):
+            return deny(NAME, Code.PARTIAL_EVICTION, float(keeps), unit, float(least))
+    elif victim.how == "move" and keeps != stays:
+        return deny(NAME, Code.PARTIAL_EVICTION, float(keeps), unit, float(stays))
+    elif victim.how == "evict" and not stays <= victim.gpus <= holds:
+        return deny(NAME, Code.PARTIAL_EVICTION, float(victim.gpus), "GPUs of a gang taken", float(holds))
+    return None
+
+
+def _names(row: int, ctx: Context) -> list[tuple[str, str]]:
+    """GPUs and instances that a gang has, as slots name them."""
+    layout, snapshot = ctx.whatif.layout_of(row), ctx.observation.snapshot
+    cuts = [str(snapshot.instances.id[cut]) if cut >= 0 else "" for cut in layout.instance.tolist()]
+    return list(zip(snapshot.gpus.uuid[layout.gpu].tolist(), cuts, strict=True))
 
 
 def _distinct(got: int, work: WorkloadTable, row: int) -> int:

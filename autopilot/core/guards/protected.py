@@ -16,6 +16,8 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     work = ctx.observation.snapshot.workloads
     if work.excluded[draft.row] and proposal.kind == "admit":
         return deny(NAME, Code.OPTED_OUT, 1.0, "workloads opted out", 0.0)
+    if proposal.action == "recover":  # what is left of a broken gang is stopped for its own sake
+        return allow(NAME, 0.0, "protected victims", 0.0)
     for row in draft.victims:
         if SLO_CLASS_NAMES[int(work.slo_class[row])] in ctx.policy.protection.classes:
             return deny(NAME, Code.PROTECTED_CLASS, 1.0, "victims of a protected class", 0.0)

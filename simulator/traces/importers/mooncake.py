@@ -46,7 +46,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             continue
         try:
             yield _row(json.loads(line), service, seen)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             what = f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
             raise InputError(f"{path}: line {number}: not a Mooncake request: {what}") from error
 

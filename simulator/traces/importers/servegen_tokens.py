@@ -84,7 +84,7 @@ def tokens_of_folder(path: Path, model: str) -> TokenTable:
                 if all(each is not None for each in quantiles):
                     rows.append({"t_s": float(at), "model": model, "tenant": tenant})
                     values.append(quantiles)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InputError(f"{file}: not a ServeGen dataset: {error}") from error
     if not rows:
         return TokenTable({}, {}, {})

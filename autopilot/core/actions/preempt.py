@@ -1,0 +1,48 @@
+"""Displace lower priority in the same queue, and, where the policy shares time, work of a lower index.
+
+The taking is weighed: what waiting spared to the newcomer is worth must exceed the work lost by the margin.
+"""
+
+from __future__ import annotations
+
+from autopilot.core.actions.time_sharing import share_time
+from autopilot.core.context import Context
+from autopilot.core.displace import Wish, landing_draft, wish
+from autopilot.core.draft import Submit
+from autopilot.core.placement import Miss
+from autopilot.core.rules.base import Takes
+
+NAME = "preempt"
+
+
+def propose(ctx: Context, submit: Submit) -> None:
+    """Takings inside queues, in the order of service of those that still wait."""
+    within = ctx.quota.rules.within
+    if within is not None:
+        work = ctx.observation.snapshot.workloads
+        lowest = _lowest_priorities(ctx)
+        for at in ctx.waiting():
+            row = int(ctx.pending[at])
+            priority = int(work.priority[row])
+            if lowest.get(int(work.queue[row]), priority) < priority:  # else there is nobody to displace
+                _displace(ctx, at, within, submit)
+    if ctx.policy.preemption.time_sharing:
+        share_time(ctx, submit)
+
+
+def _lowest_priorities(ctx: Context) -> dict[int, int]:
+    """The lowest priority that runs in each queue."""
+    lowest: dict[int, int] = {}
+    for claim in ctx.quota.running():
+        lowest[claim.queue] = min(lowest.get(claim.queue, claim.priority), claim.priority)
+    return lowest
+
+
+def _displace(ctx: Context, at: int, within: Takes, submit: Submit) -> None:
+    """Propose to start one gang in the place of lower priorities, or note why it may not."""
+    found = ctx.too_early(at) or wish(ctx, at, within)
+    if isinstance(found, Wish):
+        worth = ctx.waiting_worth_gpu_s(at, found.shape.gpus)
+        ctx.taken[at] = submit(landing_draft(ctx, NAME, at, found, worth, contract=False))
+    else:
+        ctx.answer(at, Miss(found.code, found.value, found.threshold))

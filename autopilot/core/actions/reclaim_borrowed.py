@@ -1,0 +1,68 @@
+"""Take back what queues use above their part, for a queue below its own.
+
+The rule set says from whom, and in which order of mercy; the cheapest set that suffices is taken, elastic gangs
+shrink first, and a victim that fits elsewhere is moved. Inside its guarantee a queue takes by contract: neither
+weighed nor budgeted. Above it the taking is weighed like every disruption. Where nobody may be taken, moves
+alone are tried: a spare node keeps a guarantee whole.
+"""
+
+from __future__ import annotations
+
+from autopilot.core.actions.defragment import moves_only
+from autopilot.core.context import Context
+from autopilot.core.displace import Wish, alike, landing_draft, least_width, wish
+from autopilot.core.draft import Submit
+from autopilot.core.placement import Miss
+from autopilot.core.records import Code
+from autopilot.core.rules.base import Refusal
+from autopilot.core.snapshot import Gate
+
+NAME = "reclaim_borrowed"
+
+
+def propose(ctx: Context, submit: Submit) -> None:
+    """Takings across queues, in the order of service of those that still wait."""
+    if ctx.quota.rules.across is None or ctx.quota.rules.at_once or len(ctx.quota.snapshot.queues.id) <= 2:
+        return
+    refused: dict[tuple[int, ...], Miss] = {}
+    for at in ctx.waiting():
+        key, too_early = alike(ctx, at), ctx.too_early(at)
+        miss = too_early or refused.get(key) or _try(ctx, at, submit)
+        if miss is None:
+            refused.clear()  # whoever gave way, or is to, changes the answer for others
+        elif too_early is None:
+            refused[key] = miss
+        ctx.answer(at, miss)
+
+
+def take_at_once(ctx: Context, at: int, submit: Submit) -> bool:
+    """The same for one gang whose turn it is, under rule sets that displace at once; True when it was decided."""
+    if ctx.quota.snapshot.workloads.gate[ctx.pending[at]] != Gate.OPEN:
+        return False
+    miss = ctx.too_early(at) or _try(ctx, at, submit)
+    ctx.answer(at, miss)
+    return miss is None
+
+
+def _try(ctx: Context, at: int, submit: Submit) -> Miss | None:
+    """Propose the takings for one gang; why there are none else."""
+    across = ctx.quota.rules.across
+    found = wish(ctx, at, across) if across is not None else Miss(Code.POLICY, 0.0, 0.0)
+    if not isinstance(found, Wish) and not ctx.quota.rules.at_once:
+        moved = moves_only(ctx, at)
+        found = moved if moved is not None else found
+    if isinstance(found, Refusal):
+        return Miss(found.code, found.value, found.threshold)
+    if isinstance(found, Miss):
+        return found
+    contract = bool(found.gives) and _owed(ctx, at)
+    ctx.taken[at] = submit(landing_draft(ctx, NAME, at, found, ctx.waiting_worth_gpu_s(at, found.shape.gpus),
+                                         contract=contract))  # fmt: skip
+    return None
+
+
+def _owed(ctx: Context, at: int) -> bool:
+    """True when its queue, and every queue above, stays within its guarantee: then it takes by contract."""
+    claim = ctx.quota.claim(int(ctx.pending[at]), least_width(ctx, at))
+    books = ctx.quota.books
+    return all(books.within_guarantee(queue, claim.gpus, claim.kinds) for queue in books.paths[claim.queue])

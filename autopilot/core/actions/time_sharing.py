@@ -1,0 +1,174 @@
+"""Let work that waits pause running work of the same queue that would keep others waiting for longer.
+
+Two exchanges, both for queues that are ordered by index, and with preemptible work alone:
+
+- by index: who waits has an index (order.py) `index_ratio` times as high as each of those who pause. Serving the
+  one that is likely to be done sooner first saves waiting (the exchange argument behind the Gittins index);
+- by fill: some GPUs are idle, yet too few for any gang that waits. The worst-ranked narrower work makes room for
+  the best-ranked wider gang, so that the idle GPUs work too.
+
+Exactly the missing number of GPUs is taken, the worst index first. Where what is then free lies scattered, others
+are moved: a gang that is moved loses its place to nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autopilot.core.actions.defragment import search_moves
+from autopilot.core.context import Context
+from autopilot.core.displace import Wish, landing_draft, least_width, let_leave, place
+from autopilot.core.draft import Give, Submit
+from autopilot.core.order import aged_index, gittins_left_per_s
+from autopilot.core.placement import Shape, Spot, shape_of
+from autopilot.core.snapshot import F64, QueueOrder
+
+NAME = "preempt"
+
+
+@dataclass(slots=True)
+class _Bench:
+    """Running preemptible work of one queue, the worst index first."""
+
+    rows: list[int]
+    index: dict[int, float]
+    gpus: dict[int, int]
+
+
+def share_time(ctx: Context, submit: Submit) -> None:
+    """Exchanges in the order of the index, then fills."""
+    waiting = _askers(ctx)
+    if not waiting:
+        return
+    index = _waiting_index(ctx, waiting)
+    order = sorted(waiting, key=lambda at: (-index[at], at))
+    for fill in (False, True):
+        _pass(ctx, [at for at in order if not ctx.taken[at]], index, submit, fill=fill)
+
+
+def _pass(ctx: Context, order: list[int], index: dict[int, float], submit: Submit, *, fill: bool) -> None:
+    """One exchange after the other. What fails for one gang fails for those of its width behind it in its queue."""
+    work = ctx.observation.snapshot.workloads
+    benches: dict[int, _Bench] = {}
+    failed: set[tuple[int, int]] = set()
+    for at in order:
+        queue, gpus = int(work.queue[ctx.pending[at]]), least_width(ctx, at)
+        if (queue, gpus) in failed or ctx.too_early(at) is not None:
+            continue
+        if queue not in benches:
+            benches[queue] = _bench(ctx, queue)
+        found = _exchange(ctx, at, index[at], benches[queue], fill=fill)
+        if found is not None and _propose(ctx, at, found, index[at], benches[queue], submit):
+            benches[queue] = _bench(ctx, queue)
+            failed.clear()
+        else:
+            failed.add((queue, gpus))
+
+
+def _askers(ctx: Context) -> list[int]:
+    """Gangs that wait and may ask others to pause: preemptible, of whole GPUs, in a queue that is ordered by index."""
+    snapshot = ctx.observation.snapshot
+    work, waiting = snapshot.workloads, np.array(ctx.waiting(), np.int64)
+    rows = ctx.pending[waiting] if len(waiting) else np.empty(0, np.int32)
+    may = (snapshot.queues.order[work.queue[rows]] == QueueOrder.INDEX) & work.preemptible[rows]
+    may &= (work.gpu_milli[rows] == 0) & (work.mig_profile[rows] < 0)
+    return [at for at in waiting[may].tolist() if int(ctx.pending[at]) not in ctx.members]
+
+
+def _waiting_index(ctx: Context, waiting: list[int]) -> dict[int, float]:
+    """Index of gangs that wait, aged; by position."""
+    work, forecast = ctx.observation.snapshot.workloads, ctx.observation.forecasts.runtimes
+    if forecast is None:
+        return dict.fromkeys(waiting, 0.0)
+    rows = ctx.pending[waiting]
+    index = gittins_left_per_s(forecast, rows, work.served_s[rows])
+    wait_s = ctx.review_now_s - work.submit_s[rows]
+    return dict(
+        zip(waiting, aged_index(index, work.gpus[rows], wait_s, ctx.policy.order).tolist(), strict=True)
+    )
+
+
+def _bench(ctx: Context, queue: int) -> _Bench:
+    """Who runs in a queue and may be paused or moved: preemptible, past its guaranteed run time."""
+    work, forecast = ctx.observation.snapshot.workloads, ctx.observation.forecasts.runtimes
+    claims = [claim for claim in ctx.quota.running() if claim.queue == queue and claim.preemptible]
+    rows = np.array([claim.row for claim in claims], np.int32)
+    if forecast is None or not len(rows):
+        return _Bench([], {}, {})
+    ran_s = np.maximum(ctx.review_now_s - work.start_s[rows], 0.0)
+    index: F64 = gittins_left_per_s(forecast, rows, work.served_s[rows] + ran_s)
+    aged = aged_index(index, work.gpus[rows], np.zeros(len(rows)), ctx.policy.order)
+    settled = ctx.now_s >= work.start_s[rows] + ctx.policy.protection.min_runtime_s
+    cooling = {name for name, until_s in ctx.memory.cooled_until_s.items() if until_s > ctx.now_s}
+    free = settled & ~np.isin(work.id[rows], np.array(sorted(cooling), object))
+    values = dict(zip(rows.tolist(), aged.tolist(), strict=True))
+    gpus = {claim.row: int(claim.gpus) for claim in claims}
+    ordered = sorted(rows[free].tolist(), key=lambda row: (values[row], row))
+    return _Bench(ordered, values, gpus)
+
+
+def _exchange(ctx: Context, at: int, index: float, bench: _Bench, *, fill: bool) -> Wish | None:
+    """Who pauses and who moves so that the gang at `at` starts; None when it may not, or cannot."""
+    row = int(ctx.pending[at])
+    gpus = least_width(ctx, at)
+    if ctx.may_start(at, gpus) is not None:
+        return None
+    idle = int(ctx.room(float(ctx.gap_end_s[at])).sum())
+    missing = gpus - idle
+    if missing <= 0 or (fill and idle <= 0):
+        return None
+    limit = index / ctx.policy.preemption.index_ratio
+    widest = ctx.policy.preemption.blast_ratio * gpus
+    paused: list[int] = []
+    for other in bench.rows:
+        if missing <= 0:
+            break
+        may = bench.gpus[other] < gpus if fill else bench.index[other] < limit
+        if may and bench.gpus[other] <= widest:
+            paused.append(other)
+            missing -= bench.gpus[other]
+    if missing > 0:
+        return None
+    for other in sorted(
+        paused, key=lambda each: (-bench.gpus[each], each)
+    ):  # the last one may have been too wide
+        if missing + bench.gpus[other] <= 0:
+            paused.remove(other)
+            missing += bench.gpus[other]
+    return _on_paper(ctx, at, shape_of(ctx.observation.snapshot, row, gpus), paused)
+
+
+def _on_paper(ctx: Context, at: int, shape: Shape, paused: list[int]) -> Wish | None:
+    """The gang on the GPUs of those who pause, others moved where that is needed; the what-if is left as it was."""
+    whatif = ctx.whatif
+    mark = let_leave(ctx)
+    widths = {row: len(whatif.layout_of(row).gpu) for row in paused}
+    for row in paused:
+        whatif.evict(row)
+    spot = place(ctx, at, shape)
+    moves: tuple[Give, ...] = ()
+    if not isinstance(spot, Spot):
+        ctx.quota.gone.update(paused)
+        found = search_moves(ctx, at, shape)
+        ctx.quota.gone.difference_update(paused)
+        if found is not None:
+            spot, moves = found.spot, found.gives
+    whatif.rollback(mark)
+    if not isinstance(spot, Spot):
+        return None
+    pauses = tuple(Give(row, "evict", None, widths[row], float(ctx.lost_gpu_s[row])) for row in paused)
+    return Wish(shape, spot, (*pauses, *moves))
+
+
+def _propose(ctx: Context, at: int, found: Wish, index: float, bench: _Bench, submit: Submit) -> bool:
+    """Worth of the exchange: waiting saved when the one that is done sooner goes first, and idle GPUs used."""
+    soon_s = 1.0 / max(index, 1e-12)
+    saved_s = sum(max(1.0 / max(bench.index[give.row], 1e-12) - soon_s, 0.0)
+                  for give in found.gives if give.how == "evict")  # fmt: skip
+    idle = found.shape.gpus - sum(give.gpus for give in found.gives if give.how == "evict")
+    used_gpu_s = max(idle, 0) * min(float(ctx.run_low_s[at]), ctx.policy.horizon_s)
+    worth = min(saved_s, ctx.policy.horizon_s) * ctx.policy.preemption.priority_weight + used_gpu_s
+    ctx.taken[at] = submit(landing_draft(ctx, NAME, at, found, worth, contract=False))
+    return bool(ctx.taken[at])

@@ -1,0 +1,250 @@
+"""Start a gang on GPUs that others give up: whom a rule set allows, who is moved instead, what it costs.
+
+All on paper: the what-if is left as it was, and the planner applies what the guards let stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autopilot.core.context import Context
+from autopilot.core.draft import Draft, Give
+from autopilot.core.members import find_members
+from autopilot.core.placement import Miss, Shape, Spot, find_spot, shape_of, suitable_nodes
+from autopilot.core.records import Evidence
+from autopilot.core.reservation import fits_on
+from autopilot.core.rules.base import Refusal, Take, Takes
+from autopilot.core.snapshot import GPU_MILLI, I32
+from autopilot.core.victims import Search
+from autopilot.core.whatif import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A gang that would start if others gave way: where, who gives what, and what that loses."""
+
+    shape: Shape
+    spot: Spot
+    gives: tuple[Give, ...]
+
+    @property
+    def cost_gpu_s(self) -> float:
+        """Lost work of all who give something up."""
+        return sum(give.price_gpu_s for give in self.gives)
+
+
+def least_width(ctx: Context, at: int) -> int:
+    """GPUs of the smallest start of the gang at `at`: whole members, at least its minimum."""
+    row, work = int(ctx.pending[at]), ctx.observation.snapshot.workloads
+    if row in ctx.members:
+        return int(work.min_gpus[row])
+    member, wide = max(int(work.gpus_per_member[row]), 1), int(work.gpus[row])
+    least = -(-int(work.min_gpus[row]) // member) * member
+    return min(least, wide) if least > 0 else wide
+
+
+def alike(ctx: Context, at: int) -> tuple[int, ...]:
+    """What decides whether others may give way for a gang: of gangs with equal keys none may where one may not."""
+    work, row = ctx.observation.snapshot.workloads, int(ctx.pending[at])
+    own = row if row in ctx.members else -1
+    held_back = int(ctx.binding_sets(ctx.gap_end_s[at : at + 1])[0])
+    return (
+        int(work.queue[row]),
+        int(work.priority[row]),
+        int(work.preemptible[row]),
+        int(ctx.classes[at]),
+        held_back,
+        own,
+    )
+
+
+def place(ctx: Context, at: int, shape: Shape) -> Spot | Miss:
+    """Room for the gang at `at` on what is free now and not held for others."""
+    if int(ctx.pending[at]) in ctx.members:
+        return find_members(ctx, at)
+    drain = ctx.node_end_s() if ctx.policy.placement.drain else None
+    return find_spot(ctx.whatif, shape, ctx.room(float(ctx.gap_end_s[at])), ctx.policy.placement, ctx.gpu_memory_mib,
+                     drain, ctx.now_s + float(ctx.run_low_s[at]))  # fmt: skip
+
+
+def search_for(ctx: Context, at: int, shape: Shape) -> Search:
+    """The nodes' side of the search for victims."""
+    suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib, empty=True)
+    room = np.where(suits, ctx.room(float(ctx.gap_end_s[at])), 0).astype(np.int32)
+    whole = (
+        shape.milli == 0
+        and shape.profile < 0
+        and not (ctx.observation.snapshot.placements.milli % GPU_MILLI).any()
+    )
+    plain = (
+        whole and int(ctx.pending[at]) not in ctx.members and not (shape.cpu_milli or shape.host_memory_mib)
+    )
+    search = Search(ctx.whatif, room, shape.gpus, shape.per_member if shape.members else shape.tail,
+                    lambda free: fits_on(ctx, shape, np.where(suits, free, 0).astype(np.int32)))  # fmt: skip
+    if not plain:
+        search.fits_slowly = lambda takes: _fits_slowly(ctx, at, shape, search, takes)
+    return search
+
+
+def _fits_slowly(ctx: Context, at: int, shape: Shape, search: Search, takes: Sequence[Take]) -> bool:
+    mark = ctx.whatif.checkpoint()
+    for take in takes:
+        _apply(ctx, search, take)
+    found = isinstance(place(ctx, at, shape), Spot)
+    ctx.whatif.rollback(mark)
+    return found
+
+
+def _apply(ctx: Context, search: Search, take: Take) -> Layout | None:
+    """Take it on the what-if; what the victim keeps, None when it loses all."""
+    if take.whole:
+        ctx.whatif.evict(take.row)
+        return None
+    keeps = without(ctx.whatif.layout_of(take.row), search.entries(take))
+    ctx.whatif.move(take.row, keeps)
+    return keeps
+
+
+def without(layout: Layout, entries: Sequence[int]) -> Layout:
+    """A layout less some of its entries."""
+    stays = np.ones(len(layout.gpu), np.bool_)
+    stays[list(entries)] = False
+    return Layout(layout.gpu[stays], layout.instance[stays], layout.milli[stays])
+
+
+def wish(ctx: Context, at: int, takes: Takes) -> Wish | Refusal | Miss:
+    """How the gang at `at` could start at its least width if others gave way as `takes` allows.
+
+    What is being given up already counts as free: nobody is taken for what comes by itself.
+    """
+    row = int(ctx.pending[at])
+    gpus = least_width(ctx, at)
+    shape = shape_of(ctx.observation.snapshot, row, gpus)
+    mark = let_leave(ctx)
+    search = search_for(ctx, at, shape)
+    quota = ctx.quota
+    answer = takes(quota.books, quota.claim(row, gpus), quota.running(), search)
+    found = answer if isinstance(answer, Refusal) else on_paper(ctx, at, shape, search, answer)
+    ctx.whatif.rollback(mark)
+    return found
+
+
+def let_leave(ctx: Context) -> int:
+    """Take off the what-if what is being given up already; the mark to roll back to."""
+    mark = ctx.whatif.checkpoint()
+    for row, keeps in ctx.leaving.items():
+        if len(ctx.whatif.layout_of(row).gpu):
+            ctx.whatif.evict(row)
+            if keeps is not None:
+                ctx.whatif.place(row, keeps)
+    return mark
+
+
+def after_leaving(ctx: Context, at: int) -> Wish | Miss:
+    """How the gang at `at` could start once those who are leaving have left, nobody taken."""
+    shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]), least_width(ctx, at))
+    mark = let_leave(ctx)
+    spot = place(ctx, at, shape)
+    ctx.whatif.rollback(mark)
+    return Wish(shape, spot, ()) if isinstance(spot, Spot) else spot
+
+
+def on_paper(ctx: Context, at: int, shape: Shape, search: Search, takes: Sequence[Take]) -> Wish | Miss:
+    """Play it through: victims off, the gang on, victims that fit elsewhere there; then undo it all."""
+    whatif = ctx.whatif
+    held = {take.row: whatif.layout_of(take.row) for take in takes}
+    mark = whatif.checkpoint()
+    kept = {take.row: _apply(ctx, search, take) for take in takes}
+    spot = place(ctx, at, shape)
+    moved: dict[int, Layout] = {}
+    if isinstance(spot, Spot) and ctx.policy.preemption.move_victims:
+        row = int(ctx.pending[at])
+        whatif.place(row, spot.layout)
+        books = ctx.quota.books.saved()
+        for take in takes:
+            ctx.quota.book(take.row, held[take.row], -1)
+            keeps = kept[take.row]
+            if keeps is not None:
+                ctx.quota.book(take.row, keeps)
+        ctx.quota.book(row, spot.layout)
+        moved = _moves(ctx, takes, held)
+        ctx.quota.books.restore(books)
+    whatif.rollback(mark)
+    if isinstance(spot, Miss):
+        return spot
+    gives = []
+    for take in takes:
+        if take.row in moved and _entries(moved[take.row]) == _entries(held[take.row]):
+            continue  # it is where it was: the others' going was enough
+        part = take.gpus / max(_width(held[take.row]), 1e-9)
+        price = float(ctx.lost_gpu_s[take.row]) * (1.0 if take.whole else part)
+        how = "move" if take.row in moved else "evict" if take.whole else "shrink"
+        keeps = moved.get(take.row, kept[take.row])
+        lost = len(held[take.row].gpu) - (0 if take.whole or keeps is None else len(keeps.gpu))
+        gives.append(Give(take.row, how, keeps, lost, price))
+    return Wish(shape, spot, tuple(gives))
+
+
+def _entries(layout: Layout) -> list[tuple[int, int]]:
+    """GPUs and instances of a layout, ascending."""
+    return sorted(zip(layout.gpu.tolist(), layout.instance.tolist(), strict=True))
+
+
+def _width(layout: Layout) -> float:
+    return float(np.where(layout.instance < 0, layout.milli / GPU_MILLI, 1.0).sum())
+
+
+def _moves(ctx: Context, takes: Sequence[Take], held: dict[int, Layout]) -> dict[int, Layout]:
+    """Victims that fit elsewhere now, the widest first, as far as quotas go too; each is placed and booked."""
+    moved = {}
+    for take in sorted((take for take in takes if take.whole), key=lambda each: (-each.gpus, each.row)):
+        width = len(held[take.row].gpu)
+        spot = elsewhere(ctx, take.row, width) if ctx.quota.may_start(take.row, width) is None else None
+        if spot is not None:
+            ctx.whatif.place(take.row, spot.layout)
+            ctx.quota.book(take.row, spot.layout)
+            moved[take.row] = spot.layout
+    return moved
+
+
+def elsewhere(ctx: Context, row: int, gpus: int) -> Spot | None:
+    """A place for a gang that was taken off the what-if, at the width that it had."""
+    shape = shape_of(ctx.observation.snapshot, row, gpus)
+    if row in ctx.members:  # members that differ are placed when they start, not here
+        return None
+    spot = find_spot(ctx.whatif, shape, ctx.room(np.inf), ctx.policy.placement, ctx.gpu_memory_mib)
+    return spot if isinstance(spot, Spot) else None
+
+
+def landing_draft(ctx: Context, action: str, at: int, found: Wish, benefit_gpu_s: float, *,
+                  contract: bool) -> Draft:  # fmt: skip
+    """The wish as a draft, with its evidence."""
+    work = ctx.observation.snapshot.workloads
+    row = int(ctx.pending[at])
+    count = {how: sum(give.how == how for give in found.gives) for how in ("evict", "shrink", "move")}
+    return Draft(
+        action=action, kind="land", at=at, row=row, spot=found.spot, start_s=ctx.now_s, nodes=(),
+        benefit_gpu_s=benefit_gpu_s, cost_gpu_s=found.cost_gpu_s, gives=found.gives, contract=contract,
+        evidence=(
+            Evidence("gpus", found.shape.gpus, "GPUs"),
+            Evidence("waited", round(ctx.now_s - float(work.submit_s[row]), 3), "s"),
+            Evidence("evicted", count["evict"], "gangs"),
+            Evidence("shrunk", count["shrink"], "gangs"),
+            Evidence("moved", count["move"], "gangs"),
+            Evidence("lost", round(found.cost_gpu_s, 3), "GPU-s"),
+        ),
+    )  # fmt: skip
+
+
+def free_of(ctx: Context, rows: Sequence[int]) -> I32:
+    """Whole GPUs per node that are free once the gangs of these rows are gone. Shape [nodes]."""
+    whatif, gpus = ctx.whatif, ctx.observation.snapshot.gpus
+    free = whatif.node_free.copy()
+    for row in rows:
+        held = whatif.layout_of(row).gpu
+        freed = held[whatif.gpu_usable[held] & (whatif.gpu_used[held] == GPU_MILLI)]
+        free += np.bincount(gpus.node[freed], minlength=len(free)).astype(free.dtype)
+    return free

@@ -1,0 +1,49 @@
+"""No large gang for a small need: what is taken is bounded by what is needed."""
+
+from __future__ import annotations
+
+from autopilot.core.context import Context
+from autopilot.core.draft import Draft, Give
+from autopilot.core.guards.base import allow, deny, waive
+from autopilot.core.records import Code, Proposal, Verdict
+from autopilot.core.snapshot import GPU_MILLI
+from autopilot.core.whatif import Layout
+
+NAME = "blast_radius"
+UNIT = "GPUs taken for each that is needed"
+
+LEAST_GPUS = 1 / GPU_MILLI
+"""The smallest thing that can be asked for: a thousandth of a GPU."""
+
+
+def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
+    """GPUs of all victims, moved ones too, over the GPUs that are gained; shares and instances are their parts."""
+    limit = ctx.policy.preemption.blast_ratio
+    if not draft.gives:
+        return allow(NAME, 0.0, UNIT, limit)
+    ratio = sum(_taken(give, ctx) for give in draft.gives) / max(_needed(draft, ctx), LEAST_GPUS)
+    if draft.contract:
+        return waive(NAME, ratio, UNIT, limit)
+    if ratio > limit:
+        return deny(NAME, Code.BLAST_RADIUS, ratio, UNIT, limit)
+    return allow(NAME, ratio, UNIT, limit)
+
+
+def _taken(give: Give, ctx: Context) -> float:
+    """GPUs that a victim loses; all that it holds when it moves."""
+    held = _gpus(ctx.whatif.layout_of(give.row), ctx)
+    return held - _gpus(give.keeps, ctx) if give.how == "shrink" and give.keeps is not None else held
+
+
+def _needed(draft: Draft, ctx: Context) -> float:
+    """GPUs that the gang starts on, or, where nobody lands yet, that it asks for."""
+    if draft.spot is not None:
+        return _gpus(draft.spot.layout, ctx)
+    work = ctx.observation.snapshot.workloads
+    part = int(work.gpu_milli[draft.row]) / GPU_MILLI if work.gpu_milli[draft.row] > 0 else 1.0
+    return float(work.gpus[draft.row]) * part
+
+
+def _gpus(layout: Layout, ctx: Context) -> float:
+    plain = layout.instance < 0
+    return float(layout.milli[plain].sum()) / GPU_MILLI + ctx.instance_share(layout.instance[~plain])

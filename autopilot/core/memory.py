@@ -1,0 +1,99 @@
+"""What the controller remembers between two decisions: what cannot be seen by looking at the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from autopilot.core.records import Decision, Instruction, Reservation, Slot, Victim
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """An action between its instruction and its end (states: core/lifecycle.py)."""
+
+    instruction: Instruction
+    state: str
+    since_s: float
+    action: str
+    tenant: str
+    cost_gpu_s: float
+    contract: bool
+    attempts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Disruption:
+    """One entry of the budget ledger."""
+
+    at_s: float
+    workload: str
+    tenant: str
+    nodes: tuple[str, ...]
+    contract: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One gang that is to start on `slots` once they are free."""
+
+    workload: str
+    incarnation: int
+    slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """A start that waits until those in its way are gone (states: core/landing.py).
+
+    `parts`: the gang itself, and victims that go on elsewhere; each leaves the tuple when its start is instructed.
+    """
+
+    proposal_id: str
+    action: str
+    tenant: str
+    workload: str  # for whom all this is
+    victims: tuple[Victim, ...]
+    parts: tuple[Part, ...]
+    since_s: float
+    deadline_s: float
+    contract: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerMemory:
+    """What is not derivable from the observation. Small, persisted, versioned."""
+
+    schema: int = 1
+    tick: int = -1
+    now_s: float = float("-inf")
+    fence: int = 0
+    in_flight: Mapping[str, InFlight] = field(default_factory=dict)
+    reservations: tuple[Reservation, ...] = ()
+    cooled_until_s: Mapping[str, float] = field(
+        default_factory=dict
+    )  # workload -> no reservation/disruption before
+    wished_since_s: Mapping[str, float] = field(default_factory=dict)  # disruptive wish key -> first seen
+    ledger: tuple[Disruption, ...] = ()
+    approvals: Mapping[str, str] = field(default_factory=dict)  # proposal id -> state digest
+    rejections: Mapping[str, float] = field(default_factory=dict)  # proposal id -> until
+    failures: tuple[float, ...] = ()  # times of failed effects inside the pause window
+    landings: tuple[Landing, ...] = ()
+    usage_gpu_s: Mapping[str, float] = field(default_factory=dict)  # decayed past use, by queue
+    standing_use_gpu_s: Mapping[str, float] = field(default_factory=dict)  # the same at the review's start
+    held_gpus: Mapping[str, float] = field(default_factory=dict)  # by queue, since the last tick
+    usage_at_s: float = float("-inf")
+    killed: bool = False
+    paused_reason: str = ""
+    paused_since_s: float = float("nan")
+    wake_at_s: float = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The answer of reconcile()."""
+
+    memory: ControllerMemory
+    decision: Decision
+    instructions: tuple[Instruction, ...]
+    wake_at_s: float

@@ -1,0 +1,101 @@
+"""The quota side of one tick: the books, the rule set in force, and gangs as the rules see them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from autopilot.core.policy import Policy, RuleSetName
+from autopilot.core.rules import RULES, RuleSet, cohort_fair
+from autopilot.core.rules.base import Claim, Refusal
+from autopilot.core.snapshot import F64, GPU_MILLI, ClusterSnapshot, State
+from autopilot.core.tenancy import ALL, Books, build_books, capacity_by_kind, claim_kinds
+from autopilot.core.whatif import Layout, WhatIf
+
+
+@dataclass(slots=True)
+class Quota:
+    """Books of the moment and what is asked of them. `lost_gpu_s` [workloads]: what stopping a gang would lose."""
+
+    snapshot: ClusterSnapshot
+    books: Books
+    rules: RuleSet
+    lost_gpu_s: F64
+    gone: set[int] = field(default_factory=set)  # rows that this tick's plan takes away or moves
+    _running: list[Claim] | None = None
+
+    def may_start(self, row: int, gpus: int) -> Refusal | None:
+        """May the gang start at this width on idle capacity, as far as quotas go?"""
+        return self.rules.may_start(self.books, self.claim(row, gpus))
+
+    def claim(self, row: int, gpus: int) -> Claim:
+        """A gang that waits, at a width in GPUs, shares or instances."""
+        work = self.snapshot.workloads
+        part = int(work.gpu_milli[row]) / GPU_MILLI if work.gpu_milli[row] > 0 else 1.0
+        models = int(work.gpu_models[row])
+        return Claim(
+            row, int(work.queue[row]), gpus * part, claim_kinds(self.books.kind_of_model, models), int(work.priority[row]),
+            float(work.submit_s[row]), float("nan"), bool(work.preemptible[row]), int(work.min_gpus[row]) * part,
+            max(int(work.gpus_per_member[row]), 1) * part, bool(work.over_quota[row]),
+        )  # fmt: skip
+
+    def running(self) -> list[Claim]:
+        """Gangs that hold GPUs and could give them up: not leaving, not stuck, not in this tick's plan already."""
+        if self._running is None:
+            self._running = self._claims()
+        return (
+            [claim for claim in self._running if claim.row not in self.gone] if self.gone else self._running
+        )
+
+    def _claims(self) -> list[Claim]:
+        work, held = self.snapshot.workloads, self.snapshot.placements
+        entry = ~held.leaving
+        size = np.where(held.instance < 0, held.milli / GPU_MILLI, 1.0) * entry
+        gpus = np.bincount(held.workload, size, minlength=len(work.id))
+        first = np.full(len(work.id), -1, np.int64)
+        first[held.workload[::-1]] = np.arange(len(held.workload))[::-1]
+        active = (work.state == State.RUNNING) | (work.state == State.STARTING)
+        rows = np.flatnonzero(active & ~work.stuck & ~work.excluded & (gpus > 0))
+        part = np.where(work.gpu_milli > 0, work.gpu_milli / GPU_MILLI, 1.0)
+        models = self.snapshot.nodes.gpu_model[held.node[first[rows]]].tolist()
+        claims, lost = [], self.lost_gpu_s.tolist()
+        for row, model in zip(rows.tolist(), models, strict=True):
+            claims.append(Claim(
+                row, int(work.queue[row]), float(gpus[row]), self._held_kinds(model), int(work.priority[row]),
+                float(work.submit_s[row]), float(work.start_s[row]), bool(work.preemptible[row]),
+                float(work.min_gpus[row] * part[row]), float(max(work.gpus_per_member[row], 1) * part[row]),
+                bool(work.over_quota[row]), lost[row],
+            ))  # fmt: skip
+        return claims
+
+    def _held_kinds(self, model: int) -> tuple[int, ...]:
+        kind = self.books.kind_of_model[model] if model < len(self.books.kind_of_model) else ALL
+        return (ALL,) if kind == ALL else (ALL, kind)
+
+    def book(self, row: int, layout: Layout, sign: int = 1) -> None:
+        """Enter into the books that a gang takes (or, with -1, gives up) a layout."""
+        work, snapshot, kind_of_model = self.snapshot.workloads, self.snapshot, self.books.kind_of_model
+        queue, preemptible = int(work.queue[row]), bool(work.preemptible[row])
+        gpus = np.where(layout.instance < 0, layout.milli / GPU_MILLI, 1.0)
+        self.books.add(queue, sign * float(gpus.sum()), (ALL,), preemptible=preemptible)
+        if len(self.books.use) > 1:  # a gang may sit on GPUs of several models
+            kinds = np.array(kind_of_model, np.int64)[
+                snapshot.nodes.gpu_model[snapshot.gpus.node[layout.gpu]]
+            ]
+            for kind in np.unique(kinds).tolist():
+                self.books.add(
+                    queue, sign * float(gpus[kinds == kind].sum()), (kind,), preemptible=preemptible
+                )
+
+
+def build_quota(snapshot: ClusterSnapshot, policy: Policy, whatif: WhatIf, lost_gpu_s: F64,
+                weight: F64 | None = None) -> Quota:  # fmt: skip
+    """Books and rules for one tick; `weight` [queues] as corrected by past use."""
+    capacity = capacity_by_kind(snapshot, whatif.gpu_usable)
+    books = build_books(snapshot, capacity, weight, shelter_always=policy.tenancy.shelter_always)
+    rules = RULES[policy.rules]
+    if policy.rules == RuleSetName.COHORT_FAIR:
+        rules = replace(rules, across=partial(cohort_fair.takes, rules=policy.tenancy.fair_preemption_rules))
+    return Quota(snapshot, books, rules, lost_gpu_s)

@@ -1,0 +1,97 @@
+"""What rule sets see of a gang, and what they answer.
+
+A rule set knows quotas, priorities and shares. It never looks at nodes: whether there is room once somebody
+has gone is a question that it asks of the caller (`Fits`), who answers from the what-if.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from autopilot.core.records import Code
+from autopilot.core.tenancy import Books
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One gang: what it holds when it runs, what it asks for when it waits."""
+
+    row: int  # of WorkloadTable
+    queue: int
+    gpus: float  # held; asked for at the width that is tried
+    kinds: tuple[int, ...]  # of Books, that it draws on
+    priority: int
+    submit_s: float
+    start_s: float  # NaN while it waits
+    preemptible: bool
+    least_gpus: float  # below this it stops or does not start
+    member_gpus: float  # of one member: elastic gangs change by members
+    over_quota: bool = False
+    price_gpu_s: float = 0.0  # work that evicting it whole would lose
+
+    @property
+    def elastic(self) -> bool:
+        """True when it can give up members and go on."""
+        return self.gpus - self.member_gpus >= self.least_gpus > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """What is taken from one running gang: all of it, or some members of an elastic one."""
+
+    row: int
+    gpus: float
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a gang may not start or displace: the code, what it would take, and what it has."""
+
+    code: Code
+    value: float
+    threshold: float
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One possible taking: its class in the order of mercy (0 first) and its price in lost GPU-seconds."""
+
+    take: Take
+    rank: int
+    price_gpu_s: float
+    queue: int
+
+
+Allowed = Callable[[Sequence[Take]], bool]
+"""May these be taken together, as far as quotas go?"""
+
+Fits = Callable[[Sequence[Take]], bool]
+"""Is there room for the newcomer once these were taken? An empty sequence asks about now."""
+
+
+class Room(Protocol):
+    """Where the newcomer could go: answers `Fits`, and finds whom to take."""
+
+    def __call__(self, takes: Sequence[Take]) -> bool:
+        """Is there room for the newcomer once these were taken?"""
+        ...
+
+    def cheapest(self, offers: Sequence[Offer], allowed: Allowed) -> tuple[Take, ...] | None:
+        """The cheapest allowed takings that make room, of the lowest ranks that suffice; None when none do.
+
+        Cheapest: least lost work in the highest rank that is needed, then in the one below it, and so on.
+        """
+        ...
+
+
+MayStart = Callable[[Books, Claim], Refusal | None]
+"""May the waiting gang start on idle capacity, as far as quotas go?"""
+
+Takes = Callable[[Books, Claim, Sequence[Claim], Room], tuple[Take, ...] | Refusal]
+"""Whom the waiting gang displaces so that it fits, least merciful last; or why it may displace nobody.
+
+`Books` are those of the moment; they are left as they were.
+"""

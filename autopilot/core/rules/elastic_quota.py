@@ -1,0 +1,141 @@
+"""Elastic quotas: each team has a minimum and a maximum, and may use what others leave of their minimum.
+
+A team is a queue just below the root, with all that stands below it; its minimum is its guarantee, its maximum
+its limit. Work that stands in the root itself is of no team and under no quota; it displaces only its like. A gang starts where its team stays within the maximum and all teams together within the sum of all
+minima. Part of what the others leave is a team's due: their unused minimum, times its own over the sum of all.
+
+Taking back: a team that stays within its minimum may displace work marked `over_quota` of teams above theirs. A
+team that stays within its minimum and its part may displace it of teams above their minimum and part, and then
+work of lower priority of its own. Beyond that a team displaces lower priorities of its own only. In each the
+lowest priority goes first, then the youngest. The rules are those of nos (pkg/scheduler/plugins/capacityscheduling).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import inf
+
+from autopilot.core.records import Code
+from autopilot.core.rules.base import Claim, Fits, Refusal, Take
+from autopilot.core.rules.cohort import mercy
+from autopilot.core.rules.trial import Limits, Trial
+from autopilot.core.tenancy import EPSILON, Books
+
+NAME = "elastic-quota"
+
+
+class Teams:
+    """What every team uses, with the newcomer booked on its own: a `Ledger`. Numbers are [kind][team]; 0 is no team."""
+
+    def __init__(self, books: Books, claim: Claim) -> None:
+        self.claim = claim
+        self.team_of = [path[-1] if path else 0 for path in books.paths]
+        self.team = self.team_of[claim.queue]
+        self.limits = Limits(books, claim)
+        teams = books.children[0]
+        self._minimum = {kind: {team: books.guarantee[kind][team] for team in teams} for kind in claim.kinds}
+        self._used = {kind: {team: books.use[kind][team] for team in teams} for kind in claim.kinds}
+        self._part = {kind: _parts(self._minimum[kind], self._used[kind]) for kind in claim.kinds}
+        self._idle = {kind: _left(books, kind) for kind in claim.kinds}
+        self.free_gpus = min(self._idle.values()) if self.team else inf
+        self._add(self.team, claim.gpus, claim.kinds)
+
+    def book(self, other: Claim, sign: int) -> None:
+        """Take a running gang off (-1) or put it back (+1)."""
+        self.limits.book(other, sign)
+        self._add(self.team_of[other.queue], sign * other.gpus, other.kinds)
+
+    def allows(self) -> bool:
+        """Does the newcomer's team stay within its maximum, and all together within the sum of all minima?"""
+        pooled = not self.team or all(left >= -EPSILON for left in self._idle.values())
+        return pooled and self.limits.allow()
+
+    def within(self, team: int, *, part: bool) -> bool:
+        """Does a team stay within its minimum (with `part`: and its part of what the others leave)?"""
+        return all(
+            self._used[kind][team] <= minimum[team] + (self._part[kind][team] if part else 0.0) + EPSILON
+            for kind, minimum in self._minimum.items()
+        )
+
+    def _add(self, team: int, gpus: float, kinds: Sequence[int]) -> None:
+        for kind in kinds:
+            if team and kind in self._used:
+                self._used[kind][team] += gpus
+                self._idle[kind] -= gpus
+
+
+def _left(books: Books, kind: int) -> float:
+    """What all teams together leave of the sum of all minima."""
+    guarantee, use = books.guarantee[kind], books.use[kind]
+    return sum(guarantee[team] - use[team] for team in books.children[0])
+
+
+def _parts(minimum: dict[int, float], used: dict[int, float]) -> dict[int, float]:
+    """Each team's part of the unused minimum of the others, in proportion to its own minimum."""
+    unused = {team: max(least - used[team], 0.0) for team, least in minimum.items()}
+    left, pool = sum(unused.values()), sum(minimum.values())
+    return {
+        team: (left - unused[team]) * least / pool if pool > 0 else 0.0 for team, least in minimum.items()
+    }
+
+
+def may_start(books: Books, claim: Claim) -> Refusal | None:
+    """The maximum (hard limits along the path), then the sum of all minima."""
+    room = books.limit_room(claim.queue)
+    if claim.gpus > room + EPSILON:
+        return Refusal(Code.LIMIT, max(room, 0.0), claim.gpus)
+    left = min(_left(books, kind) for kind in claim.kinds) if books.paths[claim.queue] else inf
+    return None if claim.gpus <= left + EPSILON else Refusal(Code.QUOTA, max(left, 0.0), claim.gpus)
+
+
+def takes(books: Books, claim: Claim, running: Sequence[Claim], room: Fits) -> tuple[Take, ...] | Refusal:
+    """Whom the newcomer displaces: work over quota of other teams, or lower priorities of its own; () for nobody."""
+    teams = Teams(books, claim)
+    trial = Trial(teams, room)
+    if trial.fits():
+        return ()
+    part = not (teams.team and teams.within(teams.team, part=False))  # it needs more than its minimum
+    due = bool(teams.team) and teams.within(teams.team, part=True)
+    own = [other for other in running if part and teams.team_of[other.queue] == teams.team]
+    marked = [
+        other
+        for other in running
+        if due and other.over_quota and teams.team_of[other.queue] not in {0, teams.team}
+    ]
+    lower = [other for other in own if other.priority < claim.priority]
+    soft = ([o for o in marked if o.preemptible], [o for o in lower if o.preemptible])
+    if trial.fewest(_in_order(teams, *soft, part=part)):
+        trial.spare()
+        return trial.answer()
+    lacked_room = trial.lacked_room
+    if not teams.limits.allow():
+        code = Code.LIMIT
+    elif trial.fewest(_in_order(teams, marked, lower, part=part)):
+        code = Code.PROTECTED
+    elif lacked_room:
+        code = Code.CAPACITY
+    elif marked:
+        code = Code.FAIRNESS
+    elif len(own) > len(lower):
+        code = Code.PRIORITY
+    else:
+        code = Code.CAPACITY if teams.allows() else Code.QUOTA
+    return Refusal(code, max(teams.free_gpus, 0.0) if teams.team else 0.0, claim.gpus)
+
+
+def keeps(_books: Books, _claim: Claim) -> float:
+    """Nothing: what a team lends is marked over quota, and the team takes it back when it needs it."""
+    return 0.0
+
+
+def head_key(_books: Books, claim: Claim) -> tuple[float, ...]:
+    """Order among the heads of all queues: priority, then submit time."""
+    return (-float(claim.priority), claim.submit_s)
+
+
+def _in_order(teams: Teams, marked: Sequence[Claim], own: Sequence[Claim], *, part: bool) -> Iterator[Claim]:
+    """Victims in order; from another team only as long as it is above what is its own."""
+    for other in sorted(marked, key=mercy):
+        if not teams.within(teams.team_of[other.queue], part=part):
+            yield other
+    yield from sorted(own, key=mercy)

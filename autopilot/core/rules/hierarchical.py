@@ -1,0 +1,237 @@
+"""Hierarchical fair share: guarantees, borrowing by weight, preemption inside a queue, reclaim across queues.
+
+With decayed usage off, GPUs the only resource and queues in the order of submission these are the rules of
+KAI (kai-scheduler, plugins proportion and reclaimer): work that may not be preempted starts inside guarantees
+only; a gang may displace lower priorities of its own queue; it may take from other queues what they use above
+their fair share while its own queue stays within its own, compared where the two queue paths part.
+
+Who gives way first: the most over-served queue, in it the lowest priority, in that class the cheapest set that
+suffices. The last step needs the nodes and is the caller's (`Room.cheapest`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
+from math import inf, isnan
+
+from autopilot.core.records import Code
+from autopilot.core.rules.base import Claim, Offer, Refusal, Room, Take
+from autopilot.core.tenancy import ALL, EPSILON, Books
+
+NAME = "hierarchical-fair-share"
+
+
+def may_start(books: Books, claim: Claim) -> Refusal | None:
+    """Hard limits along the path; guarantees along the path for work that may not be preempted."""
+    room = books.limit_room(claim.queue)
+    if claim.gpus > room + EPSILON:
+        return Refusal(Code.LIMIT, max(room, 0.0), claim.gpus)
+    return _outside_guarantee(books, claim)
+
+
+def _outside_guarantee(books: Books, claim: Claim) -> Refusal | None:
+    if claim.preemptible or not books.guarantee_binds:
+        return None
+    room = books.guarantee_room(claim.queue, claim.kinds)
+    return Refusal(Code.GUARANTEE, max(room, 0.0), claim.gpus) if claim.gpus > room + EPSILON else None
+
+
+def within_queue(
+    books: Books, claim: Claim, running: Sequence[Claim], room: Room
+) -> tuple[Take, ...] | Refusal:
+    """Displace preemptible gangs of strictly lower priority in the newcomer's own queue."""
+    outside = _outside_guarantee(books, claim)
+    if outside is not None:
+        return outside
+    lower = [other for other in running if other.queue == claim.queue and other.priority < claim.priority]
+    victims = sorted((other for other in lower if other.preemptible), key=_mercy)
+    if not victims:
+        return Refusal(Code.PROTECTED if lower else Code.CAPACITY, 0.0, claim.gpus)
+    limit_gpus = books.limit_room(claim.queue)
+
+    def allowed(takes: Sequence[Take]) -> bool:
+        return claim.gpus <= limit_gpus + sum(take.gpus for take in takes) + EPSILON
+
+    ranks = {priority: rank for rank, priority in enumerate(sorted({other.priority for other in victims}))}
+    offers = [offer for other in victims for offer in _offers(other, ranks[other.priority])]
+    found = room.cheapest(offers, allowed)
+    return found if found is not None else Refusal(Code.CAPACITY, sum(v.gpus for v in victims), claim.gpus)
+
+
+def across_queues(
+    books: Books, claim: Claim, running: Sequence[Claim], room: Room
+) -> tuple[Take, ...] | Refusal:
+    """Take from queues that use more than is theirs, most over-served first."""
+    refusal = _outside_guarantee(books, claim)
+    if refusal is not None:
+        return refusal
+    if claim.preemptible and not _fair_at_best(books, claim):
+        return Refusal(Code.FAIRNESS, books.fair[ALL][claim.queue], books.use[ALL][claim.queue] + claim.gpus)
+    others = [other for other in running if other.queue != claim.queue]
+    donors = [other for other in others if other.preemptible]
+    limit = _beyond_limit(books, claim, donors)
+    if limit is not None:
+        return limit
+    if not donors:
+        return Refusal(Code.PROTECTED if others else Code.CAPACITY, 0.0, claim.gpus)
+    ledger = _Ledger(books, claim)
+    offers = list(_in_order(ledger, donors))
+    if not offers:
+        return Refusal(Code.FAIRNESS, books.use[ALL][claim.queue] + claim.gpus, books.fair[ALL][claim.queue])
+    found = room.cheapest(offers, ledger.allowed)
+    return (
+        found if found is not None else Refusal(Code.CAPACITY, sum(o.take.gpus for o in offers), claim.gpus)
+    )
+
+
+def _beyond_limit(books: Books, claim: Claim, donors: Sequence[Claim]) -> Refusal | None:
+    """Set when the newcomer would exceed a hard limit on its path, whoever below that limit gave way."""
+    for queue in books.paths[claim.queue]:
+        room = books.limit[queue] - books.use[ALL][queue]
+        if claim.gpus > room + EPSILON:
+            below = sum(other.gpus for other in donors if queue in books.paths[other.queue])
+            if claim.gpus > room + below + EPSILON:
+                return Refusal(Code.LIMIT, max(room, 0.0), claim.gpus)
+    return None
+
+
+def _mercy(claim: Claim) -> tuple[float, float, float, int]:
+    """Lowest priority first, in it the cheapest, then the youngest; a start that is not known counts as just now."""
+    started_s = inf if isnan(claim.start_s) else claim.start_s
+    return (claim.priority, claim.price_gpu_s, -started_s, claim.row)
+
+
+def _offers(claim: Claim, rank: int) -> Iterator[Offer]:
+    """What one gang can give up: members above its minimum one by one, then itself."""
+    if claim.elastic:
+        spare = int((claim.gpus - claim.least_gpus + EPSILON) // claim.member_gpus)
+        part = claim.price_gpu_s * claim.member_gpus / max(claim.gpus, EPSILON)
+        for _ in range(spare):
+            yield Offer(Take(claim.row, claim.member_gpus, whole=False), rank, part, claim.queue)
+    yield Offer(Take(claim.row, claim.gpus, whole=True), rank, claim.price_gpu_s, claim.queue)
+
+
+def _fair_at_best(books: Books, claim: Claim) -> bool:
+    """Could the newcomer's queue, and each above it, be within its fair share if all others in it gave way?"""
+    kinds = claim.kinds
+    return all(
+        claim.gpus <= max(books.fair[kind][queue], books.guarantee[kind][queue]) + EPSILON
+        for kind in kinds for queue in books.paths[claim.queue]
+    ) and books.within_fair(claim.queue, claim.gpus, kinds)  # fmt: skip
+
+
+class _Ledger:
+    """What the books would be after some takings, and whether each of them is allowed."""
+
+    def __init__(self, books: Books, claim: Claim) -> None:
+        self.books, self.claim = books, claim
+        self.queue_of: dict[int, int] = {}
+        self.kinds_of: dict[int, tuple[int, ...]] = {}
+        self._parting: dict[int, tuple[int, int]] = {}
+
+    def parting(self, queue: int) -> tuple[int, int]:
+        """Where the newcomer's path and a donor's part: (newcomer's side, donor's side)."""
+        if queue not in self._parting:
+            self._parting[queue] = self.books.parting(self.claim.queue, queue)
+        return self._parting[queue]
+
+    def over(self, queue: int, taken: dict[tuple[int, int], float], kinds: Iterable[int]) -> bool:
+        """May one more gang be taken from `queue`, after `taken` ((kind, queue) -> GPUs) was?
+
+        Its side is above its fair share; or above its guarantee, while the newcomer's side stays within its own. Both
+        in the most special kind that they share; what the donor holds inside its guarantee of one GPU model stays.
+        """
+        books, claim = self.books, self.claim
+        mine, theirs = self.parting(queue)
+        if mine == theirs:
+            return False
+        special = max(kinds)
+        shared = max(kind for kind in kinds if kind in claim.kinds)
+        if self._left(theirs, special, taken) <= books.guarantee[special][theirs] + EPSILON:
+            return False
+        if self._left(theirs, shared, taken) > books.fair[shared][theirs] + EPSILON:
+            return True
+        return all(self._left(mine, kind, taken) + claim.gpus <= books.guarantee[kind][mine] + EPSILON
+                   for kind in claim.kinds)  # fmt: skip
+
+    def _left(self, queue: int, kind: int, taken: dict[tuple[int, int], float]) -> float:
+        """What a queue uses of a kind after some takings."""
+        return self.books.use[kind][queue] - taken.get((kind, queue), 0.0)
+
+    def book(self, take: Take, taken: dict[tuple[int, int], float]) -> None:
+        """Note a taking along the donor's path."""
+        for kind in self.kinds_of[take.row]:
+            for queue in self.books.paths[self.queue_of[take.row]]:
+                taken[kind, queue] = taken.get((kind, queue), 0.0) + take.gpus
+
+    def allowed(self, takes: Sequence[Take]) -> bool:
+        """May these be taken, in the order in which they stand, largest last, and is the newcomer then within its share?"""
+        taken: dict[tuple[int, int], float] = {}
+        for take in sorted(takes, key=lambda each: each.gpus):
+            if not self.over(self.queue_of[take.row], taken, self.kinds_of[take.row]):
+                return False
+            self.book(take, taken)
+        return self._newcomer_fair(takes, taken) and self._within_limits(taken)
+
+    def _newcomer_fair(self, takes: Sequence[Take], taken: dict[tuple[int, int], float]) -> bool:
+        """At each level where it took from others, the newcomer's side ends within its fair share."""
+        books, claim = self.books, self.claim
+        sides = {self.parting(self.queue_of[take.row])[0] for take in takes}
+        return all(self._left(side, kind, taken) + claim.gpus <= books.fair[kind][side] + EPSILON
+                   for side in sides for kind in claim.kinds)  # fmt: skip
+
+    def _within_limits(self, taken: dict[tuple[int, int], float]) -> bool:
+        """The newcomer ends within every hard limit on its path."""
+        return all(self._left(queue, ALL, taken) + self.claim.gpus <= self.books.limit[queue] + EPSILON
+                   for queue in self.books.paths[self.claim.queue])  # fmt: skip
+
+
+def _in_order(ledger: _Ledger, donors: Sequence[Claim]) -> Iterator[Offer]:
+    """Offers in the order of mercy: from the queue that is most over-served at the time, its cheapest of the
+    lowest priority; as long as its queue may still be taken from. Rank: one for each class when it first gives.
+    """
+    waiting: dict[tuple[int, tuple[int, ...]], list[Claim]] = {}
+    for other in donors:
+        waiting.setdefault((other.queue, other.kinds), []).append(other)
+        ledger.queue_of[other.row], ledger.kinds_of[other.row] = other.queue, other.kinds
+    taken: dict[tuple[int, int], float] = {}
+    ranks: dict[tuple[int, int], int] = {}
+    heap = []
+    for line in waiting.values():
+        line.sort(key=_mercy, reverse=True)
+        heap.append((_turn(ledger, line[-1], taken), line))
+    heapify(heap)
+    while heap:
+        _, line = heappop(heap)
+        turn = _turn(ledger, line[-1], taken)
+        if heap and turn > heap[0][0]:  # what was taken beside it made its side less over-served
+            heappush(heap, (turn, line))
+            continue
+        other = line[-1]
+        if not ledger.over(other.queue, taken, other.kinds):
+            continue
+        line.pop()
+        yield from _offers(other, ranks.setdefault((other.queue, other.priority), len(ranks)))
+        ledger.book(Take(other.row, other.gpus, whole=True), taken)
+        if line:
+            heappush(heap, (_turn(ledger, line[-1], taken), line))
+
+
+def _turn(ledger: _Ledger, other: Claim, taken: dict[tuple[int, int], float]) -> tuple[float, ...]:
+    """Sort key of a donor: the most over-served first, level by level from where the paths part; then by mercy."""
+    books = ledger.books
+    _, theirs = ledger.parting(other.queue)
+    path = books.paths[other.queue]
+    levels = path[: path.index(theirs) + 1] if theirs in path else path
+    return (
+        *(-_saturated(books, each, taken) for each in reversed(levels)),
+        float(other.queue),
+        *_mercy(other),
+    )
+
+
+def _saturated(books: Books, queue: int, taken: dict[tuple[int, int], float]) -> float:
+    use = books.use[ALL][queue] - taken.get((ALL, queue), 0.0)
+    fair = books.fair[ALL][queue]
+    return use / fair if fair > EPSILON else 1e9 + use

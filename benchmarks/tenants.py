@@ -1,0 +1,256 @@
+r"""Many tenants on one cluster: the shipped policy against Kueue's rules and EASY backfill, on P12 and P10.
+
+P12 is the work of P1 and P2 together on their 17 nodes, each guaranteed its own (7 and 10). P10 is that of the
+ten tenants with most GPU-seconds on 56 nodes: 39 of them are guaranteed by share of GPU-seconds (largest
+remainder, at least one each), the others are there to lend. Run by the functions behind
+
+    autopilot simulate --jobs JOBS --tenant TENANT,... --cluster CLUSTER.yaml --physics charged --telemetry off \
+        --policy fifo-skip,easy,kueue,autopilot --durations last-two
+
+Average wait is to the first start, average total wait is completion time less duration. A tenant's slowdown is
+its mean completion time by what it would have had alone under fifo-skip on its guaranteed nodes (at least those
+of its widest gang); the worst tenant's is printed with its name. Useful share is to_last_arrival_ratio /
+bound_ratio. The shipped policy must have a lower average wait and a lower worst slowdown than kueue and easy.
+
+    python -m benchmarks.tenants [--quick] [--files P12,P10] [--policy autopilot] [--baselines fifo-skip,easy,kueue]
+        [--workers 2] [--keep ROWS.jsonl] [--json OUT]
+
+`--quick` runs the first 30 days of P12. With `--keep` every measured row is written at once, and a run that was
+stopped goes on where it was. `--policy ""` measures the baselines alone.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autopilot.app.options import SimulateOptions
+from autopilot.app.simulate import check_policies, simulate
+from benchmarks.kit import FILES, options, philly_jobs, table, write_json
+from simulator.baselines.static import largest_remainder
+from simulator.clusterfile import SHAPE_MODEL
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DAY_S = 86_400.0
+QUICK_DAYS = 30
+GPUS_PER_NODE = 8
+P10_TENANTS, P10_NODES, P10_GUARANTEED = 10, 56, 39
+CASES = ("P12", "P10")
+RIVALS = ("kueue", "easy")
+COMPARED = {"wait": "wait_s", "total wait": "total_wait_s", "worst slowdown": "slowdown"}
+"""What stands beside the rivals' figures, and the columns of `Row`."""
+LOWER = ("wait", "worst slowdown")
+"""What must be lower than the rivals'."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One mix of tenants: the nodes of the cluster, and those that each tenant is guaranteed."""
+
+    file: str
+    nodes: int
+    guarantee: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One call of simulate."""
+
+    file: str
+    policy: str
+    tenants: tuple[str, ...]
+    jobs: Path
+    cluster: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One policy's figures on one file."""
+
+    file: str
+    policy: str
+    jobs: int
+    finished: int
+    wait_s: float
+    total_wait_s: float
+    slowdown: float  # of the tenant that has the worst
+    worst_tenant: str
+    preemptions_per_1000: float
+    lost_gpu_s: float
+    useful_ratio: float
+    wall_s: float
+    violated: int
+
+
+def case_of(file: str, jobs: pd.DataFrame) -> Case:
+    """P12 or P10. `jobs` are rows of tenant, gpus and duration_s, whole seconds of work on GPUs alone."""
+    if file == "P12":
+        guarantee = {tenant: int(shape.partition("x")[0]) for tenant, shape in FILES.values()}
+        return Case(file, sum(guarantee.values()), guarantee)
+    gpu_s = (jobs["gpus"] * jobs["duration_s"]).groupby(jobs["tenant"]).sum()
+    most = gpu_s.sort_values(ascending=False, kind="stable").head(P10_TENANTS)
+    nodes = largest_remainder([float(each) for each in most], P10_GUARANTEED, [1] * len(most))
+    return Case(file, P10_NODES, dict(zip(most.index.tolist(), nodes, strict=True)))
+
+
+def cluster_text(case: Case) -> str:
+    """The cluster file of a case."""
+    lines = [f"pools:\n  - {{name: default, nodes: {case.nodes}, gpus_per_node: {GPUS_PER_NODE}, gpu_model: {SHAPE_MODEL}}}",
+             "queues:"]  # fmt: skip
+    lines += [f"  - {{name: {tenant}, guarantee: {{{SHAPE_MODEL}: {GPUS_PER_NODE * nodes}}}}}"
+              for tenant, nodes in case.guarantee.items()]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def usable(path: Path) -> pd.DataFrame:
+    """The rows that ask for GPUs and last a second or more, durations cut to whole seconds."""
+    import pandas as pd
+
+    frame: pd.DataFrame = pd.read_parquet(path)
+    frame = frame[(frame["gpus"] > 0) & (frame["duration_s"] >= 1)]
+    return frame.assign(duration_s=frame["duration_s"].astype("int64"))
+
+
+def first_days(frame: pd.DataFrame, tenants: Sequence[str], days: float) -> pd.DataFrame:
+    """What these tenants submit within `days` of their first submit."""
+    mine = frame[frame["tenant"].isin(list(tenants))]
+    early: pd.DataFrame = mine[mine["submit_s"] < mine["submit_s"].min() + days * DAY_S]
+    return early
+
+
+def measure(task: Task) -> Row:
+    """Run one call and read its document."""
+    outcome = simulate(SimulateOptions(
+        jobs=task.jobs, tenants=task.tenants, cluster=str(task.cluster), policies=(task.policy,), physics="charged",
+        telemetry="off", durations="last-two", series=False,
+    ))  # fmt: skip
+    ((name, entry),) = outcome.document()["policies"].items()
+    jobs, used, stops = entry["jobs"], entry["utilization"], entry["disruptions"]
+    worst = max(task.tenants, key=lambda tenant: entry["tenants"][tenant]["slowdown"])
+    return Row(
+        task.file, name, jobs["submitted"], jobs["finished"], jobs["queue_wait_s_mean"], jobs["total_wait_s_mean"],
+        entry["tenants"][worst]["slowdown"], worst, 1000 * stops["preemptions"] / jobs["submitted"], stops["lost_gpu_s"],
+        used["to_last_arrival_ratio"] / used["bound_ratio"], entry["wall_s"], entry["invariants"]["violated"],
+    )  # fmt: skip
+
+
+def measured(tasks: Sequence[Task], workers: int) -> Iterator[Row]:
+    """All rows as they come, with a line of progress for each."""
+    began_s = time.perf_counter()
+    with ProcessPoolExecutor(workers) as pool:
+        running = {pool.submit(measure, task): task for task in tasks}
+        for done, future in enumerate(as_completed(running), 1):
+            task = running[future]
+            print(f"  {done}/{len(tasks)} after {time.perf_counter() - began_s:.0f} s: {task.file} {task.policy}",
+                  file=sys.stderr, flush=True)  # fmt: skip
+            yield future.result()
+
+
+def kept_rows(path: str) -> list[Row]:
+    """Rows of an earlier run that was stopped."""
+    if not path or not Path(path).exists():
+        return []
+    return [Row(**json.loads(line)) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+
+
+def ratios(row: Row, rows: Mapping[str, Row]) -> dict[str, float]:
+    """Each compared figure by that of each rival that was measured, as `wait / kueue`."""
+    return {
+        f"{name} / {rival}": getattr(row, column) / getattr(rows[rival], column)
+        for name, column in COMPARED.items()
+        for rival in RIVALS
+        if rival in rows
+    }
+
+
+def missed(found: Mapping[str, float]) -> list[str]:
+    """The ratios of the shipped policy that are not below 1 and should be."""
+    return [name for name, ratio in found.items() if name.startswith(LOWER) and not ratio < 1.0]
+
+
+def show(rows: Mapping[str, Row], file: str, ours: str) -> bool:
+    """Print one file's two tables; True when every bar is kept, nothing was violated and all work ended."""
+    table(
+        [file, "average wait s", "average total wait s", "worst slowdown", "of tenant", "preemptions / 1,000 jobs", "lost GPU-s",
+         "useful share", "wall s", "violations"],
+        [[row.policy, f"{row.wait_s:,.0f}", f"{row.total_wait_s:,.0f}", f"{row.slowdown:.3f}", row.worst_tenant,
+          f"{row.preemptions_per_1000:,.1f}", f"{row.lost_gpu_s:,.0f}", f"{row.useful_ratio:.3f}", f"{row.wall_s:.1f}",
+          str(row.violated)] for row in rows.values()],
+    )  # fmt: skip
+    lines, kept = [], True
+    for row in rows.values():
+        found = ratios(row, rows)
+        failed = missed(found) if row.policy == ours else []
+        lines.append(
+            [
+                row.policy,
+                *(f"{ratio:.3f}{' MISSED' if name in failed else ''}" for name, ratio in found.items()),
+            ]
+        )
+        kept &= not failed and not row.violated and row.finished == row.jobs
+    table([f"{file}, ratios", *(ratios(next(iter(rows.values())), rows))], lines)
+    return kept
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print two tables a file, write the JSON; 1 when a bar is missed."""
+    given = options(str(__doc__), arguments, files="P12,P10", policy="autopilot", baselines="fifo-skip,easy,kueue",
+                    workers=2, keep="")  # fmt: skip
+    jobs = philly_jobs()
+    if jobs is None:
+        return 0
+    files = ["P12"] if given.quick else given.files.split(",")
+    if unknown := [file for file in files if file not in CASES]:
+        raise SystemExit(f"--files: {unknown[0]!r} is not one of {', '.join(CASES)}")
+    policies = check_policies(tuple(name for name in (given.policy, *given.baselines.split(",")) if name))
+    ours = next((name for name, policy in policies.items() if policy is not None), "")
+    frame = usable(jobs)
+    cases = {file: case_of(file, frame) for file in files}
+    rows = kept_rows(given.keep)
+    done = {(row.file, row.policy) for row in rows}
+    with tempfile.TemporaryDirectory() as folder:
+        played = jobs
+        if given.quick:
+            played = Path(folder) / "first-days.parquet"
+            first_days(frame, tuple(cases["P12"].guarantee), QUICK_DAYS).to_parquet(played)
+        tasks = []
+        for file, case in cases.items():
+            cluster = Path(folder) / f"{file}.yaml"
+            cluster.write_text(cluster_text(case), encoding="utf-8")
+            tasks += [
+                Task(file, name, tuple(case.guarantee), played, cluster)
+                for name in policies
+                if (file, name) not in done
+            ]
+        for row in measured(tasks, given.workers):
+            rows.append(row)
+            if given.keep:
+                with Path(given.keep).open("a", encoding="utf-8") as kept:
+                    kept.write(json.dumps(asdict(row)) + "\n")
+    print(f"many tenants, charged physics{f', first {QUICK_DAYS} days' if given.quick else ''}: "
+          f"{ours or 'baselines alone'}, durations last-two")  # fmt: skip
+    found = {
+        file: {row.policy: row for name in policies for row in rows if (row.file, row.policy) == (file, name)}
+        for file in files
+    }
+    bad = [file for file in files if not show(found[file], file, ours)]
+    write_json(given.json, {
+        "benchmark": "tenants",
+        "guaranteed_nodes": {file: dict(case.guarantee) for file, case in cases.items()},
+        "rows": [asdict(row) for rows_of in found.values() for row in rows_of.values()],
+        "ratios": {file: {name: ratios(row, rows_of) for name, row in rows_of.items()} for file, rows_of in found.items()},
+    })  # fmt: skip
+    return int(bool(bad))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,305 @@
+"""Kueue: quota, borrowing, best-effort FIFO and classical preemption, without any knowledge of run times.
+
+A cycle takes the head of every queue, orders the heads, and lets each of them start where quota and room allow
+it, or displace others; cycles follow each other until nobody who could go is left. Who may start, who may be
+displaced and which head comes first is decided by the rules that the product itself has for cohorts
+(autopilot/core/rules/cohort.py), with the preemption policy that Kueue recommends for a queue in a cohort:
+reclaim from any queue that borrows, lower priorities in the own queue, nobody while borrowing oneself.
+
+ - A gang that cannot go is set aside until something is freed, and those behind it are tried (Kueue:
+   BestEffortFIFO). Gangs of one queue, shape and priority get the same answer: one of them is asked.
+ - A queue that may reclaim from anybody keeps no quota idle for a waiting head (`keeps` of the rules is 0).
+ - Room is what a scheduler below Kueue would find (simulator/placing.py); a gang that has quota and no room
+   displaces others as if it lacked quota, as Kueue does where it knows the topology.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from copy import copy, deepcopy
+from dataclasses import dataclass, replace
+from functools import partial
+from heapq import heappop, heappush
+from math import inf, nan
+
+import numpy as np
+
+from autopilot.core.rules import cohort
+from autopilot.core.rules.base import Claim, Refusal, Take
+from autopilot.core.snapshot import GPU_MILLI, Displace, QueueTable, make
+from autopilot.core.tenancy import ALL, EPSILON, Books, claim_kinds
+from simulator.cluster import Cluster
+from simulator.clusterqueues import ROOT, QueueSpec
+from simulator.hardware import Hardware
+from simulator.placing import find_spot
+
+COHORT = 1
+"""Row of the cohort that all queues share; 0 is the root of the books, outside of every quota."""
+
+Group = tuple[int, int, int]
+"""Gangs that fit or do not fit alike: queue, negative priority, shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Landing:
+    """A gang that holds quota until those whom it displaces are gone; their incarnations by job."""
+
+    claim: Claim
+    victims: dict[int, int]
+
+
+class Kueue:
+    """The queues of a cluster file in one cohort."""
+
+    name = "kueue"
+
+    def __init__(self, queues: Sequence[QueueSpec] = ()) -> None:
+        """`queues`: guarantees and limits; a tenant without a queue of its name is guaranteed nothing and may borrow."""
+        self._specs = tuple(queues)
+
+    def attach(self, cluster: Cluster) -> None:
+        """Take charge of `cluster`."""
+        self._cluster = cluster
+        self._lowest = inf  # of the priorities seen so far
+        self._running: dict[int, Claim] = {}  # booked, and not told to leave
+        self._waiting: dict[Group, list[tuple[float, int]]] = {}  # heaps of (submit time, job)
+        self._open: dict[int, set[Group]] = {}  # by queue: groups whose first gang may go by now
+        self._landing: dict[int, _Landing] = {}
+        self._open_books()
+
+    # --- what happens to work --------------------------------------------------------------
+
+    def on_submit(self, job: int, _now_s: float) -> None:
+        """Into its queue."""
+        if self._cluster.jobs.tenant[job] >= len(self._queue_of):  # a tenant that came later
+            self._open_books()
+        group = self._group(job)
+        self._lowest = min(self._lowest, -group[1])
+        heappush(self._waiting.setdefault(group, []), (self._cluster.jobs.submit_s[job], job))
+        self._open.setdefault(group[0], set()).add(group)
+
+    def on_requeue(self, job: int, now_s: float) -> None:
+        """Back into its queue, at the place of its submit time."""
+        self.on_end(job, now_s)
+        self.on_submit(job, now_s)
+
+    def on_end(self, job: int, now_s: float) -> None:
+        """Quota and room were freed; work that was told to leave had given up its quota before."""
+        claim = self._running.pop(job, None)
+        if claim is not None:
+            self._book(claim, -1)
+        self.on_change(now_s)
+
+    def on_change(self, _now_s: float) -> None:
+        """All who were set aside may go again."""
+        for group, waiting in self._waiting.items():
+            if waiting:
+                self._open[group[0]].add(group)
+
+    def decide(self, now_s: float) -> None:
+        """Cycles until nobody is left who may go."""
+        if self._landing:
+            self._land(now_s)
+        while groups := self._first_groups():
+            able = []
+            for group in groups:
+                claim = self._claim(self._waiting[group][0][1])
+                if self._fits(claim) or self._may_displace(claim):
+                    able.append((claim, group))
+                else:
+                    self._open[group[0]].discard(group)
+            if len(able) > 1:
+                able.sort(key=lambda head: (cohort.head_key(self._books, head[0]), head[0].row))
+            for claim, group in able:
+                if not self._start(claim, now_s) and not self._displace(claim, now_s):
+                    self._open[group[0]].discard(group)
+
+    # --- one cycle ---------------------------------------------------------------------------
+
+    def _first_groups(self) -> list[Group]:
+        """The open group of each queue whose first gang comes first. A queue whose head is landing has no other head."""
+        busy = {landing.claim.queue for landing in self._landing.values()}
+        pending = self._cluster.pending
+        found = []
+        for queue, groups in self._open.items():
+            for group in list(groups):
+                waiting = self._waiting[group]
+                while waiting and waiting[0][1] not in pending:
+                    heappop(waiting)  # it was started, or its owner took it away
+                if not waiting:
+                    groups.discard(group)
+            if groups and queue not in busy:
+                found.append(min(groups, key=lambda group: (group[1], self._waiting[group][0])))
+        return found
+
+    def _fits(self, claim: Claim, takes: Sequence[Take] = ()) -> bool:
+        """Is there room for a gang, once these have left?"""
+        hardware = without(self._cluster, [take.row for take in takes]) if takes else self._cluster.hardware
+        return find_spot(hardware, self._cluster.jobs.shape_of(claim.row)) is not None
+
+    def _may_displace(self, claim: Claim) -> bool:
+        """Whether the rules are worth asking, which costs a hundred times as much.
+
+        Their answer is no unless its queue runs lower priorities, or its queue (or a cohort of it below that of all)
+        holds it within its own quota. Quota that was used is the use of the books: nothing is kept from lending.
+        """
+        if claim.priority > self._lowest and any(
+            other.queue == claim.queue and other.priority < claim.priority for other in self._running.values()
+        ):
+            return True
+        use, quota = self._books.use, self._quota
+        return any(
+            all(use[kind][queue] + claim.gpus <= quota[kind][queue] + EPSILON for kind in claim.kinds)
+            for queue in self._books.paths[claim.queue][:-1]
+        )
+
+    def _start(self, claim: Claim, now_s: float) -> bool:
+        """Start on idle quota and idle GPUs."""
+        cluster, job = self._cluster, claim.row
+        spot = find_spot(cluster.hardware, cluster.jobs.shape_of(job))
+        if spot is None or cohort.may_start(self._books, claim) is not None:
+            return False
+        if cluster.start(job, spot.gpus, now_s, instances=spot.instances) is not None:
+            return False
+        held = replace(claim, start_s=now_s, kinds=self._kinds(claim, spot.gpus))
+        self._running[job] = held
+        self._book(held, 1)
+        return True
+
+    def _displace(self, claim: Claim, now_s: float) -> bool:
+        """Evict whom the rules name, and start at once or when the last of them is gone."""
+        if not self._may_displace(claim):
+            return False
+        takes = cohort.takes(self._books, claim, list(self._running.values()), partial(self._fits, claim))
+        if isinstance(takes, Refusal):
+            return False
+        victims = {take.row: self._cluster.incarnation[take.row] for take in takes}
+        for job in victims:
+            self._book(self._running.pop(job), -1)
+            self._cluster.evict(job, now_s)
+        landing = _Landing(claim, victims)
+        if self._gone(landing):
+            return self._start(claim, now_s)
+        self._landing[claim.row] = landing
+        self._book(claim, 1)
+        return True
+
+    def _gone(self, landing: _Landing) -> bool:
+        return all(self._cluster.incarnation[job] != number for job, number in landing.victims.items())
+
+    def _land(self, now_s: float) -> None:
+        """Start gangs whose victims are gone; one that finds no room after all waits on."""
+        for job, landing in list(self._landing.items()):
+            there = job in self._cluster.pending
+            if there and not self._gone(landing):
+                continue
+            del self._landing[job]
+            self._book(landing.claim, -1)
+            if there:
+                self._start(landing.claim, now_s)
+            self.on_change(now_s)
+
+    # --- the books -----------------------------------------------------------------------------
+
+    def _open_books(self) -> None:
+        """Books with a queue for every tenant, and all that is booked by now in them."""
+        self._books, self._queue_of = quota_books(self._specs, self._cluster)
+        self._quota = [
+            cohort.cohort_tree(self._books, kind, COHORT).quota for kind in range(len(self._books.use))
+        ]
+        for claim in (*self._running.values(), *(landing.claim for landing in self._landing.values())):
+            self._book(claim, 1)
+
+    def _group(self, job: int) -> Group:
+        jobs = self._cluster.jobs
+        return self._queue_of[jobs.tenant[job]], -jobs.priority[job], jobs.shape[job]
+
+    def _claim(self, job: int) -> Claim:
+        """A waiting gang as the rules see it."""
+        jobs, shape = self._cluster.jobs, self._cluster.jobs.shape_of(job)
+        gpus = shape.gpus if shape.profile else shape.full_milli / GPU_MILLI
+        return Claim(
+            row=job, queue=self._queue_of[jobs.tenant[job]], gpus=gpus,
+            kinds=claim_kinds(self._books.kind_of_model, shape.models), priority=jobs.priority[job],
+            submit_s=jobs.submit_s[job], start_s=nan, preemptible=jobs.preemptible[job], least_gpus=gpus,
+            member_gpus=gpus,
+        )  # fmt: skip
+
+    def _kinds(self, claim: Claim, gpus: Sequence[int]) -> tuple[int, ...]:
+        """The kinds that a gang on these GPUs uses: its model is known then."""
+        if not gpus:
+            return claim.kinds
+        hardware = self._cluster.hardware
+        return tuple(sorted({ALL, self._books.kind_of_model[hardware.model_of[hardware.node_of[gpus[0]]]]}))
+
+    def _book(self, claim: Claim, sign: int) -> None:
+        self._books.add(claim.queue, sign * claim.gpus, claim.kinds, preemptible=claim.preemptible)
+
+
+def without(cluster: Cluster, jobs: Iterable[int]) -> Hardware:
+    """A copy of the hardware on which these jobs have given back what they hold."""
+    hardware = copy(cluster.hardware)
+    for column in ("holder", "instance_holder", "free_mask", "free", "by_free", "cpu_free", "memory_free"):
+        setattr(hardware, column, getattr(hardware, column).copy())
+    hardware.shares = {gpu: holders.copy() for gpu, holders in hardware.shares.items()}
+    for job in jobs:
+        held = cluster.held[job]
+        if held is not None:
+            hardware.give(job, cluster.jobs.shape_of(job), held)
+    return hardware
+
+
+def quota_books(specs: Sequence[QueueSpec], cluster: Cluster) -> tuple[Books, list[int]]:
+    """Empty books of the queues in one cohort, and the queue of each tenant by its code.
+
+    The cohort itself owns what no queue is guaranteed: it is there to lend. A queue above others is a cohort that
+    owns what it is guaranteed beyond them. A tenant without a queue gets one that is guaranteed nothing.
+    """
+    models = cluster.inventory.names.gpu_models
+    named = {spec.name for spec in specs}
+    queues = [(spec.name, spec.parent, spec.guarantee, spec.limit) for spec in specs]  # parents first
+    queues += [(name, ROOT, {}, None) for name in cluster.jobs.tenants if name not in named]
+    row = {name: number for number, (name, *_) in enumerate(queues, COHORT + 1)}
+    parent = [-1, 0, *(COHORT if above == ROOT else row[above] for _, above, _, _ in queues)]
+    several = len(set(cluster.hardware.model_of)) > 1
+    kind_of_model = tuple(range(1, len(models) + 1)) if several else (ALL,) * max(len(models), 1)
+    capacity = _capacity(cluster, kind_of_model)
+    kinds = {model: {ALL, kind} for model, kind in zip(models, kind_of_model, strict=False)}
+    own = []
+    for kind, whole in enumerate(capacity):
+        left = [0.0, whole]
+        for _, _, guarantee, _ in queues:
+            left.append(float(sum(gpus for model, gpus in guarantee.items() if kind in kinds[model])))
+        promised = left.copy()
+        for queue, above in enumerate(parent[COHORT + 1 :], COHORT + 1):
+            left[above] -= promised[queue]
+        own.append([max(gpus, 0.0) for gpus in left])
+    count = len(parent)
+    table: QueueTable = make(
+        QueueTable, id=["root", "cohort", *row], parent=parent, guarantee=np.zeros((count, len(models)), np.int32),
+        within_queue=[Displace.LOWER] * count, reclaim=[Displace.ANY] * count,
+        while_borrowing=[Displace.NEVER] * count,
+    )  # fmt: skip
+    paths: list[tuple[int, ...]] = []
+    for queue, above in enumerate(parent):
+        paths.append((queue, *paths[above]) if above >= 0 else ())
+    none = [[0.0] * count for _ in own]
+    books = Books(
+        queues=table, parent=parent, paths=paths, capacity=capacity, guarantee=own,
+        limit=[inf, inf, *(inf if limit is None else float(limit) for _, _, _, limit in queues)],
+        use=deepcopy(none), sheltered=deepcopy(none), fair=none, guarantee_binds=False, kind_of_model=kind_of_model,
+        children=[[queue for queue in range(count) if parent[queue] == above] for above in range(count)],
+    )  # fmt: skip
+    return books, [row[name] for name in cluster.jobs.tenants]
+
+
+def _capacity(cluster: Cluster, kind_of_model: Sequence[int]) -> list[float]:
+    """Whole GPUs and MIG instances of the cluster, in all and by model."""
+    hardware = cluster.hardware
+    whole = [0.0] * (max(kind_of_model) + 1)
+    entries = [gpu for gpu, cut in enumerate(hardware.mig) if not cut]
+    entries += [gpu for gpu, rows in hardware.cut.items() for _ in rows]
+    for gpu in entries:
+        for kind in {ALL, kind_of_model[hardware.model_of[hardware.node_of[gpu]]]}:
+            whole[kind] += 1.0
+    return whole

@@ -1,0 +1,324 @@
+"""The commands in one process: what they refuse, what they print, what they keep when something goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from autopilot.app import commands
+from autopilot.app.options import BASELINE_NAMES, SCENARIO_NAMES, SimulateOptions
+from autopilot.app.outputs import Outputs, check_outputs, write_outputs
+from autopilot.app.plan import plan_at
+from autopilot.app.simulate import SimulationOutcome, check_policies, simulate
+from autopilot.cli import main
+from autopilot.core.errors import InputError
+from simulator.baselines import BASELINES
+from simulator.scenarios import scenario_names
+
+HEADER = "job_id,tenant,submit_s,duration_s,gpus\n"
+ROWS = "".join(f"j{n},t,{60 * n},{900 + n},{(4, 8)[n % 2]}\n" for n in range(6))
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder with a job file, a state folder of its own, and wide lines."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("COLUMNS", "200")
+    (tmp_path / "jobs.csv").write_text(HEADER + ROWS)
+    (tmp_path / "mine.yaml").write_text("base: autopilot\n")
+    return tmp_path
+
+
+def call(*arguments: str) -> int:
+    """The exit code of a command."""
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    return int(ended.value.code or 0)
+
+
+def run(*more: str) -> int:
+    """The exit code of a small simulation."""
+    return call("simulate", "--jobs", "jobs.csv", "--cluster", "1x8", "--telemetry", "off", *more)
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What a refused command says, in one message."""
+    assert call(*arguments) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("autopilot: ")
+    assert len(said.err.strip().splitlines()) == 1
+    return said.err
+
+
+def small(*policies: str, journal: Path | None = None) -> SimulationOutcome:
+    """A small simulation, by its function."""
+    return simulate(
+        SimulateOptions(jobs=Path("jobs.csv"), cluster="1x8", policies=policies, telemetry="off", journal=journal)
+    )  # fmt: skip
+
+
+# --- policies ---------------------------------------------------------------------------------------
+
+
+def test_help_names_what_there_is() -> None:
+    """The names in the help texts are those of the tables."""
+    assert tuple(BASELINES) == BASELINE_NAMES
+    assert scenario_names() == SCENARIO_NAMES
+
+
+def test_a_policy_that_would_start_nothing_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file without a base is based on recommend: its simulation would wait for approvals for ever."""
+    (folder / "bare.yaml").write_text("order: {max_wait_s: 2h}\n")
+    for name in ("recommend", "bare.yaml"):
+        said = refusal(capsys, "simulate", "--jobs", "jobs.csv", "--cluster", "1x8", "--policy", name)
+        assert name in said
+        assert "modes.admit_gang" in said
+        assert "base: autopilot" in said
+
+
+def test_no_policy_hides_another(folder: Path) -> None:
+    """A file whose name is taken is shown under its path; a name given twice runs once."""
+    (folder / "autopilot.yaml").write_text("base: autopilot\n")
+    (folder / "other.yaml").write_text("name: fifo\nbase: autopilot\n")
+    found = check_policies(("other.yaml", "fifo", "autopilot.yaml", "autopilot", "mine.yaml", "fifo"))
+    assert list(found) == ["other.yaml", "fifo", "autopilot.yaml", "autopilot", "mine"]
+    assert [policy is None for policy in found.values()] == [False, True, False, False, False]
+
+
+def test_an_unknown_policy_of_a_scenario_is_laid_to_the_scenario(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No flag is blamed that nobody gave."""
+    (folder / "own.yaml").write_text(
+        "horizon: 1h\ncluster: 1x8\npolicies: [best]\njobs: {file: jobs.csv}\n", encoding="utf-8"
+    )
+    said = refusal(capsys, "simulate", "--scenario", "own.yaml")
+    assert "scenario own: policies: 'best'" in said
+
+
+def test_a_pipe_is_no_policy_file(folder: Path) -> None:
+    """Opening it would wait for its writer."""
+    os.mkfifo(folder / "pipe.yaml")
+    with pytest.raises(InputError, match="is a pipe or a device"):
+        check_policies(("pipe.yaml",))
+
+
+# --- flags ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--policy", ","), "names no policy"),
+        (("--rate-scale", "0.5"), "--requests"),
+        (("--tenant", ""), "no job of tenant ''"),
+        (("--json", "jobs.csv"), "--jobs too"),
+        (("--json", "x.csv", "--jobs-out", "./x.csv"), "--json too"),
+        (("--json", "run.journal", "--journal", "run.journal"), "--journal too"),
+        (("--jobs-out", "mine.csv", "--json", "mine.yaml", "--policy", "mine.yaml"), "--policy too"),
+        (("--report", "jobs.csv/page"), "jobs.csv is a file"),
+        (("--journal", "."), "is a folder"),
+        (("--journal", "x", "--policy", "fifo"), "fifo leaves no journal"),
+        (("--cluster", "c" * 300), "File name too long"),
+        (("--json", "c" * 300), "File name too long"),
+    ],
+)  # fmt: skip
+def test_a_flag_that_cannot_be_meant_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
+) -> None:
+    """One message before anything runs; no file of the user is touched."""
+    given = ["--cluster", "1x8"] if "--cluster" not in arguments else []
+    assert words in refusal(capsys, "simulate", "--jobs", "jobs.csv", *given, *arguments)
+    assert (folder / "jobs.csv").read_text() == HEADER + ROWS
+    assert (folder / "mine.yaml").read_text() == "base: autopilot\n"
+
+
+def test_the_state_folder_is_made_only_for_a_journal(folder: Path) -> None:
+    """A baseline leaves no journal, so that a home that cannot be written does no harm."""
+    assert run("--policy", "fifo") == 0
+    assert not (folder / "state").exists()
+    assert run("--policy", "fifo,mine.yaml") == 0
+    assert (folder / "state" / "gpu-autopilot" / "last.journal").exists()
+
+
+def test_a_relative_state_home_does_not_count(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """As the XDG base directory specification has it."""
+    monkeypatch.setenv("XDG_STATE_HOME", "here")
+    monkeypatch.setenv("HOME", str(folder))
+    assert commands.state_folder() == folder / ".local" / "state" / "gpu-autopilot"
+
+
+# --- what is printed --------------------------------------------------------------------------------
+
+
+def test_names_are_printed_as_they_are(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Square brackets and colons in names are no markup."""
+    (folder / "odd.yaml").write_text('name: "[/red] :tada:"\nbase: autopilot\n')
+    (folder / "[red]y.csv").write_text(HEADER + "[/a],[/t],0,10,1\n")
+    assert call("simulate", "--jobs", "[red]y.csv", "--cluster", "1x8", "--policy", "odd.yaml", "--json", "[b]o.json") == 0  # fmt: skip
+    said = capsys.readouterr().out
+    for name in ("[red]y.csv", "[/red] :tada:", "result: [b]o.json"):
+        assert name in said
+    assert call("explain", "0") == 0
+    assert "admit-[/a]-" in capsys.readouterr().out
+
+
+def test_rows_left_out_are_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The reason names the column, and the line of its first row is there."""
+    with (folder / "jobs.csv").open("a") as file:
+        file.write("late,t,5,-3,1\n")
+    assert run("--policy", "fifo") == 0
+    assert "rows left out: 1 duration_s is negative (first in line 8)" in capsys.readouterr().out
+
+
+def test_many_notes_are_cut(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A request file with many services prints a few notes and the number of the others."""
+    rows = "".join(f"{n},s{n},10,10\n" for n in range(9))
+    (folder / "requests.csv").write_text("t_s,service,input_tokens,output_tokens\n" + rows)
+    assert call("simulate", "--requests", "requests.csv", "--cluster", "2x8", "--policy", "fifo") == 0
+    said = capsys.readouterr().out
+    assert said.count("is not described") == commands.SHOWN_NOTES
+    assert "and 4 more notes" in said
+
+
+def test_progress_counts_jobs_alone_and_comes_to_its_end() -> None:
+    """Replicas of services are no jobs, and the last report of a policy says that all is done."""
+    seen: list[tuple[str, int, int]] = []
+    options = SimulateOptions(scenario="quickstart", policies=("fifo-skip",))
+    simulate(options, lambda name, _now_s, ended, total: seen.append((name, ended, total)))
+    total = seen[-1][2]
+    assert seen[-1] == ("fifo-skip", total, total)
+    assert len(seen) > 1
+    assert max(ended for _, ended, _ in seen) == total
+
+
+# --- what is kept -----------------------------------------------------------------------------------
+
+
+def test_each_policy_has_a_journal_and_the_first_is_the_last_runs(folder: Path) -> None:
+    """So that `explain` without arguments never reads an older run."""
+    journal = folder / "last.journal"
+    outcome = small("fifo", "autopilot", "mine.yaml", journal=journal)
+    assert [each.journal for each in outcome.policies] == [None, journal, folder / "last-2-mine.journal"]
+    assert (folder / "last-2-mine.journal").exists()
+
+
+def test_a_journal_that_fails_keeps_the_policies_before(folder: Path) -> None:
+    """The outcome holds what was done and says what was not."""
+    outcome = small("fifo", "autopilot", "easy", journal=folder)
+    assert [each.name for each in outcome.policies] == ["fifo"]
+    assert "is a folder" in outcome.failure
+    assert outcome.not_run == ("autopilot", "easy")
+    with pytest.raises(InputError, match="is a folder"):
+        small("autopilot", "fifo", journal=folder)
+
+
+def test_one_output_that_fails_does_not_lose_the_others(folder: Path) -> None:
+    """The job rows are written although the JSON cannot be."""
+    outputs = Outputs(json=folder / "gone" / "out.json", jobs=folder / "rows.csv")
+    written, problems = write_outputs(small("fifo"), outputs, "autopilot simulate")
+    assert written == [f"jobs: {folder / 'rows.csv'}"]
+    assert len(problems) == 1
+    assert "out.json" in problems[0]
+    assert len((folder / "rows.csv").read_text().splitlines()) == 7
+
+
+def test_a_folder_that_is_not_there_yet_is_fine_for_a_page(folder: Path) -> None:
+    """It is made; only a file in the way is refused."""
+    check_outputs(Outputs(report=folder / "a" / "b"), SimulateOptions())
+    with pytest.raises(InputError, match="is a file; name a folder"):
+        check_outputs(Outputs(report=folder / "mine.yaml" / "b"), SimulateOptions())
+
+
+def test_ctrl_c_outside_a_run_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 130 and a word, whatever the command was about."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "list_traces", stop)
+    assert call("traces", "list") == 130
+    assert capsys.readouterr().err == "autopilot: interrupted\n"
+
+
+# --- plan, replay, explain, import ------------------------------------------------------------------
+
+
+def test_plan_has_something_to_decide() -> None:
+    """Strict first come first served leaves room, so that a plan shows proposals and why each is refused."""
+    _, decision = plan_at("quickstart", None, None, 2400.0, "recommend")
+    assert len(decision.plan.proposals) > 5
+    assert not any(proposal.accepted for proposal in decision.plan.proposals)
+    _, decision = plan_at("quickstart", None, None, 2400.0, "autopilot")
+    assert all(proposal.accepted for proposal in decision.plan.proposals)
+
+
+def test_plan_refuses_a_moment_that_nobody_means(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without the limit it would go on for hours."""
+    assert "at most 366d" in refusal(capsys, "plan", "--at", "999999999h")
+
+
+def test_replay_takes_its_journal_either_way(capsys: pytest.CaptureFixture[str]) -> None:
+    """As an argument or, like explain, with --journal; not both."""
+    assert run("--policy", "autopilot", "--journal", "one.journal") == 0
+    for given in (("one.journal",), ("--journal", "one.journal")):
+        assert call("replay", *given) == 0
+        assert "identical" in capsys.readouterr().out
+    assert "name one journal" in refusal(capsys, "replay", "one.journal", "--journal", "one.journal")
+
+
+def test_explain_answers_for_a_time_and_for_work_that_is_over(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--at` alone is a tick; a workload that is gone is told as it was last proposed."""
+    assert run("--policy", "autopilot") == 0
+    capsys.readouterr()
+    assert call("explain", "--at", "2m") == 0
+    assert capsys.readouterr().out.startswith("tick 2 at 2 min")
+    assert call("explain", "--workload", "j3") == 0
+    said = capsys.readouterr().out
+    assert "j3: pending, 8 GPUs" in said
+    assert "(admit_gang, taken)" in said
+    assert "leave out" in refusal(capsys, "explain", "0", "--workload", "j3")
+    assert "leave out" in refusal(capsys, "explain", "0", "--at", "1h")
+
+
+def test_an_import_needs_no_name_for_its_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It goes to KIND.parquet, and a file of that name is not replaced unasked."""
+    assert call("traces", "import", "philly", "jobs.csv") == 0
+    assert "philly.parquet: 6 rows" in capsys.readouterr().out
+    assert "--out philly.parquet" in refusal(capsys, "traces", "import", "philly", "jobs.csv")
+    assert call("traces", "import", "philly", "jobs.csv", "--out", "philly.parquet") == 0
+
+
+def test_an_interrupted_run_says_how_far_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Policy, time, jobs, and what was not run; the table marks the column."""
+    outcome = small("fifo", "easy")
+    outcome.policies[1].simulated.run.interrupted = True
+    outcome.not_run = ("las",)
+    words = commands.interrupted_words(outcome)
+    assert "easy came to" in words
+    assert "6 of 6 jobs finished; not run: las" in words
+
+
+def test_json_holds_every_key_and_null_where_nothing_was_measured(folder: Path) -> None:
+    """The keys that the documentation names, for a baseline without services."""
+    assert run("--policy", "fifo", "--json", "out.json") == 0
+    document = json.loads((folder / "out.json").read_text())
+    assert document["durations"] is None
+    assert document["telemetry"] is None
+    block = document["policies"]["fifo"]
+    assert set(block["jobs"]) == {
+        "submitted", "finished", "unusable", "unusable_by_reason", "jct_s_mean", "jct_s_p50", "jct_s_p99",
+        "queue_wait_s_mean", "queue_wait_s_p50", "queue_wait_s_p95", "queue_wait_s_p99", "total_wait_s_mean",
+        "total_wait_s_p99",
+    }  # fmt: skip
+    assert block["reservations"] == {"made": None, "kept": None, "late": None, "released": None}
+    assert block["utilization"]["hardware_ratio"] is None
+    assert block["fragmentation"] == {"stranded_gpu_s": None}
