@@ -4,6 +4,10 @@ The prediction for a job is the geometric mean of the run times of the last two 
 tenant and width; without such, of the tenant; without such, of anyone. Around it lies a log-normal
 spread, learned online from the model's own errors. That two recent jobs of the same user beat a user's
 estimate was shown by Tsafrir, Etsion and Feitelson (2007).
+
+Where the last two say little about the next one, they are not believed: the prediction is drawn towards the
+tenant's usual run time by a factor that is learned online too (the slope of what came on what the last two
+said, both as distances from the usual; a regression to the mean).
 """
 
 from __future__ import annotations
@@ -20,6 +24,12 @@ FIRST_SPREAD = 1.8
 
 MEMORY = 1000
 """Past errors that the spread is learned from."""
+
+FIRST_BELIEF = 10.0
+"""The last two are believed fully at first, with the weight of this many jobs a factor of e away from the usual."""
+
+USUAL_JOBS = 200
+"""Ended jobs that a tenant's usual run time is the mean of, in logs: an exponential mean of about this length."""
 
 # Standard normal quantiles of LEVELS (0.05 .. 0.99).
 _Z = np.array([-1.6448536, -0.6744898, 0.0, 0.6744898, 1.2815516, 1.6448536, 2.3263479])
@@ -39,6 +49,9 @@ class LastTwo:
         self._given: dict[str, tuple[float, int]] = {}  # by workload: log of the prediction, history
         self._errors: deque[float] = deque(maxlen=MEMORY)
         self._square_sum = 0.0
+        self._usual: dict[int, tuple[float, int]] = {}  # by tenant, and of all: mean log run time, jobs
+        self._said: deque[tuple[float, float]] = deque(maxlen=MEMORY)  # (last two, what came) less the usual
+        self._said_square, self._said_product = 0.0, 0.0
 
     def update(self, now_s: float, snapshot: ClusterSnapshot) -> None:
         """Learn from the jobs that the snapshot shows as ended."""
@@ -57,12 +70,48 @@ class LastTwo:
                 self._square_sum -= self._errors[0] ** 2
             self._errors.append(log_s - expected)
             self._square_sum += (log_s - expected) ** 2
+        self._learn_belief(tenant, gpus, log_s)
         for key in ((tenant, gpus), (tenant, _ANY), (_ANY, _ANY)):
             self._recent.setdefault(key, deque(maxlen=2)).append(log_s)
             self._ended[key] = self._ended.get(key, 0) + 1
 
+    def _learn_belief(self, tenant: int, gpus: int, log_s: float) -> None:
+        """Compare what the last two said with what came, then bring the usual run times up to date."""
+        said, _ = self._last(tenant, gpus)
+        usual = self._usual_of(tenant)
+        if said is not None and usual is not None:
+            if len(self._said) == MEMORY:
+                before, came = self._said[0]
+                self._said_square -= before * before
+                self._said_product -= before * came
+            pair = (said - usual, log_s - usual)
+            self._said.append(pair)
+            self._said_square += pair[0] * pair[0]
+            self._said_product += pair[0] * pair[1]
+        for key in (tenant, _ANY):
+            mean, count = self._usual.get(key, (log_s, 0))
+            self._usual[key] = (mean + (log_s - mean) / min(count + 1, USUAL_JOBS), count + 1)
+
+    def _usual_of(self, tenant: int) -> float | None:
+        found = self._usual.get(tenant) or self._usual.get(_ANY)
+        return found[0] if found else None
+
+    @property
+    def belief(self) -> float:
+        """How far the last two are believed: 1 fully, 0 not at all."""
+        slope = (self._said_product + FIRST_BELIEF) / (self._said_square + FIRST_BELIEF)
+        return min(max(slope, 0.0), 1.0)
+
     def _expected(self, tenant: int, gpus: int) -> tuple[float | None, int]:
         """Log of the predicted run time, and how many ended jobs of that kind there were."""
+        said, ended = self._last(tenant, gpus)
+        usual = self._usual_of(tenant)
+        if said is None or usual is None:
+            return said, ended
+        return usual + self.belief * (said - usual), ended
+
+    def _last(self, tenant: int, gpus: int) -> tuple[float | None, int]:
+        """Mean log run time of the last two ended jobs alike, and how many ended jobs of that kind there were."""
         for key in ((tenant, gpus), (tenant, _ANY), (_ANY, _ANY)):
             recent = self._recent.get(key)
             if recent:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import partial
 from math import inf
 from zlib import crc32
 
@@ -46,6 +47,7 @@ class FaultOptions:
     stuck_ratio: float = 0.0  # evictions whose pods do not go by themselves within the grace
     stuck_s: float = 900.0  # mean time after the grace until those do
     spot_mtbr_s: float = 0.0  # mean time between reclaims of one spot node
+    spot_at_s: float = 0.0  # all spot nodes are called back at this one time
     spot_notice_s: float = 120.0
     spot_away_s: float = 3600.0
     scrape_loss_ratio: float = 0.0
@@ -120,6 +122,9 @@ class Faults:
                 self._later(
                     child_generator(self.seed, f"spot/{name}"), options.spot_mtbr_s, 0.0, self._notice, node
                 )
+            if inventory.nodes.spot[node] and 0 < options.spot_at_s < options.until_s:
+                rng = child_generator(self.seed, f"spot-at/{name}")
+                engine.at(options.spot_at_s, partial(self._wave, rng, node), essential=False)
         if options.gpu_mtbf_s:
             for gpu, uuid in enumerate(inventory.gpus.uuid.tolist()):
                 self._later(
@@ -157,7 +162,16 @@ class Faults:
             self._cluster.announce_reclaim(node, now_s, self._reclaims[node])
 
     def _notice(self, rng: np.random.Generator, node: int, now_s: float) -> None:
-        """The cloud wants the node back: it takes no more work, and is gone after the notice."""
+        """The cloud wants the node back, and will want it again."""
+        back_s = self._call_back(rng, node, now_s)
+        self._later(rng, self.options.spot_mtbr_s, back_s, self._notice, node)
+
+    def _wave(self, rng: np.random.Generator, node: int, now_s: float) -> None:
+        """The cloud wants all its nodes back at once; it is not said when again."""
+        self._call_back(rng, node, now_s)
+
+    def _call_back(self, rng: np.random.Generator, node: int, now_s: float) -> float:
+        """The node takes no more work, and is gone after the notice; when it is back."""
         options = self.options
         gone_s = now_s + options.spot_notice_s
         back_s = gone_s + max(1.0, float(rng.exponential(options.spot_away_s)))
@@ -171,7 +185,7 @@ class Faults:
                     self._engine.at(back_s, lambda later_s: self._bring_back(node, later_s))
 
             self._engine.at(gone_s, take)
-        self._later(rng, options.spot_mtbr_s, back_s, self._notice, node)
+        return back_s
 
     def _fail_gpu(self, rng: np.random.Generator, gpu: int, now_s: float) -> None:
         options = self.options

@@ -8,6 +8,7 @@ from math import ceil, fsum, inf, isfinite, nan
 
 from autopilot.core.mig import compute_share, find_gpu_model
 from autopilot.core.records import Inventory
+from autopilot.core.snapshot import ServiceTable
 from simulator.accounting import Accounts, Totals, utilization_bound
 from simulator.checkers import PHYSICAL, CheckerSet, Found, Rules, World
 from simulator.cluster import Cluster
@@ -43,18 +44,22 @@ class Simulation:
         *,
         checkers: Iterable[str] = PHYSICAL,
         rules: Rules | None = None,
+        services: Callable[[float], ServiceTable] | None = None,
         observers: Sequence[object] = (),
         horizon_s: float = inf,
         ready_wakes: bool = False,
         on_progress: Callable[[float, int, int], None] | None = None,
     ) -> None:
-        """`checkers` are keys of simulator.checkers.CHECKERS; `rules` are the limits that the policy promised."""
+        """`checkers` are keys of simulator.checkers.CHECKERS; `rules` are the limits that the policy promised.
+
+        `services` tells the checkers how the services of the run are at a time.
+        """
         self.cluster = Cluster(inventory, jobs, physics, GPU_MEMORY_MIB)
         last_s = max(
             (s for s, service in zip(jobs.submit_s, jobs.service, strict=True) if service < 0), default=0.0
         )
         self.accounts = Accounts(self.cluster, last_s)
-        self.checkers = CheckerSet(World(inventory, jobs, rules or Rules()), checkers)
+        self.checkers = CheckerSet(World(inventory, jobs, rules or Rules(), services), checkers)
         for observer in (self.accounts, *self.checkers.checkers, *observers):
             self.cluster.observe(observer)
         self.engine = Engine(

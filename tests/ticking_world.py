@@ -77,6 +77,7 @@ class Ticking:
         self.outcomes: tuple[Outcome, ...] = ()
         self.texts: list[str] = []
         self.books: Books | None = None
+        self.sent: set[str] = set()  # instructions that got here or died on the way
         self.told: list[tuple[float, str, str]] = []  # (time, kind of effect, workload)
         given = list(work)
         first = snapshot(shape, given, queues=queues, **more)
@@ -126,6 +127,7 @@ class Ticking:
 
     def _stop(self, gang: Gang, state: State) -> None:
         gang.state, gang.on, gang.incarnation = state, (), gang.incarnation + 1
+        gang.columns.pop("stale_since_s", None)  # what is whole again
 
     def on(self, name: str) -> tuple[int, ...]:
         """GPU rows that a gang holds."""
@@ -160,6 +162,7 @@ class Ticking:
         assert memory_text(self.memory) == self.texts[-1]
         ended = [name for name, gang in self.gangs.items() if gang.state == State.SUCCEEDED]
         self.cancel(*ended)
+        self.sent |= {each.id for each in step.instructions} if lost else set()
         self.outcomes = () if lost else tuple(self._apply(each, now_s) for each in step.instructions)
         return step
 
@@ -180,6 +183,10 @@ class Ticking:
             self._stop(gang, State.PENDING)
             return Outcome(order.id, OutcomeKind.DONE, now_s)
         rows = rows_of(order.slots)
+        again = order.id in self.sent
+        self.sent.add(order.id)
+        if again and any(gpu // self.per_node in self.down for gpu in rows):
+            return Outcome(order.id, OutcomeKind.FAILED, now_s, "node lost since")
         self._check_free(order, rows)
         if order.kind == "admit":
             assert gang.state == State.PENDING, f"{order.workload} is started while it is {gang.state.name}"
@@ -230,7 +237,8 @@ class Ticking:
                 gang.state, gang.on = State.PENDING, ()
         for entry in self.memory.in_flight.values():
             order, found = entry.instruction, final.get(entry.instruction.workload)
-            if found is not None and found.incarnation == order.incarnation:
+            doomed = any(gpu // self.per_node in self.down for gpu in rows_of(order.slots))
+            if found is not None and found.incarnation == order.incarnation and not doomed:
                 found.on = rows_of(order.slots)
                 found.state = State.RUNNING if order.slots else State.PENDING
         for landing in self.memory.landings:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from autopilot.core.explain import victim_words
 from autopilot.core.records import Decision, Observation
 from autopilot.report.data import HEAT_NODES, HEAT_TIMES, DecisionRow, Heat, Series, resample
 from simulator.behaviours import effective_level
@@ -177,6 +178,7 @@ class DecisionRecorder:
             tenant=proposal.tenant, gpus=len(proposal.slots) or sum(victim.gpus for victim in proposal.victims),
             accepted=proposal.accepted, why=self._words(proposal, decision),
             benefit_gpu_s=proposal.benefit_gpu_s, cost_gpu_s=proposal.cost_gpu_s,
+            victims=tuple(map(victim_words, proposal.victims)),
         )  # fmt: skip
 
     def reservations(self) -> Reservations:

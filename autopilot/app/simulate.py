@@ -184,8 +184,10 @@ def _run(name: str, policy: Policy | None, options: SimulateOptions, world: Worl
     simulation = Simulation(
         world.inventory, jobs, make, PHYSICS[world.physics],
         checkers=CHECKERS if policy is not None else PHYSICAL,
-        rules=Rules.of_policy(policy) if policy is not None else None,
-        ready_wakes=services is not None, on_progress=progress,
+        rules=Rules.of_policy(policy, queues=world.spec.queues, effects_fail=world.effects_fail)
+        if policy is not None else None,
+        services=services.table if services is not None else None, ready_wakes=services is not None,
+        on_progress=progress,
     )  # fmt: skip
     stays = StayRecorder(simulation.cluster) if options.series or policy is not None else None
     if services is not None:

@@ -63,6 +63,12 @@ class World:
         return max(max(self._jobs.submit_s, default=0.0), self.services.horizon_s)
 
     @property
+    def effects_fail(self) -> bool:
+        """True when faults keep the controller from what it has decided, or make it come late."""
+        faults = self.faults
+        return faults is not None and faults.conflict_ratio + faults.failure_ratio + faults.delay_ratio > 0
+
+    @property
     def guaranteed_nodes(self) -> dict[str, int]:
         """Whole nodes guaranteed to each tenant by the queue of its name."""
         widest = max((pool.gpus_per_node for pool in self.spec.pools), default=1)

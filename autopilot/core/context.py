@@ -7,6 +7,7 @@ evaluated at `review_now_s`, the start of the current review period (see Control
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -27,6 +28,7 @@ from autopilot.core.placement import Miss, Shape, shape_classes
 from autopilot.core.policy import Policy
 from autopilot.core.quota import Quota, build_quota
 from autopilot.core.records import Code, Observation, Refusals, Reservation
+from autopilot.core.rules.base import Claim
 from autopilot.core.snapshot import F64, GPU_MILLI, I32, ClusterSnapshot, Gate, State, holding_mask
 from autopilot.core.tenancy import claim_kinds
 from autopilot.core.turns import Turns
@@ -100,9 +102,14 @@ class Context:
         """Time of the observation."""
         return self.observation.now_s
 
-    def room(self, end_s: float) -> I32:
-        """Whole free GPUs per node for a gang that would run until `end_s`. Shape [nodes]."""
-        binding = [held for held in self.held if held.start_s < end_s]
+    def room(self, end_s: float, row: int = -1, *, promises_only: bool = False) -> I32:
+        """Whole free GPUs per node for a gang that would run until `end_s`. Shape [nodes].
+
+        Room held for the gang itself (`row`) is free to it. With `promises_only`, room that is held tentatively binds
+        nobody: what others give up is not kept for a plan that may be another at the next tick.
+        """
+        binding = [held for held in self.held
+                   if held.start_s < end_s and held.row != row and (held.record.firm or not promises_only)]  # fmt: skip
         if not binding:
             return self.whatif.node_free
         room = self.whatif.node_free.copy()
@@ -174,6 +181,13 @@ class Context:
         held = self.whatif.layouts
         found = [at for at in left.tolist() if int(self.pending[at]) not in held]
         return found if codes is None else [at for at in found if CODES[self.code[at]] in codes]
+
+    def settled(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Those who may be taken by a weighed taking: past their guaranteed run time, and not cooling down."""
+        work, limit_s = self.observation.snapshot.workloads, self.policy.protection.min_runtime_s
+        cooling = {name for name, until_s in self.memory.cooled_until_s.items() if until_s > self.now_s}
+        return [claim for claim in claims
+                if self.now_s >= claim.start_s + limit_s and (not cooling or str(work.id[claim.row]) not in cooling)]  # fmt: skip
 
     def answer(self, at: int, miss: Miss | None) -> None:
         """Note why a gang may displace nobody, where that says more than that there is no room."""

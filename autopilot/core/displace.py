@@ -29,6 +29,7 @@ class Wish:
     shape: Shape
     spot: Spot
     gives: tuple[Give, ...]
+    needed_gpus: int = 0  # of all gangs that start on what is taken; 0: this one alone
 
     @property
     def cost_gpu_s(self) -> float:
@@ -61,19 +62,21 @@ def alike(ctx: Context, at: int) -> tuple[int, ...]:
     )
 
 
-def place(ctx: Context, at: int, shape: Shape) -> Spot | Miss:
+def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False) -> Spot | Miss:
     """Room for the gang at `at` on what is free now and not held for others."""
     if int(ctx.pending[at]) in ctx.members:
         return find_members(ctx, at)
     drain = ctx.node_end_s() if ctx.policy.placement.drain else None
-    return find_spot(ctx.whatif, shape, ctx.room(float(ctx.gap_end_s[at])), ctx.policy.placement, ctx.gpu_memory_mib,
+    room = ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at]), promises_only=displacing)
+    return find_spot(ctx.whatif, shape, room, ctx.policy.placement, ctx.gpu_memory_mib,
                      drain, ctx.now_s + float(ctx.run_low_s[at]))  # fmt: skip
 
 
 def search_for(ctx: Context, at: int, shape: Shape) -> Search:
     """The nodes' side of the search for victims."""
     suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib, empty=True)
-    room = np.where(suits, ctx.room(float(ctx.gap_end_s[at])), 0).astype(np.int32)
+    free = ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at]), promises_only=True)
+    room = np.where(suits, free, 0).astype(np.int32)
     whole = (
         shape.milli == 0
         and shape.profile < 0
@@ -93,7 +96,7 @@ def _fits_slowly(ctx: Context, at: int, shape: Shape, search: Search, takes: Seq
     mark = ctx.whatif.checkpoint()
     for take in takes:
         _apply(ctx, search, take)
-    found = isinstance(place(ctx, at, shape), Spot)
+    found = isinstance(place(ctx, at, shape, displacing=True), Spot)
     ctx.whatif.rollback(mark)
     return found
 
@@ -115,7 +118,7 @@ def without(layout: Layout, entries: Sequence[int]) -> Layout:
     return Layout(layout.gpu[stays], layout.instance[stays], layout.milli[stays])
 
 
-def wish(ctx: Context, at: int, takes: Takes) -> Wish | Refusal | Miss:
+def wish(ctx: Context, at: int, takes: Takes, *, contract: bool = False) -> Wish | Refusal | Miss:
     """How the gang at `at` could start at its least width if others gave way as `takes` allows.
 
     What is being given up already counts as free: nobody is taken for what comes by itself.
@@ -126,7 +129,8 @@ def wish(ctx: Context, at: int, takes: Takes) -> Wish | Refusal | Miss:
     mark = let_leave(ctx)
     search = search_for(ctx, at, shape)
     quota = ctx.quota
-    answer = takes(quota.books, quota.claim(row, gpus), quota.running(), search)
+    running = quota.running() if contract else ctx.settled(quota.running())
+    answer = takes(quota.books, quota.claim(row, gpus), running, search)
     found = answer if isinstance(answer, Refusal) else on_paper(ctx, at, shape, search, answer)
     ctx.whatif.rollback(mark)
     return found
@@ -158,7 +162,7 @@ def on_paper(ctx: Context, at: int, shape: Shape, search: Search, takes: Sequenc
     held = {take.row: whatif.layout_of(take.row) for take in takes}
     mark = whatif.checkpoint()
     kept = {take.row: _apply(ctx, search, take) for take in takes}
-    spot = place(ctx, at, shape)
+    spot = place(ctx, at, shape, displacing=True)
     moved: dict[int, Layout] = {}
     if isinstance(spot, Spot) and ctx.policy.preemption.move_victims:
         row = int(ctx.pending[at])
@@ -227,7 +231,7 @@ def landing_draft(ctx: Context, action: str, at: int, found: Wish, benefit_gpu_s
     count = {how: sum(give.how == how for give in found.gives) for how in ("evict", "shrink", "move")}
     return Draft(
         action=action, kind="land", at=at, row=row, spot=found.spot, start_s=ctx.now_s, nodes=(),
-        benefit_gpu_s=benefit_gpu_s, cost_gpu_s=found.cost_gpu_s, gives=found.gives, contract=contract,
+        benefit_gpu_s=benefit_gpu_s, cost_gpu_s=found.cost_gpu_s, gives=found.gives, contract=contract, needed_gpus=found.needed_gpus,
         evidence=(
             Evidence("gpus", found.shape.gpus, "GPUs"),
             Evidence("waited", round(ctx.now_s - float(work.submit_s[row]), 3), "s"),

@@ -41,6 +41,7 @@ class Draft:
     evidence: tuple[Evidence, ...]
     gives: tuple[Give, ...] = ()
     contract: bool = False  # the victims were promised to give way
+    needed_gpus: int = 0  # of all gangs that start on what is taken; 0: this one alone
 
     @property
     def victims(self) -> tuple[int, ...]:

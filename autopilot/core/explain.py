@@ -112,7 +112,9 @@ def evidence_words(evidence: Evidence) -> str:
 def verdict_words(verdict: Verdict) -> str:
     """One guard's answer on one line."""
     if verdict.allowed and verdict.code == Code.OK:
-        return f"{verdict.guard}: ok ({number(verdict.value)} {verdict.unit}, limit {number(verdict.threshold)})"
+        return (
+            f"{verdict.guard}: ok ({number(verdict.value)} {verdict.unit}, limit {number(verdict.threshold)})"
+        )
     answer = "waived" if verdict.allowed else "refused"
     why = code_words(verdict.code, verdict.value, verdict.threshold)
     return f"{verdict.guard}: {answer}, {why} ({number(verdict.value)} {verdict.unit}, limit {number(verdict.threshold)})"
@@ -136,7 +138,12 @@ def by_node(slots: Sequence[Slot], shown: int = 12) -> str:
 
 
 def victim_words(victim: Victim) -> str:
-    """How one victim gives way, what that loses, and whether it was owed."""
+    """One victim by name: how it gives way, what that loses, and whether it was owed."""
+    return f"{victim.workload}: {how_words(victim)}"
+
+
+def how_words(victim: Victim) -> str:
+    """How a victim gives way, what that loses, and whether it was owed."""
     if victim.how == "shrink":
         how = f"shrinks by {victim.gpus} to {counted(len(victim.keeps), 'GPU')} ({by_node(victim.keeps, 4)})"
     elif victim.how == "move":
@@ -144,7 +151,7 @@ def victim_words(victim: Victim) -> str:
     else:
         how = f"evicted from {counted(victim.gpus, 'GPU')}"
     owed = ", by contract" if victim.contract else ""
-    return f"{victim.workload}: {how}, {format_gpu_s(victim.lost_gpu_s)} lost{owed}"
+    return f"{how}, {format_gpu_s(victim.lost_gpu_s)} lost{owed}"
 
 
 def _gave_way(victims: Sequence[Victim]) -> str:
@@ -198,7 +205,7 @@ def _evict_words(proposal: Proposal, facts: Facts) -> str:
         why = "a check outside of the autopilot switched it off"
         if "broken" in facts:
             lasted = format_duration(float(facts["broken"].value))
-            why = f"for {lasted} it has had fewer members than its minimum; it is pending as a whole then"
+            why = f"for {lasted} it has had fewer members than its minimum; it waits as a whole gang then"
         gpus = sum(victim.gpus for victim in proposal.victims)
         return f"stop what is left of it ({counted(gpus, 'GPU')}): {why}"
     what = "backfilled work" if proposal.action == "backfill" else "others"

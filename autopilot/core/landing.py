@@ -75,10 +75,11 @@ def joined(one: Layout, other: Layout) -> Layout:
 
 def make_way(
     whatif: WhatIf, rows: Sequence[int], claimed: Sequence[Layout], targets: Mapping[int, Layout]
-) -> None:
+) -> set[int]:
     """Take off those who leave what others claim of it, and give those who move their `targets`.
 
     Whatever nobody claims they hold on the books until they are really gone, so that nothing else is planned on it.
+    Returns the rows of which something was claimed.
     """
     missing = _missing(whatif, claimed)
     cuts = {cut for layout in claimed for cut in layout.instance[layout.instance >= 0].tolist()}
@@ -93,6 +94,7 @@ def make_way(
         after = joined(rest, targets[row]) if row in targets else rest
         if len(after.gpu):
             whatif.place(row, after)
+    return set(rests)
 
 
 def _missing(whatif: WhatIf, claimed: Sequence[Layout]) -> dict[int, int]:

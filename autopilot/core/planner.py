@@ -48,6 +48,7 @@ class Planner:
     proposals: list[Proposal] = field(default_factory=list)
     disruptions: dict[str, tuple[Disruption, ...]] = field(default_factory=dict)
     claimed: set[int] = field(default_factory=set)  # rows that leave already: never victims twice
+    waits: dict[str, tuple[Victim, ...]] = field(default_factory=dict)  # who else must be gone before a start
     bound_hit: bool = False
 
     def submit(self, draft: Draft) -> bool:
@@ -73,20 +74,25 @@ class Planner:
             ctx.accepted.extend(self.disruptions[proposal.id])
         if stands and draft.victims:
             self.claimed.update(draft.victims)
+            if draft.spot is None:  # they hold their GPUs still, but their quota is free
+                for row in draft.victims:
+                    ctx.quota.book(row, ctx.whatif.layout_of(row), -1)
+                    ctx.quota.gone.add(row)
         if stands and draft.spot is not None:
-            _apply(draft, draft.spot.layout, ctx)
+            self.waits[proposal.id] = _apply(draft, draft.spot.layout, ctx)
         elif not stands and draft.at >= 0:
             ctx.refuse(draft.at, Miss(Code.GATED, float(len(refused)), 0.0))
         return stands
 
 
-def _apply(draft: Draft, layout: Layout, ctx: Context) -> None:
+def _apply(draft: Draft, layout: Layout, ctx: Context) -> tuple[Victim, ...]:
     """Put what stands onto the what-if and into the books: victims off, the gang on, moved victims where they go."""
     whatif, quota = ctx.whatif, ctx.quota
     if draft.kind == "grow":
         whatif.move(draft.row, joined(whatif.layout_of(draft.row), layout))
         quota.book(draft.row, layout)
-        return
+        return ()
+    waits: tuple[Victim, ...] = ()
     if draft.kind == "land":
         for give in draft.gives:
             quota.book(give.row, whatif.layout_of(give.row), -1)
@@ -96,9 +102,13 @@ def _apply(draft: Draft, layout: Layout, ctx: Context) -> None:
         moves = {
             give.row: give.keeps for give in draft.gives if give.how == "move" and give.keeps is not None
         }
-        make_way(whatif, [*draft.victims, *ctx.leaving], [layout, *moves.values()], moves)
+        gone = make_way(whatif, [*draft.victims, *ctx.leaving], [layout, *moves.values()], moves)
+        waits = tuple(_victim(Give(row), True, ctx) for row in sorted(gone.difference(draft.victims)))
+        ctx.leaving.update((give.row, give.keeps) for give in draft.gives if give.how != "move")
+    ctx.held = [held for held in ctx.held if held.row != draft.row]  # it needs its reservation no more
     whatif.place(draft.row, layout)
     ctx.occupy(draft.row, layout, ctx.now_s + float(ctx.run_low_s[draft.at]))
+    return waits
 
 
 def plan(observation: Observation, policy: Policy, memory: ControllerMemory, whatif: WhatIf, busy: frozenset[int],
@@ -134,7 +144,10 @@ def _reservations(ctx: Context, planner: Planner) -> tuple[Reservation, ...]:
         for proposal in planner.proposals
         if proposal.kind == "reserve" and not proposal.accepted
     }
-    held = tuple(held.record for held in ctx.held if held.record.workload not in refused)
+    started = set(ctx.pending[ctx.taken].tolist())
+    held = tuple(
+        held.record for held in ctx.held if held.record.workload not in refused and held.row not in started
+    )
     return held + kept_promises(ctx)
 
 

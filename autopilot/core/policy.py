@@ -41,6 +41,13 @@ class BackfillKind(StrEnum):
     CONSERVATIVE = "conservative"  # of every waiting gang that has one (up to reservation.conservative_depth)
 
 
+class ShareRule(StrEnum):
+    """Comparisons of shares after which cohort-fair lets a newcomer displace."""
+
+    FINAL_SHARE = "final_share"  # the newcomer's share then, against the donor's without the victim
+    INITIAL_SHARE = "initial_share"  # the newcomer's share then, against the donor's of before
+
+
 class RuleSetName(StrEnum):
     """Rule sets for quotas, preemption and reclaim (core/rules)."""
 
@@ -182,11 +189,11 @@ class Tenancy:
         ),
     ] = False
     fair_preemption_rules: Annotated[
-        tuple[str, ...],
+        tuple[ShareRule, ...],
         Doc(
             "under cohort-fair: which comparisons of shares allow a preemption, in the order in which they are tried"
         ),
-    ] = ("final_share", "initial_share")
+    ] = (ShareRule.FINAL_SHARE, ShareRule.INITIAL_SHARE)
     usage_half_life_s: Annotated[
         float,
         Interval(ge=0, le=366 * DAY_S),
@@ -425,11 +432,9 @@ def check_policy(policy: Policy) -> None:
             f"budget.concurrent: {policy.budget.concurrent} exceeds budget.per_cluster "
             f"({policy.budget.per_cluster}); lower it or raise the other"
         )
-    unknown = set(policy.tenancy.fair_preemption_rules) - {"final_share", "initial_share"}
-    if unknown or not policy.tenancy.fair_preemption_rules:
+    if not policy.tenancy.fair_preemption_rules:
         raise InputError(
-            f"tenancy.fair_preemption_rules: {', '.join(sorted(unknown)) or 'an empty list'} is not among "
-            "final_share, initial_share; name one or both"
+            "tenancy.fair_preemption_rules: the list is empty; name final_share, initial_share or both"
         )
     for model, weight in policy.price_weight.items():
         if not 0 < weight < 1000:

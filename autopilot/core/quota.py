@@ -10,7 +10,7 @@ import numpy as np
 from autopilot.core.policy import Policy, RuleSetName
 from autopilot.core.rules import RULES, RuleSet, cohort_fair
 from autopilot.core.rules.base import Claim, Refusal
-from autopilot.core.snapshot import F64, GPU_MILLI, ClusterSnapshot, State
+from autopilot.core.snapshot import F64, GPU_MILLI, SLO_CLASS_NAMES, Bools, ClusterSnapshot, State
 from autopilot.core.tenancy import ALL, Books, build_books, capacity_by_kind, claim_kinds
 from autopilot.core.whatif import Layout, WhatIf
 
@@ -24,7 +24,11 @@ class Quota:
     rules: RuleSet
     lost_gpu_s: F64
     gone: set[int] = field(default_factory=set)  # rows that this tick's plan takes away or moves
+    sheltered: frozenset[int] = frozenset()  # SLO classes whose work is never taken
     _running: list[Claim] | None = None
+    _leaving: dict[int, set[tuple[int, int]]] | None = (
+        None  # (GPU, instance) that gangs are giving up, by row
+    )
 
     def may_start(self, row: int, gpus: int) -> Refusal | None:
         """May the gang start at this width on idle capacity, as far as quotas go?"""
@@ -64,7 +68,7 @@ class Quota:
         for row, model in zip(rows.tolist(), models, strict=True):
             claims.append(Claim(
                 row, int(work.queue[row]), float(gpus[row]), self._held_kinds(model), int(work.priority[row]),
-                float(work.submit_s[row]), float(work.start_s[row]), bool(work.preemptible[row]),
+                float(work.submit_s[row]), float(work.start_s[row]), bool(work.preemptible[row]) and int(work.slo_class[row]) not in self.sheltered,
                 float(work.min_gpus[row] * part[row]), float(max(work.gpus_per_member[row], 1) * part[row]),
                 bool(work.over_quota[row]), lost[row],
             ))  # fmt: skip
@@ -75,19 +79,32 @@ class Quota:
         return (ALL,) if kind == ALL else (ALL, kind)
 
     def book(self, row: int, layout: Layout, sign: int = 1) -> None:
-        """Enter into the books that a gang takes (or, with -1, gives up) a layout."""
-        work, snapshot, kind_of_model = self.snapshot.workloads, self.snapshot, self.books.kind_of_model
+        """Enter into the books that a gang takes (or, with -1, gives up) a layout; what it is giving up counts no more."""
+        work, snapshot = self.snapshot.workloads, self.snapshot
         queue, preemptible = int(work.queue[row]), bool(work.preemptible[row])
         gpus = np.where(layout.instance < 0, layout.milli / GPU_MILLI, 1.0)
+        if sign < 0:
+            gpus = np.where(self._leaves(row, layout), 0.0, gpus)
         self.books.add(queue, sign * float(gpus.sum()), (ALL,), preemptible=preemptible)
         if len(self.books.use) > 1:  # a gang may sit on GPUs of several models
-            kinds = np.array(kind_of_model, np.int64)[
+            kinds = np.array(self.books.kind_of_model)[
                 snapshot.nodes.gpu_model[snapshot.gpus.node[layout.gpu]]
             ]
             for kind in np.unique(kinds).tolist():
-                self.books.add(
-                    queue, sign * float(gpus[kinds == kind].sum()), (kind,), preemptible=preemptible
-                )
+                taken = sign * float(gpus[kinds == kind].sum())
+                self.books.add(queue, taken, (kind,), preemptible=preemptible)
+
+    def _leaves(self, row: int, layout: Layout) -> Bools:
+        """Which entries of a layout the gang is giving up already. Shape [entries]."""
+        if self._leaving is None:
+            held = self.snapshot.placements
+            self._leaving = {}
+            for entry in np.flatnonzero(held.leaving).tolist():
+                place = (int(held.gpu[entry]), int(held.instance[entry]))
+                self._leaving.setdefault(int(held.workload[entry]), set()).add(place)
+        given_up = self._leaving.get(row, set())
+        places = zip(layout.gpu.tolist(), layout.instance.tolist(), strict=True)
+        return np.array([place in given_up for place in places], np.bool_)
 
 
 def build_quota(snapshot: ClusterSnapshot, policy: Policy, whatif: WhatIf, lost_gpu_s: F64,
@@ -98,4 +115,7 @@ def build_quota(snapshot: ClusterSnapshot, policy: Policy, whatif: WhatIf, lost_
     rules = RULES[policy.rules]
     if policy.rules == RuleSetName.COHORT_FAIR:
         rules = replace(rules, across=partial(cohort_fair.takes, rules=policy.tenancy.fair_preemption_rules))
-    return Quota(snapshot, books, rules, lost_gpu_s)
+    sheltered = frozenset(
+        SLO_CLASS_NAMES.index(name) for name in policy.protection.classes if name in SLO_CLASS_NAMES
+    )
+    return Quota(snapshot, books, rules, lost_gpu_s, sheltered=sheltered)

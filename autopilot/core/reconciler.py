@@ -37,9 +37,10 @@ from autopilot.core.records import (
     Observation,
     Plan,
     Proposal,
+    Victim,
     no_refusals,
 )
-from autopilot.core.snapshot import State
+from autopilot.core.snapshot import State, holding_mask
 from autopilot.core.usage import remember_use
 from autopilot.core.whatif import WhatIf
 
@@ -59,8 +60,8 @@ def reconcile(memory: ControllerMemory, observation: Observation, policy: Policy
     landed = Landed((), (), (), frozenset())
     if memory.landings and names is not None:
         landed = follow_landings(memory.landings, whatif, names, observation.now_s)
-    chosen, planner = plan(observation, policy, memory, whatif, busy | landed.busy, actions, guards)
     memory, starts = _start_parts(memory, observation, policy, landed)
+    chosen, planner = plan(observation, policy, memory, whatif, busy | landed.busy, actions, guards)
     memory, instructions = _commit(memory, observation, policy, chosen, planner)
     instructions = (*instructions, *starts)
     halted = _halted(memory, observation)
@@ -100,8 +101,10 @@ def _apply_open_effects(memory: ControllerMemory, whatif: WhatIf, names: Lookup 
         if layout is None or effect.kind == "evict":
             continue
         mark = whatif.checkpoint()
-        holds = len(whatif.layout_of(row).gpu) > 0
+        holds = len(whatif.layout_of(row).gpu)
         if holds and effect.kind == "resize":
+            if holds > len(layout.gpu):
+                continue  # it shrinks: what it gives up is not free before it is seen to be
             whatif.evict(row)
         if len(whatif.layout_of(row).gpu) == 0 and fits(whatif, layout):
             whatif.place(row, layout)
@@ -145,7 +148,7 @@ def _commit(memory: ControllerMemory, observation: Observation, policy: Policy, 
         if not proposal.accepted:
             continue
         if proposal.kind == "land":
-            landings.append(_landing(proposal, now_s, policy))
+            landings.append(_landing(proposal, planner.waits.get(proposal.id, ()), now_s, policy))
         for effect in _effects(proposal, observation, policy, memory.fence):
             entries = planner.disruptions.get(proposal.id, ())
             contract = bool(entries) and all(entry.contract for entry in entries)
@@ -173,12 +176,12 @@ def _enter_in_ledger(entries: tuple[Disruption, ...], ledger: list[Disruption], 
             cooled[entry.workload] = now_s + policy.hysteresis.cool_down_s
 
 
-def _landing(proposal: Proposal, now_s: float, policy: Policy) -> Landing:
+def _landing(proposal: Proposal, waits: tuple[Victim, ...], now_s: float, policy: Policy) -> Landing:
     """What memory keeps of a start that waits for its victims."""
     parts = [Part(proposal.workload, proposal.incarnation, proposal.slots)]
     parts += [Part(victim.workload, victim.incarnation + 1, victim.keeps)
               for victim in proposal.victims if victim.how == "move"]  # fmt: skip
-    return Landing(proposal.id, proposal.action, proposal.tenant, proposal.workload, proposal.victims, tuple(parts),
+    return Landing(proposal.id, proposal.action, proposal.tenant, proposal.workload, (*proposal.victims, *waits), tuple(parts),
                    now_s, now_s + policy.preemption.landing_timeout_s,
                    all(victim.contract for victim in proposal.victims))  # fmt: skip
 
@@ -244,11 +247,17 @@ def _work_timers_s(observation: Observation, policy: Policy) -> list[float]:
     delayed = (work.state == State.PENDING) & (work.preemption_delay_s > 0)
     grace_s = np.where(np.isnan(work.stale_grace_s), policy.recovery.stale_grace_s, work.stale_grace_s)
     broken = ~np.isnan(work.stale_since_s)
-    times_s = [
+    settling_s = (
+        work.start_s[holding_mask(work)] + policy.protection.min_runtime_s
+    )  # may be taken from then on
+    settling_s = (
+        settling_s[settling_s > observation.now_s] if (work.state == State.PENDING).any() else settling_s[:0]
+    )
+    return [
         *(work.submit_s + work.preemption_delay_s)[delayed].tolist(),
         *(work.stale_since_s + grace_s)[broken].tolist(),
+        *settling_s.tolist(),
     ]
-    return times_s
 
 
 def _guaranteed_until_s(observation: Observation, chosen: Plan, policy: Policy) -> list[float]:

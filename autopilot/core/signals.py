@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from autopilot.core.records import Signals
-from autopilot.core.snapshot import F64, GPU_MILLI, Bools, ClusterSnapshot, State, holding_mask
+from autopilot.core.snapshot import F64, GPU_MILLI, Bools, ClusterSnapshot, State
 from autopilot.core.whatif import WhatIf
 
 ACTIVITY_WINDOW_S = 300.0
@@ -110,17 +110,3 @@ def _stranded(snapshot: ClusterSnapshot, whatif: WhatIf, pending: Bools) -> tupl
                 )
             )
     return tuple(causes)
-
-
-def handed_out_by_tenant(snapshot: ClusterSnapshot) -> F64:
-    """GPUs held by each tenant. Shape [tenants]."""
-    held, work = snapshot.placements, snapshot.workloads
-    share = np.where(held.instance < 0, held.milli / GPU_MILLI, 0.0)
-    instances = held.instance >= 0
-    if instances.any():
-        share[instances] = _instance_part(snapshot)[held.instance[instances]]
-    holding = holding_mask(work)[held.workload]
-    use = np.bincount(
-        work.tenant[held.workload[holding]], share[holding], minlength=len(snapshot.names.tenants)
-    )
-    return use.astype(np.float64)  # bincount of nothing counts in integers

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autopilot.core.errors import invariant
-from autopilot.core.snapshot import GPU_MILLI, I32, Bools, ClusterSnapshot, holding_mask
+from autopilot.core.snapshot import GPU_MILLI, I32, Bools, ClusterSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,24 +216,5 @@ class WhatIf:
         """Changes since `mark`, oldest first."""
         return tuple(self._log[mark:])
 
-    def holders_on(self, nodes: I32) -> I32:
-        """Rows of workloads in the snapshot that hold something on any of `nodes`, ascending."""
-        held = self.snapshot.placements
-        wanted = np.zeros(len(self.snapshot.nodes.id), np.bool_)
-        wanted[nodes] = True
-        return np.unique(held.workload[wanted[held.node]])
-
 
 _NOTHING = Layout(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int32))
-
-
-def allocated_milli(whatif: WhatIf) -> int:
-    """Sum of what is handed out on whole or shared GPUs, in thousandths of a GPU."""
-    return int(whatif.gpu_used.sum())
-
-
-def held_gpus(snapshot: ClusterSnapshot) -> I32:
-    """GPU entries held by each workload. Shape [workloads]."""
-    rows = snapshot.placements.workload
-    counted = np.bincount(rows, minlength=len(snapshot.workloads.id)).astype(np.int32)
-    return np.where(holding_mask(snapshot.workloads), counted, 0).astype(np.int32)

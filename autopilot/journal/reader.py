@@ -173,6 +173,14 @@ class JournalReader:
             if first is None or number >= first:
                 yield decided
 
+    def up_to(self, number: int) -> Iterator[TickRecord]:
+        """Ticks from the keyframe at or before position `number` up to it, whole: enough to decide it again."""
+        for at, observation, decided in self._walk(number, with_observations=True):
+            if observation is not None:
+                yield TickRecord(observation, decided)
+            if at >= number:
+                return
+
     def at(self, number: int) -> TickRecord:
         """The tick at one position (see `find_tick`), read from the keyframe before it."""
         for record in self.ticks(number):

@@ -90,6 +90,8 @@ class DecisionRow:
     why: str
     benefit_gpu_s: float
     cost_gpu_s: float
+    victims: tuple[str, ...] = ()
+    """who gives way, one sentence each"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -198,9 +198,21 @@ def _decision(row: DecisionRow) -> str:
         ("gpus", f"{row.gpus:,}"),
         ("gain", text(format_gpu_s(row.benefit_gpu_s))),
         ("cost", text(format_gpu_s(row.cost_gpu_s))),
-        ("why", f'<b class="{answer}">{answer}</b> {text(row.why)}<small>{text(row.id)}</small>'),
+        (
+            "why",
+            f'<b class="{answer}">{answer}</b> {text(row.why)}<small>{text(row.id)}</small>{_victims(row)}',
+        ),
     )
     return "<tr>" + "".join(f'<td class="{name}">{cell}</td>' for name, cell in cells) + "</tr>"
+
+
+def _victims(row: DecisionRow) -> str:
+    """Who gives way, folded up; the filter finds them all the same."""
+    if not row.victims:
+        return ""
+    lines = "".join(f"<small>{text(line)}</small>" for line in row.victims)
+    names = f"{len(row.victims):,} {'gangs give' if len(row.victims) > 1 else 'gang gives'} way"
+    return f"<details><summary>{names}</summary>{lines}</details>"
 
 
 def pairs(label: str, names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

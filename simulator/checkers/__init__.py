@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from simulator.checkers.base import Checker, Rules, Violation, World
+from simulator.checkers.blast_radius import BlastRadius
 from simulator.checkers.budgets import Budgets
 from simulator.checkers.capacity import Capacity
 from simulator.checkers.conservation import Booked, Conservation
@@ -13,11 +14,14 @@ from simulator.checkers.effects import Effects
 from simulator.checkers.flapping import Flapping
 from simulator.checkers.gangs import Gangs
 from simulator.checkers.geometry import Geometry
+from simulator.checkers.guarantees import Guarantees
 from simulator.checkers.min_runtime import MinRuntime
 from simulator.checkers.modes import Modes
 from simulator.checkers.nodes import Nodes
 from simulator.checkers.order import Order
+from simulator.checkers.preemption_rate import PreemptionRate
 from simulator.checkers.protected import Protected
+from simulator.checkers.slo import Slo
 
 __all__ = ["CHECKERS", "PHYSICAL", "CheckerSet", "Rules", "Violation", "World"]
 
@@ -33,7 +37,11 @@ CHECKERS: dict[str, type[Checker]] = {
         Conservation,
         MinRuntime,
         Budgets,
+        PreemptionRate,
+        BlastRadius,
         Flapping,
+        Slo,
+        Guarantees,
         Effects,
         Modes,
     )

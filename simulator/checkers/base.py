@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
-from autopilot.core.policy import Mode, Policy
+from autopilot.core.policy import Mode, Policy, RuleSetName
 from autopilot.core.records import Inventory
-from autopilot.core.snapshot import SLO_CLASS_NAMES
+from autopilot.core.snapshot import SLO_CLASS_NAMES, ServiceTable
+from simulator.clusterqueues import QueueSpec
+from simulator.facts import Evicting, Why
 from simulator.work import Jobs
+
+TICK_S = 5.0
+"""The longest time between two looks of a controller at a live cluster: it ticks every few seconds."""
 
 HOLDING_MODES = frozenset({Mode.OFF, Mode.OBSERVE, Mode.RECOMMEND})
 """Modes under which an action has no effect, whoever approves of it."""
@@ -37,10 +43,27 @@ class Rules:
     concurrent: int | None = None
     excluded: frozenset[int] = frozenset()  # jobs that opted out
     held_actions: frozenset[str] = frozenset()  # that are decided and shown, but not done
+    cool_down_s: float | None = None  # work that was disrupted is left alone for this long
+    blast_ratio: float | None = None  # GPUs taken for each GPU that starts on them
+    landing_s: float = 600.0  # after this long what was taken is no longer waited for
+    grace_s: float = 0.0  # that work has to leave in
+    guarantee_within_s: float | None = None  # an owner has its guarantee back
+    queues: tuple[QueueSpec, ...] = ()  # guaranteed to the tenants of the same names, and to those below them
 
     @staticmethod
-    def of_policy(policy: Policy, excluded: frozenset[int] = frozenset()) -> Rules:
-        """What `policy` promises."""
+    def of_policy(policy: Policy, excluded: frozenset[int] = frozenset(), queues: tuple[QueueSpec, ...] = (), *,
+                  effects_fail: bool = False) -> Rules:  # fmt: skip
+        """What `policy` promises to the tenants of `queues`.
+
+        A guarantee is back within one grace and two ticks (of `TICK_S`), where the policy takes back by itself under
+        our own rules; while effects may fail or come late (`effects_fail`) no time is promised.
+        """
+        modes = policy.modes
+        takes_back = (
+            policy.rules is RuleSetName.HIERARCHICAL_FAIR_SHARE
+            and modes.reclaim_borrowed is modes.admit_gang is Mode.AUTO
+            and not effects_fail
+        )
         return Rules(
             sheltered_classes=tuple(SLO_CLASS_NAMES.index(name) for name in policy.protection.classes),
             min_runtime_s=policy.protection.min_runtime_s,
@@ -51,6 +74,12 @@ class Rules:
             per_node=policy.budget.per_node,
             concurrent=policy.budget.concurrent,
             excluded=excluded,
+            cool_down_s=policy.hysteresis.cool_down_s,
+            blast_ratio=policy.preemption.blast_ratio,
+            landing_s=policy.preemption.landing_timeout_s,
+            grace_s=policy.preemption.grace_s,
+            guarantee_within_s=policy.preemption.grace_s + 2 * TICK_S if takes_back else None,
+            queues=queues,
             held_actions=frozenset(
                 mode.name
                 for mode in fields(policy.modes)
@@ -61,11 +90,20 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a checker may know beside the facts: the hardware at the start, the jobs, the promised limits."""
+    """What a checker may know beside the facts: the hardware at the start, the jobs, the promised limits.
+
+    `services` answers with the services as their users find them at a time; None: there are none.
+    """
 
     inventory: Inventory
     jobs: Jobs
     rules: Rules = field(default_factory=Rules)
+    services: Callable[[float], ServiceTable] | None = None
+
+
+def weighed(fact: Evicting) -> bool:
+    """True for an eviction that had to be worth it: nobody had promised to give way, and nothing was broken."""
+    return not fact.contract and fact.why != Why.RECOVER
 
 
 class Checker:

@@ -1,10 +1,10 @@
-"""Disruption budgets hold in every window, wherever it begins, and at once; contractual evictions are not counted."""
+"""Disruption budgets hold in every window, wherever it begins, and at once; only weighed evictions are counted."""
 
 from __future__ import annotations
 
 from collections import deque
 
-from simulator.checkers.base import Checker, World
+from simulator.checkers.base import Checker, World, weighed
 from simulator.facts import Evicting, Started, Stopped
 
 
@@ -27,7 +27,7 @@ class Budgets(Checker):
 
     def on_evicting(self, fact: Evicting) -> None:
         """Count it against every budget that it touches."""
-        if fact.contract:
+        if not weighed(fact):
             return
         self.checked += 1
         rules, tenant = self.world.rules, self.jobs.tenant[fact.job]

@@ -60,6 +60,20 @@ class Conservation(Checker):
                 self.violate(
                     fact.at_s, self.job(job), f"lost {-kept / TICKS_PER_S:g} s more than it had done"
                 )
+        if fact.why == Why.RESIZE and fact.lost_s:
+            self.violate(
+                fact.at_s, self.job(job), f"lost {fact.lost_s:g} s by a resize, which keeps all progress"
+            )
+        if (
+            int(fact.gain_s * TICKS_PER_S) * fact.full_milli
+            > int((fact.halt_s - fact.ready_s) * TICKS_PER_S) * milli
+        ):
+            self.violate(
+                fact.at_s,
+                self.job(job),
+                f"made {fact.gain_s:g} s of progress at full width in {fact.halt_s - fact.ready_s:g} s on {milli} of "
+                f"{fact.full_milli} thousandths",
+            )
         if not fact.start_s <= fact.ready_s <= fact.halt_s <= fact.at_s:
             self.violate(fact.at_s, self.job(job), "start, readiness, halt and stop are out of order")
 

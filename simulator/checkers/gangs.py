@@ -1,15 +1,18 @@
-"""A gang starts whole or not at all, on hardware that it may use."""
+"""A gang starts whole or not at all, on hardware that it may use, and is resized by whole members."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 from simulator.checkers.base import Checker, World
-from simulator.facts import Started
+from simulator.facts import Started, Stopped, Why
 
 
 class Gangs(Checker):
-    """All members at once (or at least `min_gpus` of an elastic one), each on one node, of a right model."""
+    """All members at once (or at least `min_gpus` of an elastic one), each on one node, of a right model.
+
+    A gang that is resized keeps some of its GPUs, or all of them and gets more.
+    """
 
     name = "gangs"
 
@@ -18,10 +21,22 @@ class Gangs(Checker):
         super().__init__(world)
         self._node_of: list[int] = world.inventory.gpus.node.tolist()
         self._model_of: list[int] = world.inventory.nodes.gpu_model.tolist()
+        self._held: dict[int, tuple[int, ...]] = {}
+        self._resizing: set[int] = set()
+
+    def on_stopped(self, fact: Stopped) -> None:
+        """Remember what it held where it goes on."""
+        if fact.why == Why.RESIZE:
+            self._resizing.add(fact.job)
+        else:
+            self._held.pop(fact.job, None)
 
     def on_started(self, fact: Started) -> None:
-        """Compare what it got with what it asked."""
+        """Compare what it got with what it asked, and had."""
         self.checked += 1
+        if fact.job in self._resizing:
+            self._resized(fact)
+        self._held[fact.job] = fact.gpus
         shape = self.jobs.shapes[self.jobs.shape[fact.job]]
         got = len(fact.instances) if shape.profile else len(fact.gpus)
         if got != shape.gpus and not (shape.whole and shape.min_gpus <= got < shape.gpus):
@@ -34,6 +49,17 @@ class Gangs(Checker):
                     self.violate(
                         fact.at_s, self.job(fact.job), f"{self.gpu(gpu)} is of a model that it may not use"
                     )
+
+    def _resized(self, fact: Started) -> None:
+        self._resizing.discard(fact.job)
+        was, now = set(self._held.get(fact.job, ())), set(fact.gpus)
+        if not (was < now or now < was):
+            kept = len(was & now)
+            self.violate(
+                fact.at_s,
+                self.job(fact.job),
+                f"was resized from {len(was)} to {len(now)} GPUs of which it had {kept}: neither more nor less",
+            )
 
     def _members(self, fact: Started, per_member: int) -> None:
         counts = Counter(self._node_of[gpu] for gpu in fact.gpus)

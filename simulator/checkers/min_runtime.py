@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from simulator.checkers.base import Checker, World
-from simulator.facts import Evicting, Started
+from simulator.checkers.base import Checker, World, weighed
+from simulator.facts import Evicting, Started, Stopped, Why
 
 
 class MinRuntime(Checker):
-    """Measures the age of every victim since its start."""
+    """Measures the age of every victim since it left the queue; a gang that was resized went on all the while."""
 
     name = "min-runtime"
 
@@ -18,12 +18,17 @@ class MinRuntime(Checker):
 
     def on_started(self, fact: Started) -> None:
         """Its age counts from here."""
-        self._since_s[fact.job] = fact.at_s
+        self._since_s.setdefault(fact.job, fact.at_s)
+
+    def on_stopped(self, fact: Stopped) -> None:
+        """When it comes back it is young again."""
+        if fact.why not in (Why.RESIZE, Why.CUT):
+            self._since_s.pop(fact.job, None)
 
     def on_evicting(self, fact: Evicting) -> None:
         """It must be old enough."""
         limit_s = self.world.rules.min_runtime_s
-        if limit_s is None or fact.contract:
+        if limit_s is None or not weighed(fact):
             return
         self.checked += 1
         age_s = fact.at_s - self._since_s.get(fact.job, fact.at_s)

@@ -1,25 +1,58 @@
-"""What the policy only recommends is not done: no effect of an action that may not go by itself."""
+"""What the policy only recommends is not done: no effect that only actions can be behind which may not go by themselves."""
 
 from __future__ import annotations
 
-from simulator.checkers.base import Checker
-from simulator.facts import Evicting, Started
+from simulator.checkers.base import Checker, World
+from simulator.facts import Evicting, Started, Stopped, Why
+
+STARTS = frozenset({"admit_gang", "defragment", "reclaim_borrowed", "preempt"})
+"""Actions that start work: on idle GPUs, or on those of others."""
+MOVES = frozenset({"defragment", "reclaim_borrowed", "preempt"})
+TAKES = frozenset({"reclaim_borrowed", "preempt"})
+SHRINKS, GROWS = TAKES, frozenset({"resize"})
 
 
 class Modes(Checker):
-    """Tells the action behind an effect by its facts: gap fillers are marked, and so are promised evictions."""
+    """Tells the actions that may be behind an effect by its facts: what fills a gap, moves, repairs or is owed is marked."""
 
     name = "modes"
 
+    def __init__(self, world: World) -> None:
+        """Nothing runs."""
+        super().__init__(world)
+        self._filler: set[int] = set()
+        self._milli: dict[int, int] = {}  # width of what goes on at once with another one
+
+    def on_stopped(self, fact: Stopped) -> None:
+        """Remember the width of work that goes on."""
+        if fact.why == Why.RESIZE:
+            self._milli[fact.job] = fact.milli
+        else:
+            self._filler.discard(fact.job)
+
     def on_started(self, fact: Started) -> None:
-        """It must be of an action that may start work."""
-        self._effect(fact.at_s, fact.job, "was started", "backfill" if fact.backfill else "admit_gang")
+        """It must be of an action that may start or resize work."""
+        was = self._milli.pop(fact.job, None)
+        if was is not None:
+            words, actions = ("was widened", GROWS) if fact.milli > was else ("was narrowed", SHRINKS)
+            self._effect(fact.at_s, fact.job, words, actions)
+            return
+        if fact.backfill:
+            self._filler.add(fact.job)
+        self._effect(fact.at_s, fact.job, "was started", {"backfill"} if fact.backfill else STARTS)
 
     def on_evicting(self, fact: Evicting) -> None:
-        """A gap filler is told to leave by backfill; there is no other action that evicts."""
-        self._effect(fact.at_s, fact.job, "was evicted", "backfill")
+        """A gap filler may be told to leave by backfill too."""
+        if fact.why == Why.RECOVER:
+            actions: frozenset[str] = frozenset({"recover"})
+        elif fact.why == Why.MOVE:
+            actions = MOVES
+        else:
+            actions = TAKES | {"backfill"} if fact.job in self._filler else TAKES
+        self._effect(fact.at_s, fact.job, "was evicted", actions)
 
-    def _effect(self, at_s: float, job: int, words: str, action: str) -> None:
+    def _effect(self, at_s: float, job: int, words: str, actions: frozenset[str] | set[str]) -> None:
         self.checked += 1
-        if action in self.world.rules.held_actions:
-            self.violate(at_s, self.job(job), f"{words} although {action} may not act by itself")
+        if actions <= self.world.rules.held_actions:
+            names = " or ".join(sorted(actions))
+            self.violate(at_s, self.job(job), f"{words} although {names} may not act by itself")

@@ -1,4 +1,4 @@
-"""Nothing starts before it was submitted, and nothing starts again after it has ended."""
+"""Nothing starts before it was submitted, and nothing starts again after it has ended; what is resized goes on at once."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ class Order(Checker):
         super().__init__(world)
         self._waiting: set[int] = set()
         self._at_s = 0.0
+        self._resizing: dict[int, float] = {}  # work that goes on -> the instant at which it must
 
     def on_submitted(self, fact: Submitted) -> None:
         """It may start from now on."""
@@ -26,8 +27,15 @@ class Order(Checker):
             self.violate(fact.at_s, self.job(fact.job), "was in the queue before its submit time")
 
     def on_started(self, fact: Started) -> None:
-        """It must have been waiting."""
+        """It must have been waiting, or go on at the very instant at which it was resized."""
         self.checked += 1
+        resized_s = self._resizing.pop(fact.job, None)
+        if resized_s is not None and resized_s != fact.at_s:
+            self.violate(
+                fact.at_s,
+                self.job(fact.job),
+                f"held nothing for {fact.at_s - resized_s:g} s while it was resized",
+            )
         if fact.at_s < self._at_s:
             self.violate(fact.at_s, self.job(fact.job), f"time went back from {self._at_s:g} s")
         self._at_s = fact.at_s
@@ -37,5 +45,12 @@ class Order(Checker):
 
     def on_stopped(self, fact: Stopped) -> None:
         """It waits again unless it is gone."""
+        if fact.why == Why.RESIZE:
+            self._resizing[fact.job] = fact.at_s
         if fact.why not in _GONE and fact.why != Why.CUT:
             self._waiting.add(fact.job)
+
+    def at_end(self, end_s: float) -> None:
+        """Nobody is left between two widths."""
+        for job, at_s in self._resizing.items():
+            self.violate(end_s, self.job(job), f"was resized at {at_s:g} s and never went on")

@@ -10,6 +10,17 @@ jobs:                           # any of the three together
   synthetic: {load: 0.6, tenants: [a, b], max_duration: 8h, max_width: 32, users_per_tenant: 6, start_hour: 8}
   groups:
     - {kind: notebook, count: 20, tenants: [a], gpus: [1], duration: 3h, spread: 0.5, from: 0h, to: 8h}
+    - kind: train
+      count: 4
+      tenants: [b]
+      gpus: [16]
+      min_gpus: 8               # elastic; left out: full width or nothing
+      duration: 2h
+      checkpoint_interval: 15m  # or never, and then a stop loses all; left out: what the physics say
+      checkpoint_gib: 90        # of the whole gang
+      limit_ratio: 3            # declared run time over the true one; left out: none is declared
+      priority: 10
+      preemptible: true
 services:
   - name: chat
     tenant: a

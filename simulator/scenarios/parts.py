@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from math import nan
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -145,11 +145,22 @@ def _group(place: Fields, horizon_s: float) -> JobGroup:
         ).replace("-", ""),
         preemptible=None if place.get("preemptible") is None else place.flag("preemptible", default=True),
         priority=None if place.get("priority") is None else place.whole("priority", 0, 2**31 - 1),
+        min_gpus=place.whole("min_gpus", 1, MOST_WIDTH) if place.get("min_gpus") is not None else 0,
+        checkpoint_interval_s=_checkpoint_interval_s(place),
+        checkpoint_gib=place.number("checkpoint_gib", 0.0, 1e7, default=nan),
+        limit_ratio=place.number("limit_ratio", 0.0, 1e6, default=nan, above=True),
     )
     place.done()
     if group.to_s < group.from_s:
         raise place.fail("to", "write a time after `from`")
     return group
+
+
+def _checkpoint_interval_s(place: Fields) -> float:
+    """Time between two checkpoints; infinity for `never`, NaN where nothing is said."""
+    if place.get("checkpoint_interval") == "never":
+        return inf
+    return seconds(place, "checkpoint_interval", 1.0, default=nan)
 
 
 def read_service(place: Fields, cluster: ClusterSpec) -> Deployment:

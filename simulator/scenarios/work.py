@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ class SyntheticJobs:
 class JobGroup:
     """`count` jobs of one kind, submitted uniformly in [from_s, to_s], of tenants and widths drawn uniformly.
 
-    Durations are log-normal around the median `duration_s`, `spread` the deviation of the logarithm.
+    Durations are log-normal around the median `duration_s`, `spread` the deviation of the logarithm. `limit_ratio` is the
+    run time that they declare over the true one; NaN: they declare none.
     """
 
     kind: str
@@ -56,6 +58,12 @@ class JobGroup:
     topology: str = ""
     preemptible: bool | None = None
     priority: int | None = None
+    min_gpus: int = 0
+    """they are elastic down to so many GPUs; 0: they are not"""
+    checkpoint_interval_s: float = nan
+    """inf: they never save and cannot resume; NaN: what the physics say"""
+    checkpoint_gib: float = nan
+    limit_ratio: float = nan
 
 
 def scenario_jobs(
@@ -112,6 +120,12 @@ def _group(rng: np.random.Generator, group: JobGroup, number: int) -> JobTrace:
         "mig_profile": np.array([group.mig_profile] * count, object),
         "topology": np.array([group.topology] * count, object),
     }
+    if not isnan(group.limit_ratio):
+        columns["limit_s"] = np.maximum(1.0, np.rint(columns["duration_s"] * group.limit_ratio))
+    if group.min_gpus:
+        columns["min_gpus"] = np.minimum(columns["gpus"], group.min_gpus)
+    columns["checkpoint_interval_s"] = np.full(count, group.checkpoint_interval_s)
+    columns["checkpoint_gib"] = np.full(count, group.checkpoint_gib)
     if group.preemptible is not None:
         columns["preemptible"] = np.full(count, int(group.preemptible), np.int8)
     if group.priority is not None:

@@ -162,7 +162,9 @@ def run(world: World, setup: Setup | None = None) -> Ran:
 
     simulation = Simulation(
         world.inventory, jobs, make, PHYSICS[world.physics], checkers=CHECKERS,
-        rules=setup.rules or Rules.of_policy(setup.policy), ready_wakes=services is not None,
+        rules=setup.rules
+        or Rules.of_policy(setup.policy, queues=world.spec.queues, effects_fail=world.effects_fail),
+        services=services.table if services is not None else None, ready_wakes=services is not None,
     )  # fmt: skip
     if services is not None:
         services.arm(simulation.engine)

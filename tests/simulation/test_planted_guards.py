@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,22 +17,29 @@ from autopilot.core.context import Context
 from autopilot.core.draft import Draft, Give, Propose, Submit
 from autopilot.core.guards import GUARDS
 from autopilot.core.placement import Spot, find_spot, shape_of
-from autopilot.core.policy import Policy
+from autopilot.core.policy import Policy, Protection
 from autopilot.core.ports import Collector
 from autopilot.core.records import Batch
-from autopilot.core.snapshot import SloClass, holding_mask
+from autopilot.core.snapshot import SloClass, State, holding_mask
 from autopilot.settings import shipped_policy
+from simulator.autoscaler import AutoscalerSpec
 from simulator.checkers import CHECKERS
 from simulator.clusterfile import shape_cluster
+from simulator.deployments import Deployment, requests_for
 from simulator.facts import NodeChanged
 from simulator.hardware import Hardware, Held, Refusal
 from simulator.inventory import build_inventory
+from simulator.serving_records import ServiceSpec
 from simulator.simulation import Simulation
+from simulator.synthetic_requests import ServiceLoad
 from simulator.work import Jobs, Shape
 from tests.simulation.kit import AUTOPILOT, Setup, run, verdict_codes, without
 from tests.unit.cluster_kit import gang
 
 HOUR_S = 3600.0
+
+CALM = replace(shipped_policy("recommend"), name="calm", modes=AUTOPILOT.modes)
+"""What we advise on a real cluster, and every action acts by itself."""
 
 # --- worlds -----------------------------------------------------------------------------------------------
 
@@ -101,19 +109,47 @@ def steady_arrivals() -> World:
     return world_of(jobs)
 
 
+def one_wide_one_narrow() -> World:
+    """A gang holds all of the cluster; behind it waits a job of one GPU."""
+    jobs = Jobs()
+    jobs.add("wide", "a", gang(16), 0.0, 2 * HOUR_S)
+    jobs.add("narrow", "a", gang(1), 10.0, 600.0)
+    return world_of(jobs)
+
+
+def overrun_service() -> World:
+    """Two replicas hold all of the cluster and get more calls than they can answer; behind them waits a job."""
+    chat = Deployment(
+        serving=ServiceSpec(
+            name="chat", slots=1, prefill_tokens_per_s=8000.0, decode_tokens_per_s=40.0, objective_s=5.0
+        ),
+        tenant="web",
+        autoscaler=AutoscalerSpec(target=0.6, min_replicas=2, max_replicas=2),
+        initial_replicas=2,
+        gpus_per_replica=8,
+        load=ServiceLoad(name="chat", mean_rps=1.0),
+    )
+    jobs = Jobs()
+    jobs.add("job", "web", gang(8), 10.0, 600.0)
+    return replace(world_of(jobs), services=requests_for((chat,), horizon_s=HOUR_S))
+
+
 # --- planted actions --------------------------------------------------------------------------------------
 
 
 def churn(benefit_gpu_s: float) -> Propose:
-    """Wants to evict whatever runs, one after the other, at a cost of 1 GPU-s, while others wait for the room."""
+    """Wants to evict whatever runs, at a cost of 1 GPU-s: for those of the same tenant who never ran, or in vain."""
 
     def propose(ctx: Context, submit: Submit) -> None:
-        if benefit_gpu_s > 1.0 and ctx.taken.all():
-            return
-        for row in np.flatnonzero(holding_mask(ctx.observation.snapshot.workloads)).tolist():
-            give = Give(row, "evict", None, len(ctx.whatif.layout_of(row).gpu), 1.0)
-            submit(Draft(action="backfill", kind="evict", at=-1, row=row, spot=None, start_s=ctx.now_s, nodes=(),
-                         benefit_gpu_s=benefit_gpu_s, cost_gpu_s=1.0, evidence=(), gives=(give,)))  # fmt: skip
+        work = ctx.observation.snapshot.workloads
+        new = ctx.pending[~ctx.taken & (work.incarnation[ctx.pending] == 0)]
+        left = Counter(work.tenant[new if benefit_gpu_s > 1.0 else np.arange(len(work.id))].tolist())
+        for row in np.flatnonzero(holding_mask(work)).tolist():
+            if left[int(work.tenant[row])] > 0:
+                give = Give(row, "evict", None, len(ctx.whatif.layout_of(row).gpu), 1.0)
+                left[int(work.tenant[row])] -= submit(
+                    Draft(action="preempt", kind="evict", at=-1, row=row, spot=None, start_s=ctx.now_s, nodes=(),
+                          benefit_gpu_s=benefit_gpu_s, cost_gpu_s=1.0, evidence=(), gives=(give,)))  # fmt: skip
 
     return propose
 
@@ -126,6 +162,25 @@ def halves(ctx: Context, submit: Submit) -> None:
         if isinstance(spot, Spot):
             ctx.taken[at] = submit(Draft(action="admit_gang", kind="admit", at=at, row=row, spot=spot, start_s=ctx.now_s,
                                          nodes=(), benefit_gpu_s=1.0, cost_gpu_s=0.0, evidence=()))  # fmt: skip
+
+
+def sledgehammer(ctx: Context, submit: Submit) -> None:
+    """Wants to stop the widest gang so that the first of those who wait can start."""
+    work = ctx.observation.snapshot.workloads
+    running = np.flatnonzero(work.state == State.RUNNING)
+    if ctx.taken.all() or not len(running):
+        return
+    at = int(np.flatnonzero(~ctx.taken)[0])
+    victim, row = int(running[np.argmax(work.gpus[running])]), int(ctx.pending[at])
+    mark = ctx.whatif.checkpoint()
+    held = ctx.whatif.evict(victim)
+    spot = find_spot(ctx.whatif, shape_of(ctx.observation.snapshot, row), ctx.whatif.node_free, ctx.policy.placement,
+                     ctx.gpu_memory_mib)  # fmt: skip
+    ctx.whatif.rollback(mark)
+    if isinstance(spot, Spot):
+        ctx.taken[at] = submit(Draft(action="preempt", kind="land", at=at, row=row, spot=spot, start_s=ctx.now_s, nodes=(),
+                                     benefit_gpu_s=1e9, cost_gpu_s=1.0, evidence=(),
+                                     gives=(Give(victim, "evict", None, len(held.gpu), 1.0),)))  # fmt: skip
 
 
 # --- planted weaknesses of the world ----------------------------------------------------------------------
@@ -194,6 +249,13 @@ def short_patience(simulation: Simulation, _controller: Controller) -> None:
     simulation.engine.stall_s = 2 * HOUR_S
 
 
+def replicas_like_jobs(simulation: Simulation, controller: Controller) -> None:
+    """The first replicas of the services may be preempted as jobs may."""
+    jobs = simulation.cluster.jobs
+    jobs.preemptible = [True] * len(jobs)
+    short_patience(simulation, controller)
+
+
 def silent_inventory(simulation: Simulation, controller: Controller) -> None:
     """No word of the inventory from 1000 s to 4000 s; one node is cordoned at 1500 s."""
     wiring = controller._wiring
@@ -216,13 +278,17 @@ class Plant:
     codes: frozenset[str]
     caught_by: str
     actions: tuple[tuple[str, Propose], ...] = ACTIONS
-    policy: Policy = AUTOPILOT
+    policy: Policy = CALM
     change: Callable[[Simulation, Controller], None] | None = None
 
 
 def allowing(**limits: int) -> Policy:
-    """The shipped policy with another disruption budget."""
-    return replace(AUTOPILOT, budget=replace(AUTOPILOT.budget, **{"concurrent": 2, **limits}))
+    """The calm policy with another disruption budget."""
+    return replace(CALM, budget=replace(CALM.budget, **{"concurrent": 2, **limits}))
+
+
+UNSHELTERED = replace(CALM, name="unsheltered", protection=Protection(classes=()))
+"""No class of service is sheltered as such."""
 
 
 GAIN = (*ACTIONS, ("churn", churn(1e9)))
@@ -234,8 +300,14 @@ PLANTS = (
           actions=GAIN),
     Plant(guard="gang", world=wide_gangs, codes=frozenset({"partial_gang"}), caught_by="gangs",
           actions=(("halves", halves), *ACTIONS), change=pod_by_pod),
+    Plant(guard="slo", world=overrun_service, codes=frozenset({"slo_burning"}), caught_by="slo", actions=GAIN, policy=UNSHELTERED,
+          change=replicas_like_jobs),
+    Plant(guard="blast_radius", world=one_wide_one_narrow, codes=frozenset({"blast_radius"}), caught_by="blast-radius",
+          actions=(*ACTIONS, ("sledgehammer", sledgehammer))),
     Plant(guard="min_runtime", world=full_with_backlog, codes=frozenset({"min_runtime"}), caught_by="min-runtime", actions=GAIN),
     Plant(guard="hysteresis", world=half_empty, codes=frozenset({"margin"}), caught_by="flapping", actions=VAIN),
+    Plant(guard="hysteresis", world=half_empty, codes=frozenset({"margin"}), caught_by="preemption-rate", actions=VAIN,
+          policy=allowing(per_node=99, per_tenant=99, per_cluster=99)),
     Plant(guard="budget", world=full_with_backlog, codes=frozenset({"budget_node"}), caught_by="budgets", actions=GAIN),
     Plant(guard="budget", world=full_with_backlog, codes=frozenset({"budget_tenant"}), caught_by="budgets", actions=GAIN,
           policy=allowing(per_node=9, per_tenant=1, per_cluster=9)),
@@ -279,14 +351,14 @@ def test_every_guard_has_a_planted_bug() -> None:
 
 def test_the_guards_let_lawful_disruption_pass() -> None:
     """Churn that pays, lasts and stays within its budget happens: the guards above do not merely refuse everything."""
-    ran = run(full_with_backlog(), Setup(actions=GAIN))
+    ran = run(full_with_backlog(), Setup(policy=CALM, actions=GAIN))
     assert ran.simulated.accounts.preemptions > 0
     assert ran.simulated.run.complete
 
 
 def test_every_guard_answers_on_every_proposal() -> None:
     """No short circuit: the first refusal does not silence the others."""
-    ran = run(full_with_backlog(), Setup(actions=GAIN))
+    ran = run(full_with_backlog(), Setup(policy=CALM, actions=GAIN))
     names = [name for name, _ in GUARDS]
     proposals = [proposal for moment in ran.tape.moments for proposal in moment.decision.plan.proposals]
     assert any(sum(not verdict.allowed for verdict in proposal.verdicts) > 1 for proposal in proposals)

@@ -147,6 +147,9 @@ def _decisions(rng: np.random.Generator, rows: int, name: str) -> tuple[Decision
             why=reasons[i % 3],
             benefit_gpu_s=float(rng.exponential(9000)),
             cost_gpu_s=float(rng.exponential(300)) if i % 3 else 0.0,
+            victims=()
+            if i % 3 != 2
+            else ("wide-3: evicted from 8 GPUs, 840 GPU-s lost, by contract",) * (1 + i % 2),
         )
         for i in range(rows)
     )

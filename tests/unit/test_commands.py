@@ -285,6 +285,14 @@ def test_explain_answers_for_a_time_and_for_work_that_is_over(capsys: pytest.Cap
     said = capsys.readouterr().out
     assert "j3: pending, 8 GPUs" in said
     assert "(admit_gang, taken)" in said
+    assert "what happened to it:" in said
+    assert call("explain", "--workload", "j5", "--at", "6m") == 0
+    said = capsys.readouterr().out
+    assert "j5: pending, 8 GPUs" in said
+    assert "in the order of service; before it wait j" in said
+    assert "held by capacity: 0 GPUs it may use are free, it needs 8" in said
+    assert "what would free it:" in said
+    assert "later:" in said
     assert "leave out" in refusal(capsys, "explain", "0", "--workload", "j3")
     assert "leave out" in refusal(capsys, "explain", "0", "--at", "1h")
 

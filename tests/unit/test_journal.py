@@ -77,6 +77,18 @@ def test_a_tick_is_found_without_reading_those_before_its_keyframe(path: Path, t
             reader.at(999)
 
 
+def test_a_tick_is_read_with_all_that_its_memory_comes_from(path: Path, ticks: list[Tick]) -> None:
+    """From the keyframe before it, which has its memory, up to it and no further."""
+    with JournalReader(path) as reader:
+        for number in (0, 77, 149):
+            read = list(reader.up_to(number))
+            keyframe, last = read[0].decided, read[-1]
+            assert keyframe.memory is not None
+            assert [tick.decided.memory for tick in read[1:]] == [None] * (len(read) - 1)
+            assert [tick.decided.number for tick in read] == list(range(keyframe.number, number + 1))
+            assert first_unequal(ticks[number].observation, last.observation, "observation") is None
+
+
 def test_decisions_are_read_alone(path: Path, ticks: list[Tick]) -> None:
     """Decisions can be walked without decoding what was observed, from any position."""
     with JournalReader(path) as reader:

@@ -21,7 +21,7 @@ from autopilot.report.data import (
 )
 from autopilot.report.page import render_page, write_report
 from autopilot.report.plots import plots_of
-from autopilot.report.tables import key_figures
+from autopilot.report.tables import decisions, key_figures
 from autopilot.report.words import alarms, headline, pick, reference_of, subject_of
 from tests.unit.report_data import make_report
 
@@ -142,7 +142,7 @@ def test_every_text_of_the_data_is_shown_and_never_read_as_html() -> None:
     base = make_report((HOSTILE, "fifo"), name=HOSTILE)
     run = base.policies[0]
     decision = dataclasses.replace(
-        make_report(("autopilot",)).policies[0].decisions[0], why=HOSTILE, tenant=HOSTILE
+        make_report(("autopilot",)).policies[0].decisions[0], why=HOSTILE, tenant=HOSTILE, victims=(HOSTILE,)
     )
     heat = dataclasses.replace(run.heat, node_ids=tuple(f"{HOSTILE}{i}" for i in range(7)))
     services = tuple(dataclasses.replace(s, name=HOSTILE + s.name) for s in run.services)
@@ -184,6 +184,26 @@ def test_only_the_first_decisions_are_listed_and_all_are_counted(page: str) -> N
     table = page[page.index('<table class="decisions">') :]
     assert table[: table.index("</table>")].count("<tr>") == 201
     assert "The first 200 of 260 decisions (174 taken, 86 refused)." in page
+
+
+def test_who_gives_way_is_folded_into_the_row_of_its_decision(data: ReportData) -> None:
+    """A row with victims counts them and holds a line for each; a row without has neither."""
+    run = next(run for run in data.policies if run.decisions)
+    start, landing = run.decisions[0], run.decisions[5]
+    lines = (
+        "a: moves to node-3 x 8, 40 GPU-s lost",
+        "b: shrinks by 4 to 4 GPUs (node-1 x 4), 0 GPU-s lost, by contract",
+    )
+    rows = (start, dataclasses.replace(landing, kind="land", action="reclaim_borrowed", victims=lines))
+    shown = decisions(dataclasses.replace(run, decisions=rows))
+    before, folded = shown.split("<details>")
+    assert start.id in before
+    assert "reclaim_borrowed (land)" in before
+    assert folded.startswith(
+        "<summary>2 gangs give way</summary>" + "".join(f"<small>{line}</small>" for line in lines)
+    )
+    one = decisions(dataclasses.replace(run, decisions=(dataclasses.replace(landing, victims=lines[:1]),)))
+    assert "<summary>1 gang gives way</summary>" in one
 
 
 def test_a_result_with_nothing_in_it_still_makes_a_page() -> None:

@@ -58,7 +58,7 @@ def search_moves(ctx: Context, at: int, shape: Shape) -> Wish | None:
     free = float((GPU_MILLI - whatif.gpu_used[whatif.gpu_usable]).sum()) / GPU_MILLI
     if shape.milli == 0 and shape.profile < 0 and free < gpus:
         return None
-    movable = [claim for claim in ctx.quota.running()
+    movable = [claim for claim in ctx.settled(ctx.quota.running())
                if claim.preemptible and claim.gpus <= free and work.state[claim.row] == State.RUNNING]  # fmt: skip
     ranks = {priority: rank for rank, priority in enumerate(sorted({claim.priority for claim in movable}))}
     offers = sorted(

@@ -47,7 +47,8 @@ def take_at_once(ctx: Context, at: int, submit: Submit) -> bool:
 def _try(ctx: Context, at: int, submit: Submit) -> Miss | None:
     """Propose the takings for one gang; why there are none else."""
     across = ctx.quota.rules.across
-    found = wish(ctx, at, across) if across is not None else Miss(Code.POLICY, 0.0, 0.0)
+    contract = _owed(ctx, at)
+    found = wish(ctx, at, across, contract=contract) if across is not None else Miss(Code.POLICY, 0.0, 0.0)
     if not isinstance(found, Wish) and not ctx.quota.rules.at_once:
         moved = moves_only(ctx, at)
         found = moved if moved is not None else found
@@ -55,9 +56,8 @@ def _try(ctx: Context, at: int, submit: Submit) -> Miss | None:
         return Miss(found.code, found.value, found.threshold)
     if isinstance(found, Miss):
         return found
-    contract = bool(found.gives) and _owed(ctx, at)
     ctx.taken[at] = submit(landing_draft(ctx, NAME, at, found, ctx.waiting_worth_gpu_s(at, found.shape.gpus),
-                                         contract=contract))  # fmt: skip
+                                         contract=contract and bool(found.gives)))  # fmt: skip
     return None
 
 

@@ -13,19 +13,22 @@ are moved: a gang that is moved loses its place to nobody.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from autopilot.core.actions.defragment import search_moves
 from autopilot.core.context import Context
-from autopilot.core.displace import Wish, landing_draft, least_width, let_leave, place
+from autopilot.core.displace import Wish, after_leaving, landing_draft, least_width, let_leave, place
 from autopilot.core.draft import Give, Submit
 from autopilot.core.order import aged_index, gittins_left_per_s
 from autopilot.core.placement import Shape, Spot, shape_of
 from autopilot.core.snapshot import F64, QueueOrder
 
 NAME = "preempt"
+
+FILLED_RATIO = 0.75
+"""A wide gang pauses for narrower ones only when they fill at least this part of its place."""
 
 
 @dataclass(slots=True)
@@ -53,13 +56,13 @@ def _pass(ctx: Context, order: list[int], index: dict[int, float], submit: Submi
     work = ctx.observation.snapshot.workloads
     benches: dict[int, _Bench] = {}
     failed: set[tuple[int, int]] = set()
-    for at in order:
+    for place_in_order, at in enumerate(order):
         queue, gpus = int(work.queue[ctx.pending[at]]), least_width(ctx, at)
         if (queue, gpus) in failed or ctx.too_early(at) is not None:
             continue
         if queue not in benches:
             benches[queue] = _bench(ctx, queue)
-        found = _exchange(ctx, at, index[at], benches[queue], fill=fill)
+        found = _exchange(ctx, at, index, order[place_in_order + 1 :], benches[queue], fill=fill)
         if found is not None and _propose(ctx, at, found, index[at], benches[queue], submit):
             benches[queue] = _bench(ctx, queue)
             failed.clear()
@@ -109,26 +112,40 @@ def _bench(ctx: Context, queue: int) -> _Bench:
     return _Bench(ordered, values, gpus)
 
 
-def _exchange(ctx: Context, at: int, index: float, bench: _Bench, *, fill: bool) -> Wish | None:
-    """Who pauses and who moves so that the gang at `at` starts; None when it may not, or cannot."""
+def _exchange(ctx: Context, at: int, index: dict[int, float], behind: list[int], bench: _Bench, *,
+              fill: bool) -> Wish | None:  # fmt: skip
+    """Who pauses and who moves so that the gang at `at` starts; None when it may not, or cannot.
+
+    `behind`: gangs that follow it in order. A running gang that is wide for one newcomer may pause for several
+    that will fill its place together.
+    """
     row = int(ctx.pending[at])
     gpus = least_width(ctx, at)
     if ctx.may_start(at, gpus) is not None:
         return None
+    if ctx.leaving:  # others pause already: what they leave comes first
+        waiting = after_leaving(ctx, at)
+        if isinstance(waiting, Wish):
+            return waiting
     idle = int(ctx.room(float(ctx.gap_end_s[at])).sum())
     missing = gpus - idle
     if missing <= 0 or (fill and idle <= 0):
         return None
-    limit = index / ctx.policy.preemption.index_ratio
-    widest = ctx.policy.preemption.blast_ratio * gpus
+    limit = index[at] / ctx.policy.preemption.index_ratio
     paused: list[int] = []
+    together = gpus
     for other in bench.rows:
         if missing <= 0:
             break
-        may = bench.gpus[other] < gpus if fill else bench.index[other] < limit
-        if may and bench.gpus[other] <= widest:
-            paused.append(other)
-            missing -= bench.gpus[other]
+        if not (bench.gpus[other] < gpus if fill else bench.index[other] < limit):
+            continue
+        if bench.gpus[other] > gpus:
+            need = _together(ctx, at, behind, index, bench.index[other], bench.gpus[other])
+            if need < FILLED_RATIO * bench.gpus[other]:
+                continue
+            together = max(together, need)
+        paused.append(other)
+        missing -= bench.gpus[other]
     if missing > 0:
         return None
     for other in sorted(
@@ -137,7 +154,24 @@ def _exchange(ctx: Context, at: int, index: float, bench: _Bench, *, fill: bool)
         if missing + bench.gpus[other] <= 0:
             paused.remove(other)
             missing += bench.gpus[other]
-    return _on_paper(ctx, at, shape_of(ctx.observation.snapshot, row, gpus), paused)
+    found = _on_paper(ctx, at, shape_of(ctx.observation.snapshot, row, gpus), paused)
+    return None if found is None else replace(found, needed_gpus=together)
+
+
+def _together(
+    ctx: Context, at: int, behind: list[int], index: dict[int, float], victim: float, gpus: int
+) -> int:
+    """GPUs of the gang at `at` and of those behind it that would take the place of a wide gang together."""
+    queue = ctx.observation.snapshot.workloads.queue
+    total = least_width(ctx, at)
+    for other in behind:
+        if total >= gpus:
+            break
+        worth_it = index[other] / ctx.policy.preemption.index_ratio > victim
+        if worth_it and not ctx.taken[other] and queue[ctx.pending[other]] == queue[ctx.pending[at]]:
+            width = least_width(ctx, other)
+            total += width if total + width <= gpus else 0
+    return total
 
 
 def _on_paper(ctx: Context, at: int, shape: Shape, paused: list[int]) -> Wish | None:
@@ -147,7 +181,7 @@ def _on_paper(ctx: Context, at: int, shape: Shape, paused: list[int]) -> Wish | 
     widths = {row: len(whatif.layout_of(row).gpu) for row in paused}
     for row in paused:
         whatif.evict(row)
-    spot = place(ctx, at, shape)
+    spot = place(ctx, at, shape, displacing=True)
     moves: tuple[Give, ...] = ()
     if not isinstance(spot, Spot):
         ctx.quota.gone.update(paused)

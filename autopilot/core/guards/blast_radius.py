@@ -37,6 +37,8 @@ def _taken(give: Give, ctx: Context) -> float:
 
 def _needed(draft: Draft, ctx: Context) -> float:
     """GPUs that the gang starts on, or, where nobody lands yet, that it asks for."""
+    if draft.needed_gpus:  # several gangs take the place together
+        return float(draft.needed_gpus)
     if draft.spot is not None:
         return _gpus(draft.spot.layout, ctx)
     work = ctx.observation.snapshot.workloads

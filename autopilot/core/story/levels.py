@@ -82,7 +82,9 @@ def quota_lines(ctx: Context, queue: int, kinds: Sequence[int], use_before: Sequ
     for kind in kinds:
         for each in levels_of(ctx.quota.books, queue):
             mark = "  <- leaves it too little" if each in short else ""
-            lines.append(f"queue {name_of(ctx, each)}{_model(ctx, kind)}: {_level(ctx, kind, each, use_before)}{mark}")
+            lines.append(
+                f"queue {name_of(ctx, each)}{_model(ctx, kind)}: {_level(ctx, kind, each, use_before)}{mark}"
+            )
     return lines
 
 
@@ -105,7 +107,7 @@ def _level(ctx: Context, kind: int, queue: int, use_before: Sequence[Sequence[fl
         parts += _cohort_parts(books, kind, queue)
     else:
         parts.append(f"fair share {number(round(books.fair[kind][queue], 2))}")
-    if books.guarantee_binds and kind == ALL:
+    if books.guarantee_binds and books.sheltered[kind][queue] > EPSILON:
         parts.append(f"{number(books.sheltered[kind][queue])} of its use may not be preempted")
     return ", ".join(parts)
 
@@ -136,8 +138,7 @@ def rival_lines(ctx: Context, claim: Claim) -> list[str]:
     lines = []
     for queue in used[:SHOWN_RIVALS]:
         use, fair, owed = (column[ALL][queue] for column in (books.use, books.fair, books.guarantee))
-        above = use - max(owed, 0.0 if cohorts(ctx) else fair)
-        part = "guarantee" if cohorts(ctx) or owed > fair else "fair share"
+        above, part = (use - owed, "guarantee") if cohorts(ctx) else (use - fair, "fair share")
         says = f"{number(round(above, 2))} above its {part}" if above > EPSILON else f"within its {part}"
         lines.append(f"queue {name_of(ctx, queue)} beside it: uses {number(use)} GPUs, guarantee {number(owed)}, "
                      + ("" if cohorts(ctx) else f"fair share {number(round(fair, 2))}, ") + says)  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from math import inf, isfinite
+from math import inf, isfinite, isnan
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from autopilot.core.context import Context
 from autopilot.core.displace import place
 from autopilot.core.placement import Miss, Shape, Spot
 from autopilot.core.records import Code, Verdict
+from autopilot.core.rules.base import Claim
 from autopilot.core.snapshot import GPU_MILLI, holding_mask
 from autopilot.core.tenancy import Books
 from autopilot.core.whatif import Layout
@@ -107,6 +108,22 @@ def quota_by_forecast(ctx: Context, lets_in: Callable[[Books], bool], below: Col
 def unforeseen(ctx: Context) -> Sequence[Ending]:
     """Those who hold GPUs and whose end nothing foretells."""
     return [each for each in endings(ctx) if not isfinite(each.end_s)]
+
+
+def sheltered(ctx: Context, claim: Claim) -> list[Ending]:
+    """Gangs that `claim` could displace were they not too young or cooling down; each with when that ends, soonest first."""
+    work, limit_s = ctx.observation.snapshot.workloads, ctx.policy.protection.min_runtime_s
+    running = ctx.quota.running()
+    settled = {each.row for each in ctx.settled(running)}
+    found = []
+    for each in running:
+        reach = each.queue != claim.queue if ctx.quota.rules.across is not None else False
+        if each.row in settled or not each.preemptible or not (reach or each.priority < claim.priority):
+            continue
+        cooled_s = ctx.memory.cooled_until_s.get(str(work.id[each.row]), -inf)
+        started_s = ctx.now_s if isnan(each.start_s) else each.start_s
+        found.append(Ending(each.row, each.gpus, max(started_s + limit_s, cooled_s)))
+    return sorted(found, key=lambda each: (each.end_s, each.row))
 
 
 def verdict_ends_in_s(verdict: Verdict, ctx: Context) -> float | None:

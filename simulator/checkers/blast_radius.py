@@ -1,0 +1,92 @@
+"""No large gang for a small need: what one instant's weighed evictions took, against what started on it.
+
+Whoever next holds a GPU that was taken is whom it was taken for, the victims themselves excepted; its whole width
+counts. Gangs that were shrunk are not among the victims: they go on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from simulator.checkers.base import Checker, World, weighed
+from simulator.facts import Evicting, GpuChanged, NodeChanged, Started
+
+MILLI = 1000
+
+
+@dataclass(slots=True)
+class _Taking:
+    """All weighed evictions of one instant: thousandths taken, GPUs that nobody has again yet, and for whom."""
+
+    at_s: float
+    milli: int = 0
+    open: set[int] = field(default_factory=set)
+    victims: set[int] = field(default_factory=set)
+    gained: dict[int, int] = field(default_factory=dict)
+
+
+class BlastRadius(Checker):
+    """Follows every GPU from its victim to its next holder."""
+
+    name = "blast-radius"
+
+    def __init__(self, world: World) -> None:
+        """Nothing was taken."""
+        super().__init__(world)
+        self._held: dict[int, Started] = {}
+        self._takings: list[_Taking] = []
+
+    def on_evicting(self, fact: Evicting) -> None:
+        """Count it to the other evictions of this instant."""
+        held = self._held.get(fact.job)
+        if self.world.rules.blast_ratio is None or not weighed(fact) or held is None:
+            return
+        if not self._takings or self._takings[-1].at_s != fact.at_s:
+            self._takings.append(_Taking(fact.at_s))
+        taking = self._takings[-1]
+        taking.milli += held.milli
+        taking.open.update(held.gpus)
+        taking.victims.add(fact.job)
+
+    def on_started(self, fact: Started) -> None:
+        """Work on GPUs that were taken is what they were taken for."""
+        self._held[fact.job] = fact
+        if not self._takings:
+            return
+        self._judge_late(fact.at_s)
+        for taking in self._takings:
+            if fact.job not in taking.victims and not taking.open.isdisjoint(fact.gpus):
+                taking.gained[fact.job] = fact.milli
+            taking.open.difference_update(fact.gpus)
+        for taking in [each for each in self._takings if not each.open]:
+            self._judge(taking)
+
+    def on_node(self, _fact: NodeChanged) -> None:
+        """The hardware is another: what was begun need not come to its end."""
+        self._takings.clear()
+
+    def on_gpu(self, _fact: GpuChanged) -> None:
+        """As for a node."""
+        self._takings.clear()
+
+    def at_end(self, end_s: float) -> None:
+        """Judge what had its time; the rest was cut short."""
+        self._judge_late(end_s)
+
+    def _judge_late(self, now_s: float) -> None:
+        """Nobody waits longer for what was taken."""
+        for taking in [each for each in self._takings if each.at_s + self.world.rules.landing_s < now_s]:
+            self._judge(taking)
+
+    def _judge(self, taking: _Taking) -> None:
+        self._takings.remove(taking)
+        self.checked += 1
+        limit, gained = self.world.rules.blast_ratio, sum(taking.gained.values())
+        if limit is not None and taking.milli > limit * gained:
+            first = self.job(min(taking.victims))
+            self.violate(
+                taking.at_s,
+                first,
+                f"{taking.milli / MILLI:g} GPUs were taken (this one first) so that {gained / MILLI:g} could start; "
+                f"allowed are {limit:g} for each",
+            )

@@ -1,0 +1,70 @@
+"""Room on the nodes that a checker finds by itself: what is idle, and what would be if others gave way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopilot.core.records import Inventory
+from simulator.facts import GpuChanged, NodeChanged, Recut
+
+Counts = NDArray[np.int64]
+
+
+class Floor:
+    """Nodes and GPUs that may receive work on whole GPUs."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        """As the inventory says."""
+        nodes, gpus = inventory.nodes, inventory.gpus
+        self.node_of: list[int] = gpus.node.tolist()
+        self.model_of: list[int] = nodes.gpu_model.tolist()
+        self._model = np.array(nodes.gpu_model, np.int64)
+        self._open = np.array(nodes.ready & ~nodes.cordoned, bool)
+        self._whole = np.array(gpus.healthy & ~gpus.mig, bool)
+        self._sound = np.array(gpus.healthy, bool)
+        self._node = np.array(gpus.node, np.int64)
+
+    def node(self, fact: NodeChanged) -> None:
+        """A node takes work, or takes none."""
+        self._open[fact.node] = fact.ready and not fact.cordoned
+
+    def gpu(self, fact: GpuChanged) -> None:
+        """A GPU is fit, or is not."""
+        self._sound[fact.gpu] = self._whole[fact.gpu] = fact.healthy
+
+    def recut(self, fact: Recut) -> None:
+        """A GPU is cut into instances, or is whole."""
+        self._whole[fact.gpu] = self._sound[fact.gpu] and not fact.instances
+
+    def idle(self, held: Iterable[int]) -> Counts:
+        """Whole GPUs by node beside those that are `held`. Shape [nodes]."""
+        free = self._whole.copy()
+        rows = np.fromiter(held, np.int64)
+        free[rows] = False
+        found = np.bincount(self._node[free], minlength=len(self._open))
+        return np.asarray(found * self._open)
+
+    def put(self, room: Counts, gpus: int, per_member: int, model: int) -> bool:
+        """Take a gang of whole GPUs of one model out of `room`, each member on one node, the fullest that fits.
+
+        False, and nothing taken, when it does not fit.
+        """
+        fits = np.where(self._model == model, room, 0)
+        taken: list[tuple[int, int]] = []
+        left = gpus
+        while left:
+            member = min(per_member, left)
+            nodes = np.flatnonzero(fits >= member)
+            if not len(nodes):
+                for node, count in taken:
+                    room[node] += count
+                return False
+            node = int(nodes[np.argmin(fits[nodes])])
+            room[node] -= member
+            fits[node] -= member
+            taken.append((node, member))
+            left -= member
+        return True

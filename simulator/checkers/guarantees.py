@@ -1,0 +1,307 @@
+"""Guarantees are honoured in time, and nobody is taken from in their name without need.
+
+A queue is owed what it waits for inside its guarantee and could have if those gave way who must: preemptible work
+of queues above their own guarantees. That is found anew from the facts, with a place on the nodes for all who are
+owed at once. From then on time runs, whatever is put in the way later. It ends when work of the queue starts; it
+begins anew when the hardware changes, and stands still while work that was told to leave overstays its grace.
+
+Looked at are gangs of whole GPUs that ask for nothing else but a GPU model, which they name where there are several;
+no replicas of services (they are taken away while they wait, without a fact), and nothing that lets others be for a while
+(`preemption_delay_s`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass
+
+from simulator.checkers.base import Checker, World
+from simulator.checkers.floor import Counts, Floor
+from simulator.checkers.owners import MILLI, Owners, by_width, least_gpus, least_milli, sole_model
+from simulator.facts import Evicting, GpuChanged, NodeChanged, Recut, Started, Stopped, Submitted, Why
+
+
+@dataclass(slots=True)
+class _Lot:
+    """A part of what a queue is owed: thousandths, and since when."""
+
+    since_s: float
+    milli: int
+
+
+class Guarantees(Checker):
+    """Keeps who holds, who waits, and since when each queue is owed what."""
+
+    name = "guarantees"
+
+    def __init__(self, world: World) -> None:
+        """Nobody holds or waits."""
+        super().__init__(world)
+        models = world.inventory.names.gpu_models
+        self._models = len(models)
+        self._owners = Owners(world.rules.queues, models, world.jobs)
+        self._floor = Floor(world.inventory)
+        self._asked = world.rules.guarantee_within_s is not None and self._owners.promised
+        self._held: dict[int, Started] = {}
+        self._leaving: dict[int, float] = {}
+        self._waiting: dict[int, Counter[int]] = {}  # queue -> shapes of those who are looked at
+        self._least: dict[int, Counter[int]] = {}  # queue -> least widths of all who wait
+        self._owed: dict[int, int] = {}  # queue -> thousandths that it waits for inside its guarantee
+        self._lots: dict[int, deque[_Lot]] = {}
+        self._touched: set[int] = set()
+        self._now_s = 0.0
+
+    # --- facts ----------------------------------------------------------------------------
+
+    def on_submitted(self, fact: Submitted) -> None:
+        """It waits."""
+        if self._asked:
+            self._advance(fact.at_s)
+            self._wait(fact.job, 1)
+
+    def on_started(self, fact: Started) -> None:
+        """It holds; what its queue is owed longest is thereby given."""
+        if not self._asked:
+            return
+        self._advance(fact.at_s)
+        job = fact.job
+        queue = self._owners.queue(job)
+        going_on = self._held.pop(job, None)
+        if going_on is None:
+            self._wait(job, -1)
+            self._give(queue, fact.milli)
+        self._held[job] = fact
+        self._book(fact, 1)
+
+    def on_stopped(self, fact: Stopped) -> None:
+        """It holds no more, and waits again unless it is gone."""
+        job = fact.job
+        if not self._asked or fact.why == Why.CUT or job not in self._held:
+            return
+        self._advance(fact.at_s)
+        self._book(self._held[job], -1)
+        self._leaving.pop(job, None)
+        if fact.why == Why.RESIZE:
+            return
+        del self._held[job]
+        if fact.why not in (Why.END, Why.FAIL, Why.RETIRE):
+            self._wait(job, 1)
+
+    def on_evicting(self, fact: Evicting) -> None:
+        """What calls itself a contract must serve an owner, or end what filled a gap."""
+        if not self._asked:
+            return
+        self._advance(fact.at_s)
+        held = self._held.get(fact.job)
+        if fact.contract and held is not None and not held.backfill:
+            self.checked += 1
+            if not self._anybody_owed(self._owners.queue(fact.job)):
+                self.violate(
+                    fact.at_s,
+                    self.job(fact.job),
+                    "was taken by contract, and no other queue waits inside its guarantee",
+                )
+        self._leaving[fact.job] = fact.at_s
+
+    def on_node(self, fact: NodeChanged) -> None:
+        """Another cluster: what is owed is owed from now on."""
+        if self._asked:
+            self._advance(fact.at_s)
+            self._floor.node(fact)
+            self._lots.clear()
+
+    def on_gpu(self, fact: GpuChanged) -> None:
+        """As for a node."""
+        if self._asked:
+            self._advance(fact.at_s)
+            self._floor.gpu(fact)
+            self._lots.clear()
+
+    def on_recut(self, fact: Recut) -> None:
+        """As for a node."""
+        if self._asked:
+            self._advance(fact.at_s)
+            self._floor.recut(fact)
+            self._lots.clear()
+
+    def at_end(self, end_s: float) -> None:
+        """What was owed to the end of the run."""
+        if self._asked:
+            self._advance(end_s)
+
+    # --- who waits and who holds ----------------------------------------------------------
+
+    def _wait(self, job: int, count: int) -> None:
+        queue = self._owners.queue(job)
+        shape = self.jobs.shape_of(job)
+        self._least.setdefault(queue, Counter())[least_milli(shape)] += count
+        if self.jobs.service[job] < 0 and not self.jobs.preemption_delay_s[job]:
+            self._waiting.setdefault(queue, Counter())[self.jobs.shape[job]] += count
+            self._touched.add(queue)
+
+    def _book(self, fact: Started, sign: int) -> None:
+        queue = self._owners.queue(fact.job)
+        each = self.jobs.shape_of(fact.job).milli or MILLI
+        for gpu in fact.gpus:
+            self._owners.book(queue, self._floor.model_of[self._floor.node_of[gpu]], sign * each)
+        self._touched.add(queue)
+
+    def _anybody_owed(self, but: int) -> bool:
+        """Does another queue wait for something inside its guarantee, those not counted who leave already?"""
+        leaving: Counter[int] = Counter()
+        for job in self._leaving:
+            held = self._held[job]
+            leaving[self._owners.queue(job)] += len(held.gpus) * (self.jobs.shape_of(job).milli or MILLI)
+        for queue, widths in self._least.items():
+            left = self._owners.left(queue)[-1] + leaving[queue]
+            if queue != but and any(count > 0 and milli <= left for milli, count in widths.items()):
+                return True
+        return False
+
+    # --- what is owed ---------------------------------------------------------------------
+
+    def _advance(self, at_s: float) -> None:
+        """Close the instant of the facts so far, and judge the time up to `at_s`."""
+        if at_s <= self._now_s:
+            return
+        self._close()
+        bound_s = self.world.rules.guarantee_within_s or 0.0
+        for queue, lots in self._lots.items():
+            while lots and lots[0].since_s + bound_s < at_s:
+                lot = lots.popleft()
+                self.violate(
+                    lot.since_s + bound_s,
+                    f"tenant {self._owners.name[queue]}",
+                    f"waits for {lot.milli / MILLI:g} GPUs of its guarantee of "
+                    f"{self._owners.guarantee[queue][-1] / MILLI:g} for more than {bound_s:g} s",
+                )
+        self._now_s = at_s
+
+    def _close(self) -> None:
+        """Bring what is owed up to date: less where less fits the guarantee, more where more could be had."""
+        for queue in self._touched:
+            owed = self._owed[queue] = self._inside(queue)
+            if owed:
+                self._shrink(queue, owed)
+            else:
+                del self._owed[queue]
+                self._lots.pop(queue, None)
+        self._touched.clear()
+        grace_s = self.world.rules.grace_s
+        if any(since_s + grace_s < self._now_s for since_s in self._leaving.values()):
+            self._lots.clear()
+            return
+        if any(owed > self._sum(queue) for queue, owed in self._owed.items()):
+            for queue, able in self._able().items():
+                more = able - self._sum(queue)
+                if more > 0:
+                    self.checked += 1
+                    self._lots.setdefault(queue, deque()).append(_Lot(self._now_s, more))
+
+    def _sum(self, queue: int) -> int:
+        return sum(lot.milli for lot in self._lots.get(queue, ()))
+
+    def _give(self, queue: int, milli: int) -> None:
+        """The oldest of what a queue is owed is given."""
+        lots = self._lots.get(queue)
+        while lots and milli > 0:
+            off = min(milli, lots[0].milli)
+            lots[0].milli -= off
+            milli -= off
+            if not lots[0].milli:
+                lots.popleft()
+
+    def _shrink(self, queue: int, owed: int) -> None:
+        self._give(queue, self._sum(queue) - owed)
+
+    def _inside(self, queue: int) -> int:
+        """Thousandths of what waits that fit the guarantee together, the widest first."""
+        left, total = self._owners.left(queue), 0
+        if left[-1] <= 0:
+            return 0
+        for milli, _, model, count in self._wishes(queue):
+            for _ in range(min(count, left[model] // milli, left[-1] // milli)):
+                left[model] -= milli
+                left[-1] -= milli
+                total += milli
+        return total
+
+    def _wishes(self, queue: int) -> list[tuple[int, int, int, int]]:
+        """(least thousandths, GPUs of a member, GPU model, how many) of those in a queue who are looked at, the widest first."""
+        shapes = self.jobs.shapes
+        found = []
+        waiting = self._waiting.get(queue, Counter())
+        for code in by_width((code for code, count in waiting.items() if count > 0), shapes):
+            model = sole_model(shapes[code], self._models)
+            if model is not None:
+                found.append(
+                    (MILLI * least_gpus(shapes[code]), shapes[code].per_member, model, waiting[code])
+                )
+        return found
+
+    # --- what could be had ----------------------------------------------------------------
+
+    def _able(self) -> dict[int, int]:
+        """Thousandths by queue that all who are owed could have together, if those gave way who must."""
+        room = self._room()
+        placed: Counter[int] = Counter()  # by queue, those above it included
+        able: dict[int, int] = {}
+        for queue in sorted(self._owed, key=self._turn):
+            left = self._owners.left(queue)
+            for milli, per_member, model, count in self._wishes(queue):
+                for _ in range(count):
+                    more = [placed[each] + milli for each in self._owners.paths[queue]]
+                    if min(left[model], left[-1]) < milli or not self._owners.within_limits(queue, more):
+                        break
+                    if not self._floor.put(room, milli // MILLI, per_member, model):
+                        break
+                    left[model] -= milli
+                    left[-1] -= milli
+                    able[queue] = able.get(queue, 0) + milli
+                    placed.update(dict.fromkeys(self._owners.paths[queue], milli))
+        return able
+
+    def _turn(self, queue: int) -> tuple[float, int]:
+        """Who is owed longest comes first."""
+        lots = self._lots.get(queue)
+        return (lots[0].since_s if lots else self._now_s, queue)
+
+    def _room(self) -> Counts:
+        """Whole GPUs by node that are idle or held by those who leave or must give way."""
+        stay = [job for job in self._held if job not in self._leaving]
+        give = self._givers([job for job in reversed(stay) if self._may_give(job)])
+        return self._floor.idle(gpu for job in stay if job not in give for gpu in self._held[job].gpus)
+
+    def _may_give(self, job: int) -> bool:
+        """Work on whole GPUs that is preemptible, sheltered by no class, and has not opted out."""
+        rules, jobs = self.world.rules, self.jobs
+        return (
+            jobs.preemptible[job]
+            and jobs.slo_class[job] not in rules.sheltered_classes
+            and job not in rules.excluded
+            and jobs.shape_of(job).whole
+        )
+
+    def _givers(self, jobs: list[int]) -> set[int]:
+        """Those of `jobs`, in this order, who can all go while their queues keep their guarantees."""
+        owners = self._owners
+        spare: dict[int, list[int]] = {}
+        claimed: Counter[int] = Counter()
+        for queue, owed in self._owed.items() if self._models == 1 else ():
+            claimed.update(dict.fromkeys(owners.paths[queue][1:], owed))  # comes back to the queues above
+        give = set()
+        for job in jobs:
+            path = owners.paths[owners.queue(job)]
+            width: Counter[int] = Counter()
+            for gpu in self._held[job].gpus:
+                width[self._floor.model_of[self._floor.node_of[gpu]]] += MILLI
+            width[self._models] = MILLI * len(self._held[job].gpus)
+            for each in path:
+                if each not in spare:
+                    spare[each] = [claimed[each] - left for left in owners.left(each)]
+            if all(spare[each][model] >= milli for each in path for model, milli in width.items()):
+                give.add(job)
+                for each in path:
+                    for model, milli in width.items():
+                        spare[each][model] -= milli
+        return give

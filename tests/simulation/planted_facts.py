@@ -1,0 +1,335 @@
+"""Streams of facts for the checkers: a bug in each, and the nearest that is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from autopilot.core.mig import Placement
+from autopilot.core.snapshot import ServiceTable, make
+from simulator.checkers import CHECKERS, Rules, World
+from simulator.clusterfile import MigSpec
+from simulator.clusterqueues import QueueSpec
+from simulator.facts import (
+    HOOKS,
+    Decided,
+    Evicting,
+    Fact,
+    GpuChanged,
+    NodeChanged,
+    Recut,
+    Started,
+    Stopped,
+    Submitted,
+    Why,
+)
+from simulator.work import Jobs, Shape
+from tests.unit.cluster_kit import gang, pool, pools
+
+RULES = Rules(
+    min_runtime_s=900.0, dwell_s=300.0, window_s=3600.0, per_cluster=3, per_tenant=2, per_node=1, cool_down_s=1800.0,
+    blast_ratio=2.0, landing_s=600.0, grace_s=120.0, guarantee_within_s=130.0,
+    queues=(QueueSpec("a", "root", {"A100-80GB": 16}, None, 1.0, 0, None),),
+)  # fmt: skip
+HELD = frozenset({"backfill", "preempt", "reclaim_borrowed", "defragment", "resize", "recover"})
+END_S = 90_000.0
+
+
+def services(_now_s: float) -> ServiceTable:
+    """One service that misses its objective, one that keeps it."""
+    table: ServiceTable = make(ServiceTable, id=["slow", "quick"], objective_s=[5.0, 5.0], p99_s=[5.1, 4.9])
+    return table
+
+
+def world(rules: Rules = RULES) -> World:
+    """Twelve jobs of two tenants on three nodes of eight; job 3 is latency-critical, 4 not preemptible, 5 opted out.
+
+    Job 5 is elastic, 8 names its GPU model, 4 and 10 are replicas. Tenant a is guaranteed two of the three nodes.
+    """
+    jobs = Jobs()
+    for number in range(12):
+        jobs.add(
+            f"job-{number}",
+            "ab"[number % 2],
+            gang((1, 2, 16)[number % 3]),
+            0.0,
+            5000.0,
+            slo_class=0 if number == 3 else 2,
+            preemptible=number not in {3, 4},
+        )
+    jobs.service[4], jobs.service[10] = 0, 1
+    jobs.shape[5] = jobs.shape_code(gang(16, min_gpus=8))
+    jobs.shape[8] = jobs.shape_code(gang(16, models=1))
+    jobs.shape[6] = jobs.shape_code(Shape(1, 1, 1, milli=600))
+    jobs.shape[7] = jobs.shape_code(Shape(1, 1, 1, profile="3g.40gb"))
+    jobs.shape[9] = jobs.shape_code(gang(1, models=1 << 1))
+    cut = MigSpec(1, (Placement("3g.40gb", 0), Placement("3g.40gb", 4)))
+    hardware = pools(
+        pool("main", nodes=3, gpus=8),
+        pool("cut", nodes=1, gpus=1, mig=(cut,)),
+        pool("t4", gpus=1, model="T4"),
+    )
+    held = {"excluded": frozenset({5}), "held_actions": HELD}
+    return World(
+        hardware,
+        jobs,
+        Rules(**{name: getattr(rules, name) for name in rules.__slots__} | held),
+        services,
+    )
+
+
+def started(job: int, gpus: Sequence[int], at_s: float = 10.0, **more: Any) -> Started:
+    """A start."""
+    return Started(
+        at_s,
+        job,
+        more.pop("incarnation", 0),
+        tuple(gpus),
+        more.pop("instances", ()),
+        more.pop("milli", 1000 * len(gpus)),
+        more.pop("backfill", False),
+        more.pop("effect", ""),
+    )
+
+
+def stopped(
+    job: int, why: Why = Why.PREEMPT, at_s: float = 100.0, start_s: float = 10.0, **more: Any
+) -> Stopped:
+    """A stop."""
+    values: dict[str, Any] = {
+        "ready_s": start_s,
+        "halt_s": at_s,
+        "gain_s": at_s - start_s,
+        "lost_s": 0.0,
+        "milli": 1000,
+        "full_milli": 1000,
+    } | more
+    return Stopped(at_s, job, 0, why, start_s, **values)
+
+
+def evicting(
+    job: int, at_s: float = 2000.0, contract: bool = False, effect: str = "", why: Why = Why.PREEMPT
+) -> Evicting:
+    """Told to leave."""
+    return Evicting(at_s, job, 0, why, contract, effect)
+
+
+def resized(job: int, gpus: Sequence[int], at_s: float = 100.0, **more: Any) -> tuple[Stopped, Started]:
+    """Goes on with other GPUs at the same instant; `more` are fields of the stop."""
+    return stopped(job, Why.RESIZE, at_s, **more), started(job, gpus, at_s)
+
+
+def check(name: str, *facts: Fact) -> list[str]:
+    """What checker `name` says of these facts."""
+    checker = CHECKERS[name](world())
+    for fact in facts:
+        hook: Callable[[Any], None] | None = getattr(checker, HOOKS[type(fact)], None)
+        if hook is not None:
+            hook(fact)
+    checker.at_end(END_S)
+    return [f"{violation.object}: {violation.message}" for violation in checker.violations]
+
+
+SUBMITS = [Submitted(0.0, job) for job in range(12)]
+
+PLANTED: list[tuple[str, str, list[Fact]]] = [
+    ("capacity", "thousandths", [started(0, [4]), started(1, [4, 5])]),
+    ("capacity", "thousandths", [started(6, [4], milli=600), started(0, [4])]),
+    ("capacity", "holds GPUs already", [started(0, [4]), started(0, [5])]),
+    ("capacity", "without having started", [stopped(0)]),
+    (
+        "capacity",
+        "is held by job job-7",
+        [started(7, [24], instances=(0,)), started(10, [24], instances=(0,))],
+    ),
+    (
+        "capacity",
+        "was destroyed under",
+        [started(7, [24], instances=(0,)), Recut(20.0, 24, ((1, "3g.40gb", 4),))],
+    ),
+    ("capacity", "was cut while", [started(0, [3]), Recut(20.0, 3, ())]),
+    ("capacity", "thousandths", [started(5, range(8)), started(0, [8]), *resized(5, range(16))]),
+    ("geometry", "overlaps", [Recut(5.0, 24, ((0, "3g.40gb", 4), (1, "2g.20gb", 4)))]),
+    ("geometry", "cannot be", [Recut(5.0, 24, ((0, "3g.40gb", 2),))]),
+    ("geometry", "more instances", [Recut(5.0, 24, tuple((k, "1g.10gb+me", k) for k in range(2)))]),
+    ("geometry", "has no MIG", [Recut(5.0, 25, ((0, "1g.10gb", 0),))]),
+    ("geometry", "is not a 3g.40gb", [started(7, [24], instances=(9,))]),
+    ("gangs", "15 of its 16", [started(2, range(15))]),
+    ("gangs", "split over nodes", [started(2, [*range(4), *range(8, 20)])]),
+    ("gangs", "may not use", [started(9, [0])]),
+    ("gangs", "neither more nor less", [started(5, range(8)), *resized(5, range(8, 16))]),
+    ("gangs", "6 of its 16", [started(5, range(16)), *resized(5, range(6))]),
+    ("order", "without waiting", [started(0, [0])]),
+    (
+        "order",
+        "held nothing for 1 s",
+        [*SUBMITS, started(5, range(8)), stopped(5, Why.RESIZE), started(5, range(16), 101.0)],
+    ),
+    ("order", "never went on", [*SUBMITS, started(5, range(8)), stopped(5, Why.RESIZE)]),
+    ("order", "without waiting", [*SUBMITS, started(0, [0]), stopped(0, Why.END), started(0, [0], 200.0)]),
+    ("order", "time went back", [*SUBMITS, started(0, [0], 50.0), started(1, [2, 3], 49.0)]),
+    ("order", "before its submit", [Submitted(-1.0, 0)]),
+    ("nodes", "which is unfit", [NodeChanged(5.0, 0, ready=True, cordoned=True), started(0, [0])]),
+    ("nodes", "which is unfit", [NodeChanged(5.0, 0, ready=False, cordoned=False), started(0, [0])]),
+    ("nodes", "which is broken", [GpuChanged(5.0, 0, healthy=False), started(0, [0])]),
+    ("protected", "class is sheltered", [evicting(3, contract=True)]),
+    ("protected", "not preemptible", [evicting(4)]),
+    ("protected", "opted out", [evicting(5, contract=True)]),
+    ("conservation", "not 5000 s", [started(0, [0]), stopped(0, Why.END, 5009.0)]),
+    ("conservation", "more than it had done", [started(0, [0]), stopped(0, lost_s=91.0)]),
+    ("conservation", "out of order", [started(0, [0]), stopped(0, ready_s=101.0)]),
+    (
+        "conservation",
+        "keeps all progress",
+        [started(5, range(8)), *resized(5, range(16), lost_s=5.0, milli=8000, full_milli=16000)],
+    ),
+    (
+        "conservation",
+        "of progress at full width",
+        [started(5, range(8)), stopped(5, gain_s=46.0, milli=8000, full_milli=16000)],
+    ),
+    ("min-runtime", "after 899 s", [started(0, [0], 100.0), evicting(0, 999.0)]),
+    ("budgets", "the cluster: 4 disruptions", [evicting(job, 2000.0 + job) for job in (0, 1, 2, 9)]),
+    ("budgets", "tenant a: 3 disruptions", [evicting(job, 2000.0 + job) for job in (0, 2, 4)]),
+    ("budgets", "node main-000: 2", [started(0, [0]), started(1, [1, 2]), evicting(0), evicting(1, 5599.0)]),
+    ("flapping", "came back 299 s", [started(0, [0]), evicting(0), started(0, [0], 2299.0)]),
+    (
+        "flapping",
+        "came back 200 s",
+        [started(0, [0]), evicting(0), started(0, [8], 2100.0), evicting(0, 2150.0), started(0, [0], 2200.0)],
+    ),
+    ("preemption-rate", "again after 1799 s", [evicting(0), evicting(0, 3799.0)]),
+    ("blast-radius", "16 GPUs were taken", [started(2, range(16)), evicting(2), started(1, [0, 1], 2100.0)]),
+    ("blast-radius", "so that 0 could start", [started(1, [0, 1]), evicting(1), started(1, [0, 1], 2100.0)]),
+    ("slo", "needs 5.1 s", [evicting(4, contract=True)]),
+    (
+        "guarantees",
+        "16 GPUs of its guarantee of 16 for more than 130 s",
+        [
+            Submitted(0.0, 11),
+            started(11, range(16)),
+            Submitted(20.0, 8),
+            evicting(11, 21.0, contract=True),
+            stopped(11, at_s=151.0),
+            started(8, range(8, 24), 151.0),
+        ],
+    ),
+    (
+        "guarantees",
+        "no other queue waits",
+        [Submitted(0.0, 11), started(11, range(16)), evicting(11, contract=True)],
+    ),
+    ("effects", "no accepted decision", [started(0, [0], effect="e1")]),
+    ("effects", "names no accepted", [started(0, [0])]),
+    ("effects", "was accepted to admit", [Decided(1.0, "e1", "admit", 1), started(0, [0], effect="e1")]),
+    (
+        "effects",
+        "used before",
+        [Decided(1.0, "e1", "admit", 0), started(0, [0], effect="e1"), started(0, [0], effect="e1")],
+    ),
+    ("modes", "started although backfill may not", [started(0, [0], backfill=True)]),
+    ("modes", "evicted although backfill or", [started(0, [0], backfill=True), evicting(0, contract=True)]),
+    ("modes", "evicted although preempt or reclaim_borrowed may not", [evicting(0)]),
+    ("modes", "evicted although defragment", [evicting(0, why=Why.MOVE)]),
+    ("modes", "evicted although recover may not", [evicting(0, why=Why.RECOVER)]),
+    ("modes", "widened although resize may not", [started(5, range(8)), *resized(5, range(16), milli=8000)]),
+    ("modes", "narrowed although preempt", [started(5, range(16)), *resized(5, range(8), milli=16000)]),
+    ("effects", "evict", [Decided(1.0, "e1", "admit", 0), evicting(0, effect="e1")]),
+]
+
+
+FINE: list[tuple[str, list[Fact]]] = [
+    ("capacity", [started(6, [4], milli=600), stopped(6, milli=600), started(0, [4]), stopped(0, Why.CUT)]),
+    ("capacity", [started(5, range(16)), *resized(5, range(8)), started(0, [8])]),
+    ("geometry", [Recut(5.0, 24, ((0, "4g.40gb", 0), (1, "2g.20gb", 4), (2, "1g.10gb", 6)))]),
+    ("gangs", [started(2, range(16)), started(7, [24], instances=(0,))]),
+    ("gangs", [started(5, range(16)), *resized(5, range(8)), *resized(5, range(16), 200.0)]),
+    ("order", [*SUBMITS, started(0, [0]), stopped(0), started(0, [0], 200.0)]),
+    ("order", [*SUBMITS, started(5, range(8)), *resized(5, range(16))]),
+    (
+        "nodes",
+        [
+            NodeChanged(5.0, 0, ready=False, cordoned=True),
+            NodeChanged(6.0, 0, ready=True, cordoned=False),
+            GpuChanged(5.0, 1, healthy=False),
+            started(0, [0]),
+        ],
+    ),
+    ("protected", [evicting(0), evicting(4, contract=True), evicting(3, why=Why.RECOVER)]),
+    (
+        "conservation",
+        [started(5, range(8)), *resized(5, range(16), gain_s=45.0, milli=8000, full_milli=16000)],
+    ),
+    (
+        "conservation",
+        [
+            started(0, [0]),
+            stopped(0, lost_s=40.0),
+            started(0, [0], 200.0),
+            stopped(0, Why.END, 5150.0, 200.0),
+        ],
+    ),
+    (
+        "min-runtime",
+        [started(0, [0], 100.0), evicting(0, 1000.0), started(1, [1, 2]), evicting(1, 11.0, contract=True)],
+    ),
+    ("min-runtime", [started(5, range(8), 100.0), *resized(5, range(16), 900.0), evicting(5, 1000.0)]),
+    ("budgets", [evicting(job, 2000.0 + job, why=Why.RECOVER) for job in range(9)]),
+    (
+        "preemption-rate",
+        [
+            evicting(0),
+            evicting(0, 2001.0, contract=True),
+            evicting(0, 2002.0, why=Why.RECOVER),
+            evicting(0, 3800.0),
+        ],
+    ),
+    ("blast-radius", [started(1, [0, 1]), evicting(1), started(0, [0], 2100.0), started(4, [1], 2200.0)]),
+    ("blast-radius", [started(2, range(16)), evicting(2, contract=True), started(1, [0, 1], 2100.0)]),
+    (
+        "blast-radius",
+        [started(2, range(16)), evicting(2), NodeChanged(2001.0, 0, ready=False, cordoned=False)],
+    ),
+    ("slo", [evicting(10), evicting(0)]),
+    (
+        "guarantees",
+        [
+            Submitted(0.0, 11),
+            started(11, range(16)),
+            Submitted(20.0, 8),
+            evicting(11, 21.0, contract=True),
+            stopped(11, at_s=141.0),
+            started(8, range(8, 24), 150.0),
+        ],
+    ),
+    (
+        "budgets",
+        [
+            evicting(0, 1000.0),
+            evicting(2, 1001.0),
+            evicting(0, 4600.0),
+            evicting(4, 4601.0),
+            *[evicting(1, 1002.0, contract=True)] * 9,
+        ],
+    ),
+    (
+        "flapping",
+        [
+            started(0, [0]),
+            evicting(0),
+            started(0, [0], 2300.0),
+            evicting(0, 2301.0, contract=True),
+            started(0, [0], 2302.0),
+        ],
+    ),
+    ("modes", [started(0, [0]), stopped(0, Why.END)]),
+    (
+        "effects",
+        [
+            Decided(1.0, "e1", "admit", 0),
+            started(0, [0], effect="e1"),
+            Decided(2.0, "e2", "evict", 0),
+            evicting(0, effect="e2"),
+        ],
+    ),
+]
