@@ -21,6 +21,7 @@ BENCHMARKS = {
     "journal_size": "the record of a day",
     "admission": "admission and backfill alone, on P1 and P2 (long)",
     "preemption": "preemption, moves and fill at a price, on seven tenants, and the trade-off curve (long)",
+    "reclaim_storm": "every owner returns at once, on 4,000 GPUs",
     "tenants": "many tenants against kueue and easy, on P12 and P10 (long)",
 }
 

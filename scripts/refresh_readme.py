@@ -175,6 +175,18 @@ def of_admission(found: dict[str, Any]) -> Iterator[Figure]:
             )
 
 
+def of_preemption(found: dict[str, Any]) -> Iterator[Figure]:
+    """Useful share, completion time and disruption when preemption and moves have a price."""
+    goals = {"P1": ">= 0.96, <= 26,500 s", "P2": ">= 0.96, <= 26,000 s"}
+    for row in found["rows"]:
+        if row["weight"] is None and row["policy"] != "fifo-skip":
+            yield Figure(
+                f"{row['file']}, {row['policy']}, charged preemption: useful share; mean completion time; preemptions + moves per 1,000 jobs",
+                f"{row['useful_ratio']:.3f}; {row['jct_s']:,.0f} s; {row['preempted_per_1000']:.0f} + {row['moved_per_1000']:.0f}",
+                goals.get(row["file"], "stated") if row["policy"] == "autopilot" else "stated",
+            )
+
+
 def of_sim_speed(found: dict[str, Any]) -> Iterator[Figure]:
     """Jobs simulated per second: the slowest textbook order, and the others as they are."""
     textbook = {name: row for name, row in found["policies"].items() if name in TEXTBOOK}
@@ -215,6 +227,7 @@ def of_journal_size(found: dict[str, Any]) -> Iterator[Figure]:
 BENCHMARKS: dict[str, Callable[[dict[str, Any]], Iterator[Figure]]] = {
     "parity": of_parity,
     "admission": of_admission,
+    "preemption": of_preemption,
     "sim_speed": of_sim_speed,
     "tick": of_tick,
     "serving_speed": of_serving_speed,

@@ -41,7 +41,10 @@ CONFLICTS = frozenset({Refusal.OTHER_INCARNATION, Refusal.NOT_PENDING, Refusal.N
 """Refusals that mean: the object changed before the effect came."""
 
 
-CONTRACTS = frozenset({"reclaim", "backfill"})
+MOVES = frozenset({"move", "reclaim-move"})
+"""Reasons of an eviction after which the work goes on elsewhere; the second by contract."""
+
+CONTRACTS = frozenset({"reclaim", "reclaim-move", "backfill"})
 """Reasons of an eviction that the work had promised to give way to."""
 
 
@@ -342,7 +345,7 @@ class ClusterActuator:
         cluster.decided(instruction.id, instruction.kind, job, now_s)
         if instruction.kind == "evict":
             contract = cluster.backfilled[job] or instruction.reason in CONTRACTS
-            refusal = cluster.evict(job, now_s, moving=instruction.reason == "move",
+            refusal = cluster.evict(job, now_s, moving=instruction.reason in MOVES,
                                     recover=instruction.reason == "recover", contract=contract,
                                     effect=instruction.id, incarnation=instruction.incarnation)  # fmt: skip
             self.changed |= refusal is None

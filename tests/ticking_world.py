@@ -57,7 +57,9 @@ def tenants(*rows: tuple[str, int, int], limit: Mapping[str, int] | None = None,
             priority: Mapping[str, int] | None = None, order: int = 0) -> QueueTable:  # fmt: skip
     """A queue tree of (id, parent row, guaranteed GPUs); row 0 is the root, row 1 the first of them."""
     limits, weights = limit or {}, weight or {}
-    tree = queue_tree(*((name, parent, limits.get(name, -1)) for name, parent, _ in rows), priority=priority, order=order)
+    tree = queue_tree(
+        *((name, parent, limits.get(name, -1)) for name, parent, _ in rows), priority=priority, order=order
+    )
     guarantee = tree.guarantee.copy()
     guarantee[1:, 0] = [guaranteed for _, _, guaranteed in rows]
     chosen = np.array([1.0, *(weights.get(name, 1.0) for name, _, _ in rows)])
@@ -83,8 +85,12 @@ class Ticking:
         first = snapshot(shape, given, queues=queues, **more)
         for row, item in enumerate(given):
             on = tuple(first.placements.gpu[first.placements.workload == row].tolist())
-            columns = {name: value for name, value in item.columns.items() if name not in {"state", "incarnation"}}
-            self.gangs[item.id] = Gang(columns, State(first.workloads.state[row]), on, int(first.workloads.incarnation[row]))
+            columns = {
+                name: value for name, value in item.columns.items() if name not in {"state", "incarnation"}
+            }
+            self.gangs[item.id] = Gang(
+                columns, State(first.workloads.state[row]), on, int(first.workloads.incarnation[row])
+            )
 
     # --- the cluster ----------------------------------------------------------------------------
 
@@ -147,7 +153,9 @@ class Ticking:
         """The cluster as it is, or with other work on it."""
         nodes = {"ready": [node not in self.down for node in range(self.nodes)], **self.more.get("nodes", {})}
         rest = {name: value for name, value in self.more.items() if name != "nodes"}
-        return snapshot(self.shape, self.items() if items is None else items, queues=self.queues, nodes=nodes, **rest)
+        return snapshot(
+            self.shape, self.items() if items is None else items, queues=self.queues, nodes=nodes, **rest
+        )
 
     def items(self) -> list[Item]:
         """The work as it is."""
@@ -156,7 +164,9 @@ class Ticking:
     def tick(self, now_s: float, *, lost: bool = False) -> Step:
         """Decide once and do what is said; `lost`: the process dies after it saved its memory and before it acts."""
         observation = self.observe(now_s)
-        step = reconcile(self.memory, observation, self.policy, actions=(*ACTIONS, ("admit_gang", self._look)))
+        step = reconcile(
+            self.memory, observation, self.policy, actions=(*ACTIONS, ("admit_gang", self._look))
+        )
         self.texts.append(memory_text(step.memory))
         self.memory = read_memory_text(self.texts[-1], "memory")
         assert memory_text(self.memory) == self.texts[-1]
@@ -207,7 +217,9 @@ class Ticking:
         for slot, gpu in zip(order.slots, rows, strict=True):
             used[gpu] += slot.milli
             assert used[gpu] <= GPU_MILLI, f"{order.workload} is given GPU {gpu}, which somebody holds"
-            assert gpu // self.per_node not in self.down, f"{order.workload} is given GPU {gpu} of a node that is down"
+            assert gpu // self.per_node not in self.down, (
+                f"{order.workload} is given GPU {gpu} of a node that is down"
+            )
 
     # --- what must hold -------------------------------------------------------------------------
 

@@ -13,7 +13,10 @@ PHYSICS = ("ideal", "charged", "real")
 TELEMETRY = ("auto", "full", "windowed", "off")
 BASELINE_NAMES = ("fifo", "fifo-skip", "sjf", "sjf-skip", "gpu-time-skip", "las", "easy", "static", "kueue")
 """The keys of `simulator.baselines.BASELINES`, here so that help needs no import of them."""
-SCENARIO_NAMES = ("burst", "demo", "faulty", "mixed", "quickstart")
+SCENARIO_NAMES = (
+    "burst", "demo", "faulty", "flood", "gang-deadlock", "liar", "mixed", "no-checkpoint", "quickstart", "reclaim-storm",
+    "spot-cascade",
+)  # fmt: skip
 """The files of `simulator/scenarios`, for the same reason."""
 FULL_TELEMETRY_S = 86_400.0
 """Longest run for which `auto` renders and parses every scrape."""

@@ -23,7 +23,7 @@ from autopilot.core.foresight import (
 )
 from autopilot.core.landing import once_done
 from autopilot.core.memory import ControllerMemory, Disruption
-from autopilot.core.order import aged_index, gittins_left_per_s, median_left_s, service_order
+from autopilot.core.order import aged_index, gittins_left_per_s, gittins_per_s, median_left_s, service_order
 from autopilot.core.placement import Miss, Shape, shape_classes
 from autopilot.core.policy import Policy
 from autopilot.core.quota import Quota, build_quota
@@ -178,7 +178,7 @@ class Context:
         open_gate = (work.gate[self.pending] == Gate.OPEN) & ~work.excluded[self.pending]
         left = np.flatnonzero(~self.taken & open_gate)
         left = left[np.argsort(self.place_in_line[left], kind="stable")]
-        held = self.whatif.layouts
+        held = {row for row, layout in self.whatif.layouts.items() if len(layout.gpu)}
         found = [at for at in left.tolist() if int(self.pending[at]) not in held]
         return found if codes is None else [at for at in found if CODES[self.code[at]] in codes]
 
@@ -258,7 +258,10 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
     wait_s = review_now_s - work.submit_s[pending]
     index = np.full(len(pending), 1e-4)
     if forecast is not None:
-        index = gittins_left_per_s(forecast, pending, work.served_s[pending])
+        index = gittins_per_s(forecast, pending)
+        begun = work.served_s[pending] > 0
+        if begun.any():
+            index[begun] = gittins_left_per_s(forecast, pending[begun], work.served_s[pending[begun]])
     standing = _standing(memory, observation, pending)
     firm = wait_s >= policy.reservation.firm_after_s
     promised_since_s = np.full(len(pending), np.inf)

@@ -57,25 +57,29 @@ def remaining_quantile_s(levels: tuple[float, ...], total_s: F64, served_s: F64,
     (the survivor's rule of thumb under a heavy tail), never less than a second. Shape [jobs]; NaN
     rows (the model abstains) stay NaN.
     """
+    if level in levels and not np.any(served_s):
+        return np.asarray(total_s[:, levels.index(level)])
+    return remaining_quantiles_s(levels, total_s, served_s, (level,))[:, 0]
+
+
+def remaining_quantiles_s(
+    levels: tuple[float, ...], total_s: F64, served_s: F64, wanted: tuple[float, ...]
+) -> F64:
+    """Several quantiles of the time left at once. Shape [jobs, wanted]."""
     grid = np.asarray(levels)
     served = np.asarray(served_s, float)
-    if level in levels and not served.any():
-        return np.asarray(total_s[:, levels.index(level)])
     log_total = np.log(np.maximum(total_s, 1.0))
-    log_served = np.log(np.maximum(served, 1e-9))
-    jobs = len(served)
-    passed = _probability_at(grid, log_total, log_served)
-    wanted = passed + level * (1.0 - passed)
-    upper = np.clip(np.searchsorted(grid, wanted, side="left"), 1, len(grid) - 1)
+    passed = _probability_at(grid, log_total, np.log(np.maximum(served, 1e-9)))[:, None]
+    reach = passed + np.asarray(wanted) * (1.0 - passed)
+    upper = np.clip(np.searchsorted(grid, reach, side="left"), 1, len(grid) - 1)
     lower = upper - 1
-    rows = np.arange(jobs)
-    span = grid[upper] - grid[lower]
-    part = np.clip((wanted - grid[lower]) / span, 0.0, 1.0)
+    rows = np.arange(len(served))[:, None]
+    part = np.clip((reach - grid[lower]) / (grid[upper] - grid[lower]), 0.0, 1.0)
     log_end = log_total[rows, lower] + part * (log_total[rows, upper] - log_total[rows, lower])
-    left = np.exp(log_end) - served
-    overdue = served >= total_s[:, -1]
-    left = np.where(overdue, np.maximum(0.1 * served, 1.0), np.maximum(left, 0.0))
-    return np.where(np.isnan(total_s[:, 0]), np.nan, left)
+    left = np.exp(log_end) - served[:, None]
+    overdue = (served >= total_s[:, -1])[:, None]
+    left = np.where(overdue, np.maximum(0.1 * served, 1.0)[:, None], np.maximum(left, 0.0))
+    return np.where(np.isnan(total_s[:, :1]), np.nan, left)
 
 
 def _probability_at(grid: F64, log_total: F64, log_served: F64) -> F64:

@@ -125,8 +125,12 @@ def _rest(layout: Layout, missing: dict[int, int], cuts: set[int]) -> Layout:
     return Layout(layout.gpu[stays], layout.instance[stays], milli[stays])
 
 
-def follow_landings(landings: Sequence[Landing], whatif: WhatIf, names: Lookup, now_s: float) -> Landed:
-    """Put every landing on the what-if; say which parts start, which landings are given up."""
+def follow_landings(landings: Sequence[Landing], whatif: WhatIf, names: Lookup, now_s: float, *,
+                    may_start: bool = True) -> Landed:  # fmt: skip
+    """Put every landing on the what-if; say which parts start, which landings are given up.
+
+    Nothing starts without `may_start` (everything is halted): what is ready waits on, until its deadline.
+    """
     snapshot = whatif.snapshot
     stays, starts, given_up = [], [], []
     busy: set[int] = set()
@@ -142,7 +146,7 @@ def follow_landings(landings: Sequence[Landing], whatif: WhatIf, names: Lookup, 
             given_up.append(landing)
             continue
         busy |= rows
-        ready = [part for part in placed if _may_start(part, snapshot, names, held)]
+        ready = [part for part in placed if may_start and _may_start(part, snapshot, names, held)]
         starts += [(landing, part) for part in ready]
         left = tuple(part for part in placed if part not in ready)
         if left:
@@ -244,7 +248,7 @@ def once_done(memory: ControllerMemory, whatif: WhatIf, busy: Container[int]) ->
     for landing in memory.landings:
         for victim in landing.victims:
             row = names.workload.get(victim.workload)
-            if row is not None and int(work.incarnation[row]) == victim.incarnation:
+            if row is not None and row not in after and int(work.incarnation[row]) == victim.incarnation:
                 note(victim.workload, victim.keeps if victim.how == "shrink" else (), leaves=True)
         for part in landing.parts:
             note(part.workload, part.slots, leaves=False)

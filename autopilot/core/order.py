@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.forecast import RuntimeForecast, remaining_quantile_s
+from autopilot.core.forecast import RuntimeForecast, remaining_quantile_s, remaining_quantiles_s
 from autopilot.core.policy import Order
 from autopilot.core.snapshot import F64, I32, ClusterSnapshot, QueueOrder, WorkloadTable
 
@@ -40,9 +40,7 @@ def gittins_per_s(forecast: RuntimeForecast, rows: I32) -> F64:
 
 def gittins_left_per_s(forecast: RuntimeForecast, rows: I32, served_s: F64) -> F64:
     """Gittins index of jobs that have run `served_s` already, in 1/s: the same of the time that is left. Shape [rows]."""
-    left = np.stack([
-        remaining_quantile_s(forecast.levels, forecast.total_s[rows], served_s, level) for level in forecast.levels
-    ], axis=1)  # fmt: skip
+    left = remaining_quantiles_s(forecast.levels, forecast.total_s[rows], served_s, forecast.levels)
     rest = RuntimeForecast(
         forecast.model, forecast.made_s, forecast.levels, left, forecast.known[rows], forecast.history[rows]
     )

@@ -103,12 +103,18 @@ def _apply(draft: Draft, layout: Layout, ctx: Context) -> tuple[Victim, ...]:
             give.row: give.keeps for give in draft.gives if give.how == "move" and give.keeps is not None
         }
         gone = make_way(whatif, [*draft.victims, *ctx.leaving], [layout, *moves.values()], moves)
-        waits = tuple(_victim(Give(row), True, ctx) for row in sorted(gone.difference(draft.victims)))
+        others = sorted(gone.difference(draft.victims))
+        waits = tuple(_victim(_leaver(row, ctx.leaving[row]), True, ctx) for row in others)
         ctx.leaving.update((give.row, give.keeps) for give in draft.gives if give.how != "move")
     ctx.held = [held for held in ctx.held if held.row != draft.row]  # it needs its reservation no more
     whatif.place(draft.row, layout)
     ctx.occupy(draft.row, layout, ctx.now_s + float(ctx.run_low_s[draft.at]))
     return waits
+
+
+def _leaver(row: int, keeps: Layout | None) -> Give:
+    """One who leaves already for somebody else."""
+    return Give(row) if keeps is None else Give(row, "shrink", keeps)
 
 
 def plan(observation: Observation, policy: Policy, memory: ControllerMemory, whatif: WhatIf, busy: frozenset[int],

@@ -54,17 +54,17 @@ def reconcile(memory: ControllerMemory, observation: Observation, policy: Policy
     memory, again = absorb(memory, observation, policy)
     review_s = review_start(observation.now_s, policy)
     memory = remember_use(memory, observation.snapshot, observation.now_s, review_s, policy)
+    halted = _halted(memory, observation)
     whatif = WhatIf(observation.snapshot)
     names = Lookup(observation.snapshot) if memory.in_flight or memory.landings else None
     busy = _apply_open_effects(memory, whatif, names)
     landed = Landed((), (), (), frozenset())
     if memory.landings and names is not None:
-        landed = follow_landings(memory.landings, whatif, names, observation.now_s)
+        landed = follow_landings(memory.landings, whatif, names, observation.now_s, may_start=not halted)
     memory, starts = _start_parts(memory, observation, policy, landed)
     chosen, planner = plan(observation, policy, memory, whatif, busy | landed.busy, actions, guards)
     memory, instructions = _commit(memory, observation, policy, chosen, planner)
     instructions = (*instructions, *starts)
-    halted = _halted(memory, observation)
     instructions = () if halted else (*again, *instructions)
     wake_at_s = _wake_at(memory, observation, policy, chosen, planner)
     memory = replace(memory, tick=observation.tick, now_s=observation.now_s, wake_at_s=wake_at_s)
@@ -199,7 +199,9 @@ def _effects(proposal: Proposal, observation: Observation, policy: Policy, fence
     effects = []
     for victim in proposal.victims:
         shrinks = victim.how == "shrink"
-        reason = "move" if victim.how == "move" else _REASONS.get(proposal.action, "preempt")
+        reason = _REASONS.get(proposal.action, "preempt") if victim.contract else "preempt"
+        if victim.how == "move":
+            reason = "reclaim-move" if victim.contract else "move"
         effects.append(Instruction(
             f"{prefix}/{'resize' if shrinks else 'evict'}-{victim.workload}", "resize" if shrinks else "evict",
             victim.workload, victim.incarnation, victim.keeps if shrinks else (), False,

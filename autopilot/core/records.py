@@ -363,9 +363,7 @@ class Instruction:
     deadline_s: float
     fence: int
     proposal_id: str
-    reason: str = (
-        ""  # of what takes GPUs: preempt | reclaim | move | backfill | recover | limit; "" for the others
-    )
+    reason: str = ""  # of what takes GPUs: preempt | reclaim | move | reclaim-move | backfill | recover
 
 
 def no_refusals() -> Refusals:

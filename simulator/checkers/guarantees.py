@@ -93,7 +93,7 @@ class Guarantees(Checker):
             return
         self._advance(fact.at_s)
         held = self._held.get(fact.job)
-        if fact.contract and held is not None and not held.backfill:
+        if fact.contract and fact.why != Why.RECOVER and held is not None and not held.backfill:
             self.checked += 1
             if not self._anybody_owed(self._owners.queue(fact.job)):
                 self.violate(

@@ -8,7 +8,7 @@ from autopilot.core.policy import Mode, Modes, Policy, RuleSetName
 from autopilot.core.snapshot import SloClass
 from simulator.checkers import CHECKERS, Rules, World
 from simulator.clusterqueues import QueueSpec
-from simulator.facts import HOOKS, Evicting, Fact, GpuChanged, NodeChanged, Started, Submitted, Why
+from simulator.facts import HOOKS, Evicting, Fact, GpuChanged, NodeChanged, Submitted, Why
 from simulator.work import Jobs
 from tests.simulation.planted_facts import evicting, resized, started, stopped
 from tests.unit.cluster_kit import gang, inventory
@@ -43,17 +43,17 @@ def found(facts: list[Fact], queues: tuple[QueueSpec, ...] = (queue(OWNER, 8), q
     return [f"{violation.at_s:g} {violation.object}: {violation.message}" for violation in checker.violations]
 
 
-def come(job: int, at_s: float = 20.0) -> Submitted:
+def come(job: int, at_s: float = 20.0) -> Fact:
     """A job is submitted."""
     return Submitted(at_s, job)
 
 
-def runs(job: int, gpus: range, at_s: float = 10.0) -> tuple[Submitted, Started]:
+def runs(job: int, gpus: range, at_s: float = 10.0) -> tuple[Fact, Fact]:
     """A job is submitted and starts at once."""
     return Submitted(at_s, job), started(job, gpus, at_s)
 
 
-FULL = [*runs(GUEST_WIDE, range(8)), *runs(GUEST_WIDE + 1, range(8, 16))]
+FULL: list[Fact] = [*runs(GUEST_WIDE, range(8)), *runs(GUEST_WIDE + 1, range(8, 16))]
 """Two gangs of a tenant without a guarantee hold all."""
 LATE = ["150 tenant owner: waits for 8 GPUs of its guarantee of 8 for more than 130 s"]
 

@@ -124,7 +124,7 @@ def test_a_shrink_is_told_with_what_is_kept_and_owed(path: Path) -> None:
         ],
     )
     said = told(path, "big")
-    assert "gives way now to w, land-w-" in said
+    assert "gives way now to w: shrinks by 4 to 4 GPUs" in said
     assert (
         "  10 min: shrinks by 4 to 4 GPUs (node-0 x 4), 2400 GPU-s lost, by contract, for w: land-w-" in said
     )

@@ -240,6 +240,23 @@ def test_the_first_moment_that_suffices_is_found_among_many() -> None:
     assert [each.row for each in prospect.endings] == [1, 3, 6]
 
 
+def test_who_ends_elsewhere_is_not_named() -> None:
+    """A gang that ends earlier, on a node where it does not help."""
+    work = [
+        holds("long", 7, on=range(7)),
+        holds("early", 1, on=(7,)),
+        holds("other", 8, on=range(8, 16)),
+        small("w", 8, 0),
+    ]
+    observation = world("2x8", work, 0.0, total_s={"long": 9000.0, "early": 300.0, "other": 900.0})
+    said, _ = story(observation, "w", AUTO)
+    (room,) = lines(said, "room:")
+    assert (
+        "it fits in 15 min by forecast (quantile 0.5 of run times), when other (8 GPUs, in 15 min) has ended"
+        in room
+    )
+
+
 # --- gates, delays, guards --------------------------------------------------------------------------
 
 
@@ -282,15 +299,15 @@ def test_what_guards_hold_is_told_with_when_they_let_go() -> None:
     """A wish that must last, with the time that is left."""
     work = [holds("a", 8, priority=1), small("w", 8, 0, priority=3)]
     said, _ = story(world("1x8", work, 600.0), "w", with_policy(EAGER, hysteresis={"dwell_s": 300.0}))
-    assert lines(said, "proposed now, land-w-")
+    assert lines(said, "proposed now: start on 8 GPUs of 1 node")
     assert "held by gated" in said
     assert any(line.endswith("in 5 min") for line in lines(said, "guard hysteresis:"))
 
 
 def test_those_who_are_too_young_to_be_displaced_are_counted_with_when_that_ends() -> None:
-    """Three of lower priority, two of them sheltered yet: one by its promised run time, one by its cool-down."""
-    work = [holds("young", 2, priority=1, start_s=540.0), holds("cool", 2, priority=1), holds("old", 4, priority=1),
-            small("w", 8, 0, priority=3)]  # fmt: skip
+    """Of three that may be displaced two are sheltered yet: one by its promised run time, one by its cool-down."""
+    work = [holds("young", 2, priority=1, start_s=540.0), holds("cool", 2, priority=1), holds("old", 3, priority=1),
+            holds("hard", 1, priority=1, start_s=599.0, preemptible=False), small("w", 8, 0, priority=3)]  # fmt: skip
     policy = with_policy(EAGER, protection={"min_runtime_s": 590.0})
     memory = ControllerMemory(cooled_until_s={"cool": 780.0})
     said, _ = story(world("1x8", work, 600.0), "w", policy, memory)
@@ -301,13 +318,15 @@ def test_those_who_are_too_young_to_be_displaced_are_counted_with_when_that_ends
 
 
 def test_overdue_is_told_before_and_after() -> None:
-    """Waiting an hour is the longest here; what is past it is told as a span."""
+    """Waiting an hour is the longest here; what is past it is told as a span. It is seen at the review after."""
     policy = with_policy(AUTO, order={"max_wait_s": 3600.0})
     work = [holds("a", 8), small("w", 2, 0)]
     early, _ = story(world("1x8", work, 600.0), "w", policy)
     late, _ = story(world("1x8", work, 7500.0), "w", policy)
     assert lines(early, "overdue in 55 min")  # the first review after the hour
     assert lines(late, "overdue since 1 h")
+    between, _ = story(world("1x8", work, 600.0), "w", with_policy(AUTO, order={"max_wait_s": 3500.0}))
+    assert lines(between, "overdue in 50 min")
 
 
 # --- work that holds GPUs, and effects on the way ----------------------------------------------------
@@ -335,18 +354,17 @@ def test_a_start_that_waits_for_its_victim_is_told_from_both_sides() -> None:
     """The gang: where and when it starts; the victim: to whom it gives way, and that it was told."""
     work = [holds("a", 8, priority=5), small("w", 8, 0, priority=9)]
     first, step = story(world("1x8", work, 600.0), "a")
-    assert lines(first, "gives way now to w, land-w-")
+    assert lines(first, "gives way now to w: evicted from 8 GPUs, 1.3 GPU-h lost: land-w-")
     leaving = [holds("a", 8, priority=5, state=State.CHECKPOINTING), small("w", 8, 0, priority=9)]
     observation = world("1x8", leaving, 640.0, tick=1)
     winner, _ = story(observation, "w", memory=step.memory)
     loser, _ = story(observation, "a", memory=step.memory)
     assert (
-        "starts on node-0 x 8 when others have given way (a: evicted from 8 GPUs, 1.3 GPU-h lost), by land-w-"
+        "starts on node-0 x 8 when others have given way (a: evicted from 8 GPUs, 1.3 GPU-h lost), given up in 9 min: land-w-"
         in winner
     )
-    assert "given up in 9 min" in winner
-    assert "told to leave 40 s ago (issued, attempt 1), by land-w-" in loser
-    assert lines(loser, "gives way to w, by land-w-")
+    assert "told to leave 40 s ago (issued, attempt 1), looked after again in " in loser
+    assert lines(loser, "gives way to w: evicted from 8 GPUs, 1.3 GPU-h lost: land-w-")
 
 
 def test_a_kill_switch_is_told_first() -> None:
@@ -376,5 +394,5 @@ def test_the_reason_told_is_the_one_recorded() -> None:
             assert "what would free it:" in said
             told.add(Code(code))
         else:
-            assert lines(said, "proposed now, ")
+            assert lines(said, "proposed now: ")
     assert told == {Code.FAIRNESS, Code.GUARANTEE, Code.EXCLUDED, Code.CHECK}

@@ -26,7 +26,7 @@ SHOWN_NAMES = 4
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One gang that waits and was not started: the context after the plan, without what is held for this very gang."""
+    """One gang that waits and was not started: the context after the plan."""
 
     ctx: Context
     at: int

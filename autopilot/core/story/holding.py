@@ -96,7 +96,7 @@ def _reservations(case: Case) -> list[str]:
     end_s = float(ctx.gap_end_s[case.at])
     lines = []
     for held in ctx.held:
-        if held.start_s < end_s:
+        if held.start_s < end_s and held.row != case.row:
             sure = "promised" if held.record.firm else "tentative"
             nodes = ", ".join(held.record.nodes[:8]) + (" ..." if len(held.record.nodes) > 8 else "")
             lines.append(f"reserved ({sure}) for {held.record.workload}: {counted(held.record.gpus, 'GPU')} on {nodes}, "
@@ -115,7 +115,7 @@ def _domains(case: Case) -> list[str]:
     if level is None:
         return [f"its members must lie on nodes of their own ({counted(shape.members, 'node')})"]
     suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib)
-    free = np.bincount(level, np.where(suits, ctx.room(float(ctx.gap_end_s[case.at])), 0))
+    free = np.bincount(level, np.where(suits, ctx.room(float(ctx.gap_end_s[case.at]), case.row), 0))
     return [
         f"all members must share one {TOPOLOGY_NAMES[shape.topology]}: of {len(np.unique(level))}, the roomiest has "
         f"{counted(float(free.max(initial=0)), 'GPU')} that it may use, all together {number(float(free.sum()))}"

@@ -6,7 +6,7 @@ observation and memory, and whatever is told here is asked of the functions that
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import isfinite
 
 import numpy as np
@@ -65,11 +65,11 @@ def tell(
     if ctx is not None:
         lines += [f"  {line}" for line in _under_way(ctx, workload)]
     lines += [
-        f"  proposed now, {each.id}: {proposal_words(each)}"
+        f"  proposed now: {proposal_words(each)}: {each.id} ({each.action})"
         for each in decision.plan.proposals
         if each.workload == workload
     ]
-    lines += [f"  gives way now to {each.workload}, {each.id}: {how_words(victim)}" for each in decision.plan.proposals
+    lines += [f"  gives way now to {each.workload}: {how_words(victim)}: {each.id} ({each.action})" for each in decision.plan.proposals
               for victim in each.victims if victim.workload == workload and each.workload != workload]  # fmt: skip
     if watch is None or ctx is None:
         return lines + [f"  {line}" for line in _recorded(row, observation, decision)]
@@ -106,14 +106,14 @@ def _under_way(ctx: Context, workload: str) -> list[str]:
         effect = entry.instruction
         if effect.workload == workload:
             lines.append(f"told to {_EFFECTS[effect.kind]} {format_duration(now_s - entry.since_s)} ago ({entry.state}, "
-                         f"attempt {entry.attempts}), by {effect.proposal_id}, and looked after again {soon(ctx, effect.deadline_s)}")  # fmt: skip
+                         f"attempt {entry.attempts}), looked after again {soon(ctx, effect.deadline_s)}: {effect.proposal_id} ({entry.action})")  # fmt: skip
     for landing in ctx.memory.landings:
         if landing.workload == workload:
             slots = [slot for part in landing.parts if part.workload == workload for slot in part.slots]
             away = "; ".join(victim_words(victim) for victim in landing.victims) or "those who leave already"
-            lines.append(f"starts on {by_node(slots)} when others have given way ({away}), by {landing.proposal_id}; "
-                         f"given up {soon(ctx, landing.deadline_s)}")  # fmt: skip
-        lines += [f"gives way to {landing.workload}, by {landing.proposal_id}: {how_words(victim)}"
+            lines.append(f"starts on {by_node(slots)} when others have given way ({away}), "
+                         f"given up {soon(ctx, landing.deadline_s)}: {landing.proposal_id} ({landing.action})")  # fmt: skip
+        lines += [f"gives way to {landing.workload}: {how_words(victim)}: {landing.proposal_id} ({landing.action})"
                   for victim in landing.victims if victim.workload == workload]  # fmt: skip
     return lines
 
@@ -170,13 +170,12 @@ def _waits(ctx: Context, row: int, decision: Decision, watch: Watch) -> list[str
     lines = [_position(ctx, at), *_own_reservation(str(ctx.observation.snapshot.workloads.id[row]), decision)]
     if ctx.taken[at]:
         return lines
-    others = replace(ctx, held=[held for held in ctx.held if held.row != row])
     least = least_width(ctx, at)
     why = Miss(CODES[ctx.code[at]], float(ctx.value[at]), float(ctx.threshold[at]))
     quota = why if why.code in QUOTA_CODES else None
     if quota is None and ctx.quota.rules.keeps is None:  # else the books hold what is kept for this very gang
         quota = ctx.may_start(at, least)
-    case = Case(others, at, row, shape_of(ctx.observation.snapshot, row, least), ctx.quota.claim(row, least), why, quota,
+    case = Case(ctx, at, row, shape_of(ctx.observation.snapshot, row, least), ctx.quota.claim(row, least), why, quota,
                 watch.use_before)  # fmt: skip
     return [
         *lines,
