@@ -28,6 +28,7 @@ from simulator.physics import PHYSICS
 from simulator.simulation import Simulated, Simulation
 
 AUTOPILOT = shipped_policy("autopilot")
+ADMISSION = shipped_policy("admission")
 
 FAULTY = """
 name: small-faulty
@@ -199,14 +200,14 @@ def faulty_policy(seed: int) -> Policy:
         return AUTOPILOT
     bold = seed % 4 == 3
     return replace(
-        AUTOPILOT,
+        ADMISSION,
         name="early",
         reservation=replace(
-            AUTOPILOT.reservation, firm_after_s=180.0, whole_nodes_only=False, max_spread_ratio=1e6,
+            ADMISSION.reservation, firm_after_s=180.0, whole_nodes_only=False, max_spread_ratio=1e6,
             level=0.25 if bold else 0.5, timeout_s=600.0 if bold else 3600.0, conservative_depth=4,
         ),
         backfill=replace(
-            AUTOPILOT.backfill, level=0.5 if bold else 0.9,
+            ADMISSION.backfill, level=0.5 if bold else 0.9,
             kind=BackfillKind.CONSERVATIVE if seed % 4 == 2 else BackfillKind.EASY,
         ),
     )  # fmt: skip
