@@ -156,7 +156,7 @@ def _displacing(case: Case) -> list[str]:
         lines.append(f"{where}: {_taking(case, rules.across, contract=owed(ctx.quota.books, case.claim))}")
     if modes.defragment != Mode.OFF and case.why.code in {Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY}:
         found = moves_only(ctx, case.at)
-        lines.append("moving others: " + ("no moves make room" if found is None else _victims(ctx, found)))
+        lines.append("moving others: " + ("no moves give room" if found is None else _victims(ctx, found)))
     return lines
 
 
