@@ -19,6 +19,7 @@ BENCHMARKS = {
     "tick": "CPU of one tick at 100,000 GPUs",
     "serving_speed": "requests simulated per second",
     "journal_size": "the record of a day",
+    "victims": "the search for victims against the exact optimum, and its time on 50,000 GPUs",
     "admission": "admission and backfill alone, on P1 and P2 (long)",
     "preemption": "preemption, moves and fill at a price, on seven tenants, and the trade-off curve (long)",
     "reclaim_storm": "every owner returns at once, on 4,000 GPUs",

@@ -13,11 +13,11 @@ import numpy as np
 from autopilot.core.context import Context
 from autopilot.core.draft import Draft, Give
 from autopilot.core.members import find_members
-from autopilot.core.placement import Miss, Shape, Spot, find_spot, shape_of, suitable_nodes
+from autopilot.core.placement import Miss, Shape, Spot, find_spot, level_of, shape_of, suitable_nodes
 from autopilot.core.records import Evidence
 from autopilot.core.reservation import fits_on
 from autopilot.core.rules.base import Refusal, Take, Takes
-from autopilot.core.snapshot import GPU_MILLI, I32
+from autopilot.core.snapshot import GPU_MILLI, I32, Topology
 from autopilot.core.victims import Search
 from autopilot.core.whatif import Layout
 
@@ -77,17 +77,12 @@ def search_for(ctx: Context, at: int, shape: Shape) -> Search:
     suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib, empty=True)
     free = ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at]), promises_only=True)
     room = np.where(suits, free, 0).astype(np.int32)
-    whole = (
-        shape.milli == 0
-        and shape.profile < 0
-        and not (ctx.observation.snapshot.placements.milli % GPU_MILLI).any()
-    )
-    plain = (
-        whole and int(ctx.pending[at]) not in ctx.members and not (shape.cpu_milli or shape.host_memory_mib)
-    )
+    by_gpus = shape.milli == 0 and shape.profile < 0 and int(ctx.pending[at]) not in ctx.members
     search = Search(ctx.whatif, room, shape.gpus, shape.per_member if shape.members else shape.tail,
-                    lambda free: fits_on(ctx, shape, np.where(suits, free, 0).astype(np.int32)))  # fmt: skip
-    if not plain:
+                    lambda free: fits_on(ctx, shape, np.where(suits, free, 0).astype(np.int32)), suits=suits,
+                    domain=level_of(ctx.observation.snapshot.nodes, shape.topology),
+                    spread=shape.topology == Topology.SPREAD, by_gpus=by_gpus)  # fmt: skip
+    if not by_gpus or shape.cpu_milli or shape.host_memory_mib:
         search.fits_slowly = lambda takes: _fits_slowly(ctx, at, shape, search, takes)
     return search
 

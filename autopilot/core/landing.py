@@ -6,7 +6,7 @@
 
 A landing lives in memory, so that a restart finds it. At every tick it is put on the what-if first: whoever was
 told to leave is off the books, and what is to start holds its slots, hence nothing else is planned onto them. A
-part starts when the snapshot shows its slots free. What is given up leaves no trace: victims that stopped are
+part starts when the snapshot shows its slots free; at the deadline what is ready starts. What is given up leaves no trace: victims that stopped are
 pending and have their turns like everybody, a gang that shrank grows again.
 """
 
@@ -139,14 +139,20 @@ def follow_landings(landings: Sequence[Landing], whatif: WhatIf, names: Lookup, 
     for landing in landings:
         mark = whatif.checkpoint()
         placed, rows = _book(landing, whatif, names, leaving)
+        ready = [part for part in placed if may_start and _may_start(part, snapshot, names, held)]
+        if now_s >= landing.deadline_s and len(ready) < len(
+            placed
+        ):  # what is ready starts, the rest is given up
+            whatif.rollback(mark)
+            placed, rows = _book(replace(landing, parts=tuple(ready)), whatif, names, leaving)
+            ready = [part for part in ready if part in placed]
         expected = any(part.workload == landing.workload for part in landing.parts)
         lost = expected and not any(part.workload == landing.workload for part in placed)
-        if now_s >= landing.deadline_s or lost:
+        if lost or (landing.parts and not placed):
             whatif.rollback(mark)
             given_up.append(landing)
             continue
         busy |= rows
-        ready = [part for part in placed if may_start and _may_start(part, snapshot, names, held)]
         starts += [(landing, part) for part in ready]
         left = tuple(part for part in placed if part not in ready)
         if left:

@@ -56,7 +56,8 @@ class Rules:
         """What `policy` promises to the tenants of `queues`.
 
         A guarantee is back within one grace and two ticks (of `TICK_S`), where the policy takes back by itself under
-        our own rules; while effects may fail or come late (`effects_fail`) no time is promised.
+        our own rules. While effects may fail or come late (`effects_fail`) neither that time is promised nor the ratio of
+        GPUs taken to GPUs started: the start may be what failed.
         """
         modes = policy.modes
         takes_back = (
@@ -75,7 +76,7 @@ class Rules:
             concurrent=policy.budget.concurrent,
             excluded=excluded,
             cool_down_s=policy.hysteresis.cool_down_s,
-            blast_ratio=policy.preemption.blast_ratio,
+            blast_ratio=None if effects_fail else policy.preemption.blast_ratio,
             landing_s=policy.preemption.landing_timeout_s,
             grace_s=policy.preemption.grace_s,
             guarantee_within_s=policy.preemption.grace_s + 2 * TICK_S if takes_back else None,

@@ -66,13 +66,13 @@ def across_queues(
     refusal = _outside_guarantee(books, claim)
     if refusal is not None:
         return refusal
-    if claim.preemptible and not _fair_at_best(books, claim):
-        return Refusal(Code.FAIRNESS, books.fair[ALL][claim.queue], books.use[ALL][claim.queue] + claim.gpus)
     others = [other for other in running if other.queue != claim.queue]
     donors = [other for other in others if other.preemptible]
     limit = _beyond_limit(books, claim, donors)
     if limit is not None:
         return limit
+    if claim.preemptible and not _fair_at_best(books, claim):
+        return Refusal(Code.FAIRNESS, books.fair[ALL][claim.queue], books.use[ALL][claim.queue] + claim.gpus)
     if not donors:
         return Refusal(Code.PROTECTED if others else Code.CAPACITY, 0.0, claim.gpus)
     ledger = _Ledger(books, claim)
