@@ -11,6 +11,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from autopilot.app.backtest_cli import backtest_app
+from autopilot.app.models_cli import models_app
 from autopilot.app.options import BASELINE_NAMES, SCENARIO_NAMES, SimulateOptions
 from autopilot.core.errors import AutopilotError, InputError
 
@@ -36,6 +38,8 @@ app = typer.Typer(
 )
 traces_app = typer.Typer(help="Public traces: what can be imported, and importing it.", no_args_is_help=True)
 app.add_typer(traces_app, name="traces")
+app.add_typer(backtest_app, name="backtest")
+app.add_typer(models_app, name="models")
 
 Seed = Annotated[
     int | None,
@@ -277,6 +281,32 @@ def explain(
     from autopilot.app.commands import run_explain
 
     run_explain(decision, workload, at, journal)
+
+
+@app.command()
+def forecast(
+    name: Annotated[str, typer.Argument(metavar="SERVICE|JOB", help="A service, or the id of a job.")],
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at", help="As it stood at this time of the run, for example 2h.", show_default="the end"
+        ),
+    ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            "--picture",
+            help="Where the picture of what was promised and what came goes (.svg or .png).",
+            show_default="in the user's state folder",
+        ),
+    ] = None,
+    json_out: JsonOut = None,
+    journal: JournalIn = None,
+) -> None:
+    """What is foreseen for a service or a job, with its band, and how such promises were kept in this run."""
+    from autopilot.app.forecast_commands import run_forecast
+
+    run_forecast(name, at, picture, json_out, journal)
 
 
 @app.command()

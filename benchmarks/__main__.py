@@ -19,10 +19,13 @@ BENCHMARKS = {
     "tick": "CPU of one tick at 100,000 GPUs",
     "serving_speed": "requests simulated per second",
     "journal_size": "the record of a day",
+    "bursts": "burst forecasts against the last value under the same conformal layer, on four traces (long)",
     "victims": "the search for victims against the exact optimum, and its time on 50,000 GPUs",
     "admission": "admission and backfill alone, on P1 and P2 (long)",
     "preemption": "preemption, moves and fill at a price, on seven tenants, and the trade-off curve (long)",
+    "runtimes": "run-time forecasts against recent-kNN, and what they promise against what they deliver",
     "reclaim_storm": "every owner returns at once, on 4,000 GPUs",
+    "bursts_slo": "what foresight is worth to services: late requests under the autopilot and under reactive (long)",
     "tenants": "many tenants against kueue and easy, on P12 and P10 (long)",
 }
 

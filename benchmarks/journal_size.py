@@ -23,7 +23,7 @@ import numpy as np
 
 from autopilot.core.errors import invariant
 from autopilot.core.memory import ControllerMemory
-from autopilot.core.policy import JournalRules
+from autopilot.core.policy_bounds import JournalRules
 from autopilot.core.reconciler import reconcile
 from autopilot.core.records import Inventory, Observation
 from autopilot.core.snapshot import F32, InstanceTable, SignalTable, empty

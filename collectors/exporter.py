@@ -13,13 +13,15 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+import numpy as np
 import requests
 from requests.adapters import HTTPAdapter
 
 from autopilot.core import dcgm
 from autopilot.core.errors import InputError
-from autopilot.core.records import Batch, Gap
+from autopilot.core.records import Batch, Errors, Gap
 from autopilot.core.snapshot import F64, Texts
+from autopilot.core.xid_facts import REMAP_FAILED, REMAP_NONE, REMAP_PENDING, REMAP_UNKNOWN, UNKNOWN_XID
 from collectors.attribution import Attribution, attribute
 from collectors.entities import gaps_of, missing_gaps
 from collectors.exposition import Frame, Scanner
@@ -96,7 +98,20 @@ class ExporterCollector:
         silent = telemetry.entity_ids[telemetry.samples[0] == 0]
         reason = f"no sample of SM activity in {telemetry.windows_s[0]:.0f} s"
         gaps.extend(gaps_of(self.name, dcgm.SIGNALS[0], reason, list(silent)))
-        return Batch(self.name, now_s, telemetry=telemetry, gaps=tuple(gaps))
+        return Batch(self.name, now_s, telemetry=telemetry, gaps=tuple(gaps), errors=self._errors())
+
+    def _errors(self) -> Errors | None:
+        """What the latest round said of each entity's faults; None before the first one."""
+        if self.extras is None:
+            return None
+        entity_ids, facts = self.extras
+        failed, pending = facts["row_remap_failure"], facts["row_remap_pending"]
+        remap = np.where(np.isnan(failed) & np.isnan(pending), REMAP_UNKNOWN, REMAP_NONE)
+        remap = np.where(pending > 0, REMAP_PENDING, remap)
+        xid = np.where(np.isnan(facts["xid_code"]), UNKNOWN_XID, np.nan_to_num(facts["xid_code"]))
+        return Errors(
+            entity_ids, xid.astype(np.int32), np.where(failed > 0, REMAP_FAILED, remap).astype(np.int8)
+        )
 
     def attributions(self) -> tuple[Attribution, ...]:
         """Pods on the entities of the latest text or round."""

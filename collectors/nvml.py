@@ -20,6 +20,7 @@ from autopilot.core import dcgm
 from autopilot.core.dcgm import Quality
 from autopilot.core.records import Batch, Gap, Inventory
 from autopilot.core.snapshot import GpuTable, InstanceTable, Names, NodeTable
+from autopilot.core.xid_facts import REMAP_UNKNOWN, UNKNOWN_XID
 from collectors.entities import Entities, fill_boards, missing_gaps
 from collectors.window import WindowBuffer
 
@@ -371,6 +372,8 @@ def inventory_of(node: str, devices: Sequence[_Device]) -> Inventory:
         index=np.array([device.index for device in devices], np.int32),
         healthy=np.array([device.healthy for device in devices], bool),
         mig=np.array([device.mig for device in devices], bool),
+        xid=np.full(size, UNKNOWN_XID, np.int32),
+        remap=np.full(size, REMAP_UNKNOWN, np.int8),
     )
     instances = InstanceTable(
         id=np.array([dcgm.entity_id(d.uuid, str(i.gi_id)) for _, i, d in parts], dtype=object),

@@ -1,8 +1,8 @@
 """Run times by the last two jobs alike: the floor that every better model has to beat.
 
 The prediction for a job is the geometric mean of the run times of the last two ended jobs of the same
-tenant and width; without such, of the tenant; without such, of anyone. Around it lies a log-normal
-spread, learned online from the model's own errors. That two recent jobs of the same user beat a user's
+tenant and width; without such, of the tenant; without such, of anyone. Around it lies what the model's own
+last errors show, quantile by quantile: they have heavier tails than a log-normal. That two recent jobs of the same user beat a user's
 estimate was shown by Tsafrir, Etsion and Feitelson (2007).
 
 Where the last two say little about the next one, they are not believed: the prediction is drawn towards the
@@ -12,15 +12,19 @@ said, both as distances from the usual; a regression to the mean).
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import deque
 
 import numpy as np
 
 from autopilot.core.forecast import LEVELS, Forecasts, RuntimeForecast
-from autopilot.core.snapshot import ClusterSnapshot, State
+from autopilot.core.snapshot import F64, ClusterSnapshot, State
 
 FIRST_SPREAD = 1.8
 """Standard deviation of the log error assumed before any was seen: a factor of 6 either way."""
+
+FIRST_ERRORS = 10
+"""Errors that this assumption weighs as much as."""
 
 MEMORY = 1000
 """Past errors that the spread is learned from."""
@@ -48,7 +52,7 @@ class LastTwo:
         self._ended: dict[tuple[int, int], int] = {}
         self._given: dict[str, tuple[float, int]] = {}  # by workload: log of the prediction, history
         self._errors: deque[float] = deque(maxlen=MEMORY)
-        self._square_sum = 0.0
+        self._sorted: list[float] = []  # the same errors, rising
         self._usual: dict[int, tuple[float, int]] = {}  # by tenant, and of all: mean log run time, jobs
         self._said: deque[tuple[float, float]] = deque(maxlen=MEMORY)  # (last two, what came) less the usual
         self._said_square, self._said_product = 0.0, 0.0
@@ -67,9 +71,9 @@ class LastTwo:
         expected, _ = self._expected(tenant, gpus)
         if expected is not None:
             if len(self._errors) == MEMORY:
-                self._square_sum -= self._errors[0] ** 2
+                del self._sorted[bisect_left(self._sorted, self._errors[0])]
             self._errors.append(log_s - expected)
-            self._square_sum += (log_s - expected) ** 2
+            insort(self._sorted, log_s - expected)
         self._learn_belief(tenant, gpus, log_s)
         for key in ((tenant, gpus), (tenant, _ANY), (_ANY, _ANY)):
             self._recent.setdefault(key, deque(maxlen=2)).append(log_s)
@@ -119,10 +123,18 @@ class LastTwo:
         return None, 0
 
     @property
-    def spread(self) -> float:
-        """Standard deviation of the log error: the first guess counts as ten errors."""
-        count = len(self._errors)
-        return float(np.sqrt((self._square_sum + 10 * FIRST_SPREAD**2) / (count + 10)))
+    def spread(self) -> F64:
+        """Quantiles of the log error at LEVELS: those of the last errors, mixed with the first guess while they are few."""
+        count = len(self._sorted)
+        guess = FIRST_SPREAD * _Z
+        if not count:
+            return guess
+        place = np.asarray(LEVELS) * (count - 1)
+        below = place.astype(int)
+        above = np.minimum(below + 1, count - 1)
+        errors = np.array(self._sorted)
+        seen = errors[below] + (place - below) * (errors[above] - errors[below])
+        return np.asarray((count * seen + FIRST_ERRORS * guess) / (count + FIRST_ERRORS))
 
     def forecast(self, now_s: float, snapshot: ClusterSnapshot) -> Forecasts:
         """Quantiles of the total run time of every workload; replicas of services abstain.
@@ -140,7 +152,7 @@ class LastTwo:
                     self._given[name] = (expected, ended)
         given = [self._given.get(name, _NOTHING) for name in names]
         centre = np.array([each[0] for each in given], float)
-        total_s = np.exp(centre[:, None] + self.spread * _Z)
+        total_s = np.exp(centre[:, None] + self.spread)
         history = np.array([each[1] for each in given], np.int32)
         for row in np.flatnonzero(work.state >= State.SUCCEEDED).tolist():
             self._given.pop(names[row], None)

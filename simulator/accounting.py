@@ -127,7 +127,7 @@ class Accounts:
         else:
             self._at.pop(job, None)
             self._early += early * full
-            if why == Why.FAIL and fact.lost_s:
+            if why in {Why.FAIL, Why.SUSPEND} and fact.lost_s:
                 self._kept.setdefault(job, []).append((0, gain, full))
                 self._early -= early * full
                 self._lose(share, self._kept[job], fact)

@@ -1,7 +1,7 @@
 """The shipped controller in the simulated world: its cluster as batches, its instructions as effects.
 
 Nothing here judges: `ClusterCollector` states what the cluster is, `ClusterActuator` does what it is
-told or says why not, `ControllerScheduler` gives the engine's turn to `tick`.
+told or says why not; simulator/turn.py gives the engine's turn to the controller.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from autopilot.core.records import Batch, Instruction, Inventory, Outcome, OutcomeKind, Work
 from autopilot.core.snapshot import (
+    AdvanceTable,
     GpuTable,
     InstanceTable,
     PlacementTable,
@@ -30,32 +31,27 @@ from simulator.cluster import Cluster
 from simulator.facts import GpuChanged, NodeChanged, Recut, Stopped, Why
 from simulator.hardware import Refusal
 
-MAX_TICKS_AT_ONCE = 16
-"""Ticks at one instant before the engine goes on: an eviction that ends at once calls for another."""
-
 GONE = -3
 """Profile code of an instance that was destroyed: its row stays, nobody can ask for it."""
 
-CONFLICTS = frozenset({Refusal.OTHER_INCARNATION, Refusal.NOT_PENDING, Refusal.NOT_HOLDING, Refusal.LEAVING,
-                       Refusal.STALE})  # fmt: skip
-"""Refusals that mean: the object changed before the effect came."""
-
+CHANGED = (
+    Refusal.OTHER_INCARNATION,
+    Refusal.NOT_PENDING,
+    Refusal.NOT_HOLDING,
+    Refusal.LEAVING,
+    Refusal.STALE,
+)
+OUTCOMES = {**dict.fromkeys(CHANGED, OutcomeKind.CONFLICT), Refusal.UNSAVED: OutcomeKind.DECLINED}
+"""What refusals mean: the object changed before the effect came, or the work keeps its place. The rest are failures."""
 
 MOVES = frozenset({"move", "reclaim-move"})
 """Reasons of an eviction after which the work goes on elsewhere; the second by contract."""
 
-CONTRACTS = frozenset({"reclaim", "reclaim-move", "backfill"})
+Scale = Callable[[str, int, float, int, float, str], str]
+"""Sets a service's floor: name, replicas, until when, generation, now, effect -> why not ("": done)."""
+
+CONTRACTS = frozenset({"reclaim", "reclaim-move", "backfill", "suspend"})
 """Reasons of an eviction that the work had promised to give way to."""
-
-
-class Ticking(Protocol):
-    """What a scheduler needs of a controller."""
-
-    wake_at_s: float
-
-    def tick(self, now_s: float) -> Any:
-        """Decide once."""
-        ...
 
 
 class ClusterCollector:
@@ -64,8 +60,10 @@ class ClusterCollector:
     name = "simulated-cluster"
 
     def __init__(self, cluster: Cluster, queues: QueueTable, queue_of_tenant: dict[str, int],
-                 services: Callable[[float], ServiceTable] | None = None) -> None:  # fmt: skip
-        """`services` answers with the services' table at a time; None: there are none."""
+                 services: Callable[[float], ServiceTable] | None = None,
+                 advance: AdvanceTable | None = None) -> None:  # fmt: skip
+        """`services` answers with the services' table at a time; None: there are none. `advance`: what is reserved."""
+        self._advance: AdvanceTable = empty(AdvanceTable) if advance is None else advance
         self.cluster, self.queues, self._queue_of_tenant = cluster, queues, queue_of_tenant
         self._services = services
         self._inventory: Inventory = cluster.inventory
@@ -92,7 +90,7 @@ class ClusterCollector:
 
     def on_stopped(self, fact: Stopped) -> None:
         """Work that ended for good is shown once more, as ended."""
-        if fact.why in {Why.END, Why.FAIL}:
+        if fact.why in {Why.END, Why.FAIL, Why.SUSPEND}:
             self._ended.append(fact.job)
 
     # --- tables ---------------------------------------------------------------------------
@@ -104,7 +102,12 @@ class ClusterCollector:
         rows = self._live_rows()
         services = self._services(now_s) if self._services else empty(ServiceTable)
         work = Work(
-            self._tenant_names(), self._workloads(rows, now_s), self._placements(rows), services, self.queues
+            self._tenant_names(),
+            self._workloads(rows, now_s),
+            self._placements(rows),
+            services,
+            self.queues,
+            advance=self._advance,
         )
         self._ended.clear()
         return Batch(self.name, now_s, inventory=self._inventory, work=work)
@@ -126,7 +129,7 @@ class ClusterCollector:
         nodes = replace(was.nodes, ready=np.array(hardware.ready, bool), cordoned=np.array(hardware.cordoned, bool),
                         reclaim_at_s=np.where(np.isinf(hardware.reclaim_at_s), np.nan, hardware.reclaim_at_s))  # fmt: skip
         gpus = GpuTable(was.gpus.uuid, was.gpus.node, was.gpus.index, np.array(hardware.healthy, bool),
-                        np.array(hardware.mig, bool))  # fmt: skip
+                        np.array(hardware.mig, bool), np.array(self.cluster.xids(), np.int32), was.gpus.remap)  # fmt: skip
         return Inventory(was.names, nodes, gpus, self._instances())
 
     def _instances(self) -> InstanceTable:
@@ -157,6 +160,7 @@ class ClusterCollector:
         return WorkloadTable(
             id=static["id"],
             name=static["name"],
+            user=static["user"],
             tenant=static["tenant"],
             queue=static["queue"],
             slo_class=static["slo_class"],
@@ -165,6 +169,7 @@ class ClusterCollector:
             incarnation=np.array(pick(cluster.incarnation), np.int32),
             submit_s=static["submit_s"],
             start_s=np.array(pick(cluster.start_s), float),
+            runs_since_s=np.array(pick(cluster.since_s), float),
             ended_s=np.where(ended, np.array(pick(cluster.end_s), float), np.nan),
             served_s=served,
             gpus=static["gpus"],
@@ -194,6 +199,8 @@ class ClusterCollector:
             stuck=self._stuck(rows, now_s),
             stale_since_s=self._stale_since(rows),
             stale_grace_s=np.full(len(rows), np.nan),
+            job_group=static["no_group"],
+            coordinates=static["no_group"],
         )
 
     def _last_checkpoints(self, rows: np.ndarray, now_s: float) -> np.ndarray:
@@ -210,9 +217,11 @@ class ClusterCollector:
         return np.isin(rows, late)
 
     def _stale_since(self, rows: np.ndarray) -> np.ndarray:
-        """Since when a member of each gang is dead while the others hold on; NaN where none is."""
+        """Since when a member of each gang is dead while the others hold on; NaN where none is seen to be."""
         since_s = np.full(len(rows), np.nan)
         for job, at_s in self.cluster.stale.items():
+            if job in self.cluster.hung:
+                continue
             since_s[np.searchsorted(rows, job)] = at_s
         return since_s
 
@@ -226,9 +235,12 @@ class ClusterCollector:
         texts[:] = jobs.id
         names = np.empty(count, object)
         names[:] = jobs.name
+        users = np.empty(count, object)
+        users[:] = jobs.user
         return {
             "id": texts,
             "name": names,
+            "user": users,
             "tenant": np.array(jobs.tenant, np.int32),
             "queue": np.array([queue_of[tenant] for tenant in jobs.tenant], np.int32),
             "slo_class": np.array(jobs.slo_class, np.int8),
@@ -262,6 +274,7 @@ class ClusterCollector:
             ),
             "restart_s": np.array(jobs.restart_s, float),
             "service": np.array(jobs.service, np.int32),
+            "no_group": np.full(count, "", object),
         }
 
     def _placements(self, rows: np.ndarray) -> PlacementTable:
@@ -300,15 +313,18 @@ def _picker(rows: np.ndarray) -> Callable[[Sequence[Any]], Sequence[Any]]:
 
 
 class ClusterActuator:
-    """Carries out admissions, evictions and resizes on the simulated cluster, once per instruction id."""
+    """Carries out admissions, evictions, resizes and floors on the simulated cluster, once per instruction id."""
 
     name = "simulated-cluster"
 
     def __init__(
-        self, cluster: Cluster, fault: Callable[[Instruction, float], Outcome | None] | None = None
+        self,
+        cluster: Cluster,
+        fault: Callable[[Instruction, float], Outcome | None] | None = None,
+        scale: Scale | None = None,
     ) -> None:
-        """`fault` may answer instead of the cluster (injected conflicts and failures)."""
-        self._cluster, self._fault = cluster, fault
+        """`fault` may answer instead of the cluster (injected conflicts and failures); None for `scale`: no services."""
+        self._cluster, self._fault, self._scale = cluster, fault, scale
         self._done: dict[str, Outcome] = {}
         self._job = {name: row for row, name in enumerate(cluster.jobs.id)}
         self._gpu = {name: row for row, name in enumerate(cluster.inventory.gpus.uuid.tolist())}
@@ -319,17 +335,34 @@ class ClusterActuator:
         known = self._done.get(instruction.id)
         if known is not None:
             return known
+        job = self._row_of(instruction.workload)
+        if job is not None:
+            self._cluster.decided(instruction.id, instruction.kind, job, now_s)
         injected = self._fault(instruction, now_s) if self._fault else None
         if injected is not None:
             return injected
-        refusal = self._act(instruction, now_s)
+        if instruction.kind == "scale":
+            return self._remember(self._set_floor(instruction, now_s))
+        refusal = Refusal.NOT_PENDING if job is None else self._act(instruction, job, now_s)
         if refusal is None:
             outcome = Outcome(instruction.id, self._progress(instruction), now_s)
         else:
-            kind = OutcomeKind.CONFLICT if refusal in CONFLICTS else OutcomeKind.FAILED
+            kind = OUTCOMES.get(refusal, OutcomeKind.FAILED)
             outcome = Outcome(instruction.id, kind, now_s, str(refusal.value))
-        self._done[instruction.id] = outcome
+        return self._remember(outcome)
+
+    def _remember(self, outcome: Outcome) -> Outcome:
+        self._done[outcome.instruction_id] = outcome
         return outcome
+
+    def _set_floor(self, instruction: Instruction, now_s: float) -> Outcome:
+        """A floor of a service; the replicas that it brings are pending at once."""
+        if self._scale is None:
+            return Outcome(instruction.id, OutcomeKind.FAILED, now_s, "there are no services")
+        reason = self._scale(instruction.workload, instruction.replicas, instruction.until_s, instruction.incarnation,
+                             now_s, instruction.id)  # fmt: skip
+        self.changed |= not reason
+        return Outcome(instruction.id, OutcomeKind.CONFLICT if reason else OutcomeKind.DONE, now_s, reason)
 
     def _progress(self, instruction: Instruction) -> OutcomeKind:
         """Work that saves a checkpoint before it leaves holds its GPUs still: its eviction is under way."""
@@ -337,17 +370,14 @@ class ClusterActuator:
         leaving = job is not None and self._cluster.state[job] == State.CHECKPOINTING
         return OutcomeKind.ACCEPTED if leaving and instruction.kind == "evict" else OutcomeKind.DONE
 
-    def _act(self, instruction: Instruction, now_s: float) -> Refusal | None:
+    def _act(self, instruction: Instruction, job: int, now_s: float) -> Refusal | None:
         cluster = self._cluster
-        job = self._row_of(instruction.workload)
-        if job is None:
-            return Refusal.NOT_PENDING
-        cluster.decided(instruction.id, instruction.kind, job, now_s)
         if instruction.kind == "evict":
             contract = cluster.backfilled[job] or instruction.reason in CONTRACTS
             refusal = cluster.evict(job, now_s, moving=instruction.reason in MOVES,
                                     recover=instruction.reason == "recover", contract=contract,
-                                    effect=instruction.id, incarnation=instruction.incarnation)  # fmt: skip
+                                    suspend=instruction.reason == "suspend",
+                                    save=instruction.save, effect=instruction.id, incarnation=instruction.incarnation)  # fmt: skip
             self.changed |= refusal is None
             return refusal
         gpus = [self._gpu[slot.gpu] for slot in instruction.slots]
@@ -372,48 +402,3 @@ class ClusterActuator:
             for row in range(len(self._job), len(self._cluster.jobs.id)):
                 self._job[self._cluster.jobs.id[row]] = row
         return self._job.get(name)
-
-
-class ControllerScheduler:
-    """Puts a controller in charge of the engine's cluster."""
-
-    def __init__(self, name: str, controller: Ticking, actuator: ClusterActuator) -> None:
-        self.name, self._controller, self._actuator = name, controller, actuator
-        self._event = True
-
-    def attach(self, cluster: Cluster) -> None:
-        """Nothing to do: collector and actuator know the cluster."""
-
-    def on_submit(self, job: int, now_s: float) -> None:
-        """An event."""
-        self._event = True
-
-    def on_end(self, job: int, now_s: float) -> None:
-        """An event."""
-        self._event = True
-
-    def on_requeue(self, job: int, now_s: float) -> None:
-        """An event."""
-        self._event = True
-
-    def on_withdraw(self, job: int, now_s: float) -> None:
-        """An event: pending work was taken away."""
-        self._event = True
-
-    def on_change(self, now_s: float) -> None:
-        """An event."""
-        self._event = True
-
-    def decide(self, now_s: float) -> float | None:
-        """Tick; again at once while evictions free GPUs at this very instant."""
-        if not self._event and now_s < self._controller.wake_at_s:
-            return self._controller.wake_at_s
-        self._event = False
-        for _ in range(MAX_TICKS_AT_ONCE):
-            self._actuator.changed = False
-            self._controller.tick(now_s)
-            if not self._actuator.changed:
-                break
-        self._event = False
-        wake_s = self._controller.wake_at_s
-        return wake_s if wake_s < float("inf") else None

@@ -61,10 +61,11 @@ class AutoscalerSpec:
 
 
 class Scaling(NamedTuple):
-    """The replica count wanted now, and when added replicas are ready (NaN: none were added)."""
+    """The replica count wanted now, when added replicas are ready (NaN: none were added), and what the load alone wants."""
 
     replicas: int
     ready_at_s: float
+    needed: int
 
 
 def metric_between(before: Counters, after: Counters, queue_depth: int, ready: int, metric: Metric) -> float:
@@ -87,17 +88,23 @@ class Autoscaler:
         self._wishes: deque[tuple[float, int]] = deque()
         self._added: deque[tuple[float, int]] = deque()
 
-    def decide(self, now_s: float, ready: int, starting: int, metric: float, start_delay_s: float) -> Scaling:
+    def decide(
+        self, now_s: float, ready: int, starting: int, metric: float, start_delay_s: float, floor: int = 0
+    ) -> Scaling:
         """The wanted number of replicas, `ready` and `starting` ones counted, from the mean metric
         of the ready ones (NaN: unknown, no change). Call it once per `spec.period_s`.
+
+        `floor` is a temporary minReplicas: as in the original it binds after the stabilisation, hence is forgotten
+        as soon as it ends, and it is reached at once.
         """
         current = ready + starting
         wish = min(max(self._wish(ready, starting, metric), self.spec.min_replicas), self.spec.max_replicas)
-        wanted = self._limit_rise(now_s, current, self._stabilise(now_s, current, wish))
+        needed = self._limit_rise(now_s, current, self._stabilise(now_s, current, wish))
+        wanted = max(needed, min(floor, self.spec.max_replicas))
         if wanted > current:
             self._added.append((now_s, wanted - current))
-            return Scaling(wanted, now_s + start_delay_s)
-        return Scaling(wanted, math.nan)
+            return Scaling(wanted, now_s + start_delay_s, needed)
+        return Scaling(wanted, math.nan, needed)
 
     def _wish(self, ready: int, starting: int, metric: float) -> int:
         current, spec = ready + starting, self.spec

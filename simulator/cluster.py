@@ -12,13 +12,12 @@ from collections.abc import Callable, Sequence
 from math import floor, inf, nan
 
 from autopilot.core.mig import find_gpu_model, is_legal
-from autopilot.core.records import Inventory
+from autopilot.core.records import Inventory, Save
 from autopilot.core.snapshot import State
+from simulator.breakable import Breakable
 from simulator.facts import (
     Decided,
     Evicting,
-    GpuChanged,
-    NodeChanged,
     Recut,
     Started,
     Stopped,
@@ -26,7 +25,7 @@ from simulator.facts import (
     Why,
 )
 from simulator.hardware import FREE, Hardware, Held, Refusal
-from simulator.jobstate import UNSUBMITTED, JobState
+from simulator.jobstate import UNSUBMITTED
 from simulator.physics import IDEAL, TICKS_PER_S, Physics, up_to_grid
 from simulator.progress import NO_WRITE, Checkpoints, Leaving, Startups
 from simulator.work import Jobs
@@ -48,7 +47,7 @@ def _no_linger(_job: int, _incarnation: int, _now_s: float) -> float:
     return 0.0
 
 
-class Cluster(JobState):
+class Cluster(Breakable):
     """Hardware, jobs and their lives. Columns are lists by job row; read them, change them by the methods.
 
     `schedule` is given (time, READY | END | VACATE | GIVE_UP, job, incarnation) and must call `ready`, `finish`,
@@ -64,9 +63,8 @@ class Cluster(JobState):
         gpu_memory_mib: dict[str, int | None] | None = None,
     ) -> None:
         """All jobs are unsubmitted at first. `gpu_memory_mib` by GPU model, None where unknown."""
-        super().__init__(jobs)
+        super().__init__(jobs, Hardware(inventory, gpu_memory_mib))
         self.inventory, self.physics = inventory, physics
-        self.hardware = Hardware(inventory, gpu_memory_mib)
         self.schedule: Callable[[float, int, int, int], None] = _no_event
         self.linger_s: Callable[[int, int, float], float] = _no_linger
         self.checkpoints = Checkpoints(jobs, physics)
@@ -112,7 +110,7 @@ class Cluster(JobState):
         self.held[job] = held
         del self.pending[job]
         self.holding[job] = None
-        self.start_s[job] = now_s
+        self.start_s[job] = self.since_s[job] = now_s
         self.backfilled[job] = backfill
         self.nodes_used[job] = len(held.masks)
         if self.first_start_s[job] != self.first_start_s[job]:
@@ -128,6 +126,8 @@ class Cluster(JobState):
             fact = Started(now_s, job, number, held.gpus, held.instances, held.milli, backfill, effect)
             for hook in hooks:
                 hook(fact)
+        if self.silent:
+            self.meet_silence(job, held.gpus, now_s)
         return None
 
     def _expect(self, job: int, number: int, held: Held, ready_s: float, starting: bool) -> None:
@@ -199,11 +199,12 @@ class Cluster(JobState):
         return None
 
     def evict(self, job: int, now_s: float, *, moving: bool = False, recover: bool = False, contract: bool = False,
-              effect: str = "", incarnation: int | None = None) -> Refusal | None:  # fmt: skip
+              suspend: bool = False, save: Save = Save.TRY, effect: str = "", incarnation: int | None = None) -> Refusal | None:  # fmt: skip
         """Tell a job to leave; it is pending again at once, or when it has saved its progress and is gone.
 
         `moving`: it is stopped to be started elsewhere. `recover`: it is broken or about to be; work that is stuck
-        (see there) is then taken off its GPUs by force. `contract`: it was promised to give way.
+        (see there) is then taken off its GPUs by force. `contract`: it was promised to give way. `suspend`: it went
+        on for too long, and does not wait again: nobody here starts it anew. `save`: what becomes of it when it cannot save its progress within the grace, which it knows when it is told.
         """
         if self.held[job] is None:
             return Refusal.NOT_HOLDING
@@ -213,11 +214,15 @@ class Cluster(JobState):
         number = self.incarnation[job]
         if incarnation is not None and incarnation != number:
             return Refusal.OTHER_INCARNATION
-        why = Why.RECOVER if recover else Why.MOVE if moving else Why.PREEMPT
+        why = Why.RECOVER if recover else Why.MOVE if moving else Why.SUSPEND if suspend else Why.PREEMPT
+        write = NO_WRITE
+        if not forced and job not in self.stale and self._gain_s(job, now_s) > 0:
+            skips = save == Save.SKIP
+            write = self.checkpoints.no_turn(job, now_s) if skips else self.checkpoints.ask(job, now_s)
+            if save == Save.MUST and not self.checkpoints.keeps(job, write):
+                return Refusal.UNSAVED
         self.publish(Evicting(now_s, job, number, why, contract, effect))
         if not forced:
-            able = job not in self.stale and self._gain_s(job, now_s) > 0
-            write = self.checkpoints.ask(job, now_s) if able else NO_WRITE
             linger_s = self.linger_s(job, number, now_s)
             self.leaving[job] = Leaving(why, now_s, write)
             if linger_s or write.done_s < inf:
@@ -240,8 +245,9 @@ class Cluster(JobState):
         return True
 
     def _leave(self, job: int, now_s: float) -> None:
-        gain_s = self._gain_s(job, now_s)
-        self._stop(job, now_s, self.leaving[job].why, gain_s, self._lost_s(job, now_s, gain_s), _PENDING)
+        gain_s, why = self._gain_s(job, now_s), self.leaving[job].why
+        state = _FAILED if why == Why.SUSPEND else _PENDING
+        self._stop(job, now_s, why, gain_s, self._lost_s(job, now_s, gain_s), state)
 
     def fail(self, job: int, now_s: float, *, final: bool = False) -> Refusal | None:
         """The job breaks without warning: it is pending again, or failed for good when `final`."""
@@ -296,12 +302,13 @@ class Cluster(JobState):
         if self.leaving or self.stale:
             self.leaving.pop(job, None)
             self.stale.pop(job, None)
+            self.hung.discard(job)
         self.held[job] = None
         del self.holding[job]
         self.state[job] = state
         self.served_s[job] += gain_s - lost_s
         self.incarnation[job] += 1
-        self.start_s[job] = self.ready_s[job] = nan
+        self.start_s[job] = self.since_s[job] = self.ready_s[job] = nan
         self.backfilled[job] = False
         if state == _PENDING:
             self.evictions[job] += 1
@@ -365,48 +372,6 @@ class Cluster(JobState):
         return self.ready_s[job] + floor(gain_s / interval_s) * interval_s
 
     # --- the hardware ---------------------------------------------------------------------
-
-    def fail_node(self, node: int, now_s: float) -> list[int]:
-        """The node goes down; returns the gangs that it took with it, each pending again whole."""
-        self._set_node(node, now_s, ready=False, cordoned=self.hardware.cordoned[node])
-        return self._interrupt(self.hardware.node_holders(node), now_s)
-
-    def restore_node(self, node: int, now_s: float) -> None:
-        """The node is up again and takes work (a cordon of it ends too, and an announced reclaim)."""
-        self.hardware.reclaim_at_s[node] = inf
-        self._set_node(node, now_s, ready=True, cordoned=False)
-
-    def cordon(self, node: int, now_s: float, *, cordoned: bool = True) -> None:
-        """The node takes no new work (or takes it again); what it runs goes on."""
-        self._set_node(node, now_s, ready=self.hardware.ready[node], cordoned=cordoned)
-
-    def announce_reclaim(self, node: int, now_s: float, reclaim_at_s: float) -> None:
-        """The cloud will take the node back then: it takes no new work, what it runs goes on until it is gone."""
-        self.hardware.reclaim_at_s[node] = reclaim_at_s
-        self.cordon(node, now_s)
-
-    def _set_node(self, node: int, now_s: float, *, ready: bool, cordoned: bool) -> None:
-        self.hardware.set_node(node, ready=ready, cordoned=cordoned)
-        self.publish(NodeChanged(now_s, node, ready, cordoned, self.hardware.reclaim_at_s[node]))
-
-    def fail_gpu(self, gpu: int, now_s: float, *, xid: int = 0, broken: bool = True) -> list[int]:
-        """The GPU breaks, or reports an error that only its work feels; returns the gangs that it took with it.
-
-        `xid` is NVIDIA's number of the error, 0 when none is given.
-        """
-        stopped = self._interrupt(self.hardware.holders(gpu), now_s)
-        if broken:
-            self.hardware.set_gpu(gpu, healthy=False)
-        self.publish(GpuChanged(now_s, gpu, self.hardware.healthy[gpu], xid))
-        return stopped
-
-    def restore_gpu(self, gpu: int, now_s: float) -> None:
-        """The GPU was mended."""
-        self.hardware.set_gpu(gpu, healthy=True)
-        self.publish(GpuChanged(now_s, gpu, healthy=True))
-
-    def _interrupt(self, jobs: Sequence[int], now_s: float) -> list[int]:
-        return [job for job in jobs if self.fail(job, now_s) is None]
 
     def recut(self, gpu: int, geometry: Sequence[tuple[str, int]], now_s: float) -> Refusal | None:
         """Give a GPU these (profile, first memory slice) instances; () makes it whole again.

@@ -18,6 +18,8 @@ pools:
         geometry: {1g.10gb: 7}
 queues:                     # optional; see simulator/clusterqueues.py
   - {name: research, guarantee: {H100-80GB: 64}, limit: 128, weight: 2}
+reservations:               # optional; see simulator/advance.py
+  - {name: launch, queue: research, gpu_model: H100-80GB, gpus: 32, from: 9h, grace: 30m}
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from typing import Any
 from autopilot.core import mig
 from autopilot.core.errors import InputError
 from autopilot.core.units import parse_cluster_shape, parse_memory_mib
+from simulator.advance import AdvanceSpec, parse_advance
 from simulator.clusterqueues import QueueSpec, parse_queues
 from simulator.fields import Fields, load_yaml
 from simulator.traces.checks import Capacity
@@ -91,6 +94,7 @@ class ClusterSpec:
     source: str
     pools: tuple[PoolSpec, ...]
     queues: tuple[QueueSpec, ...]
+    advance: tuple[AdvanceSpec, ...] = ()
 
     @property
     def nodes(self) -> int:
@@ -113,7 +117,7 @@ class ClusterSpec:
     @property
     def capacity(self) -> Capacity:
         """What `read_jobs` needs to recognise jobs that can never run here."""
-        return Capacity(self.gpus, self.gpus_by_model, self.limit_by_queue)
+        return Capacity(self.gpus, self.gpus_by_model, self.limit_by_queue, self.limit_by_queue_and_model)
 
     @property
     def limit_by_queue(self) -> dict[str, int]:
@@ -123,6 +127,20 @@ class ClusterSpec:
             own = [each for each in (queue.limit, limits.get(queue.parent)) if each is not None]
             if own:
                 limits[queue.name] = min(own)
+        return limits
+
+    @property
+    def limit_by_queue_and_model(self) -> dict[str, dict[str, int]]:
+        """The same for single GPU models; models and queues without such a limit are left out."""
+        limits: dict[str, dict[str, int]] = {}
+        for queue in self.queues:
+            above = limits.get(queue.parent, {})
+            least = {
+                model: min(each[model] for each in (queue.limit_by_model, above) if model in each)
+                for model in {**above, **queue.limit_by_model}
+            }
+            if least:
+                limits[queue.name] = least
         return limits
 
 
@@ -144,7 +162,8 @@ def parse_cluster(text: str | Path) -> ClusterSpec:
         raise root.fail("pools", "write at least one pool with name, nodes, gpus_per_node and gpu_model")
     _check_pools(pools, root)
     spec = ClusterSpec(str(path), pools, ())
-    spec = ClusterSpec(str(path), pools, parse_queues(root, spec.gpus_by_model))
+    queues = parse_queues(root, spec.gpus_by_model)
+    spec = ClusterSpec(str(path), pools, queues, parse_advance(root, spec.gpus_by_model, queues))
     root.done()
     return spec
 

@@ -23,6 +23,7 @@ class Why(IntEnum):
     FAIL = 6  # it failed for good
     RESIZE = 7  # it goes on at the same instant with more or fewer GPUs
     RECOVER = 8  # it was broken or about to be, and was stopped to run again; it waits again
+    SUSPEND = 9  # it went on for too long, and is its owner's to start again
 
 
 REQUEUED = (Why.PREEMPT, Why.MOVE, Why.FAULT, Why.RECOVER)
@@ -105,15 +106,37 @@ class Recut(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """An accepted decision allows the effect with this id."""
+    """An accepted decision allows the effect with this id; when it does not follow at once, it failed or was refused."""
 
     at_s: float
     effect: str
-    kind: str  # admit | evict | resize
-    job: int
+    kind: str  # admit | evict | resize | scale
+    job: int  # of `scale`: the service
 
 
-Fact = Submitted | Started | Evicting | Stopped | NodeChanged | GpuChanged | Recut | Decided
+class Floored(NamedTuple):
+    """A service has at least so many replicas until then; 0: no more than its load needs."""
+
+    at_s: float
+    service: int
+    replicas: int
+    until_s: float
+    effect: str
+
+
+class Scaled(NamedTuple):
+    """An autoscaler looked at its service: replicas that it wants, that the load alone needs, and the floor it knew."""
+
+    at_s: float
+    service: int
+    wanted: int
+    needed: int
+    floor: int
+
+
+Fact = (
+    Submitted | Started | Evicting | Stopped | NodeChanged | GpuChanged | Recut | Decided | Floored | Scaled
+)
 
 HOOKS = {
     Submitted: "on_submitted",
@@ -124,5 +147,7 @@ HOOKS = {
     GpuChanged: "on_gpu",
     Recut: "on_recut",
     Decided: "on_decided",
+    Floored: "on_floored",
+    Scaled: "on_scaled",
 }
 """The method of an observer that is given each kind of fact; an observer has those that it needs."""

@@ -26,6 +26,7 @@ from simulator.physics import TICKS_PER_S, up_to_grid
 XID_CONTAINED = 94  # contained memory error: RESTART_APP
 XID_UNCONTAINED = 95  # uncontained memory error: RESET_GPU
 XID_OFF_THE_BUS = 79  # the GPU has fallen off the bus: RESTART_BM, the node's restart
+XID_FIRMWARE_TIMEOUT = 119  # the GPU's firmware does not answer: RESET_GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +37,12 @@ class FaultOptions:
     node_mtbf_s: float = 0.0  # mean time between failures of one node
     node_mttr_s: float = 1800.0  # mean time to its return
     # Failures of one GPU break its work. The class of the XID is what becomes of the GPU: nothing (94, this part of
-    # them), a reset (95, this part), or it is out until it is mended (79, the rest).
+    # them), a reset (95, this part), a hang that nobody but the error's number tells of (119, this part: the GPU stays
+    # in use, and its work goes on holding it for `member_hang_s`), or it is out until it is mended (79, the rest).
     gpu_mtbf_s: float = 0.0
     gpu_app_ratio: float = 0.0
     gpu_reset_ratio: float = 0.0
+    gpu_hang_ratio: float = 0.0
     gpu_reset_s: float = 60.0
     gpu_mttr_s: float = 3600.0
     member_mtbf_s: float = 0.0  # of one member of a gang that has no member to spare
@@ -66,8 +69,8 @@ class FaultOptions:
                 raise InputError(f"faults.{field.name}: {value!r} is a ratio; write a number from 0 to 1")
         if self.conflict_ratio + self.failure_ratio + self.delay_ratio > 1:
             raise InputError("faults: conflict_ratio, failure_ratio and delay_ratio together exceed 1")
-        if self.gpu_app_ratio + self.gpu_reset_ratio > 1:
-            raise InputError("faults: gpu_app_ratio and gpu_reset_ratio together exceed 1")
+        if self.gpu_app_ratio + self.gpu_reset_ratio + self.gpu_hang_ratio > 1:
+            raise InputError("faults: gpu_app_ratio, gpu_reset_ratio and gpu_hang_ratio together exceed 1")
 
 
 class FateKind(StrEnum):
@@ -190,14 +193,19 @@ class Faults:
     def _fail_gpu(self, rng: np.random.Generator, gpu: int, now_s: float) -> None:
         options = self.options
         out_s, xid = max(1.0, float(rng.exponential(options.gpu_mttr_s))), XID_OFF_THE_BUS
-        if options.gpu_app_ratio or options.gpu_reset_ratio:
+        if options.gpu_app_ratio or options.gpu_reset_ratio or options.gpu_hang_ratio:
             draw = float(rng.random())
             if draw < options.gpu_app_ratio:
                 out_s, xid = 0.0, XID_CONTAINED
             elif draw < options.gpu_app_ratio + options.gpu_reset_ratio:
                 out_s, xid = options.gpu_reset_s, XID_UNCONTAINED
+            elif draw < options.gpu_app_ratio + options.gpu_reset_ratio + options.gpu_hang_ratio:
+                xid = XID_FIRMWARE_TIMEOUT
         self.injected += 1
-        self._cluster.fail_gpu(gpu, now_s, xid=xid, broken=out_s > 0)
+        if xid == XID_FIRMWARE_TIMEOUT:
+            self._cluster.silence_gpu(gpu, now_s, xid, options.member_hang_s)
+        else:
+            self._cluster.fail_gpu(gpu, now_s, xid=xid, broken=out_s > 0)
         if out_s:
             self._engine.at(now_s + out_s, lambda then_s: self._cluster.restore_gpu(gpu, then_s))
         self._later(rng, options.gpu_mtbf_s, now_s + out_s, self._fail_gpu, gpu)

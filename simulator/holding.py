@@ -34,6 +34,7 @@ class Refusal(StrEnum):
     NOT_IDLE = "work runs on the GPU"
     NOT_ELASTIC = "only a gang of whole GPUs can change its width"
     NOT_NESTED = "neither more nor less than what it holds"
+    UNSAVED = "the work cannot save its progress within its grace"
     STALE = "a member of the gang is dead"
     ILLEGAL_GEOMETRY = "no legal MIG geometry"
 

@@ -94,7 +94,8 @@ def _gpus(spec: ClusterSpec, nodes: NodeTable) -> tuple[GpuTable, list[tuple[Pla
     index = np.arange(len(node), dtype=np.int32) - nodes.first_gpu[node]
     uuids = [f"GPU-{uuid5(NAMESPACE_OID, f'{nodes.id[n]}/{k}')}" for n, k in zip(node, index, strict=True)]
     mig = np.array([bool(geometry) for geometry in geometries], bool)
-    return GpuTable(np.array(uuids, object), node, index, np.ones(len(node), bool), mig), geometries
+    return GpuTable(np.array(uuids, object), node, index, np.ones(len(node), bool), mig,
+                    np.zeros(len(node), np.int32), np.zeros(len(node), np.int8)), geometries  # fmt: skip
 
 
 def _node_geometries(pool: PoolSpec) -> Iterator[tuple[Placement, ...]]:

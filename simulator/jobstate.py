@@ -28,6 +28,7 @@ class JobState:
         self.incarnation: list[int] = []
         self.first_start_s: list[float] = []  # NaN: never started
         self.start_s: list[float] = []  # of the present incarnation; NaN while it holds nothing
+        self.since_s: list[float] = []  # of its latest start, whatever its width since then; NaN likewise
         self.ready_s: list[float] = []
         self.end_s: list[float] = []  # when it ended for good; NaN before
         self.served_s: list[float] = []  # progress kept from earlier incarnations
@@ -48,7 +49,7 @@ class JobState:
         self.state += [UNSUBMITTED] * more
         for counts in (self.incarnation, self.evictions, self.nodes_used):
             counts.extend([0] * more)
-        for times in (self.first_start_s, self.start_s, self.ready_s, self.end_s):
+        for times in (self.first_start_s, self.start_s, self.since_s, self.ready_s, self.end_s):
             times.extend([nan] * more)
         self.served_s += [0.0] * more
         self.backfilled += [False] * more

@@ -176,7 +176,7 @@ def never_fits(hardware: Hardware, shape: Shape, allowed: int = -1) -> str:
         return (
             ""
             if any(_members(hardware, shape, node, 1) for node in bits(nodes))
-            else "no node has the CPUs or memory"
+            else "no node has the CPUs or memory, or a GPU that is not cut for MIG"
         )
     least = ceil(shape.min_gpus / shape.per_member) if shape.per_member else 0
     best = 0
@@ -188,8 +188,8 @@ def never_fits(hardware: Hardware, shape: Shape, allowed: int = -1) -> str:
 
 
 def _members(hardware: Hardware, shape: Shape, node: int, per_member: int) -> int:
-    """Members that an empty node holds."""
-    count = hardware.node_gpus[node] // per_member
+    """Members of whole GPUs or shares that an empty node holds."""
+    count = _whole_gpus(hardware, node) // per_member
     table = hardware.inventory.nodes
     if shape.cpu_milli and hardware.limits_cpu[node]:
         count = min(count, int(table.cpu_milli[node]) // shape.cpu_milli)
@@ -198,11 +198,19 @@ def _members(hardware: Hardware, shape: Shape, node: int, per_member: int) -> in
     return min(count, 1) if shape.spread else count
 
 
+def _whole_gpus(hardware: Hardware, node: int) -> int:
+    """GPUs of a node that are not cut into instances."""
+    first = int(hardware.inventory.nodes.first_gpu[node])
+    return hardware.node_gpus[node] - sum(hardware.mig[first : first + hardware.node_gpus[node]])
+
+
 def _rest_room(hardware: Hardware, shape: Shape, nodes: int, rest: int) -> bool:
     """Whether the smaller last member finds room beside the full ones."""
     for node in bits(nodes):
         members = _members(hardware, shape, node, shape.per_member)
-        if hardware.node_gpus[node] - members * shape.per_member >= rest and not (shape.spread and members):
+        if _whole_gpus(hardware, node) - members * shape.per_member >= rest and not (
+            shape.spread and members
+        ):
             return True
     return False
 

@@ -99,6 +99,16 @@ class Checkpoints:
         next_s = now_s + 1 / TICKS_PER_S
         return Write(max(done_s, next_s), max(alone_s, next_s))
 
+    def no_turn(self, job: int, now_s: float) -> Write:
+        """A checkpoint that is not asked for, because others write until the grace is over."""
+        write_s = self.write_s(job)
+        alone_s = up_to_grid(now_s + write_s) if write_s <= self._physics.grace_s else inf
+        return Write(inf, alone_s)
+
+    def keeps(self, job: int, write: Write) -> bool:
+        """Whether the job leaves with its progress: by this write, or because saving takes no time here."""
+        return write.done_s < inf or (not self._physics.writes_checkpoints and self.interval_s(job) < inf)
+
 
 class Startups:
     """How long a job takes from placement to its first useful step."""

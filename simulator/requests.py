@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.errors import InputError
+from simulator.traces.tables import check_ends
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -181,6 +182,8 @@ def _read_frame(path: Path) -> pd.DataFrame:
     try:
         if kind in (".parquet", ".pq"):
             return pd.read_parquet(path)
+        if kind == ".csv":
+            check_ends(path, ",", None)
         return pd.read_csv(path, skipinitialspace=True, low_memory=False)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None

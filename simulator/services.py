@@ -25,7 +25,7 @@ from autopilot.core.snapshot import ServiceTable, SloClass, empty
 from simulator.autoscaler import Autoscaler, metric_between
 from simulator.deployments import Deployment, Services
 from simulator.engine import Engine
-from simulator.facts import REQUEUED, Started, Stopped, Why
+from simulator.facts import REQUEUED, Floored, Scaled, Started, Stopped, Why
 from simulator.physics import IDEAL, Physics
 from simulator.placing import never_fits
 from simulator.requests import ArrivalSource
@@ -47,6 +47,9 @@ AFTERWARDS_S = 3600.0
 
 KIND = "inference"
 
+GENERATION = 1
+"""Nobody changes a service during a run."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServiceSeriesRow:
@@ -62,6 +65,8 @@ class ServiceSeriesRow:
     objective_s: float | None
     rate_rps: Floats
     replicas: Floats
+    late: Floats
+    """requests over the objective that completed in the step"""
 
 
 class _Service:
@@ -78,32 +83,53 @@ class _Service:
         self.draining: dict[int, None] = {}  # takes no new request
         self.surplus: dict[int, None] = {}  # pending, wanted no more, and the scheduler cannot forget it
         self.made = 0
+        self.needed = deployment.initial_replicas  # that its load wants, without a floor
+        self.load_ratio = nan  # the metric of the latest look over its target
+        self._floor, self._floor_until_s = 0, nan
         self.ready_log: list[tuple[float, int]] = [(0.0, 0)]
-        self._recent: tuple[int, tuple[float, float, float]] = (-1, (nan, nan, nan))
+        self._recent: tuple[int, tuple[float, ...]] = (-1, (nan,) * 6)
 
     @property
     def wanted(self) -> int:
         """Replicas that the autoscaler wants: ready ones and those that are on their way."""
         return len(self.waiting) + len(self.starting) + len(self.ready)
 
+    def floor(self, now_s: float) -> tuple[int, float]:
+        """(least replicas, until when); (0, NaN) where no floor stands, or it has lapsed."""
+        return (self._floor, self._floor_until_s) if self._floor_until_s > now_s else (0, nan)
+
+    def set_floor(self, replicas: int, until_s: float) -> None:
+        """From now on at least so many replicas, until then."""
+        self._floor, self._floor_until_s = replicas, until_s if replicas else nan
+
     def log_ready(self, now_s: float) -> None:
         """Note the number of ready replicas."""
         self.ready_log.append((now_s, len(self.ready)))
 
-    def recent(self, now_s: float) -> tuple[float, float, float]:
-        """(p99_s, rate_rps, violation_ratio) of the last closed windows; NaN where nothing is known."""
+    def recent(self, now_s: float) -> tuple[float, ...]:
+        """(p99_s, rate_rps, violation_ratio) of the last closed windows, and (rate_rps, violation_ratio, tokens/s) of the
+        last one; NaN where nothing is known.
+        """
         closed = int(now_s // WINDOW_S)
         if self._recent[0] != closed:
             windows = self.sim.windows()
             arrived = windows.arrived[-RECENT_WINDOWS:]
             completed = float(windows.completed[-RECENT_WINDOWS:].sum())
             violations = float(windows.violations[-RECENT_WINDOWS:].sum())
+            last = slice(-1, None)  # the last window, or nothing before there is one
+            asked, done, over, tokens = (
+                float(column[last].sum()) if len(column) else nan
+                for column in (windows.arrived, windows.completed, windows.violations, windows.tokens)
+            )
             self._recent = (
                 closed,
                 (
                     self.sim.recent_latency_s(0.99, RECENT_WINDOWS),
                     float(arrived.sum()) / (len(arrived) * WINDOW_S) if len(arrived) else nan,
                     violations / completed if completed else nan,
+                    asked / WINDOW_S,
+                    over / done if done > 0 else nan,
+                    tokens / WINDOW_S,
                 ),
             )
         return self._recent[1]
@@ -189,7 +215,7 @@ class ServiceFleet:
             for job in jobs:
                 self._submit(service, job, now_s)
             # The first entry of the autoscaler's history is the number that it found, as in Kubernetes.
-            service.autoscaler.decide(now_s, 0, service.wanted, nan, 0.0)
+            service.needed = service.autoscaler.decide(now_s, 0, service.wanted, nan, 0.0).needed
 
     def _submit(self, service: _Service, job: int, now_s: float) -> None:
         service.waiting[job] = None
@@ -258,9 +284,33 @@ class ServiceFleet:
             counters, ready = sim.counters(), len(service.ready)
             metric = metric_between(service.looked_at, counters, sim.queue_depth, ready, spec.metric)
             service.looked_at = counters
-            scaling = service.autoscaler.decide(now_s, ready, service.wanted - ready, metric, 0.0)
+            floor, _ = service.floor(now_s)
+            scaling = service.autoscaler.decide(now_s, ready, service.wanted - ready, metric, 0.0, floor)
+            service.needed, service.load_ratio = scaling.needed, metric / spec.target
+            self._cluster.publish(Scaled(now_s, service.row, scaling.replicas, scaling.needed, floor))
             self._scale(service, scaling.replicas, now_s)
         self._look_later(period_s, now_s)
+
+    def set_floor(
+        self, name: str, replicas: int, until_s: float, generation: int, now_s: float, effect: str = ""
+    ) -> str:
+        """From now on a service has at least so many replicas (its maximum at most), until then; 0: as its load needs.
+
+        More replicas are asked for at once, fewer at the autoscaler's next look. Returns why not: "" when it is done.
+        """
+        found = [service for service in self._services if service.deployment.name == name]
+        if not found:
+            return f"there is no service {name}"
+        if generation != GENERATION:
+            return f"service {name} was changed since"
+        service = found[0]
+        self._cluster.decided(effect, "scale", service.row, now_s)
+        service.set_floor(replicas, until_s)
+        self._cluster.publish(Floored(now_s, service.row, replicas, until_s, effect))
+        least = min(replicas, service.autoscaler.spec.max_replicas)
+        if least > service.wanted:
+            self._scale(service, least, now_s)
+        return ""
 
     def _scale(self, service: _Service, replicas: int, now_s: float) -> None:
         """Add replicas, or take away the youngest: those that wait first, then starting, then ready ones."""
@@ -322,7 +372,8 @@ class ServiceFleet:
             return nothing
         for service in services:
             service.sim.advance(now_s)
-        recent = [service.recent(now_s) for service in services]
+        recent = np.array([service.recent(now_s) for service in services], np.float64).T
+        floors = [service.floor(now_s) for service in services]
         ids = np.empty(len(services), object)
         ids[:] = [service.deployment.name for service in services]
         objectives = [service.deployment.serving.objective_s for service in services]
@@ -335,11 +386,19 @@ class ServiceFleet:
             min_replicas=np.array([service.autoscaler.spec.min_replicas for service in services], np.int32),
             max_replicas=np.array([service.autoscaler.spec.max_replicas for service in services], np.int32),
             objective_s=np.array([nan if s is None else s for s in objectives], np.float64),
-            p99_s=np.array([p99_s for p99_s, _, _ in recent], np.float64),
-            violation_ratio=np.array([ratio for _, _, ratio in recent], np.float64),
-            rate_rps=np.array([rate for _, rate, _ in recent], np.float64),
+            p99_s=recent[0].copy(),
+            violation_ratio=recent[2].copy(),
+            rate_rps=recent[1].copy(),
             queue_depth=np.array([service.sim.queue_depth for service in services], np.float64),
             age_s=np.full(len(services), age_s),
+            generation=np.full(len(services), GENERATION, np.int32),
+            needed_replicas=np.array([service.needed for service in services], np.int32),
+            floor=np.array([replicas for replicas, _ in floors], np.int32),
+            floor_until_s=np.array([until_s for _, until_s in floors], np.float64),
+            load_ratio=np.array([service.load_ratio for service in services], np.float64),
+            recent_rps=recent[3].copy(),
+            recent_violation_ratio=recent[4].copy(),
+            tokens_per_s=recent[5].copy(),
         )
 
     def totals(self, end_s: float) -> ServingTotals | None:
@@ -363,6 +422,7 @@ def _series(service: _Service) -> ServiceSeriesRow:
     t_s = windows.end_s[starts] - WINDOW_S
     worst = np.fmax.reduceat(windows.p99_latency_s, starts) if count else np.empty(0)
     rate = np.add.reduceat(windows.arrival_rate_rps, starts) if count else np.empty(0)
+    late = np.add.reduceat(np.nan_to_num(windows.violations), starts) if count else np.empty(0)
     sizes = np.diff([*starts.tolist(), count]) if count else np.empty(0)
     log = np.array(service.ready_log)
     at = np.searchsorted(log[:, 0], t_s, side="right") - 1
@@ -373,4 +433,5 @@ def _series(service: _Service) -> ServiceSeriesRow:
         objective_s=service.deployment.serving.objective_s,
         rate_rps=rate / sizes,
         replicas=log[at, 1],
+        late=late,
     )

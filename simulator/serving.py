@@ -99,7 +99,8 @@ class ServiceSim:
         self._start_s, self._window_s = start_s, window_s
         self._rows = array("d")
         self._closed = 0  # windows
-        self._window_from = (0, 0, 0, 0, 0)
+        self._tokens = 0
+        self._window_from = (0, 0, 0, 0, 0, 0)
         self._latencies = LatencyCounts()  # of closed windows
         self._window_latencies = LatencyCounts()
         self._recent: deque[tuple[Ints, Ints]] = deque(maxlen=RECENT_WINDOWS)  # bins and their counts
@@ -185,6 +186,7 @@ class ServiceSim:
             self._waiting.append(_Waiting(seq, new.t_s, service_s))
             self.arrived += len(seq)
             self._queue_depth += len(seq)
+            self._tokens += int(new.input_tokens.sum()) + int(new.output_tokens.sum())
         self._count_capacity(to_s)
         self.now_s = to_s
         if self._waiting and len(self._free_s) and self._free_s[0] <= to_s:
@@ -239,8 +241,11 @@ class ServiceSim:
 
     def _close_window(self) -> None:
         nan = float("nan")
-        now = (self.arrived, self.completed, self.violations, self._busy_us(), self._capacity_us)
-        arrived, completed, violations, busy_us, capacity_us = map(int.__sub__, now, self._window_from)
+        busy, capacity = self._busy_us(), self._capacity_us
+        now = (self.arrived, self.completed, self.violations, busy, capacity, self._tokens)
+        arrived, completed, violations, busy_us, capacity_us, tokens = map(
+            int.__sub__, now, self._window_from
+        )
         self._window_from = now
         self._closed += 1
         p50_s, p99_s = self._window_latencies.quantiles_s(0.5, 0.99) if completed else (nan, nan)
@@ -255,6 +260,7 @@ class ServiceSim:
                 violations if self.spec.objective_s is not None else nan,
                 self._queue_depth,
                 busy_us / capacity_us if capacity_us else nan,
+                tokens,
             )
         )
         bins = np.flatnonzero(self._window_latencies.counts) if completed else _NO_BINS

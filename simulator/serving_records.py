@@ -70,6 +70,8 @@ class Windows:
     """waiting requests at end_s"""
     utilization_ratio: Floats
     """busy slot-seconds / capacity slot-seconds"""
+    tokens: Floats
+    """input and output tokens of the requests that arrived"""
 
 
 @dataclass(frozen=True, slots=True)

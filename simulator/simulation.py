@@ -114,7 +114,7 @@ def alone_jct_s(
     """Mean JCT of each tenant alone on its guaranteed nodes (at least those of its widest gang), ideal physics.
 
     `make_scheduler` gives the policy to compare with (fifo-skip). A tenant without a guarantee is left out, and
-    NaN stands where none of its jobs ended.
+    NaN stands where none of its jobs ended. Ctrl-C ends it: half a mean is none.
     """
     means: dict[str, float] = {}
     for name, nodes in guarantee_nodes.items():
@@ -132,7 +132,8 @@ def alone_jct_s(
         widest = max(ceil(shape.gpus / shape.per_member) if shape.per_member else 1 for shape in mine.shapes)
         for node in range(max(nodes, widest), len(cluster.hardware.node_gpus)):
             cluster.hardware.set_node(node, ready=False, cordoned=False)
-        Engine(cluster, make_scheduler()).run()
+        if Engine(cluster, make_scheduler()).run().interrupted:
+            raise KeyboardInterrupt
         jct_s = [
             end - submit for end, submit in zip(cluster.end_s, mine.submit_s, strict=True) if isfinite(end)
         ]

@@ -112,6 +112,21 @@ SHAPES: dict[str, RequestShape] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Bursts:
+    """Crowds that come at random times (Poisson): the rate rises to a multiple, stays, and falls again as fast.
+
+    The multiple is log-normal around `factor`, and at least 1; of two crowds at once the larger counts.
+    """
+
+    per_day: float
+    factor: float
+    rise_s: float
+    length_s: float
+    """from the end of the rise to the beginning of the fall"""
+    log_sd: float = 0.4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceLoad:
     """The synthetic requests of one service."""
 
@@ -123,6 +138,8 @@ class ServiceLoad:
     """factor on the daily shape of the log rate: 0 is flat, 2 squares the ratio of peak to valley"""
     peak_at_s: float | None = None
     """time of day of the highest mean rate; None leaves it where the trace has it"""
+    bursts: Bursts | None = None
+    """crowds that come on top; they raise the mean above `mean_rps`"""
 
 
 class SyntheticArrivals:
@@ -143,6 +160,7 @@ class SyntheticArrivals:
         self._rng, self._load, self._horizon_s = rng, load, horizon_s
         self._period = 0
         self._noise = load.shape.noise_sd * rng.standard_normal()
+        self._bursts = _drawn_bursts(rng, load.bursts, horizon_s)
         self._gap_left: float | None = None  # operational time to the next arrival
         self._ahead = Arrivals(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64))
         grid_s = np.arange(0.0, DAY_S, 60.0)
@@ -172,6 +190,18 @@ class SyntheticArrivals:
         shape += cos_2 * np.cos(2 * angle) + sin_2 * np.sin(2 * angle)
         return np.asarray(self._load.swing * shape)
 
+    def _log_bursts(self, t_s: Floats) -> Floats:
+        """What the bursts add to the logarithm of the rate."""
+        bursts = self._load.bursts
+        if bursts is None:
+            return np.zeros(len(t_s))
+        added = np.zeros(len(t_s))
+        for start_s, log_factor in self._bursts:
+            risen = (t_s - start_s) / bursts.rise_s
+            fallen = (start_s + 2 * bursts.rise_s + bursts.length_s - t_s) / bursts.rise_s
+            added = np.maximum(added, log_factor * np.clip(np.minimum(risen, fallen), 0.0, 1.0))
+        return added
+
     def _next_period(self) -> Arrivals:
         shape, start_s = self._load.shape, self._period * PERIOD_S
         self._period += 1
@@ -182,6 +212,7 @@ class SyntheticArrivals:
         middle = (np.arange(_STEPS) + 0.5) / _STEPS
         log_rate = self._log_daily(start_s + middle * PERIOD_S) + self._log_base
         log_rate += noise_from + (self._noise - noise_from) * middle
+        log_rate += self._log_bursts(start_s + middle * PERIOD_S)
         expected = np.concatenate([[0.0], np.cumsum(self._load.mean_rps * np.exp(log_rate))])
         expected *= PERIOD_S / _STEPS
         marks = self._renewals(float(expected[-1]))
@@ -214,6 +245,18 @@ class SyntheticArrivals:
     def _tokens(self, size: int, log_mean: float, log_sd: float, most: int) -> Ints:
         drawn = np.exp(log_mean + log_sd * self._rng.standard_normal(size))
         return np.clip(np.rint(drawn), 1, most).astype(np.int64)
+
+
+def _drawn_bursts(
+    rng: np.random.Generator, bursts: Bursts | None, horizon_s: float
+) -> list[tuple[float, float]]:
+    """(start, logarithm of the multiple) of every burst up to the horizon; nothing is drawn where there are none."""
+    if bursts is None:
+        return []
+    count = int(rng.poisson(bursts.per_day * horizon_s / DAY_S))
+    starts_s = np.sort(rng.uniform(0.0, horizon_s, count))
+    factors = np.log(bursts.factor) + bursts.log_sd * rng.standard_normal(count)
+    return list(zip(starts_s.tolist(), np.maximum(factors, 0.0).tolist(), strict=True))
 
 
 def service_rng(rng_seed: int, name: str) -> np.random.Generator:

@@ -56,12 +56,12 @@ MODELS = ("A100-80GB", "H100-80GB", "A100-40GB")
 PROFILES = ("1g.10gb", "2g.20gb", "3g.40gb", "7g.80gb")
 
 DEFAULTS: dict[str, Any] = {
-    "name": "", "tenant": 0, "queue": 0, "slo_class": 2, "priority": 0, "state": State.PENDING, "incarnation": 0,
-    "submit_s": 0.0, "start_s": np.nan, "ended_s": np.nan, "served_s": 0.0, "gpus": 1, "gpus_per_member": 8,
+    "name": "", "user": "", "tenant": 0, "queue": 0, "slo_class": 2, "priority": 0, "state": State.PENDING, "incarnation": 0,
+    "submit_s": 0.0, "start_s": np.nan, "runs_since_s": np.nan, "ended_s": np.nan, "served_s": 0.0, "gpus": 1, "gpus_per_member": 8,
     "min_gpus": -1, "gpu_milli": 0, "mig_profile": -1, "gpu_models": 0, "gpu_memory_mib": 0, "cpu_milli": 0,
     "memory_mib": 0, "topology": 0, "preferred": 0, "selector": 0, "preemptible": True, "excluded": False, "gate": 0,
     "over_quota": False, "preemption_delay_s": 0.0, "backfilled": False, "stuck": False, "stale_since_s": np.nan,
-    "stale_grace_s": np.nan,
+    "stale_grace_s": np.nan, "job_group": "", "coordinates": "",
     "limit_s": np.nan, "checkpoint_interval_s": np.nan, "last_checkpoint_s": np.nan, "checkpoint_write_s": np.nan,
     "restart_s": np.nan, "service": -1,
 }  # fmt: skip
@@ -93,6 +93,8 @@ def snapshot(
     *,
     nodes: Mapping[str, Sequence[Any]] | None = None,
     unhealthy: Sequence[int] = (),
+    xids: Mapping[int, int] | None = None,
+    remaps: Mapping[int, int] | None = None,
     cuts: Mapping[int, Sequence[tuple[str, int]]] | None = None,
     queues: QueueTable | None = None,
     tenants: tuple[str, ...] = ("t0", "t1", "t2"),
@@ -109,6 +111,8 @@ def snapshot(
         index=(rows % per_node).astype(np.int32),
         healthy=~np.isin(rows, list(unhealthy)),
         mig=np.isin(rows, list(cuts)),
+        xid=np.array([(xids or {}).get(row, 0) for row in range(total)], np.int32),
+        remap=np.array([(remaps or {}).get(row, 0) for row in range(total)], np.int8),
     )
     instances = _instances(cuts)
     items = list(work)

@@ -139,7 +139,8 @@ def world(rows: Sequence[Row], gangs: Sequence[Gang] = (), models: int = 0) -> W
     ]
     zeros = [[0.0] * len(tree) for _ in guarantee]
     books = Books(
-        table, parent, paths, [sum(kind) for kind in guarantee], guarantee, [each.limit for each in tree],
+        table, parent, paths, [sum(kind) for kind in guarantee], guarantee,
+        [[each.limit for each in tree], *([math.inf] * len(tree) for _ in range(models))],
         [list(kind) for kind in zeros], [list(kind) for kind in zeros], [list(kind) for kind in zeros], False,
         children=[[n for n in range(len(tree)) if parent[n] == number] for number in range(len(tree))],
     )  # fmt: skip

@@ -23,7 +23,7 @@ from autopilot.core.draft import Submit
 from autopilot.core.memory import ControllerMemory, Step
 from autopilot.core.policy import Mode, Modes, Policy
 from autopilot.core.reconciler import reconcile
-from autopilot.core.records import Instruction, Observation, Outcome, OutcomeKind, Slot
+from autopilot.core.records import Instruction, Observation, Outcome, OutcomeKind, Save, Slot
 from autopilot.core.snapshot import GPU_MILLI, ClusterSnapshot, QueueTable, State
 from autopilot.core.tenancy import Books, build_books
 from autopilot.memory import memory_text, read_memory_text
@@ -75,6 +75,7 @@ class Ticking:
         self.nodes, self.per_node = (int(part) for part in shape.split("x"))
         self.gangs: dict[str, Gang] = {}
         self.down: set[int] = set()
+        self.unable: set[str] = set()  # who cannot save in time
         self.memory = ControllerMemory()
         self.outcomes: tuple[Outcome, ...] = ()
         self.texts: list[str] = []
@@ -187,6 +188,8 @@ class Ticking:
         if order.kind == "evict":
             if gang.state != State.RUNNING:
                 return Outcome(order.id, OutcomeKind.CONFLICT, now_s)
+            if order.save == Save.MUST and order.workload in self.unable:
+                return Outcome(order.id, OutcomeKind.DECLINED, now_s)
             if self.slow:
                 gang.state = State.CHECKPOINTING
                 return Outcome(order.id, OutcomeKind.ACCEPTED, now_s)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from autopilot.core.errors import InputError
 
-DURATIONS = ("exact", "last-two")
+DURATIONS = ("exact", "last-two", "predicted")
 LIMITS = ("file", "declared", "none")
 PHYSICS = ("ideal", "charged", "real")
 TELEMETRY = ("auto", "full", "windowed", "off")
 BASELINE_NAMES = ("fifo", "fifo-skip", "sjf", "sjf-skip", "gpu-time-skip", "las", "easy", "static", "kueue")
 """The keys of `simulator.baselines.BASELINES`, here so that help needs no import of them."""
 SCENARIO_NAMES = (
-    "burst", "demo", "faulty", "flood", "gang-deadlock", "liar", "mixed", "no-checkpoint", "quickstart", "reclaim-storm",
+    "burst", "bursts", "demo", "faulty", "flood", "gang-deadlock", "liar", "mixed", "no-checkpoint", "quickstart", "reclaim-storm",
     "spot-cascade",
 )  # fmt: skip
 """The files of `simulator/scenarios`, for the same reason."""

@@ -40,7 +40,7 @@ def plan_at(scenario: str | None, cluster: str | None, seed: int | None, at_s: f
     if services is not None:
         services.arm(simulation.engine)
     _, running = manage(simulation.cluster, Managed(
-        name=policy.name, policy=policy, seed=world.seed, telemetry="windowed", queues=world.spec.queues,
+        name=policy.name, policy=policy, seed=world.seed, telemetry="windowed", queues=world.spec.queues, advance=world.spec.advance,
         services=services.table if services is not None else None,
     ))  # fmt: skip
     if simulation.engine.run().interrupted:

@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 
 from autopilot.core.explain import victim_words
+from autopilot.core.forecast import REQUESTS, Forecast
 from autopilot.core.records import Decision, Observation
+from autopilot.core.snapshot import F64
+from autopilot.core.units import format_duration
 from autopilot.report.data import HEAT_NODES, HEAT_TIMES, DecisionRow, Heat, Series, resample
 from simulator.behaviours import effective_level
 from simulator.cluster import Cluster
@@ -16,6 +19,8 @@ from simulator.results import Reservations
 from simulator.simulation import width_gpus
 
 MAX_DECISIONS = 5000
+STARTS = frozenset({"admit", "land"})
+"""Kinds of proposals that start a gang: at once, or as soon as those in its way have left."""
 KEPT_TOLERANCE_S = 1.0
 """A gang that starts at most this long after its promise was on time."""
 
@@ -152,6 +157,9 @@ class DecisionRecorder:
         self.rows: list[DecisionRow] = []
         self.stranded: list[tuple[float, float]] = []
         self._promised: dict[str, float] = {}
+        self._foreseen: dict[str, list[tuple[float, float]]] = {}
+        self._band = ""
+        self._read: Forecast | None = None
         self.made = self.kept = self.late = self.released = 0
 
     def on_tick(self, observation: Observation, decision: Decision) -> None:
@@ -159,18 +167,36 @@ class DecisionRecorder:
         stranded = observation.signals.stranded_gpus
         if not self.stranded or self.stranded[-1][1] != stranded:
             self.stranded.append((observation.now_s, stranded))
+        for forecast in observation.forecasts.demand:
+            if forecast.kind == REQUESTS and forecast is not self._read:
+                self._foresee(forecast)
         for workload in decision.plan.released:
             self.released += self._promised.pop(workload, None) is not None
         for proposal in decision.plan.proposals:
             if proposal.kind == "reserve" and proposal.accepted:
                 self.made += proposal.workload not in self._promised
                 self._promised.setdefault(proposal.workload, max(proposal.start_s, observation.now_s))
-            elif proposal.kind == "admit" and proposal.accepted and proposal.workload in self._promised:
+            elif proposal.kind in STARTS and proposal.accepted and proposal.workload in self._promised:
                 on_time = observation.now_s <= self._promised.pop(proposal.workload) + KEPT_TOLERANCE_S
                 self.kept += on_time
                 self.late += not on_time
             if self._words is not None and len(self.rows) < self._keep:
                 self.rows.append(self._row(observation.now_s, proposal, decision))
+
+    def _foresee(self, forecast: Forecast) -> None:
+        """Keep the highest level at the nearest horizon, as it was promised."""
+        self._read = forecast
+        self._band = f"{forecast.levels[-1]:g} of the peaks within {format_duration(forecast.horizons_s[0])}"
+        for name, value in zip(forecast.series, forecast.values[:, 0, -1].tolist(), strict=True):
+            self._foreseen.setdefault(name, []).append((forecast.made_s, value))
+
+    def foreseen(self, service: str, t_s: F64) -> tuple[F64 | None, str]:
+        """(what stood as the most to be expected of a service at these times, in what sense); None: nothing ever did."""
+        made = np.array(self._foreseen.get(service, ()), float).reshape(-1, 2)
+        if not len(made):
+            return None, ""
+        at = np.searchsorted(made[:, 0], t_s, side="right") - 1
+        return np.where(at >= 0, made[np.maximum(at, 0), 1], np.nan), self._band
 
     def _row(self, now_s: float, proposal: Any, decision: Decision) -> DecisionRow:
         return DecisionRow(

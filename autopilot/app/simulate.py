@@ -175,8 +175,8 @@ def _run(name: str, policy: Policy | None, options: SimulateOptions, world: Worl
         table: Callable[[float], ServiceTable] | None = services.table if services is not None else None
         scheduler, run = manage(cluster, Managed(
             name=name, policy=policy, seed=world.seed, durations=_durations(options, world), telemetry=telemetry,
-            queues=world.spec.queues, journal=journal, run=_describe(name, options, world), faults=faults,
-            services=table, recorder=recorder,
+            queues=world.spec.queues, advance=world.spec.advance, journal=journal, run=_describe(name, options, world), faults=faults,
+            services=table, scale=services.set_floor if services is not None else None, recorder=recorder,
         ))  # fmt: skip
         running.append(run)
         return scheduler
@@ -184,7 +184,7 @@ def _run(name: str, policy: Policy | None, options: SimulateOptions, world: Worl
     simulation = Simulation(
         world.inventory, jobs, make, PHYSICS[world.physics],
         checkers=CHECKERS if policy is not None else PHYSICAL,
-        rules=Rules.of_policy(policy, queues=world.spec.queues, effects_fail=world.effects_fail)
+        rules=Rules.of_policy(policy, queues=world.spec.queues, advance=world.spec.advance, effects_fail=world.effects_fail)
         if policy is not None else None,
         services=services.table if services is not None else None, ready_wakes=services is not None,
         on_progress=progress,
@@ -245,8 +245,9 @@ def _pictures(outcome: PolicyOutcome, policy: Policy | None, stays: StayRecorder
     waits = np.array([cluster.first_start_s[job] - cluster.jobs.submit_s[job] for job in rows], float)
     series = tuple(
         ServiceSeries(name=row.name, t_s=row.t_s, p99_s=row.p99_s, objective_s=row.objective_s, rate_rps=row.rate_rps,
-                      replicas=row.replicas)
+                      replicas=row.replicas, late=row.late, foreseen_rps=band, foreseen=words)
         for row in (services.series() if services is not None else ())
+        for band, words in (recorder.foreseen(row.name, row.t_s) if recorder else (None, ""),)
     )  # fmt: skip
     return PolicyRun(
         name=outcome.name,

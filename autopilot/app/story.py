@@ -206,6 +206,7 @@ class _Past:
             if outcome.instruction_id in self._told and outcome.kind in {
                 OutcomeKind.FAILED,
                 OutcomeKind.CONFLICT,
+                OutcomeKind.DECLINED,
             }:
                 effect = self._told[outcome.instruction_id]
                 again = ", it is tried again" if outcome.retryable else ""

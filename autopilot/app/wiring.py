@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from autopilot.core.actions import ACTIONS
 from autopilot.core.draft import Propose
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
-from autopilot.core.policy import Policy
+from autopilot.core.policy import Mode, Policy, RuleSetName
 from autopilot.core.ports import Collector, Forecaster, Journal
 from autopilot.core.records import Command, Instruction, Outcome, OutcomeKind
 from autopilot.core.snapshot import QueueOrder, QueueTable, ServiceTable, make
@@ -24,14 +25,28 @@ from autopilot.journal import SqliteJournal
 from autopilot.memory import InMemoryStore
 from autopilot.settings import StaticPolicySource
 from models.last_two import LastTwo
-from simulator.adapters import ClusterActuator, ClusterCollector, ControllerScheduler
+from simulator.adapters import ClusterActuator, ClusterCollector, Scale
+from simulator.advance import AdvanceSpec, advance_table
 from simulator.cluster import Cluster
-from simulator.clusterqueues import QueueSpec
+from simulator.clusterqueues import ROOT, QueueSpec
 from simulator.faults import FateKind, Faults
 from simulator.oracle import Oracle
 from simulator.telemetry import TelemetryGenerator
 from simulator.telemetry_entities import TelemetryFaults
+from simulator.turn import ControllerScheduler
 
+COHORTS = frozenset({RuleSetName.COHORT_CLASSIC, RuleSetName.COHORT_FAIR})
+ORDERS = {"submission": QueueOrder.SUBMISSION, "index": QueueOrder.INDEX}
+COLUMNS = (
+    "weight",
+    "priority",
+    "strict",
+    "within_queue",
+    "reclaim",
+    "while_borrowing",
+    "while_borrowing_priority",
+)
+"""Columns of the queue table that a cluster file states as they are."""
 SCRAPE_S = 30.0
 """Scrape interval of the simulated exporters."""
 
@@ -79,10 +94,13 @@ class Managed:
     durations: str = "last-two"
     telemetry: str = "off"  # full | windowed | off
     queues: tuple[QueueSpec, ...] = ()
+    advance: tuple[AdvanceSpec, ...] = ()
     journal: Path | None = None
     run: dict[str, Any] | None = None  # description kept in the journal
     faults: Faults | None = None
     services: Callable[[float], ServiceTable] | None = None
+    scale: Scale | None = None  # sets a service's floor
+    demand: Forecaster | None = None  # of what the services are asked; None: the shipped one
     recorder: DecisionRecorder | None = None
     actions: tuple[tuple[str, Propose], ...] = ACTIONS
     guards: tuple[tuple[str, Check], ...] = GUARDS
@@ -99,26 +117,57 @@ class Running:
 
 def manage(cluster: Cluster, managed: Managed) -> tuple[ControllerScheduler, Running]:
     """Wire the controller to `cluster`; the scheduler goes to the engine."""
-    queues, queue_of_tenant = queue_table(managed.queues, cluster)
-    collectors: list[Collector] = [ClusterCollector(cluster, queues, queue_of_tenant, managed.services)]
+    queues, queue_of_tenant = queue_table(managed.queues, cluster, managed.policy.rules)
+    reserved = advance_table(managed.advance, queues.id.tolist(), cluster.inventory.names.gpu_models)
+    collectors: list[Collector] = [
+        ClusterCollector(cluster, queues, queue_of_tenant, managed.services, reserved)
+    ]
     occupants = None
     if managed.telemetry != "off":
         occupants = Occupants(cluster, managed.seed)
         collectors.append(TelemetryFeed(occupants, _generator(managed), full=managed.telemetry == "full"))
-    actuator = ClusterActuator(cluster, _fate_of(managed.faults))
-    forecaster: Forecaster = Oracle(cluster) if managed.durations == "exact" else LastTwo()
+    actuator = ClusterActuator(cluster, _fate_of(managed.faults), managed.scale)
+    forecasters = foreseers(cluster, managed)
     journal: SqliteJournal | NoJournal = NoJournal()
     if managed.journal is not None:
         journal = SqliteJournal(
             managed.journal, durable=False, rules=managed.policy.journal, run=managed.run, replace=True
         )
     controller = Controller(Wiring(
-        collectors=collectors, forecasters=[forecaster], actuators=dict.fromkeys(("admit", "evict", "resize"), actuator),
+        collectors=collectors, forecasters=forecasters,
+        actuators=dict.fromkeys(("admit", "evict", "resize", "scale"), actuator),
         journal=as_port(journal), memory=InMemoryStore(), inbox=NoInbox(), policy=StaticPolicySource(managed.policy),
         leadership=SoleLeader(), on_decision=managed.recorder.on_tick if managed.recorder else None,
         actions=managed.actions, guards=managed.guards,
     ))  # fmt: skip
     return ControllerScheduler(managed.name, controller, actuator), Running(controller, occupants, journal)
+
+
+def foreseers(cluster: Cluster, managed: Managed) -> list[Forecaster]:
+    """All forecasters of a run, that of run times first."""
+    return [_runtimes(cluster, managed), *_demand(managed)]
+
+
+def _demand(managed: Managed) -> list[Forecaster]:
+    """The forecaster of what services are asked; none where there are no services, or nobody would act on it."""
+    if managed.demand is not None:
+        return [managed.demand]
+    if managed.services is None or managed.policy.modes.scale_ahead is Mode.OFF:
+        return []
+    from models.bursts import Bursts  # with the libraries that its models need
+
+    return [Bursts(managed.seed)]
+
+
+def _runtimes(cluster: Cluster, managed: Managed) -> Forecaster:
+    """The forecaster of run times that the run asks for."""
+    if managed.durations == "exact":
+        return Oracle(cluster)
+    if managed.durations == "predicted":
+        from models.runtimes import Runtimes
+
+        return Runtimes(managed.policy.forecasting, managed.seed)
+    return LastTwo()
 
 
 def as_port(journal: SqliteJournal | NoJournal) -> Journal:
@@ -153,38 +202,35 @@ def _fate_of(faults: Faults | None) -> Callable[[Instruction, float], Outcome | 
     return answer
 
 
-def queue_table(specs: tuple[QueueSpec, ...], cluster: Cluster) -> tuple[QueueTable, dict[str, int]]:
+def queue_table(specs: tuple[QueueSpec, ...], cluster: Cluster,
+                rules: RuleSetName = RuleSetName.HIERARCHICAL_FAIR_SHARE) -> tuple[QueueTable, dict[str, int]]:  # fmt: skip
     """The queue tree of a cluster file, root first, and the queue of each tenant.
 
-    A tenant without a queue of its own name gets one of guarantee 0 and weight 1 under the root.
+    A tenant without a queue of its own name gets one of guarantee 0 and weight 1 under the root. Under the rules of
+    cohorts a queue above others owns what it is guaranteed beyond them: there the guarantees add up.
     """
     models = cluster.inventory.names.gpu_models
     named = {spec.name for spec in specs}
-    rows: list[tuple[str, str, dict[str, int], int, float, int, str]] = [
-        ("root", "", {}, -1, 1.0, 0, "index")
-    ]
-    rows += [
-        (spec.name, spec.parent or "root", dict(spec.guarantee), -1 if spec.limit is None else spec.limit,
-         spec.weight, spec.priority, spec.order or "index")
-        for spec in specs  # parents stand before their children
-    ]  # fmt: skip
-    rows += [
-        (tenant, "root", {}, -1, 1.0, 0, "index") for tenant in cluster.jobs.tenants if tenant not in named
-    ]
-    place = {row[0]: number for number, row in enumerate(rows)}
+    others = [tenant for tenant in cluster.jobs.tenants if tenant not in named]
+    plain = [QueueSpec(name, ROOT, {}, None, 1.0, 0, None) for name in (ROOT, *others)]
+    rows = [plain[0], *specs, *plain[1:]]  # parents stand before their children
+    place = {spec.name: number for number, spec in enumerate(rows)}
+    parent = [-1, *(place[spec.parent or ROOT] for spec in rows[1:])]
     ids = np.empty(len(rows), object)
-    ids[:] = [row[0] for row in rows]
-    orders = {"submission": QueueOrder.SUBMISSION, "index": QueueOrder.INDEX}
+    ids[:] = [spec.name for spec in rows]
+    guarantee = np.array([[spec.guarantee.get(model, 0) for model in models] for spec in rows], np.int32)
+    if rules in COHORTS:
+        promised = guarantee.copy()
+        for row, above in enumerate(parent[1:], 1):
+            guarantee[above] -= promised[row] if above else 0
+    columns: dict[str, Any] = {name: [getattr(spec, name) for spec in rows] for name in COLUMNS}
+    for name in ("limit", "borrow_limit", "lend_limit"):
+        columns[name] = [-1 if getattr(spec, name) is None else getattr(spec, name) for spec in rows]
+    for name, unstated in (("limit_by_model", -1), ("weight_by_model", nan)):
+        if any(getattr(spec, name) for spec in rows):
+            columns[name] = [[getattr(spec, name).get(model, unstated) for model in models] for spec in rows]
     table: QueueTable = make(
-        QueueTable,
-        id=ids,
-        parent=np.array([place.get(row[1], -1) for row in rows], np.int32),
-        guarantee=np.array([[row[2].get(model, 0) for model in models] for row in rows], np.int32).reshape(
-            len(rows), len(models)
-        ),
-        limit=np.array([row[3] for row in rows], np.int32),
-        weight=np.array([row[4] for row in rows], float),
-        priority=np.array([row[5] for row in rows], np.int32),
-        order=np.array([orders[row[6]] for row in rows], np.int8),
-    )
+        QueueTable, id=ids, parent=parent, guarantee=guarantee.reshape(len(rows), len(models)),
+        order=[ORDERS[spec.order or "index"] for spec in rows], **columns,
+    )  # fmt: skip
     return table, {tenant: place[tenant] for tenant in cluster.jobs.tenants}

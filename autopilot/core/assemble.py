@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from autopilot.core.records import Batch, Gap, Inventory, Telemetry, Work
+from autopilot.core.contain import contain
+from autopilot.core.records import Batch, Errors, Gap, Inventory, Telemetry, Work
 from autopilot.core.snapshot import (
     ClusterSnapshot,
     GpuTable,
@@ -28,6 +29,7 @@ from autopilot.core.snapshot import (
     empty,
     empty_signals,
 )
+from autopilot.core.xid_facts import remedy_of
 
 NO_INVENTORY = Inventory(Names(), empty(NodeTable), empty(GpuTable), empty(InstanceTable))
 NO_WORK = Work((), empty(WorkloadTable), empty(PlacementTable), empty(ServiceTable), empty(QueueTable))
@@ -39,22 +41,27 @@ def assemble(batches: Sequence[Batch], now_s: float) -> tuple[ClusterSnapshot, t
     Raises `InvariantError` when tables contradict each other.
     """
     inventory, inventory_s = NO_INVENTORY, -np.inf
-    work, work_s = NO_WORK, -np.inf
+    work, work_s, work_source = NO_WORK, -np.inf, ""
     telemetry: list[tuple[Telemetry, float]] = []
+    errors: list[Errors] = []
     gaps: list[Gap] = []
     for batch in batches:
         gaps.extend(batch.gaps)
         if batch.inventory is not None and batch.collected_s >= inventory_s:
             inventory, inventory_s = batch.inventory, batch.collected_s
         if batch.work is not None and batch.collected_s >= work_s:
-            work, work_s = batch.work, batch.collected_s
+            work, work_s, work_source = batch.work, batch.collected_s, batch.source
         if batch.telemetry is not None:
             telemetry.append((batch.telemetry, batch.collected_s))
+        if batch.errors is not None:
+            errors.append(batch.errors)
+    work, contained = contain(work, work_source, now_s)
+    gaps.extend(contained)
     names = replace(inventory.names, tenants=work.tenants)
     snapshot = ClusterSnapshot(
         names=names,
         nodes=inventory.nodes,
-        gpus=inventory.gpus,
+        gpus=_with_errors(inventory.gpus, errors),
         instances=inventory.instances,
         workloads=work.workloads,
         placements=work.placements,
@@ -64,9 +71,28 @@ def assemble(batches: Sequence[Batch], now_s: float) -> tuple[ClusterSnapshot, t
         inventory_age_s=now_s - inventory_s,
         work_age_s=now_s - work_s,
         members=work.members,
+        advance=work.advance,
     )
     check_snapshot(snapshot)
     return snapshot, tuple(gaps)
+
+
+def _with_errors(gpus: GpuTable, found: Sequence[Errors]) -> GpuTable:
+    """What the GPUs are known to have reported, the gravest of all sources; an instance speaks for its GPU."""
+    if not found or not len(gpus.uuid):
+        return gpus
+    place = {str(name): row for row, name in enumerate(gpus.uuid.tolist())}
+    xid, remap = gpus.xid.copy(), gpus.remap.copy()
+    for each in found:
+        for name, code, rows in zip(
+            each.entity_ids.tolist(), each.xid.tolist(), each.remap.tolist(), strict=True
+        ):
+            row = place.get(str(name).partition("/")[0])
+            if row is not None:
+                if code >= 0 and (xid[row] < 0 or remedy_of(code) >= remedy_of(int(xid[row]))):
+                    xid[row] = code
+                remap[row] = max(int(remap[row]), rows)
+    return replace(gpus, xid=xid, remap=remap)
 
 
 def _join_telemetry(found: list[tuple[Telemetry, float]], inventory: Inventory, now_s: float) -> SignalTable:

@@ -9,28 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 
 from autopilot.core.foresight import (
+    Outlook,
     gap_ends,
     gpu_free_at,
+    look_out,
     lost_work_gpu_s,
+    may_reserve,
     predicted_ends,
     review_start,
     run_times,
 )
 from autopilot.core.landing import once_done
 from autopilot.core.memory import ControllerMemory, Disruption
-from autopilot.core.order import aged_index, gittins_left_per_s, gittins_per_s, median_left_s, service_order
+from autopilot.core.order import aged_index, service_order
 from autopilot.core.placement import Miss, Shape, shape_classes
 from autopilot.core.policy import Policy
 from autopilot.core.quota import Quota, build_quota
-from autopilot.core.records import Code, Observation, Refusals, Reservation
+from autopilot.core.records import Code, Evidence, Observation, Refusals, Reservation
+from autopilot.core.replicas import ahead_mask
+from autopilot.core.roster import gpu_memory_mib, leaving_rows, members_by_row, standing_reservations
 from autopilot.core.rules.base import Claim
-from autopilot.core.snapshot import F64, GPU_MILLI, I32, ClusterSnapshot, Gate, State, holding_mask
-from autopilot.core.tenancy import claim_kinds
+from autopilot.core.saving import cannot_save
+from autopilot.core.snapshot import F64, GPU_MILLI, I32, Bools, Gate, State, holding_mask
+from autopilot.core.tenancy import ALL, claim_kinds
 from autopilot.core.turns import Turns
 from autopilot.core.usage import corrected_weights
 from autopilot.core.whatif import Layout, WhatIf
@@ -55,6 +60,21 @@ class Held:
     nodes: I32
     counts: I32
     spare: I32
+    queue: int = -1  # whose work, and that of the queues below, may use it; -1: the gang's alone
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Quota that is kept for an overdue gang: in `queue` and below it, of a kind, all of it by `ready_s`.
+
+    `sheltered`: room in a guarantee, which only work that may not be preempted takes; else room under a limit.
+    """
+
+    row: int
+    queue: int
+    kind: int
+    sheltered: bool
+    ready_s: float
 
 
 @dataclass(slots=True)
@@ -66,7 +86,9 @@ class Context:
     memory: ControllerMemory
     whatif: WhatIf
     review_now_s: float
+    outlook: Outlook
     pending: I32  # rows, in order of service
+    index: F64  # of what is left, aged: the higher the sooner in queues that are ordered by it, [pending]
     classes: I32  # shape class of each pending row
     run_low_s: F64  # run time at the reservation level, [pending]
     run_high_s: F64  # run time at the backfill level, [pending]
@@ -79,10 +101,13 @@ class Context:
     busy: frozenset[int]  # rows with an effect under way
     lost_gpu_s: F64  # work that stopping each gang would lose, as of the review: what is weighed, [workloads]
     lost_now_gpu_s: F64  # the same as of now: what is told
+    unsaved: Bools  # gangs that are known to have no checkpoint within the grace, [workloads]
     firm: np.ndarray  # gangs whose reservation is, or would be, a promise, [pending]
     may_reserve: np.ndarray  # [pending]
     standing: dict[int, Reservation]  # reservations in memory, by row
     held: list[Held] = field(default_factory=list)
+    kept: list[Kept] = field(default_factory=list)
+    ahead: np.ndarray = field(default_factory=lambda: np.empty(0, np.bool_))  # foreseen alone, [pending]
     taken: np.ndarray = field(default_factory=lambda: np.empty(0, np.bool_))  # pending rows already decided
     code: np.ndarray = field(default_factory=lambda: np.empty(0, np.int8))
     value: F64 = field(default_factory=lambda: np.empty(0))
@@ -94,13 +119,31 @@ class Context:
         default_factory=lambda: np.empty(0, np.int32)
     )  # order of turns; large: no turn yet
     turns_taken: int = 0
+    paper: dict[int, tuple[Layout, Layout | None]] = field(
+        default_factory=dict
+    )  # whom only a recommendation takes: what they hold, and what they would keep
+    wanted: list[Layout] = field(
+        default_factory=list
+    )  # that takings will use once what holds them has passed
     released: list[str] = field(default_factory=list)
+    notes: list[Evidence] = field(
+        default_factory=list
+    )  # why actions did nothing, where there is no proposal to say so
     accepted: list[Disruption] = field(default_factory=list)  # disruptions accepted in this tick
+    noted: dict[str, float] = field(default_factory=dict)  # conditions that hold now, and since when
+    advance: dict[str, tuple[str, ...]] = field(default_factory=dict)  # nodes of what is reserved in advance
+    wake_s: list[float] = field(
+        default_factory=list
+    )  # when an action could decide otherwise with no new event
 
     @property
     def now_s(self) -> float:
         """Time of the observation."""
         return self.observation.now_s
+
+    def since_s(self, condition: str) -> float:
+        """Since when a condition that holds now has held without a break, as far as was seen."""
+        return self.noted.setdefault(condition, self.memory.noted_since_s.get(condition, self.now_s))
 
     def room(self, end_s: float, row: int = -1, *, promises_only: bool = False) -> I32:
         """Whole free GPUs per node for a gang that would run until `end_s`. Shape [nodes].
@@ -109,7 +152,7 @@ class Context:
         nobody: what others give up is not kept for a plan that may be another at the next tick.
         """
         binding = [held for held in self.held
-                   if held.start_s < end_s and held.row != row and (held.record.firm or not promises_only)]  # fmt: skip
+                   if held.start_s < end_s and (held.record.firm or not promises_only) and not self.may_use(held, row)]  # fmt: skip
         if not binding:
             return self.whatif.node_free
         room = self.whatif.node_free.copy()
@@ -117,19 +160,40 @@ class Context:
             room[held.nodes] = np.minimum(room[held.nodes], np.maximum(held.spare, 0))
         return room
 
-    def binding_sets(self, ends_s: F64) -> np.ndarray:
-        """Bit set of the reservations that each end time outlives: equal sets see equal room."""
-        bits = np.zeros(len(ends_s), np.int64)
+    def may_use(self, held: Held, row: int) -> bool:
+        """Is this room held for the gang of `row`, or for its queue? For none where `row` is -1."""
+        if held.queue < 0 or row < 0:
+            return row >= 0 and held.row == row
+        return int(self.observation.snapshot.workloads.queue[row]) in self.below(held.queue)
+
+    def below(self, queue: int) -> tuple[int, ...]:
+        """A queue and all those below it."""
+        paths = self.quota.books.paths
+        return tuple(each for each, path in enumerate(paths) if each == queue or queue in path)
+
+    def binding_sets(self, positions: np.ndarray) -> np.ndarray:
+        """Bit set of the reservations that bind each pending gang: it outlives their start, and they are not its
+        queue's. Equal sets see equal room. Shape [positions].
+        """
+        bits, ends_s = np.zeros(len(positions), np.int64), self.gap_end_s[positions]
         for number, held in enumerate(self.held):
-            bits |= (held.start_s < ends_s).astype(np.int64) << number
+            binds = held.start_s < ends_s
+            if held.queue >= 0:
+                queues = self.observation.snapshot.workloads.queue[self.pending[positions]]
+                binds = binds & ~np.isin(queues, self.below(held.queue))
+            bits |= binds.astype(np.int64) << number
         return bits
 
     def occupy(self, row: int, layout: Layout, end_s: float) -> None:
         """Book a placement: quota, when its GPUs end by prediction, and what reservations lose."""
         self.quota.book(row, layout)
+        self.foresee(layout, end_s, row)
+
+    def foresee(self, layout: Layout, end_s: float, row: int) -> None:
+        """Note until when the gang of `row` uses these GPUs by prediction, and what reservations of others lose."""
         self.gpu_free_at_s[layout.gpu] = end_s
         for held in self.held:
-            if held.start_s < end_s:
+            if held.start_s < end_s and not (held.queue >= 0 and self.may_use(held, row)):
                 counts = np.bincount(
                     self.observation.snapshot.gpus.node[layout.gpu], minlength=len(self.whatif.node_free)
                 )
@@ -139,6 +203,18 @@ class Context:
         """Why the quota of its queue keeps a pending gang of this width out; None when it does not."""
         refusal = self.quota.may_start(int(self.pending[at]), gpus)
         return None if refusal is None else Miss(refusal.code, refusal.value, refusal.threshold)
+
+    def kept_from(self, row: int) -> Kept | None:
+        """The quota of the gang's path that is kept for another; None when it may use what is there."""
+        for kept in self.kept:
+            work, books = self.observation.snapshot.workloads, self.quota.books
+            models, kinds = int(work.gpu_models[row]), books.kind_of_model
+            may_use = kept.kind == ALL or any(kind == kept.kind and (not models or models >> code & 1)
+                                              for code, kind in enumerate(kinds))  # fmt: skip
+            below = kept.queue in (*books.paths[int(work.queue[row])], 0)
+            if kept.row != row and below and may_use and not (kept.sheltered and work.preemptible[row]):
+                return kept
+        return None
 
     def turn(self, at: int) -> None:
         """Note that the gang at `at` had its turn now."""
@@ -151,8 +227,11 @@ class Context:
         rows = self.pending[positions]
         overdue = self.review_now_s - work.submit_s[rows] > self.policy.order.max_wait_s
         groups = []
-        for slo_class in np.unique(work.slo_class[rows]).tolist():
-            mine = work.slo_class[rows] == slo_class
+        ranks = (
+            2 * work.slo_class[rows] + self.ahead[positions]
+        )  # what is needed comes before what is foreseen
+        for rank in np.unique(ranks).tolist():
+            mine = ranks == rank
             lines: dict[int, list[int]] = {}
             queues = work.queue[rows[mine & ~overdue]].tolist()
             for queue, at in zip(queues, positions[mine & ~overdue].tolist(), strict=True):
@@ -167,24 +246,34 @@ class Context:
             return adds[at], kinds[models[at]]
 
         width, pending, quota = work.gpus[self.pending].tolist(), self.pending.tolist(), self.quota
+
+        def host(at: int) -> tuple[float, float]:
+            return quota.host_of(pending[at], width[at])
+
         key = quota.rules.head_key
         head_key = None if key is None else lambda at: key(quota.books, quota.claim(pending[at], width[at]))
         return Turns(quota.books, groups, work.submit_s[self.pending].tolist(), work.queue[self.pending].tolist(),
-                     extra, head_key)  # fmt: skip
+                     extra, head_key, host if quota.books.host_use else None)  # fmt: skip
 
     def waiting(self, codes: frozenset[Code] | None = None) -> list[int]:
-        """Positions of gangs that had their turn and still wait (for one of these reasons), in the order of turns."""
+        """Positions of gangs that had their turn and still wait (for one of these reasons), in the order of turns;
+        without replicas that are only foreseen to be needed: nobody gives way for them.
+        """
         work = self.observation.snapshot.workloads
         open_gate = (work.gate[self.pending] == Gate.OPEN) & ~work.excluded[self.pending]
-        left = np.flatnonzero(~self.taken & open_gate)
+        left = np.flatnonzero(~self.taken & open_gate & ~self.ahead)
         left = left[np.argsort(self.place_in_line[left], kind="stable")]
         held = {row for row, layout in self.whatif.layouts.items() if len(layout.gpu)}
         found = [at for at in left.tolist() if int(self.pending[at]) not in held]
+        if self.kept:
+            found = [at for at in found if self.kept_from(int(self.pending[at])) is None]
         return found if codes is None else [at for at in found if CODES[self.code[at]] in codes]
 
     def settled(self, claims: Sequence[Claim]) -> list[Claim]:
-        """Those who may be taken by a weighed taking: past their guaranteed run time, and not cooling down."""
+        """Those who may be taken by a weighed taking: past their guaranteed run time, not cooling down, able to save."""
         work, limit_s = self.observation.snapshot.workloads, self.policy.protection.min_runtime_s
+        if self.unsaved.any() and not self.policy.preemption.without_checkpoint:
+            claims = [claim for claim in claims if not self.unsaved[claim.row]]
         cooling = {name for name, until_s in self.memory.cooled_until_s.items() if until_s > self.now_s}
         return [claim for claim in claims
                 if self.now_s >= claim.start_s + limit_s and (not cooling or str(work.id[claim.row]) not in cooling)]  # fmt: skip
@@ -206,16 +295,19 @@ class Context:
         early = self.now_s < submit_s + delay_s  # the sum that the timer waits for
         return Miss(Code.DELAY, self.now_s - submit_s, delay_s) if early else None
 
-    def waiting_worth_gpu_s(self, at: int, gpus: int) -> float:
-        """Worth of starting a gang now rather than not within the horizon, in GPU-seconds."""
-        run_s = min(float(self.run_low_s[at]), self.policy.horizon_s)
-        return gpus * run_s * self.policy.preemption.priority_weight
-
     def instance_share(self, instances: I32) -> float:
         """GPUs that these MIG instances are: each an equal part of those cut from its GPU."""
         whatif = self.whatif
         cut = np.bincount(whatif.instance_gpu[whatif.instance_alive], minlength=len(whatif.gpu_used))
         return float((1.0 / np.maximum(cut[whatif.instance_gpu[instances]], 1)).sum())
+
+    def priced_gpus(self, layout: Layout) -> float:
+        """GPUs of a layout by their price: shares are their part, instances too."""
+        if not len(layout.gpu):
+            return 0.0
+        plain = layout.instance < 0
+        gpus = float(layout.milli[plain].sum()) / GPU_MILLI + self.instance_share(layout.instance[~plain])
+        return gpus * self.price_weight(int(self.observation.snapshot.gpus.node[layout.gpu[0]]))
 
     def price_weight(self, node: int) -> float:
         """Price of one GPU of a node relative to others, from policy; 1 where not named."""
@@ -254,28 +346,25 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
     pending = np.flatnonzero(work.state == State.PENDING).astype(np.int32)
     if busy_rows:
         pending = pending[~np.isin(pending, np.fromiter(busy_rows, np.int32))]
-    forecast = observation.forecasts.runtimes
+    outlook = look_out(observation, policy, review_now_s)
     wait_s = review_now_s - work.submit_s[pending]
-    index = np.full(len(pending), 1e-4)
-    if forecast is not None:
-        index = gittins_per_s(forecast, pending)
-        begun = work.served_s[pending] > 0
-        if begun.any():
-            index[begun] = gittins_left_per_s(forecast, pending[begun], work.served_s[pending[begun]])
-    standing = _standing(memory, observation, pending)
+    standing = standing_reservations(memory, observation, pending)
     firm = wait_s >= policy.reservation.firm_after_s
     promised_since_s = np.full(len(pending), np.inf)
     for at in np.flatnonzero(
         firm & np.isin(pending, np.fromiter(standing, np.int32, len(standing)))
     ).tolist():
         promised_since_s[at] = standing[int(pending[at])].since_s
-    median_s = np.full(len(pending), np.inf) if forecast is None else median_left_s(forecast, work, pending)
-    order = service_order(snapshot, pending, aged_index(index, work.gpus[pending], wait_s, policy.order), median_s,
-                          promised_since_s, review_now_s, policy.order)  # fmt: skip
+    fresh_s = np.where(
+        work.served_s[pending] > 0, 0.0, wait_s
+    )  # who ran already would only take turns by its age
+    index = aged_index(outlook.index_per_s[pending], work.gpus[pending], fresh_s, policy.order)
+    order = service_order(snapshot, pending, index, outlook.quantile_s(pending, 0.5), promised_since_s, review_now_s,
+                          policy.order)  # fmt: skip
     ordered, firm = pending[order], firm[order]
-    low, high, known = run_times(observation, policy, ordered)
-    end_s = predicted_ends(observation, policy, review_now_s)
-    count = len(ordered)
+    low, high, known = run_times(observation, policy, outlook, ordered)
+    end_s = predicted_ends(observation, policy, outlook, review_now_s)
+    count, foreseen = len(ordered), ahead_mask(snapshot)
     lost_gpu_s = lost_work_gpu_s(snapshot, review_now_s)
     ctx = Context(
         observation=observation,
@@ -283,10 +372,12 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
         memory=memory,
         whatif=whatif,
         review_now_s=review_now_s,
+        outlook=outlook,
         pending=ordered,
+        index=index[order],
         classes=shape_classes(snapshot, ordered),
         firm=firm,
-        may_reserve=_may_reserve(observation, policy, memory, ordered, review_now_s),
+        may_reserve=may_reserve(observation, policy, memory, ordered, review_now_s) & ~foreseen[ordered],
         standing=standing,
         run_low_s=low,
         run_high_s=high,
@@ -297,13 +388,15 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
         busy=busy_rows,
         lost_gpu_s=lost_gpu_s,
         lost_now_gpu_s=lost_work_gpu_s(snapshot, observation.now_s),
+        unsaved=cannot_save(work, policy.preemption.grace_s),
         quota=build_quota(
             snapshot, policy, whatif, lost_gpu_s, corrected_weights(memory, snapshot.queues, policy)
         ),
-        members=_members_by_row(snapshot),
-        leaving=_leaving(snapshot, busy_rows),
+        members=members_by_row(snapshot),
+        leaving=leaving_rows(snapshot, busy_rows),
         place_in_line=np.full(count, np.iinfo(np.int32).max, np.int32),
         gpu_memory_mib=np.array([gpu_memory_mib(name) for name in snapshot.names.gpu_models], float),
+        ahead=foreseen[ordered],
         taken=np.zeros(count, np.bool_),
         code=np.full(count, _CODE_INDEX[Code.CAPACITY], np.int8),
         value=np.zeros(count),
@@ -311,35 +404,6 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
     )
     _book_open_effects(ctx, busy_rows)
     return ctx
-
-
-def _leaving(snapshot: ClusterSnapshot, busy_rows: frozenset[int]) -> dict[int, Layout | None]:
-    """Gangs that give something up already, and what they go on with; None: nothing."""
-    held, work = snapshot.placements, snapshot.workloads
-    rows = np.unique(held.workload[held.leaving])
-    found: dict[int, Layout | None] = {}
-    for row in rows.tolist():
-        if row not in busy_rows and not work.stuck[row]:
-            stays = (held.workload == row) & ~held.leaving
-            found[row] = (
-                Layout(held.gpu[stays], held.instance[stays], held.milli[stays]) if stays.any() else None
-            )
-    return found
-
-
-def _members_by_row(snapshot: ClusterSnapshot) -> dict[int, list[int]]:
-    """Members of the gangs of whole GPUs whose members differ in more than their rank."""
-    table, work = snapshot.members, snapshot.workloads
-    by_row: dict[int, list[int]] = {}
-    for member, row in enumerate(table.workload.tolist()):
-        by_row.setdefault(row, []).append(member)
-
-    def differ(row: int, members: list[int]) -> bool:
-        whole = work.mig_profile[row] < 0 and work.gpu_milli[row] == 0
-        kinds = {(int(table.gpus[member]), int(table.selector[member])) for member in members}
-        return bool(whole and kinds != {(int(work.gpus_per_member[row]), int(work.selector[row]))})
-
-    return {row: members for row, members in by_row.items() if differ(row, members)}
 
 
 def _book_open_effects(ctx: Context, busy_rows: frozenset[int]) -> None:
@@ -352,7 +416,7 @@ def _book_open_effects(ctx: Context, busy_rows: frozenset[int]) -> None:
     mine = np.flatnonzero(np.isin(held.workload, rows) & ~held.leaving & holding_mask(work)[held.workload])
     mine = mine[np.argsort(held.workload[mine], kind="stable")]
     after = once_done(ctx.memory, ctx.whatif, busy_rows)
-    run_s, _, _ = run_times(ctx.observation, ctx.policy, rows)
+    run_s, _, _ = run_times(ctx.observation, ctx.policy, ctx.outlook, rows)
     for row, length_s in zip(rows.tolist(), run_s.tolist(), strict=True):
         if row in after:
             low, high = np.searchsorted(held.workload[mine], (row, row + 1))
@@ -361,53 +425,3 @@ def _book_open_effects(ctx: Context, busy_rows: frozenset[int]) -> None:
             ctx.quota.book(row, after[row])
         if row in ctx.whatif.layouts:
             ctx.gpu_free_at_s[ctx.whatif.layouts[row].gpu] = ctx.now_s + length_s
-
-
-def _standing(memory: ControllerMemory, observation: Observation, pending: I32) -> dict[int, Reservation]:
-    """Reservations in memory whose gang still waits in the same incarnation, by row."""
-    work = observation.snapshot.workloads
-    found = {}
-    for record in memory.reservations:
-        rows = pending[work.id[pending] == record.workload]
-        if len(rows) and int(work.incarnation[rows[0]]) == record.incarnation:
-            found[int(rows[0])] = record
-    return found
-
-
-def _may_reserve(observation: Observation, policy: Policy, memory: ControllerMemory, rows: I32,
-                 review_now_s: float) -> np.ndarray:  # fmt: skip
-    """Which of `rows` may hold a reservation: whole GPUs, wide enough, not cooling down. Shape [rows].
-
-    While the forecasts are vague only overdue gangs may: a promise made on a guess holds room for nothing.
-    """
-    snapshot, rules = observation.snapshot, policy.reservation
-    work = snapshot.workloads
-    may = (work.gpu_milli[rows] == 0) & (work.mig_profile[rows] < 0)
-    if rules.whole_nodes_only and len(snapshot.nodes.gpus):
-        may &= work.gpus[rows] >= int(snapshot.nodes.gpus.min())
-    if not _confident(observation, policy):
-        may &= review_now_s - work.submit_s[rows] > policy.order.max_wait_s
-    cooling = [name for name, until_s in memory.cooled_until_s.items() if until_s > observation.now_s]
-    if cooling:
-        may &= ~np.isin(work.id[rows], np.array(cooling, object))
-    return np.asarray(may)
-
-
-def _confident(observation: Observation, policy: Policy) -> bool:
-    """Are the forecasts of the running work narrow enough to hold room on them? By their median spread."""
-    forecast = observation.forecasts.runtimes
-    if forecast is None:
-        return False
-    rows = np.flatnonzero(holding_mask(observation.snapshot.workloads) & forecast.known)
-    if not len(rows):
-        return True
-    low, high = forecast.levels.index(0.25), forecast.levels.index(0.75)
-    spread = forecast.total_s[rows, high] / np.maximum(forecast.total_s[rows, low], 1.0)
-    return bool(np.median(spread) <= policy.reservation.max_spread_ratio)
-
-
-@lru_cache(maxsize=512)
-def gpu_memory_mib(model: str) -> float:
-    """Memory of one GPU of `model` in MiB, as its name states it (`H100-80GB`); 0 when it does not."""
-    tail = model.rsplit("-", 1)[-1]
-    return float(tail[:-2]) * 1024 if tail.endswith("GB") and tail[:-2].isdigit() else 0.0

@@ -33,7 +33,7 @@ SIGNALS = (
 )
 """Signals of the product, in the order of every telemetry array. NVLink and PCIe are tx + rx."""
 
-EXTRAS = ("xid_code", "row_remap_failure", "energy_mj")
+EXTRAS = ("xid_code", "row_remap_failure", "row_remap_pending", "energy_mj")
 """Health and metering facts beside the signals: the latest value counts, not a mean."""
 
 WINDOWS_S = (60.0, 300.0, 1800.0)
@@ -141,6 +141,8 @@ _TABLE = (
           "code", _CI, _G, BLANK_INT32, 1e4, "xid_code", 1.0, "code of the last XID, 0 for none"),
     Field(395, (_DEV + "ROW_REMAP_FAILURE",),
           "bool", _BOARD, _G, BLANK_INT32, 1.0, "row_remap_failure", 1.0, "a memory row could not be remapped"),
+    Field(396, (_DEV + "ROW_REMAP_PENDING",),
+          "bool", _BOARD, _G, BLANK_INT32, 1.0, "row_remap_pending", 1.0, "a memory row is remapped by the next reset"),
 )  # fmt: skip
 
 FIELDS: dict[int, Field] = {field.id: field for field in _TABLE}

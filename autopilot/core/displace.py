@@ -6,7 +6,7 @@ All on paper: the what-if is left as it was, and the planner applies what the gu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,8 +14,8 @@ from autopilot.core.context import Context
 from autopilot.core.draft import Draft, Give
 from autopilot.core.members import find_members
 from autopilot.core.placement import Miss, Shape, Spot, find_spot, level_of, shape_of, suitable_nodes
-from autopilot.core.records import Evidence
-from autopilot.core.reservation import fits_on
+from autopilot.core.records import Code, Evidence
+from autopilot.core.reservation import fits_on, plan_start
 from autopilot.core.rules.base import Refusal, Take, Takes
 from autopilot.core.snapshot import GPU_MILLI, I32, Topology
 from autopilot.core.victims import Search
@@ -51,7 +51,7 @@ def alike(ctx: Context, at: int) -> tuple[int, ...]:
     """What decides whether others may give way for a gang: of gangs with equal keys none may where one may not."""
     work, row = ctx.observation.snapshot.workloads, int(ctx.pending[at])
     own = row if row in ctx.members else -1
-    held_back = int(ctx.binding_sets(ctx.gap_end_s[at : at + 1])[0])
+    held_back = int(ctx.binding_sets(np.array([at]))[0])
     return (
         int(work.queue[row]),
         int(work.priority[row]),
@@ -68,12 +68,25 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False) -> S
         return find_members(ctx, at)
     drain = ctx.node_end_s() if ctx.policy.placement.drain else None
     room = ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at]), promises_only=displacing)
-    return find_spot(ctx.whatif, shape, room, ctx.policy.placement, ctx.gpu_memory_mib,
-                     drain, ctx.now_s + float(ctx.run_low_s[at]))  # fmt: skip
+    allowed = within_limits(ctx, int(ctx.pending[at]), shape)
+    found = find_spot(ctx.whatif, allowed, room, ctx.policy.placement, ctx.gpu_memory_mib,
+                      drain, ctx.now_s + float(ctx.run_low_s[at]))  # fmt: skip
+    if isinstance(found, Miss) and allowed != shape:
+        wide = find_spot(ctx.whatif, shape, room, ctx.policy.placement, ctx.gpu_memory_mib)
+        if isinstance(wide, Spot):  # there is room, on GPUs of a model whose limit is reached
+            return Miss(Code.LIMIT, 0.0, float(shape.gpus))
+    return found
+
+
+def within_limits(ctx: Context, row: int, shape: Shape) -> Shape:
+    """The shape on the GPU models whose limits hold it too."""
+    models = ctx.quota.open_models(row, shape.gpus)
+    return shape if models == shape.models else replace(shape, models=models)
 
 
 def search_for(ctx: Context, at: int, shape: Shape) -> Search:
     """The nodes' side of the search for victims."""
+    shape = within_limits(ctx, int(ctx.pending[at]), shape)
     suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib, empty=True)
     free = ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at]), promises_only=True)
     room = np.where(suits, free, 0).astype(np.int32)
@@ -214,8 +227,45 @@ def elsewhere(ctx: Context, row: int, gpus: int) -> Spot | None:
     shape = shape_of(ctx.observation.snapshot, row, gpus)
     if row in ctx.members:  # members that differ are placed when they start, not here
         return None
+    shape = within_limits(ctx, row, shape)
     spot = find_spot(ctx.whatif, shape, ctx.room(np.inf), ctx.policy.placement, ctx.gpu_memory_mib)
     return spot if isinstance(spot, Spot) else None
+
+
+def worth_gpu_s(ctx: Context, at: int, found: Wish) -> float:
+    """Worth of the gang's start now, in GPU-seconds by price: its waiting that this spares, converted by
+    `preemption.priority_weight`, and the use of GPUs that would idle as long. Without it the gang would start when
+    enough work is predicted to have ended, or not within the horizon where nobody can say when that is. Where nobody
+    gives way nothing is weighed: then it is the use of its GPUs until the next review, as of every admission.
+    """
+    row, horizon_s = int(ctx.pending[at]), ctx.policy.horizon_s
+    if not found.gives:
+        idle_s = min(float(ctx.run_low_s[at]), ctx.policy.review.batch_s, horizon_s)
+        return ctx.priced_gpus(found.spot.layout) * idle_s
+    delay_s = horizon_s
+    if found.shape.milli == 0 and found.shape.profile < 0 and row not in ctx.members:
+        plan = plan_start(ctx, at, found.shape)
+        later_s = np.inf if plan is None else plan.start_s - ctx.review_now_s
+        delay_s = min(max(later_s, ctx.policy.review.batch_s), horizon_s)
+    gpus = ctx.priced_gpus(found.spot.layout)
+    given = sum(_loss(ctx, give) for give in found.gives if give.how != "move")
+    used_s = min(delay_s, float(ctx.run_low_s[at]))
+    return gpus * delay_s * ctx.policy.preemption.priority_weight + max(gpus - given, 0.0) * used_s
+
+
+def _loss(ctx: Context, give: Give) -> float:
+    """GPUs that somebody gives up, by price."""
+    held = ctx.priced_gpus(ctx.whatif.layout_of(give.row))
+    return held - ctx.priced_gpus(give.keeps) if give.how == "shrink" and give.keeps is not None else held
+
+
+def _priced_cost_gpu_s(ctx: Context, found: Wish) -> float:
+    """Lost work of all who give something up, by the price of their GPUs."""
+    cost = 0.0
+    for give in found.gives:
+        held = ctx.whatif.layout_of(give.row)
+        cost += give.price_gpu_s * ctx.priced_gpus(held) / max(_width(held), 1e-9)
+    return cost
 
 
 def landing_draft(ctx: Context, action: str, at: int, found: Wish, benefit_gpu_s: float, *,
@@ -226,7 +276,7 @@ def landing_draft(ctx: Context, action: str, at: int, found: Wish, benefit_gpu_s
     count = {how: sum(give.how == how for give in found.gives) for how in ("evict", "shrink", "move")}
     return Draft(
         action=action, kind="land", at=at, row=row, spot=found.spot, start_s=ctx.now_s, nodes=(),
-        benefit_gpu_s=benefit_gpu_s, cost_gpu_s=found.cost_gpu_s, gives=found.gives, contract=contract, needed_gpus=found.needed_gpus,
+        benefit_gpu_s=benefit_gpu_s, cost_gpu_s=_priced_cost_gpu_s(ctx, found), gives=found.gives, contract=contract, needed_gpus=found.needed_gpus,
         evidence=(
             Evidence("gpus", found.shape.gpus, "GPUs"),
             Evidence("waited", round(ctx.now_s - float(work.submit_s[row]), 3), "s"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from autopilot.core.context import Context
 from autopilot.core.placement import Spot
 from autopilot.core.records import Evidence
+from autopilot.core.replicas import Ahead
 from autopilot.core.whatif import Layout
 
 
@@ -26,11 +27,12 @@ class Give:
 class Draft:
     """An action's wish in rows; the planner turns it into a Proposal and asks the guards.
 
-    `at` is the position among what is pending (-1 for work that is not), `row` the workload.
+    `at` is the position among what is pending (-1 for work that is not), `row` the workload; -1 where the wish is
+    about a service: its row is `service`, the floor `replicas`, and `ahead` the forecast behind it.
     """
 
     action: str
-    kind: str  # admit | land | grow | reserve | evict
+    kind: str  # admit | land | grow | reserve | evict | scale
     at: int
     row: int
     spot: Spot | None
@@ -42,6 +44,10 @@ class Draft:
     gives: tuple[Give, ...] = ()
     contract: bool = False  # the victims were promised to give way
     needed_gpus: int = 0  # of all gangs that start on what is taken; 0: this one alone
+    service: int = -1
+    replicas: int = 0
+    until_s: float = 0.0  # when that floor lapses by itself
+    ahead: Ahead | None = None
 
     @property
     def victims(self) -> tuple[int, ...]:

@@ -41,12 +41,14 @@ REASONS: dict[Code, str] = {
     Code.DELAY: "it has waited {value} s of the {threshold} s before it may displace anybody",
     Code.QUOTA: "its queue and those that share with it have quota for {value} more GPUs, it needs {threshold}",
     Code.KEPT: "quota is idle, but kept for another that waits for it: {value} GPUs are left, it needs {threshold}",
+    Code.WORKERS: "it held GPUs in vain and starts after its own workers",
     Code.CHECK: "a check outside of the autopilot has not passed it",
     Code.ORDER: "its queue serves strictly in order, and the gang before it waits",
     Code.MODE_OFF: "the action is switched off",
     Code.MODE_OBSERVE: "the action only observes",
     Code.MODE_RECOMMEND: "the action only recommends; set its mode to approve or auto to let it act",
     Code.NEEDS_APPROVAL: "it waits for a person's approval of this very state",
+    Code.ON_PAPER: "it counts on GPUs or quota that only a recommendation frees",
     Code.REJECTED: "a person rejected it in this state",
     Code.KILL_SWITCH: "the kill switch is on, or cannot be read",
     Code.PAUSED: "the autopilot paused itself {value} s ago (the pause lasts {threshold} s)",
@@ -62,6 +64,7 @@ REASONS: dict[Code, str] = {
     Code.MIN_RUNTIME: "the youngest victim has run {value} s (at least {threshold} s are promised)",
     Code.DWELL: "the wish has lasted {value} s (it must last {threshold} s)",
     Code.COOL_DOWN: "a victim was disrupted before; {value} s of its cool-down are left",
+    Code.GIVEN_UP: "its last start in the place of others was given up; {value} s of its cool-down are left",
     Code.MARGIN: "a benefit of {value} GPU-s does not exceed {threshold} GPU-s (cost and margin)",
     Code.BUDGET_CLUSTER: "{value} disruptions in the window exceed the cluster's {threshold}",
     Code.BUDGET_TENANT: "{value} disruptions in the window exceed the tenant's {threshold}",
@@ -69,7 +72,13 @@ REASONS: dict[Code, str] = {
     Code.BUDGET_CONCURRENT: "{value} disruptions at once exceed {threshold}",
     Code.BUDGET_CHECKPOINT: "the victims' checkpoints take {value} s to write, and the store has {threshold} s within the grace",
     Code.BLAST_RADIUS: "it would take {value} GPUs for each that it needs, at most {threshold} are allowed",
+    Code.WITHOUT_CHECKPOINT: "{value} of its victims cannot save within the grace, and policy lets only those be taken that can",
     Code.SLO_BURNING: "a victim serves requests at {value} times its latency objective, or does not say how well (limit {threshold})",
+    Code.FORECAST_UNKNOWN: "nothing is foreseen",
+    Code.FORECAST_STALE: "the forecast was made {value} s ago (limit {threshold} s)",
+    Code.FORECAST_UNPROVEN: "the forecast has {value} outcomes behind it, too few to tell what its promise is worth (at least {threshold})",
+    Code.FORECAST_UNCALIBRATED: "{value} of the outcomes were within the forecast's promise, at least {threshold} have to be",
+    Code.FORECAST_DRIFTING: "the forecast's model has drifted: its errors are out of their usual range",
     Code.WAIVED_CONTRACT: "the work was started on the promise to give way, or stands on what another is owed",
     Code.OK: "in order",
 }
@@ -212,11 +221,35 @@ def _evict_words(proposal: Proposal, facts: Facts) -> str:
     return f"{what} gives way so that {proposal.workload} can start: {_gave_way(proposal.victims)}"
 
 
-_WISHES = {"admit": _admit_words, "land": _land_words, "grow": _grow_words, "reserve": _reserve_words}
+def _scale_words(proposal: Proposal, facts: Facts) -> str:
+    if not proposal.replicas:
+        return "give the floor back: the load that is foreseen needs none"
+    rps, within_s = float(facts["demand_foreseen"].value), float(facts["within"].value)
+    return (
+        f"keep at least {counted(proposal.replicas, 'replica')} (needed now: {facts['needed_now'].value}), "
+        f"for up to {number(round(rps, 3))} requests/s within {format_duration(within_s)}, "
+        f"{float(facts['replica_serves'].value):.3g} of them a replica"
+    )
+
+
+_WISHES = {
+    "admit": _admit_words,
+    "land": _land_words,
+    "grow": _grow_words,
+    "reserve": _reserve_words,
+    "scale": _scale_words,
+}
 
 
 def _after(facts: Facts) -> str:
     return f" after {format_duration(float(facts['waited'].value))}" if "waited" in facts else ""
+
+
+def _whose(proposal: Proposal) -> str:
+    """What a proposal is about, in the state that it was made for."""
+    if proposal.kind == "scale":
+        return f"service {proposal.workload} (generation {proposal.incarnation})"
+    return f"workload {proposal.workload} (restart {proposal.incarnation})"
 
 
 def explain_proposal(proposal: Proposal, decision: Decision) -> list[str]:
@@ -225,7 +258,7 @@ def explain_proposal(proposal: Proposal, decision: Decision) -> list[str]:
     lines = [
         f"{proposal.id}: {state} at {format_duration(decision.now_s)} (tick {decision.tick})",
         f"  {proposal.action}: {proposal_words(proposal)}",
-        f"  workload {proposal.workload} (restart {proposal.incarnation}) of tenant {proposal.tenant}, queue {proposal.queue}",
+        f"  {_whose(proposal)} of tenant {proposal.tenant}, queue {proposal.queue}",
         f"  benefit {format_gpu_s(proposal.benefit_gpu_s)}, cost {format_gpu_s(proposal.cost_gpu_s)}",
     ]
     if decision.halted:
@@ -273,6 +306,7 @@ def explain_decision(decision: Decision) -> list[str]:
              f"{sum(p.accepted for p in decision.plan.proposals)} of {len(decision.plan.proposals)} proposals accepted"]  # fmt: skip
     if decision.halted:
         lines.append(f"  everything was held: {decision.halted}")
+    lines += [f"  {evidence_words(note)}" for note in decision.notes]
     lines += [f"  {'+' if p.accepted else '-'} {p.id}: {proposal_words(p)}" for p in decision.plan.proposals]
     refusals = decision.plan.refusals
     for code, count in Counter(refusals.code.tolist()).most_common():

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.special import log_ndtr, ndtri, ndtri_exp
 
 from autopilot.core.snapshot import F64, I32, Bools
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 """Quantile levels of every run-time forecast."""
+
+REQUESTS = "requests_per_s"
+TOKENS = "tokens_per_s"
+"""Kinds of demand: requests, and their input and output tokens together, per second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,15 @@ class RuntimeForecast:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Upper quantiles of one kind of demand: [series, horizons, levels]."""
+    """Upper quantiles of one kind of demand, one record a kind; `values` is [series, horizons, levels].
+
+    A value is the quantile of the highest rate in (made_s, made_s + horizon]; a row is NaN where the model
+    abstains, and `reasons` then says why ("" elsewhere). `series` are ids of services. Beside them stands what is
+    known of the promise: `history`, the observations behind each series; `coverage` [series, horizons, levels], the
+    share of the last week's outcomes that were at or below what was promised at the time (NaN: none came yet), over
+    `outcomes` [series, horizons] of them; `drifting`, True where the model's errors have left their usual range.
+    A column of length 0 is not stated, hence unknown.
+    """
 
     model: str
     made_s: float
@@ -38,6 +51,13 @@ class Forecast:
     horizons_s: tuple[float, ...]
     levels: tuple[float, ...]
     values: F64
+    kind: str = REQUESTS
+    chosen: tuple[str, ...] = ()  # the model behind each series, where they differ
+    history: I32 = field(default_factory=lambda: np.empty(0, np.int32))
+    coverage: F64 = field(default_factory=lambda: np.empty((0, 0, 0)))
+    outcomes: I32 = field(default_factory=lambda: np.empty((0, 0), np.int32))
+    drifting: Bools = field(default_factory=lambda: np.empty(0, np.bool_))
+    reasons: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +69,9 @@ class Forecasts:
 
 
 def remaining_quantile_s(levels: tuple[float, ...], total_s: F64, served_s: F64, level: float) -> F64:
-    """Quantile `level` of the time left, given that a job has already run `served_s`.
+    """Quantile `level` of the time left, given that a job has already run `served_s`. Shape [jobs].
 
-    `total_s` [jobs, levels] is read as a piecewise linear quantile function in log time (flat outside
-    the outer levels). With F its distribution, the answer solves F(T) = F(s) + level (1 - F(s)), minus
-    s. A job that outlived its whole forecast is expected to run on for a tenth of what it has run
-    (the survivor's rule of thumb under a heavy tail), never less than a second. Shape [jobs]; NaN
-    rows (the model abstains) stay NaN.
+    See `remaining_quantiles_s`.
     """
     if level in levels and not np.any(served_s):
         return np.asarray(total_s[:, levels.index(level)])
@@ -65,32 +81,51 @@ def remaining_quantile_s(levels: tuple[float, ...], total_s: F64, served_s: F64,
 def remaining_quantiles_s(
     levels: tuple[float, ...], total_s: F64, served_s: F64, wanted: tuple[float, ...]
 ) -> F64:
-    """Several quantiles of the time left at once. Shape [jobs, wanted]."""
-    grid = np.asarray(levels)
-    served = np.asarray(served_s, float)
-    log_total = np.log(np.maximum(total_s, 1.0))
-    passed = _probability_at(grid, log_total, np.log(np.maximum(served, 1e-9)))[:, None]
-    reach = passed + np.asarray(wanted) * (1.0 - passed)
-    upper = np.clip(np.searchsorted(grid, reach, side="left"), 1, len(grid) - 1)
-    lower = upper - 1
-    rows = np.arange(len(served))[:, None]
-    part = np.clip((reach - grid[lower]) / (grid[upper] - grid[lower]), 0.0, 1.0)
-    log_end = log_total[rows, lower] + part * (log_total[rows, upper] - log_total[rows, lower])
-    left = np.exp(log_end) - served[:, None]
-    overdue = (served >= total_s[:, -1])[:, None]
-    left = np.where(overdue, np.maximum(0.1 * served, 1.0)[:, None], np.maximum(left, 0.0))
+    """Several quantiles of the time left at once. Shape [jobs, wanted].
+
+    `total_s` [jobs, levels] is read as a piecewise log-normal: the standard normal quantile z of a level is linear
+    in the log of the time between two levels; beyond the outer levels it goes on as steep as from the middle level
+    to the outer one. With S the probability to outlive a time, the answer solves S(T) = (1 - level) S(served), minus
+    what was served. So a job that outlived its forecast has a heavy tail before it, as log-normal run times do. A
+    job that outlived a forecast without any spread is expected to run on for a tenth of what it has run, never less
+    than a second. NaN rows (the model abstains) stay NaN.
+    """
+    normal = ndtri(np.asarray(levels))
+    served = np.maximum(np.asarray(served_s, float), 0.0)
+    log_total, log_served = np.log(np.maximum(total_s, 1.0)), np.log(np.maximum(served, 1e-9))
+    middle = len(normal) // 2
+    low = (log_total[:, middle] - log_total[:, 0]) / (normal[middle] - normal[0])
+    high = (log_total[:, -1] - log_total[:, middle]) / (normal[-1] - normal[middle])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        outlived = log_ndtr(-_normal_at(normal, log_total, log_served, low, high))
+        reach = -ndtri_exp(np.log1p(-np.asarray(wanted)) + outlived[:, None])
+        left = np.exp(_log_time_at(normal, log_total, reach, low, high)) - served[:, None]
+        overdue = (log_served >= log_total[:, -1]) & (high <= 0.0)
+    left = np.where(overdue[:, None], np.maximum(0.1 * served, 1.0)[:, None], np.maximum(left, 0.0))
+    fresh = served <= 0.0
+    for column, level in enumerate(wanted):  # to the last bit, not through a logarithm
+        if level in levels:
+            left[fresh, column] = total_s[fresh, levels.index(level)]
     return np.where(np.isnan(total_s[:, :1]), np.nan, left)
 
 
-def _probability_at(grid: F64, log_total: F64, log_served: F64) -> F64:
-    """F(s) per row of a quantile function; 0 below the lowest level's time, the top level above."""
-    above = log_served[:, None] >= log_total
-    index = above.sum(axis=1)
-    rows = np.arange(len(log_served))
-    low = np.clip(index - 1, 0, len(grid) - 1)
-    high = np.clip(index, 0, len(grid) - 1)
-    span = log_total[rows, high] - log_total[rows, low]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        part = np.where(span > 0, (log_served - log_total[rows, low]) / span, 0.0)
-    inside = grid[low] + np.clip(part, 0.0, 1.0) * (grid[high] - grid[low])
-    return np.where(index == 0, 0.0, inside)
+def _normal_at(normal: F64, log_total: F64, log_served: F64, low: F64, high: F64) -> F64:
+    """The standard normal quantile of the probability to be done by a time. Shape [jobs]."""
+    index = (log_served[:, None] >= log_total).sum(axis=1)
+    rows, upper = np.arange(len(index)), np.clip(index, 1, len(normal) - 1)
+    before, after = log_total[rows, upper - 1], log_total[rows, upper]
+    part = (log_served - before) / (after - before)
+    inside = normal[upper - 1] + part * (normal[upper] - normal[upper - 1])
+    below = normal[0] - (log_total[:, 0] - log_served) / low
+    above = normal[-1] + (log_served - log_total[:, -1]) / high
+    return np.asarray(np.where(index == 0, below, np.where(index == len(normal), above, inside)))
+
+
+def _log_time_at(normal: F64, log_total: F64, reach: F64, low: F64, high: F64) -> F64:
+    """The inverse of `_normal_at`, for several probabilities a job. Shape [jobs, wanted]."""
+    rows, upper = np.arange(len(reach))[:, None], np.clip(np.searchsorted(normal, reach), 1, len(normal) - 1)
+    before, after = log_total[rows, upper - 1], log_total[rows, upper]
+    inside = before + (reach - normal[upper - 1]) / (normal[upper] - normal[upper - 1]) * (after - before)
+    below = log_total[:, :1] - (normal[0] - reach) * low[:, None]
+    above = log_total[:, -1:] + (reach - normal[-1]) * high[:, None]
+    return np.where(reach < normal[0], below, np.where(reach > normal[-1], above, inside))

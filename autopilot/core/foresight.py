@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from autopilot.core.forecast import remaining_quantile_s
+from autopilot.core.forecast import remaining_quantiles_s
+from autopilot.core.memory import ControllerMemory
+from autopilot.core.order import UNKNOWN_INDEX_PER_S, gittins_per_s
 from autopilot.core.policy import Mode, Policy
 from autopilot.core.records import Observation
-from autopilot.core.snapshot import F64, GPU_MILLI, I32, ClusterSnapshot, holding_mask
+from autopilot.core.snapshot import F64, GPU_MILLI, I32, ClusterSnapshot, State, WorkloadTable, holding_mask
 from autopilot.core.whatif import WhatIf
 
 
@@ -29,21 +33,62 @@ def review_start(now_s: float, policy: Policy) -> float:
     return float(np.floor(now_s / policy.review.batch_s) * policy.review.batch_s)
 
 
-def run_times(observation: Observation, policy: Policy, rows: I32) -> tuple[F64, F64, np.ndarray]:
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What is left to run of all work that waits or holds GPUs, as of the start of the review period.
+
+    `left_s` is [workloads, levels]: NaN where nothing is known, or where nobody asks (ended work). Progress kept
+    from earlier incarnations counts as served.
+    """
+
+    levels: tuple[float, ...]
+    left_s: F64
+    index_per_s: F64  # of serving what is left (order.py), [workloads]
+
+    def quantile_s(self, rows: I32, level: float) -> F64:
+        """One quantile of the time left; inf where nothing is known. Shape [rows]."""
+        left = self.left_s[rows, self.levels.index(level)]
+        return np.where(np.isnan(left), np.inf, left)
+
+
+def look_out(observation: Observation, policy: Policy, review_now_s: float) -> Outlook:
+    """The outlook of one tick."""
+    work, forecast = observation.snapshot.workloads, observation.forecasts.runtimes
+    asked = {0.5, policy.reservation.level, policy.backfill.level}
+    levels = tuple(sorted(asked | set(forecast.levels if forecast is not None else ())))
+    left = np.full((len(work.id), len(levels)), np.nan)
+    index = np.full(len(work.id), UNKNOWN_INDEX_PER_S)
+    holds = holding_mask(work)
+    rows = np.flatnonzero((work.state == State.PENDING) | holds).astype(np.int32)
+    here_s = np.where(holds[rows], np.maximum(review_now_s - _since(work, rows, review_now_s), 0.0), 0.0)
+    served_s = work.served_s[rows] + here_s
+    if forecast is not None:
+        left[rows] = remaining_quantiles_s(forecast.levels, forecast.total_s[rows], served_s, levels)
+    # of what nothing is known: as long again as it has run (Lindy's law), or the stand-in while that is longer
+    lindy = 1.0 / np.maximum(1.0 / UNKNOWN_INDEX_PER_S, served_s)
+    index[rows] = np.where(np.isnan(left[rows, 0]), lindy, gittins_per_s(levels, left[rows]))
+    return Outlook(levels, left, index)
+
+
+def _since(work: WorkloadTable, rows: I32, review_now_s: float) -> F64:
+    """When holding work began; the start of the review where that is not known. Shape [rows]."""
+    return np.maximum(np.nan_to_num(work.start_s[rows], nan=review_now_s), 0.0)
+
+
+def run_times(
+    observation: Observation, policy: Policy, outlook: Outlook, rows: I32
+) -> tuple[F64, F64, np.ndarray]:
     """Run time of pending rows at the reservation and the backfill level, capped by declared limits.
 
-    Progress kept from earlier incarnations is subtracted. NaN forecasts become the limit, or inf.
+    Unknown run times become the limit, or inf.
     """
-    work, forecast = observation.snapshot.workloads, observation.forecasts.runtimes
+    work = observation.snapshot.workloads
     limit = np.where(np.isnan(work.limit_s[rows]), np.inf, work.limit_s[rows])
-    if forecast is None:
-        return limit.copy(), limit, np.isfinite(limit)
-    served = work.served_s[rows]
-    quantiles = []
-    for level in (policy.reservation.level, policy.backfill.level):
-        left = remaining_quantile_s(forecast.levels, forecast.total_s[rows], served, level)
-        quantiles.append(np.minimum(np.where(np.isnan(left), np.inf, left), limit))
-    return quantiles[0], quantiles[1], np.isfinite(quantiles[1])
+    low, high = (
+        np.minimum(outlook.quantile_s(rows, level), limit)
+        for level in (policy.reservation.level, policy.backfill.level)
+    )
+    return low, high, np.isfinite(high)
 
 
 def gap_ends(observation: Observation, policy: Policy, rows: I32, run_high_s: F64, known: np.ndarray) -> F64:
@@ -57,21 +102,18 @@ def gap_ends(observation: Observation, policy: Policy, rows: I32, run_high_s: F6
     return np.where(~known & observation.snapshot.workloads.preemptible[rows], observation.now_s, ends)
 
 
-def predicted_ends(observation: Observation, policy: Policy, review_now_s: float) -> F64:
+def predicted_ends(observation: Observation, policy: Policy, outlook: Outlook, review_now_s: float) -> F64:
     """Predicted end of each holding workload at the reservation level. Shape [workloads]."""
-    work, forecast = observation.snapshot.workloads, observation.forecasts.runtimes
+    work = observation.snapshot.workloads
     ends = np.full(len(work.id), np.inf)
-    rows = np.flatnonzero(holding_mask(work))
-    since = np.maximum(np.nan_to_num(work.start_s[rows], nan=review_now_s), 0.0)
+    rows = np.flatnonzero(holding_mask(work)).astype(np.int32)
+    since = _since(work, rows, review_now_s)
     here = np.maximum(review_now_s - since, 0.0)
-    from_s = np.maximum(since, review_now_s)
-    left = np.full(len(rows), np.nan)
-    if forecast is not None and len(rows):
-        left = remaining_quantile_s(forecast.levels, forecast.total_s[rows], work.served_s[rows] + here,
-                                    policy.reservation.level)  # fmt: skip
     by_limit = np.where(np.isnan(work.limit_s[rows]), np.inf, work.limit_s[rows] - here)
-    left = np.minimum(np.where(np.isnan(left), np.inf, left), np.maximum(by_limit, policy.review.batch_s))
-    ends[rows] = from_s + left
+    left = np.minimum(
+        outlook.quantile_s(rows, policy.reservation.level), np.maximum(by_limit, policy.review.batch_s)
+    )
+    ends[rows] = np.maximum(since, review_now_s) + left
     return ends
 
 
@@ -84,3 +126,37 @@ def gpu_free_at(whatif: WhatIf, end_s: F64) -> F64:
         np.maximum.at(busy, held.gpu, end_s[held.workload])
         free_at = np.maximum(free_at, busy)
     return free_at
+
+
+def may_reserve(observation: Observation, policy: Policy, memory: ControllerMemory, rows: I32,
+                 review_now_s: float) -> np.ndarray:  # fmt: skip
+    """Which of `rows` may hold a reservation: whole GPUs, wide enough, not cooling down. Shape [rows].
+
+    While the forecasts are vague only overdue gangs may: a promise made on a guess holds room for nothing.
+    """
+    snapshot, rules = observation.snapshot, policy.reservation
+    work = snapshot.workloads
+    if not rules.depth:
+        return np.zeros(len(rows), np.bool_)
+    may = (work.gpu_milli[rows] == 0) & (work.mig_profile[rows] < 0)
+    if rules.whole_nodes_only and len(snapshot.nodes.gpus):
+        may &= work.gpus[rows] >= int(snapshot.nodes.gpus.min())
+    if not _confident(observation, policy):
+        may &= review_now_s - work.submit_s[rows] > policy.order.max_wait_s
+    cooling = [name for name, until_s in memory.cooled_until_s.items() if until_s > observation.now_s]
+    if cooling:
+        may &= ~np.isin(work.id[rows], np.array(cooling, object))
+    return np.asarray(may)
+
+
+def _confident(observation: Observation, policy: Policy) -> bool:
+    """Are the forecasts of the running work narrow enough to hold room on them? By their median spread."""
+    forecast = observation.forecasts.runtimes
+    if forecast is None:
+        return False
+    rows = np.flatnonzero(holding_mask(observation.snapshot.workloads) & forecast.known)
+    if not len(rows):
+        return True
+    low, high = forecast.levels.index(0.25), forecast.levels.index(0.75)
+    spread = forecast.total_s[rows, high] / np.maximum(forecast.total_s[rows, low], 1.0)
+    return bool(np.median(spread) <= policy.reservation.max_spread_ratio)

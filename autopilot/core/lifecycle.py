@@ -2,13 +2,14 @@
 
     issued ──> accepted ──> done
        │           │
-       ├───────────┴──────> conflict   the object changed before the effect: plan anew, no blame
+       ├───────────┴──────> conflict   the object or the room for it changed before the effect, or the work declined
+       │           │                   to leave unsaved: plan anew, no blame
        ├───────────┬──────> failed     refused for good, or not seen after all attempts
        └───────────┴──────> issued     retried under the same id (idempotent)
 
 Reconcile first believes the world (this file), then wishes for changes (planner). An effect is done
 when its actuator says that it is visible, or when the snapshot shows it: a crash between effect and
-outcome is healed by looking.
+outcome is healed by looking. An attempt counts when it is sent: while everything is halted none is.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from autopilot.core.records import (
     Outcome,
     OutcomeKind,
 )
-from autopilot.core.snapshot import State
+from autopilot.core.snapshot import ClusterSnapshot, State
 
 TRANSITIONS: dict[str, frozenset[str]] = {
     "issued": frozenset({"issued", "accepted", "done", "conflict", "failed"}),
@@ -51,16 +52,39 @@ def step_to(entry: InFlight, state: str, now_s: float) -> InFlight:
     return replace(entry, state=state, since_s=now_s)
 
 
-def absorb(memory: ControllerMemory, observation: Observation,
-           policy: Policy) -> tuple[ControllerMemory, tuple[Instruction, ...]]:  # fmt: skip
-    """Memory after believing outcomes, snapshot, commands and time; and what must be tried again."""
+def halted(memory: ControllerMemory, observation: Observation) -> str:
+    """Why nothing may act now: kill switch, pause; "" when nothing holds everything."""
+    if observation.kill_switch or memory.killed:
+        return "kill switch"
+    return memory.paused_reason
+
+
+def absorb(memory: ControllerMemory, observation: Observation, policy: Policy, *,
+           may_send: bool = True) -> tuple[ControllerMemory, tuple[Instruction, ...]]:  # fmt: skip
+    """Memory after believing outcomes, snapshot, commands and time; and what must be tried again.
+
+    While everything is halted, or without `may_send`, nothing is tried again and no attempt is counted: what is due
+    then is due again after the time that an effect has.
+    """
     if memory.in_flight or observation.outcomes:
         memory, again = _follow_effects(memory, observation, policy)
     else:
         again = ()
     for command in observation.commands:
         memory = _obey(memory, command)
-    return _expire(memory, observation.now_s, policy), again
+    memory = _expire(memory, observation.now_s, policy)
+    if again and (not may_send or halted(memory, observation)):
+        memory, again = _not_sent(memory, again), ()
+    return memory, again
+
+
+def _not_sent(memory: ControllerMemory, again: tuple[Instruction, ...]) -> ControllerMemory:
+    """Memory without the attempts that nobody made."""
+    in_flight = dict(memory.in_flight)
+    for instruction in again:
+        entry = in_flight[instruction.id]
+        in_flight[instruction.id] = replace(entry, attempts=entry.attempts - 1)
+    return replace(memory, in_flight=in_flight)
 
 
 def _follow_effects(memory: ControllerMemory, observation: Observation,
@@ -69,27 +93,62 @@ def _follow_effects(memory: ControllerMemory, observation: Observation,
     outcomes = {outcome.instruction_id: outcome for outcome in observation.outcomes}
     rows: dict[str, int] = {}
     open_effects: dict[str, InFlight] = {}
+    usable: set[str] | None = None
     failures = list(memory.failures)
-    again = []
+    again, declined = [], []
     for key, entry in memory.in_flight.items():
         outcome = outcomes.get(key)
         if outcome is not None and outcome.kind == OutcomeKind.DONE:
             continue  # done, and visible from now on
         rows = rows or {str(name): row for row, name in enumerate(observation.snapshot.workloads.id.tolist())}
-        after = _judge(entry, outcome, _seen(entry, rows, observation), now_s, policy)
+        seen = _seen(entry, rows, observation)
+        if not seen and _takes_room(entry.instruction):
+            usable = _usable_gpus(observation.snapshot) if usable is None else usable
+            if not usable.issuperset(slot.gpu for slot in entry.instruction.slots):
+                continue  # conflict: the room is lost, the gang is planned anew
+        after = _judge(entry, outcome, seen, now_s, policy)
+        if outcome is not None and outcome.kind == OutcomeKind.DECLINED and after.state == "conflict":
+            declined.append(entry.instruction)
         if after.state == "failed":
             failures.append(now_s)
         elif after.state == "issued" and after.attempts > entry.attempts:
             again.append(after.instruction)
         if after.state not in ENDED:
             open_effects[key] = after
-    return replace(memory, in_flight=open_effects, failures=tuple(failures)), tuple(again)
+    memory = replace(memory, in_flight=open_effects, failures=tuple(failures))
+    return _without_declined(memory, declined, now_s, policy) if declined else memory, tuple(again)
+
+
+def _without_declined(memory: ControllerMemory, declined: list[Instruction], now_s: float, policy: Policy) -> ControllerMemory:  # fmt: skip
+    """Who cannot save in time keeps its place and is left alone for a while; the takings that counted on it are given up.
+
+    Whoever was to land there is planned anew at once, with others in its sight.
+    """
+    alone_s = max(policy.hysteresis.cool_down_s, policy.preemption.grace_s)
+    cooled = {**memory.cooled_until_s, **{effect.workload: now_s + alone_s for effect in declined}}
+    over = {effect.proposal_id for effect in declined}
+    landings = tuple(landing for landing in memory.landings if landing.proposal_id not in over)
+    return replace(memory, cooled_until_s=cooled, landings=landings)
+
+
+def _takes_room(instruction: Instruction) -> bool:
+    """True for effects that put work on GPUs: admissions, and resizes that nobody is made to give way by."""
+    return instruction.kind == "admit" or (instruction.kind == "resize" and not instruction.reason)
+
+
+def _usable_gpus(snapshot: ClusterSnapshot) -> set[str]:
+    """GPUs that work may start on: healthy, on nodes that are ready and not cordoned."""
+    nodes, gpus = snapshot.nodes, snapshot.gpus
+    fit = gpus.healthy & (nodes.ready & ~nodes.cordoned)[gpus.node]
+    return set(gpus.uuid[fit].tolist())
 
 
 def _seen(entry: InFlight, rows: dict[str, int], observation: Observation) -> bool:
     """True when the snapshot shows what the instruction wanted."""
     row = rows.get(entry.instruction.workload)
     work = observation.snapshot.workloads
+    if entry.instruction.kind == "scale":
+        return _floor_seen(entry.instruction, observation)
     if entry.instruction.kind == "admit":
         return row is not None and (
             int(work.incarnation[row]) > entry.instruction.incarnation
@@ -101,11 +160,22 @@ def _seen(entry: InFlight, rows: dict[str, int], observation: Observation) -> bo
             or not State.STARTING <= int(work.state[row]) <= State.CHECKPOINTING)  # fmt: skip
 
 
+def _floor_seen(instruction: Instruction, observation: Observation) -> bool:
+    """True when the service is gone, or has the floor for at least as long as was asked."""
+    services = observation.snapshot.services
+    rows = [row for row, name in enumerate(services.id.tolist()) if name == instruction.workload]
+    if not rows:
+        return not any(gap.object_id in {"", instruction.workload} for gap in observation.gaps)
+    stands = int(services.floor[rows[0]])
+    lasts = stands == 0 or float(services.floor_until_s[rows[0]]) >= instruction.until_s
+    return stands == instruction.replicas and lasts
+
+
 def _judge(entry: InFlight, outcome: Outcome | None, seen: bool, now_s: float, policy: Policy) -> InFlight:
     """The next state of one effect that was not reported done."""
     if seen:
         return step_to(entry, "done", now_s)
-    if outcome is not None and outcome.kind == OutcomeKind.CONFLICT:
+    if outcome is not None and outcome.kind in {OutcomeKind.CONFLICT, OutcomeKind.DECLINED}:
         return step_to(entry, "conflict", now_s)
     if outcome is not None and outcome.kind == OutcomeKind.FAILED:
         return _retry(entry, now_s, policy) if outcome.retryable else step_to(entry, "failed", now_s)
@@ -164,5 +234,6 @@ def _expire(memory: ControllerMemory, now_s: float, policy: Policy) -> Controlle
         paused_since_s=since_s,
         ledger=tuple(entry for entry in memory.ledger if entry.at_s + policy.budget.window_s > now_s),
         cooled_until_s={key: until for key, until in memory.cooled_until_s.items() if until > now_s},
+        no_landing_until_s={key: until for key, until in memory.no_landing_until_s.items() if until > now_s},
         rejections={key: until for key, until in memory.rejections.items() if until > now_s},
     )

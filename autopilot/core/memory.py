@@ -61,6 +61,27 @@ class Landing:
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceRecord:
+    """What was learned of one service (core/replicas.py).
+
+    `loads` are (bin, requests, violations): what came by requests/s a ready replica, and what of it missed the
+    objective. `at_target_rps` are recent estimates of the requests/s of a replica at the load that its owner wants.
+    `wishes` are (when, replicas) of the forecasts that were trusted: later and fewer from one to the next.
+    """
+
+    ready: int = -1
+    ready_since_s: float = float("nan")
+    minute_s: float = float("-inf")  # end of the newest minute that was learned from
+    clear: bool = False  # nobody waited at the end of that minute
+    loads: tuple[tuple[int, float, float], ...] = ()
+    at_target_rps: tuple[float, ...] = ()
+    cold_starts_s: tuple[float, ...] = ()
+    wishes: tuple[tuple[float, int], ...] = ()
+    floor: int = 0  # as it was last seen
+    raised_s: float = float("-inf")  # when it was last seen to have risen
+
+
+@dataclass(frozen=True, slots=True)
 class ControllerMemory:
     """What is not derivable from the observation. Small, persisted, versioned."""
 
@@ -73,7 +94,17 @@ class ControllerMemory:
     cooled_until_s: Mapping[str, float] = field(
         default_factory=dict
     )  # workload -> no reservation/disruption before
+    no_landing_until_s: Mapping[str, float] = field(
+        default_factory=dict
+    )  # workload whose landing was given up
     wished_since_s: Mapping[str, float] = field(default_factory=dict)  # disruptive wish key -> first seen
+    noted_since_s: Mapping[str, float] = field(default_factory=dict)  # condition of an object -> first seen
+    advance: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # advance reservation -> its nodes
+    spent_gpu_s: Mapping[str, tuple[tuple[int, float], ...]] = field(
+        default_factory=dict
+    )  # tenant -> (day, used)
+    spending_gpus: Mapping[str, float] = field(default_factory=dict)  # tenant -> held since `spent_until_s`
+    spent_until_s: float = float("-inf")
     ledger: tuple[Disruption, ...] = ()
     approvals: Mapping[str, str] = field(default_factory=dict)  # proposal id -> state digest
     rejections: Mapping[str, float] = field(default_factory=dict)  # proposal id -> until
@@ -83,6 +114,8 @@ class ControllerMemory:
     standing_use_gpu_s: Mapping[str, float] = field(default_factory=dict)  # the same at the review's start
     held_gpus: Mapping[str, float] = field(default_factory=dict)  # by queue, since the last tick
     usage_at_s: float = float("-inf")
+    services: Mapping[str, ServiceRecord] = field(default_factory=dict)
+    starting_s: Mapping[str, float] = field(default_factory=dict)  # replicas that start up, and since when
     killed: bool = False
     paused_reason: str = ""
     paused_since_s: float = float("nan")

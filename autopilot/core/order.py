@@ -5,8 +5,9 @@ Class tier, then gangs older than `max_wait_s` (oldest first), then the queue's 
 
 The index is the Gittins index of the run-time forecast (Gittins 1979; Aalto, Ayesta and Righter 2009):
 the largest ratio, over stopping times, of the probability to be done by then to the expected time
-spent by then; per GPU to the power `width_exponent`, aged softly by the time already waited. With an
-exact forecast it is 1 / remaining time, hence shortest first.
+spent by then; per GPU to the power `width_exponent`, aged softly by the time that work which never ran has
+waited. (Work that was paused does not age: two gangs as good as each other would take turns for ever.) With
+an exact forecast it is 1 / remaining time, hence shortest first.
 """
 
 from __future__ import annotations
@@ -14,37 +15,27 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.forecast import RuntimeForecast, remaining_quantile_s, remaining_quantiles_s
 from autopilot.core.policy import Order
-from autopilot.core.snapshot import F64, I32, ClusterSnapshot, QueueOrder, WorkloadTable
+from autopilot.core.snapshot import F64, I32, ClusterSnapshot, QueueOrder
 
-UNKNOWN_RUNTIME_S = 4 * 3600.0
-"""Stand-in for the expected run time of a gang without any forecast: the order needs some number."""
+UNKNOWN_INDEX_PER_S = 1.0 / (4 * 3600.0)
+"""Index of a gang without any forecast, as if it were expected to run for 4 h: the order needs some number."""
 
 
-def gittins_per_s(forecast: RuntimeForecast, rows: I32) -> F64:
-    """Gittins index of fresh jobs from their quantiles, in 1/s. Shape [rows].
+def gittins_per_s(levels: tuple[float, ...], times_s: F64) -> F64:
+    """Gittins index of jobs from quantiles of the time that they would still run, in 1/s. Shape [rows].
 
-    sup over quantiles k of P(T <= t_k) / E[min(T, t_k)], the expectation integrated over the quantile
-    function (constant below the lowest level).
+    `times_s` is [rows, levels]. sup over quantiles k of P(T <= t_k) / E[min(T, t_k)], the expectation integrated over
+    the quantile function (constant below the lowest level).
     """
-    levels = np.asarray(forecast.levels)
-    times = np.maximum(forecast.total_s[rows], 1.0)
-    mass = np.diff(levels, prepend=0.0)
+    steps = np.asarray(levels)
+    times = np.maximum(times_s, 1.0)
+    mass = np.diff(steps, prepend=0.0)
     lower = np.concatenate([times[:, :1], times[:, :-1]], axis=1)
     below = np.cumsum(mass * (lower + times) * 0.5, axis=1)
-    spent = below + (1.0 - levels) * times
-    index = (levels / spent).max(axis=1)
-    return np.where(np.isnan(index), 1.0 / UNKNOWN_RUNTIME_S, index)
-
-
-def gittins_left_per_s(forecast: RuntimeForecast, rows: I32, served_s: F64) -> F64:
-    """Gittins index of jobs that have run `served_s` already, in 1/s: the same of the time that is left. Shape [rows]."""
-    left = remaining_quantiles_s(forecast.levels, forecast.total_s[rows], served_s, forecast.levels)
-    rest = RuntimeForecast(
-        forecast.model, forecast.made_s, forecast.levels, left, forecast.known[rows], forecast.history[rows]
-    )
-    return gittins_per_s(rest, np.arange(len(rows), dtype=np.int32))
+    spent = below + (1.0 - steps) * times
+    index = (steps / spent).max(axis=1)
+    return np.where(np.isnan(index), UNKNOWN_INDEX_PER_S, index)
 
 
 def aged_index(index: F64, gpus: I32, wait_s: F64, order: Order) -> F64:
@@ -52,12 +43,6 @@ def aged_index(index: F64, gpus: I32, wait_s: F64, order: Order) -> F64:
     width = np.maximum(gpus, 1).astype(float) ** order.width_exponent
     aged = (1.0 + np.maximum(wait_s, 0.0) / order.aging_s) ** order.aging_exponent
     return np.asarray(index / width * aged)
-
-
-def median_left_s(forecast: RuntimeForecast, work: WorkloadTable, rows: I32) -> F64:
-    """Median of the time that pending gangs would still run; inf where nothing is known. Shape [rows]."""
-    left = remaining_quantile_s(forecast.levels, forecast.total_s[rows], work.served_s[rows], 0.5)
-    return np.where(np.isnan(left), np.inf, left)
 
 
 def service_order(snapshot: ClusterSnapshot, rows: I32, index: F64, median_s: F64, promised_since_s: F64,

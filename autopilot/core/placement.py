@@ -365,7 +365,7 @@ def _find_shares(whatif: WhatIf, shape: Shape, suits: Bools, room: I32) -> Spot 
 def _find_instances(whatif: WhatIf, shape: Shape, suits: Bools) -> Spot | Miss:
     """Free MIG instances of the profile, one a member, on the GPU with most of its cuts in use."""
     gpus = whatif.snapshot.gpus
-    healthy = gpus.healthy & suits[gpus.node]
+    healthy = whatif.gpu_ok & suits[gpus.node]
     free = (whatif.instance_alive & (whatif.instance_used == 0) & (whatif.instance_profile == shape.profile)
             & healthy[whatif.instance_gpu])  # fmt: skip
     found = np.flatnonzero(free)

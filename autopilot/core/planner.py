@@ -13,11 +13,13 @@ from hashlib import blake2s
 import numpy as np
 
 from autopilot.core.actions import ACTIONS
+from autopilot.core.advance import hold_advance
 from autopilot.core.context import Context, build_context
 from autopilot.core.draft import Draft, Give, Propose
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
 from autopilot.core.guards.budget import disruptions
+from autopilot.core.guards.hysteresis import dwell_s, wish_key
 from autopilot.core.guards.mode import PAPER_CODES
 from autopilot.core.landing import joined, make_way
 from autopilot.core.memory import ControllerMemory, Disruption
@@ -38,6 +40,12 @@ from autopilot.core.whatif import Layout, WhatIf
 NEEDED_FOR_REASONS = frozenset({"admit_gang", "backfill"})
 """They run even when they are off: between them they say why each gang waits."""
 
+PASSING = PAPER_CODES | {
+    Code.DWELL, Code.COOL_DOWN, Code.GIVEN_UP, Code.MIN_RUNTIME, Code.BUDGET_CLUSTER, Code.BUDGET_TENANT, Code.BUDGET_NODE,
+    Code.BUDGET_CONCURRENT, Code.BUDGET_CHECKPOINT,
+}  # fmt: skip
+"""What holds a taking for a time only: until then nobody grows into the idle GPUs that it counts on."""
+
 
 @dataclass(slots=True)
 class Planner:
@@ -49,6 +57,9 @@ class Planner:
     disruptions: dict[str, tuple[Disruption, ...]] = field(default_factory=dict)
     claimed: set[int] = field(default_factory=set)  # rows that leave already: never victims twice
     waits: dict[str, tuple[Victim, ...]] = field(default_factory=dict)  # who else must be gone before a start
+    dwells_s: dict[str, float] = field(
+        default_factory=dict
+    )  # how long disruptive wishes must last, by their key
     bound_hit: bool = False
 
     def submit(self, draft: Draft) -> bool:
@@ -69,11 +80,15 @@ class Planner:
         accepted = not refused
         self.proposals.append(_with_verdicts(proposal, verdicts, accepted))
         stands = accepted or all(verdict.code in PAPER_CODES for verdict in refused)
+        if draft.victims and not accepted:
+            self.dwells_s[wish_key(proposal)] = dwell_s(ctx, draft.row)
         if accepted and draft.victims:
             self.disruptions[proposal.id] = disruptions(draft, ctx)
             ctx.accepted.extend(self.disruptions[proposal.id])
         if stands and draft.victims:
             self.claimed.update(draft.victims)
+            if not accepted:
+                ctx.paper |= {give.row: (ctx.whatif.layout_of(give.row), give.keeps) for give in draft.gives}
             if draft.spot is None:  # they hold their GPUs still, but their quota is free
                 for row in draft.victims:
                     ctx.quota.book(row, ctx.whatif.layout_of(row), -1)
@@ -82,6 +97,9 @@ class Planner:
             self.waits[proposal.id] = _apply(draft, draft.spot.layout, ctx)
         elif not stands and draft.at >= 0:
             ctx.refuse(draft.at, Miss(Code.GATED, float(len(refused)), 0.0))
+            if draft.spot is not None and all(verdict.code in PASSING for verdict in refused):
+                ctx.wanted.append(draft.spot.layout)
+                ctx.wanted += [give.keeps for give in draft.gives if give.how == "move" and give.keeps is not None]  # fmt: skip
         return stands
 
 
@@ -102,6 +120,8 @@ def _apply(draft: Draft, layout: Layout, ctx: Context) -> tuple[Victim, ...]:
         moves = {
             give.row: give.keeps for give in draft.gives if give.how == "move" and give.keeps is not None
         }
+        for row, target in moves.items():
+            ctx.foresee(target, float(ctx.end_s[row]), row)
         gone = make_way(whatif, [*draft.victims, *ctx.leaving], [layout, *moves.values()], moves)
         others = sorted(gone.difference(draft.victims))
         waits = tuple(_victim(_leaver(row, ctx.leaving[row]), True, ctx) for row in others)
@@ -122,6 +142,7 @@ def plan(observation: Observation, policy: Policy, memory: ControllerMemory, wha
          guards: tuple[tuple[str, Check], ...] = GUARDS) -> tuple[Plan, Planner]:  # fmt: skip
     """The plan of one tick, and the planner with what stands behind it."""
     ctx = build_context(observation, policy, memory, whatif, busy)
+    hold_advance(ctx)
     planner = Planner(ctx, guards, claimed=_leaving(observation, memory))
     for name, propose in actions:
         if name in NEEDED_FOR_REASONS or getattr(policy.modes, name, Mode.AUTO) != Mode.OFF:
@@ -152,7 +173,9 @@ def _reservations(ctx: Context, planner: Planner) -> tuple[Reservation, ...]:
     }
     started = set(ctx.pending[ctx.taken].tolist())
     held = tuple(
-        held.record for held in ctx.held if held.record.workload not in refused and held.row not in started
+        held.record
+        for held in ctx.held
+        if held.row >= 0 and held.record.workload not in refused and held.row not in started
     )
     return held + kept_promises(ctx)
 
@@ -176,6 +199,8 @@ def _proposal(draft: Draft, ctx: Context) -> Proposal:
     """The draft in names, with an id that is bound to the state it was made for."""
     snapshot = ctx.observation.snapshot
     work = snapshot.workloads
+    if draft.kind == "scale":
+        return _scaling(draft, ctx)
     workload, incarnation = str(work.id[draft.row]), int(work.incarnation[draft.row])
     slots = () if draft.spot is None else slots_of(ctx, _whole_of(draft, draft.spot.layout, ctx))
     victims = tuple(_victim(give, draft.contract, ctx) for give in draft.gives)
@@ -204,6 +229,33 @@ def _proposal(draft: Draft, ctx: Context) -> Proposal:
         score_terms=draft.spot.terms if draft.spot is not None else (),
         evidence=draft.evidence,
         state_digest=state,
+        until_s=draft.until_s,
+    )
+
+
+def _scaling(draft: Draft, ctx: Context) -> Proposal:
+    """The wish for a floor of a service, in names."""
+    snapshot, row = ctx.observation.snapshot, draft.service
+    services = snapshot.services
+    name, generation = str(services.id[row]), int(services.generation[row])
+    mine = np.flatnonzero(snapshot.workloads.service == row)
+    state = blake2s(f"scale|{name}|{generation}|{int(services.floor[row])}>{draft.replicas}".encode(),
+                    digest_size=6).hexdigest()  # fmt: skip
+    return Proposal(
+        id=f"scale-{name}-{state[:8]}",
+        action=draft.action,
+        kind=draft.kind,
+        workload=name,
+        incarnation=generation,
+        queue=str(snapshot.queues.id[int(services.queue[row])]),
+        tenant=snapshot.names.tenants[int(snapshot.workloads.tenant[mine[0]])] if len(mine) else "",
+        start_s=draft.start_s,
+        benefit_gpu_s=draft.benefit_gpu_s,
+        cost_gpu_s=draft.cost_gpu_s,
+        evidence=draft.evidence,
+        state_digest=state,
+        replicas=draft.replicas,
+        until_s=draft.until_s,
     )
 
 
@@ -218,6 +270,7 @@ def _with_verdicts(proposal: Proposal, verdicts: tuple[Verdict, ...], accepted: 
         proposal.id, proposal.action, proposal.kind, proposal.workload, proposal.incarnation, proposal.queue,
         proposal.tenant, proposal.slots, proposal.victims, proposal.start_s, proposal.benefit_gpu_s,
         proposal.cost_gpu_s, proposal.score_terms, proposal.evidence, proposal.state_digest, verdicts, accepted,
+        proposal.replicas, proposal.until_s,
     )  # fmt: skip
 
 

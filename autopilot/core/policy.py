@@ -16,8 +16,19 @@ from annotated_types import Interval
 from typing_extensions import Doc
 
 from autopilot.core.errors import InputError
-
-DAY_S = 86_400.0
+from autopilot.core.policy_bounds import (
+    DAY_S,
+    Budget,
+    Enforcement,
+    Forecasting,
+    Freshness,
+    Hysteresis,
+    JournalRules,
+    Limits,
+    Pause,
+    Protection,
+    Recovery,
+)
 
 Ratio = Annotated[float, Interval(ge=0.0, le=1.0)]
 Seconds = Annotated[float, Interval(ge=0.0, le=366 * DAY_S)]
@@ -77,8 +88,17 @@ class Modes:
         Mode, Doc("displace lower priority of the same queue, or, with time sharing, work of lower index")
     ] = Mode.RECOMMEND
     resize: Annotated[Mode, Doc("grow elastic gangs into idle capacity")] = Mode.RECOMMEND
+    scale_ahead: Annotated[
+        Mode, Doc("ask for replicas of a service before the load that is foreseen comes")
+    ] = Mode.RECOMMEND
     recover: Annotated[
-        Mode, Doc("stop what is left of gangs that lost members, and start them again as a whole")
+        Mode,
+        Doc(
+            "stop gangs that lost members, that hang, or whose GPU or node is broken or called back, and start them again as a whole elsewhere"
+        ),
+    ] = Mode.RECOMMEND
+    enforce_limit: Annotated[
+        Mode, Doc("suspend work past its run-time limit, or of a tenant whose use ran away, after a warning")
     ] = Mode.RECOMMEND
 
 
@@ -106,10 +126,14 @@ class Order:
         float, Interval(ge=0, le=2), Doc("alpha in 1 / (expected run time x gpus^alpha)")
     ] = 0.0
     aging_s: Annotated[
-        float, Interval(ge=60, le=366 * DAY_S), Doc("waiting time after which aging begins to tell")
+        float,
+        Interval(ge=60, le=366 * DAY_S),
+        Doc("waiting time of work that never ran after which aging begins to tell"),
     ] = DAY_S
     aging_exponent: Annotated[
-        float, Interval(ge=0, le=4), Doc("index x (1 + wait / aging_s)^this; 0: the index does not age")
+        float,
+        Interval(ge=0, le=4),
+        Doc("index of work that never ran x (1 + wait / aging_s)^this; 0: the index does not age"),
     ] = 0.0
     max_wait_s: Annotated[
         float,
@@ -157,6 +181,11 @@ class ReservationRules:
         float,
         Interval(ge=60, le=366 * DAY_S),
         Doc("a firm reservation whose planned start slipped this far past its promise is released"),
+    ] = 7 * DAY_S
+    advance_lead_s: Annotated[
+        float,
+        Interval(ge=0, le=366 * DAY_S),
+        Doc("GPUs that are reserved in advance are drained from this long before on"),
     ] = 7 * DAY_S
     cool_down_s: Annotated[
         float,
@@ -218,13 +247,16 @@ class Preemption:
         Doc("time that a victim has to write a checkpoint before it is stopped"),
     ] = 120.0
     without_checkpoint: Annotated[
-        bool, Doc("gangs that cannot write one in time may be victims of weighed preemption too")
+        bool,
+        Doc(
+            "gangs that cannot write one in time may be victims of weighed takings too; else they keep their place and others are sought"
+        ),
     ] = False
     checkpoint_writers: Annotated[
         int,
         Interval(ge=0, le=1_000_000),
         Doc(
-            "checkpoints that the store takes at once; victims write theirs within the grace or wait; 0: not bounded"
+            "checkpoints that the store takes at once, the most work saved per byte first; whose turn cannot come within the grace is stopped from its last periodic one; 0: not bounded"
         ),
     ] = 0
     move_victims: Annotated[bool, Doc("a victim that fits elsewhere is moved, not stopped")] = True
@@ -254,14 +286,59 @@ class Preemption:
 
 
 @dataclass(frozen=True, slots=True)
-class Recovery:
-    """What is done about gangs and hardware that broke."""
+class ScaleAhead:
+    """Replicas asked for ahead of the load: a floor below which the service's own autoscaler does not go.
 
-    stale_grace_s: Annotated[
+    They start on free and borrowed capacity only: nobody gives way for what is only foreseen.
+    """
+
+    level: Annotated[
+        float,
+        Interval(ge=0.5, le=0.999),
+        Doc("quantile of the highest demand within the lead time that the floor serves"),
+    ] = 0.99
+    lead_s: Annotated[
+        float,
+        Interval(ge=1, le=DAY_S),
+        Doc(
+            "lead time before any start-up of a replica was measured; then the 0.9 quantile of the latest start-ups"
+        ),
+    ] = 300.0
+    dwell_s: Annotated[
         float,
         Interval(ge=0, le=DAY_S),
-        Doc("a gang below its minimum of live members is stopped after this long"),
-    ] = 60.0
+        Doc("a floor goes no lower than the highest wish of the last so long"),
+    ] = 600.0
+    lease_s: Annotated[
+        float,
+        Interval(ge=60, le=DAY_S),
+        Doc(
+            "a floor that is not renewed lapses after this long, whatever becomes of us; renewed at half of it"
+        ),
+    ] = 1800.0
+    most_ratio: Annotated[
+        float,
+        Interval(ge=1, le=1000),
+        Doc("a floor is at most this multiple of the replicas that the present load needs"),
+    ] = 4.0
+    forecast_age_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("an older forecast is not acted on")] = (
+        180.0
+    )
+    least_outcomes: Annotated[
+        int, Interval(ge=0, le=1_000_000), Doc("outcomes that must have come before a forecast is acted on")
+    ] = 30
+    coverage_slack: Annotated[
+        float,
+        Interval(ge=0, le=1),
+        Doc("by how much the share of outcomes within the promise may fall short of the promised level"),
+    ] = 0.03
+    violation_ratio: Annotated[
+        float,
+        Interval(ge=0, le=1),
+        Doc(
+            "share of requests over the objective up to which a load counts as served; 0.01 makes the objective a p99"
+        ),
+    ] = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,101 +368,6 @@ class PlacementWeights:
 
 
 @dataclass(frozen=True, slots=True)
-class Hysteresis:
-    """Calm: how long a wish must last, and how long an object is left alone."""
-
-    dwell_s: Annotated[
-        float, Interval(ge=0, le=DAY_S), Doc("a disruptive wish must hold this long before it may act")
-    ] = 300.0
-    cool_down_s: Annotated[
-        float,
-        Interval(ge=0, le=7 * DAY_S),
-        Doc("a workload disrupted once is not disrupted again for this long"),
-    ] = 1800.0
-    margin_ratio: Annotated[float, Interval(ge=0, le=10), Doc("benefit must exceed cost by this part")] = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """Bounds on disruption in any window of `window_s`; contractual evictions are not counted."""
-
-    window_s: Annotated[float, Interval(ge=60, le=7 * DAY_S), Doc("length of the sliding window")] = 3600.0
-    per_cluster: Annotated[
-        int, Interval(ge=0, le=1_000_000), Doc("disruptions per window over the whole cluster")
-    ] = 20
-    per_tenant: Annotated[
-        int, Interval(ge=0, le=1_000_000), Doc("disruptions per window of one tenant's work")
-    ] = 5
-    per_node: Annotated[
-        int, Interval(ge=0, le=1_000_000), Doc("disruptions per window touching one node")
-    ] = 2
-    concurrent: Annotated[int, Interval(ge=0, le=1_000_000), Doc("disruptions under way at once")] = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Freshness:
-    """How old what we know may be before it stops an action."""
-
-    inventory_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("nodes, GPUs and instances")] = 120.0
-    work_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("workloads and their placements")] = 60.0
-    telemetry_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("signals, for actions that rest on them")] = (
-        180.0
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Protection:
-    """What is never a victim, whatever the gain."""
-
-    classes: Annotated[tuple[str, ...], Doc("SLO classes whose work is never evicted")] = (
-        "latency-critical",
-    )
-    min_runtime_s: Annotated[float, Interval(ge=0, le=7 * DAY_S), Doc("no victim younger than this")] = 900.0
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """When the autopilot stops itself."""
-
-    failures: Annotated[
-        int, Interval(ge=1, le=1000), Doc("failed effects within the window that pause every action")
-    ] = 5
-    window_s: Annotated[float, Interval(ge=60, le=DAY_S), Doc("length of that window")] = 900.0
-    length_s: Annotated[
-        float, Interval(ge=60, le=7 * DAY_S), Doc("the pause ends by itself after this long")
-    ] = 1800.0
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of one tick."""
-
-    proposals_per_tick: Annotated[
-        int, Interval(ge=1, le=100_000), Doc("full proposals built in one tick")
-    ] = 2000
-    deadline_s: Annotated[
-        float, Interval(ge=1, le=3600), Doc("an effect not seen after this long is taken back")
-    ] = 120.0
-    attempts: Annotated[
-        int, Interval(ge=1, le=100), Doc("tries of one effect before it counts as failed")
-    ] = 3
-
-
-@dataclass(frozen=True, slots=True)
-class JournalRules:
-    """How much the record may hold."""
-
-    keyframe_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("time between two whole observations")] = 600.0
-    keyframe_ticks: Annotated[
-        int, Interval(ge=1, le=100_000), Doc("at least this many ticks lie between two of them")
-    ] = 64
-    max_mib: Annotated[
-        int, Interval(ge=1, le=1_000_000), Doc("oldest whole segments are dropped above this size")
-    ] = 2048
-    max_age_s: Annotated[float, Interval(ge=3600, le=3660 * DAY_S), Doc("and beyond this age")] = 30 * DAY_S
-
-
-@dataclass(frozen=True, slots=True)
 class Policy:
     """The whole of it."""
 
@@ -406,7 +388,9 @@ class Policy:
     preemption: Annotated[Preemption, Doc("taking GPUs from running work")] = field(
         default_factory=Preemption
     )
+    scale_ahead: Annotated[ScaleAhead, Doc("replicas ahead of the load")] = field(default_factory=ScaleAhead)
     recovery: Annotated[Recovery, Doc("what broke")] = field(default_factory=Recovery)
+    enforcement: Annotated[Enforcement, Doc("what goes on for too long")] = field(default_factory=Enforcement)
     placement: Annotated[PlacementWeights, Doc("placement score")] = field(default_factory=PlacementWeights)
     hysteresis: Annotated[Hysteresis, Doc("calm")] = field(default_factory=Hysteresis)
     budget: Annotated[Budget, Doc("disruption budgets")] = field(default_factory=Budget)
@@ -415,6 +399,7 @@ class Policy:
     pause: Annotated[Pause, Doc("self-pause")] = field(default_factory=Pause)
     limits: Annotated[Limits, Doc("bounds of one tick")] = field(default_factory=Limits)
     journal: Annotated[JournalRules, Doc("record keeping")] = field(default_factory=JournalRules)
+    forecasting: Annotated[Forecasting, Doc("models of run times")] = field(default_factory=Forecasting)
     price_weight: Annotated[
         dict[str, float], Doc("price of a GPU model relative to the others; 1 where not named")
     ] = field(default_factory=dict)

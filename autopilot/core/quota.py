@@ -8,11 +8,23 @@ from functools import partial
 import numpy as np
 
 from autopilot.core.policy import Policy, RuleSetName
+from autopilot.core.records import Code
 from autopilot.core.rules import RULES, RuleSet, cohort_fair
 from autopilot.core.rules.base import Claim, Refusal
-from autopilot.core.snapshot import F64, GPU_MILLI, SLO_CLASS_NAMES, Bools, ClusterSnapshot, State
-from autopilot.core.tenancy import ALL, Books, build_books, capacity_by_kind, claim_kinds
+from autopilot.core.snapshot import (
+    F64,
+    GPU_MILLI,
+    SLO_CLASS_NAMES,
+    Bools,
+    ClusterSnapshot,
+    State,
+    running_since,
+)
+from autopilot.core.tenancy import ALL, EPSILON, Books, build_books, capacity_by_kind, claim_kinds
 from autopilot.core.whatif import Layout, WhatIf
+
+NO_MODEL = 1 << 62
+"""A bit set of GPU models that no node has."""
 
 
 @dataclass(slots=True)
@@ -32,7 +44,26 @@ class Quota:
 
     def may_start(self, row: int, gpus: int) -> Refusal | None:
         """May the gang start at this width on idle capacity, as far as quotas go?"""
-        return self.rules.may_start(self.books, self.claim(row, gpus))
+        claim = self.claim(row, gpus)
+        if self.open_models(row, gpus) == NO_MODEL:
+            room = max(self.books.limit_room(claim.queue, (kind,)) for kind in set(self.books.kind_of_model))
+            return Refusal(Code.LIMIT, max(room, 0.0), claim.gpus)
+        return self.rules.may_start(self.books, claim)
+
+    def open_models(self, row: int, gpus: int) -> int:
+        """GPU models that a gang of this width may use: its own wish, less those whose limit leaves too little.
+
+        A bit set over the model codes, 0 for any, `NO_MODEL` for none. A gang that wishes for one model alone draws
+        on that kind surely, and the rules answer for its limit.
+        """
+        wish = int(self.snapshot.workloads.gpu_models[row])
+        if not self.books.limits_models or (wish and not wish & (wish - 1)):
+            return wish
+        claim = self.claim(row, gpus)
+        wished = [code for code in range(len(self.books.kind_of_model)) if not wish or wish >> code & 1]
+        left = [code for code in wished
+                if claim.gpus <= self.books.limit_room(claim.queue, (self.books.kind_of_model[code],)) + EPSILON]  # fmt: skip
+        return wish if left == wished else sum(1 << code for code in left) or NO_MODEL
 
     def claim(self, row: int, gpus: int) -> Claim:
         """A gang that waits, at a width in GPUs, shares or instances."""
@@ -64,11 +95,11 @@ class Quota:
         rows = np.flatnonzero(active & ~work.stuck & ~work.excluded & (gpus > 0))
         part = np.where(work.gpu_milli > 0, work.gpu_milli / GPU_MILLI, 1.0)
         models = self.snapshot.nodes.gpu_model[held.node[first[rows]]].tolist()
-        claims, lost = [], self.lost_gpu_s.tolist()
+        claims, lost, since_s = [], self.lost_gpu_s.tolist(), running_since(work).tolist()
         for row, model in zip(rows.tolist(), models, strict=True):
             claims.append(Claim(
                 row, int(work.queue[row]), float(gpus[row]), self._held_kinds(model), int(work.priority[row]),
-                float(work.submit_s[row]), float(work.start_s[row]), bool(work.preemptible[row]) and int(work.slo_class[row]) not in self.sheltered,
+                float(work.submit_s[row]), since_s[row], bool(work.preemptible[row]) and int(work.slo_class[row]) not in self.sheltered,
                 float(work.min_gpus[row] * part[row]), float(max(work.gpus_per_member[row], 1) * part[row]),
                 bool(work.over_quota[row]), lost[row],
             ))  # fmt: skip
@@ -86,6 +117,8 @@ class Quota:
         if sign < 0:
             gpus = np.where(self._leaves(row, layout), 0.0, gpus)
         self.books.add(queue, sign * float(gpus.sum()), (ALL,), preemptible=preemptible)
+        if self.books.host_use:
+            self.books.add_host(queue, self.host_of(row, sign * int(np.count_nonzero(gpus))))
         if len(self.books.use) > 1:  # a gang may sit on GPUs of several models
             kinds = np.array(self.books.kind_of_model)[
                 snapshot.nodes.gpu_model[snapshot.gpus.node[layout.gpu]]
@@ -93,6 +126,12 @@ class Quota:
             for kind in np.unique(kinds).tolist():
                 taken = sign * float(gpus[kinds == kind].sum())
                 self.books.add(queue, taken, (kind,), preemptible=preemptible)
+
+    def host_of(self, row: int, gpus: int) -> tuple[float, float]:
+        """CPU (milli) and memory (MiB) that so many GPUs, shares or instances of a gang come with."""
+        work = self.snapshot.workloads
+        part = gpus / max(int(work.gpus_per_member[row]), 1)
+        return float(work.cpu_milli[row]) * part, float(work.memory_mib[row]) * part
 
     def _leaves(self, row: int, layout: Layout) -> Bools:
         """Which entries of a layout the gang is giving up already. Shape [entries]."""

@@ -19,7 +19,7 @@ from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
 from autopilot.core.guards.hysteresis import wish_key
 from autopilot.core.landing import Landed, Lookup, fits, follow_landings
-from autopilot.core.lifecycle import absorb
+from autopilot.core.lifecycle import absorb, halted
 from autopilot.core.memory import (
     ControllerMemory,
     Disruption,
@@ -33,14 +33,20 @@ from autopilot.core.policy import Mode, Policy
 from autopilot.core.records import (
     Code,
     Decision,
+    Evidence,
     Instruction,
     Observation,
+    OutcomeKind,
     Plan,
     Proposal,
+    Save,
     Victim,
     no_refusals,
 )
-from autopilot.core.snapshot import State, holding_mask
+from autopilot.core.replicas import floor_timers_s, remember_services
+from autopilot.core.saving import in_turn
+from autopilot.core.snapshot import State, holding_mask, running_since
+from autopilot.core.spending import remember_spending
 from autopilot.core.usage import remember_use
 from autopilot.core.whatif import WhatIf
 
@@ -51,41 +57,57 @@ def reconcile(memory: ControllerMemory, observation: Observation, policy: Policy
     """The decision of one tick. `actions` and `guards` are the shipped tables; tests plant bugs there."""
     if observation.now_s < memory.now_s:
         return _stand_still(memory, observation, policy)
+    before = memory
     memory, again = absorb(memory, observation, policy)
     review_s = review_start(observation.now_s, policy)
     memory = remember_use(memory, observation.snapshot, observation.now_s, review_s, policy)
-    halted = _halted(memory, observation)
+    memory = remember_services(memory, observation, policy)
+    if policy.modes.enforce_limit != Mode.OFF:
+        memory = remember_spending(memory, observation.snapshot, observation.now_s)
+    held_by = halted(memory, observation)
     whatif = WhatIf(observation.snapshot)
     names = Lookup(observation.snapshot) if memory.in_flight or memory.landings else None
     busy = _apply_open_effects(memory, whatif, names)
     landed = Landed((), (), (), frozenset())
     if memory.landings and names is not None:
-        landed = follow_landings(memory.landings, whatif, names, observation.now_s, may_start=not halted)
+        landed = follow_landings(memory.landings, whatif, names, observation.now_s, may_start=not held_by)
     memory, starts = _start_parts(memory, observation, policy, landed)
     chosen, planner = plan(observation, policy, memory, whatif, busy | landed.busy, actions, guards)
     memory, instructions = _commit(memory, observation, policy, chosen, planner)
     instructions = (*instructions, *starts)
-    instructions = () if halted else (*again, *instructions)
+    instructions = () if held_by else (*again, *instructions)
     wake_at_s = _wake_at(memory, observation, policy, chosen, planner)
     memory = replace(memory, tick=observation.tick, now_s=observation.now_s, wake_at_s=wake_at_s)
+    notes = _notes(before, observation, planner, instructions)
     return Step(
-        memory, Decision(observation.tick, observation.now_s, chosen, halted), instructions, wake_at_s
+        memory, Decision(observation.tick, observation.now_s, chosen, held_by, notes), instructions, wake_at_s
     )
+
+
+def _notes(before: ControllerMemory, observation: Observation, planner: Planner,
+           instructions: tuple[Instruction, ...]) -> tuple[Evidence, ...]:  # fmt: skip
+    """What is said beside the plan: takings given up because somebody cannot save, and losses for want of a turn to."""
+    declined = {outcome.instruction_id for outcome in observation.outcomes if outcome.kind == OutcomeKind.DECLINED}  # fmt: skip
+    effects = [entry.instruction for key, entry in before.in_flight.items() if key in declined]
+    start_of = {landing.proposal_id: landing.workload for landing in before.landings}
+    notes = [Evidence(f"{effect.workload} cannot save within its grace and stays, given up is",
+                      f"the start of {start_of.get(effect.proposal_id, 'whoever it was for')} there")
+             for effect in effects]  # fmt: skip
+    work, lost = observation.snapshot.workloads, planner.ctx.lost_now_gpu_s
+    for effect in instructions:
+        if effect.save == Save.SKIP:
+            lost_gpu_s = float(lost[work.id == effect.workload].sum())
+            notes.append(Evidence(f"{effect.workload} has no turn to save before it leaves and loses", lost_gpu_s, "GPU-s"))  # fmt: skip
+    return (*notes, *planner.ctx.notes)
 
 
 def _stand_still(memory: ControllerMemory, observation: Observation, policy: Policy) -> Step:
     """The clock went back: nothing is decided, but what people and actuators said is not forgotten."""
-    memory, _ = absorb(memory, replace(observation, now_s=memory.now_s), policy)
+    memory, _ = absorb(memory, replace(observation, now_s=memory.now_s), policy, may_send=False)
     decision = Decision(
         observation.tick, observation.now_s, Plan((), no_refusals(), (), ()), "the clock went back"
     )
     return Step(replace(memory, tick=observation.tick), decision, (), memory.now_s)
-
-
-def _halted(memory: ControllerMemory, observation: Observation) -> str:
-    if observation.kill_switch or memory.killed:
-        return "kill switch"
-    return memory.paused_reason
 
 
 def _apply_open_effects(memory: ControllerMemory, whatif: WhatIf, names: Lookup | None) -> frozenset[int]:
@@ -94,7 +116,7 @@ def _apply_open_effects(memory: ControllerMemory, whatif: WhatIf, names: Lookup 
     for entry in memory.in_flight.values() if names is not None else ():
         effect = entry.instruction
         row = names.workload.get(effect.workload) if names is not None else None
-        if row is None:
+        if row is None or effect.kind == "scale":
             continue
         busy.add(row)
         layout = names.layout(effect.slots) if names is not None and effect.slots else None
@@ -117,7 +139,7 @@ def _start_parts(memory: ControllerMemory, observation: Observation, policy: Pol
                  landed: Landed) -> tuple[ControllerMemory, tuple[Instruction, ...]]:  # fmt: skip
     """Admissions of what waited for others to leave; a landing that was given up lets its gang cool down."""
     now_s = observation.now_s
-    in_flight, cooled = dict(memory.in_flight), dict(memory.cooled_until_s)
+    in_flight, cooled = dict(memory.in_flight), dict(memory.no_landing_until_s)
     effects = []
     for landing, part in landed.starts:
         effect = Instruction(f"{observation.tick}/{landing.proposal_id}/{part.workload}", "admit", part.workload,
@@ -129,7 +151,7 @@ def _start_parts(memory: ControllerMemory, observation: Observation, policy: Pol
         effects.append(effect)
     for landing in landed.given_up:
         cooled[landing.workload] = now_s + policy.hysteresis.cool_down_s
-    memory = replace(memory, in_flight=in_flight, cooled_until_s=cooled, landings=landed.open)
+    memory = replace(memory, in_flight=in_flight, no_landing_until_s=cooled, landings=landed.open)
     return memory, tuple(effects)
 
 
@@ -163,9 +185,13 @@ def _commit(memory: ControllerMemory, observation: Observation, policy: Policy, 
         memory = replace(
             memory, approvals={key: state for key, state in memory.approvals.items() if key in made}
         )
+    in_turns = in_turn(evictions, memory.in_flight.values(), observation.snapshot, planner.ctx.lost_now_gpu_s, now_s, policy)  # fmt: skip
+    for effect in in_turns:
+        in_flight[effect.id] = replace(in_flight[effect.id], instruction=effect)
     memory = replace(memory, in_flight=in_flight, ledger=tuple(ledger), cooled_until_s=cooled,
-                     wished_since_s=wished, reservations=chosen.reservations, landings=tuple(landings))  # fmt: skip
-    return memory, (*evictions, *admissions)
+                     wished_since_s=wished, noted_since_s=planner.ctx.noted, advance=planner.ctx.advance, reservations=chosen.reservations,
+                     landings=tuple(landings))  # fmt: skip
+    return memory, (*in_turns, *admissions)
 
 
 def _enter_in_ledger(entries: tuple[Disruption, ...], ledger: list[Disruption], cooled: dict[str, float],
@@ -186,14 +212,25 @@ def _landing(proposal: Proposal, waits: tuple[Victim, ...], now_s: float, policy
                    all(victim.contract for victim in proposal.victims))  # fmt: skip
 
 
-_REASONS = {"backfill": "backfill", "reclaim_borrowed": "reclaim", "recover": "recover"}
+_REASONS = {
+    "backfill": "backfill",
+    "reclaim_borrowed": "reclaim",
+    "recover": "recover",
+    "enforce_limit": "suspend",
+}
 
 
 def _effects(proposal: Proposal, observation: Observation, policy: Policy, fence: int) -> list[Instruction]:
     """The instructions of one accepted proposal; a reservation has none: it lives in memory.
 
-    A victim has its grace on top of the deadline. What waits for victims is instructed when they are gone.
+    A victim has its grace on top of the deadline. What waits for victims is instructed when they are gone. Who was
+    not promised to give way keeps its place when it cannot save in time, unless the policy says otherwise.
     """
+    rules = policy.preemption
+    left_s = proposal.until_s - observation.now_s
+    grace_s = (
+        left_s if 0 <= left_s < rules.grace_s else rules.grace_s
+    )  # of work that stands on what is taken away
     deadline_s = observation.now_s + policy.limits.deadline_s
     prefix = f"{observation.tick}/{proposal.id}"
     effects = []
@@ -205,8 +242,12 @@ def _effects(proposal: Proposal, observation: Observation, policy: Policy, fence
         effects.append(Instruction(
             f"{prefix}/{'resize' if shrinks else 'evict'}-{victim.workload}", "resize" if shrinks else "evict",
             victim.workload, victim.incarnation, victim.keeps if shrinks else (), False,
-            deadline_s + policy.preemption.grace_s, fence, proposal.id, reason,
+            deadline_s + grace_s, fence, proposal.id, reason, grace_s,
+            Save.TRY if shrinks or victim.contract or rules.without_checkpoint else Save.MUST,
         ))  # fmt: skip
+    if proposal.kind == "scale":
+        effects.append(Instruction(prefix, "scale", proposal.workload, proposal.incarnation, (), False, deadline_s, fence,
+                                   proposal.id, replicas=proposal.replicas, until_s=proposal.until_s))  # fmt: skip
     if proposal.kind in {"admit", "grow"}:
         kind = "admit" if proposal.kind == "admit" else "resize"
         effects.append(Instruction(prefix, kind, proposal.workload, proposal.incarnation, proposal.slots,
@@ -230,10 +271,12 @@ def _wake_at(
     timers: list[float] = []
     if memory.paused_reason:
         timers.append(memory.paused_since_s + policy.pause.length_s)
-    timers += [since_s + policy.hysteresis.dwell_s for since_s in memory.wished_since_s.values()]
-    timers += memory.cooled_until_s.values()
+    timers += [memory.wished_since_s[key] + dwell for key, dwell in planner.dwells_s.items()]
+    timers += [*memory.cooled_until_s.values(), *memory.no_landing_until_s.values()]
     timers += memory.rejections.values()
     timers += [landing.deadline_s for landing in memory.landings]
+    timers += floor_timers_s(memory, observation, policy)
+    timers += planner.ctx.wake_s
     timers += _guaranteed_until_s(observation, chosen, policy)
     timers += _work_timers_s(observation, policy)
     if memory.wished_since_s:
@@ -250,7 +293,7 @@ def _work_timers_s(observation: Observation, policy: Policy) -> list[float]:
     grace_s = np.where(np.isnan(work.stale_grace_s), policy.recovery.stale_grace_s, work.stale_grace_s)
     broken = ~np.isnan(work.stale_since_s)
     settling_s = (
-        work.start_s[holding_mask(work)] + policy.protection.min_runtime_s
+        running_since(work)[holding_mask(work)] + policy.protection.min_runtime_s
     )  # may be taken from then on
     settling_s = (
         settling_s[settling_s > observation.now_s] if (work.state == State.PENDING).any() else settling_s[:0]
@@ -270,7 +313,7 @@ def _guaranteed_until_s(observation: Observation, chosen: Plan, policy: Policy) 
     if not sheltered:
         return []
     work = observation.snapshot.workloads
-    starts_s = work.start_s[np.isin(work.id, np.array(sorted(sheltered), object))]
+    starts_s = running_since(work)[np.isin(work.id, np.array(sorted(sheltered), object))]
     return [start_s + policy.protection.min_runtime_s for start_s in starts_s.tolist()]
 
 
@@ -290,13 +333,10 @@ def _next_review_s(chosen: Plan, planner: Planner, policy: Policy) -> float:
     shares_time = (
         policy.preemption.time_sharing and policy.modes.preempt != Mode.OFF
     )  # indices change as work runs
-    counts_past = len({*ctx.observation.snapshot.workloads.queue[ctx.pending].tolist()}) > 1 and _past_moves(
-        ctx
-    )
     if (
         gated
         or shares_time
-        or counts_past
+        or _past_moves(ctx)
         or policy.order.aging_exponent > 0
         or (ctx.held and _forecasts_move(ctx))
     ):
@@ -314,9 +354,9 @@ def _next_review_s(chosen: Plan, planner: Planner, policy: Policy) -> float:
 
 
 def _past_moves(ctx: Context) -> bool:
-    """True when the past use of queues moves their shares with time."""
-    rules = ctx.policy.tenancy
-    return bool(rules.usage_half_life_s and rules.usage_weight and ctx.memory.usage_gpu_s)
+    """True when the past use of queues moves their shares with time: what is held now is past use at the next review."""
+    rules, memory = ctx.policy.tenancy, ctx.memory
+    return bool(rules.usage_half_life_s and rules.usage_weight and (memory.usage_gpu_s or memory.held_gpus))
 
 
 def _forecasts_move(ctx: Context) -> bool:

@@ -17,6 +17,7 @@ from autopilot.core.snapshot import (
     F64,
     I8,
     I32,
+    AdvanceTable,
     ClusterSnapshot,
     GpuTable,
     InstanceTable,
@@ -64,6 +65,7 @@ class Work:
     services: ServiceTable
     queues: QueueTable
     members: MemberTable = field(default_factory=lambda: empty(MemberTable))
+    advance: AdvanceTable = field(default_factory=lambda: empty(AdvanceTable))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,15 @@ class Telemetry:
 
 
 @dataclass(frozen=True, slots=True)
+class Errors:
+    """What GPUs reported of their own faults, by entity; -1 where a source does not say."""
+
+    entity_ids: Texts
+    xid: I32
+    remap: I8  # xid_facts.REMAP_*
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """One collector's answer. What it has no word about is None."""
 
@@ -95,6 +106,7 @@ class Batch:
     work: Work | None = None
     telemetry: Telemetry | None = None
     gaps: tuple[Gap, ...] = ()
+    errors: Errors | None = None
 
 
 # --- what the decision sees --------------------------------------------------------------------
@@ -144,7 +156,16 @@ class OutcomeKind(StrEnum):
     ACCEPTED = "accepted"
     CONFLICT = "conflict"
     FAILED = "failed"
+    DECLINED = "declined"  # the work cannot save in time, and is to keep its place then
     DONE = "done"
+
+
+class Save(StrEnum):
+    """What becomes of an evicted gang that has no fresh checkpoint when its grace is over."""
+
+    TRY = "try"  # it is stopped, and loses what it did since its last one
+    MUST = "must"  # it keeps its place, and the effect is declined
+    SKIP = "skip"  # it is stopped at once: the store has no turn for it within the grace
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +231,7 @@ class Code(StrEnum):
     DELAY = "delay"  # it has not waited long enough to displace anybody
     QUOTA = "quota"  # its queue and cohort have no quota left for it
     KEPT = "kept"  # quota is idle, but kept for another that waits for it
+    WORKERS = "workers"  # a coordinator that starts after its own workers
     CHECK = "check"  # a check outside of the autopilot is not passed
     ORDER = "order"  # its queue is strict, and the gang before it waits
     # verdicts of guards
@@ -217,6 +239,7 @@ class Code(StrEnum):
     MODE_OBSERVE = "mode_observe"
     MODE_RECOMMEND = "mode_recommend"
     NEEDS_APPROVAL = "needs_approval"
+    ON_PAPER = "on_paper"
     REJECTED = "rejected"
     KILL_SWITCH = "kill_switch"
     PAUSED = "paused"
@@ -232,6 +255,7 @@ class Code(StrEnum):
     MIN_RUNTIME = "min_runtime"
     DWELL = "dwell"
     COOL_DOWN = "cool_down"
+    GIVEN_UP = "given_up"
     MARGIN = "margin"
     BUDGET_CLUSTER = "budget_cluster"
     BUDGET_TENANT = "budget_tenant"
@@ -240,6 +264,12 @@ class Code(StrEnum):
     BUDGET_CHECKPOINT = "budget_checkpoint"
     BLAST_RADIUS = "blast_radius"
     SLO_BURNING = "slo_burning"
+    FORECAST_UNKNOWN = "forecast_unknown"  # nothing is foreseen, or not far enough
+    FORECAST_STALE = "forecast_stale"
+    FORECAST_UNPROVEN = "forecast_unproven"  # too few outcomes to tell what its promise is worth
+    FORECAST_UNCALIBRATED = "forecast_uncalibrated"
+    FORECAST_DRIFTING = "forecast_drifting"
+    WITHOUT_CHECKPOINT = "without_checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,8 +313,8 @@ class Proposal:
 
     id: str
     action: str
-    kind: str  # admit | land (start once its victims are gone) | grow | evict | reserve
-    workload: str
+    kind: str  # admit | land (start once its victims are gone) | grow | evict | reserve | scale (a service's floor)
+    workload: str  # of `scale`: the service
     incarnation: int
     queue: str
     tenant: str
@@ -298,6 +328,8 @@ class Proposal:
     state_digest: str = ""
     verdicts: tuple[Verdict, ...] = ()
     accepted: bool = False
+    replicas: int = 0  # of `scale`: the floor; 0 gives it back
+    until_s: float = 0.0  # of `scale`: when the floor lapses by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +387,9 @@ class Instruction:
     """One effect. Idempotent by id; refused when its precondition no longer holds."""
 
     id: str
-    kind: str  # admit | evict | resize (go on with exactly `slots`)
+    kind: (
+        str  # admit | evict | resize (go on with exactly `slots`) | scale (a service has at least `replicas`)
+    )
     workload: str
     incarnation: int  # precondition: the object is still this one
     slots: tuple[Slot, ...]
@@ -363,7 +397,15 @@ class Instruction:
     deadline_s: float
     fence: int
     proposal_id: str
-    reason: str = ""  # of what takes GPUs: preempt | reclaim | move | reclaim-move | backfill | recover
+    reason: str = (
+        ""  # of what takes GPUs: preempt | reclaim | move | reclaim-move | backfill | recover | suspend
+    )
+    grace_s: float = 0.0  # of an eviction: time to write a checkpoint in before the work is stopped
+    save: Save = Save.TRY
+    replicas: int = (
+        0  # of `scale`, whose `workload` is the service and `incarnation` its generation; 0: no floor
+    )
+    until_s: float = 0.0  # of `scale`: when the floor lapses by itself
 
 
 def no_refusals() -> Refusals:

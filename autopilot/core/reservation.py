@@ -5,7 +5,8 @@ bisection over the distinct times, the first at which the gang's members fit (in
 the gang requires it). Inside one review period the plan depends on events alone, not on the clock, so
 that skipping a tick changes nothing; a start may hence lie in the past when predictions ran late.
 Work that outlives that start may use only the `spare` GPUs of the reserved
-nodes; that is what keeps the promise.
+nodes; that is what keeps the promise. Backfilled work of unknown length is foreseen to be evicted for the gang, as it
+will be once that is promised its room.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import numpy as np
 
 from autopilot.core.context import Context, Held
 from autopilot.core.placement import Shape, level_of, members_on, suitable_nodes
-from autopilot.core.policy import BackfillKind
+from autopilot.core.policy import BackfillKind, Mode
 from autopilot.core.records import Reservation
-from autopilot.core.snapshot import F64, I32, Bools, Topology
+from autopilot.core.snapshot import F64, I32, Bools, Topology, holding_mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,10 @@ class StartPlan:
     spare: I32
 
 
-def plan_start(ctx: Context, shape: Shape) -> StartPlan | None:
-    """When and where a gang of whole GPUs could start if nothing else were admitted; None for never."""
+def plan_start(ctx: Context, at: int, shape: Shape) -> StartPlan | None:
+    """When and where the gang of whole GPUs at `at` could start if nothing else were admitted; None for never."""
     suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib, empty=True)
-    free_at = _free_matrix(ctx)
+    free_at = _free_matrix(ctx, _free_at(ctx, at))
     free_at[~suits] = np.inf
     start_s = _earliest_s(ctx, shape, free_at)
     return None if start_s is None else _choose_nodes(ctx, shape, free_at, start_s)
@@ -72,7 +73,26 @@ def _one_member_a_node(ctx: Context, shape: Shape) -> bool:
     )
 
 
-def _free_matrix(ctx: Context) -> F64:
+def _free_at(ctx: Context, at: int) -> F64:
+    """When each GPU comes free for the gang at `at` by prediction. Shape [gpus].
+
+    Nobody knows when backfilled work without a forecast ends; it is evicted for the gang from the time on at which
+    the gang's room is a promise (actions/backfill.py).
+    """
+    snapshot = ctx.observation.snapshot
+    held, work = snapshot.placements, snapshot.workloads
+    endless = work.backfilled & holding_mask(work) & np.isinf(ctx.end_s)
+    if not ctx.policy.backfill.evict_when_due or ctx.policy.modes.backfill == Mode.OFF or not endless.any():
+        return ctx.gpu_free_at_s
+    firm_s = float(work.submit_s[ctx.pending[at]]) + ctx.policy.reservation.firm_after_s
+    free_at = ctx.gpu_free_at_s.copy()
+    evictable = held.gpu[endless[held.workload]]
+    evictable = evictable[ctx.whatif.gpu_usable[evictable] & np.isinf(free_at[evictable])]
+    free_at[evictable] = -np.inf if ctx.firm[at] else firm_s
+    return free_at
+
+
+def _free_matrix(ctx: Context, gpu_free_at_s: F64) -> F64:
     """Predicted free times per node, ascending: [nodes, GPUs of the largest node], inf where there is none.
 
     GPUs held for one reservation are not there for another, but under conservative backfill, where
@@ -81,8 +101,8 @@ def _free_matrix(ctx: Context) -> F64:
     nodes = ctx.observation.snapshot.nodes
     width = int(nodes.gpus.max(initial=0))
     columns = np.arange(width)
-    rows = np.minimum(nodes.first_gpu[:, None] + columns, max(len(ctx.gpu_free_at_s) - 1, 0))
-    free_at = np.where(columns < nodes.gpus[:, None], ctx.gpu_free_at_s[rows], np.inf)
+    rows = np.minimum(nodes.first_gpu[:, None] + columns, max(len(gpu_free_at_s) - 1, 0))
+    free_at = np.where(columns < nodes.gpus[:, None], gpu_free_at_s[rows], np.inf)
     free_at.sort(axis=1)
     stacked = ctx.policy.backfill.kind == BackfillKind.CONSERVATIVE
     for held in ctx.held:

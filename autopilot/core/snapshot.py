@@ -125,6 +125,8 @@ class GpuTable:
     index: I32
     healthy: Bools
     mig: Bools  # in MIG mode: handed out by instance, never whole
+    xid: I32  # last error since it was known to be well (xid_facts); 0: none, -1: not known
+    remap: I8  # rows of its memory: xid_facts.REMAP_*
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,7 @@ class WorkloadTable:
 
     id: Texts
     name: Texts
+    user: Texts  # who submitted it
     tenant: I32
     queue: I32
     slo_class: I8
@@ -157,6 +160,9 @@ class WorkloadTable:
     incarnation: I32  # restarts so far: an effect meant for an earlier one is refused
     submit_s: F64
     start_s: F64  # of the present incarnation; NaN while pending
+    runs_since_s: (
+        F64  # since when it runs without a stop, whatever its width since then; NaN: since `start_s`
+    )
     ended_s: F64
     served_s: F64  # progress kept from earlier incarnations
     gpus: I32
@@ -186,6 +192,10 @@ class WorkloadTable:
     stuck: Bools  # told to leave, past its grace, and still there: it frees nothing
     stale_since_s: F64  # since when fewer than its minimum of members live (finished ones count); NaN: whole
     stale_grace_s: F64  # its own grace for that; NaN: the policy's
+    job_group: (
+        Texts  # shared by a coordinator and its workers, where they are workloads of their own; "": none
+    )
+    coordinates: Texts  # the group whose coordinator it is; "": none
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +227,10 @@ class PlacementTable:
 
 @dataclass(frozen=True, slots=True)
 class ServiceTable:
-    """One row an inference service; its replicas are workloads."""
+    """One row an inference service; its replicas are workloads.
+
+    `p99_s`, `violation_ratio` and `rate_rps` are of the last five whole minutes, `recent_...` of the last one.
+    """
 
     id: Texts
     queue: I32
@@ -231,6 +244,14 @@ class ServiceTable:
     rate_rps: F64
     queue_depth: F64
     age_s: F64
+    generation: I32  # changes when its owner changes it: a floor meant for an earlier one is refused
+    needed_replicas: I32  # that its autoscaler would want without our floor; -1: unknown
+    floor: I32  # least replicas that we asked for; 0: none stands
+    floor_until_s: F64  # when that floor lapses by itself
+    load_ratio: F64  # the metric that it is scaled by, over the owner's target
+    recent_rps: F64
+    recent_violation_ratio: F64
+    tokens_per_s: F64  # input and output tokens of the requests that came in the last minute
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +272,20 @@ class QueueTable:
     reclaim: I8  # Displace, in queues that borrow (cohort rules)
     while_borrowing: I8  # Displace, though it would borrow itself (cohort rules)
     while_borrowing_priority: I32  # highest priority of a victim then
+    limit_by_model: NDArray[np.int32]  # [queues, gpu models], -1: none; no columns where nobody states one
+    weight_by_model: NDArray[np.float64]  # [queues, gpu models], NaN: as `weight`; no columns likewise
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceTable:
+    """One row an advance reservation: GPUs of one model for the work of a queue, from a time on."""
+
+    id: Texts
+    queue: I32
+    gpu_model: I32
+    gpus: I32
+    start_s: F64
+    grace_s: F64  # for so long they are held from then on; what is not used by then is released
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +334,7 @@ class ClusterSnapshot:
     inventory_age_s: float = 0.0
     work_age_s: float = 0.0
     members: MemberTable = field(default_factory=lambda: empty(MemberTable))
+    advance: AdvanceTable = field(default_factory=lambda: empty(AdvanceTable))
 
 
 DTYPES: dict[str, Any] = {
@@ -312,20 +348,27 @@ DTYPES: dict[str, Any] = {
 }
 
 
+BY_MODEL: dict[str, Any] = {"guarantee": np.int32, "limit_by_model": np.int32, "weight_by_model": np.float64}
+"""Columns of QueueTable with an entry for each GPU model."""
+
+
 def empty(table: type[Any]) -> Any:
     """A table of `table`'s type with no rows."""
     columns = {f.name: np.empty(0, DTYPES.get(str(f.type), np.int32)) for f in fields(table)}
-    if table is QueueTable:
-        columns["guarantee"] = np.empty((0, 0), np.int32)
+    for name, dtype in BY_MODEL.items() if table is QueueTable else ():
+        columns[name] = np.empty((0, 0), dtype)
     return table(**columns)
 
 
 UNSTATED: dict[str, Any] = {
     "limit": -1, "borrow_limit": -1, "lend_limit": -1, "weight": 1.0, "order": QueueOrder.INDEX, "ready": True,
     "healthy": True, "cpu_milli": -1, "memory_mib": -1, "instance": -1, "milli": GPU_MILLI, "mig_profile": -1,
-    "service": -1, "gpus_per_member": 1, "slo_class": SloClass.BATCH, "start_s": np.nan, "ended_s": np.nan,
+    "service": -1, "gpus_per_member": 1, "slo_class": SloClass.BATCH, "start_s": np.nan, "runs_since_s": np.nan,
+    "ended_s": np.nan,
     "limit_s": np.nan, "checkpoint_interval_s": np.nan, "last_checkpoint_s": np.nan, "checkpoint_write_s": np.nan,
     "restart_s": np.nan, "stale_since_s": np.nan, "stale_grace_s": np.nan, "reclaim_at_s": np.nan,
+    "needed_replicas": -1, "floor_until_s": np.nan, "load_ratio": np.nan, "recent_rps": np.nan,
+    "recent_violation_ratio": np.nan, "tokens_per_s": np.nan,
 }  # fmt: skip
 """What a column reads where nobody states it; 0, "" or False for the others."""
 
@@ -337,7 +380,9 @@ def make(table: type[Any], **columns: Any) -> Any:
     for f in fields(table):
         dtype = DTYPES.get(str(f.type), np.int32)
         if f.name in columns:
-            made[f.name] = np.asarray(columns[f.name], dtype)
+            made[f.name] = np.asarray(columns[f.name], BY_MODEL.get(f.name, dtype))
+        elif f.name in BY_MODEL:
+            made[f.name] = np.empty((count, 0), BY_MODEL[f.name])
         else:
             unstated = UNSTATED.get(f.name, "" if dtype is object else 0)
             asks_nothing = table is WorkloadTable and f.name in {"cpu_milli", "memory_mib"}
@@ -359,7 +404,17 @@ def take(table: Any, rows: NDArray[Any]) -> Any:
 
 def check_snapshot(snapshot: ClusterSnapshot) -> None:
     """Raise `InvariantError` when tables contradict each other (lengths, row numbers out of range)."""
-    for name in ("nodes", "gpus", "instances", "workloads", "members", "placements", "services", "queues"):
+    for name in (
+        "nodes",
+        "gpus",
+        "instances",
+        "workloads",
+        "members",
+        "placements",
+        "services",
+        "queues",
+        "advance",
+    ):
         table = getattr(snapshot, name)
         lengths = {len(getattr(table, f.name)) for f in fields(table)}
         invariant(len(lengths) <= 1, f"columns of {name} differ in length: {sorted(lengths)}")
@@ -373,6 +428,11 @@ def check_snapshot(snapshot: ClusterSnapshot) -> None:
     for name, column, size in bounds:
         if len(column):
             invariant(0 <= int(column.min()) and int(column.max()) < size, f"{name} points outside its table")
+
+
+def running_since(workloads: WorkloadTable) -> F64:
+    """Since when work runs without a stop: a gang that grew or shrank went on. NaN while pending. Shape [workloads]."""
+    return np.where(np.isnan(workloads.runs_since_s), workloads.start_s, workloads.runs_since_s)
 
 
 def holding_mask(workloads: WorkloadTable) -> Bools:

@@ -4,6 +4,10 @@ Counted are GPU entries: a whole GPU and a MIG instance are 1 each, a share of a
 cluster has several GPU models each of them is counted too, so that a guarantee of one model is not paid in
 another. Numbers of a queue include those of the queues below it. What is being given up counts no more.
 
+Beside GPUs the CPUs and the memory of hosts are resources, where all nodes state them and work asks for them. A queue's
+saturation is that of its dominant resource, taken over those that its next gang draws on: what it cannot use any more
+says nothing about its turn. Takings compare GPUs alone: they are what is taken.
+
 Fair share (the division that KAI uses, and dominant resource fairness when there is one resource): on each
 level a queue first gets what it is guaranteed, as far as it wants it; the rest is split by weight among those
 that still want more, until nothing is left or nobody wants; then the same below each of them.
@@ -35,6 +39,10 @@ EPSILON = 1e-9
 """Shares are sums of quotients: they are compared with this slack."""
 
 
+Saved = tuple[list[list[float]], list[list[float]], list[list[float]]]
+"""What is used: of GPUs, by work that may not be preempted, of hosts."""
+
+
 @dataclass(slots=True)
 class Books:
     """One tick's quota books: [kind][queue], as plain lists because planning reads them one at a time."""
@@ -44,13 +52,18 @@ class Books:
     paths: list[tuple[int, ...]]  # each queue and its ancestors, without the root
     capacity: list[float]  # [kind]
     guarantee: list[list[float]]
-    limit: list[float]
+    limit: list[list[float]]  # of all kinds together under ALL, of single GPU models under theirs; inf: none
     use: list[list[float]]
     sheltered: list[list[float]]  # the part of `use` by work that may not be preempted
     fair: list[list[float]]
     guarantee_binds: bool  # work that may not be preempted starts inside guarantees only
     kind_of_model: tuple[int, ...] = (ALL,)  # by GPU model code
     children: list[list[int]] = field(default_factory=list)
+    host_use: list[list[float]] = field(
+        default_factory=list
+    )  # [resource][queue]: CPUs, memory; none: not counted
+    host_fair: list[list[float]] = field(default_factory=list)
+    limits_models: bool = False  # some queue has a limit of one GPU model, where there are several
 
     def add(self, queue: int, gpus: float, kinds: Sequence[int], *, preemptible: bool) -> None:
         """Book that work of `queue` holds `gpus` more (or fewer, when negative)."""
@@ -61,27 +74,45 @@ class Books:
                 if not preemptible:
                     sheltered[each] += gpus
 
-    def saved(self) -> tuple[list[list[float]], list[list[float]]]:
+    def add_host(self, queue: int, amounts: Sequence[float]) -> None:
+        """Book that work of `queue` uses so much more CPU and memory (or less, when negative)."""
+        for use, amount in zip(self.host_use, amounts, strict=False):
+            for each in (*self.paths[queue], 0):
+                use[each] += amount
+
+    def saved(self) -> Saved:
         """What is used as it stands, for `restore`."""
-        return [list(row) for row in self.use], [list(row) for row in self.sheltered]
+        return ([list(row) for row in self.use], [list(row) for row in self.sheltered],
+                [list(row) for row in self.host_use])  # fmt: skip
 
-    def restore(self, saved: tuple[list[list[float]], list[list[float]]]) -> None:
+    def restore(self, saved: Saved) -> None:
         """Back to what `saved` gave, to the last bit."""
-        self.use, self.sheltered = saved
+        self.use, self.sheltered, self.host_use = saved
 
-    def limit_room(self, queue: int) -> float:
-        """GPUs that `queue` may still take under its own hard limit and every ancestor's; inf without one."""
-        use, limit = self.use[ALL], self.limit
-        return min((limit[each] - use[each] for each in (*self.paths[queue], 0)), default=inf)
+    def limit_room(self, queue: int, kinds: Sequence[int] = (ALL,)) -> float:
+        """GPUs that `queue` may still take under its own hard limits and every ancestor's; inf without one."""
+        return min((self.limit[kind][each] - self.use[kind][each]
+                    for kind in kinds for each in (*self.paths[queue], 0)), default=inf)  # fmt: skip
+
+    def over_limit(self, queue: int, extra: float, kinds: Sequence[int]) -> bool:
+        """True when `queue` itself would exceed one of its hard limits with `extra` more."""
+        return any(self.use[kind][queue] + extra > self.limit[kind][queue] + EPSILON for kind in kinds)
 
     def guarantee_room(self, queue: int, kinds: Sequence[int]) -> float:
         """GPUs that work which may not be preempted can still take inside the guarantees of the whole path."""
         return min((self.guarantee[kind][each] - self.sheltered[kind][each]
                     for kind in kinds for each in self.paths[queue]), default=inf)  # fmt: skip
 
-    def saturation(self, queue: int, extra: float, kinds: Sequence[int]) -> float:
-        """(used + extra) / fair share, of the kind where that is largest; inf above a share of nothing."""
-        return max(_ratio(self.use[kind][queue] + extra, self.fair[kind][queue]) for kind in kinds)
+    def saturation(self, queue: int, extra: float, kinds: Sequence[int], host: Sequence[float] = ()) -> float:
+        """(used + extra) / fair share, of the resource where that is largest; inf above a share of nothing.
+
+        `host`: CPU and memory that would be added; a resource of which nothing is added is left out.
+        """
+        served = max(_ratio(self.use[kind][queue] + extra, self.fair[kind][queue]) for kind in kinds)
+        for use, fair, amount in zip(self.host_use, self.host_fair, host, strict=False):
+            if amount > 0:
+                served = max(served, _ratio(use[queue] + amount, fair[queue]))
+        return served
 
     def within_fair(self, queue: int, extra: float, kinds: Sequence[int]) -> bool:
         """True when `queue` stays within its fair share with `extra` more, in every kind."""
@@ -129,22 +160,65 @@ def build_books(snapshot: ClusterSnapshot, capacity_gpus: F64, weight: F64 | Non
         np.add.at(use, (model, work.queue[rows]), gpus)
         np.add.at(sheltered, (model, work.queue[rows]), gpus * firm)
     demand = use + _waiting(snapshot, kind_of_model, use.shape)
-    limit = np.where(queues.limit >= 0, queues.limit.astype(float), np.inf)
+    limit = _limits(queues, kind_of_model, kinds)
+    most = np.minimum(limit, limit[ALL])
     for queue in range(count - 1, 0, -1):  # children stand behind their parents
         above = queues.parent[queue]
         use[:, above] += use[:, queue]
         sheltered[:, above] += sheltered[:, queue]
-        demand[:, above] += np.minimum(demand[:, queue], limit[queue])
+        demand[:, above] += np.minimum(demand[:, queue], most[:, queue])
     guarantee = _guarantees(queues, kind_of_model, kinds)
-    chosen = queues.weight if weight is None else weight
+    chosen = _weights(queues, queues.weight if weight is None else weight, kind_of_model, kinds)
     fair = np.stack([
-        fair_shares(queues.parent, guarantee[kind], chosen, limit, demand[kind], float(capacity_gpus[kind]))
+        fair_shares(queues.parent, guarantee[kind], chosen[kind], most[kind], demand[kind], float(capacity_gpus[kind]))
         for kind in range(kinds)
     ])  # fmt: skip
+    host_use, host_fair = _host_shares(snapshot, guarantee[ALL], chosen[ALL], float(capacity_gpus[ALL]))
     parent: list[int] = queues.parent.tolist()
     return Books(queues, parent, _paths(parent), capacity_gpus.tolist(), guarantee.tolist(), limit.tolist(),
                  use.tolist(), sheltered.tolist(), fair.tolist(), shelter_always or bool(queues.guarantee.any()), kind_of_model,
-                 _children(parent))  # fmt: skip
+                 _children(parent), host_use, host_fair, bool(np.isfinite(limit[ALL + 1 :]).any()))  # fmt: skip
+
+
+def _host_shares(snapshot: ClusterSnapshot, guarantee: F64, weight: F64,
+                 capacity_gpus: float) -> tuple[list[list[float]], list[list[float]]]:  # fmt: skip
+    """Use and fair shares of CPU (milli) and memory (MiB) by queue; empty where neither is stated and asked for.
+
+    A share of inf is that of a resource which some node does not state, or nobody asks for. A guarantee of GPUs is one of the same part of the hosts. Shapes [resource][queue].
+    """
+    queues, nodes = snapshot.queues, snapshot.nodes
+    used, asked = host_amounts(snapshot)
+    open_nodes = nodes.ready & ~nodes.cordoned
+    stated = np.stack([nodes.cpu_milli, nodes.memory_mib])[:, open_nodes]
+    counted = [bool(stated.shape[1]) and bool((stated[each] >= 0).all() and (used[each] + asked[each]).any())
+               for each in range(2)]  # fmt: skip
+    if not any(counted):
+        return [], []
+    shares = np.full(used.shape, np.inf)
+    demand = used + asked
+    for queue in range(len(queues.id) - 1, 0, -1):  # children stand behind their parents
+        used[:, queues.parent[queue]] += used[:, queue]
+        demand[:, queues.parent[queue]] += demand[:, queue]
+    for resource in np.flatnonzero(counted).tolist():
+        capacity = float(stated[resource].sum())
+        part = guarantee / capacity_gpus * capacity if capacity_gpus else np.zeros(len(guarantee))
+        unlimited = np.full(len(part), np.inf)
+        shares[resource] = fair_shares(queues.parent, part, weight, unlimited, demand[resource], capacity)
+    return used.tolist(), shares.tolist()
+
+
+def host_amounts(snapshot: ClusterSnapshot) -> tuple[F64, F64]:
+    """CPU (milli) and memory (MiB) that the work of each queue itself holds, and that waits. Shapes [2, queues]."""
+    work, held = snapshot.workloads, snapshot.placements
+    asks = np.stack([work.cpu_milli, work.memory_mib]) / np.maximum(work.gpus_per_member, 1)  # for each GPU
+    count = len(snapshot.queues.id)
+    used, asked = np.zeros((2, count)), np.zeros((2, count))
+    rows = held.workload[~held.leaving & holding_mask(work)[held.workload]]
+    waits = np.flatnonzero((work.state == State.PENDING) & (work.gate != Gate.REJECTED))
+    for resource in range(2):
+        np.add.at(used[resource], work.queue[rows], asks[resource, rows])
+        np.add.at(asked[resource], work.queue[waits], asks[resource, waits] * work.gpus[waits])
+    return used, asked
 
 
 def capacity_by_kind(snapshot: ClusterSnapshot, usable: np.ndarray) -> F64:
@@ -240,6 +314,32 @@ def _guarantees(queues: QueueTable, kind_of_model: Sequence[int], kinds: int) ->
             for model, kind in enumerate(kind_of_model):
                 guarantee[kind] = queues.guarantee[:, model]
     return guarantee
+
+
+def _limits(queues: QueueTable, kind_of_model: Sequence[int], kinds: int) -> F64:
+    """Hard limits by kind and queue, inf where there is none. Shape [kinds, queues].
+
+    Where the nodes have one model alone, its limit is one of all GPUs.
+    """
+    limit = np.full((kinds, len(queues.id)), np.inf)
+    limit[ALL] = np.where(queues.limit >= 0, queues.limit, np.inf)
+    for model in range(queues.limit_by_model.shape[1]):
+        kind, stated = kind_of_model[model], queues.limit_by_model[:, model]
+        limit[kind] = np.minimum(limit[kind], np.where(stated >= 0, stated, np.inf))
+    return limit
+
+
+def _weights(queues: QueueTable, weight: F64, kind_of_model: Sequence[int], kinds: int) -> F64:
+    """Weights by kind and queue: that of the model where one is stated, corrected by past use as `weight` is.
+
+    Shape [kinds, queues].
+    """
+    weights = np.tile(weight, (kinds, 1))
+    corrected = weight / np.where(queues.weight > 0, queues.weight, 1.0)
+    for model in range(queues.weight_by_model.shape[1]):
+        kind, stated = kind_of_model[model], queues.weight_by_model[:, model]
+        weights[kind] = np.where(np.isnan(stated), weights[kind], stated * corrected)
+    return weights
 
 
 def _paths(parent: Sequence[int]) -> list[tuple[int, ...]]:

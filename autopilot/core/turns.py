@@ -1,10 +1,11 @@
 """Whose turn it is: the order of service over queues, as it changes with every start.
 
-Latency-critical work before interactive before batch; in each class the overdue gangs first, oldest first; then
-the queues take turns. With a queue tree the next gang comes from the child of the highest priority, among equals
-from the one that is least saturated after its next gang was added (used / fair share), then the one whose next
-gang is older; the same again below that child. A rule set may order the first gangs of all queues by a key of
-its own instead. Inside a queue the order is given and does not change.
+Latency-critical work before interactive before batch; in each class the queues take turns. With a queue tree the
+next gang comes from the child of the highest priority; among equals from the one whose next gang is overdue, the
+oldest first; then from the one that is least saturated after its next gang was added (used / fair share), then the
+one whose next gang is older; the same again below that child. A rule set may order the first gangs of all queues by
+a key of its own instead: then what is overdue comes before all of them. Inside a queue overdue gangs come first, and
+the order is given and does not change.
 """
 
 from __future__ import annotations
@@ -27,16 +28,17 @@ class Turns:
 
     def __init__(self, books: Books, groups: Sequence[Group],
                  submit_s: Sequence[float], queues: Sequence[int], extra: Extra,
-                 head_key: Callable[[int], Key] | None = None) -> None:  # fmt: skip
-        """`groups`: the classes in order.
+                 head_key: Callable[[int], Key] | None = None,
+                 host: Callable[[int], Sequence[float]] | None = None) -> None:  # fmt: skip
+        """`groups`: the classes in order. `host`: CPU and memory that starting the gang at a position would add.
 
         `submit_s` and `queues` by position. `head_key` orders the first gangs of all queues, and must not fall while
         use grows; None: the queue tree does.
         """
         self._books, self._submit_s, self._queues = books, submit_s, queues
-        self._extra, self._head_key = extra, head_key
+        self._extra, self._head_key, self._host = extra, head_key, host
         self._groups: list[Group] = list(reversed(groups))
-        self._overdue: list[int] = []
+        self._overdue = {at for overdue, _ in groups for at in overdue}
         self._lines: dict[int, list[int]] = {}
         self._heaps: dict[int, list[tuple[Key, int]]] = {}
         self._last: tuple[int, ...] = ()
@@ -45,19 +47,19 @@ class Turns:
     def next(self) -> int | None:
         """The position whose turn it is; None when all had theirs."""
         while True:
-            if self._overdue:
-                return self._overdue.pop()
             if self._lines:
                 self._refresh()
                 return self._from_queues()
             if not self._groups:
                 return None
-            overdue, lines = self._groups.pop()
-            self._overdue = list(reversed(overdue))
-            self._lines = {
-                queue: list(reversed(positions)) for queue, positions in lines.items() if positions
-            }
-            self._stale = True  # what is overdue starts first, and that changes whose turn is next
+            overdue, waiting = self._groups.pop()
+            lines: dict[int, list[int]] = {}
+            for at in overdue:
+                lines.setdefault(self._queues[at], []).append(at)
+            for queue, positions in waiting.items():
+                lines.setdefault(queue, []).extend(positions)
+            self._lines = {queue: line[::-1] for queue, line in lines.items() if line}
+            self._stale = True
 
     def rebuild(self) -> None:
         """Order the queues anew: somebody's use went down."""
@@ -65,9 +67,7 @@ class Turns:
 
     def drop(self, queue: int) -> list[int]:
         """The rest of a queue, whatever its class, has no turn; returns its positions in order."""
-        lines = list(reversed(self._lines.pop(queue, [])))
-        dropped = [at for at in reversed(self._overdue) if self._queues[at] == queue] + lines
-        self._overdue = [at for at in self._overdue if self._queues[at] != queue]
+        dropped = list(reversed(self._lines.pop(queue, [])))
         later: list[Group] = []
         for overdue, waiting in reversed(self._groups):
             dropped += [at for at in overdue if self._queues[at] == queue]
@@ -125,13 +125,19 @@ class Turns:
         return self._own(queue) if child == queue else self._head(child)
 
     def _key_at(self, queue: int, position: int) -> Key:
-        gpus, kinds = self._extra(position)
         books = self._books
-        served = books.saturation(queue, gpus, kinds) if queue else inf
-        return (-float(books.queues.priority[queue]), served, self._submit_s[position], float(queue))
+        tier, submit_s = -float(books.queues.priority[queue]), self._submit_s[position]
+        if position in self._overdue:
+            return (tier, 0.0, submit_s, submit_s, float(queue))
+        gpus, kinds = self._extra(position)
+        host = self._host(position) if self._host is not None else ()
+        served = books.saturation(queue, gpus, kinds, host) if queue else inf
+        return (tier, 1.0, served, submit_s, float(queue))
 
     def _flat_key(self, head_key: Callable[[int], Key], queue: int) -> Key:
         head = self._lines[queue][-1]
+        if head in self._overdue:
+            return (-inf, self._submit_s[head], float(queue))
         return (*head_key(head), self._submit_s[head], float(queue))
 
     def _from_queues(self) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 
 from autopilot.core.errors import invariant
 from autopilot.core.snapshot import GPU_MILLI, I32, Bools, ClusterSnapshot
+from autopilot.core.xid_facts import out_of_use
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +43,8 @@ class Change:
 class WhatIf:
     """Capacity books of one snapshot.
 
-    Columns: `gpu_used` [gpus] milli in use; `gpu_usable` [gpus] healthy, whole (not MIG), on a ready
-    node that is not cordoned; `node_free` [nodes] usable GPUs with nothing on them; `node_cpu`,
+    Columns: `gpu_used` [gpus] milli in use; `gpu_ok` [gpus] healthy and without an error that keeps new work away;
+    `gpu_usable` [gpus] such, whole (not MIG), on a ready node that is not cordoned nor called back by the cloud; `node_free` [nodes] usable GPUs with nothing on them; `node_cpu`,
     `node_memory` [nodes] free milli-CPU and MiB; `instance_gpu`, `instance_profile`,
     `instance_start`, `instance_used` (milli), `instance_alive` [instances].
     """
@@ -51,9 +52,11 @@ class WhatIf:
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         self.snapshot = snapshot
         nodes, gpus, held = snapshot.nodes, snapshot.gpus, snapshot.placements
-        node_ok = nodes.ready & ~nodes.cordoned
+        bad_node, bad_gpu = out_of_use(nodes, gpus)
+        node_ok = nodes.ready & ~nodes.cordoned & ~bad_node & np.isnan(nodes.reclaim_at_s)
         self.node_ok = node_ok
-        self.gpu_usable: Bools = gpus.healthy & ~gpus.mig & node_ok[gpus.node]
+        self.gpu_ok: Bools = gpus.healthy & ~bad_gpu
+        self.gpu_usable: Bools = self.gpu_ok & ~gpus.mig & node_ok[gpus.node]
         self.instance_gpu: I32 = snapshot.instances.gpu
         self.instance_profile: I32 = snapshot.instances.profile
         self.instance_start: I32 = snapshot.instances.start

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import is_
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from autopilot.core.forecast import Forecast, Forecasts, RuntimeForecast
 from autopilot.core.records import Command, Gap, Observation, Outcome, Signals
 from autopilot.core.snapshot import (
+    AdvanceTable,
     ClusterSnapshot,
     GpuTable,
     InstanceTable,
@@ -57,6 +59,7 @@ NAMED_TABLES: tuple[tuple[str, type[Any]], ...] = (
     ("services", ServiceTable),
     ("queues", QueueTable),
     ("members", MemberTable),
+    ("advance", AdvanceTable),
 )
 """Tables whose first column names the row. Placements follow by what they join."""
 
@@ -223,7 +226,9 @@ class ObservationEncoder:
                 if seen.packed is not None and rows is not None:
                     part = change(seen.packed, packed, rows if isinstance(rows, Rows) else None)
                 self._keep("runtimes", runtimes, packed, part, parts)
-        if forecasts.demand is not state.demand and (forecasts.demand or state.demand):
+        before = state.demand or ()
+        same = len(before) == len(forecasts.demand) and all(map(is_, before, forecasts.demand))
+        if not same:
             parts["demand"] = ENCODER.encode(forecasts.demand)
         state.demand = forecasts.demand
 

@@ -23,7 +23,8 @@ from typing import Any, Self
 
 from autopilot.core.errors import InputError, invariant
 from autopilot.core.memory import ControllerMemory
-from autopilot.core.policy import JournalRules, Policy
+from autopilot.core.policy import Policy
+from autopilot.core.policy_bounds import JournalRules
 from autopilot.core.records import Decision, Instruction, Observation, Outcome
 from autopilot.journal.decisions import DecisionEncoder, outcomes_bytes
 from autopilot.journal.observations import ObservationEncoder

@@ -68,10 +68,17 @@ class ServiceSeries:
     objective_s: float | None
     rate_rps: Floats
     replicas: Floats
+    late: Floats | None = None
+    """requests over the objective that completed in each step; None: not counted"""
+    foreseen_rps: Floats | None = None
+    """the most that was foreseen at that time for the steps after it; None: nobody forecast its demand"""
+    foreseen: str = ""
+    """with what probability, and how far ahead, in words"""
 
     def __post_init__(self) -> None:
         """Hold that all columns have one length."""
-        columns = (self.p99_s, self.rate_rps, self.replicas)
+        columns = [self.p99_s, self.rate_rps, self.replicas]
+        columns += [column for column in (self.late, self.foreseen_rps) if column is not None]
         invariant(all(c.shape == self.t_s.shape for c in columns), f"{self.name}: columns of unequal length")
 
 

@@ -79,7 +79,7 @@ def latency_plot(data: ReportData) -> Plot | None:
         name="latency",
         title=_title(by_name[shown[0]]),
         reading="Per service: the 99th percentile of latency (logarithmic, the worst of each step drawn) with the objective as a dashed line, "
-        "the replicas that serve, and the requests that arrive. "
+        "the replicas that serve, and the requests that arrive (filled) below what was foreseen at that time, where it was. "
         + (
             f"The {MOST_SERVICES} worst of {len(by_name)} services are shown."
             if len(by_name) > len(shown)
@@ -124,6 +124,11 @@ def _service(trio: list[Axes], lines: Lines, unit_s: float, points: int, policie
         line.set_linestyle((0, (4, 2)))
     t, rate = steps(first.t_s, first.rate_rps, points)
     bottom.fill_between(t / unit_s, 0, rate, step="post", color=COLOURS["unknown"], linewidth=0)
+    for index, _, service in lines:
+        if service.foreseen_rps is not None:
+            t, band = steps(service.t_s, service.foreseen_rps, points)
+            style = line_style(index, policies) | {"linewidth": 1.0}
+            bottom.step(t / unit_s, band, where="post", label=f"foreseen: {service.foreseen}", **style)
     top.set_yscale("log")
     top.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     top.yaxis.set_major_formatter(lambda value, _: quantile_words(value))

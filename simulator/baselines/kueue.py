@@ -3,12 +3,15 @@
 A cycle takes the head of every queue, orders the heads, and lets each of them start where quota and room allow
 it, or displace others; cycles follow each other until nobody who could go is left. Who may start, who may be
 displaced and which head comes first is decided by the rules that the product itself has for cohorts
-(autopilot/core/rules/cohort.py), with the preemption policy that Kueue recommends for a queue in a cohort:
-reclaim from any queue that borrows, lower priorities in the own queue, nobody while borrowing oneself.
+(autopilot/core/rules/cohort.py), with the settings of the queues in the cluster file. What those do not state is the
+preemption policy that Kueue recommends for a queue in a cohort: reclaim from any queue that borrows, lower priorities
+in the own queue, nobody while borrowing oneself.
 
  - A gang that cannot go is set aside until something is freed, and those behind it are tried (Kueue:
    BestEffortFIFO). Gangs of one queue, shape and priority get the same answer: one of them is asked.
- - A queue that may reclaim from anybody keeps no quota idle for a waiting head (`keeps` of the rules is 0).
+ - In a `strict` queue nobody is tried behind a gang that cannot go (Kueue: StrictFIFO).
+ - A queue that may reclaim from anybody keeps no quota idle for a waiting head (`keeps` of the rules is 0); for
+   others nothing is kept here.
  - Room is what a scheduler below Kueue would find (simulator/placing.py); a gang that has quota and no room
    displaces others as if it lacked quota, as Kueue does where it knows the topology.
 """
@@ -65,6 +68,7 @@ class Kueue:
         self._waiting: dict[Group, list[tuple[float, int]]] = {}  # heaps of (submit time, job)
         self._open: dict[int, set[Group]] = {}  # by queue: groups whose first gang may go by now
         self._landing: dict[int, _Landing] = {}
+        self._held_up: set[int] = set()  # strict queues whose first gang cannot go by now
         self._open_books()
 
     # --- what happens to work --------------------------------------------------------------
@@ -77,6 +81,7 @@ class Kueue:
         self._lowest = min(self._lowest, -group[1])
         heappush(self._waiting.setdefault(group, []), (self._cluster.jobs.submit_s[job], job))
         self._open.setdefault(group[0], set()).add(group)
+        self._held_up.discard(group[0])  # it may come before the one that holds up the others
 
     def on_requeue(self, job: int, now_s: float) -> None:
         """Back into its queue, at the place of its submit time."""
@@ -92,6 +97,7 @@ class Kueue:
 
     def on_change(self, _now_s: float) -> None:
         """All who were set aside may go again."""
+        self._held_up.clear()
         for group, waiting in self._waiting.items():
             if waiting:
                 self._open[group[0]].add(group)
@@ -107,12 +113,19 @@ class Kueue:
                 if self._fits(claim) or self._may_displace(claim):
                     able.append((claim, group))
                 else:
-                    self._open[group[0]].discard(group)
+                    self._set_aside(group)
             if len(able) > 1:
                 able.sort(key=lambda head: (cohort.head_key(self._books, head[0]), head[0].row))
             for claim, group in able:
                 if not self._start(claim, now_s) and not self._displace(claim, now_s):
-                    self._open[group[0]].discard(group)
+                    self._set_aside(group)
+
+    def _set_aside(self, group: Group) -> None:
+        """The first gang of a group cannot go by now; in a strict queue it holds up all who wait there."""
+        if self._strict[group[0]]:
+            self._held_up.add(group[0])
+        else:
+            self._open[group[0]].discard(group)
 
     # --- one cycle ---------------------------------------------------------------------------
 
@@ -128,7 +141,7 @@ class Kueue:
                     heappop(waiting)  # it was started, or its owner took it away
                 if not waiting:
                     groups.discard(group)
-            if groups and queue not in busy:
+            if groups and queue not in busy and queue not in self._held_up:
                 found.append(min(groups, key=lambda group: (group[1], self._waiting[group][0])))
         return found
 
@@ -140,9 +153,11 @@ class Kueue:
     def _may_displace(self, claim: Claim) -> bool:
         """Whether the rules are worth asking, which costs a hundred times as much.
 
-        Their answer is no unless its queue runs lower priorities, or its queue (or a cohort of it below that of all)
-        holds it within its own quota. Quota that was used is the use of the books: nothing is kept from lending.
+        Their answer is no unless its queue displaces while it borrows, runs lower priorities, or (itself, or a cohort
+        of it below that of all) holds it within its own quota. Quota that was used is the use of the books: nothing is kept from lending.
         """
+        if self._books.queues.while_borrowing[claim.queue] != Displace.NEVER:
+            return True
         if claim.priority > self._lowest and any(
             other.queue == claim.queue and other.priority < claim.priority for other in self._running.values()
         ):
@@ -204,6 +219,7 @@ class Kueue:
     def _open_books(self) -> None:
         """Books with a queue for every tenant, and all that is booked by now in them."""
         self._books, self._queue_of = quota_books(self._specs, self._cluster)
+        self._strict: list[bool] = self._books.queues.strict.tolist()
         self._quota = [
             cohort.cohort_tree(self._books, kind, COHORT).quota for kind in range(len(self._books.use))
         ]
@@ -257,40 +273,63 @@ def quota_books(specs: Sequence[QueueSpec], cluster: Cluster) -> tuple[Books, li
     """
     models = cluster.inventory.names.gpu_models
     named = {spec.name for spec in specs}
-    queues = [(spec.name, spec.parent, spec.guarantee, spec.limit) for spec in specs]  # parents first
-    queues += [(name, ROOT, {}, None) for name in cluster.jobs.tenants if name not in named]
-    row = {name: number for number, (name, *_) in enumerate(queues, COHORT + 1)}
-    parent = [-1, 0, *(COHORT if above == ROOT else row[above] for _, above, _, _ in queues)]
+    queues = [*specs]  # parents first
+    queues += [
+        QueueSpec(name, ROOT, {}, None, 1.0, 0, None) for name in cluster.jobs.tenants if name not in named
+    ]
+    row = {spec.name: number for number, spec in enumerate(queues, COHORT + 1)}
+    parent = [-1, 0, *(COHORT if spec.parent == ROOT else row[spec.parent] for spec in queues)]
     several = len(set(cluster.hardware.model_of)) > 1
     kind_of_model = tuple(range(1, len(models) + 1)) if several else (ALL,) * max(len(models), 1)
     capacity = _capacity(cluster, kind_of_model)
     kinds = {model: {ALL, kind} for model, kind in zip(models, kind_of_model, strict=False)}
-    own = []
+    own, limits = [], []
     for kind, whole in enumerate(capacity):
         left = [0.0, whole]
-        for _, _, guarantee, _ in queues:
-            left.append(float(sum(gpus for model, gpus in guarantee.items() if kind in kinds[model])))
+        left += [
+            float(sum(gpus for model, gpus in spec.guarantee.items() if kind in kinds[model]))
+            for spec in queues
+        ]
         promised = left.copy()
         for queue, above in enumerate(parent[COHORT + 1 :], COHORT + 1):
             left[above] -= promised[queue]
         own.append([max(gpus, 0.0) for gpus in left])
+        limits.append(
+            [
+                inf,
+                inf,
+                *(_limit(spec, kind, dict(zip(models, kind_of_model, strict=False))) for spec in queues),
+            ]
+        )
     count = len(parent)
+    plain = QueueSpec("", ROOT, {}, None, 1.0, 0, None)
+    rows = [plain, plain, *queues]
     table: QueueTable = make(
         QueueTable, id=["root", "cohort", *row], parent=parent, guarantee=np.zeros((count, len(models)), np.int32),
-        within_queue=[Displace.LOWER] * count, reclaim=[Displace.ANY] * count,
-        while_borrowing=[Displace.NEVER] * count,
+        strict=[spec.strict for spec in rows],
+        borrow_limit=[-1 if spec.borrow_limit is None else spec.borrow_limit for spec in rows],
+        lend_limit=[-1 if spec.lend_limit is None else spec.lend_limit for spec in rows],
+        within_queue=[spec.within_queue for spec in rows], reclaim=[spec.reclaim for spec in rows],
+        while_borrowing=[spec.while_borrowing for spec in rows],
+        while_borrowing_priority=[spec.while_borrowing_priority for spec in rows],
     )  # fmt: skip
     paths: list[tuple[int, ...]] = []
     for queue, above in enumerate(parent):
         paths.append((queue, *paths[above]) if above >= 0 else ())
     none = [[0.0] * count for _ in own]
     books = Books(
-        queues=table, parent=parent, paths=paths, capacity=capacity, guarantee=own,
-        limit=[inf, inf, *(inf if limit is None else float(limit) for _, _, _, limit in queues)],
+        queues=table, parent=parent, paths=paths, capacity=capacity, guarantee=own, limit=limits,
         use=deepcopy(none), sheltered=deepcopy(none), fair=none, guarantee_binds=False, kind_of_model=kind_of_model,
         children=[[queue for queue in range(count) if parent[queue] == above] for above in range(count)],
     )  # fmt: skip
     return books, [row[name] for name in cluster.jobs.tenants]
+
+
+def _limit(spec: QueueSpec, kind: int, kind_of_model: dict[str, int]) -> float:
+    """The hard limit of a queue in one kind; where one model is all there is, its limit is that of all GPUs."""
+    stated = [limit for model, limit in spec.limit_by_model.items() if kind_of_model[model] == kind]
+    stated += [spec.limit] if kind == ALL and spec.limit is not None else []
+    return float(min(stated)) if stated else inf
 
 
 def _capacity(cluster: Cluster, kind_of_model: Sequence[int]) -> list[float]:

@@ -4,7 +4,8 @@ At every event and every 300 s the jobs with the least GPU time so far are chose
 file order. Chosen jobs that run stay where they are; the others are placed, wide ones first, and narrower
 jobs in the way of a wide one are moved.
 
-GPU time is compared by its power of two in GPU-hours, as the discretized queues of Tiresias (NSDI'19) do.
+What a job attained is the GPU time that it was given, whatever became of its progress: work that starts for longer
+than it is left alone would else stay the least served for ever. GPU time is compared by its power of two in GPU-hours, as the discretized queues of Tiresias (NSDI'19) do.
 Compared to the second, two equal jobs overtake each other at every event, and where a preemption has a
 price they lose more than they gain.
 """
@@ -39,18 +40,22 @@ class LeastAttained:
         self._cluster = cluster
         self._pending: list[tuple[int, int]] = []  # (level, job), in order
         self._entry: dict[int, tuple[int, int]] = {}  # the same by job
+        self._attained_s: dict[int, float] = {}  # of earlier stays on its GPUs, by job
+        self._since_s: dict[int, float] = {}  # start of the present one
 
-    def on_submit(self, job: int, _now_s: float) -> None:
+    def on_submit(self, job: int, now_s: float) -> None:
         """It has attained nothing."""
-        self._entry[job] = (self._level(job, 0.0), job)
+        self._entry[job] = (self._level(job, now_s), job)
         insort(self._pending, self._entry[job])
 
     def on_requeue(self, job: int, now_s: float) -> None:
         """It waits with what it has attained."""
+        self._attained_s[job] = self._attained_s.get(job, 0.0) + now_s - self._since_s.pop(job, now_s)
         self.on_submit(job, now_s)
 
-    def on_end(self, _job: int, _now_s: float) -> None:
-        """Nothing to note: every pass looks at everything."""
+    def on_end(self, job: int, _now_s: float) -> None:
+        """It needs no more."""
+        self._since_s.pop(job, None)
 
     def on_change(self, _now_s: float) -> None:
         """Nothing to note: every pass looks at everything."""
@@ -71,7 +76,8 @@ class LeastAttained:
         return (floor(now_s / PERIOD_S) + 1) * PERIOD_S
 
     def _level(self, job: int, now_s: float) -> int:
-        return level(self._cluster.progress_s(job, now_s) * self._cluster.jobs.gpus[job])
+        attained_s = self._attained_s.get(job, 0.0) + now_s - self._since_s.get(job, now_s)
+        return level(attained_s * self._cluster.jobs.gpus[job])
 
     def _choose(self, now_s: float) -> tuple[list[int], list[int]]:
         """Pending jobs to start and running ones to stop."""
@@ -107,6 +113,7 @@ class LeastAttained:
                     insort(waiting, (-gpus[moved], len(waiting) + len(jobs), moved), lo=position)
                 spot = find_spot(cluster.hardware, cluster.jobs.shape_of(job))
             if spot is not None and cluster.start(job, spot.gpus, now_s, instances=spot.instances) is None:
+                self._since_s[job] = now_s
                 self._forget(job)
 
     def _forget(self, job: int) -> None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from simulator.checkers.advance import Advance
 from simulator.checkers.base import Checker, Rules, Violation, World
 from simulator.checkers.blast_radius import BlastRadius
 from simulator.checkers.budgets import Budgets
 from simulator.checkers.capacity import Capacity
 from simulator.checkers.conservation import Booked, Conservation
 from simulator.checkers.effects import Effects
+from simulator.checkers.errors import Errors
 from simulator.checkers.flapping import Flapping
+from simulator.checkers.floors import Floors
 from simulator.checkers.gangs import Gangs
 from simulator.checkers.geometry import Geometry
 from simulator.checkers.guarantees import Guarantees
+from simulator.checkers.limits import Limits
 from simulator.checkers.min_runtime import MinRuntime
 from simulator.checkers.modes import Modes
 from simulator.checkers.nodes import Nodes
@@ -41,6 +45,10 @@ CHECKERS: dict[str, type[Checker]] = {
         BlastRadius,
         Flapping,
         Slo,
+        Limits,
+        Errors,
+        Advance,
+        Floors,
         Guarantees,
         Effects,
         Modes,

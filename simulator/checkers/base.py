@@ -9,6 +9,7 @@ from typing import NamedTuple
 from autopilot.core.policy import Mode, Policy, RuleSetName
 from autopilot.core.records import Inventory
 from autopilot.core.snapshot import SLO_CLASS_NAMES, ServiceTable
+from simulator.advance import AdvanceSpec
 from simulator.clusterqueues import QueueSpec
 from simulator.facts import Evicting, Why
 from simulator.work import Jobs
@@ -48,16 +49,19 @@ class Rules:
     landing_s: float = 600.0  # after this long what was taken is no longer waited for
     grace_s: float = 0.0  # that work has to leave in
     guarantee_within_s: float | None = None  # an owner has its guarantee back
+    recover_within_s: float | None = None  # work on a GPU that an error condemns is told to leave
+    floor_dwell_s: float | None = None  # a service's floor is not lowered within this time of its latest rise
+    floor_lease_s: float | None = None  # and ends after this long at the latest
+    advance: tuple[AdvanceSpec, ...] = ()  # what is reserved in advance
     queues: tuple[QueueSpec, ...] = ()  # guaranteed to the tenants of the same names, and to those below them
 
     @staticmethod
     def of_policy(policy: Policy, excluded: frozenset[int] = frozenset(), queues: tuple[QueueSpec, ...] = (), *,
-                  effects_fail: bool = False) -> Rules:  # fmt: skip
+                  effects_fail: bool = False, advance: tuple[AdvanceSpec, ...] = ()) -> Rules:  # fmt: skip
         """What `policy` promises to the tenants of `queues`.
 
         A guarantee is back within one grace and two ticks (of `TICK_S`), where the policy takes back by itself under
-        our own rules. While effects may fail or come late (`effects_fail`) neither that time is promised nor the ratio of
-        GPUs taken to GPUs started: the start may be what failed.
+        our own rules. While effects may fail or come late (`effects_fail`) that time is not promised.
         """
         modes = policy.modes
         takes_back = (
@@ -76,11 +80,15 @@ class Rules:
             concurrent=policy.budget.concurrent,
             excluded=excluded,
             cool_down_s=policy.hysteresis.cool_down_s,
-            blast_ratio=None if effects_fail else policy.preemption.blast_ratio,
+            blast_ratio=policy.preemption.blast_ratio,
             landing_s=policy.preemption.landing_timeout_s,
             grace_s=policy.preemption.grace_s,
             guarantee_within_s=policy.preemption.grace_s + 2 * TICK_S if takes_back else None,
+            floor_dwell_s=policy.scale_ahead.dwell_s,
+            floor_lease_s=policy.scale_ahead.lease_s,
+            recover_within_s=2 * TICK_S if modes.recover is Mode.AUTO and not effects_fail else None,
             queues=queues,
+            advance=advance if modes.admit_gang is Mode.AUTO and not effects_fail else (),
             held_actions=frozenset(
                 mode.name
                 for mode in fields(policy.modes)

@@ -1,7 +1,9 @@
 """No large gang for a small need: what one instant's weighed evictions took, against what started on it.
 
 Whoever next holds a GPU that was taken is whom it was taken for, the victims themselves excepted; its whole width
-counts. Gangs that were shrunk are not among the victims: they go on.
+counts. Gangs that were shrunk are not among the victims: they go on. Not judged is what cannot be: takings after which
+an effect was lost (the start itself, another eviction for it, or as many as make a controller pause), and those whose
+victims are still there when nobody waits for them any longer.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from simulator.checkers.base import Checker, World, weighed
-from simulator.facts import Evicting, GpuChanged, NodeChanged, Started
+from simulator.facts import Decided, Evicting, GpuChanged, NodeChanged, Started, Stopped
 
 MILLI = 1000
 
@@ -22,6 +24,7 @@ class _Taking:
     milli: int = 0
     open: set[int] = field(default_factory=set)
     victims: set[int] = field(default_factory=set)
+    there: set[int] = field(default_factory=set)  # victims that have not left yet
     gained: dict[int, int] = field(default_factory=dict)
 
 
@@ -35,9 +38,11 @@ class BlastRadius(Checker):
         super().__init__(world)
         self._held: dict[int, Started] = {}
         self._takings: list[_Taking] = []
+        self._decided: dict[str, float] = {}  # effects of this instant that did not happen yet
 
     def on_evicting(self, fact: Evicting) -> None:
         """Count it to the other evictions of this instant."""
+        self._decided.pop(fact.effect, None)
         held = self._held.get(fact.job)
         if self.world.rules.blast_ratio is None or not weighed(fact) or held is None:
             return
@@ -47,19 +52,39 @@ class BlastRadius(Checker):
         taking.milli += held.milli
         taking.open.update(held.gpus)
         taking.victims.add(fact.job)
+        taking.there.add(fact.job)
 
     def on_started(self, fact: Started) -> None:
         """Work on GPUs that were taken is what they were taken for."""
         self._held[fact.job] = fact
+        self._decided.pop(fact.effect, None)
         if not self._takings:
             return
         self._judge_late(fact.at_s)
         for taking in self._takings:
+            taking.there.discard(fact.job)
             if fact.job not in taking.victims and not taking.open.isdisjoint(fact.gpus):
                 taking.gained[fact.job] = fact.milli
             taking.open.difference_update(fact.gpus)
         for taking in [each for each in self._takings if not each.open]:
             self._judge(taking)
+
+    def on_stopped(self, fact: Stopped) -> None:
+        """A victim has left."""
+        for taking in self._takings:
+            taking.there.discard(fact.job)
+
+    def on_decided(self, fact: Decided) -> None:
+        """It follows at once, or it was lost."""
+        self._forget_lost(fact.at_s)
+        if self.world.rules.blast_ratio is not None and fact.kind in {"admit", "evict"}:
+            self._decided[fact.effect] = fact.at_s
+
+    def _forget_lost(self, now_s: float) -> None:
+        """Takings before an effect that was lost need not come to their end."""
+        lost_s = max((at_s for at_s in self._decided.values() if at_s < now_s), default=float("-inf"))
+        self._decided = {effect: at_s for effect, at_s in self._decided.items() if at_s >= now_s}
+        self._takings = [taking for taking in self._takings if taking.at_s > lost_s]
 
     def on_node(self, _fact: NodeChanged) -> None:
         """The hardware is another: what was begun need not come to its end."""
@@ -75,8 +100,12 @@ class BlastRadius(Checker):
 
     def _judge_late(self, now_s: float) -> None:
         """Nobody waits longer for what was taken."""
+        self._forget_lost(now_s)
         for taking in [each for each in self._takings if each.at_s + self.world.rules.landing_s < now_s]:
-            self._judge(taking)
+            if taking.there and not taking.gained:
+                self._takings.remove(taking)
+            else:
+                self._judge(taking)
 
     def _judge(self, taking: _Taking) -> None:
         self._takings.remove(taking)

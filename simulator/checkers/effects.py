@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.checkers.base import Checker, World
-from simulator.facts import Decided, Evicting, Started, Stopped, Why
+from simulator.facts import Decided, Evicting, Floored, Started, Stopped, Why
 
 
 class Effects(Checker):
@@ -36,15 +36,20 @@ class Effects(Checker):
         """It needs an accepted eviction."""
         self._effect(fact.at_s, fact.job, fact.effect, "evict")
 
+    def on_floored(self, fact: Floored) -> None:
+        """It needs an accepted scaling."""
+        self._effect(fact.at_s, fact.service, fact.effect, "scale")
+
     def _effect(self, at_s: float, job: int, effect: str, kind: str) -> None:
         self.checked += 1
         decided = self._decided.pop(effect, None)
+        subject = self._named(kind, job)
         if decided is None:
             named = f"effect {effect!r} has" if effect else "the effect names"
-            self.violate(at_s, self.job(job), f"{kind}: {named} no accepted decision (or it was used before)")
+            self.violate(at_s, subject, f"{kind}: {named} no accepted decision (or it was used before)")
         elif decided != (kind, job):
-            self.violate(
-                at_s,
-                self.job(job),
-                f"{kind}: effect {effect!r} was accepted to {decided[0]} {self.job(decided[1])}",
-            )
+            other = f"{decided[0]} {self._named(*decided)}"
+            self.violate(at_s, subject, f"{kind}: effect {effect!r} was accepted to {other}")
+
+    def _named(self, kind: str, row: int) -> str:
+        return f"service {row}" if kind == "scale" else self.job(row)

@@ -84,7 +84,7 @@ class Guarantees(Checker):
         if fact.why == Why.RESIZE:
             return
         del self._held[job]
-        if fact.why not in (Why.END, Why.FAIL, Why.RETIRE):
+        if fact.why not in (Why.END, Why.FAIL, Why.RETIRE, Why.SUSPEND):
             self._wait(job, 1)
 
     def on_evicting(self, fact: Evicting) -> None:

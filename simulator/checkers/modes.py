@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.checkers.base import Checker, World
-from simulator.facts import Evicting, Started, Stopped, Why
+from simulator.facts import Evicting, Floored, Started, Stopped, Why
 
 STARTS = frozenset({"admit_gang", "defragment", "reclaim_borrowed", "preempt"})
 """Actions that start work: on idle GPUs, or on those of others."""
@@ -50,6 +50,14 @@ class Modes(Checker):
         else:
             actions = TAKES | {"backfill"} if fact.job in self._filler else TAKES
         self._effect(fact.at_s, fact.job, "was evicted", actions)
+
+    def on_floored(self, fact: Floored) -> None:
+        """A floor is of one action alone."""
+        self.checked += 1
+        if "scale_ahead" in self.world.rules.held_actions:
+            self.violate(
+                fact.at_s, f"service {fact.service}", "has a floor although scale_ahead may not act by itself"
+            )
 
     def _effect(self, at_s: float, job: int, words: str, actions: frozenset[str] | set[str]) -> None:
         self.checked += 1

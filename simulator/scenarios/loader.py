@@ -4,7 +4,7 @@ name: small-day                 # defaults to the file's name
 description: what it shows
 seed: 0
 horizon: 24h                    # length of the synthetic work and requests; faults go on until the end
-cluster: 4x8                    # a shape, the path of a cluster file, or its fields (pools, queues)
+cluster: 4x8                    # a shape, the path of a cluster file, or its fields (pools, queues, reservations)
 jobs:                           # any of the three together
   file: {path: jobs.parquet, tenants: [a]}
   synthetic: {load: 0.6, tenants: [a, b], max_duration: 8h, max_width: 32, users_per_tenant: 6, start_hour: 8}
@@ -33,7 +33,8 @@ services:
     load_time: 60s              # of the model; left out: what the physics say
     replicas: {initial: 2, min: 1, max: 8}
     autoscaler: {target: 0.6, metric: utilization, period: 30s, down_stabilisation: 5m}
-    requests: {mean_rps: 2, shape: m-large, swing: 1.0, peak_at: 15h, from: 5m}
+    requests: {mean_rps: 2, shape: m-large, swing: 1.0, peak_at: 15h, from: 5m,
+               bursts: {per_day: 6, factor: 3, rise: 10m, length: 30m}}    # left out: no crowds
 faults: {node_mtbf: 6h}         # fields of simulator.faults.FaultOptions; times without their _s
 physics: real                   # ideal | charged | real
 telemetry: windowed             # off | windowed | full
@@ -47,6 +48,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autopilot.core.errors import InputError
+from simulator.advance import parse_advance
 from simulator.clusterfile import ClusterSpec, _check_pools, _pool, parse_cluster
 from simulator.clusterqueues import parse_queues
 from simulator.deployments import Deployment
@@ -166,6 +168,7 @@ def _cluster(root: Fields, path: Path) -> ClusterSpec:
         raise inner.fail("pools", "write at least one pool with name, nodes, gpus_per_node and gpu_model")
     _check_pools(pools, inner)
     bare = ClusterSpec(str(path), pools, ())
-    spec = ClusterSpec(str(path), pools, parse_queues(inner, bare.gpus_by_model))
+    queues = parse_queues(inner, bare.gpus_by_model)
+    spec = ClusterSpec(str(path), pools, queues, parse_advance(inner, bare.gpus_by_model, queues))
     inner.done()
     return spec

@@ -17,7 +17,7 @@ from simulator.faults import FaultOptions
 from simulator.fields import Fields
 from simulator.scenarios.work import FileJobs, JobGroup, SyntheticJobs
 from simulator.serving_records import ServiceSpec
-from simulator.synthetic_requests import SHAPES, ServiceLoad
+from simulator.synthetic_requests import SHAPES, Bursts, ServiceLoad
 from simulator.traces.gpu_models import is_mig_profile, model_for_label
 
 MOST_JOBS = 1_000_000
@@ -249,10 +249,26 @@ def _load(place: Fields, name: str) -> dict[str, Any]:
         shape=SHAPES[inner.text("shape", default="m-large", allowed=tuple(SHAPES))],
         swing=inner.number("swing", 0.0, 20.0, default=1.0),
         peak_at_s=None if inner.get("peak_at") is None else seconds(inner, "peak_at", 0.0),
+        bursts=_bursts(inner),
     )
     from_s = seconds(inner, "from", 0.0, default=0.0)
     inner.done()
     return {"load": load, "calls_from_s": from_s}
+
+
+def _bursts(place: Fields) -> Bursts | None:
+    """The crowds of a service; None when it has none."""
+    inner = inside(place, "bursts")
+    if inner is None:
+        return None
+    bursts = Bursts(
+        per_day=required_number(inner, "per_day", 0.0, 10_000.0),
+        factor=required_number(inner, "factor", 1.0, 1000.0),
+        rise_s=seconds(inner, "rise", 1.0),
+        length_s=seconds(inner, "length", 0.0),
+    )
+    inner.done()
+    return bursts
 
 
 def read_faults(root: Fields) -> FaultOptions | None:

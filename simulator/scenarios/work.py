@@ -98,7 +98,7 @@ def scenario_jobs(
         )
     for number, group in enumerate(groups):
         parts.append(_group(child_generator(seed, f"jobs/{number}/{group.kind}"), group, number))
-    if len(parts) == 1:
+    if len(parts) == 1 and not groups:
         return parts[0]
     return _merged(parts)
 

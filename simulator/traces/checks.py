@@ -5,7 +5,7 @@ Every row gets at most one reason: the first that holds, in the order of `find_u
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,12 +64,21 @@ class RowReasons:
 class Capacity:
     """What the cluster has, to recognise jobs that can never run; an empty `by_type` does not look at types.
 
-    `limit_by_tenant` is the GPUs that a tenant's queue may hold at most; a tenant that is not named has no limit.
+    `limit_by_tenant` is the GPUs that a tenant's queue may hold at most, `type_limit_by_tenant` the same for single
+    types; a tenant or type that is not named has no limit.
     """
 
     gpus: int
     by_type: Mapping[str, int] = field(default_factory=dict)
     limit_by_tenant: Mapping[str, int] = field(default_factory=dict)
+    type_limit_by_tenant: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def most_gpus(self, tenant: str, types: Iterable[str]) -> int:
+        """The most GPUs of these types together that a tenant may ever hold, each type within its own limit."""
+        limits = self.type_limit_by_tenant.get(tenant, {})
+        return sum(
+            min(self.by_type.get(name, 0), limits.get(name, self.by_type.get(name, 0))) for name in set(types)
+        )
 
 
 def find_unusable(
@@ -172,19 +181,36 @@ def _check_capacity(
     # A GPU holds at most seven slices, so a row of slices needs at least a seventh of its count.
     gpus = np.where(slices, np.ceil(numbers["gpus"] / 7), np.ceil(numbers["gpus"]))
     reasons.refuse(gpus > capacity.gpus, "wider than the cluster")
+    least = np.where(slices, gpus, np.fmin(numbers["gpus"], numbers.get("min_gpus", numbers["gpus"])))
+    tenants = text["tenant"].tolist()
     if capacity.limit_by_tenant:
-        least = np.where(slices, gpus, np.fmin(numbers["gpus"], numbers.get("min_gpus", numbers["gpus"])))
-        limits = [capacity.limit_by_tenant.get(name, capacity.gpus) for name in text["tenant"].tolist()]
+        limits = [capacity.limit_by_tenant.get(name, capacity.gpus) for name in tenants]
         reasons.refuse(least > np.array(limits, float), "wider than the limit of its queue")
+    types = text["gpu_type"].astype(str) if "gpu_type" in text else np.full(len(gpus), "")
+    if capacity.type_limit_by_tenant:
+        most = [
+            capacity.most_gpus(tenant, _named(wish) if wish else capacity.by_type)
+            for tenant, wish in zip(tenants, types.tolist(), strict=True)
+        ]
+        known = np.array(
+            [not wish or any(name in capacity.by_type for name in _named(wish)) for wish in types]
+        )
+        reasons.refuse(
+            known & (least > np.array(most, float)), "wider than the limit of its queue for its GPU type"
+        )
     if not capacity.by_type or "gpu_type" not in text:
         return
     room = np.full(len(gpus), float(capacity.gpus))
-    types = text["gpu_type"].astype(str)
     for wish in sorted(set(types.tolist()) - {""}):
-        held = sum(capacity.by_type.get(name.strip(), 0) for name in set(wish.split("|")))
+        held = sum(capacity.by_type.get(name, 0) for name in _named(wish))
         room[types == wish] = held
     reasons.refuse(room == 0, "no such GPU type in the cluster")
     reasons.refuse(gpus > room, "wider than the GPUs of its type")
+
+
+def _named(wish: str) -> set[str]:
+    """The GPU types of a wish such as `H100-80GB|A100-80GB`."""
+    return {name.strip() for name in wish.split("|")}
 
 
 def _check_contract(

@@ -90,7 +90,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 def _read_csv(path: Path, names: Sequence[str] | None, separator: str) -> pd.DataFrame:
     import pandas as pd
 
-    _check_ends(path, separator, len(names) if names else None)
+    check_ends(path, separator, len(names) if names else None)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
@@ -123,7 +123,7 @@ def _read_csv(path: Path, names: Sequence[str] | None, separator: str) -> pd.Dat
     return frame.dropna(how="all")  # blank lines; the index keeps the line numbers of the others
 
 
-def _check_ends(path: Path, separator: str, columns: int | None) -> None:
+def check_ends(path: Path, separator: str, columns: int | None) -> None:
     """Refuse a header that names a column twice, and a file that was cut while being written.
 
     A cut file has a last line without its end and with fewer fields than the first.

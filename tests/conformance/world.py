@@ -13,7 +13,8 @@ from typing import Any
 
 from autopilot.core.errors import InputError
 from autopilot.core.forecast import Forecasts
-from autopilot.core.policy import DAY_S, Mode, Modes, Policy, RuleSetName, Tenancy, check_policy
+from autopilot.core.policy import Mode, Modes, Policy, RuleSetName, Tenancy, check_policy
+from autopilot.core.policy_bounds import DAY_S
 from autopilot.core.records import Observation
 from autopilot.core.signals import measure
 from autopilot.core.snapshot import (

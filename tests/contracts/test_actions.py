@@ -14,6 +14,7 @@ from autopilot.core.policy import Modes
 from autopilot.core.records import Observation
 from autopilot.replay.unequal import first_unequal
 from tests.core_world import HOLDING, arrays, decide, holds, observe, snapshot, waits
+from tests.demand_world import LEARNED, forecast, serving
 
 NAMES = [name for name, _ in ACTIONS]
 RNG_SEEDS = range(12)
@@ -45,7 +46,7 @@ def scene(seed: int) -> Observation:
         if rng.random() < 0.7:
             total_s[item.id] = float(rng.integers(10, 5000))
     snap = snapshot("4x8", work, cuts={31: [("1g.10gb", 0), ("1g.10gb", 1), ("2g.20gb", 2)]}, unhealthy=[30])
-    return observe(snap, 0.0, total_s=total_s)
+    return serving(observe(snap, 0.0, total_s=total_s), forecast({"chat": 9.0}))
 
 
 @pytest.mark.parametrize("seed", RNG_SEEDS)
@@ -68,19 +69,24 @@ def test_what_is_instructed_fits_the_cluster(seed: int) -> None:
 def test_every_proposal_has_its_case(seed: int) -> None:
     """A proposal names its action, its gang as it is now, benefit, cost, evidence and a digest, and every id is its own."""
     observation = scene(seed)
-    work = observation.snapshot.workloads
-    step = decide(observation, HOLDING)
+    work, services = observation.snapshot.workloads, observation.snapshot.services
+    step = decide(observation, HOLDING, ControllerMemory(services=LEARNED))
     ids = [proposal.id for proposal in step.decision.plan.proposals]
     assert len(ids) == len(set(ids))
     for proposal in step.decision.plan.proposals:
-        row = work.id.tolist().index(proposal.workload)
         assert proposal.action in NAMES
-        assert proposal.incarnation == int(work.incarnation[row])
+        if proposal.kind == "scale":
+            row = services.id.tolist().index(proposal.workload)
+            assert proposal.incarnation == int(services.generation[row])
+        else:
+            row = work.id.tolist().index(proposal.workload)
+            assert proposal.incarnation == int(work.incarnation[row])
+            assert not work.excluded[row]
         assert np.isfinite(proposal.benefit_gpu_s)
         assert proposal.cost_gpu_s >= 0.0
         assert proposal.evidence
         assert proposal.state_digest
-        assert not work.excluded[row]
+    assert [proposal.kind for proposal in step.decision.plan.proposals].count("scale") == 1
 
 
 @pytest.mark.parametrize("seed", RNG_SEEDS)

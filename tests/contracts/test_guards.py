@@ -20,6 +20,7 @@ from autopilot.core.records import Proposal, Verdict
 from autopilot.core.whatif import WhatIf
 from autopilot.memory import memory_text
 from tests.core_world import AUTO, Disrupt, arrays, decide, evicted, holds, started, waits, with_policy, world
+from tests.demand_world import LEARNED, forecast, serving
 
 CALM = with_policy(AUTO, hysteresis={"dwell_s": 0.0})
 
@@ -67,6 +68,30 @@ def test_a_guard_reads_and_never_writes(name: str, check: Check) -> None:
             **more,
         )
     assert calls >= 4
+
+
+@pytest.mark.parametrize("work", [[], [waits("a", 8)]], ids=["nobody", "somebody"])
+def test_every_guard_answers_on_a_floor_of_a_service(work: list[Any]) -> None:
+    """The wish is about no workload: each guard says so with a number, and none looks at a row that is not there."""
+    observation = serving(world("1x8", work, 60.0), forecast({"chat": 9.0}, 60.0))
+    policy = with_policy(AUTO, modes={"scale_ahead": Mode.AUTO})
+    step = decide(observation, policy, ControllerMemory(services=LEARNED))
+    (proposal,) = (each for each in step.decision.plan.proposals if each.kind == "scale")
+    assert [verdict.guard for verdict in proposal.verdicts] == [name for name, _ in GUARDS]
+    assert all(verdict.allowed and isinstance(verdict.value, float) for verdict in proposal.verdicts)
+    assert [each.replicas for each in step.instructions if each.kind == "scale"] == [5]
+
+
+def test_confidence_alone_holds_a_floor_on_a_forecast_that_has_drifted() -> None:
+    """With the guard nothing is asked for; without it the floor goes out."""
+    drifted = forecast({"chat": 9.0}, 60.0, drifting=np.array([True]))
+    observation = serving(world("1x8", [], 60.0), drifted)
+    policy, memory = with_policy(AUTO, modes={"scale_ahead": Mode.AUTO}), ControllerMemory(services=LEARNED)
+    assert decide(observation, policy, memory).instructions == ()
+    without = tuple((guard, check) for guard, check in GUARDS if guard != "confidence")
+    assert [each.kind for each in decide(observation, policy, memory, guards=without).instructions] == [
+        "scale"
+    ]
 
 
 CASES: dict[str, tuple[dict[str, Any], Disrupt]] = {

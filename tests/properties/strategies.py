@@ -22,11 +22,12 @@ from autopilot.core.records import (
 )
 from autopilot.core.snapshot import ClusterSnapshot, QueueTable
 from models.last_two import LastTwo
-from simulator.adapters import ClusterActuator, ClusterCollector, ControllerScheduler
+from simulator.adapters import ClusterActuator, ClusterCollector
 from simulator.cluster import Cluster
 from simulator.engine import Engine
 from simulator.oracle import Oracle
 from simulator.physics import IDEAL, Physics
+from simulator.turn import ControllerScheduler
 from simulator.work import Jobs
 from tests.core_world import AUTO, Item, holds, queue_tree, snapshot, waits, with_policy
 from tests.unit.cluster_kit import gang, inventory
@@ -141,21 +142,26 @@ def jobs_of(case: Case) -> Jobs:
 
 
 def loop_of(case: Case, physics: Physics = IDEAL, store: Held | None = None,
-            on_decision: Callable[[Observation, Decision], None] | None = None) -> Loop:  # fmt: skip
-    """The shipped controller in charge of the case's cluster; its extra ticks are events of the engine."""
+            on_decision: Callable[[Observation, Decision], None] | None = None,
+            tree: QueueTable | None = None) -> Loop:  # fmt: skip
+    """The shipped controller in charge of the case's cluster; its extra ticks are events of the engine.
+
+    `tree`: queues with a first one for tenant a and a second one for tenant b, in place of the case's.
+    """
     jobs = jobs_of(case)
     cluster = Cluster(inventory(case.nodes, 4), jobs, physics)
     queues: QueueTable = (
         queue_tree(("q", 0, case.queue_limit), order=1) if case.queue_limit >= 0 else queue_tree()
     )
-    queues = replace(queues, guarantee=np.zeros((len(queues.id), 1), np.int32))
-    collector = ClusterCollector(cluster, queues, {"a": len(queues.id) - 1})
+    queues = tree or replace(queues, guarantee=np.zeros((len(queues.id), 1), np.int32))
+    of_tenant = {"a": len(queues.id) - 1} if tree is None else {"a": 1, "b": 2}
+    collector = ClusterCollector(cluster, queues, of_tenant)
     actuator = ClusterActuator(cluster)
     forecaster: Forecaster = Oracle(cluster) if case.exact else LastTwo()
     quiet, held = Quiet(), store or Held(case.policy)
     effects: list[Effect] = []
     spy = Spy(actuator, effects)
-    controller = Controller(Wiring([collector], [forecaster], {"admit": spy, "evict": spy}, quiet, held, quiet, held,
+    controller = Controller(Wiring([collector], [forecaster], dict.fromkeys(("admit", "evict", "resize"), spy), quiet, held, quiet, held,
                                    quiet, on_decision))  # fmt: skip
     engine = Engine(cluster, ControllerScheduler("autopilot", controller, actuator), horizon_s=20_000.0)
     for at_s in case.extra_s:

@@ -198,11 +198,11 @@ def test_limits_guarantees_and_gangs_hold_at_every_tick(story: Story) -> None:
     def look(play: Ticking, step: Step) -> None:
         books, before = play.books, last["use"]
         assert books is not None
-        for queue in range(1, len(books.limit)):
+        for queue in range(1, len(books.parent)):
             had = (
                 (before.use[0][queue], before.sheltered[0][queue]) if before is not None else (np.inf, np.inf)
             )
-            assert books.use[0][queue] <= max(books.limit[queue], had[0]) + 1e-9
+            assert books.use[0][queue] <= max(books.limit[0][queue], had[0]) + 1e-9
             if books.guarantee_binds:
                 assert books.sheltered[0][queue] <= max(books.guarantee[0][queue], had[1]) + 1e-9
         victims = [

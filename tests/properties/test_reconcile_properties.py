@@ -16,6 +16,7 @@ from autopilot.memory import memory_text, read_memory_text
 from autopilot.replay.unequal import first_unequal
 from tests.core_world import AUTO, arrays, with_policy
 from tests.properties.strategies import Case, Held, Loop, cases, loop_of
+from tests.ticking_world import ALL_AUTO, tenants
 
 few = settings(max_examples=20)
 
@@ -35,6 +36,30 @@ def test_a_tick_that_nothing_called_for_changes_nothing(case: Case, exact: bool)
     case = replace(case, exact=exact)
     calm = played(replace(case, extra_s=()))
     restless = played(case)
+    assert calm.effects == restless.effects
+
+
+TREE = tenants(("a", 0, 2), ("b", 0, 0), weight={"b": 2.0})
+TREE = replace(TREE, guarantee=TREE.guarantee[:, :1])
+
+
+@given(
+    case=cases(), half_life_s=st.sampled_from([600.0, 86_400.0]), min_runtime_s=st.sampled_from([0.0, 500.0])
+)
+@settings(max_examples=8)
+def test_a_tick_that_nothing_called_for_changes_nothing_between_tenants(
+    case: Case, half_life_s: float, min_runtime_s: float
+) -> None:
+    """The same where queues take from each other, and past use moves their shares with time."""
+    policy = with_policy(
+        replace(case.policy, modes=ALL_AUTO.modes), tenancy={"usage_half_life_s": half_life_s},
+        hysteresis={"dwell_s": 100.0, "cool_down_s": 400.0}, protection={"min_runtime_s": min_runtime_s},
+        preemption={"priority_weight": 100.0},
+    )  # fmt: skip
+    case = replace(case, policy=policy, exact=True)
+    calm, restless = loop_of(replace(case, extra_s=()), tree=TREE), loop_of(case, tree=TREE)
+    calm.engine.run()
+    restless.engine.run()
     assert calm.effects == restless.effects
 
 

@@ -223,7 +223,7 @@ def test_started_work_stays_within_what_is_there(data: st.DataObject) -> None:
     for queue in range(1, len(books.parent)):
         tree = cohort.cohort_tree(books, ALL, books.paths[queue][-1])
         assert tree.used[queue] <= tree.quota[queue] + tree.borrow[queue] + EPSILON
-        assert books.use[ALL][queue] <= books.limit[queue] + EPSILON
+        assert books.use[ALL][queue] <= books.limit[ALL][queue] + EPSILON
         if books.parent[queue] == 0:
             below = [each for each in range(1, len(books.parent)) if books.paths[each][-1] == queue]
             assert books.use[ALL][queue] <= sum(books.guarantee[ALL][each] for each in below) + EPSILON

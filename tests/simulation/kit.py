@@ -18,6 +18,7 @@ from autopilot.core.draft import Propose
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
 from autopilot.core.policy import BackfillKind, Policy
+from autopilot.core.ports import Forecaster
 from autopilot.core.records import Decision, Observation
 from autopilot.settings import shipped_policy
 from simulator.checkers import CHECKERS, Rules
@@ -136,6 +137,7 @@ class Setup:
     journal: Path | None = None
     telemetry: str | None = None
     durations: str | None = None
+    demand: Forecaster | None = None
     actions: tuple[tuple[str, Propose], ...] = ACTIONS
     guards: tuple[tuple[str, Check], ...] = GUARDS
     rules: Rules | None = None
@@ -154,8 +156,9 @@ def run(world: World, setup: Setup | None = None) -> Ran:
     def make(cluster: Cluster) -> Scheduler:
         scheduler, running = manage(cluster, Managed(
             name=setup.policy.name, policy=setup.policy, seed=world.seed, durations=setup.durations or world.durations,
-            telemetry=setup.telemetry or world.telemetry, queues=world.spec.queues, journal=setup.journal,
+            telemetry=setup.telemetry or world.telemetry, queues=world.spec.queues, advance=world.spec.advance, journal=setup.journal,
             run={"seed": world.seed}, faults=faults, services=services.table if services is not None else None,
+            scale=services.set_floor if services is not None else None, demand=setup.demand,
             recorder=tape, actions=setup.actions, guards=setup.guards,
         ))  # fmt: skip
         setup.made.append(running)
@@ -164,7 +167,7 @@ def run(world: World, setup: Setup | None = None) -> Ran:
     simulation = Simulation(
         world.inventory, jobs, make, PHYSICS[world.physics], checkers=CHECKERS,
         rules=setup.rules
-        or Rules.of_policy(setup.policy, queues=world.spec.queues, effects_fail=world.effects_fail),
+        or Rules.of_policy(setup.policy, queues=world.spec.queues, advance=world.spec.advance, effects_fail=world.effects_fail),
         services=services.table if services is not None else None, ready_wakes=services is not None,
     )  # fmt: skip
     if services is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from autopilot.core.mig import Placement
 from autopilot.core.snapshot import ServiceTable, make
+from simulator.advance import AdvanceSpec
 from simulator.checkers import CHECKERS, Rules, World
 from simulator.clusterfile import MigSpec
 from simulator.clusterqueues import QueueSpec
@@ -15,9 +16,11 @@ from simulator.facts import (
     Decided,
     Evicting,
     Fact,
+    Floored,
     GpuChanged,
     NodeChanged,
     Recut,
+    Scaled,
     Started,
     Stopped,
     Submitted,
@@ -28,10 +31,13 @@ from tests.unit.cluster_kit import gang, pool, pools
 
 RULES = Rules(
     min_runtime_s=900.0, dwell_s=300.0, window_s=3600.0, per_cluster=3, per_tenant=2, per_node=1, cool_down_s=1800.0,
-    blast_ratio=2.0, landing_s=600.0, grace_s=120.0, guarantee_within_s=130.0,
-    queues=(QueueSpec("a", "root", {"A100-80GB": 16}, None, 1.0, 0, None),),
+    blast_ratio=2.0, landing_s=600.0, grace_s=120.0, guarantee_within_s=130.0, recover_within_s=10.0, floor_dwell_s=600.0, floor_lease_s=1800.0,
+    queues=(QueueSpec("a", "root", {"A100-80GB": 16}, 17, 1.0, 0, None, {"T4": 0}),),
+    advance=(AdvanceSpec("launch", "a", "A100-80GB", 20, 1000.0, 600.0),),
 )  # fmt: skip
-HELD = frozenset({"backfill", "preempt", "reclaim_borrowed", "defragment", "resize", "recover"})
+HELD = frozenset(
+    {"backfill", "preempt", "reclaim_borrowed", "defragment", "resize", "scale_ahead", "recover"}
+)
 END_S = 90_000.0
 
 
@@ -119,6 +125,11 @@ def resized(job: int, gpus: Sequence[int], at_s: float = 100.0, **more: Any) -> 
     return stopped(job, Why.RESIZE, at_s, **more), started(job, gpus, at_s)
 
 
+def floored(replicas: int, at_s: float = 10.0, until_s: float = 1000.0, effect: str = "") -> Floored:
+    """Service 0 has at least so many replicas until then."""
+    return Floored(at_s, 0, replicas, until_s, effect)
+
+
 def check(name: str, *facts: Fact) -> list[str]:
     """What checker `name` says of these facts."""
     checker = CHECKERS[name](world())
@@ -201,7 +212,35 @@ PLANTED: list[tuple[str, str, list[Fact]]] = [
     ("preemption-rate", "again after 1799 s", [evicting(0), evicting(0, 3799.0)]),
     ("blast-radius", "16 GPUs were taken", [started(2, range(16)), evicting(2), started(1, [0, 1], 2100.0)]),
     ("blast-radius", "so that 0 could start", [started(1, [0, 1]), evicting(1), started(1, [0, 1], 2100.0)]),
+    (
+        "blast-radius",
+        "16 GPUs were taken",
+        [  # what was lost came before the taking
+            Decided(1900.0, "e0", "admit", 0),
+            started(2, range(16), 1950.0),
+            Decided(2000.0, "e1", "evict", 2),
+            evicting(2, effect="e1"),
+            stopped(2, at_s=2050.0),
+            Decided(2100.0, "e2", "admit", 1),
+            started(1, [0, 1], 2100.0, effect="e2"),
+        ],
+    ),
+    ("blast-radius", "so that 0 could start", [started(2, range(16)), evicting(2), stopped(2, at_s=2100.0)]),
     ("slo", "needs 5.1 s", [evicting(4, contract=True)]),
+    ("advance", "20 GPUs are reserved as launch, and left 8", [started(11, range(16), 1000.0)]),
+    (
+        "advance",
+        "and left 19",
+        [started(0, range(1), 10.0), started(1, range(1, 5), 1100.0), started(3, [5], 1599.0)],
+    ),
+    ("gpu-errors", "started on GPU", [GpuChanged(5.0, 4, healthy=True, xid=119), started(0, [4])]),
+    (
+        "gpu-errors",
+        "still holds GPU",
+        [started(0, [4]), GpuChanged(20.0, 4, healthy=True, xid=95), started(1, [5], 31.0)],
+    ),
+    ("limits", "queue a: holds 18 GPUs, its limit is 17", [started(2, range(16)), started(10, [16, 17])]),
+    ("limits", "queue a: holds 1 GPUs of T4, its limit is 0", [started(0, [25])]),
     (
         "guarantees",
         "16 GPUs of its guarantee of 16 for more than 130 s",
@@ -219,6 +258,28 @@ PLANTED: list[tuple[str, str, list[Fact]]] = [
         "no other queue waits",
         [Submitted(0.0, 11), started(11, range(16)), evicting(11, contract=True)],
     ),
+    ("floors", "never ends", [floored(4, until_s=float("inf"))]),
+    ("floors", "for 1801 s (lease 1800 s)", [floored(4, 10.0, 1811.0)]),
+    ("floors", "lowered 599 s after it rose", [floored(4, 10.0), floored(2, 609.0)]),
+    ("floors", "lowered 599 s after it rose", [floored(4, 10.0), floored(0, 609.0, 609.0)]),
+    (
+        "floors",
+        "lowered 40 s after it rose",
+        [floored(4), Scaled(20.0, 1, 2, 1, 0), started(10, [0]), floored(2, 50.0)],
+    ),
+    ("floors", "scaled to 2 replicas, its load needs 3", [Scaled(20.0, 0, 2, 3, 0)]),
+    ("floors", "scaled to 4 replicas, its load needs 5", [floored(4), Scaled(20.0, 0, 4, 5, 4)]),
+    ("floors", "the floor that stands is 0", [floored(4, 10.0, 600.0), Scaled(600.0, 0, 4, 1, 4)]),
+    (
+        "floors",
+        "the floor that stands is 0",
+        [floored(4), floored(0, 700.0, 700.0), Scaled(720.0, 0, 4, 1, 4)],
+    ),
+    ("floors", "a floor asks 0", [floored(4, 10.0, 600.0), Scaled(610.0, 0, 4, 1, 0)]),
+    ("floors", "the floor that stands is 4", [floored(4), Scaled(20.0, 0, 4, 4, 0)]),
+    ("modes", "scale_ahead may not act by itself", [floored(4)]),
+    ("effects", "no accepted decision", [floored(4, effect="e1")]),
+    ("effects", "was accepted to scale service 1", [Decided(1.0, "e1", "scale", 1), floored(4, effect="e1")]),
     ("effects", "no accepted decision", [started(0, [0], effect="e1")]),
     ("effects", "names no accepted", [started(0, [0])]),
     ("effects", "was accepted to admit", [Decided(1.0, "e1", "admit", 1), started(0, [0], effect="e1")]),
@@ -239,6 +300,12 @@ PLANTED: list[tuple[str, str, list[Fact]]] = [
 
 
 FINE: list[tuple[str, list[Fact]]] = [
+    ("floors", [floored(4, 10.0, 1810.0), floored(2, 610.0, 2410.0), floored(0, 1300.0, 1300.0)]),
+    ("floors", [floored(4, 10.0, 600.0), Scaled(590.0, 0, 4, 1, 4), Scaled(600.0, 0, 1, 1, 0)]),
+    ("floors", [floored(4), Scaled(20.0, 0, 6, 6, 4), Scaled(50.0, 0, 4, 3, 4)]),
+    ("floors", [floored(4, 10.0, 600.0), floored(5, 620.0), floored(6, 650.0)]),
+    ("floors", [floored(4), Scaled(20.0, 1, 2, 2, 0), started(10, [0]), floored(2, 50.0)]),
+    ("effects", [Decided(1.0, "e1", "scale", 0), floored(4, effect="e1")]),
     ("capacity", [started(6, [4], milli=600), stopped(6, milli=600), started(0, [4]), stopped(0, Why.CUT)]),
     ("capacity", [started(5, range(16)), *resized(5, range(8)), started(0, [8])]),
     ("geometry", [Recut(5.0, 24, ((0, "4g.40gb", 0), (1, "2g.20gb", 4), (2, "1g.10gb", 6)))]),
@@ -290,7 +357,51 @@ FINE: list[tuple[str, list[Fact]]] = [
         "blast-radius",
         [started(2, range(16)), evicting(2), NodeChanged(2001.0, 0, ready=False, cordoned=False)],
     ),
+    (
+        "blast-radius",
+        [  # the start that it was for failed
+            started(2, range(16)),
+            evicting(2),
+            stopped(2, at_s=2050.0),
+            Decided(2100.0, "e1", "admit", 5),
+            started(1, [0, 1], 2200.0),
+        ],
+    ),
+    (
+        "blast-radius",
+        [started(2, range(16)), evicting(2), Decided(2000.0, "e1", "evict", 0), stopped(2, at_s=2050.0)],
+    ),
+    ("blast-radius", [started(2, range(16)), evicting(2)]),  # its victim never left
     ("slo", [evicting(10), evicting(0)]),
+    ("advance", [started(11, range(16), 999.0), stopped(11, at_s=1200.0), started(11, range(16), 1600.0)]),
+    ("advance", [started(2, range(16), 1000.0), started(1, [16, 17], 1001.0), started(3, [25], 1002.0)]),
+    ("advance", [started(11, range(16), 10.0, backfill=True), started(1, [16, 17, 18, 19], 1001.0)]),
+    ("gpu-errors", [started(0, [4]), GpuChanged(20.0, 4, healthy=True, xid=94), started(1, [5], 31.0)]),
+    (
+        "gpu-errors",
+        [
+            started(0, [4]),
+            GpuChanged(20.0, 4, healthy=True, xid=95),
+            evicting(0, 30.0),
+            stopped(0),
+            GpuChanged(200.0, 4, healthy=True),
+            started(0, [4], 201.0),
+        ],
+    ),
+    (
+        "limits",
+        [started(2, range(16)), started(0, [16]), started(1, [25]), evicting(2), started(8, range(16))],
+    ),
+    (
+        "limits",
+        [
+            started(2, range(16)),
+            stopped(2),
+            started(8, range(16)),
+            *resized(8, range(8)),
+            started(10, [8, 9]),
+        ],
+    ),
     (
         "guarantees",
         [

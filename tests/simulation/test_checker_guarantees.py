@@ -156,7 +156,7 @@ def test_without_a_promise_nothing_is_looked_at() -> None:
     auto = Policy(modes=Modes(admit_gang=Mode.AUTO, reclaim_borrowed=Mode.AUTO))
     assert Rules.of_policy(auto).guarantee_within_s == auto.preemption.grace_s + 10.0
     assert Rules.of_policy(auto, effects_fail=True).guarantee_within_s is None
-    assert Rules.of_policy(auto, effects_fail=True).blast_ratio is None
+    assert Rules.of_policy(auto, effects_fail=True).blast_ratio == auto.preemption.blast_ratio
     assert Rules.of_policy(Policy()).guarantee_within_s is None
     classic = Policy(modes=auto.modes, rules=RuleSetName.COHORT_CLASSIC)
     assert Rules.of_policy(classic).guarantee_within_s is None

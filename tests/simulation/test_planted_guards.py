@@ -17,7 +17,8 @@ from autopilot.core.context import Context
 from autopilot.core.draft import Draft, Give, Propose, Submit
 from autopilot.core.guards import GUARDS
 from autopilot.core.placement import Spot, find_spot, shape_of
-from autopilot.core.policy import Policy, Protection
+from autopilot.core.policy import Policy
+from autopilot.core.policy_bounds import Protection
 from autopilot.core.ports import Collector
 from autopilot.core.records import Batch
 from autopilot.core.snapshot import SloClass, State, holding_mask
@@ -345,7 +346,8 @@ def test_without_the_guard_its_checker_finds_the_harm(plant: Plant) -> None:
 
 def test_every_guard_has_a_planted_bug() -> None:
     """No guard is accepted without one, and each is caught by a checker that exists."""
-    assert {plant.guard for plant in PLANTS} == set(dict(GUARDS))
+    # `confidence` keeps from waste, which no checker of safety knows: planted in tests/unit/test_scale_ahead.py
+    assert {plant.guard for plant in PLANTS} == set(dict(GUARDS)) - {"confidence"}
     assert {plant.caught_by for plant in PLANTS} <= set(CHECKERS)
 
 

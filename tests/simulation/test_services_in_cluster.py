@@ -13,7 +13,7 @@ from autopilot.core.policy import Mode, Modes, Policy
 from autopilot.core.records import Command, Observation
 from autopilot.core.snapshot import ClusterSnapshot, QueueTable, SloClass, check_snapshot, make
 from models.last_two import LastTwo
-from simulator.adapters import ClusterActuator, ClusterCollector, ControllerScheduler
+from simulator.adapters import ClusterActuator, ClusterCollector
 from simulator.baselines import BASELINES
 from simulator.cluster import Cluster
 from simulator.deployments import requests_for
@@ -26,6 +26,7 @@ from simulator.scenarios import Scenario, load_scenario
 from simulator.services import ServiceFleet
 from simulator.simulation import Simulated, Simulation
 from simulator.traces.defaults import load_defaults
+from simulator.turn import ControllerScheduler
 from simulator.work import jobs_from_trace
 
 
@@ -107,7 +108,9 @@ def slo(fleet: ServiceFleet, done: Simulated) -> dict[str, Any]:
     return block
 
 
-@pytest.mark.parametrize("policy", ["fifo", "fifo-skip", "sjf-skip", "gpu-time-skip", "easy", "static"])
+@pytest.mark.parametrize(
+    "policy", ["fifo", "fifo-skip", "sjf-skip", "gpu-time-skip", "easy", "static", "kueue"]
+)
 def test_services_run_beside_training_under_every_textbook_order(policy: str) -> None:
     """All jobs end, every request is counted once, no invariant is violated."""
     scenario = load_scenario("quickstart")

@@ -16,7 +16,7 @@ from simulator.baselines.static import Static, largest_remainder
 from simulator.checkers import PHYSICAL
 from simulator.clusterfile import MigSpec
 from simulator.engine import Scheduler
-from simulator.physics import CHARGED, IDEAL, Physics
+from simulator.physics import CHARGED, IDEAL, REAL, Physics
 from simulator.placing import find_spot, never_fits
 from simulator.simulation import Simulated, Simulation
 from simulator.work import Jobs, Shape
@@ -213,6 +213,18 @@ def test_what_can_never_fit_is_known_beforehand(shape: Shape, words: str) -> Non
     assert (reason == "") if not words else (words in reason)
 
 
+def test_gpus_that_are_cut_hold_no_whole_work() -> None:
+    """Two of four GPUs of each node are cut: two whole ones a node are all that there ever is, and no share is cut from them."""
+    cut = MigSpec(2, (Placement("3g.40gb", 0), Placement("3g.40gb", 4)))
+    hardware = cluster_of(one_job(gang(1)), pools(pool(nodes=2, gpus=4, mig=(cut,)))).hardware
+    assert never_fits(hardware, gang(4, 2)) == ""
+    assert "room for 2 of its 3 members" in never_fits(hardware, gang(6, 2))
+    assert "room for 0 of its 1 members" in never_fits(hardware, gang(3, 3))
+    whole = MigSpec(4, cut.placements)
+    hardware = cluster_of(one_job(gang(1)), pools(pool(nodes=2, gpus=4, mig=(whole,)))).hardware
+    assert "not cut for MIG" in never_fits(hardware, Shape(1, 1, 1, milli=500))
+
+
 # --- easy -----------------------------------------------------------------------------------------------
 
 
@@ -256,6 +268,18 @@ def test_las_moves_narrow_work_out_of_the_way_of_wide_work() -> None:
     simulated = run(rows, BASELINES["las"]())
     assert starts(simulated)[4] == 600
     assert (simulated.accounts.migrations, simulated.accounts.preemptions) == (1, 0)
+
+
+def test_las_counts_the_gpu_time_that_was_given_whatever_became_of_it() -> None:
+    """Two wide gangs whose start takes longer than a turn, and that never save: they end, for turns become longer."""
+    jobs = Jobs()
+    for name in "ab":
+        jobs.add(name, "t", gang(16, 8), 0.0, 4000.0, checkpoint_interval_s=inf, restart_s=400.0)
+    simulated = Simulation(
+        inventory(2, 8), jobs, lambda _cluster: BASELINES["las"](), REAL, horizon_s=1e6
+    ).run()
+    assert simulated.run.complete
+    assert simulated.accounts.preemptions < 30
 
 
 def test_las_levels_double() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from autopilot.core import mig
 from autopilot.core.errors import InputError
+from autopilot.core.snapshot import Displace
 from simulator.clusterfile import parse_cluster, shape_cluster
 
 POOL = "{name: a, nodes: 4, gpus_per_node: 8, gpu_model: H100-80GB}"
@@ -98,6 +99,45 @@ def test_a_file_describes_pools_and_queues(tmp_path: Path) -> None:
     assert [queue.name for queue in cluster.queues] == ["org", "team"]
     assert (cluster.queues[0].limit, cluster.queues[0].priority, cluster.queues[1].order) == (200, 3, "index")
     assert cluster.queues[1].guarantee == {"H100-80GB": 64}
+
+
+def test_a_queue_states_limits_and_weights_by_model_and_whom_it_displaces(tmp_path: Path) -> None:
+    """Every field of a queue arrives; what is left out is what Kueue recommends for a queue in a cohort."""
+    text = """[{name: a, limit: {all: 20, H100-80GB: 12}, weight: {all: 3, H100-80GB: 2}, priority: -5, strict: true,
+        guarantee: {H100-80GB: 8}, borrow_limit: 4, lend_limit: 6, within_queue: lower-or-newer-equal, reclaim: lower,
+        while_borrowing: any, while_borrowing_priority: 9}, {name: b}, {name: c, limit: {H100-80GB: 7}}]"""
+    full, plain, only = parse_cluster(cluster_file(tmp_path, with_queues(text))).queues
+    assert (full.limit, full.limit_by_model) == (20, {"H100-80GB": 12})
+    assert (full.weight, full.weight_by_model, full.priority, full.strict) == (
+        3.0,
+        {"H100-80GB": 2.0},
+        -5,
+        True,
+    )
+    assert (full.borrow_limit, full.lend_limit) == (4, 6)
+    assert (full.within_queue, full.reclaim) == (Displace.LOWER_OR_NEWER_EQUAL, Displace.LOWER)
+    assert (full.while_borrowing, full.while_borrowing_priority) == (Displace.ANY, 9)
+    assert (plain.within_queue, plain.reclaim, plain.while_borrowing) == (
+        Displace.LOWER, Displace.ANY, Displace.NEVER,
+    )  # fmt: skip
+    assert (plain.borrow_limit, plain.lend_limit, plain.strict, plain.limit_by_model) == (
+        None,
+        None,
+        False,
+        {},
+    )
+    assert (only.limit, only.limit_by_model, only.weight) == (None, {"H100-80GB": 7}, 1.0)
+
+
+def test_a_limit_of_one_model_holds_for_the_queues_below(tmp_path: Path) -> None:
+    """As for all GPUs together: the least on the path; a job that is wider in it can never run."""
+    queues = "[{name: a, limit: {H100-80GB: 9}}, {name: b, parent: a}, {name: c, parent: a, limit: {H100-80GB: 4}}, {name: d}]"
+    cluster = parse_cluster(cluster_file(tmp_path, with_queues(queues)))
+    assert cluster.limit_by_queue_and_model == {
+        "a": {"H100-80GB": 9}, "b": {"H100-80GB": 9}, "c": {"H100-80GB": 4},
+    }  # fmt: skip
+    capacity = cluster.capacity
+    assert [capacity.most_gpus(tenant, ["H100-80GB"]) for tenant in "acd"] == [9, 4, 32]
 
 
 def test_a_limit_holds_for_the_queues_below(tmp_path: Path) -> None:
@@ -210,6 +250,25 @@ def test_illegal_mig_is_refused(tmp_path: Path, cut: str, words: list[str]) -> N
             ["queues[0].guarantee", "under a", "9", "8"],
         ),
         ("[{name: root}]", ["queues[0].name", "root"]),
+        ("[{name: a, limit: {H100-80GB: -1}}]", ["queues[0].limit.H100-80GB", "-1"]),
+        ("[{name: a, limit: {T4: 1}}]", ["queues[0].limit.T4", "no pool has", "all, H100-80GB"]),
+        (
+            "[{name: a, limit: {H100-80GB: 3}, guarantee: {H100-80GB: 4}}]",
+            ["queues[0].limit", "of H100-80GB", "guarantee of 4"],
+        ),
+        ("[{name: a, limit: {all: 3}, guarantee: {H100-80GB: 4}}]", ["queues[0].limit", "guarantee of 4"]),
+        ("[{name: a, weight: {H100-80GB: 0}}]", ["queues[0].weight.H100-80GB", "above 0"]),
+        ("[{name: a, weight: {A100: 1}}]", ["queues[0].weight.A100", "no pool has"]),
+        ("[{name: a, priority: 2147483648}]", ["queues[0].priority", "2147483648", "2,147,483,647"]),
+        ("[{name: a, strict: sure}]", ["queues[0].strict", "true or false"]),
+        ("[{name: a, borrow_limit: -1}]", ["queues[0].borrow_limit", "-1"]),
+        ("[{name: a, guarantee: {H100-80GB: 4}, lend_limit: 5}]", ["queues[0].lend_limit", "guarantee of 4"]),
+        ("[{name: a, reclaim: maybe}]", ["queues[0].reclaim", "never, lower, lower-or-newer-equal, any"]),
+        (
+            "[{name: a, reclaim: never, while_borrowing: lower}]",
+            ["queues[0].while_borrowing", "reclaim is never"],
+        ),
+        ("[{name: a, while_borrowing_priority: 5}]", ["queues[0].while_borrowing_priority", "no effect"]),
         ("[{name: a, color: 1}]", ["queues[0].color", "no such field"]),
     ],
 )

@@ -215,3 +215,21 @@ def test_a_tick_counts_who_waits_by_reason() -> None:
         for line in lines
     )
     assert "  2 workload(s) wait, capacity: first in order: 0 GPUs it may use are free, it needs 8" in lines
+
+
+@pytest.mark.parametrize(("at_s", "counts"), [(900.0, (1, 1, 0)), (5000.0, (1, 0, 1))])
+def test_a_promise_is_kept_by_a_start_in_the_place_of_others_too(
+    at_s: float, counts: tuple[int, int, int]
+) -> None:
+    """A gang with a promise lands where others give way: on time, or late; it is not left open."""
+    promised = decide(
+        world("1x8", [holds("v", 8), waits("w", 8)], 0.0, total_s={"v": 1000.0, "w": 50.0}), HOLDING
+    )
+    recorder = DecisionRecorder()
+    recorder.on_tick(world("1x8", []), promised.decision)
+    observation = world("1x8", [holds("v", 8), waits("w", 8, priority=5)], at_s)
+    landing = decide(observation, EAGER)
+    assert [each.kind for each in landing.decision.plan.proposals] == ["land"]
+    recorder.on_tick(observation, landing.decision)
+    found = recorder.reservations()
+    assert (found.made, found.kept, found.late) == counts

@@ -10,7 +10,8 @@ import pytest
 from autopilot.app.story import SHOWN_EVENTS, explain_from
 from autopilot.core.errors import InputError
 from autopilot.core.memory import ControllerMemory, Step
-from autopilot.core.policy import JournalRules, Policy
+from autopilot.core.policy import Policy
+from autopilot.core.policy_bounds import JournalRules
 from autopilot.core.records import Evidence, Observation, Outcome, OutcomeKind
 from autopilot.core.snapshot import State
 from autopilot.journal import SqliteJournal

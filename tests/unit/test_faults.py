@@ -254,5 +254,7 @@ def test_ratios_that_exceed_one_together_are_refused() -> None:
     """An effect has one fate."""
     with pytest.raises(InputError, match="exceed 1"):
         FaultOptions(conflict_ratio=0.5, failure_ratio=0.4, delay_ratio=0.2)
-    with pytest.raises(InputError, match="gpu_app_ratio and gpu_reset_ratio together exceed 1"):
+    with pytest.raises(
+        InputError, match="gpu_app_ratio, gpu_reset_ratio and gpu_hang_ratio together exceed 1"
+    ):
         FaultOptions(gpu_app_ratio=0.6, gpu_reset_ratio=0.5)

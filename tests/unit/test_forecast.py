@@ -27,13 +27,13 @@ def test_a_fresh_job_has_its_whole_run_time_left(level: float) -> None:
     assert left([row, row], [0.0, 50.0], level)[0] == pytest.approx(row[LEVELS.index(level)])
 
 
-@pytest.mark.parametrize("served_s", [200.0, 1000.0, 2500.0])
-def test_what_is_left_follows_the_conditional_distribution(served_s: float) -> None:
-    """The answer is near the conditional quantile of the distribution that the levels were taken from."""
+@pytest.mark.parametrize("level", [0.05, 0.5, 0.97])
+@pytest.mark.parametrize("served_s", [5.0, 200.0, 1000.0, 2500.0, 1e6])
+def test_what_is_left_follows_the_conditional_distribution(served_s: float, level: float) -> None:
+    """Of a log-normal the answer is the conditional quantile itself, inside the levels and far beyond them."""
     law = stats.lognorm(s=1.0, scale=1000.0)
-    passed = law.cdf(served_s)
-    exact = law.ppf(passed + 0.5 * (1 - passed)) - served_s
-    assert left([LOG_NORMAL.tolist()], [served_s], 0.5)[0] == pytest.approx(exact, rel=0.12)
+    exact = law.isf((1 - level) * law.sf(served_s)) - served_s
+    assert left([LOG_NORMAL.tolist()], [served_s], level)[0] == pytest.approx(exact, rel=1e-6)
 
 
 def test_a_certain_run_time_counts_down() -> None:
@@ -41,8 +41,8 @@ def test_a_certain_run_time_counts_down() -> None:
     assert left([[600.0] * 7], [450.0], 0.75) == pytest.approx([150.0])
 
 
-def test_work_that_outlived_its_forecast_is_expected_to_go_on() -> None:
-    """Beyond the highest quantile a tenth of what was served is still expected, never less than a second."""
+def test_work_that_outlived_a_certain_forecast_is_expected_to_go_on() -> None:
+    """Beyond a forecast without spread a tenth of what was served is still expected, never less than a second."""
     assert left([[600.0] * 7], [5000.0], 0.5) == pytest.approx([500.0])
     assert left([[1.0] * 7], [2.0], 0.5) == [1.0]
 

@@ -12,7 +12,7 @@ import pytest
 
 from autopilot.core.errors import InputError, InvariantError
 from autopilot.core.memory import ControllerMemory
-from autopilot.core.policy import JournalRules
+from autopilot.core.policy_bounds import JournalRules
 from autopilot.journal import JournalReader, SqliteJournal, TickRecord
 from autopilot.memory import FileMemoryStore
 from autopilot.replay.unequal import first_unequal

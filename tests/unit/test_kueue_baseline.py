@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from math import inf, isfinite
 from pathlib import Path
@@ -14,6 +15,7 @@ from autopilot.app.options import SimulateOptions
 from autopilot.app.simulate import simulate
 from autopilot.core.rules import cohort
 from autopilot.core.rules.base import Claim, Refusal
+from autopilot.core.snapshot import Displace
 from simulator.baselines.kueue import Kueue
 from simulator.clusterqueues import ROOT, QueueSpec
 from simulator.engine import Scheduler
@@ -102,6 +104,44 @@ def test_a_gang_counts_for_the_model_that_it_runs_on() -> None:
     assert simulated.accounts.preemptions == 0
 
 
+def test_a_queue_borrows_up_to_its_borrow_limit() -> None:
+    """Eight of its own and four more; the other four stay idle though nobody uses them."""
+    queues = [replace(queue("a", 8), borrow_limit=4), queue("b", 8)]
+    assert starts(play([("a", 0, 100, 4), ("a", 0, 100, 8), ("a", 0, 100, 4)], queues)) == [0, 0, 100]
+
+
+def test_a_queue_keeps_what_it_does_not_lend() -> None:
+    """The owner sleeps; two of its eight may be borrowed."""
+    queues = [queue("a", 8), replace(queue("b", 8), lend_limit=2)]
+    assert starts(play([("a", 0, 100, 8), ("a", 0, 100, 2), ("a", 0, 100, 2)], queues)) == [0, 0, 100]
+
+
+def test_a_limit_of_one_model_binds_that_model() -> None:
+    """Four A100s are the most; the fifth and sixth GPU are of the other model, or are waited for."""
+    hardware = pools(pool("new", nodes=1, gpus=8, model="H100-80GB"), pool("old", nodes=1, gpus=8))
+    jobs = Jobs()
+    code = hardware.names.gpu_models.index(MODEL)
+    for number in range(3):
+        jobs.add(f"old-{number}", "a", gang(2, models=1 << code), 0.0, 100.0)
+    bound = QueueSpec("a", ROOT, {}, None, 1.0, 0, None, limit_by_model={MODEL: 4})
+    simulated = Simulation(hardware, jobs, lambda _: Kueue([bound])).run()
+    assert starts(simulated) == [0, 0, 100]
+
+
+def test_in_a_strict_queue_nobody_passes_a_gang_that_cannot_start() -> None:
+    """The gang of sixteen holds up the single GPU behind it; in a queue that is not strict it does not."""
+    rows: list[Row] = [("b", 0, 100, 1), ("a", 1, 50, 16), ("a", 2, 50, 1)]
+    assert starts(play(rows, [queue("a"), queue("b")])) == [0, 100, 2]
+    assert starts(play(rows, [replace(queue("a"), strict=True), queue("b")])) == [0, 100, 150]
+
+
+def test_in_a_strict_queue_a_higher_priority_goes_first() -> None:
+    """What comes later and is more urgent is the new head: it is not held up."""
+    rows: list[Row] = [("b", 0, 100, 1), ("a", 1, 50, 16), ("a", 2, 50, 1)]
+    simulated = play(rows, [replace(queue("a"), strict=True), queue("b")], priorities=[0, 0, 1])
+    assert starts(simulated) == [0, 100, 2]
+
+
 # --- reclaim -----------------------------------------------------------------------------------------------
 
 
@@ -127,6 +167,21 @@ def test_nobody_takes_from_a_queue_within_its_guarantee() -> None:
     simulated = play(rows, [queue("a", 8), queue("b", 8)], priorities=[0, 5, 5])
     assert starts(simulated) == [0, 1, 100]
     assert simulated.accounts.preemptions == 0
+
+
+def test_a_queue_that_never_reclaims_waits() -> None:
+    """Its own setting, in place of the one that Kueue recommends."""
+    rows: list[Row] = [("a", 0, 100, 8), ("a", 1, 100, 8), ("b", 11, 50, 8)]
+    simulated = play(rows, [queue("a", 8), replace(queue("b", 8), reclaim=Displace.NEVER)])
+    assert (starts(simulated), simulated.accounts.preemptions) == ([0, 1, 100], 0)
+
+
+def test_a_queue_may_displace_while_it_borrows_where_it_is_set_so() -> None:
+    """Lower priorities up to the one that is stated: the first borrower is too important, the second is not."""
+    rows: list[Row] = [("c", 0, 100, 8), ("c", 1, 100, 8), ("b", 11, 50, 8)]
+    borrows = replace(queue("b"), while_borrowing=Displace.LOWER, while_borrowing_priority=3)
+    simulated = play(rows, [queue("c"), borrows], priorities=[3, 4, 9])
+    assert (starts(simulated), simulated.cluster.evictions) == ([0, 1, 11], [1, 0, 0])
 
 
 def test_a_gang_wider_than_the_guarantee_waits_for_idle_quota() -> None:

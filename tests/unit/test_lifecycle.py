@@ -137,6 +137,74 @@ def test_the_next_deadline_leaves_out_what_is_done() -> None:
     assert next_deadline_s(ControllerMemory(), ()) == float("inf")
 
 
+# --- nothing is blamed for what is not its fault --------------------------------------------------
+
+
+def halted_by(how: str, now_s: float, memory: ControllerMemory) -> tuple[ControllerMemory, Observation]:
+    """Memory and observation of a tick at which nothing may act."""
+    observation = world("1x8", [waits("a")], now_s, kill_switch=how == "switch")
+    if how == "kill":
+        memory = replace(memory, killed=True)
+    if how == "pause":
+        memory = replace(memory, paused_reason="paused by bob", paused_since_s=now_s)
+    return memory, observation
+
+
+@pytest.mark.parametrize("how", ["switch", "kill", "pause"])
+def test_no_attempt_counts_while_everything_is_halted(how: str) -> None:
+    """Ten deadlines pass under a halt: nothing is sent, nothing fails; afterwards it is tried again."""
+    memory = ControllerMemory(in_flight={EFFECT.id: entry()})
+    for number in range(1, 11):
+        memory, again = absorb(*halted_by(how, 120.0 * number, memory), AUTO)
+        assert not again
+    assert not memory.failures
+    (kept,) = memory.in_flight.values()
+    assert (kept.attempts, kept.instruction.deadline_s) == (1, 1320.0)
+    freed = replace(memory, killed=False, paused_reason="")
+    memory, again = absorb(freed, world("1x8", [waits("a")], 1320.0), AUTO)
+    assert [each.id for each in again] == [EFFECT.id]
+    assert memory.in_flight[EFFECT.id].attempts == 2
+
+
+def test_an_attempt_that_is_not_sent_does_not_count() -> None:
+    """The clock went back: nobody sends, and the retry that was due is due again later."""
+    failed = (said(OutcomeKind.FAILED, retryable=True),)
+    observation = world("1x8", [waits("a")], 10.0, outcomes=failed)
+    memory = ControllerMemory(in_flight={EFFECT.id: entry()})
+    after_it, again = absorb(memory, observation, AUTO, may_send=False)
+    assert (after_it.in_flight[EFFECT.id].attempts, again) == (1, ())
+    after_it, again = absorb(memory, observation, AUTO)
+    assert (after_it.in_flight[EFFECT.id].attempts, len(again)) == (2, 1)
+
+
+@pytest.mark.parametrize("nodes", [{"ready": [False, True]}, {"cordoned": [True, False]}])
+def test_a_start_onto_a_lost_node_ends_at_once_and_is_planned_anew(nodes: dict[str, list[bool]]) -> None:
+    """No retry, no blame: the same tick starts the gang on the node that is left."""
+    first = decide(world("2x8", [holds("b", 8, on=range(8, 16)), waits("a", 8)]))
+    assert started(first) == {"a": ["node-0"] * 8}
+    lost = world("2x8", [waits("a", 8)], 5.0, tick=1, nodes=nodes)
+    step = decide(lost, AUTO, first.memory)
+    assert started(step) == {"a": ["node-1"] * 8}
+    assert not step.memory.failures
+    assert len(step.memory.in_flight) == 1
+
+
+def test_a_broken_gpu_ends_a_start_too_and_a_start_that_is_seen_stands() -> None:
+    """What counts are the GPUs that it was to start on; a gang that runs is not started again."""
+    first = decide(world("1x8", [waits("a", 4, gpus_per_member=4)]))
+    (effect,) = first.instructions
+    broken = int(effect.slots[0].gpu.removeprefix("GPU-"))
+    step = decide(
+        world("1x8", [waits("a", 4, gpus_per_member=4)], 5.0, tick=1, unhealthy=[broken]), AUTO, first.memory
+    )
+    (again,) = step.instructions
+    assert effect.slots[0] not in again.slots
+    seen = world("1x8", [holds("a", 4, gpus_per_member=4)], 5.0, tick=1, unhealthy=[broken])
+    step = decide(seen, AUTO, first.memory)
+    assert not step.instructions
+    assert not step.memory.in_flight
+
+
 # --- commands and time ----------------------------------------------------------------------------
 
 

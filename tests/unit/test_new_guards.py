@@ -262,7 +262,9 @@ def test_growth_beyond_the_width_is_refused() -> None:
 
 # --- checkpoint writes and shrinks in the budget ----------------------------------------------------
 
-WRITERS = with_policy(EAGER, preemption={"checkpoint_writers": 2, "grace_s": 100.0})
+WRITERS = with_policy(
+    EAGER, preemption={"checkpoint_writers": 2, "grace_s": 100.0, "without_checkpoint": True}
+)
 
 
 @pytest.mark.parametrize(

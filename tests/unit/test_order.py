@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autopilot.core.context import build_context
-from autopilot.core.forecast import LEVELS, RuntimeForecast
+from autopilot.core.forecast import LEVELS
 from autopilot.core.memory import ControllerMemory
 from autopilot.core.order import aged_index, gittins_per_s
 from autopilot.core.policy import Order, Policy
@@ -77,15 +77,9 @@ def test_aging_lifts_what_waits() -> None:
     ).tolist() == [0.5]
 
 
-def forecast(*rows: list[float]) -> RuntimeForecast:
-    """Quantiles by row."""
-    table = np.array(rows)
-    return RuntimeForecast("t", 0.0, LEVELS, table, ~np.isnan(table[:, 0]), np.zeros(len(rows), np.int32))
-
-
 def test_the_index_of_a_certain_run_time_is_its_inverse() -> None:
     """With one value at every level the Gittins index is nearly 1 / run time; unknown rows get a stand-in."""
-    index = gittins_per_s(forecast([200.0] * 7, [np.nan] * 7), np.array([0, 1], np.int32))
+    index = gittins_per_s(LEVELS, np.array([[200.0] * 7, [np.nan] * 7]))
     assert index[0] == pytest.approx(1 / 200.0, rel=0.02)
     assert index[1] == pytest.approx(1 / 14_400.0)
 
@@ -93,5 +87,5 @@ def test_the_index_of_a_certain_run_time_is_its_inverse() -> None:
 def test_a_gamble_can_beat_a_certainty() -> None:
     """Work that may end very soon has a higher index than certain work of the same median."""
     gamble = [1.0, 1.0, 500.0, 1000.0, 2000.0, 3000.0, 9000.0]
-    index = gittins_per_s(forecast(gamble, [500.0] * 7), np.array([0, 1], np.int32))
+    index = gittins_per_s(LEVELS, np.array([gamble, [500.0] * 7]))
     assert index[0] > index[1]

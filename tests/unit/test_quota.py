@@ -38,7 +38,7 @@ def test_what_is_booked_counts_on_every_level_and_comes_off_again() -> None:
     assert (quota.books.use[ALL], quota.books.sheltered[ALL]) == ([5.0, 5.0, 5.0, 0.0], [1.0, 1.0, 1.0, 0.0])
     quota.book(0, layout(0, 1, 2, 3), -1)
     quota.book(1, layout(4), -1)
-    assert (quota.books.use, quota.books.sheltered) == before
+    assert (quota.books.use, quota.books.sheltered, quota.books.host_use) == before
 
 
 def test_a_gang_on_two_models_counts_in_both() -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from autopilot.core.errors import InputError
 from autopilot.core.memory import ControllerMemory, Step
-from autopilot.core.policy import BackfillRules, JournalRules, Mode, Modes, Order, Policy, ReservationRules
+from autopilot.core.policy import BackfillRules, Mode, Modes, Order, Policy, ReservationRules
+from autopilot.core.policy_bounds import JournalRules
 from autopilot.core.reconciler import reconcile
 from autopilot.core.records import Observation
 from autopilot.journal import SqliteJournal

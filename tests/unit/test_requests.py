@@ -112,6 +112,7 @@ def test_a_truncated_parquet_file_is_one_clear_error(tmp_path: Path) -> None:
         ("r.csv", "t_s,service,input_tokens\n1,a,1\n", "'output_tokens' is missing"),
         ("r.csv", HEADER + "1,a,1,1,1,eu\n1,a,1,1,1,eu,what,is,this\n", "cannot be read as csv.*line 3"),
         ("r.csv", HEADER + "never,a,1,1,1,eu\n", "none of the 1 rows.*row 1, t_s = never"),
+        ("r.csv", HEADER + "1,a,1,1,1,eu\n2,a,1", r"ends in the middle of its last row \(3 of 6 columns\)"),
         ("r.csv", "t_s,service,input_tokens,output_tokens\n1,a,True,1\n", "'input_tokens' holds true/false"),
         ("r.parquet", "not parquet", "cannot be read as parquet"),
         ("r.csv.gz", "not gzip", "cannot be read as csv"),

@@ -8,10 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autopilot.core.memory import ControllerMemory
+from autopilot.core.memory import ControllerMemory, Step
 from autopilot.core.policy import BackfillKind
-from autopilot.core.records import Reservation
-from tests.core_world import HOLDING, Item, decide, holds, started, waits, why_waits, with_policy, world
+from autopilot.core.records import Observation, Reservation
+from tests.core_world import (
+    HOLDING,
+    Item,
+    decide,
+    evicted,
+    holds,
+    started,
+    waits,
+    why_waits,
+    with_policy,
+    world,
+)
 
 
 def promise(step_memory: ControllerMemory, name: str = "big") -> Reservation:
@@ -230,3 +241,41 @@ def test_effects_under_way_count_in_the_plan() -> None:
     )
     assert not second.instructions
     assert promise(second.memory).start_s == pytest.approx(1010.0)
+
+
+# --- backfill of unknown length ---------------------------------------------------------------------
+
+
+def filled(**policy: Any) -> tuple[Step, Observation]:
+    """Eight GPUs end at 1000 s, eight are held by backfilled work of which nobody knows when it ends."""
+    work = [holds("a", 8), holds("f", 8, backfilled=True), waits("big", 16)]
+    observation = world("2x8", work, 100.0, total_s={"a": 1000.0, "big": 50.0})
+    return decide(observation, with_policy(HOLDING, **policy)), observation
+
+
+def test_backfill_of_unknown_length_is_planned_to_be_evicted_for_a_promise() -> None:
+    """The start is planned for the end of the other half; nobody is evicted before that helps."""
+    step, _ = filled()
+    assert promise(step.memory).start_s == pytest.approx(1000.0)
+    assert promise(step.memory).firm
+    assert not step.instructions
+
+
+def test_before_it_is_promised_its_room_the_eviction_is_planned_for_that_time() -> None:
+    """A tentative plan does not count on GPUs that it may not have before it is a promise."""
+    step, _ = filled(reservation={"firm_after_s": 5000.0})
+    assert promise(step.memory).start_s == 5000.0
+    assert not promise(step.memory).firm
+
+
+def test_where_nobody_evicts_it_no_start_is_planned() -> None:
+    """With `evict_when_due` off its end is unknown for good."""
+    assert not filled(backfill={"evict_when_due": False})[0].memory.reservations
+
+
+def test_alone_in_the_way_it_is_evicted_when_the_promise_is_made() -> None:
+    """Everything else is free: the promise is for now, and its contract is called at once."""
+    work = [holds("f", 8, backfilled=True), waits("big", 16)]
+    step = decide(world("2x8", work, 100.0, total_s={"big": 50.0}), HOLDING)
+    assert evicted(step) == ["f"]
+    assert promise(step.memory).promised_s == 100.0

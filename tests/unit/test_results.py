@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from autopilot.core.errors import InputError
 from simulator.accounting import UNITS_PER_GPU_S, Stays, gpu_s, utilization_bound
 from simulator.baselines import BASELINES
+from simulator.baselines.textbook import Textbook, by_submit
 from simulator.clusterfile import shape_cluster
 from simulator.inventory import build_inventory
 from simulator.physics import CHARGED, IDEAL, REAL, TICKS_PER_S
@@ -236,6 +237,22 @@ def test_alone_is_what_a_tenant_would_have_had() -> None:
     jobs.add("other", "u", gang(16), 0.0, 1e6)
     alone = alone_jct_s(inventory(4, 8), jobs, {"t": 1, "nobody": 2}, BASELINES["fifo-skip"])
     assert alone == {"t": (100 + 100 + 150) / 3}
+
+
+def test_ctrl_c_while_a_tenant_is_played_alone_ends_the_call() -> None:
+    """The engine keeps what was done; here a part of a mean would be taken for all of it."""
+
+    class Interrupted(Textbook):
+        """Somebody loses patience."""
+
+        def decide(self, now_s: float) -> None:
+            raise KeyboardInterrupt
+
+    def impatient() -> Interrupted:
+        return Interrupted("fifo", by_submit, skip=False)
+
+    with pytest.raises(KeyboardInterrupt):
+        alone_jct_s(inventory(4, 8), make_jobs([(0, 100, 8)]), {"t": 1}, impatient)
 
 
 # --- jobs in, rows out --------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from tests.core_world import (
     waits,
     why_waits,
     with_policy,
+    world,
 )
 from tests.ticking_world import EAGER, Ticking, tenants
 
@@ -218,6 +219,34 @@ def test_work_of_any_model_takes_no_guaranteed_gpus_of_one_model() -> None:
     ]
     taken, _, _ = asked(work, two_models(a=(2, 0), b=(0, 8)), "2x8", nodes=MODELS)
     assert {name[0] for name in taken} == {"x"}
+
+
+def test_a_limit_of_one_model_sends_work_that_may_use_others_there() -> None:
+    """Two of the A100s are the most for a: its third gang goes to the H100s, and what asks for A100s alone waits."""
+    none = [-1] * 3
+    tree = replace(
+        tenants(("a", 0, 0), ("b", 0, 0)), limit_by_model=np.array([none, [2, *none[1:]], none], np.int32)
+    )
+    work = [waits(f"w{n}", 2, queue=1, gpus_per_member=2, submit_s=float(n)) for n in range(3)]
+    work.append(waits("x", 2, queue=1, gpus_per_member=2, gpu_models=1, submit_s=9.0))
+    observation = world("2x8", work, 100.0, nodes=MODELS, queues=tree)
+    step = decide(observation, NO_MOVES)
+    nodes = sorted(node for slots in started(step).values() for node in slots)
+    assert nodes == ["node-0"] * 2 + ["node-1"] * 4
+    assert why_waits(step, observation, "x") == ("limit", 0.0, 2.0)
+
+
+def test_no_room_but_on_a_model_whose_limit_is_reached_is_said_so() -> None:
+    """The H100s are held: A100s idle, and the limit is what keeps it from them."""
+    none = [-1] * 3
+    tree = replace(
+        tenants(("a", 0, 0), ("b", 0, 0)), limit_by_model=np.array([none, [2, *none[1:]], none], np.int32)
+    )
+    work = [holds("h", 8, range(8, 16), queue=2), waits("w", 4, queue=1, gpus_per_member=4)]
+    observation = world("2x8", work, 100.0, nodes=MODELS, queues=tree)
+    step = decide(observation, NO_MOVES)
+    assert started(step) == {}
+    assert why_waits(step, observation, "w")[0] == "limit"
 
 
 # --- no flapping ------------------------------------------------------------------------------------

@@ -271,7 +271,7 @@ def test_a_service_out_of_range_is_refused_by_field(field: str, value: float) ->
 def test_the_autoscaler_follows_the_ratio_of_metric_to_target() -> None:
     """Wanted = ceil(ready x metric / target), inside its limits, and ready after the delay."""
     scaler = Autoscaler(AutoscalerSpec(target=0.5, max_replicas=20))
-    assert scaler.decide(0.0, 4, 0, 0.9, 40.0) == (8, 40.0)
+    assert scaler.decide(0.0, 4, 0, 0.9, 40.0) == (8, 40.0, 8)
     assert Autoscaler(AutoscalerSpec(target=0.5, max_replicas=6)).decide(0.0, 4, 0, 0.9, 0.0).replicas == 6
 
 
@@ -291,6 +291,23 @@ def test_the_autoscaler_waits_five_minutes_before_it_shrinks() -> None:
     scaled = scaler.decide(315.0, 8, 0, 0.2, 0.0)
     assert scaled.replicas == 4
     assert math.isnan(scaled.ready_at_s)
+
+
+def test_a_floor_adds_replicas_and_never_takes_any() -> None:
+    """Wanted is the larger of what the load needs and the floor, at once, and never above the owner's maximum."""
+    for floor, metric, wanted, needed in ((6, 0.5, 6, 4), (6, 0.9, 8, 8), (0, 0.5, 4, 4), (30, 0.5, 10, 4)):
+        scaling = Autoscaler(AutoscalerSpec(target=0.5)).decide(0.0, 4, 0, metric, 40.0, floor)
+        assert (scaling.replicas, scaling.needed) == (wanted, needed)
+        assert scaling.ready_at_s == pytest.approx(40.0) if wanted > 4 else math.isnan(scaling.ready_at_s)
+
+
+def test_a_floor_that_ends_leaves_no_trace() -> None:
+    """While it stands the need is measured as ever, and afterwards the replicas go at the next look."""
+    scaler = Autoscaler(AutoscalerSpec(target=0.5, down_stabilisation_s=60.0))
+    assert scaler.decide(0.0, 2, 0, 0.5, 0.0, 8).replicas == 8
+    for t in range(15, 615, 15):
+        assert scaler.decide(t, 8, 0, 0.125, 0.0, 8)[::2] == (8, 2)
+    assert scaler.decide(615.0, 8, 0, 0.125, 0.0).replicas == 2
 
 
 def test_the_autoscaler_does_not_count_starting_replicas_twice() -> None:

@@ -120,6 +120,39 @@ def test_overdue_gangs_come_first_and_count_for_their_queue() -> None:
     assert world.serve() == [0, 3, 4, 1, 2]
 
 
+def test_overdue_gangs_of_all_queues_of_one_priority_go_by_age() -> None:
+    """The oldest first, whatever their queues hold; then the queues take turns as ever."""
+    world = line(
+        EQUAL, [(1, 1), (1, 1), (2, 1), (2, 1)], submit_s=[3, 1, 2, 0], overdue=[3, 1, 2], running=[(2, 8)]
+    )
+    assert world.serve() == [3, 1, 2, 0]
+
+
+@pytest.mark.parametrize("priority", [{"b": 1}, {"y": 1}])
+def test_a_queue_of_higher_priority_comes_before_overdue_gangs_of_a_lower_one(
+    priority: dict[str, int],
+) -> None:
+    """On whichever level it stands; inside one priority what is overdue comes first."""
+    tree = (("x", 0, 0), ("y", 0, 0), ("a", 1, 0), ("b", 2, 0))
+    world = line(tree, [(3, 1), (3, 1), (4, 1), (4, 1)], overdue=[1, 3], priority=priority)
+    first = [3, 2] if "y" in priority else [1, 3]  # a team's own priority counts among its neighbours alone
+    assert world.serve()[:2] == first
+
+
+def test_a_priority_among_neighbours_does_not_hold_up_another_organisation() -> None:
+    """`hi` comes before its overdue neighbour; the overdue gang of the other organisation comes before both."""
+    tree = (("x", 0, 0), ("y", 0, 0), ("lo", 1, 0), ("hi", 1, 0), ("z", 2, 0))
+    world = line(tree, [(3, 1), (4, 1), (5, 1)], overdue=[0, 2], priority={"hi": 1})
+    assert world.serve() == [2, 1, 0]
+
+
+def test_overdue_gangs_come_before_any_key_of_the_rule_set() -> None:
+    """Oldest first."""
+    world = line(EQUAL, [(1, 1), (2, 1), (1, 1), (2, 1)], submit_s=[5, 4, 1, 0], overdue=[1, 0],
+                 head_key=lambda _, at: (float(-at),))  # fmt: skip
+    assert world.serve()[:2] == [1, 0]
+
+
 def test_classes_come_one_after_the_other() -> None:
     """No gang of a later class before the last of an earlier one, whatever the queues have."""
     world = line(EQUAL, [(1, 1), (2, 1), (1, 1), (2, 1)], classes=[1, 0, 0, 1])

@@ -15,7 +15,7 @@ from autopilot.core.policy import Policy
 from autopilot.core.snapshot import ClusterSnapshot, State
 from autopilot.core.usage import LEAST_RATIO, corrected_weights, remember_use
 from tests.core_world import AUTO, Item, holds, queue_tree, snapshot, waits, with_policy
-from tests.ticking_world import tenants
+from tests.ticking_world import EAGER, Ticking, tenants
 
 HALF_S = 7200.0
 REVIEW_S = 300.0
@@ -197,3 +197,30 @@ def test_work_that_waits_uses_nothing() -> None:
     """Only what is held counts."""
     snap = snapshot("2x8", [waits("w", 8, queue=1)], queues=TREE)
     assert seen(seen(ControllerMemory(), snap, 0.0), snap, 5000.0).standing_use_gpu_s == {}
+
+
+@pytest.mark.parametrize("queues_that_wait", [(2,), (1, 2)])
+def test_what_is_held_now_is_a_timer_for_whoever_waits(queues_that_wait: tuple[int, ...]) -> None:
+    """The first holding is past use at the next review: that wakes, and there the fair shares are others.
+
+    With equal shares `w` may not displace; once all the past is the other queue's, it may.
+    """
+    policy = with_policy(
+        EAGER, tenancy={"usage_half_life_s": HALF_S, "usage_weight": 1.0}, order={"max_wait_s": 1e6}
+    )
+    work = [holds("v", 4, queue=1), holds("x", 4, queue=1)]
+    work += [waits(f"w{queue}", 6, queue=queue, gpus_per_member=6) for queue in queues_that_wait]
+    play = Ticking("1x8", work, policy, queues=TREE)
+    step = play.tick(10.0)
+    assert not play.memory.usage_gpu_s
+    assert not step.instructions
+    assert step.wake_at_s == REVIEW_S
+    play.tick(REVIEW_S)
+    assert play.leaving() == ["v", "x"]
+
+
+def test_without_past_use_or_weight_for_it_nothing_wakes() -> None:
+    """No timer where the past does not count."""
+    policy = with_policy(EAGER, tenancy={"usage_weight": 0.0}, order={"max_wait_s": 1e6})
+    play = Ticking("1x8", [holds("v", 8, queue=1), waits("w", 6, queue=2)], policy, queues=TREE)
+    assert play.tick(10.0).wake_at_s > REVIEW_S

@@ -6,10 +6,12 @@ from autopilot.core.actions import (
     admit_gang,
     backfill,
     defragment,
+    enforce_limit,
     preempt,
     reclaim_borrowed,
     recover,
     resize,
+    scale_ahead,
 )
 from autopilot.core.draft import Propose
 
@@ -20,5 +22,7 @@ ACTIONS: tuple[tuple[str, Propose], ...] = (
     (reclaim_borrowed.NAME, reclaim_borrowed.propose),  # take back what a queue is owed
     (preempt.NAME, preempt.propose),  # displace lower priority, or share time
     (resize.NAME, resize.propose),  # grow elastic gangs into what is left
-    (recover.NAME, recover.propose),  # stop what is left of broken gangs
+    (scale_ahead.NAME, scale_ahead.propose),  # replicas before the load that is foreseen
+    (recover.NAME, recover.propose),  # stop what cannot go on where it is
+    (enforce_limit.NAME, enforce_limit.propose),  # suspend what goes on for too long
 )

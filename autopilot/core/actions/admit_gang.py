@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from autopilot.core.actions.backfill import gap_draft, uses_gap
 from autopilot.core.actions.reclaim_borrowed import take_at_once
 from autopilot.core.context import Context, Held
-from autopilot.core.displace import Wish, after_leaving, landing_draft, least_width, place
+from autopilot.core.displace import Wish, after_leaving, landing_draft, least_width, place, worth_gpu_s
 from autopilot.core.draft import Draft, Submit
+from autopilot.core.keeping import keep_room, sure_to_end
 from autopilot.core.placement import Miss, Shape, Spot, find_spot, shape_of
 from autopilot.core.policy import BackfillKind
 from autopilot.core.records import Code, Evidence
 from autopilot.core.reservation import StartPlan, hold, plan_start
-from autopilot.core.snapshot import GPU_MILLI, Gate
+from autopilot.core.snapshot import GPU_MILLI, Gate, State
 
 NAME = "admit_gang"
 Rows = NDArray[np.integer]
@@ -50,12 +51,17 @@ def propose(ctx: Context, submit: Submit) -> None:
     queue_of = ctx.observation.snapshot.workloads.queue
     while (at := turns.next()) is not None:
         ctx.turn(at)
+        if ctx.kept and _kept_from(ctx, at):
+            continue
         uses = len(ctx.quota.gone)
         if _serve(ctx, at, run, submit):
             if len(ctx.quota.gone) > uses:
                 turns.rebuild()
                 run.failed.clear()
             continue
+        if ctx.ahead[at]:
+            continue
+        keep_room(ctx, at)
         if ctx.quota.rules.keeps is not None:
             _keep_quota(ctx, at)
         queue = int(queue_of[ctx.pending[at]])
@@ -69,9 +75,27 @@ def propose(ctx: Context, submit: Submit) -> None:
         _widen(ctx, at, submit)
 
 
+def _kept_from(ctx: Context, at: int) -> bool:
+    """True when quota that the gang would use is kept for an overdue one; noted as its reason."""
+    row = int(ctx.pending[at])
+    kept = ctx.kept_from(row)
+    if kept is None or sure_to_end(ctx, at, kept):
+        return False
+    claim, books = ctx.quota.claim(row, least_width(ctx, at)), ctx.quota.books
+    left = (
+        books.guarantee_room(claim.queue, claim.kinds)
+        if kept.sheltered
+        else books.limit_room(claim.queue, claim.kinds)
+    )
+    ctx.refuse(at, Miss(Code.KEPT, max(left, 0.0), claim.gpus))
+    return True
+
+
 def _codes(ctx: Context) -> list[int]:
     """A number for each position: equal ones fit or fail together."""
-    codes: list[int] = (ctx.classes.astype(np.int64) << 32 | ctx.binding_sets(ctx.gap_end_s)).tolist()
+    codes: list[int] = (
+        ctx.classes.astype(np.int64) << 32 | ctx.binding_sets(np.arange(len(ctx.pending)))
+    ).tolist()
     return codes
 
 
@@ -87,11 +111,19 @@ def _serve(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
             run.failed[code] = _reason(ctx, at, miss)
         elif not ctx.quota.rules.at_once or miss.code == Code.CHECK:
             return False
+    if ctx.ahead[at]:  # what others give up, quota that is taken at once and room that is held are for needs
+        if code in run.failed:
+            run.refused.setdefault(code, []).append(at)
+        return False
     if ctx.leaving and _await(ctx, at, submit):
         return True
     if ctx.quota.rules.at_once:
         return take_at_once(ctx, at, submit)
-    if len(ctx.held) < _depth(ctx) and ctx.may_reserve[at] and _reserve(ctx, at, submit):
+    if (
+        sum(held.row >= 0 for held in ctx.held) < _depth(ctx)
+        and ctx.may_reserve[at]
+        and _reserve(ctx, at, submit)
+    ):
         _refuse(ctx, np.array([at]), run.failed[code])
         _redraw(ctx, run)
         return False
@@ -109,7 +141,7 @@ def _await(ctx: Context, at: int, submit: Submit) -> bool:
         return False
     found = after_leaving(ctx, at)
     if isinstance(found, Wish):
-        worth = ctx.waiting_worth_gpu_s(at, found.shape.gpus)
+        worth = worth_gpu_s(ctx, at, found)
         ctx.taken[at] = submit(landing_draft(ctx, NAME, at, found, worth, contract=False))
     return bool(ctx.taken[at])
 
@@ -136,12 +168,26 @@ def _not_held_back(ctx: Context, positions: Rows) -> Rows:
     excluded, checked = work.excluded[rows], work.gate[rows] == Gate.REJECTED
     if not ctx.quota.rules.at_once:
         checked = checked | (work.gate[rows] == Gate.WAITING)
+    behind = _after_their_workers(ctx, rows)
+    if behind.any():
+        ctx.refuse(positions[behind], Miss(Code.WORKERS, 1.0, 0.0))
     if excluded.any():
         ctx.refuse(positions[excluded], Miss(Code.EXCLUDED, 1.0, 0.0))
     if checked.any():
         ctx.refuse(positions[checked], Miss(Code.CHECK, 1.0, 0.0))
-    free: Rows = positions[~excluded & ~checked]
+    free: Rows = positions[~excluded & ~checked & ~behind]
     return free
+
+
+def _after_their_workers(ctx: Context, rows: Rows) -> NDArray[np.bool_]:
+    """Coordinators that held GPUs in vain once, and whose workers still wait: those start first now. Shape [rows]."""
+    work, noted = ctx.observation.snapshot.workloads, ctx.memory.noted_since_s
+    behind = np.zeros(len(rows), np.bool_)
+    for at in np.flatnonzero(work.coordinates[rows] != "").tolist() if noted else ():
+        workers = work.job_group == work.coordinates[rows[at]]
+        waits = f"waited/{work.id[rows[at]]}" in noted
+        behind[at] = waits and bool((workers & (work.state == State.PENDING)).any())
+    return behind
 
 
 def _try(ctx: Context, at: int, run: _Pass, submit: Submit) -> Miss | None:
@@ -198,7 +244,8 @@ def _widest(ctx: Context, at: int, spot: Spot, shape: Shape) -> tuple[Spot, Shap
     while low < high:
         middle = (low + high + 1) // 2
         trial = shape_of(snapshot, row, min(middle * member, wide))
-        found = place(ctx, at, trial) if ctx.may_start(at, trial.gpus) is None else None
+        free = ctx.may_start(at, trial.gpus) is None and ctx.kept_from(row) is None
+        found = place(ctx, at, trial) if free else None
         if isinstance(found, Spot):
             low, spot, shape = middle, found, trial
         else:
@@ -258,7 +305,7 @@ def _reserve(ctx: Context, at: int, submit: Submit) -> bool:
     """
     row = int(ctx.pending[at])
     shape = shape_of(ctx.observation.snapshot, row)
-    plan = plan_start(ctx, shape)
+    plan = plan_start(ctx, at, shape)
     before, firm = ctx.standing.get(row), bool(ctx.firm[at])
     if plan is None:
         return False
@@ -290,7 +337,7 @@ def _promise(ctx: Context, at: int, row: int, shape: Shape, plan: StartPlan, hel
 
 def _admission(ctx: Context, at: int, spot: Spot, shape: Shape) -> Draft:
     """The wish to start one gang; in the gap before a reservation where it takes GPUs that are held."""
-    if uses_gap(ctx, spot):
+    if uses_gap(ctx, spot, int(ctx.pending[at])):
         return gap_draft(ctx, at, spot)
     row = int(ctx.pending[at])
     run_s = float(ctx.run_low_s[at])

@@ -25,16 +25,18 @@ def propose(ctx: Context, submit: Submit) -> None:
     """Evictions of marked work that let a reserved gang land. (Starts in gaps come with the order of service.)"""
     if ctx.policy.backfill.evict_when_due:
         for held in ctx.held:
-            if held.record.firm:  # nothing is lost for a plan that may be another at the next tick
+            if held.queue >= 0:
+                _clear(ctx, held, submit)
+            elif held.record.firm:  # nothing is lost for a plan that may be another at the next tick
                 _make_way(ctx, held, submit)
 
 
-def uses_gap(ctx: Context, spot: Spot) -> bool:
-    """True when a placement takes GPUs that reservations hold for their start."""
+def uses_gap(ctx: Context, spot: Spot, row: int) -> bool:
+    """True when a placement of the gang of `row` takes GPUs that reservations of others hold for their start."""
     if not ctx.held:
         return False
     nodes, counts = np.unique(ctx.observation.snapshot.gpus.node[spot.layout.gpu], return_counts=True)
-    return bool((counts > ctx.room(np.inf)[nodes]).any()) and bool((spot.layout.instance < 0).all())
+    return bool((counts > ctx.room(np.inf, row)[nodes]).any()) and bool((spot.layout.instance < 0).all())
 
 
 def gap_draft(ctx: Context, at: int, spot: Spot) -> Draft:
@@ -92,6 +94,30 @@ def _make_way(ctx: Context, held: Held, submit: Submit) -> None:
                   Evidence("backfilled_gangs_evicted", len(needed), "gangs"),
                   Evidence("lost", round(price, 3), "GPU-s")),
     ))  # fmt: skip
+
+
+def _clear(ctx: Context, held: Held, submit: Submit) -> None:
+    """Evict marked work from nodes that are reserved in advance, once that is due: node by node the cheapest."""
+    if ctx.now_s < held.start_s:
+        return
+    snapshot = ctx.observation.snapshot
+    work, placed = snapshot.workloads, snapshot.placements
+    stays = work.backfilled & ((work.state == State.RUNNING) | (work.state == State.STARTING))
+    stays[_leaving(ctx)] = False
+    for node, count in zip(held.nodes.tolist(), held.counts.tolist(), strict=True):
+        here = np.unique(placed.workload[(placed.node == node) & stays[placed.workload]])
+        for row in here[np.argsort(ctx.lost_now_gpu_s[here], kind="stable")].tolist():
+            gone = [*_leaving(ctx).tolist(), *ctx.quota.gone]
+            if int(free_of(ctx, gone)[node]) >= count:
+                break
+            gpus, price = len(ctx.whatif.layout_of(row).gpu), float(ctx.lost_now_gpu_s[row])
+            submit(Draft(
+                action=NAME, kind="evict", at=-1, row=row, spot=None, start_s=ctx.now_s, nodes=held.record.nodes,
+                benefit_gpu_s=gpus * ctx.policy.review.batch_s, cost_gpu_s=price, contract=True,
+                gives=(Give(row, "evict", None, gpus, price),),
+                evidence=(Evidence("reserved_gpus", held.record.gpus, f"GPUs of {held.record.workload}"),
+                          Evidence("lost", round(price, 3), "GPU-s")),
+            ))  # fmt: skip
 
 
 def _leaving(ctx: Context) -> np.ndarray:

@@ -8,7 +8,15 @@ not, it is left alone and the search goes on without it.
 from __future__ import annotations
 
 from autopilot.core.context import Context
-from autopilot.core.displace import Wish, landing_draft, least_width, let_leave, on_paper, search_for
+from autopilot.core.displace import (
+    Wish,
+    landing_draft,
+    least_width,
+    let_leave,
+    on_paper,
+    search_for,
+    worth_gpu_s,
+)
 from autopilot.core.draft import Submit
 from autopilot.core.placement import Shape, shape_of
 from autopilot.core.records import Code
@@ -29,7 +37,7 @@ def propose(ctx: Context, submit: Submit) -> None:
     for at in ctx.waiting(SHAPES):
         found = moves_only(ctx, at) if ctx.too_early(at) is None else None
         if found is not None:
-            worth = ctx.waiting_worth_gpu_s(at, found.shape.gpus)
+            worth = worth_gpu_s(ctx, at, found)
             ctx.taken[at] = submit(landing_draft(ctx, NAME, at, found, worth, contract=False))
 
 

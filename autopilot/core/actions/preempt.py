@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from autopilot.core.actions.time_sharing import share_time
 from autopilot.core.context import Context
-from autopilot.core.displace import Wish, landing_draft, wish
+from autopilot.core.displace import Wish, landing_draft, wish, worth_gpu_s
 from autopilot.core.draft import Submit
 from autopilot.core.placement import Miss
 from autopilot.core.rules.base import Takes
+from autopilot.core.snapshot import holding_mask
 
 NAME = "preempt"
 
@@ -18,7 +19,7 @@ NAME = "preempt"
 def propose(ctx: Context, submit: Submit) -> None:
     """Takings inside queues, in the order of service of those that still wait."""
     within = ctx.quota.rules.within
-    if within is not None:
+    if within is not None and _outranked(ctx):
         work = ctx.observation.snapshot.workloads
         lowest = _lowest_priorities(ctx)
         for at in ctx.waiting():
@@ -28,6 +29,14 @@ def propose(ctx: Context, submit: Submit) -> None:
                 _displace(ctx, at, within, submit)
     if ctx.policy.preemption.time_sharing:
         share_time(ctx, submit)
+
+
+def _outranked(ctx: Context) -> bool:
+    """Does anybody run whose priority is below that of one who waits, in whatever queue?"""
+    work = ctx.observation.snapshot.workloads
+    running = work.priority[holding_mask(work)]
+    waiting = work.priority[ctx.pending[~ctx.taken]]
+    return bool(len(running) and len(waiting) and running.min() < waiting.max())
 
 
 def _lowest_priorities(ctx: Context) -> dict[int, int]:
@@ -42,7 +51,7 @@ def _displace(ctx: Context, at: int, within: Takes, submit: Submit) -> None:
     """Propose to start one gang in the place of lower priorities, or note why it may not."""
     found = ctx.too_early(at) or wish(ctx, at, within)
     if isinstance(found, Wish):
-        worth = ctx.waiting_worth_gpu_s(at, found.shape.gpus)
+        worth = worth_gpu_s(ctx, at, found)
         ctx.taken[at] = submit(landing_draft(ctx, NAME, at, found, worth, contract=False))
     else:
         ctx.answer(at, Miss(found.code, found.value, found.threshold))

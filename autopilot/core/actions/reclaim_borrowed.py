@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from autopilot.core.actions.defragment import moves_only
 from autopilot.core.context import Context
-from autopilot.core.displace import Wish, alike, landing_draft, least_width, wish
+from autopilot.core.displace import Wish, alike, landing_draft, least_width, wish, worth_gpu_s
 from autopilot.core.draft import Submit
 from autopilot.core.placement import Miss
 from autopilot.core.records import Code
@@ -56,13 +56,13 @@ def _try(ctx: Context, at: int, submit: Submit) -> Miss | None:
         return Miss(found.code, found.value, found.threshold)
     if isinstance(found, Miss):
         return found
-    ctx.taken[at] = submit(landing_draft(ctx, NAME, at, found, ctx.waiting_worth_gpu_s(at, found.shape.gpus),
-                                         contract=contract and bool(found.gives)))  # fmt: skip
+    owed = contract and bool(found.gives)
+    worth = 0.0 if owed else worth_gpu_s(ctx, at, found)  # a contract is not weighed
+    ctx.taken[at] = submit(landing_draft(ctx, NAME, at, found, worth, contract=owed))
     return None
 
 
 def _owed(ctx: Context, at: int) -> bool:
-    """True when its queue, and every queue above, stays within its guarantee: then it takes by contract."""
+    """True when it takes by contract: inside what its queue is guaranteed, as the rule set sees it."""
     claim = ctx.quota.claim(int(ctx.pending[at]), least_width(ctx, at))
-    books = ctx.quota.books
-    return all(books.within_guarantee(queue, claim.gpus, claim.kinds) for queue in books.paths[claim.queue])
+    return ctx.quota.rules.owed(ctx.quota.books, claim)

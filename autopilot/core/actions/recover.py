@@ -1,7 +1,9 @@
-"""Stop what is left of gangs that lost members, and gangs that an outside check switched off.
+"""Stop what cannot go on where it is, whole and once, so that it starts again as a whole elsewhere.
 
-Half a gang holds GPUs and gets nothing done. After its grace (its own, else the policy's) the rest is stopped;
-the gang is then pending as a whole again. Members that finished count as present.
+In this order: gangs that lost members (after their grace, the longest broken first), gangs on GPUs whose errors condemn
+them, work on nodes that the cloud calls back (core/notice.py), gangs that do nothing by their telemetry (core/hangs.py),
+coordinators whose own workers wait for GPUs, work that was told to leave long ago and does not, and gangs that an
+outside check switched off. What is broken receives no new work (core/whatif.py), so nothing comes back to the bad part.
 """
 
 from __future__ import annotations
@@ -10,33 +12,218 @@ import numpy as np
 
 from autopilot.core.context import Context
 from autopilot.core.draft import Draft, Give, Submit
+from autopilot.core.hangs import doing_nothing, window_s
+from autopilot.core.notice import AtRisk, plan_saves
 from autopilot.core.records import Evidence
-from autopilot.core.snapshot import Gate, State, holding_mask
+from autopilot.core.saving import writers_s
+from autopilot.core.snapshot import Bools, Gate, State, holding_mask
+from autopilot.core.whatif import Layout
+from autopilot.core.xid_facts import CONDEMNED, REMAP_FAILED, Remedy, gpu_remedies
 
 NAME = "recover"
 
 
 def propose(ctx: Context, submit: Submit) -> None:
-    """One eviction for each broken gang, the longest broken first; then those that are switched off."""
+    """One eviction for each gang that cannot go on; each gang is looked at for one reason, the first that holds."""
     work = ctx.observation.snapshot.workloads
     leaves = (work.state == State.CHECKPOINTING) | work.stuck | work.excluded
-    holding = holding_mask(work) & ~leaves
+    open_rows = holding_mask(work) & ~leaves
+    open_rows[list(ctx.busy | ctx.quota.gone)] = False
+    for find in (_broken, _condemned, _called_back, _hung, _waiting_coordinators):
+        for row in find(ctx, open_rows, submit):
+            open_rows[row] = False
+    _stuck(ctx, submit)
+    for row in np.flatnonzero(open_rows & (work.gate == Gate.REJECTED)).tolist():
+        submit(_stop(ctx, row, Evidence("check", "rejected")))
+
+
+def _broken(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
+    """Gangs below their minimum of members whose grace is over (its own, else the policy's). Finished members count."""
+    work = ctx.observation.snapshot.workloads
     grace_s = np.where(np.isnan(work.stale_grace_s), ctx.policy.recovery.stale_grace_s, work.stale_grace_s)
-    broken = holding & (ctx.now_s >= work.stale_since_s + grace_s)  # never where since when is not known
-    for row in sorted(np.flatnonzero(broken).tolist(), key=lambda row: (float(work.stale_since_s[row]), row)):
-        if row not in ctx.busy:
-            broken_s = round(ctx.now_s - float(work.stale_since_s[row]), 3)
-            submit(_stop(ctx, row, Evidence("broken", broken_s, "s below its minimum of members")))
-    for row in np.flatnonzero(holding & ~broken & (work.gate == Gate.REJECTED)).tolist():
-        if row not in ctx.busy:
-            submit(_stop(ctx, row, Evidence("check", "rejected")))
+    broken = open_rows & (ctx.now_s >= work.stale_since_s + grace_s)  # never where since when is not known
+    rows = sorted(np.flatnonzero(broken).tolist(), key=lambda row: (float(work.stale_since_s[row]), row))
+    for row in rows:
+        broken_s = round(ctx.now_s - float(work.stale_since_s[row]), 3)
+        submit(_stop(ctx, row, Evidence("broken", broken_s, "s below its minimum of members")))
+    return rows
 
 
-def _stop(ctx: Context, row: int, why: Evidence) -> Draft:
+def _condemned(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
+    """Gangs on GPUs whose reported errors let nothing go on there."""
+    gpus, held = ctx.observation.snapshot.gpus, ctx.observation.snapshot.placements
+    remedy = gpu_remedies(gpus)
+    entries = np.flatnonzero((remedy[held.gpu] >= CONDEMNED) & open_rows[held.workload])
+    rows: list[int] = np.unique(held.workload[entries]).tolist()
+    for row in rows:
+        bad = held.gpu[entries[held.workload[entries] == row]]
+        gpu = int(bad[np.argmax(remedy[bad])])
+        asks = Remedy(int(remedy[gpu])).name.lower().replace("_", " ")
+        error = "row remapping failed" if gpus.remap[gpu] == REMAP_FAILED else f"XID {int(gpus.xid[gpu])}"
+        submit(_stop(ctx, row, Evidence(f"{error} on {gpus.uuid[gpu]} asks for", asks)))
+    return rows
+
+
+def _called_back(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
+    """Work on nodes that the cloud takes back: what its store can save in time is told when its turn comes.
+
+    A gang that can go on with its members elsewhere shrinks. Replicas of services serve to the last second. What
+    cannot be saved runs on, for it may end by itself, and that is said at once, with its loss.
+    """
+    snapshot = ctx.observation.snapshot
+    work, nodes, held = snapshot.workloads, snapshot.nodes, snapshot.placements
+    doomed = ~np.isnan(nodes.reclaim_at_s)
+    if not doomed.any():
+        return []
+    gone_s = np.full(len(work.id), np.inf)
+    np.minimum.at(gone_s, held.workload, np.where(doomed, nodes.reclaim_at_s, np.inf)[held.node])
+    rows = np.flatnonzero(open_rows & (work.service < 0) & (gone_s < np.inf)).tolist()
+    margin_s = ctx.policy.recovery.notice_margin_s
+    stays, at_risk = {row: _elsewhere(ctx, row, doomed) for row in rows}, []
+    for row in rows:
+        left_s = float(gone_s[row]) - ctx.now_s
+        if stays[row] is None:
+            write_s = float(np.nan_to_num(work.checkpoint_write_s[row]))
+            at_risk.append(AtRisk(row, left_s, write_s, float(ctx.lost_now_gpu_s[row]), not ctx.unsaved[row]))
+        elif left_s <= margin_s:
+            submit(_shrink(ctx, row, stays[row], left_s))
+        else:
+            ctx.wake_s.append(float(gone_s[row]) - margin_s)
+    told = [row for row in rows if stays[row] is not None and gone_s[row] - ctx.now_s <= margin_s]
+    return told + _save(ctx, at_risk, submit)
+
+
+def _save(ctx: Context, at_risk: list[AtRisk], submit: Submit) -> list[int]:
+    """Tell those whose turn it is, when the plan cannot wait any longer; say of the others what they will lose."""
+    work = ctx.observation.snapshot.workloads
+    write_s = dict(zip(work.id.tolist(), work.checkpoint_write_s.tolist(), strict=True)) if at_risk else {}
+    busy_s = []
+    if at_risk and ctx.policy.preemption.checkpoint_writers:
+        busy_s = writers_s(
+            ctx.memory.in_flight.values(), write_s, ctx.observation.snapshot, ctx.now_s, ctx.policy
+        )
+    plan = plan_saves(at_risk, busy_s)
+    for each in plan.lost:
+        needs = f"{each.write_s:g} s to write" if each.write_s > 0 else "a checkpoint, and makes none"
+        ctx.notes.append(Evidence(f"{work.id[each.row]} is on a node that is gone in {each.left_s:g} s and cannot be saved: "
+                                  f"it needs {needs}; it runs on and loses", round(each.saved_gpu_s, 3), "GPU-s"))  # fmt: skip
+    margin_s = ctx.policy.recovery.notice_margin_s
+    if plan.slack_s > margin_s:
+        if plan.turns:
+            ctx.wake_s.append(ctx.now_s + plan.slack_s - margin_s)
+        return []
+    left_s, saved = (
+        {each.row: each.left_s for each in at_risk},
+        {each.row: each.saved_gpu_s for each in at_risk},
+    )
+    told = [turn for turn in plan.turns if turn.start_s <= 0]
+    for turn in told:
+        submit(_stop(
+            ctx, turn.row, Evidence("gone_in", round(left_s[turn.row], 3), "s until the cloud takes a node of it"),
+            Evidence("saved", round(saved[turn.row], 3), "GPU-s"), Evidence("written_in", round(turn.done_s, 3), "s"),
+            until_s=ctx.now_s + left_s[turn.row],
+        ))  # fmt: skip
+    ctx.wake_s.extend(ctx.now_s + turn.start_s for turn in plan.turns if turn.start_s > 0)
+    return [turn.row for turn in told]
+
+
+def _elsewhere(ctx: Context, row: int, doomed: Bools) -> Layout | None:
+    """What a gang holds on nodes that stay, where it can go on with that; None where it cannot."""
+    work, gpus = ctx.observation.snapshot.workloads, ctx.observation.snapshot.gpus
+    layout = ctx.whatif.layout_of(row)
+    stays = ~doomed[gpus.node[layout.gpu]]
+    member, least = max(int(work.gpus_per_member[row]), 1), max(int(work.min_gpus[row]), 1)
+    if row in ctx.members or work.gpu_milli[row] or work.mig_profile[row] >= 0:
+        return None
+    if not least <= int(stays.sum()) < len(layout.gpu) or int(stays.sum()) % member:
+        return None
+    return Layout(layout.gpu[stays], layout.instance[stays], layout.milli[stays])
+
+
+def _shrink(ctx: Context, row: int, keeps: Layout | None, left_s: float) -> Draft:
+    """Go on without the members on nodes that are called back."""
+    given = len(ctx.whatif.layout_of(row).gpu) - (0 if keeps is None else len(keeps.gpu))
+    return Draft(
+        action=NAME, kind="evict", at=-1, row=row, spot=None, start_s=ctx.now_s, nodes=(),
+        benefit_gpu_s=float(ctx.lost_now_gpu_s[row]), cost_gpu_s=0.0, contract=True,
+        gives=(Give(row, "shrink", keeps, given, 0.0),),
+        evidence=(Evidence("gone_in", round(left_s, 3), "s until the cloud takes a node of it"),
+                  Evidence("gpus", given, "GPUs given up")),
+    )  # fmt: skip
+
+
+def _hung(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
+    """Gangs whose GPUs all did nothing for long, up to `hung_restarts` times each; then it is said and left."""
+    rules, snapshot = ctx.policy.recovery, ctx.observation.snapshot
+    work = snapshot.workloads
+    alive = set(work.id.tolist())
+    past = {key: at_s for key, at_s in ctx.memory.noted_since_s.items()
+            if key.startswith("hung/") and key.split("/", 2)[2] in alive}  # fmt: skip
+    ctx.noted.update(past)
+    quiet = doing_nothing(snapshot, ctx.policy) & open_rows
+    stopped = []
+    for row in np.flatnonzero(quiet).tolist():
+        name, number = str(work.id[row]), int(work.incarnation[row])
+        for_s = ctx.now_s - ctx.since_s(f"quiet/{number}/{name}") + window_s(snapshot)
+        if for_s < rules.hung_after_s or ctx.now_s - float(work.start_s[row]) < rules.hung_after_s:
+            ctx.wake_s.append(
+                ctx.now_s
+                + max(rules.hung_after_s - for_s, rules.hung_after_s - ctx.now_s + float(work.start_s[row]))
+            )
+            continue
+        earlier = sum(key.endswith(f"/{name}") and not key.startswith(f"hung/{number}/") for key in past)
+        if earlier >= rules.hung_restarts:
+            ctx.notes.append(Evidence(f"{name} does nothing again after {earlier} restarts and is left to its owner; its GPUs did nothing for",
+                                      round(for_s, 3), "s"))  # fmt: skip
+            continue
+        ctx.since_s(f"hung/{number}/{name}")
+        submit(
+            _stop(ctx, row, Evidence("did_nothing", round(for_s, 3), "s on all its GPUs, by fresh telemetry"))
+        )
+        stopped.append(row)
+    return stopped
+
+
+def _waiting_coordinators(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
+    """Coordinators that hold GPUs while none of their own workers does, and some wait, for too long."""
+    work = ctx.observation.snapshot.workloads
+    limit_s, stopped = ctx.policy.recovery.coordinator_wait_s, []
+    for row in np.flatnonzero(work.coordinates != "").tolist():
+        workers = work.job_group == work.coordinates[row]
+        waiting = int((workers & (work.state == State.PENDING)).sum())
+        name = str(work.id[row])
+        if waiting and f"waited/{name}" in ctx.memory.noted_since_s:
+            ctx.since_s(f"waited/{name}")  # it starts after them (actions/admit_gang.py)
+        if not open_rows[row] or not waiting or (workers & holding_mask(work)).any():
+            continue
+        for_s = ctx.now_s - ctx.since_s(f"alone/{int(work.incarnation[row])}/{name}")
+        if for_s < limit_s:
+            ctx.wake_s.append(ctx.now_s + limit_s - for_s)
+            continue
+        ctx.since_s(f"waited/{name}")
+        submit(_stop(ctx, row, Evidence("waits_for", waiting, "workers of its own that have no GPUs"),
+                     Evidence("waited", round(for_s, 3), "s")))  # fmt: skip
+        stopped.append(row)
+    return stopped
+
+
+def _stuck(ctx: Context, submit: Submit) -> None:
+    """Work that was told to leave, and is still there long past its grace, is taken off by force."""
+    work = ctx.observation.snapshot.workloads
+    for row in np.flatnonzero(work.stuck & holding_mask(work) & ~work.excluded).tolist():
+        for_s = ctx.now_s - ctx.since_s(f"stuck/{int(work.incarnation[row])}/{work.id[row]}")
+        limit_s = ctx.policy.recovery.stuck_after_s
+        if for_s < limit_s:
+            ctx.wake_s.append(ctx.now_s + limit_s - for_s)
+        elif row not in ctx.busy and row not in ctx.quota.gone:
+            submit(_stop(ctx, row, Evidence("stuck", round(for_s, 3), "s past its grace, still on its GPUs")))
+
+
+def _stop(ctx: Context, row: int, *why: Evidence, until_s: float = float("nan")) -> Draft:
     held = len(ctx.whatif.layout_of(row).gpu)
     return Draft(
         action=NAME, kind="evict", at=-1, row=row, spot=None, start_s=ctx.now_s, nodes=(),
         benefit_gpu_s=held * ctx.policy.horizon_s, cost_gpu_s=0.0, contract=True,
-        gives=(Give(row, "evict", None, held, 0.0),),
-        evidence=(why, Evidence("gpus", held, "GPUs freed")),
+        gives=(Give(row, "evict", None, held, 0.0),), until_s=until_s,
+        evidence=(*why, Evidence("gpus", held, "GPUs freed")),
     )  # fmt: skip

@@ -1,10 +1,14 @@
-"""Grow elastic gangs that run below their full width into capacity that nobody who waits can use."""
+"""Grow elastic gangs that run below their full width into capacity that nobody who waits can use.
+
+Idle GPUs that a taking counts on, which a guard holds for a time, are not such capacity.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from autopilot.core.context import Context
+from autopilot.core.displace import within_limits
 from autopilot.core.draft import Draft, Submit
 from autopilot.core.placement import Shape, Spot, find_spot, level_of, shape_of
 from autopilot.core.records import Evidence
@@ -24,7 +28,8 @@ def propose(ctx: Context, submit: Submit) -> None:
     rows = []
     for row in elastic.tolist():
         held = len(whatif.layout_of(row).gpu)
-        if row not in settled and str(work.id[row]) not in cooling and 0 < held < int(work.gpus[row]):
+        free = row not in settled and str(work.id[row]) not in cooling and ctx.kept_from(row) is None
+        if free and 0 < held < int(work.gpus[row]):
             rows.append((held / int(work.gpus[row]), row, held))
     for _, row, held in sorted(rows):
         found = _more(ctx, row, held)
@@ -41,7 +46,7 @@ def _more(ctx: Context, row: int, held: int) -> tuple[Spot, Shape] | None:
     best: tuple[Spot, Shape] | None = None
     while low < high:
         middle = (low + high + 1) // 2
-        shape = shape_of(ctx.observation.snapshot, row, middle * member)
+        shape = within_limits(ctx, row, shape_of(ctx.observation.snapshot, row, middle * member))
         allowed = ctx.quota.may_start(row, middle * member) is None
         found = (
             find_spot(ctx.whatif, shape, room, ctx.policy.placement, ctx.gpu_memory_mib) if allowed else None
@@ -59,7 +64,7 @@ def _beside(ctx: Context, row: int) -> I32:
     """
     snapshot = ctx.observation.snapshot
     topology = int(snapshot.workloads.topology[row])
-    room, level = ctx.room(np.inf), level_of(snapshot.nodes, topology)
+    room, level = _unwanted(ctx), level_of(snapshot.nodes, topology)
     nodes = np.unique(snapshot.gpus.node[ctx.whatif.layout_of(row).gpu])
     if level is not None:
         return np.where(np.isin(level, level[nodes]), room, 0).astype(np.int32)
@@ -67,6 +72,18 @@ def _beside(ctx: Context, row: int) -> I32:
         room = room.copy()
         room[nodes] = 0
     return room
+
+
+def _unwanted(ctx: Context) -> I32:
+    """Whole free GPUs per node that are neither reserved nor wanted by a taking which is held for now. Shape [nodes]."""
+    room, whatif = ctx.room(np.inf), ctx.whatif
+    if not ctx.wanted:
+        return room
+    wanted = np.unique(np.concatenate([layout.gpu for layout in ctx.wanted]))
+    idle = wanted[whatif.gpu_usable[wanted] & (whatif.gpu_used[wanted] == 0)]
+    taken = np.bincount(ctx.observation.snapshot.gpus.node[idle], minlength=len(room))
+    left: I32 = np.maximum(room - taken, 0).astype(np.int32)
+    return left
 
 
 def _growth(ctx: Context, row: int, held: int, spot: Spot, shape: Shape) -> Draft:

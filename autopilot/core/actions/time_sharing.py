@@ -4,8 +4,8 @@ Two exchanges, both for queues that are ordered by index, and with preemptible w
 
 - by index: who waits has an index (order.py) `index_ratio` times as high as each of those who pause. Serving the
   one that is likely to be done sooner first saves waiting (the exchange argument behind the Gittins index);
-- by fill: some GPUs are idle, yet too few for any gang that waits. The worst-ranked narrower work makes room for
-  the best-ranked wider gang, so that the idle GPUs work too.
+- by fill: some GPUs are idle, yet too few for any gang that waits. Narrower work of a lower index, by half that
+  ratio in logs, makes room for the best-ranked wider gang, so that the idle GPUs work too.
 
 Exactly the missing number of GPUs is taken, the worst index first. Where what is then free lies scattered, others
 are moved: a gang that is moved loses its place to nobody.
@@ -21,14 +21,14 @@ from autopilot.core.actions.defragment import search_moves
 from autopilot.core.context import Context
 from autopilot.core.displace import Wish, after_leaving, landing_draft, least_width, let_leave, place
 from autopilot.core.draft import Give, Submit
-from autopilot.core.order import aged_index, gittins_left_per_s
+from autopilot.core.order import aged_index
 from autopilot.core.placement import Shape, Spot, shape_of
-from autopilot.core.snapshot import F64, QueueOrder
+from autopilot.core.snapshot import QueueOrder
 
 NAME = "preempt"
 
-FILLED_RATIO = 0.75
-"""A wide gang pauses for narrower ones only when they fill at least this part of its place."""
+FILL_EXPONENT = 0.5
+"""Of `index_ratio`, where idle GPUs are gained. With none of it the two sides of a fill would take turns."""
 
 
 @dataclass(slots=True)
@@ -42,29 +42,26 @@ class _Bench:
 
 def share_time(ctx: Context, submit: Submit) -> None:
     """Exchanges in the order of the index, then fills."""
-    waiting = _askers(ctx)
-    if not waiting:
+    order = sorted(_askers(ctx), key=lambda at: (-ctx.index[at], at))
+    if not order:
         return
-    index = _waiting_index(ctx, waiting)
-    order = sorted(waiting, key=lambda at: (-index[at], at))
+    work, benches = ctx.observation.snapshot.workloads, dict[int, _Bench]()
+    for queue in np.unique(work.queue[ctx.pending[order]]).tolist():
+        benches[queue] = _bench(ctx, queue)
     for fill in (False, True):
-        _pass(ctx, [at for at in order if not ctx.taken[at]], index, submit, fill=fill)
+        _pass(ctx, [at for at in order if not ctx.taken[at]], benches, submit, fill=fill)
 
 
-def _pass(ctx: Context, order: list[int], index: dict[int, float], submit: Submit, *, fill: bool) -> None:
+def _pass(ctx: Context, order: list[int], benches: dict[int, _Bench], submit: Submit, *, fill: bool) -> None:
     """One exchange after the other. What fails for one gang fails for those of its width behind it in its queue."""
     work = ctx.observation.snapshot.workloads
-    benches: dict[int, _Bench] = {}
     failed: set[tuple[int, int]] = set()
     for place_in_order, at in enumerate(order):
         queue, gpus = int(work.queue[ctx.pending[at]]), least_width(ctx, at)
         if (queue, gpus) in failed or ctx.too_early(at) is not None:
             continue
-        if queue not in benches:
-            benches[queue] = _bench(ctx, queue)
-        found = _exchange(ctx, at, index, order[place_in_order + 1 :], benches[queue], fill=fill)
-        if found is not None and _propose(ctx, at, found, index[at], benches[queue], submit):
-            benches[queue] = _bench(ctx, queue)
+        found = _exchange(ctx, at, order[place_in_order + 1 :], benches[queue], fill=fill)
+        if found is not None and _propose(ctx, at, found, benches[queue], submit):
             failed.clear()
         else:
             failed.add((queue, gpus))
@@ -80,40 +77,19 @@ def _askers(ctx: Context) -> list[int]:
     return [at for at in waiting[may].tolist() if int(ctx.pending[at]) not in ctx.members]
 
 
-def _waiting_index(ctx: Context, waiting: list[int]) -> dict[int, float]:
-    """Index of gangs that wait, aged; by position."""
-    work, forecast = ctx.observation.snapshot.workloads, ctx.observation.forecasts.runtimes
-    if forecast is None:
-        return dict.fromkeys(waiting, 0.0)
-    rows = ctx.pending[waiting]
-    index = gittins_left_per_s(forecast, rows, work.served_s[rows])
-    wait_s = ctx.review_now_s - work.submit_s[rows]
-    return dict(
-        zip(waiting, aged_index(index, work.gpus[rows], wait_s, ctx.policy.order).tolist(), strict=True)
-    )
-
-
 def _bench(ctx: Context, queue: int) -> _Bench:
     """Who runs in a queue and may be paused or moved: preemptible, past its guaranteed run time."""
-    work, forecast = ctx.observation.snapshot.workloads, ctx.observation.forecasts.runtimes
+    work = ctx.observation.snapshot.workloads
     claims = [claim for claim in ctx.quota.running() if claim.queue == queue and claim.preemptible]
     rows = np.array([claim.row for claim in claims], np.int32)
-    if forecast is None or not len(rows):
-        return _Bench([], {}, {})
-    ran_s = np.maximum(ctx.review_now_s - work.start_s[rows], 0.0)
-    index: F64 = gittins_left_per_s(forecast, rows, work.served_s[rows] + ran_s)
-    aged = aged_index(index, work.gpus[rows], np.zeros(len(rows)), ctx.policy.order)
-    settled = ctx.now_s >= work.start_s[rows] + ctx.policy.protection.min_runtime_s
-    cooling = {name for name, until_s in ctx.memory.cooled_until_s.items() if until_s > ctx.now_s}
-    free = settled & ~np.isin(work.id[rows], np.array(sorted(cooling), object))
-    values = dict(zip(rows.tolist(), aged.tolist(), strict=True))
-    gpus = {claim.row: int(claim.gpus) for claim in claims}
-    ordered = sorted(rows[free].tolist(), key=lambda row: (values[row], row))
-    return _Bench(ordered, values, gpus)
+    index = aged_index(ctx.outlook.index_per_s[rows], work.gpus[rows], np.zeros(len(rows)), ctx.policy.order)
+    values = dict(zip(rows.tolist(), index.tolist(), strict=True))
+    free = [claim.row for claim in ctx.settled(claims)]
+    return _Bench(sorted(free, key=lambda row: (values[row], row)), values,
+                  {claim.row: int(claim.gpus) for claim in claims})  # fmt: skip
 
 
-def _exchange(ctx: Context, at: int, index: dict[int, float], behind: list[int], bench: _Bench, *,
-              fill: bool) -> Wish | None:  # fmt: skip
+def _exchange(ctx: Context, at: int, behind: list[int], bench: _Bench, *, fill: bool) -> Wish | None:  # fmt: skip
     """Who pauses and who moves so that the gang at `at` starts; None when it may not, or cannot.
 
     `behind`: gangs that follow it in order. A running gang that is wide for one newcomer may pause for several
@@ -131,17 +107,22 @@ def _exchange(ctx: Context, at: int, index: dict[int, float], behind: list[int],
     missing = gpus - idle
     if missing <= 0 or (fill and idle <= 0):
         return None
-    limit = index[at] / ctx.policy.preemption.index_ratio
+    ratio = ctx.policy.preemption.index_ratio
+    limit = ctx.index[at] / (ratio**FILL_EXPONENT if fill else ratio)
     paused: list[int] = []
     together = gpus
     for other in bench.rows:
         if missing <= 0:
             break
-        if not (bench.gpus[other] < gpus if fill else bench.index[other] < limit):
+        if other in ctx.quota.gone:
+            continue
+        if bench.index[other] >= limit or (fill and bench.gpus[other] >= gpus):
             continue
         if bench.gpus[other] > gpus:
-            need = _together(ctx, at, behind, index, bench.index[other], bench.gpus[other])
-            if need < FILLED_RATIO * bench.gpus[other]:
+            need = _together(ctx, at, behind, bench.index[other], bench.gpus[other])
+            if bench.index[other] >= limit * min(
+                need / bench.gpus[other], 1.0
+            ):  # the rest of its place would idle
                 continue
             together = max(together, need)
         paused.append(other)
@@ -158,16 +139,14 @@ def _exchange(ctx: Context, at: int, index: dict[int, float], behind: list[int],
     return None if found is None else replace(found, needed_gpus=together)
 
 
-def _together(
-    ctx: Context, at: int, behind: list[int], index: dict[int, float], victim: float, gpus: int
-) -> int:
+def _together(ctx: Context, at: int, behind: list[int], victim: float, gpus: int) -> int:
     """GPUs of the gang at `at` and of those behind it that would take the place of a wide gang together."""
     queue = ctx.observation.snapshot.workloads.queue
     total = least_width(ctx, at)
     for other in behind:
         if total >= gpus:
             break
-        worth_it = index[other] / ctx.policy.preemption.index_ratio > victim
+        worth_it = ctx.index[other] > victim
         if worth_it and not ctx.taken[other] and queue[ctx.pending[other]] == queue[ctx.pending[at]]:
             width = least_width(ctx, other)
             total += width if total + width <= gpus else 0
@@ -196,9 +175,9 @@ def _on_paper(ctx: Context, at: int, shape: Shape, paused: list[int]) -> Wish | 
     return Wish(shape, spot, (*pauses, *moves))
 
 
-def _propose(ctx: Context, at: int, found: Wish, index: float, bench: _Bench, submit: Submit) -> bool:
+def _propose(ctx: Context, at: int, found: Wish, bench: _Bench, submit: Submit) -> bool:
     """Worth of the exchange: waiting saved when the one that is done sooner goes first, and idle GPUs used."""
-    soon_s = 1.0 / max(index, 1e-12)
+    soon_s = 1.0 / max(float(ctx.index[at]), 1e-12)
     saved_s = sum(max(1.0 / max(bench.index[give.row], 1e-12) - soon_s, 0.0)
                   for give in found.gives if give.how == "evict")  # fmt: skip
     idle = found.shape.gpus - sum(give.gpus for give in found.gives if give.how == "evict")

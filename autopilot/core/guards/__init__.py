@@ -5,6 +5,7 @@ from __future__ import annotations
 from autopilot.core.guards import (
     blast_radius,
     budget,
+    confidence,
     freshness,
     gang,
     hysteresis,
@@ -24,5 +25,6 @@ GUARDS: tuple[tuple[str, Check], ...] = (
     (min_runtime.NAME, min_runtime.check),  # no victim younger than its guarantee
     (hysteresis.NAME, hysteresis.check),  # margin, dwell, cool-down
     (budget.NAME, budget.check),  # disruptions per window and at once
+    (confidence.NAME, confidence.check),  # a forecast that is worth its promise
     (mode.NAME, mode.check),  # kill switch, pause, off .. auto
 )

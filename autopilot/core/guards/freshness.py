@@ -23,8 +23,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
         return deny(NAME, Code.STALE_WORK, snapshot.work_age_s, "s", limits.work_s)
     if draft.spot is not None:
         unfit = int(
-            (~ctx.whatif.node_ok[draft.spot.nodes]).sum()
-            + (~snapshot.gpus.healthy[draft.spot.layout.gpu]).sum()
+            (~ctx.whatif.node_ok[draft.spot.nodes]).sum() + (~ctx.whatif.gpu_ok[draft.spot.layout.gpu]).sum()
         )
         if unfit:
             return deny(

@@ -1,4 +1,6 @@
-"""Calm: a disruptive wish must pay by a margin, last a while, and leave its victims alone after."""
+"""Calm: a disruptive wish must pay by a margin, last a while, and leave its victims alone after. Whoever could not
+land does not try again at once.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,12 @@ from autopilot.core.context import Context
 from autopilot.core.draft import Draft
 from autopilot.core.guards.base import allow, deny, waive
 from autopilot.core.records import Code, Proposal, Verdict
+from autopilot.core.snapshot import SloClass
 
 NAME = "hysteresis"
+
+CONFIRM_S = 1.0
+"""The shortest time between two ticks of a live controller."""
 
 
 def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
@@ -17,9 +23,9 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
         return allow(NAME, 0.0, "victims", 0.0)
     wish = wish_key(proposal)
     since_s = ctx.memory.wished_since_s.get(wish, ctx.now_s)
-    lasted_s = ctx.now_s - since_s
+    lasted_s, needs_s = ctx.now_s - since_s, dwell_s(ctx, draft.row)
     if draft.contract:
-        return waive(NAME, lasted_s, "s since first wished", rules.dwell_s)
+        return waive(NAME, lasted_s, "s since first wished", needs_s)
     least = proposal.cost_gpu_s * (1.0 + rules.margin_ratio)
     if proposal.benefit_gpu_s <= least:
         return deny(NAME, Code.MARGIN, proposal.benefit_gpu_s, "GPU-s of benefit", least)
@@ -28,9 +34,19 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     )
     if cooled_s > ctx.now_s:
         return deny(NAME, Code.COOL_DOWN, cooled_s - ctx.now_s, "s of cool-down left", 0.0)
-    if ctx.now_s < since_s + rules.dwell_s:  # the sum that the timer waits for
-        return deny(NAME, Code.DWELL, lasted_s, "s since first wished", rules.dwell_s)
-    return allow(NAME, lasted_s, "s since first wished", rules.dwell_s)
+    again_s = ctx.memory.no_landing_until_s.get(proposal.workload, float("-inf"))
+    if again_s > ctx.now_s:
+        return deny(NAME, Code.GIVEN_UP, again_s - ctx.now_s, "s of cool-down left", 0.0)
+    if ctx.now_s < since_s + needs_s:  # the sum that the timer waits for
+        return deny(NAME, Code.DWELL, lasted_s, "s since first wished", needs_s)
+    return allow(NAME, lasted_s, "s since first wished", needs_s)
+
+
+def dwell_s(ctx: Context, row: int) -> float:
+    """How long a disruptive wish for a workload must last: for latency-critical work one more tick confirms it."""
+    usual_s = ctx.policy.hysteresis.dwell_s
+    urgent = ctx.observation.snapshot.workloads.slo_class[row] == SloClass.LATENCY_CRITICAL
+    return min(usual_s, CONFIRM_S) if urgent else usual_s
 
 
 def wish_key(proposal: Proposal) -> str:

@@ -8,6 +8,7 @@ from autopilot.core.context import Context
 from autopilot.core.draft import Draft
 from autopilot.core.guards.base import allow, deny, waive
 from autopilot.core.records import Code, Proposal, Verdict
+from autopilot.core.snapshot import running_since
 
 NAME = "min_runtime"
 
@@ -18,7 +19,7 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     work = ctx.observation.snapshot.workloads
     if not draft.victims:
         return allow(NAME, float("inf"), "s run by the youngest victim", limit_s)
-    starts = [float(work.start_s[row]) for row in draft.victims]
+    starts: list[float] = running_since(work)[list(draft.victims)].tolist()
     latest_s = max(ctx.now_s if isnan(start) else start for start in starts)
     youngest_s = ctx.now_s - latest_s
     if draft.contract:

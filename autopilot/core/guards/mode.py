@@ -7,15 +7,16 @@ from autopilot.core.draft import Draft
 from autopilot.core.guards.base import allow, deny
 from autopilot.core.policy import Mode
 from autopilot.core.records import Code, Proposal, Verdict
+from autopilot.core.whatif import Layout
 
 NAME = "mode"
 _STEP = {Mode.OFF: 0, Mode.OBSERVE: 1, Mode.RECOMMEND: 2, Mode.APPROVE: 3, Mode.AUTO: 4}
 _REFUSED = {Mode.OFF: Code.MODE_OFF, Mode.OBSERVE: Code.MODE_OBSERVE, Mode.RECOMMEND: Code.MODE_RECOMMEND}
-PAPER_CODES = frozenset({Code.MODE_OBSERVE, Code.MODE_RECOMMEND, Code.NEEDS_APPROVAL})
+PAPER_CODES = frozenset({Code.MODE_OBSERVE, Code.MODE_RECOMMEND, Code.NEEDS_APPROVAL, Code.ON_PAPER})
 """Refusals after which a proposal still stands on paper, so that the rest of the plan fits to it."""
 
 
-def check(proposal: Proposal, _draft: Draft, ctx: Context) -> Verdict:
+def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     """Allowed when the mode is auto, or approve with an approval given for this very state."""
     mode = getattr(ctx.policy.modes, proposal.action)
     step, unit, need = float(_STEP[mode]), "mode (0 off .. 4 auto)", float(_STEP[Mode.AUTO])
@@ -31,4 +32,36 @@ def check(proposal: Proposal, _draft: Draft, ctx: Context) -> Verdict:
         return deny(NAME, Code.REJECTED, step, unit, need)
     if mode == Mode.APPROVE and ctx.memory.approvals.get(proposal.id) != proposal.state_digest:
         return deny(NAME, Code.NEEDS_APPROVAL, step, unit, need)
+    if ctx.paper and draft.spot is not None and _rests_on_paper(draft, ctx):
+        return deny(NAME, Code.ON_PAPER, step, unit, need)
     return allow(NAME, step, unit, float(_STEP[mode]))
+
+
+def _rests_on_paper(draft: Draft, ctx: Context) -> bool:
+    """Does it count on GPUs or quota that only a recommendation frees?"""
+    layouts = [give.keeps for give in draft.gives if give.how == "move" and give.keeps is not None]
+    asked = (
+        {place for layout in (*layouts, draft.spot.layout) for place in _places(layout)}
+        if draft.spot
+        else set()
+    )
+    if any(not asked.isdisjoint(_places(held)) for held, _ in ctx.paper.values()):
+        return True
+    quota = ctx.quota
+    books = quota.books.saved()
+    for row, (held, keeps) in ctx.paper.items():
+        quota.book(row, held)
+        if keeps is not None:
+            quota.book(row, keeps, -1)
+    for give in draft.gives:
+        quota.book(give.row, ctx.whatif.layout_of(give.row), -1)
+        if give.keeps is not None:
+            quota.book(give.row, give.keeps)
+    refusal = quota.may_start(draft.row, len(draft.spot.layout.gpu)) if draft.spot else None
+    quota.books.restore(books)
+    return refusal is not None
+
+
+def _places(layout: Layout) -> set[tuple[int, int]]:
+    """GPUs and instances of a layout."""
+    return set(zip(layout.gpu.tolist(), layout.instance.tolist(), strict=True))

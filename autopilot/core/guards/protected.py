@@ -1,4 +1,6 @@
-"""What is never a victim: sheltered classes, work that opted out, work not marked preemptible."""
+"""What is never a victim: sheltered classes, work that opted out, work not marked preemptible; and, where nothing
+was promised, work that cannot save in time.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ NAME = "protected"
 def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     """Holds for contractual evictions too, except that backfilled work agreed to give way."""
     work = ctx.observation.snapshot.workloads
-    if work.excluded[draft.row] and proposal.kind == "admit":
+    if proposal.kind == "admit" and work.excluded[draft.row]:
         return deny(NAME, Code.OPTED_OUT, 1.0, "workloads opted out", 0.0)
     if proposal.action == "recover":  # what is left of a broken gang is stopped for its own sake
         return allow(NAME, 0.0, "protected victims", 0.0)
@@ -23,6 +25,10 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
             return deny(NAME, Code.PROTECTED_CLASS, 1.0, "victims of a protected class", 0.0)
         if work.excluded[row]:
             return deny(NAME, Code.OPTED_OUT, 1.0, "victims opted out", 0.0)
-        if not work.preemptible[row] and not work.backfilled[row]:
+        limited = proposal.action == "enforce_limit"  # by its own owner's word, or its operator's
+        if not work.preemptible[row] and not work.backfilled[row] and not limited:
             return deny(NAME, Code.NOT_PREEMPTIBLE, 1.0, "victims not preemptible", 0.0)
+    unsaved = sum(bool(ctx.unsaved[give.row]) for give in draft.gives if give.how != "shrink")
+    if unsaved and not draft.contract and not ctx.policy.preemption.without_checkpoint:
+        return deny(NAME, Code.WITHOUT_CHECKPOINT, float(unsaved), "victims that cannot save in time", 0.0)
     return allow(NAME, 0.0, "protected victims", 0.0)

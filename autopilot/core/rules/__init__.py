@@ -20,7 +20,7 @@ class RuleSet:
 
     `keeps`: GPUs of idle quota that stay reserved for a gang that waits; `head_key`: order among the first gangs
     of all queues (None: the queue tree by saturation); `at_once`: a gang displaces when its turn comes, not after
-    all others have looked for idle capacity.
+    all others have looked for idle capacity. `owed`: may the gang take by contract?
     """
 
     may_start: MayStart
@@ -29,15 +29,22 @@ class RuleSet:
     keeps: Callable[[Books, Claim], float] | None = None
     head_key: Callable[[Books, Claim], tuple[float, ...]] | None = None
     at_once: bool = False
+    owed: Callable[[Books, Claim], bool] = hierarchical.owed
 
 
 RULES: dict[str, RuleSet] = {
     hierarchical.NAME: RuleSet(hierarchical.may_start, hierarchical.within_queue, hierarchical.across_queues),
     "cohort-classic": RuleSet(
-        cohort.may_start, None, cohort.takes, cohort.keeps, cohort.head_key, at_once=True
+        cohort.may_start, None, cohort.takes, cohort.keeps, cohort.head_key, at_once=True, owed=cohort.owed
     ),
     "cohort-fair": RuleSet(
-        cohort.may_start, None, cohort_fair.takes, cohort_fair.keeps, cohort_fair.head_key, at_once=True
+        cohort.may_start,
+        None,
+        cohort_fair.takes,
+        cohort_fair.keeps,
+        cohort_fair.head_key,
+        at_once=True,
+        owed=cohort.owed,
     ),
     "elastic-quota": RuleSet(
         elastic_quota.may_start, None, elastic_quota.takes, None, elastic_quota.head_key, at_once=True

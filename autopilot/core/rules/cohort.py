@@ -159,7 +159,7 @@ class Quotas:
 
 def may_start(books: Books, claim: Claim) -> Refusal | None:
     """Hard limits along the path, then what its queue has and may borrow, in every kind."""
-    room = books.limit_room(claim.queue)
+    room = books.limit_room(claim.queue, claim.kinds)
     if claim.gpus > room + EPSILON:
         return Refusal(Code.LIMIT, max(room, 0.0), claim.gpus)
     path = books.paths[claim.queue]
@@ -249,6 +249,12 @@ def _barred(quotas: Quotas, other: Claim, allowed: bool) -> Code | None:
     return code
 
 
+def owed(books: Books, claim: Claim) -> bool:
+    """Does the gang's queue stay within its own quota with it? What others borrowed of that was lent on this condition."""
+    quotas = Quotas(books, claim)
+    return bool(quotas.path) and quotas.within(claim.queue)
+
+
 def keeps(books: Books, claim: Claim) -> float:
     """GPUs of idle quota that a waiting head keeps from others, because it cannot be sure to take them back.
 
@@ -271,7 +277,7 @@ def kept_gpus(books: Books, claim: Claim, *, in_cohort: Displace) -> float:
         tree.quota[claim.queue] + (tree.borrow[claim.queue] if borrowing else 0.0) - tree.used[claim.queue]
         for tree in quotas.trees.values()
     ) + claim.gpus  # fmt: skip
-    return max(min(claim.gpus, left, quotas.free_gpus, books.limit_room(claim.queue)), 0.0)
+    return max(min(claim.gpus, left, quotas.free_gpus, books.limit_room(claim.queue, claim.kinds)), 0.0)
 
 
 def head_key(books: Books, claim: Claim) -> tuple[float, ...]:
@@ -317,7 +323,7 @@ def why_not(quotas: Quotas, reasons: Collection[Code], *, lacked_room: bool) -> 
     """Why nobody is displaced, from the reasons of all who might have been: the first that a person could change."""
     claim = quotas.claim
     if not quotas.limits.allow():
-        return Refusal(Code.LIMIT, max(quotas.books.limit_room(claim.queue), 0.0), claim.gpus)
+        return Refusal(Code.LIMIT, max(quotas.books.limit_room(claim.queue, claim.kinds), 0.0), claim.gpus)
     if lacked_room:
         code = Code.CAPACITY
     else:

@@ -81,7 +81,7 @@ def _parts(minimum: dict[int, float], used: dict[int, float]) -> dict[int, float
 
 def may_start(books: Books, claim: Claim) -> Refusal | None:
     """The maximum (hard limits along the path), then the sum of all minima."""
-    room = books.limit_room(claim.queue)
+    room = books.limit_room(claim.queue, claim.kinds)
     if claim.gpus > room + EPSILON:
         return Refusal(Code.LIMIT, max(room, 0.0), claim.gpus)
     left = min(_left(books, kind) for kind in claim.kinds) if books.paths[claim.queue] else inf

@@ -24,7 +24,7 @@ NAME = "hierarchical-fair-share"
 
 def may_start(books: Books, claim: Claim) -> Refusal | None:
     """Hard limits along the path; guarantees along the path for work that may not be preempted."""
-    room = books.limit_room(claim.queue)
+    room = books.limit_room(claim.queue, claim.kinds)
     if claim.gpus > room + EPSILON:
         return Refusal(Code.LIMIT, max(room, 0.0), claim.gpus)
     return _outside_guarantee(books, claim)
@@ -35,6 +35,12 @@ def _outside_guarantee(books: Books, claim: Claim) -> Refusal | None:
         return None
     room = books.guarantee_room(claim.queue, claim.kinds)
     return Refusal(Code.GUARANTEE, max(room, 0.0), claim.gpus) if claim.gpus > room + EPSILON else None
+
+
+def owed(books: Books, claim: Claim) -> bool:
+    """Does the gang's queue, and every one above it, stay within its guarantee with it? Then it takes by contract."""
+    path = books.paths[claim.queue]
+    return bool(path) and all(books.within_guarantee(queue, claim.gpus, claim.kinds) for queue in path)
 
 
 def within_queue(
@@ -48,10 +54,12 @@ def within_queue(
     victims = sorted((other for other in lower if other.preemptible), key=_mercy)
     if not victims:
         return Refusal(Code.PROTECTED if lower else Code.CAPACITY, 0.0, claim.gpus)
-    limit_gpus = books.limit_room(claim.queue)
+    rooms = {kind: books.limit_room(claim.queue, (kind,)) for kind in claim.kinds}
+    kinds_of = {other.row: other.kinds for other in victims}
 
     def allowed(takes: Sequence[Take]) -> bool:
-        return claim.gpus <= limit_gpus + sum(take.gpus for take in takes) + EPSILON
+        return all(claim.gpus <= room + sum(take.gpus for take in takes if kind in kinds_of[take.row]) + EPSILON
+                   for kind, room in rooms.items())  # fmt: skip
 
     ranks = {priority: rank for rank, priority in enumerate(sorted({other.priority for other in victims}))}
     offers = [offer for other in victims for offer in _offers(other, ranks[other.priority])]
@@ -87,12 +95,14 @@ def across_queues(
 
 def _beyond_limit(books: Books, claim: Claim, donors: Sequence[Claim]) -> Refusal | None:
     """Set when the newcomer would exceed a hard limit on its path, whoever below that limit gave way."""
-    for queue in books.paths[claim.queue]:
-        room = books.limit[queue] - books.use[ALL][queue]
-        if claim.gpus > room + EPSILON:
-            below = sum(other.gpus for other in donors if queue in books.paths[other.queue])
-            if claim.gpus > room + below + EPSILON:
-                return Refusal(Code.LIMIT, max(room, 0.0), claim.gpus)
+    for kind in claim.kinds:
+        for queue in books.paths[claim.queue]:
+            room = books.limit[kind][queue] - books.use[kind][queue]
+            if claim.gpus > room + EPSILON:
+                below = sum(other.gpus for other in donors
+                            if kind in other.kinds and queue in books.paths[other.queue])  # fmt: skip
+                if claim.gpus > room + below + EPSILON:
+                    return Refusal(Code.LIMIT, max(room, 0.0), claim.gpus)
     return None
 
 
@@ -183,8 +193,8 @@ class _Ledger:
 
     def _within_limits(self, taken: dict[tuple[int, int], float]) -> bool:
         """The newcomer ends within every hard limit on its path."""
-        return all(self._left(queue, ALL, taken) + self.claim.gpus <= self.books.limit[queue] + EPSILON
-                   for queue in self.books.paths[self.claim.queue])  # fmt: skip
+        return all(self._left(queue, kind, taken) + self.claim.gpus <= self.books.limit[kind][queue] + EPSILON
+                   for kind in self.claim.kinds for queue in self.books.paths[self.claim.queue])  # fmt: skip
 
 
 def _in_order(ledger: _Ledger, donors: Sequence[Claim]) -> Iterator[Offer]:
@@ -198,6 +208,7 @@ def _in_order(ledger: _Ledger, donors: Sequence[Claim]) -> Iterator[Offer]:
     taken: dict[tuple[int, int], float] = {}
     ranks: dict[tuple[int, int], int] = {}
     heap = []
+    spared: list[Claim] = []
     for line in waiting.values():
         line.sort(key=_mercy, reverse=True)
         heap.append((_turn(ledger, line[-1], taken), line))
@@ -210,12 +221,18 @@ def _in_order(ledger: _Ledger, donors: Sequence[Claim]) -> Iterator[Offer]:
             continue
         other = line[-1]
         if not ledger.over(other.queue, taken, other.kinds):
+            spared += (
+                line  # others of its queue went before; these may go instead, where only they clear a node
+            )
             continue
         line.pop()
         yield from _offers(other, ranks.setdefault((other.queue, other.priority), len(ranks)))
         ledger.book(Take(other.row, other.gpus, whole=True), taken)
         if line:
             heappush(heap, (_turn(ledger, line[-1], taken), line))
+    for other in spared:
+        if ledger.over(other.queue, {}, other.kinds):
+            yield from _offers(other, ranks.setdefault((other.queue, other.priority), len(ranks)))
 
 
 def _turn(ledger: _Ledger, other: Claim, taken: dict[tuple[int, int], float]) -> tuple[float, ...]:

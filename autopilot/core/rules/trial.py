@@ -12,7 +12,7 @@ from math import inf, isnan
 from typing import Protocol
 
 from autopilot.core.rules.base import Claim, Fits, Take
-from autopilot.core.tenancy import ALL, EPSILON, Books
+from autopilot.core.tenancy import EPSILON, Books
 
 
 class Ledger(Protocol):
@@ -34,16 +34,18 @@ class Limits:
         path = (*books.paths[claim.queue], 0)
         self._paths = books.paths
         self._left = {
-            queue: books.limit[queue] - books.use[ALL][queue] - claim.gpus
+            (kind, queue): books.limit[kind][queue] - books.use[kind][queue] - claim.gpus
+            for kind in claim.kinds
             for queue in path
-            if books.limit[queue] < inf
+            if books.limit[kind][queue] < inf
         }
 
     def book(self, other: Claim, sign: int) -> None:
         """Take a running gang off (-1) or put it back (+1)."""
-        for queue in (*self._paths[other.queue], 0) if self._left else ():
-            if queue in self._left:
-                self._left[queue] -= sign * other.gpus
+        for kind in other.kinds if self._left else ():
+            for queue in (*self._paths[other.queue], 0):
+                if (kind, queue) in self._left:
+                    self._left[kind, queue] -= sign * other.gpus
 
     def allow(self) -> bool:
         """True when no limit is exceeded."""

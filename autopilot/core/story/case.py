@@ -17,7 +17,9 @@ from autopilot.core.units import format_duration
 QUOTA_CODES = frozenset({Code.LIMIT, Code.GUARANTEE, Code.QUOTA, Code.KEPT})
 """Reasons that the queue tree gives before anybody asks for room."""
 
-NO_TURN_CODES = frozenset({Code.EXCLUDED, Code.CHECK, Code.ORDER, Code.BOUND, Code.GATED, Code.DELAY})
+NO_TURN_CODES = frozenset(
+    {Code.EXCLUDED, Code.CHECK, Code.WORKERS, Code.ORDER, Code.BOUND, Code.GATED, Code.DELAY}
+)
 """Reasons for which it is not asked whom the gang could displace."""
 
 SHOWN_NAMES = 4

@@ -14,7 +14,7 @@ from autopilot.core.explain import counted, number
 from autopilot.core.placement import Spot, shape_of
 from autopilot.core.records import Code, Decision
 from autopilot.core.story.case import NO_TURN_CODES, SHOWN_NAMES, Case, refusing, soon, waiting_before
-from autopilot.core.story.levels import cohorts, has_tree, name_of, owed, short_levels
+from autopilot.core.story.levels import cohorts, has_tree, name_of, short_levels
 from autopilot.core.story.prospects import (
     Ending,
     Prospect,
@@ -32,6 +32,8 @@ def freed_by(case: Case, decision: Decision) -> list[str]:
     ctx, code = case.ctx, case.why.code
     if code == Code.EXCLUDED:
         return ["its owner lets the autopilot act on it again; time alone does not"]
+    if code == Code.WORKERS:
+        return ["its own workers start; nothing else holds it"]
     if code == Code.CHECK:
         return ["the check passes it; nothing foretells when"]
     lines = []
@@ -43,7 +45,7 @@ def freed_by(case: Case, decision: Decision) -> list[str]:
         lines.append(f"room: {_room_prospect(case)}")
     if ctx.quota.books.guarantee_binds and has_tree(ctx):
         lines.append(_owed_prospect(case))
-    if code not in NO_TURN_CODES and not owed(
+    if code not in NO_TURN_CODES and not ctx.quota.rules.owed(
         ctx.quota.books, case.claim
     ):  # by contract the young may be taken too
         lines += _shelter(case)
@@ -85,11 +87,11 @@ def _clocks(case: Case) -> list[str]:
     overdue_s = (floor((submit_s + policy.order.max_wait_s) / period_s) + 1) * period_s
     if ctx.review_now_s >= overdue_s:
         lines.append(
-            f"overdue since {format_duration(ctx.now_s - overdue_s)}: of its class only older gangs come before it"
+            f"overdue since {format_duration(ctx.now_s - overdue_s)}: of its class and the priority of its queue only older gangs come before it"
         )
     else:
         lines.append(
-            f"overdue {soon(ctx, overdue_s)}: from then on only older gangs of its class come before it"
+            f"overdue {soon(ctx, overdue_s)}: from then on only older gangs of its class and the priority of its queue come before it"
         )
     return lines
 
@@ -147,17 +149,17 @@ def _owed_prospect(case: Case) -> str:
     """When its queue is owed the room by guarantee: what others use of it may be taken back then."""
     ctx, claim = case.ctx, case.claim
     books = ctx.quota.books
+    owed, path = ctx.quota.rules.owed, books.paths[claim.queue]
+    path = path[:1] if cohorts(ctx) else path  # in a cohort its own quota decides
     if owed(books, claim):
         return "guarantee: its queue is owed this now; what others use beyond their own is taken back by contract"
-    least = [each for each in books.paths[claim.queue]
+    least = [each for each in path
              if any(claim.gpus > books.guarantee[kind][each] for kind in claim.kinds)]  # fmt: skip
     if least:
         has = min(books.guarantee[kind][least[0]] for kind in claim.kinds)
         return (f"guarantee: never owed, for queue {name_of(ctx, least[0])} is guaranteed {number(has)} GPUs "
                 f"and this gang needs {number(claim.gpus)}")  # fmt: skip
-    beyond = {
-        each for each in books.paths[claim.queue] if not books.within_guarantee(each, claim.gpus, claim.kinds)
-    }
+    beyond = {each for each in path if not books.within_guarantee(each, claim.gpus, claim.kinds)}
     found = quota_by_forecast(ctx, lambda rest: owed(rest, claim), beyond)
     return f"guarantee: {_when(ctx, found, 'its queue is owed the room')}"
 

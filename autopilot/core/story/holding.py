@@ -28,7 +28,6 @@ from autopilot.core.story.levels import (
     cohorts,
     has_tree,
     name_of,
-    owed,
     quota_lines,
     rival_lines,
     settings_line,
@@ -75,6 +74,8 @@ def _more(case: Case) -> list[str]:
         return _reservations(case)
     if code == Code.TOPOLOGY:
         return _domains(case)
+    if code == Code.KEPT:
+        return _kept(case)
     if code == Code.ORDER:
         before = [row for row in waiting_before(case) if work.queue[row] == work.queue[case.row]]
         return (
@@ -106,6 +107,17 @@ def _reservations(case: Case) -> list[str]:
         level = ctx.policy.backfill.level
         lines.append(f"started now it would be gone {soon(ctx, end_s)} (quantile {level:g} of its run time)")
     return lines
+
+
+def _kept(case: Case) -> list[str]:
+    """For whom quota is kept, where, and from when on it is all there."""
+    ctx = case.ctx
+    kept = ctx.kept_from(case.row)
+    if kept is None:
+        return []
+    what = "guarantee" if kept.sheltered else "limit"
+    return [f"kept for {ctx.observation.snapshot.workloads.id[kept.row]}, which is overdue, under the {what} of "
+            f"{name_of(ctx, kept.queue)}: enough has ended {soon(ctx, kept.ready_s)}; what surely ends before may use it"]  # fmt: skip
 
 
 def _domains(case: Case) -> list[str]:
@@ -153,7 +165,9 @@ def _displacing(case: Case) -> list[str]:
         lines.append(f"displacing lower priority in its queue: {_taking(case, rules.within, contract=False)}")
     if rules.across is not None and not across_off:
         where = "displacing" if rules.within is None else "taking back from other queues"
-        lines.append(f"{where}: {_taking(case, rules.across, contract=owed(ctx.quota.books, case.claim))}")
+        lines.append(
+            f"{where}: {_taking(case, rules.across, contract=rules.owed(ctx.quota.books, case.claim))}"
+        )
     if modes.defragment != Mode.OFF and case.why.code in {Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY}:
         found = moves_only(ctx, case.at)
         lines.append("moving others: " + ("no moves give room" if found is None else _victims(ctx, found)))

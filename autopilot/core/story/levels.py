@@ -20,7 +20,7 @@ SHOWN_RIVALS = 4
 def has_tree(ctx: Context) -> bool:
     """True when queues have something to tell: several of them, or a limit or guarantee on the only one."""
     books = ctx.quota.books
-    bounded = any(isfinite(limit) for limit in books.limit) or any(books.guarantee[ALL])
+    bounded = any(isfinite(limit) for limits in books.limit for limit in limits) or any(books.guarantee[ALL])
     return len(books.parent) > 2 or bounded
 
 
@@ -31,7 +31,7 @@ def name_of(ctx: Context, queue: int) -> str:
 
 def levels_of(books: Books, queue: int) -> tuple[int, ...]:
     """The queue and all above it; the root only where it has a limit."""
-    return (*books.paths[queue], 0) if isfinite(books.limit[0]) else books.paths[queue]
+    return (*books.paths[queue], 0) if isfinite(books.limit[ALL][0]) else books.paths[queue]
 
 
 def short_levels(ctx: Context, claim: Claim, code: Code) -> tuple[int, ...]:
@@ -39,7 +39,7 @@ def short_levels(ctx: Context, claim: Claim, code: Code) -> tuple[int, ...]:
     books = ctx.quota.books
     if code == Code.LIMIT:
         return tuple(each for each in (*books.paths[claim.queue], 0)
-                     if books.use[ALL][each] + claim.gpus > books.limit[each] + EPSILON)  # fmt: skip
+                     if books.over_limit(each, claim.gpus, claim.kinds))  # fmt: skip
     if code == Code.GUARANTEE:
         return _over(books, claim, books.sheltered, books.guarantee)
     if code == Code.FAIRNESS and not cohorts(ctx):
@@ -101,8 +101,8 @@ def _level(ctx: Context, kind: int, queue: int, use_before: Sequence[Sequence[fl
     given = f" ({before:g} before this tick; the rest starts{kept})" if use > before + EPSILON else ""
     given = f" ({before:g} before this tick)" if use < before - EPSILON else given
     parts = [f"uses {number(use)} GPUs{given}", f"guarantee {number(books.guarantee[kind][queue])}"]
-    if kind == ALL:
-        parts.append(f"limit {_bound(books.limit[queue])}")
+    if kind == ALL or isfinite(books.limit[kind][queue]):
+        parts.append(f"limit {_bound(books.limit[kind][queue])}")
     if cohorts(ctx):
         parts += _cohort_parts(books, kind, queue)
     else:
@@ -158,9 +158,3 @@ def settings_line(ctx: Context, queue: int) -> str:
         f"queue {name_of(ctx, queue)} may displace, inside the queue: {how(queues.within_queue.tolist())}; in queues that "
         f"borrow: {how(queues.reclaim.tolist())}; while it borrows itself: {how(queues.while_borrowing.tolist())}"
     )
-
-
-def owed(books: Books, claim: Claim) -> bool:
-    """Does the gang's queue, and every one above it, stay within its guarantee with it? Then it takes by contract."""
-    path = books.paths[claim.queue]
-    return bool(path) and all(books.within_guarantee(queue, claim.gpus, claim.kinds) for queue in path)

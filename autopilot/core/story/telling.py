@@ -19,7 +19,7 @@ from autopilot.core.explain import by_node, code_words, counted, how_words, prop
 from autopilot.core.placement import Miss, shape_of
 from autopilot.core.planner import slots_of
 from autopilot.core.records import Decision, Observation
-from autopilot.core.snapshot import SLO_CLASS_NAMES, State
+from autopilot.core.snapshot import SLO_CLASS_NAMES, State, running_since
 from autopilot.core.story.case import QUOTA_CODES, Case, gangs, soon
 from autopilot.core.story.freeing import freed_by
 from autopilot.core.story.holding import held_by
@@ -205,7 +205,7 @@ def _runs(ctx: Context, row: int, watch: Watch) -> list[str]:
     """A gang that holds GPUs: where, until when by forecast, what could be taken from it, its queue."""
     work = ctx.observation.snapshot.workloads
     held = slots_of(ctx, ctx.whatif.layout_of(row))
-    since_s = ctx.now_s - float(work.start_s[row])
+    since_s = ctx.now_s - float(running_since(work)[row])
     ends_s = float(ctx.end_s[row])
     lines = []
     if held:
@@ -238,7 +238,7 @@ def _at_stake(ctx: Context, row: int) -> str:
         shelters.append("it may not be preempted")
     if SLO_CLASS_NAMES[int(work.slo_class[row])] in policy.protection.classes:
         shelters.append("its class is protected")
-    settled_s = float(work.start_s[row]) + policy.protection.min_runtime_s
+    settled_s = float(running_since(work)[row]) + policy.protection.min_runtime_s
     if ctx.now_s < settled_s:
         shelters.append(f"its promised run time ends {soon(ctx, settled_s)}")
     cooled_s = ctx.memory.cooled_until_s.get(str(work.id[row]), float("-inf"))

@@ -1,0 +1,227 @@
+"""`backtest bursts`: reads a series or request file, lays it on a regular step, and runs the rolling-origin backtest.
+
+Nothing is guessed: a step without a row is unknown, and so is a value that cannot be a demand. In a request file the
+steps without a request are zero, for the file is the whole of what came.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopilot.app.backtest_options import BackProgress, BurstsOptions, GateEvidence
+from autopilot.core.errors import InputError
+from autopilot.core.snapshot import F64
+from autopilot.core.units import format_duration
+from models.backtest import EVERYONE, CaseLosses, Scores
+
+if TYPE_CHECKING:
+    from models.backtest_bursts import Run
+
+MOST_CELLS = 30_000_000
+"""Series x steps that are laid out at most: 240 MB a copy."""
+
+LEAST_STEPS = 20
+"""Steps below which a series is not judged: its last fifth would be three origins."""
+
+MOST_GROUPS = 12
+
+
+def run(options: BurstsOptions, progress: BackProgress) -> dict[str, Any]:
+    """The document of `backtest bursts`. Raises `InputError` naming file, column or option, and the mend."""
+    progress(0, 1, f"reading {options.path.name}")
+    if options.series is not None:
+        step_s, names, values = read_series(options.series)
+    else:
+        step_s, names, values = read_rates(options.path, options.step_s or 0.0)
+    steps = [_steps_of(horizon_s, step_s) for horizon_s in options.horizons_s]
+    if len(set(steps)) < len(steps):
+        raise InputError(
+            f"--horizons: two of them are the same number of steps of {format_duration(step_s)}; name others"
+        )
+    _check_length(options.path, values, step_s, max(steps))
+
+    from models.backtest_bursts import backtest, document
+    from models.demand import Ask
+
+    ask = Ask(step_s, tuple(steps), peak=options.target == "peak")
+    found = backtest(names, values, ask, options.seed, time.process_time, progress)
+    written = document(found)
+    # a horizon is named as it was asked for, though it is judged at the nearest whole step
+    written["horizons"] = {
+        f"{asked_s:g}": found
+        for asked_s, found in zip(options.horizons_s, written["horizons"].values(), strict=True)
+    }
+    if options.evidence is not None:
+        _fill(options.evidence, found, values, options.seed)
+    return written
+
+
+# --- what the gate is given -------------------------------------------------------------------------
+
+
+def _fill(evidence: GateEvidence, run_: Run, values: F64, seed: int) -> None:
+    """Losses of challenger, floor and champion by group and horizon, and what would serve if promoted."""
+    from models.boosting import Boosting
+    from models.demand import tidy
+
+    boosting = next(model for model in run_.models if isinstance(model, Boosting))
+    champion: F64 | None = None
+    if evidence.champion is not None:
+        try:
+            raw = Boosting.from_content(evidence.champion).predict(tidy(values), run_.until, run_.ask)
+        except InputError as error:
+            evidence.champion_problem = str(error)
+        else:
+            if np.isnan(raw).all():
+                evidence.champion_problem = "it has no model for these horizons; fit one for them"
+            else:
+                champion = champion_promises(run_, raw)
+    times_s = np.arange(run_.first_test, run_.last_step) * run_.ask.step_s
+    for group, rows in _groups(run_.names).items():
+        for place, steps in enumerate(run_.ask.steps):
+            horizon_s = steps * run_.ask.step_s
+            evidence.cases.append(CaseLosses(
+                case=f"bursts {format_duration(horizon_s)}", group=group, time_s=np.repeat(times_s, len(rows)),
+                overlap_s=horizon_s, challenger=_scores(run_, run_.upper, rows, place),
+                floor=_scores(run_, run_.floor_upper, rows, place),
+                champion=None if champion is None else _scores(run_, champion, rows, place),
+            ))  # fmt: skip
+    evidence.artifact = boosting.content()
+    evidence.feature_schema = boosting.features
+    evidence.parameters = {"seed": seed, "steps": list(run_.ask.steps), "levels": list(run_.ask.levels)}
+    evidence.data = {"from_s": 0.0, "to_s": run_.until * run_.ask.step_s, "rows": boosting.rows}
+    evidence.counted_work = run_.counted_work
+
+
+def champion_promises(run_: Run, raw: F64) -> F64:
+    """What would have been promised on the test origins with `raw` in the place of the newly fitted global model."""
+    from models.backtest_bursts import spoken_for
+
+    first = run_.first_test - run_.until
+    _, _, upper = spoken_for(run_.all_raw | {"boosting": raw}, run_.all_came, first, run_.root, run_.ask)
+    return upper[:, first:]
+
+
+def _groups(names: Sequence[str]) -> dict[str, NDArray[np.int64]]:
+    """Rows by the part of the name before `#` (model#client); all in one where that is no grouping."""
+    stems = [name.split("#")[0] for name in names]
+    if not 1 < len(set(stems)) <= MOST_GROUPS:
+        return {EVERYONE: np.arange(len(names))}
+    return {
+        stem: np.array([at for at, own in enumerate(stems) if own == stem]) for stem in dict.fromkeys(stems)
+    }
+
+
+def _scores(run_: Run, upper: F64, rows: NDArray[np.int64], place: int) -> Scores:
+    """Losses and kept promises of one horizon, origin by origin, NaN (and not kept) where nothing came."""
+    from models.selection import pinball
+
+    losses: dict[str, F64] = {}
+    covered: dict[float, NDArray[np.bool_]] = {}
+    came = run_.came[rows, :, place]
+    judged = ~np.isnan(came) & ~np.isnan(run_.upper[rows, :, place]).any(axis=2)
+    judged &= ~np.isnan(run_.floor_upper[rows, :, place]).any(axis=2)
+    for level in (0.9, 0.99):
+        error = np.where(judged, came - upper[rows, :, place, run_.ask.levels.index(level)], np.nan)
+        losses[f"pinball_p{level * 100:g}"] = (pinball(error, level) / run_.mean[rows, None]).T.ravel()
+        covered[level] = np.asarray((error <= 0.0).T.ravel())
+    return Scores(losses, covered)
+
+
+# --- reading ----------------------------------------------------------------------------------------
+
+
+def _steps_of(horizon_s: float, step_s: float) -> int:
+    if horizon_s < 0.5 * step_s:
+        raise InputError(f"--horizons: {format_duration(horizon_s)} is shorter than the step of the series, "
+                         f"{format_duration(step_s)}; name longer ones")  # fmt: skip
+    return max(1, round(horizon_s / step_s))
+
+
+def _check_length(path: Path, values: F64, step_s: float, longest: int) -> None:
+    steps = values.shape[1]
+    needed = max(LEAST_STEPS, 5 * (longest + 1))
+    if steps < needed:
+        raise InputError(
+            f"{path}: {steps} steps of {format_duration(step_s)}; a backtest of that horizon needs {needed} "
+            "(the last fifth is the test, and must hold it); give a longer file or a shorter horizon"
+        )
+    if not np.isfinite(values).any():
+        raise InputError(f"{path}: no value can be used: all are missing, negative or infinite")
+
+
+def read_series(path: Path) -> tuple[float, list[str], F64]:
+    """(step in seconds, names, values [series, steps]) of a file with the columns t_s, service, value.
+
+    The step is the median over services of the median time between their rows. Rows may come in any order; several
+    in one step are averaged; a row without a time or a name is left out. Raises `InputError`.
+    """
+    from simulator.traces.jobs import text_column
+    from simulator.traces.tables import number_array, read_table, require_columns
+
+    frame = read_table(path)
+    require_columns(frame, ("t_s", "service", "value"), path, "a series file")
+    t_s, value = number_array(frame, "t_s", path), number_array(frame, "value", path)
+    service = text_column(frame["service"])
+    usable = np.isfinite(t_s) & (service != "")
+    if not usable.any():
+        raise InputError(f"{path}: no row has both a time (t_s) and a service")
+    t_s, value, service = t_s[usable], value[usable], service[usable]
+    names, row = np.unique(service.astype(str), return_inverse=True)
+    step_s = _median_step(path, t_s, row, len(names))
+    place = np.rint((t_s - t_s.min()) / step_s).astype(np.int64)
+    return step_s, names.tolist(), _laid_out(path, row, place, value, len(names), step_s)
+
+
+def _median_step(path: Path, t_s: F64, row: NDArray[np.intp], series: int) -> float:
+    order = np.lexsort((t_s, row))
+    gap, same = np.diff(t_s[order]), np.diff(row[order]) == 0
+    gap, owner = gap[same & (gap > 0.0)], row[order][1:][same & (gap > 0.0)]
+    medians = [
+        float(np.median(gap[owner == each])) for each in range(min(series, 1000)) if (owner == each).any()
+    ]
+    if not medians:
+        raise InputError(f"{path}: no service has two rows at different times (t_s), so there is no step")
+    return float(np.median(medians))
+
+
+def _laid_out(path: Path, row: NDArray[np.intp], place: NDArray[np.int64], value: F64, series: int,
+              step_s: float) -> F64:  # fmt: skip
+    """Mean of the usable values in each step; NaN where there is none."""
+    from models.demand import tidy
+
+    steps = int(place.max()) + 1
+    if steps * series > MOST_CELLS:
+        raise InputError(f"{path}: {series} series of {steps:,} steps of {format_duration(step_s)} are more than the "
+                         f"{MOST_CELLS:,} values that are laid out; take a part of the file")  # fmt: skip
+    usable = tidy(value)
+    known = ~np.isnan(usable)
+    cell = row[known] * steps + place[known]
+    count = np.bincount(cell, minlength=steps * series)
+    total = np.bincount(cell, usable[known], minlength=steps * series)
+    found = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    return found.reshape(series, steps)
+
+
+def read_rates(path: Path, step_s: float) -> tuple[float, list[str], F64]:
+    """(step, services, requests a second [services, steps]) of a request file. The last, partial step is left out."""
+    from simulator.requests import read_requests
+
+    requests = read_requests(path)
+    start_s = float(requests.t_s.min())
+    place = ((requests.t_s - start_s) // step_s).astype(np.int64)
+    steps = int(place.max())
+    series = len(requests.services)
+    if steps * series > MOST_CELLS:
+        raise InputError(f"--step: {format_duration(step_s)} cuts {path} into {steps:,} steps of {series} services, more "
+                         f"than {MOST_CELLS:,} values; take a longer step")  # fmt: skip
+    whole = place < steps
+    cell = requests.service[whole] * steps + place[whole]
+    count = np.bincount(cell, minlength=steps * series).astype(float)
+    return step_s, list(requests.services), count.reshape(series, steps) / step_s

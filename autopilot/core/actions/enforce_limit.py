@@ -1,0 +1,94 @@
+"""Suspend work that goes on for too long or costs too much, after a warning.
+
+A run-time limit is what the owner declared: from then on the work is warned, and `enforcement.grace_s` later it is told
+to save and to leave, and stays away until somebody lets it go on. A tenant whose use of the last day ran away
+(core/spending.py) is warned; where the policy says so its preemptible work beyond what its queue is guaranteed is
+suspended too, the lowest priority and the cheapest first. Opted-out work, services and sheltered classes are let be.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autopilot.core.context import Context
+from autopilot.core.draft import Draft, Give, Submit
+from autopilot.core.records import Evidence
+from autopilot.core.snapshot import SLO_CLASS_NAMES, Bools, State, holding_mask, running_since
+from autopilot.core.spending import runaways
+from autopilot.core.tenancy import ALL, EPSILON
+
+NAME = "enforce_limit"
+
+
+def propose(ctx: Context, submit: Submit) -> None:
+    """Warnings, and one suspension for each workload whose warning is over."""
+    open_rows = _in_reach(ctx)
+    for row in _over_time(ctx, open_rows, submit):
+        open_rows[row] = False
+    _over_budget(ctx, open_rows, submit)
+
+
+def _in_reach(ctx: Context) -> Bools:
+    """Work that holds GPUs and is neither sheltered, opted out, a replica, nor on its way out. Shape [workloads]."""
+    work = ctx.observation.snapshot.workloads
+    sheltered = [code for code, name in enumerate(SLO_CLASS_NAMES) if name in ctx.policy.protection.classes]
+    reach: Bools = holding_mask(work) & (work.state != State.CHECKPOINTING) & ~work.stuck & ~work.excluded
+    reach &= (work.service < 0) & ~np.isin(work.slo_class, sheltered)
+    reach[list(ctx.busy | ctx.quota.gone)] = False
+    return reach
+
+
+def _over_time(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
+    """Work past its run-time limit, counted from its start as every engine counts it."""
+    work, grace_s = ctx.observation.snapshot.workloads, ctx.policy.enforcement.grace_s
+    start_s = running_since(work)
+    over_s = ctx.now_s - start_s - work.limit_s
+    rows = np.flatnonzero(open_rows & (over_s >= 0)).tolist()
+    soon_s = (start_s + work.limit_s)[open_rows & (over_s < 0)]
+    if len(soon_s):
+        ctx.wake_s.append(float(soon_s.min()))
+    suspended = []
+    for row in sorted(rows, key=lambda row: (-float(over_s[row]), row)):
+        over, limit_s = float(over_s[row]), float(work.limit_s[row])
+        if ctx.now_s < float(start_s[row] + work.limit_s[row]) + grace_s:
+            ctx.wake_s.append(float(start_s[row] + work.limit_s[row]) + grace_s)
+            ctx.notes.append(Evidence(f"{work.id[row]} is past its run-time limit of {limit_s:g} s and is suspended in",
+                                      round(grace_s - over, 3), "s"))  # fmt: skip
+            continue
+        submit(_suspend(ctx, row, Evidence("over_limit", round(over, 3), "s past its run-time limit"),
+                        Evidence("limit", limit_s, "s")))  # fmt: skip
+        suspended.append(row)
+    return suspended
+
+
+def _over_budget(ctx: Context, open_rows: Bools, submit: Submit) -> None:
+    """Tenants that ran away: warned, and suspended down to their guarantee where the policy says so."""
+    snapshot, rules = ctx.observation.snapshot, ctx.policy.enforcement
+    work, books = snapshot.workloads, ctx.quota.books
+    for tenant, spent in runaways(ctx.memory, ctx.now_s, ctx.policy).items():
+        if tenant not in snapshot.names.tenants:
+            continue
+        ratio = spent.last_day_gpu_s / max(spent.mean_day_gpu_s, 1.0)
+        ctx.notes.append(Evidence(f"tenant {tenant} used {spent.last_day_gpu_s:.0f} GPU-s in the last day, its mean day "
+                                  f"of {spent.days} has {spent.mean_day_gpu_s:.0f}; that is", round(ratio, 3), "times"))  # fmt: skip
+        if not rules.spend_suspends:
+            continue
+        mine = open_rows & (work.tenant == snapshot.names.tenants.index(tenant)) & work.preemptible
+        rows = np.flatnonzero(mine).tolist()
+        for row in sorted(
+            rows, key=lambda row: (int(work.priority[row]), float(ctx.lost_now_gpu_s[row]), row)
+        ):
+            queue = int(work.queue[row])
+            if books.use[ALL][queue] > books.guarantee[ALL][queue] + EPSILON:
+                submit(_suspend(ctx, row, Evidence("spent", round(ratio, 3), "times the mean day of its tenant"),
+                                Evidence("allowed", rules.spend_ratio, "times")))  # fmt: skip
+
+
+def _suspend(ctx: Context, row: int, *why: Evidence) -> Draft:
+    held, lost_gpu_s = len(ctx.whatif.layout_of(row).gpu), float(ctx.lost_now_gpu_s[row])
+    return Draft(
+        action=NAME, kind="evict", at=-1, row=row, spot=None, start_s=ctx.now_s, nodes=(),
+        benefit_gpu_s=held * ctx.policy.horizon_s, cost_gpu_s=lost_gpu_s, contract=True,
+        gives=(Give(row, "evict", None, held, lost_gpu_s),),
+        evidence=(*why, Evidence("gpus", held, "GPUs freed")),
+    )  # fmt: skip

@@ -1,0 +1,143 @@
+"""Ask for replicas of a service before the load that is foreseen comes.
+
+The wish is the number of replicas that serve the upper quantile of the demand within the lead time. It becomes a floor
+below which the service's own autoscaler does not go: a forecast adds replicas or holds them, and what the load needs
+stays the autoscaler's affair. A floor goes up at once, comes down to the highest wish of the dwell time, and lapses by
+itself where nobody renews it. The replicas start on free and borrowed capacity only (Context.ahead). Needs go first:
+while a replica that a load needs finds no place, no floor rises, and those that hold replicas beyond their own need come
+down to it, as many as it takes.
+"""
+
+from __future__ import annotations
+
+from math import isnan
+
+import numpy as np
+
+from autopilot.core.context import Context
+from autopilot.core.draft import Draft, Submit
+from autopilot.core.memory import ServiceRecord
+from autopilot.core.records import Evidence
+from autopilot.core.replicas import Ahead, foresee, wished_replicas
+from autopilot.core.snapshot import GPU_MILLI, holding_mask
+
+NAME = "scale_ahead"
+
+
+def propose(ctx: Context, submit: Submit) -> None:
+    """One proposal for each service whose floor should change or be renewed; where nothing is known, a note."""
+    under_way = {entry.instruction.workload for entry in ctx.memory.in_flight.values()
+                 if entry.instruction.kind == "scale"}  # fmt: skip
+    services = ctx.observation.snapshot.services
+    asked = foresee(ctx.observation, ctx.memory.services, ctx.policy)
+    lacking_gpus = _lacking_gpus(ctx) if asked else 0.0
+    yields = _yields(ctx, lacking_gpus)
+    for ahead in asked:
+        name = str(services.id[ahead.row])
+        if ahead.replicas < 0:
+            ctx.notes.append(Evidence(f"{NAME} {name}", f"no floor is changed: {ahead.reason}"))
+        elif name not in under_way:
+            _propose(ctx, name, ahead, lacking_gpus, yields, submit)
+
+
+def _lacking_gpus(ctx: Context) -> float:
+    """GPUs of replicas that their load needs and that found no place in this tick."""
+    work = ctx.observation.snapshot.workloads
+    rows = ctx.pending[ctx.waiting()]
+    return float(sum(_gpus(ctx, row) for row in rows[work.service[rows] >= 0].tolist()))
+
+
+def _yields(ctx: Context, lacking_gpus: float) -> frozenset[int]:
+    """Services whose floors come down for that: the fewest, those with most to spare first."""
+    services, work = ctx.observation.snapshot.services, ctx.observation.snapshot.workloads
+    spare = []
+    for row in np.flatnonzero(services.floor > 0).tolist() if lacking_gpus else ():
+        holds = int((holding_mask(work) & (work.service == row)).sum())
+        beyond = holds - int(services.needed_replicas[row])
+        if beyond > 0 and services.needed_replicas[row] >= 0:
+            spare.append((beyond * _gpus_per_replica(ctx, row), row))
+    chosen, found_gpus = set(), 0.0
+    for gpus, row in sorted(spare, reverse=True):
+        if found_gpus < lacking_gpus:
+            chosen.add(row)
+            found_gpus += gpus
+    return frozenset(chosen)
+
+
+def _propose(ctx: Context, name: str, ahead: Ahead, lacking_gpus: float, yields: frozenset[int],
+             submit: Submit) -> None:  # fmt: skip
+    """Raise, renew, lower or give back the floor of one service, if there is anything to do."""
+    services, row = ctx.observation.snapshot.services, ahead.row
+    record = ctx.memory.services.get(name, ServiceRecord())
+    rules = ctx.policy.scale_ahead
+    wish, stands = wished_replicas(record, ahead, ctx.now_s, rules.dwell_s), int(services.floor[row])
+    if lacking_gpus:
+        wish = min(wish, int(services.needed_replicas[row]) if row in yields else stands)
+    wish = wish if wish > int(services.min_replicas[row]) else 0  # what the owner keeps anyway needs no floor
+    left_s = float(services.floor_until_s[row]) - ctx.now_s
+    if wish == stands and (wish == 0 or left_s > rules.lease_s / 2):
+        return
+    submit(_draft(ctx, ahead, record, wish, ctx.now_s + rules.lease_s if wish else ctx.now_s))
+
+
+def _draft(ctx: Context, ahead: Ahead, record: ServiceRecord, wish: int, until_s: float) -> Draft:
+    services, row = ctx.observation.snapshot.services, ahead.row
+    needed, stands = int(services.needed_replicas[row]), int(services.floor[row])
+    gpus, more = _gpus_per_replica(ctx, row), max(wish - needed, 0)
+    beyond, missing = _beyond(ahead, needed * ahead.capacity_rps)
+    return Draft(
+        action=NAME, kind="scale", at=-1, row=-1, spot=None, start_s=ctx.now_s, nodes=(),
+        benefit_gpu_s=gpus * min(missing / ahead.capacity_rps, more) * ahead.lead_s,
+        cost_gpu_s=gpus * more * ctx.policy.scale_ahead.dwell_s * (1.0 - beyond),
+        evidence=(
+            Evidence("demand_foreseen", round(ahead.demand_rps, 6), f"requests/s at most, with probability {ahead.level:g}"),
+            Evidence("within", ahead.horizon_s, "s"),
+            Evidence("lead_time", round(ahead.lead_s, 3), f"s from {len(record.cold_starts_s)} measured start-ups"),
+            Evidence("replica_serves", round(ahead.capacity_rps, 6), "requests/s within the objective"),
+            Evidence("needed_now", needed, "replicas"),
+            Evidence("floor", stands, "replicas"),
+            Evidence("wanted", wish, "replicas"),
+            Evidence("model", _model(ahead)),
+        ),
+        service=row, replicas=wish, until_s=until_s, ahead=ahead,
+    )  # fmt: skip
+
+
+def _model(ahead: Ahead) -> str:
+    forecast = ahead.forecast
+    if forecast is None:
+        return ""
+    return forecast.chosen[ahead.series] if forecast.chosen else forecast.model
+
+
+def _beyond(ahead: Ahead, served_rps: float) -> tuple[float, float]:
+    """(probability that the demand exceeds `served_rps`, the expected excess in requests/s), from the quantiles.
+
+    Between two levels the quantile function is a straight line; beyond the outer ones it is flat.
+    """
+    forecast = ahead.forecast
+    if forecast is None:
+        return 0.0, 0.0
+    horizon = forecast.horizons_s.index(ahead.horizon_s)
+    levels = np.array([0.0, *forecast.levels, 1.0])
+    values = forecast.values[ahead.series, horizon]
+    values = np.array([values[0], *values, values[-1]])
+    if isnan(float(values.sum())):
+        return 0.0, 0.0
+    grid = np.linspace(0.0, 1.0, 201)
+    excess = np.maximum(np.interp(grid, levels, values) - served_rps, 0.0)
+    return float((excess > 0).mean()), float(excess.mean())
+
+
+def _gpus_per_replica(ctx: Context, row: int) -> float:
+    """GPUs of one replica, by any that is known; 1 where none is."""
+    work = ctx.observation.snapshot.workloads
+    known = np.flatnonzero(work.service == row)
+    return _gpus(ctx, int(known[0])) if len(known) else 1.0
+
+
+def _gpus(ctx: Context, row: int) -> float:
+    """GPUs that one workload asks for."""
+    work = ctx.observation.snapshot.workloads
+    part = int(work.gpu_milli[row]) / GPU_MILLI if work.gpu_milli[row] > 0 else 1.0
+    return float(work.gpus[row]) * part

@@ -1,0 +1,207 @@
+"""Policy fields that bound: how calm, how much at once, on how fresh a view; what broke, and what goes on for too long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Interval
+from typing_extensions import Doc
+
+DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What is done about gangs and hardware that broke."""
+
+    stale_grace_s: Annotated[
+        float,
+        Interval(ge=0, le=DAY_S),
+        Doc("a gang below its minimum of live members is stopped after this long"),
+    ] = 60.0
+    notice_margin_s: Annotated[
+        float,
+        Interval(ge=0, le=3600),
+        Doc(
+            "work on a node that the cloud called back goes on until its checkpoint must be asked for, this long before the last moment"
+        ),
+    ] = 60.0
+    stuck_after_s: Annotated[
+        float,
+        Interval(ge=60, le=7 * DAY_S),
+        Doc("work that was told to leave and is still there this long past its grace is taken off by force"),
+    ] = 900.0
+    hung_after_s: Annotated[
+        float,
+        Interval(ge=1800, le=7 * DAY_S),
+        Doc(
+            "a gang of several GPUs that all did nothing for this long, by fresh telemetry, is stopped to start again"
+        ),
+    ] = 3600.0
+    hung_ratio: Annotated[
+        float,
+        Interval(ge=0, le=0.2),
+        Doc("activity of a GPU (SM, tensor, memory) below which it does nothing"),
+    ] = 0.01
+    hung_restarts: Annotated[
+        int,
+        Interval(ge=0, le=100),
+        Doc(
+            "how often a gang is started again for doing nothing; after that it is left to its owner, and that is said"
+        ),
+    ] = 1
+    coordinator_wait_s: Annotated[
+        float,
+        Interval(ge=60, le=7 * DAY_S),
+        Doc(
+            "a coordinator whose own workers have waited this long for GPUs is stopped, and starts again after them"
+        ),
+    ] = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class Enforcement:
+    """What is done about work beyond its limits."""
+
+    grace_s: Annotated[
+        float,
+        Interval(ge=0, le=7 * DAY_S),
+        Doc(
+            "work past its run-time limit is warned, and suspended with a checkpoint this long after its limit"
+        ),
+    ] = 900.0
+    spend_ratio: Annotated[
+        float,
+        Interval(ge=1, le=1000),
+        Doc(
+            "a tenant whose use of the last day exceeds this many times the mean day of its last 30 has run away"
+        ),
+    ] = 1.3
+    spend_floor_gpu_s: Annotated[
+        float,
+        Interval(ge=0, le=1e12),
+        Doc("use of a day below which nobody has run away"),
+    ] = 24 * 3600.0
+    spend_suspends: Annotated[
+        bool,
+        Doc(
+            "work of a tenant that ran away, above what its queue is guaranteed, is suspended too; otherwise it is warned only"
+        ),
+    ] = False
+
+
+@dataclass(frozen=True, slots=True)
+class Hysteresis:
+    """Calm: how long a wish must last, and how long an object is left alone."""
+
+    dwell_s: Annotated[
+        float, Interval(ge=0, le=DAY_S), Doc("a disruptive wish must hold this long before it may act")
+    ] = 300.0
+    cool_down_s: Annotated[
+        float,
+        Interval(ge=0, le=7 * DAY_S),
+        Doc("a workload disrupted once is not disrupted again for this long"),
+    ] = 1800.0
+    margin_ratio: Annotated[float, Interval(ge=0, le=10), Doc("benefit must exceed cost by this part")] = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Bounds on disruption in any window of `window_s`; contractual evictions are not counted."""
+
+    window_s: Annotated[float, Interval(ge=60, le=7 * DAY_S), Doc("length of the sliding window")] = 3600.0
+    per_cluster: Annotated[
+        int, Interval(ge=0, le=1_000_000), Doc("disruptions per window over the whole cluster")
+    ] = 20
+    per_tenant: Annotated[
+        int, Interval(ge=0, le=1_000_000), Doc("disruptions per window of one tenant's work")
+    ] = 5
+    per_node: Annotated[
+        int, Interval(ge=0, le=1_000_000), Doc("disruptions per window touching one node")
+    ] = 2
+    concurrent: Annotated[int, Interval(ge=0, le=1_000_000), Doc("disruptions under way at once")] = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """How old what we know may be before it stops an action."""
+
+    inventory_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("nodes, GPUs and instances")] = 120.0
+    work_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("workloads and their placements")] = 60.0
+    telemetry_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("signals, for actions that rest on them")] = (
+        180.0
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """What is never a victim, whatever the gain."""
+
+    classes: Annotated[tuple[str, ...], Doc("SLO classes whose work is never evicted")] = (
+        "latency-critical",
+    )
+    min_runtime_s: Annotated[float, Interval(ge=0, le=7 * DAY_S), Doc("no victim younger than this")] = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """When the autopilot stops itself."""
+
+    failures: Annotated[
+        int, Interval(ge=1, le=1000), Doc("failed effects within the window that pause every action")
+    ] = 5
+    window_s: Annotated[float, Interval(ge=60, le=DAY_S), Doc("length of that window")] = 900.0
+    length_s: Annotated[
+        float, Interval(ge=60, le=7 * DAY_S), Doc("the pause ends by itself after this long")
+    ] = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one tick."""
+
+    proposals_per_tick: Annotated[
+        int, Interval(ge=1, le=100_000), Doc("full proposals built in one tick")
+    ] = 2000
+    deadline_s: Annotated[
+        float, Interval(ge=1, le=3600), Doc("an effect not seen after this long is taken back")
+    ] = 120.0
+    attempts: Annotated[
+        int, Interval(ge=1, le=100), Doc("tries of one effect before it counts as failed")
+    ] = 3
+
+
+@dataclass(frozen=True, slots=True)
+class JournalRules:
+    """How much the record may hold."""
+
+    keyframe_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("time between two whole observations")] = 600.0
+    keyframe_ticks: Annotated[
+        int, Interval(ge=1, le=100_000), Doc("at least this many ticks lie between two of them")
+    ] = 64
+    max_mib: Annotated[
+        int, Interval(ge=1, le=1_000_000), Doc("oldest whole segments are dropped above this size")
+    ] = 2048
+    max_age_s: Annotated[float, Interval(ge=3600, le=3660 * DAY_S), Doc("and beyond this age")] = 30 * DAY_S
+
+
+@dataclass(frozen=True, slots=True)
+class Forecasting:
+    """How forecasting models of run times are fitted; work is counted in rows x trees."""
+
+    fit_delay_s: Annotated[
+        float,
+        Interval(ge=0, le=DAY_S),
+        Doc("in a simulation: virtual time after which what a fit gave is used, as if a worker had run it"),
+    ] = 300.0
+    retrain_s: Annotated[
+        float, Interval(ge=3600, le=366 * DAY_S), Doc("models older than this are fitted again")
+    ] = 7 * DAY_S
+    growth_ratio: Annotated[
+        float, Interval(ge=0.05, le=10), Doc("and earlier, once the history has grown by this part")
+    ] = 0.5
+    most_rows: Annotated[
+        int, Interval(ge=1000, le=1_000_000), Doc("ended jobs that a fit looks at, the newest")
+    ] = 8000
+    trees: Annotated[int, Interval(ge=10, le=1000), Doc("trees of each model")] = 60

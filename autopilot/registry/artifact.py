@@ -1,0 +1,170 @@
+"""Models as bytes and back: skops archives in one canonical form, opened only when every type in them is known.
+
+skops writes no code, but names the types that it builds again. Its own list of harmless types is wide (all
+of scikit-learn); ours holds what our models are made of, and nothing that calls a function by name. The
+form is canonical, so that equal content has equal bytes: skops itself writes memory addresses and the time.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from autopilot.registry.files import RegistryError, sha256
+
+TRUSTED_TYPES = frozenset({
+    "builtins.dict", "builtins.list", "builtins.tuple", "builtins.str", "builtins.int", "builtins.float",
+    "builtins.bool", "builtins.type", "numpy.ndarray", "numpy.dtype", "numpy.bool", "numpy.float32", "numpy.float64",
+    "numpy.int8", "numpy.int32", "numpy.int64", "numpy.uint8", "numpy.uint32", "numpy.uint64", "numpy.str_",
+    "numpy.random._generator.Generator", "numpy.random.mtrand.RandomState",
+    "sklearn._loss.link.IdentityLink", "sklearn._loss.link.Interval",
+    "sklearn._loss.loss.PinballLoss", "sklearn._loss.loss.HalfSquaredError", "sklearn._loss.loss.AbsoluteError",
+    "sklearn._loss._loss.CyPinballLoss", "sklearn._loss._loss.CyHalfSquaredError",
+    "sklearn._loss._loss.CyAbsoluteError",
+    "sklearn.ensemble._hist_gradient_boosting.binning._BinMapper",
+    "sklearn.ensemble._hist_gradient_boosting.gradient_boosting.HistGradientBoostingRegressor",
+    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+    "sklearn.feature_extraction.text.HashingVectorizer",
+})  # fmt: skip
+"""Types that an artifact may be made of."""
+
+TRUSTED_LOADERS = frozenset({
+    "DictNode", "JsonNode", "ListNode", "LossNode", "NdArrayNode", "DTypeNode", "ObjectNode", "RandomGeneratorNode",
+    "RandomStateNode", "TupleNode", "TypeNode",
+})  # fmt: skip
+"""Ways in which skops builds them; those of functions, methods and partial calls are not among them."""
+
+MAX_BYTES = 256 * 1024 * 1024
+"""Largest content that is unpacked: an archive may be small and its content without end."""
+
+MAX_PARTS = 200_000
+
+_SCHEMA = "schema.json"
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_LEVEL = 6
+
+
+class ArtifactError(RegistryError):
+    """An artifact is refused: damaged, or made of what is not trusted."""
+
+
+def pack(content: Mapping[str, Any]) -> bytes:
+    """A dict of plain values, arrays and estimators as bytes; equal content gives equal bytes.
+
+    Raises `ArtifactError` for what could not be unpacked again.
+    """
+    import skops.io
+
+    try:
+        raw = skops.io.dumps(dict(content))
+    except Exception as error:  # skops raises what the object's own methods raise
+        raise ArtifactError(f"the model cannot be stored ({_short(error)})") from error
+    parts = _parts(raw)
+    schema = _canonical(parts)
+    _audit(schema)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
+        text = json.dumps(schema, separators=(",", ":"))
+        for name, data in ((_SCHEMA, text.encode()), *sorted(_named(parts).items())):
+            about = zipfile.ZipInfo(name, _EPOCH)
+            about.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(about, data, compresslevel=_LEVEL)
+    return packed.getvalue()
+
+
+def unpack(data: bytes) -> dict[str, Any]:
+    """The inverse of `pack`. Whoever calls has compared `data` with the digest that it should have.
+
+    Raises `ArtifactError` for anything that `pack` would not have written; nothing is built then.
+    """
+    import skops.io
+
+    parts = _parts(data)
+    schema = _read_schema(parts)
+    _audit(schema)
+    try:
+        content = skops.io.loads(data, trusted=sorted(TRUSTED_TYPES))
+    except Exception as error:  # a crafted archive may fail anywhere
+        raise ArtifactError(f"the artifact cannot be opened ({_short(error)})") from error
+    if not isinstance(content, dict):
+        raise ArtifactError("the artifact holds no dict; it was not written by this registry")
+    return content
+
+
+def _parts(data: bytes) -> dict[str, bytes]:
+    """Name -> content of the members of an archive, within the limits."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            members = archive.infolist()
+            whole_bytes = sum(member.file_size for member in members)
+            if len(members) <= MAX_PARTS and whole_bytes <= MAX_BYTES:
+                return {member.filename: archive.read(member) for member in members}
+    except Exception as error:  # zipfile raises half a dozen kinds for a damaged archive
+        raise ArtifactError(f"the artifact is no whole archive ({_short(error)})") from error
+    raise ArtifactError(
+        f"the artifact holds {len(members):,} parts of {whole_bytes:,} bytes; at most {MAX_PARTS:,} of {MAX_BYTES:,} "
+        "are opened: train on fewer rows or with fewer trees"
+    )
+
+
+def _read_schema(parts: Mapping[str, bytes]) -> dict[str, Any]:
+    try:
+        schema = json.loads(parts[_SCHEMA])
+    except (KeyError, ValueError, RecursionError) as error:
+        raise ArtifactError("the artifact has no readable schema") from error
+    if not isinstance(schema, dict):
+        raise ArtifactError("the artifact has no readable schema")
+    return schema
+
+
+def _canonical(parts: Mapping[str, bytes]) -> dict[str, Any]:
+    """The schema with parts named by their content, and nodes numbered in their order."""
+    schema = _read_schema(parts)
+    for number, node in enumerate(_nodes(schema)):
+        if isinstance(node.get("__id__"), int):  # and not a key of that name in somebody's dict
+            node["__id__"] = number
+        if node.get("__loader__") == "NdArrayNode" and node.get("type") == "numpy":
+            node["file"] = f"{sha256(parts[node['file']])}.npy"
+    return schema
+
+
+def _named(parts: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {f"{sha256(data)}.npy": data for name, data in parts.items() if name != _SCHEMA}
+
+
+def _nodes(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every node of a schema, in order, without recursion."""
+    waiting: list[Any] = [schema]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            yield value
+            waiting.extend(reversed(value.values()))
+        elif isinstance(value, list):
+            waiting.extend(reversed(value))
+
+
+def _audit(schema: dict[str, Any]) -> None:
+    """Raise `ArtifactError` naming each type and way of building that is not trusted."""
+    foreign: set[str] = set()
+    for node in _nodes(schema):
+        if "__loader__" not in node and "__class__" not in node:
+            continue
+        name = f"{node.get('__module__')}.{node.get('__class__')}"
+        if name not in TRUSTED_TYPES:
+            foreign.add(name)
+        if node.get("__loader__") not in TRUSTED_LOADERS:
+            foreign.add(f"{node.get('__loader__')} of {name}")
+    if foreign:
+        raise ArtifactError(
+            f"the artifact holds what is not trusted: {', '.join(sorted(foreign)[:5])}; "
+            "keep plain values, arrays and the estimators of the list in it"
+        )
+
+
+def _short(error: BaseException) -> str:
+    text = f"{type(error).__name__}: {error}"
+    return text if len(text) <= 200 else f"{text[:197]}..."

@@ -1,0 +1,134 @@
+"""Files that are whole or not there: replaced atomically, on the disk before anyone relies on them, locked."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from autopilot.core.errors import InputError
+
+LOCK_WAIT_S = 30.0
+"""How long a writer waits for another one; each holds the lock for milliseconds."""
+
+_LOCK_POLL_S = 0.02
+_PARTIAL = ".partial"
+
+
+class RegistryError(InputError):
+    """The registry cannot do what was asked: the message names the object and the mend."""
+
+
+def canonical(value: Any) -> bytes:
+    """Plain values as bytes: equal values give equal bytes. Raises `ValueError` for NaN and `TypeError` for objects."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode()
+
+
+def sha256(data: bytes) -> str:
+    """SHA-256 in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Put `data` at `path`, whole or not at all, on the disk when this returns.
+
+    Raises `RegistryError` where the disk refuses (full, read-only); `path` is then as it was.
+    """
+    partial = path.with_name(f"{path.name}.{os.getpid()}{_PARTIAL}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise RegistryError(f"{path}: cannot be written ({_words(error)}); nothing was changed") from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename inside `folder` last through a loss of power."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_whole(path: Path, limit_bytes: int) -> bytes:
+    """The bytes of a plain file. Raises `RegistryError` where there is none, or more than `limit_bytes`."""
+    try:
+        # a pipe in its place would keep the reader waiting for ever
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with os.fdopen(handle, "rb") as file:
+            about = os.fstat(handle)
+            if not stat.S_ISREG(about.st_mode):
+                raise RegistryError(f"{path}: is no plain file; restore it, or promote another version")
+            if about.st_size > limit_bytes:
+                raise RegistryError(
+                    f"{path}: has {about.st_size:,} bytes where at most {limit_bytes:,} belong; it was changed"
+                )
+            return file.read(limit_bytes + 1)
+    except OSError as error:
+        raise RegistryError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def partial_files(folder: Path) -> list[Path]:
+    """What writers left that ended half-way. Only meaningful to who holds the lock."""
+    return sorted(folder.rglob(f"*{_PARTIAL}"))
+
+
+@contextmanager
+def locked(folder: Path, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
+    """Hold the registry's lock, across processes and threads; freed by the system when a holder dies.
+
+    Raises `RegistryError` when another one holds it for longer than `wait_s`, or the folder cannot be written.
+    """
+    path = folder / "lock"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o664)
+    except OSError as error:
+        raise RegistryError(f"{folder}: the registry cannot be written ({error.strerror})") from error
+    try:
+        _take(handle, path, wait_s)
+        yield
+    finally:
+        os.close(handle)  # frees the lock
+
+
+def _take(handle: int, path: Path, wait_s: float) -> None:
+    until_s = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in {errno.EWOULDBLOCK, errno.EACCES}:
+                raise RegistryError(
+                    f"{path}: cannot be locked ({error.strerror}); use a volume with locks"
+                ) from error
+            if time.monotonic() >= until_s:
+                raise RegistryError(
+                    f"{path}: another process has held the registry for {wait_s:g} s; try again, or end it"
+                ) from error
+            time.sleep(_LOCK_POLL_S)
+        else:
+            return
+
+
+def _words(error: OSError) -> str:
+    if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+        return f"{error.strerror}: free some space, or run `autopilot models gc`"
+    return f"{error.strerror}: give a folder that you may write, with --registry"

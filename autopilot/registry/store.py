@@ -1,0 +1,346 @@
+"""The registry: what is kept, what serves, and how the one becomes the other."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from autopilot.registry.artifact import pack, unpack
+from autopilot.registry.files import (
+    RegistryError,
+    locked,
+    partial_files,
+    read_whole,
+    sha256,
+    write_whole,
+)
+from autopilot.registry.manifest import (
+    MAX_BYTES,
+    SHORT,
+    Manifest,
+    library_problem,
+    library_versions,
+    read_manifest,
+)
+from autopilot.registry.pointer import Pointer, Promotion, read_pointer
+
+KINDS = ("bursts", "runtimes")
+KEEP = 10
+"""Versions of a kind that are kept beside those that served last (the reference keeps as many)."""
+
+QUOTA_MIB = 512.0
+_NAME = re.compile(r"[0-9a-f]{64}")
+_READ_AGAIN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One version as `list` shows it."""
+
+    manifest: Manifest
+    current: bool
+    served_before: bool
+    stored: bool  # False: only the manifest is left, for the lineage
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What may serve: content and manifest, or neither. `refused` says which versions were passed over, and why."""
+
+    manifest: Manifest | None = None
+    content: dict[str, Any] | None = None
+    refused: tuple[tuple[str, str], ...] = field(default=())
+
+
+class Registry:
+    """A folder of models. Raises `RegistryError`, an `InputError`, for whatever its disk or its user does wrong."""
+
+    def __init__(self, folder: Path, *, quota_mib: float = QUOTA_MIB, now_s: Callable[[], float] = time.time,
+                 libraries: Mapping[str, str] | None = None) -> None:  # fmt: skip
+        """Use `folder`, which is made by the first write. `now_s` dates what is written; `libraries` stands for
+        the versions that run (a test gives others).
+        """
+        self.folder = folder
+        self.quota_bytes = int(quota_mib * 1024 * 1024)
+        self._now_s = now_s
+        self._libraries = dict(libraries or library_versions())
+
+    # --- what is there ---------------------------------------------------------------------------
+
+    def versions(self, kind: str) -> list[str]:
+        """Names of all versions of a kind; those with a damaged manifest too."""
+        folder = self._models(_known(kind))
+        with suppress(OSError):
+            return sorted(path.stem for path in folder.glob("*.json") if _NAME.fullmatch(path.stem))
+        return []
+
+    def manifest(self, kind: str, version: str) -> Manifest:
+        """The manifest of a version. Raises `RegistryError` where it is missing or was changed."""
+        path = self._models(kind) / f"{version}.json"
+        if not path.exists():
+            raise RegistryError(f"{kind}: there is no version {version[:SHORT]} in {self.folder}")
+        manifest = read_manifest(read_whole(path, MAX_BYTES), version)
+        if manifest.kind != kind:
+            raise RegistryError(f"{kind}: version {version[:SHORT]} is of the kind {manifest.kind}")
+        return manifest
+
+    def entries(self, kind: str) -> tuple[list[Entry], list[tuple[str, str]]]:
+        """Every version of a kind, newest first, and those that cannot be read with the reason."""
+        pointer = self.pointer(kind)
+        found: list[Entry] = []
+        damaged: list[tuple[str, str]] = []
+        for version in self.versions(kind):
+            try:
+                manifest = self.manifest(kind, version)
+            except RegistryError as error:
+                damaged.append((version, str(error)))
+                continue
+            stored = self.blob_path(manifest.artifact).exists()
+            found.append(Entry(manifest, version == pointer.current, version in pointer.serving, stored))
+        found.sort(key=lambda each: (-each.manifest.created_s, each.manifest.version))
+        return found, damaged
+
+    def find(self, name: str) -> Manifest:
+        """The version that a person means: a kind (what serves), or the beginning of a version.
+
+        Raises `RegistryError` where there is none, or several.
+        """
+        if name in KINDS:
+            current = self.pointer(name).current
+            if not current:
+                raise RegistryError(f"{name}: no version serves; promote one (`autopilot models list`)")
+            return self.manifest(name, current)
+        if len(name) < 4:
+            raise RegistryError(
+                f"{name!r}: give a kind ({', '.join(KINDS)}) or at least 4 characters of a version"
+            )
+        hits = [(kind, each) for kind in KINDS for each in self.versions(kind) if each.startswith(name)]
+        if len(hits) != 1:
+            how = (
+                "no version begins so" if not hits else f"{len(hits)} versions begin so; give more characters"
+            )
+            raise RegistryError(f"{name!r}: {how}; `autopilot models list` shows those of {self.folder}")
+        return self.manifest(*hits[0])
+
+    def pointer(self, kind: str) -> Pointer:
+        """What serves and what served before. A damaged record is passed over for the one before it."""
+        return read_pointer(self._pointers(_known(kind)))
+
+    # --- serving ---------------------------------------------------------------------------------
+
+    def serve(self, kind: str, accept: Callable[[Manifest, dict[str, Any]], str] | None = None) -> Served:
+        """The current version, or the newest before it that is whole, trusted and of these libraries.
+
+        `accept` may refuse one with a reason (another feature schema, say). With nothing left to serve the
+        caller stays on its floor. Never raises for a damaged registry: what is wrong is in `refused`.
+        """
+        refused: list[tuple[str, str]] = []
+        for _ in range(_READ_AGAIN):
+            pointer = self.pointer(kind)
+            refused = [(kind, problem) for problem in pointer.problems]
+            for version in reversed(pointer.serving):
+                try:
+                    manifest, content = self.load(kind, version)
+                except RegistryError as error:
+                    refused.append((version, str(error)))
+                    continue
+                reason = accept(manifest, content) if accept is not None else ""
+                if not reason:
+                    return Served(manifest, content, tuple(refused))
+                refused.append((version, reason))
+            if self.pointer(kind).serving == pointer.serving:  # else it moved on while this one read
+                break
+        return Served(refused=tuple(refused))
+
+    def load(self, kind: str, version: str) -> tuple[Manifest, dict[str, Any]]:
+        """A version's manifest and content. Its bytes are compared with their digest before they are opened.
+
+        Raises `RegistryError` naming the version where anything is missing, changed or not trusted.
+        """
+        manifest = self.manifest(kind, version)
+        problem = library_problem(manifest, self._libraries)
+        if problem:
+            raise RegistryError(f"{kind} {version[:SHORT]}: {problem}")
+        data = read_whole(self.blob_path(manifest.artifact), manifest.artifact_bytes)
+        if len(data) != manifest.artifact_bytes or sha256(data) != manifest.artifact:
+            raise RegistryError(
+                f"{kind} {version[:SHORT]}: its artifact was changed or cut off; fit it again"
+            )
+        try:
+            return manifest, unpack(data)
+        except RegistryError as error:
+            raise RegistryError(f"{kind} {version[:SHORT]}: {error}") from error
+
+    # --- changing --------------------------------------------------------------------------------
+
+    def put(self, content: Mapping[str, Any], manifest: Manifest) -> Manifest:
+        """Store a version that does not serve yet; the same one again changes nothing.
+
+        `manifest` may leave out artifact, artifact_bytes, parent, libraries and created_s: they are
+        filled in. Raises `RegistryError` where it does not fit the quota or the disk.
+        """
+        _known(manifest.kind)
+        _ = manifest.version  # refuses what is not plain, before anything is written
+        data = pack(content)
+        with locked(self.folder):
+            made = replace(
+                manifest, artifact=sha256(data), artifact_bytes=len(data),
+                parent=manifest.parent or self.pointer(manifest.kind).current,
+                libraries=manifest.libraries or self._libraries, created_s=manifest.created_s or self._now_s(),
+            )  # fmt: skip
+            path = self._models(made.kind) / f"{made.version}.json"
+            with suppress(RegistryError):
+                there = self.manifest(made.kind, made.version)
+                self.load(made.kind, made.version)
+                return there
+            blob = self.blob_path(made.artifact)
+            text = made.to_bytes()
+            self._make_room(len(data) + len(text), made)
+            write_whole(blob, data)
+            write_whole(path, text)
+        return made
+
+    def promote(self, kind: str, version: str, *, by: str, why: str, forced: bool = False,
+                expected: str | None = None) -> Pointer:  # fmt: skip
+        """Let a version serve. `expected`: the version it was judged against; another one serving is a conflict.
+
+        Raises `RegistryError` for a version that could not be served, and for a conflict.
+        """
+        if not why.strip():
+            raise RegistryError("promote: say why (--why)")
+        with locked(self.folder):
+            self.load(kind, version)
+            pointer = self.pointer(kind)
+            if expected is not None and pointer.current != expected:
+                raise RegistryError(
+                    f"{kind}: {pointer.current[:SHORT] or 'none'} serves now, and {version[:SHORT]} was judged "
+                    f"against {expected[:SHORT] or 'none'}; judge it again"
+                )
+            if pointer.current == version:
+                return pointer
+            entry = Promotion(version, pointer.current, self._now_s(), by, why.strip(),
+                              "forced" if forced else "promoted")  # fmt: skip
+            return self._write_pointer(kind, pointer.promoted(entry))
+
+    def rollback(self, kind: str, *, by: str, why: str) -> Pointer:
+        """Let the newest version before the current one serve that still can.
+
+        Raises `RegistryError` where there is none.
+        """
+        with locked(self.folder):
+            pointer = self.pointer(kind)
+            problems: list[str] = []
+            for at in range(len(pointer.serving) - 2, -1, -1):
+                version = pointer.serving[at]
+                try:
+                    self.load(kind, version)
+                except RegistryError as error:
+                    problems.append(str(error))
+                    continue
+                entry = Promotion(version, pointer.current, self._now_s(), by, why.strip(), "rolled back")
+                return self._write_pointer(kind, pointer.rolled_back(at, entry))
+        more = f" ({'; '.join(problems)})" if problems else ""
+        raise RegistryError(
+            f"{kind}: there is no version before {pointer.current[:SHORT] or 'any'} to go back to{more}"
+        )
+
+    def gc(self, keep: int = KEEP, *, dry_run: bool = False) -> tuple[list[str], int]:
+        """Drop what is neither serving nor among the newest: (artifacts dropped, bytes freed).
+
+        The last `keep` that served and the `keep` newest of each kind stay. Manifests of dropped artifacts
+        stay where a kept version descends from them.
+        """
+        if keep < 1:
+            raise RegistryError(f"--keep: {keep} must be 1 or more")
+        with locked(self.folder):
+            return self._collect(keep, dry_run, spare=None)
+
+    # --- inside, with the lock held --------------------------------------------------------------
+
+    def _write_pointer(self, kind: str, pointer: Pointer) -> Pointer:
+        place = self._pointers(kind)
+        before = self.pointer(kind)
+        if before.serving:
+            write_whole(place.with_suffix(".before.json"), before.to_bytes())
+        write_whole(place, pointer.to_bytes())
+        return pointer
+
+    def _make_room(self, needed: int, made: Manifest) -> None:
+        """Collect with less and less kept until `needed` bytes fit the quota. Raises `RegistryError` where they cannot."""
+        if self.used_bytes() + needed <= self.quota_bytes:
+            return
+        for keep in (KEEP, 3, 1):
+            self._collect(keep, dry_run=False, spare=made.artifact)
+            if self.used_bytes() + needed <= self.quota_bytes:
+                return
+        raise RegistryError(
+            f"{self.folder}: a version of {needed:,} bytes does not fit: {self.used_bytes():,} of "
+            f"{self.quota_bytes:,} bytes are in use by versions that serve or served last; raise the quota"
+        )
+
+    def _collect(self, keep: int, dry_run: bool, spare: str | None) -> tuple[list[str], int]:
+        kept_artifacts = {spare} if spare else set()
+        kept_manifests: set[str] = set()
+        everything: dict[str, Manifest] = {}
+        for kind in KINDS:
+            entries, _ = self.entries(kind)
+            everything |= {each.manifest.version: each.manifest for each in entries}
+            stays = {*self.pointer(kind).serving[-keep:], *(e.manifest.version for e in entries[:keep])}
+            kept_artifacts |= {everything[name].artifact for name in stays if name in everything}
+            kept_manifests |= _with_ancestors(stays, everything)
+        blobs = {path.stem: path for path in (self.folder / "blobs").glob("*/*.skops")}
+        dropped = sorted(set(blobs) - kept_artifacts)
+        lost = [self._models(each.kind) / f"{name}.json" for name, each in everything.items()
+                if name not in kept_manifests]  # fmt: skip
+        doomed = [*(blobs[name] for name in dropped), *lost, *partial_files(self.folder)]
+        freed = sum(_size(path) for path in doomed)
+        if not dry_run:
+            for path in doomed:
+                with suppress(OSError):
+                    path.unlink()
+        return dropped, freed
+
+    def used_bytes(self) -> int:
+        """What models and manifests take on the disk."""
+        places = (self.folder / "blobs", self.folder / "models")
+        return sum(_size(path) for place in places for path in place.rglob("*") if path.is_file())
+
+    # --- places ----------------------------------------------------------------------------------
+
+    def blob_path(self, artifact: str) -> Path:
+        """Where an artifact lies."""
+        return self.folder / "blobs" / artifact[:2] / f"{artifact}.skops"
+
+    def _models(self, kind: str) -> Path:
+        return self.folder / "models" / kind
+
+    def _pointers(self, kind: str) -> Path:
+        return self.folder / "current" / f"{kind}.json"
+
+
+def _known(kind: str) -> str:
+    if kind not in KINDS:
+        raise RegistryError(f"{kind!r}: is not one of {', '.join(KINDS)}")
+    return kind
+
+
+def _with_ancestors(names: set[str], everything: Mapping[str, Manifest]) -> set[str]:
+    found: set[str] = set()
+    waiting: Sequence[str] = sorted(names)
+    while waiting:
+        found.update(waiting)
+        parents = {everything[name].parent for name in waiting if name in everything}
+        waiting = sorted(parents - found - {""})
+    return found
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,205 @@
+"""The gate for policies: a candidate is held against what was decided and what came of it.
+
+A recorded journal is decided again under the candidate. Each tick shows the cluster as the recorded
+decisions left it, so that what is compared are wishes: what the candidate would have evicted, admitted later
+or never, and which recorded effects, done or failed, it would have wished too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from autopilot.core.memory import ControllerMemory, Step
+from autopilot.core.policy import Policy
+from autopilot.core.reconciler import reconcile
+from autopilot.core.records import Decision, Observation, OutcomeKind
+from autopilot.core.snapshot import SLO_CLASS_NAMES
+from autopilot.journal.reader import JournalReader
+from autopilot.replay import Progress, replay
+
+RULES_VERSION = "1"
+EVERYONE = "*"
+GROUP_MIN_WORKLOADS = 20
+"""A group in which fewer were admitted is only advised on: one of them is more than a few percent."""
+
+
+_EFFECTS = {"land": "admit", "grow": "resize"}
+"""The effect that a kind of proposal leads to, where it is called otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """By how much a measure may be worse: the larger of an absolute number and a part of its base."""
+
+    measure: str
+    absolute: float
+    relative: float
+    blocking: bool
+    words: str
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("halted", 0.0, 0.0, True, "ticks at which everything was held"),
+    Rule("evictions", 2.0, 0.10, True, "workloads evicted"),
+    Rule("never", 1.0, 0.01, True, "workloads that only the record admits"),
+    Rule("later_s", 60.0, 0.05, True, "mean wait until the first wish to admit, in seconds"),
+    Rule("unwished", 1.0, 0.02, True, "effects that were done and would not have been wished"),
+    Rule("failed", 0.0, 0.0, False, "effects that failed and would have been wished"),
+)
+"""What is measured. A tenth more evictions, a hundredth of the work and a twentieth of the wait are within the
+noise between two runs of one policy under durations drawn anew; single cases never decide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One rule's answer for one group."""
+
+    measure: str
+    recorded: float
+    candidate: float
+    limit: float
+    passed: bool
+    blocking: bool
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyCase:
+    """One journal under one candidate: the answers for all (`*`) and for each tenant and class."""
+
+    journal: str
+    candidate: str
+    ticks: int
+    ticks_that_differ: int
+    passed: bool
+    groups: Mapping[str, tuple[Measured, ...]]
+    reasons: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Side:
+    """What one side wished, by workload."""
+
+    admitted_s: dict[str, float] = field(default_factory=dict)
+    evicted: dict[str, int] = field(default_factory=dict)
+    wished: set[tuple[str, str]] = field(default_factory=set)  # (kind of effect, workload)
+    halted: int = 0
+
+    def add(self, decision: Decision) -> None:
+        """Count what one tick wishes, as far as its guards let it."""
+        self.halted += bool(decision.halted)
+        for proposal in decision.plan.proposals:
+            if not proposal.accepted:
+                continue
+            kind = _EFFECTS.get(proposal.kind, proposal.kind)
+            if kind == "admit":
+                self.admitted_s.setdefault(proposal.workload, decision.now_s)
+            self.wished.add((kind, proposal.workload))
+            for victim in proposal.victims:
+                self.evicted[victim.workload] = self.evicted.get(victim.workload, 0) + 1
+                self.wished.add(("resize" if victim.how == "shrink" else "evict", victim.workload))
+
+
+@dataclass(slots=True)
+class _People:
+    """Whose a workload is: (tenant, class, when it was submitted)."""
+
+    known: dict[str, tuple[str, str, float]] = field(default_factory=dict)
+
+    def learn(self, decision: Decision, observation: Observation) -> None:
+        """Remember those that a decision is about."""
+        work = observation.snapshot.workloads
+        for proposal in decision.plan.proposals:
+            for name in (proposal.workload, *(victim.workload for victim in proposal.victims)):
+                if name in self.known:
+                    continue
+                for row in np.flatnonzero(work.id == name).tolist():
+                    tenant = observation.snapshot.names.tenants[int(work.tenant[row])]
+                    slo_class = SLO_CLASS_NAMES[int(work.slo_class[row])]
+                    self.known[name] = (f"tenant {tenant}", f"class {slo_class}", float(work.submit_s[row]))
+
+    def of(self, workload: str) -> tuple[str, ...]:
+        """The groups that a workload counts in."""
+        tenant, slo_class, _ = self.known.get(workload, (EVERYONE, EVERYONE, 0.0))
+        return tuple(dict.fromkeys((EVERYONE, tenant, slo_class)))
+
+
+def judge_policy(path: Path, candidate: Policy, progress: Progress | None = None) -> PolicyCase:
+    """Hold `candidate` against the journal at `path`. Raises `InputError` when the record cannot be read."""
+    sides = _Side(), _Side()
+    people = _People()
+    with JournalReader(path) as reader:
+        effects: dict[str, tuple[str, str]] = {}
+        done: dict[tuple[str, str], OutcomeKind] = {}
+        for record in reader.decisions():
+            sides[0].add(record.decision)
+            effects |= {each.id: (each.kind, each.workload) for each in record.instructions}
+            for outcome in record.outcomes:
+                if outcome.instruction_id in effects:
+                    done[effects[outcome.instruction_id]] = outcome.kind
+
+    def decide(memory: ControllerMemory, observation: Observation, policy: Policy) -> Step:
+        step = reconcile(memory, observation, policy)
+        people.learn(step.decision, observation)
+        if policy is candidate:
+            sides[1].add(step.decision)
+        return step
+
+    result = replay(path, candidate, progress, keep=0, decide=decide)
+    groups = _groups(sides, people, done)
+    reasons = tuple(
+        f"{'all' if group == EVERYONE else group}: {each.words}: {each.candidate:g} against {each.recorded:g} "
+        f"in the record, at most {each.limit:g}"
+        for group, measured in groups.items()
+        for each in measured
+        if each.blocking and not each.passed
+    )
+    differs = result.diff.ticks_that_differ if result.diff is not None else 0
+    return PolicyCase(path.name, candidate.name, result.ticks, differs, not reasons, groups, reasons)
+
+
+def _groups(
+    sides: tuple[_Side, _Side], people: _People, done: Mapping[tuple[str, str], OutcomeKind]
+) -> dict[str, tuple[Measured, ...]]:
+    recorded, candidate = sides
+    names = {*recorded.admitted_s, *candidate.admitted_s, *recorded.evicted, *candidate.evicted}
+    groups = sorted({group for name in names for group in people.of(name)} | {EVERYONE})
+    found: dict[str, tuple[Measured, ...]] = {}
+    for group in groups:
+        ours = [name for name in sorted(recorded.admitted_s) if group in people.of(name)]
+        both = [name for name in ours if name in candidate.admitted_s]
+        waits = [
+            [side.admitted_s[name] - people.known[name][2] for name in both if name in people.known]
+            for side in sides
+        ]
+        mean = [float(np.mean(each)) if each else 0.0 for each in waits]
+        effects = [key for key in sorted(done) if group in people.of(key[1])]
+        completed = [key for key in effects if done[key] in {OutcomeKind.DONE, OutcomeKind.ACCEPTED}]
+        failed = [key for key in effects if done[key] in {OutcomeKind.FAILED, OutcomeKind.CONFLICT}]
+        evictions = [
+            sum(count for name, count in side.evicted.items() if group in people.of(name)) for side in sides
+        ]
+        halted = (recorded.halted, candidate.halted) if group == EVERYONE else (0, 0)
+        values = {
+            "halted": (*halted, halted[0]),
+            "evictions": (*evictions, evictions[0]),
+            "never": (0, len(ours) - len(both), len(ours)),
+            "later_s": (*mean, mean[0]),
+            "unwished": (0, sum(key not in candidate.wished for key in completed), len(completed)),
+            "failed": (len(failed), sum(key in candidate.wished for key in failed), len(failed)),
+        }
+        heavy = group == EVERYONE or len(ours) >= GROUP_MIN_WORKLOADS
+        found[group] = tuple(_measured(rule, values[rule.measure], heavy) for rule in RULES)
+    return found
+
+
+def _measured(rule: Rule, values: tuple[float, ...], heavy: bool) -> Measured:
+    recorded, candidate, base = (float(value) for value in values)
+    limit = recorded + max(rule.absolute, rule.relative * abs(base))
+    return Measured(
+        rule.measure, recorded, candidate, limit, candidate <= limit, rule.blocking and heavy, rule.words
+    )

@@ -1,0 +1,202 @@
+"""Rolling-origin backtest of the burst forecasts: what would have been promised, and what came.
+
+Time is cut in three: the first three fifths to fit, the fourth to calibrate and to choose a model for each series, the
+last to test. No fit and no choice sees the test part; margins are learned on through it, outcome by outcome, as they
+are in the controller. The floor, last value under the same layer, runs beside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopilot.core.snapshot import F64
+from models.demand import Ask, DemandModel, tidy, usual
+from models.fitting import came_after, models_for
+from models.layer import Layer, replayed, states_spread
+from models.selection import Choice, choose, composed, pinball
+
+SCHEMA = "gpu-autopilot/backtest/1"
+
+FIT_PART, CALIBRATED_PART = 0.6, 0.8
+
+EIGHTHS = 8
+
+MOST_RENEWALS = 4000
+"""Renewals of the margins over calibration and test: a series of ten thousands of steps renews them every few."""
+
+CpuSeconds = Callable[[], float]
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished backtest, for the document and for the gate. Arrays are [series, origins, horizons(, levels)]."""
+
+    ask: Ask
+    names: tuple[str, ...]
+    came: F64
+    all_came: F64
+    all_raw: dict[str, F64]  # by model, calibration and test, not yet calibrated
+    root: F64
+    models: tuple[DemandModel, ...]
+    until: int
+    raw: F64
+    upper: F64
+    floor_raw: F64
+    floor_upper: F64
+    mean: F64
+    step_error: F64
+    choice: Choice
+    first_test: int
+    last_step: int
+    fit_cpu_s: float
+    predict_cpu_s: float
+    counted_work: int
+
+
+def backtest(
+    names: Sequence[str], values: F64, ask: Ask, seed: int, cpu_s: CpuSeconds, progress: Progress
+) -> Run:
+    """Run it over `values` [series, steps]."""
+    values = tidy(values)
+    steps = values.shape[1]
+    until, first_test = round(FIT_PART * steps), round(CALIBRATED_PART * steps)
+    models = models_for(seed)
+    fit_s, predict_s = 0.0, 0.0
+    raw: dict[str, F64] = {}
+    for done, model in enumerate(models):
+        progress(done, len(models) + 2, f"fitting {model.name}")
+        began_s = cpu_s()
+        model.fit(values, until, ask)
+        fitted_s = cpu_s()
+        raw[model.name] = model.predict(values, until, ask)
+        fit_s, predict_s = fit_s + fitted_s - began_s, predict_s + cpu_s() - fitted_s
+    came = came_after(values, until, ask)
+    root = np.sqrt(usual(values[:, :until]))
+    progress(len(models), len(models) + 2, "choosing and calibrating")
+    choice, chosen, upper = spoken_for(raw, came, first_test - until, root, ask)
+    progress(len(models) + 1, len(models) + 2, "calibrating the floor")
+    floor = raw[models[0].name]
+    floor_upper = _calibrated(floor, came, root, ask)
+    test = slice(first_test - until, None)
+    return Run(
+        ask=ask, names=tuple(names), came=came[:, test], all_came=came, all_raw=raw, root=root, models=models, until=until, raw=chosen[:, test], upper=upper[:, test],
+        floor_raw=floor[:, test], floor_upper=floor_upper[:, test], mean=usual(values),
+        step_error=_step_error(values[:, :first_test]), choice=choice, first_test=first_test, last_step=steps,
+        fit_cpu_s=fit_s, predict_cpu_s=predict_s,
+        counted_work=sum(int(getattr(model, "counted_work", 0)) for model in models),
+    )  # fmt: skip
+
+
+def spoken_for(
+    raw: Mapping[str, F64], came: F64, first_test: int, root: F64, ask: Ask
+) -> tuple[Choice, F64, F64]:
+    """(choice, forecasts of the chosen models, promises) over the calibration and test origins of `raw`.
+
+    The choice sees what had come by the origin `first_test` alone.
+    """
+    judged = _known_at(came, first_test, ask)
+    choice = choose({name: one[:, :first_test] for name, one in raw.items()}, judged, root, ask)
+    chosen = composed(raw, choice)
+    return choice, chosen, _calibrated(chosen, came, root, ask)
+
+
+def _calibrated(raw: F64, came: F64, root: F64, ask: Ask) -> F64:
+    refresh = max(1, raw.shape[1] // MOST_RENEWALS)
+    return replayed(
+        Layer(ask.levels, len(raw), ask.steps, stated=states_spread(raw)), raw, came, root, refresh=refresh
+    )
+
+
+def _known_at(came: F64, stop: int, ask: Ask) -> F64:
+    """What had come by the origin `stop` for the origins before it; NaN for the rest. Shape [series, stop, horizons]."""
+    found = came[:, :stop].copy()
+    for place, steps in enumerate(ask.steps):
+        found[:, max(0, stop - steps) :, place] = np.nan
+    return found
+
+
+def _step_error(values: F64) -> F64:
+    """Mean absolute change from step to step, the scale of MASE (Hyndman and Koehler 2006). NaN where there is none."""
+    change = np.abs(np.diff(values, axis=1))
+    known = ~np.isnan(change)
+    found = np.where(known, change, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+    return np.where(known.any(axis=1) & (found > 0.0), found, np.nan)
+
+
+def document(run: Run) -> dict[str, Any]:
+    """The document of `backtest bursts --json`. A figure that nothing could be measured for is null."""
+    horizons = {}
+    for place, steps in enumerate(run.ask.steps):
+        ours = _figures(run, place, run.raw, run.upper)
+        floor = _figures(run, place, run.floor_raw, run.floor_upper)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            # a floor without error is only equalled, never beaten
+            relative = np.where((floor["mae"] == 0.0) & (ours["mae"] == 0.0), 1.0, ours["mae"] / floor["mae"])
+            scaled = ours["mae"] * run.mean / run.step_error
+        chosen = [run.choice.names[each] for each in run.choice.chosen[:, place]]
+        horizons[f"{steps * run.ask.step_s:g}"] = {
+            "mae_vs_naive": _median(relative),
+            "mase": _median(scaled),
+            "pinball_p90": _median(ours["pinball_p90"]),
+            "pinball_p99": _median(ours["pinball_p99"]),
+            "coverage_p90": _mean(ours["coverage_p90"]),
+            "coverage_p99": _mean(ours["coverage_p99"]),
+            "coverage_p99_worst_eighth": _worst_eighth(run, place),
+            "headroom_p99": _median(ours["headroom_p99"]),
+            "chosen": {name: chosen.count(name) for name in run.choice.names if name in chosen},
+            "floor": {
+                "mae": _median(floor["mae"]),
+                "pinball_p90": _median(floor["pinball_p90"]),
+                "pinball_p99": _median(floor["pinball_p99"]),
+                "coverage_p99": _mean(floor["coverage_p99"]),
+                "headroom_p99": _median(floor["headroom_p99"]),
+            },
+        }
+    return {"schema": SCHEMA, "series": len(run.names), "horizons": horizons, "fit_cpu_s": round(run.fit_cpu_s, 3),
+            "predict_cpu_s": round(run.predict_cpu_s, 3)}  # fmt: skip
+
+
+def _figures(run: Run, place: int, raw: F64, upper: F64) -> dict[str, F64]:
+    """By series: errors divided by the series' mean, coverage, and mean 0.99 bound over the mean; NaN: unknown."""
+    came = run.came[:, :, place]
+    found = {"mae": _row_means(np.abs(came - raw[:, :, place, 0])) / run.mean}
+    for level, name in ((0.9, "p90"), (0.99, "p99")):
+        bound = upper[:, :, place, run.ask.levels.index(level)]
+        error = came - bound
+        found[f"pinball_{name}"] = _row_means(pinball(error, level)) / run.mean
+        found[f"coverage_{name}"] = _row_means(np.where(np.isnan(error), np.nan, error <= 0.0))
+        found[f"headroom_{name}"] = _row_means(np.where(np.isnan(error), np.nan, bound)) / run.mean
+    return found
+
+
+def _worst_eighth(run: Run, place: int) -> float | None:
+    """Smallest pooled 0.99 coverage of eight equal parts of the test time."""
+    bound = run.upper[:, :, place, run.ask.levels.index(0.99)]
+    error = run.came[:, :, place] - bound
+    last = run.came.shape[1] - run.ask.steps[place]
+    kept = [_mean(np.where(np.isnan(part), np.nan, part <= 0.0).ravel())
+            for part in np.array_split(error[:, : max(last, 0)], EIGHTHS, axis=1)]  # fmt: skip
+    known = [each for each in kept if each is not None]
+    return min(known) if known else None
+
+
+def _row_means(values: F64) -> F64:
+    known = ~np.isnan(values)
+    total = np.where(known, values, 0.0).sum(axis=1)
+    return np.where(known.any(axis=1), total / np.maximum(known.sum(axis=1), 1), np.nan)
+
+
+def _median(values: F64) -> float | None:
+    known = values[np.isfinite(values)]
+    return round(float(np.median(known)), 6) if len(known) else None
+
+
+def _mean(values: NDArray[np.float64]) -> float | None:
+    known = values[np.isfinite(values)]
+    return round(float(known.mean()), 6) if len(known) else None

@@ -1,0 +1,350 @@
+"""How good run-time forecasts would have been: time-ordered 60/15/25, nothing known before it had happened.
+
+The first 60 % of the jobs (those of them that had ended by then) fit the models, the next 15 % warm up weights and
+calibration, the last 25 % are the test. A job is forecast at its submission from jobs that had ended before it. The
+floor is the recent-kNN (models/recent.py) under the same calibration, for the time left the quantiles of all jobs
+that outlived the landmark. Weights and calibration go on learning through the test from what has been settled.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autopilot.core.errors import InputError
+from autopilot.core.forecast import LEVELS
+from autopilot.core.snapshot import F64, I64, Bools
+from models.censoring import completion_weights
+from models.intervals import Intervals, groups_of
+from models.landmarks import LANDMARKS_S, Landmarks, fit_landmarks
+from models.ledger import Kept as Settled
+from models.ledger import Promise, promise
+from models.opinions import MEDIAN, Mixer, add_boosted, recent_opinions
+from models.recent import Asked, Kept, Recent, floor_forecast, joined, kins_of, taken
+from models.runtime_boosting import Boosted, BoostingRules, boosted_from, fit_boosted
+from models.runtime_features import runtime_features
+
+SCHEMA = "gpu-autopilot/backtest-runtimes/1"
+
+TRAIN, CALIBRATE = 0.60, 0.15
+
+LEAST_JOBS = 50
+"""Jobs below which a split into three parts says nothing."""
+
+BATCH = 2048
+P90 = LEVELS.index(0.9)
+HOUR = LANDMARKS_S.index(3600.0)
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class JobHistory:
+    """Jobs in order of submission. `start_s` and `duration_s` [jobs]; NaN duration: still running at the end."""
+
+    asked: Asked
+    start_s: F64
+    duration_s: F64
+
+    @property
+    def log_s(self) -> F64:
+        """Log of the run time, which counts at least one second."""
+        return np.asarray(np.log(np.maximum(self.duration_s, 1.0)))
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What was known of each job at its submission."""
+
+    features: F64
+    opinions: F64
+    candidates: np.ndarray
+    floor: F64
+
+
+def watch(history: JobHistory, progress: Progress) -> Watched:
+    """Go through the jobs in time, learning each run time when the job has ended. Causal by construction."""
+    recent, asked, log_s = Recent(), history.asked, history.log_s
+    end_s = history.start_s + history.duration_s
+    ends = np.argsort(end_s, kind="stable")[: int(np.count_nonzero(~np.isnan(end_s)))]
+    told: list[tuple[tuple[Hashable, ...], I64]] = []
+    parts: list[Kept] = []
+    blocks: list[Watched] = []
+    done = 0
+    for job in range(len(asked)):
+        now_s = float(asked.submit_s[job])
+        while done < len(ends) and end_s[ends[done]] < now_s:
+            ended = int(ends[done])
+            recent.end(*told[ended], float(asked.submit_s[ended]), float(log_s[ended]), float(end_s[ended]))
+            done += 1
+        kins = kins_of(asked.tenant[job], asked.user[job], asked.stem[job], float(asked.gpus[job]))
+        rows = recent.slots(kins)
+        parts.append(recent.gather(rows[None, :], np.array([now_s])))
+        told.append((kins, recent.submit(rows, now_s)))
+        if len(parts) == BATCH or job == len(asked) - 1:
+            blocks.append(_describe(asked, job + 1 - len(parts), joined(parts)))
+            parts.clear()
+            progress("watching the jobs", (job + 1) / len(asked))
+    return Watched(*(np.concatenate([getattr(block, name) for block in blocks])
+                     for name in ("features", "opinions", "candidates", "floor")))  # fmt: skip
+
+
+def _describe(asked: Asked, first: int, kept: Kept) -> Watched:
+    part = slice(first, first + len(kept.count))
+    block = taken(asked, part)
+    opinions, candidates = recent_opinions(kept)
+    return Watched(
+        runtime_features(block, kept, opinions, candidates),
+        opinions,
+        candidates,
+        floor_forecast(kept, LEVELS),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """What is to be promised, in order of time: made at `made_s`, about the log of a time counted from `from_s`."""
+
+    made_s: F64
+    from_s: F64
+    log_s: F64
+
+
+class Opinions:
+    """Raw quantiles of the blend: mixed at the time of asking, learning from each end."""
+
+    def __init__(self, opinions: F64, kinds: list[Hashable], log_s: F64) -> None:
+        self._mixer = Mixer(opinions.shape[1])
+        self._opinions, self._kinds, self._log_s = opinions, kinds, log_s
+
+    def raw(self, place: int) -> F64:
+        """Quantiles of the log run time as the weights are now. Shape [1, levels]."""
+        row = self._mixer.rows(self._kinds[place : place + 1])
+        return self._mixer.mix(row, self._opinions[place : place + 1])
+
+    def ended(self, place: int) -> None:
+        """The run time of the job at `place` has become known."""
+        row = self._mixer.rows(self._kinds[place : place + 1])
+        self._mixer.learn(int(row[0]), self._opinions[place], float(self._log_s[place]))
+
+
+class Given:
+    """Raw quantiles that do not change: [jobs, levels]."""
+
+    def __init__(self, quantile: F64) -> None:
+        self._quantile = quantile
+
+    def raw(self, place: int) -> F64:
+        """Quantiles of the log time. Shape [1, levels]."""
+        return self._quantile[place : place + 1]
+
+    def ended(self, place: int) -> None:
+        """Nothing to learn."""
+
+
+def calibrated(promises: Promises, source: Opinions | Given) -> F64:
+    """Quantiles as they were promised: raw ones under a calibration that learns as promises are settled. [n, levels]."""
+    layer = Intervals()
+    answer = np.full((len(promises.made_s), len(LEVELS)), np.nan)
+    ran_s = np.exp(promises.log_s)
+    due: list[
+        tuple[float, int, float]
+    ] = []  # when a promise of `place` breaks next or its job ends; place; bound
+    made: dict[int, Promise] = {}
+    kept: list[tuple[float, int, int, Settled]] = []  # (when its time is up, place, level, what was kept)
+    for place, now_s in enumerate(promises.made_s.tolist()):
+        while due and due[0][0] < now_s:
+            end_s, settled, bound_s = heapq.heappop(due)
+            if bound_s < ran_s[settled]:
+                bound_s = made[settled].outlive(float(np.nextafter(bound_s, np.inf)))
+                least_s = min(bound_s, float(ran_s[settled]))
+                heapq.heappush(due, (float(promises.from_s[settled]) + least_s, settled, bound_s))
+                continue
+            source.ended(settled)
+            if settled in made:
+                for each in made.pop(settled).end(float(ran_s[settled])):
+                    heapq.heappush(kept, (end_s + each.early_s, settled, each.number, each))
+        while kept and kept[0][0] < now_s:
+            heapq.heappop(kept)[3].settle()
+        raw = source.raw(place)
+        bound_s = np.inf
+        if not np.isnan(raw).any():
+            group = groups_of(raw)
+            given, margin = layer.apply(raw, group)
+            answer[place] = given[0]
+            made[place] = promise(layer, 0.0, raw[0], margin[0], int(group[0]))
+            bound_s = made[place].bound_s(made[place].open[0])
+        heapq.heappush(
+            due, (float(promises.from_s[place]) + min(bound_s, float(ran_s[place])), place, bound_s)
+        )
+    return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Backtest:
+    """What a backtest found: the document of `--json`, the models, and what each was judged on."""
+
+    document: dict[str, Any]
+    models: Fitted
+    total: Judged
+    hour: Judged
+    trained: tuple[float, float, int]  # first and last submission of the training part, and its jobs
+    columns: int  # of features
+    champion: Judged | None = None
+    champion_problem: str = ""
+
+
+def run_backtest(history: JobHistory, cpu: Callable[[], float], progress: Progress, *, seed: int = 0,
+                 rules: BoostingRules | None = None, champion: Mapping[str, Any] | None = None) -> Backtest:  # fmt: skip
+    """Backtest the blend, the floor and, where given, the content of a stored model in the place of the fitted one.
+
+    `cpu` tells the CPU seconds spent so far. Raises `InputError` where the jobs are too few.
+    """
+    known = np.flatnonzero(~np.isnan(history.duration_s))
+    if len(known) < LEAST_JOBS:
+        raise InputError(
+            f"a backtest needs at least {LEAST_JOBS} jobs with a run time; there are {len(known)}"
+        )
+    first, test = known[int(TRAIN * len(known))], known[int((TRAIN + CALIBRATE) * len(known))]
+    began = cpu()
+    watched = watch(history, progress)
+    watching_s = cpu() - began
+    progress("fitting", 0.0)
+    began = cpu()
+    models = fit_models(history, watched, int(first), rules or BoostingRules(), seed)
+    fit_cpu_s = cpu() - began
+    progress("forecasting", 0.0)
+    began = cpu()
+    later = known[known >= first]
+    total = _judge_total(history, watched, models.boosted, later, later >= test)
+    progress("forecasting", 0.5)
+    hour = _judge_hour(history, watched, models.landmarks, later, float(history.asked.submit_s[test]))
+    predict_cpu_s = watching_s + cpu() - began
+    rival, problem = None, ""
+    if champion is not None:
+        try:
+            served = boosted_from(champion.get("boosted", {}), watched.features.shape[1])
+            rival = _judge_total(history, watched, served, later, later >= test)
+        except InputError as error:
+            problem = str(error)
+    progress("done", 1.0)
+    document = {
+        "schema": SCHEMA,
+        "jobs": len(known),
+        "tested": int(np.count_nonzero(later >= test)),
+        **_scores(total.blend, total.log_s),
+        "remaining": {"3600": _left_scores(hour.blend, hour.log_s)},
+        "floor": {
+            **_scores(total.floor, total.log_s),
+            "remaining": {"3600": _left_scores(hour.floor, hour.log_s)},
+        },
+        "fit_cpu_s": fit_cpu_s,
+        "predict_cpu_s": predict_cpu_s,
+    }
+    submit_s = history.asked.submit_s
+    trained = (float(submit_s[0]), float(submit_s[first]), int(first))
+    return Backtest(document, models, total, hour, trained, watched.features.shape[1], rival, problem)
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """The models of the first part; None where there was too little to fit."""
+
+    boosted: Boosted | None
+    landmarks: Landmarks
+
+
+def fit_models(history: JobHistory, watched: Watched, first: int, rules: BoostingRules, seed: int) -> Fitted:
+    """Fit on the jobs before `first` that had ended when it was submitted, weighted for those that had not."""
+    cut_s = float(history.asked.submit_s[first])
+    start_s, log_s = history.start_s[:first], history.log_s[:first]
+    ended = start_s + history.duration_s[:first] < cut_s
+    spent_s = np.where(ended, history.duration_s[:first], np.maximum(cut_s - start_s, 0.0))
+    weight = completion_weights(spent_s, ended)
+    rows = np.flatnonzero(ended)
+    features = watched.features[rows]
+    boosted = fit_boosted(features, log_s[rows], weight[rows], LEVELS, rules, seed)
+    return Fitted(boosted, fit_landmarks(features, log_s[rows], weight[rows], rules, seed))
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The test of one target, in the order in which its promises were made: promised quantiles and what came."""
+
+    rows: I64  # of the history
+    made_s: F64
+    log_s: F64
+    blend: F64
+    floor: F64
+
+
+def _judge_total(
+    history: JobHistory, watched: Watched, boosted: Boosted | None, later: I64, tested: Bools
+) -> Judged:
+    asked = history.asked
+    opinions = watched.opinions[later]
+    if boosted is not None:
+        add_boosted(opinions, watched.candidates[later], boosted.predict(watched.features[later]))
+    promises = Promises(asked.submit_s[later], history.start_s[later], history.log_s[later])
+    kinds: list[Hashable] = list(
+        zip(asked.tenant[later], asked.user[later], asked.gpus[later].tolist(), strict=True)
+    )
+    blend = calibrated(promises, Opinions(opinions, kinds, promises.log_s))
+    floor = calibrated(promises, Given(watched.floor[later]))
+    return Judged(
+        later[tested], promises.made_s[tested], promises.log_s[tested], blend[tested], floor[tested]
+    )
+
+
+def _judge_hour(
+    history: JobHistory, watched: Watched, landmarks: Landmarks, later: I64, test_s: float
+) -> Judged:
+    """Time left of the jobs that outlive the first hour, forecast at that moment."""
+    hour_s = LANDMARKS_S[HOUR]
+    rows = later[history.duration_s[later] > hour_s]
+    made_s = history.start_s[rows] + hour_s
+    rows, made_s = rows[np.argsort(made_s, kind="stable")], np.sort(made_s)
+    left = np.log(np.maximum(history.duration_s[rows] - hour_s, 1.0))
+    promises = Promises(made_s, made_s, left)
+    number = np.full(len(rows), HOUR, np.int32)
+    opinions = landmarks.opinions(watched.features[rows], number)
+    blend = calibrated(promises, Opinions(opinions, [HOUR] * len(rows), left))
+    floor = calibrated(promises, Given(landmarks.usual[number]))
+    tested = history.asked.submit_s[rows] >= test_s
+    return Judged(rows[tested], made_s[tested], left[tested], blend[tested], floor[tested])
+
+
+def _scores(quantile: F64, log_s: F64) -> dict[str, float | None]:
+    """Scores of total run times; the middle level is the point forecast. None where there is nothing to score."""
+    known = ~np.isnan(quantile[:, MEDIAN])
+    point, came = quantile[known, MEDIAN], log_s[known]
+    if not len(came):
+        return dict.fromkeys(("median_relative_error", "r2_log", "mae_log", "under_ratio", "pinball_p90",
+                              "coverage_p90", "coverage_p90_worst_tenth"))  # fmt: skip
+    spread = float(np.sum((came - came.mean()) ** 2))
+    tenths = [part.mean() for part in np.array_split(came <= quantile[known, P90], 10) if len(part)]
+    return {
+        "median_relative_error": float(np.median(np.abs(np.expm1(point - came)))),
+        "r2_log": 1.0 - float(np.sum((came - point) ** 2)) / spread if spread > 0.0 else None,
+        "mae_log": float(np.mean(np.abs(came - point))),
+        "under_ratio": float(np.mean(came > point)),
+        **_left_scores(quantile[known], came),
+        "coverage_p90_worst_tenth": float(min(tenths)),
+    }
+
+
+def _left_scores(quantile: F64, log_s: F64) -> dict[str, float | None]:
+    """Pinball loss (in logs) and coverage of the 0.9 quantile; None where nothing was to be forecast."""
+    upper = quantile[:, P90]
+    known = ~np.isnan(upper)
+    if not known.any():
+        return {"pinball_p90": None, "coverage_p90": None}
+    error = log_s[known] - upper[known]
+    return {
+        "pinball_p90": float(np.mean(np.maximum(0.9 * error, -0.1 * error))),
+        "coverage_p90": float(np.mean(error <= 0.0)),
+    }

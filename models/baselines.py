@@ -1,0 +1,153 @@
+"""Models without a fit worth the name: always there, from the first minute, and the floor of every better one.
+
+Last value, exponential mean, yesterday's profile at today's level, and for services that sleep at zero the
+distribution of their idle times.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autopilot.core.snapshot import F64
+from models.demand import Ask, carried, outcomes, points, usual
+
+RATES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.8)
+"""Weights of the newest value among which an exponential mean is chosen; `FIRST_RATE` before anything is known."""
+
+FIRST_RATE = 3
+
+WARM_STEPS = 240
+"""Steps before an origin from which an exponential mean is run: at the slowest rate the rest weighs 5e-6."""
+
+PROFILE_DAYS = 7
+"""Days that a profile is the mean of, at most; with less than one day the model abstains."""
+
+LEVEL_STEPS = 12
+"""Steps over which today's level is compared with the level at that time of the days before."""
+
+LEVEL_PRIOR = 0.25
+"""Part of a step's usual demand, for each step compared, that is added to both levels, so that zero divides."""
+
+LEVEL_BOUNDS = (0.2, 5.0)
+"""Bounds of today's level over that of the days before: beyond them yesterday is no guide."""
+
+
+class LastValue:
+    """What was is what will be: the floor. The best guess for a random walk."""
+
+    name = "last-value"
+
+    def fit(self, values: F64, until: int, ask: Ask) -> None:
+        """Nothing to learn."""
+
+    def predict(self, values: F64, first: int, ask: Ask) -> F64:
+        """The last known value, for every horizon and level."""
+        start = max(0, first - WARM_STEPS)
+        return points(carried(values[:, start:])[:, first - start :], ask)
+
+
+class Ewma:
+    """Exponential mean; its rate for each series and horizon is the one with the least absolute error so far."""
+
+    name = "ewma"
+
+    def __init__(self) -> None:
+        self._rate = np.zeros((0, 0), np.int64)
+
+    def fit(self, values: F64, until: int, ask: Ask) -> None:
+        """Choose the rates on the columns before `until`."""
+        past = values[:, :until]
+        means = exponential_means(past, np.array(RATES))
+        losses = np.full((len(RATES), len(values), len(ask.steps)), np.inf)
+        for place, steps in enumerate(ask.steps):
+            came = outcomes(past, steps, peak=ask.peak)
+            error = np.abs(means - came)
+            judged = ~np.isnan(error)
+            size = np.where(judged, error, 0.0).sum(axis=2)
+            losses[:, :, place] = np.where(judged.any(axis=2), size, np.inf)
+        known = np.isfinite(losses).any(axis=0)
+        self._rate = np.where(known, np.argmin(losses, axis=0), FIRST_RATE)
+
+    def predict(self, values: F64, first: int, ask: Ask) -> F64:
+        """The exponential mean, for every level."""
+        start = max(0, first - WARM_STEPS)
+        near = values[:, start:]
+        means = exponential_means(near, np.array(RATES))[:, :, first - start :]
+        stale = np.isnan(carried(near)[:, first - start :])
+        means = np.where(stale, np.nan, means)
+        if self._rate.shape != (len(values), len(ask.steps)):
+            return points(means[FIRST_RATE], ask)
+        series = np.arange(len(values))
+        chosen = np.stack([means[self._rate[:, place], series] for place in range(len(ask.steps))], axis=2)
+        return points(chosen, ask)
+
+
+def exponential_means(values: F64, rates: F64) -> F64:
+    """Exponential means [rates, series, steps] that step over unknown values and start at the first known one."""
+    found = np.empty((len(rates), *values.shape))
+    mean = np.full((len(rates), len(values)), np.nan)
+    weight = rates[:, None]
+    for step in range(values.shape[1]):
+        value = values[:, step]
+        moved = np.where(np.isnan(mean), value, mean + weight * (value - mean))
+        mean = np.where(np.isnan(value), mean, moved)
+        found[:, :, step] = mean
+    return found
+
+
+class Profile:
+    """The mean of the last days at that time of day, times today's level over theirs."""
+
+    name = "profile"
+
+    def fit(self, values: F64, until: int, ask: Ask) -> None:
+        """Nothing to learn."""
+
+    def predict(self, values: F64, first: int, ask: Ask) -> F64:
+        """NaN before there is a day of history."""
+        origins = np.arange(first, values.shape[1])
+        level = _running_mean(values, LEVEL_STEPS)
+        scale = usual(values[:, : first + 1])[:, None] * LEVEL_PRIOR
+        before = _days_before(level, origins, ask.day, 0)
+        with np.errstate(invalid="ignore"):
+            ratio = np.clip((level[:, origins] + scale) / (before + scale), *LEVEL_BOUNDS)
+        found = [ratio * self._ahead(values, origins, steps, ask) for steps in ask.steps]
+        return points(np.stack(found, axis=2), ask)
+
+    def _ahead(self, values: F64, origins: np.ndarray, steps: int, ask: Ask) -> F64:
+        """Mean over days of the value at that time, or of the highest value up to it. Shape [series, origins]."""
+        if not ask.peak:
+            return _days_before(_running_mean(values, 3, centred=True), origins, ask.day, steps)
+        highest = outcomes(values, steps, peak=True)
+        return _days_before(highest, origins, ask.day, 0)
+
+
+def _days_before(values: F64, origins: np.ndarray, day: int, ahead: int) -> F64:
+    """Mean over the days before of the value at the origins' time of day plus `ahead`; NaN where none is known.
+
+    A day counts only if that moment lies before the origin (a horizon may be longer than a day).
+    """
+    total, count = np.zeros((len(values), len(origins))), np.zeros((len(values), len(origins)))
+    for back in range(1, PROFILE_DAYS + 1):
+        place = origins - back * day + ahead
+        inside = (place >= 0) & (place < origins)
+        found = np.where(inside, values[:, np.clip(place, 0, values.shape[1] - 1)], np.nan)
+        known = ~np.isnan(found)
+        total += np.where(known, found, 0.0)
+        count += known
+    return np.where(count > 0, total / np.maximum(count, 1.0), np.nan)
+
+
+def _running_mean(values: F64, width: int, *, centred: bool = False) -> F64:
+    """Mean of the known ones of the last `width` values, or of those around each; NaN where none is known."""
+    known = ~np.isnan(values)
+    ahead = width // 2 if centred else 0
+    behind = width - 1 - ahead
+
+    def sums(part: F64) -> F64:
+        padded = np.pad(part, ((0, 0), (behind + 1, ahead)))
+        total = np.cumsum(padded, axis=1)
+        return np.asarray(total[:, width:] - total[:, :-width])
+
+    count = sums(known.astype(float))
+    return np.where(count > 0.5, sums(np.where(known, values, 0.0)) / np.maximum(count, 1.0), np.nan)

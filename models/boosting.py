@@ -1,0 +1,181 @@
+"""One model for all services: gradient-boosted quantiles of the change from the exponential mean.
+
+It learns from all series together what none shows often enough by itself: what follows a jump, a lull, or the hour at
+which yesterday's peak came. Each quantile and horizon is the mean of a few models that see other parts of the
+features, for a single boosted extreme quantile follows single bursts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from autopilot.core.errors import InputError
+from autopilot.core.snapshot import F64, Bools
+from models.demand import CARRIED_STEPS, Ask, carried, outcomes, rising, usual
+from models.features import ahead, common
+
+LEAST_ROWS = 2000
+"""Rows of all series together below which nothing is learned: a few hundred give more error than they take."""
+
+MOST_ROWS = 30_000
+"""Rows that one fit sees, spread over all: more take longer and give no more (retrain of everything in three minutes)."""
+
+TREES = 150
+LEARNING_RATE = 0.06
+LEAVES = 31
+LEAST_LEAF = 50
+"""Rows of a leaf at least: half a miss at the 0.99 quantile."""
+
+RIDGE = 10.0
+FEATURE_SHARE = 0.5
+
+ANCHORS = ("mean", "lag 0")
+"""The models averaged for each quantile and horizon, by the feature that their change is counted from: the exponential
+mean carries a calm series, the last value one that has just jumped."""
+
+BINS = 128
+
+MOST_WEIGHT = 3.0
+"""Bound of the log of a row's weight: a burst counts at most twenty times as much as a usual minute."""
+
+
+class Boosting:
+    """Global quantile model; abstains (NaN) until it could be fitted."""
+
+    name = "boosting"
+
+    def __init__(self, seed: int, trees: int = TREES) -> None:
+        self._seed, self._trees = seed, trees
+        self._members: dict[tuple[int, float], list[Any]] = {}
+        self._columns: dict[int, list[str]] = {}
+        self.counted_work = 0
+        self.rows = 0
+
+    def content(self) -> dict[str, Any]:
+        """What was fitted, as plain values and scikit-learn estimators: what a registry stores."""
+        return {
+            "model": self.name,
+            "seed": self._seed,
+            "parts": [
+                {
+                    "steps": steps,
+                    "level": level,
+                    "columns": list(self._columns[steps]),
+                    "members": list(members),
+                }
+                for (steps, level), members in self._members.items()
+            ],
+        }
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any]) -> Boosting:
+        """The model of `content`. Raises `InputError` where it is not of this shape."""
+        try:
+            made = cls(int(content["seed"]))
+            for part in content["parts"]:
+                steps = int(part["steps"])
+                made._columns[steps] = [str(each) for each in part["columns"]]
+                made._members[steps, float(part["level"])] = list(part["members"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"not a boosting model of bursts ({error!r}); promote one that this version fitted"
+            ) from error
+        return made
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features, those of every horizon together, in the order of first use."""
+        return tuple(dict.fromkeys(name for columns in self._columns.values() for name in columns))
+
+    def fit(self, values: F64, until: int, ask: Ask) -> None:
+        """Fit all quantiles and horizons on the columns before `until`."""
+        past = values[:, :until]
+        self._members, self._columns, self.rows = {}, {}, 0
+        scale = usual(past)
+        first = min(ask.day, until // 3)
+        shared = common(past, scale, first, ask)
+        mean = shared["mean"]
+        for steps in ask.steps:
+            came = outcomes(past, steps, peak=ask.peak)[:, first:]
+            reached = np.log1p(came / scale[:, None])
+            usable = ~np.isnan(reached) & ~np.isnan(mean) & ~np.isnan(shared["lag 0"])
+            self.rows = max(self.rows, int(usable.sum()))
+            if usable.sum() < LEAST_ROWS:
+                continue
+            chosen = _spread_out(usable)
+            columns = shared | ahead(past, scale, mean, first, steps, ask)
+            names = [name for name, column in columns.items() if not np.isnan(column[chosen]).all()]
+            rows = np.stack([columns[name][chosen] for name in names], axis=1)
+            self._columns[steps] = names
+            # an error on the log scale counts by what it is in requests: as 1 + y / scale
+            weight = np.exp(np.clip(mean[chosen], 0.0, MOST_WEIGHT))
+            for level in ask.levels:
+                self._members[steps, level] = [
+                    self._fit_one(
+                        rows, reached[chosen] - _anchor(shared, name)[chosen], weight, level, member
+                    )
+                    for member, name in enumerate(ANCHORS)
+                ]
+
+    def _fit_one(self, rows: F64, change: F64, weight: F64, level: float, member: int) -> Any:
+        from sklearn.ensemble import HistGradientBoostingRegressor
+
+        self.counted_work += len(rows) * self._trees
+        model = HistGradientBoostingRegressor(
+            loss="quantile", quantile=level, learning_rate=LEARNING_RATE, max_iter=self._trees, max_leaf_nodes=LEAVES,
+            min_samples_leaf=LEAST_LEAF, l2_regularization=RIDGE, max_features=FEATURE_SHARE, max_bins=BINS,
+            early_stopping=False, random_state=self._seed + member,
+        )  # fmt: skip
+        return model.fit(rows, change, sample_weight=weight)
+
+    def predict(self, values: F64, first: int, ask: Ask) -> F64:
+        """See `DemandModel`. Every series is scaled by its own history up to the first origin."""
+        shape = (len(values), values.shape[1] - first, len(ask.steps), len(ask.levels))
+        found = np.full(shape, np.nan)
+        if not self._members:
+            return found
+        scale = usual(values[:, : first + 1])
+        shared = common(values, scale, first, ask)
+        mean = shared["mean"]
+        for place, steps in enumerate(ask.steps):
+            if steps not in self._columns:
+                continue
+            columns = shared | ahead(values, scale, mean, first, steps, ask)
+            rows = np.stack([columns[name].ravel() for name in self._columns[steps]], axis=1)
+            for at, level in enumerate(ask.levels):
+                z = _mean_of(self._members.get((steps, level), []), rows, shared)
+                found[:, :, place, at] = np.expm1(np.clip(z, 0.0, 50.0)) * scale[:, None]
+        start = max(0, first - CARRIED_STEPS)
+        stale = np.isnan(carried(values[:, start:])[:, first - start :])
+        found[stale] = np.nan
+        return rising(found)
+
+
+def _anchor(shared: Mapping[str, F64], name: str) -> F64:
+    """What a member's change is counted from; features other than the mean are relative to it."""
+    return shared["mean"] if name == "mean" else shared["mean"] + shared[name]
+
+
+def _mean_of(members: list[Any], rows: F64, shared: Mapping[str, F64]) -> F64:
+    """Mean of what the members foresee, [series, origins] on the log scale; NaN where there is none."""
+    shape = shared["mean"].shape
+    if not members:
+        return np.full(shape, np.nan)
+    found = [
+        _anchor(shared, name) + member.predict(rows).reshape(shape)
+        for name, member in zip(ANCHORS, members, strict=True)
+    ]
+    return np.asarray(np.mean(found, axis=0))
+
+
+def _spread_out(usable: Bools) -> Bools:
+    """At most `MOST_ROWS` of the usable rows, evenly spaced over series and time."""
+    places = np.flatnonzero(usable)
+    if len(places) > MOST_ROWS:
+        places = places[np.linspace(0, len(places) - 1, MOST_ROWS).astype(np.int64)]
+    chosen = np.zeros(usable.size, np.bool_)
+    chosen[places] = True
+    return chosen.reshape(usable.shape)

@@ -1,0 +1,315 @@
+"""Burst forecasts in the controller: for each service the peak of its requests and tokens within the next minutes.
+
+Once a minute the rates of the last minute are laid beside those before, promises that have matured are compared with
+what came, and new ones are made by the model that was chosen for each series. Before anything is fitted, and wherever a
+model has drifted, the last value speaks under the same conformal layer. What cannot be promised is NaN, with a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopilot.core.errors import invariant
+from autopilot.core.forecast import REQUESTS, TOKENS, Forecast, Forecasts
+from autopilot.core.snapshot import F64, Bools, ClusterSnapshot
+from models.baselines import LastValue
+from models.boosting import Boosting
+from models.conformal import Delivered
+from models.demand import LEVELS, Ask, DemandModel, tidy
+from models.drift import Drift
+from models.fitting import Fitted, fit_demand
+from models.layer import Layer, promised
+from models.rates import Rates
+
+STEP_S = 60.0
+"""Services are measured by the minute (ServiceTable)."""
+
+HORIZONS_S = (120.0, 300.0, 900.0)
+"""Lead times that are foreseen: the decision takes the shortest that is long enough for its start-ups."""
+
+LATE_STEPS = 2
+"""Where no service was measured lately, the step that is taken to be over: later ones may still come in."""
+
+RETRAIN_S = 6 * 3600.0
+FIRST_FIT_STEPS = 60
+"""Steps of history before the first fit; the next ones follow when it has doubled, until the regular cadence."""
+
+MOST_FORESEEN = 1000
+"""Series that the global model looks at in one minute: a fifth of a second of CPU."""
+
+FIT_DELAY_S = 180.0
+"""Virtual time after which the result of an inline fit is seen: the CPU budget of a fit."""
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A fit that is wanted: everything it needs, to be run anywhere."""
+
+    kind: str
+    names: tuple[str, ...]
+    values: F64
+    ask: Ask
+    seed: int
+    pinned: tuple[int, ...]
+
+    def run(self) -> Fitted:
+        """Fit. Takes seconds to minutes; touches nothing else."""
+        return fit_demand(self.values, self.ask, self.seed, self.pinned)
+
+
+class Demand:
+    """Forecasts of one kind of demand for all services."""
+
+    def __init__(self, kind: str, seed: int, horizons_s: Sequence[float], pinned: Sequence[str] = ()) -> None:
+        self.kind, self.rates = kind, Rates(STEP_S)
+        self.ask = Ask(STEP_S, tuple(max(1, round(each / STEP_S)) for each in horizons_s), peak=True)
+        self._seed, self._pinned = seed, tuple(pinned)
+        self._floor = LastValue()
+        self._models: dict[str, DemandModel] = {self._floor.name: self._floor}
+        self._names: tuple[str, ...] = (self._floor.name,)
+        self._chosen = np.zeros((0, len(self.ask.steps)), np.int64)
+        self._layer = Layer(LEVELS, 0, self.ask.steps)
+        self._drift = Drift(0, overlap=self.ask.steps[0])
+        self._delivered = Delivered(0, len(LEVELS))
+        self._total, self._known = np.zeros(0), np.zeros(0, np.int64)
+        self._made: dict[int, tuple[F64, F64, F64, F64]] = {}  # by step: raw, margins, root, promised
+        self._fits = 0
+        self._next_fit = FIRST_FIT_STEPS
+        self._steps_seen = 0
+
+    # --- taking in --------------------------------------------------------------------------------
+
+    def observe(self, names: Sequence[str], steps: NDArray[np.int64], values: F64) -> bool:
+        """Take in one value of each service, measured at `steps`; whether a new step has begun."""
+        newest = int(steps.max())
+        before = self.rates.step
+        rows, reused, added = self.rates.rows(names)
+        self._grow(added)
+        self._forget(reused)
+        begun = self.rates.advance(newest)
+        self.rates.put(rows, steps, values)
+        values = tidy(values)
+        known = ~np.isnan(values) & (steps > before)
+        self._total[rows[known]] += values[known]
+        self._known[rows[known]] += 1
+        self._steps_seen += begun
+        return begun > 0
+
+    def _grow(self, added: int) -> None:
+        if added:
+            self._layer.grow(added)
+            self._drift.grow(added)
+            self._delivered.grow(added * len(self.ask.steps))
+            self._chosen = np.vstack([self._chosen, np.zeros((added, len(self.ask.steps)), np.int64)])
+            self._total = np.concatenate([self._total, np.zeros(added)])
+            self._known = np.concatenate([self._known, np.zeros(added, np.int64)])
+
+    def _forget(self, reused: Sequence[int]) -> None:
+        """Rows that bear another name now start anew."""
+        if not reused:
+            return
+        rows = np.array(reused, np.int64)
+        self._layer.forget(rows)
+        self._drift.forget(rows)
+        self._delivered.forget(self._groups(rows).ravel())
+        self._chosen[rows], self._total[rows], self._known[rows] = 0, 0.0, 0
+        for raw, _margins, _root, upper in self._made.values():
+            old = rows[rows < len(raw)]
+            raw[old], upper[old] = np.nan, np.nan
+
+    def _groups(self, rows: Rows) -> NDArray[np.int64]:
+        """Places of rows x horizons in the table of delivered promises."""
+        count = len(self.ask.steps)
+        return np.asarray(rows[:, None] * count + np.arange(count))
+
+    # --- comparing --------------------------------------------------------------------------------
+
+    def settle(self, now_s: float) -> None:
+        """Compare the promises that have matured with what came; a step later than the last, once each."""
+        values, newest = self.rates.values, self.rates.step
+        for horizon, ahead in enumerate(self.ask.steps):
+            made = self._made.get(newest - ahead)
+            if made is None or values.shape[1] <= ahead:
+                continue
+            raw, margins, root, upper = made
+            rows = np.arange(len(raw), dtype=np.int64)
+            came = values[: len(raw), -ahead:].max(axis=1)  # NaN where a minute between was not measured
+            self._layer.learn(horizon, rows, raw[:, horizon], root, came, margins[:, horizon])
+            kept = np.where(np.isnan(upper[:, horizon]), np.nan, upper[:, horizon])
+            self._delivered.note(now_s, self._groups(rows)[:, horizon], came, kept)
+            if horizon == 0:
+                missed = came > upper[:, 0, LEVELS.index(0.9)]
+                with np.errstate(invalid="ignore"):
+                    residual = (np.sqrt(came) - np.sqrt(raw[:, 0, 0])) / root
+                self._drift.learn(rows, residual, missed)
+        for old in [step for step in self._made if step <= newest - self.ask.longest]:
+            del self._made[old]
+
+    # --- foreseeing -------------------------------------------------------------------------------
+
+    def foresee(self) -> None:
+        """Make the promises of the newest step."""
+        values = self.rates.values
+        root = np.sqrt(np.where(self._total > 0.0, self._total / np.maximum(self._known, 1), 1.0))
+        speaks = np.where(self._drift.drifting[:, None], 0, self._chosen)
+        raw = self._floor.predict(values, values.shape[1] - 1, self.ask)[:, 0]
+        for place, name in enumerate(self._names[1:], 1):
+            mine = speaks == place
+            if mine.any():
+                said = self._global(values, mine, raw) if name == Boosting.name else self._own(name, values)
+                spoke = mine & ~np.isnan(said).any(axis=2)
+                raw[spoke] = said[spoke]
+        margins = self._layer.margins()
+        roots = np.repeat(root[:, None], len(self.ask.steps), axis=1)
+        self._made[self.rates.step] = (raw, margins, root, promised(raw, margins, roots))
+
+    def _own(self, name: str, values: F64) -> F64:
+        """Forecasts [series, horizons, levels] of a model with a state for each series."""
+        return self._models[name].predict(values, values.shape[1] - 1, self.ask)[:, 0]
+
+    def _global(self, values: F64, mine: Bools, last: F64) -> F64:
+        """Forecasts of the global model where it is chosen; with many series each of them every few minutes.
+
+        In between a series keeps its forecast, raised to the last value where that has grown above it.
+        """
+        rows = np.flatnonzero(mine.any(axis=1))
+        turns = -(-len(rows) // MOST_FORESEEN)
+        due = rows[rows % turns == self.rates.step % turns]
+        before = self._made.get(self.rates.step - 1)
+        said = np.full(last.shape, np.nan)
+        if turns > 1 and before is not None:
+            known = min(len(before[0]), len(said))
+            said[:known] = np.maximum(before[0][:known], last[:known])
+        said[due] = self._models[Boosting.name].predict(values[due], values.shape[1] - 1, self.ask)[:, 0]
+        return said
+
+    def record(self, made_s: float, now_s: float, names: Sequence[str]) -> Forecast | None:
+        """The last promises for the services `names`; None before the first."""
+        made = self._made.get(self.rates.step)
+        if made is None:
+            return None
+        rows = self.rates.find(names)
+        invariant(bool((rows >= 0).all()), "a service is observed before it is asked for")
+        raw, _, _, upper = made
+        values = np.full((len(rows), len(self.ask.steps), len(LEVELS)), np.nan)
+        there = rows < len(upper)
+        values[there] = upper[rows[there]]
+        groups = self._groups(rows)
+        speaks = np.where(self._drift.drifting[:, None], 0, self._chosen)[rows]
+        return Forecast(
+            model="bursts", made_s=made_s, series=tuple(names),
+            horizons_s=tuple(steps * STEP_S for steps in self.ask.steps), levels=LEVELS, values=values, kind=self.kind,
+            chosen=tuple(self._names[place] for place in speaks[:, 0]),
+            history=self._known[rows].astype(np.int32), coverage=self._delivered.ratio(now_s)[groups],
+            outcomes=self._delivered.promises[groups][:, :, -1].astype(np.int32),
+            drifting=self._drift.drifting[rows],
+            reasons=tuple(self._reason(row, bool(there[at]), raw, values[at]) for at, row in enumerate(rows.tolist())),
+        )  # fmt: skip
+
+    def _reason(self, row: int, there: bool, raw: F64, values: F64) -> str:
+        """Why nothing is promised; "" where everything is."""
+        if not np.isnan(values).any():
+            return ""
+        if not there or not self._known[row]:
+            return "no rate was measured yet"
+        if np.isnan(raw[row]).any():
+            return "the rate was not measured for some minutes"
+        return "too few outcomes to promise an upper quantile"
+
+    # --- fitting ----------------------------------------------------------------------------------
+
+    def wanted(self) -> Fit | None:
+        """The fit that is due, on the cadence or on drift; None when none is. Asking begins the next interval."""
+        due = self._steps_seen >= self._next_fit
+        drifted = (
+            self._drift.retrain and self._steps_seen >= self._next_fit - round(RETRAIN_S / STEP_S) * 5 // 6
+        )
+        if not (due or drifted) or not self.rates.names or self.rates.values.shape[1] < FIRST_FIT_STEPS:
+            return None
+        self._fits += 1
+        self._next_fit = self._steps_seen + min(self._steps_seen, round(RETRAIN_S / STEP_S))
+        names = tuple(self.rates.names)
+        pinned = tuple(names.index(name) for name in self._pinned if name in names)
+        return Fit(self.kind, names, self.rates.values.copy(), self.ask, self._seed + self._fits, pinned)
+
+    def adopt(self, fit: Fit, fitted: Fitted) -> None:
+        """Let the models of a finished fit speak from the next step on."""
+        invariant(fit.kind == self.kind, "a fit is adopted by the demand that wanted it")
+        rows = [
+            at
+            for at, name in enumerate(fit.names)
+            if at < len(self.rates.names) and self.rates.names[at] == name
+        ]
+        self._models = {model.name: model for model in fitted.models}
+        self._names = fitted.choice.names
+        self._chosen[:] = 0
+        self._chosen[rows] = fitted.choice.chosen[rows]
+        others = [at for at in range(len(fit.names)) if at not in set(rows)]
+        self._layer = fitted.layer
+        self._layer.forget(np.array(others, np.int64))
+        self._layer.grow(len(self.rates.names) - len(fit.names))
+        self._drift.forget(np.arange(len(self.rates.names)))
+        for raw, _margins, _root, _upper in self._made.values():
+            raw[:] = np.nan  # promises of the models before teach the new layer nothing
+
+
+class Bursts:
+    """Forecaster of the demand of services. `inline`: fits are run here; otherwise the shell takes them by `fits`."""
+
+    name = "bursts"
+
+    def __init__(self, seed: int, *, horizons_s: Sequence[float] = HORIZONS_S, pinned: Sequence[str] = (),
+                 inline: bool = True, fit_delay_s: float = FIT_DELAY_S) -> None:  # fmt: skip
+        self.demands = tuple(Demand(kind, seed, horizons_s, pinned) for kind in (REQUESTS, TOKENS))
+        self._inline, self._fit_delay_s = inline, fit_delay_s
+        self._waiting: list[tuple[float, Demand, Fit, Fitted]] = []
+        self._made_s = 0.0
+        self._asked: tuple[Forecast, ...] = ()
+        self._shown: tuple[int, tuple[str, ...]] = (-1, ())
+
+    def update(self, now_s: float, snapshot: ClusterSnapshot) -> None:
+        """Take in the last whole minute of every service; look at what matured; foresee anew when a minute has begun."""
+        services = snapshot.services
+        names = [str(each) for each in services.id.tolist()]
+        if not names or not np.isfinite(now_s):
+            return
+        fresh = np.isfinite(services.age_s) & (services.age_s >= 0.0)
+        steps = np.full(len(names), int(now_s // STEP_S) - LATE_STEPS)
+        steps[fresh] = np.floor((now_s - services.age_s[fresh]) / STEP_S).astype(np.int64)
+        self._adopt_ready(now_s)
+        for demand, rates in zip(self.demands, (services.recent_rps, services.tokens_per_s), strict=True):
+            if not demand.observe(names, steps, np.where(fresh, rates, np.nan)):
+                continue
+            self._made_s = now_s
+            demand.settle(now_s)
+            demand.foresee()
+            fit = demand.wanted() if self._inline else None
+            if fit is not None:
+                self._waiting.append((now_s + self._fit_delay_s, demand, fit, fit.run()))
+
+    def _adopt_ready(self, now_s: float) -> None:
+        ready = [each for each in self._waiting if each[0] <= now_s]
+        self._waiting = [each for each in self._waiting if each[0] > now_s]
+        for _at_s, demand, fit, fitted in ready:
+            demand.adopt(fit, fitted)
+
+    def fits(self) -> list[tuple[Demand, Fit]]:
+        """Fits that are due, for a worker to run and hand to `Demand.adopt`."""
+        wanted = [(demand, demand.wanted()) for demand in self.demands]
+        return [(demand, fit) for demand, fit in wanted if fit is not None]
+
+    def forecast(self, now_s: float, snapshot: ClusterSnapshot) -> Forecasts:
+        """The promises of the last minute for the services of `snapshot`; the same record until a new one is made."""
+        names = tuple(str(each) for each in snapshot.services.id.tolist())
+        shown = (self.demands[0].rates.step, names)
+        if shown != self._shown and names:
+            records = [demand.record(self._made_s, now_s, names) for demand in self.demands]
+            self._asked = tuple(record for record in records if record is not None)
+            self._shown = shown
+        return Forecasts(demand=self._asked if names else ())

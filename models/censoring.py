@@ -1,0 +1,36 @@
+"""Jobs that have not ended yet: what they say, and how much those that have ended must stand for.
+
+At any moment the jobs that have ended are too short on average: the long ones of the same days still run. A job that
+ended after t stands for 1 / P(it could be followed for t) jobs (inverse probability of censoring weighting; Robins
+and Rotnitzky 1992), the probability by the product-limit estimate (Kaplan and Meier 1958) of the time followed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autopilot.core.snapshot import F64, Bools
+
+MOST_WEIGHT = 10.0
+"""One job stands for at most so many: the variance of the weights would cost more than their bias saves."""
+
+
+def followed_ratio(spent_s: F64, ended: Bools, at_s: F64) -> F64:
+    """P(a job is followed for longer than `at_s`), by the product-limit estimate. Shape of `at_s`.
+
+    `spent_s` [jobs] is the run time of those that `ended`, and for the others how long they have run by now.
+    """
+    order = np.argsort(spent_s, kind="stable")
+    times, lost = spent_s[order], ~ended[order]
+    risk = np.arange(len(times), 0, -1)
+    kept = np.cumprod(1.0 - lost / risk)
+    before = np.searchsorted(times, at_s, side="left")
+    return np.where(before > 0, kept[np.maximum(before - 1, 0)], 1.0)
+
+
+def completion_weights(spent_s: F64, ended: Bools) -> F64:
+    """Weight of each job: 0 for those that still run, else 1 / P(followed for so long), at most `MOST_WEIGHT`."""
+    if not len(spent_s):
+        return np.zeros(0)
+    ratio = followed_ratio(spent_s, ended, spent_s)
+    return np.where(ended, np.minimum(1.0 / np.maximum(ratio, 1e-9), MOST_WEIGHT), 0.0)

@@ -1,0 +1,123 @@
+"""Demand as the models see it: rows of one regular step, what is asked of them, and what came.
+
+Values are [series, steps], requests or tokens a second (or any amount that is never negative); NaN is unknown. An
+*origin* is a column at which a forecast is made, from that column and those before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import ArrayLike
+
+from autopilot.core.errors import invariant
+from autopilot.core.snapshot import F64
+
+DAY_S = 86_400.0
+
+LEVELS = (0.5, 0.9, 0.99)
+"""Quantile levels of every forecast of demand."""
+
+LARGEST = 1e15
+"""A value above this is a broken reading: no fleet serves so much, and its square still fits a float."""
+
+CARRIED_STEPS = 3
+"""Steps for which the last known value stands in for a missing one; after that a forecast has expired."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What is to be foreseen: at `steps` ahead the value, or the highest in between (`peak`)."""
+
+    step_s: float
+    steps: tuple[int, ...]
+    peak: bool = False
+    levels: tuple[float, ...] = LEVELS
+
+    def __post_init__(self) -> None:
+        invariant(self.step_s > 0.0, "a step lasts")
+        invariant(bool(self.steps) and min(self.steps) >= 1, "a horizon is one step or more")
+
+    @property
+    def day(self) -> int:
+        """Steps of a day, at least one."""
+        return max(1, round(DAY_S / self.step_s))
+
+    @property
+    def longest(self) -> int:
+        """Steps of the longest horizon."""
+        return max(self.steps)
+
+
+class DemandModel(Protocol):
+    """One way to foresee demand."""
+
+    name: str
+
+    def fit(self, values: F64, until: int, ask: Ask) -> None:
+        """Learn from the columns before `until`."""
+        ...
+
+    def predict(self, values: F64, first: int, ask: Ask) -> F64:
+        """Quantiles [series, origins, horizons, levels] for the origins `first`, `first` + 1, ... to the last column.
+
+        An origin's row rests on columns up to it. NaN where the model abstains. A model without a spread of its own
+        gives every level the same value: the conformal layer makes the levels.
+        """
+        ...
+
+
+def tidy(values: ArrayLike) -> F64:
+    """`values` with whatever cannot be a demand made unknown: negative, infinite, or absurdly large."""
+    found = np.array(values, float)
+    with np.errstate(invalid="ignore"):
+        found[~((found >= 0.0) & (found <= LARGEST))] = np.nan
+    return found
+
+
+def carried(values: F64, most: int = CARRIED_STEPS) -> F64:
+    """Each unknown value replaced by the last known one of its row, where that is at most `most` steps old."""
+    steps = np.arange(values.shape[1])
+    known = ~np.isnan(values)
+    last = np.maximum.accumulate(np.where(known, steps, -1), axis=1)
+    held = np.take_along_axis(values, np.maximum(last, 0), axis=1)
+    return np.asarray(np.where((last >= 0) & (steps - last <= most), held, np.nan))
+
+
+def outcomes(values: F64, steps: int, *, peak: bool) -> F64:
+    """What came for a forecast made at each column: the value `steps` later, or the highest in between.
+
+    NaN where that is not known yet, or (in between) was not measured throughout. Shape of `values`.
+    """
+    came = np.full(values.shape, np.nan)
+    if steps < values.shape[1]:
+        later = values[:, 1:]
+        came[:, :-steps] = (
+            sliding_window_view(later, steps, axis=1).max(axis=2) if peak else values[:, steps:]
+        )
+    return came
+
+
+def usual(values: F64) -> F64:
+    """Mean of the known values of each row, above zero; 1 for a row without any. Shape [series]."""
+    known = ~np.isnan(values)
+    count = known.sum(axis=1)
+    mean = np.where(known, values, 0.0).sum(axis=1) / np.maximum(count, 1)
+    return np.where((count > 0) & (mean > 0.0), np.maximum(mean, 1e-9), 1.0)
+
+
+def points(values: F64, ask: Ask) -> F64:
+    """Values [series, origins] or [series, origins, horizons] repeated for every horizon and level of `ask`."""
+    wide = values if values.ndim == 3 else np.repeat(values[:, :, None], len(ask.steps), axis=2)
+    return np.repeat(wide[:, :, :, None], len(ask.levels), axis=3)
+
+
+def rising(quantiles: F64) -> F64:
+    """Quantiles that are finite or NaN, never negative, and never fall with the level (the last axis)."""
+    with np.errstate(invalid="ignore"):
+        kept = np.where(np.isfinite(quantiles), np.clip(quantiles, 0.0, LARGEST), np.nan)
+    whole = ~np.isnan(kept).any(axis=-1, keepdims=True)
+    return np.where(whole, np.maximum.accumulate(np.where(whole, kept, 0.0), axis=-1), np.nan)

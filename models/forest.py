@@ -1,0 +1,53 @@
+"""The trees of fitted boosting models as plain arrays: a few rows are evaluated fifty times faster than one by one.
+
+scikit-learn's predict costs about a millisecond a model and call, whatever the rows: too much for a job that is
+submitted alone and asks seven models. Here all trees of all models step down at once. The answer is the same to the
+last digits (tests/unit/test_forest.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autopilot.core.snapshot import F64
+
+
+class Forest:
+    """Trees of several HistGradientBoostingRegressor models that look at the same columns."""
+
+    def __init__(self, models: Sequence[Any]) -> None:
+        trees = [(number, step[0].nodes) for number, model in enumerate(models) for step in model._predictors]  # noqa: SLF001 - there is no public way to the trees
+        size = max((len(nodes) for _, nodes in trees), default=1)
+        self._base = np.array([float(np.ravel(model._baseline_prediction)[0]) for model in models])  # noqa: SLF001
+        self._model = np.array([number for number, _ in trees], np.int64)
+        self._first = np.arange(len(trees)) * size  # trees lie one after the other, padded to the largest
+        self._feature, self._value = np.zeros(len(trees) * size, np.int64), np.zeros(len(trees) * size)
+        self._threshold = np.full(len(trees) * size, np.inf)
+        self._missing_left = np.ones(len(trees) * size, np.bool_)
+        own = np.arange(len(trees) * size)
+        self._left, self._right = own.copy(), own.copy()  # a leaf leads to itself
+        self._depth = 0
+        for start, (_, nodes) in zip(self._first.tolist(), trees, strict=True):
+            inner = np.flatnonzero(nodes["is_leaf"] == 0)
+            self._value[start : start + len(nodes)] = nodes["value"]
+            self._feature[start + inner] = nodes["feature_idx"][inner]
+            self._threshold[start + inner] = nodes["num_threshold"][inner]
+            self._missing_left[start + inner] = nodes["missing_go_to_left"][inner] != 0
+            self._left[start + inner] = start + nodes["left"][inner].astype(np.int64)
+            self._right[start + inner] = start + nodes["right"][inner].astype(np.int64)
+            self._depth = max(self._depth, int(nodes["depth"].max()))
+
+    def predict(self, features: F64) -> F64:
+        """What each model says of each row. Shape [rows, models]."""
+        answer = np.tile(self._base, (len(features), 1))
+        for row in range(len(features)):
+            values, node = features[row], self._first
+            for _ in range(self._depth):
+                seen = values[self._feature[node]]
+                left = (seen <= self._threshold[node]) | (np.isnan(seen) & self._missing_left[node])
+                node = np.where(left, self._left[node], self._right[node])
+            answer[row] += np.bincount(self._model, self._value[node], minlength=len(self._base))
+        return answer

@@ -1,0 +1,170 @@
+"""What is held against each other for a job: quantiles of its log run time by several models, mixed per kind of job.
+
+No model of run times wins everywhere: where history repeats, the last jobs alike are best; where it does not,
+boosting is (reference/forecasting.md, section 3b). Each kind of job weighs the opinions by the pinball loss that they
+had there lately, level by level; a kind that has seen little leans on what holds for all jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from autopilot.core.forecast import LEVELS
+from autopilot.core.snapshot import F64, Bools
+from models.recent import F32, Kept, first_known, newest_known, quantiles
+
+OPINIONS = ("recent10", "recent40", "neighbours10", "boosted")
+"""The ten and the forty that ended last, the ten submitted last that have ended, and gradient boosting."""
+
+BOOSTED = OPINIONS.index("boosted")
+MEDIAN = LEVELS.index(0.5)
+
+LEAST_ENDED = 3
+"""Ended jobs below which a kin gives no opinion and the next wider one is asked."""
+
+NEIGHBOURS = 20
+"""Ended neighbours in submit order that the most likely run time is looked for among, beside the forty."""
+
+SAME_WIDTH = 0.35
+"""Width of the kernel in logs: run times within a factor of 1.4 count as the same."""
+
+FADE = 0.9
+"""Weight of each job against the next newer one in the search for the most likely run time."""
+
+OWN_WEIGHT = 1.0
+"""Weight of the model's own median there, in jobs just ended."""
+
+BELIEF_WINDOW = 100
+"""Past jobs of a kind that its weights rest on: an exponential window of about this length."""
+
+ALL_WINDOW = 1000
+"""The same for what holds for all jobs."""
+
+PRIOR_JOBS = 10.0
+"""Jobs at which a kind's own losses weigh as much as those of all jobs."""
+
+SHARPNESS = 0.1
+"""A loss higher by this part of the best one's has 1/e of its weight."""
+
+MOST_KINDS = 20_000
+"""Kinds that weights are kept for at once."""
+
+LARGEST_ERROR = 3.0
+"""Errors in logs count no more than this in the weights: a factor of 20 is wrong, whatever lies beyond."""
+
+
+def recent_opinions(kept: Kept) -> tuple[F64, F32]:
+    """Opinions that rest on the last jobs alone [jobs, opinions, levels] (NaN: none; boosting is left empty).
+
+    Second, the run times that the most likely one is looked for among (newest first): [jobs, candidates].
+    """
+    rows = np.arange(len(kept.count))
+    kin = first_known(kept, LEAST_ENDED)
+    ended = kept.ended[rows, kin]
+    beside = newest_known(kept.submitted[rows, kin], NEIGHBOURS)
+    given = (ended[:, :10], ended, beside[:, :10])
+    answer = np.full((len(rows), len(OPINIONS), len(LEVELS)), np.nan)
+    for number, values in enumerate(given):
+        answer[:, number] = quantiles(values, LEVELS)
+    return answer, np.concatenate([ended, beside], axis=1)
+
+
+def most_likely(candidates: F32, boosted: F64) -> F64:
+    """The most likely log run time of each job: where run times seen among its like crowd, near what boosting says.
+
+    The mode of a kernel density over `candidates` [jobs, n], each weighed by its freshness and by a normal of the
+    spread of `boosted` [jobs, levels] around its median, which is a candidate too. Shape [jobs].
+    """
+    middle = boosted[:, MEDIAN].astype(np.float32)[:, None]
+    spread = np.clip((boosted[:, MEDIAN + 2] - boosted[:, MEDIAN - 1]) / 2.0, 0.3, 3.0)[:, None]
+    places = np.arange(candidates.shape[1])
+    fade = FADE ** np.where(
+        places < candidates.shape[1] - NEIGHBOURS, places, places - candidates.shape[1] + NEIGHBOURS
+    )
+    answer = np.empty(len(candidates))
+    for start in range(0, len(candidates), 2048):
+        part = slice(start, start + 2048)
+        known = ~np.isnan(candidates[part])
+        values = np.where(known, candidates[part], np.float32(0.0))
+        near = np.exp(-0.5 * ((values - middle[part]) / spread[part]) ** 2)
+        weight = np.concatenate(
+            [np.where(known, fade * near, 0.0), np.full((len(values), 1), OWN_WEIGHT)], axis=1
+        )
+        values = np.concatenate([values, middle[part]], axis=1)
+        kernel = np.exp(-(((values[:, :, None] - values[:, None, :]) / np.float32(SAME_WIDTH)) ** 2))
+        density = np.where(weight > 0.0, np.einsum("nij,nj->ni", kernel, weight.astype(np.float32)), -1.0)
+        best = density.argmax(axis=1)[:, None, None]
+        crowd = np.take_along_axis(kernel, best, axis=1)[:, 0] * weight
+        answer[part] = (crowd * values).sum(axis=1) / crowd.sum(axis=1)
+    return answer
+
+
+def add_boosted(opinions: F64, candidates: F32, boosted: F64) -> None:
+    """Enter what boosting says [jobs, levels], its middle moved to the most likely run time, into `opinions`."""
+    opinions[:, BOOSTED] = boosted
+    opinions[:, BOOSTED, MEDIAN] = most_likely(candidates, boosted)
+
+
+class Mixer:
+    """Weights of the opinions for each kind of job, by rolling pinball loss."""
+
+    def __init__(self, opinions: int = len(OPINIONS)) -> None:
+        self._row: dict[Hashable, int] = {}
+        self._loss = np.zeros((0, opinions, len(LEVELS)))
+        self._jobs = np.zeros((0, opinions, 1))
+        self._all_loss = np.zeros((opinions, len(LEVELS)))
+        self._all_jobs = np.zeros((opinions, 1))
+
+    def rows(self, kinds: Sequence[Hashable]) -> np.ndarray:
+        """Row of each kind of job, new ones added. Shape [kinds]."""
+        if len(self._row) > MOST_KINDS:  # start over: what holds for all jobs stays
+            self._row.clear()
+            self._loss[:], self._jobs[:] = 0.0, 0.0
+        found = np.array([self._row.setdefault(kind, len(self._row)) for kind in kinds], np.int64)
+        missing = len(self._row) - len(self._jobs)
+        if missing > 0:
+            more = max(missing, len(self._jobs), 64)
+            self._loss = np.concatenate([self._loss, np.zeros((more, *self._loss.shape[1:]))])
+            self._jobs = np.concatenate([self._jobs, np.zeros((more, *self._jobs.shape[1:]))])
+        return found
+
+    def weights(self, rows: np.ndarray, given: np.ndarray) -> F64:
+        """Weights [jobs, opinions, levels], 1 in sum over the opinions `given` [jobs, opinions]; 0 for the others."""
+        usual = self._all_loss / np.maximum(self._all_jobs, 1e-9)
+        loss = (self._loss[rows] + PRIOR_JOBS * usual) / (self._jobs[rows] + PRIOR_JOBS)
+        loss = np.where(given[..., None], loss, np.inf)
+        best = loss.min(axis=1, keepdims=True)
+        with np.errstate(invalid="ignore"):
+            share = np.exp(-(loss - best) / (SHARPNESS * best + 1e-6))
+        share = np.where(given[..., None], share, 0.0)
+        return np.asarray(share / np.maximum(share.sum(axis=1, keepdims=True), 1e-300))
+
+    def mix(self, rows: np.ndarray, opinions: F64) -> F64:
+        """Mixed quantiles of the log run time [jobs, levels], non-decreasing; NaN where nobody has an opinion."""
+        missing: Bools = np.isnan(opinions[:, :, MEDIAN])
+        given = np.logical_not(missing)
+        mixed = (self.weights(rows, given) * np.where(given[..., None], opinions, 0.0)).sum(axis=1)
+        return np.where(missing.all(axis=1, keepdims=True), np.nan, ordered(mixed))
+
+    def learn(self, row: int, opinions: F64, log_s: float) -> None:
+        """Take in what came of one job, with the opinions [opinions, levels] held of it."""
+        missing: Bools = np.isnan(opinions[:, MEDIAN])
+        error = np.where(missing[:, None], 0.0, log_s - opinions)
+        error = np.clip(error, -LARGEST_ERROR, LARGEST_ERROR)
+        levels = np.asarray(LEVELS)
+        loss = np.maximum(levels * error, (levels - 1.0) * error)
+        seen = np.where(missing, 0.0, 1.0)[:, None]
+        self._loss[row] = self._loss[row] * (1.0 - seen / BELIEF_WINDOW) + loss
+        self._jobs[row] = self._jobs[row] * (1.0 - seen / BELIEF_WINDOW) + seen
+        self._all_loss = self._all_loss * (1.0 - seen / ALL_WINDOW) + loss
+        self._all_jobs = self._all_jobs * (1.0 - seen / ALL_WINDOW) + seen
+
+
+def ordered(quantile: F64) -> F64:
+    """Quantiles [jobs, levels] made non-decreasing without moving the middle one."""
+    middle = quantile[:, MEDIAN : MEDIAN + 1]
+    lower = np.minimum(np.sort(quantile[:, :MEDIAN], axis=1), middle)
+    upper = np.maximum(np.sort(quantile[:, MEDIAN + 1 :], axis=1), middle)
+    return np.concatenate([lower, middle, upper], axis=1)

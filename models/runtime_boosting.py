@@ -1,0 +1,123 @@
+"""Quantiles of the log run time by gradient boosting, on top of the statistics of the last jobs alike.
+
+One HistGradientBoostingRegressor (scikit-learn) for each level. Columns that say nothing in training (all NaN, which
+scikit-learn 1.9.1 cannot fit, one value throughout, or equal to an earlier column) are left out, and the choice is
+part of the model. Run times of jobs that still run are unknown, so short ones are over-represented among those that
+ended: training rows are weighted by the inverse of the probability to have ended (models/censoring.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autopilot.core.errors import InputError
+from autopilot.core.snapshot import F64, I32
+from models.forest import Forest
+
+LEAST_ROWS = 1000
+"""Rows below which boosting is not fitted: by reference it must not be chosen below about a thousand."""
+
+
+FEW_ROWS = 20
+"""Rows up to which the trees are evaluated here and not by scikit-learn, whose call costs as much as these."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoostingRules:
+    """How a model is fitted. `trees` are for each level; rows beyond `most_rows` are the oldest and are left out."""
+
+    trees: int = 100
+    rate: float = 0.08
+    leaves: int = 15
+    least_in_leaf: int = 20
+    bins: int = 31
+    most_rows: int = 40_000
+
+
+@dataclass(frozen=True, slots=True)
+class Boosted:
+    """Fitted models, one a level, and the columns that they look at."""
+
+    levels: tuple[float, ...]
+    models: tuple[Any, ...]
+    columns: I32
+    width: int
+    rows: int
+    forest: Forest
+
+    @property
+    def work(self) -> int:
+        """Counted work of the fit: rows x trees over all levels."""
+        return self.rows * sum(int(model.n_iter_) for model in self.models)
+
+    def predict(self, features: F64) -> F64:
+        """Quantiles of the log run time of rows of features: [rows, levels], non-decreasing along a row."""
+        if not len(features):
+            return np.zeros((0, len(self.levels)))
+        chosen = np.ascontiguousarray(features[:, self.columns])
+        if len(chosen) <= FEW_ROWS:
+            return np.sort(self.forest.predict(chosen), axis=1)
+        return np.sort(np.stack([model.predict(chosen) for model in self.models], axis=1), axis=1)
+
+
+def content_of(boosted: Boosted | None) -> dict[str, Any]:
+    """The models as plain values, arrays and estimators, for the registry; empty for none."""
+    if boosted is None:
+        return {}
+    return {"levels": list(boosted.levels), "models": list(boosted.models), "columns": boosted.columns,
+            "width": boosted.width, "rows": boosted.rows}  # fmt: skip
+
+
+def boosted_from(content: Mapping[str, Any], width: int) -> Boosted | None:
+    """The models of `content_of`, for `width` columns of features. Raises `InputError` where they look at others."""
+    if not content:
+        return None
+    if content["width"] != width:
+        raise InputError(
+            f"a model of run times looks at {content['width']} columns, these jobs have {width}; fit it anew"
+        )
+    return Boosted(tuple(content["levels"]), tuple(content["models"]), np.asarray(content["columns"], np.int32),
+                   int(content["width"]), int(content["rows"]), Forest(content["models"]))  # fmt: skip
+
+
+def telling_columns(features: F64) -> I32:
+    """Columns with at least two different values, without repetitions of earlier ones."""
+    kept: list[int] = []
+    seen: set[bytes] = set()
+    for column in range(features.shape[1]):
+        values = np.ascontiguousarray(features[:, column])
+        known = values[~np.isnan(values)]
+        content = values.tobytes()
+        if not len(known) or known.min() == known.max() or content in seen:
+            continue
+        seen.add(content)
+        kept.append(column)
+    return np.array(kept, np.int32)
+
+
+def fit_boosted(features: F64, log_s: F64, weight: F64, levels: Sequence[float], rules: BoostingRules,
+                seed: int = 0) -> Boosted | None:  # fmt: skip
+    """Fit on rows in order of time; None where the rows are too few or say nothing."""
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    known = np.flatnonzero(~np.isnan(log_s) & np.isfinite(weight))[-rules.most_rows :]
+    if len(known) < LEAST_ROWS:
+        return None
+    rows = features[known]
+    columns = telling_columns(rows)
+    if not len(columns):
+        return None
+    chosen = np.ascontiguousarray(rows[:, columns])
+    models = tuple(
+        HistGradientBoostingRegressor(
+            loss="quantile", quantile=level, max_iter=rules.trees, learning_rate=rules.rate,
+            max_leaf_nodes=rules.leaves, min_samples_leaf=rules.least_in_leaf, max_bins=rules.bins, early_stopping=False,
+            random_state=seed,
+        ).fit(chosen, log_s[known], sample_weight=weight[known])
+        for level in levels
+    )  # fmt: skip
+    return Boosted(tuple(levels), models, columns, features.shape[1], len(known), Forest(models))

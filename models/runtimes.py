@@ -1,0 +1,274 @@
+"""Run times foreseen for the controller: total time by quantile, made sharper as a job runs on.
+
+A job is forecast when it is first seen: opinions of the last jobs alike and of boosting, mixed by what they were
+worth lately (models/opinions.py), under calibrated intervals (models/intervals.py). It keeps that forecast until it
+has run past a landmark (models/landmarks.py); then the time left is foreseen anew from jobs that outlived it too.
+Without any ended job the forecaster abstains: an unknown job is not backfilled past a reservation.
+
+A fit is work that may be run anywhere: `due()` hands it out, `adopt()` takes in the result. In a simulation it is run
+inline and its result used after a fixed virtual delay, so that a run depends on nothing but its seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autopilot.core.forecast import LEVELS, Forecasts, RuntimeForecast
+from autopilot.core.policy_bounds import Forecasting
+from autopilot.core.snapshot import F64, I64, ClusterSnapshot, State, holding_mask
+from models.censoring import completion_weights
+from models.intervals import Intervals, groups_of
+from models.landmarks import LANDMARKS_S, Landmarks, fit_landmarks
+from models.ledger import Ledger, promise
+from models.opinions import Mixer, add_boosted, recent_opinions
+from models.recent import LEVELS_OF_KIN, Asked, Recent, kins_of, name_stem, taken
+from models.runtime_boosting import LEAST_ROWS, Boosted, BoostingRules, fit_boosted
+from models.runtime_features import runtime_features
+
+SHORTEST_S = 1.0
+"""Run times below a second are no work: such a job says nothing."""
+
+TABLE_ROWS = 256
+
+KIND = LEVELS_OF_KIN.index("user")
+"""The kin whose jobs weigh the opinions alike."""
+
+
+@dataclass(slots=True)
+class Job:
+    """What is remembered of one job that has not ended. `row` is its place in the table of forecasts."""
+
+    row: int
+    kins: tuple[Hashable, ...]
+    turn: I64
+    submit_s: float
+    features: F64
+    opinions: F64
+    landmark: int = -1  # the last one that it outlived
+    left: list[tuple[int, F64]] = field(default_factory=list)  # landmark, opinions on the time left then
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What a fit gave."""
+
+    boosted: Boosted | None
+    landmarks: Landmarks
+
+
+@dataclass(frozen=True, slots=True)
+class FitWork:
+    """Everything that one fit looks at; it may be run elsewhere, at any time."""
+
+    features: F64
+    log_s: F64
+    weight: F64
+    rules: BoostingRules
+    seed: int
+
+    def run(self) -> Fit:
+        """Fit both models. A pure function of the work: the same work gives the same fit."""
+        boosted = fit_boosted(self.features, self.log_s, self.weight, LEVELS, self.rules, self.seed)
+        return Fit(boosted, fit_landmarks(self.features, self.log_s, self.weight, self.rules, self.seed))
+
+
+NO_FIT = Fit(None, Landmarks(np.full((len(LANDMARKS_S), len(LEVELS)), np.nan), None))
+
+
+class Runtimes:
+    """Forecaster of run times by recent jobs and boosting. `inline` fits are run here (a simulation)."""
+
+    name = "predicted"
+
+    def __init__(self, rules: Forecasting | None = None, seed: int = 0, *, inline: bool = True) -> None:
+        self.rules, self._seed, self._inline = rules or Forecasting(), seed, inline
+        self._recent, self._mixer, self._ledger = Recent(), Mixer(), Ledger()
+        self._left_mixer = Mixer(2)
+        self._intervals = [Intervals() for _ in range(1 + len(LANDMARKS_S))]
+        self._jobs: dict[str, Job] = {}
+        self._log_total = np.full((TABLE_ROWS, len(LEVELS)), np.nan)
+        self._history = np.zeros(TABLE_ROWS, np.int32)
+        self._free = list(range(TABLE_ROWS - 1, 0, -1))  # row 0 stays empty: no forecast
+        self._fit, self._ready = NO_FIT, (np.inf, NO_FIT)
+        self._ended: list[tuple[F64, float]] = []  # features and log run time, in order of their end
+        self._ran_s = np.zeros(0)  # how long each of the running jobs has run
+        self._fitted_rows, self._fitted_s = 0, -np.inf
+
+    # --- learning ---------------------------------------------------------------------------
+
+    def update(self, now_s: float, snapshot: ClusterSnapshot) -> None:
+        """Learn from the jobs that the snapshot shows as ended, and from those that outlived what was said."""
+        work = snapshot.workloads
+        for place in np.flatnonzero((work.state >= State.SUCCEEDED) & (work.service < 0)).tolist():
+            self._end(str(work.id[place]), float(work.served_s[place]), now_s)
+        running = np.flatnonzero(holding_mask(work) & (work.service < 0))
+        here_s = np.maximum(now_s - np.nan_to_num(work.start_s[running], nan=now_s), 0.0)
+        self._ran_s = np.asarray(work.served_s[running] + here_s)
+        names = work.id[running].tolist()
+        self._ledger.outlived(names, self._ran_s)
+        self._ledger.settle(now_s)
+        self._pass_landmarks(names)
+        if self._inline:
+            self._fit_here(now_s)
+
+    def _end(self, name: str, ran_s: float, now_s: float) -> None:
+        job = self._jobs.pop(name, None)
+        if job is None:
+            return
+        self._log_total[job.row] = np.nan
+        self._free.append(job.row)
+        if not ran_s >= SHORTEST_S:  # NaN too
+            self._ledger.forget(name)
+            return
+        log_s = float(np.log(ran_s))
+        self._ledger.ended(name, ran_s, now_s)
+        self._recent.end(job.kins, job.turn, job.submit_s, log_s, now_s)
+        self._mixer.learn(int(self._mixer.rows([job.kins[KIND]])[0]), job.opinions, log_s)
+        for landmark, opinions in job.left:
+            left_s = max(ran_s - LANDMARKS_S[landmark], SHORTEST_S)
+            self._left_mixer.learn(int(self._left_mixer.rows([landmark])[0]), opinions, float(np.log(left_s)))
+        self._ended.append((job.features, log_s))
+        if len(self._ended) > 2 * self.rules.most_rows:
+            del self._ended[: self.rules.most_rows]
+            self._fitted_rows = max(self._fitted_rows - self.rules.most_rows, 0)
+
+    # --- fitting ----------------------------------------------------------------------------
+
+    def due(self, now_s: float) -> FitWork | None:
+        """The next fit when it is time for one: many more jobs than at the last one, or it is old."""
+        rows, rules = len(self._ended), self.rules
+        grown = rows >= self._fitted_rows * (1.0 + rules.growth_ratio)
+        aged = rows > self._fitted_rows and now_s - self._fitted_s >= rules.retrain_s
+        if rows < LEAST_ROWS or not (grown or aged):
+            return None
+        self._fitted_rows, self._fitted_s = rows, now_s
+        chosen = self._ended[-rules.most_rows :]
+        log_s = np.array([log for _, log in chosen])
+        spent_s = np.concatenate([np.exp(log_s), self._ran_s])
+        weight = completion_weights(spent_s, np.arange(len(spent_s)) < len(log_s))[: len(log_s)]
+        features = np.stack([row for row, _ in chosen])
+        return FitWork(
+            features, log_s, weight, BoostingRules(trees=rules.trees, most_rows=rules.most_rows), self._seed
+        )
+
+    def adopt(self, fit: Fit) -> None:
+        """Forecast with `fit` from now on; a job that has a forecast keeps it until its next landmark."""
+        self._fit = fit
+
+    def _fit_here(self, now_s: float) -> None:
+        """Fit at once, and use what came of it when a worker would have been done."""
+        if now_s >= self._ready[0]:
+            self.adopt(self._ready[1])
+            self._ready = (np.inf, NO_FIT)
+        if self._ready[0] == np.inf:
+            work = self.due(now_s)
+            if work is not None:
+                self._ready = (now_s + self.rules.fit_delay_s, work.run())
+
+    # --- forecasting ------------------------------------------------------------------------
+
+    def forecast(self, now_s: float, snapshot: ClusterSnapshot) -> Forecasts:
+        """Quantiles of the total run time of every workload; replicas of services and unknown jobs abstain."""
+        work = snapshot.workloads
+        names = work.id.tolist()
+        known = self._jobs
+        fresh = [
+            place for place, name in enumerate(names)
+            if name not in known and work.service[place] < 0 and work.state[place] < State.SUCCEEDED
+        ]  # fmt: skip
+        if fresh:
+            self._meet(np.array(fresh), names, snapshot)
+        rows = np.fromiter((known[name].row if name in known else 0 for name in names), np.int64, len(names))
+        total_s = np.exp(self._log_total[rows])
+        certain = ~np.isnan(total_s[:, 0])
+        return Forecasts(RuntimeForecast(self.name, now_s, LEVELS, total_s, certain, self._history[rows]))
+
+    def _meet(self, places: I64, names: list[str], snapshot: ClusterSnapshot) -> None:
+        """Forecast jobs that are seen for the first time, in one batch."""
+        asked = asked_of(snapshot, places)
+        order = np.argsort(asked.submit_s, kind="stable")
+        kins, rows, turns = [], [], []
+        for number in order.tolist():
+            kin = kins_of(
+                asked.tenant[number], asked.user[number], asked.stem[number], float(asked.gpus[number])
+            )
+            kins.append(kin)
+            rows.append(self._recent.slots(kin))
+        kept = self._recent.gather(np.stack(rows), asked.submit_s[order])
+        for number, slots in zip(order.tolist(), rows, strict=True):
+            turns.append(self._recent.submit(slots, float(asked.submit_s[number])))
+        asked = taken(asked, order)
+        opinions, candidates = recent_opinions(kept)
+        features = runtime_features(asked, kept, opinions, candidates)
+        if self._fit.boosted is not None:
+            add_boosted(opinions, candidates, self._fit.boosted.predict(features))
+        raw = self._mixer.mix(self._mixer.rows([kin[KIND] for kin in kins]), opinions)
+        group = groups_of(raw)
+        given, margin = self._intervals[0].apply(raw, group)
+        for number, place in enumerate(places[order].tolist()):
+            name, row = names[place], self._new_row()
+            job = Job(
+                row,
+                kins[number],
+                turns[number],
+                float(asked.submit_s[number]),
+                features[number],
+                opinions[number],
+            )
+            self._jobs[name] = job
+            self._log_total[row] = given[number]
+            self._history[row] = int(kept.count[number, -1])
+            if not np.isnan(raw[number]).any():
+                self._ledger.add(
+                    name, promise(self._intervals[0], 0.0, raw[number], margin[number], int(group[number]))
+                )
+
+    def _new_row(self) -> int:
+        if not self._free:
+            size = len(self._log_total)
+            self._log_total = np.vstack([self._log_total, np.full((size, len(LEVELS)), np.nan)])
+            self._history = np.concatenate([self._history, np.zeros(size, np.int32)])
+            self._free = list(range(2 * size - 1, size - 1, -1))
+        return self._free.pop()
+
+    def _pass_landmarks(self, names: list[str]) -> None:
+        """Foresee anew the time left of the jobs that have just outlived a landmark."""
+        reached = np.searchsorted(LANDMARKS_S, self._ran_s, side="right") - 1
+        passed = [
+            (name, job, int(number)) for name, number in zip(names, reached.tolist(), strict=True)
+            if number >= 0 and (job := self._jobs.get(name)) is not None and number > job.landmark
+        ]  # fmt: skip
+        if not passed:
+            return
+        number = np.array([each for *_, each in passed], np.int32)
+        features = np.stack([job.features for _, job, _ in passed])
+        opinions = self._fit.landmarks.opinions(features, number)
+        raw = self._left_mixer.mix(self._left_mixer.rows(number.tolist()), opinions)
+        group = groups_of(raw)
+        for place, (name, job, landmark) in enumerate(passed):
+            job.landmark = landmark
+            if np.isnan(raw[place]).any():
+                continue
+            part = slice(place, place + 1)
+            job.left.append((landmark, opinions[place]))
+            layer, base_s = self._intervals[1 + landmark], LANDMARKS_S[landmark]
+            given, margin = layer.apply(raw[part], group[part])
+            self._log_total[job.row] = np.log(base_s + np.exp(given[0]))
+            self._ledger.add(name, promise(layer, base_s, raw[place], margin[0], int(group[place])))
+
+
+def asked_of(snapshot: ClusterSnapshot, places: I64) -> Asked:
+    """What the workloads at `places` ask for."""
+    work, tenants = snapshot.workloads, snapshot.names.tenants
+    tenant = np.empty(len(places), object)
+    tenant[:] = [tenants[code] if 0 <= code < len(tenants) else "" for code in work.tenant[places].tolist()]
+    stem, user = np.empty(len(places), object), np.empty(len(places), object)
+    stem[:] = [name_stem(str(name)) for name in work.name[places].tolist()]
+    user[:] = [str(name) for name in work.user[places].tolist()]
+    columns = (work.cpu_milli, work.memory_mib, work.gpu_milli, work.priority, work.limit_s)
+    other = np.column_stack([np.asarray(column[places], float) for column in columns])
+    other[:, :3] = np.where(other[:, :3] > 0, other[:, :3], np.nan)
+    return Asked(tenant, user, stem, work.gpus[places].astype(float), work.submit_s[places], other)

@@ -1,0 +1,139 @@
+"""Which model speaks for which series: the one that would have done best lately, and why.
+
+Every model is judged at the median (absolute error) and at the upper levels (pinball loss, each with margins from the
+other half of the same time, so that models without a spread of their own take part), relative to the floor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopilot.core.snapshot import F64
+from models.conformal import conformal_quantile
+from models.demand import Ask
+from models.layer import units
+
+GAIN = 0.98
+"""A model must lose at most this part of what the floor loses to speak in its place."""
+
+POOL_WEIGHT = 200.0
+"""Independent outcomes of a series that weigh as much as what the model did on all series: a hundred forecasts, most of
+them overlapping, rank models by chance, and the loss that a rare burst brings stays unseen in them."""
+
+
+LEVEL_OUTCOMES = 5.0
+"""Independent outcomes beyond a level at which its loss counts half of what it would with very many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """For each series and horizon the place of the chosen model in `names`, and all relative losses.
+
+    `losses` is [models, series, horizons]: weighted mean over levels of loss / loss of the floor, drawn towards that of
+    all series; NaN where a model abstained. The floor is model 0.
+    """
+
+    names: tuple[str, ...]
+    chosen: NDArray[np.int64]
+    losses: F64
+
+    def reason(self, series: int, horizon: int) -> str:
+        """The choice in words."""
+        place = int(self.chosen[series, horizon])
+        losses = self.losses[:, series, horizon]
+        if np.isnan(losses).all():
+            return f"{self.names[place]}: nothing was judged yet"
+        if place == 0:
+            others = np.where(np.isnan(losses), np.inf, losses)[1:]
+            if not len(others) or not np.isfinite(others.min()):
+                return f"{self.names[0]}: no other model can speak yet"
+            best = int(np.argmin(others)) + 1
+            return f"{self.names[0]}: the best other, {self.names[best]}, lost {losses[best]:.2f} of what it did (needed {GAIN})"
+        return f"{self.names[place]}: lost {losses[place]:.2f} of what {self.names[0]} did"
+
+
+def choose(raw: Mapping[str, F64], came: F64, root: F64, ask: Ask) -> Choice:
+    """Choose by forecasts `raw` [series, origins, horizons, levels] of each model, the floor first, for what `came`.
+
+    `came` is [series, origins, horizons], `root` [series] the root of the usual demand.
+    """
+    names = tuple(raw)
+    relative = np.full((len(names), *came.shape[::2]), np.nan)
+    outcomes = (~np.isnan(came)).sum(axis=1) / np.asarray(ask.steps)
+    weights = _level_weights(outcomes, ask.levels)
+    floor = _losses(raw[names[0]], came, root, ask.levels)
+    for place, name in enumerate(names):
+        own = floor if place == 0 else _losses(raw[name], came, root, ask.levels)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio = np.where(floor > 0.0, own / floor, np.where(own > 0.0, np.inf, 1.0))
+            ratio = np.where(np.isnan(floor) | np.isnan(own), np.nan, np.clip(ratio, 0.01, 100.0))
+        relative[place] = np.exp((np.log(ratio) * weights).sum(axis=2))
+    known = ~np.isnan(relative)
+    logs = np.where(known, np.log(np.where(known, relative, 1.0)), 0.0)
+    overall = logs.sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+    trust = outcomes / (outcomes + POOL_WEIGHT)
+    mixed = np.where(known, np.exp(trust * logs + (1.0 - trust) * overall[:, None, :]), np.nan)
+    best = np.argmin(np.where(known, mixed, np.inf), axis=0)
+    won = np.take_along_axis(np.where(known, mixed, np.inf), best[None], axis=0)[0] <= GAIN
+    return Choice(names, np.where(won, best, 0), mixed)
+
+
+def _level_weights(outcomes: F64, levels: Sequence[float]) -> F64:
+    """Weights [..., levels] that sum to 1: how well `outcomes` independent ones resolve each level."""
+    beyond = outcomes[..., None] * (1.0 - np.asarray(levels))
+    weight = np.maximum(beyond / (beyond + LEVEL_OUTCOMES), 1e-9)
+    return np.asarray(weight / weight.sum(axis=-1, keepdims=True))
+
+
+def composed(raw: Mapping[str, F64], choice: Choice) -> F64:
+    """The forecasts of the chosen models; where one abstains, the floor's."""
+    found = raw[choice.names[0]].copy()
+    for place, name in enumerate(choice.names):
+        series, horizon = np.nonzero(choice.chosen == place)
+        part = raw[name][series, :, horizon]
+        floor = found[series, :, horizon]
+        found[series, :, horizon] = np.where(np.isnan(part).any(axis=2, keepdims=True), floor, part)
+    return found
+
+
+def pinball(error: F64, level: float) -> F64:
+    """Pinball loss of `error` = what came - quantile (Koenker and Bassett 1978). At 0.5 half the absolute error."""
+    return np.asarray(np.maximum(level * error, (level - 1.0) * error))
+
+
+def _losses(raw: F64, came: F64, root: F64, levels: Sequence[float]) -> F64:
+    """Mean pinball losses [series, horizons, levels]; NaN where fewer than a quarter of what came was foreseen."""
+    series, origins, horizons, _ = raw.shape
+    found = np.full((series, horizons, len(levels)), np.nan)
+    half = np.arange(origins) < origins // 2
+    for row in range(series):
+        for ahead in range(horizons):
+            known = ~np.isnan(raw[row, :, ahead]).any(axis=1) & ~np.isnan(came[row, :, ahead])
+            enough = known.sum() >= max(8, (~np.isnan(came[row, :, ahead])).sum() / 4)
+            if enough:
+                found[row, ahead] = _one(
+                    raw[row, known, ahead], came[row, known, ahead], root[row], levels, half[known]
+                )
+    return found
+
+
+def _one(raw: F64, came: F64, root: float, levels: Sequence[float], half: NDArray[np.bool_]) -> F64:
+    unit = units(raw, np.full(len(raw), root))
+    found = np.zeros(len(levels))
+    for place, level in enumerate(levels):
+        if level <= 0.5:
+            found[place] = pinball(came - raw[:, place], level).mean()
+            continue
+        scores = (np.sqrt(came) - np.sqrt(raw[:, place])) / unit
+        upper = np.empty(len(raw))
+        for side in (half, ~half):
+            other = scores[~side]
+            margin = conformal_quantile(other, level) if len(other) else 0.0
+            margin = margin if np.isfinite(margin) else float(other.max())
+            upper[side] = np.maximum(np.sqrt(raw[side, place]) + margin * unit[side], 0.0) ** 2
+        found[place] = pinball(came - upper, level).mean()
+    return found

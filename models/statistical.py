@@ -1,0 +1,205 @@
+"""Models fitted to one series: exponential smoothing (ETS), and for pinned services SARIMAX with daily harmonics.
+
+The parameters come from statsmodels; the smoothing recursions are run here for all series at once, which gives the
+same states in a thousandth of the time.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+
+from autopilot.core.snapshot import F64
+from models.demand import Ask, carried, points, rising
+
+FIT_STEPS = 600
+"""Last steps that parameters are fitted to: more take longer and say less of today."""
+
+LEAST_STEPS = 40
+"""Known steps below which no parameters are fitted."""
+
+WARM_STEPS = 600
+"""Steps before an origin from which the states are run."""
+
+HARMONICS = 3
+"""Pairs of sine and cosine of the day in the regression of a pinned service (reference/forecasting.md 3a)."""
+
+HARMONIC_DAYS = 10
+"""Last days that a pinned service's regression is fitted to, at most."""
+
+LEAST_DAYS = 2
+"""Days below which there is no daily term to learn."""
+
+
+class Ets:
+    """Simple or damped-trend exponential smoothing, the one with the smaller AICc; one fit for each series."""
+
+    name = "ets"
+
+    def __init__(self, most_series: int = 300) -> None:
+        self._most = most_series
+        self._shape = np.full((0, 3), np.nan)  # by series: alpha, beta, phi
+
+    def fit(self, values: F64, until: int, ask: Ask) -> None:
+        """Fit the first `most_series` series; the others abstain."""
+        past = carried(values[:, max(0, until - FIT_STEPS) : until])
+        self._shape = np.full((len(values), 3), np.nan)
+        for row in range(min(len(values), self._most)):
+            self._shape[row] = _fit_one(past[row][~np.isnan(past[row])])
+
+    def predict(self, values: F64, first: int, ask: Ask) -> F64:
+        """The expected value at each horizon, for every level; for a peak the highest on the way."""
+        start = max(0, first - WARM_STEPS)
+        near = values[:, start:]
+        level, trend = _smoothed(near, self._shape if len(self._shape) == len(values) else None)
+        phi = self._shape[:, 2] if len(self._shape) == len(values) else np.full(len(values), np.nan)
+        stale = np.isnan(carried(near)[:, first - start :])
+        found = []
+        for steps in ask.steps:
+            # phi + phi^2 + ... + phi^steps: how far a damped trend goes
+            reach = np.cumsum(phi[:, None] ** np.arange(1, steps + 1), axis=1)[:, [-1]]
+            far = level[:, first - start :] + reach * trend[:, first - start :]
+            if ask.peak:
+                near_by = level[:, first - start :] + phi[:, None] * trend[:, first - start :]
+                far = np.maximum(far, near_by)
+            found.append(np.where(stale, np.nan, np.maximum(far, 0.0)))
+        return points(np.stack(found, axis=2), ask)
+
+
+def _fit_one(past: F64) -> tuple[float, float, float]:
+    """alpha, beta and phi of one series; (NaN, 0, 0) for too short a one. A constant one keeps its last value."""
+    from statsmodels.tsa.holtwinters import ExponentialSmoothing
+
+    if len(past) < LEAST_STEPS:
+        return np.nan, 0.0, 0.0
+    scale = float(past.std())
+    if scale <= 1e-9 * max(1.0, float(np.abs(past).max())):
+        return 1.0, 0.0, 0.0
+    best, found = np.inf, (0.3, 0.0, 0.0)
+    for damped in (False, True):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                model = ExponentialSmoothing(
+                    past / scale,
+                    trend="add" if damped else None,
+                    damped_trend=damped,
+                    initialization_method="estimated",
+                )
+                fitted = model.fit(optimized=True)
+            except (ValueError, FloatingPointError, np.linalg.LinAlgError):
+                continue
+        if np.isfinite(fitted.aicc) and fitted.aicc < best:
+            best, shape = float(fitted.aicc), fitted.params
+            alpha = float(shape["smoothing_level"])
+            # statsmodels' beta is the weight of the trend itself, not that times alpha
+            found = (
+                (alpha, float(shape["smoothing_trend"]), float(shape["damping_trend"]))
+                if damped
+                else (alpha, 0.0, 0.0)
+            )
+    return tuple(np.nan_to_num(found, nan=0.0).tolist())
+
+
+def _smoothed(values: F64, shape: F64 | None) -> tuple[F64, F64]:
+    """Level and trend after each step, [series, steps]; unknown values are stepped over. NaN without a shape."""
+    level, trend = np.full(values.shape, np.nan), np.full(values.shape, np.nan)
+    if shape is None:
+        return level, trend
+    alpha, beta, phi = shape.T
+    now, slope = np.full(len(values), np.nan), np.zeros(len(values))
+    for step in range(values.shape[1]):
+        value = values[:, step]
+        expected = now + phi * slope
+        moved = expected + alpha * (value - expected)
+        bent = phi * slope + beta * (moved - now - phi * slope)
+        begun, known = ~np.isnan(now), ~np.isnan(value)
+        slope = np.where(begun & known, bent, phi * slope)
+        now = np.where(known, np.where(begun, moved, np.where(np.isnan(alpha), np.nan, value)), expected)
+        level[:, step], trend[:, step] = now, slope
+    return level, trend
+
+
+class Harmonic:
+    """SARIMAX(2,0,1) with three daily harmonics on log(1 + y / scale), for the series whose rows are pinned."""
+
+    name = "sarimax"
+
+    def __init__(self, pinned: Sequence[int]) -> None:
+        self._pinned = tuple(pinned)
+        self._parameters: dict[int, tuple[F64, float]] = {}
+
+    def fit(self, values: F64, until: int, ask: Ask) -> None:
+        """Fit each pinned series; one with less than two days of history abstains."""
+        from statsmodels.tsa.statespace.sarimax import SARIMAX
+
+        self._parameters = {}
+        start = max(0, until - HARMONIC_DAYS * ask.day)
+        for row in self._pinned:
+            past = values[row, start:until] if row < len(values) else np.empty(0)
+            known = past[~np.isnan(past)]
+            if len(known) < LEAST_DAYS * ask.day or len(known) < LEAST_STEPS or known.max() <= 0.0:
+                continue
+            scale = float(known.mean())
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    fitted = SARIMAX(np.log1p(past / scale), exog=_harmonics(start, until, ask.day), order=(2, 0, 1),
+                                     trend="c").fit(disp=False, maxiter=50)  # fmt: skip
+                except (ValueError, np.linalg.LinAlgError):
+                    continue
+            if np.isfinite(fitted.params).all():
+                self._parameters[row] = (np.asarray(fitted.params), scale)
+
+    def predict(self, values: F64, first: int, ask: Ask) -> F64:
+        """Quantiles from the normal errors on the log scale; NaN for every series that is not pinned or fitted."""
+        found = np.full((len(values), values.shape[1] - first, len(ask.steps), len(ask.levels)), np.nan)
+        for row, (parameters, scale) in self._parameters.items():
+            if row < len(values):
+                found[row] = self._one(values[row], first, ask, parameters, scale)
+        return rising(found)
+
+    def _one(self, row: F64, first: int, ask: Ask, parameters: F64, scale: float) -> F64:
+        from scipy.special import ndtri
+        from statsmodels.tsa.statespace.sarimax import SARIMAX
+
+        start = max(0, first - WARM_STEPS)
+        normal = ndtri(np.asarray(ask.levels))
+        found = np.full((len(row) - first, len(ask.steps), len(ask.levels)), np.nan)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = SARIMAX(np.log1p(row[start:] / scale), exog=_harmonics(start, len(row), ask.day), order=(2, 0, 1),
+                            trend="c")  # fmt: skip
+            whole = model.filter(parameters)
+            ahead = _harmonics(len(row), len(row) + ask.longest, ask.day)
+            for origin in range(first, len(row)):
+                seen, later = origin - start + 1, origin - start + ask.longest
+                exog = np.vstack([_harmonics(start, len(row), ask.day), ahead])[seen : later + 1]
+                part = (
+                    whole
+                    if origin == len(row) - 1
+                    else model.clone(
+                        np.log1p(row[start : origin + 1] / scale), exog=_harmonics(start, origin + 1, ask.day)
+                    ).filter(parameters)
+                )
+                forecast = part.get_forecast(ask.longest, exog=exog)
+                mean, spread = np.asarray(forecast.predicted_mean), np.asarray(forecast.se_mean)
+                logs = mean[:, None] + spread[:, None] * normal
+                for place, steps in enumerate(ask.steps):
+                    reached = logs[:steps].max(axis=0) if ask.peak else logs[steps - 1]
+                    found[origin - first, place] = scale * np.expm1(np.clip(reached, 0.0, 30.0))
+        return found
+
+
+def _harmonics(start: int, stop: int, day: int) -> F64:
+    """Sines and cosines of the time of day, [steps, 2 x HARMONICS]; only those that the step resolves."""
+    angle = (
+        2.0
+        * np.pi
+        * np.arange(start, stop)[:, None]
+        * np.arange(1, HARMONICS + 1)
+        / max(day, 2 * HARMONICS + 1)
+    )
+    return np.hstack([np.sin(angle), np.cos(angle)])

@@ -1,0 +1,80 @@
+"""What was reserved in advance stays for whom it was reserved, from its time on and until its grace is over.
+
+In that time nobody else starts on GPUs of the model unless as many as were reserved are still idle, the queue's own, or
+held by work that filled a gap and gives way.
+"""
+
+from __future__ import annotations
+
+from simulator.checkers.base import Checker, World
+from simulator.checkers.floor import Floor
+from simulator.checkers.owners import Owners
+from simulator.facts import GpuChanged, NodeChanged, Recut, Started, Stopped, Why
+
+
+class Advance(Checker):
+    """Counts whole GPUs by model that are idle, and those that each queue holds."""
+
+    name = "advance"
+
+    def __init__(self, world: World) -> None:
+        """Everything is idle."""
+        super().__init__(world)
+        self._specs = world.rules.advance
+        self._models = world.inventory.names.gpu_models
+        self._owners = Owners(world.rules.queues, self._models, world.jobs)
+        self._floor = Floor(world.inventory)
+        self._row = {spec.name: row for row, spec in enumerate(world.rules.queues)}
+        self._held: dict[int, Started] = {}
+
+    def on_node(self, fact: NodeChanged) -> None:
+        """It may receive work, or not."""
+        self._floor.node(fact)
+
+    def on_gpu(self, fact: GpuChanged) -> None:
+        """As for a node."""
+        self._floor.gpu(fact)
+
+    def on_recut(self, fact: Recut) -> None:
+        """As for a node."""
+        self._floor.recut(fact)
+
+    def on_started(self, fact: Started) -> None:
+        """It leaves enough for whoever reserved."""
+        if not self._specs:
+            return
+        self._held[fact.job] = fact
+        path = self._owners.paths[self._owners.queue(fact.job)]
+        used = {self._floor.model_of[self._floor.node_of[gpu]] for gpu in fact.gpus}
+        for spec in self._specs:
+            model, row = self._models.index(spec.gpu_model), self._row[spec.queue]
+            if (
+                model not in used
+                or row in path
+                or not spec.start_s <= fact.at_s < spec.start_s + spec.grace_s
+            ):
+                continue
+            self.checked += 1
+            left = self._idle(model) + self._own(row, model)
+            if left < spec.gpus:
+                self.violate(fact.at_s, self.job(fact.job),
+                             f"started while {spec.gpus} GPUs are reserved as {spec.name}, and left {left}")  # fmt: skip
+
+    def on_stopped(self, fact: Stopped) -> None:
+        """It holds no more."""
+        if fact.why != Why.CUT:
+            self._held.pop(fact.job, None)
+
+    def _idle(self, model: int) -> int:
+        held = [gpu for each in self._held.values() if not each.backfill for gpu in each.gpus]
+        counts = self._floor.idle(held)
+        return sum(count for node, count in enumerate(counts) if self._floor.model_of[node] == model)
+
+    def _own(self, row: int, model: int) -> int:
+        """GPUs of a model that the work below a queue holds."""
+        return sum(
+            self._floor.model_of[self._floor.node_of[gpu]] == model
+            for job, each in self._held.items()
+            if row in self._owners.paths[self._owners.queue(job)]
+            for gpu in each.gpus
+        )

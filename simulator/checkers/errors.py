@@ -1,0 +1,79 @@
+"""What a GPU's error condemns is left in time, and nothing starts there before it is mended.
+
+Classes of errors are NVIDIA's (autopilot/core/xid_facts.py). Work that opted out may stay.
+"""
+
+from __future__ import annotations
+
+from autopilot.core.xid_facts import CONDEMNED, remedy_of
+from simulator.checkers.base import Checker, World
+from simulator.facts import Evicting, GpuChanged, Started, Stopped, Why
+
+
+class Errors(Checker):
+    """Keeps the GPUs that reported such an error and are in use, and who still holds them."""
+
+    name = "gpu-errors"
+
+    def __init__(self, world: World) -> None:
+        """Nothing is broken."""
+        super().__init__(world)
+        self._condemned: dict[int, int] = {}  # GPU -> XID
+        self._holders: dict[int, Started] = {}
+        self._due_s: dict[
+            int, tuple[float, int]
+        ] = {}  # job -> (when it must be told to leave at the latest, GPU)
+
+    def on_gpu(self, fact: GpuChanged) -> None:
+        """Whoever holds a GPU that is condemned now must leave it soon."""
+        self._late(fact.at_s)
+        if fact.xid and remedy_of(fact.xid) >= CONDEMNED and fact.healthy:
+            self._condemned[fact.gpu] = fact.xid
+            self._ask_to_leave(fact)
+        elif not fact.xid:
+            self._condemned.pop(fact.gpu, None)
+            self._due_s = {job: due for job, due in self._due_s.items() if due[1] != fact.gpu}
+
+    def _ask_to_leave(self, fact: GpuChanged) -> None:
+        within_s = self.world.rules.recover_within_s
+        if within_s is None:
+            return
+        for job, held in self._holders.items():
+            if fact.gpu in held.gpus and job not in self.world.rules.excluded:
+                self._due_s.setdefault(job, (fact.at_s + within_s, fact.gpu))
+
+    def on_started(self, fact: Started) -> None:
+        """None of its GPUs may be condemned."""
+        self._late(fact.at_s)
+        self.checked += 1
+        self._holders[fact.job] = fact
+        for gpu in fact.gpus if self._condemned else ():
+            if gpu in self._condemned:
+                self.violate(fact.at_s, self.job(fact.job),
+                             f"started on {self.gpu(gpu)}, which reported XID {self._condemned[gpu]}")  # fmt: skip
+
+    def on_evicting(self, fact: Evicting) -> None:
+        """It was told to leave."""
+        self._late(fact.at_s)
+        self._due_s.pop(fact.job, None)
+
+    def on_stopped(self, fact: Stopped) -> None:
+        """It is gone."""
+        self._late(fact.at_s)
+        if fact.why != Why.CUT:
+            self._holders.pop(fact.job, None)
+            self._due_s.pop(fact.job, None)
+
+    def at_end(self, end_s: float) -> None:
+        """Who should have left by then."""
+        self._late(end_s)
+
+    def _late(self, now_s: float) -> None:
+        for job, (due_s, gpu) in list(self._due_s.items()):
+            if now_s > due_s:
+                del self._due_s[job]
+                self.violate(
+                    due_s,
+                    self.job(job),
+                    f"still holds {self.gpu(gpu)}, which reported XID {self._condemned.get(gpu, 0)}",
+                )

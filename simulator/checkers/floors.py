@@ -1,0 +1,100 @@
+"""Floors of services are given back, and never stand for less than the load needs."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+from simulator.checkers.base import Checker, World
+from simulator.facts import Floored, Scaled, Started, Stopped, Why
+
+
+class Floors(Checker):
+    """Follows every floor by itself, and compares what each autoscaler makes of it."""
+
+    name = "floors"
+
+    def __init__(self, world: World) -> None:
+        """No floor stands."""
+        super().__init__(world)
+        self._floor: dict[int, Floored] = {}
+        self._raised_s: dict[int, float] = {}
+        self._needed: dict[int, int] = {}
+        self._serving: dict[int, int] = {}
+
+    def on_started(self, fact: Started) -> None:
+        """Count the replicas of each service."""
+        self._count(fact.job, 1)
+
+    def on_stopped(self, fact: Stopped) -> None:
+        """One less."""
+        if fact.why != Why.CUT:
+            self._count(fact.job, -1)
+
+    def _count(self, job: int, change: int) -> None:
+        service = self.jobs.service[job]
+        if service >= 0:
+            self._serving[service] = self._serving.get(service, 0) + change
+
+    def _somebody_lacks(self) -> bool:
+        """True while a service has fewer replicas than its load needs: foresight gives way to that at once."""
+        return any(needed > self._serving.get(service, 0) for service, needed in self._needed.items())
+
+    def on_floored(self, fact: Floored) -> None:
+        """A floor ends some time, within the lease; it is not lowered within the dwell of its latest rise, unless a need
+        is not met.
+        """
+        self.checked += 1
+        rules, subject = self.world.rules, f"service {fact.service}"
+        stood = self._standing(fact.service, fact.at_s)
+        if fact.replicas and not isfinite(fact.until_s):
+            self.violate(fact.at_s, subject, f"has a floor of {fact.replicas} replicas that never ends")
+        elif (
+            fact.replicas
+            and rules.floor_lease_s is not None
+            and fact.until_s > fact.at_s + rules.floor_lease_s
+        ):
+            lasts_s = fact.until_s - fact.at_s
+            self.violate(
+                fact.at_s, subject, f"has a floor for {lasts_s:g} s (lease {rules.floor_lease_s:g} s)"
+            )
+        risen_s = self._raised_s.get(fact.service)
+        if fact.replicas > stood:
+            self._raised_s[fact.service] = fact.at_s
+        elif fact.replicas < stood and risen_s is not None and rules.floor_dwell_s is not None:
+            since_s = fact.at_s - risen_s
+            if since_s < rules.floor_dwell_s and not self._somebody_lacks():
+                self.violate(
+                    fact.at_s,
+                    subject,
+                    f"has its floor lowered {since_s:g} s after it rose (dwell {rules.floor_dwell_s:g} s)",
+                )
+        self._floor[fact.service] = fact
+
+    def on_scaled(self, fact: Scaled) -> None:
+        """An autoscaler wants what the load needs or the floor that stands, whichever is more, and nothing beyond."""
+        self.checked += 1
+        self._needed[fact.service] = fact.needed
+        subject, stands = f"service {fact.service}", self._standing(fact.service, fact.at_s)
+        if fact.floor != stands:
+            self.violate(
+                fact.at_s,
+                subject,
+                f"is kept at {fact.floor} replicas or more, the floor that stands is {stands}",
+            )
+        if fact.wanted < fact.needed:
+            self.violate(
+                fact.at_s,
+                subject,
+                f"is scaled to {fact.wanted} replicas, its load needs {fact.needed} of them",
+            )
+        if fact.wanted > max(fact.needed, stands):
+            self.violate(
+                fact.at_s,
+                subject,
+                f"is scaled to {fact.wanted} replicas, of which its load needs {fact.needed} and a floor asks {stands}",
+            )
+
+    def _standing(self, service: int, at_s: float) -> int:
+        """The floor that nobody took back and that has not lapsed."""
+        floor = self._floor.get(service)
+        return floor.replicas if floor is not None and at_s < floor.until_s else 0

@@ -1,0 +1,166 @@
+"""Every forecaster of run times keeps the same promises: shape, order, seed, copies, poor histories, its floor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autopilot.core.forecast import LEVELS, RuntimeForecast
+from autopilot.core.policy_bounds import Forecasting
+from autopilot.core.snapshot import ClusterSnapshot, State
+from models.last_two import LastTwo
+from models.runtimes import Runtimes
+from tests.core_world import Item, snapshot
+
+Model = LastTwo | Runtimes
+MODELS: dict[str, Callable[[], Model]] = {
+    "last-two": LastTwo,
+    "predicted": lambda: Runtimes(Forecasting(trees=10, most_rows=1000, fit_delay_s=0.0), 3),
+}
+
+
+@pytest.fixture(params=list(MODELS))
+def make_model(request: pytest.FixtureRequest) -> Callable[[], Model]:
+    """Each model in turn."""
+    return MODELS[request.param]
+
+
+def job(number: int, state: State, ran_s: float = 0.0, name: str = "train") -> Item:
+    """One job of one GPU; ended jobs have run `ran_s`."""
+    return Item(f"job-{number}", {"state": state, "submit_s": 60.0 * number, "served_s": ran_s, "name": name})
+
+
+def world(*items: Item) -> ClusterSnapshot:
+    """A cluster whose work is `items`."""
+    return snapshot("4x8", items)
+
+
+def said(model: Model, now_s: float, snap: ClusterSnapshot) -> RuntimeForecast:
+    """One tick: learn, then forecast."""
+    model.update(now_s, snap)
+    found = model.forecast(now_s, snap).runtimes
+    assert found is not None
+    return found
+
+
+def live(model: Model, durations_s: list[float]) -> RuntimeForecast:
+    """Jobs come and end one after the other; what is then said of a new one."""
+    for number, ran_s in enumerate(durations_s):
+        now_s = 60.0 * number
+        said(model, now_s, world(job(number, State.PENDING)))
+        said(model, now_s + 59.0, world(job(number, State.SUCCEEDED, ran_s)))
+    number = len(durations_s)
+    return said(model, 60.0 * number, world(job(number, State.PENDING)))
+
+
+def test_an_unknown_job_is_abstained_from(make_model: Callable[[], Model]) -> None:
+    """Without one ended job nothing is known, hence nothing said."""
+    found = said(make_model(), 0.0, world(job(0, State.PENDING)))
+    assert found.known.tolist() == [False]
+    assert np.isnan(found.total_s).all()
+
+
+def test_quantiles_have_the_shape_and_rise(make_model: Callable[[], Model]) -> None:
+    """One row a workload, one column a level, non-decreasing, positive and finite."""
+    found = live(make_model(), [100.0, 3000.0, 250.0, 7000.0, 90.0])
+    assert found.levels == LEVELS
+    assert found.total_s.shape == (1, len(LEVELS))
+    assert np.isfinite(found.total_s).all()
+    assert (found.total_s > 0.0).all()
+    assert (np.diff(found.total_s, axis=1) >= 0.0).all()
+    assert found.history.tolist() == [5]
+
+
+@pytest.mark.parametrize("durations_s", [
+    [600.0], [600.0] * 40, [1.0, 1e7] * 20, [np.nan, 600.0, np.nan], [0.0, 600.0, 0.2], [600.0] * 10 + [60_000.0],
+])  # fmt: skip
+def test_poor_histories_give_finite_forecasts(
+    make_model: Callable[[], Model], durations_s: list[float]
+) -> None:
+    """Short, constant, wild and broken histories, run times of nothing, and an outlier a hundred times too long."""
+    found = live(make_model(), durations_s)
+    assert found.known.all()
+    assert np.isfinite(found.total_s).all()
+    assert (np.diff(found.total_s, axis=1) >= 0.0).all()
+    assert 1.0 <= float(found.total_s[0, LEVELS.index(0.5)]) <= 1e7
+
+
+def test_replicas_of_services_abstain(make_model: Callable[[], Model]) -> None:
+    """A replica runs until it is taken away."""
+    model = make_model()
+    live(model, [600.0, 700.0])
+    replica = Item("replica", {"state": State.PENDING, "service": 0, "submit_s": 500.0})
+    assert not said(model, 500.0, world(replica)).known.any()
+
+
+def test_the_same_seed_says_the_same(make_model: Callable[[], Model]) -> None:
+    """Two models with equal histories agree to the last digit."""
+    durations_s = np.random.default_rng(5).lognormal(6.0, 1.0, 60).tolist()
+    first, second = live(make_model(), durations_s), live(make_model(), durations_s)
+    assert first.total_s.tobytes() == second.total_s.tobytes()
+
+
+def test_a_copy_goes_its_own_way(make_model: Callable[[], Model]) -> None:
+    """What a copy learns does not change the model that it was taken from."""
+    model = make_model()
+    live(model, [600.0] * 12)
+    twin = deepcopy(model)
+    snap = world(job(50, State.PENDING))
+    before = said(deepcopy(model), 9000.0, snap).total_s
+    for number in range(20, 40):
+        said(twin, 8000.0, world(job(number, State.PENDING)))
+        said(twin, 8100.0, world(job(number, State.SUCCEEDED, 50_000.0)))
+    assert said(model, 9000.0, snap).total_s.tobytes() == before.tobytes()
+    assert said(twin, 9000.0, snap).total_s[0, 2] > 2.0 * before[0, 2]
+
+
+def test_a_job_keeps_its_forecast_while_it_waits(make_model: Callable[[], Model]) -> None:
+    """Jobs in a queue do not swap places whenever another one ends."""
+    model = make_model()
+    live(model, [600.0] * 5)
+    waits = job(5, State.PENDING)
+    before = said(model, 310.0, world(waits)).total_s[0]
+    after = said(model, 400.0, world(waits, job(6, State.SUCCEEDED, 9000.0))).total_s[0]
+    assert after[LEVELS.index(0.5)] == before[LEVELS.index(0.5)]
+
+
+def errors_of(model: Model, durations_s: np.ndarray, names: list[str]) -> np.ndarray:
+    """Absolute errors in logs of the middle forecasts, once there is a history; each job ends before the next comes."""
+    errors = []
+    for number, (ran_s, name) in enumerate(zip(durations_s.tolist(), names, strict=True)):
+        now_s = 60.0 * number
+        found = said(model, now_s, world(job(number, State.PENDING, name=name)))
+        if found.known[0]:
+            errors.append(abs(np.log(ran_s / found.total_s[0, LEVELS.index(0.5)])))
+        said(model, now_s + 59.0, world(job(number, State.SUCCEEDED, ran_s, name)))
+    return np.array(errors[50:])
+
+
+def test_no_model_is_worse_than_the_floor_where_names_tell(make_model: Callable[[], Model]) -> None:
+    """Four kinds of jobs by name, a factor of ten apart: within 2 % of the last two jobs' error, or better."""
+    rng = np.random.default_rng(7)
+    kinds = rng.integers(0, 4, 300)
+    durations_s = 60.0 * 10.0**kinds * rng.lognormal(0.0, 0.2, 300)
+    names = [f"train-{'abcd'[kind]}-{number}" for number, kind in enumerate(kinds.tolist())]
+    own = errors_of(make_model(), durations_s, names).mean()
+    assert own <= 1.02 * errors_of(LastTwo(), durations_s, names).mean()
+
+
+def test_names_make_the_prediction_sharp() -> None:
+    """With names that repeat but for their number, the error is that of one kind, not of all four."""
+    rng = np.random.default_rng(8)
+    kinds = rng.integers(0, 4, 300)
+    durations_s = 60.0 * 10.0**kinds * rng.lognormal(0.0, 0.2, 300)
+    names = [f"train-{'abcd'[kind]}-{number}" for number, kind in enumerate(kinds.tolist())]
+    assert errors_of(Runtimes(), durations_s, names).mean() < 0.4
+
+
+def test_a_snapshot_without_work_is_answered(make_model: Callable[[], Model]) -> None:
+    """An empty cluster: no rows, no error."""
+    empty = world()
+    found = said(make_model(), 0.0, replace(empty))
+    assert found.total_s.shape == (0, len(LEVELS))

@@ -1,0 +1,202 @@
+"""Burst forecasts in the controller: what is learned minute by minute, promised, withheld with a reason, and fitted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autopilot.core.forecast import REQUESTS, TOKENS, Forecast
+from autopilot.core.snapshot import ClusterSnapshot, ServiceTable, make
+from models.bursts import HORIZONS_S, Bursts
+from models.demand import LEVELS
+from models.rates import MOST_SERIES, Rates
+from tests.core_world import world
+
+EMPTY = world("1x8", [], 0.0).snapshot
+
+
+def seen(names: list[str], rates: list[float], age_s: float = 5.0) -> ClusterSnapshot:
+    """A snapshot of services that were asked so many requests/s in the last minute, ten tokens each."""
+    table: ServiceTable = make(
+        ServiceTable, id=names, recent_rps=rates, tokens_per_s=[10.0 * rate for rate in rates],
+        age_s=[age_s] * len(names),
+    )  # fmt: skip
+    return replace(EMPTY, services=table)
+
+
+def run(bursts: Bursts, minutes: np.ndarray, names: list[str] | None = None, start: int = 0) -> Forecast:
+    """Feed a row of minutes [minutes, services]; the last record of requests."""
+    named = names or [f"s{at}" for at in range(minutes.shape[1])]
+    forecast = None
+    for minute, rates in enumerate(minutes.tolist(), start):
+        snapshot = seen(named, rates)
+        now_s = 60.0 * minute + 6.0
+        bursts.update(now_s, snapshot)
+        found = bursts.forecast(now_s, snapshot).demand
+        forecast = found[0] if found else None
+    assert forecast is not None
+    return forecast
+
+
+def calm(minutes: int, services: int = 3, seed: int = 1) -> np.ndarray:
+    """Poisson counts around 600 a minute, as requests/s."""
+    return np.random.default_rng(seed).poisson(600.0, (minutes, services)) / 60.0
+
+
+def test_a_record_a_kind_with_everything_that_is_known_of_it() -> None:
+    """Values are finite, at least zero, and rise with the level; history, coverage and outcomes are counted."""
+    bursts = Bursts(1, inline=False)
+    forecast = run(bursts, calm(120))
+    assert forecast.kind == REQUESTS
+    assert forecast.series == ("s0", "s1", "s2")
+    assert forecast.horizons_s == HORIZONS_S
+    assert forecast.levels == LEVELS
+    assert forecast.values.shape == (3, 3, 3)
+    assert np.isfinite(forecast.values).all()
+    assert (np.diff(forecast.values, axis=2) >= 0).all()
+    assert (forecast.history == 120).all()
+    assert (forecast.outcomes[:, 0] > 60).all()
+    assert forecast.reasons == ("", "", "")
+    assert forecast.chosen == ("last-value",) * 3
+    tokens = bursts.forecast(0.0, seen(["s0", "s1", "s2"], [1.0] * 3)).demand[1]
+    assert tokens.kind == TOKENS
+    assert tokens.values[0, 0, 2] == pytest.approx(10.0 * forecast.values[0, 0, 2], rel=0.01)
+
+
+def test_what_is_promised_is_delivered() -> None:
+    """Of ten hours of counts, the peaks stay below their 0.9 and 0.99 bounds about so often."""
+    forecast = run(Bursts(1, inline=False), calm(600, 6))
+    assert forecast.coverage[:, 0, 1].mean() == pytest.approx(0.9, abs=0.03)
+    assert forecast.coverage[:, 0, 2].mean() == pytest.approx(0.99, abs=0.01)
+    assert not forecast.drifting.any()
+
+
+def test_before_there_were_outcomes_it_abstains_and_says_so() -> None:
+    """The first minutes promise nothing but the median; the reason stands beside."""
+    forecast = run(Bursts(1, inline=False), calm(5, 1))
+    assert np.isnan(forecast.values).all()
+    assert "too few outcomes" in forecast.reasons[0]
+
+
+def test_a_new_service_is_promised_something_from_its_class() -> None:
+    """After one minute of its own, by the errors of the others; one that was never measured abstains."""
+    bursts = Bursts(1, inline=False)
+    run(bursts, calm(120, 8))
+    names = [f"s{at}" for at in range(8)] + ["new", "silent"]
+    rates = np.array([[10.0] * 9 + [np.nan]])
+    forecast = run(bursts, rates, names, start=120)
+    assert 10.0 < forecast.values[8, 0, 2] < 30.0
+    assert forecast.history[8] == 1
+    assert np.isnan(forecast.values[9]).all()
+    assert forecast.reasons[9] == "no rate was measured yet"
+
+
+@pytest.mark.parametrize("bad", [np.nan, -5.0, np.inf, 1e300])
+def test_a_reading_that_is_no_rate_is_unknown(bad: float) -> None:
+    """The forecast goes on from the last good minute, and after some minutes abstains with a reason."""
+    bursts = Bursts(1, inline=False)
+    minutes = calm(120, 2)
+    run(bursts, minutes)
+    held = run(bursts, np.array([[bad, 10.0]]), start=120)
+    assert np.isfinite(held.values).all()
+    assert held.history.tolist() == [120, 121]
+    stale = run(bursts, np.array([[bad, 10.0]] * 6), start=121)
+    assert np.isnan(stale.values[0]).all()
+    assert "not measured" in stale.reasons[0]
+    assert np.isfinite(stale.values[1]).all()
+
+
+def test_a_clock_that_steps_back_and_minutes_told_twice_change_nothing() -> None:
+    """Old minutes are laid where they belong; no promise is judged twice."""
+    bursts = Bursts(1, inline=False)
+    first = run(bursts, calm(120, 2))
+    for _ in range(3):
+        bursts.update(60.0 * 119 + 20.0, seen(["s0", "s1"], [10.0, 10.0]))
+        bursts.update(60.0 * 40 + 6.0, seen(["s0", "s1"], [10.0, 10.0]))
+    again = bursts.forecast(60.0 * 119 + 30.0, seen(["s0", "s1"], [10.0, 10.0])).demand[0]
+    assert (again.outcomes == first.outcomes).all()
+    assert (again.history == first.history).all()
+
+
+def test_a_gap_of_a_day_is_survived() -> None:
+    """After it the last value counts anew; nothing of the gap is judged."""
+    bursts = Bursts(1, inline=False)
+    before = run(bursts, calm(120, 2))
+    after = run(bursts, calm(3, 2), start=120 + 1440)
+    assert np.isfinite(after.values).all()
+    assert (after.outcomes[:, 0] <= before.outcomes[:, 0] + 3).all()
+
+
+def test_a_hundredfold_outlier_leaves_the_bounds_in_reach() -> None:
+    """Half an hour after one minute a hundred times too high, the 0.9 bound is of the usual size."""
+    minutes = calm(200, 3)
+    minutes[150, 0] *= 100.0
+    forecast = run(Bursts(1, inline=False), minutes)
+    assert forecast.values[0, 0, 1] < 30.0
+
+
+def test_ten_thousand_new_names_are_bounded() -> None:
+    """Rows are given up by the names seen longest ago; those that are still there keep theirs."""
+    rates = Rates(60.0)
+    for hour in range(5):
+        names = [f"n{hour}-{at}" for at in range(6000)] + ["kept"]
+        rows, _, _ = rates.rows(names)
+        rates.advance(hour * 60)
+        rates.put(rows, np.full(len(rows), hour * 60), np.full(len(rows), float(hour + 1)))
+    assert len(rates.names) == MOST_SERIES
+    kept = rates.values[rates.find(["kept"])[0]]
+    assert np.nanmax(kept) == 5.0
+    assert np.isfinite(kept).sum() == 5
+    assert rates.find(["n0-5"])[0] == -1
+
+
+def test_a_fit_is_wanted_once_and_speaks_when_adopted() -> None:
+    """On noise around a mean the fitted smoothing takes over from the last value, and its bounds are tighter."""
+    bursts = Bursts(1, inline=False)
+    first = run(bursts, calm(240, 4))
+    fits = bursts.fits()
+    assert [fit.kind for _, fit in fits] == [REQUESTS, TOKENS]
+    assert not bursts.fits()
+    for demand, fit in fits:
+        demand.adopt(fit, fit.run())
+    later = run(bursts, calm(60, 4, seed=2), start=240)
+    assert set(later.chosen) <= {"ewma", "ets"}
+    assert later.values[:, 0, 2].mean() < first.values[:, 0, 2].mean()
+
+
+def test_an_inline_fit_is_seen_after_its_delay_and_a_run_repeats() -> None:
+    """The first fit at sixty minutes is seen three minutes later; the same input gives the same bounds."""
+    minutes = calm(75, 2)
+    one, other = Bursts(3), Bursts(3)
+    at_62 = run(one, minutes[:62])
+    assert at_62.chosen == ("last-value",) * 2
+    whole = run(one, minutes[62:], start=62)
+    assert "last-value" not in whole.chosen
+    assert np.isfinite(whole.values).all()
+    assert np.array_equal(whole.values, run(other, minutes).values)
+
+
+def test_a_series_that_has_drifted_falls_back_to_the_floor() -> None:
+    """A load that jumps and stays is noticed; until a new fit the last value speaks."""
+    bursts = Bursts(1, inline=False)
+    run(bursts, calm(240, 2))
+    for demand, fit in bursts.fits():
+        demand.adopt(fit, fit.run())
+    run(bursts, calm(120, 2, seed=2), start=240)
+    rising = calm(90, 2, seed=3) * np.linspace(1.0, 12.0, 90)[:, None] ** 2
+    forecast = run(bursts, rising, start=360)
+    assert forecast.drifting.any()
+    assert all(
+        model == "last-value"
+        for model, moved in zip(forecast.chosen, forecast.drifting, strict=True)
+        if moved
+    )
+
+
+def test_no_service_no_forecast() -> None:
+    """A cluster without services asks nothing."""
+    bursts = Bursts(1)
+    bursts.update(60.0, EMPTY)
+    assert bursts.forecast(60.0, EMPTY).demand == ()

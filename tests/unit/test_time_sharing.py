@@ -1,0 +1,108 @@
+"""Time sharing: who pauses for whom inside a queue that is ordered by index."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autopilot.core.records import Proposal
+from tests.core_world import Item, decide, holds, proposals, waits, with_policy, world
+from tests.ticking_world import EAGER
+
+HOUR_S = 3600.0
+DAY_S = 24 * HOUR_S
+SHARING = with_policy(
+    EAGER,
+    preemption={"time_sharing": True, "index_ratio": 3.0, "without_checkpoint": True},
+    order={"short_s": 0.0, "width_exponent": 1.0, "aging_exponent": 0.5, "max_wait_s": 60 * DAY_S},
+)
+
+
+def taken(work: list[Item], total_s: dict[str, float], now_s: float = 1000.0, policy: Any = SHARING,
+          shape: str = "1x8") -> dict[str, dict[str, str]]:  # fmt: skip
+    """Who gives way, and how, by newcomer."""
+    found: dict[str, Proposal] = proposals(decide(world(shape, work, now_s, total_s=total_s), policy))
+    return {
+        name: {victim.workload: victim.how for victim in one.victims}
+        for name, one in found.items()
+        if one.victims
+    }
+
+
+def test_short_work_pauses_long_work() -> None:
+    """One hour against ten days: more than three times the index."""
+    work = [holds("long", 8), waits("short", 8)]
+    assert taken(work, {"long": 10 * DAY_S, "short": HOUR_S}) == {"short": {"long": "evict"}}
+
+
+def test_nobody_pauses_for_a_little_advantage() -> None:
+    """Twice the index is not three times: an exchange must be worth its calm."""
+    work = [holds("long", 8), waits("short", 8)]
+    assert taken(work, {"long": 2 * HOUR_S + 1000.0, "short": HOUR_S}) == {}
+    eager = with_policy(SHARING, preemption={"index_ratio": 1.5})
+    assert taken(work, {"long": 2 * HOUR_S + 1000.0, "short": HOUR_S}, policy=eager) == {
+        "short": {"long": "evict"}
+    }
+
+
+def test_exactly_the_missing_gpus_are_taken_from_the_worst() -> None:
+    """Four of eight are needed and two idle: the two worst of one GPU each pause."""
+    work = [holds("a"), holds("b"), holds("c"), holds("d", 3), waits("new", 4)]
+    total_s = {"a": 8 * DAY_S, "b": 9 * DAY_S, "c": 7 * DAY_S, "d": 0.6 * DAY_S, "new": HOUR_S}
+    assert taken(work, total_s) == {"new": {"a": "evict", "b": "evict"}}
+
+
+def test_work_inside_its_guaranteed_run_time_stays() -> None:
+    """Who started a minute ago is not asked."""
+    work = [holds("long", 8, start_s=940.0), waits("short", 8)]
+    calm = with_policy(SHARING, protection={"min_runtime_s": 900.0})
+    assert taken(work, {"long": 10 * DAY_S, "short": HOUR_S}, policy=calm) == {}
+
+
+def test_idle_gpus_are_filled_by_a_wider_gang() -> None:
+    """Two GPUs idle and four are wanted: by fill a worse narrower one makes room although the ratio is not reached."""
+    work = [holds("good", 4), holds("worse", 2), waits("wide", 4)]
+    total_s = {"good": 1000.0 + HOUR_S, "worse": 1000.0 + 8 * HOUR_S, "wide": 8 * HOUR_S}
+    # per GPU: good 1 / 4 h, worse 1 / 16 h, wide 1 / 32 h
+    assert taken(work, total_s) == {}, "the wide gang is worse than both"
+    total_s["wide"] = 2 * HOUR_S  # 1 / 8 h: better than worse, by less than three times
+    assert taken(work, total_s) == {"wide": {"worse": "evict"}}
+
+
+def test_without_idle_gpus_nothing_is_filled() -> None:
+    """The same two, and nothing idle: the ratio holds."""
+    work = [holds("good", 4), holds("worse", 4), waits("wide", 4)]
+    total_s = {"good": 1000.0 + HOUR_S, "worse": 1000.0 + 4 * HOUR_S, "wide": 2 * HOUR_S}
+    assert taken(work, total_s) == {}
+
+
+def test_waiting_lifts_work_that_never_ran() -> None:
+    """After 24 days the index of a fresh gang is five times as high; one that ran before gains nothing by its age."""
+    now_s = 24 * DAY_S
+    running = holds("r", 8, start_s=now_s - HOUR_S)
+    total_s = {"r": 3 * DAY_S, "w": 3 * DAY_S}
+    assert taken([running, waits("w", 8)], total_s, now_s) == {"w": {"r": "evict"}}
+    total_s["w"] += HOUR_S
+    assert taken([running, waits("w", 8, served_s=HOUR_S)], total_s, now_s) == {}
+
+
+def test_two_gangs_as_good_as_each_other_do_not_take_turns() -> None:
+    """Whoever of two equals runs goes on running, however long the other was paused."""
+    now_s = 24 * DAY_S
+    total_s = {"a": 9 * DAY_S, "b": 9 * DAY_S}
+    one = holds("a", 8, start_s=now_s - DAY_S, served_s=DAY_S)
+    assert taken([one, waits("b", 8, served_s=DAY_S)], total_s, now_s) == {}
+
+
+def test_only_queues_by_index_share_time() -> None:
+    """In a queue in order of submission nobody pauses for shorter work; nor does work that may not be preempted."""
+    firm = [holds("long", 8, preemptible=False), waits("short", 8)]
+    assert taken(firm, {"long": 10 * DAY_S, "short": HOUR_S}) == {}
+
+
+def test_a_wide_gang_pauses_only_for_as_much_as_fills_its_place() -> None:
+    """One job of one GPU would leave seven idle, and its eight times higher index is spent on them; eight together are not."""
+    wide = holds("wide", 8)
+    total_s = {"wide": 1000.0 + 2 * HOUR_S, **{f"n{number}": HOUR_S for number in range(8)}}
+    assert taken([wide, waits("n0")], total_s) == {}
+    eight = [waits(f"n{number}") for number in range(8)]
+    assert taken([wide, *eight], total_s) == {"n0": {"wide": "evict"}}
