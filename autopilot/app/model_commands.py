@@ -71,7 +71,7 @@ def list_models(folder: Path | None, kind: str | None, *, as_json: bool) -> None
     ):  # whole on the narrowest terminal: they are copied
         table.add_column(heading, no_wrap=True, min_width=least)
     for heading in ("model", "made", "fitted on", "gate", "scores"):
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading, no_wrap=True, overflow="ellipsis")  # a line a version; --json has all of it
     rows = 0
     for each in kinds:
         entries, broken = registry.entries(each)
