@@ -9,10 +9,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from autopilot.app.backtest_options import BackProgress, BurstsOptions, GateEvidence, RuntimesOptions
-from autopilot.app.commands import Show, out, progress_bar
+from autopilot.app.commands import Show, out, print_rows, progress_bar
 from autopilot.app.model_commands import open_registry, person
 from autopilot.core.errors import InputError
 from autopilot.core.units import format_duration
@@ -125,13 +123,9 @@ def print_bursts(document: Mapping[str, Any]) -> None:
     """One column a horizon, the floor's figures in parentheses, and what was chosen."""
     horizons: Mapping[str, Mapping[str, Any]] = document["horizons"]
     out.print(f"{document['series']} series, on the last fifth of the time (in parentheses: last value under the same conformal layer)")  # fmt: skip
-    table = Table(box=None, pad_edge=False)
-    table.add_column("", no_wrap=True)
-    for horizon in horizons:
-        table.add_column(format_duration(float(horizon)), justify="right", no_wrap=True)
-    for heading, key in BURST_ROWS:
-        table.add_row(heading, *(_figure(found, key) for found in horizons.values()))
-    out.print(table)
+    print_rows(["", *(format_duration(float(horizon)) for horizon in horizons)],
+               [[heading, *(_figure(found, key) for found in horizons.values())] for heading, key in BURST_ROWS],
+               figures=True)  # fmt: skip
     for horizon, found in horizons.items():
         out.print(f"chosen at {format_duration(float(horizon))}: {_chosen(found.get('chosen', {}))}")
     _print_cpu(document)
@@ -140,17 +134,17 @@ def print_bursts(document: Mapping[str, Any]) -> None:
 def print_runtimes(document: Mapping[str, Any]) -> None:
     """The figures of total and remaining run time, the floor's in parentheses."""
     out.print(f"{document['jobs']:,} jobs, on the last quarter (in parentheses: the recent-kNN floor)")
-    table = Table(box=None, pad_edge=False)
-    table.add_column("", no_wrap=True)
-    table.add_column("total", justify="right", no_wrap=True)
     remaining: Mapping[str, Mapping[str, Any]] = document.get("remaining", {})
-    for after in remaining:
-        table.add_column(f"left at {format_duration(float(after))}", justify="right", no_wrap=True)
+    rows: list[list[str]] = []
     floors = document.get("floor", {}).get("remaining", {})
     for heading, key in RUNTIME_ROWS:
         left = [_figure({**found, "floor": floors.get(after, {})}, key) for after, found in remaining.items()]
-        table.add_row(heading, _figure(document, key), *left)
-    out.print(table)
+        rows.append([heading, _figure(document, key), *left])
+    print_rows(
+        ["", "total", *(f"left at {format_duration(float(after))}" for after in remaining)],
+        rows,
+        figures=True,
+    )
     _print_cpu(document)
 
 
@@ -221,9 +215,7 @@ def backtest_policies(
     run = run_name(policy=digest(policy_bytes(candidate)).hex(), rules=[asdict(rule) for rule in RULES],
                    rules_version=RULES_VERSION)  # fmt: skip
     cases: list[dict[str, Any]] = []
-    table = Table(box=None, pad_edge=False)
-    for heading in ("journal", "ticks", "differ", "verdict"):
-        table.add_column(heading, no_wrap=heading != "verdict")
+    rows: list[list[str]] = []
     reasons: list[str] = []
     for path in journals:
         with progress_bar() as shown:
@@ -232,12 +224,12 @@ def backtest_policies(
         verdict = asdict(case)
         book.write(run, name, verdict)
         cases.append({"run": run, "case": name, **verdict})
-        table.add_row(str(path), f"{case.ticks:,}", f"{case.ticks_that_differ:,}", "passed" if case.passed else "refused")  # fmt: skip
+        rows.append([str(path), f"{case.ticks:,}", f"{case.ticks_that_differ:,}", "passed" if case.passed else "refused"])  # fmt: skip
         reasons += [f"{path}: {reason}" for reason in case.reasons]
     passed = not reasons
     book.write(run, SUMMARY, {"policy": candidate.name, "passed": passed, "reasons": reasons,
                               "cases": [each["case"] for each in cases]})  # fmt: skip
-    out.print(table)
+    print_rows(("journal", "ticks", "differ", "verdict"), rows)
     out.print(
         f"gate: {'passed' if passed else 'refused'} for {candidate.name} (rules {RULES_VERSION}, run {run})"
     )

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
 from autopilot.app.options import BASELINE_NAMES, SimulateOptions
@@ -176,19 +176,32 @@ FIGURES: tuple[tuple[str, str, str], ...] = (
 """Rows of the printed table: heading, key in a policy's block, kind."""
 
 
+def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]], *, figures: bool = False) -> None:
+    """A table whose lines are whole at any width of the terminal, so that they can be copied and searched.
+
+    With `figures` every column but the first stands at the right.
+    """
+    lines = [headings, *rows]
+    widths = [max(cell_len(line[at]) for line in lines) for at in range(len(headings))]
+    for line in lines:
+        cells = []
+        for at, (text, width) in enumerate(zip(line, widths, strict=True)):
+            blank = " " * (width - cell_len(text))
+            cells.append(blank + text if figures and at else text + blank)
+        out.print("  ".join(cells).rstrip())
+
+
 def print_outcome(outcome: SimulationOutcome) -> None:
     """The comparison as a table, and what was assumed or left out."""
     world = outcome.world
     out.print(f"{world.title}: {world.spec.nodes} nodes, {world.spec.gpus} GPUs, physics {world.physics}, seed {world.seed}"
               + (f", durations {outcome.setting.durations}" if outcome.setting.durations else ""))  # fmt: skip
-    table = Table(box=None, pad_edge=False)
-    table.add_column("")
-    for policy in outcome.policies:
-        cut = " (interrupted)" if policy.result["interrupted"] else ""
-        table.add_column(policy.name + cut, justify="right", no_wrap=True)
-    for heading, key, kind in FIGURES:
-        table.add_row(heading, *(_cell(policy.result, key, kind) for policy in outcome.policies))
-    out.print(table)
+    names = [
+        policy.name + (" (interrupted)" if policy.result["interrupted"] else "")
+        for policy in outcome.policies
+    ]
+    print_rows(["", *names], [[heading, *(_cell(policy.result, key, kind) for policy in outcome.policies)]
+                              for heading, key, kind in FIGURES], figures=True)  # fmt: skip
     for policy in outcome.policies:
         if policy.result.get("stuck"):
             out.print(f"{policy.name}: {policy.result['stuck']}")

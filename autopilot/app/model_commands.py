@@ -10,9 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
-from autopilot.app.commands import out, state_folder
+from autopilot.app.commands import out, print_rows, state_folder
 from autopilot.core.errors import InputError
 from autopilot.registry import KINDS, Manifest, Registry, VerdictBook, difference, lineage
 from autopilot.registry.files import RegistryError
@@ -63,16 +61,7 @@ def list_models(folder: Path | None, kind: str | None, *, as_json: bool) -> None
     verdicts = _verdicts(book)
     document: dict[str, Any] = {}
     damaged: list[tuple[str, str]] = []
-    table = Table(box=None, pad_edge=False)
-    for heading, least in (
-        ("", 6),
-        ("version", SHORT),
-        ("kind", 8),
-    ):  # whole on the narrowest terminal: they are copied
-        table.add_column(heading, no_wrap=True, min_width=least)
-    for heading in ("model", "made", "fitted on", "gate", "scores"):
-        table.add_column(heading, no_wrap=True, overflow="ellipsis")  # a line a version; --json has all of it
-    rows = 0
+    rows: list[list[str]] = []
     for each in kinds:
         entries, broken = registry.entries(each)
         problems = [(each, problem) for problem in registry.pointer(each).problems]
@@ -86,17 +75,14 @@ def list_models(folder: Path | None, kind: str | None, *, as_json: bool) -> None
             manifest = entry.manifest
             mark = "serves" if entry.current else "served" if entry.served_before else ""
             name = manifest.version[:SHORT] + ("" if entry.stored else " (dropped)")
-            table.add_row(
-                mark, name, each, manifest.model, when(manifest.created_s), _window(manifest.data),
-                _gate_word(verdicts.get(manifest.version)), _scores(manifest.scores),
-            )  # fmt: skip
-            rows += 1
+            rows.append([mark, name, each, manifest.model, when(manifest.created_s), _window(manifest.data),
+                         _gate_word(verdicts.get(manifest.version)), _scores(manifest.scores)])  # fmt: skip
     if as_json:
         print_json({"schema": "gpu-autopilot/models/1", "registry": str(registry.folder), **document,
                     "damaged": [{"name": name, "problem": problem} for name, problem in damaged]})  # fmt: skip
         return
     if rows:
-        out.print(table)
+        print_rows(("", "version", "kind", "model", "made", "fitted on", "gate", "scores"), rows)
     else:
         out.print(f"{registry.folder}: no versions yet; `autopilot backtest bursts --gate` makes one")
     for name, problem in damaged:
@@ -189,13 +175,8 @@ def diff_models(folder: Path | None, one: str, other: str, *, as_json: bool) -> 
     if not found:
         out.print(f"{left.version[:SHORT]} and {right.version[:SHORT]} are the same version")
         return
-    table = Table(box=None, pad_edge=False)
-    table.add_column("")
-    for manifest in (left, right):
-        table.add_column(manifest.version[:SHORT], overflow="fold")
-    for name, before, after in found:
-        table.add_row(name, *("-" if value is None else str(value) for value in (before, after)))
-    out.print(table)
+    print_rows(["", left.version[:SHORT], right.version[:SHORT]],
+               [[name, *("-" if value is None else str(value) for value in values)] for name, *values in found])  # fmt: skip
 
 
 def promote_model(folder: Path | None, name: str, by: str | None, why: str, *, force: bool) -> None:

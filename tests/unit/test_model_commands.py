@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autopilot.app import golden
+from autopilot.app import commands, golden
 from autopilot.app.backtest_options import BurstsOptions, RuntimesOptions, parse_horizons_s
 from autopilot.app.gate import code_version, scores_of
 from autopilot.cli import main
@@ -234,6 +234,19 @@ def test_from_the_gate_to_serving_and_back(fake: FakeRun, capsys: pytest.Capture
     assert [line.split()[0:2] for line in listed.splitlines()[1:]] == [[second, "bursts"], ["serves", first]]
     assert first in said(capsys, "models", "lineage", second)
     assert "parameters.trees" not in said(capsys, "models", "diff", first, second)
+
+
+def test_lines_of_a_table_are_whole_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No column is cut: names are copied from here into the next command."""
+    monkeypatch.setattr(commands.out, "_width", 12)
+    commands.print_rows(("name", "wait"), [["a-long-name-of-a-run", "1 min"], ["b", "12 min"]], figures=True)
+    assert capsys.readouterr().out.splitlines() == [
+        "name                    wait",
+        "a-long-name-of-a-run   1 min",
+        "b                     12 min",
+    ]
 
 
 def test_a_refused_model_is_promoted_only_by_force(fake: FakeRun, capsys: pytest.CaptureFixture[str]) -> None:
