@@ -7,7 +7,6 @@ evaluated at `review_now_s`, the start of the current review period (see Control
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,6 +24,7 @@ from autopilot.core.foresight import (
 )
 from autopilot.core.landing import once_done
 from autopilot.core.memory import ControllerMemory, Disruption
+from autopilot.core.offered import Movers
 from autopilot.core.order import aged_index, service_order
 from autopilot.core.placement import Miss, Shape, shape_classes
 from autopilot.core.policy import Policy
@@ -32,9 +32,9 @@ from autopilot.core.quota import Quota, build_quota
 from autopilot.core.records import Code, Evidence, Observation, Refusals, Reservation
 from autopilot.core.replicas import ahead_mask
 from autopilot.core.roster import gpu_memory_mib, leaving_rows, members_by_row, standing_reservations
-from autopilot.core.rules.base import Claim
+from autopilot.core.rules.base import Running
 from autopilot.core.saving import cannot_save
-from autopilot.core.snapshot import F64, GPU_MILLI, I32, Bools, Gate, State, holding_mask
+from autopilot.core.snapshot import F64, GPU_MILLI, I32, Bools, Gate, State, holding_mask, running_since
 from autopilot.core.tenancy import ALL, claim_kinds
 from autopilot.core.turns import Turns
 from autopilot.core.usage import corrected_weights
@@ -132,6 +132,13 @@ class Context:
     accepted: list[Disruption] = field(default_factory=list)  # disruptions accepted in this tick
     noted: dict[str, float] = field(default_factory=dict)  # conditions that hold now, and since when
     advance: dict[str, tuple[str, ...]] = field(default_factory=dict)  # nodes of what is reserved in advance
+    movers: Movers | None = None  # made by the first search for moves
+    _settled: tuple[int, Running] | None = None
+    counted: tuple[int, dict[tuple[int, ...], tuple[int, ...]]] = (
+        -1,
+        {},
+    )  # free GPUs for members, as of a change
+    steps: int = 0  # of searches for whom to take or move, so far
     wake_s: list[float] = field(
         default_factory=list
     )  # when an action could decide otherwise with no new event
@@ -269,14 +276,21 @@ class Context:
             found = [at for at in found if self.kept_from(int(self.pending[at])) is None]
         return found if codes is None else [at for at in found if CODES[self.code[at]] in codes]
 
-    def settled(self, claims: Sequence[Claim]) -> list[Claim]:
+    def settled(self) -> Running:
         """Those who may be taken by a weighed taking: past their guaranteed run time, not cooling down, able to save."""
-        work, limit_s = self.observation.snapshot.workloads, self.policy.protection.min_runtime_s
-        if self.unsaved.any() and not self.policy.preemption.without_checkpoint:
-            claims = [claim for claim in claims if not self.unsaved[claim.row]]
-        cooling = {name for name, until_s in self.memory.cooled_until_s.items() if until_s > self.now_s}
-        return [claim for claim in claims
-                if self.now_s >= claim.start_s + limit_s and (not cooling or str(work.id[claim.row]) not in cooling)]  # fmt: skip
+        gone = len(self.quota.gone)  # it only grows
+        if self._settled is None or self._settled[0] != gone:
+            settled = self._may_settle().tolist()
+            self._settled = (gone, Running(claim for claim in self.quota.running() if settled[claim.row]))
+        return self._settled[1]
+
+    def _may_settle(self) -> Bools:
+        work = self.observation.snapshot.workloads
+        settled = self.now_s >= running_since(work) + self.policy.protection.min_runtime_s
+        if not self.policy.preemption.without_checkpoint:
+            settled &= ~self.unsaved
+        cooling = [name for name, until_s in self.memory.cooled_until_s.items() if until_s > self.now_s]
+        return settled & ~np.isin(work.id, np.array(cooling, object)) if cooling else settled
 
     def answer(self, at: int, miss: Miss | None) -> None:
         """Note why a gang may displace nobody, where that says more than that there is no room."""

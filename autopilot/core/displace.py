@@ -13,13 +13,29 @@ import numpy as np
 from autopilot.core.context import Context
 from autopilot.core.draft import Draft, Give
 from autopilot.core.members import find_members
-from autopilot.core.placement import Miss, Shape, Spot, find_spot, level_of, shape_of, suitable_nodes
+from autopilot.core.placement import (
+    Miss,
+    Shape,
+    Spot,
+    find_spot,
+    host_members,
+    level_of,
+    members_on,
+    shape_of,
+    suitable_nodes,
+)
 from autopilot.core.records import Code, Evidence
 from autopilot.core.reservation import fits_on, plan_start
 from autopilot.core.rules.base import Refusal, Take, Takes
 from autopilot.core.snapshot import GPU_MILLI, I32, Topology
 from autopilot.core.victims import Search
 from autopilot.core.whatif import Layout
+
+STEPS_A_QUEUE = 10
+"""What it takes to find whom a rule set allows, for each queue; a step is about a microsecond."""
+
+STEPS_A_PLACE = 200
+"""What it takes to find a place for a gang, beside the look at each node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +82,9 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False) -> S
     """Room for the gang at `at` on what is free now and not held for others."""
     if int(ctx.pending[at]) in ctx.members:
         return find_members(ctx, at)
+    short = _short(ctx, shape)
+    if short is not None:
+        return short
     drain = ctx.node_end_s() if ctx.policy.placement.drain else None
     room = ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at]), promises_only=displacing)
     allowed = within_limits(ctx, int(ctx.pending[at]), shape)
@@ -76,6 +95,25 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False) -> S
         if isinstance(wide, Spot):  # there is room, on GPUs of a model whose limit is reached
             return Miss(Code.LIMIT, 0.0, float(shape.gpus))
     return found
+
+
+def _short(ctx: Context, shape: Shape) -> Miss | None:
+    """Set where not even its GPUs are there, whatever else it needs: one count serves all gangs of equal members."""
+    if ctx.held or shape.milli or shape.profile >= 0:
+        return None
+    if ctx.counted[0] != ctx.whatif.changes:
+        ctx.counted = (ctx.whatif.changes, {})
+    key = (shape.models, shape.memory_mib, shape.selector, shape.per_member, shape.topology)
+    if key not in ctx.counted[1]:
+        bare = replace(shape, cpu_milli=0, host_memory_mib=0)
+        free = np.where(suitable_nodes(ctx.whatif, bare, ctx.gpu_memory_mib), ctx.whatif.node_free, 0)
+        ctx.counted[1][key] = (int(free.sum()), int(members_on(shape, free).sum()), int(free.max(initial=0)))
+    free_gpus, members, most = ctx.counted[1][key]
+    if free_gpus < shape.gpus:
+        return Miss(Code.CAPACITY, float(free_gpus), float(shape.gpus))
+    if members < shape.members or most < shape.tail:
+        return Miss(Code.FRAGMENTED, float(free_gpus), float(shape.gpus))
+    return None
 
 
 def within_limits(ctx: Context, row: int, shape: Shape) -> Shape:
@@ -95,7 +133,11 @@ def search_for(ctx: Context, at: int, shape: Shape) -> Search:
                     lambda free: fits_on(ctx, shape, np.where(suits, free, 0).astype(np.int32)), suits=suits,
                     domain=level_of(ctx.observation.snapshot.nodes, shape.topology),
                     spread=shape.topology == Topology.SPREAD, by_gpus=by_gpus)  # fmt: skip
-    if not by_gpus or shape.cpu_milli or shape.host_memory_mib:
+    if by_gpus and shape.asks_hosts:
+        search.hosted = lambda cpu, memory: (
+            host_members(shape, cpu, memory).astype(np.int64) * shape.per_member
+        )
+    elif not by_gpus:
         search.fits_slowly = lambda takes: _fits_slowly(ctx, at, shape, search, takes)
     return search
 
@@ -137,10 +179,11 @@ def wish(ctx: Context, at: int, takes: Takes, *, contract: bool = False) -> Wish
     mark = let_leave(ctx)
     search = search_for(ctx, at, shape)
     quota = ctx.quota
-    running = quota.running() if contract else ctx.settled(quota.running())
+    running = quota.running() if contract else ctx.settled()
     answer = takes(quota.books, quota.claim(row, gpus), running, search)
     found = answer if isinstance(answer, Refusal) else on_paper(ctx, at, shape, search, answer)
     ctx.whatif.rollback(mark)
+    ctx.steps += search.steps + len(quota.snapshot.queues.id) * STEPS_A_QUEUE
     return found
 
 
@@ -158,6 +201,7 @@ def let_leave(ctx: Context) -> int:
 def after_leaving(ctx: Context, at: int) -> Wish | Miss:
     """How the gang at `at` could start once those who are leaving have left, nobody taken."""
     shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]), least_width(ctx, at))
+    ctx.steps += STEPS_A_PLACE + len(ctx.whatif.node_free) // 50
     mark = let_leave(ctx)
     spot = place(ctx, at, shape)
     ctx.whatif.rollback(mark)
@@ -167,6 +211,7 @@ def after_leaving(ctx: Context, at: int) -> Wish | Miss:
 def on_paper(ctx: Context, at: int, shape: Shape, search: Search, takes: Sequence[Take]) -> Wish | Miss:
     """Play it through: victims off, the gang on, victims that fit elsewhere there; then undo it all."""
     whatif = ctx.whatif
+    search.steps += (len(takes) + 1) * (STEPS_A_PLACE + len(search.room) // 50)
     held = {take.row: whatif.layout_of(take.row) for take in takes}
     mark = whatif.checkpoint()
     kept = {take.row: _apply(ctx, search, take) for take in takes}

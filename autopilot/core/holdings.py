@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,11 @@ from numpy.typing import NDArray
 from autopilot.core.rules.base import Take
 from autopilot.core.snapshot import F64, GPU_MILLI, I32
 from autopilot.core.whatif import WhatIf
+
+I64 = NDArray[np.int64]
+
+NO_BOUND = np.iinfo(np.int64).max
+"""What a node that states no CPU or no memory has of it."""
 
 Cleared = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]
 """((node, whole GPUs) that come free, (GPU, milli) given up of GPUs on which others stay)."""
@@ -49,6 +55,7 @@ class Takings:
         self.whatif = whatif
         self._members: dict[int, tuple[tuple[int, ...], ...]] = {}
         self._cleared: dict[tuple[int, float, bool], Cleared] = {}
+        self._hosts: dict[tuple[int, float, bool], tuple[tuple[int, int, int], ...]] = {}
 
     def entries(self, take: Take) -> tuple[int, ...]:
         """Entries of the victim's layout that a partial taking removes."""
@@ -95,6 +102,31 @@ class Takings:
             if milli == self.whatif.gpu_used[gpu]:
                 free[self.whatif.snapshot.gpus.node[gpu]] += 1
         return free
+
+    def host_after(self, takes: Sequence[Take]) -> tuple[I64, I64]:
+        """Free milli-CPU and MiB per node once these were taken; the largest int64 where a node states none. [nodes]"""
+        cpu, memory = self.whatif.node_cpu.copy(), self.whatif.node_memory.copy()
+        for take in takes:
+            for node, milli, mib in self._host(take):
+                cpu[node] += milli if cpu[node] != NO_BOUND else 0
+                memory[node] += mib if memory[node] != NO_BOUND else 0
+        return cpu, memory
+
+    def _host(self, take: Take) -> tuple[tuple[int, int, int], ...]:
+        """(node, milli-CPU, MiB) that a taking gives back, rounded as the what-if books it."""
+        key = (take.row, take.gpus, take.whole)
+        if key not in self._hosts:
+            work, node_of = self.whatif.snapshot.workloads, self.whatif.snapshot.gpus.node
+            size = max(int(work.gpus_per_member[take.row]), 1)
+            held = node_of[self.whatif.layout_of(take.row).gpu].tolist()
+            gone = range(len(held)) if take.whole else self.entries(take)
+            before, left = Counter(held), Counter(held)
+            left.subtract(held[entry] for entry in gone)
+            asked = (int(work.cpu_milli[take.row]) / size, int(work.memory_mib[take.row]) / size)
+            back = {node: [round(count * each) - round(left[node] * each) for each in asked]
+                    for node, count in before.items()}  # fmt: skip
+            self._hosts[key] = tuple((node, cpu, memory) for node, (cpu, memory) in back.items())
+        return self._hosts[key]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -37,9 +38,22 @@ class Lookup:
     """Rows by name."""
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
-        self.workload = {str(name): row for row, name in enumerate(snapshot.workloads.id.tolist())}
-        self.gpu = {str(name): row for row, name in enumerate(snapshot.gpus.uuid.tolist())}
-        self.instance = {str(name): row for row, name in enumerate(snapshot.instances.id.tolist())}
+        self._snapshot = snapshot
+
+    @cached_property
+    def workload(self) -> dict[str, int]:
+        """Rows of WorkloadTable."""
+        return {str(name): row for row, name in enumerate(self._snapshot.workloads.id.tolist())}
+
+    @cached_property
+    def gpu(self) -> dict[str, int]:
+        """Rows of GpuTable."""
+        return {str(name): row for row, name in enumerate(self._snapshot.gpus.uuid.tolist())}
+
+    @cached_property
+    def instance(self) -> dict[str, int]:
+        """Rows of InstanceTable."""
+        return {str(name): row for row, name in enumerate(self._snapshot.instances.id.tolist())}
 
     def layout(self, slots: Sequence[Slot]) -> Layout | None:
         """Slots as rows; None when a GPU is not there any more."""

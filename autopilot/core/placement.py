@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autopilot.core.policy import PlacementWeights
 from autopilot.core.records import Code, Evidence
@@ -44,6 +45,11 @@ class Shape:
     def gpus(self) -> int:
         """Whole GPUs, shares or instances over all members."""
         return self.members * self.per_member + self.tail
+
+    @property
+    def asks_hosts(self) -> bool:
+        """Does a member need CPU or memory of its node?"""
+        return self.cpu_milli > 0 or self.host_memory_mib > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +146,7 @@ def find_spot(whatif: WhatIf, shape: Shape, room: I32, weights: PlacementWeights
     total = int(free.sum())
     if total < shape.gpus:
         return Miss(Code.CAPACITY, float(total), float(shape.gpus))
-    host = _host_members(whatif, shape) if shape.cpu_milli or shape.host_memory_mib else None
+    host = host_members(shape, whatif.node_cpu, whatif.node_memory) if shape.asks_hosts else None
     capacity = members_on(shape, free)
     if host is not None:
         capacity = np.minimum(capacity, host)
@@ -156,13 +162,13 @@ def members_on(shape: Shape, free: I32) -> I32:
     return np.minimum(members, 1) if shape.topology == Topology.SPREAD else members
 
 
-def _host_members(whatif: WhatIf, shape: Shape) -> I32:
+def host_members(shape: Shape, cpu_milli: NDArray[np.int64], memory_mib: NDArray[np.int64]) -> I32:
     """Members that the free CPU and memory of each node can host. Shape [nodes]."""
-    members = np.full(len(whatif.node_cpu), np.iinfo(np.int32).max, np.int64)
+    members = np.full(len(cpu_milli), np.iinfo(np.int32).max, np.int64)
     if shape.cpu_milli:
-        members = np.minimum(members, whatif.node_cpu // shape.cpu_milli)
+        members = np.minimum(members, cpu_milli // shape.cpu_milli)
     if shape.host_memory_mib:
-        members = np.minimum(members, whatif.node_memory // shape.host_memory_mib)
+        members = np.minimum(members, memory_mib // shape.host_memory_mib)
     return members.astype(np.int32)
 
 

@@ -399,7 +399,7 @@ class Policy:
     pause: Annotated[Pause, Doc("self-pause")] = field(default_factory=Pause)
     limits: Annotated[Limits, Doc("bounds of one tick")] = field(default_factory=Limits)
     journal: Annotated[JournalRules, Doc("record keeping")] = field(default_factory=JournalRules)
-    forecasting: Annotated[Forecasting, Doc("models of run times")] = field(default_factory=Forecasting)
+    forecasting: Annotated[Forecasting, Doc("fits of models")] = field(default_factory=Forecasting)
     price_weight: Annotated[
         dict[str, float], Doc("price of a GPU model relative to the others; 1 where not named")
     ] = field(default_factory=dict)

@@ -164,6 +164,11 @@ class Limits:
     proposals_per_tick: Annotated[
         int, Interval(ge=1, le=100_000), Doc("full proposals built in one tick")
     ] = 2000
+    search_steps: Annotated[
+        int,
+        Interval(ge=1000, le=100_000_000),
+        Doc("work of one action in one tick in its search for whom to take or move; a step takes about 1 us"),
+    ] = 50_000
     deadline_s: Annotated[
         float, Interval(ge=1, le=3600), Doc("an effect not seen after this long is taken back")
     ] = 120.0
@@ -188,15 +193,23 @@ class JournalRules:
 
 @dataclass(frozen=True, slots=True)
 class Forecasting:
-    """How forecasting models of run times are fitted; work is counted in rows x trees."""
+    """How forecasting models are fitted; work is counted in rows x trees."""
 
     fit_delay_s: Annotated[
         float,
         Interval(ge=0, le=DAY_S),
         Doc("in a simulation: virtual time after which what a fit gave is used, as if a worker had run it"),
     ] = 300.0
+    fit_cpu_s: Annotated[
+        float, Interval(ge=1, le=DAY_S), Doc("live: CPU time after which a fit is stopped")
+    ] = 180.0
+    fit_timeout_s: Annotated[
+        float,
+        Interval(ge=1, le=DAY_S),
+        Doc("live: time after which a fit is stopped, however busy the machine"),
+    ] = 1800.0
     retrain_s: Annotated[
-        float, Interval(ge=3600, le=366 * DAY_S), Doc("models older than this are fitted again")
+        float, Interval(ge=3600, le=366 * DAY_S), Doc("models of run times older than this are fitted again")
     ] = 7 * DAY_S
     growth_ratio: Annotated[
         float, Interval(ge=0.05, le=10), Doc("and earlier, once the history has grown by this part")
@@ -204,4 +217,4 @@ class Forecasting:
     most_rows: Annotated[
         int, Interval(ge=1000, le=1_000_000), Doc("ended jobs that a fit looks at, the newest")
     ] = 8000
-    trees: Annotated[int, Interval(ge=10, le=1000), Doc("trees of each model")] = 60
+    trees: Annotated[int, Interval(ge=10, le=1000), Doc("trees of each model of run times")] = 60

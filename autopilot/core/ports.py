@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 from autopilot.core.forecast import Forecasts
 from autopilot.core.memory import ControllerMemory
 from autopilot.core.policy import Policy
+from autopilot.core.policy_bounds import Forecasting
 from autopilot.core.records import (
     Batch,
     Command,
@@ -48,6 +50,54 @@ class Forecaster(Protocol):
 
     def forecast(self, now_s: float, snapshot: ClusterSnapshot) -> Forecasts:
         """What is foreseen for the rows of `snapshot`."""
+        ...
+
+
+class FitWork(Protocol):
+    """A fit that is due: all that it looks at. It may be run in another process, at any time."""
+
+    def run(self) -> Any:
+        """Fit. A function of the work alone: the same work gives the same models on any machine."""
+        ...
+
+
+@runtime_checkable
+class Fitting(Protocol):
+    """A forecaster whose models are fitted beside the loop."""
+
+    name: str
+
+    def due(self, now_s: float) -> FitWork | None:
+        """The fit that is due, on a cadence or on drift; asking for it begins the next interval."""
+        ...
+
+    def adopt(self, fitted: Any) -> str | None:
+        """Forecast with what a fit gave from now on; or why it is not, or not all of it, adopted."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A fit that has ended. `problem` says why there is no `result`; "" when there is one."""
+
+    owner: str
+    result: Any
+    problem: str = ""
+
+
+class Worker(Protocol):
+    """Runs the fits of all forecasters, one at a time."""
+
+    def start(self, owner: str, work: FitWork, now_s: float, rules: Forecasting) -> None:
+        """Begin the fit of the forecaster `owner` and return at once. Only called while `idle`."""
+        ...
+
+    def idle(self) -> bool:
+        """True when no fit is under way or waits to be taken."""
+        ...
+
+    def ended(self, now_s: float) -> Fit | None:
+        """The fit that has ended, once; None when there is none. Never waits for one."""
         ...
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from autopilot.core.policy import Policy, RuleSetName
 from autopilot.core.records import Code
 from autopilot.core.rules import RULES, RuleSet, cohort_fair
-from autopilot.core.rules.base import Claim, Refusal
+from autopilot.core.rules.base import Claim, Refusal, Running
 from autopilot.core.snapshot import (
     F64,
     GPU_MILLI,
@@ -37,7 +37,8 @@ class Quota:
     lost_gpu_s: F64
     gone: set[int] = field(default_factory=set)  # rows that this tick's plan takes away or moves
     sheltered: frozenset[int] = frozenset()  # SLO classes whose work is never taken
-    _running: list[Claim] | None = None
+    _running: Running | None = None
+    _seen: tuple[int, Running] | None = None  # those of them who are there still, and how many had gone then
     _leaving: dict[int, set[tuple[int, int]]] | None = (
         None  # (GPU, instance) that gangs are giving up, by row
     )
@@ -76,15 +77,21 @@ class Quota:
             max(int(work.gpus_per_member[row]), 1) * part, bool(work.over_quota[row]),
         )  # fmt: skip
 
-    def running(self) -> list[Claim]:
-        """Gangs that hold GPUs and could give them up: not leaving, not stuck, not in this tick's plan already."""
+    def running(self) -> Running:
+        """Gangs that hold GPUs and could give them up: not leaving, not stuck, not in this tick's plan already.
+
+        `gone` only grows, so that its length tells whether an earlier answer holds.
+        """
         if self._running is None:
             self._running = self._claims()
-        return (
-            [claim for claim in self._running if claim.row not in self.gone] if self.gone else self._running
-        )
+        if not self.gone:
+            return self._running
+        if self._seen is None or self._seen[0] != len(self.gone):
+            there = Running(claim for claim in self._running if claim.row not in self.gone)
+            self._seen = (len(self.gone), there)
+        return self._seen[1]
 
-    def _claims(self) -> list[Claim]:
+    def _claims(self) -> Running:
         work, held = self.snapshot.workloads, self.snapshot.placements
         entry = ~held.leaving
         size = np.where(held.instance < 0, held.milli / GPU_MILLI, 1.0) * entry
@@ -95,15 +102,18 @@ class Quota:
         rows = np.flatnonzero(active & ~work.stuck & ~work.excluded & (gpus > 0))
         part = np.where(work.gpu_milli > 0, work.gpu_milli / GPU_MILLI, 1.0)
         models = self.snapshot.nodes.gpu_model[held.node[first[rows]]].tolist()
-        claims, lost, since_s = [], self.lost_gpu_s.tolist(), running_since(work).tolist()
-        for row, model in zip(rows.tolist(), models, strict=True):
-            claims.append(Claim(
-                row, int(work.queue[row]), float(gpus[row]), self._held_kinds(model), int(work.priority[row]),
-                float(work.submit_s[row]), since_s[row], bool(work.preemptible[row]) and int(work.slo_class[row]) not in self.sheltered,
-                float(work.min_gpus[row] * part[row]), float(max(work.gpus_per_member[row], 1) * part[row]),
-                bool(work.over_quota[row]), lost[row],
-            ))  # fmt: skip
-        return claims
+        kinds = {model: self._held_kinds(model) for model in set(models)}
+        sheltered = np.isin(work.slo_class, list(self.sheltered))
+        columns = (work.priority, work.submit_s, running_since(work), work.preemptible & ~sheltered, work.min_gpus * part,
+                   np.maximum(work.gpus_per_member, 1) * part, work.over_quota, self.lost_gpu_s)  # fmt: skip
+        rest = zip(*(column[rows].tolist() for column in columns), strict=True)
+        held_gpus, queues = gpus[rows].tolist(), work.queue[rows].tolist()
+        return Running(
+            Claim(row, queue, width, kinds[model], *more)
+            for row, queue, width, model, more in zip(
+                rows.tolist(), queues, held_gpus, models, rest, strict=True
+            )
+        )
 
     def _held_kinds(self, model: int) -> tuple[int, ...]:
         kind = self.books.kind_of_model[model] if model < len(self.books.kind_of_model) else ALL

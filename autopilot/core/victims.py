@@ -18,13 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.clearing import Clearing
-from autopilot.core.holdings import Takings, cheapest_groups, holdings_of
+from autopilot.core.holdings import I64, Takings, cheapest_groups
+from autopilot.core.offered import Columns, columns_of
 from autopilot.core.relaxation import Candidate, Demand, Region
 from autopilot.core.rules.base import Allowed, Offer, Take
 from autopilot.core.snapshot import F64, I32, Bools
 from autopilot.core.whatif import WhatIf
-
-I64 = NDArray[np.int64]
 
 Places = tuple[tuple[int, ...], ...]
 """Which offers each level takes, by their place in the sequence."""
@@ -65,8 +64,9 @@ class Search:
     """Room for one gang on one what-if. `fits_on(free)`: does it fit on these whole free GPUs per node?
 
     `room` [nodes]: whole free GPUs that it may use now. `suits` [nodes]: nodes that it may use at all. `domain`
-    [nodes]: its members must stay inside one of these. `spread`: at most one member on a node. `fits_slowly(takes)`:
-    asked instead of `fits_on` where whole GPUs on nodes are not all (host memory, shares, members that differ).
+    [nodes]: its members must stay inside one of these. `spread`: at most one member on a node. `hosted(cpu, memory)`: GPUs of
+    its members that so much free milli-CPU and MiB per node can host. `fits_slowly(takes)`: asked instead of
+    `fits_on` where whole GPUs on nodes are not all (shares, members that differ).
     `by_gpus`: whole GPUs on nodes are needed at least, so that a choice by them is worth asking about.
     """
 
@@ -75,11 +75,14 @@ class Search:
     need_gpus: int
     member_gpus: int
     fits_on: Callable[[I32], bool]
+    hosted: Callable[[I64, I64], I64] | None = None
     fits_slowly: Callable[[Sequence[Take]], bool] | None = None
     suits: Bools | None = None
     domain: I32 | None = None
     spread: bool = False
     by_gpus: bool = True
+    patience: int = PATIENCE
+    steps: int = 0  # of work so far
     takings: Takings = field(init=False)
 
     def __post_init__(self) -> None:
@@ -87,9 +90,13 @@ class Search:
 
     def __call__(self, takes: Sequence[Take]) -> bool:
         """Is there room for the gang once these were taken?"""
+        self.steps += (20 + len(self.room) // 100) * (1 if self.fits_slowly is None else 5 + len(takes))
         if self.fits_slowly is not None:
             return self.fits_slowly(takes)
-        return self.fits_on(self.takings.free_after(self.room, takes))
+        free = self.takings.free_after(self.room, takes)
+        if self.hosted is not None:
+            free = np.minimum(free, self.hosted(*self.takings.host_after(takes)))
+        return self.fits_on(free)
 
     def entries(self, take: Take) -> tuple[int, ...]:
         """Entries of the victim's layout that a partial taking removes."""
@@ -114,13 +121,23 @@ class Search:
             return ()
         found = None
         if self.by_gpus and offers:
-            market = Market(self, offers)
+            self.steps += 3 * len(offers)
+            market = Market(self, offers, columns_of(self.whatif, offers))
             if not market.room_at(market.last_rank):
                 return None
             found = market.cheapest(allowed)
+            self.steps += market.steps
         if found is None or not enough(taken(offers, found)):
             found = in_order(offers, enough)
         return None if found is None else taken(offers, without_needless(offers, found, enough))
+
+    def near(self, columns: Columns, may: Bools) -> list[int]:
+        """Places in very many gangs of those that hold the nodes which are cheapest to clear by estimate.
+
+        `may` [gangs]: those that are asked about.
+        """
+        self.steps += len(columns.held.gang) // 10
+        return Market(self, (), columns).near(may)
 
 
 class Market:
@@ -130,17 +147,9 @@ class Market:
     first of them.
     """
 
-    def __init__(self, search: Search, offers: Sequence[Offer]) -> None:
-        self.search, self.offers = search, offers
-        largest: dict[int, Offer] = {}
-        for offer in offers:
-            take = offer.take
-            if take.whole or take.row not in largest:
-                largest[take.row] = offer
-        self.rows = list(largest)
-        held = holdings_of(search.whatif, np.array(self.rows, np.int32))
-        rank = np.array([offer.rank for offer in largest.values()], np.int32)
-        cost: F64 = np.array([offer.price_gpu_s + offer.take.gpus for offer in largest.values()])
+    def __init__(self, search: Search, offers: Sequence[Offer], columns: Columns) -> None:
+        self.search, self.offers, self.rows = search, offers, columns.rows
+        held, rank, cost = columns.held, columns.rank, columns.cost
         self.leader, self.rank = held.leader, rank.copy()
         np.maximum.at(self.rank, held.leader, rank)
         counts = cost * (rank == self.rank[held.leader])
@@ -169,13 +178,32 @@ class Market:
                 return found
         return None
 
-    def _clear(self, top: int, allowed: Allowed) -> list[int] | None:
-        """The cheapest up to the rank `top`, as far as the steps reach."""
+    def near(self, may: Bools) -> list[int]:
+        """Places of the gangs on the nodes that are cheapest to clear, where `may` [gangs] says who is asked about."""
+        open_ = np.flatnonzero(may[self.gang])
+        kept = np.zeros(len(self.search.room), np.bool_)
+        for region, _ in self._regions(open_, self._demand()):
+            kept[list(region.free)] = True
+        chosen = np.zeros(len(self.rows), np.bool_)
+        chosen[self.gang[open_[kept[self.node[open_]]]]] = True
+        places: list[int] = np.flatnonzero(chosen[self.leader] & may).tolist()
+        return places
+
+    def _demand(self) -> Demand:
         search = self.search
         members, tail = divmod(search.need_gpus, search.member_gpus)
-        demand = Demand(members, search.member_gpus, tail, 1 if search.spread else search.need_gpus)
+        return Demand(members, search.member_gpus, tail, 1 if search.spread else search.need_gpus)
+
+    def _regions(self, open_: I64, demand: Demand) -> list[tuple[Region, bool]]:
+        """What is searched, by domain; are these all its nodes?"""
+        domains = self._domains(open_, demand.members + (demand.tail > 0))
+        return [self._region(nodes, open_, demand) for nodes in domains]
+
+    def _clear(self, top: int, allowed: Allowed) -> list[int] | None:
+        """The cheapest up to the rank `top`, as far as the steps reach."""
+        search, demand = self.search, self._demand()
         open_ = np.flatnonzero(self.rank[self.gang] <= top)
-        found = [self._region(nodes, open_, demand) for nodes in self._domains(open_, members + (tail > 0))]
+        found = self._regions(open_, demand)
         if not found:
             return None
         regions = [region for region, _ in found]
@@ -199,7 +227,7 @@ class Market:
 
         clearing = Clearing([candidate for _, candidate in units], regions, demand,
                             lambda levels: allowed(taken(self.offers, places(levels))), owed)  # fmt: skip
-        found = clearing.solve(steps, PATIENCE - self.steps)
+        found = clearing.solve(steps, self.search.patience - self.steps)
         self.steps += clearing.steps
         return None if found is None else places(dict(enumerate(found))), clearing.lonely
 

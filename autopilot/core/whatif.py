@@ -70,6 +70,7 @@ class WhatIf:
         self.node_free: I32 = np.bincount(gpus.node[free], minlength=len(nodes.id)).astype(np.int32)
         self.node_cpu, self.node_memory = self._free_host_capacity(held.workload, held.node)
         self.layouts: dict[int, Layout] = {}
+        self.changes = 0  # grows with every change, undone ones too: what was worked out before may not hold
         self._log: list[Change] = []
         self._order: tuple[I32, I32] | None = None
 
@@ -153,6 +154,7 @@ class WhatIf:
 
     def _apply(self, workload: int, layout: Layout, sign: int) -> None:
         """Add (+1) or remove (-1) a layout in every column."""
+        self.changes += 1
         gpu_node = self.snapshot.gpus.node
         plain = layout.instance < 0
         rows = layout.gpu[plain] if not plain.all() else layout.gpu

@@ -7,6 +7,10 @@ not, it is left alone and the search goes on without it.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+import numpy as np
+
 from autopilot.core.context import Context
 from autopilot.core.displace import (
     Wish,
@@ -18,15 +22,22 @@ from autopilot.core.displace import (
     worth_gpu_s,
 )
 from autopilot.core.draft import Submit
+from autopilot.core.holdings import holdings_of
+from autopilot.core.offered import Columns, Movers
 from autopilot.core.placement import Shape, shape_of
 from autopilot.core.records import Code
 from autopilot.core.rules.base import Offer, Take
+from autopilot.core.searching import within_steps
 from autopilot.core.snapshot import GPU_MILLI, State
+from autopilot.core.victims import Search
 
 NAME = "defragment"
 
 TRIES = 8
 """How often the search goes on without a gang that found no other place."""
+
+MANY = 512
+"""Of more gangs that may be moved, only those on the nodes that are cheapest to clear by estimate are looked at."""
 
 SHAPES = frozenset({Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY})
 """Reasons of waiting that moves can end."""
@@ -34,7 +45,7 @@ SHAPES = frozenset({Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY})
 
 def propose(ctx: Context, submit: Submit) -> None:
     """Moves for gangs that wait although enough is free, in the order of service."""
-    for at in ctx.waiting(SHAPES):
+    for at in within_steps(ctx, ctx.waiting(SHAPES)):
         found = moves_only(ctx, at) if ctx.too_early(at) is None else None
         if found is not None:
             worth = worth_gpu_s(ctx, at, found)
@@ -58,22 +69,55 @@ def moves_only(ctx: Context, at: int) -> Wish | None:
     return found
 
 
-def search_moves(ctx: Context, at: int, shape: Shape) -> Wish | None:
-    """The cheapest gangs whose moving makes room, without those that find no other place."""
-    work, gpus = ctx.observation.snapshot.workloads, shape.gpus
-    search = search_for(ctx, at, shape)
+def search_moves(ctx: Context, at: int, shape: Shape, without: Collection[int] = ()) -> Wish | None:
+    """The cheapest gangs whose moving makes room, without those that find no other place, nor these (rows)."""
     whatif = ctx.whatif
     free = float((GPU_MILLI - whatif.gpu_used[whatif.gpu_usable]).sum()) / GPU_MILLI
-    if shape.milli == 0 and shape.profile < 0 and free < gpus:
+    if shape.milli == 0 and shape.profile < 0 and free < shape.gpus:
         return None
-    movable = [claim for claim in ctx.settled(ctx.quota.running())
-               if claim.preemptible and claim.gpus <= free and work.state[claim.row] == State.RUNNING]  # fmt: skip
-    ranks = {priority: rank for rank, priority in enumerate(sorted({claim.priority for claim in movable}))}
-    offers = sorted(
-        (Offer(Take(claim.row, claim.gpus, whole=True), ranks[claim.priority], claim.price_gpu_s, claim.queue)
-         for claim in movable),
-        key=lambda offer: (offer.rank, offer.price_gpu_s + offer.take.gpus, offer.take.row),
-    )  # fmt: skip
+    search = search_for(ctx, at, shape)
+    search.patience = ctx.policy.limits.search_steps
+    found = _without_stuck(ctx, at, shape, search, _movers(ctx, search, free, without))
+    ctx.steps += search.steps
+    return found
+
+
+def _movers(ctx: Context, search: Search, free: float, without: Collection[int]) -> list[Offer]:
+    """Gangs that may be moved, where as many GPUs are free as each needs; of very many, those that count."""
+    if ctx.movers is None:
+        ctx.movers = _all_movers(ctx)
+    movers = ctx.movers
+    may = movers.gpus <= free
+    if ctx.quota.gone or without:
+        may &= ~np.isin(movers.rows, [*ctx.quota.gone, *without])
+    if movers.columns is not None and search.by_gpus:
+        places = search.near(movers.columns, may)
+    else:
+        places = np.flatnonzero(may).tolist()
+    return [
+        Offer(
+            Take(claim.row, claim.gpus, whole=True), int(movers.rank[place]), claim.price_gpu_s, claim.queue
+        )
+        for place, claim in ((place, movers.claims[place]) for place in places)
+    ]
+
+
+def _all_movers(ctx: Context) -> Movers:
+    """Whoever may be moved, once in a tick: the cheapest of the lowest priority first."""
+    work = ctx.observation.snapshot.workloads
+    runs = (work.state == State.RUNNING).tolist()
+    movable = [claim for claim in ctx.settled() if claim.preemptible and runs[claim.row]]
+    rows = np.array([claim.row for claim in movable], np.int32)
+    gpus = np.array([claim.gpus for claim in movable], np.float64)
+    cost = gpus + ctx.quota.lost_gpu_s[rows]
+    order = np.lexsort((rows, cost, work.priority[rows]))
+    rows, gpus, cost = rows[order], gpus[order], cost[order]
+    rank = np.unique(work.priority[rows], return_inverse=True)[1].astype(np.int32)
+    columns = Columns(rows.tolist(), holdings_of(ctx.whatif, rows), rank, cost) if len(rows) > MANY else None
+    return Movers([movable[place] for place in order.tolist()], rows, gpus, rank, columns)
+
+
+def _without_stuck(ctx: Context, at: int, shape: Shape, search: Search, offers: list[Offer]) -> Wish | None:
     for _ in range(TRIES):
         takes = search.cheapest(offers, lambda _: True) if offers else None
         if not takes:
@@ -85,4 +129,6 @@ def search_moves(ctx: Context, at: int, shape: Shape) -> Wish | None:
         if not stuck:
             return found
         offers = [offer for offer in offers if offer.take.row not in stuck]
+        if search.steps > search.patience:
+            return None
     return None

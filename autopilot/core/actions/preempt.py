@@ -11,6 +11,7 @@ from autopilot.core.displace import Wish, landing_draft, wish, worth_gpu_s
 from autopilot.core.draft import Submit
 from autopilot.core.placement import Miss
 from autopilot.core.rules.base import Takes
+from autopilot.core.searching import within_steps
 from autopilot.core.snapshot import holding_mask
 
 NAME = "preempt"
@@ -22,7 +23,7 @@ def propose(ctx: Context, submit: Submit) -> None:
     if within is not None and _outranked(ctx):
         work = ctx.observation.snapshot.workloads
         lowest = _lowest_priorities(ctx)
-        for at in ctx.waiting():
+        for at in within_steps(ctx, ctx.waiting()):
             row = int(ctx.pending[at])
             priority = int(work.priority[row])
             if lowest.get(int(work.queue[row]), priority) < priority:  # else there is nobody to displace

@@ -15,6 +15,7 @@ from autopilot.core.draft import Submit
 from autopilot.core.placement import Miss
 from autopilot.core.records import Code
 from autopilot.core.rules.base import Refusal
+from autopilot.core.searching import within_steps
 from autopilot.core.snapshot import Gate
 
 NAME = "reclaim_borrowed"
@@ -25,7 +26,7 @@ def propose(ctx: Context, submit: Submit) -> None:
     if ctx.quota.rules.across is None or ctx.quota.rules.at_once or len(ctx.quota.snapshot.queues.id) <= 2:
         return
     refused: dict[tuple[int, ...], Miss] = {}
-    for at in ctx.waiting():
+    for at in within_steps(ctx, ctx.waiting()):
         key, too_early = alike(ctx, at), ctx.too_early(at)
         miss = too_early or refused.get(key) or _try(ctx, at, submit)
         if miss is None:

@@ -14,6 +14,7 @@ are moved: a gang that is moved loses its place to nobody.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from autopilot.core.displace import Wish, after_leaving, landing_draft, least_wi
 from autopilot.core.draft import Give, Submit
 from autopilot.core.order import aged_index
 from autopilot.core.placement import Shape, Spot, shape_of
+from autopilot.core.searching import within_steps
 from autopilot.core.snapshot import QueueOrder
 
 NAME = "preempt"
@@ -38,6 +40,7 @@ class _Bench:
     rows: list[int]
     index: dict[int, float]
     gpus: dict[int, int]
+    line: list[int]  # who asks it to pause, in order
 
 
 def share_time(ctx: Context, submit: Submit) -> None:
@@ -45,9 +48,10 @@ def share_time(ctx: Context, submit: Submit) -> None:
     order = sorted(_askers(ctx), key=lambda at: (-ctx.index[at], at))
     if not order:
         return
-    work, benches = ctx.observation.snapshot.workloads, dict[int, _Bench]()
-    for queue in np.unique(work.queue[ctx.pending[order]]).tolist():
-        benches[queue] = _bench(ctx, queue)
+    work = ctx.observation.snapshot.workloads
+    benches = _benches(ctx, set(work.queue[ctx.pending[order]].tolist()))
+    for at in order:
+        benches[int(work.queue[ctx.pending[at]])].line.append(at)
     for fill in (False, True):
         _pass(ctx, [at for at in order if not ctx.taken[at]], benches, submit, fill=fill)
 
@@ -56,11 +60,11 @@ def _pass(ctx: Context, order: list[int], benches: dict[int, _Bench], submit: Su
     """One exchange after the other. What fails for one gang fails for those of its width behind it in its queue."""
     work = ctx.observation.snapshot.workloads
     failed: set[tuple[int, int]] = set()
-    for place_in_order, at in enumerate(order):
+    for at in within_steps(ctx, order):
         queue, gpus = int(work.queue[ctx.pending[at]]), least_width(ctx, at)
         if (queue, gpus) in failed or ctx.too_early(at) is not None:
             continue
-        found = _exchange(ctx, at, order[place_in_order + 1 :], benches[queue], fill=fill)
+        found = _exchange(ctx, at, benches[queue], fill=fill)
         if found is not None and _propose(ctx, at, found, benches[queue], submit):
             failed.clear()
         else:
@@ -77,23 +81,29 @@ def _askers(ctx: Context) -> list[int]:
     return [at for at in waiting[may].tolist() if int(ctx.pending[at]) not in ctx.members]
 
 
-def _bench(ctx: Context, queue: int) -> _Bench:
-    """Who runs in a queue and may be paused or moved: preemptible, past its guaranteed run time."""
-    work = ctx.observation.snapshot.workloads
-    claims = [claim for claim in ctx.quota.running() if claim.queue == queue and claim.preemptible]
+def _benches(ctx: Context, queues: set[int]) -> dict[int, _Bench]:
+    """Who runs in each of these queues and may be paused or moved: preemptible, past its guaranteed run time."""
+    gpus = ctx.observation.snapshot.workloads.gpus
+    claims = [claim for claim in ctx.quota.running() if claim.preemptible and claim.queue in queues]
     rows = np.array([claim.row for claim in claims], np.int32)
-    index = aged_index(ctx.outlook.index_per_s[rows], work.gpus[rows], np.zeros(len(rows)), ctx.policy.order)
+    index = aged_index(ctx.outlook.index_per_s[rows], gpus[rows], np.zeros(len(rows)), ctx.policy.order)
     values = dict(zip(rows.tolist(), index.tolist(), strict=True))
-    free = [claim.row for claim in ctx.settled(claims)]
-    return _Bench(sorted(free, key=lambda row: (values[row], row)), values,
-                  {claim.row: int(claim.gpus) for claim in claims})  # fmt: skip
+    found = {queue: _Bench([], {}, {}, []) for queue in queues}
+    for claim in claims:
+        bench = found[claim.queue]
+        bench.index[claim.row], bench.gpus[claim.row] = values[claim.row], int(claim.gpus)
+    for claim in ctx.settled():
+        if claim.preemptible and claim.queue in queues:
+            found[claim.queue].rows.append(claim.row)
+    for bench in found.values():
+        bench.rows.sort(key=lambda row: (values[row], row))
+    return found
 
 
-def _exchange(ctx: Context, at: int, behind: list[int], bench: _Bench, *, fill: bool) -> Wish | None:  # fmt: skip
+def _exchange(ctx: Context, at: int, bench: _Bench, *, fill: bool) -> Wish | None:
     """Who pauses and who moves so that the gang at `at` starts; None when it may not, or cannot.
 
-    `behind`: gangs that follow it in order. A running gang that is wide for one newcomer may pause for several
-    that will fill its place together.
+    A running gang that is wide for one newcomer may pause for several that will fill its place together.
     """
     row = int(ctx.pending[at])
     gpus = least_width(ctx, at)
@@ -119,7 +129,7 @@ def _exchange(ctx: Context, at: int, behind: list[int], bench: _Bench, *, fill: 
         if bench.index[other] >= limit or (fill and bench.gpus[other] >= gpus):
             continue
         if bench.gpus[other] > gpus:
-            need = _together(ctx, at, behind, bench.index[other], bench.gpus[other])
+            need = _together(ctx, at, bench, other)
             if bench.index[other] >= limit * min(
                 need / bench.gpus[other], 1.0
             ):  # the rest of its place would idle
@@ -139,15 +149,14 @@ def _exchange(ctx: Context, at: int, behind: list[int], bench: _Bench, *, fill: 
     return None if found is None else replace(found, needed_gpus=together)
 
 
-def _together(ctx: Context, at: int, behind: list[int], victim: float, gpus: int) -> int:
+def _together(ctx: Context, at: int, bench: _Bench, victim: int) -> int:
     """GPUs of the gang at `at` and of those behind it that would take the place of a wide gang together."""
-    queue = ctx.observation.snapshot.workloads.queue
+    gpus, index = bench.gpus[victim], bench.index[victim]
     total = least_width(ctx, at)
-    for other in behind:
+    for other in islice(bench.line, bench.line.index(at) + 1, None):
         if total >= gpus:
             break
-        worth_it = ctx.index[other] > victim
-        if worth_it and not ctx.taken[other] and queue[ctx.pending[other]] == queue[ctx.pending[at]]:
+        if ctx.index[other] > index and not ctx.taken[other]:
             width = least_width(ctx, other)
             total += width if total + width <= gpus else 0
     return total
@@ -163,9 +172,7 @@ def _on_paper(ctx: Context, at: int, shape: Shape, paused: list[int]) -> Wish | 
     spot = place(ctx, at, shape, displacing=True)
     moves: tuple[Give, ...] = ()
     if not isinstance(spot, Spot):
-        ctx.quota.gone.update(paused)
-        found = search_moves(ctx, at, shape)
-        ctx.quota.gone.difference_update(paused)
+        found = search_moves(ctx, at, shape, paused)
         if found is not None:
             spot, moves = found.spot, found.gives
     whatif.rollback(mark)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from math import inf, isnan
 from typing import Protocol
 
 from autopilot.core.records import Code
@@ -35,6 +37,27 @@ class Claim:
     def elastic(self) -> bool:
         """True when it can give up members and go on."""
         return self.gpus - self.member_gpus >= self.least_gpus > 0
+
+
+class Running(list[Claim]):
+    """Gangs that hold GPUs, as the searches of one tick see them. Never changed once it was shown."""
+
+    @cached_property
+    def lines(self) -> dict[tuple[int, tuple[int, ...]], list[Claim]]:
+        """Those that may be preempted by queue and kinds, each line in the order of mercy."""
+        found: dict[tuple[int, tuple[int, ...]], list[Claim]] = {}
+        for claim in self:
+            if claim.preemptible:
+                found.setdefault((claim.queue, claim.kinds), []).append(claim)
+        for line in found.values():
+            line.sort(key=mercy)
+        return found
+
+
+def mercy(claim: Claim) -> tuple[float, float, float, int]:
+    """Lowest priority first, in it the cheapest, then the youngest; a start that is not known counts as just now."""
+    started_s = inf if isnan(claim.start_s) else claim.start_s
+    return (claim.priority, claim.price_gpu_s, -started_s, claim.row)
 
 
 @dataclass(frozen=True, slots=True)

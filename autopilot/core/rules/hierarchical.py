@@ -13,13 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
-from math import inf, isnan
+from itertools import islice
 
 from autopilot.core.records import Code
-from autopilot.core.rules.base import Claim, Offer, Refusal, Room, Take
+from autopilot.core.rules.base import Claim, Offer, Refusal, Room, Running, Take, mercy
 from autopilot.core.tenancy import ALL, EPSILON, Books
 
 NAME = "hierarchical-fair-share"
+
+OFFERED = (256, 1024, 4096)
+"""So many offers in the order of mercy are looked at first, then so many more, before all are."""
 
 
 def may_start(books: Books, claim: Claim) -> Refusal | None:
@@ -51,7 +54,7 @@ def within_queue(
     if outside is not None:
         return outside
     lower = [other for other in running if other.queue == claim.queue and other.priority < claim.priority]
-    victims = sorted((other for other in lower if other.preemptible), key=_mercy)
+    victims = sorted((other for other in lower if other.preemptible), key=mercy)
     if not victims:
         return Refusal(Code.PROTECTED if lower else Code.CAPACITY, 0.0, claim.gpus)
     rooms = {kind: books.limit_room(claim.queue, (kind,)) for kind in claim.kinds}
@@ -74,42 +77,42 @@ def across_queues(
     refusal = _outside_guarantee(books, claim)
     if refusal is not None:
         return refusal
-    others = [other for other in running if other.queue != claim.queue]
-    donors = [other for other in others if other.preemptible]
+    lines = (running if isinstance(running, Running) else Running(running)).lines
+    donors = [line for (queue, _), line in lines.items() if queue != claim.queue]
     limit = _beyond_limit(books, claim, donors)
     if limit is not None:
         return limit
     if claim.preemptible and not _fair_at_best(books, claim):
         return Refusal(Code.FAIRNESS, books.fair[ALL][claim.queue], books.use[ALL][claim.queue] + claim.gpus)
     if not donors:
+        others = any(other.queue != claim.queue for other in running)
         return Refusal(Code.PROTECTED if others else Code.CAPACITY, 0.0, claim.gpus)
     ledger = _Ledger(books, claim)
-    offers = list(_in_order(ledger, donors))
+    order, offers = _in_order(ledger, donors), list[Offer]()
+    for most in (*OFFERED, None):
+        before = len(offers)
+        offers += islice(order, None if most is None else most - before)
+        if before == len(offers):
+            break
+        found = room.cheapest(offers, ledger.allowed)
+        if found is not None:
+            return found
     if not offers:
         return Refusal(Code.FAIRNESS, books.use[ALL][claim.queue] + claim.gpus, books.fair[ALL][claim.queue])
-    found = room.cheapest(offers, ledger.allowed)
-    return (
-        found if found is not None else Refusal(Code.CAPACITY, sum(o.take.gpus for o in offers), claim.gpus)
-    )
+    return Refusal(Code.CAPACITY, sum(offer.take.gpus for offer in offers), claim.gpus)
 
 
-def _beyond_limit(books: Books, claim: Claim, donors: Sequence[Claim]) -> Refusal | None:
+def _beyond_limit(books: Books, claim: Claim, donors: Sequence[Sequence[Claim]]) -> Refusal | None:
     """Set when the newcomer would exceed a hard limit on its path, whoever below that limit gave way."""
     for kind in claim.kinds:
         for queue in books.paths[claim.queue]:
             room = books.limit[kind][queue] - books.use[kind][queue]
             if claim.gpus > room + EPSILON:
-                below = sum(other.gpus for other in donors
+                below = sum(other.gpus for line in donors for other in line
                             if kind in other.kinds and queue in books.paths[other.queue])  # fmt: skip
                 if claim.gpus > room + below + EPSILON:
                     return Refusal(Code.LIMIT, max(room, 0.0), claim.gpus)
     return None
-
-
-def _mercy(claim: Claim) -> tuple[float, float, float, int]:
-    """Lowest priority first, in it the cheapest, then the youngest; a start that is not known counts as just now."""
-    started_s = inf if isnan(claim.start_s) else claim.start_s
-    return (claim.priority, claim.price_gpu_s, -started_s, claim.row)
 
 
 def _offers(claim: Claim, rank: int) -> Iterator[Offer]:
@@ -139,6 +142,11 @@ class _Ledger:
         self.queue_of: dict[int, int] = {}
         self.kinds_of: dict[int, tuple[int, ...]] = {}
         self._parting: dict[int, tuple[int, int]] = {}
+
+    def note(self, other: Claim) -> Claim:
+        """One who is offered."""
+        self.queue_of[other.row], self.kinds_of[other.row] = other.queue, other.kinds
+        return other
 
     def parting(self, queue: int) -> tuple[int, int]:
         """Where the newcomer's path and a donor's part: (newcomer's side, donor's side)."""
@@ -197,42 +205,35 @@ class _Ledger:
                    for kind in self.claim.kinds for queue in self.books.paths[self.claim.queue])  # fmt: skip
 
 
-def _in_order(ledger: _Ledger, donors: Sequence[Claim]) -> Iterator[Offer]:
+def _in_order(ledger: _Ledger, donors: Sequence[Sequence[Claim]]) -> Iterator[Offer]:
     """Offers in the order of mercy: from the queue that is most over-served at the time, its cheapest of the
     lowest priority; as long as its queue may still be taken from. Rank: one for each class when it first gives.
+    `donors`: a line of gangs in the order of mercy for each queue and kinds.
     """
-    waiting: dict[tuple[int, tuple[int, ...]], list[Claim]] = {}
-    for other in donors:
-        waiting.setdefault((other.queue, other.kinds), []).append(other)
-        ledger.queue_of[other.row], ledger.kinds_of[other.row] = other.queue, other.kinds
     taken: dict[tuple[int, int], float] = {}
     ranks: dict[tuple[int, int], int] = {}
-    heap = []
+    heap = [(_turn(ledger, line[0], taken), line, 0) for line in donors]
     spared: list[Claim] = []
-    for line in waiting.values():
-        line.sort(key=_mercy, reverse=True)
-        heap.append((_turn(ledger, line[-1], taken), line))
     heapify(heap)
     while heap:
-        _, line = heappop(heap)
-        turn = _turn(ledger, line[-1], taken)
+        _, line, at = heappop(heap)
+        other = line[at]
+        turn = _turn(ledger, other, taken)
         if heap and turn > heap[0][0]:  # what was taken beside it made its side less over-served
-            heappush(heap, (turn, line))
+            heappush(heap, (turn, line, at))
             continue
-        other = line[-1]
         if not ledger.over(other.queue, taken, other.kinds):
-            spared += (
-                line  # others of its queue went before; these may go instead, where only they clear a node
-            )
+            spared += line[at:]  # others of its queue went before; these may go where only they clear a node
             continue
-        line.pop()
-        yield from _offers(other, ranks.setdefault((other.queue, other.priority), len(ranks)))
+        yield from _offers(ledger.note(other), ranks.setdefault((other.queue, other.priority), len(ranks)))
         ledger.book(Take(other.row, other.gpus, whole=True), taken)
-        if line:
-            heappush(heap, (_turn(ledger, line[-1], taken), line))
+        if at + 1 < len(line):
+            heappush(heap, (_turn(ledger, line[at + 1], taken), line, at + 1))
     for other in spared:
         if ledger.over(other.queue, {}, other.kinds):
-            yield from _offers(other, ranks.setdefault((other.queue, other.priority), len(ranks)))
+            yield from _offers(
+                ledger.note(other), ranks.setdefault((other.queue, other.priority), len(ranks))
+            )
 
 
 def _turn(ledger: _Ledger, other: Claim, taken: dict[tuple[int, int], float]) -> tuple[float, ...]:
@@ -244,7 +245,7 @@ def _turn(ledger: _Ledger, other: Claim, taken: dict[tuple[int, int], float]) ->
     return (
         *(-_saturated(books, each, taken) for each in reversed(levels)),
         float(other.queue),
-        *_mercy(other),
+        *mercy(other),
     )
 
 

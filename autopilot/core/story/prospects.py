@@ -114,7 +114,7 @@ def sheltered(ctx: Context, claim: Claim) -> list[Ending]:
     """Gangs that `claim` could displace were they not too young or cooling down; each with when that ends, soonest first."""
     work, limit_s = ctx.observation.snapshot.workloads, ctx.policy.protection.min_runtime_s
     running = ctx.quota.running()
-    settled = {each.row for each in ctx.settled(running)}
+    settled = {each.row for each in ctx.settled()}
     found = []
     for each in running:
         reach = each.queue != claim.queue if ctx.quota.rules.across is not None else False
