@@ -114,6 +114,9 @@ class Context:
     threshold: F64 = field(default_factory=lambda: np.empty(0))
     members: dict[int, list[int]] = field(default_factory=dict)  # rows of MemberTable, by workload row
     leaving: dict[int, Layout | None] = field(default_factory=dict)  # row -> what it keeps when it has left
+    deserved: set[int] = field(
+        default_factory=set
+    )  # queues whose first gang below its fair share was looked at
     kept_for: set[int] = field(default_factory=set)  # queues whose first waiting gang has quota kept for it
     place_in_line: I32 = field(
         default_factory=lambda: np.empty(0, np.int32)

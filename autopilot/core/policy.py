@@ -182,6 +182,13 @@ class ReservationRules:
         Interval(ge=60, le=366 * DAY_S),
         Doc("a firm reservation whose planned start slipped this far past its promise is released"),
     ] = 7 * DAY_S
+    share_hold_s: Annotated[
+        float,
+        Interval(ge=0, le=DAY_S),
+        Doc(
+            "GPUs that come free are held for a gang of a queue below its fair share that starts this soon; 0: never"
+        ),
+    ] = 0.0
     advance_lead_s: Annotated[
         float,
         Interval(ge=0, le=366 * DAY_S),

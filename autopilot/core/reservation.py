@@ -32,10 +32,13 @@ class StartPlan:
     spare: I32
 
 
-def plan_start(ctx: Context, at: int, shape: Shape) -> StartPlan | None:
-    """When and where the gang of whole GPUs at `at` could start if nothing else were admitted; None for never."""
+def plan_start(ctx: Context, at: int, shape: Shape, gpu_free_at_s: F64 | None = None) -> StartPlan | None:
+    """When and where the gang of whole GPUs at `at` could start if nothing else were admitted; None for never.
+
+    `gpu_free_at_s` [gpus]: when GPUs come free to it, where that is not by prediction alone.
+    """
     suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib, empty=True)
-    free_at = _free_matrix(ctx, _free_at(ctx, at))
+    free_at = _free_matrix(ctx, _free_at(ctx, at) if gpu_free_at_s is None else gpu_free_at_s)
     free_at[~suits] = np.inf
     start_s = _earliest_s(ctx, shape, free_at)
     return None if start_s is None else _choose_nodes(ctx, shape, free_at, start_s)

@@ -210,9 +210,6 @@ def test_the_others_hardly_notice_the_flood() -> None:
     assert np.mean(waits_s(ran, "sweep")) < 1.5 * before["sweep"]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="its gangs of 2 and 4 wait for GPUs that come free together: docs/limits.md, Tenants"
-)
 def test_who_has_a_weight_alone_hardly_notices_the_flood_either() -> None:
     """The usual wait of a tenant without a guarantee is a fifth of the mean where the first come are first served."""
     assert np.median(waits_s(played("flood"), "search")) < 0.2 * FLOODED_SEARCH_S

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from autopilot.core.actions.backfill import gap_draft, uses_gap
 from autopilot.core.actions.reclaim_borrowed import take_at_once
 from autopilot.core.context import Context, Held
+from autopilot.core.deserved import hold_deserved
 from autopilot.core.displace import Wish, after_leaving, landing_draft, least_width, place, worth_gpu_s
 from autopilot.core.draft import Draft, Submit
 from autopilot.core.keeping import keep_room, sure_to_end
@@ -124,6 +125,10 @@ def _serve(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
         and ctx.may_reserve[at]
         and _reserve(ctx, at, submit)
     ):
+        _refuse(ctx, np.array([at]), run.failed[code])
+        _redraw(ctx, run)
+        return False
+    if hold_deserved(ctx, at):
         _refuse(ctx, np.array([at]), run.failed[code])
         _redraw(ctx, run)
         return False
