@@ -13,6 +13,7 @@ import numpy as np
 from autopilot.core.context import Context
 from autopilot.core.displace import least_width
 from autopilot.core.placement import shape_of
+from autopilot.core.policy import Mode
 from autopilot.core.reservation import hold, plan_start
 from autopilot.core.snapshot import F64, Bools, running_since
 from autopilot.core.tenancy import ALL, EPSILON
@@ -27,9 +28,11 @@ def hold_deserved(ctx: Context, at: int) -> bool:
     work = ctx.observation.snapshot.workloads
     queue = int(work.queue[row])
     plain = work.gpu_milli[row] == 0 and work.mig_profile[row] < 0 and row not in ctx.members
-    if limit_s <= 0 or not plain or queue in ctx.deserved or not _below_share(ctx, at):
+    if limit_s <= 0 or queue in ctx.deserved:
         return False
     ctx.deserved.add(queue)
+    if not plain or not _below_share(ctx, at):
+        return False
     since_s = ctx.since_s(f"deserved/{work.id[row]}")
     if ctx.now_s - since_s > TWICE * limit_s:
         return False
@@ -69,6 +72,8 @@ def _free_or_taken_at(ctx: Context, over: Bools) -> F64:
     settles_s = np.where(work.preemptible & over[work.queue] & ~ctx.unsaved,
                          running_since(work) + ctx.policy.protection.min_runtime_s, np.inf)  # fmt: skip
     free_at_s = ctx.gpu_free_at_s.copy()
+    if ctx.policy.modes.reclaim_borrowed != Mode.AUTO:
+        return free_at_s
     usable = ctx.whatif.gpu_usable[held.gpu]
     np.minimum.at(free_at_s, held.gpu[usable], np.fmin(settles_s[held.workload[usable]], np.inf))
     return free_at_s

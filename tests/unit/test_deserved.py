@@ -8,6 +8,7 @@ import pytest
 
 from autopilot.core.deserved import TWICE
 from autopilot.core.memory import ControllerMemory
+from autopilot.core.policy import Mode
 from autopilot.core.reconciler import reconcile
 from autopilot.core.records import Observation
 from autopilot.core.snapshot import QueueTable
@@ -16,7 +17,10 @@ from tests.ticking_world import tenants
 
 HOLD_S = 600.0
 POLICY = with_policy(
-    AUTO, reservation={"depth": 0, "share_hold_s": HOLD_S}, protection={"min_runtime_s": 900.0}
+    AUTO,
+    modes={"reclaim_borrowed": Mode.AUTO},
+    reservation={"depth": 0, "share_hold_s": HOLD_S},
+    protection={"min_runtime_s": 900.0},
 )
 TWO = tenants(("a", 0, 0), ("b", 0, 0))
 NOW_S = 1000.0
@@ -55,6 +59,12 @@ def test_who_ends_before_that_may_use_it() -> None:
 def test_only_where_the_start_is_near(left_s: float, age_s: float, held: bool) -> None:
     """By prediction, or because the others will be old enough to be taken back."""
     assert (started(decide(observed(left_s, age_s=age_s), POLICY)) == {}) == held
+
+
+def test_age_counts_only_where_work_is_taken_back() -> None:
+    """Without takings, old work stays until it ends."""
+    takes_nothing = with_policy(POLICY, modes={"reclaim_borrowed": Mode.OFF})
+    assert list(started(decide(observed(5000.0, age_s=400.0), takes_nothing))) == ["n"]
 
 
 def test_nothing_is_held_where_nobody_is_above_its_share() -> None:
