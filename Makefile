@@ -23,7 +23,7 @@ APT_PACKAGES := prometheus chromium gcc libc6-dev
 TOOLS := prometheus chromium gcc
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench soak test-services e2e lock clean
+.PHONY: help setup demo test check gate format bench soak test-services e2e lock clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ check: $(READY) ## lint, format, types, import contracts
 	@status=0; for step in "ruff check" "ruff format --check" mypy "lint-imports --no-logo"; do \
 	  echo "-- $$step"; $(BIN)/$$step || status=1; \
 	done; exit $$status
+
+gate: $(READY) ## hold the models to their recorded scores on the golden set (a minute; `make test` does it too)
+	@$(PY) scripts/record_golden_scores.py --check
 
 format: $(READY) ## mend what ruff can mend by itself
 	@$(BIN)/ruff check --fix

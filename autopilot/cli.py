@@ -191,6 +191,13 @@ def simulate(
     jobs_out: JobsOut = None,
     report: ReportDir = None,
     journal: JournalOut = None,
+    registry: Annotated[
+        Path | None,
+        typer.Option(
+            "--registry",
+            help="Put new models of demand to the gate, and keep them in this folder; else each speaks, and none is kept.",
+        ),
+    ] = None,
 ) -> None:
     """Compare policies on a trace or a scenario, on a simulated cluster."""
     from autopilot.app.commands import run_simulate
@@ -206,6 +213,7 @@ def simulate(
         policies=names or (), seed=seed,
         tenants=tuple(tenant or ()), physics=physics, durations=durations, limits=limits, jitter_ratio=jitter,
         telemetry=telemetry, rate_scale=rate_scale, journal=journal, series=report is not None,
+        registry=registry,
     )  # fmt: skip
     run_simulate(options, Outputs(json_out, jobs_out, report))
 
@@ -285,7 +293,16 @@ def explain(
 
 @app.command()
 def forecast(
-    name: Annotated[str, typer.Argument(metavar="SERVICE|JOB", help="A service, or the id of a job.")],
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="SERVICE|JOB", help="A service, or the id of a job.", show_default="with --mix: none"
+        ),
+    ] = None,
+    mix: Annotated[
+        bool,
+        typer.Option("--mix", help="What may arrive in each of the next hours, by pool and kind of gang."),
+    ] = False,
     at: Annotated[
         str | None,
         typer.Option(
@@ -305,7 +322,17 @@ def forecast(
 ) -> None:
     """What is foreseen for a service or a job, with its band, and how such promises were kept in this run."""
     from autopilot.app.forecast_commands import run_forecast
+    from autopilot.app.mix_commands import run_mix
 
+    if mix:
+        if name is not None or picture is not None:
+            raise InputError(
+                "forecast: --mix is of the whole cluster and draws nothing; leave out SERVICE|JOB and --picture"
+            )
+        run_mix(at, json_out, journal)
+        return
+    if name is None:
+        raise InputError("forecast: name a service or the id of a job, or write --mix for what may arrive")
     run_forecast(name, at, picture, json_out, journal)
 
 

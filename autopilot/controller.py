@@ -22,12 +22,15 @@ from autopilot.core.memory import ControllerMemory, Step
 from autopilot.core.ports import (
     Actuator,
     Collector,
+    Fit,
+    Fitting,
     Forecaster,
     Inbox,
     Journal,
     Leadership,
     MemoryStore,
     PolicySource,
+    Worker,
 )
 from autopilot.core.reconciler import reconcile
 from autopilot.core.records import (
@@ -62,6 +65,7 @@ class Wiring:
     )
     actions: tuple[tuple[str, Propose], ...] = ACTIONS
     guards: tuple[tuple[str, Check], ...] = GUARDS
+    worker: Worker | None = None  # runs the fits of forecasters that offer them; None: nobody does
 
 
 class Controller:
@@ -119,9 +123,12 @@ class Controller:
         runtimes: RuntimeForecast | None = None
         demand: list[Forecast] = []
         gaps: list[Gap] = []
+        fit = self._wiring.worker.ended(now_s) if self._wiring.worker is not None else None
         for forecaster in self._wiring.forecasters:
             try:
                 forecaster.update(now_s, snapshot)
+                if isinstance(forecaster, Fitting):
+                    gaps += self._fit(forecaster, fit, now_s)
                 answer = forecaster.forecast(now_s, snapshot)
             except InvariantError:
                 raise
@@ -133,6 +140,20 @@ class Controller:
             runtimes = answer.runtimes or runtimes
             demand.extend(answer.demand)
         return Forecasts(runtimes, tuple(demand)), tuple(gaps)
+
+    def _fit(self, forecaster: Fitting, fit: Fit | None, now_s: float) -> tuple[Gap, ...]:
+        """Take in the fit that has ended, if it is the forecaster's, and begin the next when one is due."""
+        problem = None
+        if fit is not None and fit.owner == forecaster.name:
+            problem = fit.problem or forecaster.adopt(fit.result)
+        worker = self._wiring.worker
+        if worker is not None and worker.idle():
+            work = forecaster.due(now_s)
+            if work is not None:
+                worker.start(forecaster.name, work, now_s, self._wiring.policy.current().forecasting)
+        if not problem:
+            return ()
+        return (Gap(forecaster.name, "fit", "", f"the models of before speak on: {problem}"),)
 
     def _apply(self, instruction: Instruction, now_s: float) -> Outcome:
         """Carry out one instruction; an actuator that breaks is a failed effect, not a failed tick."""

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.snapshot import F64
-from models.demand import Ask, DemandModel, tidy, usual
-from models.fitting import came_after, models_for
+from models.candidates import models_for
+from models.demand import Ask, DemandModel, came_after, tidy, usual
 from models.layer import Layer, replayed, states_spread
 from models.selection import Choice, choose, composed, pinball
 
@@ -82,7 +82,7 @@ def backtest(
     choice, chosen, upper = spoken_for(raw, came, first_test - until, root, ask)
     progress(len(models) + 1, len(models) + 2, "calibrating the floor")
     floor = raw[models[0].name]
-    floor_upper = _calibrated(floor, came, root, ask)
+    floor_upper = calibrated(floor, came, root, ask)
     test = slice(first_test - until, None)
     return Run(
         ask=ask, names=tuple(names), came=came[:, test], all_came=came, all_raw=raw, root=root, models=models, until=until, raw=chosen[:, test], upper=upper[:, test],
@@ -103,10 +103,11 @@ def spoken_for(
     judged = _known_at(came, first_test, ask)
     choice = choose({name: one[:, :first_test] for name, one in raw.items()}, judged, root, ask)
     chosen = composed(raw, choice)
-    return choice, chosen, _calibrated(chosen, came, root, ask)
+    return choice, chosen, calibrated(chosen, came, root, ask)
 
 
-def _calibrated(raw: F64, came: F64, root: F64, ask: Ask) -> F64:
+def calibrated(raw: F64, came: F64, root: F64, ask: Ask) -> F64:
+    """Promises under the conformal layer for the forecasts `raw` [series, origins, horizons, levels]."""
     refresh = max(1, raw.shape[1] // MOST_RENEWALS)
     return replayed(
         Layer(ask.levels, len(raw), ask.steps, stated=states_spread(raw)), raw, came, root, refresh=refresh

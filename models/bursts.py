@@ -8,7 +8,8 @@ model has drifted, the last value speaks under the same conformal layer. What ca
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ from models.demand import LEVELS, Ask, DemandModel, tidy
 from models.drift import Drift
 from models.fitting import Fitted, fit_demand
 from models.layer import Layer, promised
+from models.proving import FreshRng, Trial
 from models.rates import Rates
 
 STEP_S = 60.0
@@ -41,32 +43,44 @@ FIRST_FIT_STEPS = 60
 MOST_FORESEEN = 1000
 """Series that the global model looks at in one minute: a fifth of a second of CPU."""
 
-FIT_DELAY_S = 180.0
-"""Virtual time after which the result of an inline fit is seen: the CPU budget of a fit."""
-
 Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A fit that is wanted: everything it needs, to be run anywhere."""
+    """A fit that is wanted: everything it needs, to be run anywhere. The first column of `values` is at `from_s`."""
 
     kind: str
     names: tuple[str, ...]
     values: F64
     ask: Ask
     seed: int
-    pinned: tuple[int, ...]
+    pinned: tuple[int, ...] = ()
+    trial: Trial | None = None
+    from_s: float = 0.0
 
-    def run(self) -> Fitted:
+    def run(self) -> DemandFit:
         """Fit. Takes seconds to minutes; touches nothing else."""
-        return fit_demand(self.values, self.ask, self.seed, self.pinned)
+        fitted = fit_demand(self.values, self.ask, self.seed, self.pinned, self.trial)
+        digest = sha256(np.ascontiguousarray(self.values).tobytes()).hexdigest()
+        return DemandFit(replace(self, values=self.values[:, :0], trial=None), fitted, digest)
+
+
+@dataclass(frozen=True, slots=True)
+class DemandFit:
+    """What a fit gave. `asked` is what was wanted, its values left out; `digest` is theirs."""
+
+    asked: Fit
+    fitted: Fitted
+    digest: str = ""
 
 
 class Demand:
-    """Forecasts of one kind of demand for all services."""
+    """Forecasts of one kind of demand for all services. With `gate` a new global model has to beat the `champion`."""
 
-    def __init__(self, kind: str, seed: int, horizons_s: Sequence[float], pinned: Sequence[str] = ()) -> None:
+    def __init__(self, kind: str, seed: int, horizons_s: Sequence[float], pinned: Sequence[str] = (), *,
+                 gate: FreshRng | None = None, champion: Boosting | None = None) -> None:  # fmt: skip
+        self._gate, self._champion = gate, champion
         self.kind, self.rates = kind, Rates(STEP_S)
         self.ask = Ask(STEP_S, tuple(max(1, round(each / STEP_S)) for each in horizons_s), peak=True)
         self._seed, self._pinned = seed, tuple(pinned)
@@ -78,6 +92,8 @@ class Demand:
         self._drift = Drift(0, overlap=self.ask.steps[0])
         self._delivered = Delivered(0, len(LEVELS))
         self._total, self._known = np.zeros(0), np.zeros(0, np.int64)
+        # names and places of the models behind the newest promises
+        self._spoke: tuple[tuple[str, ...], NDArray[np.int64]] = (self._names, self._chosen)
         self._made: dict[int, tuple[F64, F64, F64, F64]] = {}  # by step: raw, margins, root, promised
         self._fits = 0
         self._next_fit = FIRST_FIT_STEPS
@@ -158,6 +174,7 @@ class Demand:
         values = self.rates.values
         root = np.sqrt(np.where(self._total > 0.0, self._total / np.maximum(self._known, 1), 1.0))
         speaks = np.where(self._drift.drifting[:, None], 0, self._chosen)
+        self._spoke = (self._names, speaks)
         raw = self._floor.predict(values, values.shape[1] - 1, self.ask)[:, 0]
         for place, name in enumerate(self._names[1:], 1):
             mine = speaks == place
@@ -201,11 +218,12 @@ class Demand:
         there = rows < len(upper)
         values[there] = upper[rows[there]]
         groups = self._groups(rows)
-        speaks = np.where(self._drift.drifting[:, None], 0, self._chosen)[rows]
+        names_then, speaks = self._spoke
+        spoke = [int(speaks[row, 0]) if row < len(speaks) else 0 for row in rows.tolist()]
         return Forecast(
             model="bursts", made_s=made_s, series=tuple(names),
             horizons_s=tuple(steps * STEP_S for steps in self.ask.steps), levels=LEVELS, values=values, kind=self.kind,
-            chosen=tuple(self._names[place] for place in speaks[:, 0]),
+            chosen=tuple(names_then[place] for place in spoke),
             history=self._known[rows].astype(np.int32), coverage=self._delivered.ratio(now_s)[groups],
             outcomes=self._delivered.promises[groups][:, :, -1].astype(np.int32),
             drifting=self._drift.drifting[rows],
@@ -236,39 +254,58 @@ class Demand:
         self._next_fit = self._steps_seen + min(self._steps_seen, round(RETRAIN_S / STEP_S))
         names = tuple(self.rates.names)
         pinned = tuple(names.index(name) for name in self._pinned if name in names)
-        return Fit(self.kind, names, self.rates.values.copy(), self.ask, self._seed + self._fits, pinned)
+        trial = Trial(names, self._gate, self._champion) if self._gate is not None else None
+        return Fit(
+            self.kind, names, self.rates.values.copy(), self.ask, self._seed + self._fits, pinned, trial
+        )
 
-    def adopt(self, fit: Fit, fitted: Fitted) -> None:
-        """Let the models of a finished fit speak from the next step on."""
-        invariant(fit.kind == self.kind, "a fit is adopted by the demand that wanted it")
+    def adopt(self, fit: DemandFit) -> str | None:
+        """Let the models of a finished fit speak from the next step on; why the gate refused one of them."""
+        asked, fitted = fit.asked, fit.fitted
+        invariant(asked.kind == self.kind, "a fit is adopted by the demand that wanted it")
         rows = [
             at
-            for at, name in enumerate(fit.names)
+            for at, name in enumerate(asked.names)
             if at < len(self.rates.names) and self.rates.names[at] == name
         ]
         self._models = {model.name: model for model in fitted.models}
         self._names = fitted.choice.names
         self._chosen[:] = 0
         self._chosen[rows] = fitted.choice.chosen[rows]
-        others = [at for at in range(len(fit.names)) if at not in set(rows)]
+        others = [at for at in range(len(asked.names)) if at not in set(rows)]
         self._layer = fitted.layer
         self._layer.forget(np.array(others, np.int64))
-        self._layer.grow(len(self.rates.names) - len(fit.names))
-        self._drift.forget(np.arange(len(self.rates.names)))
+        self._layer.grow(len(self.rates.names) - len(asked.names))
+        proof = fitted.proof
+        refused = proof is not None and not proof.verdict.passed
+        if proof is not None and not refused:
+            self._champion = proof.challenger
+        # a series stays on its rung where the model that drifted speaks on
+        stays = self._chosen[:, 0] == self._names.index(Boosting.name)
+        self._drift.forget(np.flatnonzero(~stays) if refused else np.arange(len(self.rates.names)))
         for raw, _margins, _root, _upper in self._made.values():
             raw[:] = np.nan  # promises of the models before teach the new layer nothing
+        if proof is None or not refused:
+            return None
+        reasons = proof.verdict.reasons
+        more = f", and {len(reasons) - 1} reasons more" if len(reasons) > 1 else ""
+        return f"the gate refused boosting for {self.kind}: {reasons[0]}{more}"
 
 
 class Bursts:
-    """Forecaster of the demand of services. `inline`: fits are run here; otherwise the shell takes them by `fits`."""
+    """Forecaster of the demand of services; its fits are run by whoever asks for them (`due`).
+
+    With `gate`, the generator of its bootstrap, a new global model speaks only if it passes on the recent window
+    (models/proving.py);
+    `champion` is the one for requests that served before this run, if any.
+    """
 
     name = "bursts"
 
     def __init__(self, seed: int, *, horizons_s: Sequence[float] = HORIZONS_S, pinned: Sequence[str] = (),
-                 inline: bool = True, fit_delay_s: float = FIT_DELAY_S) -> None:  # fmt: skip
-        self.demands = tuple(Demand(kind, seed, horizons_s, pinned) for kind in (REQUESTS, TOKENS))
-        self._inline, self._fit_delay_s = inline, fit_delay_s
-        self._waiting: list[tuple[float, Demand, Fit, Fitted]] = []
+                 gate: FreshRng | None = None, champion: Boosting | None = None) -> None:  # fmt: skip
+        self.demands = (Demand(REQUESTS, seed, horizons_s, pinned, gate=gate, champion=champion),
+                        Demand(TOKENS, seed, horizons_s, pinned, gate=gate))  # fmt: skip
         self._made_s = 0.0
         self._asked: tuple[Forecast, ...] = ()
         self._shown: tuple[int, tuple[str, ...]] = (-1, ())
@@ -282,27 +319,19 @@ class Bursts:
         fresh = np.isfinite(services.age_s) & (services.age_s >= 0.0)
         steps = np.full(len(names), int(now_s // STEP_S) - LATE_STEPS)
         steps[fresh] = np.floor((now_s - services.age_s[fresh]) / STEP_S).astype(np.int64)
-        self._adopt_ready(now_s)
         for demand, rates in zip(self.demands, (services.recent_rps, services.tokens_per_s), strict=True):
-            if not demand.observe(names, steps, np.where(fresh, rates, np.nan)):
-                continue
-            self._made_s = now_s
-            demand.settle(now_s)
-            demand.foresee()
-            fit = demand.wanted() if self._inline else None
-            if fit is not None:
-                self._waiting.append((now_s + self._fit_delay_s, demand, fit, fit.run()))
+            if demand.observe(names, steps, np.where(fresh, rates, np.nan)):
+                self._made_s = now_s
+                demand.settle(now_s)
+                demand.foresee()
 
-    def _adopt_ready(self, now_s: float) -> None:
-        ready = [each for each in self._waiting if each[0] <= now_s]
-        self._waiting = [each for each in self._waiting if each[0] > now_s]
-        for _at_s, demand, fit, fitted in ready:
-            demand.adopt(fit, fitted)
+    def due(self, now_s: float) -> Fit | None:
+        """The next fit that is due, for a worker to run and to hand to `adopt`."""
+        return next((fit for demand in self.demands if (fit := demand.wanted()) is not None), None)
 
-    def fits(self) -> list[tuple[Demand, Fit]]:
-        """Fits that are due, for a worker to run and hand to `Demand.adopt`."""
-        wanted = [(demand, demand.wanted()) for demand in self.demands]
-        return [(demand, fit) for demand, fit in wanted if fit is not None]
+    def adopt(self, fitted: DemandFit) -> str | None:
+        """Let the models of a finished fit speak from the next minute on; why the gate refused one of them."""
+        return next(demand for demand in self.demands if demand.kind == fitted.asked.kind).adopt(fitted)
 
     def forecast(self, now_s: float, snapshot: ClusterSnapshot) -> Forecasts:
         """The promises of the last minute for the services of `snapshot`; the same record until a new one is made."""

@@ -101,6 +101,11 @@ def outcomes(values: F64, steps: int, *, peak: bool) -> F64:
     return came
 
 
+def came_after(values: F64, first: int, ask: Ask) -> F64:
+    """What came for the origins from `first` on. Shape [series, origins, horizons]."""
+    return np.stack([outcomes(values, ahead, peak=ask.peak)[:, first:] for ahead in ask.steps], axis=2)
+
+
 def usual(values: F64) -> F64:
     """Mean of the known values of each row, above zero; 1 for a row without any. Shape [series]."""
     known = ~np.isnan(values)

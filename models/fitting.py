@@ -1,6 +1,6 @@
 """A fit of the burst models as one piece of work: what it needs, what it gives, and nothing that waits for it.
 
-The controller's worker runs `fit_demand` beside the loop; a simulation runs it inline and lets its result be seen a
+The controller's worker runs `fit_demand` beside the loop; in a simulation it is run at once and its result seen a
 fixed time later. It is a function of its arguments: the same history and seed give the same models on any machine.
 """
 
@@ -12,19 +12,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from autopilot.core.snapshot import F64
-from models.baselines import Ewma, LastValue, Profile
 from models.boosting import Boosting
+from models.candidates import models_for
 from models.conformal import WINDOW
-from models.demand import Ask, DemandModel, outcomes, usual
-from models.idle import IdleTimes
+from models.demand import Ask, DemandModel, came_after, usual
 from models.layer import Layer, replayed, states_spread
+from models.proving import MOST_FORECASTS, Proof, Trial, proved
 from models.selection import Choice, choose, composed
-from models.statistical import Ets, Harmonic
 
 FIT_PART = 0.75
 """Part of the history that models are fitted to; the rest calibrates them and chooses between them."""
 
-MOST_FORECASTS = 100_000
 LEAST_ORIGINS = 20
 """Forecasts of every model that calibrate and choose: with thousands of series a few origins of each are enough, for
 they are judged together."""
@@ -35,29 +33,39 @@ RENEWALS = 50
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """Models, what speaks for each series and horizon, and a layer that knows their errors."""
+    """Models, what speaks for each series and horizon, and a layer that knows their errors.
+
+    `proof`: what the gate found of a new global model, where one was fitted and asked to prove itself. The one among
+    `models` is the new one if it passed, else that of before; without one it abstains.
+    """
 
     models: tuple[DemandModel, ...]
     choice: Choice
     layer: Layer
     steps: int
     counted_work: int
+    proof: Proof | None = None
 
 
-def models_for(seed: int, pinned: Sequence[int] = ()) -> tuple[DemandModel, ...]:
-    """The models that take part, the floor first; SARIMAX only where services are pinned."""
-    always: tuple[DemandModel, ...] = (LastValue(), Ewma(), Profile(), IdleTimes(), Ets(), Boosting(seed))
-    return (*always, Harmonic(pinned)) if pinned else always
+def fit_demand(values: F64, ask: Ask, seed: int, pinned: Sequence[int] = (), trial: Trial | None = None) -> Fitted:  # fmt: skip
+    """Fit on the first part of `values` [series, steps], choose and calibrate on the rest.
 
-
-def fit_demand(values: F64, ask: Ask, seed: int, pinned: Sequence[int] = ()) -> Fitted:
-    """Fit on the first part of `values` [series, steps], choose and calibrate on the rest."""
+    With a `trial` a new global model speaks only if the gate lets it.
+    """
     steps = values.shape[1]
     until = int(FIT_PART * steps)
     models = models_for(seed, pinned)
     for model in models:
         model.fit(values, until, ask)
     work = sum(int(getattr(model, "counted_work", 0)) for model in models)
+    proof = None
+    if trial is not None:
+        challenger = next(model for model in models if isinstance(model, Boosting))
+        if work:
+            proof = proved(values, until, ask, challenger, trial)
+        if proof is None or not proof.verdict.passed:
+            speaks = trial.champion or Boosting(seed)
+            models = tuple(speaks if model is challenger else model for model in models)
     # two parameters a series fit nothing by heart: without boosting the fitted part calibrates too
     begin = until if work else steps // 4
     first = max(begin, steps - min(2 * WINDOW, max(LEAST_ORIGINS, MOST_FORECASTS // max(len(values), 1))))
@@ -68,9 +76,4 @@ def fit_demand(values: F64, ask: Ask, seed: int, pinned: Sequence[int] = ()) -> 
     chosen = composed(raw, choice)
     layer = Layer(ask.levels, len(values), ask.steps, stated=states_spread(chosen))
     replayed(layer, chosen, came, root, refresh=max(1, (steps - first) // RENEWALS))
-    return Fitted(models, choice, layer, steps, work)
-
-
-def came_after(values: F64, first: int, ask: Ask) -> F64:
-    """What came for the origins from `first` on. Shape [series, origins, horizons]."""
-    return np.stack([outcomes(values, ahead, peak=ask.peak)[:, first:] for ahead in ask.steps], axis=2)
+    return Fitted(models, choice, layer, steps, work, proof)

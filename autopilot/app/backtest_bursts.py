@@ -7,7 +7,6 @@ steps without a request are zero, for the file is the whole of what came.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from autopilot.app.backtest_options import BackProgress, BurstsOptions, GateEvid
 from autopilot.core.errors import InputError
 from autopilot.core.snapshot import F64
 from autopilot.core.units import format_duration
-from models.backtest import EVERYONE, CaseLosses, Scores
+from models.evidence import burst_cases
 
 if TYPE_CHECKING:
     from models.backtest_bursts import Run
@@ -28,8 +27,6 @@ MOST_CELLS = 30_000_000
 
 LEAST_STEPS = 20
 """Steps below which a series is not judged: its last fifth would be three origins."""
-
-MOST_GROUPS = 12
 
 
 def run(options: BurstsOptions, progress: BackProgress) -> dict[str, Any]:
@@ -82,16 +79,9 @@ def _fill(evidence: GateEvidence, run_: Run, values: F64, seed: int) -> None:
                 evidence.champion_problem = "it has no model for these horizons; fit one for them"
             else:
                 champion = champion_promises(run_, raw)
-    times_s = np.arange(run_.first_test, run_.last_step) * run_.ask.step_s
-    for group, rows in _groups(run_.names).items():
-        for place, steps in enumerate(run_.ask.steps):
-            horizon_s = steps * run_.ask.step_s
-            evidence.cases.append(CaseLosses(
-                case=f"bursts {format_duration(horizon_s)}", group=group, time_s=np.repeat(times_s, len(rows)),
-                overlap_s=horizon_s, challenger=_scores(run_, run_.upper, rows, place),
-                floor=_scores(run_, run_.floor_upper, rows, place),
-                champion=None if champion is None else _scores(run_, champion, rows, place),
-            ))  # fmt: skip
+    evidence.cases += burst_cases(
+        run_.names, run_.first_test * run_.ask.step_s, run_.ask, run_.came, run_.mean, run_.upper, run_.floor_upper, champion
+    )  # fmt: skip
     evidence.artifact = boosting.content()
     evidence.feature_schema = boosting.features
     evidence.parameters = {"seed": seed, "steps": list(run_.ask.steps), "levels": list(run_.ask.levels)}
@@ -106,32 +96,6 @@ def champion_promises(run_: Run, raw: F64) -> F64:
     first = run_.first_test - run_.until
     _, _, upper = spoken_for(run_.all_raw | {"boosting": raw}, run_.all_came, first, run_.root, run_.ask)
     return upper[:, first:]
-
-
-def _groups(names: Sequence[str]) -> dict[str, NDArray[np.int64]]:
-    """Rows by the part of the name before `#` (model#client); all in one where that is no grouping."""
-    stems = [name.split("#")[0] for name in names]
-    if not 1 < len(set(stems)) <= MOST_GROUPS:
-        return {EVERYONE: np.arange(len(names))}
-    return {
-        stem: np.array([at for at, own in enumerate(stems) if own == stem]) for stem in dict.fromkeys(stems)
-    }
-
-
-def _scores(run_: Run, upper: F64, rows: NDArray[np.int64], place: int) -> Scores:
-    """Losses and kept promises of one horizon, origin by origin, NaN (and not kept) where nothing came."""
-    from models.selection import pinball
-
-    losses: dict[str, F64] = {}
-    covered: dict[float, NDArray[np.bool_]] = {}
-    came = run_.came[rows, :, place]
-    judged = ~np.isnan(came) & ~np.isnan(run_.upper[rows, :, place]).any(axis=2)
-    judged &= ~np.isnan(run_.floor_upper[rows, :, place]).any(axis=2)
-    for level in (0.9, 0.99):
-        error = np.where(judged, came - upper[rows, :, place, run_.ask.levels.index(level)], np.nan)
-        losses[f"pinball_p{level * 100:g}"] = (pinball(error, level) / run_.mean[rows, None]).T.ravel()
-        covered[level] = np.asarray((error <= 0.0).T.ravel())
-    return Scores(losses, covered)
 
 
 # --- reading ----------------------------------------------------------------------------------------

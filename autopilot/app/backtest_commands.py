@@ -87,7 +87,9 @@ def _run(kind: str, run: Any, options: Any, path: Path, json_out: Path | None, f
         else:
             evidence, champion, notes = open_evidence(registry, kind)
         options = replace(options, evidence=evidence)
-    with progress_bar() as shown:
+    from autopilot.worker import one_thread
+
+    with progress_bar() as shown, one_thread():
         document = run(options, _progress(kind, shown))
     show(document)
     if evidence is None:

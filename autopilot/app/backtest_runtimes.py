@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from autopilot.app.backtest_options import BackProgress, GateEvidence, RuntimesOptions
 from autopilot.core.errors import InputError
 from autopilot.core.snapshot import F64
-from models.backtest import CaseLosses, Scores
+from models.evidence import runtime_cases
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,16 +72,10 @@ def _fill(evidence: GateEvidence, found: Backtest, history: JobHistory, seed: in
     from models.runtime_boosting import BoostingRules, content_of
 
     models, total = found.models, found.total
-    tenants = history.asked.tenant[total.rows]
-    typical_s = float(np.median(np.exp(total.log_s))) if len(total.log_s) else 0.0
-    champion = found.champion
-    for tenant in sorted(set(tenants.tolist())):
-        mine = np.flatnonzero(tenants == tenant)
-        evidence.cases.append(CaseLosses(
-            "run time", str(tenant), total.made_s[mine], typical_s, _losses(total.blend[mine], total.log_s[mine]),
-            _losses(total.floor[mine], total.log_s[mine]),
-            None if champion is None else _losses(champion.blend[mine], champion.log_s[mine]),
-        ))  # fmt: skip
+    champion = None if found.champion is None else found.champion.blend
+    evidence.cases += runtime_cases(
+        history.asked.tenant[total.rows], total.made_s, total.log_s, total.blend, total.floor, champion
+    )
     evidence.champion_problem = found.champion_problem
     evidence.artifact = {
         "model": "runtimes", "boosted": content_of(models.boosted), "usual_left": models.landmarks.usual,
@@ -93,14 +87,6 @@ def _fill(evidence: GateEvidence, found: Backtest, history: JobHistory, seed: in
     evidence.counted_work = sum(
         each.work for each in (models.boosted, models.landmarks.boosted) if each is not None
     )
-
-
-def _losses(quantile: F64, log_s: F64) -> Scores:
-    """Pinball losses in logs and what was covered, by origin."""
-    from autopilot.core.forecast import LEVELS
-
-    error = log_s - quantile[:, LEVELS.index(0.9)]
-    return Scores({"pinball_p90": np.maximum(0.9 * error, -0.1 * error)}, {0.9: error <= 0.0})
 
 
 def read_history(path: Path) -> JobHistory:

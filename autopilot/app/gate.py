@@ -21,6 +21,11 @@ BOOTSTRAP_SEED = 20_240_501
 """One seed for every verdict: the same losses are judged the same everywhere."""
 
 
+def bootstrap_rng() -> np.random.Generator:
+    """The generator of a verdict, from its beginning."""
+    return np.random.default_rng(BOOTSTRAP_SEED)
+
+
 @dataclass(frozen=True, slots=True)
 class Judged:
     """A verdict and what it is of."""
@@ -72,22 +77,56 @@ def judge_models(
     golden set, whose models are of no use elsewhere) the code is judged, and nothing is stored.
     """
     rules = rules or GateRules()
-    verdict = judge(evidence.cases, evidence.counted_work, np.random.default_rng(BOOTSTRAP_SEED), rules)
-    code = code_version()
-    notes: list[str] = []
-    version = f"code {code}"
-    if store and evidence.artifact is not None:
-        manifest = Manifest(
-            kind=kind, model=str(evidence.artifact.get("model", kind)), artifact="", artifact_bytes=0,
-            data={**evidence.data, **data}, feature_schema=evidence.feature_schema,
-            parameters={**evidence.parameters, **setting}, libraries={}, code=code, seed=seed,
-            scores=scores_of(document), counted_work=evidence.counted_work, parent=champion, created_by=by,
+    verdict = judge(evidence.cases, evidence.counted_work, bootstrap_rng(), rules)
+    candidate = None
+    if evidence.artifact is not None:
+        candidate = Candidate(
+            evidence.artifact, {**evidence.data, **data}, evidence.feature_schema, {**evidence.parameters, **setting},
+            scores_of(document), evidence.counted_work, seed, by,
         )  # fmt: skip
-        version = registry.put(evidence.artifact, manifest).version
-    elif store:
+    notes: list[str] = []
+    if store and candidate is None:
         notes.append("the backtest fitted nothing that could be stored; the code was judged")
     if evidence.champion_problem:
         notes.append(f"the champion could not be scored here: {evidence.champion_problem}")
+    version, run, written = write_verdict(
+        kind, registry, verdict, candidate if store else None, champion, data, setting, rules
+    )
+    return Judged(run, version, champion, verdict, tuple(notes), written)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A fitted model as the registry stores it: content, and what its manifest says."""
+
+    artifact: Mapping[str, Any]
+    data: Mapping[str, Any]
+    feature_schema: tuple[str, ...]
+    parameters: Mapping[str, Any]
+    scores: Mapping[str, float]
+    counted_work: int
+    seed: int
+    by: str
+
+
+def write_verdict(
+    kind: str, registry: Registry, verdict: GateVerdict, candidate: Candidate | None, champion: str,
+    data: Mapping[str, Any], setting: Mapping[str, Any], rules: GateRules,
+) -> tuple[str, str, int]:  # fmt: skip
+    """Store the candidate (None: the code was judged), and each case of the verdict: (version, run, cases written).
+
+    Raises `RegistryError` where the disk refuses.
+    """
+    code = code_version()
+    version = f"code {code}"
+    if candidate is not None:
+        manifest = Manifest(
+            kind=kind, model=str(candidate.artifact.get("model", kind)), artifact="", artifact_bytes=0,
+            data=candidate.data, feature_schema=candidate.feature_schema, parameters=candidate.parameters, libraries={},
+            code=code, seed=candidate.seed, scores=candidate.scores, counted_work=candidate.counted_work, parent=champion,
+            created_by=candidate.by,
+        )  # fmt: skip
+        version = registry.put(candidate.artifact, manifest).version
     book = VerdictBook(registry.folder)
     run = run_name(
         kind=kind, version=version, champion=champion, data=data["digest"], metric=METRIC_VERSION,
@@ -100,7 +139,7 @@ def judge_models(
         "reasons": list(verdict.reasons), "against_champion": verdict.against_champion, "setting": dict(setting),
     }  # fmt: skip
     written += book.write(run, SUMMARY, summary)
-    return Judged(run, version, champion, verdict, tuple(notes), written)
+    return version, run, written
 
 
 def scores_of(document: Mapping[str, Any]) -> dict[str, float]:

@@ -41,6 +41,7 @@ class SimulateOptions:
     telemetry: str | None = None
     rate_scale: float = 1.0
     journal: Path | None = None
+    registry: Path | None = None
     series: bool = True  # collect what pictures need
 
     def __post_init__(self) -> None:

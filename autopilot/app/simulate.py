@@ -113,6 +113,8 @@ def simulate(options: SimulateOptions, progress: Progress | None = None) -> Simu
         gpus=world.spec.gpus, assumed=world.assumed, unusable_by_reason=world.unusable_by_reason,
     )  # fmt: skip
     outcome = SimulationOutcome(options, world, setting)
+    if options.registry is not None and sum(policy is not None for policy in policies.values()) != 1:
+        raise InputError("--registry: one policy at a time may fill a registry, and a baseline has no models; name it with --policy")  # fmt: skip
     journals = _journals(options.journal, policies)
     alone = _alone(world)
     for name, policy in policies.items():
@@ -177,6 +179,7 @@ def _run(name: str, policy: Policy | None, options: SimulateOptions, world: Worl
             name=name, policy=policy, seed=world.seed, durations=_durations(options, world), telemetry=telemetry,
             queues=world.spec.queues, advance=world.spec.advance, journal=journal, run=_describe(name, options, world), faults=faults,
             services=table, scale=services.set_floor if services is not None else None, recorder=recorder,
+            registry=options.registry,
         ))  # fmt: skip
         running.append(run)
         return scheduler

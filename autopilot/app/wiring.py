@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import nan
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +23,9 @@ from autopilot.core.records import Command, Instruction, Outcome, OutcomeKind
 from autopilot.core.snapshot import QueueOrder, QueueTable, ServiceTable, make
 from autopilot.journal import SqliteJournal
 from autopilot.memory import InMemoryStore
+from autopilot.registry import Registry
 from autopilot.settings import StaticPolicySource
+from autopilot.worker import InlineWorker
 from models.last_two import LastTwo
 from simulator.adapters import ClusterActuator, ClusterCollector, Scale
 from simulator.advance import AdvanceSpec, advance_table
@@ -34,6 +36,9 @@ from simulator.oracle import Oracle
 from simulator.telemetry import TelemetryGenerator
 from simulator.telemetry_entities import TelemetryFaults
 from simulator.turn import ControllerScheduler
+
+if TYPE_CHECKING:
+    from autopilot.app.promotion import Promoter
 
 COHORTS = frozenset({RuleSetName.COHORT_CLASSIC, RuleSetName.COHORT_FAIR})
 ORDERS = {"submission": QueueOrder.SUBMISSION, "index": QueueOrder.INDEX}
@@ -100,6 +105,7 @@ class Managed:
     faults: Faults | None = None
     services: Callable[[float], ServiceTable] | None = None
     scale: Scale | None = None  # sets a service's floor
+    registry: Path | None = None  # None: every fit speaks, and none is kept
     demand: Forecaster | None = None  # of what the services are asked; None: the shipped one
     recorder: DecisionRecorder | None = None
     actions: tuple[tuple[str, Propose], ...] = ACTIONS
@@ -127,7 +133,8 @@ def manage(cluster: Cluster, managed: Managed) -> tuple[ControllerScheduler, Run
         occupants = Occupants(cluster, managed.seed)
         collectors.append(TelemetryFeed(occupants, _generator(managed), full=managed.telemetry == "full"))
     actuator = ClusterActuator(cluster, _fate_of(managed.faults), managed.scale)
-    forecasters = foreseers(cluster, managed)
+    keep = _promoter(managed)
+    forecasters = foreseers(cluster, managed, keep)
     journal: SqliteJournal | NoJournal = NoJournal()
     if managed.journal is not None:
         journal = SqliteJournal(
@@ -137,26 +144,38 @@ def manage(cluster: Cluster, managed: Managed) -> tuple[ControllerScheduler, Run
         collectors=collectors, forecasters=forecasters,
         actuators=dict.fromkeys(("admit", "evict", "resize", "scale"), actuator),
         journal=as_port(journal), memory=InMemoryStore(), inbox=NoInbox(), policy=StaticPolicySource(managed.policy),
-        leadership=SoleLeader(), on_decision=managed.recorder.on_tick if managed.recorder else None,
+        leadership=SoleLeader(), worker=InlineWorker(keep), on_decision=managed.recorder.on_tick if managed.recorder else None,
         actions=managed.actions, guards=managed.guards,
     ))  # fmt: skip
     return ControllerScheduler(managed.name, controller, actuator), Running(controller, occupants, journal)
 
 
-def foreseers(cluster: Cluster, managed: Managed) -> list[Forecaster]:
+def foreseers(cluster: Cluster, managed: Managed, keep: Promoter | None = None) -> list[Forecaster]:
     """All forecasters of a run, that of run times first."""
-    return [_runtimes(cluster, managed), *_demand(managed)]
+    return [_runtimes(cluster, managed), *_demand(managed, keep)]
 
 
-def _demand(managed: Managed) -> list[Forecaster]:
+def _promoter(managed: Managed) -> Promoter | None:
+    """The registry behind the models of demand, where the run asks for one."""
+    if managed.registry is None:
+        return None
+    from autopilot.app.promotion import Promoter
+
+    return Promoter(Registry(managed.registry))
+
+
+def _demand(managed: Managed, keep: Promoter | None) -> list[Forecaster]:
     """The forecaster of what services are asked; none where there are no services, or nobody would act on it."""
     if managed.demand is not None:
         return [managed.demand]
     if managed.services is None or managed.policy.modes.scale_ahead is Mode.OFF:
         return []
+    from autopilot.app.gate import bootstrap_rng
     from models.bursts import Bursts  # with the libraries that its models need
 
-    return [Bursts(managed.seed)]
+    return [
+        Bursts(managed.seed, gate=bootstrap_rng if keep else None, champion=keep.champion if keep else None)
+    ]
 
 
 def _runtimes(cluster: Cluster, managed: Managed) -> Forecaster:
@@ -166,7 +185,7 @@ def _runtimes(cluster: Cluster, managed: Managed) -> Forecaster:
     if managed.durations == "predicted":
         from models.runtimes import Runtimes
 
-        return Runtimes(managed.policy.forecasting, managed.seed)
+        return Runtimes(managed.policy.forecasting, managed.seed, inline=False)
     return LastTwo()
 
 

@@ -40,6 +40,15 @@ def run(bursts: Bursts, minutes: np.ndarray, names: list[str] | None = None, sta
     return forecast
 
 
+def fit_all(bursts: Bursts) -> list[str]:
+    """Run every fit that is due and adopt it; what they were of."""
+    kinds = []
+    while (fit := bursts.due(0.0)) is not None:
+        kinds.append(fit.kind)
+        bursts.adopt(fit.run())
+    return kinds
+
+
 def calm(minutes: int, services: int = 3, seed: int = 1) -> np.ndarray:
     """Poisson counts around 600 a minute, as requests/s."""
     return np.random.default_rng(seed).poisson(600.0, (minutes, services)) / 60.0
@@ -47,7 +56,7 @@ def calm(minutes: int, services: int = 3, seed: int = 1) -> np.ndarray:
 
 def test_a_record_a_kind_with_everything_that_is_known_of_it() -> None:
     """Values are finite, at least zero, and rise with the level; history, coverage and outcomes are counted."""
-    bursts = Bursts(1, inline=False)
+    bursts = Bursts(1)
     forecast = run(bursts, calm(120))
     assert forecast.kind == REQUESTS
     assert forecast.series == ("s0", "s1", "s2")
@@ -67,7 +76,7 @@ def test_a_record_a_kind_with_everything_that_is_known_of_it() -> None:
 
 def test_what_is_promised_is_delivered() -> None:
     """Of ten hours of counts, the peaks stay below their 0.9 and 0.99 bounds about so often."""
-    forecast = run(Bursts(1, inline=False), calm(600, 6))
+    forecast = run(Bursts(1), calm(600, 6))
     assert forecast.coverage[:, 0, 1].mean() == pytest.approx(0.9, abs=0.03)
     assert forecast.coverage[:, 0, 2].mean() == pytest.approx(0.99, abs=0.01)
     assert not forecast.drifting.any()
@@ -75,14 +84,14 @@ def test_what_is_promised_is_delivered() -> None:
 
 def test_before_there_were_outcomes_it_abstains_and_says_so() -> None:
     """The first minutes promise nothing but the median; the reason stands beside."""
-    forecast = run(Bursts(1, inline=False), calm(5, 1))
+    forecast = run(Bursts(1), calm(5, 1))
     assert np.isnan(forecast.values).all()
     assert "too few outcomes" in forecast.reasons[0]
 
 
 def test_a_new_service_is_promised_something_from_its_class() -> None:
     """After one minute of its own, by the errors of the others; one that was never measured abstains."""
-    bursts = Bursts(1, inline=False)
+    bursts = Bursts(1)
     run(bursts, calm(120, 8))
     names = [f"s{at}" for at in range(8)] + ["new", "silent"]
     rates = np.array([[10.0] * 9 + [np.nan]])
@@ -96,7 +105,7 @@ def test_a_new_service_is_promised_something_from_its_class() -> None:
 @pytest.mark.parametrize("bad", [np.nan, -5.0, np.inf, 1e300])
 def test_a_reading_that_is_no_rate_is_unknown(bad: float) -> None:
     """The forecast goes on from the last good minute, and after some minutes abstains with a reason."""
-    bursts = Bursts(1, inline=False)
+    bursts = Bursts(1)
     minutes = calm(120, 2)
     run(bursts, minutes)
     held = run(bursts, np.array([[bad, 10.0]]), start=120)
@@ -110,7 +119,7 @@ def test_a_reading_that_is_no_rate_is_unknown(bad: float) -> None:
 
 def test_a_clock_that_steps_back_and_minutes_told_twice_change_nothing() -> None:
     """Old minutes are laid where they belong; no promise is judged twice."""
-    bursts = Bursts(1, inline=False)
+    bursts = Bursts(1)
     first = run(bursts, calm(120, 2))
     for _ in range(3):
         bursts.update(60.0 * 119 + 20.0, seen(["s0", "s1"], [10.0, 10.0]))
@@ -122,7 +131,7 @@ def test_a_clock_that_steps_back_and_minutes_told_twice_change_nothing() -> None
 
 def test_a_gap_of_a_day_is_survived() -> None:
     """After it the last value counts anew; nothing of the gap is judged."""
-    bursts = Bursts(1, inline=False)
+    bursts = Bursts(1)
     before = run(bursts, calm(120, 2))
     after = run(bursts, calm(3, 2), start=120 + 1440)
     assert np.isfinite(after.values).all()
@@ -133,7 +142,7 @@ def test_a_hundredfold_outlier_leaves_the_bounds_in_reach() -> None:
     """Half an hour after one minute a hundred times too high, the 0.9 bound is of the usual size."""
     minutes = calm(200, 3)
     minutes[150, 0] *= 100.0
-    forecast = run(Bursts(1, inline=False), minutes)
+    forecast = run(Bursts(1), minutes)
     assert forecast.values[0, 0, 1] < 30.0
 
 
@@ -154,36 +163,39 @@ def test_ten_thousand_new_names_are_bounded() -> None:
 
 def test_a_fit_is_wanted_once_and_speaks_when_adopted() -> None:
     """On noise around a mean the fitted smoothing takes over from the last value, and its bounds are tighter."""
-    bursts = Bursts(1, inline=False)
+    bursts = Bursts(1)
     first = run(bursts, calm(240, 4))
-    fits = bursts.fits()
-    assert [fit.kind for _, fit in fits] == [REQUESTS, TOKENS]
-    assert not bursts.fits()
-    for demand, fit in fits:
-        demand.adopt(fit, fit.run())
+    assert fit_all(bursts) == [REQUESTS, TOKENS]
     later = run(bursts, calm(60, 4, seed=2), start=240)
     assert set(later.chosen) <= {"ewma", "ets"}
     assert later.values[:, 0, 2].mean() < first.values[:, 0, 2].mean()
 
 
-def test_an_inline_fit_is_seen_after_its_delay_and_a_run_repeats() -> None:
-    """The first fit at sixty minutes is seen three minutes later; the same input gives the same bounds."""
+def test_a_fit_that_ran_beside_minutes_that_went_on_is_the_same_everywhere() -> None:
+    """The first is due after sixty minutes; run later, among other minutes, it gives the same bounds."""
     minutes = calm(75, 2)
     one, other = Bursts(3), Bursts(3)
-    at_62 = run(one, minutes[:62])
-    assert at_62.chosen == ("last-value",) * 2
-    whole = run(one, minutes[62:], start=62)
-    assert "last-value" not in whole.chosen
-    assert np.isfinite(whole.values).all()
-    assert np.array_equal(whole.values, run(other, minutes).values)
+    assert run(one, minutes[:62]).chosen == ("last-value",) * 2
+    waiting = one.due(0.0)
+    assert waiting is not None
+    run(other, minutes[:62])
+    given = other.due(0.0)
+    assert given is not None
+    bounds = []
+    for bursts, early in ((one, waiting.run()), (other, given.run())):
+        run(bursts, minutes[62:65], start=62)
+        bursts.adopt(early)
+        bounds.append(run(bursts, minutes[65:], start=65))
+    assert "last-value" not in bounds[0].chosen
+    assert np.isfinite(bounds[0].values).all()
+    assert np.array_equal(bounds[0].values, bounds[1].values)
 
 
 def test_a_series_that_has_drifted_falls_back_to_the_floor() -> None:
     """A load that jumps and stays is noticed; until a new fit the last value speaks."""
-    bursts = Bursts(1, inline=False)
+    bursts = Bursts(1)
     run(bursts, calm(240, 2))
-    for demand, fit in bursts.fits():
-        demand.adopt(fit, fit.run())
+    fit_all(bursts)
     run(bursts, calm(120, 2, seed=2), start=240)
     rising = calm(90, 2, seed=3) * np.linspace(1.0, 12.0, 90)[:, None] ** 2
     forecast = run(bursts, rising, start=360)

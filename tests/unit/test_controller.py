@@ -11,6 +11,8 @@ import pytest
 from autopilot.controller import Controller, Wiring
 from autopilot.core.errors import InvariantError
 from autopilot.core.forecast import Forecasts
+from autopilot.core.policy_bounds import Forecasting
+from autopilot.core.ports import FitWork
 from autopilot.core.records import (
     Batch,
     Command,
@@ -24,8 +26,10 @@ from autopilot.core.records import (
 )
 from autopilot.core.snapshot import ClusterSnapshot
 from autopilot.memory import InMemoryStore
+from autopilot.worker import InlineWorker
 from tests.core_world import AUTO, forecasts, holds, snapshot, waits
 from tests.properties.strategies import Held, Quiet
+from tests.unit.fit_works import Fails, Square
 
 
 class World:
@@ -87,6 +91,24 @@ class Saving(InMemoryStore):
         """Note it and keep it."""
         self.log.append("save")
         super().save(memory)
+
+
+class Learner(World):
+    """A forecaster that offers a fit at each tick, and says what it was given."""
+
+    def __init__(self, snap: ClusterSnapshot, fits: Sequence[FitWork]) -> None:
+        super().__init__(snap)
+        self.fits, self.adopted = list(fits), list[Any]()
+        self.refuses: str | None = None
+
+    def due(self, now_s: float) -> FitWork | None:
+        """The next one."""
+        return self.fits.pop(0) if self.fits else None
+
+    def adopt(self, fitted: Any) -> str | None:
+        """Take it."""
+        self.adopted.append(fitted)
+        return self.refuses
 
 
 def built(world: World, quiet: Quiet | None = None, **more: Any) -> Controller:
@@ -167,6 +189,61 @@ def test_an_effect_that_nobody_carries_out_has_failed() -> None:
     built(world, actuators={}).tick(0.0)
     assert world.seen[-1][0].reason == "nobody carries out admit"
     assert not world.seen[-1][0].retryable
+
+
+def fitting(fits: Sequence[FitWork]) -> tuple[Learner, Controller]:
+    """A controller with a forecaster that wants `fits`, and a worker that shows them after 100 s."""
+    world = Learner(snapshot("1x8", []), fits)
+    rules = replace(AUTO, forecasting=Forecasting(fit_delay_s=100.0))
+    return world, built(world, worker=InlineWorker(), policy=Held(rules))
+
+
+def gaps_of(world: World) -> tuple[Gap, ...]:
+    """What was missing at the last tick."""
+    observation, *_ = world.seen[-2]
+    gaps: tuple[Gap, ...] = observation.gaps
+    return gaps
+
+
+def test_a_fit_is_adopted_at_a_tick_after_it_has_ended() -> None:
+    """Begun when it is due, taken in once, at the first tick that finds it ended; then the next begins."""
+    world, controller = fitting([Square(2), Square(3)])
+    seen = []
+    for now_s in (0.0, 99.0, 130.0, 229.0, 230.0, 500.0):
+        controller.tick(now_s)
+        seen.append(len(world.adopted))
+    assert seen == [0, 0, 1, 1, 2, 2]
+    assert [answer for answer, _ in world.adopted] == [4, 9]
+    assert gaps_of(world) == ()
+
+
+def test_a_fit_that_fails_leaves_the_old_model_and_says_why() -> None:
+    """The gap is in the record of the tick that learned of it, and the next fit is run."""
+    world, controller = fitting([Fails(), Square(3)])
+    for now_s in (0.0, 100.0):
+        controller.tick(now_s)
+    assert gaps_of(world) == (
+        Gap("world", "fit", "", "the models of before speak on: ZeroDivisionError: no rows"),
+    )
+    assert world.adopted == []
+    controller.tick(200.0)
+    assert [answer for answer, _ in world.adopted] == [9]
+
+
+def test_what_a_forecaster_does_not_adopt_is_told() -> None:
+    """A forecaster may refuse what a fit gave; its reason is in the record."""
+    world, controller = fitting([Square(2)])
+    world.refuses = "the gate refused it"
+    for now_s in (0.0, 100.0):
+        controller.tick(now_s)
+    assert [gap.reason for gap in gaps_of(world)] == ["the models of before speak on: the gate refused it"]
+
+
+def test_without_a_worker_nothing_is_fitted() -> None:
+    """A fit is not even asked for."""
+    world = Learner(snapshot("1x8", []), [Square(2)])
+    built(world).tick(0.0)
+    assert len(world.fits) == 1
 
 
 def test_who_does_not_lead_does_not_tick() -> None:

@@ -1,0 +1,89 @@
+"""The gate on the recent window, inside the fit that is to be judged: may the new models speak?
+
+What is judged is what would be adopted. Models were fitted on the part before the window; in its first half the
+choice between them is made, in its second challenger, champion and floor are compared, each under the same conformal
+layer (models/backtest.py has the rules).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autopilot.core.snapshot import F64
+from models.backtest import GateRules, GateVerdict, judge
+from models.backtest_bursts import calibrated, spoken_for
+from models.boosting import Boosting
+from models.candidates import models_for
+from models.demand import Ask, DemandModel, came_after, usual
+from models.evidence import burst_cases
+
+MOST_FORECASTS = 100_000
+"""Forecasts of each model that are compared."""
+
+WINDOW_DAYS = 2
+"""Days of the window at most: one to choose in, and one whole course of a day to be judged on."""
+
+
+FreshRng = Callable[[], np.random.Generator]
+"""Makes the generator of the bootstrap anew, so that a fit that is run again gets the same verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a newly fitted global model is held against: the one that serves, if any, over the series `names`."""
+
+    names: tuple[str, ...]
+    rng: FreshRng
+    champion: Boosting | None = None
+    rules: GateRules | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A challenger, and the verdict on it."""
+
+    challenger: Boosting
+    verdict: GateVerdict
+
+
+def proved(values: F64, until: int, ask: Ask, challenger: Boosting, trial: Trial) -> Proof:
+    """The verdict on `challenger`, which was fitted on the columns of `values` [series, steps] before `until`.
+
+    The champion is what would speak without it: the simple models, and the global one that serves, if any.
+    With many series a part of them, evenly spread, is looked at: every step of the window counts, for bursts are rare.
+    """
+    steps = values.shape[1]
+    first = max(until, steps - WINDOW_DAYS * ask.day)
+    rows = _spread(len(values), max(1, MOST_FORECASTS // (steps - first)))
+    part, names = values[rows], [trial.names[row] for row in rows.tolist()]
+    raw = {model.name: model.predict(part, first, ask) for model in _simple(part, until, ask)}
+    ours = raw | {Boosting.name: challenger.predict(part, first, ask)}
+    came, root = came_after(part, first, ask), np.sqrt(usual(part[:, :first]))
+    half = (steps - first) // 2
+    _, _, upper = spoken_for(ours, came, half, root, ask)
+    floor = calibrated(next(iter(raw.values())), came, root, ask)
+    theirs = raw
+    if trial.champion is not None:
+        theirs = raw | {Boosting.name: trial.champion.predict(part, first, ask)}
+    _, _, before = spoken_for(theirs, came, half, root, ask)
+    cases = burst_cases(
+        names, (first + half) * ask.step_s, ask, came[:, half:], usual(part), upper[:, half:], floor[:, half:], before[:, half:]
+    )  # fmt: skip
+    verdict = judge(cases, challenger.counted_work, trial.rng(), trial.rules)
+    return Proof(challenger, verdict)
+
+
+def _simple(values: F64, until: int, ask: Ask) -> Sequence[DemandModel]:
+    """The models that need no gate, the floor first, fitted to these series."""
+    models = [model for model in models_for(0) if not isinstance(model, Boosting)]
+    for model in models:
+        model.fit(values, until, ask)
+    return models
+
+
+def _spread(series: int, most: int) -> np.ndarray:
+    """Rows of at most `most` of the series, evenly spaced."""
+    return np.unique(np.linspace(0, series - 1, min(series, most)).astype(np.int64))
