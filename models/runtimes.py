@@ -1,9 +1,9 @@
-"""Run times foreseen for the controller: total time by quantile, made sharper as a job runs on.
+"""Run times foreseen for the controller: total time by quantile, corrected as its siblings and itself run on.
 
 A job is forecast when it is first seen: opinions of the last jobs alike and of boosting, mixed by what they were
-worth lately (models/opinions.py), under calibrated intervals (models/intervals.py). It keeps that forecast until it
-has run past a landmark (models/landmarks.py); then the time left is foreseen anew from jobs that outlived it too.
-Without any ended job the forecaster abstains: an unknown job is not backfilled past a reservation.
+worth lately (models/opinions.py), under calibrated intervals (models/intervals.py). From then on that is a prior, and
+the jobs submitted near it, which end or outlive what was expected, correct it (models/siblings.py), as does its own
+running on. Until the first job has ended the forecaster abstains: an unknown job is not backfilled past a reservation.
 
 A fit is work that may be run anywhere: `due()` hands it out, `adopt()` takes in the result. In a simulation it is run
 inline and its result used after a fixed virtual delay, so that a run depends on nothing but its seed.
@@ -12,7 +12,7 @@ inline and its result used after a fixed virtual delay, so that a run depends on
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,12 +21,12 @@ from autopilot.core.policy_bounds import Forecasting
 from autopilot.core.snapshot import F64, I64, ClusterSnapshot, State, holding_mask
 from models.censoring import completion_weights
 from models.intervals import Intervals, groups_of
-from models.landmarks import LANDMARKS_S, Landmarks, fit_landmarks
 from models.ledger import Ledger, promise
 from models.opinions import Mixer, add_boosted, recent_opinions
 from models.recent import LEVELS_OF_KIN, Asked, Recent, kins_of, name_stem, taken
 from models.runtime_boosting import LEAST_ROWS, Boosted, BoostingRules, fit_boosted
 from models.runtime_features import runtime_features
+from models.siblings import Siblings
 
 SHORTEST_S = 1.0
 """Run times below a second are no work: such a job says nothing."""
@@ -47,8 +47,6 @@ class Job:
     submit_s: float
     features: F64
     opinions: F64
-    landmark: int = -1  # the last one that it outlived
-    left: list[tuple[int, F64]] = field(default_factory=list)  # landmark, opinions on the time left then
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,6 @@ class Fit:
     """What a fit gave."""
 
     boosted: Boosted | None
-    landmarks: Landmarks
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +67,11 @@ class FitWork:
     seed: int
 
     def run(self) -> Fit:
-        """Fit both models. A pure function of the work: the same work gives the same fit."""
-        boosted = fit_boosted(self.features, self.log_s, self.weight, LEVELS, self.rules, self.seed)
-        return Fit(boosted, fit_landmarks(self.features, self.log_s, self.weight, self.rules, self.seed))
+        """Fit. A pure function of the work: the same work gives the same fit."""
+        return Fit(fit_boosted(self.features, self.log_s, self.weight, LEVELS, self.rules, self.seed))
 
 
-NO_FIT = Fit(None, Landmarks(np.full((len(LANDMARKS_S), len(LEVELS)), np.nan), None))
+NO_FIT = Fit(None)
 
 
 class Runtimes:
@@ -86,8 +82,8 @@ class Runtimes:
     def __init__(self, rules: Forecasting | None = None, seed: int = 0, *, inline: bool = True) -> None:
         self.rules, self._seed, self._inline = rules or Forecasting(), seed, inline
         self._recent, self._mixer, self._ledger = Recent(), Mixer(), Ledger()
-        self._left_mixer = Mixer(2)
-        self._intervals = [Intervals() for _ in range(1 + len(LANDMARKS_S))]
+        self._siblings = Siblings()
+        self._intervals = Intervals()
         self._jobs: dict[str, Job] = {}
         self._log_total = np.full((TABLE_ROWS, len(LEVELS)), np.nan)
         self._history = np.zeros(TABLE_ROWS, np.int32)
@@ -110,7 +106,7 @@ class Runtimes:
         names = work.id[running].tolist()
         self._ledger.outlived(names, self._ran_s)
         self._ledger.settle(now_s)
-        self._pass_landmarks(names)
+        self._siblings.ran(names, self._ran_s)
         if self._inline:
             self._fit_here(now_s)
 
@@ -122,14 +118,13 @@ class Runtimes:
         self._free.append(job.row)
         if not ran_s >= SHORTEST_S:  # NaN too
             self._ledger.forget(name)
+            self._siblings.end(name, None)
             return
         log_s = float(np.log(ran_s))
         self._ledger.ended(name, ran_s, now_s)
+        self._siblings.end(name, log_s)
         self._recent.end(job.kins, job.turn, job.submit_s, log_s, now_s)
         self._mixer.learn(int(self._mixer.rows([job.kins[KIND]])[0]), job.opinions, log_s)
-        for landmark, opinions in job.left:
-            left_s = max(ran_s - LANDMARKS_S[landmark], SHORTEST_S)
-            self._left_mixer.learn(int(self._left_mixer.rows([landmark])[0]), opinions, float(np.log(left_s)))
         self._ended.append((job.features, log_s))
         if len(self._ended) > 2 * self.rules.most_rows:
             del self._ended[: self.rules.most_rows]
@@ -155,7 +150,7 @@ class Runtimes:
         )
 
     def adopt(self, fit: Fit) -> None:
-        """Forecast with `fit` from now on; a job that has a forecast keeps it until its next landmark."""
+        """Forecast with `fit` from now on; a job that has a forecast keeps it as its prior."""
         self._fit = fit
 
     def _fit_here(self, now_s: float) -> None:
@@ -181,6 +176,8 @@ class Runtimes:
         ]  # fmt: skip
         if fresh:
             self._meet(np.array(fresh), names, snapshot)
+        for name, log_total in self._siblings.renewed().items():
+            self._log_total[known[name].row] = log_total
         rows = np.fromiter((known[name].row if name in known else 0 for name in names), np.int64, len(names))
         total_s = np.exp(self._log_total[rows])
         certain = ~np.isnan(total_s[:, 0])
@@ -207,7 +204,7 @@ class Runtimes:
             add_boosted(opinions, candidates, self._fit.boosted.predict(features))
         raw = self._mixer.mix(self._mixer.rows([kin[KIND] for kin in kins]), opinions)
         group = groups_of(raw)
-        given, margin = self._intervals[0].apply(raw, group)
+        given, margin = self._intervals.apply(raw, group)
         for number, place in enumerate(places[order].tolist()):
             name, row = names[place], self._new_row()
             job = Job(
@@ -220,11 +217,17 @@ class Runtimes:
             )
             self._jobs[name] = job
             self._log_total[row] = given[number]
+            self._siblings.add(name, kins[number][0], job.submit_s)
             self._history[row] = int(kept.count[number, -1])
             if not np.isnan(raw[number]).any():
                 self._ledger.add(
-                    name, promise(self._intervals[0], 0.0, raw[number], margin[number], int(group[number]))
+                    name, promise(self._intervals, 0.0, raw[number], margin[number], int(group[number]))
                 )
+
+        sure = np.flatnonzero(~np.isnan(given).any(axis=1))
+        if len(sure):
+            ordered_names = [names[place] for place in places[order][sure].tolist()]
+            self._siblings.foresee(ordered_names, np.exp(given[sure]))
 
     def _new_row(self) -> int:
         if not self._free:
@@ -233,31 +236,6 @@ class Runtimes:
             self._history = np.concatenate([self._history, np.zeros(size, np.int32)])
             self._free = list(range(2 * size - 1, size - 1, -1))
         return self._free.pop()
-
-    def _pass_landmarks(self, names: list[str]) -> None:
-        """Foresee anew the time left of the jobs that have just outlived a landmark."""
-        reached = np.searchsorted(LANDMARKS_S, self._ran_s, side="right") - 1
-        passed = [
-            (name, job, int(number)) for name, number in zip(names, reached.tolist(), strict=True)
-            if number >= 0 and (job := self._jobs.get(name)) is not None and number > job.landmark
-        ]  # fmt: skip
-        if not passed:
-            return
-        number = np.array([each for *_, each in passed], np.int32)
-        features = np.stack([job.features for _, job, _ in passed])
-        opinions = self._fit.landmarks.opinions(features, number)
-        raw = self._left_mixer.mix(self._left_mixer.rows(number.tolist()), opinions)
-        group = groups_of(raw)
-        for place, (name, job, landmark) in enumerate(passed):
-            job.landmark = landmark
-            if np.isnan(raw[place]).any():
-                continue
-            part = slice(place, place + 1)
-            job.left.append((landmark, opinions[place]))
-            layer, base_s = self._intervals[1 + landmark], LANDMARKS_S[landmark]
-            given, margin = layer.apply(raw[part], group[part])
-            self._log_total[job.row] = np.log(base_s + np.exp(given[0]))
-            self._ledger.add(name, promise(layer, base_s, raw[place], margin[0], int(group[place])))
 
 
 def asked_of(snapshot: ClusterSnapshot, places: I64) -> Asked:

@@ -1,0 +1,254 @@
+"""Jobs that were submitted near each other teach each other: what came of some says what to expect of the others.
+
+Adjacent submissions of one tenant and width are alike far beyond what its last ended jobs tell
+(reference/benchmarks.md, "What a study on this work found"), and most of them end, or outlive what was expected, after
+the others were submitted. The distribution of a job's log run time, on a grid, is therefore a Bayesian survival curve
+under right censoring (beta-Stacy process: Walker and Muliere 1997; the discrete form of Susarla and Van Ryzin 1976):
+the hazard in a cell is (prior mass + siblings that ended in it) / (prior mass from it on + siblings that reached it).
+A sibling that still runs counts as having reached where it is, and no further.
+
+The prior is a mixture of what was forecast at submission and the product-limit estimate (Kaplan and Meier 1958) of the
+last jobs of all, those that still run included; which of the two is believed how far follows from what came (online
+expectation maximisation; Cappe and Moulines 2009).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from autopilot.core.forecast import LEVELS
+from autopilot.core.snapshot import F64, Bools
+
+STEP = 0.2
+"""Width of a cell of the grid in logs: run times within a fifth count as the same."""
+
+EDGES = np.arange(0.0, 16.0 + STEP / 2.0, STEP)
+"""Edges of the cells, log seconds: from a second to a hundred days."""
+
+SAME_WIDTH = 0.35
+"""Spread of alike jobs around each other in logs, as in models/opinions.py."""
+
+ALIKE_S = 600.0
+"""A sibling submitted so much earlier or later counts half; the weight falls as one over the distance, so that no
+single time scale decides."""
+
+PRIOR_JOBS = 0.5
+"""Siblings submitted at the same moment that weigh as much as the prior."""
+
+MOST_SIBLINGS = 64
+"""Submissions before and after a job that may speak for it."""
+
+USUAL_JOBS = 1000
+"""Ended jobs that the product-limit estimate of all looks back on."""
+
+MOST_KINS = 20_000
+"""Kinds of jobs kept at once; beyond that those of which no job waits or runs are forgotten."""
+
+LEARN_RATE = 0.02
+"""Of the weights in the prior: they rest on the last fifty jobs."""
+
+LEAST_SHARE = 0.02
+"""No part of the prior is ever given up."""
+
+FIRST_LOG_S, FIRST_SPREAD = 8.0, 2.5
+"""A run time assumed before any was seen, with the weight of one job: some minutes to some hours."""
+
+LEAST_SLOPE = 0.05
+"""Least spread of a forecast's tails, logs for one standard deviation: a forecast without any is not certain."""
+
+
+def cell_mass(total_s: F64) -> F64:
+    """Probability of each cell under quantiles at LEVELS, read as a piecewise log-normal. [jobs, cells].
+
+    As in core/forecast.py: linear in the normal quantile between levels, the tails as steep as from the middle.
+    """
+    normal = ndtri(np.asarray(LEVELS))
+    log_s = np.maximum.accumulate(np.log(np.maximum(total_s, 1.0)) + 1e-6 * np.arange(len(LEVELS)), axis=1)
+    middle = len(normal) // 2
+    low = np.maximum((log_s[:, middle] - log_s[:, 0]) / (normal[middle] - normal[0]), LEAST_SLOPE)
+    high = np.maximum((log_s[:, -1] - log_s[:, middle]) / (normal[-1] - normal[middle]), LEAST_SLOPE)
+    below = normal[0] + (EDGES - log_s[:, :1]) / low[:, None]
+    above = normal[-1] + (EDGES - log_s[:, -1:]) / high[:, None]
+    inside = np.stack([np.interp(EDGES, row, normal) for row in log_s])
+    reach = np.where(log_s[:, :1] > EDGES, below, np.where(log_s[:, -1:] < EDGES, above, inside))
+    done = ndtr(reach)
+    done[:, 0], done[:, -1] = 0.0, 1.0
+    return np.diff(done, axis=1)
+
+
+def cells_of(log_s: F64) -> np.ndarray:
+    """Cell that each log run time lies in. Shape of `log_s`."""
+    return np.clip((log_s / STEP).astype(np.int64), 0, len(EDGES) - 2)
+
+
+def usual_mass(ended_log_s: F64, running_s: F64) -> F64:
+    """Product-limit estimate over ended jobs and those that have run `running_s` so far. Shape [cells].
+
+    One job of a first guess is added. A job that still runs is taken to be half-way through the risk of its cell.
+    """
+    cells = len(EDGES) - 1
+    died = np.diff(ndtr((EDGES - FIRST_LOG_S) / FIRST_SPREAD))
+    risk = np.cumsum(died[::-1])[::-1].copy()
+    ended = np.bincount(cells_of(ended_log_s), minlength=cells)
+    alive = np.bincount(cells_of(np.log(np.maximum(running_s, 1.0))), minlength=cells)
+    died = died + ended
+    risk += np.cumsum((ended + alive)[::-1])[::-1] - 0.5 * alive
+    return np.asarray(-np.diff(np.append(outlived(died / np.maximum(risk, 1e-9)), 0.0)))
+
+
+def outlived(hazard: F64) -> F64:
+    """Probability to outlive each lower edge, given the hazard of each cell. Shape of `hazard`; 1 in the first."""
+    survival = np.cumprod(1.0 - np.clip(hazard, 0.0, 1.0), axis=-1)
+    return np.concatenate([np.ones_like(survival[..., :1]), survival[..., :-1]], axis=-1)
+
+
+@dataclass(slots=True)
+class Kin:
+    """Jobs of one kind in order of their submission; log of the time run is -1 for those that have not started."""
+
+    submit_s: list[float] = field(default_factory=list)
+    log_s: list[float] = field(default_factory=list)
+    ended: list[bool] = field(default_factory=list)
+    first: int = 0  # number of the oldest that is kept
+    live: dict[str, int] = field(default_factory=dict)  # jobs that have not ended -> number
+
+    def forget(self) -> None:
+        """Drop what nobody can lean on any more."""
+        least = min(self.live.values(), default=self.first + len(self.log_s)) - MOST_SIBLINGS
+        if least - self.first > MOST_SIBLINGS:
+            gone = least - self.first
+            del self.submit_s[:gone], self.log_s[:gone], self.ended[:gone]
+            self.first = least
+
+
+class Siblings:
+    """What is expected of each job that has not ended, as its siblings end or run on."""
+
+    def __init__(self) -> None:
+        self._kins: dict[Hashable, Kin] = {}
+        self._key: dict[str, Hashable] = {}
+        self._parts: dict[
+            str, F64 | None
+        ] = {}  # cells by what was forecast, and usually; None: nothing was known
+        self._prior: dict[str, F64] = {}
+        self._share = np.full(2, 0.5)
+        self._ended_log_s: list[float] = []
+        self._running_s = np.zeros(0)
+        self._stale: set[Hashable] = set()
+
+    def add(self, name: str, key: Hashable, submit_s: float) -> None:
+        """A job was submitted, after all those of its `key` that were added before."""
+        if key not in self._kins and len(self._kins) >= MOST_KINS:
+            self._kins = {other: kin for other, kin in self._kins.items() if kin.live}
+            self._stale &= set(self._kins)
+        kin = self._kins.setdefault(key, Kin())
+        kin.live[name] = kin.first + len(kin.log_s)
+        kin.submit_s.append(submit_s)
+        kin.log_s.append(-1.0)
+        kin.ended.append(False)
+        self._key[name], self._parts[name] = key, None
+        self._stale.add(key)
+
+    def foresee(self, names: Sequence[str], total_s: F64) -> None:
+        """What was forecast of jobs at their submission: quantiles at LEVELS [names, levels], none of them NaN."""
+        usual = usual_mass(np.array(self._ended_log_s[-USUAL_JOBS:]), self._running_s)
+        for name, own in zip(names, cell_mass(total_s), strict=True):
+            self._parts[name] = np.stack([own, usual])
+            self._prior[name] = self._share @ np.stack([own, usual])
+
+    def ran(self, names: Sequence[str], ran_s: F64) -> None:
+        """How long the running jobs have run by now."""
+        self._running_s = ran_s
+        for name, log_s in zip(names, np.log(np.maximum(ran_s, 1.0)).tolist(), strict=True):
+            key = self._key.get(name)
+            if key is not None:
+                kin = self._kins[key]
+                number = kin.live[name] - kin.first
+                if log_s > kin.log_s[number] + STEP:
+                    kin.log_s[number] = log_s
+                    self._stale.add(key)
+
+    def end(self, name: str, log_s: float | None) -> None:
+        """A job ended; None: nothing came of it."""
+        key, parts = self._key.pop(name), self._parts.pop(name)
+        kin = self._kins[key]
+        number = kin.live.pop(name) - kin.first
+        self._prior.pop(name, None)
+        if log_s is None:
+            kin.log_s[number] = -1.0
+            return
+        kin.log_s[number], kin.ended[number] = log_s, True
+        if not self._ended_log_s:
+            self._stale.update(self._kins)
+        self._ended_log_s.append(log_s)
+        if len(self._ended_log_s) > 2 * USUAL_JOBS:
+            del self._ended_log_s[:USUAL_JOBS]
+        if parts is not None:
+            right = self._share * (parts[:, int(cells_of(np.array(log_s)))] + 1e-6)
+            share = np.maximum(
+                (1.0 - LEARN_RATE) * self._share + LEARN_RATE * right / right.sum(), LEAST_SHARE
+            )
+            self._share = share / share.sum()
+        self._stale.add(key)
+
+    def renewed(self) -> dict[str, F64]:
+        """Log quantiles at LEVELS of the total run time of the jobs of which something new is known.
+
+        Of a job that runs they hold given that it has run for as long as it has.
+        """
+        answer: dict[str, F64] = {}
+        if not self._ended_log_s:
+            return answer
+        for key in sorted(self._stale, key=repr):
+            kin = self._kins[key]
+            kin.forget()
+            if kin.live:
+                answer.update(self._renew(kin))
+        self._stale.clear()
+        return answer
+
+    def _renew(self, kin: Kin) -> dict[str, F64]:
+        names = list(kin.live)
+        usual: F64 | None = None
+        for name in names:
+            if name not in self._prior:  # submitted before anything was known
+                if usual is None:
+                    usual = usual_mass(np.array(self._ended_log_s[-USUAL_JOBS:]), self._running_s)
+                self._prior[name] = usual
+        place = np.array([kin.live[name] - kin.first for name in names])
+        log_s, ended = np.array(kin.log_s), np.array(kin.ended)
+        from_place, to_place = max(int(place.min()) - MOST_SIBLINGS, 0), int(place.max()) + MOST_SIBLINGS + 1
+        seen = from_place + np.flatnonzero(log_s[from_place:to_place] >= 0.0)
+        prior = np.stack([self._prior[name] for name in names])
+        done = _posterior(prior, _weights(np.array(kin.submit_s), place, seen), log_s[seen], ended[seen])
+        return dict(zip(names, _quantiles(done, log_s[place]), strict=True))
+
+
+def _weights(submit_s: F64, place: np.ndarray, seen: np.ndarray) -> F64:
+    """How far the siblings at `seen` speak for the jobs at `place`. Shape [place, seen]."""
+    apart_s = np.abs(submit_s[place][:, None] - submit_s[seen][None, :])
+    apart = np.abs(place[:, None] - seen[None, :])
+    return np.where((apart > 0) & (apart <= MOST_SIBLINGS), 1.0 / (1.0 + apart_s / ALIKE_S), 0.0)
+
+
+def _posterior(prior: F64, weight: F64, log_s: F64, ended: Bools) -> F64:
+    """Probability to be done by each edge of the grid. [jobs, edges], from 0 to 1."""
+    spread = ndtr((EDGES - log_s[:, None]) / SAME_WIDTH)
+    died = PRIOR_JOBS * prior + weight @ np.where(ended[:, None], np.diff(spread, axis=1), 0.0)
+    reached = PRIOR_JOBS * np.cumsum(prior[:, ::-1], axis=1)[:, ::-1] + weight @ (1.0 - spread[:, :-1])
+    survival = outlived(died / np.maximum(reached, 1e-12))
+    return np.append(1.0 - survival, np.ones((len(prior), 1)), axis=1)
+
+
+def _quantiles(done: F64, ran_log_s: F64) -> F64:
+    """Log quantiles at LEVELS, given that a job has run for exp(`ran_log_s`) (-1: not at all). [jobs, levels]."""
+    answer = np.empty((len(done), len(LEVELS)))
+    levels, rising = np.asarray(LEVELS), 1e-9 * np.arange(len(EDGES))
+    for number, (row, ran) in enumerate(zip(done + rising, ran_log_s.tolist(), strict=True)):
+        before = float(np.interp(ran, EDGES, row)) if ran > 0.0 else 0.0
+        answer[number] = np.interp(before + (1.0 - before) * levels, row, EDGES)
+    return answer
