@@ -19,10 +19,13 @@ LOOK = 20
 """Steps of looking at a gang that is answered without a search."""
 
 
-def within_steps(ctx: Context, order: Sequence[int]) -> Iterator[int]:
-    """The gangs of `order` that one action gets round to in this tick, with what the caller adds to `ctx.steps`."""
-    limit = ctx.steps + ctx.policy.limits.search_steps
-    half = ctx.steps + ctx.policy.limits.search_steps // 2
+def within_steps(ctx: Context, order: Sequence[int], times: int = 1) -> Iterator[int]:
+    """The gangs of `order` that one action gets round to in this tick, with what the caller adds to `ctx.steps`.
+
+    The bound is `times` that of the policy.
+    """
+    bound = times * ctx.policy.limits.search_steps
+    half, limit = ctx.steps + bound // 2, ctx.steps + bound
     for place, at in enumerate(order):
         if ctx.steps >= half:
             behind = order[place:]

@@ -8,6 +8,8 @@ alone are tried: a spare node keeps a guarantee whole.
 
 from __future__ import annotations
 
+from itertools import chain
+
 from autopilot.core.actions.defragment import moves_only
 from autopilot.core.context import Context
 from autopilot.core.displace import Wish, alike, landing_draft, least_width, wish, worth_gpu_s
@@ -21,12 +23,20 @@ from autopilot.core.snapshot import Gate
 NAME = "reclaim_borrowed"
 
 
+OWED = 40
+"""What is owed by contract may take so many times the steps of other searches: it must be there in time."""
+
+
 def propose(ctx: Context, submit: Submit) -> None:
-    """Takings across queues, in the order of service of those that still wait."""
+    """Takings across queues: what is owed by contract first, and both in the order of service of those that still wait."""
     if ctx.quota.rules.across is None or ctx.quota.rules.at_once or len(ctx.quota.snapshot.queues.id) <= 2:
         return
     refused: dict[tuple[int, ...], Miss] = {}
-    for at in within_steps(ctx, ctx.waiting()):
+    waiting = ctx.waiting()
+    owed = [at for at in waiting if _owed(ctx, at)] if ctx.quota.books.guarantee_binds else []
+    first = set(owed)
+    rest = [at for at in waiting if at not in first]
+    for at in chain(within_steps(ctx, owed, OWED), within_steps(ctx, rest)):
         key, too_early = alike(ctx, at), ctx.too_early(at)
         miss = too_early or refused.get(key) or _try(ctx, at, submit)
         if miss is None:
