@@ -24,13 +24,15 @@ TWICE = 2.0
 
 def hold_deserved(ctx: Context, at: int) -> bool:
     """Hold room for the gang at `at`, which has had its turn in vain; True when it does."""
-    limit_s, row = ctx.policy.reservation.share_hold_s, int(ctx.pending[at])
-    work = ctx.observation.snapshot.workloads
+    limit_s, work = ctx.policy.reservation.share_hold_s, ctx.observation.snapshot.workloads
+    if limit_s <= 0:
+        return False
+    row = int(ctx.pending[at])
     queue = int(work.queue[row])
-    plain = work.gpu_milli[row] == 0 and work.mig_profile[row] < 0 and row not in ctx.members
-    if limit_s <= 0 or queue in ctx.deserved:
+    if queue in ctx.deserved:
         return False
     ctx.deserved.add(queue)
+    plain = work.gpu_milli[row] == 0 and work.mig_profile[row] < 0 and row not in ctx.members
     if not plain or not _below_share(ctx, at):
         return False
     since_s = ctx.since_s(f"deserved/{work.id[row]}")

@@ -22,12 +22,17 @@ from autopilot.core.snapshot import I32, Gate
 from autopilot.core.tenancy import EPSILON
 
 
+def overdue_positions(ctx: Context) -> frozenset[int]:
+    """Gangs that wait for longer than `order.max_wait_s`."""
+    waited_s = ctx.review_now_s - ctx.observation.snapshot.workloads.submit_s[ctx.pending]
+    return frozenset(np.flatnonzero(waited_s > ctx.policy.order.max_wait_s).tolist())
+
+
 def keep_room(ctx: Context, at: int) -> None:
-    """Keep the quota that the gang at `at` waits for, if it is overdue and quota will be what it needs."""
+    """Keep the quota that the overdue gang at `at` waits for, if quota will be what it needs."""
     row, work = int(ctx.pending[at]), ctx.observation.snapshot.workloads
-    overdue = ctx.review_now_s - float(work.submit_s[row]) > ctx.policy.order.max_wait_s
     plain = work.gpu_milli[row] == 0 and work.mig_profile[row] < 0 and row not in ctx.members
-    if not overdue or not plain or work.gate[row] != Gate.OPEN:
+    if not plain or work.gate[row] != Gate.OPEN:
         return
     gpus = least_width(ctx, at)
     claim = ctx.quota.claim(row, gpus)

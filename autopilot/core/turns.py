@@ -47,6 +47,8 @@ class Turns:
     def next(self) -> int | None:
         """The position whose turn it is; None when all had theirs."""
         while True:
+            if len(self._lines) == 1:  # nobody to take turns with
+                return self._from_the_only_line()
             if self._lines:
                 self._refresh()
                 return self._from_queues()
@@ -139,6 +141,14 @@ class Turns:
         if head in self._overdue:
             return (-inf, self._submit_s[head], float(queue))
         return (*head_key(head), self._submit_s[head], float(queue))
+
+    def _from_the_only_line(self) -> int:
+        [(queue, line)] = self._lines.items()
+        position = line.pop()
+        if not line:
+            del self._lines[queue]
+        self._last, self._stale = (), True
+        return position
 
     def _from_queues(self) -> int:
         """The first gang of the queue whose turn it is: down the tree, or of the least key."""

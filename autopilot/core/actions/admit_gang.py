@@ -21,7 +21,7 @@ from autopilot.core.context import Context, Held
 from autopilot.core.deserved import hold_deserved
 from autopilot.core.displace import Wish, after_leaving, landing_draft, least_width, place, worth_gpu_s
 from autopilot.core.draft import Draft, Submit
-from autopilot.core.keeping import keep_room, sure_to_end
+from autopilot.core.keeping import keep_room, overdue_positions, sure_to_end
 from autopilot.core.placement import Miss, Shape, Spot, find_spot, shape_of
 from autopilot.core.policy import BackfillKind
 from autopilot.core.records import Code, Evidence
@@ -48,8 +48,9 @@ def propose(ctx: Context, submit: Submit) -> None:
     run = _Pass(_codes(ctx))
     positions = _not_held_back(ctx, everyone)
     turns = ctx.turns(positions)
-    strict = ctx.observation.snapshot.queues.strict
-    queue_of = ctx.observation.snapshot.workloads.queue
+    strict = ctx.observation.snapshot.queues.strict.tolist()
+    queue_of = ctx.observation.snapshot.workloads.queue[ctx.pending].tolist()
+    overdue = overdue_positions(ctx)
     while (at := turns.next()) is not None:
         ctx.turn(at)
         if ctx.kept and _kept_from(ctx, at):
@@ -62,12 +63,12 @@ def propose(ctx: Context, submit: Submit) -> None:
             continue
         if ctx.ahead[at]:
             continue
-        keep_room(ctx, at)
+        if at in overdue:
+            keep_room(ctx, at)
         if ctx.quota.rules.keeps is not None:
             _keep_quota(ctx, at)
-        queue = int(queue_of[ctx.pending[at]])
-        if strict[queue]:
-            for behind in turns.drop(queue):
+        if strict[queue_of[at]]:
+            for behind in turns.drop(queue_of[at]):
                 ctx.turn(behind)
                 ctx.refuse(behind, Miss(Code.ORDER, 1.0, 0.0))
     for code, waiting in run.refused.items():
@@ -121,8 +122,8 @@ def _serve(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
     if ctx.quota.rules.at_once:
         return take_at_once(ctx, at, submit)
     if (
-        sum(held.row >= 0 for held in ctx.held) < _depth(ctx)
-        and ctx.may_reserve[at]
+        ctx.may_reserve[at]
+        and sum(held.row >= 0 for held in ctx.held) < _depth(ctx)
         and _reserve(ctx, at, submit)
     ):
         _refuse(ctx, np.array([at]), run.failed[code])
