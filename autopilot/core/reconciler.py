@@ -295,9 +295,13 @@ def _work_timers_s(observation: Observation, policy: Policy) -> list[float]:
     settling_s = (
         running_since(work)[holding_mask(work)] + policy.protection.min_runtime_s
     )  # may be taken from then on
-    settling_s = (
-        settling_s[settling_s > observation.now_s] if (work.state == State.PENDING).any() else settling_s[:0]
+    takes = any(
+        mode != Mode.OFF
+        for mode in (policy.modes.defragment, policy.modes.reclaim_borrowed, policy.modes.preempt)
     )
+    if not takes or not (work.state == State.PENDING).any():
+        settling_s = settling_s[:0]
+    settling_s = settling_s[settling_s > observation.now_s]
     return [
         *(work.submit_s + work.preemption_delay_s)[delayed].tolist(),
         *(work.stale_since_s + grace_s)[broken].tolist(),

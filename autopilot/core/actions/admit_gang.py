@@ -40,12 +40,13 @@ class _Pass:
     failed: dict[int, Miss] = field(default_factory=dict)
     refused: dict[int, list[int]] = field(default_factory=dict)  # code -> positions that wait for its reason
     elastic: list[int] = field(default_factory=list)  # placed at their minimum, not yet proposed
+    plain: bool = False  # who finds no room takes nothing at once, and nothing is held for its share
 
 
 def propose(ctx: Context, submit: Submit) -> None:
     """Admissions and reservations of this tick, in the order of service."""
     everyone = np.arange(len(ctx.pending))
-    run = _Pass(_codes(ctx))
+    run = _Pass(_codes(ctx), plain=not ctx.quota.rules.at_once and ctx.policy.reservation.share_hold_s <= 0)
     positions = _not_held_back(ctx, everyone)
     turns = ctx.turns(positions)
     strict = ctx.observation.snapshot.queues.strict.tolist()
@@ -104,6 +105,9 @@ def _codes(ctx: Context) -> list[int]:
 def _serve(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
     """Try one gang; True when it was decided, False when it waits (with its reason noted)."""
     code = run.codes[at]
+    if code in run.failed and run.plain and not (ctx.leaving or ctx.may_reserve[at] or ctx.ahead[at]):
+        run.refused.setdefault(code, []).append(at)
+        return False
     if code not in run.failed:
         miss = _try(ctx, at, run, submit)
         if miss is None:
