@@ -1,8 +1,7 @@
 """Jobs that were submitted near each other teach each other: what came of some says what to expect of the others.
 
-Adjacent submissions of one tenant and width are alike far beyond what its last ended jobs tell
-(reference/benchmarks.md, "What a study on this work found"), and most of them end, or outlive what was expected, after
-the others were submitted. The distribution of a job's log run time, on a grid, is therefore a Bayesian survival curve
+Adjacent submissions of one tenant and width are alike far beyond what its last ended jobs tell, and most of them end,
+or outlive what was expected, after the others were submitted. The distribution of a job's log run time, on a grid, is therefore a Bayesian survival curve
 under right censoring (beta-Stacy process: Walker and Muliere 1997; the discrete form of Susarla and Van Ryzin 1976):
 the hazard in a cell is (prior mass + siblings that ended in it) / (prior mass from it on + siblings that reached it).
 A sibling that still runs counts as having reached where it is, and no further.
