@@ -224,7 +224,7 @@ class Adaptive:
 
 
 def default_rate(miss_rate: F64) -> F64:
-    """Steps of the adaptive level: 0.01 at 0.9 and 0.003 at 0.99 (measured in reference/forecasting.md), between
+    """Steps of the adaptive level: 0.01 at 0.9 and 0.003 at 0.99 (measured on request traces), between
     and beyond by the power law through them.
     """
     return np.asarray(0.01 * (miss_rate / 0.1) ** np.log10(0.01 / 0.003))

@@ -1,8 +1,7 @@
 """Time left of jobs that still run after 5 min, 30 min, 1 h, 2 h, 8 h, 24 h.
 
 Boosting on what was known at submission and the time run so far, fitted on jobs that outlived each landmark; every
-landmark has its own calibration, because the raw quantiles promise too much everywhere (reference/forecasting.md,
-section 3b). The floor is the conditional quantile of all jobs that outlived the landmark; which of the two is believed
+landmark has its own calibration, because the raw quantiles promise too much on every trace that was looked at. The floor is the conditional quantile of all jobs that outlived the landmark; which of the two is believed
 how far at a landmark is decided by their rolling pinball loss (models/opinions.py: Mixer).
 """
 

@@ -1,7 +1,7 @@
 """What is held against each other for a job: quantiles of its log run time by several models, mixed per kind of job.
 
 No model of run times wins everywhere: where history repeats, the last jobs alike are best; where it does not,
-boosting is (reference/forecasting.md, section 3b). Each kind of job weighs the opinions by the pinball loss that they
+boosting is (measured on the Philly, Alibaba and MIT files of docs/data-sources.md). Each kind of job weighs the opinions by the pinball loss that they
 had there lately, level by level; a kind that has seen little leans on what holds for all jobs.
 """
 

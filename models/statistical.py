@@ -24,7 +24,7 @@ WARM_STEPS = 600
 """Steps before an origin from which the states are run."""
 
 HARMONICS = 3
-"""Pairs of sine and cosine of the day in the regression of a pinned service (reference/forecasting.md 3a)."""
+"""Pairs of sine and cosine of the day in the regression of a pinned service."""
 
 HARMONIC_DAYS = 10
 """Last days that a pinned service's regression is fitted to, at most."""
