@@ -150,9 +150,8 @@ def _running(rng: np.random.Generator, nodes: int) -> tuple[I32, I32]:
     at = 0
     for wanted in rng.choice(WIDTHS, nodes * 8).tolist():
         left = -at % 8 or 8
-        width = (
-            wanted if wanted <= left or left == 8 else left
-        )  # a gang of several nodes begins on a fresh one
+        # a gang of several nodes begins on a fresh one
+        width = wanted if wanted <= left or left == 8 else left
         if at + width > len(owner):
             break
         if rng.random() < HELD:

@@ -20,9 +20,8 @@ def load_yaml(path: Path, what: str) -> Fields:
     Raises `InputError` when it is not there or not a mapping.
     """
     try:
-        if (
-            path.exists() and not path.is_file() and not path.is_dir()
-        ):  # opening a pipe would wait for its writer
+        # opening a pipe would wait for its writer
+        if path.exists() and not path.is_file() and not path.is_dir():
             raise InputError(f"{path}: {what} is a pipe or a device; give a file")
         if path.stat().st_size > MOST_BYTES:
             raise InputError(f"{path}: {what} is larger than {MOST_BYTES // 1048576} MiB")

@@ -248,9 +248,8 @@ class _Jobs:
 
     def _end(self, job: str, came_s: float) -> None:
         promise = self._open.pop(job, None)
-        if (
-            promise is not None and came_s >= 1.0
-        ):  # shorter ones are no outcome: models do not learn from them
+        # shorter ones are no outcome: models do not learn from them
+        if promise is not None and came_s >= 1.0:
             self.found.promises.append(_with_end(promise, came_s))
 
     def _now(self, observation: Observation, row: int) -> None:

@@ -92,9 +92,8 @@ def foreseen_mix(arrivals: Arrivals, hours: int = HOURS_AHEAD) -> tuple[tuple[st
         )
     pools, kinds = tuple(sorted(set(arrivals.pool))), tuple(sorted(set(arrivals.kind), key=_size_order))
     mix = DemandMix(len(pools), kinds)
-    mix.learn(
-        arrivals.from_s, np.empty(0), np.empty(0, np.int32), np.empty(0, np.int32)
-    )  # watched from here on
+    # watched from here on
+    mix.learn(arrivals.from_s, np.empty(0), np.empty(0, np.int32), np.empty(0, np.int32))
     mix.learn(
         arrivals.to_s, np.array(arrivals.at_s), np.array([pools.index(each) for each in arrivals.pool], np.int32),
         np.array([kinds.index(each) for each in arrivals.kind], np.int32),

@@ -114,37 +114,29 @@ class Context:
     threshold: F64 = field(default_factory=lambda: np.empty(0))
     members: dict[int, list[int]] = field(default_factory=dict)  # rows of MemberTable, by workload row
     leaving: dict[int, Layout | None] = field(default_factory=dict)  # row -> what it keeps when it has left
-    deserved: set[int] = field(
-        default_factory=set
-    )  # queues whose first gang below its fair share was looked at
+    # queues whose first gang below its fair share was looked at
+    deserved: set[int] = field(default_factory=set)
     kept_for: set[int] = field(default_factory=set)  # queues whose first waiting gang has quota kept for it
-    place_in_line: I32 = field(
-        default_factory=lambda: np.empty(0, np.int32)
-    )  # order of turns; large: no turn yet
+    # order of turns; large: no turn yet
+    place_in_line: I32 = field(default_factory=lambda: np.empty(0, np.int32))
     turns_taken: int = 0
-    paper: dict[int, tuple[Layout, Layout | None]] = field(
-        default_factory=dict
-    )  # whom only a recommendation takes: what they hold, and what they would keep
-    wanted: list[Layout] = field(
-        default_factory=list
-    )  # that takings will use once what holds them has passed
+    # whom only a recommendation takes: what they hold, and what they would keep
+    paper: dict[int, tuple[Layout, Layout | None]] = field(default_factory=dict)
+    # that takings will use once what holds them has passed
+    wanted: list[Layout] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
-    notes: list[Evidence] = field(
-        default_factory=list
-    )  # why actions did nothing, where there is no proposal to say so
+    # why actions did nothing, where there is no proposal to say so
+    notes: list[Evidence] = field(default_factory=list)
     accepted: list[Disruption] = field(default_factory=list)  # disruptions accepted in this tick
     noted: dict[str, float] = field(default_factory=dict)  # conditions that hold now, and since when
     advance: dict[str, tuple[str, ...]] = field(default_factory=dict)  # nodes of what is reserved in advance
     movers: Movers | None = None  # made by the first search for moves
     _settled: tuple[int, Running] | None = None
-    counted: tuple[int, dict[tuple[int, ...], tuple[int, ...]]] = (
-        -1,
-        {},
-    )  # free GPUs for members, as of a change
+    # free GPUs for members, as of a change
+    counted: tuple[int, dict[tuple[int, ...], tuple[int, ...]]] = (-1, {})
     steps: int = 0  # of searches for whom to take or move, so far
-    wake_s: list[float] = field(
-        default_factory=list
-    )  # when an action could decide otherwise with no new event
+    # when an action could decide otherwise with no new event
+    wake_s: list[float] = field(default_factory=list)
 
     @property
     def now_s(self) -> float:
@@ -237,9 +229,8 @@ class Context:
         rows = self.pending[positions]
         overdue = self.review_now_s - work.submit_s[rows] > self.policy.order.max_wait_s
         groups = []
-        ranks = (
-            2 * work.slo_class[rows] + self.ahead[positions]
-        )  # what is needed comes before what is foreseen
+        # what is needed comes before what is foreseen
+        ranks = 2 * work.slo_class[rows] + self.ahead[positions]
         for rank in np.unique(ranks).tolist():
             mine = ranks == rank
             lines: dict[int, list[int]] = {}
@@ -299,9 +290,8 @@ class Context:
         """Note why a gang may displace nobody, where that says more than that there is no room."""
         if miss is None or miss.code in _NO_ROOM:
             return
-        if (
-            miss.code != Code.FAIRNESS or self.quota.books.guarantee_binds
-        ):  # without guarantees nobody is owed anything
+        # without guarantees nobody is owed anything
+        if miss.code != Code.FAIRNESS or self.quota.books.guarantee_binds:
             self.refuse(at, miss)
 
     def too_early(self, at: int) -> Miss | None:
@@ -372,9 +362,8 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
         firm & np.isin(pending, np.fromiter(standing, np.int32, len(standing)))
     ).tolist():
         promised_since_s[at] = standing[int(pending[at])].since_s
-    fresh_s = np.where(
-        work.served_s[pending] > 0, 0.0, wait_s
-    )  # who ran already would only take turns by its age
+    # who ran already would only take turns by its age
+    fresh_s = np.where(work.served_s[pending] > 0, 0.0, wait_s)
     index = aged_index(outlook.index_per_s[pending], work.gpus[pending], fresh_s, policy.order)
     order = service_order(snapshot, pending, index, outlook.quantile_s(pending, 0.5), promised_since_s, review_now_s,
                           policy.order)  # fmt: skip

@@ -154,9 +154,8 @@ def follow_landings(landings: Sequence[Landing], whatif: WhatIf, names: Lookup, 
         mark = whatif.checkpoint()
         placed, rows = _book(landing, whatif, names, leaving)
         ready = [part for part in placed if may_start and _may_start(part, snapshot, names, held)]
-        if now_s >= landing.deadline_s and len(ready) < len(
-            placed
-        ):  # what is ready starts, the rest is given up
+        # what is ready starts, the rest is given up
+        if now_s >= landing.deadline_s and len(ready) < len(placed):
             whatif.rollback(mark)
             placed, rows = _book(replace(landing, parts=tuple(ready)), whatif, names, leaving)
             ready = [part for part in ready if part in placed]

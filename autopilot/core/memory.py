@@ -91,18 +91,15 @@ class ControllerMemory:
     fence: int = 0
     in_flight: Mapping[str, InFlight] = field(default_factory=dict)
     reservations: tuple[Reservation, ...] = ()
-    cooled_until_s: Mapping[str, float] = field(
-        default_factory=dict
-    )  # workload -> no reservation/disruption before
-    no_landing_until_s: Mapping[str, float] = field(
-        default_factory=dict
-    )  # workload whose landing was given up
+    # workload -> no reservation/disruption before
+    cooled_until_s: Mapping[str, float] = field(default_factory=dict)
+    # workload whose landing was given up
+    no_landing_until_s: Mapping[str, float] = field(default_factory=dict)
     wished_since_s: Mapping[str, float] = field(default_factory=dict)  # disruptive wish key -> first seen
     noted_since_s: Mapping[str, float] = field(default_factory=dict)  # condition of an object -> first seen
     advance: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # advance reservation -> its nodes
-    spent_gpu_s: Mapping[str, tuple[tuple[int, float], ...]] = field(
-        default_factory=dict
-    )  # tenant -> (day, used)
+    # tenant -> (day, used)
+    spent_gpu_s: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
     spending_gpus: Mapping[str, float] = field(default_factory=dict)  # tenant -> held since `spent_until_s`
     spent_until_s: float = float("-inf")
     ledger: tuple[Disruption, ...] = ()

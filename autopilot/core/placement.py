@@ -345,9 +345,8 @@ def _find_shares(whatif: WhatIf, shape: Shape, suits: Bools, room: I32) -> Spot 
     gpus = whatif.snapshot.gpus
     usable = whatif.gpu_usable & suits[gpus.node]
     opens = usable & (whatif.gpu_used == 0)
-    opened = np.cumsum(
-        opens
-    )  # number of each empty GPU on its node: as many as there is room for may be opened
+    # number of each empty GPU on its node: as many as there is room for may be opened
+    opened = np.cumsum(opens)
     first = np.concatenate([[0], opened])[whatif.snapshot.nodes.first_gpu][gpus.node]
     may_use = usable & (~opens | (opened - first <= room[gpus.node]))
     shares = np.where(may_use, (GPU_MILLI - whatif.gpu_used) // shape.milli, 0)

@@ -57,9 +57,8 @@ class Planner:
     disruptions: dict[str, tuple[Disruption, ...]] = field(default_factory=dict)
     claimed: set[int] = field(default_factory=set)  # rows that leave already: never victims twice
     waits: dict[str, tuple[Victim, ...]] = field(default_factory=dict)  # who else must be gone before a start
-    dwells_s: dict[str, float] = field(
-        default_factory=dict
-    )  # how long disruptive wishes must last, by their key
+    # how long disruptive wishes must last, by their key
+    dwells_s: dict[str, float] = field(default_factory=dict)
     bound_hit: bool = False
 
     def submit(self, draft: Draft) -> bool:

@@ -228,9 +228,8 @@ def _effects(proposal: Proposal, observation: Observation, policy: Policy, fence
     """
     rules = policy.preemption
     left_s = proposal.until_s - observation.now_s
-    grace_s = (
-        left_s if 0 <= left_s < rules.grace_s else rules.grace_s
-    )  # of work that stands on what is taken away
+    # of work that stands on what is taken away
+    grace_s = left_s if 0 <= left_s < rules.grace_s else rules.grace_s
     deadline_s = observation.now_s + policy.limits.deadline_s
     prefix = f"{observation.tick}/{proposal.id}"
     effects = []
@@ -292,9 +291,8 @@ def _work_timers_s(observation: Observation, policy: Policy) -> list[float]:
     delayed = (work.state == State.PENDING) & (work.preemption_delay_s > 0)
     grace_s = np.where(np.isnan(work.stale_grace_s), policy.recovery.stale_grace_s, work.stale_grace_s)
     broken = ~np.isnan(work.stale_since_s)
-    settling_s = (
-        running_since(work)[holding_mask(work)] + policy.protection.min_runtime_s
-    )  # may be taken from then on
+    # may be taken from then on
+    settling_s = running_since(work)[holding_mask(work)] + policy.protection.min_runtime_s
     takes = any(
         mode != Mode.OFF
         for mode in (policy.modes.defragment, policy.modes.reclaim_borrowed, policy.modes.preempt)
@@ -334,9 +332,8 @@ def _next_review_s(chosen: Plan, planner: Planner, policy: Policy) -> float:
     period_s = policy.review.batch_s
     next_s = review_start(ctx.now_s, policy) + period_s
     gated = any(proposal.kind != "reserve" and not proposal.accepted for proposal in chosen.proposals)
-    shares_time = (
-        policy.preemption.time_sharing and policy.modes.preempt != Mode.OFF
-    )  # indices change as work runs
+    # indices change as work runs
+    shares_time = policy.preemption.time_sharing and policy.modes.preempt != Mode.OFF
     if (
         gated
         or shares_time

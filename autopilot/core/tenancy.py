@@ -59,9 +59,8 @@ class Books:
     guarantee_binds: bool  # work that may not be preempted starts inside guarantees only
     kind_of_model: tuple[int, ...] = (ALL,)  # by GPU model code
     children: list[list[int]] = field(default_factory=list)
-    host_use: list[list[float]] = field(
-        default_factory=list
-    )  # [resource][queue]: CPUs, memory; none: not counted
+    # [resource][queue]: CPUs, memory; none: not counted
+    host_use: list[list[float]] = field(default_factory=list)
     host_fair: list[list[float]] = field(default_factory=list)
     limits_models: bool = False  # some queue has a limit of one GPU model, where there are several
 

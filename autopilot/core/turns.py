@@ -100,10 +100,11 @@ class Turns:
             parents.update(self._books.paths[queue][1:])
         for parent in sorted(parents, reverse=True):  # children stand behind their parents
             self._heaps[parent] = []
+            # an inner queue competes with those below it
             for child in (
                 *self._books.children[parent],
                 parent,
-            ):  # an inner queue competes with those below it
+            ):
                 self._enter(parent, child)
 
     def _enter(self, parent: int, child: int) -> None:

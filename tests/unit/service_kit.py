@@ -13,9 +13,8 @@ from simulator.deployments import Deployment, Services
 from simulator.requests import Arrivals, Floats, ListedArrivals
 from simulator.serving_records import ServiceSpec
 
-CHAT = ServiceSpec(
-    name="chat", slots=2, prefill_tokens_per_s=1e9, decode_tokens_per_s=1.0, objective_s=30.0
-)  # an output token is a second
+# an output token is a second
+CHAT = ServiceSpec(name="chat", slots=2, prefill_tokens_per_s=1e9, decode_tokens_per_s=1.0, objective_s=30.0)
 
 
 def deployment(low: int = 1, high: int = 4, initial: int = 1, **more: Any) -> Deployment:

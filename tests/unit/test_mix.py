@@ -53,9 +53,8 @@ def test_rates_and_shares_are_learned_by_pool_and_hour() -> None:
     for first in (4, 16):
         found = mix.forecast((24 * 30 + first) * HOUR_S, (24 * 30 + first + 5) * HOUR_S)
         true = RATES * sum(course(hour) for hour in range(first, first + 5))
-        assert (
-            np.abs(found.expected.sum(axis=1) / true.sum(axis=1) - 1).max() < 0.35
-        )  # about 50 arrivals each
+        # about 50 arrivals each
+        assert np.abs(found.expected.sum(axis=1) / true.sum(axis=1) - 1).max() < 0.35
         np.testing.assert_allclose(found.shares, RATES / RATES.sum(axis=1, keepdims=True), atol=0.08)
         np.testing.assert_allclose(found.shares.sum(axis=1), 1.0)
 

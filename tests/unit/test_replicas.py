@@ -100,9 +100,8 @@ def test_the_owners_target_counts_where_it_was_not_seen_to_be_too_much() -> None
     """At half its target two replicas serve four requests/s: four each at the target, unless three were too many."""
     half = minutes([(4.0, 0.0)] * 10, ready=2, load_ratio=[0.5])
     assert capacity_rps(half, 0.01) == pytest.approx(4.0)
-    worse = replace(
-        half, loads=((11, 1000.0, 100.0),)
-    )  # a tenth of the requests late at 1.1^11 = 2.85 a replica
+    # a tenth of the requests late at 1.1^11 = 2.85 a replica
+    worse = replace(half, loads=((11, 1000.0, 100.0),))
     assert capacity_rps(worse, 0.01) == pytest.approx(1.1**11)
 
 
@@ -124,9 +123,8 @@ def test_nothing_is_learned_while_replicas_come_and_go_or_telemetry_is_old() -> 
     for number in range(1, 31):
         often = remember_services(often, seen(10.0 * number, age_s=[(10.0 * number) % 60]), POLICY)
     assert len(often.services["chat"].at_target_rps) == 5
-    assert often.services["chat"].loads[0][1] == pytest.approx(
-        4 * 240, rel=0.01
-    )  # the first began before the first look
+    # the first began before the first look
+    assert often.services["chat"].loads[0][1] == pytest.approx(4 * 240, rel=0.01)
 
 
 # --- the lead time ----------------------------------------------------------------------------------

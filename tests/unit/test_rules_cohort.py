@@ -78,9 +78,8 @@ def test_quota_holds_in_every_kind() -> None:
         Code.QUOTA, 2, 3
     )
     assert cohort.may_start(now.books, now.claim(waits("in", "b", 3, kinds=(0, 2)))) is None
-    assert (
-        cohort.may_start(now.books, now.claim(waits("in", "b", 5))) is None
-    )  # limits count all models together
+    # limits count all models together
+    assert cohort.may_start(now.books, now.claim(waits("in", "b", 5))) is None
 
 
 def test_work_in_the_root_is_under_no_quota() -> None:

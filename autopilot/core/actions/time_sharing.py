@@ -130,18 +130,16 @@ def _exchange(ctx: Context, at: int, bench: _Bench, *, fill: bool) -> Wish | Non
             continue
         if bench.gpus[other] > gpus:
             need = _together(ctx, at, bench, other)
-            if bench.index[other] >= limit * min(
-                need / bench.gpus[other], 1.0
-            ):  # the rest of its place would idle
+            # the rest of its place would idle
+            if bench.index[other] >= limit * min(need / bench.gpus[other], 1.0):
                 continue
             together = max(together, need)
         paused.append(other)
         missing -= bench.gpus[other]
     if missing > 0:
         return None
-    for other in sorted(
-        paused, key=lambda each: (-bench.gpus[each], each)
-    ):  # the last one may have been too wide
+    # the last one may have been too wide
+    for other in sorted(paused, key=lambda each: (-bench.gpus[each], each)):
         if missing + bench.gpus[other] <= 0:
             paused.remove(other)
             missing += bench.gpus[other]

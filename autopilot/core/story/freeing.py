@@ -45,9 +45,8 @@ def freed_by(case: Case, decision: Decision) -> list[str]:
         lines.append(f"room: {_room_prospect(case)}")
     if ctx.quota.books.guarantee_binds and has_tree(ctx):
         lines.append(_owed_prospect(case))
-    if code not in NO_TURN_CODES and not ctx.quota.rules.owed(
-        ctx.quota.books, case.claim
-    ):  # by contract the young may be taken too
+    # by contract the young may be taken too
+    if code not in NO_TURN_CODES and not ctx.quota.rules.owed(ctx.quota.books, case.claim):
         lines += _shelter(case)
     for proposal, verdict in refusing(case, decision):
         left_s = verdict_ends_in_s(verdict, ctx)
