@@ -316,8 +316,9 @@ def explain_decision(decision: Decision) -> list[str]:
         )
         lines.append(f"  {count} workload(s) wait, {refusals.codes[code]}: first in order: {words}")
     for held in decision.plan.reservations:
+        said = "promised" if held.firm else "planned, not promised,"
         lines.append(
-            f"  reservation: {held.workload}, {held.gpus} GPUs, promised {format_duration(held.promised_s)} after the start of the run"
+            f"  reservation: {held.workload}, {held.gpus} GPUs, {said} {format_duration(held.promised_s)} after the start of the run"
         )
     if not decision.plan.proposals and not len(refusals.code):
         lines.append("  nothing waits")
