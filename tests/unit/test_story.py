@@ -9,7 +9,7 @@ from autopilot.core.memory import ControllerMemory
 from autopilot.core.placement import shape_of
 from autopilot.core.policy import RuleSetName
 from autopilot.core.records import Code
-from autopilot.core.snapshot import Displace, State
+from autopilot.core.snapshot import Displace, ServiceTable, State, make
 from autopilot.core.story import Watch, tell
 from autopilot.core.story.prospects import endings, room_by_forecast, unforeseen
 from autopilot.replay.unequal import first_unequal
@@ -115,6 +115,22 @@ def test_fair_share_is_told_with_both_sides_and_when_a_guarantee_comes_due() -> 
         "room: it fits in 10 min by forecast (quantile 0.5 of run times), when b1 (4 GPUs, in 10 min) has ended"
     )
     assert "its queue is owed the room in 50 min" in owed
+
+
+def test_nobody_is_said_to_give_way_for_what_is_only_foreseen() -> None:
+    """A replica beyond the present need waits for what comes free, inside a guarantee too."""
+    work = [holds("v", 8, queue=3), waits("w", 2, queue=2, service=0)]
+    observation = world("1x8", work, 600.0, queues=tree(("top", 0, -1, 8), ("a", 1, -1, 4), ("b", 1, -1, 4)))
+    told = {}
+    for needed in (0, 1):
+        services: ServiceTable = make(
+            ServiceTable, id=["chat"], queue=[2], replicas=[1], needed_replicas=[needed]
+        )
+        snapshot = replace(observation.snapshot, services=services)
+        told[needed], _ = story(replace(observation, snapshot=snapshot), "w")
+    assert "nobody gives way for it: it is a replica that is only foreseen to be needed" in told[0]
+    assert lines(told[0], "guarantee:") == []
+    assert "nobody gives way for it" not in told[1]
 
 
 def test_a_guarantee_that_is_too_small_is_never_owed() -> None:

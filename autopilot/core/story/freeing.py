@@ -43,10 +43,11 @@ def freed_by(case: Case, decision: Decision) -> list[str]:
         lines += _ahead(case)
     if not isinstance(place(ctx, case.at, case.shape), Spot):
         lines.append(f"room: {_room_prospect(case)}")
-    if ctx.quota.books.guarantee_binds and has_tree(ctx):
+    foreseen = bool(ctx.ahead[case.at])  # nobody gives way for it
+    if ctx.quota.books.guarantee_binds and has_tree(ctx) and not foreseen:
         lines.append(_owed_prospect(case))
     # by contract the young may be taken too
-    if code not in NO_TURN_CODES and not ctx.quota.rules.owed(ctx.quota.books, case.claim):
+    if not foreseen and code not in NO_TURN_CODES and not ctx.quota.rules.owed(ctx.quota.books, case.claim):
         lines += _shelter(case)
     for proposal, verdict in refusing(case, decision):
         left_s = verdict_ends_in_s(verdict, ctx)

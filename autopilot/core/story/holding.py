@@ -160,6 +160,8 @@ def _displacing(case: Case) -> list[str]:
     across_off = not rules.at_once and (
         modes.reclaim_borrowed == Mode.OFF or len(ctx.quota.books.parent) <= 2
     )
+    if ctx.ahead[case.at]:
+        return ["nobody gives way for it: it is a replica that is only foreseen to be needed"]
     lines = []
     if rules.within is not None and modes.preempt != Mode.OFF:
         lines.append(f"displacing lower priority in its queue: {_taking(case, rules.within, contract=False)}")
