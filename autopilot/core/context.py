@@ -114,8 +114,8 @@ class Context:
     threshold: F64 = field(default_factory=lambda: np.empty(0))
     members: dict[int, list[int]] = field(default_factory=dict)  # rows of MemberTable, by workload row
     leaving: dict[int, Layout | None] = field(default_factory=dict)  # row -> what it keeps when it has left
-    # queues whose first gang below its fair share was looked at
-    deserved: set[int] = field(default_factory=set)
+    # queues whose first gang that waits was looked at, and whether a start was planned for its fair share
+    deserved: dict[int, bool] = field(default_factory=dict)
     kept_for: set[int] = field(default_factory=set)  # queues whose first waiting gang has quota kept for it
     # order of turns; large: no turn yet
     place_in_line: I32 = field(default_factory=lambda: np.empty(0, np.int32))
@@ -132,6 +132,8 @@ class Context:
     advance: dict[str, tuple[str, ...]] = field(default_factory=dict)  # nodes of what is reserved in advance
     movers: Movers | None = None  # made by the first search for moves
     _settled: tuple[int, Running] | None = None
+    # rooms beside what is held, as of a change: nobody writes to them
+    rooms: tuple[int, dict[tuple[tuple[int, bytes, bytes], ...], I32]] = (-1, {})
     # free GPUs for members, as of a change
     counted: tuple[int, dict[tuple[int, ...], tuple[int, ...]]] = (-1, {})
     steps: int = 0  # of searches for whom to take or move, so far
@@ -150,17 +152,22 @@ class Context:
     def room(self, end_s: float, row: int = -1, *, promises_only: bool = False) -> I32:
         """Whole free GPUs per node for a gang that would run until `end_s`. Shape [nodes].
 
-        Room held for the gang itself (`row`) is free to it. With `promises_only`, room that is held tentatively binds
+        Not to be written to. Room held for the gang itself (`row`) is free to it. With `promises_only`, room that is held tentatively binds
         nobody: what others give up is not kept for a plan that may be another at the next tick.
         """
         binding = [held for held in self.held
                    if held.start_s < end_s and (held.record.firm or not promises_only) and not self.may_use(held, row)]  # fmt: skip
         if not binding:
             return self.whatif.node_free
-        room = self.whatif.node_free.copy()
-        for held in binding:
-            room[held.nodes] = np.minimum(room[held.nodes], np.maximum(held.spare, 0))
-        return room
+        if self.rooms[0] != self.whatif.changes:
+            self.rooms = (self.whatif.changes, {})
+        key = tuple((held.row, held.nodes.tobytes(), held.spare.tobytes()) for held in binding)
+        if key not in self.rooms[1]:
+            room = self.whatif.node_free.copy()
+            for held in binding:
+                room[held.nodes] = np.minimum(room[held.nodes], np.maximum(held.spare, 0))
+            self.rooms[1][key] = room
+        return self.rooms[1][key]
 
     def may_use(self, held: Held, row: int) -> bool:
         """Is this room held for the gang of `row`, or for its queue? For none where `row` is -1."""

@@ -18,6 +18,9 @@ from autopilot.core.reservation import hold, plan_start
 from autopilot.core.snapshot import F64, Bools, running_since
 from autopilot.core.tenancy import ALL, EPSILON
 
+MOST = 8
+"""Starts that are planned in one tick, in the order of service: each looks at the whole cluster."""
+
 TWICE = 2.0
 """Room is held for one gang so many times `reservation.share_hold_s` at most: what was foreseen did not come."""
 
@@ -31,13 +34,16 @@ def hold_deserved(ctx: Context, at: int) -> bool:
     queue = int(work.queue[row])
     if queue in ctx.deserved:
         return False
-    ctx.deserved.add(queue)
+    ctx.deserved[queue] = False
     plain = work.gpu_milli[row] == 0 and work.mig_profile[row] < 0 and row not in ctx.members
     if not plain or not _below_share(ctx, at):
         return False
     since_s = ctx.since_s(f"deserved/{work.id[row]}")
     if ctx.now_s - since_s > TWICE * limit_s:
         return False
+    if sum(ctx.deserved.values()) >= MOST:
+        return False
+    ctx.deserved[queue] = True
     over = _above_share(ctx, queue)
     if not over.any():  # nobody has what it lacks
         return False

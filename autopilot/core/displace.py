@@ -82,11 +82,11 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False) -> S
     """Room for the gang at `at` on what is free now and not held for others."""
     if int(ctx.pending[at]) in ctx.members:
         return find_members(ctx, at)
-    short = _short(ctx, shape)
+    room = ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at]), promises_only=displacing)
+    short = _short(ctx, shape, room)
     if short is not None:
         return short
     drain = ctx.node_end_s() if ctx.policy.placement.drain else None
-    room = ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at]), promises_only=displacing)
     allowed = within_limits(ctx, int(ctx.pending[at]), shape)
     found = find_spot(ctx.whatif, allowed, room, ctx.policy.placement, ctx.gpu_memory_mib,
                       drain, ctx.now_s + float(ctx.run_low_s[at]))  # fmt: skip
@@ -97,23 +97,26 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False) -> S
     return found
 
 
-def _short(ctx: Context, shape: Shape) -> Miss | None:
-    """Set where not even its GPUs are there, whatever else it needs: one count serves all gangs of equal members."""
-    if ctx.held or shape.milli or shape.profile >= 0:
+def _short(ctx: Context, shape: Shape, room: I32) -> Miss | None:
+    """Set where not even its GPUs are there, whatever else it needs: one count serves all gangs of equal members.
+
+    `room` [nodes]: what is free and not held for others, one array for one answer (`Context.room`).
+    """
+    if shape.milli or shape.profile >= 0:
         return None
     if ctx.counted[0] != ctx.whatif.changes:
         ctx.counted = (ctx.whatif.changes, {})
-    key = (shape.models, shape.memory_mib, shape.selector, shape.per_member, shape.topology)
+    key = (shape.models, shape.memory_mib, shape.selector, shape.per_member, shape.topology, id(room))
     if key not in ctx.counted[1]:
         bare = replace(shape, cpu_milli=0, host_memory_mib=0)
-        free = np.where(suitable_nodes(ctx.whatif, bare, ctx.gpu_memory_mib), ctx.whatif.node_free, 0)
+        free = np.where(suitable_nodes(ctx.whatif, bare, ctx.gpu_memory_mib), room, 0)
         ctx.counted[1][key] = (int(free.sum()), int(members_on(shape, free).sum()), int(free.max(initial=0)))
     free_gpus, members, most = ctx.counted[1][key]
-    if free_gpus < shape.gpus:
-        return Miss(Code.CAPACITY, float(free_gpus), float(shape.gpus))
-    if members < shape.members or most < shape.tail:
-        return Miss(Code.FRAGMENTED, float(free_gpus), float(shape.gpus))
-    return None
+    if free_gpus >= shape.gpus and members >= shape.members and most >= shape.tail:
+        return None
+    return Miss(
+        Code.CAPACITY if free_gpus < shape.gpus else Code.FRAGMENTED, float(free_gpus), float(shape.gpus)
+    )
 
 
 def within_limits(ctx: Context, row: int, shape: Shape) -> Shape:
