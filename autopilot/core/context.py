@@ -152,8 +152,9 @@ class Context:
     def room(self, end_s: float, row: int = -1, *, promises_only: bool = False) -> I32:
         """Whole free GPUs per node for a gang that would run until `end_s`. Shape [nodes].
 
-        Not to be written to. Room held for the gang itself (`row`) is free to it. With `promises_only`, room that is held tentatively binds
-        nobody: what others give up is not kept for a plan that may be another at the next tick.
+        Not to be written to: one array answers for all who are bound alike. Room held for the gang itself (`row`) is
+        free to it. With `promises_only`, room that is held tentatively binds nobody: what others give up is not kept
+        for a plan that may be another at the next tick.
         """
         binding = [held for held in self.held
                    if held.start_s < end_s and (held.record.firm or not promises_only) and not self.may_use(held, row)]  # fmt: skip
