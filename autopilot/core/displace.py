@@ -83,9 +83,9 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False) -> S
     if int(ctx.pending[at]) in ctx.members:
         return find_members(ctx, at)
     room = ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at]), promises_only=displacing)
-    short = _short(ctx, shape, room)
-    if short is not None:
-        return short
+    missing = short(ctx, shape, room)
+    if missing is not None:
+        return missing
     drain = ctx.node_end_s() if ctx.policy.placement.drain else None
     allowed = within_limits(ctx, int(ctx.pending[at]), shape)
     found = find_spot(ctx.whatif, allowed, room, ctx.policy.placement, ctx.gpu_memory_mib,
@@ -97,7 +97,7 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False) -> S
     return found
 
 
-def _short(ctx: Context, shape: Shape, room: I32) -> Miss | None:
+def short(ctx: Context, shape: Shape, room: I32) -> Miss | None:
     """Set where not even its GPUs are there, whatever else it needs: one count serves all gangs of equal members.
 
     `room` [nodes]: what is free and not held for others, one array for one answer (`Context.room`).
@@ -109,7 +109,8 @@ def _short(ctx: Context, shape: Shape, room: I32) -> Miss | None:
     key = (shape.models, shape.memory_mib, shape.selector, shape.per_member, shape.topology, id(room))
     if key not in ctx.counted[1]:
         bare = replace(shape, cpu_milli=0, host_memory_mib=0)
-        free = np.where(suitable_nodes(ctx.whatif, bare, ctx.gpu_memory_mib), room, 0)
+        rows = np.flatnonzero(room > 0).astype(np.int32)
+        free = room[rows[suitable_nodes(ctx.whatif, bare, ctx.gpu_memory_mib, rows=rows)]]
         ctx.counted[1][key] = (int(free.sum()), int(members_on(shape, free).sum()), int(free.max(initial=0)))
     free_gpus, members, most = ctx.counted[1][key]
     if free_gpus >= shape.gpus and members >= shape.members and most >= shape.tail:

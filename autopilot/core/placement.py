@@ -8,6 +8,7 @@ reservations that it would outlive.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,25 +107,29 @@ def shape_classes(snapshot: ClusterSnapshot, rows: I32) -> I32:
     return codes.astype(np.int32)
 
 
-def suitable_nodes(whatif: WhatIf, shape: Shape, memory_mib_of_model: F64, *, empty: bool = False) -> Bools:
-    """Nodes whose GPU model, GPU memory and host capacity suit one member now, or once `empty`. Shape [nodes]."""
-    nodes = whatif.snapshot.nodes
+def suitable_nodes(whatif: WhatIf, shape: Shape, memory_mib_of_model: F64, *, empty: bool = False,
+                   rows: I32 | None = None) -> Bools:  # fmt: skip
+    """Nodes whose GPU model, GPU memory and host capacity suit one member now, or once `empty`. Shape [nodes].
+
+    With `rows`, these nodes alone are looked at. Shape [rows].
+    """
+    nodes, at = whatif.snapshot.nodes, slice(None) if rows is None else rows
     if empty:
         cpu = np.where(nodes.cpu_milli < 0, np.iinfo(np.int64).max, nodes.cpu_milli)
         memory = np.where(nodes.memory_mib < 0, np.iinfo(np.int64).max, nodes.memory_mib)
     else:
         cpu, memory = whatif.node_cpu, whatif.node_memory
-    mask = whatif.node_ok
+    mask = whatif.node_ok[at]
     if shape.models:
-        mask = mask & (((shape.models >> nodes.gpu_model.astype(np.int64)) & 1) == 1)
+        mask = mask & (((shape.models >> nodes.gpu_model[at].astype(np.int64)) & 1) == 1)
     if shape.selector:
-        mask = mask & ((nodes.labels & shape.selector) == shape.selector)
+        mask = mask & ((nodes.labels[at] & shape.selector) == shape.selector)
     if shape.memory_mib:
-        mask = mask & (memory_mib_of_model[nodes.gpu_model] >= shape.memory_mib)
+        mask = mask & (memory_mib_of_model[nodes.gpu_model[at]] >= shape.memory_mib)
     if shape.cpu_milli:
-        mask = mask & (cpu >= shape.cpu_milli)
+        mask = mask & (cpu[at] >= shape.cpu_milli)
     if shape.host_memory_mib:
-        mask = mask & (memory >= shape.host_memory_mib)
+        mask = mask & (memory[at] >= shape.host_memory_mib)
     return mask
 
 
@@ -137,23 +142,29 @@ def find_spot(whatif: WhatIf, shape: Shape, room: I32, weights: PlacementWeights
     """
     if shape.gpus <= 0:
         return Miss(Code.CAPACITY, 0.0, 0.0)  # work without GPUs is not ours to place
-    suits = suitable_nodes(whatif, shape, memory_mib_of_model)
     if shape.profile >= 0:
-        return _find_instances(whatif, shape, suits)
+        return _find_instances(whatif, shape, suitable_nodes(whatif, shape, memory_mib_of_model))
     if shape.milli:
-        return _find_shares(whatif, shape, suits, room)
-    free = np.where(suits, room, 0)
+        return _find_shares(whatif, shape, suitable_nodes(whatif, shape, memory_mib_of_model), room)
+    # the columns below have a row for each node with room: on a cluster in use these are few
+    rows = np.flatnonzero(room > 0).astype(np.int32)
+    rows = rows[suitable_nodes(whatif, shape, memory_mib_of_model, rows=rows)]
+    free = room[rows]
     total = int(free.sum())
     if total < shape.gpus:
         return Miss(Code.CAPACITY, float(total), float(shape.gpus))
-    host = host_members(shape, whatif.node_cpu, whatif.node_memory) if shape.asks_hosts else None
-    capacity = members_on(shape, free)
-    if host is not None:
+    capacity, host = members_on(shape, free), None
+    if shape.asks_hosts:
+        host = host_members(shape, whatif.node_cpu[rows], whatif.node_memory[rows])
         capacity = np.minimum(capacity, host)
-    score = _node_scores(whatif, shape, free, weights, node_end_s, end_s)
+
+    def scores() -> F64:
+        ends_s = None if node_end_s is None else node_end_s[rows]
+        return _node_scores(whatif.snapshot.nodes.gpus[rows], shape, free, weights, ends_s, end_s)
+
     if shape.members + (shape.tail > 0) == 1:
-        return _single(whatif, shape, free, capacity, score, weights)
-    return _several(whatif, shape, free, capacity, host, score, weights)
+        return _single(whatif, shape, rows, free, capacity, scores, weights)
+    return _several(whatif, shape, rows, free, capacity, host, scores, weights)
 
 
 def members_on(shape: Shape, free: I32) -> I32:
@@ -172,10 +183,10 @@ def host_members(shape: Shape, cpu_milli: NDArray[np.int64], memory_mib: NDArray
     return members.astype(np.int32)
 
 
-def _node_scores(whatif: WhatIf, shape: Shape, free: I32, weights: PlacementWeights,
+def _node_scores(gpus: I32, shape: Shape, free: I32, weights: PlacementWeights,
                  node_end_s: F64 | None, end_s: float) -> F64:  # fmt: skip
-    """Score of one member on each node: fill (0..1) and, when asked for, drain (0..1)."""
-    total = np.maximum(whatif.snapshot.nodes.gpus, 1)
+    """Score of one member on each node of `gpus` GPUs: fill (0..1) and, when asked for, drain (0..1). Shape [rows]."""
+    total = np.maximum(gpus, 1)
     step = max(shape.per_member if shape.members else shape.tail, 1)
     score = weights.fill * (1.0 - (free - step) / total)
     if weights.drain and node_end_s is not None and not np.isnan(end_s):
@@ -184,27 +195,26 @@ def _node_scores(whatif: WhatIf, shape: Shape, free: I32, weights: PlacementWeig
     return np.asarray(score)
 
 
-def _single(
-    whatif: WhatIf, shape: Shape, free: I32, capacity: I32, score: F64, weights: PlacementWeights
-) -> Spot | Miss:
+def _single(whatif: WhatIf, shape: Shape, rows: I32, free: I32, capacity: I32, scores: Callable[[], F64],
+            weights: PlacementWeights) -> Spot | Miss:  # fmt: skip
     """A gang of one member: the best-scored node that has room."""
     need = shape.gpus
     fits = free >= need if shape.tail else capacity >= 1
     if not fits.any():
         return _miss(free, need)
-    node = int(np.argmax(np.where(fits, score, -np.inf)))
-    nodes = np.array([node], np.int32)
-    return spot_on(whatif, nodes, np.array([need]), float(score[node]), (
-        Evidence("fill", round(float(score[node]), 4), f"weight {weights.fill:g} x share of the node in use afterwards"),
-        Evidence("left_on_node", int(free[node]) - need, "GPUs"),
+    score = scores()
+    best = int(np.argmax(np.where(fits, score, -np.inf)))
+    return spot_on(whatif, rows[best : best + 1], np.array([need]), float(score[best]), (
+        Evidence("fill", round(float(score[best]), 4), f"weight {weights.fill:g} x share of the node in use afterwards"),
+        Evidence("left_on_node", int(free[best]) - need, "GPUs"),
     ))  # fmt: skip
 
 
-def _several(whatif: WhatIf, shape: Shape, free: I32, capacity: I32, host: I32 | None, score: F64,
-             weights: PlacementWeights) -> Spot | Miss:  # fmt: skip
+def _several(whatif: WhatIf, shape: Shape, rows: I32, free: I32, capacity: I32, host: I32 | None,
+             scores: Callable[[], F64], weights: PlacementWeights) -> Spot | Miss:  # fmt: skip
     """A gang of several members: the smallest domain that holds it, then its best nodes."""
     domain, level = _choose_domain(
-        whatif.snapshot.nodes, shape, capacity, _tail_room(shape, free, capacity, host), free, weights
+        whatif.snapshot.nodes, shape, rows, capacity, _tail_room(shape, free, capacity, host), free, weights
     )
     if domain is None:
         return (
@@ -212,29 +222,30 @@ def _several(whatif: WhatIf, shape: Shape, free: I32, capacity: I32, host: I32 |
             if level
             else _miss(free, shape.gpus)
         )
-    inside = domain & (capacity > 0)
+    score, inside = scores(), domain & (capacity > 0)
     order = np.argsort(np.where(inside, -score, np.inf), kind="stable")[: int(inside.sum())]
     taken = np.minimum(
         capacity[order], np.maximum(shape.members - np.concatenate([[0], np.cumsum(capacity[order])[:-1]]), 0)
     )
     used = taken > 0
-    nodes, counts = order[used].astype(np.int32), taken[used] * shape.per_member
+    chosen, counts = order[used].astype(np.int32), taken[used] * shape.per_member
     if shape.tail:
         rest = np.where(domain, free, 0)
-        rest[nodes] -= counts.astype(rest.dtype)
+        rest[chosen] -= counts.astype(rest.dtype)
         fits = rest >= shape.tail
         if host is not None:
             left = host.copy()
-            left[nodes] -= (counts // shape.per_member).astype(left.dtype)
+            left[chosen] -= (counts // shape.per_member).astype(left.dtype)
             fits &= left > 0
-        node = int(np.argmin(np.where(fits, rest, np.iinfo(np.int32).max)))
-        nodes, counts = _add(nodes, counts, node, shape.tail)
+        last = int(np.argmin(np.where(fits, rest, np.iinfo(np.int32).max)))
+        chosen, counts = _add(chosen, counts, last, shape.tail)
+    nodes, fill = rows[chosen], float(score[chosen].mean())
     table = whatif.snapshot.nodes
-    islands, leaves = len(np.unique(table.island[nodes])), len(np.unique(table.leaf[nodes]))
+    islands, leaves = len(set(table.island[nodes].tolist())), len(set(table.leaf[nodes].tolist()))
     terms = (
         Evidence(
             "fill",
-            round(float(score[nodes].mean()), 4),
+            round(fill, 4),
             f"weight {weights.fill:g} x mean share of the nodes in use",
         ),
         Evidence(
@@ -246,7 +257,7 @@ def _several(whatif: WhatIf, shape: Shape, free: I32, capacity: I32, host: I32 |
             "leaf", round(weights.leaf / leaves, 4), f"weight {weights.leaf:g} / {leaves} leaf switches"
         ),
     )
-    total = float(score[nodes].mean()) + weights.island / islands + weights.leaf / leaves
+    total = fill + weights.island / islands + weights.leaf / leaves
     return spot_on(whatif, nodes, counts, total, terms)
 
 
@@ -266,7 +277,7 @@ def _tail_room(shape: Shape, free: I32, capacity: I32, host: I32 | None) -> Bool
     return np.asarray(room if host is None else room & (host > capacity))
 
 
-def _choose_domain(nodes: NodeTable, shape: Shape, capacity: I32, tail_room: Bools, free: I32,
+def _choose_domain(nodes: NodeTable, shape: Shape, rows: I32, capacity: I32, tail_room: Bools, free: I32,
                    weights: PlacementWeights) -> tuple[Bools | None, int]:  # fmt: skip
     """Nodes to choose among, and whether a required domain was the obstacle.
 
@@ -274,7 +285,7 @@ def _choose_domain(nodes: NodeTable, shape: Shape, capacity: I32, tail_room: Boo
     least (best fit). Without one, a single leaf is preferred when some leaf holds it and the weight
     is not zero; else the whole cluster.
     """
-    required, preferred = level_of(nodes, shape.topology), level_of(nodes, shape.preferred)
+    required, preferred = level_of(nodes, shape.topology, rows), level_of(nodes, shape.preferred, rows)
     enough_anywhere = bool(_holds(capacity.sum(), np.asarray(tail_room.any()), shape))
     spread = weights.fill < 0
     if required is not None:
@@ -286,19 +297,22 @@ def _choose_domain(nodes: NodeTable, shape: Shape, capacity: I32, tail_room: Boo
         return mask, int(mask is None and enough_anywhere)
     if not enough_anywhere:
         return None, 0
-    wished = () if preferred is None else ((preferred, 1.0),)
-    for level, weight in (*wished, (nodes.island, weights.island), (nodes.leaf, weights.leaf)):
-        if weight > 0 and len(level) and level[0] != level[-1]:
+    wished = () if preferred is None else (shape.preferred,)
+    by_weight = [(Topology.ISLAND, weights.island), (Topology.LEAF, weights.leaf)]
+    for topology in (*wished, *(topology for topology, weight in by_weight if weight > 0)):
+        everywhere, level = level_of(nodes, topology), level_of(nodes, topology, rows)
+        if everywhere is not None and level is not None and everywhere[0] != everywhere[-1]:
             mask = _best_domain(level, shape, free, capacity, tail_room, spread=spread)
             if mask is not None:
                 return mask, 0
     return np.ones(len(free), np.bool_), 0
 
 
-def level_of(nodes: NodeTable, topology: int) -> I32 | None:
-    """Domain of each node at a level of topology; None where the level is no domain. Shape [nodes]."""
-    return {Topology.ISLAND: nodes.island, Topology.LEAF: nodes.leaf, Topology.BLOCK: nodes.block,
-            Topology.ZONE: nodes.zone}.get(Topology(topology))  # fmt: skip
+def level_of(nodes: NodeTable, topology: int, rows: I32 | None = None) -> I32 | None:
+    """Domain of each node (of these, with `rows`) at a level of topology; None where the level is no domain. Shape [nodes]."""
+    level = {Topology.ISLAND: nodes.island, Topology.LEAF: nodes.leaf, Topology.BLOCK: nodes.block,
+             Topology.ZONE: nodes.zone}.get(Topology(topology))  # fmt: skip
+    return level if level is None or rows is None else level[rows]
 
 
 def _holds(members: np.ndarray, tail_room: np.ndarray, shape: Shape) -> np.ndarray:

@@ -130,12 +130,13 @@ class Quota:
         if self.books.host_use:
             self.books.add_host(queue, self.host_of(row, sign * int(np.count_nonzero(gpus))))
         if len(self.books.use) > 1:  # a gang may sit on GPUs of several models
-            kinds = np.array(self.books.kind_of_model)[
-                snapshot.nodes.gpu_model[snapshot.gpus.node[layout.gpu]]
-            ]
-            for kind in np.unique(kinds).tolist():
-                taken = sign * float(gpus[kinds == kind].sum())
-                self.books.add(queue, taken, (kind,), preemptible=preemptible)
+            taken: dict[int, float] = {}
+            models = snapshot.nodes.gpu_model[snapshot.gpus.node[layout.gpu]].tolist()
+            for model, part in zip(models, gpus.tolist(), strict=True):
+                kind = self.books.kind_of_model[model]
+                taken[kind] = taken.get(kind, 0.0) + part
+            for kind, held in sorted(taken.items()):
+                self.books.add(queue, sign * held, (kind,), preemptible=preemptible)
 
     def host_of(self, row: int, gpus: int) -> tuple[float, float]:
         """CPU (milli) and memory (MiB) that so many GPUs, shares or instances of a gang come with."""

@@ -8,6 +8,7 @@ on one WhatIf, so that each choice sees the effects of those before it.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -163,16 +164,15 @@ class WhatIf:
         if len(rows) < len(layout.gpu):
             self._apply_instances(layout.instance[~plain], sign)
         work = self.snapshot.workloads
-        for free, asked in (
-            (self.node_cpu, int(work.cpu_milli[workload])),
-            (self.node_memory, int(work.memory_mib[workload])),
-        ):
-            if asked:
-                nodes = gpu_node[layout.gpu]
-                limited = nodes[free[nodes] != np.iinfo(np.int64).max]
-                per_gpu = asked / max(int(work.gpus_per_member[workload]), 1)
-                found, count = np.unique(limited, return_counts=True)
-                free[found] -= sign * np.round(count * per_gpu).astype(np.int64)
+        asked = (int(work.cpu_milli[workload]), int(work.memory_mib[workload]))
+        if not any(asked):
+            return
+        held = Counter(gpu_node[layout.gpu].tolist())
+        nodes, count = np.array(list(held), np.int64), np.array(list(held.values()), np.int64)
+        members = count / max(int(work.gpus_per_member[workload]), 1)
+        for free, each in zip((self.node_cpu, self.node_memory), asked, strict=True):
+            limited = free[nodes] != np.iinfo(np.int64).max
+            free[nodes[limited]] -= sign * np.round(members[limited] * each).astype(np.int64)
 
     def _apply_gpus(self, rows: I32, milli: I32, sign: int, gpu_node: I32) -> None:
         used, usable = self.gpu_used, self.gpu_usable

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from copy import copy, deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
 from math import inf, nan
@@ -176,7 +176,7 @@ class Kueue:
             return False
         if cluster.start(job, spot.gpus, now_s, instances=spot.instances) is not None:
             return False
-        held = replace(claim, start_s=now_s, kinds=self._kinds(claim, spot.gpus))
+        held = claim._replace(start_s=now_s, kinds=self._kinds(claim, spot.gpus))
         self._running[job] = held
         self._book(held, 1)
         return True

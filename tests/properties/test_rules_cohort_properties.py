@@ -248,7 +248,7 @@ def test_what_a_head_keeps_is_idle_and_shuts_others_out(data: st.DataObject) -> 
         assert 0.0 <= kept <= claim.gpus
         event(f"{engine.NAME} keeps {'some' if kept else 'nothing'}")
         if kept:
-            assert cohort.may_start(books, replace(claim, gpus=kept)) is None
+            assert cohort.may_start(books, claim._replace(gpus=kept)) is None
 
 
 @given(st.data())

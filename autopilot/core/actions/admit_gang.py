@@ -19,7 +19,7 @@ from autopilot.core.actions.backfill import gap_draft, uses_gap
 from autopilot.core.actions.reclaim_borrowed import take_at_once
 from autopilot.core.context import Context, Held
 from autopilot.core.deserved import hold_deserved
-from autopilot.core.displace import Wish, after_leaving, landing_draft, least_width, place, worth_gpu_s
+from autopilot.core.displace import Wish, after_leaving, landing_draft, least_width, place, short, worth_gpu_s
 from autopilot.core.draft import Draft, Submit
 from autopilot.core.keeping import keep_room, overdue_positions, sure_to_end
 from autopilot.core.placement import Miss, Shape, Spot, find_spot, shape_of
@@ -288,6 +288,8 @@ def _reason(ctx: Context, at: int, miss: Miss) -> Miss:
     if not ctx.held or miss.code not in (Code.CAPACITY, Code.FRAGMENTED):
         return miss
     shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]), least_width(ctx, at))
+    if short(ctx, shape, ctx.whatif.node_free) is not None:
+        return miss
     alone = find_spot(ctx.whatif, shape, ctx.whatif.node_free, ctx.policy.placement, ctx.gpu_memory_mib)
     return Miss(Code.RESERVED, miss.value, miss.threshold) if isinstance(alone, Spot) else miss
 
