@@ -115,7 +115,8 @@ Durations = Annotated[
     str | None,
     typer.Option(
         "--durations",
-        help="What the autopilot knows of run times: exact, or last-two (predicted from the last two jobs alike).",
+        help="What the autopilot knows of run times: exact, last-two (foreseen from the last two jobs "
+        "alike), or predicted (by models of run times that are fitted in the run).",
         show_default="the scenario's, or last-two",
     ),
 ]

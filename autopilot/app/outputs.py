@@ -52,6 +52,10 @@ def check_outputs(outputs: Outputs, options: SimulateOptions) -> None:
 
 
 def _check_folder(report: Path) -> None:
+    if report.suffix.lower() in {".html", ".htm"} and not report.is_dir():
+        raise InputError(
+            f"--report: {report} is to be a folder (the page and its pictures go into it); leave out {report.suffix}"
+        )
     there = next(each for each in (report, *report.absolute().parents) if each.exists())
     if not there.is_dir():
         raise InputError(f"--report: {there} is a file; name a folder")

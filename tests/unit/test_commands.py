@@ -123,6 +123,7 @@ def test_a_pipe_is_no_policy_file(folder: Path) -> None:
         (("--json", "run.journal", "--journal", "run.journal"), "--journal too"),
         (("--jobs-out", "mine.csv", "--json", "mine.yaml", "--policy", "mine.yaml"), "--policy too"),
         (("--report", "jobs.csv/page"), "jobs.csv is a file"),
+        (("--report", "page.html"), "page.html is to be a folder (the page and its pictures go into it); leave out .html"),
         (("--journal", "."), "is a folder"),
         (("--journal", "x", "--policy", "fifo"), "fifo leaves no journal"),
         (("--cluster", "c" * 300), "File name too long"),
