@@ -332,7 +332,7 @@ def landing_draft(ctx: Context, action: str, at: int, found: Wish, benefit_gpu_s
             Evidence("evicted", count["evict"], "gangs"),
             Evidence("shrunk", count["shrink"], "gangs"),
             Evidence("moved", count["move"], "gangs"),
-            Evidence("lost", round(found.cost_gpu_s, 3), "GPU-s"),
+            Evidence("lost_at_review", round(found.cost_gpu_s, 3), "GPU-s"),
         ),
     )  # fmt: skip
 

@@ -122,6 +122,8 @@ def test_a_victim_has_its_guaranteed_run_time(start_s: float, code: Code, ran_s:
     assert (verdict.code, verdict.value, verdict.threshold) == (code, ran_s, 900.0)
     waived = answer("min_runtime", Disrupt("w", ("v1", "v2"), contract=True), observation)
     assert (waived.allowed, waived.code, waived.value) == (True, Code.WAIVED_CONTRACT, ran_s)
+    alone = answer("min_runtime", Disrupt("w", ()), observation)
+    assert (alone.allowed, alone.value, alone.unit) == (True, 0.0, "victims")
 
 
 # --- hysteresis -----------------------------------------------------------------------------------
