@@ -205,6 +205,8 @@ def print_outcome(outcome: SimulationOutcome) -> None:
     for policy in outcome.policies:
         if policy.result.get("stuck"):
             out.print(f"{policy.name}: {policy.result['stuck']}")
+        for note in policy.passed_over:
+            out.print(f"{policy.name}: models: {note}")
         for violation in policy.simulated.found.violations[:3]:
             out.print(
                 f"{policy.name}: violated {violation.checker} at {format_duration(violation.at_s)}: {violation.object}: {violation.message}"

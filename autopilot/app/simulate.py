@@ -45,6 +45,7 @@ class PolicyOutcome:
     simulated: Simulated
     run: PolicyRun | None = None
     journal: Path | None = None
+    passed_over: tuple[str, ...] = ()  # versions in the registry that cannot serve, and why
 
 
 @dataclass(slots=True)
@@ -208,8 +209,9 @@ def _run(name: str, policy: Policy | None, options: SimulateOptions, world: Worl
         stays.know(occupants.archetype, occupants.level)
     measured = _measured(simulated, stays, recorder, services, alone)
     outcome = PolicyOutcome(
-        name, policy_result(simulated, measured, world.unusable_by_reason), simulated, journal=journal
-    )
+        name, policy_result(simulated, measured, world.unusable_by_reason), simulated, journal=journal,
+        passed_over=running[0].passed_over if running else (),
+    )  # fmt: skip
     if options.series and stays is not None:
         outcome.run = _pictures(outcome, policy, stays, recorder, services)
     return outcome

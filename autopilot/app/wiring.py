@@ -119,6 +119,7 @@ class Running:
     controller: Controller
     occupants: Occupants | None
     journal: SqliteJournal | NoJournal
+    passed_over: tuple[str, ...] = ()  # versions in the registry that cannot serve, and why
 
 
 def manage(cluster: Cluster, managed: Managed) -> tuple[ControllerScheduler, Running]:
@@ -147,7 +148,9 @@ def manage(cluster: Cluster, managed: Managed) -> tuple[ControllerScheduler, Run
         leadership=SoleLeader(), worker=InlineWorker(keep), on_decision=managed.recorder.on_tick if managed.recorder else None,
         actions=managed.actions, guards=managed.guards,
     ))  # fmt: skip
-    return ControllerScheduler(managed.name, controller, actuator), Running(controller, occupants, journal)
+    return ControllerScheduler(managed.name, controller, actuator), Running(
+        controller, occupants, journal, keep.notes if keep is not None else ()
+    )
 
 
 def foreseers(cluster: Cluster, managed: Managed, keep: Promoter | None = None) -> list[Forecaster]:

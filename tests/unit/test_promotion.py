@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autopilot.app.commands import print_outcome
 from autopilot.app.gate import bootstrap_rng
+from autopilot.app.options import SimulateOptions
 from autopilot.app.promotion import Promoter
+from autopilot.app.simulate import simulate
 from autopilot.core.forecast import REQUESTS, TOKENS
 from autopilot.registry import Registry, VerdictBook
 from models.backtest import GateVerdict
@@ -96,16 +99,25 @@ def test_what_cannot_be_stored_is_not_used(tmp_path: Path, plain: Fitted) -> Non
     assert registry.pointer("bursts").current == ""
 
 
-def test_a_champion_that_is_no_such_model_is_passed_over(tmp_path: Path, plain: Fitted) -> None:
-    """It is said; the controller begins with its simple models, and can promote over it."""
+def test_a_champion_that_is_no_such_model_is_passed_over(
+    tmp_path: Path, plain: Fitted, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is said with the result; the controller begins with its simple models, and can promote over it."""
     from tests.registry_kit import manifest
 
     registry = Registry(tmp_path)
     stored = registry.put({"model": "other"}, manifest(libraries={}))
     registry.promote("bursts", stored.version, by="a person", why="a mistake")
+    (tmp_path / "jobs.csv").write_text("job_id,tenant,submit_s,duration_s,gpus\na,t,0,60,1\n")
+    options = SimulateOptions(jobs=tmp_path / "jobs.csv", cluster="1x8", policies=("autopilot",), telemetry="off",
+                              registry=tmp_path)  # fmt: skip
+    print_outcome(simulate(options))
+    assert (
+        f"autopilot: models: passed over {stored.version[:12]}: not a boosting model"
+        in capsys.readouterr().out
+    )
     promoter = Promoter(registry)
     assert promoter.champion is None
-    assert "not a boosting model" in promoter.notes[0]
     assert promoter("bursts", judged(plain, 1, passed=True)) == ""
     assert registry.find("bursts").seed == 1
 
