@@ -24,6 +24,7 @@ BENCHMARKS = {
     "admission": "admission and backfill alone, on P1 and P2 (long)",
     "preemption": "preemption, moves and fill at a price, on seven tenants, and the trade-off curve (long)",
     "runtimes": "run-time forecasts against recent-kNN, and what they promise against what they deliver",
+    "forecast_speed": "CPU of a minute's forecasts, of a job's, and of a retrain, and the memory of it",
     "reclaim_storm": "every owner returns at once, on 4,000 GPUs",
     "bursts_slo": "what foresight is worth to services: late requests under the autopilot and under reactive (long)",
     "tenants": "many tenants against kueue and easy, on P12 and P10 (long)",

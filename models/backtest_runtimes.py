@@ -1,14 +1,14 @@
 """How good run-time forecasts would have been: time-ordered 60/15/25, nothing known before it had happened.
 
 The first 60 % of the jobs (those of them that had ended by then) fit the models, the next 15 % warm up weights and
-calibration, the last 25 % are the test. A job is forecast at its submission from jobs that had ended before it. The
-floor is the recent-kNN (models/recent.py) under the same calibration, for the time left the quantiles of all jobs
-that outlived the landmark. Weights and calibration go on learning through the test from what has been settled.
+calibration, the last 25 % are the test. A job is forecast at its submission from what was known by then
+(models/rehearsal.py), and once more when it has run for an hour, by what the loop uses then (models/lasting.py). The
+floor is the recent-kNN (models/recent.py), for the time left the quantiles of all jobs of the first part that ran so
+long, under the same calibration. Weights and calibration go on learning through the test.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,12 +19,10 @@ from autopilot.core.errors import InputError
 from autopilot.core.forecast import LEVELS
 from autopilot.core.snapshot import F64, I64, Bools
 from models.censoring import completion_weights
-from models.intervals import Intervals, groups_of
-from models.landmarks import LANDMARKS_S, Landmarks, fit_landmarks
-from models.ledger import Kept as Settled
-from models.ledger import Promise, promise
-from models.opinions import MEDIAN, Mixer, add_boosted, recent_opinions
-from models.recent import Asked, Kept, Recent, floor_forecast, joined, kins_of, taken
+from models.lasting import OUTLIVED_S
+from models.opinions import MEDIAN, add_boosted, recent_opinions
+from models.recent import Asked, Kept, Recent, floor_forecast, joined, quantiles, taken
+from models.rehearsal import Blend, Given, JobHistory, Promises, calibrated, left_after_an_hour
 from models.runtime_boosting import Boosted, BoostingRules, boosted_from, fit_boosted
 from models.runtime_features import runtime_features
 
@@ -37,23 +35,11 @@ LEAST_JOBS = 50
 
 BATCH = 2048
 P90 = LEVELS.index(0.9)
-HOUR = LANDMARKS_S.index(3600.0)
+
+LEAST_OUTLIVED = 30
+"""Jobs that must have outlived an hour before their quantiles are given."""
 
 Progress = Callable[[str, float], None]
-
-
-@dataclass(frozen=True, slots=True)
-class JobHistory:
-    """Jobs in order of submission. `start_s` and `duration_s` [jobs]; NaN duration: still running at the end."""
-
-    asked: Asked
-    start_s: F64
-    duration_s: F64
-
-    @property
-    def log_s(self) -> F64:
-        """Log of the run time, which counts at least one second."""
-        return np.asarray(np.log(np.maximum(self.duration_s, 1.0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +55,7 @@ class Watched:
 def watch(history: JobHistory, progress: Progress) -> Watched:
     """Go through the jobs in time, learning each run time when the job has ended. Causal by construction."""
     recent, asked, log_s = Recent(), history.asked, history.log_s
-    end_s = history.start_s + history.duration_s
+    end_s = history.end_s
     ends = np.argsort(end_s, kind="stable")[: int(np.count_nonzero(~np.isnan(end_s)))]
     told: list[tuple[tuple[Hashable, ...], I64]] = []
     parts: list[Kept] = []
@@ -81,7 +67,7 @@ def watch(history: JobHistory, progress: Progress) -> Watched:
             ended = int(ends[done])
             recent.end(*told[ended], float(asked.submit_s[ended]), float(log_s[ended]), float(end_s[ended]))
             done += 1
-        kins = kins_of(asked.tenant[job], asked.user[job], asked.stem[job], float(asked.gpus[job]))
+        kins = history.kins(job)
         rows = recent.slots(kins)
         parts.append(recent.gather(rows[None, :], np.array([now_s])))
         told.append((kins, recent.submit(rows, now_s)))
@@ -103,85 +89,6 @@ def _describe(asked: Asked, first: int, kept: Kept) -> Watched:
         candidates,
         floor_forecast(kept, LEVELS),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Promises:
-    """What is to be promised, in order of time: made at `made_s`, about the log of a time counted from `from_s`."""
-
-    made_s: F64
-    from_s: F64
-    log_s: F64
-
-
-class Opinions:
-    """Raw quantiles of the blend: mixed at the time of asking, learning from each end."""
-
-    def __init__(self, opinions: F64, kinds: list[Hashable], log_s: F64) -> None:
-        self._mixer = Mixer(opinions.shape[1])
-        self._opinions, self._kinds, self._log_s = opinions, kinds, log_s
-
-    def raw(self, place: int) -> F64:
-        """Quantiles of the log run time as the weights are now. Shape [1, levels]."""
-        row = self._mixer.rows(self._kinds[place : place + 1])
-        return self._mixer.mix(row, self._opinions[place : place + 1])
-
-    def ended(self, place: int) -> None:
-        """The run time of the job at `place` has become known."""
-        row = self._mixer.rows(self._kinds[place : place + 1])
-        self._mixer.learn(int(row[0]), self._opinions[place], float(self._log_s[place]))
-
-
-class Given:
-    """Raw quantiles that do not change: [jobs, levels]."""
-
-    def __init__(self, quantile: F64) -> None:
-        self._quantile = quantile
-
-    def raw(self, place: int) -> F64:
-        """Quantiles of the log time. Shape [1, levels]."""
-        return self._quantile[place : place + 1]
-
-    def ended(self, place: int) -> None:
-        """Nothing to learn."""
-
-
-def calibrated(promises: Promises, source: Opinions | Given) -> F64:
-    """Quantiles as they were promised: raw ones under a calibration that learns as promises are settled. [n, levels]."""
-    layer = Intervals()
-    answer = np.full((len(promises.made_s), len(LEVELS)), np.nan)
-    ran_s = np.exp(promises.log_s)
-    due: list[
-        tuple[float, int, float]
-    ] = []  # when a promise of `place` breaks next or its job ends; place; bound
-    made: dict[int, Promise] = {}
-    kept: list[tuple[float, int, int, Settled]] = []  # (when its time is up, place, level, what was kept)
-    for place, now_s in enumerate(promises.made_s.tolist()):
-        while due and due[0][0] < now_s:
-            end_s, settled, bound_s = heapq.heappop(due)
-            if bound_s < ran_s[settled]:
-                bound_s = made[settled].outlive(float(np.nextafter(bound_s, np.inf)))
-                least_s = min(bound_s, float(ran_s[settled]))
-                heapq.heappush(due, (float(promises.from_s[settled]) + least_s, settled, bound_s))
-                continue
-            source.ended(settled)
-            if settled in made:
-                for each in made.pop(settled).end(float(ran_s[settled])):
-                    heapq.heappush(kept, (end_s + each.early_s, settled, each.number, each))
-        while kept and kept[0][0] < now_s:
-            heapq.heappop(kept)[3].settle()
-        raw = source.raw(place)
-        bound_s = np.inf
-        if not np.isnan(raw).any():
-            group = groups_of(raw)
-            given, margin = layer.apply(raw, group)
-            answer[place] = given[0]
-            made[place] = promise(layer, 0.0, raw[0], margin[0], int(group[0]))
-            bound_s = made[place].bound_s(made[place].open[0])
-        heapq.heappush(
-            due, (float(promises.from_s[place]) + min(bound_s, float(ran_s[place])), place, bound_s)
-        )
-    return answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +129,7 @@ def run_backtest(history: JobHistory, cpu: Callable[[], float], progress: Progre
     later = known[known >= first]
     total = _judge_total(history, watched, models.boosted, later, later >= test)
     progress("forecasting", 0.5)
-    hour = _judge_hour(history, watched, models.landmarks, later, float(history.asked.submit_s[test]))
+    hour = _judge_hour(history, models.usual_left, later, float(history.asked.submit_s[test]))
     predict_cpu_s = watching_s + cpu() - began
     rival, problem = None, ""
     if champion is not None:
@@ -252,10 +159,10 @@ def run_backtest(history: JobHistory, cpu: Callable[[], float], progress: Progre
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """The models of the first part; None where there was too little to fit."""
+    """The models of the first part: boosting, None where there was too little, and the floor of the time left [levels]."""
 
     boosted: Boosted | None
-    landmarks: Landmarks
+    usual_left: F64
 
 
 def fit_models(history: JobHistory, watched: Watched, first: int, rules: BoostingRules, seed: int) -> Fitted:
@@ -268,7 +175,19 @@ def fit_models(history: JobHistory, watched: Watched, first: int, rules: Boostin
     rows = np.flatnonzero(ended)
     features = watched.features[rows]
     boosted = fit_boosted(features, log_s[rows], weight[rows], LEVELS, rules, seed)
-    return Fitted(boosted, fit_landmarks(features, log_s[rows], weight[rows], rules, seed))
+    return Fitted(boosted, usual_left(log_s[rows], weight[rows]))
+
+
+def usual_left(log_s: F64, weight: F64) -> F64:
+    """The floor: quantiles at LEVELS of log(run time - an hour) of all jobs that ran for longer; NaN where they are few.
+
+    `weight` [jobs] are those of models/censoring.py; jobs count as often as they stand for others (rounded).
+    """
+    ended_s = np.repeat(np.exp(log_s), np.rint(weight).astype(np.int64))
+    left = ended_s[ended_s > OUTLIVED_S] - OUTLIVED_S
+    if len(left) < LEAST_OUTLIVED:
+        return np.full(len(LEVELS), np.nan)
+    return quantiles(np.log(np.maximum(left, 1.0)), LEVELS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,30 +209,22 @@ def _judge_total(
     if boosted is not None:
         add_boosted(opinions, watched.candidates[later], boosted.predict(watched.features[later]))
     promises = Promises(asked.submit_s[later], history.start_s[later], history.log_s[later])
-    kinds: list[Hashable] = list(
-        zip(asked.tenant[later], asked.user[later], asked.gpus[later].tolist(), strict=True)
-    )
-    blend = calibrated(promises, Opinions(opinions, kinds, promises.log_s))
+    blend = calibrated(promises, Blend(history, later, opinions))
     floor = calibrated(promises, Given(watched.floor[later]))
     return Judged(
         later[tested], promises.made_s[tested], promises.log_s[tested], blend[tested], floor[tested]
     )
 
 
-def _judge_hour(
-    history: JobHistory, watched: Watched, landmarks: Landmarks, later: I64, test_s: float
-) -> Judged:
+def _judge_hour(history: JobHistory, usual: F64, later: I64, test_s: float) -> Judged:
     """Time left of the jobs that outlive the first hour, forecast at that moment."""
-    hour_s = LANDMARKS_S[HOUR]
-    rows = later[history.duration_s[later] > hour_s]
-    made_s = history.start_s[rows] + hour_s
+    rows = later[history.duration_s[later] > OUTLIVED_S]
+    made_s = history.start_s[rows] + OUTLIVED_S
     rows, made_s = rows[np.argsort(made_s, kind="stable")], np.sort(made_s)
-    left = np.log(np.maximum(history.duration_s[rows] - hour_s, 1.0))
+    left = np.log(np.maximum(history.duration_s[rows] - OUTLIVED_S, 1.0))
     promises = Promises(made_s, made_s, left)
-    number = np.full(len(rows), HOUR, np.int32)
-    opinions = landmarks.opinions(watched.features[rows], number)
-    blend = calibrated(promises, Opinions(opinions, [HOUR] * len(rows), left))
-    floor = calibrated(promises, Given(landmarks.usual[number]))
+    blend = calibrated(promises, Given(left_after_an_hour(history, rows)))
+    floor = calibrated(promises, Given(np.tile(usual, (len(rows), 1))))
     tested = history.asked.submit_s[rows] >= test_s
     return Judged(rows[tested], made_s[tested], left[tested], blend[tested], floor[tested])
 

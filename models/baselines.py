@@ -6,10 +6,12 @@ distribution of their idle times.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from autopilot.core.snapshot import F64
-from models.demand import Ask, carried, outcomes, points, usual
+from autopilot.core.snapshot import F64, Bools
+from models.demand import CARRIED_STEPS, Ask, blocks, carried, outcomes, points, usual
 
 RATES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.8)
 """Weights of the newest value among which an exponential mean is chosen; `FIRST_RATE` before anything is known."""
@@ -42,7 +44,7 @@ class LastValue:
 
     def predict(self, values: F64, first: int, ask: Ask) -> F64:
         """The last known value, for every horizon and level."""
-        start = max(0, first - WARM_STEPS)
+        start = max(0, first - CARRIED_STEPS)
         return points(carried(values[:, start:])[:, first - start :], ask)
 
 
@@ -57,14 +59,15 @@ class Ewma:
     def fit(self, values: F64, until: int, ask: Ask) -> None:
         """Choose the rates on the columns before `until`."""
         past = values[:, :until]
-        means = exponential_means(past, np.array(RATES))
         losses = np.full((len(RATES), len(values), len(ask.steps)), np.inf)
-        for place, steps in enumerate(ask.steps):
-            came = outcomes(past, steps, peak=ask.peak)
-            error = np.abs(means - came)
-            judged = ~np.isnan(error)
-            size = np.where(judged, error, 0.0).sum(axis=2)
-            losses[:, :, place] = np.where(judged.any(axis=2), size, np.inf)
+        for rows in blocks(*past.shape):
+            means = _means_by_step(past[rows], np.array(RATES))
+            for place, steps in enumerate(ask.steps):
+                came = np.ascontiguousarray(outcomes(past[rows], steps, peak=ask.peak).T)
+                error = np.abs(means - came[:, None, :])
+                judged = ~np.isnan(error)
+                size = error.sum(axis=0, where=judged)
+                losses[:, rows, place] = np.where(judged.any(axis=0), size, np.inf)
         known = np.isfinite(losses).any(axis=0)
         self._rate = np.where(known, np.argmin(losses, axis=0), FIRST_RATE)
 
@@ -73,7 +76,7 @@ class Ewma:
         start = max(0, first - WARM_STEPS)
         near = values[:, start:]
         means = exponential_means(near, np.array(RATES))[:, :, first - start :]
-        stale = np.isnan(carried(near)[:, first - start :])
+        stale = _stale(values, first)
         means = np.where(stale, np.nan, means)
         if self._rate.shape != (len(values), len(ask.steps)):
             return points(means[FIRST_RATE], ask)
@@ -82,16 +85,31 @@ class Ewma:
         return points(chosen, ask)
 
 
+def _stale(values: F64, first: int) -> Bools:
+    """Where nothing was measured for so long that a forecast has expired, from the origin `first` on."""
+    start = max(0, first - CARRIED_STEPS)
+    return np.asarray(np.isnan(carried(values[:, start:])[:, first - start :]))
+
+
 def exponential_means(values: F64, rates: F64) -> F64:
     """Exponential means [rates, series, steps] that step over unknown values and start at the first known one."""
-    found = np.empty((len(rates), *values.shape))
-    mean = np.full((len(rates), len(values)), np.nan)
+    return np.moveaxis(_means_by_step(values, rates), 0, 2)
+
+
+def _means_by_step(values: F64, rates: F64) -> F64:
+    """`exponential_means` as [steps, rates, series]: what is worked on together lies together."""
+    by_step = np.ascontiguousarray(values.T)
+    found = np.empty((len(by_step), len(rates), len(values)))
     weight = rates[:, None]
-    for step in range(values.shape[1]):
-        value = values[:, step]
-        moved = np.where(np.isnan(mean), value, mean + weight * (value - mean))
-        mean = np.where(np.isnan(value), mean, moved)
-        found[:, :, step] = mean
+    mean = np.full(found.shape[1:], np.nan)
+    unknown = np.isnan(by_step)
+    gaps = np.logical_or.accumulate(unknown.any(axis=1))  # one so far
+    for step, value in enumerate(by_step):
+        moved = mean + weight * (value - mean)
+        if step == 0 or gaps[step]:
+            moved = np.where(np.isnan(mean), value, moved)
+            moved = np.where(unknown[step], mean, moved)
+        found[step] = mean = moved
     return found
 
 
@@ -106,43 +124,66 @@ class Profile:
     def predict(self, values: F64, first: int, ask: Ask) -> F64:
         """NaN before there is a day of history."""
         origins = np.arange(first, values.shape[1])
-        level = _running_mean(values, LEVEL_STEPS)
+        level = _running_mean(values, first, values.shape[1], LEVEL_STEPS)
         scale = usual(values[:, : first + 1])[:, None] * LEVEL_PRIOR
-        before = _days_before(level, origins, ask.day, 0)
+        before = _days_before(
+            lambda begin, stop: _running_mean(values, begin, stop, LEVEL_STEPS),
+            origins,
+            ask.day,
+            0,
+            len(values),
+        )
         with np.errstate(invalid="ignore"):
-            ratio = np.clip((level[:, origins] + scale) / (before + scale), *LEVEL_BOUNDS)
+            ratio = np.clip((level + scale) / (before + scale), *LEVEL_BOUNDS)
         found = [ratio * self._ahead(values, origins, steps, ask) for steps in ask.steps]
         return points(np.stack(found, axis=2), ask)
 
     def _ahead(self, values: F64, origins: np.ndarray, steps: int, ask: Ask) -> F64:
         """Mean over days of the value at that time, or of the highest value up to it. Shape [series, origins]."""
         if not ask.peak:
-            return _days_before(_running_mean(values, 3, centred=True), origins, ask.day, steps)
-        highest = outcomes(values, steps, peak=True)
-        return _days_before(highest, origins, ask.day, 0)
+            return _days_before(
+                lambda begin, stop: _running_mean(values, begin, stop, 3, centred=True),
+                origins,
+                ask.day,
+                steps,
+                len(values),
+            )
+        return _days_before(
+            lambda begin, stop: outcomes(values[:, begin : stop + steps], steps, peak=True)[:, : stop - begin],
+            origins, ask.day, 0, len(values),
+        )  # fmt: skip
 
 
-def _days_before(values: F64, origins: np.ndarray, day: int, ahead: int) -> F64:
-    """Mean over the days before of the value at the origins' time of day plus `ahead`; NaN where none is known.
+def _days_before(
+    measure: Callable[[int, int], F64], origins: np.ndarray, day: int, ahead: int, series: int
+) -> F64:
+    """Mean over the days before of `measure` at the origins' time of day plus `ahead`; NaN where none is known.
 
-    A day counts only if that moment lies before the origin (a horizon may be longer than a day).
+    `measure(begin, stop)` [series, stop - begin] is asked for the columns that count and no others. A day counts only if
+    that moment lies before the origin (a horizon may be longer than a day). `origins` follow one another.
     """
-    total, count = np.zeros((len(values), len(origins))), np.zeros((len(values), len(origins)))
+    total, count = np.zeros((series, len(origins))), np.zeros((series, len(origins)))
     for back in range(1, PROFILE_DAYS + 1):
-        place = origins - back * day + ahead
-        inside = (place >= 0) & (place < origins)
-        found = np.where(inside, values[:, np.clip(place, 0, values.shape[1] - 1)], np.nan)
+        begin, stop = int(origins[0]) - back * day + ahead, int(origins[-1]) + 1 - back * day + ahead
+        if ahead >= back * day or stop <= 0:
+            continue
+        found = measure(max(begin, 0), stop)
         known = ~np.isnan(found)
-        total += np.where(known, found, 0.0)
-        count += known
+        total[:, max(-begin, 0) :] += np.where(known, found, 0.0)
+        count[:, max(-begin, 0) :] += known
     return np.where(count > 0, total / np.maximum(count, 1.0), np.nan)
 
 
-def _running_mean(values: F64, width: int, *, centred: bool = False) -> F64:
-    """Mean of the known ones of the last `width` values, or of those around each; NaN where none is known."""
-    known = ~np.isnan(values)
+def _running_mean(values: F64, begin: int, stop: int, width: int, *, centred: bool = False) -> F64:
+    """Mean of the known ones of the last `width` values, or of those around each; NaN where none is known.
+
+    For the columns from `begin` to before `stop`. Shape [series, stop - begin].
+    """
     ahead = width // 2 if centred else 0
     behind = width - 1 - ahead
+    start = max(0, begin - behind)
+    values = values[:, start : stop + ahead]
+    known = ~np.isnan(values)
 
     def sums(part: F64) -> F64:
         padded = np.pad(part, ((0, 0), (behind + 1, ahead)))
@@ -150,4 +191,5 @@ def _running_mean(values: F64, width: int, *, centred: bool = False) -> F64:
         return np.asarray(total[:, width:] - total[:, :-width])
 
     count = sums(known.astype(float))
-    return np.where(count > 0.5, sums(np.where(known, values, 0.0)) / np.maximum(count, 1.0), np.nan)
+    mean = np.where(count > 0.5, sums(np.where(known, values, 0.0)) / np.maximum(count, 1.0), np.nan)
+    return mean[:, begin - start : stop - start]

@@ -14,8 +14,8 @@ import numpy as np
 
 from autopilot.core.errors import InputError
 from autopilot.core.snapshot import F64, Bools
-from models.demand import CARRIED_STEPS, Ask, carried, outcomes, rising, usual
-from models.features import ahead, common
+from models.demand import CARRIED_STEPS, Ask, blocks, carried, outcomes, rising, usual
+from models.features import Rows, ahead, at_cells, common
 
 LEAST_ROWS = 2000
 """Rows of all series together below which nothing is learned: a few hundred give more error than they take."""
@@ -96,27 +96,25 @@ class Boosting:
         self._members, self._columns, self.rows = {}, {}, 0
         scale = usual(past)
         first = min(ask.day, until // 3)
-        shared = common(past, scale, first, ask)
-        mean = shared["mean"]
         for steps in ask.steps:
-            came = outcomes(past, steps, peak=ask.peak)[:, first:]
-            reached = np.log1p(came / scale[:, None])
-            usable = ~np.isnan(reached) & ~np.isnan(mean) & ~np.isnan(shared["lag 0"])
-            self.rows = max(self.rows, int(usable.sum()))
-            if usable.sum() < LEAST_ROWS:
+            usable = _usable(past, first, steps, ask)
+            count = int(usable.sum())
+            self.rows = max(self.rows, count)
+            if count < LEAST_ROWS:
                 continue
-            chosen = _spread_out(usable)
-            columns = shared | ahead(past, scale, mean, first, steps, ask)
-            names = [name for name, column in columns.items() if not np.isnan(column[chosen]).all()]
-            rows = np.stack([columns[name][chosen] for name in names], axis=1)
-            self._columns[steps] = names
+            series, origins = _spread_out(usable, count)
+            origins += first
+            columns = at_cells(past, scale, series, origins, steps, ask)
+            names = [name for name, column in columns.items() if not np.isnan(column).all()]
+            mean = columns["mean"]
             # an error on the log scale counts by what it is in requests: as 1 + y / scale
-            weight = np.exp(np.clip(mean[chosen], 0.0, MOST_WEIGHT))
+            weight = np.exp(np.clip(mean, 0.0, MOST_WEIGHT))
+            rows = np.stack([columns[name] for name in names], axis=1)
+            self._columns[steps] = names
+            reached = np.log1p(_came(past, series, origins, steps, ask) / scale[series])
             for level in ask.levels:
                 self._members[steps, level] = [
-                    self._fit_one(
-                        rows, reached[chosen] - _anchor(shared, name)[chosen], weight, level, member
-                    )
+                    self._fit_one(rows, reached - _anchor(columns, name), weight, level, member)
                     for member, name in enumerate(ANCHORS)
                 ]
 
@@ -135,8 +133,14 @@ class Boosting:
         """See `DemandModel`. Every series is scaled by its own history up to the first origin."""
         shape = (len(values), values.shape[1] - first, len(ask.steps), len(ask.levels))
         found = np.full(shape, np.nan)
-        if not self._members:
-            return found
+        if self._members:
+            for rows in blocks(len(values), values.shape[1] - first + ask.day):
+                found[rows] = self._predicted(values[rows], first, ask)
+        return found
+
+    def _predicted(self, values: F64, first: int, ask: Ask) -> F64:
+        """`predict` for a block of series."""
+        found = np.full((len(values), values.shape[1] - first, len(ask.steps), len(ask.levels)), np.nan)
         scale = usual(values[:, : first + 1])
         shared = common(values, scale, first, ask)
         mean = shared["mean"]
@@ -171,11 +175,29 @@ def _mean_of(members: list[Any], rows: F64, shared: Mapping[str, F64]) -> F64:
     return np.asarray(np.mean(found, axis=0))
 
 
-def _spread_out(usable: Bools) -> Bools:
-    """At most `MOST_ROWS` of the usable rows, evenly spaced over series and time."""
-    places = np.flatnonzero(usable)
-    if len(places) > MOST_ROWS:
-        places = places[np.linspace(0, len(places) - 1, MOST_ROWS).astype(np.int64)]
-    chosen = np.zeros(usable.size, np.bool_)
-    chosen[places] = True
-    return chosen.reshape(usable.shape)
+def _usable(past: F64, first: int, steps: int, ask: Ask) -> Bools:
+    """Whether an origin from `first` on has a newest value, and something came of it. Shape [series, origins]."""
+    found = np.zeros((len(past), past.shape[1] - first), np.bool_)
+    for rows in blocks(*past.shape):
+        came = outcomes(past[rows], steps, peak=ask.peak)[:, first:]
+        found[rows] = ~np.isnan(came) & ~np.isnan(carried(past[rows])[:, first:])
+    return found
+
+
+def _spread_out(usable: Bools, count: int) -> tuple[Rows, Rows]:
+    """Series and columns of at most `MOST_ROWS` of the `count` usable cells, evenly spaced over series and time."""
+    wanted = np.linspace(0, count - 1, min(count, MOST_ROWS)).astype(np.int64)
+    # the n-th usable cell, found series by series: the places of all would take eight times the mask
+    before = np.concatenate([[0], np.cumsum(usable.sum(axis=1))])
+    series = np.searchsorted(before, wanted, side="right") - 1
+    columns = np.empty(len(wanted), np.int64)
+    for row in np.unique(series).tolist():
+        mine = series == row
+        columns[mine] = np.flatnonzero(usable[row])[wanted[mine] - before[row]]
+    return series, columns
+
+
+def _came(past: F64, series: Rows, origins: Rows, steps: int, ask: Ask) -> F64:
+    """What came for the forecasts of single cells: see `outcomes`. Shape [cells]."""
+    nearest = 1 if ask.peak else steps
+    return np.asarray(past[series[:, None], origins[:, None] + np.arange(nearest, steps + 1)].max(axis=1))

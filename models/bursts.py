@@ -219,21 +219,26 @@ class Demand:
         values[there] = upper[rows[there]]
         groups = self._groups(rows)
         names_then, speaks = self._spoke
-        spoke = [int(speaks[row, 0]) if row < len(speaks) else 0 for row in rows.tolist()]
+        spoke = np.zeros(len(rows), np.int64)
+        told = rows < len(speaks)
+        spoke[told] = speaks[rows[told], 0]
+        without = np.isnan(values).any(axis=(1, 2))
+        reasons = [
+            self._reason(row, bool(there[at]), raw) if without[at] else ""
+            for at, row in enumerate(rows.tolist())
+        ]
         return Forecast(
             model="bursts", made_s=made_s, series=tuple(names),
             horizons_s=tuple(steps * STEP_S for steps in self.ask.steps), levels=LEVELS, values=values, kind=self.kind,
-            chosen=tuple(names_then[place] for place in spoke),
+            chosen=tuple(names_then[place] for place in spoke.tolist()),
             history=self._known[rows].astype(np.int32), coverage=self._delivered.ratio(now_s)[groups],
             outcomes=self._delivered.promises[groups][:, :, -1].astype(np.int32),
             drifting=self._drift.drifting[rows],
-            reasons=tuple(self._reason(row, bool(there[at]), raw, values[at]) for at, row in enumerate(rows.tolist())),
+            reasons=tuple(reasons),
         )  # fmt: skip
 
-    def _reason(self, row: int, there: bool, raw: F64, values: F64) -> str:
-        """Why nothing is promised; "" where everything is."""
-        if not np.isnan(values).any():
-            return ""
+    def _reason(self, row: int, there: bool, raw: F64) -> str:
+        """Why not everything is promised."""
         if not there or not self._known[row]:
             return "no rate was measured yet"
         if np.isnan(raw[row]).any():

@@ -34,3 +34,17 @@ def completion_weights(spent_s: F64, ended: Bools) -> F64:
         return np.zeros(0)
     ratio = followed_ratio(spent_s, ended, spent_s)
     return np.where(ended, np.minimum(1.0 / np.maximum(ratio, 1e-9), MOST_WEIGHT), 0.0)
+
+
+def censored_quantile(values: F64, ended: Bools, level: F64) -> F64:
+    """Quantiles at `level` of values of which those that have not `ended` are lower bounds. Shape of `level`.
+
+    By the product-limit estimate, one more job of unknown outcome at risk: without censoring this is the conformal
+    quantile, the ceil((n + 1) level)-th smallest (Vovk et al. 2005). Infinite where the values do not reach it.
+    """
+    order = np.argsort(values, kind="stable")
+    risk = np.arange(len(order), 0, -1) + 1.0
+    done = 1.0 - np.cumprod(1.0 - ended[order] / risk)
+    # a hair less: a product of fractions is seldom exact in floating point
+    place = np.searchsorted(done, np.asarray(level) - 1e-12, side="left")
+    return np.append(values[order], np.inf)[place]

@@ -169,13 +169,14 @@ class Adaptive:
         if not self.groups:
             return np.zeros((0, len(self.levels)))
         rate = np.clip(self.miss_rate, 1e-12, 0.5 + 0.5 * self._nominal)
-        ordered, below, total = self._sorted()
-        own = _row_quantiles(ordered, below, total, rate)
         scale = self._scale()
-        pooled = np.full(own.shape, np.inf)
+        pooled = np.full(rate.shape, np.inf)
         for pool in np.unique(self._pool).tolist():
             rows = np.flatnonzero(self._pool == pool)
             pooled[rows] = self._pooled(rows, scale[rows], rate[rows])
+        if np.isinf(self._belief):  # the pool alone decides
+            return np.asarray(np.maximum.accumulate(pooled, axis=1))
+        own = _row_quantiles(*self._sorted(), rate)
         history = self.history[:, None]
         beyond = history * self._nominal
         share = np.where(history >= TAIL_SCORES, beyond / (beyond + self._belief), 0.0)
@@ -183,12 +184,18 @@ class Adaptive:
             mixed = share * np.where(share > 0.0, own, 0.0) + (1.0 - share) * pooled
         return np.asarray(np.maximum.accumulate(np.where(np.isfinite(pooled), mixed, pooled), axis=1))
 
+    @property
+    def _used(self) -> int:
+        """Places of the window that a group has filled, at most: behind them all is NaN."""
+        return int(self.history.max(initial=0))
+
     def _sorted(self) -> tuple[Scores, F64 | None, F64]:
         """Windows in rising order (NaN last), the weight up to each score (None: all weigh alike), and in all."""
+        scores = self._scores[:, : self._used]
         if self._weights is None:
-            return np.asarray(np.sort(self._scores, axis=1)), None, self.history.astype(float)
-        order = np.argsort(self._scores, axis=1)
-        ordered = np.take_along_axis(self._scores, order, axis=1)
+            return np.asarray(np.sort(scores, axis=1)), None, self.history.astype(float)
+        order = np.argsort(scores, axis=1)
+        ordered = np.take_along_axis(scores, order, axis=1)
         masses = np.where(np.isnan(ordered), 0.0, np.take_along_axis(self._weights, order, axis=1))
         below = np.cumsum(masses, axis=1)
         return ordered, below, below[:, -1]
@@ -210,13 +217,16 @@ class Adaptive:
     def _pooled(self, rows: NDArray[np.intp], scale: F64, rate: F64) -> F64:
         """Quantiles of all scores of one pool, each in units of its group's scale, brought to each group's scale."""
         stride = max(1, int(self.history[rows].sum()) // POOL_SCORES)
-        flat = (self._scores[rows] / scale[:, None]).ravel()
+        used = self._used
+        flat = self._scores[rows, :used].ravel()
         known = np.flatnonzero(~np.isnan(flat))[::stride]
-        ordered = np.sort(flat[known])
+        unit = 1.0 if self._comparable else scale[known // max(used, 1)]
+        scores = np.asarray(flat[known] / unit)
+        ordered = np.asarray(np.sort(scores))
         below = None
         if self._weights is not None:
-            order = np.argsort(flat[known])
-            below = np.cumsum(self._weights[rows].ravel()[known][order], dtype=float)[None, :]
+            order = np.argsort(scores)
+            below = np.cumsum(self._weights[rows, :used].ravel()[known][order], dtype=float)[None, :]
         total = np.array([len(known) if below is None or not len(known) else below[0, -1]], float)
         shape = rate.shape
         found = _row_quantiles(ordered[None, :], below, total, rate.reshape(1, -1)).reshape(shape)
@@ -245,7 +255,21 @@ def _row_quantiles(ordered: Scores, below: F64 | None, total: F64, rate: F64) ->
     place = _places(below, wanted)
     last = np.maximum(count - 1, 0)[:, None]
     found = np.take_along_axis(ordered, np.minimum(place, last), axis=1).astype(float)
-    # the tail: mean excess over the threshold u; P(score > x) = mass * exp(-(x - u) / excess)
+    beyond = place > last
+    rows = np.flatnonzero(beyond.any(axis=1))
+    if len(rows):
+        extended = _extended(ordered[rows], count[rows], rate[rows])
+        found[rows] = np.where(beyond[rows], np.maximum(extended, found[rows]), found[rows])
+    too_few = np.where(beyond, count[:, None] < TAIL_SCORES, count[:, None] == 0)
+    return np.where(too_few, np.inf, found)
+
+
+def _extended(ordered: Scores, count: NDArray[np.int64], rate: F64) -> F64:
+    """Scores at miss rates `rate` [rows, m] beyond the largest of `count` [rows] in rising order (NaN last).
+
+    The tail: mean excess over the threshold u; P(score > x) = mass * exp(-(x - u) / excess).
+    """
+    last = np.maximum(count - 1, 0)[:, None]
     start = np.minimum(np.ceil((1.0 - TAIL) * count).astype(np.int64)[:, None], last)
     threshold = np.take_along_axis(ordered, np.maximum(start - 1, 0), axis=1).astype(float)
     inside = np.arange(ordered.shape[1]) >= start
@@ -253,11 +277,7 @@ def _row_quantiles(ordered: Scores, below: F64 | None, total: F64, rate: F64) ->
     mean_excess = excess / np.maximum(count[:, None] - start, 1)
     mass = (count[:, None] - start) / np.maximum(count[:, None] + 1.0, 1.0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        extended = threshold + mean_excess * np.log(np.maximum(mass, 1e-12) / rate)
-    beyond = place > last
-    found = np.where(beyond, np.maximum(extended, found), found)
-    too_few = np.where(beyond, count[:, None] < TAIL_SCORES, count[:, None] == 0)
-    return np.where(too_few, np.inf, found)
+        return np.asarray(threshold + mean_excess * np.log(np.maximum(mass, 1e-12) / rate))
 
 
 def _places(below: F64 | None, wanted: F64) -> NDArray[np.int64]:

@@ -6,11 +6,11 @@ Values are [series, steps], requests or tokens a second (or any amount that is n
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike
 
 from autopilot.core.errors import invariant
@@ -23,6 +23,9 @@ LEVELS = (0.5, 0.9, 0.99)
 
 LARGEST = 1e15
 """A value above this is a broken reading: no fleet serves so much, and its square still fits a float."""
+
+BLOCK_CELLS = 1_000_000
+"""Values of a history that are worked on at once (8 MB): intermediate results of all of it would take gigabytes."""
 
 CARRIED_STEPS = 3
 """Steps for which the last known value stands in for a missing one; after that a forecast has expired."""
@@ -80,8 +83,10 @@ def tidy(values: ArrayLike) -> F64:
 
 def carried(values: F64, most: int = CARRIED_STEPS) -> F64:
     """Each unknown value replaced by the last known one of its row, where that is at most `most` steps old."""
-    steps = np.arange(values.shape[1])
     known = ~np.isnan(values)
+    if known.all():
+        return values
+    steps = np.arange(values.shape[1])
     last = np.maximum.accumulate(np.where(known, steps, -1), axis=1)
     held = np.take_along_axis(values, np.maximum(last, 0), axis=1)
     return np.asarray(np.where((last >= 0) & (steps - last <= most), held, np.nan))
@@ -94,23 +99,42 @@ def outcomes(values: F64, steps: int, *, peak: bool) -> F64:
     """
     came = np.full(values.shape, np.nan)
     if steps < values.shape[1]:
-        later = values[:, 1:]
-        came[:, :-steps] = (
-            sliding_window_view(later, steps, axis=1).max(axis=2) if peak else values[:, steps:]
-        )
+        came[:, :-steps] = _highest(values[:, 1:], steps) if peak else values[:, steps:]
     return came
+
+
+def _highest(values: F64, width: int) -> F64:
+    """The highest of each `width` values in a row, NaN where one is unknown. Shape [series, steps - width + 1].
+
+    By doubling: the highest of 2w values is the higher of two of w.
+    """
+    found, covered = values, 1
+    while covered < width:
+        more = min(covered, width - covered)
+        found = np.maximum(found[:, :-more], found[:, more:])
+        covered += more
+    return found
+
+
+def blocks(series: int, steps: int) -> Iterator[slice]:
+    """Rows of a history [series, steps] in blocks of at most `BLOCK_CELLS` values, one row at least."""
+    rows = max(1, BLOCK_CELLS // max(steps, 1))
+    for begin in range(0, series, rows):
+        yield slice(begin, min(begin + rows, series))
 
 
 def came_after(values: F64, first: int, ask: Ask) -> F64:
     """What came for the origins from `first` on. Shape [series, origins, horizons]."""
-    return np.stack([outcomes(values, ahead, peak=ask.peak)[:, first:] for ahead in ask.steps], axis=2)
+    return np.stack([outcomes(values[:, first:], ahead, peak=ask.peak) for ahead in ask.steps], axis=2)
 
 
 def usual(values: F64) -> F64:
     """Mean of the known values of each row, above zero; 1 for a row without any. Shape [series]."""
-    known = ~np.isnan(values)
-    count = known.sum(axis=1)
-    mean = np.where(known, values, 0.0).sum(axis=1) / np.maximum(count, 1)
+    count, mean = np.zeros(len(values), np.int64), np.zeros(len(values))
+    for rows in blocks(*values.shape):
+        known = ~np.isnan(values[rows])
+        count[rows] = known.sum(axis=1)
+        mean[rows] = np.where(known, values[rows], 0.0).sum(axis=1) / np.maximum(count[rows], 1)
     return np.where((count > 0) & (mean > 0.0), np.maximum(mean, 1e-9), 1.0)
 
 

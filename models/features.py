@@ -7,11 +7,14 @@ its exponential mean, so that services of every size are alike.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.ndimage import maximum_filter1d, minimum_filter1d
 
-from autopilot.core.snapshot import F64
+from autopilot.core.snapshot import F64, Bools
 from models.baselines import exponential_means
 from models.demand import DAY_S, Ask, carried
+
+Rows = NDArray[np.int64]
 
 RATE = 0.3
 """Weight of the newest value in the exponential mean that changes are counted from."""
@@ -25,15 +28,41 @@ DAYS = (1, 2, 3)
 AROUND = 2
 """Steps on either side of the same time yesterday among which the highest is taken."""
 
+CELLS_AT_ONCE = 500
+"""Cells whose past is cut out at once: three days of minutes of them are 17 MB."""
+
 WARM_STEPS = 240
 """Steps before the first origin from which exponential means are run."""
 
 
-def common(values: F64, scale: F64, first: int, ask: Ask) -> dict[str, F64]:
+def at_cells(values: F64, scale: F64, rows: Rows, origins: Rows, steps: int, ask: Ask) -> dict[str, F64]:
+    """All features of the horizon `steps` at single cells of `values` [series, steps], each [cells].
+
+    `rows` and `origins` [cells] say where the cells lie, `scale` [series] is the usual demand. What a cell reaches back
+    to is cut out of its series, so that a fit that sees few of many cells computes nothing for the others.
+    """
+    reach = max(max(DAYS) * ask.day, ask.day + AROUND, WARM_STEPS)
+    parts: list[dict[str, F64]] = []
+    for begin in range(0, len(rows), CELLS_AT_ONCE):
+        row, origin = rows[begin : begin + CELLS_AT_ONCE], origins[begin : begin + CELLS_AT_ONCE]
+        cut = np.full((len(row), reach + 1), np.nan)
+        for place, (series, column) in enumerate(zip(row.tolist(), origin.tolist(), strict=True)):
+            back = min(column, reach)
+            cut[place, reach - back :] = values[series, column - back : column + 1]
+        shared = common(cut, scale[row], reach, ask, origin[:, None])
+        columns = shared | ahead(cut, scale[row], shared["mean"], reach, steps, ask)
+        parts.append({name: column[:, 0] for name, column in columns.items()})
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def common(values: F64, scale: F64, first: int, ask: Ask, gone: Rows | None = None) -> dict[str, F64]:
     """Features that are the same for every horizon, each [series, origins]; `mean` is what changes are counted from.
 
-    `scale` [series] is the usual demand. Only the columns that the windows reach back to are looked at.
+    `scale` [series] is the usual demand. Only the columns that the windows reach back to are looked at. `gone`: steps
+    of the series before each origin [series or 1, origins], where `values` are cut out of longer or shorter ones.
     """
+    if gone is None:
+        gone = np.arange(first, values.shape[1])[None, :]
     start = max(0, first - max(WARM_STEPS, ask.day))
     z, at = np.log1p(carried(values[:, start:]) / scale[:, None]), first - start
     warm = max(0, at - WARM_STEPS)
@@ -42,13 +71,14 @@ def common(values: F64, scale: F64, first: int, ask: Ask) -> dict[str, F64]:
     for lag in LAGS:
         found[f"lag {lag}"] = _before(z, at, lag) - mean
     for width in (*WINDOWS, ask.day):
-        found[f"highest {width}"] = _window(z, at, width, highest=True) - mean
-        found[f"lowest {width}"] = _window(z, at, width, highest=False) - mean
+        whole = gone >= width - 1
+        found[f"highest {width}"] = _window(z, at, width, whole, highest=True) - mean
+        found[f"lowest {width}"] = _window(z, at, width, whole, highest=False) - mean
     for width in (6, 36, ask.day):
-        average, spread = _moments(z, at, width)
+        average, spread = _moments(z, at, width, gone >= width - 1)
         found[f"average {width}"], found[f"spread {width}"] = average - mean, spread
     found["restless"] = _restless(z, at)
-    angle = 2.0 * np.pi * np.arange(first, values.shape[1]) * ask.step_s / DAY_S
+    angle = 2.0 * np.pi * gone * ask.step_s / DAY_S
     found["sine"] = np.broadcast_to(np.sin(angle), mean.shape)
     found["cosine"] = np.broadcast_to(np.cos(angle), mean.shape)
     return found
@@ -81,8 +111,8 @@ def _before(z: F64, first: int, lag: int) -> F64:
     return found
 
 
-def _window(z: F64, first: int, width: int, *, highest: bool) -> F64:
-    """Highest or lowest z of the last `width` steps; NaN where fewer have gone by or none is known."""
+def _window(z: F64, first: int, width: int, whole: Bools, *, highest: bool) -> F64:
+    """Highest or lowest z of the last `width` steps; NaN where not so many have gone by (`whole`) or none is known."""
     start = max(0, first - width + 1)
     near = z[:, start:]
     empty = -np.inf if highest else np.inf
@@ -95,24 +125,25 @@ def _window(z: F64, first: int, width: int, *, highest: bool) -> F64:
         # the filter is centred; its origin moves it to end at the column
         found = kernel(filled, width, axis=1, origin=(width - 1) // 2, mode="constant", cval=empty)
         found = found[:, first - start :]
-    whole = np.arange(first, z.shape[1]) >= width - 1
     return np.asarray(np.where(whole & np.isfinite(found), found, np.nan))
 
 
-def _moments(z: F64, first: int, width: int) -> tuple[F64, F64]:
-    """Mean and standard deviation of the known of the last `width` steps; NaN where fewer have gone by."""
+def _moments(z: F64, first: int, width: int, whole: Bools) -> tuple[F64, F64]:
+    """Mean and standard deviation of the known of the last `width` steps; NaN where not so many have gone by (`whole`)."""
     start = max(0, first - width + 1)
     near = z[:, start:]
     known = ~np.isnan(near)
     filled = np.where(known, near, 0.0)
 
     def sums(part: F64) -> F64:
+        if first - start == part.shape[1] - 1:  # one origin
+            return np.asarray(part.sum(axis=1, keepdims=True))
         total = np.cumsum(np.pad(part, ((0, 0), (1, 0))), axis=1)
         last = np.arange(first - start, near.shape[1])
         return np.asarray(total[:, last + 1] - total[:, np.maximum(last + 1 - width, 0)])
 
     count = sums(known.astype(float))
-    whole = (np.arange(first, z.shape[1]) >= width - 1) & (count > 0.5)
+    whole = whole & (count > 0.5)
     mean = sums(filled) / np.maximum(count, 1.0)
     spread = np.sqrt(np.maximum(sums(filled**2) / np.maximum(count, 1.0) - mean**2, 0.0))
     return np.where(whole, mean, np.nan), np.where(whole, spread, np.nan)

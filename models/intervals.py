@@ -2,21 +2,31 @@
 
 A score is how far the log run time lay above a quantile. Margins are conformal quantiles of the last scores of jobs of
 the same kind (Mondrian groups: size and vagueness of the forecast), drawn towards those of all jobs where a group has
-seen little, at a level that moves with each miss (adaptive conformal inference, models/conformal.py).
+seen little.
 
-Censoring: a promise is settled when its time is up, kept or broken, and not before: else the short jobs of a day, which
-end first, would speak for its long ones, and a day of many submissions would look like a day of kept promises. A broken
-one has what the job has run so far as its score, which is put right at its end. The middle level is left alone: it is
+Censoring: the jobs of a day that have ended are its short ones, and a job that still runs has a score of at least what
+it has run so far. Quantiles are therefore those of the product-limit estimate over both (models/censoring.py), so that
+a running job counts from its first second, and nothing has to wait for an end. The middle level is left alone: it is
 the most likely run time.
+
+The level that is aimed at moves with each promise that is settled (adaptive conformal inference: Gibbs and Candès,
+NeurIPS 2021): broken when the job outlives it, kept when its time is up, and not before. Feedback that comes late
+and at once for many must move it less, or the level swings: a step is divided by the promises of the group that are
+open, made in ignorance of each other, so that one event which breaks them all moves it about as far as one miss.
 """
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
 import numpy as np
 
 from autopilot.core.forecast import LEVELS
-from autopilot.core.snapshot import F64, I32
-from models.conformal import conformal_quantile, default_rate
+from autopilot.core.snapshot import F64, I32, I64
+from models.censoring import censored_quantile
+from models.conformal import default_rate
 from models.opinions import MEDIAN, ordered
 
 SIZES_S = (600.0, 7200.0, 86_400.0)
@@ -27,17 +37,20 @@ VAGUE = float(np.log(2.0))
 
 GROUPS = 2 * (len(SIZES_S) + 1)
 
-WINDOW = 400
-"""Scores kept of each group and level: 300 to 2,000 by reference."""
+WINDOW = 1000
+"""Jobs kept of each group, those that still run included: 300 to 2,000 by reference."""
+
+POOL_SCORES = 2000
+"""Scores of all jobs that the common margin rests on, evenly spread over the groups."""
 
 PRIOR_SCORES = 50.0
 """Scores at which a group's own margin weighs as much as that of all jobs."""
 
 LEAST_SCORES = 30
-"""Scores of all jobs below which nothing is corrected."""
+"""Ended jobs below which nothing is corrected."""
 
-STALE_SCORES = 16
-"""New scores of a level after which its margins are made anew."""
+STALE_JOBS = 16
+"""Jobs begun or ended after which margins are made anew."""
 
 HIGHEST, LOWEST = 0.998, 0.01
 """Bounds of the level that is aimed at."""
@@ -52,53 +65,147 @@ def groups_of(log_quantile: F64) -> I32:
     return np.asarray(size + (len(SIZES_S) + 1) * (half_span > VAGUE), np.int32)
 
 
+@dataclass(slots=True)
+class Promise:
+    """Quantiles of the log of the time from `base_s` of running on, and the margins that were added."""
+
+    base_s: float
+    raw: F64
+    margin: F64
+    group: int
+    beside: I64  # open promises of the group when it was made, itself included, by level
+    turn: int = -1  # number in its group's window; -1: has not begun
+    open: list[int] = field(default_factory=list)  # levels not settled yet, by the time at which they break
+
+    def bound_s(self, number: int) -> float:
+        """Run time beyond which the promise of a level is broken."""
+        return float(self.base_s + np.exp(self.raw[number] + self.margin[number]))
+
+
 class Intervals:
-    """Margins for each group and level, learned from promises and what came of them."""
+    """Margins for each group and level, learned from promises and what came, or is coming, of them."""
 
     def __init__(self) -> None:
-        self._scores = np.full((len(LEVELS), GROUPS, WINDOW), np.nan)
-        self._count = np.zeros((len(LEVELS), GROUPS), np.int64)
+        self._promises: dict[Hashable, Promise] = {}  # of jobs that have not ended
+        self._next_s: dict[Hashable, float] = {}  # run time at which the first open promise of a job breaks
+        self._kept: list[tuple[float, int, int, int]] = []  # (when its time is up, level, group, beside)
+        self._raw = np.full((GROUPS, WINDOW, len(LEVELS)), np.nan)
+        self._log_s = np.full((GROUPS, WINDOW), np.nan)
+        self._ended = np.zeros((GROUPS, WINDOW), np.bool_)
+        self._count = np.zeros(GROUPS, np.int64)
         self._aim = np.repeat(np.asarray(LEVELS)[:, None], GROUPS, axis=1)
+        self._open = np.zeros((len(LEVELS), GROUPS), np.int64)
         self._margin = np.zeros((GROUPS, len(LEVELS)))
-        self._news = np.zeros(len(LEVELS), np.int64)
+        self._news = 0
 
-    def note(self, number: int, group: int, score: float, margin: float) -> int:
-        """Settle a promise of level `number`: its score, against the margin then. Returns a ticket for `revise`."""
-        turn = int(self._count[number, group])
-        self._scores[number, group, turn % WINDOW] = score
-        self._count[number, group] += 1
-        missed = float(score > margin)
+    def __len__(self) -> int:
+        """Promises of jobs that have not ended."""
+        return len(self._promises)
+
+    @property
+    def stale(self) -> bool:
+        """True when the next margins will be made anew: the time to say how long the running jobs have run."""
+        return self._news >= STALE_JOBS
+
+    def add(self, name: Hashable, base_s: float, raw: F64, margin: F64, group: int) -> None:
+        """Note what was promised of a job: `raw` [levels] with `margin` [levels] added."""
+        self._open[list(PROMISED), group] += 1
+        made = Promise(base_s, raw, margin, group, self._open[:, group].copy(), -1, list(PROMISED))
+        made.open.sort(key=made.bound_s)
+        self._promises[name], self._next_s[name] = made, made.bound_s(made.open[0])
+
+    def ran(self, names: Sequence[Hashable], ran_s: F64) -> None:
+        """How long the running jobs have run by now: their scores are at least that, and some promises are broken."""
+        for name, spent_s in zip(names, ran_s.tolist(), strict=True):
+            made = self._promises.get(name)
+            if made is not None and spent_s > made.base_s:
+                self._note(made, spent_s)
+                if spent_s > self._next_s[name]:
+                    self._next_s[name] = self._break(made, spent_s)
+
+    def end(self, name: Hashable, ran_s: float, now_s: float) -> None:
+        """A job ended after `ran_s`: what is open was broken since the last look, or will be kept when its time is up."""
+        made = self._promises.pop(name, None)
+        if made is None:
+            return
+        del self._next_s[name]
+        self._break(made, ran_s)
+        self._note(made, ran_s)
+        self._news += 1
+        if self._count[made.group] - made.turn <= WINDOW:
+            self._ended[made.group, made.turn % WINDOW] = True
+        for number in made.open:
+            up_s = now_s + made.bound_s(number) - ran_s
+            heapq.heappush(self._kept, (up_s, number, made.group, int(made.beside[number])))
+
+    def settle(self, now_s: float) -> None:
+        """Settle the kept promises whose time is up."""
+        while self._kept and self._kept[0][0] <= now_s:
+            _, number, group, beside = heapq.heappop(self._kept)
+            self._settle(number, group, beside, missed=False)
+
+    def forget(self, name: Hashable) -> None:
+        """Drop what was promised of a job: nothing will come of it."""
+        made = self._promises.pop(name, None)
+        if made is not None:
+            del self._next_s[name]
+            self._open[made.open, made.group] -= 1
+            if made.turn >= 0 and self._count[made.group] - made.turn <= WINDOW:
+                self._log_s[made.group, made.turn % WINDOW] = np.nan
+
+    def _note(self, made: Promise, ran_s: float) -> None:
+        """Enter a job's time so far into the window of its group, where it begins when it is first seen to run."""
+        group = made.group
+        if made.turn < 0:
+            made.turn = int(self._count[group])
+            place = made.turn % WINDOW
+            self._raw[group, place], self._ended[group, place] = made.raw, False
+            self._count[group] += 1
+            self._news += 1
+        if self._count[group] - made.turn <= WINDOW:
+            self._log_s[group, made.turn % WINDOW] = np.log(max(ran_s - made.base_s, 1.0))
+
+    def _break(self, made: Promise, ran_s: float) -> float:
+        """Break what a job outlived that has run `ran_s`; the run time at which the next level breaks (inf: none)."""
+        while made.open and ran_s > made.bound_s(made.open[0]):
+            number = made.open.pop(0)
+            self._settle(number, made.group, int(made.beside[number]), missed=True)
+        return made.bound_s(made.open[0]) if made.open else float("inf")
+
+    def _settle(self, number: int, group: int, beside: int, *, missed: bool) -> None:
         rate = float(default_rate(np.asarray(min(1.0 - LEVELS[number], LEVELS[number]))))
-        aim = self._aim[number, group] + rate * (missed - (1.0 - LEVELS[number]))
+        step = rate / max(int(self._open[number, group]), beside)
+        self._open[number, group] -= 1
+        aim = self._aim[number, group] + step * (missed - (1.0 - LEVELS[number]))
         self._aim[number, group] = min(max(aim, LOWEST), HIGHEST)
-        self._news[number] += 1
-        return turn
-
-    def revise(self, number: int, group: int, turn: int, score: float) -> None:
-        """Put a score right that was a lower bound when it was settled."""
-        if self._count[number, group] - turn <= WINDOW:
-            self._scores[number, group, turn % WINDOW] = score
 
     def margins(self, group: I32) -> F64:
-        """Margins in logs [jobs, levels]; 0 as long as a level has too little to go by."""
-        for number in PROMISED:
-            if self._news[number] >= STALE_SCORES:
-                self._news[number] = 0
-                self._renew(number)
+        """Margins in logs [jobs, levels]; 0 as long as too little has come."""
+        if self.stale:
+            self._news = 0
+            self._renew()
         return self._margin[group]
 
-    def _renew(self, number: int) -> None:
-        scores = self._scores[number]
-        flat = np.sort(scores[~np.isnan(scores)])
-        if len(flat) < LEAST_SCORES:
+    def _renew(self) -> None:
+        known = ~np.isnan(self._log_s)
+        if np.count_nonzero(known & self._ended) < LEAST_SCORES:
             return
-        for group in range(GROUPS):
-            count = min(int(self._count[number, group]), WINDOW)
-            aim = float(self._aim[number, group])
-            of_all = float(flat[min(int(np.ceil((len(flat) + 1) * aim)), len(flat)) - 1])
-            own = conformal_quantile(scores[group, :count], aim) if count else np.inf
-            share = count / (count + PRIOR_SCORES) if np.isfinite(own) else 0.0
-            self._margin[group, number] = share * own + (1.0 - share) * of_all if share else of_all
+        stride = -(-int(known.sum()) // POOL_SCORES)
+        scores = self._log_s[..., None] - self._raw
+        pool, pool_ended = scores[known][::stride], self._ended[known][::stride]
+        for number in PROMISED:
+            aims, values = self._aim[number].tolist(), np.sort(pool[:, number])
+            of_all = censored_quantile(pool[:, number], pool_ended, self._aim[number])
+            of_all = np.minimum(of_all, values[-1])  # beyond the largest nothing is known
+            for group in range(GROUPS):
+                mine = known[group]
+                count, own = int(mine.sum()), np.inf
+                if count:
+                    aim = np.asarray(aims[group])
+                    own = float(censored_quantile(scores[group, mine, number], self._ended[group, mine], aim))
+                share = count / (count + PRIOR_SCORES) if np.isfinite(own) else 0.0
+                common = float(of_all[group])
+                self._margin[group, number] = share * own + (1.0 - share) * common if share else common
 
     def apply(self, log_quantile: F64, group: I32) -> tuple[F64, F64]:
         """Calibrated quantiles, and the margins in them: both [jobs, levels]."""

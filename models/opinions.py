@@ -13,12 +13,18 @@ import numpy as np
 
 from autopilot.core.forecast import LEVELS
 from autopilot.core.snapshot import F64, Bools
-from models.recent import F32, Kept, first_known, newest_known, quantiles
+from models.recent import F32, LEVELS_OF_KIN, Kept, first_known, newest_known, quantiles
 
 OPINIONS = ("recent10", "recent40", "neighbours10", "boosted")
 """The ten and the forty that ended last, the ten submitted last that have ended, and gradient boosting."""
 
 BOOSTED = OPINIONS.index("boosted")
+SIBLINGS = 2
+"""Opinions of a job beside those: without and with what its siblings say by then."""
+
+KIND = LEVELS_OF_KIN.index("user")
+"""The kin whose jobs weigh the opinions alike."""
+
 MEDIAN = LEVELS.index(0.5)
 
 LEAST_ENDED = 3
@@ -160,6 +166,18 @@ class Mixer:
         self._jobs[row] = self._jobs[row] * (1.0 - seen / BELIEF_WINDOW) + seen
         self._all_loss = self._all_loss * (1.0 - seen / ALL_WINDOW) + loss
         self._all_jobs = self._all_jobs * (1.0 - seen / ALL_WINDOW) + seen
+
+
+def corrected(mixer: Mixer, kinds: Sequence[Hashable], prior: F64, posterior: F64) -> tuple[F64, F64]:
+    """What is said of jobs at their submission [jobs, levels], and what `mixer` learns from [jobs, 2, levels].
+
+    `prior` and `posterior` [jobs, levels] are the opinions mixed, and what siblings make of them (models/siblings.py);
+    how far siblings are believed follows from the loss of both. The middle stays the most likely run time.
+    """
+    held = np.stack([prior, posterior], axis=1)
+    said = mixer.mix(mixer.rows(kinds), held)
+    said[:, MEDIAN] = prior[:, MEDIAN]
+    return ordered(said), held
 
 
 def ordered(quantile: F64) -> F64:

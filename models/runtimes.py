@@ -1,12 +1,13 @@
 """Run times foreseen for the controller: total time by quantile, corrected as its siblings and itself run on.
 
 A job is forecast when it is first seen: opinions of the last jobs alike and of boosting, mixed by what they were
-worth lately (models/opinions.py), under calibrated intervals (models/intervals.py). From then on that is a prior, and
-the jobs submitted near it, which end or outlive what was expected, correct it (models/siblings.py), as does its own
-running on. Until the first job has ended the forecaster abstains: an unknown job is not backfilled past a reservation.
+worth lately (models/opinions.py), are a prior, which the jobs submitted near it correct (models/siblings.py); that is
+promised under calibrated intervals (models/intervals.py). From then on the jobs submitted near it, which end or
+outlive what was expected, go on correcting the prior, as does its own running on; once it has run for an hour, what
+came of others that ran so long says what is left of it (models/lasting.py). Until the first job has ended the
+forecaster abstains: an unknown job is not backfilled past a reservation.
 
-A fit is work that may be run anywhere: `due()` hands it out, `adopt()` takes in the result. In a simulation it is run
-inline and its result used after a fixed virtual delay, so that a run depends on nothing but its seed.
+A fit is work that may be run anywhere: `due()` hands it out, `adopt()` takes in the result (autopilot/worker.py).
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ import numpy as np
 
 from autopilot.core.forecast import LEVELS, Forecasts, RuntimeForecast
 from autopilot.core.policy_bounds import Forecasting
-from autopilot.core.snapshot import F64, I64, ClusterSnapshot, State, holding_mask
+from autopilot.core.snapshot import F64, I64, Bools, ClusterSnapshot, State, holding_mask
 from models.censoring import completion_weights
 from models.intervals import Intervals, groups_of
-from models.ledger import Ledger, promise
-from models.opinions import Mixer, add_boosted, recent_opinions
-from models.recent import LEVELS_OF_KIN, Asked, Recent, kins_of, name_stem, taken
+from models.lasting import Lasting
+from models.opinions import KIND, SIBLINGS, Mixer, add_boosted, corrected, recent_opinions
+from models.recent import Asked, Recent, kins_of, name_stem, taken
 from models.runtime_boosting import LEAST_ROWS, Boosted, BoostingRules, fit_boosted
 from models.runtime_features import runtime_features
 from models.siblings import Siblings
@@ -32,9 +33,6 @@ SHORTEST_S = 1.0
 """Run times below a second are no work: such a job says nothing."""
 
 TABLE_ROWS = 256
-
-KIND = LEVELS_OF_KIN.index("user")
-"""The kin whose jobs weigh the opinions alike."""
 
 
 @dataclass(slots=True)
@@ -47,6 +45,7 @@ class Job:
     submit_s: float
     features: F64
     opinions: F64
+    held: F64  # without and with what siblings said
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +74,20 @@ NO_FIT = Fit(None)
 
 
 class Runtimes:
-    """Forecaster of run times by recent jobs and boosting. `inline` fits are run here (a simulation)."""
+    """Forecaster of run times by recent jobs, boosting and siblings."""
 
     name = "predicted"
 
-    def __init__(self, rules: Forecasting | None = None, seed: int = 0, *, inline: bool = True) -> None:
-        self.rules, self._seed, self._inline = rules or Forecasting(), seed, inline
-        self._recent, self._mixer, self._ledger = Recent(), Mixer(), Ledger()
-        self._siblings = Siblings()
+    def __init__(self, rules: Forecasting | None = None, seed: int = 0) -> None:
+        self.rules, self._seed = rules or Forecasting(), seed
+        self._recent, self._mixer, self._with_siblings = Recent(), Mixer(), Mixer(SIBLINGS)
+        self._siblings, self._lasting = Siblings(), Lasting()
         self._intervals = Intervals()
         self._jobs: dict[str, Job] = {}
         self._log_total = np.full((TABLE_ROWS, len(LEVELS)), np.nan)
         self._history = np.zeros(TABLE_ROWS, np.int32)
         self._free = list(range(TABLE_ROWS - 1, 0, -1))  # row 0 stays empty: no forecast
-        self._fit, self._ready = NO_FIT, (np.inf, NO_FIT)
+        self._fit = NO_FIT
         self._ended: list[tuple[F64, float]] = []  # features and log run time, in order of their end
         self._ran_s = np.zeros(0)  # how long each of the running jobs has run
         self._fitted_rows, self._fitted_s = 0, -np.inf
@@ -104,11 +103,10 @@ class Runtimes:
         here_s = np.maximum(now_s - np.nan_to_num(work.start_s[running], nan=now_s), 0.0)
         self._ran_s = np.asarray(work.served_s[running] + here_s)
         names = work.id[running].tolist()
-        self._ledger.outlived(names, self._ran_s)
-        self._ledger.settle(now_s)
+        self._intervals.ran(names, self._ran_s)
+        self._intervals.settle(now_s)
         self._siblings.ran(names, self._ran_s)
-        if self._inline:
-            self._fit_here(now_s)
+        self._lasting.ran(names, self._ran_s)
 
     def _end(self, name: str, ran_s: float, now_s: float) -> None:
         job = self._jobs.pop(name, None)
@@ -116,15 +114,17 @@ class Runtimes:
             return
         self._log_total[job.row] = np.nan
         self._free.append(job.row)
+        self._lasting.end(name, ran_s)
         if not ran_s >= SHORTEST_S:  # NaN too
-            self._ledger.forget(name)
+            self._intervals.forget(name)
             self._siblings.end(name, None)
             return
         log_s = float(np.log(ran_s))
-        self._ledger.ended(name, ran_s, now_s)
+        self._intervals.end(name, ran_s, now_s)
         self._siblings.end(name, log_s)
         self._recent.end(job.kins, job.turn, job.submit_s, log_s, now_s)
-        self._mixer.learn(int(self._mixer.rows([job.kins[KIND]])[0]), job.opinions, log_s)
+        for mixer, held in ((self._mixer, job.opinions), (self._with_siblings, job.held)):
+            mixer.learn(int(mixer.rows([job.kins[KIND]])[0]), held, log_s)
         self._ended.append((job.features, log_s))
         if len(self._ended) > 2 * self.rules.most_rows:
             del self._ended[: self.rules.most_rows]
@@ -153,16 +153,6 @@ class Runtimes:
         """Forecast with `fit` from now on; a job that has a forecast keeps it as its prior."""
         self._fit = fit
 
-    def _fit_here(self, now_s: float) -> None:
-        """Fit at once, and use what came of it when a worker would have been done."""
-        if now_s >= self._ready[0]:
-            self.adopt(self._ready[1])
-            self._ready = (np.inf, NO_FIT)
-        if self._ready[0] == np.inf:
-            work = self.due(now_s)
-            if work is not None:
-                self._ready = (now_s + self.rules.fit_delay_s, work.run())
-
     # --- forecasting ------------------------------------------------------------------------
 
     def forecast(self, now_s: float, snapshot: ClusterSnapshot) -> Forecasts:
@@ -176,8 +166,10 @@ class Runtimes:
         ]  # fmt: skip
         if fresh:
             self._meet(np.array(fresh), names, snapshot)
-        for name, log_total in self._siblings.renewed().items():
-            self._log_total[known[name].row] = log_total
+        renewed = self._siblings.renewed()
+        renewed.update(self._lasting.said(list(renewed)))
+        for name, log_total in renewed.items():
+            self._log_total[known[str(name)].row] = log_total
         rows = np.fromiter((known[name].row if name in known else 0 for name in names), np.int64, len(names))
         total_s = np.exp(self._log_total[rows])
         certain = ~np.isnan(total_s[:, 0])
@@ -202,32 +194,42 @@ class Runtimes:
         features = runtime_features(asked, kept, opinions, candidates)
         if self._fit.boosted is not None:
             add_boosted(opinions, candidates, self._fit.boosted.predict(features))
-        raw = self._mixer.mix(self._mixer.rows([kin[KIND] for kin in kins]), opinions)
+        kinds = [kin[KIND] for kin in kins]
+        prior = self._mixer.mix(self._mixer.rows(kinds), opinions)
+        sure = np.asarray(~np.isnan(prior).any(axis=1))
+        ordered_names = [names[place] for place in places[order].tolist()]
+        raw, held = corrected(
+            self._with_siblings,
+            kinds,
+            prior,
+            self._posterior(ordered_names, kins, asked.submit_s, prior, sure),
+        )
         group = groups_of(raw)
         given, margin = self._intervals.apply(raw, group)
-        for number, place in enumerate(places[order].tolist()):
-            name, row = names[place], self._new_row()
-            job = Job(
-                row,
-                kins[number],
-                turns[number],
-                float(asked.submit_s[number]),
-                features[number],
-                opinions[number],
+        for number, name in enumerate(ordered_names):
+            row, submit_s = self._new_row(), float(asked.submit_s[number])
+            self._jobs[name] = Job(
+                row, kins[number], turns[number], submit_s, features[number], opinions[number], held[number]
             )
-            self._jobs[name] = job
             self._log_total[row] = given[number]
-            self._siblings.add(name, kins[number][0], job.submit_s)
             self._history[row] = int(kept.count[number, -1])
-            if not np.isnan(raw[number]).any():
-                self._ledger.add(
-                    name, promise(self._intervals, 0.0, raw[number], margin[number], int(group[number]))
-                )
+            self._lasting.add(name, kins[number], submit_s)
+            if sure[number]:
+                self._intervals.add(name, 0.0, raw[number], margin[number], int(group[number]))
 
-        sure = np.flatnonzero(~np.isnan(given).any(axis=1))
-        if len(sure):
-            ordered_names = [names[place] for place in places[order][sure].tolist()]
-            self._siblings.foresee(ordered_names, np.exp(given[sure]))
+    def _posterior(self, names: list[str], kins: list[tuple[Hashable, ...]], submit_s: F64, prior: F64, sure: Bools) -> F64:  # fmt: skip
+        """What siblings make of the `prior` of new jobs; NaN where nothing is known yet. Shape of `prior`."""
+        for name, kin, at_s in zip(names, kins, submit_s.tolist(), strict=True):
+            self._siblings.add(name, kin[0], at_s)
+        answer = np.full(prior.shape, np.nan)
+        if sure.any():
+            some = np.flatnonzero(sure)
+            chosen = [names[place] for place in some.tolist()]
+            self._siblings.foresee(chosen, np.exp(prior[sure]))
+            said = self._siblings.said(chosen)
+            for place, name in zip(some.tolist(), chosen, strict=True):
+                answer[place] = said.get(name, answer[place])
+        return answer
 
     def _new_row(self) -> int:
         if not self._free:

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.snapshot import F64
-from models.conformal import conformal_quantile
-from models.demand import Ask
+from autopilot.core.snapshot import F64, Bools
+from models.demand import Ask, blocks
 from models.layer import units
 
 GAIN = 0.98
@@ -109,31 +108,47 @@ def _losses(raw: F64, came: F64, root: F64, levels: Sequence[float]) -> F64:
     """Mean pinball losses [series, horizons, levels]; NaN where fewer than a quarter of what came was foreseen."""
     series, origins, horizons, _ = raw.shape
     found = np.full((series, horizons, len(levels)), np.nan)
-    half = np.arange(origins) < origins // 2
-    for row in range(series):
+    for rows in blocks(series, origins):
         for ahead in range(horizons):
-            known = ~np.isnan(raw[row, :, ahead]).any(axis=1) & ~np.isnan(came[row, :, ahead])
-            enough = known.sum() >= max(8, (~np.isnan(came[row, :, ahead])).sum() / 4)
-            if enough:
-                found[row, ahead] = _one(
-                    raw[row, known, ahead], came[row, known, ahead], root[row], levels, half[known]
-                )
+            known = ~np.isnan(raw[rows, :, ahead]).any(axis=2) & ~np.isnan(came[rows, :, ahead])
+            least = np.maximum(8, (~np.isnan(came[rows, :, ahead])).sum(axis=1) / 4)
+            enough = known.sum(axis=1) >= least
+            losses = _mean_losses(raw[rows, :, ahead], came[rows, :, ahead], root[rows], levels, known)
+            found[rows, ahead] = np.where(enough[:, None], losses, np.nan)
     return found
 
 
-def _one(raw: F64, came: F64, root: float, levels: Sequence[float], half: NDArray[np.bool_]) -> F64:
-    unit = units(raw, np.full(len(raw), root))
-    found = np.zeros(len(levels))
+def _mean_losses(raw: F64, came: F64, root: F64, levels: Sequence[float], known: Bools) -> F64:
+    """Mean pinball losses [series, levels] over the origins that are `known` [series, origins].
+
+    An upper level gets its margin on each half of the time from the scores of the other half.
+    """
+    raw, came = np.where(known[:, :, None], raw, 0.0), np.where(known, came, 0.0)
+    unit = units(raw, root[:, None])
+    half = known.shape[1] // 2
+    found = np.zeros((len(raw), len(levels)))
     for place, level in enumerate(levels):
-        if level <= 0.5:
-            found[place] = pinball(came - raw[:, place], level).mean()
-            continue
-        scores = (np.sqrt(came) - np.sqrt(raw[:, place])) / unit
-        upper = np.empty(len(raw))
-        for side in (half, ~half):
-            other = scores[~side]
-            margin = conformal_quantile(other, level) if len(other) else 0.0
-            margin = margin if np.isfinite(margin) else float(other.max())
-            upper[side] = np.maximum(np.sqrt(raw[side, place]) + margin * unit[side], 0.0) ** 2
-        found[place] = pinball(came - upper, level).mean()
+        upper = raw[:, :, place]
+        if level > 0.5:
+            roots = np.sqrt(upper)
+            scores = np.where(known, (np.sqrt(came) - roots) / unit, np.nan)
+            early, late = _margin(scores[:, half:], level), _margin(scores[:, :half], level)
+            margin = np.where(np.arange(known.shape[1]) < half, early[:, None], late[:, None])
+            upper = np.maximum(roots + margin * unit, 0.0) ** 2
+        loss = np.where(known, pinball(came - upper, level), 0.0)
+        found[:, place] = loss.sum(axis=1) / np.maximum(known.sum(axis=1), 1)
     return found
+
+
+def _margin(scores: F64, level: float) -> F64:
+    """Conformal quantile of each row's known scores; their largest where they are too few, 0 without any. Shape [rows].
+
+    As `conformal_quantile`: the smallest with at least ceil((n + 1) level) of them below or at it.
+    """
+    if not scores.shape[1]:
+        return np.zeros(len(scores))
+    count = (~np.isnan(scores)).sum(axis=1)
+    place = np.ceil(level * (count + 1) * (1.0 - 1e-12)).astype(np.int64) - 1
+    place = np.clip(place, 0, np.maximum(count - 1, 0))
+    found = np.take_along_axis(np.sort(scores, axis=1), place[:, None], axis=1)[:, 0]
+    return np.where(count > 0, found, 0.0)

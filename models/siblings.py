@@ -113,7 +113,7 @@ class Kin:
     log_s: list[float] = field(default_factory=list)
     ended: list[bool] = field(default_factory=list)
     first: int = 0  # number of the oldest that is kept
-    live: dict[str, int] = field(default_factory=dict)  # jobs that have not ended -> number
+    live: dict[Hashable, int] = field(default_factory=dict)  # jobs that have not ended -> number
 
     def forget(self) -> None:
         """Drop what nobody can lean on any more."""
@@ -129,17 +129,17 @@ class Siblings:
 
     def __init__(self) -> None:
         self._kins: dict[Hashable, Kin] = {}
-        self._key: dict[str, Hashable] = {}
+        self._key: dict[Hashable, Hashable] = {}
         self._parts: dict[
-            str, F64 | None
+            Hashable, F64 | None
         ] = {}  # cells by what was forecast, and usually; None: nothing was known
-        self._prior: dict[str, F64] = {}
+        self._prior: dict[Hashable, F64] = {}
         self._share = np.full(2, 0.5)
         self._ended_log_s: list[float] = []
         self._running_s = np.zeros(0)
         self._stale: set[Hashable] = set()
 
-    def add(self, name: str, key: Hashable, submit_s: float) -> None:
+    def add(self, name: Hashable, key: Hashable, submit_s: float) -> None:
         """A job was submitted, after all those of its `key` that were added before."""
         if key not in self._kins and len(self._kins) >= MOST_KINS:
             self._kins = {other: kin for other, kin in self._kins.items() if kin.live}
@@ -152,16 +152,16 @@ class Siblings:
         self._key[name], self._parts[name] = key, None
         self._stale.add(key)
 
-    def foresee(self, names: Sequence[str], total_s: F64) -> None:
+    def foresee(self, names: Sequence[Hashable], total_s: F64) -> None:
         """What was forecast of jobs at their submission: quantiles at LEVELS [names, levels], none of them NaN."""
         usual = usual_mass(np.array(self._ended_log_s[-USUAL_JOBS:]), self._running_s)
         for name, own in zip(names, cell_mass(total_s), strict=True):
             self._parts[name] = np.stack([own, usual])
             self._prior[name] = self._share @ np.stack([own, usual])
 
-    def ran(self, names: Sequence[str], ran_s: F64) -> None:
-        """How long the running jobs have run by now."""
-        self._running_s = ran_s
+    def ran(self, names: Sequence[Hashable], ran_s: F64, of_all_s: F64 | None = None) -> None:
+        """How long the running jobs have run by now; `of_all_s` where `names` are only a part of them."""
+        self._running_s = ran_s if of_all_s is None else of_all_s
         for name, log_s in zip(names, np.log(np.maximum(ran_s, 1.0)).tolist(), strict=True):
             key = self._key.get(name)
             if key is not None:
@@ -171,7 +171,7 @@ class Siblings:
                     kin.log_s[number] = log_s
                     self._stale.add(key)
 
-    def end(self, name: str, log_s: float | None) -> None:
+    def end(self, name: Hashable, log_s: float | None) -> None:
         """A job ended; None: nothing came of it."""
         key, parts = self._key.pop(name), self._parts.pop(name)
         kin = self._kins[key]
@@ -194,24 +194,37 @@ class Siblings:
             self._share = share / share.sum()
         self._stale.add(key)
 
-    def renewed(self) -> dict[str, F64]:
+    def beside(self, name: Hashable) -> list[Hashable]:
+        """The jobs of the same key that have not ended, itself included, in order of submission."""
+        return list(self._kins[self._key[name]].live)
+
+    def said(self, names: Sequence[Hashable]) -> dict[Hashable, F64]:
+        """What `renewed` would answer of some jobs, whether or not something new is known of them."""
+        answer: dict[Hashable, F64] = {}
+        if self._ended_log_s:
+            for name in names:
+                kin = self._kins[self._key[name]]
+                kin.forget()
+                answer.update(self._renew(kin, [name]))
+        return answer
+
+    def renewed(self) -> dict[Hashable, F64]:
         """Log quantiles at LEVELS of the total run time of the jobs of which something new is known.
 
         Of a job that runs they hold given that it has run for as long as it has.
         """
-        answer: dict[str, F64] = {}
+        answer: dict[Hashable, F64] = {}
         if not self._ended_log_s:
             return answer
         for key in sorted(self._stale, key=repr):
             kin = self._kins[key]
             kin.forget()
             if kin.live:
-                answer.update(self._renew(kin))
+                answer.update(self._renew(kin, list(kin.live)))
         self._stale.clear()
         return answer
 
-    def _renew(self, kin: Kin) -> dict[str, F64]:
-        names = list(kin.live)
+    def _renew(self, kin: Kin, names: Sequence[Hashable]) -> dict[Hashable, F64]:
         usual: F64 | None = None
         for name in names:
             if name not in self._prior:  # submitted before anything was known
@@ -224,7 +237,7 @@ class Siblings:
         seen = from_place + np.flatnonzero(log_s[from_place:to_place] >= 0.0)
         prior = np.stack([self._prior[name] for name in names])
         done = _posterior(prior, _weights(np.array(kin.submit_s), place, seen), log_s[seen], ended[seen])
-        return dict(zip(names, _quantiles(done, log_s[place]), strict=True))
+        return dict(zip(names, quantiles_given(done, log_s[place]), strict=True))
 
 
 def _weights(submit_s: F64, place: np.ndarray, seen: np.ndarray) -> F64:
@@ -237,13 +250,17 @@ def _weights(submit_s: F64, place: np.ndarray, seen: np.ndarray) -> F64:
 def _posterior(prior: F64, weight: F64, log_s: F64, ended: Bools) -> F64:
     """Probability to be done by each edge of the grid. [jobs, edges], from 0 to 1."""
     spread = ndtr((EDGES - log_s[:, None]) / SAME_WIDTH)
+    # one that still runs says nothing of what it has not reached: by a smooth edge, twenty that run side by side would
+    # deny each other the end that is usual a little further on
+    exposed = np.clip((log_s[:, None] - EDGES[:-1]) / STEP, 0.0, 1.0)
     died = PRIOR_JOBS * prior + weight @ np.where(ended[:, None], np.diff(spread, axis=1), 0.0)
-    reached = PRIOR_JOBS * np.cumsum(prior[:, ::-1], axis=1)[:, ::-1] + weight @ (1.0 - spread[:, :-1])
+    reached = PRIOR_JOBS * np.cumsum(prior[:, ::-1], axis=1)[:, ::-1]
+    reached = reached + weight @ np.where(ended[:, None], 1.0 - spread[:, :-1], exposed)
     survival = outlived(died / np.maximum(reached, 1e-12))
     return np.append(1.0 - survival, np.ones((len(prior), 1)), axis=1)
 
 
-def _quantiles(done: F64, ran_log_s: F64) -> F64:
+def quantiles_given(done: F64, ran_log_s: F64) -> F64:
     """Log quantiles at LEVELS, given that a job has run for exp(`ran_log_s`) (-1: not at all). [jobs, levels]."""
     answer = np.empty((len(done), len(LEVELS)))
     levels, rising = np.asarray(LEVELS), 1e-9 * np.arange(len(EDGES))

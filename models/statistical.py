@@ -53,8 +53,11 @@ class Ets:
         """The expected value at each horizon, for every level; for a peak the highest on the way."""
         start = max(0, first - WARM_STEPS)
         near = values[:, start:]
-        level, trend = _smoothed(near, self._shape if len(self._shape) == len(values) else None)
-        phi = self._shape[:, 2] if len(self._shape) == len(values) else np.full(len(values), np.nan)
+        shape = self._shape if len(self._shape) == len(values) else np.full((len(values), 3), np.nan)
+        level, trend = np.full(near.shape, np.nan), np.full(near.shape, np.nan)
+        fitted = ~np.isnan(shape[:, 0])
+        level[fitted], trend[fitted] = _smoothed(near[fitted], shape[fitted])
+        phi = shape[:, 2]
         stale = np.isnan(carried(near)[:, first - start :])
         found = []
         for steps in ask.steps:
@@ -103,11 +106,9 @@ def _fit_one(past: F64) -> tuple[float, float, float]:
     return tuple(np.nan_to_num(found, nan=0.0).tolist())
 
 
-def _smoothed(values: F64, shape: F64 | None) -> tuple[F64, F64]:
-    """Level and trend after each step, [series, steps]; unknown values are stepped over. NaN without a shape."""
+def _smoothed(values: F64, shape: F64) -> tuple[F64, F64]:
+    """Level and trend after each step, [series, steps]; unknown values are stepped over."""
     level, trend = np.full(values.shape, np.nan), np.full(values.shape, np.nan)
-    if shape is None:
-        return level, trend
     alpha, beta, phi = shape.T
     now, slope = np.full(len(values), np.nan), np.zeros(len(values))
     for step in range(values.shape[1]):
@@ -117,7 +118,7 @@ def _smoothed(values: F64, shape: F64 | None) -> tuple[F64, F64]:
         bent = phi * slope + beta * (moved - now - phi * slope)
         begun, known = ~np.isnan(now), ~np.isnan(value)
         slope = np.where(begun & known, bent, phi * slope)
-        now = np.where(known, np.where(begun, moved, np.where(np.isnan(alpha), np.nan, value)), expected)
+        now = np.where(known, np.where(begun, moved, value), expected)
         level[:, step], trend[:, step] = now, slope
     return level, trend
 

@@ -23,7 +23,8 @@ from models.evidence import runtime_cases
 if TYPE_CHECKING:
     import pandas as pd
 
-    from models.backtest_runtimes import Backtest, JobHistory
+    from models.backtest_runtimes import Backtest
+    from models.rehearsal import JobHistory
 
 SUBMIT = ("submit_s", "t_s")
 DURATION = ("duration_s", "exec_s")
@@ -78,21 +79,18 @@ def _fill(evidence: GateEvidence, found: Backtest, history: JobHistory, seed: in
     )
     evidence.champion_problem = found.champion_problem
     evidence.artifact = {
-        "model": "runtimes", "boosted": content_of(models.boosted), "usual_left": models.landmarks.usual,
-        "landmarks": content_of(models.landmarks.boosted),
+        "model": "runtimes", "boosted": content_of(models.boosted), "usual_left": models.usual_left,
     }  # fmt: skip
     evidence.feature_schema = tuple(f"column {number}" for number in range(found.columns))
     evidence.parameters = asdict(BoostingRules()) | {"seed": seed}
     evidence.data = dict(zip(("from_s", "to_s", "rows"), found.trained, strict=True))
-    evidence.counted_work = sum(
-        each.work for each in (models.boosted, models.landmarks.boosted) if each is not None
-    )
+    evidence.counted_work = 0 if models.boosted is None else models.boosted.work
 
 
 def read_history(path: Path) -> JobHistory:
     """The jobs of a file in order of submission. Raises `InputError`."""
-    from models.backtest_runtimes import JobHistory
     from models.recent import Asked
+    from models.rehearsal import JobHistory
     from simulator.traces.tables import number_array, read_table
 
     frame = read_table(path)

@@ -188,7 +188,7 @@ def _runtimes(cluster: Cluster, managed: Managed) -> Forecaster:
     if managed.durations == "predicted":
         from models.runtimes import Runtimes
 
-        return Runtimes(managed.policy.forecasting, managed.seed, inline=False)
+        return Runtimes(managed.policy.forecasting, managed.seed)
     return LastTwo()
 
 

@@ -12,14 +12,19 @@ import pytest
 from autopilot.core.forecast import LEVELS, RuntimeForecast
 from autopilot.core.policy_bounds import Forecasting
 from autopilot.core.snapshot import ClusterSnapshot, State
+from autopilot.worker import InlineWorker
 from models.last_two import LastTwo
+from models.runtime_boosting import LEAST_ROWS
 from models.runtimes import Runtimes
 from tests.core_world import Item, snapshot
+
+DAY_S = 86_400.0
+NO_DELAY = Forecasting(trees=10, most_rows=1000, fit_delay_s=0.0)
 
 Model = LastTwo | Runtimes
 MODELS: dict[str, Callable[[], Model]] = {
     "last-two": LastTwo,
-    "predicted": lambda: Runtimes(Forecasting(trees=10, most_rows=1000, fit_delay_s=0.0), 3),
+    "predicted": lambda: Runtimes(NO_DELAY, 3),
 }
 
 
@@ -40,8 +45,15 @@ def world(*items: Item) -> ClusterSnapshot:
 
 
 def said(model: Model, now_s: float, snap: ClusterSnapshot) -> RuntimeForecast:
-    """One tick: learn, then forecast."""
+    """One tick: learn, fit what is due as a simulation does, then forecast."""
     model.update(now_s, snap)
+    if isinstance(model, Runtimes) and (work := model.due(now_s)) is not None:
+        worker = InlineWorker()
+        worker.start(model.name, work, now_s, NO_DELAY)
+        fit = worker.ended(now_s)
+        assert fit is not None
+        assert fit.problem == ""
+        model.adopt(fit.result)
     found = model.forecast(now_s, snap).runtimes
     assert found is not None
     return found
@@ -157,6 +169,32 @@ def test_names_make_the_prediction_sharp() -> None:
     durations_s = 60.0 * 10.0**kinds * rng.lognormal(0.0, 0.2, 300)
     names = [f"train-{'abcd'[kind]}-{number}" for number, kind in enumerate(kinds.tolist())]
     assert errors_of(Runtimes(), durations_s, names).mean() < 0.4
+
+
+def test_a_fit_is_adopted_and_sees_what_the_last_jobs_do_not_tell() -> None:
+    """Jobs of one name, far apart, whose run time follows the memory they ask for: told apart once boosting speaks."""
+    rng = np.random.default_rng(9)
+
+    def batch(kinds: list[int], state: State, first: int) -> list[Item]:
+        return [
+            Item(f"job-{first + number}", {
+                "state": state, "memory_mib": 1024 * (1 + kind), "submit_s": DAY_S * (first + number), "name": "train",
+                "served_s": 60.0 * 10.0**kind * rng.lognormal(0.0, 0.1) if state == State.SUCCEEDED else 0.0,
+            })
+            for number, kind in enumerate(kinds)
+        ]  # fmt: skip
+
+    model, first, middle_s = Runtimes(replace(NO_DELAY, trees=100), 3), 0, np.zeros((3, 3))
+    # the fit; then opinions are weighed by what they are worth, at last against what siblings say
+    for phase, jobs in enumerate((LEAST_ROWS, 150, 150)):
+        kinds = rng.integers(0, 3, jobs).tolist()
+        said(model, DAY_S * first, world(*batch(kinds, State.PENDING, first)))
+        said(model, DAY_S * (first + jobs), world(*batch(kinds, State.SUCCEEDED, first)))
+        new = deepcopy(model)
+        found = said(new, DAY_S * (first + jobs), world(*batch([0, 1, 2], State.PENDING, 10 * LEAST_ROWS)))
+        middle_s[phase], first = found.total_s[:, LEVELS.index(0.5)], first + jobs
+    assert middle_s[0, 2] < 2.0 * middle_s[0, 0]
+    assert middle_s[2, 2] > 20.0 * middle_s[2, 0]
 
 
 def test_a_snapshot_without_work_is_answered(make_model: Callable[[], Model]) -> None:

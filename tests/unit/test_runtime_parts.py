@@ -1,4 +1,4 @@
-"""The parts of run-time forecasts: last jobs alike, weights, calibration, censoring, landmarks."""
+"""The parts of run-time forecasts: last jobs alike, weights, calibration, censoring, what lasts."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from autopilot.core.forecast import LEVELS
-from models.censoring import completion_weights
-from models.intervals import Intervals, groups_of
-from models.landmarks import LANDMARKS_S, usual_left
-from models.ledger import Ledger, promise
-from models.opinions import MEDIAN, OPINIONS, Mixer, most_likely, ordered
+from models.backtest_runtimes import LEAST_OUTLIVED, usual_left
+from models.censoring import censored_quantile, completion_weights
+from models.conformal import conformal_quantile
+from models.intervals import HIGHEST, Intervals, groups_of
+from models.opinions import MEDIAN, OPINIONS, SIBLINGS, Mixer, corrected, most_likely, ordered
 from models.recent import MOST_KINS, Recent, floor_forecast, kins_of, modes, name_stem, quantiles
 from models.runtime_boosting import LEAST_ROWS, BoostingRules, fit_boosted, telling_columns
 
@@ -103,14 +103,19 @@ def test_ordering_keeps_the_middle() -> None:
     ]
 
 
+SAID, NO_MARGIN = np.full(len(LEVELS), 5.0), np.zeros(len(LEVELS))  # e^5 = 148.4 s
+
+
 def delivered(scores: np.ndarray, level: float) -> np.ndarray:
     """Which of the promises at `level` were kept, each settled before the next is made."""
     number, layer = LEVELS.index(level), Intervals()
-    kept = []
-    for score in scores.tolist():
-        margin = float(layer.margins(np.zeros(1, np.int32))[0, number])
-        kept.append(score <= margin)
-        layer.note(number, 0, score, margin)
+    kept, group = [], np.zeros(1, np.int32)
+    for turn, score in enumerate(scores.tolist()):
+        margin = layer.margins(group)[0].copy()
+        kept.append(score <= margin[number])
+        layer.add(turn, 0.0, np.full(len(LEVELS), 20.0), margin, 0)
+        layer.end(turn, float(np.exp(20.0 + score)), 0.0)
+        layer.settle(np.inf)
     return np.array(kept)
 
 
@@ -128,21 +133,73 @@ def test_promises_are_kept_at_every_level(kind: str, level: float) -> None:
     assert abs(kept[200:].mean() - level) <= 0.02
 
 
-def test_a_broken_promise_counts_before_the_job_ends() -> None:
-    """Jobs that outlive what was said move the margin at once; their scores are put right at the end."""
-    layer, ledger = Intervals(), Ledger()
-    raw, margin = np.full(len(LEVELS), 5.0), np.zeros(len(LEVELS))
+def test_jobs_that_outlive_what_was_said_widen_it_before_they_end() -> None:
+    """Forty ended as foreseen; forty that run for three times as long already move the margin, and their end as far as it goes."""
+    layer, group = Intervals(), np.zeros(1, np.int32)
+    for number in range(80):
+        layer.add(number, 0.0, SAID, NO_MARGIN, 0)
     for number in range(40):
-        ledger.add(f"job-{number}", promise(layer, 0.0, raw, margin, 0))
-    names = [f"job-{number}" for number in range(40)]
-    ledger.outlived(names, np.full(40, 200.0))  # e^5 = 148 s
-    assert layer._count[P90, 0] == 40
-    for name in names:
-        ledger.ended(name, float(np.exp(7.0)), 2000.0)
-    assert layer._count[P90, 0] == 40
-    layer._news[:] = 99
-    assert layer.margins(np.zeros(1, np.int32))[0, P90] == pytest.approx(2.0)
-    assert len(ledger) == 0
+        layer.end(number, float(np.exp(5.0)), 200.0)
+    assert layer.margins(group)[0, P90] == pytest.approx(0.0)
+    late = list(range(40, 80))
+    layer.ran(late, np.full(40, 3.0 * np.exp(5.0)))
+    assert layer.margins(group)[0, P90] == pytest.approx(np.log(3.0))
+    for number in late:
+        layer.end(number, float(np.exp(7.0)), 2000.0)
+    assert layer.margins(group)[0, P90] == pytest.approx(2.0)
+    assert len(layer) == 0
+
+
+def test_a_job_that_comes_to_nothing_leaves_no_score() -> None:
+    """Thirty forgotten jobs, seen to run for a day: the margin is that of the others."""
+    layer, group = Intervals(), np.zeros(1, np.int32)
+    for number in range(70):
+        layer.add(number, 0.0, SAID, NO_MARGIN, 0)
+    layer.ran(list(range(30)), np.full(30, 86_400.0))
+    for number in range(30):
+        layer.forget(number)
+    for number in range(30, 70):
+        layer.end(number, float(np.exp(6.0)), 500.0)
+    assert layer.margins(group)[0, P90] == pytest.approx(1.0)
+    assert len(layer) == 0
+
+
+def test_many_promises_broken_at_once_move_the_aim_less_than_one_after_the_other() -> None:
+    """A hundred jobs of one event against a hundred events."""
+    at_once, in_turn = Intervals(), Intervals()
+    for number in range(100):
+        at_once.add(number, 0.0, SAID, NO_MARGIN, 0)
+    for number in range(100):
+        at_once.end(number, 1000.0, 1000.0)
+        in_turn.add(number, 0.0, SAID, NO_MARGIN, 0)
+        in_turn.end(number, 1000.0, 1000.0)
+    assert 0.9 < at_once._aim[P90, 0] < 0.92  # what is aimed at is not visible from outside
+    assert in_turn._aim[P90, 0] == HIGHEST
+
+
+def test_a_censored_quantile_is_the_conformal_one_where_all_ended() -> None:
+    """And by hand where not: of 1, 2+, 3, 4 each end takes 1 / (those left and one more)."""
+    values = np.random.default_rng(4).normal(size=99)
+    for level in (0.05, 0.5, 0.9, 0.99):
+        found = censored_quantile(values, np.ones(99, np.bool_), np.asarray(level))
+        assert float(found) == conformal_quantile(values, level)
+    ended = np.array([True, False, True, True])
+    found = censored_quantile(np.array([1.0, 2.0, 3.0, 4.0]), ended, np.array([0.2, 0.4, 0.7, 0.8]))
+    assert found.tolist() == [1.0, 3.0, 4.0, np.inf]
+
+
+def test_siblings_correct_the_bounds_as_far_as_they_were_right_and_leave_the_middle() -> None:
+    """Siblings that were right ten times over are followed; where they have no opinion the prior stands."""
+    mixer, prior = Mixer(SIBLINGS), 8.0 + np.arange(len(LEVELS))[None, :] / 10.0
+    posterior = prior - 1.0
+    for _ in range(30):
+        _, held = corrected(mixer, ["kind"], prior, posterior)
+        mixer.learn(int(mixer.rows(["kind"])[0]), held[0], float(posterior[0, MEDIAN]))
+    said, _ = corrected(mixer, ["kind"], prior, posterior)
+    assert said[0, MEDIAN] == prior[0, MEDIAN]
+    assert said[0, 0] == pytest.approx(posterior[0, 0], abs=0.05)
+    nothing, _ = corrected(mixer, ["kind"], prior, np.full(prior.shape, np.nan))
+    assert nothing[0].tolist() == pytest.approx(prior[0].tolist())
 
 
 def test_jobs_that_still_run_give_weight_to_long_ones() -> None:
@@ -151,12 +208,11 @@ def test_jobs_that_still_run_give_weight_to_long_ones() -> None:
     assert weight.tolist() == pytest.approx([1.0, 0.0, 1.5, 1.5])
 
 
-def test_the_time_left_is_that_of_jobs_that_outlived_the_landmark() -> None:
-    """A landmark that too few outlived takes the one before."""
+def test_the_floor_of_the_time_left_is_that_of_jobs_that_outlived_an_hour() -> None:
+    """A thousand seconds were left of those; nothing is said of too few."""
     log_s = np.log(np.r_[np.full(50, 400.0), np.full(50, 4600.0)])
-    left = usual_left(log_s, np.ones(100), (0.5,))
-    assert np.exp(left[LANDMARKS_S.index(3600.0), 0]) == pytest.approx(1000.0)
-    assert left[-1, 0] == left[LANDMARKS_S.index(3600.0), 0]
+    assert np.exp(usual_left(log_s, np.ones(100))) == pytest.approx(np.full(len(LEVELS), 1000.0))
+    assert np.isnan(usual_left(log_s[: 49 + LEAST_OUTLIVED], np.ones(49 + LEAST_OUTLIVED))).all()
 
 
 def test_columns_that_say_nothing_are_left_out() -> None:
@@ -193,10 +249,10 @@ def test_groups_tell_size_and_vagueness_apart() -> None:
 
 def test_a_kept_promise_counts_when_its_time_is_up_and_not_before() -> None:
     """Else short jobs, which end first, would speak for the long ones of their day."""
-    layer, ledger = Intervals(), Ledger()
-    ledger.add("job", promise(layer, 0.0, np.full(len(LEVELS), 5.0), np.zeros(len(LEVELS)), 0))
-    ledger.ended("job", 10.0, 1000.0)
-    ledger.settle(1137.0)  # e^5 = 148.4 s from the start at 990 s
-    assert layer._count[P90, 0] == 0
-    ledger.settle(1139.0)
-    assert layer._count[P90, 0] == 1
+    layer = Intervals()
+    layer.add("job", 0.0, SAID, NO_MARGIN, 0)
+    layer.end("job", 10.0, 1000.0)
+    layer.settle(1137.0)  # e^5 = 148.4 s from the start at 990 s
+    assert layer._aim[P90, 0] == 0.9  # what is aimed at is not visible from outside
+    layer.settle(1139.0)
+    assert layer._aim[P90, 0] < 0.9

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
+
 import numpy as np
 import pytest
 
@@ -24,7 +26,7 @@ def batch(jobs: int, apart_s: float = 10.0) -> Siblings:
     return found
 
 
-def middle_s(said: dict[str, F64], name: str) -> float:
+def middle_s(said: Mapping[Hashable, F64], name: str) -> float:
     """The median."""
     return float(np.exp(said[name][MIDDLE]))
 
@@ -111,6 +113,16 @@ def test_what_is_remembered_is_bounded() -> None:
             found.renewed()
     kin = found._kins["a"]  # a bound is not visible from outside
     assert len(kin.log_s) < 4 * MOST_SIBLINGS
+
+
+def test_one_job_asked_alone_is_told_what_all_are() -> None:
+    """Without waiting for news, and without using them up."""
+    found = batch(6)
+    found.end("a-0", float(np.log(600.0)))
+    alone = found.said(["a-3"])["a-3"]
+    assert alone.tolist() == found.renewed()["a-3"].tolist()
+    assert found.renewed() == {}
+    assert found.beside("a-3") == [f"a-{number}" for number in range(1, 6)]
 
 
 def test_kinds_without_end_are_forgotten() -> None:

@@ -1,0 +1,215 @@
+"""What forecasting costs on one core: a minute of 5,000 services, one job, and a retrain of everything.
+
+Usage: python -m benchmarks.forecast_speed [--services 5000] [--jobs 3000] [--seed 1] [--quick] [--json OUT]
+
+Services have a mean of their own, a day that goes up and down, and noise. Two hours of minutes are played, with the fits
+that fall due; then minutes are timed: requests and tokens of all services, taken in, compared with what was promised,
+and foreseen. A retrain looks at all the history that the controller keeps of so many services, for both kinds of demand,
+with the trial before the gate, against the model that served before; and at the last 8,000 jobs. Jobs come one by one,
+beside 500 that wait or run, when 3,000 have ended. CPU, not wall time. The memory of all that is the largest resident
+set of the process, of which the history and its copy in the fit are what must be there. `--quick`: few services and jobs.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from autopilot.app.gate import bootstrap_rng
+from autopilot.core.forecast import REQUESTS, TOKENS
+from autopilot.core.snapshot import (
+    F64,
+    ClusterSnapshot,
+    GpuTable,
+    InstanceTable,
+    Names,
+    NodeTable,
+    PlacementTable,
+    QueueTable,
+    ServiceTable,
+    State,
+    WorkloadTable,
+    empty,
+    empty_signals,
+    make,
+)
+from benchmarks.kit import judged, options, table, write_json
+from models.boosting import Boosting
+from models.bursts import STEP_S, Bursts, Fit
+from models.proving import Trial
+from models.runtimes import Runtimes
+
+MINUTE_S, JOB_MS, RETRAIN_S, MEMORY_GIB = 1.0, 10.0, 180.0, 4.0
+PLAYED = 125
+"""Minutes before those that are timed: the fits of the first and the second hour are among them."""
+
+QUICK_SERVICES, QUICK_MINUTES, QUICK_JOBS = 60, 400, 1000
+TIMED = 10
+BESIDE = 500
+TOKENS_A_REQUEST = 900.0
+
+
+def snapshot_of(services: ServiceTable | None = None, work: WorkloadTable | None = None) -> ClusterSnapshot:
+    """A cluster of which nothing is known but its services or its jobs."""
+    return ClusterSnapshot(
+        Names((), (), tuple(f"team-{n}" for n in range(40)), ()), empty(NodeTable), empty(GpuTable), empty(InstanceTable),
+        work if work is not None else empty(WorkloadTable), empty(PlacementTable),
+        services if services is not None else empty(ServiceTable), empty(QueueTable), empty_signals(),
+    )  # fmt: skip
+
+
+def rates(rng: np.random.Generator, services: int, minutes: int, usual_rps: F64) -> F64:
+    """Requests/s of each service and minute: its mean, a day, and noise. Shape [services, minutes]."""
+    day = 1.0 + 0.5 * np.sin(2.0 * np.pi * np.arange(minutes) / 1440.0 + rng.uniform(0.0, 6.3, (services, 1)))
+    return np.asarray(usual_rps[:, None] * day * rng.gamma(20.0, 0.05, (services, minutes)))
+
+
+def said(words: str) -> None:
+    """Print how far it is, with the CPU time spent up to now."""
+    print(f"  {time.process_time():6.0f} s of CPU: {words}", flush=True)
+
+
+def memory_gib() -> float:
+    """Largest resident set of this process up to now; `ru_maxrss` is in KiB on Linux (getrusage(2))."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def play_services(services: int, seed: int) -> tuple[Bursts, list[float], dict[str, Boosting]]:
+    """A forecaster that knows two hours, the CPU seconds of each timed minute, and the global model by kind."""
+    rng = np.random.default_rng(seed)
+    usual_rps = rng.lognormal(0.0, 1.5, services)
+    found = rates(rng, services, PLAYED + TIMED, usual_rps)
+    bursts, spent, served = Bursts(seed), [], {}
+    names = [f"service-{number:05d}" for number in range(services)]
+    for minute in range(PLAYED + TIMED):
+        columns: dict[str, Any] = {
+            "id": names, "age_s": np.zeros(services), "recent_rps": found[:, minute],
+            "tokens_per_s": found[:, minute] * TOKENS_A_REQUEST,
+        }  # fmt: skip
+        seen = snapshot_of(make(ServiceTable, **columns, **_unstated(services)))
+        now_s = STEP_S * (minute + 1)
+        began_s = time.process_time()
+        bursts.update(now_s, seen)
+        bursts.forecast(now_s, seen)
+        if minute >= PLAYED:
+            spent.append(time.process_time() - began_s)
+        while (fit := bursts.due(now_s)) is not None:
+            said(f"minute {minute + 1} of {PLAYED + TIMED}: fitting {fit.kind}")
+            done = fit.run()
+            served[fit.kind] = next(model for model in done.fitted.models if isinstance(model, Boosting))
+            bursts.adopt(done)
+    return bursts, spent, served
+
+
+def _unstated(services: int) -> dict[str, Any]:
+    stated = {"id", "age_s", "recent_rps", "tokens_per_s"}
+    return {name: np.zeros(services) for name in ServiceTable.__dataclass_fields__ if name not in stated}
+
+
+def retrain_demand(bursts: Bursts, served: dict[str, Boosting], minutes: int, seed: int) -> list[float]:
+    """CPU seconds of a fit of requests and of one of tokens on `minutes` of history, each before the gate."""
+    rng = np.random.default_rng(seed)
+    spent = []
+    for demand, kind in zip(bursts.demands, (REQUESTS, TOKENS), strict=True):
+        names = tuple(demand.rates.names)
+        services = len(names)
+        said(f"fitting {kind} on {minutes:,} minutes of {services:,} services")
+        values = rates(rng, services, minutes, rng.lognormal(0.0, 1.5, services))
+        trial = Trial(names, bootstrap_rng, served[kind])
+        began_s = time.process_time()
+        Fit(kind, names, values, demand.ask, seed, (), trial).run()
+        spent.append(time.process_time() - began_s)
+    return spent
+
+
+def jobs_of(rng: np.random.Generator, first: int, count: int, now_s: float) -> WorkloadTable:
+    """`count` jobs of forty tenants that were submitted just now."""
+    widths = rng.choice([1, 1, 1, 2, 4, 8], count)
+    found: WorkloadTable = make(WorkloadTable, id=[f"job-{first + n:06d}" for n in range(count)],
+        name=[f"train-{n}" for n in rng.integers(200, size=count)], tenant=rng.integers(40, size=count),
+        user=[f"user-{n}" for n in rng.integers(300, size=count)], submit_s=now_s + np.arange(count),
+        gpus=widths, min_gpus=widths, **_columns(count),
+    )  # fmt: skip
+    return found
+
+
+def _columns(count: int) -> dict[str, Any]:
+    """What these jobs do not say."""
+    nan = np.full(count, np.nan)
+    return {"queue": np.ones(count), "state": np.full(count, State.PENDING), "start_s": nan, "ended_s": nan,
+            "gpus_per_member": np.ones(count), "mig_profile": np.full(count, -1), "limit_s": nan, "preemptible": np.ones(count),
+            "checkpoint_interval_s": nan, "last_checkpoint_s": nan, "checkpoint_write_s": nan, "restart_s": nan,
+            "service": np.full(count, -1)}  # fmt: skip
+
+
+def play_jobs(ended: int, asked: int, rows: int, seed: int) -> tuple[list[float], float]:
+    """CPU milliseconds of the forecast of each new job, and the CPU seconds of a fit on `rows` ended jobs."""
+    rng = np.random.default_rng(seed)
+    forecaster, now_s, done, fitting_s = Runtimes(seed=seed), 0.0, 0, 0.0
+    while done < max(ended, rows):
+        batch = jobs_of(rng, done, 200, now_s)
+        forecaster.forecast(now_s, snapshot_of(work=batch))
+        now_s += 3600.0
+        over = replace(
+            batch, state=np.full(200, State.SUCCEEDED, np.int8), served_s=rng.lognormal(7.0, 1.8, 200)
+        )
+        forecaster.update(now_s, snapshot_of(work=over))
+        done += 200
+        began_s = time.process_time()
+        if (work := forecaster.due(now_s)) is not None:
+            forecaster.adopt(work.run())
+            fitting_s = time.process_time() - began_s
+    beside = jobs_of(rng, done, BESIDE + asked, now_s)
+    spent = []
+    for number in range(BESIDE, BESIDE + asked + 1):
+        rows_now = np.arange(number)
+        seen = snapshot_of(work=_first(beside, rows_now))
+        began_s = time.process_time()
+        forecaster.forecast(now_s, seen)
+        spent.append(1e3 * (time.process_time() - began_s))
+    return spent[1:], fitting_s  # the first one met all who were there already
+
+
+def _first(work: WorkloadTable, rows: np.ndarray) -> WorkloadTable:
+    return WorkloadTable(**{name: getattr(work, name)[rows] for name in WorkloadTable.__dataclass_fields__})
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, write the JSON; 1 when a bar is missed."""
+    given = options(str(__doc__), arguments, services=5000, jobs=3000, seed=1)
+    services, asked = (QUICK_SERVICES, 50) if given.quick else (given.services, 300)
+    bursts, minutes_s, served = play_services(services, given.seed)
+    minutes = QUICK_MINUTES if given.quick else bursts.demands[0].rates.kept_steps
+    demand_s = retrain_demand(bursts, served, minutes, given.seed)
+    said("playing and fitting jobs")
+    ended, rows = (QUICK_JOBS, QUICK_JOBS) if given.quick else (given.jobs, 8000)
+    job_ms, jobs_s = play_jobs(ended, asked, rows, given.seed)
+    minute_s, slowest_ms, retrain_s = (
+        float(np.median(minutes_s)),
+        float(np.quantile(job_ms, 0.99)),
+        sum(demand_s) + jobs_s,
+    )
+    peak_gib = memory_gib()
+    bars = ((minute_s, MINUTE_S, f"a minute of {services:,} services, s (slowest {max(minutes_s):.2f})"),
+            (slowest_ms, JOB_MS, f"a job, ms at the 99th percentile of {asked} (median {np.median(job_ms):.1f})"),
+            (retrain_s, RETRAIN_S, f"a retrain, s (requests {demand_s[0]:.0f}, tokens {demand_s[1]:.0f}, jobs {jobs_s:.0f})"),
+            (peak_gib, MEMORY_GIB, "memory at its largest, GiB"))  # fmt: skip
+    table(
+        ("on one core, in CPU time", "figure"),
+        [(what, judged(value, bar, least=False)) for value, bar, what in bars],
+    )
+    write_json(given.json, {
+        "benchmark": "forecast_speed", "services": services, "minute_s": minutes_s, "job_ms_p99": slowest_ms,
+        "job_ms_median": float(np.median(job_ms)), "retrain_s": {"requests": demand_s[0], "tokens": demand_s[1], "jobs": jobs_s},
+        "minutes_of_history": minutes, "memory_gib": peak_gib,
+    })  # fmt: skip
+    return int(any(value > bar for value, bar, _ in bars))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
