@@ -89,8 +89,10 @@ class Rates:
             self._values[:] = np.nan
             self._used, self.step = 1, step
             return more
-        if self._used + more > kept + kept // 4:
-            drop = self._used + more - kept
+        day = max(1, round(86_400.0 / self.step_s))
+        if self._used + more > kept + max(kept // 4, day):
+            # whole days: to a model that was fitted before, a column is a time of the day
+            drop = (self._used + more - kept) // day * day
             self._values[:, : self._used - drop] = self._values[:, drop : self._used].copy()
             self._used -= drop
         if self._used + more > self._values.shape[1]:

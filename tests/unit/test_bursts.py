@@ -161,6 +161,21 @@ def test_ten_thousand_new_names_are_bounded() -> None:
     assert rates.find(["n0-5"])[0] == -1
 
 
+def test_what_is_dropped_are_whole_days() -> None:
+    """A model that counts columns finds noon where it was: the oldest column is of the same time of the day."""
+    rates = Rates(3600.0)
+    begun, dropped = [], 0
+    for step in range(1, 1000):
+        rates.rows(["a"])
+        before = rates.values.shape[1]
+        rates.advance(step)
+        dropped += rates.values.shape[1] <= before
+        begun.append((rates.step - rates.values.shape[1] + 1) % 24)
+    assert dropped > 5
+    assert set(begun) == {1}
+    assert rates.values.shape[1] >= rates.kept_steps
+
+
 def test_a_fit_is_wanted_once_and_speaks_when_adopted() -> None:
     """On noise around a mean the fitted smoothing takes over from the last value, and its bounds are tighter."""
     bursts = Bursts(1)
