@@ -163,7 +163,7 @@ def _days_before(
     that moment lies before the origin (a horizon may be longer than a day). `origins` follow one another.
     """
     total, count = np.zeros((series, len(origins))), np.zeros((series, len(origins)))
-    for back in range(1, PROFILE_DAYS + 1):
+    for back in range(1, PROFILE_DAYS + 1) if len(origins) else ():
         begin, stop = int(origins[0]) - back * day + ahead, int(origins[-1]) + 1 - back * day + ahead
         if ahead >= back * day or stop <= 0:
             continue
