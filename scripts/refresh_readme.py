@@ -253,6 +253,14 @@ def of_tenants(found: dict[str, Any]) -> Iterator[Figure]:
         )
 
 
+def of_forecast_speed(found: dict[str, Any]) -> Iterator[Figure]:
+    """What forecasting costs."""
+    minute_s, retrain_s = sorted(found["minute_s"]), sum(found["retrain_s"].values())
+    yield Figure(f"a minute's forecasts of {found['services']:,} services, requests and tokens; one job, 99th percentile",
+                 f"{minute_s[len(minute_s) // 2]:.2f} s; {found['job_ms_p99']:.1f} ms of CPU", "1 s; 10 ms")  # fmt: skip
+    yield Figure("a retrain of everything", f"{retrain_s:.0f} s of CPU", "180 s")
+
+
 def of_serving_speed(found: dict[str, Any]) -> Iterator[Figure]:
     """Time to simulate a day of requests."""
     worst = max(found["rows"], key=lambda row: float(row["day_at_1000_rps_s"] or 0.0))
@@ -280,6 +288,7 @@ BENCHMARKS: dict[str, Callable[[dict[str, Any]], Iterator[Figure]]] = {
     "reclaim_storm": of_reclaim_storm,
     "victims": of_victims,
     "tenants": of_tenants,
+    "forecast_speed": of_forecast_speed,
     "serving_speed": of_serving_speed,
     "journal_size": of_journal_size,
 }
