@@ -180,7 +180,7 @@ def host_members(shape: Shape, cpu_milli: NDArray[np.int64], memory_mib: NDArray
         members = np.minimum(members, cpu_milli // shape.cpu_milli)
     if shape.host_memory_mib:
         members = np.minimum(members, memory_mib // shape.host_memory_mib)
-    return members.astype(np.int32)
+    return np.maximum(members, 0).astype(np.int32)  # a node may be promised beyond what it has
 
 
 def _node_scores(gpus: I32, shape: Shape, free: I32, weights: PlacementWeights,

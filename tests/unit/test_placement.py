@@ -165,6 +165,14 @@ def test_a_broken_gpu_is_left_out() -> None:
     assert miss(place(snapshot("1x8", [waits("p", 8)], unhealthy=[2]))) == ("capacity", 7.0, 8.0)
 
 
+def test_a_host_that_is_promised_beyond_what_it_has_counts_as_full() -> None:
+    """It hosts no member, and takes none away from the nodes beside it."""
+    nodes = {"cpu_milli": [8_000, 5_000, 8_000]}
+    over = holds("over", 4, on=range(8, 12), gpus_per_member=1, cpu_milli=1_500)
+    asks = {"gpus_per_member": 2, "cpu_milli": 4_000}
+    assert per_node(place(snapshot("3x8", [over, waits("p", 8, **asks)], nodes=nodes))) == {0: 4, 2: 4}
+
+
 def test_host_capacity_bounds_the_members_of_a_node() -> None:
     """Two members of a gang share a node only as far as its CPUs go; so does the tail."""
     nodes = {"cpu_milli": [10_000, 10_000]}

@@ -49,6 +49,19 @@ def test_half_of_the_steps_go_to_those_whose_turn_is_first_and_the_rest_goes_rou
     assert seen == set(range(100))
 
 
+def test_a_host_that_is_promised_beyond_what_it_has_takes_nothing_from_its_neighbours() -> None:
+    """Its free CPU is below zero: that hosts no member, not less than none."""
+    over = holds("over", 4, on=range(8, 12), gpus_per_member=1, cpu_milli=1_500, queue=2)
+    gang = waits("w", 8, gpus_per_member=2, cpu_milli=4_000, queue=1)
+    gives = holds("gives", 6, on=range(6), gpus_per_member=1, queue=2)
+    snap = snapshot("3x8", [over, gives, gang], queues=tenants(("a", 0, 0), ("b", 0, 0)),
+                    nodes={"cpu_milli": [8_000, 5_000, 8_000]})  # fmt: skip
+    ctx = context(snap)
+    search = search_for(ctx, 0, shape_of(snap, 2))
+    assert not search(())
+    assert search([Take(1, 6.0, whole=True)])
+
+
 def test_a_host_that_is_full_is_seen_in_columns_as_on_paper() -> None:
     """Free CPU and memory of nodes after takings, whole or in part: the same answer as placing the gang."""
     rng = np.random.default_rng(7)
