@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from autopilot.app.options import SimulateOptions
-from autopilot.app.simulate import simulate
+from autopilot.app.simulate import check_policies, simulate
 from benchmarks.kit import FILES, judged, options, philly_jobs, table, write_json
 
 MORE_FILES = {
@@ -160,10 +160,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     weights = [] if given.quick else [float(text) for text in given.curve.split(",") if text]
     tasks = [Task(file, (*BASELINES, given.policy), jobs) for file in files]
     tasks += [Task("P1", (given.policy,), jobs, weight) for weight in weights]
-    rows: list[Row] = []
+    kept: list[Row] = []
     if given.keep and Path(given.keep).exists():
-        rows = [Row(**json.loads(line)) for line in Path(given.keep).read_text(encoding="utf-8").splitlines()]
-    done = {(row.file, row.weight) for row in rows}
+        kept = [Row(**json.loads(line)) for line in Path(given.keep).read_text(encoding="utf-8").splitlines()]
+    own = next(iter(check_policies((given.policy,))))
+    done = {(row.file, row.weight) for row in kept if row.policy == own or row.weight is not None}
+    # rows of another policy, and the baselines beside it, are not of this table
+    rows = [
+        row
+        for row in kept
+        if (row.file, row.weight) in done and (row.policy in (*BASELINES, own) or row.weight is not None)
+    ]
     for row in measured([task for task in tasks if (task.file, task.weight) not in done], given.workers):
         rows.append(row)
         if given.keep:
