@@ -67,9 +67,8 @@ def groups_of(log_quantile: F64) -> I32:
 
 @dataclass(slots=True)
 class Promise:
-    """Quantiles of the log of the time from `base_s` of running on, and the margins that were added."""
+    """Quantiles of the log of a time that runs, and the margins that were added."""
 
-    base_s: float
     raw: F64
     margin: F64
     group: int
@@ -79,7 +78,7 @@ class Promise:
 
     def bound_s(self, number: int) -> float:
         """Run time beyond which the promise of a level is broken."""
-        return float(self.base_s + np.exp(self.raw[number] + self.margin[number]))
+        return float(np.exp(self.raw[number] + self.margin[number]))
 
 
 class Intervals:
@@ -107,10 +106,10 @@ class Intervals:
         """True when the next margins will be made anew: the time to say how long the running jobs have run."""
         return self._news >= STALE_JOBS
 
-    def add(self, name: Hashable, base_s: float, raw: F64, margin: F64, group: int) -> None:
+    def add(self, name: Hashable, raw: F64, margin: F64, group: int) -> None:
         """Note what was promised of a job: `raw` [levels] with `margin` [levels] added."""
         self._open[list(PROMISED), group] += 1
-        made = Promise(base_s, raw, margin, group, self._open[:, group].copy(), -1, list(PROMISED))
+        made = Promise(raw, margin, group, self._open[:, group].copy(), -1, list(PROMISED))
         made.open.sort(key=made.bound_s)
         self._promises[name], self._next_s[name] = made, made.bound_s(made.open[0])
 
@@ -118,7 +117,7 @@ class Intervals:
         """How long the running jobs have run by now: their scores are at least that, and some promises are broken."""
         for name, spent_s in zip(names, ran_s.tolist(), strict=True):
             made = self._promises.get(name)
-            if made is not None and spent_s > made.base_s:
+            if made is not None and spent_s > 0.0:
                 self._note(made, spent_s)
                 if spent_s > self._next_s[name]:
                     self._next_s[name] = self._break(made, spent_s)
@@ -163,7 +162,7 @@ class Intervals:
             self._count[group] += 1
             self._news += 1
         if self._count[group] - made.turn <= WINDOW:
-            self._log_s[group, made.turn % WINDOW] = np.log(max(ran_s - made.base_s, 1.0))
+            self._log_s[group, made.turn % WINDOW] = np.log(max(ran_s, 1.0))
 
     def _break(self, made: Promise, ran_s: float) -> float:
         """Break what a job outlived that has run `ran_s`; the run time at which the next level breaks (inf: none)."""

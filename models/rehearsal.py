@@ -161,7 +161,7 @@ def calibrated(promises: Promises, source: Blend | Given) -> F64:
             group = groups_of(raw)
             given, margin = layer.apply(raw, group)
             answer[place] = given[0]
-            layer.add(place, 0.0, raw[0], margin[0], int(group[0]))
+            layer.add(place, raw[0], margin[0], int(group[0]))
     return answer
 
 

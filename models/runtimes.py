@@ -215,7 +215,7 @@ class Runtimes:
             self._history[row] = int(kept.count[number, -1])
             self._lasting.add(name, kins[number], submit_s)
             if sure[number]:
-                self._intervals.add(name, 0.0, raw[number], margin[number], int(group[number]))
+                self._intervals.add(name, raw[number], margin[number], int(group[number]))
 
     def _posterior(self, names: list[str], kins: list[tuple[Hashable, ...]], submit_s: F64, prior: F64, sure: Bools) -> F64:  # fmt: skip
         """What siblings make of the `prior` of new jobs; NaN where nothing is known yet. Shape of `prior`."""

@@ -113,7 +113,7 @@ def delivered(scores: np.ndarray, level: float) -> np.ndarray:
     for turn, score in enumerate(scores.tolist()):
         margin = layer.margins(group)[0].copy()
         kept.append(score <= margin[number])
-        layer.add(turn, 0.0, np.full(len(LEVELS), 20.0), margin, 0)
+        layer.add(turn, np.full(len(LEVELS), 20.0), margin, 0)
         layer.end(turn, float(np.exp(20.0 + score)), 0.0)
         layer.settle(np.inf)
     return np.array(kept)
@@ -137,7 +137,7 @@ def test_jobs_that_outlive_what_was_said_widen_it_before_they_end() -> None:
     """Forty ended as foreseen; forty that run for three times as long already move the margin, and their end as far as it goes."""
     layer, group = Intervals(), np.zeros(1, np.int32)
     for number in range(80):
-        layer.add(number, 0.0, SAID, NO_MARGIN, 0)
+        layer.add(number, SAID, NO_MARGIN, 0)
     for number in range(40):
         layer.end(number, float(np.exp(5.0)), 200.0)
     assert layer.margins(group)[0, P90] == pytest.approx(0.0)
@@ -154,7 +154,7 @@ def test_a_job_that_comes_to_nothing_leaves_no_score() -> None:
     """Thirty forgotten jobs, seen to run for a day: the margin is that of the others."""
     layer, group = Intervals(), np.zeros(1, np.int32)
     for number in range(70):
-        layer.add(number, 0.0, SAID, NO_MARGIN, 0)
+        layer.add(number, SAID, NO_MARGIN, 0)
     layer.ran(list(range(30)), np.full(30, 86_400.0))
     for number in range(30):
         layer.forget(number)
@@ -168,10 +168,10 @@ def test_many_promises_broken_at_once_move_the_aim_less_than_one_after_the_other
     """A hundred jobs of one event against a hundred events."""
     at_once, in_turn = Intervals(), Intervals()
     for number in range(100):
-        at_once.add(number, 0.0, SAID, NO_MARGIN, 0)
+        at_once.add(number, SAID, NO_MARGIN, 0)
     for number in range(100):
         at_once.end(number, 1000.0, 1000.0)
-        in_turn.add(number, 0.0, SAID, NO_MARGIN, 0)
+        in_turn.add(number, SAID, NO_MARGIN, 0)
         in_turn.end(number, 1000.0, 1000.0)
     assert 0.9 < at_once._aim[P90, 0] < 0.92  # what is aimed at is not visible from outside
     assert in_turn._aim[P90, 0] == HIGHEST
@@ -250,7 +250,7 @@ def test_groups_tell_size_and_vagueness_apart() -> None:
 def test_a_kept_promise_counts_when_its_time_is_up_and_not_before() -> None:
     """Else short jobs, which end first, would speak for the long ones of their day."""
     layer = Intervals()
-    layer.add("job", 0.0, SAID, NO_MARGIN, 0)
+    layer.add("job", SAID, NO_MARGIN, 0)
     layer.end("job", 10.0, 1000.0)
     layer.settle(1137.0)  # e^5 = 148.4 s from the start at 990 s
     assert layer._aim[P90, 0] == 0.9  # what is aimed at is not visible from outside
