@@ -82,10 +82,12 @@ class Lasting:
 
     def ran(self, names: Sequence[Hashable], ran_s: F64) -> None:
         """How long running jobs have run by now."""
-        for place in np.flatnonzero(ran_s >= OUTLIVED_S).tolist():
+        long = np.flatnonzero(ran_s >= OUTLIVED_S)
+        log_s = np.log(ran_s[long])
+        for place, log, cell in zip(long.tolist(), log_s.tolist(), cells_of(log_s).tolist(), strict=True):
             job = self._jobs.get(names[place])
             if job is not None:
-                self._note(job, float(ran_s[place]))
+                self._note(job, log, cell)
 
     def end(self, name: Hashable, ran_s: float) -> None:
         """A job ended after `ran_s` of running; NaN where nothing is known: then it counts as far as it was seen."""
@@ -93,11 +95,12 @@ class Lasting:
         if job is None:
             return
         if ran_s >= OUTLIVED_S:
-            self._note(job, ran_s)
-            if self._count - job.turn <= WINDOW:
+            log_s = np.log(ran_s)
+            self._note(job, float(log_s), int(cells_of(np.asarray(log_s))))
+            if self._in_window(job):
                 self._ended[job.turn % WINDOW] = True
 
-    def _note(self, job: Job, ran_s: float) -> None:
+    def _note(self, job: Job, log_s: float, cell: int) -> None:
         if job.turn < 0:
             job.turn = self._count
             self._count += 1
@@ -107,9 +110,12 @@ class Lasting:
                 job.submit_s,
                 False,
             )
-        job.log_s = float(np.log(ran_s))
-        if self._count - job.turn <= WINDOW:
-            self._cell[job.turn % WINDOW] = int(cells_of(np.array(job.log_s)))
+        job.log_s = log_s
+        if self._in_window(job):
+            self._cell[job.turn % WINDOW] = cell
+
+    def _in_window(self, job: Job) -> bool:
+        return self._count - job.turn <= WINDOW
 
     def _codes(self, job: Job) -> list[int]:
         if len(self._code) > MOST_CODES:
@@ -124,47 +130,55 @@ class Lasting:
 
     def said(self, names: Sequence[Hashable]) -> dict[Hashable, F64]:
         """Log quantiles at LEVELS of the total run time of those of `names` that have outlived the hour and run."""
-        answer = {}
-        for name in names:
-            job = self._jobs.get(name)
-            if job is not None and job.turn >= 0:
-                done = np.append(1.0 - outlived(self._hazard(job)), 1.0)
-                answer[name] = quantiles_given(done[None, :], np.array([job.log_s]))[0]
-        return answer
+        known = [(name, self._jobs[name]) for name in names if name in self._jobs]
+        lasting = {name: job for name, job in known if job.turn >= 0}
+        if not lasting:
+            return {}
+        jobs = list(lasting.values())
+        done = np.append(1.0 - outlived(self._hazards(jobs)), np.ones((len(jobs), 1)), axis=1)
+        log_s = np.array([job.log_s for job in jobs])
+        return dict(zip(lasting, quantiles_given(done, log_s), strict=True))
 
-    def _hazard(self, job: Job) -> F64:
-        """Probability to end in each cell for a job that reached it. Shape [cells]; 0 before the hour."""
-        size = min(self._count, WINDOW)
-        kin, own = self._kin[:size], self._codes(job)
-        apart_s = np.abs(self._submit_s[:size] - job.submit_s)
-        others = np.ones(size)
-        if self._count - job.turn <= WINDOW:
-            others[job.turn % WINDOW] = 0.0  # it is no witness of itself
-        died, reached = self._counted(others)
-        hazard = _hazard_of(died + FIRST, reached + _from_here(FIRST))
-        before = others
+    def _hazards(self, jobs: Sequence[Job]) -> F64:
+        """Probability to end in each cell for jobs that reached it. Shape [jobs, cells]; 0 before the hour."""
+        window = _Window(self._cell, self._ended, min(self._count, WINDOW))
+        kin, own = self._kin[window.order], np.array([self._codes(job) for job in jobs])
+        submit_s = np.array([job.submit_s for job in jobs])
+        others = np.ones((len(jobs), len(window.order)))
+        turn = np.array([job.turn if self._in_window(job) else -1 for job in jobs])
+        others[window.order == np.where(turn < 0, -1, turn % WINDOW)[:, None]] = 0.0  # no witness of itself
+        died, reached = window.counted(others)
+        hazard, before = _hazard_of(died + FIRST, reached + _from_here(FIRST)), others
         for level in range(len(KIN_LEVELS)):
-            weight = others * (kin[:, level] == own[level])
-            if not np.array_equal(weight, before):
-                hazard = self._centred(hazard, weight, WIDER_JOBS)
+            weight = others * (kin[:, level] == own[:, level, None])
+            fewer = (weight != before).any(axis=1)
+            hazard[fewer] = window.centred(hazard[fewer], weight[fewer], WIDER_JOBS)
             before = weight
-        return self._centred(hazard, before / (1.0 + apart_s / NEAR_S), NEAR_JOBS)
+        apart_s = np.abs(self._submit_s[window.order] - submit_s[:, None])
+        return window.centred(hazard, before / (1.0 + apart_s / NEAR_S), NEAR_JOBS)
 
-    def _centred(self, hazard: F64, weight: F64, prior_jobs: float) -> F64:
-        """`hazard` [cells] of a wider kin corrected by the jobs of the window at their `weight` [jobs]."""
-        survival = outlived(hazard)
-        mass = survival * hazard
-        mass[-1] += max(0.0, 1.0 - float(mass.sum()))
-        died, reached = self._counted(weight)
-        return _hazard_of(prior_jobs * mass + died, prior_jobs * _from_here(mass) + reached)
 
-    def _counted(self, weight: F64) -> tuple[F64, F64]:
-        """Jobs of the window that ended in each cell, and that reached it. Shapes [cells]."""
-        cell: I64 = self._cell[: len(weight)]
-        over = self._ended[: len(weight)]
-        ended = np.bincount(cell, weight * over, minlength=CELLS)
-        running = np.bincount(cell, weight * ~over, minlength=CELLS)
+class _Window:
+    """The jobs that speak, `order`ed by what they say, so that those who say the same are added up first."""
+
+    def __init__(self, cell: I64, ended: Bools, size: int) -> None:
+        said = cell[:size] + CELLS * ended[:size]
+        self.order = np.argsort(said, kind="stable")
+        self._said, self._first = np.unique(said[self.order], return_index=True)
+
+    def counted(self, weight: F64) -> tuple[F64, F64]:
+        """Jobs that ended in each cell, and that reached it, at their `weight` [asking, order]. Shapes [asking, cells]."""
+        alike = np.zeros((len(weight), 2 * CELLS))
+        alike[:, self._said] = np.add.reduceat(weight, self._first, axis=1)
+        running, ended = alike[:, :CELLS], alike[:, CELLS:]
         return ended @ DIED, ended @ PASSED + running @ AT_RISK
+
+    def centred(self, hazard: F64, weight: F64, prior_jobs: float) -> F64:
+        """`hazard` [asking, cells] of a wider kin corrected by the jobs at their `weight` [asking, order]."""
+        mass = outlived(hazard) * hazard
+        mass[:, -1] += np.maximum(0.0, 1.0 - mass.sum(axis=1))
+        died, reached = self.counted(weight)
+        return _hazard_of(prior_jobs * mass + died, prior_jobs * _from_here(mass) + reached)
 
 
 def _hazard_of(died: F64, reached: F64) -> F64:
@@ -173,4 +187,4 @@ def _hazard_of(died: F64, reached: F64) -> F64:
 
 def _from_here(mass: F64) -> F64:
     """Mass from each cell on. Shape of `mass`."""
-    return np.asarray(np.cumsum(mass[::-1])[::-1])
+    return np.asarray(np.cumsum(mass[..., ::-1], axis=-1)[..., ::-1])

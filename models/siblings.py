@@ -56,6 +56,8 @@ LEAST_SHARE = 0.02
 FIRST_LOG_S, FIRST_SPREAD = 8.0, 2.5
 """A run time assumed before any was seen, with the weight of one job: some minutes to some hours."""
 
+NOTHING = np.zeros(len(EDGES))
+
 LEAST_SLOPE = 0.05
 """Least spread of a forecast's tails, logs for one standard deviation: a forecast without any is not certain."""
 
@@ -111,6 +113,8 @@ class Kin:
 
     submit_s: list[float] = field(default_factory=list)
     log_s: list[float] = field(default_factory=list)
+    # of one that ended, the part of alike jobs that are done by each edge; of others nothing
+    spread: list[F64] = field(default_factory=list)
     ended: list[bool] = field(default_factory=list)
     first: int = 0  # number of the oldest that is kept
     live: dict[Hashable, int] = field(default_factory=dict)  # jobs that have not ended -> number
@@ -120,7 +124,7 @@ class Kin:
         least = min(self.live.values(), default=self.first + len(self.log_s)) - MOST_SIBLINGS
         if least - self.first > MOST_SIBLINGS:
             gone = least - self.first
-            del self.submit_s[:gone], self.log_s[:gone], self.ended[:gone]
+            del self.submit_s[:gone], self.log_s[:gone], self.ended[:gone], self.spread[:gone]
             self.first = least
 
 
@@ -149,6 +153,7 @@ class Siblings:
         kin.submit_s.append(submit_s)
         kin.log_s.append(-1.0)
         kin.ended.append(False)
+        kin.spread.append(NOTHING)
         self._key[name], self._parts[name] = key, None
         self._stale.add(key)
 
@@ -181,6 +186,7 @@ class Siblings:
             kin.log_s[number] = -1.0
             return
         kin.log_s[number], kin.ended[number] = log_s, True
+        kin.spread[number] = ndtr((EDGES - log_s) / SAME_WIDTH)
         if not self._ended_log_s:
             self._stale.update(self._kins)
         self._ended_log_s.append(log_s)
@@ -236,7 +242,14 @@ class Siblings:
         from_place, to_place = max(int(place.min()) - MOST_SIBLINGS, 0), int(place.max()) + MOST_SIBLINGS + 1
         seen = from_place + np.flatnonzero(log_s[from_place:to_place] >= 0.0)
         prior = np.stack([self._prior[name] for name in names])
-        done = _posterior(prior, _weights(np.array(kin.submit_s), place, seen), log_s[seen], ended[seen])
+        spread = (
+            np.stack([kin.spread[number] for number in seen.tolist()])
+            if len(seen)
+            else np.empty((0, len(EDGES)))
+        )
+        done = _posterior(
+            prior, _weights(np.array(kin.submit_s), place, seen), log_s[seen], ended[seen], spread
+        )
         return dict(zip(names, quantiles_given(done, log_s[place]), strict=True))
 
 
@@ -247,9 +260,11 @@ def _weights(submit_s: F64, place: np.ndarray, seen: np.ndarray) -> F64:
     return np.where((apart > 0) & (apart <= MOST_SIBLINGS), 1.0 / (1.0 + apart_s / ALIKE_S), 0.0)
 
 
-def _posterior(prior: F64, weight: F64, log_s: F64, ended: Bools) -> F64:
-    """Probability to be done by each edge of the grid. [jobs, edges], from 0 to 1."""
-    spread = ndtr((EDGES - log_s[:, None]) / SAME_WIDTH)
+def _posterior(prior: F64, weight: F64, log_s: F64, ended: Bools, spread: F64) -> F64:
+    """Probability to be done by each edge of the grid. [jobs, edges], from 0 to 1.
+
+    `spread` [siblings, edges]: of those that ended, the part of alike jobs that are done by each edge.
+    """
     # one that still runs says nothing of what it has not reached: by a smooth edge, twenty that run side by side would
     # deny each other the end that is usual a little further on
     exposed = np.clip((log_s[:, None] - EDGES[:-1]) / STEP, 0.0, 1.0)

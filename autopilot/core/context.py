@@ -8,6 +8,7 @@ evaluated at `review_now_s`, the start of the current review period (see Control
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 
 import numpy as np
 
@@ -22,7 +23,9 @@ from autopilot.core.foresight import (
     review_start,
     run_times,
 )
+from autopilot.core.found import Found, FoundByState
 from autopilot.core.landing import once_done
+from autopilot.core.line import Line, line_of
 from autopilot.core.memory import ControllerMemory, Disruption
 from autopilot.core.offered import Movers
 from autopilot.core.order import aged_index, service_order
@@ -34,9 +37,8 @@ from autopilot.core.replicas import ahead_mask
 from autopilot.core.roster import gpu_memory_mib, leaving_rows, members_by_row, standing_reservations
 from autopilot.core.rules.base import Running
 from autopilot.core.saving import cannot_save
-from autopilot.core.snapshot import F64, GPU_MILLI, I32, Bools, Gate, State, holding_mask, running_since
-from autopilot.core.tenancy import ALL, claim_kinds
-from autopilot.core.turns import Turns
+from autopilot.core.snapshot import F64, GPU_MILLI, I32, Bools, State, holding_mask, running_since
+from autopilot.core.tenancy import ALL
 from autopilot.core.usage import corrected_weights
 from autopilot.core.whatif import Layout, WhatIf
 
@@ -88,6 +90,7 @@ class Context:
     review_now_s: float
     outlook: Outlook
     pending: I32  # rows, in order of service
+    line: Line
     index: F64  # of what is left, aged: the higher the sooner in queues that are ordered by it, [pending]
     classes: I32  # shape class of each pending row
     run_low_s: F64  # run time at the reservation level, [pending]
@@ -131,11 +134,9 @@ class Context:
     noted: dict[str, float] = field(default_factory=dict)  # conditions that hold now, and since when
     advance: dict[str, tuple[str, ...]] = field(default_factory=dict)  # nodes of what is reserved in advance
     movers: Movers | None = None  # made by the first search for moves
-    _settled: tuple[int, Running] | None = None
-    # rooms beside what is held, as of a change: nobody writes to them
-    rooms: tuple[int, dict[tuple[tuple[int, bytes, bytes], ...], I32]] = (-1, {})
-    # free GPUs for members, as of a change
-    counted: tuple[int, dict[tuple[int, ...], tuple[int, ...]]] = (-1, {})
+    # by how many GPUs they hold at most, as of so many gone
+    _settled: tuple[int, dict[float, Running]] = (-1, {})
+    found: FoundByState = field(default_factory=FoundByState)
     steps: int = 0  # of searches for whom to take or move, so far
     # when an action could decide otherwise with no new event
     wake_s: list[float] = field(default_factory=list)
@@ -160,15 +161,18 @@ class Context:
                    if held.start_s < end_s and (held.record.firm or not promises_only) and not self.may_use(held, row)]  # fmt: skip
         if not binding:
             return self.whatif.node_free
-        if self.rooms[0] != self.whatif.changes:
-            self.rooms = (self.whatif.changes, {})
+        rooms = self.here().rooms
         key = tuple((held.row, held.nodes.tobytes(), held.spare.tobytes()) for held in binding)
-        if key not in self.rooms[1]:
+        if key not in rooms:
             room = self.whatif.node_free.copy()
             for held in binding:
                 room[held.nodes] = np.minimum(room[held.nodes], np.maximum(held.spare, 0))
-            self.rooms[1][key] = room
-        return self.rooms[1][key]
+            rooms[key] = room
+        return rooms[key]
+
+    def here(self) -> Found:
+        """What was worked out for the state that the what-if is in."""
+        return self.found.at(self.whatif.stamp)
 
     def may_use(self, held: Held, row: int) -> bool:
         """Is this room held for the gang of `row`, or for its queue? For none where `row` is -1."""
@@ -231,60 +235,38 @@ class Context:
         self.place_in_line[at] = self.turns_taken
         self.turns_taken += 1
 
-    def turns(self, positions: np.ndarray) -> Turns:
-        """The order of service over these positions, which follows the books as they change."""
-        work = self.observation.snapshot.workloads
-        rows = self.pending[positions]
-        overdue = self.review_now_s - work.submit_s[rows] > self.policy.order.max_wait_s
-        groups = []
-        # what is needed comes before what is foreseen
-        ranks = 2 * work.slo_class[rows] + self.ahead[positions]
-        for rank in np.unique(ranks).tolist():
-            mine = ranks == rank
-            lines: dict[int, list[int]] = {}
-            queues = work.queue[rows[mine & ~overdue]].tolist()
-            for queue, at in zip(queues, positions[mine & ~overdue].tolist(), strict=True):
-                lines.setdefault(queue, []).append(at)
-            groups.append((positions[mine & overdue].tolist(), lines))
-        part = np.where(work.gpu_milli[self.pending] > 0, work.gpu_milli[self.pending] / GPU_MILLI, 1.0)
-        adds = (work.gpus[self.pending] * part).tolist()
-        models = work.gpu_models[self.pending].tolist()
-        kinds = {each: claim_kinds(self.quota.books.kind_of_model, each) for each in set(models)}
-
-        def extra(at: int) -> tuple[float, tuple[int, ...]]:
-            return adds[at], kinds[models[at]]
-
-        width, pending, quota = work.gpus[self.pending].tolist(), self.pending.tolist(), self.quota
-
-        def host(at: int) -> tuple[float, float]:
-            return quota.host_of(pending[at], width[at])
-
-        key = quota.rules.head_key
-        head_key = None if key is None else lambda at: key(quota.books, quota.claim(pending[at], width[at]))
-        return Turns(quota.books, groups, work.submit_s[self.pending].tolist(), work.queue[self.pending].tolist(),
-                     extra, head_key, host if quota.books.host_use else None)  # fmt: skip
-
     def waiting(self, codes: frozenset[Code] | None = None) -> list[int]:
         """Positions of gangs that had their turn and still wait (for one of these reasons), in the order of turns;
         without replicas that are only foreseen to be needed: nobody gives way for them.
         """
-        work = self.observation.snapshot.workloads
-        open_gate = (work.gate[self.pending] == Gate.OPEN) & ~work.excluded[self.pending]
-        left = np.flatnonzero(~self.taken & open_gate & ~self.ahead)
+        left = np.flatnonzero(~self.taken & self.line.may_ask & ~self.ahead)
         left = left[np.argsort(self.place_in_line[left], kind="stable")]
-        held = {row for row, layout in self.whatif.layouts.items() if len(layout.gpu)}
-        found = [at for at in left.tolist() if int(self.pending[at]) not in held]
+        if codes is not None:
+            left = left[np.isin(self.code[left], [_CODE_INDEX[code] for code in codes])]
+        placed = [row for row, layout in self.whatif.layouts.items() if len(layout.gpu)]
+        found: list[int] = left[~np.isin(self.pending[left], np.array(placed, np.int32))].tolist()
         if self.kept:
             found = [at for at in found if self.kept_from(int(self.pending[at])) is None]
-        return found if codes is None else [at for at in found if CODES[self.code[at]] in codes]
+        return found
 
-    def settled(self) -> Running:
-        """Those who may be taken by a weighed taking: past their guaranteed run time, not cooling down, able to save."""
+    def settled(self, most_gpus: float = inf) -> Running:
+        """Those who may be taken by a weighed taking: past their guaranteed run time, not cooling down, able to save.
+
+        `most_gpus`: without whoever holds more whole GPUs than that and can give up none of them alone.
+        """
         gone = len(self.quota.gone)  # it only grows
-        if self._settled is None or self._settled[0] != gone:
+        if self._settled[0] != gone:
             settled = self._may_settle().tolist()
-            self._settled = (gone, Running(claim for claim in self.quota.running() if settled[claim.row]))
-        return self._settled[1]
+            self._settled = (
+                gone,
+                {inf: Running(claim for claim in self.quota.running() if settled[claim.row])},
+            )
+        known = self._settled[1]
+        if most_gpus not in known:
+            instances = self.observation.snapshot.workloads.mig_profile >= 0
+            known[most_gpus] = Running(claim for claim in known[inf] if claim.gpus <= most_gpus or claim.elastic
+                                       or instances[claim.row])  # fmt: skip
+        return known[most_gpus]
 
     def _may_settle(self) -> Bools:
         work = self.observation.snapshot.workloads
@@ -304,11 +286,12 @@ class Context:
 
     def too_early(self, at: int) -> Miss | None:
         """Set while a gang has not waited long enough to displace anybody."""
+        if not self.line.early[at]:
+            return None
         work = self.observation.snapshot.workloads
         row = int(self.pending[at])
         submit_s, delay_s = float(work.submit_s[row]), float(work.preemption_delay_s[row])
-        early = self.now_s < submit_s + delay_s  # the sum that the timer waits for
-        return Miss(Code.DELAY, self.now_s - submit_s, delay_s) if early else None
+        return Miss(Code.DELAY, self.now_s - submit_s, delay_s)
 
     def instance_share(self, instances: I32) -> float:
         """GPUs that these MIG instances are: each an equal part of those cut from its GPU."""
@@ -379,6 +362,7 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
     low, high, known = run_times(observation, policy, outlook, ordered)
     end_s = predicted_ends(observation, policy, outlook, review_now_s)
     count, foreseen = len(ordered), ahead_mask(snapshot)
+    classes, members = shape_classes(snapshot, ordered), members_by_row(snapshot)
     lost_gpu_s = lost_work_gpu_s(snapshot, review_now_s)
     ctx = Context(
         observation=observation,
@@ -389,7 +373,8 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
         outlook=outlook,
         pending=ordered,
         index=index[order],
-        classes=shape_classes(snapshot, ordered),
+        line=line_of(work, ordered, classes, members, observation.now_s),
+        classes=classes,
         firm=firm,
         may_reserve=may_reserve(observation, policy, memory, ordered, review_now_s) & ~foreseen[ordered],
         standing=standing,
@@ -406,7 +391,7 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
         quota=build_quota(
             snapshot, policy, whatif, lost_gpu_s, corrected_weights(memory, snapshot.queues, policy)
         ),
-        members=members_by_row(snapshot),
+        members=members,
         leaving=leaving_rows(snapshot, busy_rows),
         place_in_line=np.full(count, np.iinfo(np.int32).max, np.int32),
         gpu_memory_mib=np.array([gpu_memory_mib(name) for name in snapshot.names.gpu_models], float),

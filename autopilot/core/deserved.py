@@ -11,7 +11,6 @@ from __future__ import annotations
 import numpy as np
 
 from autopilot.core.context import Context
-from autopilot.core.displace import least_width
 from autopilot.core.placement import shape_of
 from autopilot.core.policy import Mode
 from autopilot.core.reservation import hold, plan_start
@@ -26,14 +25,11 @@ TWICE = 2.0
 
 
 def hold_deserved(ctx: Context, at: int) -> bool:
-    """Hold room for the gang at `at`, which has had its turn in vain; True when it does."""
+    """Hold room for the gang at `at`, which has had its turn in vain; True when it does. For one of a queue alone."""
     limit_s, work = ctx.policy.reservation.share_hold_s, ctx.observation.snapshot.workloads
     if limit_s <= 0:
         return False
-    row = int(ctx.pending[at])
-    queue = int(work.queue[row])
-    if queue in ctx.deserved:
-        return False
+    row, queue = int(ctx.pending[at]), ctx.line.queue[at]
     ctx.deserved[queue] = False
     plain = work.gpu_milli[row] == 0 and work.mig_profile[row] < 0 and row not in ctx.members
     if not plain or not _below_share(ctx, at):
@@ -47,7 +43,7 @@ def hold_deserved(ctx: Context, at: int) -> bool:
     over = _above_share(ctx, queue)
     if not over.any():  # nobody has what it lacks
         return False
-    shape = shape_of(ctx.observation.snapshot, row, least_width(ctx, at))
+    shape = shape_of(ctx.observation.snapshot, row, ctx.line.least_gpus[at])
     plan = plan_start(ctx, at, shape, _free_or_taken_at(ctx, over))
     if plan is None or plan.start_s > ctx.review_now_s + limit_s:
         return False
@@ -59,7 +55,7 @@ def hold_deserved(ctx: Context, at: int) -> bool:
 def _below_share(ctx: Context, at: int) -> bool:
     """Does its queue, and each above it, stay within its fair share with the gang?"""
     books, row = ctx.quota.books, int(ctx.pending[at])
-    claim = ctx.quota.claim(row, least_width(ctx, at))
+    claim = ctx.quota.claim(row, ctx.line.least_gpus[at])
     path = books.paths[claim.queue]
     return bool(path) and all(books.within_fair(queue, claim.gpus, claim.kinds) for queue in path)
 

@@ -53,29 +53,10 @@ class Wish:
         return sum(give.price_gpu_s for give in self.gives)
 
 
-def least_width(ctx: Context, at: int) -> int:
-    """GPUs of the smallest start of the gang at `at`: whole members, at least its minimum."""
-    row, work = int(ctx.pending[at]), ctx.observation.snapshot.workloads
-    if row in ctx.members:
-        return int(work.min_gpus[row])
-    member, wide = max(int(work.gpus_per_member[row]), 1), int(work.gpus[row])
-    least = -(-int(work.min_gpus[row]) // member) * member
-    return min(least, wide) if least > 0 else wide
-
-
-def alike(ctx: Context, at: int) -> tuple[int, ...]:
-    """What decides whether others may give way for a gang: of gangs with equal keys none may where one may not."""
-    work, row = ctx.observation.snapshot.workloads, int(ctx.pending[at])
-    own = row if row in ctx.members else -1
-    held_back = int(ctx.binding_sets(np.array([at]))[0])
-    return (
-        int(work.queue[row]),
-        int(work.priority[row]),
-        int(work.preemptible[row]),
-        int(ctx.classes[at]),
-        held_back,
-        own,
-    )
+def alike(ctx: Context) -> list[int]:
+    """By position, what decides whether others may give way for a gang: where one may not, none of its number may."""
+    count, bits = len(ctx.held), ctx.binding_sets(np.arange(len(ctx.pending)))
+    return [sort << count | held_back for sort, held_back in zip(ctx.line.sort, bits.tolist(), strict=True)]
 
 
 def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False) -> Spot | Miss:
@@ -104,15 +85,14 @@ def short(ctx: Context, shape: Shape, room: I32) -> Miss | None:
     """
     if shape.milli or shape.profile >= 0:
         return None
-    if ctx.counted[0] != ctx.whatif.changes:
-        ctx.counted = (ctx.whatif.changes, {})
+    counted = ctx.here().counted
     key = (shape.models, shape.memory_mib, shape.selector, shape.per_member, shape.topology, id(room))
-    if key not in ctx.counted[1]:
+    if key not in counted:
         bare = replace(shape, cpu_milli=0, host_memory_mib=0)
         rows = np.flatnonzero(room > 0).astype(np.int32)
         free = room[rows[suitable_nodes(ctx.whatif, bare, ctx.gpu_memory_mib, rows=rows)]]
-        ctx.counted[1][key] = (int(free.sum()), int(members_on(shape, free).sum()), int(free.max(initial=0)))
-    free_gpus, members, most = ctx.counted[1][key]
+        counted[key] = (int(free.sum()), int(members_on(shape, free).sum()), int(free.max(initial=0)))
+    free_gpus, members, most = counted[key]
     if free_gpus >= shape.gpus and members >= shape.members and most >= shape.tail:
         return None
     return Miss(
@@ -178,17 +158,27 @@ def wish(ctx: Context, at: int, takes: Takes, *, contract: bool = False) -> Wish
     What is being given up already counts as free: nobody is taken for what comes by itself.
     """
     row = int(ctx.pending[at])
-    gpus = least_width(ctx, at)
+    gpus = ctx.line.least_gpus[at]
     shape = shape_of(ctx.observation.snapshot, row, gpus)
     mark = let_leave(ctx)
     search = search_for(ctx, at, shape)
     quota = ctx.quota
-    running = quota.running() if contract else ctx.settled()
+    running = quota.running() if contract else ctx.settled(most_given_up(ctx, shape))
     answer = takes(quota.books, quota.claim(row, gpus), running, search)
     found = answer if isinstance(answer, Refusal) else on_paper(ctx, at, shape, search, answer)
     ctx.whatif.rollback(mark)
     ctx.steps += search.steps + len(quota.snapshot.queues.id) * STEPS_A_QUEUE
     return found
+
+
+def most_given_up(ctx: Context, shape: Shape) -> float:
+    """GPUs of the widest gang that a weighed taking or a move may count on: the guard blast_radius refuses wider ones.
+
+    inf where GPUs do not tell (shares, instances).
+    """
+    return (
+        ctx.policy.preemption.blast_ratio * shape.gpus if shape.milli == 0 and shape.profile < 0 else np.inf
+    )
 
 
 def let_leave(ctx: Context) -> int:
@@ -204,7 +194,7 @@ def let_leave(ctx: Context) -> int:
 
 def after_leaving(ctx: Context, at: int) -> Wish | Miss:
     """How the gang at `at` could start once those who are leaving have left, nobody taken."""
-    shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]), least_width(ctx, at))
+    shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]), ctx.line.least_gpus[at])
     ctx.steps += STEPS_A_PLACE + len(ctx.whatif.node_free) // 50
     mark = let_leave(ctx)
     spot = place(ctx, at, shape)

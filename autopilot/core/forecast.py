@@ -90,8 +90,20 @@ def remaining_quantiles_s(
     job that outlived a forecast without any spread is expected to run on for a tenth of what it has run, never less
     than a second. NaN rows (the model abstains) stay NaN.
     """
-    normal = ndtri(np.asarray(levels))
     served = np.maximum(np.asarray(served_s, float), 0.0)
+    fresh = served <= 0.0
+    left = np.empty((len(served), len(wanted)))
+    asked = ~fresh if set(wanted) <= set(levels) else np.ones(len(served), np.bool_)
+    left[asked] = _conditional(levels, total_s[asked], served[asked], wanted)
+    for column, level in enumerate(wanted):  # to the last bit, not through a logarithm
+        if level in levels:
+            left[fresh, column] = total_s[fresh, levels.index(level)]
+    return np.where(np.isnan(total_s[:, :1]), np.nan, left)
+
+
+def _conditional(levels: tuple[float, ...], total_s: F64, served: F64, wanted: tuple[float, ...]) -> F64:
+    """Quantiles of the time left after what was served. Shape [jobs, wanted]."""
+    normal = ndtri(np.asarray(levels))
     log_total, log_served = np.log(np.maximum(total_s, 1.0)), np.log(np.maximum(served, 1e-9))
     middle = len(normal) // 2
     low = (log_total[:, middle] - log_total[:, 0]) / (normal[middle] - normal[0])
@@ -101,12 +113,7 @@ def remaining_quantiles_s(
         reach = -ndtri_exp(np.log1p(-np.asarray(wanted)) + outlived[:, None])
         left = np.exp(_log_time_at(normal, log_total, reach, low, high)) - served[:, None]
         overdue = (log_served >= log_total[:, -1]) & (high <= 0.0)
-    left = np.where(overdue[:, None], np.maximum(0.1 * served, 1.0)[:, None], np.maximum(left, 0.0))
-    fresh = served <= 0.0
-    for column, level in enumerate(wanted):  # to the last bit, not through a logarithm
-        if level in levels:
-            left[fresh, column] = total_s[fresh, levels.index(level)]
-    return np.where(np.isnan(total_s[:, :1]), np.nan, left)
+    return np.where(overdue[:, None], np.maximum(0.1 * served, 1.0)[:, None], np.maximum(left, 0.0))
 
 
 def _normal_at(normal: F64, log_total: F64, log_served: F64, low: F64, high: F64) -> F64:

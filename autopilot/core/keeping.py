@@ -14,7 +14,6 @@ from math import inf, isfinite
 import numpy as np
 
 from autopilot.core.context import Context, Kept
-from autopilot.core.displace import least_width
 from autopilot.core.placement import shape_of, suitable_nodes
 from autopilot.core.reservation import fits_on
 from autopilot.core.rules.base import Claim
@@ -34,7 +33,7 @@ def keep_room(ctx: Context, at: int) -> None:
     plain = work.gpu_milli[row] == 0 and work.mig_profile[row] < 0 and row not in ctx.members
     if not plain or work.gate[row] != Gate.OPEN:
         return
-    gpus = least_width(ctx, at)
+    gpus = ctx.line.least_gpus[at]
     claim = ctx.quota.claim(row, gpus)
     found = list(_short(ctx, claim))
     if not found or not _shape_comes_free(ctx, row, gpus):

@@ -15,12 +15,14 @@ from autopilot.core.whatif import WhatIf
 
 @dataclass(frozen=True, slots=True)
 class Movers:
-    """Gangs that might be moved, in the order of mercy. Rows, GPUs held and ranks [gangs]; `columns` of very many."""
+    """Gangs that might be moved, in the order of mercy. Rows, GPUs held, ranks, and more [gangs]; `columns` of very many."""
 
     claims: list[Claim]
     rows: I32
     gpus: F64
     rank: I32
+    member_gpus: F64  # of one member; 0 for shares and instances
+    node: I32  # that they are on, -1 for several
     columns: Columns | None
 
 

@@ -71,8 +71,9 @@ class WhatIf:
         self.node_free: I32 = np.bincount(gpus.node[free], minlength=len(nodes.id)).astype(np.int32)
         self.node_cpu, self.node_memory = self._free_host_capacity(held.workload, held.node)
         self.layouts: dict[int, Layout] = {}
-        self.changes = 0  # grows with every change, undone ones too: what was worked out before may not hold
         self._log: list[Change] = []
+        self._stamps = [0]  # of the state after each entry of the log; what is undone is the state of before
+        self._last_stamp = 0
         self._order: tuple[I32, I32] | None = None
 
     def _free_host_capacity(self, workload: I32, node: I32) -> tuple[np.ndarray, np.ndarray]:
@@ -113,7 +114,7 @@ class WhatIf:
         invariant(len(self.layout_of(workload).gpu) == 0, f"workload row {workload} already holds GPUs")
         self._apply(workload, layout, +1)
         self.layouts[workload] = layout
-        self._log.append(Change("place", workload, layout))
+        self._note(Change("place", workload, layout))
 
     def evict(self, workload: int) -> Layout:
         """Take a gang off whole; returns what it held. Raises InvariantError when it holds nothing."""
@@ -121,7 +122,7 @@ class WhatIf:
         invariant(len(layout.gpu) > 0, f"workload row {workload} holds nothing to evict")
         self._apply(workload, layout, -1)
         self.layouts[workload] = _NOTHING
-        self._log.append(Change("evict", workload, layout))
+        self._note(Change("evict", workload, layout))
         return layout
 
     def move(self, workload: int, layout: Layout) -> Layout:
@@ -151,11 +152,10 @@ class WhatIf:
         self.instance_profile = np.concatenate([self.instance_profile, profiles.astype(np.int32)])
         self.instance_start = np.concatenate([self.instance_start, starts.astype(np.int32)])
         self.instance_used = np.concatenate([self.instance_used, np.zeros(count, np.int32)])
-        self._log.append(Change("repartition", -1, _NOTHING, before))
+        self._note(Change("repartition", -1, _NOTHING, before))
 
     def _apply(self, workload: int, layout: Layout, sign: int) -> None:
         """Add (+1) or remove (-1) a layout in every column."""
-        self.changes += 1
         gpu_node = self.snapshot.gpus.node
         plain = layout.instance < 0
         rows = layout.gpu[plain] if not plain.all() else layout.gpu
@@ -196,7 +196,17 @@ class WhatIf:
             np.subtract.at(self.instance_used, rows, sign * GPU_MILLI)
             invariant(False, "a MIG instance is handed out twice")
 
+    def _note(self, change: Change) -> None:
+        self._log.append(change)
+        self._last_stamp += 1
+        self._stamps.append(self._last_stamp)
+
     # --- keep or undo ----------------------------------------------------------------------
+
+    @property
+    def stamp(self) -> int:
+        """Names the state of the columns: equal stamps, equal columns, also after a rollback."""
+        return self._stamps[-1]
 
     def checkpoint(self) -> int:
         """A mark to roll back to."""
@@ -206,6 +216,7 @@ class WhatIf:
         """Undo everything since `mark`, newest first."""
         while len(self._log) > mark:
             change = self._log.pop()
+            self._stamps.pop()
             if change.kind == "repartition":
                 assert change.before is not None  # noqa: S101 - repartition entries always carry it
                 (self.instance_gpu, self.instance_profile, self.instance_start,

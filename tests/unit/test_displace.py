@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from autopilot.core.actions.defragment import moves_only
 from autopilot.core.context import Context, build_context
-from autopilot.core.displace import Wish, alike, least_width, wish
+from autopilot.core.displace import Wish, alike, wish
+from autopilot.core.found import STATES, FoundByState
 from autopilot.core.members import find_members
 from autopilot.core.memory import ControllerMemory
 from autopilot.core.placement import Miss, Spot
-from autopilot.core.rules.base import Claim, Room, Take
+from autopilot.core.records import Code
+from autopilot.core.rules.base import Claim, Refusal, Room, Take
 from autopilot.core.snapshot import ClusterSnapshot, MemberTable, Topology, make
 from autopilot.core.tenancy import Books
 from autopilot.core.whatif import WhatIf
@@ -116,7 +119,7 @@ def test_the_smallest_start_is_whole_members() -> None:
     )
     ctx = context(snap)
     rows = {str(snap.workloads.id[row]): at for at, row in enumerate(ctx.pending.tolist())}
-    assert (least_width(ctx, rows["e"]), least_width(ctx, rows["t"])) == (4, 5)
+    assert (ctx.line.least_gpus[rows["e"]], ctx.line.least_gpus[rows["t"]]) == (4, 5)
 
 
 def test_gangs_are_alike_when_queue_priority_and_shape_are() -> None:
@@ -125,9 +128,80 @@ def test_gangs_are_alike_when_queue_priority_and_shape_are() -> None:
             waits("high", 4, queue=1, priority=1), waits("firm", 4, queue=1, preemptible=False)]  # fmt: skip
     snap = snapshot("2x8", work, queues=TREE)
     ctx = context(snap)
-    keys = {str(snap.workloads.id[row]): alike(ctx, at) for at, row in enumerate(ctx.pending.tolist())}
+    keys = {
+        str(snap.workloads.id[row]): key for key, row in zip(alike(ctx), ctx.pending.tolist(), strict=True)
+    }
     assert keys["a1"] == keys["a2"]
     assert len(set(keys.values())) == 5
+
+
+def test_whom_the_guard_would_spare_a_search_does_not_offer() -> None:
+    """A weighed taking counts on nobody that alone is wider than blast_ratio allows, unless parts of it will do."""
+    work = [holds("wide", 8, on=range(8), queue=2), holds("near", 4, on=range(8, 12), queue=2),
+            holds("elastic", 4, on=range(12, 16), queue=2, min_gpus=1, gpus_per_member=1), waits("w", 1, queue=1)]  # fmt: skip
+    snap = snapshot("2x8", work, queues=TREE)
+    tight = with_policy(EAGER, preemption={"blast_ratio": 3.0, "priority_weight": 1e6})
+    ctx = build_context(observe(snap, 100.0), tight, ControllerMemory(), WhatIf(snap), frozenset())
+    seen: list[set[str]] = []
+
+    def nobody(_books: Books, _claim: Claim, running: list[Claim], _room: Room) -> Refusal:
+        seen.append({str(snap.workloads.id[claim.row]) for claim in running})
+        return Refusal(Code.CAPACITY, 0.0, 1.0)
+
+    for contract in (False, True):
+        assert isinstance(wish(ctx, 0, nobody, contract=contract), Refusal)  # type: ignore[arg-type]
+    assert seen == [{"elastic"}, {"wide", "near", "elastic"}]
+
+
+def test_an_answer_for_a_state_of_the_books_is_kept_for_the_last_few() -> None:
+    """What is added for a state is there when it comes back, and forgotten once many others were looked at."""
+    found = FoundByState()
+    found.at(1).unmovable.add((7, 0))
+    assert found.at(1).unmovable == {(7, 0)}
+    for stamp in range(2, STATES + 1):
+        found.at(stamp)
+    assert found.at(1).unmovable == {(7, 0)}
+    for stamp in range(100, 100 + STATES):
+        found.at(stamp)
+    assert found.at(1).unmovable == set()
+
+
+# --- moves alone ----------------------------------------------------------------------------------
+
+
+def moved_for(free: list[int], widths: list[list[int]], gpus: int) -> tuple[dict[str, str] | None, int]:
+    """Whom moves take for a gang of so many GPUs, on nodes of eight with gangs of these widths; and the steps."""
+    work, named = [], 0
+    for node, some in enumerate(widths):
+        at = 8 * node
+        assert sum(some) + free[node] == 8
+        for width in some:
+            work.append(holds(f"r{named}", width, on=range(at, at + width), queue=2))
+            at, named = at + width, named + 1
+    snap = snapshot(f"{len(free)}x8", [*work, waits("w", gpus, queue=1)], queues=TREE)
+    ctx = context(snap)
+    found = moves_only(ctx, 0, alike(ctx)[0])
+    return (None if found is None else how(found, ctx)), ctx.steps
+
+
+def test_a_gang_that_has_no_other_place_is_not_asked_to_move() -> None:
+    """Eight GPUs are wanted and nine are free, six on one node: of the others' gangs only a narrow one can go there."""
+    answer, _ = moved_for([6, 2, 1], [[2], [6], [7]], 8)
+    assert answer == {"r0": "move"}
+
+
+def test_where_nobody_can_go_nothing_is_searched() -> None:
+    """Two free GPUs on each of four nodes and gangs of six: no gang has another place, and a second look costs nothing."""
+    answer, steps = moved_for([2, 2, 2, 2], [[6], [6], [6], [6]], 8)
+    assert answer is None
+    assert steps < 100
+
+
+def test_the_only_node_with_room_is_no_other_place_for_who_is_on_it() -> None:
+    """Six GPUs are free on the node of the gang of two, one on each other: it cannot go, and nothing is searched."""
+    answer, steps = moved_for([6, 1, 1], [[2], [7], [7]], 8)
+    assert answer is None
+    assert steps < 100
 
 
 # --- members that differ ----------------------------------------------------------------------------

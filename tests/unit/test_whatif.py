@@ -119,6 +119,20 @@ def test_the_diff_starts_at_its_mark() -> None:
     assert len(books.diff()) == 1
 
 
+def test_a_stamp_names_a_state_and_comes_back_with_it() -> None:
+    """Every change has a new stamp, the same change once more too; a rollback brings back that of before."""
+    books = WhatIf(snapshot("1x4", [holds("a", 1), waits("p")]))
+    begun = books.stamp
+    mark = books.checkpoint()
+    seen = {begun}
+    for _ in range(3):
+        books.place(1, whole(1))
+        assert books.stamp not in seen
+        seen.add(books.stamp)
+        books.rollback(mark)
+        assert books.stamp == begun
+
+
 def test_a_recut_replaces_idle_instances_and_keeps_those_in_use() -> None:
     """Idle instances are gone after a re-cut and cannot be used; the one in use stays."""
     snap = snapshot("1x8", [holds("i", 1, on=[0], mig_profile=0), waits("p", 1, mig_profile=0)], cuts=CUT)

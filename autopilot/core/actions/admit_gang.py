@@ -19,7 +19,7 @@ from autopilot.core.actions.backfill import gap_draft, uses_gap
 from autopilot.core.actions.reclaim_borrowed import take_at_once
 from autopilot.core.context import Context, Held
 from autopilot.core.deserved import hold_deserved
-from autopilot.core.displace import Wish, after_leaving, landing_draft, least_width, place, short, worth_gpu_s
+from autopilot.core.displace import Wish, after_leaving, landing_draft, place, short, worth_gpu_s
 from autopilot.core.draft import Draft, Submit
 from autopilot.core.keeping import keep_room, overdue_positions, sure_to_end
 from autopilot.core.placement import Miss, Shape, Spot, find_spot, shape_of
@@ -27,6 +27,8 @@ from autopilot.core.policy import BackfillKind
 from autopilot.core.records import Code, Evidence
 from autopilot.core.reservation import StartPlan, hold, plan_start
 from autopilot.core.snapshot import GPU_MILLI, Gate, State
+from autopilot.core.tenancy import claim_kinds
+from autopilot.core.turns import Turns
 
 NAME = "admit_gang"
 Rows = NDArray[np.integer]
@@ -38,9 +40,15 @@ class _Pass:
 
     codes: list[int]
     failed: dict[int, Miss] = field(default_factory=dict)
+    in_vain: set[tuple[int, int]] = field(default_factory=set)  # (code, sort) with no room where others leave
     refused: dict[int, list[int]] = field(default_factory=dict)  # code -> positions that wait for its reason
     elastic: list[int] = field(default_factory=list)  # placed at their minimum, not yet proposed
     plain: bool = False  # who finds no room takes nothing at once, and nothing is held for its share
+
+    def forget(self) -> None:
+        """What failed may fit now."""
+        self.failed.clear()
+        self.in_vain.clear()
 
 
 def propose(ctx: Context, submit: Submit) -> None:
@@ -48,9 +56,9 @@ def propose(ctx: Context, submit: Submit) -> None:
     everyone = np.arange(len(ctx.pending))
     run = _Pass(_codes(ctx), plain=not ctx.quota.rules.at_once and ctx.policy.reservation.share_hold_s <= 0)
     positions = _not_held_back(ctx, everyone)
-    turns = ctx.turns(positions)
+    turns = _turns(ctx, positions)
     strict = ctx.observation.snapshot.queues.strict.tolist()
-    queue_of = ctx.observation.snapshot.workloads.queue[ctx.pending].tolist()
+    queue_of = ctx.line.queue
     overdue = overdue_positions(ctx)
     while (at := turns.next()) is not None:
         ctx.turn(at)
@@ -60,7 +68,7 @@ def propose(ctx: Context, submit: Submit) -> None:
         if _serve(ctx, at, run, submit):
             if len(ctx.quota.gone) > uses:
                 turns.rebuild()
-                run.failed.clear()
+                run.forget()
             continue
         if ctx.ahead[at]:
             continue
@@ -78,13 +86,47 @@ def propose(ctx: Context, submit: Submit) -> None:
         _widen(ctx, at, submit)
 
 
+def _turns(ctx: Context, positions: Rows) -> Turns:
+    """The order of service over these positions, which follows the books as they change."""
+    work = ctx.observation.snapshot.workloads
+    rows = ctx.pending[positions]
+    overdue = ctx.review_now_s - work.submit_s[rows] > ctx.policy.order.max_wait_s
+    groups = []
+    # what is needed comes before what is foreseen
+    ranks = 2 * work.slo_class[rows] + ctx.ahead[positions]
+    for rank in np.unique(ranks).tolist():
+        mine = ranks == rank
+        lines: dict[int, list[int]] = {}
+        queues = work.queue[rows[mine & ~overdue]].tolist()
+        for queue, at in zip(queues, positions[mine & ~overdue].tolist(), strict=True):
+            lines.setdefault(queue, []).append(at)
+        groups.append((positions[mine & overdue].tolist(), lines))
+    part = np.where(work.gpu_milli[ctx.pending] > 0, work.gpu_milli[ctx.pending] / GPU_MILLI, 1.0)
+    adds = (work.gpus[ctx.pending] * part).tolist()
+    models = work.gpu_models[ctx.pending].tolist()
+    kinds = {each: claim_kinds(ctx.quota.books.kind_of_model, each) for each in set(models)}
+
+    def extra(at: int) -> tuple[float, tuple[int, ...]]:
+        return adds[at], kinds[models[at]]
+
+    width, pending, quota = work.gpus[ctx.pending].tolist(), ctx.pending.tolist(), ctx.quota
+
+    def host(at: int) -> tuple[float, float]:
+        return quota.host_of(pending[at], width[at])
+
+    key = quota.rules.head_key
+    head_key = None if key is None else lambda at: key(quota.books, quota.claim(pending[at], width[at]))
+    return Turns(quota.books, groups, work.submit_s[ctx.pending].tolist(), ctx.line.queue,
+                 extra, head_key, host if quota.books.host_use else None)  # fmt: skip
+
+
 def _kept_from(ctx: Context, at: int) -> bool:
     """True when quota that the gang would use is kept for an overdue one; noted as its reason."""
     row = int(ctx.pending[at])
     kept = ctx.kept_from(row)
     if kept is None or sure_to_end(ctx, at, kept):
         return False
-    claim, books = ctx.quota.claim(row, least_width(ctx, at)), ctx.quota.books
+    claim, books = ctx.quota.claim(row, ctx.line.least_gpus[at]), ctx.quota.books
     left = (
         books.guarantee_room(claim.queue, claim.kinds)
         if kept.sheltered
@@ -121,7 +163,7 @@ def _serve(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
         if code in run.failed:
             run.refused.setdefault(code, []).append(at)
         return False
-    if ctx.leaving and _await(ctx, at, submit):
+    if ctx.leaving and _await(ctx, at, run, submit):
         return True
     if ctx.quota.rules.at_once:
         return take_at_once(ctx, at, submit)
@@ -133,7 +175,7 @@ def _serve(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
         _refuse(ctx, np.array([at]), run.failed[code])
         _redraw(ctx, run)
         return False
-    if hold_deserved(ctx, at):
+    if ctx.line.queue[at] not in ctx.deserved and hold_deserved(ctx, at):
         _refuse(ctx, np.array([at]), run.failed[code])
         _redraw(ctx, run)
         return False
@@ -141,18 +183,17 @@ def _serve(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
     return False
 
 
-def _await(ctx: Context, at: int, submit: Submit) -> bool:
+def _await(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
     """Book room that is being given up already: the gang starts there when it is free, and nobody is told to leave."""
-    row = int(ctx.pending[at])
-    if (
-        ctx.may_start(at, least_width(ctx, at)) is not None
-        or ctx.quota.snapshot.workloads.gate[row] != Gate.OPEN
-    ):
+    kind = (run.codes[at], ctx.line.sort[at])
+    if kind in run.in_vain or not ctx.line.may_ask[at]:
         return False
-    found = after_leaving(ctx, at)
-    if isinstance(found, Wish):
-        worth = worth_gpu_s(ctx, at, found)
-        ctx.taken[at] = submit(landing_draft(ctx, NAME, at, found, worth, contract=False))
+    found = None if ctx.may_start(at, ctx.line.least_gpus[at]) is not None else after_leaving(ctx, at)
+    if not isinstance(found, Wish):
+        run.in_vain.add(kind)
+        return False
+    worth = worth_gpu_s(ctx, at, found)
+    ctx.taken[at] = submit(landing_draft(ctx, NAME, at, found, worth, contract=False))
     return bool(ctx.taken[at])
 
 
@@ -167,7 +208,7 @@ def _redraw(ctx: Context, run: _Pass) -> None:
     for code, waiting in run.refused.items():
         _refuse(ctx, np.array(waiting), run.failed[code])
     run.refused.clear()
-    run.failed.clear()
+    run.forget()
     run.codes = _codes(ctx)
 
 
@@ -207,7 +248,7 @@ def _try(ctx: Context, at: int, run: _Pass, submit: Submit) -> Miss | None:
     """
     row = int(ctx.pending[at])
     snapshot = ctx.observation.snapshot
-    wide, least = int(snapshot.workloads.gpus[row]), least_width(ctx, at)
+    wide, least = int(snapshot.workloads.gpus[row]), ctx.line.least_gpus[at]
     refusal = ctx.may_start(at, least)
     if refusal is not None:
         return refusal
@@ -239,7 +280,7 @@ def _widen(ctx: Context, at: int, submit: Submit) -> None:
     """Propose an elastic gang that holds its minimum on paper, with as many members as fit now."""
     row = int(ctx.pending[at])
     ctx.quota.book(row, ctx.whatif.evict(row), -1)
-    shape = shape_of(ctx.observation.snapshot, row, least_width(ctx, at))
+    shape = shape_of(ctx.observation.snapshot, row, ctx.line.least_gpus[at])
     spot = place(ctx, at, shape)
     if isinstance(spot, Spot):
         ctx.taken[at] = submit(_admission(ctx, at, *_widest(ctx, at, spot, shape)))
@@ -268,7 +309,7 @@ def _keep_quota(ctx: Context, at: int) -> None:
     keeps, row = ctx.quota.rules.keeps, int(ctx.pending[at])
     if keeps is None or not _first_of_its_queue(ctx, at):
         return
-    claim = ctx.quota.claim(row, least_width(ctx, at))
+    claim = ctx.quota.claim(row, ctx.line.least_gpus[at])
     gpus = keeps(ctx.quota.books, claim)
     if gpus > 0:
         ctx.quota.books.add(claim.queue, gpus, claim.kinds, preemptible=True)
@@ -287,7 +328,7 @@ def _reason(ctx: Context, at: int, miss: Miss) -> Miss:
     """`reserved` where the gang would have room, were it not held for another."""
     if not ctx.held or miss.code not in (Code.CAPACITY, Code.FRAGMENTED):
         return miss
-    shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]), least_width(ctx, at))
+    shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]), ctx.line.least_gpus[at])
     if short(ctx, shape, ctx.whatif.node_free) is not None:
         return miss
     alone = find_spot(ctx.whatif, shape, ctx.whatif.node_free, ctx.policy.placement, ctx.gpu_memory_mib)

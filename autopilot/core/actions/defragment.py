@@ -14,9 +14,10 @@ import numpy as np
 from autopilot.core.context import Context
 from autopilot.core.displace import (
     Wish,
+    alike,
     landing_draft,
-    least_width,
     let_leave,
+    most_given_up,
     on_paper,
     search_for,
     worth_gpu_s,
@@ -28,7 +29,7 @@ from autopilot.core.placement import Shape, shape_of
 from autopilot.core.records import Code
 from autopilot.core.rules.base import Offer, Take
 from autopilot.core.searching import within_steps
-from autopilot.core.snapshot import GPU_MILLI, State
+from autopilot.core.snapshot import GPU_MILLI, I32, Bools, State
 from autopilot.core.victims import Search
 
 NAME = "defragment"
@@ -45,27 +46,37 @@ SHAPES = frozenset({Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY})
 
 def propose(ctx: Context, submit: Submit) -> None:
     """Moves for gangs that wait although enough is free, in the order of service."""
+    keys = alike(ctx)
     for at in within_steps(ctx, ctx.waiting(SHAPES)):
-        found = moves_only(ctx, at) if ctx.too_early(at) is None else None
+        found = moves_only(ctx, at, keys[at]) if ctx.too_early(at) is None else None
         if found is not None:
             worth = worth_gpu_s(ctx, at, found)
             ctx.taken[at] = submit(landing_draft(ctx, NAME, at, found, worth, contract=False))
+            keys = alike(ctx)
 
 
-def moves_only(ctx: Context, at: int) -> Wish | None:
-    """How the gang at `at` could start if others moved; None when it may not, or no moves make room."""
+def moves_only(ctx: Context, at: int, key: int) -> Wish | None:
+    """How the gang at `at` could start if others moved; None when it may not, or no moves make room.
+
+    `key` [displace.alike]: what is in vain for one is not tried for another of its kind.
+    """
     row = int(ctx.pending[at])
     work = ctx.observation.snapshot.workloads
-    gpus = least_width(ctx, at)
+    gpus = ctx.line.least_gpus[at]
     if (
         not work.preemptible[row]
         or not ctx.policy.preemption.move_victims
         or ctx.may_start(at, gpus) is not None
     ):
         return None
+    in_vain, asked = ctx.here().unmovable, (key, len(ctx.quota.gone))
+    if asked in in_vain:
+        return None
     mark = let_leave(ctx)
     found = search_moves(ctx, at, shape_of(ctx.observation.snapshot, row, gpus))
     ctx.whatif.rollback(mark)
+    if found is None:
+        in_vain.add(asked)
     return found
 
 
@@ -77,17 +88,18 @@ def search_moves(ctx: Context, at: int, shape: Shape, without: Collection[int] =
         return None
     search = search_for(ctx, at, shape)
     search.patience = ctx.policy.limits.search_steps
-    found = _without_stuck(ctx, at, shape, search, _movers(ctx, search, free, without))
+    most_gpus = min(free, most_given_up(ctx, shape))
+    found = _without_stuck(ctx, at, shape, search, _movers(ctx, search, most_gpus, without))
     ctx.steps += search.steps
     return found
 
 
-def _movers(ctx: Context, search: Search, free: float, without: Collection[int]) -> list[Offer]:
-    """Gangs that may be moved, where as many GPUs are free as each needs; of very many, those that count."""
+def _movers(ctx: Context, search: Search, most_gpus: float, without: Collection[int]) -> list[Offer]:
+    """Gangs that may be moved, of so many GPUs at most; of very many, those that count."""
     if ctx.movers is None:
         ctx.movers = _all_movers(ctx)
     movers = ctx.movers
-    may = movers.gpus <= free
+    may = (movers.gpus <= most_gpus) & _could_go(movers, ctx.room(np.inf))
     if ctx.quota.gone or without:
         may &= ~np.isin(movers.rows, [*ctx.quota.gone, *without])
     if movers.columns is not None and search.by_gpus:
@@ -102,6 +114,14 @@ def _movers(ctx: Context, search: Search, free: float, without: Collection[int])
     ]
 
 
+def _could_go(movers: Movers, room: I32) -> Bools:
+    """Is there a node with room for a member of each, beside the one that it is on? `room` [nodes]. Shape [gangs]."""
+    most = np.full(len(movers.rows), room.max(initial=0))
+    roomiest = int(room.argmax()) if len(room) else -1
+    most[movers.node == roomiest] = np.delete(room, roomiest).max(initial=0) if len(room) else 0
+    return movers.member_gpus <= most
+
+
 def _all_movers(ctx: Context) -> Movers:
     """Whoever may be moved, once in a tick: the cheapest of the lowest priority first."""
     work = ctx.observation.snapshot.workloads
@@ -114,7 +134,26 @@ def _all_movers(ctx: Context) -> Movers:
     rows, gpus, cost = rows[order], gpus[order], cost[order]
     rank = np.unique(work.priority[rows], return_inverse=True)[1].astype(np.int32)
     columns = Columns(rows.tolist(), holdings_of(ctx.whatif, rows), rank, cost) if len(rows) > MANY else None
-    return Movers([movable[place] for place in order.tolist()], rows, gpus, rank, columns)
+    whole = (work.gpu_milli[rows] == 0) & (work.mig_profile[rows] < 0)
+    member_gpus = np.where(whole, np.minimum(np.maximum(work.gpus_per_member[rows], 1), gpus), 0.0)
+    return Movers(
+        [movable[place] for place in order.tolist()],
+        rows,
+        gpus,
+        rank,
+        member_gpus,
+        _only_nodes(ctx, rows),
+        columns,
+    )
+
+
+def _only_nodes(ctx: Context, rows: I32) -> I32:
+    """The node that each gang is on, -1 where it is on several. Shape [gangs]."""
+    held, count = ctx.observation.snapshot.placements, len(ctx.observation.snapshot.workloads.id)
+    low, high = np.full(count, np.iinfo(np.int32).max, np.int32), np.full(count, -1, np.int32)
+    np.minimum.at(low, held.workload, held.node)
+    np.maximum.at(high, held.workload, held.node)
+    return np.where(low[rows] == high[rows], low[rows], -1).astype(np.int32)
 
 
 def _without_stuck(ctx: Context, at: int, shape: Shape, search: Search, offers: list[Offer]) -> Wish | None:

@@ -12,7 +12,7 @@ from itertools import chain
 
 from autopilot.core.actions.defragment import moves_only
 from autopilot.core.context import Context
-from autopilot.core.displace import Wish, alike, landing_draft, least_width, wish, worth_gpu_s
+from autopilot.core.displace import Wish, alike, landing_draft, wish, worth_gpu_s
 from autopilot.core.draft import Submit
 from autopilot.core.placement import Miss
 from autopilot.core.records import Code
@@ -31,37 +31,49 @@ def propose(ctx: Context, submit: Submit) -> None:
     """Takings across queues: what is owed by contract first, and both in the order of service of those that still wait."""
     if ctx.quota.rules.across is None or ctx.quota.rules.at_once or len(ctx.quota.snapshot.queues.id) <= 2:
         return
-    refused: dict[tuple[int, ...], Miss] = {}
-    waiting = ctx.waiting()
-    owed = [at for at in waiting if _owed(ctx, at)] if ctx.quota.books.guarantee_binds else []
-    first = set(owed)
-    rest = [at for at in waiting if at not in first]
+    refused: dict[int, Miss] = {}
+    keys = alike(ctx)
+    owed, rest = _by_contract_first(ctx)
     for at in chain(within_steps(ctx, owed, OWED), within_steps(ctx, rest)):
-        key, too_early = alike(ctx, at), ctx.too_early(at)
-        miss = too_early or refused.get(key) or _try(ctx, at, submit)
+        miss = ctx.too_early(at) or refused.get(keys[at])
         if miss is None:
-            refused.clear()  # whoever gave way, or is to, changes the answer for others
-        elif too_early is None:
-            refused[key] = miss
+            miss = _try(ctx, at, keys[at], submit)
+            if miss is None:
+                refused.clear()  # whoever gave way, or is to, changes the answer for others
+                keys = alike(ctx)
+            else:
+                refused[keys[at]] = miss
         ctx.answer(at, miss)
+
+
+def _by_contract_first(ctx: Context) -> tuple[list[int], list[int]]:
+    """Those that wait: who takes by contract, and the others."""
+    waiting = ctx.waiting()
+    if not ctx.quota.books.guarantee_binds:
+        return [], waiting
+    sorts, answers = ctx.line.sort, dict[int, bool]()
+    for at in waiting:
+        if sorts[at] not in answers:
+            answers[sorts[at]] = _owed(ctx, at)
+    return ([at for at in waiting if answers[sorts[at]]], [at for at in waiting if not answers[sorts[at]]])
 
 
 def take_at_once(ctx: Context, at: int, submit: Submit) -> bool:
     """The same for one gang whose turn it is, under rule sets that displace at once; True when it was decided."""
     if ctx.quota.snapshot.workloads.gate[ctx.pending[at]] != Gate.OPEN:
         return False
-    miss = ctx.too_early(at) or _try(ctx, at, submit)
+    miss = ctx.too_early(at) or _try(ctx, at, None, submit)
     ctx.answer(at, miss)
     return miss is None
 
 
-def _try(ctx: Context, at: int, submit: Submit) -> Miss | None:
-    """Propose the takings for one gang; why there are none else."""
+def _try(ctx: Context, at: int, key: int | None, submit: Submit) -> Miss | None:
+    """Propose the takings for one gang; why there are none else. `key`: of those like it, to look for moves; None: do not."""
     across = ctx.quota.rules.across
     contract = _owed(ctx, at)
     found = wish(ctx, at, across, contract=contract) if across is not None else Miss(Code.POLICY, 0.0, 0.0)
-    if not isinstance(found, Wish) and not ctx.quota.rules.at_once:
-        moved = moves_only(ctx, at)
+    if not isinstance(found, Wish) and key is not None:
+        moved = moves_only(ctx, at, key)
         found = moved if moved is not None else found
     if isinstance(found, Refusal):
         return Miss(found.code, found.value, found.threshold)
@@ -75,5 +87,5 @@ def _try(ctx: Context, at: int, submit: Submit) -> Miss | None:
 
 def _owed(ctx: Context, at: int) -> bool:
     """True when it takes by contract: inside what its queue is guaranteed, as the rule set sees it."""
-    claim = ctx.quota.claim(int(ctx.pending[at]), least_width(ctx, at))
+    claim = ctx.quota.claim(int(ctx.pending[at]), ctx.line.least_gpus[at])
     return ctx.quota.rules.owed(ctx.quota.books, claim)

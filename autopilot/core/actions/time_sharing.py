@@ -20,12 +20,12 @@ import numpy as np
 
 from autopilot.core.actions.defragment import search_moves
 from autopilot.core.context import Context
-from autopilot.core.displace import Wish, after_leaving, landing_draft, least_width, let_leave, place
+from autopilot.core.displace import Wish, after_leaving, landing_draft, let_leave, place
 from autopilot.core.draft import Give, Submit
 from autopilot.core.order import aged_index
 from autopilot.core.placement import Shape, Spot, shape_of
 from autopilot.core.searching import within_steps
-from autopilot.core.snapshot import QueueOrder
+from autopilot.core.snapshot import I64, QueueOrder
 
 NAME = "preempt"
 
@@ -45,40 +45,43 @@ class _Bench:
 
 def share_time(ctx: Context, submit: Submit) -> None:
     """Exchanges in the order of the index, then fills."""
-    order = sorted(_askers(ctx), key=lambda at: (-ctx.index[at], at))
+    askers = _askers(ctx)
+    order: list[int] = askers[np.lexsort((askers, -ctx.index[askers]))].tolist()
     if not order:
         return
-    work = ctx.observation.snapshot.workloads
-    benches = _benches(ctx, set(work.queue[ctx.pending[order]].tolist()))
+    queue = ctx.line.queue
+    benches = _benches(ctx, {queue[at] for at in order})
     for at in order:
-        benches[int(work.queue[ctx.pending[at]])].line.append(at)
+        benches[queue[at]].line.append(at)
     for fill in (False, True):
         _pass(ctx, [at for at in order if not ctx.taken[at]], benches, submit, fill=fill)
 
 
 def _pass(ctx: Context, order: list[int], benches: dict[int, _Bench], submit: Submit, *, fill: bool) -> None:
     """One exchange after the other. What fails for one gang fails for those of its width behind it in its queue."""
-    work = ctx.observation.snapshot.workloads
-    failed: set[tuple[int, int]] = set()
+    line, failed = ctx.line, set[tuple[int, int]]()
     for at in within_steps(ctx, order):
-        queue, gpus = int(work.queue[ctx.pending[at]]), least_width(ctx, at)
-        if (queue, gpus) in failed or ctx.too_early(at) is not None:
+        kind = (line.queue[at], line.least_gpus[at])
+        if kind in failed or line.early[at]:
             continue
-        found = _exchange(ctx, at, benches[queue], fill=fill)
-        if found is not None and _propose(ctx, at, found, benches[queue], submit):
+        bench = benches[line.queue[at]]
+        found = _exchange(ctx, at, bench, fill=fill)
+        if found is not None and _propose(ctx, at, found, bench, submit):
             failed.clear()
         else:
-            failed.add((queue, gpus))
+            failed.add(kind)
 
 
-def _askers(ctx: Context) -> list[int]:
+def _askers(ctx: Context) -> I64:
     """Gangs that wait and may ask others to pause: preemptible, of whole GPUs, in a queue that is ordered by index."""
     snapshot = ctx.observation.snapshot
     work, waiting = snapshot.workloads, np.array(ctx.waiting(), np.int64)
     rows = ctx.pending[waiting] if len(waiting) else np.empty(0, np.int32)
     may = (snapshot.queues.order[work.queue[rows]] == QueueOrder.INDEX) & work.preemptible[rows]
     may &= (work.gpu_milli[rows] == 0) & (work.mig_profile[rows] < 0)
-    return [at for at in waiting[may].tolist() if int(ctx.pending[at]) not in ctx.members]
+    may &= ~np.isin(rows, np.fromiter(ctx.members, np.int32, len(ctx.members)))
+    found: I64 = waiting[may]
+    return found
 
 
 def _benches(ctx: Context, queues: set[int]) -> dict[int, _Bench]:
@@ -106,7 +109,7 @@ def _exchange(ctx: Context, at: int, bench: _Bench, *, fill: bool) -> Wish | Non
     A running gang that is wide for one newcomer may pause for several that will fill its place together.
     """
     row = int(ctx.pending[at])
-    gpus = least_width(ctx, at)
+    gpus = ctx.line.least_gpus[at]
     if ctx.may_start(at, gpus) is not None:
         return None
     if ctx.leaving:  # others pause already: what they leave comes first
@@ -150,12 +153,12 @@ def _exchange(ctx: Context, at: int, bench: _Bench, *, fill: bool) -> Wish | Non
 def _together(ctx: Context, at: int, bench: _Bench, victim: int) -> int:
     """GPUs of the gang at `at` and of those behind it that would take the place of a wide gang together."""
     gpus, index = bench.gpus[victim], bench.index[victim]
-    total = least_width(ctx, at)
+    total = ctx.line.least_gpus[at]
     for other in islice(bench.line, bench.line.index(at) + 1, None):
         if total >= gpus:
             break
         if ctx.index[other] > index and not ctx.taken[other]:
-            width = least_width(ctx, other)
+            width = ctx.line.least_gpus[other]
             total += width if total + width <= gpus else 0
     return total
 

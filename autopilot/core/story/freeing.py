@@ -9,7 +9,7 @@ from math import ceil, floor, isfinite
 import numpy as np
 
 from autopilot.core.context import Context
-from autopilot.core.displace import least_width, place
+from autopilot.core.displace import place
 from autopilot.core.explain import counted, number
 from autopilot.core.placement import Spot, shape_of
 from autopilot.core.records import Code, Decision
@@ -127,7 +127,7 @@ def _ahead(case: Case) -> list[str]:
     if not before:
         return []
     at = int(np.flatnonzero(ctx.pending == before[0])[0])
-    shape = shape_of(ctx.observation.snapshot, before[0], least_width(ctx, at))
+    shape = shape_of(ctx.observation.snapshot, before[0], ctx.line.least_gpus[at])
     found = room_by_forecast(ctx, at, shape)
     return [f"order: {work.id[before[0]]} before it starts; {_when(ctx, found, 'that fits')}"]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from autopilot.core.actions.defragment import moves_only
 from autopilot.core.context import Context
-from autopilot.core.displace import Wish, place, wish
+from autopilot.core.displace import Wish, alike, place, wish
 from autopilot.core.explain import code_words, counted, number
 from autopilot.core.placement import Spot, level_of, suitable_nodes
 from autopilot.core.policy import Mode
@@ -171,7 +171,7 @@ def _displacing(case: Case) -> list[str]:
             f"{where}: {_taking(case, rules.across, contract=rules.owed(ctx.quota.books, case.claim))}"
         )
     if modes.defragment != Mode.OFF and case.why.code in {Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY}:
-        found = moves_only(ctx, case.at)
+        found = moves_only(ctx, case.at, alike(ctx)[case.at])
         lines.append("moving others: " + ("no moves give room" if found is None else _victims(ctx, found)))
     return lines
 

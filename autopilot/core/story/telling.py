@@ -13,7 +13,6 @@ import numpy as np
 
 from autopilot.core.actions import ACTIONS
 from autopilot.core.context import CODES, Context
-from autopilot.core.displace import least_width
 from autopilot.core.draft import Propose, Submit
 from autopilot.core.explain import by_node, code_words, counted, how_words, proposal_words, victim_words
 from autopilot.core.placement import Miss, shape_of
@@ -170,7 +169,7 @@ def _waits(ctx: Context, row: int, decision: Decision, watch: Watch) -> list[str
     lines = [_position(ctx, at), *_own_reservation(str(ctx.observation.snapshot.workloads.id[row]), decision)]
     if ctx.taken[at]:
         return lines
-    least = least_width(ctx, at)
+    least = ctx.line.least_gpus[at]
     why = Miss(CODES[ctx.code[at]], float(ctx.value[at]), float(ctx.threshold[at]))
     quota = why if why.code in QUOTA_CODES else None
     if quota is None and ctx.quota.rules.keeps is None:  # else the books hold what is kept for this very gang
