@@ -166,8 +166,9 @@ class Runtimes:
         ]  # fmt: skip
         if fresh:
             self._meet(np.array(fresh), names, snapshot)
+        beside = self._siblings.beside_news()
         renewed = self._siblings.renewed()
-        renewed.update(self._lasting.said(list(renewed)))
+        renewed.update(self._lasting.said(beside))
         for name, log_total in renewed.items():
             self._log_total[known[str(name)].row] = log_total
         rows = np.fromiter((known[name].row if name in known else 0 for name in names), np.int64, len(names))

@@ -118,6 +118,22 @@ class Kin:
     ended: list[bool] = field(default_factory=list)
     first: int = 0  # number of the oldest that is kept
     live: dict[Hashable, int] = field(default_factory=dict)  # jobs that have not ended -> number
+    heard: set[int] = field(
+        default_factory=set
+    )  # numbers of those that ended or ran on since the last renewal
+    added: set[int] = field(default_factory=set)  # and of those that were submitted
+
+    def stale(self) -> list[Hashable]:
+        """Those of which something new is known: new themselves, or near one that was heard of."""
+        numbers, heard = np.array(list(self.live.values()), np.int64), np.array(sorted(self.heard), np.int64)
+        near = np.searchsorted(heard, numbers - MOST_SIBLINGS) < np.searchsorted(
+            heard, numbers + MOST_SIBLINGS, side="right"
+        )
+        return [
+            name
+            for name, is_near in zip(self.live, near.tolist(), strict=True)
+            if is_near or self.live[name] in self.added
+        ]
 
     def forget(self) -> None:
         """Drop what nobody can lean on any more."""
@@ -150,6 +166,7 @@ class Siblings:
             self._stale &= set(self._kins)
         kin = self._kins.setdefault(key, Kin())
         kin.live[name] = kin.first + len(kin.log_s)
+        kin.added.add(kin.live[name])
         kin.submit_s.append(submit_s)
         kin.log_s.append(-1.0)
         kin.ended.append(False)
@@ -174,6 +191,7 @@ class Siblings:
                 number = kin.live[name] - kin.first
                 if log_s > kin.log_s[number] + STEP:
                     kin.log_s[number] = log_s
+                    kin.heard.add(kin.live[name])
                     self._stale.add(key)
 
     def end(self, name: Hashable, log_s: float | None) -> None:
@@ -181,14 +199,17 @@ class Siblings:
         key, parts = self._key.pop(name), self._parts.pop(name)
         kin = self._kins[key]
         number = kin.live.pop(name) - kin.first
+        kin.heard.add(kin.first + number)
         self._prior.pop(name, None)
         if log_s is None:
             kin.log_s[number] = -1.0
             return
         kin.log_s[number], kin.ended[number] = log_s, True
         kin.spread[number] = ndtr((EDGES - log_s) / SAME_WIDTH)
-        if not self._ended_log_s:
+        if not self._ended_log_s:  # nothing was said before
             self._stale.update(self._kins)
+            for other in self._kins.values():
+                other.added.update(other.live.values())
         self._ended_log_s.append(log_s)
         if len(self._ended_log_s) > 2 * USUAL_JOBS:
             del self._ended_log_s[:USUAL_JOBS]
@@ -214,6 +235,14 @@ class Siblings:
                 answer.update(self._renew(kin, [name]))
         return answer
 
+    def beside_news(self) -> list[Hashable]:
+        """The jobs that have not ended of every key with something new, however far from it."""
+        return (
+            [name for key in sorted(self._stale, key=repr) for name in self._kins[key].live]
+            if self._ended_log_s
+            else []
+        )
+
     def renewed(self) -> dict[Hashable, F64]:
         """Log quantiles at LEVELS of the total run time of the jobs of which something new is known.
 
@@ -225,8 +254,11 @@ class Siblings:
         for key in sorted(self._stale, key=repr):
             kin = self._kins[key]
             kin.forget()
-            if kin.live:
-                answer.update(self._renew(kin, list(kin.live)))
+            names = kin.stale()
+            if names:
+                answer.update(self._renew(kin, names))
+            kin.heard.clear()
+            kin.added.clear()
         self._stale.clear()
         return answer
 

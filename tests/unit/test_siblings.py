@@ -80,8 +80,33 @@ def test_far_siblings_say_less_than_near_ones() -> None:
     found = batch(MOST_SIBLINGS + 2)
     found.renewed()
     found.end("a-0", float(np.log(60.0)))
-    after = found.renewed()
-    assert middle_s(after, "a-1") < 0.7 * middle_s(after, f"a-{MOST_SIBLINGS + 1}")
+    after, far = found.renewed(), f"a-{MOST_SIBLINGS + 1}"
+    assert f"a-{MOST_SIBLINGS}" in after
+    assert far not in after  # nobody who speaks for it was heard of
+    assert middle_s(after, "a-1") < 0.7 * middle_s(found.said([far]), far)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_renewed_piece_by_piece_is_what_would_be_said_of_all(seed: int) -> None:
+    """Jobs come, run on and end in any order; who is not renewed would be told what it was told before."""
+    rng = np.random.default_rng(seed)
+    found, told, ran_s = batch(0), dict[str, F64](), dict[str, float]()
+    for number in range(4 * MOST_SIBLINGS):
+        name = f"a-{number}"
+        found.add(name, "a", 10.0 * number)
+        found.foresee([name], VAGUE_S)
+        ran_s[name] = 0.0
+        for other in rng.choice(list(ran_s), min(3, len(ran_s)), replace=False).tolist():
+            ran_s[other] = 2.0 * ran_s[other] + 30.0
+            found.ran([other], np.array([ran_s[other]]))
+            if ran_s[other] > 1000.0:
+                found.end(other, float(np.log(ran_s.pop(other))))
+                told.pop(other, None)
+        told.update({str(job): said for job, said in found.renewed().items()})
+    assert set(told) == set(ran_s)
+    now = found.said(list(told))
+    for job, said in told.items():
+        np.testing.assert_allclose(said, now[job], rtol=1e-9)
 
 
 def test_a_running_job_is_foreseen_given_what_it_has_run() -> None:
