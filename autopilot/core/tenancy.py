@@ -63,9 +63,11 @@ class Books:
     host_use: list[list[float]] = field(default_factory=list)
     host_fair: list[list[float]] = field(default_factory=list)
     limits_models: bool = False  # some queue has a limit of one GPU model, where there are several
+    entries: int = 0  # so far: while it does not grow, nothing that is worked out from the books changes
 
     def add(self, queue: int, gpus: float, kinds: Sequence[int], *, preemptible: bool) -> None:
         """Book that work of `queue` holds `gpus` more (or fewer, when negative)."""
+        self.entries += 1
         for kind in kinds:
             use, sheltered = self.use[kind], self.sheltered[kind]
             for each in (*self.paths[queue], 0):
@@ -75,6 +77,7 @@ class Books:
 
     def add_host(self, queue: int, amounts: Sequence[float]) -> None:
         """Book that work of `queue` uses so much more CPU and memory (or less, when negative)."""
+        self.entries += 1
         for use, amount in zip(self.host_use, amounts, strict=False):
             for each in (*self.paths[queue], 0):
                 use[each] += amount
@@ -86,6 +89,7 @@ class Books:
 
     def restore(self, saved: Saved) -> None:
         """Back to what `saved` gave, to the last bit."""
+        self.entries += 1
         self.use, self.sheltered, self.host_use = saved
 
     def limit_room(self, queue: int, kinds: Sequence[int] = (ALL,)) -> float:

@@ -43,6 +43,8 @@ class Turns:
         self._heaps: dict[int, list[tuple[Key, int]]] = {}
         self._last: tuple[int, ...] = ()
         self._stale = False  # the heaps do not show the books of now
+        self._served: dict[tuple[object, ...], float] = {}  # saturation, as of so many entries in the books
+        self._served_as_of = -1
 
     def next(self) -> int | None:
         """The position whose turn it is; None when all had theirs."""
@@ -132,10 +134,20 @@ class Turns:
         tier, submit_s = -float(books.queues.priority[queue]), self._submit_s[position]
         if position in self._overdue:
             return (tier, 0.0, submit_s, submit_s, float(queue))
+        served = self._saturation(queue, position) if queue else inf
+        return (tier, 1.0, served, submit_s, float(queue))
+
+    def _saturation(self, queue: int, position: int) -> float:
+        """Of a queue after the gang at `position` was added: one answer for all gangs that add as much."""
+        if self._served_as_of != self._books.entries:
+            self._served_as_of = self._books.entries
+            self._served.clear()
         gpus, kinds = self._extra(position)
         host = self._host(position) if self._host is not None else ()
-        served = books.saturation(queue, gpus, kinds, host) if queue else inf
-        return (tier, 1.0, served, submit_s, float(queue))
+        key = (queue, gpus, kinds, *host)
+        if key not in self._served:
+            self._served[key] = self._books.saturation(queue, gpus, kinds, host)
+        return self._served[key]
 
     def _flat_key(self, head_key: Callable[[int], Key], queue: int) -> Key:
         head = self._lines[queue][-1]
