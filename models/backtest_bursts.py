@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.snapshot import F64
-from models.candidates import models_for
+from models.candidates import fitted_further, models_for
 from models.demand import Ask, DemandModel, came_after, tidy, usual
 from models.layer import Layer, replayed, states_spread
 from models.selection import Choice, choose, composed, pinball
@@ -80,6 +80,11 @@ def backtest(
     root = np.sqrt(usual(values[:, :until]))
     progress(len(models), len(models) + 2, "choosing and calibrating")
     choice, chosen, upper = spoken_for(raw, came, first_test - until, root, ask)
+    began_s = cpu_s()
+    if further := fitted_further(models, choice, values, until):
+        raw |= {model.name: model.predict(values, until, ask) for model in further}
+        fit_s += cpu_s() - began_s
+        choice, chosen, upper = spoken_for(raw, came, first_test - until, root, ask)
     progress(len(models) + 1, len(models) + 2, "calibrating the floor")
     floor = raw[models[0].name]
     floor_upper = calibrated(floor, came, root, ask)
@@ -94,7 +99,7 @@ def backtest(
 
 
 def spoken_for(
-    raw: Mapping[str, F64], came: F64, first_test: int, root: F64, ask: Ask
+    raw: Mapping[str, F64], came: F64, first_test: int, root: F64, ask: Ask, renewals: int = MOST_RENEWALS
 ) -> tuple[Choice, F64, F64]:
     """(choice, forecasts of the chosen models, promises) over the calibration and test origins of `raw`.
 
@@ -103,12 +108,15 @@ def spoken_for(
     judged = _known_at(came, first_test, ask)
     choice = choose({name: one[:, :first_test] for name, one in raw.items()}, judged, root, ask)
     chosen = composed(raw, choice)
-    return choice, chosen, calibrated(chosen, came, root, ask)
+    return choice, chosen, calibrated(chosen, came, root, ask, renewals)
 
 
-def calibrated(raw: F64, came: F64, root: F64, ask: Ask) -> F64:
-    """Promises under the conformal layer for the forecasts `raw` [series, origins, horizons, levels]."""
-    refresh = max(1, raw.shape[1] // MOST_RENEWALS)
+def calibrated(raw: F64, came: F64, root: F64, ask: Ask, renewals: int = MOST_RENEWALS) -> F64:
+    """Promises under the conformal layer for the forecasts `raw` [series, origins, horizons, levels].
+
+    Margins are renewed at every n-th origin, n the whole part of their number over `renewals`, one at least.
+    """
+    refresh = max(1, raw.shape[1] // renewals)
     return replayed(
         Layer(ask.levels, len(raw), ask.steps, stated=states_spread(raw)), raw, came, root, refresh=refresh
     )

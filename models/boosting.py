@@ -14,6 +14,7 @@ import numpy as np
 
 from autopilot.core.errors import InputError
 from autopilot.core.snapshot import F64, Bools
+from models.bins import bounds_of, numbered
 from models.demand import CARRIED_STEPS, Ask, blocks, carried, outcomes, rising, usual
 from models.features import Rows, ahead, at_cells, common
 
@@ -50,7 +51,7 @@ class Boosting:
     def __init__(self, seed: int, trees: int = TREES) -> None:
         self._seed, self._trees = seed, trees
         self._members: dict[tuple[int, float], list[Any]] = {}
-        self._columns: dict[int, list[str]] = {}
+        self._columns: dict[int, dict[str, F64]] = {}  # by horizon: each feature's bounds of bins
         self.counted_work = 0
         self.rows = 0
 
@@ -64,6 +65,7 @@ class Boosting:
                     "steps": steps,
                     "level": level,
                     "columns": list(self._columns[steps]),
+                    "bounds": list(self._columns[steps].values()),
                     "members": list(members),
                 }
                 for (steps, level), members in self._members.items()
@@ -77,7 +79,8 @@ class Boosting:
             made = cls(int(content["seed"]))
             for part in content["parts"]:
                 steps = int(part["steps"])
-                made._columns[steps] = [str(each) for each in part["columns"]]
+                bounds = [np.asarray(each, float) for each in part["bounds"]]
+                made._columns[steps] = dict(zip(map(str, part["columns"]), bounds, strict=True))
                 made._members[steps, float(part["level"])] = list(part["members"])
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
@@ -105,12 +108,12 @@ class Boosting:
             series, origins = _spread_out(usable, count)
             origins += first
             columns = at_cells(past, scale, series, origins, steps, ask)
-            names = [name for name, column in columns.items() if not np.isnan(column).all()]
-            mean = columns["mean"]
             # an error on the log scale counts by what it is in requests: as 1 + y / scale
-            weight = np.exp(np.clip(mean, 0.0, MOST_WEIGHT))
-            rows = np.stack([columns[name] for name in names], axis=1)
-            self._columns[steps] = names
+            weight = np.exp(np.clip(columns["mean"], 0.0, MOST_WEIGHT))
+            bounds = {name: bounds_of(column, weight, BINS) for name, column in columns.items()
+                      if not np.isnan(column).all()}  # fmt: skip
+            rows = _in_bins(columns, bounds)
+            self._columns[steps] = bounds
             reached = np.log1p(_came(past, series, origins, steps, ask) / scale[series])
             for level in ask.levels:
                 self._members[steps, level] = [
@@ -129,33 +132,43 @@ class Boosting:
         )  # fmt: skip
         return model.fit(rows, change, sample_weight=weight)
 
-    def predict(self, values: F64, first: int, ask: Ask) -> F64:
-        """See `DemandModel`. Every series is scaled by its own history up to the first origin."""
+    def predict(self, values: F64, first: int, ask: Ask, *, judged: bool = False) -> F64:
+        """See `DemandModel`. Every series is scaled by its own history up to the first origin.
+
+        With `judged` the origins whose outcome lies beyond `values` are NaN: no tree is asked where nobody can judge.
+        """
         shape = (len(values), values.shape[1] - first, len(ask.steps), len(ask.levels))
         found = np.full(shape, np.nan)
         if self._members:
             for rows in blocks(len(values), values.shape[1] - first + ask.day):
-                found[rows] = self._predicted(values[rows], first, ask)
+                found[rows] = self._predicted(values[rows], first, ask, judged=judged)
         return found
 
-    def _predicted(self, values: F64, first: int, ask: Ask) -> F64:
+    def _predicted(self, values: F64, first: int, ask: Ask, *, judged: bool) -> F64:
         """`predict` for a block of series."""
-        found = np.full((len(values), values.shape[1] - first, len(ask.steps), len(ask.levels)), np.nan)
+        origins = values.shape[1] - first
+        found = np.full((len(values), origins, len(ask.steps), len(ask.levels)), np.nan)
         scale = usual(values[:, : first + 1])
         shared = common(values, scale, first, ask)
-        mean = shared["mean"]
         for place, steps in enumerate(ask.steps):
-            if steps not in self._columns:
+            told = origins - steps if judged else origins
+            if steps not in self._columns or told <= 0:
                 continue
-            columns = shared | ahead(values, scale, mean, first, steps, ask)
-            rows = np.stack([columns[name].ravel() for name in self._columns[steps]], axis=1)
+            every = shared | ahead(values, scale, shared["mean"], first, steps, ask)
+            columns = {name: column[:, :told] for name, column in every.items()}
+            rows = _in_bins(columns, self._columns[steps])
             for at, level in enumerate(ask.levels):
-                z = _mean_of(self._members.get((steps, level), []), rows, shared)
-                found[:, :, place, at] = np.expm1(np.clip(z, 0.0, 50.0)) * scale[:, None]
+                z = _mean_of(self._members.get((steps, level), []), rows, columns)
+                found[:, :told, place, at] = np.expm1(np.clip(z, 0.0, 50.0)) * scale[:, None]
         start = max(0, first - CARRIED_STEPS)
         stale = np.isnan(carried(values[:, start:])[:, first - start :])
         found[stale] = np.nan
         return rising(found)
+
+
+def _in_bins(columns: Mapping[str, F64], bounds: Mapping[str, F64]) -> F64:
+    """The features that `bounds` names, as the numbers of their bins. Shape [cells, features]."""
+    return np.stack([numbered(columns[name].ravel(), each) for name, each in bounds.items()], axis=1)
 
 
 def _anchor(shared: Mapping[str, F64], name: str) -> F64:

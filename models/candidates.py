@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autopilot.core.snapshot import F64
 from models.baselines import Ewma, LastValue, Profile
 from models.boosting import Boosting
 from models.demand import DemandModel
 from models.idle import IdleTimes
+from models.selection import Choice
 from models.statistical import Ets, Harmonic
 
 
@@ -15,3 +17,15 @@ def models_for(seed: int, pinned: Sequence[int] = ()) -> tuple[DemandModel, ...]
     """All of them, not fitted; SARIMAX only where services are pinned."""
     always: tuple[DemandModel, ...] = (LastValue(), Ewma(), Profile(), IdleTimes(), Ets(), Boosting(seed))
     return (*always, Harmonic(pinned)) if pinned else always
+
+
+def fitted_further(
+    models: Sequence[DemandModel], choice: Choice, values: F64, until: int
+) -> Sequence[DemandModel]:
+    """Those of `models` that were tried on a few series and, chosen there, are now fitted to more: they speak anew."""
+    return [
+        model
+        for model in models
+        if isinstance(model, Ets)
+        and model.fit_others(values, until, (choice.chosen == choice.names.index(model.name)).any(axis=1))
+    ]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from autopilot.core.errors import invariant
 from autopilot.core.snapshot import F64
@@ -121,6 +121,11 @@ def blocks(series: int, steps: int) -> Iterator[slice]:
     rows = max(1, BLOCK_CELLS // max(steps, 1))
     for begin in range(0, series, rows):
         yield slice(begin, min(begin + rows, series))
+
+
+def evenly_spread(series: int, most: int) -> NDArray[np.int64]:
+    """Rows of at most `most` of the series, evenly spaced, rising."""
+    return np.unique(np.linspace(0, series - 1, min(series, most)).astype(np.int64))
 
 
 def came_after(values: F64, first: int, ask: Ask) -> F64:

@@ -13,7 +13,7 @@ import numpy as np
 
 from autopilot.core.snapshot import F64
 from models.boosting import Boosting
-from models.candidates import models_for
+from models.candidates import fitted_further, models_for
 from models.conformal import WINDOW
 from models.demand import Ask, DemandModel, came_after, usual
 from models.layer import Layer, replayed, states_spread
@@ -23,9 +23,9 @@ from models.selection import Choice, choose, composed
 FIT_PART = 0.75
 """Part of the history that models are fitted to; the rest calibrates them and chooses between them."""
 
-LEAST_ORIGINS = 20
-"""Forecasts of every model that calibrate and choose: with thousands of series a few origins of each are enough, for
-they are judged together."""
+LEAST_OUTCOMES = 15
+"""Forecasts of each series and horizon that calibrate and choose: with thousands of series a few of each are enough, for
+they are judged together. Fewer than eight would not be judged at all (models/selection.py)."""
 
 RENEWALS = 50
 """Renewals of the margins while the layer is warmed."""
@@ -68,12 +68,24 @@ def fit_demand(values: F64, ask: Ask, seed: int, pinned: Sequence[int] = (), tri
             models = tuple(speaks if model is challenger else model for model in models)
     # two parameters a series fit nothing by heart: without boosting the fitted part calibrates too
     begin = until if work else steps // 4
-    first = max(begin, steps - min(2 * WINDOW, max(LEAST_ORIGINS, MOST_FORECASTS // max(len(values), 1))))
-    raw = {model.name: model.predict(values, first, ask) for model in models}
+    # outcomes come late: as many origins more as the longest horizon has steps
+    origins = max(LEAST_OUTCOMES, MOST_FORECASTS // max(len(values), 1)) + ask.longest
+    first = max(begin, steps - min(2 * WINDOW, origins))
+    raw = {model.name: _foreseen(model, values, first, ask) for model in models}
     came = came_after(values, first, ask)
     root = np.sqrt(usual(values[:, :first]))
     choice = choose(raw, came, root, ask)
+    if further := fitted_further(models, choice, values, until):
+        raw |= {model.name: model.predict(values, first, ask) for model in further}
+        choice = choose(raw, came, root, ask)
     chosen = composed(raw, choice)
     layer = Layer(ask.levels, len(values), ask.steps, stated=states_spread(chosen))
     replayed(layer, chosen, came, root, refresh=max(1, (steps - first) // RENEWALS))
     return Fitted(models, choice, layer, steps, work, proof)
+
+
+def _foreseen(model: DemandModel, values: F64, first: int, ask: Ask) -> F64:
+    """What `model` said at the origins from `first` on whose outcomes are known."""
+    if isinstance(model, Boosting):
+        return model.predict(values, first, ask, judged=True)
+    return model.predict(values, first, ask)

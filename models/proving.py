@@ -17,11 +17,15 @@ from models.backtest import GateRules, GateVerdict, judge
 from models.backtest_bursts import calibrated, spoken_for
 from models.boosting import Boosting
 from models.candidates import models_for
-from models.demand import Ask, DemandModel, came_after, usual
+from models.demand import Ask, DemandModel, came_after, evenly_spread, usual
 from models.evidence import burst_cases
 
 MOST_FORECASTS = 100_000
 """Forecasts of each model that are compared."""
+
+MOST_RENEWALS = 400
+"""Renewals of the margins in the window: of 1,200 minutes every third, where the loop renews them each minute. What is
+compared has the same margins in that, and they move over hours."""
 
 WINDOW_DAYS = 2
 """Days of the window at most: one to choose in, and one whole course of a day to be judged on."""
@@ -57,18 +61,18 @@ def proved(values: F64, until: int, ask: Ask, challenger: Boosting, trial: Trial
     """
     steps = values.shape[1]
     first = max(until, steps - WINDOW_DAYS * ask.day)
-    rows = _spread(len(values), max(1, MOST_FORECASTS // (steps - first)))
+    rows = evenly_spread(len(values), max(1, MOST_FORECASTS // (steps - first)))
     part, names = values[rows], [trial.names[row] for row in rows.tolist()]
     raw = {model.name: model.predict(part, first, ask) for model in _simple(part, until, ask)}
     ours = raw | {Boosting.name: challenger.predict(part, first, ask)}
     came, root = came_after(part, first, ask), np.sqrt(usual(part[:, :first]))
     half = (steps - first) // 2
-    _, _, upper = spoken_for(ours, came, half, root, ask)
-    floor = calibrated(next(iter(raw.values())), came, root, ask)
+    _, _, upper = spoken_for(ours, came, half, root, ask, MOST_RENEWALS)
+    floor = calibrated(next(iter(raw.values())), came, root, ask, MOST_RENEWALS)
     theirs = raw
     if trial.champion is not None:
         theirs = raw | {Boosting.name: trial.champion.predict(part, first, ask)}
-    _, _, before = spoken_for(theirs, came, half, root, ask)
+    _, _, before = spoken_for(theirs, came, half, root, ask, MOST_RENEWALS)
     cases = burst_cases(
         names, (first + half) * ask.step_s, ask, came[:, half:], usual(part), upper[:, half:], floor[:, half:], before[:, half:]
     )  # fmt: skip
@@ -82,8 +86,3 @@ def _simple(values: F64, until: int, ask: Ask) -> Sequence[DemandModel]:
     for model in models:
         model.fit(values, until, ask)
     return models
-
-
-def _spread(series: int, most: int) -> np.ndarray:
-    """Rows of at most `most` of the series, evenly spaced."""
-    return np.unique(np.linspace(0, series - 1, min(series, most)).astype(np.int64))

@@ -10,12 +10,22 @@ import warnings
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from autopilot.core.snapshot import F64
-from models.demand import Ask, carried, points, rising
+from autopilot.core.snapshot import F64, Bools
+from models.demand import Ask, carried, evenly_spread, points, rising
 
 FIT_STEPS = 600
 """Last steps that parameters are fitted to: more take longer and say less of today."""
+
+MOST_SERIES = 300
+"""Series that parameters are fitted to, at most: seven seconds."""
+
+TRIED_SERIES = 60
+"""Series of a larger number that are fitted before it is known whether any of them is chosen."""
+
+LEAST_CHOSEN_RATIO = 0.1
+"""Part of the tried series that must have chosen it before others are fitted: below, nine fits of ten serve nobody."""
 
 LEAST_STEPS = 40
 """Known steps below which no parameters are fitted."""
@@ -34,20 +44,43 @@ LEAST_DAYS = 2
 
 
 class Ets:
-    """Simple or damped-trend exponential smoothing, the one with the smaller AICc; one fit for each series."""
+    """Simple or damped-trend exponential smoothing, the one with the smaller AICc; one fit for each series.
+
+    Of more than `most_series` series `TRIED_SERIES`, evenly spread, are fitted, and the others abstain unless `fit_others`
+    finds that it is chosen: a choice between models rests on all series together (models/selection.py), which those few tell.
+    """
 
     name = "ets"
 
-    def __init__(self, most_series: int = 300) -> None:
+    def __init__(self, most_series: int = MOST_SERIES) -> None:
         self._most = most_series
         self._shape = np.full((0, 3), np.nan)  # by series: alpha, beta, phi
+        self._tried = np.zeros(0, np.bool_)
 
     def fit(self, values: F64, until: int, ask: Ask) -> None:
-        """Fit the first `most_series` series; the others abstain."""
-        past = carried(values[:, max(0, until - FIT_STEPS) : until])
-        self._shape = np.full((len(values), 3), np.nan)
-        for row in range(min(len(values), self._most)):
-            self._shape[row] = _fit_one(past[row][~np.isnan(past[row])])
+        """Fit on the columns before `until`: all series, or of too many a few."""
+        count = len(values)
+        self._shape, self._tried = np.full((count, 3), np.nan), np.zeros(count, np.bool_)
+        most = count if count <= self._most else min(TRIED_SERIES, self._most)
+        self._fit_rows(values, until, evenly_spread(count, most))
+
+    def fit_others(self, values: F64, until: int, chosen: Bools) -> bool:
+        """Fit further series, evenly spread, `most_series` in all, if enough of those tried have `chosen` [series] it.
+
+        Whether any was fitted.
+        """
+        rows = np.flatnonzero(~self._tried)
+        rows = rows[evenly_spread(len(rows), self._most - int(self._tried.sum()))]
+        if not len(rows) or chosen[self._tried].mean() < LEAST_CHOSEN_RATIO:
+            return False
+        self._fit_rows(values, until, rows)
+        return True
+
+    def _fit_rows(self, values: F64, until: int, rows: NDArray[np.int64]) -> None:
+        past = carried(values[rows, max(0, until - FIT_STEPS) : until])
+        for row, each in zip(rows.tolist(), past, strict=True):
+            self._shape[row] = _fit_one(each[~np.isnan(each)])
+        self._tried[rows] = True
 
     def predict(self, values: F64, first: int, ask: Ask) -> F64:
         """The expected value at each horizon, for every level; for a peak the highest on the way."""

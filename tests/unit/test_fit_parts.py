@@ -9,11 +9,13 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from autopilot.core.forecast import REQUESTS, TOKENS
 from autopilot.core.snapshot import F64
 from benchmarks import forecast_speed
-from models import boosting, demand, selection
+from models import backtest_bursts, boosting, demand, fitting, selection, statistical
+from models.baselines import Ewma, LastValue
 from models.boosting import Boosting
 from models.conformal import conformal_quantile
 from models.demand import Ask, outcomes, usual
 from models.features import ahead, at_cells, common
+from models.statistical import Ets, _fit_one
 
 ASK = Ask(600.0, (2, 5), peak=True)
 
@@ -97,6 +99,90 @@ def test_a_quantile_is_boosted_as_scikit_learn_would() -> None:
         assert ours.get_params()["loss"] == "quantile"
         assert type(ours._loss) is type(theirs._loss)
         assert (ours.predict(rows) == theirs.predict(rows)).all()
+
+
+def test_where_nobody_can_judge_no_tree_is_asked() -> None:
+    """The origins whose outcome is known are foreseen as ever; the last ones, by horizon, are left out."""
+    values = np.random.default_rng(1).gamma(2.0, 1.0, (8, 900))
+    model = Boosting(1, trees=5)
+    model.fit(values, 880, ASK)
+    whole, judged = model.predict(values, 880, ASK), model.predict(values, 880, ASK, judged=True)
+    assert not np.isnan(whole).any()
+    for place, steps in enumerate(ASK.steps):
+        assert np.array_equal(judged[:, : 20 - steps, place], whole[:, : 20 - steps, place])
+        assert np.isnan(judged[:, 20 - steps :, place]).all()
+    assert np.isnan(model.predict(values, 898, ASK, judged=True)).all()
+
+
+def test_of_many_series_every_horizon_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the longest one, whose outcomes come last; every model has as many of them as are asked for."""
+    monkeypatch.setattr(fitting, "MOST_FORECASTS", 1)
+    values, ask = np.random.default_rng(1).gamma(20.0, 0.05, (5, 120)), Ask(60.0, (2, 30), peak=True)
+    fitted = fitting.fit_demand(values, ask, 1)
+    ewma = fitted.choice.names.index("ewma")
+    assert np.isfinite(fitted.choice.losses[ewma]).all()
+    assert (fitted.layer.outcomes >= fitting.LEAST_OUTCOMES).all()
+
+
+def ramps(series: int, steps: int) -> F64:
+    """Demand that climbs and falls for hours, with little noise: what a trend foresees and a mean does not."""
+    rng = np.random.default_rng(2)
+    at = np.arange(steps) + rng.integers(0, 300, (series, 1))
+    return np.asarray(np.abs(at % 300 - 150) + rng.normal(20.0, 0.1, (series, steps)))
+
+
+def told_by(ets: Ets, values: F64) -> list[int]:
+    """Series that a model has something to say of."""
+    found = ets.predict(values, values.shape[1] - 1, ASK)
+    return np.flatnonzero(~np.isnan(found).any(axis=(1, 2, 3))).tolist()
+
+
+def test_exponential_smoothing_is_tried_on_a_few_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others follow where enough of those tried have chosen it, up to the most; once. Few series are fitted at once."""
+    monkeypatch.setattr(statistical, "TRIED_SERIES", 3)
+    values = ramps(11, 60)
+    everyone, nobody = np.ones(11, np.bool_), np.zeros(11, np.bool_)
+    ets = Ets(most_series=7)
+    ets.fit(values, 60, ASK)
+    assert told_by(ets, values) == [0, 5, 10]
+    assert not ets.fit_others(values, 60, nobody)
+    assert told_by(ets, values) == [0, 5, 10]
+    assert ets.fit_others(values, 60, everyone)
+    assert len(told_by(ets, values)) == 7
+    assert set(told_by(ets, values)) > {0, 5, 10}
+    assert not ets.fit_others(values, 60, everyone)
+    few = Ets(most_series=11)
+    few.fit(values, 60, ASK)
+    assert told_by(few, values) == list(range(11))
+    assert not few.fit_others(values, 60, everyone)
+
+
+@pytest.mark.parametrize("trend", [True, False])
+def test_a_fit_smooths_further_series_only_where_that_is_chosen(
+    trend: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is where demand climbs and falls; not on a random walk, where the last value says all."""
+    monkeypatch.setattr(statistical, "TRIED_SERIES", 3)
+    walk = 500.0 + np.cumsum(np.random.default_rng(2).normal(size=(8, 400)), axis=1)
+    values = ramps(8, 400) if trend else walk
+    fits: list[int] = []
+
+    def counted(past: F64) -> tuple[float, float, float]:
+        fits.append(len(past))
+        return _fit_one(past)
+
+    monkeypatch.setattr(statistical, "_fit_one", counted)
+    for place in (fitting, backtest_bursts):
+        monkeypatch.setattr(place, "models_for", lambda *_: (LastValue(), Ewma(), Ets(most_series=6)))
+    fitted = fitting.fit_demand(values, ASK, 1)
+    speaks = (fitted.choice.chosen == 2).any(axis=1)
+    assert len(fits) == (6 if trend else 3)
+    assert speaks.sum() == (6 if trend else 0)
+    judged = backtest_bursts.backtest(
+        [str(at) for at in range(8)], values, ASK, 1, lambda: 0.0, lambda *_: None
+    )
+    assert len(fits) == 2 * (6 if trend else 3)
+    assert ((judged.choice.chosen == 2).any(axis=1) == speaks).all()
 
 
 def test_the_speed_benchmark_plays_and_counts(monkeypatch: pytest.MonkeyPatch) -> None:

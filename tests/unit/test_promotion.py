@@ -40,7 +40,8 @@ def small(seed: int) -> Boosting:
     rows = np.random.default_rng(seed).normal(size=(60, 2))
     member = HistGradientBoostingRegressor(max_iter=2).fit(rows, rows[:, 0])
     model = Boosting(seed)
-    model._members[1, 0.9], model._columns[1] = [member, member], ["mean", "lag 0"]
+    model._members[1, 0.9] = [member, member]
+    model._columns[1] = {"mean": np.array([0.5, 1.0]), "lag 0": np.array([0.0])}
     return model
 
 

@@ -48,7 +48,7 @@ class Told(Boosting):
         """Count as much work as a small fit."""
         self.counted_work = 5000
 
-    def predict(self, values: F64, first: int, ask: Ask) -> F64:
+    def predict(self, values: F64, first: int, ask: Ask, *, judged: bool = False) -> F64:
         """Quantiles of the highest expected count ahead."""
         steps, known = values.shape[1] - first, rates()[: len(values)]
         found = [
