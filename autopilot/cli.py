@@ -115,9 +115,9 @@ Durations = Annotated[
     str | None,
     typer.Option(
         "--durations",
-        help="What the autopilot knows of run times: exact, last-two (foreseen from the last two jobs "
-        "alike), or predicted (by models of run times that are fitted in the run).",
-        show_default="the scenario's, or last-two",
+        help="What the autopilot knows of run times: predicted (by models of run times that are fitted in the "
+        "run), last-two (foreseen from the last two jobs alike), or exact.",
+        show_default="the scenario's, or predicted",
     ),
 ]
 LimitsName = Annotated[

@@ -96,7 +96,7 @@ class Managed:
     name: str
     policy: Policy
     seed: int = 0
-    durations: str = "last-two"
+    durations: str = "predicted"
     telemetry: str = "off"  # full | windowed | off
     queues: tuple[QueueSpec, ...] = ()
     advance: tuple[AdvanceSpec, ...] = ()

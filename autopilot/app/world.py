@@ -38,7 +38,7 @@ class World:
     inventory: Inventory
     policies: tuple[str, ...]
     telemetry: str = "auto"
-    durations: str = "last-two"
+    durations: str = "predicted"
     faults: FaultOptions | None = None
     assumed: Mapping[str, int] = field(default_factory=dict)
     unusable_by_reason: Mapping[str, int] = field(default_factory=dict)
@@ -110,7 +110,7 @@ def build_world(options: SimulateOptions) -> World:
         inventory=inventory,
         policies=(scenario.policies if scenario else ()) or ("fifo-skip", "autopilot"),
         telemetry=scenario.telemetry if scenario else "auto",
-        durations=scenario.durations if scenario else "last-two",
+        durations=scenario.durations if scenario else "predicted",
         faults=scenario.faults if scenario else None,
         assumed=assumed,
         unusable_by_reason=unusable | dict(services.unusable_by_reason),

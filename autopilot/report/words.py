@@ -18,6 +18,7 @@ PHYSICS = {
 }
 DURATIONS = {
     "exact": "policies that ask for a run time are told the true one",
+    "predicted": "run times are predicted by models that learn from the jobs that ended, and are corrected as jobs run on",
     "last-two": "run times are predicted from the tenant's last two jobs of that width",
 }
 TELEMETRY = {

@@ -38,7 +38,7 @@ services:
 faults: {node_mtbf: 6h}         # fields of simulator.faults.FaultOptions; times without their _s
 physics: real                   # ideal | charged | real
 telemetry: windowed             # off | windowed | full
-durations: last-two             # exact | last-two
+durations: predicted            # exact | last-two | predicted
 policies: [fifo-skip, autopilot]
 """
 
@@ -61,7 +61,7 @@ from simulator.traces.jobs import JobTrace
 
 SHIPPED = Path(__file__).parent
 TELEMETRY = ("off", "windowed", "full")
-DURATIONS = ("exact", "last-two")
+DURATIONS = ("exact", "last-two", "predicted")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class Scenario:
     faults: FaultOptions | None = None
     physics: str = "real"
     telemetry: str = "windowed"
-    durations: str = "last-two"
+    durations: str = "predicted"
     policies: tuple[str, ...] = ()
 
     def jobs(self, seed: int | None = None) -> JobTrace:
@@ -130,7 +130,7 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
         faults=read_faults(root),
         physics=root.text("physics", default="real", allowed=tuple(PHYSICS)),
         telemetry=root.text("telemetry", default="windowed", allowed=TELEMETRY),
-        durations=root.text("durations", default="last-two", allowed=DURATIONS),
+        durations=root.text("durations", default="predicted", allowed=DURATIONS),
         policies=texts(root, "policies"),
     )
     root.done()

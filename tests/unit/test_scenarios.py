@@ -120,7 +120,7 @@ def test_a_small_file_is_read_with_its_defaults(tmp_path: Path) -> None:
     """What is left out has a stated default; durations are read as people write them."""
     scenario = load_scenario(written(tmp_path))
     assert (scenario.name, scenario.horizon_s, scenario.cluster.gpus) == ("scenario", 7200.0, 16)
-    assert (scenario.physics, scenario.telemetry, scenario.durations) == ("real", "windowed", "last-two")
+    assert (scenario.physics, scenario.telemetry, scenario.durations) == ("real", "windowed", "predicted")
     assert scenario.faults is not None
     assert scenario.faults.node_mtbf_s == 3600.0
     assert scenario.faults.until_s == float("inf")
