@@ -256,11 +256,11 @@ class Context:
         """
         gone = len(self.quota.gone)  # it only grows
         if self._settled[0] != gone:
-            settled = self._may_settle().tolist()
-            self._settled = (
-                gone,
-                {inf: Running(claim for claim in self.quota.running() if settled[claim.row])},
-            )
+            may, names = self._old_and_saved().tolist(), self.observation.snapshot.workloads.id
+            cooling = {name for name, until_s in self.memory.cooled_until_s.items() if until_s > self.now_s}
+            settled = Running(claim for claim in self.quota.running()
+                              if may[claim.row] and names[claim.row] not in cooling)  # fmt: skip
+            self._settled = (gone, {inf: settled})
         known = self._settled[1]
         if most_gpus not in known:
             instances = self.observation.snapshot.workloads.mig_profile >= 0
@@ -268,13 +268,11 @@ class Context:
                                        or instances[claim.row])  # fmt: skip
         return known[most_gpus]
 
-    def _may_settle(self) -> Bools:
+    def _old_and_saved(self) -> Bools:
+        """Past its guaranteed run time, and able to save within the grace where that is asked for. Shape [workloads]."""
         work = self.observation.snapshot.workloads
         settled = self.now_s >= running_since(work) + self.policy.protection.min_runtime_s
-        if not self.policy.preemption.without_checkpoint:
-            settled &= ~self.unsaved
-        cooling = [name for name, until_s in self.memory.cooled_until_s.items() if until_s > self.now_s]
-        return settled & ~np.isin(work.id, np.array(cooling, object)) if cooling else settled
+        return settled if self.policy.preemption.without_checkpoint else settled & ~self.unsaved
 
     def answer(self, at: int, miss: Miss | None) -> None:
         """Note why a gang may displace nobody, where that says more than that there is no room."""
