@@ -32,6 +32,7 @@ class Clearing:
         self.relaxation = Relaxation(candidates, regions, demand)
         self.best: Levels | None = None
         self.best_cost = 0
+        self.first_at = 0  # steps that the first answer took
         self.bound_by_quota = False  # something was forbidden
         self.lonely: frozenset[int] = frozenset()
 
@@ -43,7 +44,7 @@ class Clearing:
     def solve(self, steps: int, patience: int) -> Levels | None:
         """The cheapest levels that make room and are allowed; None when there are none.
 
-        Exact unless it ends after `steps` with an answer, or after `patience` steps without one.
+        Exact unless it ends after `steps` with an answer, as many after the first one that came later, or after `patience`.
         """
         children = self.relaxation.roots(self.owed)
         heap: list[tuple[int, int, State]] = []
@@ -53,10 +54,14 @@ class Clearing:
                 if self.relaxation.relax(child) and not self._hopeless(child.bound):
                     heappush(heap, (child.bound, count, child))
                     count += 1
-            limit = patience if self.best is None else steps
+            limit = patience if self.best is None else self._content_after(steps, patience)
             if not heap or self.lonely or self.steps > limit or self._hopeless(heap[0][0]):
                 return self.best
             children = self._expand(heappop(heap)[2])
+
+    def _content_after(self, steps: int, patience: int) -> int:
+        """Steps after which the best answer will do: who came late to the first one looks for a better one as long."""
+        return steps if self.first_at <= steps else min(self.first_at + steps, patience)
 
     def _hopeless(self, bound: int) -> bool:
         return self.best is not None and bound >= self.best_cost
@@ -103,6 +108,7 @@ class Clearing:
             return False
         cost = sum(each.costs[level] for each, level in zip(self.candidates, levels, strict=True))
         if not self._hopeless(cost):
+            self.first_at = self.steps if self.best is None else self.first_at
             self.best, self.best_cost = levels, cost
         return True
 

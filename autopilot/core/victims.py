@@ -37,8 +37,8 @@ STEPS = 200_000
 STEPS_OF_MANY = 5_000
 """The same where the nodes were chosen by estimate: that is not exact anyway."""
 
-PATIENCE = 400_000
-"""Steps after which a search gives up when it found nothing."""
+PATIENCE = 1_000_000
+"""Steps after which a search gives up when it found nothing: a quarter of a second."""
 
 EXACT = 64
 """So many nodes, so many domains of a topology, and the nodes of so many gangs are all searched."""
@@ -51,6 +51,9 @@ DOMAINS = 8
 
 HELPERS = 64
 """Gangs that are looked at though they free nothing of use, where quotas want more to be taken."""
+
+WIDEST = 8
+"""So many wide gangs are tried as the last one that donors with little to spare may give."""
 
 TRIALS = 64
 """Beginnings of the order of mercy that are tried one by one where quotas allow some and not others."""
@@ -129,6 +132,8 @@ class Search:
             self.steps += market.steps
         if found is None or not enough(taken(offers, found)):
             found = in_order(offers, enough)
+        if found is None and len(offers) <= EXACT:
+            found = one_wide(offers, allowed, enough)
         return None if found is None else taken(offers, without_needless(offers, found, enough))
 
     def near(self, columns: Columns, may: Bools) -> list[int]:
@@ -382,6 +387,31 @@ def in_order(offers: Sequence[Offer], enough: Callable[[Sequence[Take]], bool]) 
         middle = (low + high) // 2
         low, high = (low, middle) if so_far(middle) else (middle + 1, high)
     return list(range(high))
+
+
+def one_wide(
+    offers: Sequence[Offer], allowed: Allowed, enough: Callable[[Sequence[Take]], bool]
+) -> list[int] | None:
+    """One of the widest gangs, with others in the order of mercy as far as quotas allow; the cheapest such choice.
+
+    Rules count the widest last, so that a donor may give one gang that is more than it has to spare, after others that are not.
+    """
+    found: list[list[int]] = []
+    for wide in sorted(range(len(offers)), key=lambda place: (-offers[place].take.gpus, place))[:WIDEST]:
+        kept = [wide]
+        for place in [wide, *range(len(offers))]:
+            more = sorted({*kept, place})
+            kept = more if allowed(taken(offers, more)) else kept
+            if enough(taken(offers, kept)):
+                found.append(without_needless(offers, kept, enough))
+                break
+    ranks = sorted({offer.rank for offer in offers}, reverse=True)
+
+    def cost(places: Sequence[int]) -> list[float]:
+        return [sum(offers[each].price_gpu_s + offers[each].take.gpus for each in places if offers[each].rank == rank)
+                for rank in ranks]  # fmt: skip
+
+    return min(found, key=cost, default=None)
 
 
 def without_needless(offers: Sequence[Offer], chosen: Sequence[int],

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autopilot.core.rules.base import Offer, Take
-from autopilot.core.victims import in_order, taken, without_needless
+from autopilot.core.victims import in_order, one_wide, taken, without_needless
 from autopilot.core.whatif import Layout
 from tests.core_world import Item, holds
 from tests.victims_world import VictimsWorld, bid, victims_world
@@ -332,6 +332,24 @@ def test_an_order_of_which_only_a_part_is_allowed_is_tried_from_its_beginning() 
     assert in_order(offers, lambda takes: len(takes) == 128) == list(range(128))
     assert in_order(offers, lambda takes: len(takes) == 100) is None
     assert in_order(offers, lambda takes: False) is None
+
+
+def test_a_donor_with_little_to_spare_may_give_a_wide_gang_last() -> None:
+    """Five GPUs are to spare: no beginning of the order gives twenty, one of four and then one of sixteen do; the cheaper one."""
+    widths, prices = [4, 4, 16, 4, 16], [9.0, 2.0, 30.0, 1.0, 20.0]
+    offers = [Offer(Take(row, float(gpus), whole=True), 0, price, 1)
+              for row, (gpus, price) in enumerate(zip(widths, prices, strict=True))]  # fmt: skip
+
+    def allowed(takes: Sequence[Take]) -> bool:
+        given = sorted(take.gpus for take in takes)
+        return all(sum(given[:at]) < 5.0 for at in range(len(given)))
+
+    def enough(takes: Sequence[Take]) -> bool:
+        return allowed(takes) and sum(take.gpus for take in takes) >= 20.0
+
+    assert in_order(offers, enough) is None
+    assert one_wide(offers, allowed, enough) == [0, 4]
+    assert one_wide(offers, allowed, lambda takes: enough(takes) and len(takes) > 3) is None
 
 
 @pytest.mark.parametrize("needed", [set(), {0}, {3, 17, 39}, set(range(40))])
