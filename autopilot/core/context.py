@@ -249,6 +249,10 @@ class Context:
             found = [at for at in found if self.kept_from(int(self.pending[at])) is None]
         return found
 
+    def cooling(self) -> set[str]:
+        """Workloads that were disrupted, or gave up a promise, not long ago."""
+        return {name for name, until_s in self.memory.cooled_until_s.items() if until_s > self.now_s}
+
     def settled(self, most_gpus: float = inf) -> Running:
         """Those who may be taken by a weighed taking: past their guaranteed run time, not cooling down, able to save.
 
@@ -257,7 +261,7 @@ class Context:
         gone = len(self.quota.gone)  # it only grows
         if self._settled[0] != gone:
             may, names = self._old_and_saved().tolist(), self.observation.snapshot.workloads.id
-            cooling = {name for name, until_s in self.memory.cooled_until_s.items() if until_s > self.now_s}
+            cooling = self.cooling()
             settled = Running(claim for claim in self.quota.running()
                               if may[claim.row] and names[claim.row] not in cooling)  # fmt: skip
             self._settled = (gone, {inf: settled})

@@ -101,7 +101,9 @@ class Hysteresis:
     cool_down_s: Annotated[
         float,
         Interval(ge=0, le=7 * DAY_S),
-        Doc("a workload disrupted once is not disrupted again for this long"),
+        Doc(
+            "a workload disrupted once is not disrupted again for this long, nor does it make others of its queue pause"
+        ),
     ] = 1800.0
     margin_ratio: Annotated[float, Interval(ge=0, le=10), Doc("benefit must exceed cost by this part")] = 0.2
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from autopilot.core.memory import ControllerMemory
 from autopilot.core.records import Proposal
 from tests.core_world import Item, decide, holds, proposals, waits, with_policy, world
 from tests.ticking_world import EAGER
@@ -18,9 +19,9 @@ SHARING = with_policy(
 
 
 def taken(work: list[Item], total_s: dict[str, float], now_s: float = 1000.0, policy: Any = SHARING,
-          shape: str = "1x8") -> dict[str, dict[str, str]]:  # fmt: skip
+          shape: str = "1x8", memory: ControllerMemory | None = None) -> dict[str, dict[str, str]]:  # fmt: skip
     """Who gives way, and how, by newcomer."""
-    found: dict[str, Proposal] = proposals(decide(world(shape, work, now_s, total_s=total_s), policy))
+    found: dict[str, Proposal] = proposals(decide(world(shape, work, now_s, total_s=total_s), policy, memory))
     return {
         name: {victim.workload: victim.how for victim in one.victims}
         for name, one in found.items()
@@ -32,6 +33,14 @@ def test_short_work_pauses_long_work() -> None:
     """One hour against ten days: more than three times the index."""
     work = [holds("long", 8), waits("short", 8)]
     assert taken(work, {"long": 10 * DAY_S, "short": HOUR_S}) == {"short": {"long": "evict"}}
+
+
+def test_who_was_paused_a_moment_ago_makes_nobody_pause() -> None:
+    """It lost progress, so that an end that it has outlived seems near again; once it has cooled down it asks."""
+    work = [holds("long", 8), waits("short", 8, served_s=60.0)]
+    total_s = {"long": 10 * DAY_S, "short": HOUR_S}
+    for until_s, found in ((1001.0, {}), (1000.0, {"short": {"long": "evict"}})):
+        assert taken(work, total_s, memory=ControllerMemory(cooled_until_s={"short": until_s})) == found
 
 
 def test_nobody_pauses_for_a_little_advantage() -> None:

@@ -23,7 +23,7 @@ def propose(ctx: Context, submit: Submit) -> None:
     whole = (work.gpu_milli == 0) & (work.mig_profile < 0) & np.isnan(work.stale_since_s)
     elastic = np.flatnonzero((work.state == State.RUNNING) & (work.min_gpus < work.gpus) & whole
                              & ~work.excluded & ~work.stuck)  # fmt: skip
-    cooling = {name for name, until_s in ctx.memory.cooled_until_s.items() if until_s > ctx.now_s}
+    cooling = ctx.cooling()
     settled = ctx.quota.gone | ctx.busy | ctx.leaving.keys() | ctx.members.keys()
     rows = []
     for row in elastic.tolist():

@@ -73,13 +73,20 @@ def _pass(ctx: Context, order: list[int], benches: dict[int, _Bench], submit: Su
 
 
 def _askers(ctx: Context) -> I64:
-    """Gangs that wait and may ask others to pause: preemptible, of whole GPUs, in a queue that is ordered by index."""
+    """Gangs that wait and may ask others to pause: preemptible, of whole GPUs, in a queue that is ordered by index.
+
+    Who was paused a moment ago asks nobody. It lost some progress, so that what it has outlived lies before it again; an
+    end that seemed near then seems near once more, and each that was paused would pause the next.
+    """
     snapshot = ctx.observation.snapshot
     work, waiting = snapshot.workloads, np.array(ctx.waiting(), np.int64)
     rows = ctx.pending[waiting] if len(waiting) else np.empty(0, np.int32)
     may = (snapshot.queues.order[work.queue[rows]] == QueueOrder.INDEX) & work.preemptible[rows]
     may &= (work.gpu_milli[rows] == 0) & (work.mig_profile[rows] < 0)
     may &= ~np.isin(rows, np.fromiter(ctx.members, np.int32, len(ctx.members)))
+    cooling = ctx.cooling()
+    if cooling:
+        may &= np.array([name not in cooling for name in work.id[rows].tolist()], np.bool_)
     found: I64 = waiting[may]
     return found
 
