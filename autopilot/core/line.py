@@ -18,9 +18,8 @@ class Line:
     least_gpus: list[int]  # of the smallest start: whole members, at least its minimum
     early: list[bool]  # it has not waited long enough to displace anybody
     may_ask: Bools  # nothing but room and quota keeps it, so that others may give way for it
-    sort: list[
-        int
-    ]  # of gangs of one sort, none may displace others where one may not, but for room that is held
+    # of gangs of one sort, none may displace others where one may not, but for room that is held
+    sort: list[int]
 
 
 def line_of(work: WorkloadTable, rows: I32, classes: I32, members: Collection[int], now_s: float) -> Line:
