@@ -19,7 +19,7 @@ import numpy as np
 
 from autopilot.core.forecast import LEVELS, Forecasts, RuntimeForecast
 from autopilot.core.policy_bounds import Forecasting
-from autopilot.core.snapshot import F64, I64, Bools, ClusterSnapshot, State, holding_mask
+from autopilot.core.snapshot import F64, I64, Bools, ClusterSnapshot, State, holding_mask, progress_s
 from models.censoring import completion_weights
 from models.intervals import Intervals, groups_of
 from models.lasting import Lasting
@@ -100,8 +100,7 @@ class Runtimes:
         for place in np.flatnonzero((work.state >= State.SUCCEEDED) & (work.service < 0)).tolist():
             self._end(str(work.id[place]), float(work.served_s[place]), now_s)
         running = np.flatnonzero(holding_mask(work) & (work.service < 0))
-        here_s = np.maximum(now_s - np.nan_to_num(work.start_s[running], nan=now_s), 0.0)
-        self._ran_s = np.asarray(work.served_s[running] + here_s)
+        self._ran_s = progress_s(work, running.astype(np.int32), now_s)[1]
         names = work.id[running].tolist()
         self._intervals.ran(names, self._ran_s)
         self._intervals.settle(now_s)

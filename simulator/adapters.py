@@ -172,6 +172,7 @@ class ClusterCollector:
             runs_since_s=np.array(pick(cluster.since_s), float),
             ended_s=np.where(ended, np.array(pick(cluster.end_s), float), np.nan),
             served_s=served,
+            outlived_s=np.maximum(served, np.array(pick(cluster.outlived_s), float)),
             gpus=static["gpus"],
             gpus_per_member=static["gpus_per_member"],
             min_gpus=static["min_gpus"],

@@ -306,6 +306,7 @@ class Cluster(Breakable):
         self.held[job] = None
         del self.holding[job]
         self.state[job] = state
+        self.outlived_s[job] = max(self.outlived_s[job], self.served_s[job] + gain_s)
         self.served_s[job] += gain_s - lost_s
         self.incarnation[job] += 1
         self.start_s[job] = self.since_s[job] = self.ready_s[job] = nan

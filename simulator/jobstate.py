@@ -32,6 +32,7 @@ class JobState:
         self.ready_s: list[float] = []
         self.end_s: list[float] = []  # when it ended for good; NaN before
         self.served_s: list[float] = []  # progress kept from earlier incarnations
+        self.outlived_s: list[float] = []  # most progress that an earlier incarnation reached, kept or lost
         self.evictions: list[int] = []
         self.nodes_used: list[int] = []  # nodes at its last start
         self.backfilled: list[bool] = []
@@ -52,6 +53,7 @@ class JobState:
         for times in (self.first_start_s, self.start_s, self.since_s, self.ready_s, self.end_s):
             times.extend([nan] * more)
         self.served_s += [0.0] * more
+        self.outlived_s += [0.0] * more
         self.backfilled += [False] * more
         self.held += [None] * more
 

@@ -57,7 +57,8 @@ PROFILES = ("1g.10gb", "2g.20gb", "3g.40gb", "7g.80gb")
 
 DEFAULTS: dict[str, Any] = {
     "name": "", "user": "", "tenant": 0, "queue": 0, "slo_class": 2, "priority": 0, "state": State.PENDING, "incarnation": 0,
-    "submit_s": 0.0, "start_s": np.nan, "runs_since_s": np.nan, "ended_s": np.nan, "served_s": 0.0, "gpus": 1, "gpus_per_member": 8,
+    "submit_s": 0.0, "start_s": np.nan, "runs_since_s": np.nan, "ended_s": np.nan, "served_s": 0.0, "outlived_s": 0.0,
+    "gpus": 1, "gpus_per_member": 8,
     "min_gpus": -1, "gpu_milli": 0, "mig_profile": -1, "gpu_models": 0, "gpu_memory_mib": 0, "cpu_milli": 0,
     "memory_mib": 0, "topology": 0, "preferred": 0, "selector": 0, "preemptible": True, "excluded": False, "gate": 0,
     "over_quota": False, "preemption_delay_s": 0.0, "backfilled": False, "stuck": False, "stale_since_s": np.nan,

@@ -14,7 +14,7 @@ import numpy as np
 from autopilot.core.errors import InputError
 from autopilot.core.forecast import REQUESTS, Forecast, RuntimeForecast, remaining_quantiles_s
 from autopilot.core.records import Observation
-from autopilot.core.snapshot import State, running_since
+from autopilot.core.snapshot import State, progress_s
 from autopilot.core.units import format_duration
 from autopilot.journal import JournalReader
 from autopilot.replay.again import Progress
@@ -256,15 +256,13 @@ class _Jobs:
         snapshot, runtimes = observation.snapshot, observation.forecasts.runtimes
         work = snapshot.workloads
         state = State(int(work.state[row]))
-        holds = state in {State.STARTING, State.RUNNING, State.CHECKPOINTING}
-        since_s = float(running_since(work)[row])
-        here_s = max(observation.now_s - since_s, 0.0) if holds and np.isfinite(since_s) else 0.0
-        ran_s = float(work.served_s[row]) + here_s
+        done_s, outlived_s = progress_s(work, np.array([row], np.int32), observation.now_s)
+        ran_s = float(done_s[0])
         before = self.found.now
         known = runtimes is not None and len(runtimes.known) == len(work.id) and bool(runtimes.known[row])
         if known and runtimes is not None and state < State.SUCCEEDED:
             total = runtimes.total_s[row : row + 1]
-            left = remaining_quantiles_s(runtimes.levels, total, np.array([ran_s]), runtimes.levels)
+            left = remaining_quantiles_s(runtimes.levels, total, done_s, runtimes.levels, outlived_s)
             said = (runtimes.model, runtimes.made_s, runtimes.levels, tuple(total[0].tolist()),
                     tuple(left[0].tolist()), int(runtimes.history[row]))  # fmt: skip
         elif before is not None and state >= State.SUCCEEDED:  # what was said last stands

@@ -37,7 +37,7 @@ from autopilot.core.replicas import ahead_mask
 from autopilot.core.roster import gpu_memory_mib, leaving_rows, members_by_row, standing_reservations
 from autopilot.core.rules.base import Running
 from autopilot.core.saving import cannot_save
-from autopilot.core.snapshot import F64, GPU_MILLI, I32, Bools, State, holding_mask, running_since
+from autopilot.core.snapshot import F64, GPU_MILLI, I32, Bools, State, holding_mask, progress_s, running_since
 from autopilot.core.tenancy import ALL
 from autopilot.core.usage import corrected_weights
 from autopilot.core.whatif import Layout, WhatIf
@@ -356,7 +356,7 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
     ).tolist():
         promised_since_s[at] = standing[int(pending[at])].since_s
     # who ran already would only take turns by its age
-    fresh_s = np.where(work.served_s[pending] > 0, 0.0, wait_s)
+    fresh_s = np.where(progress_s(work, pending, review_now_s)[1] > 0, 0.0, wait_s)
     index = aged_index(outlook.index_per_s[pending], work.gpus[pending], fresh_s, policy.order)
     order = service_order(snapshot, pending, index, outlook.quantile_s(pending, 0.5), promised_since_s, review_now_s,
                           policy.order)  # fmt: skip

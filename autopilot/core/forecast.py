@@ -68,33 +68,29 @@ class Forecasts:
     demand: tuple[Forecast, ...] = ()
 
 
-def remaining_quantile_s(levels: tuple[float, ...], total_s: F64, served_s: F64, level: float) -> F64:
-    """Quantile `level` of the time left, given that a job has already run `served_s`. Shape [jobs].
-
-    See `remaining_quantiles_s`.
-    """
-    if level in levels and not np.any(served_s):
-        return np.asarray(total_s[:, levels.index(level)])
-    return remaining_quantiles_s(levels, total_s, served_s, (level,))[:, 0]
-
-
 def remaining_quantiles_s(
-    levels: tuple[float, ...], total_s: F64, served_s: F64, wanted: tuple[float, ...]
-) -> F64:
+    levels: tuple[float, ...], total_s: F64, served_s: F64, wanted: tuple[float, ...],
+    outlived_s: F64 | None = None,
+) -> F64:  # fmt: skip
     """Several quantiles of the time left at once. Shape [jobs, wanted].
+
+    `outlived_s` is what each job is known to outlive, where that is more than the progress that it still has: one that
+    lost some has it to do again, and what it has outlived before lies behind it all the same.
 
     `total_s` [jobs, levels] is read as a piecewise log-normal: the standard normal quantile z of a level is linear
     in the log of the time between two levels; beyond the outer levels it goes on as steep as from the middle level
-    to the outer one. With S the probability to outlive a time, the answer solves S(T) = (1 - level) S(served), minus
+    to the outer one. With S the probability to outlive a time, the answer solves S(T) = (1 - level) S(outlived), minus
     what was served. So a job that outlived its forecast has a heavy tail before it, as log-normal run times do. A
     job that outlived a forecast without any spread is expected to run on for a tenth of what it has run, never less
     than a second. NaN rows (the model abstains) stay NaN.
     """
     served = np.maximum(np.asarray(served_s, float), 0.0)
-    fresh = served <= 0.0
+    outlived = served if outlived_s is None else np.maximum(served, outlived_s)
+    fresh = outlived <= 0.0
     left = np.empty((len(served), len(wanted)))
     asked = ~fresh if set(wanted) <= set(levels) else np.ones(len(served), np.bool_)
-    left[asked] = _conditional(levels, total_s[asked], served[asked], wanted)
+    again = (outlived - served)[asked, None]  # what was lost is done again
+    left[asked] = _conditional(levels, total_s[asked], outlived[asked], wanted) + again
     for column, level in enumerate(wanted):  # to the last bit, not through a logarithm
         if level in levels:
             left[fresh, column] = total_s[fresh, levels.index(level)]
@@ -102,7 +98,7 @@ def remaining_quantiles_s(
 
 
 def _conditional(levels: tuple[float, ...], total_s: F64, served: F64, wanted: tuple[float, ...]) -> F64:
-    """Quantiles of the time left after what was served. Shape [jobs, wanted]."""
+    """Quantiles of the time left of jobs that outlived what was served. Shape [jobs, wanted]."""
     normal = ndtri(np.asarray(levels))
     log_total, log_served = np.log(np.maximum(total_s, 1.0)), np.log(np.maximum(served, 1e-9))
     middle = len(normal) // 2

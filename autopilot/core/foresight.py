@@ -11,7 +11,16 @@ from autopilot.core.memory import ControllerMemory
 from autopilot.core.order import UNKNOWN_INDEX_PER_S, gittins_per_s
 from autopilot.core.policy import Mode, Policy
 from autopilot.core.records import Observation
-from autopilot.core.snapshot import F64, GPU_MILLI, I32, ClusterSnapshot, State, WorkloadTable, holding_mask
+from autopilot.core.snapshot import (
+    F64,
+    GPU_MILLI,
+    I32,
+    ClusterSnapshot,
+    State,
+    WorkloadTable,
+    holding_mask,
+    progress_s,
+)
 from autopilot.core.whatif import WhatIf
 
 
@@ -60,12 +69,13 @@ def look_out(observation: Observation, policy: Policy, review_now_s: float) -> O
     index = np.full(len(work.id), UNKNOWN_INDEX_PER_S)
     holds = holding_mask(work)
     rows = np.flatnonzero((work.state == State.PENDING) | holds).astype(np.int32)
-    here_s = np.where(holds[rows], np.maximum(review_now_s - _since(work, rows, review_now_s), 0.0), 0.0)
-    served_s = work.served_s[rows] + here_s
+    done_s, outlived_s = progress_s(work, rows, review_now_s)
     if forecast is not None:
-        left[rows] = remaining_quantiles_s(forecast.levels, forecast.total_s[rows], served_s, levels)
+        left[rows] = remaining_quantiles_s(
+            forecast.levels, forecast.total_s[rows], done_s, levels, outlived_s
+        )
     # of what nothing is known: as long again as it has run (Lindy's law), or the stand-in while that is longer
-    lindy = 1.0 / np.maximum(1.0 / UNKNOWN_INDEX_PER_S, served_s)
+    lindy = 1.0 / np.maximum(1.0 / UNKNOWN_INDEX_PER_S, outlived_s)
     index[rows] = np.where(np.isnan(left[rows, 0]), lindy, gittins_per_s(levels, left[rows]))
     return Outlook(levels, left, index)
 

@@ -45,7 +45,7 @@ from autopilot.core.records import (
 )
 from autopilot.core.replicas import floor_timers_s, remember_services
 from autopilot.core.saving import in_turn
-from autopilot.core.snapshot import State, holding_mask, running_since
+from autopilot.core.snapshot import State, holding_mask, progress_s, running_since
 from autopilot.core.spending import remember_spending
 from autopilot.core.usage import remember_use
 from autopilot.core.whatif import WhatIf
@@ -367,7 +367,5 @@ def _forecasts_move(ctx: Context) -> bool:
     if forecast is None or not len(rows):
         return False
     low, high = forecast.total_s[rows, 0], forecast.total_s[rows, -1]
-    ran_s = work.served_s[rows] + np.maximum(
-        ctx.review_now_s - np.nan_to_num(work.start_s[rows], nan=np.inf), 0.0
-    )
-    return bool(((high > low) | (ran_s >= high)).any())
+    outlived_s = progress_s(work, rows.astype(np.int32), ctx.review_now_s)[1]
+    return bool(((high > low) | (outlived_s >= high)).any())

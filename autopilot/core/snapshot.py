@@ -165,6 +165,9 @@ class WorkloadTable:
     )
     ended_s: F64
     served_s: F64  # progress kept from earlier incarnations
+    outlived_s: (
+        F64  # most progress that an earlier incarnation reached, kept or lost: it runs for longer than this
+    )
     gpus: I32
     gpus_per_member: I32
     min_gpus: I32  # gang starts with at least these; equals gpus when not elastic
@@ -433,6 +436,14 @@ def check_snapshot(snapshot: ClusterSnapshot) -> None:
 def running_since(workloads: WorkloadTable) -> F64:
     """Since when work runs without a stop: a gang that grew or shrank went on. NaN while pending. Shape [workloads]."""
     return np.where(np.isnan(workloads.runs_since_s), workloads.start_s, workloads.runs_since_s)
+
+
+def progress_s(work: WorkloadTable, rows: I32, at_s: float) -> tuple[F64, F64]:
+    """Progress at `at_s`, and the run time that is outlived by then: more, after a stop that lost some. Shape [rows]."""
+    start_s = np.nan_to_num(work.start_s[rows], nan=at_s)
+    here_s = np.where(holding_mask(work)[rows], np.maximum(at_s - np.maximum(start_s, 0.0), 0.0), 0.0)
+    done_s = work.served_s[rows] + here_s
+    return done_s, np.maximum(done_s, work.outlived_s[rows])
 
 
 def holding_mask(workloads: WorkloadTable) -> Bools:

@@ -23,7 +23,7 @@ from simulator.adapters import ClusterActuator, ClusterCollector
 from simulator.cluster import Cluster
 from simulator.facts import Evicting, Started, Why
 from simulator.hardware import Refusal
-from simulator.physics import IDEAL, REAL, Physics
+from simulator.physics import CHARGED, IDEAL, REAL, Physics
 from simulator.work import Jobs
 from tests.unit.cluster_kit import cluster_of, gang, inventory, make_jobs
 
@@ -215,3 +215,19 @@ def test_a_resized_gang_is_seen_at_its_new_width() -> None:
     assert (work.incarnation[0], work.start_s[0], work.served_s[0]) == (1, 90.0, 30.0)
     assert (work.gpus[0], work.min_gpus[0], work.state[0]) == (12, 4, State.RUNNING)
     assert placed.gpu.tolist() == list(range(8))
+
+
+def test_a_gang_that_lost_progress_is_seen_to_have_outlived_it() -> None:
+    """A minute is lost at each stop; how far it had come before stays known, however little it makes the next time."""
+    cluster, _, _ = elastic(CHARGED)
+    collector = collector_of(cluster)
+    seen_s = []
+    for start_s, stop_s in ((1000.0, 1540.0), (2000.0, 2070.0)):
+        cluster.start(1, range(12, 24), start_s)
+        cluster.ready(1, cluster.incarnation[1])
+        cluster.evict(1, stop_s)
+        work = seen(collector, stop_s)[0]
+        seen_s.append((work.served_s[1], work.outlived_s[1]))
+    (kept_s, reached_s), (kept_later_s, reached_later_s) = seen_s
+    assert reached_s == kept_s + CHARGED.flat_loss_s
+    assert (kept_later_s, reached_later_s) == (kept_s - 20.0, reached_s)

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from autopilot.core.forecast import LEVELS, remaining_quantile_s
+from autopilot.core.forecast import LEVELS, remaining_quantiles_s
 
 LOG_NORMAL = stats.lognorm(s=1.0, scale=1000.0).ppf(LEVELS)
 
 
 def left(rows: list[list[float]], served_s: list[float], level: float) -> list[float]:
     """Remaining quantiles as plain numbers."""
-    found: list[float] = remaining_quantile_s(
-        LEVELS, np.array(rows, float), np.array(served_s), level
-    ).tolist()
+    found: list[float] = remaining_quantiles_s(LEVELS, np.array(rows, float), np.array(served_s), (level,))[
+        :, 0
+    ].tolist()
     return found
 
 
@@ -61,3 +61,14 @@ def test_a_higher_level_is_never_shorter() -> None:
         found = [left([LOG_NORMAL.tolist()], [served_s], level)[0] for level in LEVELS]
         assert found == sorted(found)
         assert min(found) >= 0.0
+
+
+def test_progress_that_was_lost_is_done_again_and_no_more() -> None:
+    """A job that outlived 700 s and kept 640 has the rest of a job of 700 s before it, and the minute once more."""
+    rows, served, outlived = (
+        np.array([LOG_NORMAL, LOG_NORMAL]),
+        np.array([640.0, 700.0]),
+        np.array([700.0, 0.0]),
+    )
+    after, before = remaining_quantiles_s(LEVELS, rows, served, LEVELS, outlived)
+    assert after == pytest.approx(before + 60.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autopilot.core.memory import ControllerMemory
@@ -18,7 +19,7 @@ SHARING = with_policy(
 )
 
 
-def taken(work: list[Item], total_s: dict[str, float], now_s: float = 1000.0, policy: Any = SHARING,
+def taken(work: list[Item], total_s: Mapping[str, float | Sequence[float]], now_s: float = 1000.0, policy: Any = SHARING,
           shape: str = "1x8", memory: ControllerMemory | None = None) -> dict[str, dict[str, str]]:  # fmt: skip
     """Who gives way, and how, by newcomer."""
     found: dict[str, Proposal] = proposals(decide(world(shape, work, now_s, total_s=total_s), policy, memory))
@@ -36,11 +37,22 @@ def test_short_work_pauses_long_work() -> None:
 
 
 def test_who_was_paused_a_moment_ago_makes_nobody_pause() -> None:
-    """It lost progress, so that an end that it has outlived seems near again; once it has cooled down it asks."""
+    """However near its end seems now; once it has cooled down it asks."""
     work = [holds("long", 8), waits("short", 8, served_s=60.0)]
     total_s = {"long": 10 * DAY_S, "short": HOUR_S}
     for until_s, found in ((1001.0, {}), (1000.0, {"short": {"long": "evict"}})):
         assert taken(work, total_s, memory=ControllerMemory(cooled_until_s={"short": until_s})) == found
+
+
+def test_progress_that_was_lost_brings_no_end_nearer() -> None:
+    """Most such work ends within the hour, the rest in days. Who outlived the hour is of the rest, with a minute to do again."""
+    usual_s = [3500.0, 3550.0, 3570.0, 3590.0, 5 * DAY_S, 6 * DAY_S, 7 * DAY_S]
+    for outlived_s, found in ((3600.0, {}), (0.0, {"paused": {"running": "evict"}})):
+        work = [
+            holds("running", 8, served_s=3600.0),
+            waits("paused", 8, served_s=3540.0, outlived_s=outlived_s),
+        ]
+        assert taken(work, {"running": usual_s, "paused": usual_s}) == found
 
 
 def test_nobody_pauses_for_a_little_advantage() -> None:

@@ -75,8 +75,8 @@ def _pass(ctx: Context, order: list[int], benches: dict[int, _Bench], submit: Su
 def _askers(ctx: Context) -> I64:
     """Gangs that wait and may ask others to pause: preemptible, of whole GPUs, in a queue that is ordered by index.
 
-    Who was paused a moment ago asks nobody. It lost some progress, so that what it has outlived lies before it again; an
-    end that seemed near then seems near once more, and each that was paused would pause the next.
+    Who was paused a moment ago asks nobody: a forecast that turned within minutes is no reason to turn the exchange round,
+    and each that was paused would pause the next.
     """
     snapshot = ctx.observation.snapshot
     work, waiting = snapshot.workloads, np.array(ctx.waiting(), np.int64)
