@@ -27,6 +27,7 @@ BENCHMARKS = {
     "forecast_speed": "CPU of a minute's forecasts, of a job's, and of a retrain, and the memory of it",
     "reclaim_storm": "every owner returns at once, on 4,000 GPUs",
     "bursts_slo": "what foresight is worth to services: late requests under the autopilot and under reactive (long)",
+    "foresight": "what run-time forecasts are worth to decisions: told the truth, by last-two, and predicted (long)",
     "tenants": "many tenants against kueue and easy, on P12 and P10 (long)",
 }
 

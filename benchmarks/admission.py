@@ -18,7 +18,6 @@ With `--keep` every measured row is written at once, and a run that was stopped 
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -30,7 +29,7 @@ from typing import Any
 
 from autopilot.app.options import SimulateOptions
 from autopilot.app.simulate import check_policies, simulate
-from benchmarks.kit import FILES, judged, options, philly_jobs, table, write_json
+from benchmarks.kit import FILES, judged, keep_row, kept_rows, options, philly_jobs, table, write_json
 
 JITTER = 0.05
 BASELINES = ("fifo-skip", "easy")
@@ -94,13 +93,6 @@ def tasks_of(files: Sequence[str], seeds: int, policy: str, jobs: Path, wanted: 
         for file in files
         if durations in wanted
     ]
-
-
-def kept_rows(path: str) -> list[Row]:
-    """Rows of an earlier run that was stopped."""
-    if not path or not Path(path).exists():
-        return []
-    return [Row(**json.loads(line)) for line in Path(path).read_text(encoding="utf-8").splitlines()]
 
 
 def measured(tasks: Sequence[Task], workers: int) -> Iterator[Row]:
@@ -178,16 +170,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     files = given.files.split(",")
     seeds = min(given.seeds, 2) if given.quick else given.seeds
     shown = next(iter(check_policies((given.policy,))))
-    rows = kept_rows(given.keep)
+    rows = kept_rows(given.keep, Row)
     done = {(row.file, row.seed, row.durations) for row in rows if row.durations}
     tasks = tasks_of(files, seeds, given.policy, jobs, given.durations.split(","))
     for row in measured(
         [task for task in tasks if (task.file, task.seed, task.durations) not in done], given.workers
     ):
         rows.append(row)
-        if given.keep:
-            with Path(given.keep).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(asdict(row)) + "\n")
+        keep_row(given.keep, row)
     print(f"admission and backfill alone ({shown}), {seeds} seeds of jitter {JITTER:g}, medians")
     found = {file: summary([row for row in rows if row.file == file], file) for file in files}
     missed = [file for file in files if not show(found[file], file)]

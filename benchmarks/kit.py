@@ -6,8 +6,14 @@ import argparse
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+R = TypeVar("R")
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = Path(__file__).resolve().parent / "out"
@@ -56,6 +62,20 @@ def write_json(path: Path | None, figures: dict[str, Any]) -> None:
     part = path.with_name(path.name + ".part")
     part.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     part.replace(path)
+
+
+def kept_rows(path: str, kind: type[R]) -> list[R]:
+    """Rows (dataclasses) of an earlier run that was stopped, from a file of JSON lines; none where it is not there."""
+    if not path or not Path(path).exists():
+        return []
+    return [kind(**json.loads(line)) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+
+
+def keep_row(path: str, row: DataclassInstance) -> None:
+    """Add one measured row to such a file; nothing without a path."""
+    if path:
+        with Path(path).open("a", encoding="utf-8") as kept:
+            kept.write(json.dumps(asdict(row)) + "\n")
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -17,7 +17,6 @@ With `--keep` every measured row is written at once, and a run that was stopped 
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 import time
@@ -29,7 +28,7 @@ from typing import Any
 
 from autopilot.app.options import SimulateOptions
 from autopilot.app.simulate import check_policies, simulate
-from benchmarks.kit import FILES, judged, options, philly_jobs, table, write_json
+from benchmarks.kit import FILES, judged, keep_row, kept_rows, options, philly_jobs, table, write_json
 
 MORE_FILES = {
     "T1": ("vc_6214e9", "6x8"),
@@ -160,9 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     weights = [] if given.quick else [float(text) for text in given.curve.split(",") if text]
     tasks = [Task(file, (*BASELINES, given.policy), jobs) for file in files]
     tasks += [Task("P1", (given.policy,), jobs, weight) for weight in weights]
-    kept: list[Row] = []
-    if given.keep and Path(given.keep).exists():
-        kept = [Row(**json.loads(line)) for line in Path(given.keep).read_text(encoding="utf-8").splitlines()]
+    kept = kept_rows(given.keep, Row)
     own = next(iter(check_policies((given.policy,))))
     done = {(row.file, row.weight) for row in kept if row.policy == own or row.weight is not None}
     # rows of another policy, and the baselines beside it, are not of this table
@@ -173,9 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     for row in measured([task for task in tasks if (task.file, task.weight) not in done], given.workers):
         rows.append(row)
-        if given.keep:
-            with Path(given.keep).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(asdict(row)) + "\n")
+        keep_row(given.keep, row)
     print("preemption, moves and fill at a price (charged physics, last-two)")
     missed = [file for file in files if not show(rows, file)]
     show_curve(rows)

@@ -21,7 +21,6 @@ stopped goes on where it was. `--policy ""` measures the baselines alone.
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 import time
@@ -33,7 +32,7 @@ from typing import TYPE_CHECKING
 
 from autopilot.app.options import SimulateOptions
 from autopilot.app.simulate import check_policies, simulate
-from benchmarks.kit import FILES, options, philly_jobs, table, write_json
+from benchmarks.kit import FILES, keep_row, kept_rows, options, philly_jobs, table, write_json
 from simulator.baselines.static import largest_remainder
 from simulator.clusterfile import SHAPE_MODEL
 
@@ -155,13 +154,6 @@ def measured(tasks: Sequence[Task], workers: int) -> Iterator[Row]:
             yield future.result()
 
 
-def kept_rows(path: str) -> list[Row]:
-    """Rows of an earlier run that was stopped."""
-    if not path or not Path(path).exists():
-        return []
-    return [Row(**json.loads(line)) for line in Path(path).read_text(encoding="utf-8").splitlines()]
-
-
 def ratios(row: Row, rows: Mapping[str, Row]) -> dict[str, float]:
     """Each compared figure by that of each rival that was measured, as `wait / kueue`."""
     return {
@@ -215,7 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ours = next((name for name, policy in policies.items() if policy is not None), "")
     frame = usable(jobs)
     cases = {file: case_of(file, frame) for file in files}
-    rows = kept_rows(given.keep)
+    rows = kept_rows(given.keep, Row)
     done = {(row.file, row.policy) for row in rows}
     with tempfile.TemporaryDirectory() as folder:
         played = jobs
@@ -233,9 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             ]
         for row in measured(tasks, given.workers):
             rows.append(row)
-            if given.keep:
-                with Path(given.keep).open("a", encoding="utf-8") as kept:
-                    kept.write(json.dumps(asdict(row)) + "\n")
+            keep_row(given.keep, row)
     print(f"many tenants, charged physics{f', first {QUICK_DAYS} days' if given.quick else ''}: "
           f"{ours or 'baselines alone'}, durations last-two")  # fmt: skip
     found = {

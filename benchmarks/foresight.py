@@ -1,0 +1,200 @@
+r"""What run-time forecasts are worth to decisions (B5): one policy, told the truth, by `last-two`, and by its own models.
+
+P1 and P2: of the average total wait that separates `last-two` from `exact`, what part does `predicted` recover? P10 (ten
+tenants on 56 nodes): how much lower is the average wait to the first start with `predicted` than with `last-two`? And how
+often does a gang start later than its reservation promised, where nobody is preempted (policy `admission`)? Run by the
+functions behind
+
+    autopilot simulate --jobs JOBS --tenant TENANT --cluster 7x8 --physics charged --telemetry off \
+        --policy autopilot --durations exact|last-two|predicted
+
+    python -m benchmarks.foresight [--quick] [--files P1,P2,P10] [--reservations P1,P2] [--policy autopilot]
+        [--workers 2] [--keep ROWS.jsonl] [--json OUT]
+
+`--quick` plays the first 30 days of P1. With `--keep` every measured row is written at once, and a run that was stopped
+goes on where it was. P10 alone takes hours.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autopilot.app.options import SimulateOptions
+from autopilot.app.simulate import check_policies, simulate
+from benchmarks.kit import FILES, judged, keep_row, kept_rows, options, philly_jobs, table, write_json
+from benchmarks.tenants import QUICK_DAYS, case_of, cluster_text, first_days, usable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MODES = {
+    "P1": ("last-two", "predicted", "exact"),
+    "P2": ("last-two", "predicted", "exact"),
+    "P10": ("last-two", "predicted"),
+}
+RECOVERED = {"P1": 0.30, "P2": 0.50}
+"""Least part of the average total wait between last-two and exact."""
+
+WAIT_RATIO = 0.85
+"""P10: the most that the average wait may be, by last-two's."""
+
+PROMISING = "admission"
+"""The policy whose reservations are counted: it makes them, and preempts nobody."""
+
+MOST_LATE = 0.05
+"""Of the reservations that were met, the most that may start later than promised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One call of simulate."""
+
+    file: str
+    policy: str
+    durations: str
+    jobs: Path
+    tenants: tuple[str, ...]
+    cluster: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One call's figures. `policy` is as it was given."""
+
+    file: str
+    policy: str
+    durations: str
+    wait_s: float
+    total_wait_s: float
+    jct_s: float
+    preempted_per_1000: float
+    lost_gpu_s: float
+    made: int  # reservations
+    kept: int
+    late: int
+    wall_s: float
+    violated: int
+
+
+def measure(task: Task) -> Row:
+    """Run one call and read its document."""
+    outcome = simulate(SimulateOptions(
+        jobs=task.jobs, tenants=task.tenants, cluster=task.cluster, policies=(task.policy,), physics="charged",
+        telemetry="off", durations=task.durations, series=False,
+    ))  # fmt: skip
+    (entry,) = outcome.document()["policies"].values()
+    jobs, stops, held = entry["jobs"], entry["disruptions"], entry["reservations"]
+    return Row(
+        task.file, task.policy, task.durations, jobs["queue_wait_s_mean"], jobs["total_wait_s_mean"], jobs["jct_s_mean"],
+        1000 * stops["preemptions"] / jobs["submitted"], stops["lost_gpu_s"], held["made"] or 0, held["kept"] or 0,
+        held["late"] or 0, entry["wall_s"], entry["invariants"]["violated"],
+    )  # fmt: skip
+
+
+def measured(tasks: Sequence[Task], workers: int) -> Iterator[Row]:
+    """All rows as they come, with a line of progress for each."""
+    began_s = time.perf_counter()
+    with ProcessPoolExecutor(workers) as pool:
+        running = {pool.submit(measure, task): task for task in tasks}
+        for done, future in enumerate(as_completed(running), 1):
+            task = running[future]
+            print(f"  {done}/{len(tasks)} after {time.perf_counter() - began_s:.0f} s: {task.file} {task.policy} "
+                  f"{task.durations}", file=sys.stderr, flush=True)  # fmt: skip
+            yield future.result()
+
+
+def recovered(rows: Mapping[str, Row]) -> float:
+    """Part of the average total wait between last-two and exact that predicted recovers. `rows` by durations."""
+    worst, best = rows["last-two"].total_wait_s, rows["exact"].total_wait_s
+    return (worst - rows["predicted"].total_wait_s) / (worst - best)
+
+
+def show(file: str, rows: Mapping[str, Row]) -> bool:
+    """Print one file's table and what is judged; True when the bar is kept and nothing was violated."""
+    table(
+        [file, "average wait s", "average total wait s", "JCT s", "preemptions / 1,000 jobs", "lost GPU-s", "wall s",
+         "violations"],
+        [[name, f"{row.wait_s:,.0f}", f"{row.total_wait_s:,.0f}", f"{row.jct_s:,.0f}", f"{row.preempted_per_1000:,.1f}",
+          f"{row.lost_gpu_s:,.0f}", f"{row.wall_s:.0f}", str(row.violated)] for name, row in rows.items()],
+    )  # fmt: skip
+    if file in RECOVERED:
+        words, found = "total wait recovered", judged(recovered(rows), RECOVERED[file], least=True)
+    else:
+        ratio = rows["predicted"].wait_s / rows["last-two"].wait_s
+        words, found = "average wait / last-two's", judged(ratio, WAIT_RATIO, least=False)
+    print(f"{words}: {found}")
+    return "MISSED" not in found and not any(row.violated for row in rows.values())
+
+
+def show_promises(rows: Sequence[Row]) -> bool:
+    """Print what became of the reservations; True when few were late."""
+    lines = []
+    for row in rows:
+        met = row.kept + row.late
+        late = judged(row.late / met, MOST_LATE, least=False) if met else "none was met"
+        lines.append([row.file, str(row.made), str(row.kept), str(row.late), late, f"{row.wall_s:.0f}"])
+    table([f"reservations of {PROMISING}", "made", "on time", "late", "late / met", "wall s"], lines)
+    return not any("MISSED" in line[-2] for line in lines)
+
+
+def tasks_for(files: Sequence[str], promising: Sequence[str], policy: str, jobs: Path, frame: pd.DataFrame,
+              folder: Path) -> list[Task]:  # fmt: skip
+    """One task a file and mode, then those that count reservations; the cluster of P10 is written to `folder`."""
+    clusters: dict[str, tuple[tuple[str, ...], str]] = {
+        name: ((tenant,), shape) for name, (tenant, shape) in FILES.items()
+    }
+    if "P10" in files:
+        case, path = case_of("P10", frame), folder / "P10.yaml"
+        path.write_text(cluster_text(case), encoding="utf-8")
+        clusters["P10"] = (tuple(case.guarantee), str(path))
+    calls = [(file, policy, mode) for file in files for mode in MODES[file]]
+    calls += [(file, PROMISING, "predicted") for file in promising]
+    return [Task(file, name, mode, jobs, *clusters[file]) for file, name, mode in calls]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print a table a file and the reservations, write the JSON; 1 when a bar is missed."""
+    given = options(str(__doc__), arguments, files=",".join(MODES), reservations="P1,P2", policy="autopilot", workers=2,
+                    keep="")  # fmt: skip
+    jobs = philly_jobs()
+    if jobs is None:
+        return 0
+    check_policies((given.policy,))
+    files = ["P1"] if given.quick else [file for file in given.files.split(",") if file]
+    promising = ["P1"] if given.quick else [file for file in given.reservations.split(",") if file]
+    for flag, names, known in (("--files", files, MODES), ("--reservations", promising, FILES)):
+        if unknown := [name for name in names if name not in known]:
+            raise SystemExit(f"{flag}: {unknown[0]!r} is not one of {', '.join(known)}")
+    frame = usable(jobs)
+    rows = kept_rows(given.keep, Row)
+    done = {(row.file, row.policy, row.durations) for row in rows}
+    with tempfile.TemporaryDirectory() as folder:
+        if given.quick:
+            jobs = Path(folder) / "first-days.parquet"
+            first_days(frame, FILES["P1"][:1], QUICK_DAYS).to_parquet(jobs)
+        tasks = tasks_for(files, promising, given.policy, jobs, frame, Path(folder))
+        for row in measured([each for each in tasks if (each.file, each.policy, each.durations) not in done], given.workers):  # fmt: skip
+            rows.append(row)
+            keep_row(given.keep, row)
+    print(f"what run-time forecasts are worth, charged physics{f', first {QUICK_DAYS} days' if given.quick else ''}: "
+          f"{given.policy}")  # fmt: skip
+    found = {
+        file: {mode: next(row for row in rows if (row.file, row.policy, row.durations) == (file, given.policy, mode))
+               for mode in MODES[file]} for file in files
+    }  # fmt: skip
+    bad = [file for file in files if not show(file, found[file])]
+    late = [row for row in rows if row.policy == PROMISING and row.file in promising]
+    kept = show_promises(late) if late else True
+    write_json(given.json, {"benchmark": "foresight", "rows": [asdict(row) for row in rows]})
+    return int(bool(bad) or not kept)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
