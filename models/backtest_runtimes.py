@@ -100,7 +100,6 @@ class Backtest:
     total: Judged
     hour: Judged
     trained: tuple[float, float, int]  # first and last submission of the training part, and its jobs
-    columns: int  # of features
     champion: Judged | None = None
     champion_problem: str = ""
 
@@ -154,7 +153,7 @@ def run_backtest(history: JobHistory, cpu: Callable[[], float], progress: Progre
     }
     submit_s = history.asked.submit_s
     trained = (float(submit_s[0]), float(submit_s[first]), int(first))
-    return Backtest(document, models, total, hour, trained, watched.features.shape[1], rival, problem)
+    return Backtest(document, models, total, hour, trained, rival, problem)
 
 
 @dataclass(frozen=True, slots=True)

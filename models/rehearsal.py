@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -22,11 +23,15 @@ from models.siblings import Siblings
 
 @dataclass(frozen=True, slots=True)
 class JobHistory:
-    """Jobs in order of submission. `start_s` and `duration_s` [jobs]; NaN duration: still running at the end."""
+    """Jobs in order of submission. `start_s` and `duration_s` [jobs]; NaN duration: still running at the end.
+
+    `others`: names of the columns of `asked.other`.
+    """
 
     asked: Asked
     start_s: F64
     duration_s: F64
+    others: tuple[str, ...] = ()
 
     @property
     def log_s(self) -> F64:
@@ -51,6 +56,18 @@ class Promises:
     made_s: F64
     from_s: F64
     log_s: F64
+
+
+class Source(Protocol):
+    """Raw quantiles of promises, made one after the other; it may learn from those that have ended by then."""
+
+    def raw(self, place: int) -> F64:
+        """Quantiles of the log time of the promise at `place`. Shape [1, levels]."""
+        ...
+
+    def ended(self, place: int) -> None:
+        """What came of the promise at `place` has become known."""
+        ...
 
 
 class Given:
@@ -136,7 +153,7 @@ class Near:
         self._alive.add(job)
 
 
-def calibrated(promises: Promises, source: Blend | Given) -> F64:
+def calibrated(promises: Promises, source: Source) -> F64:
     """Quantiles as they were promised: raw ones under a calibration that learns what comes of them. [n, levels]."""
     layer = Intervals()
     answer = np.full((len(promises.made_s), len(LEVELS)), np.nan)

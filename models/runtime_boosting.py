@@ -9,12 +9,13 @@ ended: training rows are weighted by the inverse of the probability to have ende
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from autopilot.core.errors import InputError
+from autopilot.core.forecast import LEVELS
 from autopilot.core.snapshot import F64, I32
 from models.forest import Forest
 
@@ -82,6 +83,22 @@ def boosted_from(content: Mapping[str, Any], width: int) -> Boosted | None:
         )
     return Boosted(tuple(content["levels"]), tuple(content["models"]), np.asarray(content["columns"], np.int32),
                    int(content["width"]), int(content["rows"]), Forest(content["models"]))  # fmt: skip
+
+
+def placed(boosted: Boosted, schema: Sequence[str], names: Sequence[str]) -> Boosted:
+    """`boosted`, fitted on the columns `schema` [width], for features with the columns `names`, which may stand elsewhere.
+
+    Raises `InputError` where it looks at one that is not there, or foresees other levels.
+    """
+    if boosted.levels != LEVELS:
+        raise InputError(f"a model of run times foresees the levels {LEVELS}, this one {boosted.levels}")
+    place = {name: number for number, name in enumerate(names)}
+    wanted = [schema[column] for column in boosted.columns.tolist()]
+    strange = [name for name in wanted if name not in place]
+    if strange:
+        raise InputError(f"it looks at what is not known of jobs here: {', '.join(strange[:3])}; fit it anew")
+    columns = np.array([place[name] for name in wanted], np.int32)
+    return replace(boosted, columns=columns, width=len(names))
 
 
 def telling_columns(features: F64) -> I32:

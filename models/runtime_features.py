@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 
+from autopilot.core.forecast import LEVELS
 from autopilot.core.snapshot import F64
-from models.opinions import LEAST_ENDED, NEIGHBOURS
-from models.recent import F32, Asked, Kept, first_known, modes, statistics
+from models.opinions import LEAST_ENDED, NEIGHBOURS, OPINIONS
+from models.recent import F32, LEVELS_OF_KIN, STATISTICS, Asked, Kept, first_known, modes, statistics
 
 NAME_COLUMNS = 12
 """Columns that the three-letter parts of a name are hashed into: a name never seen is near those it resembles."""
@@ -52,3 +54,19 @@ def runtime_features(asked: Asked, kept: Kept, opinions: F64, candidates: F32) -
         (day % 1.0) * 24.0,
         np.floor(day) % WEEK_DAYS,
     ])  # fmt: skip
+
+
+def feature_names(others: Sequence[str]) -> tuple[str, ...]:
+    """Names of the columns of `runtime_features`; `others` are those of `Asked.other`."""
+    return (
+        *(f"{statistic} of {kin}" for kin in LEVELS_OF_KIN for statistic in STATISTICS),
+        "kin",
+        "mode of ended",
+        "mode of submitted",
+        *(f"{OPINIONS[0]} at {level:g}" for level in LEVELS),
+        *(f"name {number}" for number in range(NAME_COLUMNS)),
+        "gpus",
+        *others,
+        "hour",
+        "weekday",
+    )

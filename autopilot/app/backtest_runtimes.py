@@ -71,6 +71,7 @@ def run(options: RuntimesOptions, progress: BackProgress) -> dict[str, Any]:
 def _fill(evidence: GateEvidence, found: Backtest, history: JobHistory, seed: int) -> None:
     """What the gate and the registry need: losses by tenant, the models, and what they were fitted with."""
     from models.runtime_boosting import BoostingRules, content_of
+    from models.runtime_features import feature_names
 
     models, total = found.models, found.total
     champion = None if found.champion is None else found.champion.blend
@@ -81,7 +82,7 @@ def _fill(evidence: GateEvidence, found: Backtest, history: JobHistory, seed: in
     evidence.artifact = {
         "model": "runtimes", "boosted": content_of(models.boosted), "usual_left": models.usual_left,
     }  # fmt: skip
-    evidence.feature_schema = tuple(f"column {number}" for number in range(found.columns))
+    evidence.feature_schema = feature_names(history.others)
     evidence.parameters = asdict(BoostingRules()) | {"seed": seed}
     evidence.data = dict(zip(("from_s", "to_s", "rows"), found.trained, strict=True))
     evidence.counted_work = 0 if models.boosted is None else models.boosted.work
@@ -108,14 +109,15 @@ def read_history(path: Path) -> JobHistory:
     if "start_s" in frame.columns:
         given = number_array(frame, "start_s", path)
         start_s = np.where(np.isfinite(given) & (given >= submit_s), given, submit_s)
-    numbers = [number_array(frame, name, path) for name in ASKED if name in frame.columns]
+    others = tuple(name for name in ASKED if name in frame.columns)
+    numbers = [number_array(frame, name, path) for name in others]
     other = np.column_stack(numbers) if numbers else np.zeros((len(frame), 0))
     gpus = number_array(frame, "gpus", path) if "gpus" in frame.columns else np.ones(len(frame))
     asked = Asked(
         _text(frame, ("tenant",)), _text(frame, ("user",)), _stems(frame),
         np.asarray(np.round(np.nan_to_num(gpus, nan=1.0), 6), float), submit_s, np.where(np.isinf(other), np.nan, other),
     )  # fmt: skip
-    return JobHistory(asked, start_s, duration_s)
+    return JobHistory(asked, start_s, duration_s, others)
 
 
 def _column(frame: pd.DataFrame, names: tuple[str, ...], path: Path) -> str:
