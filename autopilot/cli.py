@@ -196,7 +196,7 @@ def simulate(
         Path | None,
         typer.Option(
             "--registry",
-            help="Put new models of demand to the gate, and keep them in this folder; else each speaks, and none is kept.",
+            help="Put new models of demand and of run times to the gate, keep them in this folder and begin with those that serve there; else each speaks, and none is kept.",
         ),
     ] = None,
 ) -> None:

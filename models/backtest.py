@@ -11,7 +11,7 @@ Everything here is a function of arrays of losses; randomness arrives as a seede
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,6 +25,9 @@ METRIC_VERSION = "1"
 
 EVERYONE = "*"
 """The group that stands for all."""
+
+FreshRng = Callable[[], np.random.Generator]
+"""Makes the generator of the bootstrap anew, so that a fit that is run again gets the same verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,13 @@ class GateVerdict:
     against_champion: bool
     cases: tuple[CaseVerdict, ...]
     reasons: tuple[str, ...]  # every blocking rule that failed, in words; empty when passed
+
+    def refusal(self, model: str) -> str | None:
+        """That `model` was refused, with the first reason and how many there are more; None when it passed."""
+        if self.passed:
+            return None
+        more = f", and {len(self.reasons) - 1} reasons more" if len(self.reasons) > 1 else ""
+        return f"the gate refused {model}: {self.reasons[0]}{more}"
 
 
 def judge(

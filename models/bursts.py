@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from autopilot.core.errors import invariant
 from autopilot.core.forecast import REQUESTS, TOKENS, Forecast, Forecasts
 from autopilot.core.snapshot import F64, Bools, ClusterSnapshot
+from models.backtest import FreshRng
 from models.baselines import LastValue
 from models.boosting import Boosting
 from models.conformal import Delivered
@@ -24,7 +25,7 @@ from models.demand import LEVELS, Ask, DemandModel, tidy
 from models.drift import Drift
 from models.fitting import Fitted, fit_demand
 from models.layer import Layer, promised
-from models.proving import FreshRng, Trial
+from models.proving import Trial
 from models.rates import Rates
 
 STEP_S = 60.0
@@ -290,11 +291,7 @@ class Demand:
         self._drift.forget(np.flatnonzero(~stays) if refused else np.arange(len(self.rates.names)))
         for raw, _margins, _root, _upper in self._made.values():
             raw[:] = np.nan  # promises of the models before teach the new layer nothing
-        if proof is None or not refused:
-            return None
-        reasons = proof.verdict.reasons
-        more = f", and {len(reasons) - 1} reasons more" if len(reasons) > 1 else ""
-        return f"the gate refused boosting for {self.kind}: {reasons[0]}{more}"
+        return None if proof is None else proof.verdict.refusal(f"boosting for {self.kind}")
 
 
 class Bursts:

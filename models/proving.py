@@ -7,13 +7,13 @@ layer (models/backtest.py has the rules).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from autopilot.core.snapshot import F64
-from models.backtest import GateRules, GateVerdict, judge
+from models.backtest import FreshRng, GateRules, GateVerdict, judge
 from models.backtest_bursts import calibrated, spoken_for
 from models.boosting import Boosting
 from models.candidates import models_for
@@ -29,10 +29,6 @@ compared has the same margins in that, and they move over hours."""
 
 WINDOW_DAYS = 2
 """Days of the window at most: one to choose in, and one whole course of a day to be judged on."""
-
-
-FreshRng = Callable[[], np.random.Generator]
-"""Makes the generator of the bootstrap anew, so that a fit that is run again gets the same verdict."""
 
 
 @dataclass(frozen=True, slots=True)

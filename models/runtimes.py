@@ -5,34 +5,44 @@ worth lately (models/opinions.py), are a prior, which the jobs submitted near it
 promised under calibrated intervals (models/intervals.py). From then on the jobs submitted near it, which end or
 outlive what was expected, go on correcting the prior, as does its own running on; once it has run for an hour, what
 came of others that ran so long says what is left of it (models/lasting.py). Until the first job has ended the
-forecaster abstains: an unknown job is not backfilled past a reservation.
+forecaster abstains, unless it begins with a model: an unknown job is not backfilled past a reservation.
 
-A fit is work that may be run anywhere: `due()` hands it out, `adopt()` takes in the result (autopilot/worker.py).
+A fit is work that may be run anywhere: `due()` hands it out, `adopt()` takes in the result (autopilot/worker.py). With
+a gate a new model speaks only if it passes on the jobs submitted last (models/runtime_proving.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
 
 import numpy as np
 
 from autopilot.core.forecast import LEVELS, Forecasts, RuntimeForecast
 from autopilot.core.policy_bounds import Forecasting
 from autopilot.core.snapshot import F64, I64, Bools, ClusterSnapshot, State, holding_mask, progress_s
+from models.backtest import FreshRng
 from models.censoring import completion_weights
 from models.intervals import Intervals, groups_of
 from models.lasting import Lasting
 from models.opinions import KIND, SIBLINGS, Mixer, add_boosted, corrected, recent_opinions
-from models.recent import Asked, Recent, kins_of, name_stem, taken
+from models.recent import F32, LEVELS_OF_KIN, Asked, Recent, kins_of, name_stem, taken
 from models.runtime_boosting import LEAST_ROWS, Boosted, BoostingRules, fit_boosted
-from models.runtime_features import runtime_features
+from models.runtime_features import feature_names, runtime_features
+from models.runtime_proving import WINDOW_PART, EndedJob, Proof, Trial, parted, proved
 from models.siblings import Siblings
 
 SHORTEST_S = 1.0
 """Run times below a second are no work: such a job says nothing."""
 
 TABLE_ROWS = 256
+
+ASKED = ("cpu_milli", "memory_mib", "gpu_milli", "priority", "limit_s")
+"""Columns of the workload table that say what else a job asks for; of the first three 0 means not stated."""
+
+FEATURES = feature_names(ASKED)
+TENANT = LEVELS_OF_KIN.index("tenant")
 
 
 @dataclass(slots=True)
@@ -45,32 +55,53 @@ class Job:
     submit_s: float
     features: F64
     opinions: F64
+    candidates: F32
     held: F64  # without and with what siblings said
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
-    """What a fit gave."""
-
-    boosted: Boosted | None
-
-
-@dataclass(frozen=True, slots=True)
 class FitWork:
-    """Everything that one fit looks at; it may be run elsewhere, at any time."""
+    """Everything that one fit looks at; it may be run elsewhere, at any time.
+
+    With a `trial` the new model has to pass it. The jobs that are fitted on were submitted from `from_s` on, and had
+    ended by `to_s`.
+    """
 
     features: F64
     log_s: F64
     weight: F64
     rules: BoostingRules
     seed: int
+    trial: Trial | None = None
+    from_s: float = 0.0
+    to_s: float = 0.0
 
     def run(self) -> Fit:
         """Fit. A pure function of the work: the same work gives the same fit."""
-        return Fit(fit_boosted(self.features, self.log_s, self.weight, LEVELS, self.rules, self.seed))
+        boosted = fit_boosted(self.features, self.log_s, self.weight, LEVELS, self.rules, self.seed)
+        if self.trial is None:
+            return Fit(boosted)
+        proof = None if boosted is None else proved(boosted, self.trial)
+        passed = proof is not None and proof.verdict.passed
+        digest = sha256(self.features.tobytes() + self.log_s.tobytes() + self.weight.tobytes()).hexdigest()
+        asked = replace(
+            self, features=self.features[:0], log_s=self.log_s[:0], weight=self.weight[:0], trial=None
+        )
+        return Fit(boosted if passed else self.trial.champion, proof, asked, digest)
 
 
-NO_FIT = Fit(None)
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What a fit gave: the model that is to speak, after a trial the new one if it passed, else the champion.
+
+    `proof`: what the gate found of the new one, if one was fitted and tried. `asked` is what was wanted then, its rows
+    left out; `digest` is theirs.
+    """
+
+    boosted: Boosted | None
+    proof: Proof | None = None
+    asked: FitWork | None = None
+    digest: str = ""
 
 
 class Runtimes:
@@ -78,8 +109,10 @@ class Runtimes:
 
     name = "predicted"
 
-    def __init__(self, rules: Forecasting | None = None, seed: int = 0) -> None:
-        self.rules, self._seed = rules or Forecasting(), seed
+    def __init__(self, rules: Forecasting | None = None, seed: int = 0, *, gate: FreshRng | None = None,
+                 champion: Boosted | None = None) -> None:  # fmt: skip
+        """`gate` makes the generator of its bootstrap; `champion` is the model that served before this run, if any."""
+        self.rules, self._seed, self._gate = rules or Forecasting(), seed, gate
         self._recent, self._mixer, self._with_siblings = Recent(), Mixer(), Mixer(SIBLINGS)
         self._siblings, self._lasting = Siblings(), Lasting()
         self._intervals = Intervals()
@@ -87,8 +120,8 @@ class Runtimes:
         self._log_total = np.full((TABLE_ROWS, len(LEVELS)), np.nan)
         self._history = np.zeros(TABLE_ROWS, np.int32)
         self._free = list(range(TABLE_ROWS - 1, 0, -1))  # row 0 stays empty: no forecast
-        self._fit = NO_FIT
-        self._ended: list[tuple[F64, float]] = []  # features and log run time, in order of their end
+        self._fit = Fit(champion)
+        self._ended: list[EndedJob] = []  # in order of their end
         self._ran_s = np.zeros(0)  # how long each of the running jobs has run
         self._fitted_rows, self._fitted_s = 0, -np.inf
 
@@ -124,7 +157,9 @@ class Runtimes:
         self._recent.end(job.kins, job.turn, job.submit_s, log_s, now_s)
         for mixer, held in ((self._mixer, job.opinions), (self._with_siblings, job.held)):
             mixer.learn(int(mixer.rows([job.kins[KIND]])[0]), held, log_s)
-        self._ended.append((job.features, log_s))
+        self._ended.append(EndedJob(
+            job.kins[TENANT], job.kins[KIND], job.submit_s, now_s, log_s, job.features, job.opinions, job.candidates
+        ))  # fmt: skip
         if len(self._ended) > 2 * self.rules.most_rows:
             del self._ended[: self.rules.most_rows]
             self._fitted_rows = max(self._fitted_rows - self.rules.most_rows, 0)
@@ -136,21 +171,30 @@ class Runtimes:
         rows, rules = len(self._ended), self.rules
         grown = rows >= self._fitted_rows * (1.0 + rules.growth_ratio)
         aged = rows > self._fitted_rows and now_s - self._fitted_s >= rules.retrain_s
-        if rows < LEAST_ROWS or not (grown or aged):
+        least = LEAST_ROWS if self._gate is None else LEAST_ROWS / (1.0 - WINDOW_PART)
+        if rows < least or not (grown or aged):
             return None
         self._fitted_rows, self._fitted_s = rows, now_s
-        chosen = self._ended[-rules.most_rows :]
-        log_s = np.array([log for _, log in chosen])
-        spent_s = np.concatenate([np.exp(log_s), self._ran_s])
+        known, running_s, to_s = self._ended[-rules.most_rows :], self._ran_s, now_s
+        trial = None
+        if self._gate is not None:
+            parts = parted(known, running_s, now_s)
+            known, running_s, to_s = list(parts.known), parts.running_s, parts.window_s
+            trial = Trial(parts.window, self._gate, self._fit.boosted)
+            if len(known) < LEAST_ROWS:  # too many of them ran into the window
+                return None
+        log_s = np.array([job.log_s for job in known])
+        spent_s = np.concatenate([np.exp(log_s), running_s])
         weight = completion_weights(spent_s, np.arange(len(spent_s)) < len(log_s))[: len(log_s)]
-        features = np.stack([row for row, _ in chosen])
-        return FitWork(
-            features, log_s, weight, BoostingRules(trees=rules.trees, most_rows=rules.most_rows), self._seed
-        )
+        features = np.stack([job.features for job in known])
+        boosting = BoostingRules(trees=rules.trees, most_rows=rules.most_rows)
+        from_s = min(job.submit_s for job in known)
+        return FitWork(features, log_s, weight, boosting, self._seed, trial, from_s, to_s)
 
-    def adopt(self, fit: Fit) -> None:
-        """Forecast with `fit` from now on; a job that has a forecast keeps it as its prior."""
+    def adopt(self, fit: Fit) -> str | None:
+        """Forecast with `fit` from now on, a job that has a forecast keeps it as its prior; why the gate refused a new one."""
         self._fit = fit
+        return None if fit.proof is None else fit.proof.verdict.refusal("boosting for run times")
 
     # --- forecasting ------------------------------------------------------------------------
 
@@ -209,8 +253,9 @@ class Runtimes:
         for number, name in enumerate(ordered_names):
             row, submit_s = self._new_row(), float(asked.submit_s[number])
             self._jobs[name] = Job(
-                row, kins[number], turns[number], submit_s, features[number], opinions[number], held[number]
-            )
+                row, kins[number], turns[number], submit_s, features[number], opinions[number],
+                candidates[number], held[number],
+            )  # fmt: skip
             self._log_total[row] = given[number]
             self._history[row] = int(kept.count[number, -1])
             self._lasting.add(name, kins[number], submit_s)
@@ -248,7 +293,6 @@ def asked_of(snapshot: ClusterSnapshot, places: I64) -> Asked:
     stem, user = np.empty(len(places), object), np.empty(len(places), object)
     stem[:] = [name_stem(str(name)) for name in work.name[places].tolist()]
     user[:] = [str(name) for name in work.user[places].tolist()]
-    columns = (work.cpu_milli, work.memory_mib, work.gpu_milli, work.priority, work.limit_s)
-    other = np.column_stack([np.asarray(column[places], float) for column in columns])
+    other = np.column_stack([np.asarray(getattr(work, name)[places], float) for name in ASKED])
     other[:, :3] = np.where(other[:, :3] > 0, other[:, :3], np.nan)
     return Asked(tenant, user, stem, work.gpus[places].astype(float), work.submit_s[places], other)

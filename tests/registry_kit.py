@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from autopilot.core.forecast import LEVELS
 from autopilot.registry import Manifest, Registry
+from models.forest import Forest
+from models.runtime_boosting import Boosted
 
 LIBRARIES = {"numpy": "2.0", "scikit-learn": "1.9.1", "scipy": "1.14", "skops": "0.16", "statsmodels": "0.15"}
 
@@ -55,3 +58,16 @@ def stocked(folder: Path, count: int = 3, kind: str = "bursts", **changed: Any) 
         made.promote(kind, stored.version, by="test", why=f"number {number}")
         names.append(stored.version)
     return made, names
+
+
+@cache
+def small_boosted(width: int, columns: tuple[int, ...] = (0, 3)) -> Boosted:
+    """A model of run times, two trees a level, that looks at `columns` of `width`."""
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    rows = np.random.default_rng(1).normal(5.0, 2.0, size=(60, len(columns)))
+    models = tuple(
+        HistGradientBoostingRegressor(loss="quantile", quantile=level, max_iter=2).fit(rows, rows[:, 0])
+        for level in LEVELS
+    )
+    return Boosted(LEVELS, models, np.array(columns, np.int32), width, 60, Forest(models))

@@ -155,11 +155,11 @@ def manage(cluster: Cluster, managed: Managed) -> tuple[ControllerScheduler, Run
 
 def foreseers(cluster: Cluster, managed: Managed, keep: Promoter | None = None) -> list[Forecaster]:
     """All forecasters of a run, that of run times first."""
-    return [_runtimes(cluster, managed), *_demand(managed, keep)]
+    return [_runtimes(cluster, managed, keep), *_demand(managed, keep)]
 
 
 def _promoter(managed: Managed) -> Promoter | None:
-    """The registry behind the models of demand, where the run asks for one."""
+    """The registry behind the models that are fitted, where the run asks for one."""
     if managed.registry is None:
         return None
     from autopilot.app.promotion import Promoter
@@ -181,14 +181,20 @@ def _demand(managed: Managed, keep: Promoter | None) -> list[Forecaster]:
     ]
 
 
-def _runtimes(cluster: Cluster, managed: Managed) -> Forecaster:
+def _runtimes(cluster: Cluster, managed: Managed, keep: Promoter | None) -> Forecaster:
     """The forecaster of run times that the run asks for."""
     if managed.durations == "exact":
         return Oracle(cluster)
     if managed.durations == "predicted":
+        from autopilot.app.gate import bootstrap_rng
         from models.runtimes import Runtimes
 
-        return Runtimes(managed.policy.forecasting, managed.seed)
+        return Runtimes(
+            managed.policy.forecasting,
+            managed.seed,
+            gate=bootstrap_rng if keep else None,
+            champion=keep.boosted if keep else None,
+        )
     return LastTwo()
 
 

@@ -1,0 +1,150 @@
+"""The gate on the jobs submitted last, inside the fit of run times that is to be judged: may the new model speak?
+
+What is judged is what would be adopted. The challenger was fitted on what was known when the first of these jobs was
+submitted; for each of them three forecasts are compared, each under the same conformal layer: opinions mixed with the
+challenger among them, with the champion in its place, and the ten last jobs alone (models/backtest.py has the rules).
+Weights and calibration begin anew for all three and learn of a job when it has ended. Siblings are left out: they
+correct whatever prior there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autopilot.core.snapshot import F64
+from models.backtest import FreshRng, GateRules, GateVerdict, judge
+from models.evidence import runtime_cases
+from models.opinions import BOOSTED, MEDIAN, Mixer, add_boosted
+from models.recent import F32
+from models.rehearsal import Given, Promises, calibrated
+from models.runtime_boosting import Boosted
+
+WINDOW_PART = 0.25
+"""Part of the ended jobs, those submitted last, that no challenger is fitted on."""
+
+MOST_JUDGED = 2000
+"""Jobs of the window at most: they are gone through one by one, three times."""
+
+WARM_PART = 0.25
+"""Part of the window in which weights and calibration learn, and nothing is judged."""
+
+FLOOR = 0
+"""Of the opinions, the one that stands for the floor: the ten that ended last."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    """What is kept of a job that ended: what was known at its submission, and what came of it."""
+
+    tenant: Hashable
+    kind: Hashable  # whose opinions are weighed alike
+    submit_s: float
+    end_s: float
+    log_s: float
+    features: F64
+    opinions: F64  # [opinions, levels]
+    candidates: F32
+
+    @property
+    def start_s(self) -> float:
+        """When it began, had it run without a break until its end."""
+        return self.end_s - float(np.exp(self.log_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a newly fitted model is held against: the champion, if any, on `jobs` in order of their submission."""
+
+    jobs: tuple[EndedJob, ...]
+    rng: FreshRng
+    champion: Boosted | None = None
+    rules: GateRules | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A challenger, and the verdict on it."""
+
+    challenger: Boosted
+    verdict: GateVerdict
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """Ended jobs as of the moment at which the window begins: what a fit may know then, and what it is judged on."""
+
+    window_s: float
+    known: tuple[EndedJob, ...]
+    running_s: F64  # how long those had run that ran then
+    window: tuple[EndedJob, ...]
+
+
+def parted(jobs: Sequence[EndedJob], ran_s: F64, now_s: float) -> Parted:
+    """Part `jobs` (at least one); `ran_s` is how long those have run by `now_s` that still do."""
+    submit_s = np.array([job.submit_s for job in jobs])
+    size = min(max(int(WINDOW_PART * len(jobs)), 1), MOST_JUDGED)
+    window_s = float(np.sort(submit_s)[-size])
+    window = sorted(
+        (job for job in jobs if job.submit_s >= window_s and not np.isnan(job.opinions[FLOOR, MEDIAN])),
+        key=lambda job: job.submit_s,
+    )
+    ran_then_s = [window_s - job.start_s for job in jobs if job.start_s < window_s <= job.end_s]
+    ran_on_s = ran_s - (now_s - window_s)
+    return Parted(
+        window_s,
+        tuple(job for job in jobs if job.end_s < window_s),
+        np.concatenate([ran_then_s, ran_on_s[ran_on_s > 0.0]]),
+        tuple(window),
+    )
+
+
+class Mix:
+    """Opinions [jobs, opinions, levels] mixed as they are believed at each submission."""
+
+    def __init__(self, kinds: Sequence[Hashable], opinions: F64, log_s: F64) -> None:
+        self._kinds, self._opinions, self._log_s = kinds, opinions, log_s
+        self._mixer = Mixer(opinions.shape[1])
+
+    def raw(self, place: int) -> F64:
+        """Quantiles of the log run time. Shape [1, levels]."""
+        return self._mixer.mix(self._mixer.rows([self._kinds[place]]), self._opinions[place : place + 1])
+
+    def ended(self, place: int) -> None:
+        """The run time of the job at `place` has become known."""
+        row = int(self._mixer.rows([self._kinds[place]])[0])
+        self._mixer.learn(row, self._opinions[place], float(self._log_s[place]))
+
+
+def proved(challenger: Boosted, trial: Trial) -> Proof:
+    """The verdict on `challenger`. Where no job is in the window nothing can be shown, and it is refused."""
+    jobs = trial.jobs
+    if not jobs:
+        return Proof(challenger, judge((), challenger.work, trial.rng(), trial.rules))
+    made_s, log_s = np.array([job.submit_s for job in jobs]), np.array([job.log_s for job in jobs])
+    promises = Promises(made_s, np.array([job.start_s for job in jobs]), log_s)
+    kinds = [job.kind for job in jobs]
+    ours, theirs = (
+        calibrated(promises, Mix(kinds, opinions_with(jobs, model), log_s))
+        for model in (challenger, trial.champion)
+    )
+    floor = calibrated(promises, Given(np.stack([job.opinions[FLOOR] for job in jobs])))
+    tenants = np.empty(len(jobs), object)
+    tenants[:] = [str(job.tenant) for job in jobs]
+    judged = slice(int(WARM_PART * len(jobs)), None)
+    cases = runtime_cases(
+        tenants[judged], made_s[judged], log_s[judged], ours[judged], floor[judged], theirs[judged]
+    )
+    return Proof(challenger, judge(cases, challenger.work, trial.rng(), trial.rules))
+
+
+def opinions_with(jobs: Sequence[EndedJob], boosted: Boosted | None) -> F64:
+    """Opinions of each job with those of `boosted` in their place; None: nobody speaks there. [jobs, opinions, levels]."""
+    opinions = np.stack([job.opinions for job in jobs])
+    opinions[:, BOOSTED] = np.nan
+    if boosted is not None:
+        said = boosted.predict(np.stack([job.features for job in jobs]))
+        add_boosted(opinions, np.stack([job.candidates for job in jobs]), said)
+    return opinions
