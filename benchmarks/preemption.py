@@ -10,7 +10,7 @@ The curve plays P1 again with other values of one weight, `preemption.index_rati
 who waits must be than that of who pauses. Higher is calmer; what that costs is printed beside it.
 
     python -m benchmarks.preemption [--quick] [--files P1,P2,T1,...] [--policy autopilot] [--workers 2]
-        [--curve 1.5,3,6,12] [--keep ROWS.jsonl] [--json OUT]
+        [--curve 1.5,6,12] [--keep ROWS.jsonl] [--json OUT]
 
 With `--keep` every measured row is written at once, and a run that was stopped goes on where it was.
 """
@@ -139,19 +139,22 @@ def show(rows: Sequence[Row], file: str) -> bool:
     return kept
 
 
-def show_curve(rows: Sequence[Row]) -> None:
-    """The trade-off over one weight."""
-    found = sorted((row for row in rows if row.weight is not None), key=lambda row: row.weight or 0.0)
-    if found:
+def show_curve(rows: Sequence[Row], own: str, weight: float) -> None:
+    """The trade-off over one weight, `weight` being that of the policy `own` itself."""
+    played = [row for row in rows if row.weight is not None]
+    if played:
+        played += [row for row in rows if (row.file, row.policy, row.weight) == ("P1", own, None)]
+        found = {row.weight if row.weight is not None else weight: row for row in played}
         table([f"P1 by {WEIGHT}", "useful share", "JCT s", "pre+moves/1,000", "lost"],
-              [[f"{row.weight:g}", f"{row.useful_ratio:.3f}", f"{row.jct_s:,.0f}",
-                f"{row.preempted_per_1000:.0f}+{row.moved_per_1000:.0f}", f"{row.lost_ratio:.2%}"] for row in found])  # fmt: skip
+              [[f"{value:g}", f"{row.useful_ratio:.3f}", f"{row.jct_s:,.0f}",
+                f"{row.preempted_per_1000:.0f}+{row.moved_per_1000:.0f}", f"{row.lost_ratio:.2%}"]
+               for value, row in sorted(found.items())])  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print a table a file and the curve, write the JSON; 1 when a bar is missed."""
     given = options(str(__doc__), arguments, files="P1,P2,T1,T2,T3,T4,T5", policy="autopilot", workers=2,
-                    curve="1.5,3,6,12", keep="")  # fmt: skip
+                    curve="1.5,6,12", keep="")  # fmt: skip
     jobs = philly_jobs()
     if jobs is None:
         return 0
@@ -160,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tasks = [Task(file, (*BASELINES, given.policy), jobs) for file in files]
     tasks += [Task("P1", (given.policy,), jobs, weight) for weight in weights]
     kept = kept_rows(given.keep, Row)
-    own = next(iter(check_policies((given.policy,))))
+    own, policy = next(iter(check_policies((given.policy,)).items()))
     done = {(row.file, row.weight) for row in kept if row.policy == own or row.weight is not None}
     # rows of another policy, and the baselines beside it, are not of this table
     rows = [
@@ -173,7 +176,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         keep_row(given.keep, row)
     print("preemption, moves and fill at a price (charged physics, last-two)")
     missed = [file for file in files if not show(rows, file)]
-    show_curve(rows)
+    if policy is not None:
+        show_curve(rows, own, policy.preemption.index_ratio)
     write_json(given.json, {"benchmark": "preemption", "rows": [asdict(row) for row in rows]})
     return int(bool(missed))
 
