@@ -323,10 +323,12 @@ BENCHMARKS: dict[str, Callable[[dict[str, Any]], Iterator[Figure]]] = {
 
 
 OPTIONS = {
+    "tenants": ".tenants --files P12",
+    "foresight": '.foresight --files P1 --reservations ""',
     "serving_speed": " serving_speed --quick",
     "journal_size": " journal_size --quick",
 }
-"""How benchmarks are called whose rows are of a part: an hour of requests; 800 GPUs for some minutes."""
+"""How benchmarks are called whose rows are of a part: two tenants together; one tenant; an hour of requests; 800 GPUs for some minutes."""
 
 
 def refresh_figures() -> int:

@@ -160,9 +160,7 @@ class WorkloadTable:
     incarnation: I32  # restarts so far: an effect meant for an earlier one is refused
     submit_s: F64
     start_s: F64  # of the present incarnation; NaN while pending
-    runs_since_s: (
-        F64  # since when it runs without a stop, whatever its width since then; NaN: since `start_s`
-    )
+    runs_since_s: F64  # since when it runs without a stop, at whatever width; NaN: since `start_s`
     ended_s: F64
     served_s: F64  # progress kept from earlier incarnations
     outlived_s: (
