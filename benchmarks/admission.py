@@ -18,10 +18,7 @@ With `--keep` every measured row is written at once, and a run that was stopped 
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -29,7 +26,17 @@ from typing import Any
 
 from autopilot.app.options import SimulateOptions
 from autopilot.app.simulate import check_policies, simulate
-from benchmarks.kit import FILES, judged, keep_row, kept_rows, options, philly_jobs, table, write_json
+from benchmarks.kit import (
+    FILES,
+    each_of,
+    judged,
+    keep_row,
+    kept_rows,
+    options,
+    philly_jobs,
+    table,
+    write_json,
+)
 
 JITTER = 0.05
 BASELINES = ("fifo-skip", "easy")
@@ -96,15 +103,10 @@ def tasks_of(files: Sequence[str], seeds: int, policy: str, jobs: Path, wanted: 
 
 
 def measured(tasks: Sequence[Task], workers: int) -> Iterator[Row]:
-    """All rows as they come, with a line of progress for each call."""
-    began_s = time.perf_counter()
-    with ProcessPoolExecutor(workers) as pool:
-        running = {pool.submit(measure, task): task for task in tasks}
-        for done, future in enumerate(as_completed(running), 1):
-            task = running[future]
-            print(f"  {done}/{len(tasks)} after {time.perf_counter() - began_s:.0f} s: {task.file} seed {task.seed} "
-                  f"{task.durations}", file=sys.stderr, flush=True)  # fmt: skip
-            yield from future.result()
+    """All rows as they come."""
+    calls = {f"{task.file} seed {task.seed} {task.durations}": task for task in tasks}
+    for rows in each_of(calls, measure, workers):
+        yield from rows
 
 
 def summary(rows: Sequence[Row], file: str) -> list[dict[str, Any]]:

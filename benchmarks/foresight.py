@@ -17,18 +17,25 @@ goes on where it was. P10 alone takes hours.
 
 from __future__ import annotations
 
-import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autopilot.app.options import SimulateOptions
 from autopilot.app.simulate import check_policies, simulate
-from benchmarks.kit import FILES, judged, keep_row, kept_rows, options, philly_jobs, table, write_json
+from benchmarks.kit import (
+    FILES,
+    each_of,
+    judged,
+    keep_row,
+    kept_rows,
+    options,
+    philly_jobs,
+    table,
+    write_json,
+)
 from benchmarks.tenants import QUICK_DAYS, case_of, cluster_text, first_days, usable
 
 if TYPE_CHECKING:
@@ -99,15 +106,9 @@ def measure(task: Task) -> Row:
 
 
 def measured(tasks: Sequence[Task], workers: int) -> Iterator[Row]:
-    """All rows as they come, with a line of progress for each."""
-    began_s = time.perf_counter()
-    with ProcessPoolExecutor(workers) as pool:
-        running = {pool.submit(measure, task): task for task in tasks}
-        for done, future in enumerate(as_completed(running), 1):
-            task = running[future]
-            print(f"  {done}/{len(tasks)} after {time.perf_counter() - began_s:.0f} s: {task.file} {task.policy} "
-                  f"{task.durations}", file=sys.stderr, flush=True)  # fmt: skip
-            yield future.result()
+    """All rows as they come."""
+    calls = {f"{task.file} {task.policy} {task.durations}": task for task in tasks}
+    return each_of(calls, measure, workers)
 
 
 def recovered(rows: Mapping[str, Row]) -> float:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Sequence
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = Path(__file__).resolve().parent / "out"
@@ -76,6 +80,17 @@ def keep_row(path: str, row: DataclassInstance) -> None:
     if path:
         with Path(path).open("a", encoding="utf-8") as kept:
             kept.write(json.dumps(asdict(row)) + "\n")
+
+
+def each_of(calls: Mapping[str, T], measure: Callable[[T], R], workers: int) -> Iterator[R]:
+    """What `measure` gives for each call as it comes, in processes, with a line of progress; `calls` by what is said of them."""
+    began_s = time.perf_counter()
+    with ProcessPoolExecutor(workers) as pool:
+        running = {pool.submit(measure, task): words for words, task in calls.items()}
+        for done, future in enumerate(as_completed(running), 1):
+            print(f"  {done}/{len(calls)} after {time.perf_counter() - began_s:.0f} s: {running[future]}",
+                  file=sys.stderr, flush=True)  # fmt: skip
+            yield future.result()
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

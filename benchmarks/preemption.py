@@ -17,18 +17,25 @@ With `--keep` every measured row is written at once, and a run that was stopped 
 
 from __future__ import annotations
 
-import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from autopilot.app.options import SimulateOptions
 from autopilot.app.simulate import check_policies, simulate
-from benchmarks.kit import FILES, judged, keep_row, kept_rows, options, philly_jobs, table, write_json
+from benchmarks.kit import (
+    FILES,
+    each_of,
+    judged,
+    keep_row,
+    kept_rows,
+    options,
+    philly_jobs,
+    table,
+    write_json,
+)
 
 MORE_FILES = {
     "T1": ("vc_6214e9", "6x8"),
@@ -104,15 +111,12 @@ def _row(task: Task, name: str, entry: dict[str, Any]) -> Row:
 
 
 def measured(tasks: Sequence[Task], workers: int) -> Iterator[Row]:
-    """All rows as they come, with a line of progress for each call."""
-    began_s = time.perf_counter()
-    with ProcessPoolExecutor(workers) as pool:
-        running = {pool.submit(measure, task): task for task in tasks}
-        for done, future in enumerate(as_completed(running), 1):
-            task = running[future]
-            print(f"  {done}/{len(tasks)} after {time.perf_counter() - began_s:.0f} s: {task.file} "
-                  f"{'' if task.weight is None else f'{WEIGHT} {task.weight:g}'}", file=sys.stderr, flush=True)  # fmt: skip
-            yield from future.result()
+    """All rows as they come."""
+    calls = {
+        f"{task.file}{'' if task.weight is None else f' {WEIGHT} {task.weight:g}'}": task for task in tasks
+    }
+    for rows in each_of(calls, measure, workers):
+        yield from rows
 
 
 def show(rows: Sequence[Row], file: str) -> bool:
