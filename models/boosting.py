@@ -24,7 +24,7 @@ LEAST_ROWS = 2000
 MOST_ROWS = 30_000
 """Rows that one fit sees, spread over all: more take longer and give no more (retrain of everything in three minutes)."""
 
-TREES = 150
+TREES = 120
 LEARNING_RATE = 0.06
 LEAVES = 31
 LEAST_LEAF = 50
@@ -39,8 +39,9 @@ mean carries a calm series, the last value one that has just jumped."""
 
 BINS = 128
 
-MOST_WEIGHT = 3.0
-"""Bound of the log of a row's weight: a burst counts at most twenty times as much as a usual minute."""
+MOST_WEIGHT = 1.0
+"""Bound of the log of a row's weight: a burst counts at most three times as much as a usual minute. More leaves the
+trees with the few rows of bursts to learn from."""
 
 
 class Boosting:

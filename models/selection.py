@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from autopilot.core.snapshot import F64, Bools
 from models.demand import Ask, blocks
-from models.layer import units
+from models.layer import POOLED_ABOVE, units
 
 GAIN = 0.98
 """A model must lose at most this part of what the floor loses to speak in its place."""
@@ -66,7 +66,7 @@ def choose(raw: Mapping[str, F64], came: F64, root: F64, ask: Ask) -> Choice:
     weights = _level_weights(outcomes, ask.levels)
     floor = _losses(raw[names[0]], came, root, ask.levels)
     for place, name in enumerate(names):
-        own = floor if place == 0 else _losses(raw[name], came, root, ask.levels)
+        own = floor if place == 0 else _losses(raw[name], came, root, ask.levels, instead=raw[names[0]])
         with np.errstate(invalid="ignore", divide="ignore"):
             ratio = np.where(floor > 0.0, own / floor, np.where(own > 0.0, np.inf, 1.0))
             ratio = np.where(np.isnan(floor) | np.isnan(own), np.nan, np.clip(ratio, 0.01, 100.0))
@@ -104,16 +104,24 @@ def pinball(error: F64, level: float) -> F64:
     return np.asarray(np.maximum(level * error, (level - 1.0) * error))
 
 
-def _losses(raw: F64, came: F64, root: F64, levels: Sequence[float]) -> F64:
-    """Mean pinball losses [series, horizons, levels]; NaN where fewer than a quarter of what came was foreseen."""
+def _losses(raw: F64, came: F64, root: F64, levels: Sequence[float], instead: F64 | None = None) -> F64:
+    """Mean pinball losses [series, horizons, levels]; NaN where fewer than a quarter of what came was foreseen.
+
+    `instead`: what speaks where the model abstains, as in `composed`: one that speaks in calm hours alone is not taken
+    for a better one because of the hours.
+    """
     series, origins, horizons, _ = raw.shape
     found = np.full((series, horizons, len(levels)), np.nan)
     for rows in blocks(series, origins):
         for ahead in range(horizons):
-            known = ~np.isnan(raw[rows, :, ahead]).any(axis=2) & ~np.isnan(came[rows, :, ahead])
-            least = np.maximum(8, (~np.isnan(came[rows, :, ahead])).sum(axis=1) / 4)
-            enough = known.sum(axis=1) >= least
-            losses = _mean_losses(raw[rows, :, ahead], came[rows, :, ahead], root[rows], levels, known)
+            said, outcome = raw[rows, :, ahead], came[rows, :, ahead]
+            there = ~np.isnan(outcome)
+            spoke = ~np.isnan(said).any(axis=2) & there
+            enough = spoke.sum(axis=1) >= np.maximum(8, there.sum(axis=1) / 4)
+            if instead is not None:
+                said = np.where(spoke[:, :, None], said, instead[rows, :, ahead])
+            known = ~np.isnan(said).any(axis=2) & there
+            losses = _mean_losses(said, outcome, root[rows], levels, known)
             found[rows, ahead] = np.where(enough[:, None], losses, np.nan)
     return found
 
@@ -132,7 +140,7 @@ def _mean_losses(raw: F64, came: F64, root: F64, levels: Sequence[float], known:
         if level > 0.5:
             roots = np.sqrt(upper)
             scores = np.where(known, (np.sqrt(came) - roots) / unit, np.nan)
-            early, late = _margin(scores[:, half:], level), _margin(scores[:, :half], level)
+            early, late = (_margin(part, level) for part in (scores[:, half:], scores[:, :half]))
             margin = np.where(np.arange(known.shape[1]) < half, early[:, None], late[:, None])
             upper = np.maximum(roots + margin * unit, 0.0) ** 2
         loss = np.where(known, pinball(came - upper, level), 0.0)
@@ -143,8 +151,15 @@ def _mean_losses(raw: F64, came: F64, root: F64, levels: Sequence[float], known:
 def _margin(scores: F64, level: float) -> F64:
     """Conformal quantile of each row's known scores; their largest where they are too few, 0 without any. Shape [rows].
 
-    As `conformal_quantile`: the smallest with at least ceil((n + 1) level) of them below or at it.
+    As `conformal_quantile`: the smallest with at least ceil((n + 1) level) of them below or at it. Where the layer lets
+    the pool decide, that of all rows together.
     """
+    if level > POOLED_ABOVE:
+        return np.broadcast_to(_quantile(scores.reshape(1, -1), level), len(scores))
+    return _quantile(scores, level)
+
+
+def _quantile(scores: F64, level: float) -> F64:
     if not scores.shape[1]:
         return np.zeros(len(scores))
     count = (~np.isnan(scores)).sum(axis=1)

@@ -81,11 +81,31 @@ def test_a_margin_of_rows_is_the_conformal_quantile_of_each() -> None:
     scores = with_holes(40, 30)
     scores[5, 2:], scores[6] = np.nan, np.nan
     for level in (0.9, 0.99):
-        found = selection._margin(scores, level)
+        found = selection._quantile(scores, level)
         for row, margin in zip(scores, found.tolist(), strict=True):
             known = row[~np.isnan(row)]
             wanted = conformal_quantile(known, level) if len(known) else 0.0
             assert margin == (wanted if np.isfinite(wanted) else known.max())
+    assert (selection._margin(scores, 0.9) == selection._quantile(scores, 0.9)).all()
+
+
+def test_a_margin_that_only_the_pool_resolves_is_that_of_all_rows() -> None:
+    """As in the layer, which lets a series' own scores say nothing at 0.99."""
+    scores = with_holes(40, 30)
+    pooled = conformal_quantile(scores[~np.isnan(scores)], 0.99)
+    assert selection._margin(scores, 0.99).tolist() == [pooled] * 40
+
+
+def test_a_model_that_speaks_in_calm_hours_alone_is_judged_on_all() -> None:
+    """Its forecasts are the floor's, and nothing while it is busy: fewer losses where less comes are no merit."""
+    came = np.tile(np.repeat([0.0, 100.0], 50), 4)[None, :, None] * np.array([[[1.0]], [[2.0]]])
+    came[:, ::3] += 20.0
+    floor = np.repeat(np.full(came.shape, 30.0)[..., None], 3, axis=3)
+    calm = np.where(came[..., None] < 50.0, floor, np.nan)
+    ask = Ask(600.0, (1,), levels=(0.5, 0.9, 0.99))
+    choice = selection.choose({"floor": floor, "calm": calm}, came, np.sqrt(came.mean(axis=(1, 2))), ask)
+    assert choice.losses[1] == pytest.approx(1.0)
+    assert not choice.chosen.any()
 
 
 def test_a_quantile_is_boosted_as_scikit_learn_would() -> None:
