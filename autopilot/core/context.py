@@ -362,7 +362,7 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
                           policy.order)  # fmt: skip
     ordered, firm = pending[order], firm[order]
     low, high, known = run_times(observation, policy, outlook, ordered)
-    end_s = predicted_ends(observation, policy, outlook, review_now_s)
+    end_s = predicted_ends(observation, policy, outlook, review_now_s, policy.reservation.level)
     count, foreseen = len(ordered), ahead_mask(snapshot)
     classes, members = shape_classes(snapshot, ordered), members_by_row(snapshot)
     lost_gpu_s = lost_work_gpu_s(snapshot, review_now_s)

@@ -63,7 +63,7 @@ class Outlook:
 def look_out(observation: Observation, policy: Policy, review_now_s: float) -> Outlook:
     """The outlook of one tick."""
     work, forecast = observation.snapshot.workloads, observation.forecasts.runtimes
-    asked = {0.5, policy.reservation.level, policy.backfill.level}
+    asked = {0.5, policy.reservation.level, policy.reservation.promise_level, policy.backfill.level}
     levels = tuple(sorted(asked | set(forecast.levels if forecast is not None else ())))
     left = np.full((len(work.id), len(levels)), np.nan)
     index = np.full(len(work.id), UNKNOWN_INDEX_PER_S)
@@ -112,17 +112,17 @@ def gap_ends(observation: Observation, policy: Policy, rows: I32, run_high_s: F6
     return np.where(~known & observation.snapshot.workloads.preemptible[rows], observation.now_s, ends)
 
 
-def predicted_ends(observation: Observation, policy: Policy, outlook: Outlook, review_now_s: float) -> F64:
-    """Predicted end of each holding workload at the reservation level. Shape [workloads]."""
+def predicted_ends(
+    observation: Observation, policy: Policy, outlook: Outlook, review_now_s: float, level: float
+) -> F64:
+    """Predicted end of each holding workload at a level of `outlook`. Shape [workloads]; inf for all others."""
     work = observation.snapshot.workloads
     ends = np.full(len(work.id), np.inf)
     rows = np.flatnonzero(holding_mask(work)).astype(np.int32)
     since = _since(work, rows, review_now_s)
     here = np.maximum(review_now_s - since, 0.0)
     by_limit = np.where(np.isnan(work.limit_s[rows]), np.inf, work.limit_s[rows] - here)
-    left = np.minimum(
-        outlook.quantile_s(rows, policy.reservation.level), np.maximum(by_limit, policy.review.batch_s)
-    )
+    left = np.minimum(outlook.quantile_s(rows, level), np.maximum(by_limit, policy.review.batch_s))
     ends[rows] = np.maximum(since, review_now_s) + left
     return ends
 

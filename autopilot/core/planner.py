@@ -187,7 +187,7 @@ def kept_promises(ctx: Context) -> tuple[Reservation, ...]:
     for row, record in ctx.standing.items():
         if not record.firm or row in holding or row in started or record.workload in ctx.released:
             continue
-        if ctx.now_s >= record.promised_s + ctx.policy.reservation.timeout_s:
+        if ctx.now_s >= record.planned_s + ctx.policy.reservation.timeout_s:
             ctx.released.append(record.workload)
         else:
             kept.append(replace(record, start_s=float("inf"), nodes=()))

@@ -170,6 +170,11 @@ class ReservationRules:
         Interval(ge=0.05, le=0.99),
         Doc("quantile of the remaining run times from which the start is planned"),
     ] = 0.5
+    promise_level: Annotated[
+        float,
+        Interval(ge=0.05, le=0.99),
+        Doc("quantile of the remaining run times from which the start that is promised follows"),
+    ] = 0.95
     max_spread_ratio: Annotated[
         float,
         Interval(ge=1, le=1e6),
@@ -180,7 +185,7 @@ class ReservationRules:
     timeout_s: Annotated[
         float,
         Interval(ge=60, le=366 * DAY_S),
-        Doc("a firm reservation whose planned start slipped this far past its promise is released"),
+        Doc("a firm reservation whose planned start slipped this far past the first plan is released"),
     ] = 7 * DAY_S
     share_hold_s: Annotated[
         float,

@@ -280,7 +280,7 @@ def _wake_at(
     timers += _work_timers_s(observation, policy)
     if memory.wished_since_s:
         timers += [entry.at_s + policy.budget.window_s for entry in memory.ledger]
-    timers += [record.promised_s + policy.reservation.timeout_s for record in chosen.reservations]
+    timers += [record.planned_s + policy.reservation.timeout_s for record in chosen.reservations]
     timers.append(_next_review_s(chosen, planner, policy))
     return min((timer for timer in timers if timer > now_s), default=float("inf"))
 

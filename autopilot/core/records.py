@@ -356,9 +356,10 @@ class Reservation:
     gpus: int
     since_s: float
     start_s: float  # as planned now
-    promised_s: float  # as planned when it was made
+    promised_s: float  # by when, as said when it was made
     nodes: tuple[str, ...]
     firm: bool = True
+    planned_s: float = float("nan")  # as planned when it was made: it is released where that slips too far
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autopilot.core.context import Context, Held
+from autopilot.core.foresight import gpu_free_at, predicted_ends
 from autopilot.core.placement import Shape, level_of, members_on, suitable_nodes
 from autopilot.core.policy import BackfillKind, Mode
 from autopilot.core.records import Reservation
@@ -38,10 +39,33 @@ def plan_start(ctx: Context, at: int, shape: Shape, gpu_free_at_s: F64 | None = 
     `gpu_free_at_s` [gpus]: when GPUs come free to it, where that is not by prediction alone.
     """
     suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib, empty=True)
-    free_at = _free_matrix(ctx, _free_at(ctx, at) if gpu_free_at_s is None else gpu_free_at_s)
+    free_at = _free_matrix(
+        ctx, _free_at(ctx, at, ctx.gpu_free_at_s) if gpu_free_at_s is None else gpu_free_at_s
+    )
     free_at[~suits] = np.inf
     start_s = _earliest_s(ctx, shape, free_at)
     return None if start_s is None else _choose_nodes(ctx, shape, free_at, start_s)
+
+
+def promised_start_s(ctx: Context, at: int, shape: Shape, plan: StartPlan) -> float:
+    """By when the gang at `at` can be promised its start: as `plan`, with all work running on as long as it may.
+
+    "As long as it may" is `reservation.promise_level`. The plan is for a likely start, so that little room stands idle
+    before it; a promise is for a start that few gangs miss.
+    """
+    late = plan_start(ctx, at, shape, _free_at(ctx, at, _free_late(ctx)))
+    return max(plan.start_s, ctx.now_s, late.start_s if late is not None else -np.inf)
+
+
+def _free_late(ctx: Context) -> F64:
+    """When GPUs come free at the promise level, what was started in this tick included. Shape [gpus]."""
+    level = ctx.policy.reservation.promise_level
+    ends_s = predicted_ends(ctx.observation, ctx.policy, ctx.outlook, ctx.review_now_s, level)
+    by_work = gpu_free_at(ctx.whatif, ends_s)
+    for row, layout in ctx.whatif.layouts.items():
+        by_work[layout.gpu] = ctx.now_s + ctx.outlook.quantile_s(np.array([row], np.int32), level)
+    taken = np.isfinite(ctx.gpu_free_at_s)
+    return np.where(taken, np.maximum(ctx.gpu_free_at_s, by_work), ctx.gpu_free_at_s)
 
 
 def _earliest_s(ctx: Context, shape: Shape, free_at: F64) -> float | None:
@@ -76,8 +100,8 @@ def _one_member_a_node(ctx: Context, shape: Shape) -> bool:
     )
 
 
-def _free_at(ctx: Context, at: int) -> F64:
-    """When each GPU comes free for the gang at `at` by prediction. Shape [gpus].
+def _free_at(ctx: Context, at: int, gpu_free_at_s: F64) -> F64:
+    """When each GPU comes free for the gang at `at`, of `gpu_free_at_s` [gpus] for everybody. Shape [gpus].
 
     Nobody knows when backfilled work without a forecast ends; it is evicted for the gang from the time on at which
     the gang's room is a promise (actions/backfill.py).
@@ -86,9 +110,9 @@ def _free_at(ctx: Context, at: int) -> F64:
     held, work = snapshot.placements, snapshot.workloads
     endless = work.backfilled & holding_mask(work) & np.isinf(ctx.end_s)
     if not ctx.policy.backfill.evict_when_due or ctx.policy.modes.backfill == Mode.OFF or not endless.any():
-        return ctx.gpu_free_at_s
+        return gpu_free_at_s
     firm_s = float(work.submit_s[ctx.pending[at]]) + ctx.policy.reservation.firm_after_s
-    free_at = ctx.gpu_free_at_s.copy()
+    free_at = gpu_free_at_s.copy()
     evictable = held.gpu[endless[held.workload]]
     evictable = evictable[ctx.whatif.gpu_usable[evictable] & np.isinf(free_at[evictable])]
     free_at[evictable] = -np.inf if ctx.firm[at] else firm_s
@@ -198,22 +222,27 @@ def _spread(free: I32, capacity: I32, shape: Shape, ready_s: F64) -> tuple[I32, 
 
 
 def hold(
-    ctx: Context, row: int, shape: Shape, plan: StartPlan, before: Reservation | None, *, firm: bool
-) -> Held:
+    ctx: Context, row: int, shape: Shape, plan: StartPlan, before: Reservation | None, *, firm: bool,
+    promised_s: float | None = None,
+) -> Held:  # fmt: skip
     """The reservation of `row` as planned now; `before` is its standing record, if any.
 
-    The promise is the start that was planned when the reservation became firm.
+    A promise stands as it was made; `promised_s` is that of a new one (None: nothing is promised, hence as planned).
     """
-    promised = before is not None and before.firm
+    standing = before is not None and before.firm
     work, nodes = ctx.observation.snapshot.workloads, ctx.observation.snapshot.nodes
+    planned_s = max(plan.start_s, ctx.now_s)
+    if before is not None and standing:
+        planned_s, promised_s = before.planned_s, before.promised_s
     record = Reservation(
         workload=str(work.id[row]),
         incarnation=int(work.incarnation[row]),
         gpus=shape.gpus,
         since_s=before.since_s if before is not None and before.firm == firm else ctx.now_s,
         start_s=plan.start_s,
-        promised_s=before.promised_s if before is not None and promised else max(plan.start_s, ctx.now_s),
+        promised_s=planned_s if promised_s is None else promised_s,
         nodes=tuple(nodes.id[plan.nodes].tolist()),
         firm=firm,
+        planned_s=planned_s,
     )
     return Held(row, record, shape, plan.start_s, plan.nodes, plan.counts, plan.spare)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autopilot.core.forecast import LEVELS
 from autopilot.core.memory import ControllerMemory, Step
 from autopilot.core.policy import BackfillKind
 from autopilot.core.records import Observation, Reservation
@@ -95,6 +96,34 @@ def test_the_named_nodes_are_those_that_come_free() -> None:
         2000.0,
         16,
     )
+
+
+def test_a_promise_allows_for_work_that_runs_on() -> None:
+    """Planned is the likely start; promised is the one by which the work before it has ended with 0.95, or its limit is over."""
+    vague = [1000.0 * 2.0**at for at in range(len(LEVELS))]
+    total_s = {"a": vague, "big": 50.0}
+    record = promise(decide(world("1x8", [holds("a", 8), waits("big", 8)], total_s=total_s), HOLDING).memory)
+    levels = dict(zip(LEVELS, vague, strict=True))
+    assert record.firm
+    assert record.start_s == pytest.approx(levels[0.5])
+    assert levels[0.9] < record.promised_s <= levels[0.99]
+    bounded = world("1x8", [holds("a", 8, limit_s=levels[0.9]), waits("big", 8)], total_s=total_s)
+    assert promise(decide(bounded, HOLDING).memory).promised_s == pytest.approx(levels[0.9])
+    calm = with_policy(HOLDING, reservation={"promise_level": 0.5})
+    assert promise(decide(bounded, calm).memory).promised_s == pytest.approx(levels[0.5])
+    tentative = with_policy(HOLDING, reservation={"firm_after_s": 5000.0})
+    step = decide(world("1x8", [holds("a", 8), waits("big", 8)], total_s=total_s), tentative)
+    assert promise(step.memory).promised_s == pytest.approx(levels[0.5])
+
+
+def test_work_that_started_at_this_tick_counts_in_a_promise() -> None:
+    """What has only just been let in may run on too."""
+    vague = [1000.0 * 2.0**at for at in range(len(LEVELS))]
+    work = [holds("a", 4, on=range(4)), waits("b", 4, priority=1), waits("big", 8)]
+    observation = world("1x8", work, total_s={"a": 500.0, "b": vague, "big": 50.0})
+    step = decide(observation, HOLDING)
+    assert "b" in started(step)
+    assert promise(step.memory).promised_s > 2.0 * promise(step.memory).start_s
 
 
 def test_work_that_would_outlive_the_start_is_kept_out() -> None:

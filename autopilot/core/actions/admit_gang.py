@@ -25,7 +25,7 @@ from autopilot.core.keeping import keep_room, overdue_positions, sure_to_end
 from autopilot.core.placement import Miss, Shape, Spot, find_spot, shape_of
 from autopilot.core.policy import BackfillKind
 from autopilot.core.records import Code, Evidence
-from autopilot.core.reservation import StartPlan, hold, plan_start
+from autopilot.core.reservation import StartPlan, hold, plan_start, promised_start_s
 from autopilot.core.snapshot import GPU_MILLI, Gate, State
 from autopilot.core.tenancy import claim_kinds
 from autopilot.core.turns import Turns
@@ -362,9 +362,11 @@ def _reserve(ctx: Context, at: int, submit: Submit) -> bool:
     before, firm = ctx.standing.get(row), bool(ctx.firm[at])
     if plan is None:
         return False
-    held = hold(ctx, row, shape, plan, before, firm=firm)
-    if before is not None and before.firm:
-        latest_s = before.promised_s + ctx.policy.reservation.timeout_s
+    standing = before is not None and before.firm
+    promised_s = promised_start_s(ctx, at, shape, plan) if firm and not standing else None
+    held = hold(ctx, row, shape, plan, before, firm=firm, promised_s=promised_s)
+    if before is not None and standing:
+        latest_s = before.planned_s + ctx.policy.reservation.timeout_s
         if max(plan.start_s, ctx.now_s) >= latest_s:
             ctx.released.append(before.workload)
             return False
@@ -376,12 +378,15 @@ def _reserve(ctx: Context, at: int, submit: Submit) -> bool:
 
 def _promise(ctx: Context, at: int, row: int, shape: Shape, plan: StartPlan, held: Held) -> Draft:
     """The wish to make a reservation firm."""
+    rules = ctx.policy.reservation
     return Draft(
-        action=NAME, kind="reserve", at=at, row=row, spot=None, start_s=plan.start_s, nodes=held.record.nodes,
+        action=NAME, kind="reserve", at=at, row=row, spot=None, start_s=held.record.promised_s, nodes=held.record.nodes,
         benefit_gpu_s=0.0, cost_gpu_s=0.0,
         evidence=(
             Evidence("planned_start_in", round(max(plan.start_s - ctx.now_s, 0.0), 3), "s"),
-            Evidence("quantile_of_remaining_run_times", ctx.policy.reservation.level, "probability"),
+            Evidence("quantile_of_remaining_run_times", rules.level, "probability"),
+            Evidence("promised_start_in", round(held.record.promised_s - ctx.now_s, 3), "s"),
+            Evidence("quantile_behind_the_promise", rules.promise_level, "probability"),
             Evidence("gpus", shape.gpus, "GPUs"),
             Evidence("nodes", len(held.nodes), "nodes"),
         ),
