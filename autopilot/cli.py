@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from autopilot.app.backtest_cli import backtest_app
 from autopilot.app.models_cli import models_app
-from autopilot.app.options import BASELINE_NAMES, SCENARIO_NAMES, SimulateOptions
+from autopilot.app.options import BASELINE_NAMES, POLICY_NAMES, SCENARIO_NAMES, SimulateOptions
 from autopilot.core.errors import AutopilotError, InputError
 
 
@@ -96,7 +96,7 @@ PolicyNames = Annotated[
     str | None,
     typer.Option(
         "--policy",
-        help=f"Policies to compare, by comma: autopilot, {', '.join(BASELINE_NAMES)}, or policy files (.yaml).",
+        help=f"Policies to compare, by comma: {', '.join(POLICY_NAMES)}; the baselines {', '.join(BASELINE_NAMES)}; or policy files (.yaml).",
         show_default="the scenario's, or fifo-skip,autopilot",
     ),
 ]

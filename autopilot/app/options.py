@@ -13,6 +13,8 @@ PHYSICS = ("ideal", "charged", "real")
 TELEMETRY = ("auto", "full", "windowed", "off")
 BASELINE_NAMES = ("fifo", "fifo-skip", "sjf", "sjf-skip", "gpu-time-skip", "las", "easy", "static", "kueue")
 """The keys of `simulator.baselines.BASELINES`, here so that help needs no import of them."""
+POLICY_NAMES = ("autopilot", "admission", "reactive")
+"""The shipped policies that act by themselves, the one that is meant first, for the same reason."""
 SCENARIO_NAMES = (
     "burst", "bursts", "demo", "faulty", "flood", "gang-deadlock", "liar", "mixed", "no-checkpoint", "quickstart", "reclaim-storm",
     "spot-cascade",

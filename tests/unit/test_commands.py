@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from autopilot.app import commands
-from autopilot.app.options import BASELINE_NAMES, SCENARIO_NAMES, SimulateOptions
+from autopilot.app.options import BASELINE_NAMES, POLICY_NAMES, SCENARIO_NAMES, SimulateOptions
 from autopilot.app.outputs import Outputs, check_outputs, write_outputs
 from autopilot.app.plan import plan_at
 from autopilot.app.simulate import SimulationOutcome, check_policies, simulate
 from autopilot.cli import main
 from autopilot.core.errors import InputError
+from autopilot.settings import policy_names
 from simulator.baselines import BASELINES
 from simulator.scenarios import scenario_names
 
@@ -67,6 +68,7 @@ def small(*policies: str, journal: Path | None = None) -> SimulationOutcome:
 def test_help_names_what_there_is() -> None:
     """The names in the help texts are those of the tables."""
     assert tuple(BASELINES) == BASELINE_NAMES
+    assert {*POLICY_NAMES, "recommend"} == set(policy_names())
     assert scenario_names() == SCENARIO_NAMES
 
 
