@@ -59,8 +59,15 @@ def alike(ctx: Context) -> list[int]:
     return [sort << count | held_back for sort, held_back in zip(ctx.line.sort, bits.tolist(), strict=True)]
 
 
-def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False) -> Spot | Miss:
-    """Room for the gang at `at` on what is free now and not held for others."""
+def place(
+    ctx: Context, at: int, shape: Shape, *, displacing: bool = False, given: I32 | None = None
+) -> Spot | Miss:
+    """Room for the gang at `at` on what is free now and not held for others.
+
+    `displacing`: what is held tentatively counts too, after what is `given` [nodes]: GPUs that are held for nobody,
+    those that others give up included. Else a gang could start on room that is held, and those it made leave would
+    have left for nothing.
+    """
     if int(ctx.pending[at]) in ctx.members:
         return find_members(ctx, at)
     room = ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at]), promises_only=displacing)
@@ -69,6 +76,11 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False) -> S
         return missing
     drain = ctx.node_end_s() if ctx.policy.placement.drain else None
     allowed = within_limits(ctx, int(ctx.pending[at]), shape)
+    if given is not None and (given < room).any():
+        first = find_spot(ctx.whatif, allowed, np.minimum(given, room), ctx.policy.placement, ctx.gpu_memory_mib,
+                          drain, ctx.now_s + float(ctx.run_low_s[at]))  # fmt: skip
+        if isinstance(first, Spot):
+            return first
     found = find_spot(ctx.whatif, allowed, room, ctx.policy.placement, ctx.gpu_memory_mib,
                       drain, ctx.now_s + float(ctx.run_low_s[at]))  # fmt: skip
     if isinstance(found, Miss) and allowed != shape:
@@ -207,9 +219,10 @@ def on_paper(ctx: Context, at: int, shape: Shape, search: Search, takes: Sequenc
     whatif = ctx.whatif
     search.steps += (len(takes) + 1) * (STEPS_A_PLACE + len(search.room) // 50)
     held = {take.row: whatif.layout_of(take.row) for take in takes}
+    given = ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at])) - whatif.node_free
     mark = whatif.checkpoint()
     kept = {take.row: _apply(ctx, search, take) for take in takes}
-    spot = place(ctx, at, shape, displacing=True)
+    spot = place(ctx, at, shape, displacing=True, given=given + whatif.node_free)
     moved: dict[int, Layout] = {}
     if isinstance(spot, Spot) and ctx.policy.preemption.move_victims:
         row = int(ctx.pending[at])

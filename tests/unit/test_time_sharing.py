@@ -7,8 +7,9 @@ from typing import Any
 
 from autopilot.core.memory import ControllerMemory
 from autopilot.core.records import Proposal
-from tests.core_world import Item, decide, holds, proposals, waits, with_policy, world
-from tests.ticking_world import EAGER
+from autopilot.core.snapshot import QueueOrder
+from tests.core_world import Item, decide, holds, proposals, waits, why_waits, with_policy, world
+from tests.ticking_world import EAGER, tenants
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
@@ -127,3 +128,25 @@ def test_a_wide_gang_pauses_only_for_as_much_as_fills_its_place() -> None:
     assert taken([wide, waits("n0")], total_s) == {}
     eight = [waits(f"n{number}") for number in range(8)]
     assert taken([wide, *eight], total_s) == {"n0": {"wide": "evict"}}
+
+
+def test_who_makes_another_pause_starts_in_its_place() -> None:
+    """Not on a GPU that is held for somebody else's start, where it would start without that pause."""
+    policy = with_policy(
+        SHARING, reservation={"depth": 0, "share_hold_s": 600.0}, protection={"min_runtime_s": 900.0}
+    )
+    two = tenants(("a", 0, 0), ("b", 0, 0), order=int(QueueOrder.INDEX))
+    work = [holds(f"b{at}", 1, on=[at], queue=2, start_s=1000.0) for at in (*range(7), *range(8, 15))]
+    work += [holds("old", 1, on=[15], queue=2, start_s=0.0)]
+    work += [waits("w", 2, queue=1, submit_s=940.0), waits("n", 1, queue=2, submit_s=950.0)]
+    total_s = {f"b{at}": DAY_S for at in range(1, 15)} | {
+        "b0": 300.0,
+        "w": 900.0,
+        "n": HOUR_S,
+        "old": 90 * DAY_S,
+    }
+    step = decide(world("2x8", work, 1000.0, total_s=total_s, queues=two), policy)
+    assert why_waits(step, world("2x8", work, 1000.0, total_s=total_s, queues=two), "w")[0] == "capacity"
+    found = proposals(step)["n"]
+    assert [victim.workload for victim in found.victims] == ["old"]
+    assert [slot.node for slot in found.slots] == ["node-1"]

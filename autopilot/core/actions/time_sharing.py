@@ -174,19 +174,21 @@ def _on_paper(ctx: Context, at: int, shape: Shape, paused: list[int]) -> Wish | 
     """The gang on the GPUs of those who pause, others moved where that is needed; the what-if is left as it was."""
     whatif = ctx.whatif
     mark = let_leave(ctx)
-    widths = {row: len(whatif.layout_of(row).gpu) for row in paused}
+    left = {row: whatif.layout_of(row).gpu for row in paused}
+    given = ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at])) - whatif.node_free
     for row in paused:
         whatif.evict(row)
-    spot = place(ctx, at, shape, displacing=True)
+    spot = place(ctx, at, shape, displacing=True, given=given + whatif.node_free)
     moves: tuple[Give, ...] = ()
     if not isinstance(spot, Spot):
         found = search_moves(ctx, at, shape, paused)
         if found is not None:
             spot, moves = found.spot, found.gives
     whatif.rollback(mark)
-    if not isinstance(spot, Spot):
+    # on GPUs that are held for others alone it would start without anybody's pause
+    if not isinstance(spot, Spot) or not np.isin(spot.layout.gpu, np.concatenate(list(left.values()))).any():
         return None
-    pauses = tuple(Give(row, "evict", None, widths[row], float(ctx.lost_gpu_s[row])) for row in paused)
+    pauses = tuple(Give(row, "evict", None, len(left[row]), float(ctx.lost_gpu_s[row])) for row in paused)
     return Wish(shape, spot, (*pauses, *moves))
 
 
