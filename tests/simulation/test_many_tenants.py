@@ -26,7 +26,7 @@ SMALLER = {
     "gang-deadlock": {},
     "spot-cascade": {},
     "flood": {
-        "count: 1000": "count: 240",
+        "count: 10000": "count: 240",
         "horizon: 4h": "horizon: 2h",
         "to: 4h": "to: 2h",
         "count: 30": "count: 15",
