@@ -6,8 +6,6 @@ python scripts/generate_contract_reference.py --check   compare only; exit 1 whe
 
 from __future__ import annotations
 
-import argparse
-import difflib
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from autopilot.core.contract import PREFIX, ContractField, contract_fields  # no
 from autopilot.core.contract.reading import OTHERS, allowed_text, is_duration  # noqa: E402
 from autopilot.core.contract.rules import RULES  # noqa: E402
 from autopilot.core.contract.tree import SECTIONS  # noqa: E402
+from scripts.generated_page import cell, write_or_compare  # noqa: E402
 
 TARGET = ROOT / "docs" / "workload-contract.md"
 
@@ -134,7 +133,7 @@ def _table(rows: list[ContractField]) -> str:
         "|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| `{row.key}` | {_cell(row.meaning)} | {unit_of(row)} | {_cell(allowed_text(row))} | {_cell(row.said.absent)} "
+        f"| `{row.key}` | {cell(row.meaning)} | {unit_of(row)} | {cell(allowed_text(row))} | {cell(row.said.absent)} "
         f"| {f'`{row.said.column}`' if row.said.column else '-'} |"
         for row in rows
     ]
@@ -151,40 +150,14 @@ def unit_of(found: ContractField) -> str:
 
 
 def _docstring(item: Any) -> str:
-    return _cell(" ".join((item.__doc__ or "").split()))
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    return cell(" ".join((item.__doc__ or "").split()))
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0 done or equal, 1 `--check` found a difference."""
-    parser = argparse.ArgumentParser(description="write the page of the workload contract from its tree")
-    parser.add_argument("--check", action="store_true", help="compare only; exit 1 when the page differs")
-    parser.add_argument("--target", type=Path, default=TARGET, help="the page to write or compare")
-    options = parser.parse_args(arguments)
-    text = render()
-    if options.check:
-        return _compare(options.target, text)
-    draft = options.target.with_suffix(".md.new")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(options.target)
-    print(f"wrote {options.target.name}")
-    return 0
-
-
-def _compare(target: Path, text: str) -> int:
-    committed = target.read_text(encoding="utf-8") if target.exists() else ""
-    if committed == text:
-        print(f"{target.name} equals the contract")
-        return 0
-    changes = difflib.unified_diff(
-        committed.splitlines(), text.splitlines(), "committed", "from the tree", lineterm=""
+    return write_or_compare(
+        render, TARGET, "the tree of the contract", "generate_contract_reference.py", arguments
     )
-    print("\n".join(changes))
-    print(f"{target.name} differs; run: python scripts/generate_contract_reference.py", file=sys.stderr)
-    return 1
 
 
 if __name__ == "__main__":

@@ -6,8 +6,6 @@ python scripts/generate_policy_reference.py --check   compare only; exit 1 when 
 
 from __future__ import annotations
 
-import argparse
-import difflib
 import sys
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
@@ -27,6 +25,7 @@ from autopilot.settings import (  # noqa: E402
     policy_names,
     shipped_policy,
 )
+from scripts.generated_page import cell, write_or_compare  # noqa: E402
 
 TARGET = ROOT / "docs" / "policy.md"
 
@@ -92,8 +91,8 @@ def _table(rows: Iterable[PolicyField]) -> str:
     lines = ["", "| field | meaning | takes | default |", "|---|---|---|---|"]
     for row in rows:
         short = row.path.rpartition(".")[2]
-        default = _cell(value_text(row.default, short))
-        lines.append(f"| `{row.path}` | {_cell(row.meaning)} | {_cell(row.allowed)} | `{default}` |")
+        default = cell(value_text(row.default, short))
+        lines.append(f"| `{row.path}` | {cell(row.meaning)} | {cell(row.allowed)} | `{default}` |")
     return "\n".join(lines) + "\n"
 
 
@@ -106,45 +105,17 @@ def _shipped() -> str:
             parts.append(f"\n`{name}`: the defaults above.\n")
             continue
         parts.append(f"\n`{name}`:\n\n| field | default | `{name}` |\n|---|---|---|\n")
-        parts += [f"| `{path}` | `{_cell(was)}` | `{_cell(now)}` |\n" for path, was, now in changed]
+        parts += [f"| `{path}` | `{cell(was)}` | `{cell(now)}` |\n" for path, was, now in changed]
     return "".join(parts)
 
 
 def _docstring(section: Any) -> str:
-    return _cell(" ".join((type(section).__doc__ or "").split()))
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    return cell(" ".join((type(section).__doc__ or "").split()))
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0 done or equal, 1 `--check` found a difference."""
-    parser = argparse.ArgumentParser(description="write the policy reference from the policy tree")
-    parser.add_argument("--check", action="store_true", help="compare only; exit 1 when the page differs")
-    parser.add_argument("--target", type=Path, default=TARGET, help="the page to write or compare")
-    options = parser.parse_args(arguments)
-    text = render()
-    if options.check:
-        return _compare(options.target, text)
-    draft = options.target.with_suffix(".md.new")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(options.target)
-    print(f"wrote {options.target.name}")
-    return 0
-
-
-def _compare(target: Path, text: str) -> int:
-    committed = target.read_text(encoding="utf-8") if target.exists() else ""
-    if committed == text:
-        print(f"{target.name} equals the policy tree")
-        return 0
-    changes = difflib.unified_diff(
-        committed.splitlines(), text.splitlines(), "committed", "from the tree", lineterm=""
-    )
-    print("\n".join(changes))
-    print(f"{target.name} differs; run: python scripts/generate_policy_reference.py", file=sys.stderr)
-    return 1
+    return write_or_compare(render, TARGET, "the policy tree", "generate_policy_reference.py", arguments)
 
 
 if __name__ == "__main__":
