@@ -60,13 +60,13 @@ def alike(ctx: Context) -> list[int]:
 
 
 def place(
-    ctx: Context, at: int, shape: Shape, *, displacing: bool = False, given: I32 | None = None
+    ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spared: I32 | None = None
 ) -> Spot | Miss:
     """Room for the gang at `at` on what is free now and not held for others.
 
-    `displacing`: what is held tentatively counts too, after what is `given` [nodes]: GPUs that are held for nobody,
-    those that others give up included. Else a gang could start on room that is held, and those it made leave would
-    have left for nothing.
+    `displacing`: what is held tentatively counts too, but after all the rest where it is `spared` (`held_for_others`
+    before anybody left). Else a gang could start on room that is held, and those it made leave would have left for
+    nothing.
     """
     if int(ctx.pending[at]) in ctx.members:
         return find_members(ctx, at)
@@ -76,18 +76,26 @@ def place(
         return missing
     drain = ctx.node_end_s() if ctx.policy.placement.drain else None
     allowed = within_limits(ctx, int(ctx.pending[at]), shape)
-    if given is not None and (given < room).any():
-        first = find_spot(ctx.whatif, allowed, np.minimum(given, room), ctx.policy.placement, ctx.gpu_memory_mib,
-                          drain, ctx.now_s + float(ctx.run_low_s[at]))  # fmt: skip
+
+    def on(room: I32) -> Spot | Miss:
+        return find_spot(ctx.whatif, allowed, room, ctx.policy.placement, ctx.gpu_memory_mib,
+                         drain, ctx.now_s + float(ctx.run_low_s[at]))  # fmt: skip
+
+    if spared is not None and spared.any():
+        first = on(np.minimum(ctx.whatif.node_free - spared, room))
         if isinstance(first, Spot):
             return first
-    found = find_spot(ctx.whatif, allowed, room, ctx.policy.placement, ctx.gpu_memory_mib,
-                      drain, ctx.now_s + float(ctx.run_low_s[at]))  # fmt: skip
+    found = on(room)
     if isinstance(found, Miss) and allowed != shape:
         wide = find_spot(ctx.whatif, shape, room, ctx.policy.placement, ctx.gpu_memory_mib)
         if isinstance(wide, Spot):  # there is room, on GPUs of a model whose limit is reached
             return Miss(Code.LIMIT, 0.0, float(shape.gpus))
     return found
+
+
+def held_for_others(ctx: Context, at: int) -> I32:
+    """Free GPUs per node that are held for others than the gang at `at`. Shape [nodes]."""
+    return ctx.whatif.node_free - ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at]))
 
 
 def short(ctx: Context, shape: Shape, room: I32) -> Miss | None:
@@ -219,10 +227,10 @@ def on_paper(ctx: Context, at: int, shape: Shape, search: Search, takes: Sequenc
     whatif = ctx.whatif
     search.steps += (len(takes) + 1) * (STEPS_A_PLACE + len(search.room) // 50)
     held = {take.row: whatif.layout_of(take.row) for take in takes}
-    given = ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at])) - whatif.node_free
+    spared = held_for_others(ctx, at)
     mark = whatif.checkpoint()
     kept = {take.row: _apply(ctx, search, take) for take in takes}
-    spot = place(ctx, at, shape, displacing=True, given=given + whatif.node_free)
+    spot = place(ctx, at, shape, displacing=True, spared=spared)
     moved: dict[int, Layout] = {}
     if isinstance(spot, Spot) and ctx.policy.preemption.move_victims:
         row = int(ctx.pending[at])

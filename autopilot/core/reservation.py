@@ -62,8 +62,10 @@ def _free_late(ctx: Context) -> F64:
     level = ctx.policy.reservation.promise_level
     ends_s = predicted_ends(ctx.observation, ctx.policy, ctx.outlook, ctx.review_now_s, level)
     by_work = gpu_free_at(ctx.whatif, ends_s)
+    limit_s = ctx.observation.snapshot.workloads.limit_s
     for row, layout in ctx.whatif.layouts.items():
-        by_work[layout.gpu] = ctx.now_s + ctx.outlook.quantile_s(np.array([row], np.int32), level)
+        left_s = ctx.outlook.quantile_s(np.array([row], np.int32), level)
+        by_work[layout.gpu] = ctx.now_s + np.fmin(left_s, limit_s[row])
     taken = np.isfinite(ctx.gpu_free_at_s)
     return np.where(taken, np.maximum(ctx.gpu_free_at_s, by_work), ctx.gpu_free_at_s)
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from autopilot.core.actions.defragment import search_moves
 from autopilot.core.context import Context
-from autopilot.core.displace import Wish, after_leaving, landing_draft, let_leave, place
+from autopilot.core.displace import Wish, after_leaving, held_for_others, landing_draft, let_leave, place
 from autopilot.core.draft import Give, Submit
 from autopilot.core.order import aged_index
 from autopilot.core.placement import Shape, Spot, shape_of
@@ -175,10 +175,10 @@ def _on_paper(ctx: Context, at: int, shape: Shape, paused: list[int]) -> Wish | 
     whatif = ctx.whatif
     mark = let_leave(ctx)
     left = {row: whatif.layout_of(row).gpu for row in paused}
-    given = ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at])) - whatif.node_free
+    spared = held_for_others(ctx, at)
     for row in paused:
         whatif.evict(row)
-    spot = place(ctx, at, shape, displacing=True, given=given + whatif.node_free)
+    spot = place(ctx, at, shape, displacing=True, spared=spared)
     moves: tuple[Give, ...] = ()
     if not isinstance(spot, Spot):
         found = search_moves(ctx, at, shape, paused)
