@@ -185,9 +185,10 @@ def _on_paper(ctx: Context, at: int, shape: Shape, paused: list[int]) -> Wish | 
         if found is not None:
             spot, moves = found.spot, found.gives
     whatif.rollback(mark)
-    # on GPUs that are held for others alone it would start without anybody's pause
-    if not isinstance(spot, Spot) or not np.isin(spot.layout.gpu, np.concatenate(list(left.values()))).any():
+    if not isinstance(spot, Spot):
         return None
+    if not moves and not np.isin(spot.layout.gpu, np.concatenate(list(left.values()))).any():
+        return None  # on GPUs that are held for others alone it would start without anybody's pause
     pauses = tuple(Give(row, "evict", None, len(left[row]), float(ctx.lost_gpu_s[row])) for row in paused)
     return Wish(shape, spot, (*pauses, *moves))
 
