@@ -39,7 +39,7 @@ FLOOR = 0
 class EndedJob:
     """What is kept of a job that ended: what was known at its submission, and what came of it."""
 
-    tenant: Hashable
+    tenant: str
     kind: Hashable  # whose opinions are weighed alike
     submit_s: float
     end_s: float
@@ -132,7 +132,7 @@ def proved(challenger: Boosted, trial: Trial) -> Proof:
     )
     floor = calibrated(promises, Given(np.stack([job.opinions[FLOOR] for job in jobs])))
     tenants = np.empty(len(jobs), object)
-    tenants[:] = [str(job.tenant) for job in jobs]
+    tenants[:] = [job.tenant for job in jobs]
     judged = slice(int(WARM_PART * len(jobs)), None)
     cases = runtime_cases(
         tenants[judged], made_s[judged], log_s[judged], ours[judged], floor[judged], theirs[judged]

@@ -27,7 +27,7 @@ from models.censoring import completion_weights
 from models.intervals import Intervals, groups_of
 from models.lasting import Lasting
 from models.opinions import KIND, SIBLINGS, Mixer, add_boosted, corrected, recent_opinions
-from models.recent import F32, LEVELS_OF_KIN, Asked, Recent, kins_of, name_stem, taken
+from models.recent import F32, Asked, Recent, kins_of, name_stem, taken
 from models.runtime_boosting import LEAST_ROWS, Boosted, BoostingRules, fit_boosted
 from models.runtime_features import feature_names, runtime_features
 from models.runtime_proving import WINDOW_PART, EndedJob, Proof, Trial, parted, proved
@@ -42,7 +42,6 @@ ASKED = ("cpu_milli", "memory_mib", "gpu_milli", "priority", "limit_s")
 """Columns of the workload table that say what else a job asks for; of the first three 0 means not stated."""
 
 FEATURES = feature_names(ASKED)
-TENANT = LEVELS_OF_KIN.index("tenant")
 
 
 @dataclass(slots=True)
@@ -50,6 +49,7 @@ class Job:
     """What is remembered of one job that has not ended. `row` is its place in the table of forecasts."""
 
     row: int
+    tenant: str
     kins: tuple[Hashable, ...]
     turn: I64
     submit_s: float
@@ -158,7 +158,7 @@ class Runtimes:
         for mixer, held in ((self._mixer, job.opinions), (self._with_siblings, job.held)):
             mixer.learn(int(mixer.rows([job.kins[KIND]])[0]), held, log_s)
         self._ended.append(EndedJob(
-            job.kins[TENANT], job.kins[KIND], job.submit_s, now_s, log_s, job.features, job.opinions, job.candidates
+            job.tenant, job.kins[KIND], job.submit_s, now_s, log_s, job.features, job.opinions, job.candidates
         ))  # fmt: skip
         if len(self._ended) > 2 * self.rules.most_rows:
             del self._ended[: self.rules.most_rows]
@@ -253,8 +253,8 @@ class Runtimes:
         for number, name in enumerate(ordered_names):
             row, submit_s = self._new_row(), float(asked.submit_s[number])
             self._jobs[name] = Job(
-                row, kins[number], turns[number], submit_s, features[number], opinions[number],
-                candidates[number], held[number],
+                row, str(asked.tenant[number]), kins[number], turns[number], submit_s, features[number],
+                opinions[number], candidates[number], held[number],
             )  # fmt: skip
             self._log_total[row] = given[number]
             self._history[row] = int(kept.count[number, -1])

@@ -17,8 +17,6 @@ from autopilot.registry.files import RegistryError
 from autopilot.registry.manifest import SHORT
 from autopilot.registry.pointer import Pointer
 
-LISTED_SCORES = 4
-
 
 def registry_folder(given: Path | None) -> Path:
     """The folder of the registry. Raises `InputError` where `given` is a file."""
@@ -72,17 +70,17 @@ def list_models(folder: Path | None, kind: str | None, *, as_json: bool) -> None
              "gate": _gate_word(verdicts.get(entry.manifest.version))} for entry in entries
         ]  # fmt: skip
         for entry in entries:
-            manifest = entry.manifest
+            manifest, summaries = entry.manifest, verdicts.get(entry.manifest.version)
             mark = "serves" if entry.current else "served" if entry.served_before else ""
             name = manifest.version[:SHORT] + ("" if entry.stored else " (dropped)")
             rows.append([mark, name, each, manifest.model, when(manifest.created_s), _window(manifest.data),
-                         _gate_word(verdicts.get(manifest.version)), _scores(manifest.scores)])  # fmt: skip
+                         _gate_word(summaries), _reasons(summaries)])  # fmt: skip
     if as_json:
         print_json({"schema": "gpu-autopilot/models/1", "registry": str(registry.folder), **document,
                     "damaged": [{"name": name, "problem": problem} for name, problem in damaged]})  # fmt: skip
         return
     if rows:
-        print_rows(("", "version", "kind", "model", "made", "fitted on", "gate", "scores"), rows)
+        print_rows(("", "version", "kind", "model", "made", "fitted on", "gate", "why"), rows)
     else:
         out.print(f"{registry.folder}: no versions yet; `autopilot backtest bursts --gate` makes one")
     for name, problem in damaged:
@@ -112,9 +110,12 @@ def _window(data: Mapping[str, Any]) -> str:
     return f"{rows:,} rows of {name}" if isinstance(rows, int) else name
 
 
-def _scores(scores: Mapping[str, Any]) -> str:
-    numbers = [(name, value) for name, value in scores.items() if isinstance(value, int | float)]
-    return ", ".join(f"{name} {value:.4g}" for name, value in numbers[:LISTED_SCORES])
+def _reasons(summaries: list[dict[str, Any]] | None) -> str:
+    """The first reason why the gate refused a version, and how many more there are."""
+    reasons = [
+        reason for each in summaries or () if not each.get("passed") for reason in each.get("reasons", ())
+    ]
+    return (reasons[0] + (f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else "")) if reasons else ""
 
 
 def show_model(folder: Path | None, name: str, *, as_json: bool) -> None:
@@ -142,12 +143,14 @@ def show_model(folder: Path | None, name: str, *, as_json: bool) -> None:
     out.print(f"made {when(manifest.created_s)} by {manifest.created_by or 'unknown'}, code {manifest.code}, seed {manifest.seed}")  # fmt: skip
     for heading, value in (
         ("model", manifest.model), ("artifact", f"{manifest.artifact} ({manifest.artifact_bytes:,} bytes)"),
-        ("data", _pairs(manifest.data)), ("features", ", ".join(manifest.feature_schema)),
+        ("data", _pairs(manifest.data)),
+        ("features", f"{len(manifest.feature_schema)}: {', '.join(manifest.feature_schema)}"),
         ("parameters", _pairs(manifest.parameters)), ("libraries", _pairs(manifest.libraries)),
-        ("scores", _pairs(manifest.scores)), ("counted work", f"{manifest.counted_work:,} rows x trees"),
-        ("parent", manifest.parent or "none"),
+        ("counted work", f"{manifest.counted_work:,} rows x trees"), ("parent", manifest.parent or "none"),
     ):  # fmt: skip
         out.print(f"{heading + ':':14}{value or '-'}")
+    print_rows(("score", ""), [[name, f"{value:.4g}" if isinstance(value, float) else str(value)]
+                               for name, value in manifest.scores.items()])  # fmt: skip
     for summary in summaries:
         against = str(summary.get("champion", ""))[:SHORT] or "the floor alone"
         word = "passed" if summary.get("passed") else "refused"
@@ -215,12 +218,9 @@ def gate_problem(registry: Registry, manifest: Manifest, current: str) -> str:
 
 
 def _refusal(summaries: list[dict[str, Any]], where: str) -> str:
-    reasons = [reason for each in summaries if not each.get("passed") for reason in each.get("reasons", ())]
-    if not reasons and all(each.get("passed") for each in summaries):
+    if all(each.get("passed") for each in summaries):
         return ""
-    first = reasons[0] if reasons else "no reason recorded"
-    more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-    return f"the gate refused it{where}: {first}{more}"
+    return f"the gate refused it{where}: {_reasons(summaries) or 'no reason recorded'}"
 
 
 def rollback_models(folder: Path | None, kind: str, by: str | None, why: str) -> None:
