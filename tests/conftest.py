@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -100,3 +101,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """A generator of random numbers seeded by the test's name: the same draws in every run and order."""
     return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture
+def heeded_ctrl_c() -> Iterator[None]:
+    """Ctrl-C is heeded, here and in processes that are started, even where the whole run was started in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

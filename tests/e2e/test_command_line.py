@@ -241,6 +241,7 @@ def test_a_folder_that_may_not_be_used_is_one_clear_message(
     (tmp_path / "closed").chmod(0o700)
 
 
+@pytest.mark.usefixtures("heeded_ctrl_c")
 def test_ctrl_c_keeps_what_was_done(jobs: Path, tmp_path: Path, environment: dict[str, str]) -> None:
     """In the middle of a long run it stops with 130, writes what there is, and says that it is not all."""
     rows = "".join(f"k{n},t,{n * 7},{5000 + n % 900},{1 + n % 8}\n" for n in range(40_000))

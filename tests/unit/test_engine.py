@@ -157,6 +157,7 @@ def test_the_horizon_cuts_and_what_ran_is_counted() -> None:
     assert [(fact.job, fact.gain_s) for fact in cuts] == [(0, 60.0), (1, 10.0)]
 
 
+@pytest.mark.usefixtures("heeded_ctrl_c")
 def test_ctrl_c_ends_the_run_after_the_instant() -> None:
     """The first interrupt leaves a whole, flagged result; the handler of before is back afterwards."""
     cluster = Cluster(inventory(), make_jobs([(10 * k, 5, 1) for k in range(50)]))
