@@ -126,7 +126,7 @@ class GateVerdict:
         """That `model` was refused, with the first reason and how many there are more; None when it passed."""
         if self.passed:
             return None
-        more = f", and {len(self.reasons) - 1} reasons more" if len(self.reasons) > 1 else ""
+        more = f", and {len(self.reasons) - 1} more" if len(self.reasons) > 1 else ""
         return f"the gate refused {model}: {self.reasons[0]}{more}"
 
 

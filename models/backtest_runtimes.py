@@ -9,7 +9,7 @@ long, under the same calibration. Weights and calibration go on learning through
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +23,8 @@ from models.lasting import OUTLIVED_S
 from models.opinions import MEDIAN, add_boosted, recent_opinions
 from models.recent import Asked, Kept, Recent, floor_forecast, joined, quantiles, taken
 from models.rehearsal import Blend, Given, JobHistory, Promises, calibrated, left_after_an_hour
-from models.runtime_boosting import Boosted, BoostingRules, boosted_from, fit_boosted
-from models.runtime_features import runtime_features
+from models.runtime_boosting import Boosted, BoostingRules, fit_boosted, stored_boosted
+from models.runtime_features import feature_names, runtime_features
 
 SCHEMA = "gpu-autopilot/backtest-runtimes/1"
 
@@ -105,10 +105,10 @@ class Backtest:
 
 
 def run_backtest(history: JobHistory, cpu: Callable[[], float], progress: Progress, *, seed: int = 0,
-                 rules: BoostingRules | None = None, champion: Mapping[str, Any] | None = None) -> Backtest:  # fmt: skip
-    """Backtest the blend, the floor and, where given, the content of a stored model in the place of the fitted one.
+                 rules: BoostingRules | None = None, champion: Mapping[str, Any] | None = None, schema: Sequence[str] = ()) -> Backtest:  # fmt: skip
+    """Backtest the blend, the floor and, where given, a stored model in the place of the fitted one.
 
-    `cpu` tells the CPU seconds spent so far. Raises `InputError` where the jobs are too few.
+    `champion` is that model's content, fitted on the features `schema`. `cpu` tells the CPU seconds spent so far. Raises `InputError` where the jobs are too few.
     """
     known = np.flatnonzero(~np.isnan(history.duration_s))
     if len(known) < LEAST_JOBS:
@@ -133,7 +133,7 @@ def run_backtest(history: JobHistory, cpu: Callable[[], float], progress: Progre
     rival, problem = None, ""
     if champion is not None:
         try:
-            served = boosted_from(champion.get("boosted", {}), watched.features.shape[1])
+            served = stored_boosted(champion, schema, feature_names(history.others))
             rival = _judge_total(history, watched, served, later, later >= test)
         except InputError as error:
             problem = str(error)

@@ -101,6 +101,17 @@ def placed(boosted: Boosted, schema: Sequence[str], names: Sequence[str]) -> Boo
     return replace(boosted, columns=columns, width=len(names))
 
 
+def stored_boosted(content: Mapping[str, Any], schema: Sequence[str], names: Sequence[str]) -> Boosted | None:
+    """The model of a stored artifact's `content`, fitted on the columns `schema`, for features with the columns `names`.
+
+    None where there was too little to fit one. Raises `InputError` where it cannot be used here.
+    """
+    if content.get("model") != "runtimes":
+        raise InputError("not a model of run times")
+    boosted = boosted_from(content["boosted"], len(schema))
+    return None if boosted is None else placed(boosted, schema, names)
+
+
 def telling_columns(features: F64) -> I32:
     """Columns with at least two different values, without repetitions of earlier ones."""
     kept: list[int] = []

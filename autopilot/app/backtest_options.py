@@ -32,6 +32,9 @@ class GateEvidence:
     champion: Mapping[str, Any] | None = None
     """The content of the artifact that serves now; None: none serves, leave the losses of a champion None."""
 
+    champion_schema: tuple[str, ...] = ()
+    """Names of the features that it was fitted on."""
+
     champion_problem: str = ""
     """Filled in by `run`: why the champion could not be scored on this data ("" when it was, or there is none)."""
 

@@ -60,6 +60,7 @@ def run(options: RuntimesOptions, progress: BackProgress) -> dict[str, Any]:
             tell,
             seed=options.seed,
             champion=evidence.champion if evidence else None,
+            schema=evidence.champion_schema if evidence else (),
         )
     except InputError as error:
         raise InputError(f"{options.jobs}: {error}") from None

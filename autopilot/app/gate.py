@@ -42,8 +42,10 @@ def open_evidence(registry: Registry, kind: str) -> tuple[GateEvidence, str, tup
     """Empty evidence with the champion's content: (evidence, champion's version, notes on what could not serve)."""
     served = registry.serve(kind)
     notes = tuple(f"passed over {name[:12]}: {problem}" for name, problem in served.refused)
-    version = served.manifest.version if served.manifest is not None else ""
-    return GateEvidence(champion=served.content), version, notes
+    if served.manifest is None:
+        return GateEvidence(), "", notes
+    evidence = GateEvidence(champion=served.content, champion_schema=served.manifest.feature_schema)
+    return evidence, served.manifest.version, notes
 
 
 @cache

@@ -18,7 +18,7 @@ from models.backtest import EVERYONE, GateRules, GateVerdict
 from models.boosting import Boosting
 from models.bursts import STEP_S, DemandFit
 from models.proving import Proof
-from models.runtime_boosting import Boosted, boosted_from, content_of, placed
+from models.runtime_boosting import content_of, stored_boosted
 from models.runtime_proving import Proof as RuntimeProof
 from models.runtimes import FEATURES, Fit, FitWork
 
@@ -51,7 +51,9 @@ class Promoter:
         self._current: dict[str, str] = {}  # other than that version where it had to be passed over
         self.notes: tuple[str, ...] = ()
         self.champion = self._serving(BURSTS, lambda _, content: Boosting.from_content(content))
-        self.boosted = self._serving(RUNTIMES, _run_times_of)
+        self.boosted = self._serving(
+            RUNTIMES, lambda manifest, content: stored_boosted(content, manifest.feature_schema, FEATURES)
+        )
 
     def _serving(self, kind: str, read: Callable[[Manifest, dict[str, Any]], Model]) -> Model | None:
         """The model of a kind that serves, None where none does. `read` raises for one that cannot."""
@@ -129,18 +131,6 @@ def _of_run_times(digest: str, asked: FitWork, proof: RuntimeProof) -> Judged:
         asked.seed, BY,
     )  # fmt: skip
     return Judged(RUNTIMES, candidate, proof.verdict, setting)
-
-
-def _run_times_of(manifest: Manifest, content: dict[str, Any]) -> Boosted | None:
-    """The model of run times in `content`, for the features of the loop; None where there was too little to fit one.
-
-    Raises whatever a foreign content breaks on, `InputError` where it looks at other features.
-    """
-    if content.get("model") != "runtimes":
-        raise RegistryError("not a model of run times")
-    schema = manifest.feature_schema
-    boosted = boosted_from(content["boosted"], len(schema))
-    return None if boosted is None else placed(boosted, schema, FEATURES)
 
 
 def _scores(verdict: GateVerdict) -> dict[str, float]:

@@ -155,7 +155,7 @@ def test_what_the_controller_is_told(fitted: type[Told]) -> None:
     assert proof is not None
     no = replace(proof, challenger=Told(), verdict=replace(proof.verdict, passed=False, reasons=("a", "b")))
     told = bursts.adopt(given(replace(found, proof=no)))
-    assert told == f"the gate refused boosting for {REQUESTS}: a, and 1 reasons more"
+    assert told == f"the gate refused boosting for {REQUESTS}: a, and 1 more"
     bursts.demands[0]._next_fit = 0
     again = bursts.demands[0].wanted()
     assert again is not None

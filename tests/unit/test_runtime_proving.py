@@ -164,7 +164,7 @@ def test_what_the_gate_refused_leaves_the_champion_in_its_place() -> None:
     model = Runtimes(gate=bootstrap_rng, champion=champion)
     refused = Proof(told(9.0), GateVerdict(False, "1", True, (), ("it is behind", "it covers too little")))
     said = model.adopt(Fit(champion, refused))
-    assert said == "the gate refused boosting for run times: it is behind, and 1 reasons more"
+    assert said == "the gate refused boosting for run times: it is behind, and 1 more"
     assert model._fit.boosted is champion
     passed = Proof(better, GateVerdict(True, "1", True, (), ()))
     assert model.adopt(Fit(better, passed)) is None
