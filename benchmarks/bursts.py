@@ -57,8 +57,8 @@ def azure(folder: Path) -> Series:
     """Requests/s of the conversation service in steps of 10 s; the last, partial one left out."""
     from autopilot.app.backtest_bursts import read_rates
 
-    step_s, names, values = read_rates(folder / "azure_llm_2023" / "requests_conv.parquet", 10.0)
-    return step_s, dict(zip(names, values, strict=True))
+    read = read_rates(folder / "azure_llm_2023" / "requests_conv.parquet", 10.0)
+    return read.step_s, dict(zip(read.names, read.demand, strict=True))
 
 
 def philly(folder: Path) -> Series:

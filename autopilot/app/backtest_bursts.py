@@ -7,13 +7,14 @@ steps without a request are zero, for the file is the whole of what came.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.app.backtest_options import BackProgress, BurstsOptions, GateEvidence
+from autopilot.app.backtest_options import BackProgress, BurstsOptions, GateEvidence, counted
 from autopilot.core.errors import InputError
 from autopilot.core.snapshot import F64
 from autopilot.core.units import format_duration
@@ -29,13 +30,25 @@ LEAST_STEPS = 20
 """Steps below which a series is not judged: its last fifth would be three origins."""
 
 
+@dataclass(frozen=True, slots=True)
+class Series:
+    """What was read of a file: `demand` [series, steps], NaN where nothing is known, and what became of odd rows."""
+
+    step_s: float
+    names: list[str]
+    demand: F64
+    left_out_by_reason: dict[str, int] = field(default_factory=dict)
+    assumed_by_reason: dict[str, int] = field(default_factory=dict)
+
+
 def run(options: BurstsOptions, progress: BackProgress) -> dict[str, Any]:
     """The document of `backtest bursts`. Raises `InputError` naming file, column or option, and the mend."""
     progress(0, 1, f"reading {options.path.name}")
     if options.series is not None:
-        step_s, names, values = read_series(options.series)
+        read = read_series(options.series)
     else:
-        step_s, names, values = read_rates(options.path, options.step_s or 0.0)
+        read = read_rates(options.path, options.step_s or 0.0)
+    step_s, values = read.step_s, read.demand
     steps = [_steps_of(horizon_s, step_s) for horizon_s in options.horizons_s]
     if len(set(steps)) < len(steps):
         raise InputError(
@@ -47,13 +60,14 @@ def run(options: BurstsOptions, progress: BackProgress) -> dict[str, Any]:
     from models.demand import Ask
 
     ask = Ask(step_s, tuple(steps), peak=options.target == "peak")
-    found = backtest(names, values, ask, options.seed, time.process_time, progress)
+    found = backtest(read.names, values, ask, options.seed, time.process_time, progress)
     written = document(found)
     # a horizon is named as it was asked for, though it is judged at the nearest whole step
     written["horizons"] = {
         f"{asked_s:g}": found
         for asked_s, found in zip(options.horizons_s, written["horizons"].values(), strict=True)
     }
+    written |= {"left_out_by_reason": read.left_out_by_reason, "assumed_by_reason": read.assumed_by_reason}
     if options.evidence is not None:
         _fill(options.evidence, found, values, options.seed)
     return written
@@ -120,8 +134,8 @@ def _check_length(path: Path, values: F64, step_s: float, longest: int) -> None:
         raise InputError(f"{path}: no value can be used: all are missing, negative or infinite")
 
 
-def read_series(path: Path) -> tuple[float, list[str], F64]:
-    """(step in seconds, names, values [series, steps]) of a file with the columns t_s, service, value.
+def read_series(path: Path) -> Series:
+    """The series of a file with the columns t_s, service, value.
 
     The step is the median over services of the median time between their rows. Rows may come in any order; several
     in one step are averaged; a row without a time or a name is left out. Raises `InputError`.
@@ -140,7 +154,13 @@ def read_series(path: Path) -> tuple[float, list[str], F64]:
     names, row = np.unique(service.astype(str), return_inverse=True)
     step_s = _median_step(path, t_s, row, len(names))
     place = np.rint((t_s - t_s.min()) / step_s).astype(np.int64)
-    return step_s, names.tolist(), _laid_out(path, row, place, value, len(names), step_s)
+    values, unknown, more = _laid_out(path, row, place, value, len(names), step_s)
+    left_out = {
+        "without a time (t_s) or a service": int(np.count_nonzero(~usable)),
+        "whose value is missing, negative or infinite": unknown,
+    }
+    assumed = {"several rows of a service in one step count by their mean": more}
+    return Series(step_s, names.tolist(), values, counted(left_out), counted(assumed))
 
 
 def _median_step(path: Path, t_s: F64, row: NDArray[np.intp], series: int) -> float:
@@ -156,8 +176,8 @@ def _median_step(path: Path, t_s: F64, row: NDArray[np.intp], series: int) -> fl
 
 
 def _laid_out(path: Path, row: NDArray[np.intp], place: NDArray[np.int64], value: F64, series: int,
-              step_s: float) -> F64:  # fmt: skip
-    """Mean of the usable values in each step; NaN where there is none."""
+              step_s: float) -> tuple[F64, int, int]:  # fmt: skip
+    """(mean of the usable values in each step, NaN where there is none; values not usable; values beyond one a step)."""
     from models.demand import tidy
 
     steps = int(place.max()) + 1
@@ -170,11 +190,12 @@ def _laid_out(path: Path, row: NDArray[np.intp], place: NDArray[np.int64], value
     count = np.bincount(cell, minlength=steps * series)
     total = np.bincount(cell, usable[known], minlength=steps * series)
     found = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-    return found.reshape(series, steps)
+    more = int(np.maximum(count - 1, 0).sum())
+    return found.reshape(series, steps), int(np.count_nonzero(~known)), more
 
 
-def read_rates(path: Path, step_s: float) -> tuple[float, list[str], F64]:
-    """(step, services, requests a second [services, steps]) of a request file. The last, partial step is left out."""
+def read_rates(path: Path, step_s: float) -> Series:
+    """Requests a second of each service of a request file. The last, partial step is left out."""
     from simulator.requests import read_requests
 
     requests = read_requests(path)
@@ -188,4 +209,4 @@ def read_rates(path: Path, step_s: float) -> tuple[float, list[str], F64]:
     whole = place < steps
     cell = requests.service[whole] * steps + place[whole]
     count = np.bincount(cell, minlength=steps * series).astype(float)
-    return step_s, list(requests.services), count.reshape(series, steps) / step_s
+    return Series(step_s, list(requests.services), count.reshape(series, steps) / step_s)

@@ -92,6 +92,7 @@ def _run(kind: str, run: Any, options: Any, path: Path, json_out: Path | None, f
     with progress_bar() as shown, one_thread():
         document = run(options, _progress(kind, shown))
     show(document)
+    _print_odd_rows(document)
     if evidence is None:
         return document, True
     from autopilot.app.gate import file_digest, judge_models
@@ -119,6 +120,15 @@ def _end(document: dict[str, Any], json_out: Path | None, passed: bool) -> None:
         out.print(f"result: {json_out}")
     if not passed:
         sys.exit(1)
+
+
+def _print_odd_rows(document: Mapping[str, Any]) -> None:
+    """Rows that were left out, and what was assumed of others: nothing is dropped in silence."""
+    left_out, assumed = document.get("left_out_by_reason"), document.get("assumed_by_reason")
+    if left_out:
+        out.print("rows left out: " + ", ".join(f"{count:,} {why}" for why, count in left_out.items()))
+    if assumed:
+        out.print("assumed: " + ", ".join(f"{what} ({count:,} rows)" for what, count in assumed.items()))
 
 
 def print_bursts(document: Mapping[str, Any]) -> None:

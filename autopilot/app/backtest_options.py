@@ -116,3 +116,8 @@ def _check_seed(seed: int) -> None:
 def parse_horizons_s(text: str) -> tuple[float, ...]:
     """`10m,30m,60m` as seconds. Raises `InputError` naming the part that is no duration."""
     return tuple(parse_duration_s(part.strip(), "--horizons") for part in text.split(",") if part.strip())
+
+
+def counted(by_reason: Mapping[str, int]) -> dict[str, int]:
+    """The reasons that were met at all."""
+    return {reason: count for reason, count in by_reason.items() if count}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.app.backtest_options import BackProgress, GateEvidence, RuntimesOptions
+from autopilot.app.backtest_options import BackProgress, GateEvidence, RuntimesOptions, counted
 from autopilot.core.errors import InputError
 from autopilot.core.snapshot import F64
 from models.evidence import runtime_cases
@@ -45,7 +45,7 @@ SHAPE = ("cpus", "cpu_milli", "memory_mib", "memory_gib", "gpu_milli")
 def run(options: RuntimesOptions, progress: BackProgress) -> dict[str, Any]:
     """The document of `backtest runtimes`. Raises `InputError` naming the file, the column and the mend."""
     progress(0, 100, f"reading {options.jobs.name}")
-    history = read_history(options.jobs)
+    history, left_out = read_history(options.jobs)
 
     from models.backtest_runtimes import run_backtest
 
@@ -66,7 +66,9 @@ def run(options: RuntimesOptions, progress: BackProgress) -> dict[str, Any]:
         raise InputError(f"{options.jobs}: {error}") from None
     if evidence is not None:
         _fill(evidence, found, history, options.seed)
-    return found.document
+    running = int(np.count_nonzero(np.isnan(history.duration_s)))
+    assumed = counted({"jobs without a run time still ran when the file ended": running})
+    return found.document | {"left_out_by_reason": left_out, "assumed_by_reason": assumed}
 
 
 def _fill(evidence: GateEvidence, found: Backtest, history: JobHistory, seed: int) -> None:
@@ -89,8 +91,8 @@ def _fill(evidence: GateEvidence, found: Backtest, history: JobHistory, seed: in
     evidence.counted_work = 0 if models.boosted is None else models.boosted.work
 
 
-def read_history(path: Path) -> JobHistory:
-    """The jobs of a file in order of submission. Raises `InputError`."""
+def read_history(path: Path) -> tuple[JobHistory, dict[str, int]]:
+    """The jobs of a file in order of submission, and why how many rows were left out. Raises `InputError`."""
     from models.recent import Asked
     from models.rehearsal import JobHistory
     from simulator.traces.tables import number_array, read_table
@@ -100,7 +102,12 @@ def read_history(path: Path) -> JobHistory:
     frame = frame.loc[:, ~frame.columns.duplicated()]
     submit_s = number_array(frame, _column(frame, SUBMIT, path), path)
     duration_s = _durations(frame, path)
-    usable = np.isfinite(submit_s) & ~(np.isinf(duration_s) | (duration_s <= 0.0))
+    timed, possible = np.isfinite(submit_s), ~(np.isinf(duration_s) | (duration_s <= 0.0))
+    usable = timed & possible
+    left_out = {
+        "without a submit time": int(np.count_nonzero(~timed)),
+        "whose run time is 0, below 0 or infinite": int(np.count_nonzero(timed & ~possible)),
+    }
     if not (usable & ~np.isnan(duration_s)).any():
         raise InputError(f"{path}: no row has both a submit time and a run time above 0")
     rows = np.flatnonzero(usable)
@@ -118,7 +125,7 @@ def read_history(path: Path) -> JobHistory:
         _text(frame, ("tenant",)), _text(frame, ("user",)), _stems(frame),
         np.asarray(np.round(np.nan_to_num(gpus, nan=1.0), 6), float), submit_s, np.where(np.isinf(other), np.nan, other),
     )  # fmt: skip
-    return JobHistory(asked, start_s, duration_s, others)
+    return JobHistory(asked, start_s, duration_s, others), counted(left_out)
 
 
 def _column(frame: pd.DataFrame, names: tuple[str, ...], path: Path) -> str:

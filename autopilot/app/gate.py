@@ -17,6 +17,9 @@ from autopilot.registry import Manifest, Registry, VerdictBook, run_name
 from autopilot.registry.book import SUMMARY
 from models.backtest import METRIC_VERSION, CaseVerdict, GateRules, GateVerdict, judge
 
+NO_SCORES = frozenset({"chosen", "floor", "left_out_by_reason", "assumed_by_reason"})
+"""Parts of a backtest's document that are no figures of the model."""
+
 BOOTSTRAP_SEED = 20_240_501
 """One seed for every verdict: the same losses are judged the same everywhere."""
 
@@ -151,7 +154,7 @@ def scores_of(document: Mapping[str, Any]) -> dict[str, float]:
     def walk(prefix: str, value: Any) -> None:
         if isinstance(value, Mapping):
             for name, each in value.items():
-                if name not in {"chosen", "floor"} and not str(name).endswith("_cpu_s"):
+                if name not in NO_SCORES and not str(name).endswith("_cpu_s"):
                     walk(f"{prefix} {name}".strip(), each)
         elif isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value):
             flat[prefix.removeprefix("horizons ")] = value

@@ -134,18 +134,24 @@ def test_rows_in_any_order_give_the_same_series(tmp_path: Path) -> None:
     shuffled = pd.concat([frame, frame.iloc[[3]]]).sample(frac=1.0, random_state=1)
     straight = read_series(series_file(tmp_path, frame))
     mixed = read_series(series_file(tmp_path, shuffled, "mixed.csv"))
-    assert straight[0] == mixed[0] == 600.0
-    assert straight[1] == mixed[1] == ["s0", "s1"]
-    assert np.allclose(straight[2], mixed[2])
+    assert straight.step_s == mixed.step_s == 600.0
+    assert straight.names == mixed.names == ["s0", "s1"]
+    assert np.allclose(straight.demand, mixed.demand)
+    assert not straight.assumed_by_reason
+    assert list(mixed.assumed_by_reason.values()) == [1]
 
 
 def test_a_step_without_a_row_and_a_negative_value_are_unknown(tmp_path: Path) -> None:
-    """Unknown is not zero."""
+    """Unknown is not zero, and what was left out is told."""
     frame = long_form(noise(1, 50))
     frame.loc[frame.index[7], "value"] = -3.0
-    _, _, values = read_series(series_file(tmp_path, frame.drop(frame.index[20])))
-    assert np.isnan(values[0, [7, 20]]).all()
-    assert np.isnan(values).sum() == 2
+    frame.loc[frame.index[30], "t_s"] = np.nan
+    read = read_series(series_file(tmp_path, frame.drop(frame.index[20])))
+    assert np.isnan(read.demand[0, [7, 20, 30]]).all()
+    assert np.isnan(read.demand).sum() == 3
+    assert read.left_out_by_reason == {
+        "without a time (t_s) or a service": 1, "whose value is missing, negative or infinite": 1,
+    }  # fmt: skip
 
 
 def test_requests_are_counted_into_rates(tmp_path: Path) -> None:
@@ -158,9 +164,9 @@ def test_requests_are_counted_into_rates(tmp_path: Path) -> None:
             "output_tokens": 1,
         }
     )
-    step_s, names, values = read_rates(series_file(tmp_path, frame), 10.0)
-    assert (step_s, names) == (10.0, ["a", "b"])
-    assert values.tolist() == [[0.2, 0.0, 0.1], [0.0, 0.1, 0.0]]
+    read = read_rates(series_file(tmp_path, frame), 10.0)
+    assert (read.step_s, read.names) == (10.0, ["a", "b"])
+    assert read.demand.tolist() == [[0.2, 0.0, 0.1], [0.0, 0.1, 0.0]]
 
 
 @pytest.mark.parametrize(

@@ -49,3 +49,19 @@ def test_a_champion_is_found_by_the_names_of_its_features(jobs: pd.DataFrame, tm
     lost = judged(fewer, GateEvidence(champion=new.artifact, champion_schema=new.feature_schema))
     assert "looks at what is not known of jobs here: memory_mib" in lost.champion_problem
     assert lost.cases[0].champion is None
+
+
+def test_rows_that_cannot_be_used_are_told(jobs: pd.DataFrame, tmp_path: Path) -> None:
+    """By reason, and jobs without a run time are said to be taken for running."""
+    odd = jobs.head(100).astype({"duration_s": float, "submit_s": float})
+    odd.loc[[3, 4], "duration_s"] = [0.0, -5.0]
+    odd.loc[5, "submit_s"] = np.nan
+    odd.loc[[97, 98, 99], "duration_s"] = np.nan
+    path = tmp_path / "odd.csv"
+    odd.to_csv(path, index=False)
+    document = run(RuntimesOptions(jobs=path), lambda *_: None)
+    assert document["jobs"] == 94
+    assert document["left_out_by_reason"] == {
+        "without a submit time": 1, "whose run time is 0, below 0 or infinite": 2,
+    }  # fmt: skip
+    assert list(document["assumed_by_reason"].values()) == [3]
