@@ -18,7 +18,7 @@ from autopilot.core.memory import ControllerMemory, ServiceRecord
 from autopilot.core.policy import Mode, Policy, ScaleAhead
 from autopilot.core.policy_bounds import DAY_S
 from autopilot.core.records import Code, Observation
-from autopilot.core.snapshot import Bools, ClusterSnapshot, ServiceTable, State
+from autopilot.core.snapshot import F64, Bools, ClusterSnapshot, ServiceTable, State
 
 MINUTE_S = 60.0
 """Length of the window behind the `recent_...` columns of ServiceTable."""
@@ -57,7 +57,7 @@ class Ahead:
     demand_rps: float
     capacity_rps: float  # of one replica within the objective
     level: float
-    horizon_s: float
+    within_s: float  # of the forecast's making: lead time and age, or its longest horizon
     lead_s: float
     forecast: Forecast | None
     series: int
@@ -230,12 +230,11 @@ def _ahead(row: int, name: str, found: tuple[Forecast, int] | None, record: Serv
         return _unknown(row, lead_s, capacity, f"no forecast speaks about {name}")
     forecast, series = found
     age_s = now_s - forecast.made_s
-    horizon = _first(forecast.horizons_s, lead_s + age_s)
+    within_s = min(max(lead_s + age_s, forecast.horizons_s[0]), forecast.horizons_s[-1])
     level = _first(forecast.levels, rules.level - 1e-9)
-    demand_rps = float(forecast.values[series, horizon, level])
+    demand_rps = float(peak_quantiles(forecast, series, within_s)[level])
     needed = int(services.needed_replicas[row])
-    said = Ahead(row, -1, demand_rps, capacity, forecast.levels[level], forecast.horizons_s[horizon], lead_s,
-                 forecast, series)  # fmt: skip
+    said = Ahead(row, -1, demand_rps, capacity, forecast.levels[level], within_s, lead_s, forecast, series)
     if isnan(demand_rps):
         why = forecast.reasons[series] if forecast.reasons else ""
         return _unknown(row, lead_s, capacity, f"the forecast abstains{': ' + why if why else ''}")
@@ -245,7 +244,23 @@ def _ahead(row: int, name: str, found: tuple[Forecast, int] | None, record: Serv
         return _unknown(row, lead_s, capacity, "its load is not known, or not fresh")
     most = min(int(services.max_replicas[row]), ceil(rules.most_ratio * max(needed, 1)))
     wanted = min(ceil(demand_rps / capacity - 1e-9), most)
-    return _trusted(replace(said, replicas=wanted), age_s, horizon, level, rules)
+    return _trusted(replace(said, replicas=wanted), age_s, level, rules)
+
+
+def peak_quantiles(forecast: Forecast, series: int, within_s: float) -> F64:
+    """Quantiles of the highest demand of a series within `within_s` of the forecast's making. Shape [levels], NaN: none.
+
+    Between two horizons they lie on a straight line over the log of the time, a little above where they are: a highest
+    demand grows the slower, the longer one waits for it.
+    """
+    steps = forecast.horizons_s
+    after = _first(steps, within_s)
+    values = forecast.values[series, after]
+    if after == 0 or within_s >= steps[after]:
+        return np.asarray(values)
+    share = log(within_s / steps[after - 1]) / log(steps[after] / steps[after - 1])
+    between = (1.0 - share) * forecast.values[series, after - 1] + share * values
+    return np.asarray(np.where(np.isnan(between), values, between))
 
 
 def _first(steps: tuple[float, ...], least: float) -> int:
@@ -258,8 +273,8 @@ def _unknown(row: int, lead_s: float, capacity: float, reason: str) -> Ahead:
                  "requests/s", reason)  # fmt: skip
 
 
-def _trusted(ahead: Ahead, age_s: float, horizon: int, level: int, rules: ScaleAhead) -> Ahead:
-    """The same with a judgement: fresh, steady, proven by enough outcomes, and calibrated."""
+def _trusted(ahead: Ahead, age_s: float, level: int, rules: ScaleAhead) -> Ahead:
+    """The same with a judgement: fresh, steady, proven by enough outcomes, and calibrated, by the horizon that covers it."""
     forecast, series = ahead.forecast, ahead.series
     if forecast is None:
         return ahead
@@ -267,6 +282,7 @@ def _trusted(ahead: Ahead, age_s: float, horizon: int, level: int, rules: ScaleA
         return _judge(ahead, Code.FORECAST_STALE, age_s, rules.forecast_age_s, "s since it was made")
     if len(forecast.drifting) and forecast.drifting[series]:
         return _judge(ahead, Code.FORECAST_DRIFTING, 1.0, 0.0, "models out of their usual error")
+    horizon = _first(forecast.horizons_s, ahead.within_s)
     outcomes = float(forecast.outcomes[series, horizon]) if forecast.outcomes.size else 0.0
     if outcomes < rules.least_outcomes:
         return _judge(ahead, Code.FORECAST_UNPROVEN, outcomes, rules.least_outcomes, "outcomes so far")

@@ -18,6 +18,7 @@ from autopilot.core.replicas import (
     capacity_rps,
     foresee,
     lead_time_s,
+    peak_quantiles,
     remember_services,
 )
 from autopilot.core.snapshot import ServiceTable, State, make
@@ -166,17 +167,23 @@ def test_replicas_are_the_upper_quantile_over_what_one_serves() -> None:
     assert (asked(demand, policy=lower).replicas, asked(demand, policy=lower).level) == (4, 0.9)
 
 
-def test_the_horizon_is_the_first_that_covers_lead_time_and_age() -> None:
-    """A forecast of 40 s ago has 80 of its 120 s left; the longest horizon serves where none reaches."""
+def test_the_demand_is_that_within_lead_time_and_age() -> None:
+    """A forecast of 40 s ago has 80 of its first 120 s left; between horizons by the log of the time; the longest at most."""
+    assert HORIZONS_S == (120.0, 600.0)
     values = np.array([[[1.0, 1.0, 1.0], [5.0, 5.0, 5.0]]])
     demand = forecast({"chat": 0.0}, values=values)
-    quick, slow = (
-        replace(LEARNED, cold_starts_s=(80.0,)),
-        replace(LEARNED, cold_starts_s=(10_000.0,)),
-    )
-    assert asked(demand, record=quick, now_s=40.0).horizon_s == HORIZONS_S[0]
-    assert asked(demand, record=quick, now_s=41.0).horizon_s == HORIZONS_S[1]
-    assert asked(demand, record=slow).horizon_s == HORIZONS_S[1]
+
+    def demanded(start_up_s: float, now_s: float = 0.0) -> tuple[float, float]:
+        said = asked(demand, record=replace(LEARNED, cold_starts_s=(start_up_s,)), now_s=now_s)
+        return said.within_s, said.demand_rps
+
+    assert demanded(1.0) == demanded(80.0, 40.0) == (120.0, 1.0)
+    assert demanded(10_000.0) == demanded(600.0) == (600.0, 5.0)
+    middle_s = float(np.sqrt(120.0 * 600.0))
+    assert demanded(middle_s - 40.0, 40.0) == pytest.approx((middle_s, 3.0))
+    unknown = forecast({"chat": 0.0}, values=np.array([[[np.nan] * 3, [5.0, 5.0, 5.0]]]))
+    assert peak_quantiles(unknown, 0, middle_s).tolist() == [5.0, 5.0, 5.0]
+    assert np.isnan(peak_quantiles(unknown, 0, 60.0)).all()
 
 
 def test_a_wild_forecast_is_bounded() -> None:

@@ -18,7 +18,7 @@ from autopilot.core.context import Context
 from autopilot.core.draft import Draft, Submit
 from autopilot.core.memory import ServiceRecord
 from autopilot.core.records import Evidence
-from autopilot.core.replicas import Ahead, foresee, wished_replicas
+from autopilot.core.replicas import Ahead, foresee, peak_quantiles, wished_replicas
 from autopilot.core.snapshot import GPU_MILLI, holding_mask
 
 NAME = "scale_ahead"
@@ -91,7 +91,7 @@ def _draft(ctx: Context, ahead: Ahead, record: ServiceRecord, wish: int, until_s
         cost_gpu_s=gpus * more * ctx.policy.scale_ahead.dwell_s * (1.0 - beyond),
         evidence=(
             Evidence("demand_foreseen", round(ahead.demand_rps, 6), f"requests/s at most, with probability {ahead.level:g}"),
-            Evidence("within", ahead.horizon_s, "s"),
+            Evidence("within", round(ahead.within_s, 3), "s"),
             Evidence("lead_time", round(ahead.lead_s, 3), f"s from {len(record.cold_starts_s)} measured start-ups"),
             Evidence("replica_serves", round(ahead.capacity_rps, 6), "requests/s within the objective"),
             Evidence("needed_now", needed, "replicas"),
@@ -118,9 +118,8 @@ def _beyond(ahead: Ahead, served_rps: float) -> tuple[float, float]:
     forecast = ahead.forecast
     if forecast is None:
         return 0.0, 0.0
-    horizon = forecast.horizons_s.index(ahead.horizon_s)
     levels = np.array([0.0, *forecast.levels, 1.0])
-    values = forecast.values[ahead.series, horizon]
+    values = peak_quantiles(forecast, ahead.series, ahead.within_s)
     values = np.array([values[0], *values, values[-1]])
     if isnan(float(values.sum())):
         return 0.0, 0.0
