@@ -264,7 +264,8 @@ def of_tenants(found: dict[str, Any]) -> Iterator[Figure]:
 
 def of_foresight(found: dict[str, Any]) -> Iterator[Figure]:
     """What run-time forecasts are worth to decisions, and how many reservations start late."""
-    rows = {(row["file"], row["policy"], row["durations"]): row for row in found["rows"]}
+    recorded = [row for row in found["rows"] if not row.get("draw")]
+    rows = {(row["file"], row["policy"], row["durations"]): row for row in recorded}
     for (file, policy, mode), row in rows.items():
         if policy == "admission":
             met = row["kept"] + row["late"]
