@@ -267,10 +267,17 @@ class Guarantees(Checker):
         return (lots[0].since_s if lots else self._now_s, queue)
 
     def _room(self) -> Counts:
-        """Whole GPUs by node that are idle or held by those who leave or must give way."""
-        stay = [job for job in self._held if job not in self._leaving]
-        give = self._givers([job for job in reversed(stay) if self._may_give(job)])
-        return self._floor.idle(gpu for job in stay if job not in give for gpu in self._held[job].gpus)
+        """Whole GPUs by node that are idle or held by those who leave or must give way.
+
+        What leaves a queue that has no more than its guarantee makes room for nobody else: another of that queue takes
+        its place.
+        """
+        leaving = list(self._leaving)
+        staying = [job for job in reversed(self._held) if job not in self._leaving and self._may_give(job)]
+        give = self._givers([*leaving, *staying])
+        return self._floor.idle(
+            gpu for job, held in self._held.items() if job not in give for gpu in held.gpus
+        )
 
     def _may_give(self, job: int) -> bool:
         """Work on whole GPUs that is preemptible, sheltered by no class, and has not opted out."""

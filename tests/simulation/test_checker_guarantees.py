@@ -15,7 +15,7 @@ from tests.unit.cluster_kit import gang, inventory
 
 OWNER, GUEST, RICH = "owner", "guest", "rich"
 MODEL = "A100-80GB"
-WIDE, NARROW, GUEST_WIDE, GUEST_PARTS, SHELTERED, RICH_WIDE = 0, 1, 2, 4, 8, 9
+WIDE, NARROW, GUEST_WIDE, GUEST_PARTS, SHELTERED, RICH_WIDE, RICH_NEXT = 0, 1, 2, 4, 8, 9, 10
 
 
 def queue(name: str, gpus: int = 0, parent: str = "root", limit: int | None = None) -> QueueSpec:
@@ -32,7 +32,8 @@ def found(facts: list[Fact], queues: tuple[QueueSpec, ...] = (queue(OWNER, 8), q
     for width in (8, 8, 4, 4, 4, 4):
         jobs.add(f"{GUEST}-{len(jobs)}", GUEST, gang(width), 0.0)
     jobs.add("sheltered", GUEST, gang(4), 0.0, slo_class=SloClass.LATENCY_CRITICAL)
-    jobs.add("rich", RICH, gang(8), 0.0)
+    for name in (RICH, "rich-next"):
+        jobs.add(name, RICH, gang(8), 0.0)
     rules = Rules(guarantee_within_s=within_s, grace_s=120.0, queues=queues)
     checker = CHECKERS["guarantees"](World(inventory(2, 8), jobs, rules))
     for fact in facts:
@@ -76,11 +77,15 @@ def test_room_lost_to_later_starts_is_no_excuse() -> None:
         [*FULL[:2], *runs(RICH_WIDE, range(8, 16)), *runs(SHELTERED, range(4)), come(WIDE)],
         [*runs(SHELTERED, range(4)), *runs(GUEST_PARTS, range(8, 12)), *runs(RICH_WIDE, range(8, 16)), come(WIDE)],
         [come(WIDE), come(NARROW), started(NARROW, range(4), 30.0)],
+        [*runs(SHELTERED, range(4)), *runs(RICH_WIDE, range(8, 16)), come(WIDE), come(RICH_NEXT), evicting(RICH_WIDE, 22.0),
+         stopped(RICH_WIDE, at_s=24.0), started(RICH_NEXT, range(8, 16), 24.0)],
     ],
-    ids=["in-time", "others-within-their-own", "no-whole-node", "its-own-choice"],
+    ids=["in-time", "others-within-their-own", "no-whole-node", "its-own-choice", "others-take-turns"],
 )  # fmt: skip
 def test_what_is_not_owed_is_not_claimed(facts: list[Fact]) -> None:
-    """Given in time; held by owners and sheltered work; not to be had on one node; its own other job came first."""
+    """Given in time; held by owners and sheltered work; not to be had on one node; its own other job came first; two of
+    an owner take turns on what is theirs.
+    """
     assert found(facts) == []
 
 
