@@ -37,6 +37,7 @@ from benchmarks.kit import (
     options,
     philly_jobs,
     table,
+    tell_violations,
     write_json,
 )
 from benchmarks.tenants import QUICK_DAYS, case_of, cluster_text, first_days, usable
@@ -105,6 +106,7 @@ def measure(task: Task) -> Row:
         telemetry="off", durations=task.durations, series=False, seed=task.draw,
         jitter_ratio=JITTER_RATIO if task.draw else 0.0,
     ))  # fmt: skip
+    tell_violations(f"{task.file} {task.policy} {task.durations}", outcome)
     (entry,) = outcome.document()["policies"].values()
     jobs, stops, held = entry["jobs"], entry["disruptions"], entry["reservations"]
     return Row(

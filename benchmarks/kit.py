@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from autopilot.app.simulate import SimulationOutcome
+
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -91,6 +93,14 @@ def each_of(calls: Mapping[str, T], measure: Callable[[T], R], workers: int) -> 
             print(f"  {done}/{len(calls)} after {time.perf_counter() - began_s:.0f} s: {running[future]}",
                   file=sys.stderr, flush=True)  # fmt: skip
             yield future.result()
+
+
+def tell_violations(what: str, outcome: SimulationOutcome) -> None:
+    """Say what the checkers found, at once: a run of an hour is not played again to learn it."""
+    for policy in outcome.policies:
+        for each in policy.simulated.found.violations[:5]:
+            print(f"  {what}: violated {each.checker} at {each.at_s:.0f} s: {each.object}: {each.message}",
+                  file=sys.stderr, flush=True)  # fmt: skip
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -29,7 +29,17 @@ from typing import TYPE_CHECKING
 
 from autopilot.app.options import SimulateOptions
 from autopilot.app.simulate import check_policies, simulate
-from benchmarks.kit import FILES, each_of, keep_row, kept_rows, options, philly_jobs, table, write_json
+from benchmarks.kit import (
+    FILES,
+    each_of,
+    keep_row,
+    kept_rows,
+    options,
+    philly_jobs,
+    table,
+    tell_violations,
+    write_json,
+)
 from simulator.baselines.static import largest_remainder
 from simulator.clusterfile import SHAPE_MODEL
 
@@ -129,6 +139,7 @@ def measure(task: Task) -> Row:
         jobs=task.jobs, tenants=task.tenants, cluster=str(task.cluster), policies=(task.policy,), physics="charged",
         telemetry="off", durations="last-two", series=False,
     ))  # fmt: skip
+    tell_violations(f"{task.file} {task.policy}", outcome)
     ((name, entry),) = outcome.document()["policies"].items()
     jobs, used, stops = entry["jobs"], entry["utilization"], entry["disruptions"]
     worst = max(task.tenants, key=lambda tenant: entry["tenants"][tenant]["slowdown"])

@@ -327,11 +327,10 @@ BENCHMARKS: dict[str, Callable[[dict[str, Any]], Iterator[Figure]]] = {
 
 
 OPTIONS = {
-    "foresight": ".foresight --files P1,P2",
     "serving_speed": " serving_speed --quick",
     "journal_size": " journal_size --quick",
 }
-"""How benchmarks are called whose rows are of a part: two of three sets of tenants; an hour of requests; 800 GPUs for some minutes."""
+"""How benchmarks are called whose rows are of a part: an hour of requests; 800 GPUs for some minutes."""
 
 
 def refresh_figures() -> int:
