@@ -330,12 +330,13 @@ def _priced_cost_gpu_s(ctx: Context, found: Wish) -> float:
 
 def landing_draft(ctx: Context, action: str, at: int, found: Wish, benefit_gpu_s: float, *,
                   contract: bool) -> Draft:  # fmt: skip
-    """The wish as a draft, with its evidence."""
+    """The wish as a draft, with its evidence. Where nobody is to be waited for it is a plain start, at this tick."""
     work = ctx.observation.snapshot.workloads
     row = int(ctx.pending[at])
     count = {how: sum(give.how == how for give in found.gives) for how in ("evict", "shrink", "move")}
     return Draft(
-        action=action, kind="land", at=at, row=row, spot=found.spot, start_s=ctx.now_s, nodes=(),
+        action=action, kind="land" if found.gives or _awaits(ctx, found.spot.layout) else "admit",
+        at=at, row=row, spot=found.spot, start_s=ctx.now_s, nodes=(),
         benefit_gpu_s=benefit_gpu_s, cost_gpu_s=_priced_cost_gpu_s(ctx, found), gives=found.gives, contract=contract, needed_gpus=found.needed_gpus,
         evidence=(
             Evidence("gpus", found.shape.gpus, "GPUs"),
@@ -346,6 +347,13 @@ def landing_draft(ctx: Context, action: str, at: int, found: Wish, benefit_gpu_s
             Evidence("lost_at_review", round(found.cost_gpu_s, 3), "GPU-s"),
         ),
     )  # fmt: skip
+
+
+def _awaits(ctx: Context, layout: Layout) -> bool:
+    """True when somebody who leaves already is on a node of the layout still: its GPUs, CPU or memory may be theirs."""
+    held, node = ctx.observation.snapshot.placements, ctx.observation.snapshot.gpus.node
+    theirs = held.node[np.isin(held.workload, list(ctx.leaving))]
+    return bool(np.isin(node[layout.gpu], theirs).any())
 
 
 def free_of(ctx: Context, rows: Sequence[int]) -> I32:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import isnan
 from typing import Any
 
@@ -136,3 +137,16 @@ def test_a_runaway_tenant_is_warned_and_suspended_only_where_the_policy_says_so(
     step = decide(observation, strict, memory)
     assert evicted(step) == ["young"]
     assert {effect.reason for effect in step.instructions} == {"suspend"}
+
+
+def test_tenants_are_named_in_one_order_whatever_the_order_of_memory() -> None:
+    """A memory that was written and read again has its names in another order, and decides alike."""
+    memory, now_s = spent(20, 4), 20.5 * DAY_S
+    days = memory.spent_gpu_s["t0"]
+    observation = observe(snapshot("1x8", [holds("a", 1), holds("b", 1, tenant=1)]), now_s)
+    said = []
+    for names in (["t0", "t1"], ["t1", "t0"]):
+        turned = replace(memory, spent_gpu_s=dict.fromkeys(names, days))
+        said.append([note.name for note in decide(observation, EAGER, turned).decision.notes])
+    assert len(said[0]) == 2
+    assert said[0] == said[1]

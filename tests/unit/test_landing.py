@@ -10,14 +10,19 @@ import pytest
 
 from autopilot.core.landing import Lookup, fits, make_way
 from autopilot.core.memory import ControllerMemory, Landing, Part
-from autopilot.core.records import Slot, Victim
+from autopilot.core.policy import Mode
+from autopilot.core.records import Code, Slot, Victim
 from autopilot.core.snapshot import Gate, State
 from autopilot.core.whatif import Layout, WhatIf
 from autopilot.memory import FileMemoryStore, InMemoryStore, memory_text, read_memory_text
-from tests.core_world import Item, holds, snapshot, waits, with_policy
+from tests.core_world import Item, decide, holds, snapshot, started, waits, why_waits, with_policy, world
 from tests.ticking_world import EAGER, Ticking, rows_of, tenants
 
 TWO = tenants(("a", 0, 8), ("b", 0, 0))
+
+PATIENT = with_policy(EAGER, reservation={"depth": 1, "firm_after_s": 1e5}, order={"max_wait_s": 3600.0})
+"""Room is held for gangs that have waited for an hour, and goes to whoever is owed it before."""
+FORESEEN = {"x": 12600.0, "old": 9100.0, "big": 7200.0, "w": 9000.0}
 
 
 def reclaim(*more: Item, shape: str = "2x8", wide: int = 8, **columns: object) -> Ticking:
@@ -39,6 +44,27 @@ def layout(*gpus: int, milli: int = 1000) -> Layout:
 
 
 # --- as it should go --------------------------------------------------------------------------------
+
+
+def test_what_waits_for_nobody_starts_at_once() -> None:
+    """`w` is owed what is held for a gang that is overdue: the GPUs are idle, and it has them at this tick, not a later one."""
+    work = [holds("x", 8, queue=2), waits("big", 16, queue=2), waits("w", 1, queue=1, submit_s=8990.0)]
+    observation = world("2x8", work, 9000.0, queues=TWO, total_s=FORESEEN)
+    without = decide(observation, with_policy(PATIENT, modes={"reclaim_borrowed": Mode.OFF}))
+    assert without.instructions == ()
+    assert why_waits(without, observation, "w")[0] == Code.RESERVED
+    step = decide(observation, PATIENT)
+    assert started(step) == {"w": ["node-1"]}
+    assert step.memory.landings == ()
+
+
+def test_idle_gpus_beside_one_who_leaves_are_waited_for() -> None:
+    """`w` may have four idle GPUs. The CPU and memory beside them may be free only when `old` has left that node."""
+    work = [holds("x", 8, queue=2), holds("old", 4, on=range(12, 16), queue=2, state=State.CHECKPOINTING),
+            waits("big", 16, queue=2), waits("w", 1, queue=1, submit_s=8990.0)]  # fmt: skip
+    step = decide(world("2x8", work, 9000.0, queues=TWO, total_s=FORESEEN), PATIENT)
+    assert started(step) == {}
+    assert [landing.workload for landing in step.memory.landings] == ["w"]
 
 
 def test_a_gang_starts_when_its_victim_is_gone_and_not_before() -> None:
@@ -339,10 +365,10 @@ def crash_free(play: Ticking, times: list[float]) -> list[tuple[str, str]]:
 def test_a_crash_between_any_two_steps_starts_nothing_twice(how: str, at: int) -> None:
     """The process dies at the n-th tick, and another goes on from what was saved: the same gangs run in the end."""
     times = [100.0, 110.0, 130.0, 400.0, 650.0, 700.0, 900.0, 1300.0]
-    for world in (reclaim, moving):
-        plain = world()
+    for scene in (reclaim, moving):
+        plain = scene()
         crash_free(plain, times)
-        play = world()
+        play = scene()
         for number, now_s in enumerate(times):
             before = play.memory
             play.tick(now_s, lost=number == at and how != "after it acted")
