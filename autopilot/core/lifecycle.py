@@ -96,7 +96,10 @@ def _follow_effects(memory: ControllerMemory, observation: Observation,
     usable: set[str] | None = None
     failures = list(memory.failures)
     again, declined = [], []
-    for key, entry in memory.in_flight.items():
+    # in one order, however the memory came here: what makes room before what takes it, then by id
+    for key, entry in sorted(
+        memory.in_flight.items(), key=lambda item: (_takes_room(item[1].instruction), item[0])
+    ):
         outcome = outcomes.get(key)
         if outcome is not None and outcome.kind == OutcomeKind.DONE:
             continue  # done, and visible from now on

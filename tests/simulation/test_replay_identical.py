@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from hashlib import blake2s
 from pathlib import Path
 
@@ -13,9 +14,12 @@ import pytest
 from autopilot.core.actions import ACTIONS
 from autopilot.core.context import Context
 from autopilot.core.draft import Submit
+from autopilot.core.reconciler import reconcile
 from autopilot.journal import JournalReader
+from autopilot.journal.decisions import memory_bytes, read_memory
 from autopilot.journal.observations import ENCODER
 from autopilot.replay import replay
+from autopilot.replay.again import first_difference, remembered
 from tests.conftest import ROOT
 from tests.simulation.kit import AUTOPILOT, Setup, faulty_world, run
 
@@ -74,6 +78,21 @@ def test_a_journal_replays_in_every_telemetry_mode(telemetry: str, tmp_path: Pat
     again = replay(path)
     assert again.identical
     assert again.ticks == len(ran.tape.moments)
+
+
+@pytest.mark.parametrize("seed", [SEED, SEED + 1])
+def test_a_memory_that_was_written_and_read_at_every_tick_decides_alike(seed: int, tmp_path: Path) -> None:
+    """`explain` and a restarted controller begin with a memory whose names are in the order of the file, not of their coming."""
+    memory, ticks = None, 0
+    with JournalReader(play(tmp_path, seed=seed)) as reader:
+        for record in reader.ticks():
+            memory, difference = remembered(memory, record)
+            assert difference is None
+            kept = replace(read_memory(memory_bytes(memory)), fence=memory.fence)
+            step = reconcile(kept, record.observation, record.decided.policy)
+            assert first_difference(record, step.decision, step.instructions) is None
+            memory, ticks = step.memory, ticks + 1
+    assert ticks > 100
 
 
 def test_a_run_by_another_logic_is_told_apart(tmp_path: Path) -> None:
