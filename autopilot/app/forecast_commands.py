@@ -187,7 +187,9 @@ def _demand(record: DemandRecord, lines: list[str]) -> dict[str, Any]:
     model = last.chosen[row] if last.chosen else last.model
     age_s = record.rates[-1][0] - last.made_s if record.rates else 0.0
     history = f", from {int(last.history[row])} observations" if len(last.history) else ""
-    lines.append(f"{unit}: {model}{history}, {format_duration(max(age_s, 0.0))} old")
+    lines.append(
+        f"{unit}: {model}{history}, made at {format_duration(last.made_s)}, {format_duration(max(age_s, 0.0))} old"
+    )
     values = last.values[row]
     reason = last.reasons[row] if last.reasons else ""
     if not np.isfinite(values).any():
@@ -201,6 +203,10 @@ def _demand(record: DemandRecord, lines: list[str]) -> dict[str, Any]:
             )
         if reason:
             lines.append(f"  abstains in part: {reason}")
+    if reason and np.isfinite(record.whole_s):
+        lines.append(
+            f"  promised all last at {format_duration(record.whole_s)}: --at {np.ceil(record.whole_s):.0f}s shows it"
+        )
     drifting = bool(last.drifting[row]) if len(last.drifting) else None
     if drifting:
         lines.append("  drifts: its errors have left their usual range")

@@ -94,6 +94,7 @@ class DemandRecord:
     last: Forecast | None = None
     row: int = 0
     at_s: float = float("nan")
+    whole_s: float = float("nan")  # when a forecast was last seen that abstained in nothing
     promises: list[DemandPromise] = field(default_factory=list)
     rates: list[tuple[float, float]] = field(default_factory=list)  # (time, rate of the minute before it)
     abstained: dict[str, int] = field(default_factory=dict)  # reason -> forecasts
@@ -170,6 +171,8 @@ def _service(observation: Observation, name: str, found: dict[str, DemandRecord]
         if record.last is not None and record.last.made_s == forecast.made_s:
             continue
         record.last, record.row, record.at_s = forecast, forecast.series.index(name), observation.now_s
+        if not (forecast.reasons and forecast.reasons[record.row]):
+            record.whole_s = observation.now_s
         _note_promises(record, forecast)
     for kind, record in found.items():
         rate = float((table.recent_rps if kind == REQUESTS else table.tokens_per_s)[rows[0]])

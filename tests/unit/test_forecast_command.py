@@ -259,6 +259,20 @@ def test_a_horizon_that_abstains_breaks_no_promise(path: Path, capsys: pytest.Ca
     assert "abstains in part: too few outcomes" in said
 
 
+def test_the_last_forecast_that_promised_all_is_named(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """At the end of a run little is observed; whoever asks then is told when to look."""
+    whole, silent = demand(60.0, 12.0), demand(120.0, 1.0, known=False)
+    record(path, [serving(0.0, 5.0, None), serving(60.5, 5.0, whole), serving(120.0, 5.0, silent)])
+    assert call("forecast", "chat", "--journal", str(path)) == 0
+    said = capsys.readouterr().out
+    assert "made at 2 min, 0 s old" in said
+    assert "promised all last at 60 s: --at 61s shows it" in said
+    assert call("forecast", "chat", "--journal", str(path), "--at", "61s") == 0
+    said = capsys.readouterr().out
+    assert "made at 60 s" in said
+    assert "promised all last" not in said
+
+
 def test_a_run_without_forecasts_of_demand_says_so(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No picture, no error: a clear message."""
     record(path, [serving(0.0, 5.0, None), serving(60.0, 5.0, None)])
