@@ -307,8 +307,10 @@ class ScaleAhead:
     level: Annotated[
         float,
         Interval(ge=0.5, le=0.999),
-        Doc("quantile of the highest demand within the lead time that the floor serves"),
-    ] = 0.99
+        Doc(
+            "quantile of the highest demand within the lead time that the floor serves at the owner's own target"
+        ),
+    ] = 0.6
     lead_s: Annotated[
         float,
         Interval(ge=1, le=DAY_S),
@@ -320,7 +322,7 @@ class ScaleAhead:
         float,
         Interval(ge=0, le=DAY_S),
         Doc("a floor goes no lower than the highest wish of the last so long"),
-    ] = 600.0
+    ] = 300.0
     lease_s: Annotated[
         float,
         Interval(ge=60, le=DAY_S),

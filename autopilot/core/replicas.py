@@ -1,7 +1,7 @@
 """Replicas of services: what is learned of them, what a forecast asks for, and how far it is trusted.
 
-Learned are, from the snapshot alone: how long a replica takes to start, and how many requests/s one serves within the
-objective of its service. A forecast of demand over the lead time then says how many replicas are wanted.
+Learned are, from the snapshot alone: how long a replica takes to start, and how many requests/s one is to serve by its
+owner's target and its objective. A forecast of demand over the lead time then says how many replicas are wanted.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil, floor, inf, isnan, log, nan
-from statistics import median
+from statistics import NormalDist, median
 
 import numpy as np
 
@@ -55,7 +55,7 @@ class Ahead:
     row: int
     replicas: int
     demand_rps: float
-    capacity_rps: float  # of one replica within the objective
+    capacity_rps: float  # that one replica is to serve
     level: float
     within_s: float  # of the forecast's making: lead time and age, or its longest horizon
     lead_s: float
@@ -162,16 +162,16 @@ def _counted(
 
 
 def capacity_rps(record: ServiceRecord, violation_ratio: float) -> float:
-    """Requests/s that one replica serves within the objective; NaN while nothing was learned.
+    """Requests/s that one replica is to serve; NaN while nothing was learned.
 
-    That is the highest load at which at most `violation_ratio` of the requests missed it, and at least the load that
-    the service's owner scales by, unless that one was seen to be too much.
+    That is the load that the service's owner scales by, unless it was seen to be too much: a floor is what the owner's own
+    autoscaler will ask for when the foreseen load is there. Where the owner's target is not known it is the highest load
+    at which at most `violation_ratio` of the requests missed the objective.
     """
     good, bad = _judged(record.loads, violation_ratio)
     if len(record.at_target_rps) < LEAST_MINUTES:
         return good
-    usual = min(median(record.at_target_rps), bad)
-    return usual if isnan(good) else max(good, usual)
+    return min(median(record.at_target_rps), bad)
 
 
 def _judged(loads: tuple[tuple[int, float, float], ...], violation_ratio: float) -> tuple[float, float]:
@@ -232,14 +232,15 @@ def _ahead(row: int, name: str, found: tuple[Forecast, int] | None, record: Serv
     age_s = now_s - forecast.made_s
     within_s = min(max(lead_s + age_s, forecast.horizons_s[0]), forecast.horizons_s[-1])
     level = _first(forecast.levels, rules.level - 1e-9)
-    demand_rps = float(peak_quantiles(forecast, series, within_s)[level])
+    demand_rps = demand_at(forecast, series, within_s, rules.level)
     needed = int(services.needed_replicas[row])
-    said = Ahead(row, -1, demand_rps, capacity, forecast.levels[level], within_s, lead_s, forecast, series)
+    said = Ahead(row, -1, demand_rps, capacity, min(rules.level, forecast.levels[level]), within_s, lead_s,
+                 forecast, series)  # fmt: skip
     if isnan(demand_rps):
         why = forecast.reasons[series] if forecast.reasons else ""
         return _unknown(row, lead_s, capacity, f"the forecast abstains{': ' + why if why else ''}")
     if isnan(capacity):
-        return _unknown(row, lead_s, capacity, "not yet known how much a replica serves within the objective")
+        return _unknown(row, lead_s, capacity, "not yet known how much a replica is to serve")
     if needed < 0 or not services.age_s[row] <= policy.freshness.telemetry_s:
         return _unknown(row, lead_s, capacity, "its load is not known, or not fresh")
     most = min(int(services.max_replicas[row]), ceil(rules.most_ratio * max(needed, 1)))
@@ -261,6 +262,17 @@ def peak_quantiles(forecast: Forecast, series: int, within_s: float) -> F64:
     share = log(within_s / steps[after - 1]) / log(steps[after] / steps[after - 1])
     between = (1.0 - share) * forecast.values[series, after - 1] + share * values
     return np.asarray(np.where(np.isnan(between), values, between))
+
+
+def demand_at(forecast: Forecast, series: int, within_s: float, level: float) -> float:
+    """One quantile of the same: between two levels on a straight line over the normal score, outside the nearest one."""
+    levels, values = forecast.levels, peak_quantiles(forecast, series, within_s)
+    above = _first(levels, level - 1e-9)
+    if above == 0 or level >= levels[above] - 1e-9:
+        return float(values[above])
+    low, here, high = (NormalDist().inv_cdf(each) for each in (levels[above - 1], level, levels[above]))
+    share = (here - low) / (high - low)
+    return float((1.0 - share) * values[above - 1] + share * values[above])
 
 
 def _first(steps: tuple[float, ...], least: float) -> int:
@@ -286,8 +298,9 @@ def _trusted(ahead: Ahead, age_s: float, level: int, rules: ScaleAhead) -> Ahead
     outcomes = float(forecast.outcomes[series, horizon]) if forecast.outcomes.size else 0.0
     if outcomes < rules.least_outcomes:
         return _judge(ahead, Code.FORECAST_UNPROVEN, outcomes, rules.least_outcomes, "outcomes so far")
-    least = ahead.level - rules.coverage_slack
-    held = float(forecast.coverage[series, horizon, level]) if outcomes else ahead.level  # taken at its word
+    promised = forecast.levels[level]  # of a level between two that are promised the upper one has to be kept
+    least = promised - rules.coverage_slack
+    held = float(forecast.coverage[series, horizon, level]) if outcomes else promised  # taken at its word
     code = Code.OK if held >= least else Code.FORECAST_UNCALIBRATED
     return _judge(ahead, code, held, least, "of the outcomes within the promise")
 

@@ -26,8 +26,8 @@ from autopilot.memory import memory_text, read_memory_text
 from tests.core_world import holds, observe, snapshot, waits
 from tests.demand_world import HORIZONS_S, forecast
 
-RULES = ScaleAhead()
-POLICY = Policy()
+RULES = ScaleAhead(level=0.99, dwell_s=600.0)
+POLICY = Policy(scale_ahead=RULES)
 LEARNED = ServiceRecord(at_target_rps=(2.0,) * 8)
 """A record that says: two requests/s a replica."""
 
@@ -104,6 +104,9 @@ def test_the_owners_target_counts_where_it_was_not_seen_to_be_too_much() -> None
     # a tenth of the requests late at 1.1^11 = 2.85 a replica
     worse = replace(half, loads=((11, 1000.0, 100.0),))
     assert capacity_rps(worse, 0.01) == pytest.approx(1.1**11)
+    # the owner keeps more in hand than the objective needs
+    better = replace(half, loads=((20, 1000.0, 0.0),))
+    assert capacity_rps(better, 0.01) == pytest.approx(4.0)
 
 
 def test_little_traffic_proves_nothing() -> None:
@@ -160,11 +163,21 @@ def test_a_replica_that_was_restarted_meanwhile_is_not_measured() -> None:
 
 
 def test_replicas_are_the_upper_quantile_over_what_one_serves() -> None:
-    """Eleven requests/s at the level of the policy, two a replica: six; the level is the first that suffices."""
+    """Eleven requests/s at 0.99, two a replica: six."""
     demand = forecast({"chat": (6.0, 8.0, 11.0)})
-    assert asked(demand).replicas == 6
-    lower = replace(POLICY, scale_ahead=replace(RULES, level=0.8))
-    assert (asked(demand, policy=lower).replicas, asked(demand, policy=lower).level) == (4, 0.9)
+    sure = replace(POLICY, scale_ahead=replace(RULES, level=0.99))
+    assert (asked(demand, policy=sure).replicas, asked(demand, policy=sure).level) == (6, 0.99)
+
+
+@pytest.mark.parametrize(
+    ("level", "rps"), [(0.5, 6.0), (0.8, 7.3134), (0.9, 8.0), (0.95, 9.0432), (0.999, 11.0)]
+)
+def test_between_two_levels_the_demand_follows_the_normal_score(level: float, rps: float) -> None:
+    """A bell curve's quantiles are those in between; above the highest level nothing is made up."""
+    demand = forecast({"chat": (6.0, 8.0, 11.0)})
+    said = asked(demand, policy=replace(POLICY, scale_ahead=replace(RULES, level=level)))
+    assert said.demand_rps == pytest.approx(rps, abs=1e-4)
+    assert said.level == min(level, 0.99)
 
 
 def test_the_demand_is_that_within_lead_time_and_age() -> None:
@@ -200,7 +213,7 @@ def test_a_wild_forecast_is_bounded() -> None:
         ({"needed_replicas": [-1]}, "its load is not known"),
         ({"age_s": [181.0]}, "not fresh"),
         ({"age_s": [float("nan")]}, "not fresh"),
-        ({"record": ServiceRecord()}, "how much a replica serves"),
+        ({"record": ServiceRecord()}, "how much a replica is to serve"),
         ({"id": ["other"]}, "no forecast speaks about other"),
     ],
 )

@@ -31,7 +31,9 @@ from tests.core_world import (
 from tests.demand_world import LEARNED, forecast, serving
 
 EVERY = {f.name: Mode.AUTO for f in fields(Modes)}
-ACTING = with_policy(AUTO, modes=EVERY, hysteresis={"dwell_s": 0.0})
+ACTING = with_policy(
+    AUTO, modes=EVERY, hysteresis={"dwell_s": 0.0}, scale_ahead={"level": 0.99, "dwell_s": 600.0}
+)
 """Every action acts by itself."""
 
 

@@ -93,7 +93,7 @@ def _draft(ctx: Context, ahead: Ahead, record: ServiceRecord, wish: int, until_s
             Evidence("demand_foreseen", round(ahead.demand_rps, 6), f"requests/s at most, with probability {ahead.level:g}"),
             Evidence("within", round(ahead.within_s, 3), "s"),
             Evidence("lead_time", round(ahead.lead_s, 3), f"s from {len(record.cold_starts_s)} measured start-ups"),
-            Evidence("replica_serves", round(ahead.capacity_rps, 6), "requests/s within the objective"),
+            Evidence("replica_serves", round(ahead.capacity_rps, 6), "requests/s by its owner's target and its objective"),
             Evidence("needed_now", needed, "replicas"),
             Evidence("floor", stands, "replicas"),
             Evidence("wanted", wish, "replicas"),
