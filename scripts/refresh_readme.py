@@ -279,8 +279,9 @@ def of_foresight(found: dict[str, Any]) -> Iterator[Figure]:
                 yield Figure(f"{file}, average total wait with last-two, predicted, exact run times: part recovered",
                              f"{last['total_wait_s']:,.0f}, {own['total_wait_s']:,.0f}, {best:,.0f} s: {part:.2f}", f">= {RECOVERED[file]:.2f}")  # fmt: skip
             else:
-                yield Figure(f"{file}, average wait with predicted run times by that with last-two",
-                             f"{own['wait_s']:,.0f} by {last['wait_s']:,.0f} s: {own['wait_s'] / last['wait_s']:.2f}", f"<= {WAIT_RATIO}")  # fmt: skip
+                kinds = ("wait_s", "total_wait_s")
+                yield Figure(f"{file}, average wait until the first start, and in all, with predicted run times by that with last-two",
+                             "; ".join(f"{own[kind]:,.0f} by {last[kind]:,.0f} s: {own[kind] / last[kind]:.2f}" for kind in kinds), f"<= {WAIT_RATIO}")  # fmt: skip
 
 
 def of_forecast_speed(found: dict[str, Any]) -> Iterator[Figure]:

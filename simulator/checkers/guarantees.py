@@ -2,7 +2,8 @@
 
 A queue is owed what it waits for inside its guarantee and could have if those gave way who must: preemptible work
 of queues above their own guarantees. That is found anew from the facts, with a place on the nodes for all who are
-owed at once. From then on time runs, whatever is put in the way later. It ends when work of the queue starts; it
+owed at once. From then on time runs, whatever is put in the way later, but for work of another queue that was owed, too,
+where there was room for one of them: which of the two goes first is not for a checker to say. It ends when work of the queue starts; it
 begins anew when the hardware changes, and stands still while work that was told to leave overstays its grace.
 
 Looked at are gangs of whole GPUs that ask for nothing else but a GPU model, which they name where there are several;
@@ -49,6 +50,9 @@ class Guarantees(Checker):
         self._owed: dict[int, int] = {}  # queue -> thousandths that it waits for inside its guarantee
         self._lots: dict[int, deque[_Lot]] = {}
         self._touched: set[int] = set()
+        self._instead = (
+            0  # thousandths started in this instant by queues that were owed and had no part in the room
+        )
         self._now_s = 0.0
 
     # --- facts ----------------------------------------------------------------------------
@@ -69,7 +73,9 @@ class Guarantees(Checker):
         going_on = self._held.pop(job, None)
         if going_on is None:
             self._wait(job, -1)
-            self._give(queue, fact.milli)
+            beyond = self._give(queue, fact.milli)
+            if queue in self._owed and self._looked_at(job):
+                self._instead += beyond
         self._held[job] = fact
         self._book(fact, 1)
 
@@ -135,9 +141,12 @@ class Guarantees(Checker):
         queue = self._owners.queue(job)
         shape = self.jobs.shape_of(job)
         self._least.setdefault(queue, Counter())[least_milli(shape)] += count
-        if self.jobs.service[job] < 0 and not self.jobs.preemption_delay_s[job]:
+        if self._looked_at(job):
             self._waiting.setdefault(queue, Counter())[self.jobs.shape[job]] += count
             self._touched.add(queue)
+
+    def _looked_at(self, job: int) -> bool:
+        return self.jobs.service[job] < 0 and not self.jobs.preemption_delay_s[job]
 
     def _book(self, fact: Started, sign: int) -> None:
         queue = self._owners.queue(fact.job)
@@ -188,9 +197,12 @@ class Guarantees(Checker):
                 self._lots.pop(queue, None)
         self._touched.clear()
         grace_s = self.world.rules.grace_s
+        instead, self._instead = self._instead, 0
         if any(since_s + grace_s < self._now_s for since_s in self._leaving.values()):
             self._lots.clear()
             return
+        if instead:
+            self._make_way(instead)
         if any(owed > self._sum(queue) for queue, owed in self._owed.items()):
             for queue, able in self._able().items():
                 more = able - self._sum(queue)
@@ -198,11 +210,24 @@ class Guarantees(Checker):
                     self.checked += 1
                     self._lots.setdefault(queue, deque()).append(_Lot(self._now_s, more))
 
+    def _make_way(self, milli: int) -> None:
+        """Others who were owed took so much: what can be had no more is not owed any longer, up to that, the newest first."""
+        able = self._able()
+        for queue, lots in self._lots.items():
+            gone = min(self._sum(queue) - able.get(queue, 0), milli)
+            while gone > 0:
+                off = min(gone, lots[-1].milli)
+                lots[-1].milli -= off
+                gone -= off
+                milli -= off
+                if not lots[-1].milli:
+                    lots.pop()
+
     def _sum(self, queue: int) -> int:
         return sum(lot.milli for lot in self._lots.get(queue, ()))
 
-    def _give(self, queue: int, milli: int) -> None:
-        """The oldest of what a queue is owed is given."""
+    def _give(self, queue: int, milli: int) -> int:
+        """The oldest of what a queue is owed is given; what is beyond that."""
         lots = self._lots.get(queue)
         while lots and milli > 0:
             off = min(milli, lots[0].milli)
@@ -210,6 +235,7 @@ class Guarantees(Checker):
             milli -= off
             if not lots[0].milli:
                 lots.popleft()
+        return milli
 
     def _shrink(self, queue: int, owed: int) -> None:
         self._give(queue, self._sum(queue) - owed)

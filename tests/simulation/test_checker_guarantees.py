@@ -89,6 +89,24 @@ def test_what_is_not_owed_is_not_claimed(facts: list[Fact]) -> None:
     assert found(facts) == []
 
 
+ONE_PLACE: list[Fact] = [*runs(SHELTERED, range(4)), *runs(GUEST_WIDE, range(8, 16)), come(WIDE), come(RICH_WIDE),
+                         evicting(GUEST_WIDE, 30.0), stopped(GUEST_WIDE, at_s=60.0)]  # fmt: skip
+"""Two owners wait, each for a node, and one node alone can be had."""
+
+
+def test_which_of_two_owners_goes_first_is_not_judged() -> None:
+    """One of them has the node; that is no debt to the other, who had none to itself."""
+    assert found([*ONE_PLACE, started(RICH_WIDE, range(8, 16), 60.0)]) == []
+    assert found([*ONE_PLACE, started(WIDE, range(8, 16), 60.0)]) == []
+    assert found([*ONE_PLACE, *runs(GUEST_WIDE + 1, range(8, 16), 60.0)]) == LATE
+
+
+def test_an_owner_for_whom_there_is_another_place_is_owed_still() -> None:
+    """Both nodes can be had: that one owner has its own excuses nothing."""
+    gives: list[Fact] = [evicting(GUEST_WIDE + 1, 30.0), stopped(GUEST_WIDE + 1, at_s=60.0)]
+    assert found([*FULL, come(WIDE), come(RICH_WIDE), *gives, started(RICH_WIDE, range(8, 16), 60.0)]) == LATE
+
+
 def test_two_narrow_claims_are_two() -> None:
     """One of two jobs that both fit the guarantee got its part: the rest is owed still."""
     facts = [*FULL, come(NARROW), come(WIDE)]

@@ -1,6 +1,6 @@
 """Ask for replicas of a service before the load that is foreseen comes.
 
-The wish is the number of replicas that serve the upper quantile of the demand within the lead time. It becomes a floor
+The wish is the number of replicas that serve a quantile of the highest demand within the lead time. It becomes a floor
 below which the service's own autoscaler does not go: a forecast adds replicas or holds them, and what the load needs
 stays the autoscaler's affair. A floor goes up at once, comes down to the highest wish of the dwell time, and lapses by
 itself where nobody renews it. The replicas start on free and borrowed capacity only (Context.ahead). Needs go first:
