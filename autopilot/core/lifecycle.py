@@ -14,6 +14,7 @@ outcome is healed by looking. An attempt counts when it is sent: while everythin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from autopilot.core.errors import invariant
@@ -96,10 +97,7 @@ def _follow_effects(memory: ControllerMemory, observation: Observation,
     usable: set[str] | None = None
     failures = list(memory.failures)
     again, declined = [], []
-    # in one order, however the memory came here: what makes room before what takes it, then by id
-    for key, entry in sorted(
-        memory.in_flight.items(), key=lambda item: (_takes_room(item[1].instruction), item[0])
-    ):
+    for key, entry in _in_order(memory.in_flight):
         outcome = outcomes.get(key)
         if outcome is not None and outcome.kind == OutcomeKind.DONE:
             continue  # done, and visible from now on
@@ -120,6 +118,11 @@ def _follow_effects(memory: ControllerMemory, observation: Observation,
             open_effects[key] = after
     memory = replace(memory, in_flight=open_effects, failures=tuple(failures))
     return _without_declined(memory, declined, now_s, policy) if declined else memory, tuple(again)
+
+
+def _in_order(in_flight: Mapping[str, InFlight]) -> list[tuple[str, InFlight]]:
+    """What makes room before what takes it, then by id: one order, however the memory came here."""
+    return sorted(in_flight.items(), key=lambda item: (_takes_room(item[1].instruction), item[0]))
 
 
 def _without_declined(memory: ControllerMemory, declined: list[Instruction], now_s: float, policy: Policy) -> ControllerMemory:  # fmt: skip

@@ -50,9 +50,7 @@ class Guarantees(Checker):
         self._owed: dict[int, int] = {}  # queue -> thousandths that it waits for inside its guarantee
         self._lots: dict[int, deque[_Lot]] = {}
         self._touched: set[int] = set()
-        self._instead = (
-            0  # thousandths started in this instant by queues that were owed and had no part in the room
-        )
+        self._instead = 0  # thousandths that owed queues started in this instant beyond their lots
         self._now_s = 0.0
 
     # --- facts ----------------------------------------------------------------------------

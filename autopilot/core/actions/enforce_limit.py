@@ -65,9 +65,8 @@ def _over_budget(ctx: Context, open_rows: Bools, submit: Submit) -> None:
     """Tenants that ran away: warned, and suspended down to their guarantee where the policy says so."""
     snapshot, rules = ctx.observation.snapshot, ctx.policy.enforcement
     work, books = snapshot.workloads, ctx.quota.books
-    for tenant, spent in sorted(
-        runaways(ctx.memory, ctx.now_s, ctx.policy).items()
-    ):  # whatever order memory has
+    found = sorted(runaways(ctx.memory, ctx.now_s, ctx.policy).items())  # memory has no order of its own
+    for tenant, spent in found:
         if tenant not in snapshot.names.tenants:
             continue
         ratio = spent.last_day_gpu_s / max(spent.mean_day_gpu_s, 1.0)
