@@ -85,6 +85,10 @@ class DemandPromise:
     came: float = float("nan")
 
 
+MOST_NAMED = 10
+"""Services that a message names, of those that it might mean."""
+
+
 @dataclass(slots=True)
 class DemandRecord:
     """All that a journal says of one kind of demand of a service."""
@@ -136,9 +140,10 @@ def read_foreseen(
         total = len(reader)
         services: dict[str, DemandRecord] = {}
         jobs = _Jobs(name)
-        is_service = False
+        is_service, others = False, set[str]()
         for done, record in enumerate(reader.ticks(), 1):
             observation = record.observation
+            others.update(observation.snapshot.services.id.tolist())
             if at_s is not None and observation.now_s > at_s and done > 1:
                 break
             is_service = _service(observation, name, services) or is_service
@@ -149,8 +154,10 @@ def read_foreseen(
     if is_service:
         return [_closed(each) for each in services.values()] or [DemandRecord(name, REQUESTS)]
     if jobs.found.now is None:
+        more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
+        has = f"its services are {', '.join(sorted(others)[:MOST_NAMED])}{more}; " if others else ""
         raise InputError(
-            f"{path}: knows no service and no job {name!r}; its page, or `autopilot explain`, names those that were there"
+            f"{path}: knows no service and no job {name!r}; {has}its page, or `autopilot explain`, names the jobs that were there"
         )
     return jobs.done()
 

@@ -259,6 +259,13 @@ def test_a_horizon_that_abstains_breaks_no_promise(path: Path, capsys: pytest.Ca
     assert "abstains in part: too few outcomes" in said
 
 
+def test_who_names_no_service_is_told_which_there_are(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A name from another run, or a slip of the pen."""
+    record(path, [serving(0.0, 5.0, None)])
+    assert call("forecast", "search", "--journal", str(path)) == 2
+    assert "no job 'search'; its services are chat; " in capsys.readouterr().err
+
+
 def test_the_last_forecast_that_promised_all_is_named(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """At the end of a run little is observed; whoever asks then is told when to look."""
     whole, silent = demand(60.0, 12.0), demand(120.0, 1.0, known=False)
