@@ -308,7 +308,8 @@ class ScaleAhead:
         float,
         Interval(ge=0.5, le=0.999),
         Doc(
-            "quantile of the highest demand within the lead time that the floor serves at the owner's own target"
+            "what the floor serves at the owner's own target: 0.5 is the middle of the demand, 0.9 and more are bounds "
+            "of the highest demand within the lead time that are kept so often; more is safer and costs more"
         ),
     ] = 0.6
     lead_s: Annotated[

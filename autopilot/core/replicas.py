@@ -265,7 +265,10 @@ def peak_quantiles(forecast: Forecast, series: int, within_s: float) -> F64:
 
 
 def demand_at(forecast: Forecast, series: int, within_s: float, level: float) -> float:
-    """One quantile of the same: between two levels on a straight line over the normal score, outside the nearest one."""
+    """The same at one level: between two on a straight line over the normal score, outside the nearest one.
+
+    The lowest level is the middle of the demand itself; only those above are calibrated to be kept by its highest.
+    """
     levels, values = forecast.levels, peak_quantiles(forecast, series, within_s)
     above = _first(levels, level - 1e-9)
     if above == 0 or level >= levels[above] - 1e-9:

@@ -1,6 +1,6 @@
 """Ask for replicas of a service before the load that is foreseen comes.
 
-The wish is the number of replicas that serve a quantile of the highest demand within the lead time. It becomes a floor
+The wish is the number of replicas that serve what is foreseen within the lead time. It becomes a floor
 below which the service's own autoscaler does not go: a forecast adds replicas or holds them, and what the load needs
 stays the autoscaler's affair. A floor goes up at once, comes down to the highest wish of the dwell time, and lapses by
 itself where nobody renews it. The replicas start on free and borrowed capacity only (Context.ahead). Needs go first:
@@ -90,7 +90,7 @@ def _draft(ctx: Context, ahead: Ahead, record: ServiceRecord, wish: int, until_s
         benefit_gpu_s=gpus * min(missing / ahead.capacity_rps, more) * ahead.lead_s,
         cost_gpu_s=gpus * more * ctx.policy.scale_ahead.dwell_s * (1.0 - beyond),
         evidence=(
-            Evidence("demand_foreseen", round(ahead.demand_rps, 6), f"requests/s at most, with probability {ahead.level:g}"),
+            Evidence("demand_foreseen", round(ahead.demand_rps, 6), f"requests/s, level {ahead.level:g} of the forecast"),
             Evidence("within", round(ahead.within_s, 3), "s"),
             Evidence("lead_time", round(ahead.lead_s, 3), f"s from {len(record.cold_starts_s)} measured start-ups"),
             Evidence("replica_serves", round(ahead.capacity_rps, 6), "requests/s by its owner's target and its objective"),
