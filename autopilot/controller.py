@@ -76,6 +76,7 @@ class Controller:
         self._wiring = wiring
         self.memory = wiring.memory.load() or ControllerMemory()
         self._outcomes: tuple[Outcome, ...] = ()
+        self._fits: dict[str, Fit] = {}  # ended, by owner, and not yet taken
         self._commands: tuple[Command, ...] = ()  # drained, and not yet decided on
         self.wake_at_s = float("-inf")
 
@@ -123,12 +124,13 @@ class Controller:
         runtimes: RuntimeForecast | None = None
         demand: list[Forecast] = []
         gaps: list[Gap] = []
-        fit = self._wiring.worker.ended(now_s) if self._wiring.worker is not None else None
+        if self._wiring.worker is not None and (ended := self._wiring.worker.ended(now_s)) is not None:
+            self._fits[ended.owner] = ended  # kept until its owner takes it, which may break at this tick
         for forecaster in self._wiring.forecasters:
             try:
                 forecaster.update(now_s, snapshot)
                 if isinstance(forecaster, Fitting):
-                    gaps += self._fit(forecaster, fit, now_s)
+                    gaps += self._fit(forecaster, now_s)
                 answer = forecaster.forecast(now_s, snapshot)
             except InvariantError:
                 raise
@@ -141,10 +143,11 @@ class Controller:
             demand.extend(answer.demand)
         return Forecasts(runtimes, tuple(demand)), tuple(gaps)
 
-    def _fit(self, forecaster: Fitting, fit: Fit | None, now_s: float) -> tuple[Gap, ...]:
+    def _fit(self, forecaster: Fitting, now_s: float) -> tuple[Gap, ...]:
         """Take in the fit that has ended, if it is the forecaster's, and begin the next when one is due."""
         problem = None
-        if fit is not None and fit.owner == forecaster.name:
+        fit = self._fits.pop(forecaster.name, None)
+        if fit is not None:
             problem = fit.problem or forecaster.adopt(fit.result)
         worker = self._wiring.worker
         if worker is not None and worker.idle():

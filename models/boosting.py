@@ -14,9 +14,10 @@ import numpy as np
 
 from autopilot.core.errors import InputError
 from autopilot.core.snapshot import F64, Bools
+from autopilot.core.units import format_duration
 from models.bins import bounds_of, numbered
 from models.demand import CARRIED_STEPS, Ask, blocks, carried, outcomes, rising, usual
-from models.features import Rows, ahead, at_cells, common
+from models.features import Rows, ahead, at_cells, common, names_of
 
 LEAST_ROWS = 2000
 """Rows of all series together below which nothing is learned: a few hundred give more error than they take."""
@@ -53,6 +54,7 @@ class Boosting:
         self._seed, self._trees = seed, trees
         self._members: dict[tuple[int, float], list[Any]] = {}
         self._columns: dict[int, dict[str, F64]] = {}  # by horizon: each feature's bounds of bins
+        self._step_s, self._peak = 0.0, False  # of what it was fitted for
         self.counted_work = 0
         self.rows = 0
 
@@ -61,6 +63,8 @@ class Boosting:
         return {
             "model": self.name,
             "seed": self._seed,
+            "step_s": self._step_s,
+            "peak": self._peak,
             "parts": [
                 {
                     "steps": steps,
@@ -74,10 +78,11 @@ class Boosting:
         }
 
     @classmethod
-    def from_content(cls, content: Mapping[str, Any]) -> Boosting:
-        """The model of `content`. Raises `InputError` where it is not of this shape."""
+    def from_content(cls, content: Mapping[str, Any], ask: Ask) -> Boosting:
+        """The model of `content`, for `ask`. Raises `InputError` where it is not of this shape, or for something else."""
         try:
             made = cls(int(content["seed"]))
+            made._step_s, made._peak = float(content["step_s"]), bool(content["peak"])
             for part in content["parts"]:
                 steps = int(part["steps"])
                 bounds = [np.asarray(each, float) for each in part["bounds"]]
@@ -87,6 +92,17 @@ class Boosting:
             raise InputError(
                 f"not a boosting model of bursts ({error!r}); promote one that this version fitted"
             ) from error
+        if (made._step_s, made._peak) != (ask.step_s, ask.peak):
+            raise InputError(
+                f"it foresees {_kind(made._step_s, peak=made._peak)}, not {_kind(ask.step_s, peak=ask.peak)}"
+            )
+        if not set(made._columns) & set(ask.steps):
+            raise InputError("it has no model for these horizons; fit one for them")
+        known = names_of(ask)
+        if unknown := [name for name in made.features if name not in known]:
+            raise InputError(
+                f"it looks at {', '.join(unknown)}, which this version does not compute; fit it again"
+            )
         return made
 
     @property
@@ -97,6 +113,7 @@ class Boosting:
     def fit(self, values: F64, until: int, ask: Ask) -> None:
         """Fit all quantiles and horizons on the columns before `until`."""
         past = values[:, :until]
+        self._step_s, self._peak = ask.step_s, ask.peak
         self._members, self._columns, self.rows = {}, {}, 0
         scale = usual(past)
         first = min(ask.day, until // 3)
@@ -165,6 +182,10 @@ class Boosting:
         stale = np.isnan(carried(values[:, start:])[:, first - start :])
         found[stale] = np.nan
         return rising(found)
+
+
+def _kind(step_s: float, *, peak: bool) -> str:
+    return f"{'peaks' if peak else 'values'} of demand in steps of {format_duration(step_s)}"
 
 
 def _in_bins(columns: Mapping[str, F64], bounds: Mapping[str, F64]) -> F64:

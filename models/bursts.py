@@ -76,6 +76,11 @@ class DemandFit:
     digest: str = ""
 
 
+def ask_of(horizons_s: Sequence[float] = HORIZONS_S) -> Ask:
+    """What the controller asks of a model of demand: peaks, by whole minutes ahead."""
+    return Ask(STEP_S, tuple(max(1, round(each / STEP_S)) for each in horizons_s), peak=True)
+
+
 class Demand:
     """Forecasts of one kind of demand for all services. With `gate` a new global model has to beat the `champion`."""
 
@@ -83,7 +88,7 @@ class Demand:
                  gate: FreshRng | None = None, champion: Boosting | None = None) -> None:  # fmt: skip
         self._gate, self._champion = gate, champion
         self.kind, self.rates = kind, Rates(STEP_S)
-        self.ask = Ask(STEP_S, tuple(max(1, round(each / STEP_S)) for each in horizons_s), peak=True)
+        self.ask = ask_of(horizons_s)
         self._seed, self._pinned = seed, tuple(pinned)
         self._floor = LastValue()
         self._models: dict[str, DemandModel] = {self._floor.name: self._floor}
@@ -262,8 +267,9 @@ class Demand:
         pinned = tuple(names.index(name) for name in self._pinned if name in names)
         trial = Trial(names, self._gate, self._champion) if self._gate is not None else None
         return Fit(
-            self.kind, names, self.rates.values.copy(), self.ask, self._seed + self._fits, pinned, trial
-        )
+            self.kind, names, self.rates.values.copy(), self.ask, self._seed + self._fits, pinned, trial,
+            from_s=(self.rates.step - self.rates.values.shape[1] + 1) * STEP_S,
+        )  # fmt: skip
 
     def adopt(self, fit: DemandFit) -> str | None:
         """Let the models of a finished fit speak from the next step on; why the gate refused one of them."""

@@ -33,7 +33,8 @@ def burst_cases(names: Sequence[str], first_s: float, ask: Ask, came: F64, mean:
     for place, steps in enumerate(ask.steps):
         horizon_s = steps * ask.step_s
         judged = ~np.isnan(came[:, :, place]) & ~np.isnan(challenger[:, :, place]).any(axis=2)
-        judged &= ~np.isnan(floor[:, :, place]).any(axis=2)
+        for other in (floor, *([] if champion is None else [champion])):
+            judged &= ~np.isnan(other[:, :, place]).any(axis=2)  # all are compared on the same origins
         for group, rows in groups_of(names).items():
             one, low, high = (
                 None if upper is None else _burst_scores(came, mean, upper, judged, rows, place, ask)

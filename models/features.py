@@ -55,6 +55,13 @@ def at_cells(values: F64, scale: F64, rows: Rows, origins: Rows, steps: int, ask
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
+def names_of(ask: Ask) -> frozenset[str]:
+    """Names of all features that are computed for `ask`."""
+    nothing = np.zeros((1, 1))
+    shared = common(nothing, np.ones(1), 0, ask)
+    return frozenset(shared | ahead(nothing, np.ones(1), shared["mean"], 0, ask.steps[0], ask))
+
+
 def common(values: F64, scale: F64, first: int, ask: Ask, gone: Rows | None = None) -> dict[str, F64]:
     """Features that are the same for every horizon, each [series, origins]; `mean` is what changes are counted from.
 

@@ -85,18 +85,18 @@ def _fill(evidence: GateEvidence, run_: Run, values: F64, seed: int) -> None:
     champion: F64 | None = None
     if evidence.champion is not None:
         try:
-            raw = Boosting.from_content(evidence.champion).predict(tidy(values), run_.until, run_.ask)
+            raw = Boosting.from_content(evidence.champion, run_.ask).predict(
+                tidy(values), run_.until, run_.ask
+            )
         except InputError as error:
             evidence.champion_problem = str(error)
         else:
-            if np.isnan(raw).all():
-                evidence.champion_problem = "it has no model for these horizons; fit one for them"
-            else:
-                champion = champion_promises(run_, raw)
+            champion = champion_promises(run_, raw)
     evidence.cases += burst_cases(
         run_.names, run_.first_test * run_.ask.step_s, run_.ask, run_.came, run_.mean, run_.upper, run_.floor_upper, champion
     )  # fmt: skip
-    evidence.artifact = boosting.content()
+    if boosting.counted_work:  # else there was too little to fit one
+        evidence.artifact = boosting.content()
     evidence.feature_schema = boosting.features
     evidence.parameters = {"seed": seed, "steps": list(run_.ask.steps), "levels": list(run_.ask.levels)}
     evidence.data = {"from_s": 0.0, "to_s": run_.until * run_.ask.step_s, "rows": boosting.rows}

@@ -51,9 +51,8 @@ def backtest_bursts(options: BurstsOptions | None, json_out: Path | None, folder
 
         options = BurstsOptions(series=golden_file("bursts"))
     setting = {"target": options.target, "horizons_s": list(options.horizons_s), "step_s": options.step_s}
-    document, passed = _run("bursts", run, options, options.path, json_out, folder, setting,
-                            gate=gate, golden=golden, show=print_bursts)  # fmt: skip
-    _end(document, json_out, passed)
+    _run("bursts", run, options, options.path, json_out, folder, setting,
+         gate=gate, golden=golden, show=print_bursts)  # fmt: skip
 
 
 def backtest_runtimes(options: RuntimesOptions | None, json_out: Path | None, folder: Path | None, *, gate: bool) -> None:  # fmt: skip
@@ -65,23 +64,24 @@ def backtest_runtimes(options: RuntimesOptions | None, json_out: Path | None, fo
         from autopilot.app.golden import golden_file
 
         options = RuntimesOptions(jobs=golden_file("runtimes"))
-    document, passed = _run("runtimes", run, options, options.jobs, json_out, folder, {},
-                            gate=gate, golden=golden, show=print_runtimes)  # fmt: skip
-    _end(document, json_out, passed)
+    _run("runtimes", run, options, options.jobs, json_out, folder, {},
+         gate=gate, golden=golden, show=print_runtimes)  # fmt: skip
 
 
 def _run(kind: str, run: Any, options: Any, path: Path, json_out: Path | None, folder: Path | None,
-         setting: Mapping[str, Any], *, gate: bool, golden: bool, show: Any) -> tuple[dict[str, Any], bool]:  # fmt: skip
-    """Run, print and judge: (document, whether the gate let it pass)."""
+         setting: Mapping[str, Any], *, gate: bool, golden: bool, show: Any) -> None:  # fmt: skip
+    """Run, print, write and judge. What was measured is written before the registry can refuse anything."""
     if not path.exists():
         raise InputError(f"{path}: there is no such file")
     check_json(json_out, (path,))
     evidence: GateEvidence | None = None
-    champion, notes = "", tuple[str, ...]()
+    champion, notes, digest = "", tuple[str, ...](), ""
     if gate:
-        from autopilot.app.gate import open_evidence
+        from autopilot.app.gate import file_digest, open_evidence
 
         registry = open_registry(folder)
+        registry.check_writable()
+        digest = file_digest(path)  # of what is read now: a file may grow while the run lasts
         if golden:  # a champion that was fitted on other data would be no fair opponent: here code is judged
             evidence = GateEvidence()
         else:
@@ -93,33 +93,33 @@ def _run(kind: str, run: Any, options: Any, path: Path, json_out: Path | None, f
         document = run(options, _progress(kind, shown))
     show(document)
     _print_odd_rows(document)
+    _write(document, json_out)
     if evidence is None:
-        return document, True
-    from autopilot.app.gate import file_digest, judge_models
+        return
+    from autopilot.app.gate import judge_models
     from autopilot.app.golden import GOLDEN_VERSION
 
     name = f"golden set {GOLDEN_VERSION}" if golden else path.name
     judged = judge_models(
-        kind, registry, evidence, champion, document, {"name": name, "digest": file_digest(path)}, setting,
+        kind, registry, evidence, champion, document, {"name": name, "digest": digest}, setting,
         options.seed, person(None), store=not golden,
     )  # fmt: skip
     out.print()
     print_verdict(judged, notes)
-    return document, judged.verdict.passed
+    if not judged.verdict.passed:
+        sys.exit(1)
 
 
 def _progress(name: str, shown: Show) -> BackProgress:
     return lambda done, total, words: shown(name, done, total, words)
 
 
-def _end(document: dict[str, Any], json_out: Path | None, passed: bool) -> None:
+def _write(document: dict[str, Any], json_out: Path | None) -> None:
     if json_out is not None:
         from simulator.results import write_document
 
         write_document(document, json_out)
         out.print(f"result: {json_out}")
-    if not passed:
-        sys.exit(1)
 
 
 def _print_odd_rows(document: Mapping[str, Any]) -> None:
@@ -186,7 +186,9 @@ def _print_cpu(document: Mapping[str, Any]) -> None:
 def print_verdict(judged: Any, notes: tuple[str, ...]) -> None:
     """Whether the gate let it pass, and each rule that did not."""
     verdict = judged.verdict
-    against = f"{judged.champion[:12]} and the floor" if judged.champion else "the floor; nothing serves yet"
+    against = "the floor; nothing serves yet"
+    if judged.champion:
+        against = f"{judged.champion[:12]} and the floor" if verdict.against_champion else "the floor alone"
     word = "passed" if verdict.passed else "refused"
     out.print(f"gate: {word}, against {against} (metric {verdict.metric_version}, run {judged.run})")
     for note in (*notes, *judged.notes):
@@ -223,16 +225,18 @@ def backtest_policies(
 
     candidate = load_policy(policy)
     check_json(json_out, journals)
-    book = VerdictBook(open_registry(folder).folder)
+    registry = open_registry(folder)
+    registry.check_writable()
+    book = VerdictBook(registry.folder)
     run = run_name(policy=digest(policy_bytes(candidate)).hex(), rules=[asdict(rule) for rule in RULES],
                    rules_version=RULES_VERSION)  # fmt: skip
     cases: list[dict[str, Any]] = []
     rows: list[list[str]] = []
     reasons: list[str] = []
     for path in journals:
+        name = f"{path.stem}-{file_digest(path)[:12]}"
         with progress_bar() as shown:
             case = judge_policy(path, candidate, lambda done, total: shown("replay", done, total, f"{done:,}/{total:,} ticks"))  # fmt: skip
-        name = f"{path.stem}-{file_digest(path)[:12]}"
         verdict = asdict(case)
         book.write(run, name, verdict)
         cases.append({"run": run, "case": name, **verdict})
@@ -247,5 +251,7 @@ def backtest_policies(
     )
     for reason in reasons:
         out.print(f"  {reason}")
-    _end({"schema": "gpu-autopilot/backtest-policies/1", "policy": candidate.name, "passed": passed,
-          "rules_version": RULES_VERSION, "cases": cases}, json_out, passed)  # fmt: skip
+    _write({"schema": "gpu-autopilot/backtest-policies/1", "policy": candidate.name, "passed": passed,
+            "rules_version": RULES_VERSION, "cases": cases}, json_out)  # fmt: skip
+    if not passed:
+        sys.exit(1)

@@ -152,7 +152,9 @@ def show_model(folder: Path | None, name: str, *, as_json: bool) -> None:
     print_rows(("score", ""), [[name, f"{value:.4g}" if isinstance(value, float) else str(value)]
                                for name, value in manifest.scores.items()])  # fmt: skip
     for summary in summaries:
-        against = str(summary.get("champion", ""))[:SHORT] or "the floor alone"
+        scored = summary.get("against_champion")
+        against = str(summary.get("champion", ""))[:SHORT] if scored else ""
+        against = against or "the floor alone"
         word = "passed" if summary.get("passed") else "refused"
         out.print(f"gate on {summary.get('data', '?')} against {against}: {word}")
         for reason in summary.get("reasons", ()):
@@ -187,7 +189,8 @@ def promote_model(folder: Path | None, name: str, by: str | None, why: str, *, f
     registry = open_registry(folder)
     manifest = registry.find(name)
     current = registry.pointer(manifest.kind).current
-    problem = gate_problem(registry, manifest, current)
+    serves = registry.serve(manifest.kind).manifest  # another one where the current version cannot
+    problem = gate_problem(registry, manifest, "" if serves is None else serves.version)
     if problem and not force:
         raise InputError(
             f"{manifest.kind} {manifest.version[:SHORT]}: {problem}. --force promotes it all the same, and says so"
@@ -201,7 +204,7 @@ def promote_model(folder: Path | None, name: str, by: str | None, why: str, *, f
 
 
 def gate_problem(registry: Registry, manifest: Manifest, current: str) -> str:
-    """Why the gate does not let a version replace `current`; "" when it does."""
+    """Why the gate does not let a version replace `current`, which serves ("": none); "" when it does."""
     if manifest.version == current:
         return ""
     verdicts = _verdicts(VerdictBook(registry.folder))
@@ -211,6 +214,8 @@ def gate_problem(registry: Registry, manifest: Manifest, current: str) -> str:
         return "the gate was not asked; run `autopilot backtest` with --gate"
     if not against:
         return f"it was judged against another version than {current[:SHORT] or 'none'}, which serves now"
+    if current and not any(each.get("against_champion") for each in against):
+        return f"it was not compared with {current[:SHORT]}, which serves now, for that could not be scored beside it"
     code = [each for each in verdicts.get(f"code {manifest.code}", []) if each.get("kind") == manifest.kind]
     if not code:
         return f"its code was not judged on the golden set; run `autopilot backtest {manifest.kind} --gate`"
@@ -227,8 +232,8 @@ def rollback_models(folder: Path | None, kind: str, by: str | None, why: str) ->
     """One step back."""
     registry = open_registry(folder)
     before = registry.pointer(kind).current
-    pointer: Pointer = registry.rollback(kind, by=person(by), why=why)
-    out.print(f"{kind}: {pointer.current[:SHORT]} serves again, instead of {before[:SHORT]}")
+    pointer: Pointer = registry.rollback(kind, by=person(by), why=why, expected=before)
+    out.print(f"{kind}: {pointer.current[:SHORT]} serves again, instead of {pointer.log[-1].before[:SHORT]}")
 
 
 def show_lineage(folder: Path | None, name: str, *, as_json: bool) -> None:

@@ -70,7 +70,7 @@ def promote(
     ] = False,
     registry: Folder = None,
 ) -> None:
-    """Let a version serve, if the gate let it pass against what serves now."""
+    """Let a version serve, if the gate let it pass against what serves now. A running controller takes it up when it starts again."""
     from autopilot.app.model_commands import promote_model
 
     promote_model(registry, version, by, why, force=force)
@@ -83,7 +83,7 @@ def rollback(
     by: By = None,
     registry: Folder = None,
 ) -> None:
-    """Let the version serve that served before: one step back, effective at once."""
+    """Let the version serve that served before: one step back. A running controller takes it up when it starts again."""
     from autopilot.app.model_commands import rollback_models
 
     rollback_models(registry, kind, by, why)

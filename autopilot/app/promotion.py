@@ -16,7 +16,7 @@ from autopilot.core.forecast import REQUESTS
 from autopilot.registry import Manifest, Registry, RegistryError
 from models.backtest import EVERYONE, GateRules, GateVerdict
 from models.boosting import Boosting
-from models.bursts import STEP_S, DemandFit
+from models.bursts import STEP_S, DemandFit, ask_of
 from models.proving import Proof
 from models.runtime_boosting import content_of, stored_boosted
 from models.runtime_proving import Proof as RuntimeProof
@@ -50,7 +50,7 @@ class Promoter:
         self._version: dict[str, str] = {}
         self._current: dict[str, str] = {}  # other than that version where it had to be passed over
         self.notes: tuple[str, ...] = ()
-        self.champion = self._serving(BURSTS, lambda _, content: Boosting.from_content(content))
+        self.champion = self._serving(BURSTS, lambda _, content: Boosting.from_content(content, ask_of()))
         self.boosted = self._serving(
             RUNTIMES, lambda manifest, content: stored_boosted(content, manifest.feature_schema, FEATURES)
         )
@@ -86,10 +86,16 @@ class Promoter:
             )  # fmt: skip
             if not judged.verdict.passed:
                 return ""  # what is adopted then is without it
-            why = f"passed the gate against {champion[:12] or SIMPLE[kind]}, run {run}"
-            self._registry.promote(kind, version, by=BY, why=why, expected=self._current[kind])
         except RegistryError as error:
             return f"it is not used, for it could not be stored: {error}"
+        why = f"passed the gate against {champion[:12] or SIMPLE[kind]}, run {run}"
+        try:
+            self._registry.promote(kind, version, by=BY, why=why, expected=self._current[kind])
+        except RegistryError as error:
+            return (
+                f"it is stored as {version[:12]} and not used: {error}. This controller takes up what was promoted or "
+                "rolled back by others when it starts again"
+            )
         self._version[kind] = self._current[kind] = version
         return ""
 

@@ -27,6 +27,10 @@ class RegistryError(InputError):
     """The registry cannot do what was asked: the message names the object and the mend."""
 
 
+class MissingError(RegistryError):
+    """There is no such file, which is something else than one that cannot be read."""
+
+
 def canonical(value: Any) -> bytes:
     """Plain values as bytes: equal values give equal bytes. Raises `ValueError` for NaN and `TypeError` for objects."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -68,7 +72,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_whole(path: Path, limit_bytes: int) -> bytes:
-    """The bytes of a plain file. Raises `RegistryError` where there is none, or more than `limit_bytes`."""
+    """The bytes of a plain file. Raises `RegistryError` (`MissingError`: there is none), for more than `limit_bytes` too."""
     try:
         # a pipe in its place would keep the reader waiting for ever
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -81,8 +85,23 @@ def read_whole(path: Path, limit_bytes: int) -> bytes:
                     f"{path}: has {about.st_size:,} bytes where at most {limit_bytes:,} belong; it was changed"
                 )
             return file.read(limit_bytes + 1)
+    except FileNotFoundError as error:
+        raise MissingError(f"{path}: is missing; restore it, or promote another version") from error
     except OSError as error:
         raise RegistryError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def names_in(folder: Path) -> list[str]:
+    """What lies in `folder`, sorted; nothing where there is no such folder.
+
+    Raises `RegistryError` where it cannot be looked into: that is not the same as an empty one.
+    """
+    try:
+        return sorted(path.name for path in folder.iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise RegistryError(f"{folder}: cannot be read ({error.strerror})") from error
 
 
 def partial_files(folder: Path) -> list[Path]:

@@ -10,7 +10,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from autopilot.registry.files import RegistryError, canonical, read_whole, sha256
+from autopilot.registry.files import MissingError, RegistryError, canonical, read_whole, sha256
 
 SCHEMA = "gpu-autopilot/current/1"
 MAX_SERVING = 50
@@ -67,15 +67,17 @@ def read_pointer(path: Path) -> Pointer:
     What was wrong is in `problems`; nothing is raised.
     """
     problems: list[str] = []
-    places = [place for place in (path, path.with_suffix(".before.json")) if place.exists()]
-    if places and places[0] != path:
-        problems.append(f"{path}: is gone; what served before serves")
-    for place in places:
+    before = path.with_suffix(".before.json")
+    for place in (path, before):
         try:
             found = _read(place)
+        except MissingError:
+            continue
         except RegistryError as error:
             problems.append(str(error))
             continue
+        if place == before and not problems:
+            problems.append(f"{path}: is gone; what served before serves")
         return Pointer(found.serving, found.log, tuple(problems))
     return Pointer(problems=tuple(problems))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,8 +13,10 @@ from typing import Any
 
 from autopilot.registry.artifact import pack, unpack
 from autopilot.registry.files import (
+    MissingError,
     RegistryError,
     locked,
+    names_in,
     partial_files,
     read_whole,
     sha256,
@@ -73,18 +76,22 @@ class Registry:
     # --- what is there ---------------------------------------------------------------------------
 
     def versions(self, kind: str) -> list[str]:
-        """Names of all versions of a kind; those with a damaged manifest too."""
-        folder = self._models(_known(kind))
-        with suppress(OSError):
-            return sorted(path.stem for path in folder.glob("*.json") if _NAME.fullmatch(path.stem))
-        return []
+        """Names of all versions of a kind; those with a damaged manifest too. Raises `RegistryError` for an unreadable folder."""
+        names = [
+            name.removesuffix(".json")
+            for name in names_in(self._models(_known(kind)))
+            if name.endswith(".json")
+        ]
+        return [name for name in names if _NAME.fullmatch(name)]
 
     def manifest(self, kind: str, version: str) -> Manifest:
         """The manifest of a version. Raises `RegistryError` where it is missing or was changed."""
         path = self._models(kind) / f"{version}.json"
-        if not path.exists():
-            raise RegistryError(f"{kind}: there is no version {version[:SHORT]} in {self.folder}")
-        manifest = read_manifest(read_whole(path, MAX_BYTES), version)
+        try:
+            data = read_whole(path, MAX_BYTES)
+        except MissingError:
+            raise RegistryError(f"{kind}: there is no version {version[:SHORT]} in {self.folder}") from None
+        manifest = read_manifest(data, version)
         if manifest.kind != kind:
             raise RegistryError(f"{kind}: version {version[:SHORT]} is of the kind {manifest.kind}")
         return manifest
@@ -100,7 +107,7 @@ class Registry:
             except RegistryError as error:
                 damaged.append((version, str(error)))
                 continue
-            stored = self.blob_path(manifest.artifact).exists()
+            stored = os.path.exists(self.blob_path(manifest.artifact))  # noqa: PTH110 - `Path.exists` raises where it may not look
             found.append(Entry(manifest, version == pointer.current, version in pointer.serving, stored))
         found.sort(key=lambda each: (-each.manifest.created_s, each.manifest.version))
         return found, damaged
@@ -178,6 +185,11 @@ class Registry:
 
     # --- changing --------------------------------------------------------------------------------
 
+    def check_writable(self) -> None:
+        """Raise `RegistryError` where nothing could be stored: before a long run is better than after it."""
+        with locked(self.folder):
+            pass
+
     def put(self, content: Mapping[str, Any], manifest: Manifest) -> Manifest:
         """Store a version that does not serve yet; the same one again changes nothing.
 
@@ -227,13 +239,19 @@ class Registry:
                               "forced" if forced else "promoted")  # fmt: skip
             return self._write_pointer(kind, pointer.promoted(entry))
 
-    def rollback(self, kind: str, *, by: str, why: str) -> Pointer:
+    def rollback(self, kind: str, *, by: str, why: str, expected: str | None = None) -> Pointer:
         """Let the newest version before the current one serve that still can.
 
-        Raises `RegistryError` where there is none.
+        `expected`: the version that is to be left; another one serving is a conflict, for two people who answer one
+        incident mean one step. Raises `RegistryError` for a conflict, and where there is none before it.
         """
         with locked(self.folder):
             pointer = self.pointer(kind)
+            if expected is not None and pointer.current != expected:
+                raise RegistryError(
+                    f"{kind}: {pointer.current[:SHORT] or 'none'} serves now, no more {expected[:SHORT] or 'none'}: "
+                    "somebody else changed it at this moment; look at `autopilot models list`, and go back from there if need be"
+                )
             problems: list[str] = []
             for at in range(len(pointer.serving) - 2, -1, -1):
                 version = pointer.serving[at]
@@ -287,14 +305,17 @@ class Registry:
         kept_artifacts = {spare} if spare else set()
         kept_manifests: set[str] = set()
         everything: dict[str, Manifest] = {}
+        unknown = False  # whose an artifact is that no readable manifest names
         for kind in KINDS:
-            entries, _ = self.entries(kind)
+            entries, damaged = self.entries(kind)
             everything |= {each.manifest.version: each.manifest for each in entries}
-            stays = {*self.pointer(kind).serving[-keep:], *(e.manifest.version for e in entries[:keep])}
+            stays = self._staying(kind, [each.manifest.version for each in entries], keep)
             kept_artifacts |= {everything[name].artifact for name in stays if name in everything}
             kept_manifests |= _with_ancestors(stays, everything)
+            unknown |= bool(damaged)
         blobs = {path.stem: path for path in (self.folder / "blobs").glob("*/*.skops")}
-        dropped = sorted(set(blobs) - kept_artifacts)
+        owned = {each.artifact for each in everything.values()}
+        dropped = sorted(name for name in set(blobs) - kept_artifacts if name in owned or not unknown)
         lost = [self._models(each.kind) / f"{name}.json" for name, each in everything.items()
                 if name not in kept_manifests]  # fmt: skip
         doomed = [*(blobs[name] for name in dropped), *lost, *partial_files(self.folder)]
@@ -304,6 +325,14 @@ class Registry:
                 with suppress(OSError):
                     path.unlink()
         return dropped, freed
+
+    def _staying(self, kind: str, newest: Sequence[str], keep: int) -> set[str]:
+        """Versions of a kind that stay. With a damaged record of what serves all do: nothing is dropped on doubt."""
+        pointer = self.pointer(kind)
+        if pointer.problems:
+            return {*pointer.serving, *newest}
+        serves = self.serve(kind).manifest  # an older one where the last ones cannot
+        return {*pointer.serving[-keep:], *newest[:keep], *([] if serves is None else [serves.version])}
 
     def used_bytes(self) -> int:
         """What models and manifests take on the disk."""

@@ -21,7 +21,7 @@ from autopilot.core.snapshot import SLO_CLASS_NAMES
 from autopilot.journal.reader import JournalReader
 from autopilot.replay import Progress, replay
 
-RULES_VERSION = "1"
+RULES_VERSION = "2"
 EVERYONE = "*"
 GROUP_MIN_WORKLOADS = 20
 """A group in which fewer were admitted is only advised on: one of them is more than a few percent."""
@@ -44,7 +44,7 @@ class Rule:
 
 RULES: tuple[Rule, ...] = (
     Rule("halted", 0.0, 0.0, True, "ticks at which everything was held"),
-    Rule("evictions", 2.0, 0.10, True, "workloads evicted"),
+    Rule("evictions", 2.0, 0.10, True, "workloads made to give way"),
     Rule("never", 1.0, 0.01, True, "workloads that only the record admits"),
     Rule("later_s", 60.0, 0.05, True, "mean wait until the first wish to admit, in seconds"),
     Rule("unwished", 1.0, 0.02, True, "effects that were done and would not have been wished"),
@@ -85,7 +85,7 @@ class _Side:
     """What one side wished, by workload."""
 
     admitted_s: dict[str, float] = field(default_factory=dict)
-    evicted: dict[str, int] = field(default_factory=dict)
+    evicted: set[tuple[str, int]] = field(default_factory=set)  # (workload, restart)
     wished: set[tuple[str, str]] = field(default_factory=set)  # (kind of effect, workload)
     halted: int = 0
 
@@ -100,7 +100,8 @@ class _Side:
                 self.admitted_s.setdefault(proposal.workload, decision.now_s)
             self.wished.add((kind, proposal.workload))
             for victim in proposal.victims:
-                self.evicted[victim.workload] = self.evicted.get(victim.workload, 0) + 1
+                # the record goes on as if nobody asked: a wish that stays open is asked at every tick, and is one
+                self.evicted.add((victim.workload, victim.incarnation))
                 self.wished.add(("resize" if victim.how == "shrink" else "evict", victim.workload))
 
 
@@ -166,7 +167,8 @@ def _groups(
     sides: tuple[_Side, _Side], people: _People, done: Mapping[tuple[str, str], OutcomeKind]
 ) -> dict[str, tuple[Measured, ...]]:
     recorded, candidate = sides
-    names = {*recorded.admitted_s, *candidate.admitted_s, *recorded.evicted, *candidate.evicted}
+    victims = {name for side in sides for name, _ in side.evicted}
+    names = {*recorded.admitted_s, *candidate.admitted_s, *victims}
     groups = sorted({group for name in names for group in people.of(name)} | {EVERYONE})
     found: dict[str, tuple[Measured, ...]] = {}
     for group in groups:
@@ -180,9 +182,7 @@ def _groups(
         effects = [key for key in sorted(done) if group in people.of(key[1])]
         completed = [key for key in effects if done[key] in {OutcomeKind.DONE, OutcomeKind.ACCEPTED}]
         failed = [key for key in effects if done[key] in {OutcomeKind.FAILED, OutcomeKind.CONFLICT}]
-        evictions = [
-            sum(count for name, count in side.evicted.items() if group in people.of(name)) for side in sides
-        ]
+        evictions = [sum(group in people.of(name) for name, _ in side.evicted) for side in sides]
         halted = (recorded.halted, candidate.halted) if group == EVERYONE else (0, 0)
         values = {
             "halted": (*halted, halted[0]),

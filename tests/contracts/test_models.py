@@ -207,5 +207,5 @@ def test_boosting_goes_through_its_content() -> None:
     values = days(16, 6 * DAY)
     model, found = fitted("boosting", values, 5 * DAY)
     assert isinstance(model, Boosting)
-    again = Boosting.from_content(model.content()).predict(values, 5 * DAY, ASK)
+    again = Boosting.from_content(model.content(), ASK).predict(values, 5 * DAY, ASK)
     assert np.array_equal(found, again)

@@ -227,3 +227,14 @@ def test_no_service_no_forecast() -> None:
     bursts = Bursts(1)
     bursts.update(60.0, EMPTY)
     assert bursts.forecast(60.0, EMPTY).demand == ()
+
+
+def test_a_fit_says_from_when_its_data_is() -> None:
+    """On the clock of the controller, whenever that was started: the manifest of a model names the window."""
+    bursts = Bursts(1)
+    run(bursts, calm(90), start=28_000)
+    fit = bursts.due(0.0)
+    assert fit is not None
+    newest = 28_000 + 88
+    assert fit.from_s + 60.0 * fit.values.shape[1] == 60.0 * (newest + 1)
+    assert fit.from_s > 1_600_000.0

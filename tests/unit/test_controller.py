@@ -217,6 +217,18 @@ def test_a_fit_is_adopted_at_a_tick_after_it_has_ended() -> None:
     assert gaps_of(world) == ()
 
 
+def test_a_fit_waits_for_a_forecaster_that_breaks_just_then() -> None:
+    """What was fitted, and perhaps promoted, is not lost with one odd snapshot."""
+    world, controller = fitting([Square(2)])
+    controller.tick(0.0)
+    world.breaks["update"] = ValueError("an odd snapshot")
+    controller.tick(130.0)
+    assert world.adopted == []
+    world.breaks.clear()
+    controller.tick(190.0)
+    assert [answer for answer, _ in world.adopted] == [4]
+
+
 def test_a_fit_that_fails_leaves_the_old_model_and_says_why() -> None:
     """The gap is in the record of the tick that learned of it, and the next fit is run."""
     world, controller = fitting([Fails(), Square(3)])

@@ -11,6 +11,8 @@ from autopilot.core.errors import InvariantError
 from autopilot.core.snapshot import F64
 from models.backtest import CaseLosses, CaseVerdict, Finding, GateRules, GateVerdict, Scores, judge, pooled
 from models.bootstrap import Sums, block_length, chance_not_behind, coverage_bound, ratio_bounds, window_edges
+from models.demand import Ask
+from models.evidence import burst_cases
 
 RULES = GateRules(resamples=300)
 STEP_S = 600.0
@@ -382,3 +384,22 @@ def test_arrays_that_do_not_fit_are_a_defect(broken: str) -> None:
         bad = replace(good, challenger=Scores({**losses, "pinball_p99": holes}, good.challenger.covered))
     with pytest.raises(InvariantError, match="gate: bursts 600 s, a"):
         verdict(bad)
+
+
+def test_all_models_are_compared_where_none_of_them_abstains() -> None:
+    """A champion that is silent on a series takes it out of the comparison for all; it is no defect of the gate."""
+    ask = Ask(600.0, (1,))
+    rng = np.random.default_rng(0)
+    came = rng.poisson(20.0, (4, 300, 1)).astype(float)
+    upper = np.broadcast_to(np.array([20.0, 26.0, 31.0]), (4, 300, 1, 3)).copy()
+    champion = upper.copy()
+    champion[1] = np.nan
+    (case,) = burst_cases(
+        ["x#a", "x#b", "x#c", "x#d"], 0.0, ask, came, came.mean(axis=1)[:, 0], upper, upper, champion
+    )
+    assert case.champion is not None
+    for scores in (case.challenger, case.floor, case.champion):
+        assert np.isnan(scores.losses["pinball_p99"]).sum() == 300
+    verdict = judge([case], 0, rng)
+    assert verdict.cases[0].origins == 900
+    assert not verdict.passed  # equal to the champion: nothing is gained

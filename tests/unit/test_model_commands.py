@@ -39,6 +39,7 @@ class FakeRun:
 
     ratio: float = 0.7  # of the challenger's loss over the floor's
     number: int = 0
+    unscored: str = ""  # why the champion cannot be compared
     options: list[Any] = field(default_factory=list)
 
     def __call__(self, options: Any, progress: Any) -> dict[str, Any]:
@@ -61,6 +62,8 @@ class FakeRun:
             return Scores({"pinball_p99": ratio * base * rng.gamma(50, 1 / 50, 1000)}, {0.99: held})
 
         champion = None if evidence.champion is None else scores(evidence.champion["ratio"])
+        if self.unscored:
+            champion, evidence.champion_problem = None, self.unscored
         evidence.cases.append(
             CaseLosses(
                 "bursts 600 s",
@@ -276,6 +279,58 @@ def test_a_refused_model_is_promoted_only_by_force(fake: FakeRun, capsys: pytest
     assert "the gate was not asked" in said(
         capsys, "models", "promote", never.version[:12], "--why", "x", code=2
     )
+
+
+def test_a_champion_that_was_not_compared_is_not_beaten(
+    fake: FakeRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its place is taken by force alone: the floor is another opponent."""
+    gate = ("backtest", "bursts", "--series", "series.csv", "--gate")
+    judge_golden(fake, capsys)
+    first = stored_version(said(capsys, *gate))
+    said(capsys, "models", "promote", first, "--why", "the first")
+    fake.ratio, fake.unscored = 0.5, "it foresees peaks"
+    text = said(capsys, *gate)
+    assert "gate: passed, against the floor alone" in text
+    assert "could not be scored here: it foresees peaks" in text
+    second = stored_version(text)
+    assert "against the floor alone: passed" in said(capsys, "models", "show", second)
+    told = said(capsys, "models", "promote", second, "--why", "sharper", code=2)
+    assert f"it was not compared with {first}, which serves now" in told
+    assert "serves now" in said(capsys, "models", "promote", second, "--why", "another target", "--force")
+
+
+def test_a_current_version_that_cannot_serve_stands_in_nobodys_way(
+    fake: FakeRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who is judged against what serves in its place is promoted over it."""
+    gate = ("backtest", "bursts", "--series", "series.csv", "--gate", "--registry", "r")
+    said(capsys, "backtest", "bursts", "--gate", "--registry", "r")
+    first = stored_version(said(capsys, *gate))
+    said(capsys, "models", "promote", first, "--why", "the first", "--registry", "r")
+    shelf = registry(Path("r"), libraries=None)
+    shelf.blob_path(shelf.find("bursts").artifact).write_bytes(b"x")
+    fake.number = 1
+    text = said(capsys, *gate)
+    assert f"passed over {first}" in text
+    second = stored_version(text)
+    assert f"{second} serves now" in said(
+        capsys, "models", "promote", second, "--why", "it can serve", "--registry", "r"
+    )
+
+
+def test_what_was_measured_is_written_though_the_registry_refuses(
+    fake: FakeRun, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that cannot be written at all is told before the run; one that refuses later costs no result."""
+    gate = ("backtest", "bursts", "--series", "series.csv", "--gate", "--registry", "r", "--json", "out.json")
+    (Path("r") / "lock").mkdir(parents=True)
+    assert "r: the registry cannot be written" in said(capsys, *gate, code=2)
+    assert fake.options == []
+    (Path("r") / "lock").rmdir()
+    (Path("r") / "blobs").write_text("a file, where a folder belongs")
+    said(capsys, *gate, code=2)
+    assert json.loads(Path("out.json").read_text())["series"] == 3
 
 
 def test_the_same_gate_again_writes_the_same(fake: FakeRun, capsys: pytest.CaptureFixture[str]) -> None:

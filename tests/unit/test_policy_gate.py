@@ -11,9 +11,9 @@ import pytest
 from autopilot.cli import main
 from autopilot.core.policy import Mode, Modes, Policy
 from autopilot.core.policy_bounds import JournalRules
-from autopilot.core.records import OutcomeKind
+from autopilot.core.records import OutcomeKind, Victim
 from autopilot.journal import SqliteJournal
-from autopilot.replay.gate import EVERYONE, Measured, PolicyCase, judge_policy
+from autopilot.replay.gate import EVERYONE, Measured, PolicyCase, _Side, judge_policy
 from benchmarks.small_world import AUTO, Tick, World
 
 RULES = JournalRules(keyframe_s=600.0, keyframe_ticks=16)
@@ -131,3 +131,14 @@ def test_the_command_judges_writes_and_repeats_itself(
     ):
         assert call("backtest", "policies", *wrong) == 2
         assert words in capsys.readouterr().err
+
+
+def test_a_wish_that_stays_open_is_one_wish() -> None:
+    """The record goes on as if nobody asked, so the candidate asks again at every tick; a restarted gang is another."""
+    tick = next(World(2, seed=4, load=1.0, backlog=10).run(1))
+    proposal = next(each for each in tick.step.decision.plan.proposals if each.accepted)
+    side = _Side()
+    for restart in (0, 0, 0, 1):
+        asking = replace(proposal, victims=(Victim("a", restart, 8, 0.0, contract=True),))
+        side.add(replace(tick.step.decision, plan=replace(tick.step.decision.plan, proposals=(asking,))))
+    assert len(side.evicted) == 2

@@ -18,7 +18,7 @@ from autopilot.core.forecast import REQUESTS, TOKENS
 from autopilot.registry import Registry, VerdictBook
 from models.backtest import GateVerdict
 from models.boosting import Boosting
-from models.bursts import Bursts, DemandFit, Fit
+from models.bursts import STEP_S, Bursts, DemandFit, Fit
 from models.demand import Ask
 from models.fitting import Fitted, fit_demand
 from models.proving import Proof
@@ -40,8 +40,9 @@ def small(seed: int) -> Boosting:
     rows = np.random.default_rng(seed).normal(size=(60, 2))
     member = HistGradientBoostingRegressor(max_iter=2).fit(rows, rows[:, 0])
     model = Boosting(seed)
-    model._members[1, 0.9] = [member, member]
-    model._columns[1] = {"mean": np.array([0.5, 1.0]), "lag 0": np.array([0.0])}
+    model._step_s, model._peak = STEP_S, True
+    model._members[2, 0.9] = [member, member]
+    model._columns[2] = {"mean": np.array([0.5, 1.0]), "lag 0": np.array([0.0])}
     return model
 
 
@@ -89,6 +90,8 @@ def test_somebody_who_promotes_in_between_is_not_overruled(tmp_path: Path, plain
     assert other("bursts", judged(plain, 1, passed=True)) == ""
     told = ours("bursts", judged(plain, 2, passed=True))
     assert "was judged against none" in told
+    assert told.startswith("it is stored as ")
+    assert len(registry.versions("bursts")) == 2
     assert registry.find("bursts").seed == 1
 
 
@@ -133,3 +136,36 @@ def test_what_is_not_for_the_registry_is_left_alone(what: str, tmp_path: Path, p
     }
     assert Promoter(Registry(tmp_path))("x", results[what]) == ""
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (
+            {"step_s": 600.0, "peak": False},
+            "it foresees values of demand in steps of 10 min, not peaks of demand",
+        ),
+        ({"steps": 7}, "no model for these horizons"),
+        (
+            {"columns": ["mean", "an older one"]},
+            "it looks at an older one, which this version does not compute",
+        ),
+    ],
+)
+def test_a_champion_for_something_else_is_passed_over(
+    changed: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    """Another step or target, other horizons, features of another release: named, and not asked for a forecast."""
+    registry = Registry(tmp_path)
+    content = small(1).content()
+    whole = {name: value for name, value in changed.items() if name in content}
+    content |= whole
+    content["parts"] = [part | {name: value for name, value in changed.items() if name not in whole}
+                        for part in content["parts"]]  # fmt: skip
+    from tests.registry_kit import manifest
+
+    stored = registry.put(content, manifest(libraries={}))
+    registry.promote("bursts", stored.version, by="a person", why="a mistake")
+    promoter = Promoter(registry)
+    assert promoter.champion is None
+    assert words in promoter.notes[0]

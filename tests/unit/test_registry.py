@@ -350,6 +350,69 @@ def test_gc_keeps_what_serves_and_the_newest(tmp_path: Path) -> None:
         shelf.gc(keep=0)
 
 
+def blobs(shelf: Registry) -> set[str]:
+    """Artifacts that are there."""
+    return {path.stem for path in (shelf.folder / "blobs").glob("*/*.skops")}
+
+
+def test_gc_keeps_what_serves_in_place_of_a_damaged_one(tmp_path: Path) -> None:
+    """The current artifact was changed, so the version before speaks: it is not the one to go."""
+    shelf, names = stocked(tmp_path, 4)
+    for name in names[2:]:
+        shelf.blob_path(shelf.manifest("bursts", name).artifact).write_bytes(b"changed")
+    shelf.gc(keep=1)
+    served = shelf.serve("bursts")
+    assert served.manifest is not None
+    assert served.manifest.version == names[1]
+
+
+def test_gc_drops_nothing_on_doubt(tmp_path: Path) -> None:
+    """Whose an artifact is that no readable manifest names is not known, nor what served by a damaged record."""
+    shelf, names = stocked(tmp_path, 5)
+    artifacts = [shelf.manifest("bursts", name).artifact for name in names]
+    place = tmp_path / "models" / "bursts" / f"{names[4]}.json"
+    whole = place.read_bytes()
+    place.write_bytes(whole[:50])
+    shelf.gc(keep=1)
+    assert artifacts[4] in blobs(shelf)
+    place.write_bytes(whole)
+    assert shelf.load("bursts", names[4])
+    pointer = tmp_path / "current" / "bursts.json"
+    record = pointer.read_bytes()
+    pointer.write_bytes(b"{")
+    before = blobs(shelf)
+    assert shelf.gc(keep=1) == ([], 0)
+    assert blobs(shelf) == before
+    pointer.write_bytes(record)
+    assert shelf.gc(keep=1)[0]
+
+
+def test_a_folder_that_cannot_be_looked_into_is_not_an_empty_one(tmp_path: Path) -> None:
+    """Nothing is listed as absent, nothing is dropped, and serving goes on at the floor with the reason."""
+    shelf, _ = stocked(tmp_path, 3)
+    before = blobs(shelf)
+    (tmp_path / "models").rename(tmp_path / "away")
+    (tmp_path / "models").write_text("a file, where a folder belongs")
+    for look in (lambda: shelf.entries("bursts"), lambda: shelf.gc(keep=1)):
+        with pytest.raises(RegistryError, match="models/bursts: cannot be read"):
+            look()
+    assert blobs(shelf) == before
+    (tmp_path / "current").rename(tmp_path / "gone")
+    (tmp_path / "current").write_text("a file too")
+    served = shelf.serve("bursts")
+    assert served.manifest is None
+    assert "cannot be read" in served.refused[0][1]
+
+
+def test_two_rollbacks_at_once_are_one_step(tmp_path: Path) -> None:
+    """Who saw a version serve goes back from that one, and not from what somebody else has made of it."""
+    shelf, names = stocked(tmp_path, 4)
+    assert shelf.rollback("bursts", by="ann", why="pages", expected=names[3]).current == names[2]
+    with pytest.raises(RegistryError, match=f"{names[2][:12]} serves now, no more {names[3][:12]}"):
+        shelf.rollback("bursts", by="ben", why="pages", expected=names[3])
+    assert shelf.pointer("bursts").current == names[2]
+
+
 def test_a_full_quota_makes_room_or_refuses(tmp_path: Path) -> None:
     """Old versions go first; what serves is never given up for a new one."""
     one = len(pack(content(0, rows=3000)))
