@@ -131,6 +131,7 @@ class Profile:
             origins,
             ask.day,
             0,
+            0,
             len(values),
         )
         with np.errstate(invalid="ignore"):
@@ -146,26 +147,28 @@ class Profile:
                 origins,
                 ask.day,
                 steps,
+                steps + 1,
                 len(values),
             )
         return _days_before(
             lambda begin, stop: outcomes(values[:, begin : stop + steps], steps, peak=True)[:, : stop - begin],
-            origins, ask.day, 0, len(values),
+            origins, ask.day, 0, steps, len(values),
         )  # fmt: skip
 
 
 def _days_before(
-    measure: Callable[[int, int], F64], origins: np.ndarray, day: int, ahead: int, series: int
+    measure: Callable[[int, int], F64], origins: np.ndarray, day: int, ahead: int, reach: int, series: int
 ) -> F64:
     """Mean over the days before of `measure` at the origins' time of day plus `ahead`; NaN where none is known.
 
-    `measure(begin, stop)` [series, stop - begin] is asked for the columns that count and no others. A day counts only if
-    that moment lies before the origin (a horizon may be longer than a day). `origins` follow one another.
+    `measure(begin, stop)` [series, stop - begin] is asked for the columns that count and no others. It looks at values up
+    to `reach` steps after that time of day; a day counts only if these are none after the origin (a horizon may be
+    longer than a day). `origins` follow one another.
     """
     total, count = np.zeros((series, len(origins))), np.zeros((series, len(origins)))
     for back in range(1, PROFILE_DAYS + 1) if len(origins) else ():
         begin, stop = int(origins[0]) - back * day + ahead, int(origins[-1]) + 1 - back * day + ahead
-        if ahead >= back * day or stop <= 0:
+        if reach > back * day or stop <= 0:
             continue
         found = measure(max(begin, 0), stop)
         known = ~np.isnan(found)

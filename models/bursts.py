@@ -41,6 +41,9 @@ RETRAIN_S = 6 * 3600.0
 FIRST_FIT_STEPS = 60
 """Steps of history before the first fit; the next ones follow when it has doubled, until the regular cadence."""
 
+USUAL_STEPS = 1440
+"""Steps after which a minute counts half in the usual demand of a series: a service that grew is measured by what it is."""
+
 MOST_FORESEEN = 1000
 """Series that the global model looks at in one minute: a fifth of a second of CPU."""
 
@@ -81,6 +84,19 @@ def ask_of(horizons_s: Sequence[float] = HORIZONS_S) -> Ask:
     return Ask(STEP_S, tuple(max(1, round(each / STEP_S)) for each in horizons_s), peak=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The promises of one step, and what they were made of. Axes [series], [series, horizons], [series, horizons, levels]."""
+
+    raw: F64  # of whoever speaks
+    margins: F64
+    root: F64  # unit of the margins
+    upper: F64  # what is promised
+    floor: F64  # what the floor said
+    usual: F64  # unit of the floor's margins
+    fell: Bools  # where the floor speaks in the place of the model that was chosen
+
+
 class Demand:
     """Forecasts of one kind of demand for all services. With `gate` a new global model has to beat the `champion`."""
 
@@ -97,10 +113,22 @@ class Demand:
         self._layer = Layer(LEVELS, 0, self.ask.steps)
         self._drift = Drift(0, overlap=self.ask.steps[0])
         self._delivered = Delivered(0, len(LEVELS))
-        self._total, self._known = np.zeros(0), np.zeros(0, np.int64)
+        self._floor_layer = Layer(
+            LEVELS, 0, self.ask.steps
+        )  # learns from every series, whoever speaks for it
+        self._total, self._weight = (
+            np.zeros(0),
+            np.zeros(0),
+        )  # of the latest days: the usual demand of each series
+        self._root = np.zeros(0)  # its root in the last fit, NaN for series added since
+        self._fitted = 0  # series that were there then
+        self._known, self._counted = (
+            np.zeros(0, np.int64),
+            np.zeros(0, np.int64),
+        )  # minutes known; the last of them
         # names and places of the models behind the newest promises
         self._spoke: tuple[tuple[str, ...], NDArray[np.int64]] = (self._names, self._chosen)
-        self._made: dict[int, tuple[F64, F64, F64, F64]] = {}  # by step: raw, margins, root, promised
+        self._made: dict[int, Made] = {}  # by step
         self._fits = 0
         self._next_fit = FIRST_FIT_STEPS
         self._steps_seen = 0
@@ -110,27 +138,33 @@ class Demand:
     def observe(self, names: Sequence[str], steps: NDArray[np.int64], values: F64) -> bool:
         """Take in one value of each service, measured at `steps`; whether a new step has begun."""
         newest = int(steps.max())
-        before = self.rates.step
         rows, reused, added = self.rates.rows(names)
         self._grow(added)
         self._forget(reused)
         begun = self.rates.advance(newest)
         self.rates.put(rows, steps, values)
         values = tidy(values)
-        known = ~np.isnan(values) & (steps > before)
+        fade = 0.5 ** (begun / USUAL_STEPS)
+        self._total, self._weight = self._total * fade, self._weight * fade
+        known = ~np.isnan(values) & (steps > self._counted[rows])
         self._total[rows[known]] += values[known]
+        self._weight[rows[known]] += 1.0
         self._known[rows[known]] += 1
+        self._counted[rows[known]] = steps[known]
         self._steps_seen += begun
         return begun > 0
 
     def _grow(self, added: int) -> None:
         if added:
             self._layer.grow(added)
+            self._floor_layer.grow(added)
             self._drift.grow(added)
             self._delivered.grow(added * len(self.ask.steps))
             self._chosen = np.vstack([self._chosen, np.zeros((added, len(self.ask.steps)), np.int64)])
-            self._total = np.concatenate([self._total, np.zeros(added)])
-            self._known = np.concatenate([self._known, np.zeros(added, np.int64)])
+            self._total, self._weight = (np.pad(each, (0, added)) for each in (self._total, self._weight))
+            self._root = np.pad(self._root, (0, added), constant_values=np.nan)
+            self._known = np.pad(self._known, (0, added))
+            self._counted = np.pad(self._counted, (0, added), constant_values=-1)
 
     def _forget(self, reused: Sequence[int]) -> None:
         """Rows that bear another name now start anew."""
@@ -138,12 +172,15 @@ class Demand:
             return
         rows = np.array(reused, np.int64)
         self._layer.forget(rows)
+        self._floor_layer.forget(rows)
         self._drift.forget(rows)
         self._delivered.forget(self._groups(rows).ravel())
-        self._chosen[rows], self._total[rows], self._known[rows] = 0, 0.0, 0
-        for raw, _margins, _root, upper in self._made.values():
-            old = rows[rows < len(raw)]
-            raw[old], upper[old] = np.nan, np.nan
+        self._chosen[rows], self._total[rows], self._weight[rows] = 0, 0.0, 0.0
+        self._root[rows], self._known[rows], self._counted[rows] = np.nan, 0, -1
+        for made in self._made.values():
+            old = rows[rows < len(made.raw)]
+            for each in (made.raw, made.floor, made.upper):
+                each[old] = np.nan
 
     def _groups(self, rows: Rows) -> NDArray[np.int64]:
         """Places of rows x horizons in the table of delivered promises."""
@@ -153,24 +190,31 @@ class Demand:
     # --- comparing --------------------------------------------------------------------------------
 
     def settle(self, now_s: float) -> None:
-        """Compare the promises that have matured with what came; a step later than the last, once each."""
+        """Compare the promises that have matured with what came, once each.
+
+        A step late: the minute of some services arrives some ticks after that of others, and counts as well.
+        """
         values, newest = self.rates.values, self.rates.step
         for horizon, ahead in enumerate(self.ask.steps):
-            made = self._made.get(newest - ahead)
-            if made is None or values.shape[1] <= ahead:
+            made = self._made.get(newest - 1 - ahead)
+            if made is None or values.shape[1] <= ahead + 1:
                 continue
-            raw, margins, root, upper = made
-            rows = np.arange(len(raw), dtype=np.int64)
-            came = values[: len(raw), -ahead:].max(axis=1)  # NaN where a minute between was not measured
-            self._layer.learn(horizon, rows, raw[:, horizon], root, came, margins[:, horizon])
-            kept = np.where(np.isnan(upper[:, horizon]), np.nan, upper[:, horizon])
-            self._delivered.note(now_s, self._groups(rows)[:, horizon], came, kept)
+            rows = np.arange(len(made.raw), dtype=np.int64)
+            came = values[: len(rows), -ahead - 1 : -1].max(
+                axis=1
+            )  # NaN where a minute between was not measured
+            raw, margins, fell = made.raw[:, horizon], made.margins[:, horizon], made.fell[:, [horizon]]
+            self._layer.learn(horizon, rows, np.where(fell, np.nan, raw), made.root, came, margins)
+            self._floor_layer.learn(
+                horizon, rows, made.floor[:, horizon], made.usual, came, np.where(fell, margins, np.inf)
+            )
+            self._delivered.note(now_s, self._groups(rows)[:, horizon], came, made.upper[:, horizon])
             if horizon == 0:
-                missed = came > upper[:, 0, LEVELS.index(0.9)]
+                missed = came > made.upper[:, 0, LEVELS.index(0.9)]
                 with np.errstate(invalid="ignore"):
-                    residual = (np.sqrt(came) - np.sqrt(raw[:, 0, 0])) / root
+                    residual = (np.sqrt(came) - np.sqrt(raw[:, 0])) / made.root
                 self._drift.learn(rows, residual, missed)
-        for old in [step for step in self._made if step <= newest - self.ask.longest]:
+        for old in [step for step in self._made if step < newest - self.ask.longest]:
             del self._made[old]
 
     # --- foreseeing -------------------------------------------------------------------------------
@@ -178,23 +222,32 @@ class Demand:
     def foresee(self) -> None:
         """Make the promises of the newest step."""
         values = self.rates.values
-        root = np.sqrt(np.where(self._total > 0.0, self._total / np.maximum(self._known, 1), 1.0))
+        usual = np.sqrt(np.where(self._total > 0.0, self._total / np.maximum(self._weight, 1e-9), 1.0))
+        root = np.where(np.isnan(self._root), usual, self._root)
         speaks = np.where(self._drift.drifting[:, None], 0, self._chosen)
         self._spoke = (self._names, speaks)
-        raw = self._floor.predict(values, values.shape[1] - 1, self.ask)[:, 0]
+        floor = self._floor.predict(values, values.shape[1] - 1, self.ask)[:, 0]
+        raw, fell = floor.copy(), self._chosen > 0
         for place, name in enumerate(self._names[1:], 1):
             mine = speaks == place
             if mine.any():
                 said = self._global(values, mine, raw) if name == Boosting.name else self._own(name, values)
                 spoke = mine & ~np.isnan(said).any(axis=2)
-                raw[spoke] = said[spoke]
-        margins = self._layer.margins()
-        roots = np.repeat(root[:, None], len(self.ask.steps), axis=1)
-        self._made[self.rates.step] = (raw, margins, root, promised(raw, margins, roots))
+                raw[spoke], fell[spoke] = said[spoke], False
+        margins, roots = self._layer.margins(), np.repeat(root[:, None], len(self.ask.steps), axis=1)
+        if fell.any():  # the floor in a model's place: it is promised what the floor's own errors are
+            margins = np.where(fell[..., None], self._floor_layer.margins(), margins)
+            roots = np.where(fell, usual[:, None], roots)
+        self._made[self.rates.step] = Made(
+            raw, margins, root, promised(raw, margins, roots), floor, usual, fell
+        )
 
     def _own(self, name: str, values: F64) -> F64:
-        """Forecasts [series, horizons, levels] of a model with a state for each series."""
-        return self._models[name].predict(values, values.shape[1] - 1, self.ask)[:, 0]
+        """Forecasts [series, horizons, levels] of a model with a state for each series that it was fitted to."""
+        found = np.full((len(values), len(self.ask.steps), len(LEVELS)), np.nan)
+        fitted = values[: self._fitted]
+        found[: self._fitted] = self._models[name].predict(fitted, fitted.shape[1] - 1, self.ask)[:, 0]
+        return found
 
     def _global(self, values: F64, mine: Bools, last: F64) -> F64:
         """Forecasts of the global model where it is chosen; with many series each of them every few minutes.
@@ -207,8 +260,8 @@ class Demand:
         before = self._made.get(self.rates.step - 1)
         said = np.full(last.shape, np.nan)
         if turns > 1 and before is not None:
-            known = min(len(before[0]), len(said))
-            said[:known] = np.maximum(before[0][:known], last[:known])
+            known = min(len(before.raw), len(said))
+            said[:known] = np.maximum(before.raw[:known], last[:known])
         said[due] = self._models[Boosting.name].predict(values[due], values.shape[1] - 1, self.ask)[:, 0]
         return said
 
@@ -219,10 +272,9 @@ class Demand:
             return None
         rows = self.rates.find(names)
         invariant(bool((rows >= 0).all()), "a service is observed before it is asked for")
-        raw, _, _, upper = made
         values = np.full((len(rows), len(self.ask.steps), len(LEVELS)), np.nan)
-        there = rows < len(upper)
-        values[there] = upper[rows[there]]
+        there = rows < len(made.upper)
+        values[there] = made.upper[rows[there]]
         groups = self._groups(rows)
         names_then, speaks = self._spoke
         spoke = np.zeros(len(rows), np.int64)
@@ -230,7 +282,7 @@ class Demand:
         spoke[told] = speaks[rows[told], 0]
         without = np.isnan(values).any(axis=(1, 2))
         reasons = [
-            self._reason(row, bool(there[at]), raw) if without[at] else ""
+            self._reason(row, bool(there[at]), made.raw) if without[at] else ""
             for at, row in enumerate(rows.tolist())
         ]
         return Forecast(
@@ -288,6 +340,9 @@ class Demand:
         self._layer = fitted.layer
         self._layer.forget(np.array(others, np.int64))
         self._layer.grow(len(self.rates.names) - len(asked.names))
+        self._fitted = len(asked.names)
+        self._root[:] = np.nan
+        self._root[rows] = fitted.root[rows]
         proof = fitted.proof
         refused = proof is not None and not proof.verdict.passed
         if proof is not None and not refused:
@@ -295,8 +350,8 @@ class Demand:
         # a series stays on its rung where the model that drifted speaks on
         stays = self._chosen[:, 0] == self._names.index(Boosting.name)
         self._drift.forget(np.flatnonzero(~stays) if refused else np.arange(len(self.rates.names)))
-        for raw, _margins, _root, _upper in self._made.values():
-            raw[:] = np.nan  # promises of the models before teach the new layer nothing
+        for made in self._made.values():
+            made.raw[:] = np.nan  # promises of the models before teach the new layer nothing
         return None if proof is None else proof.verdict.refusal(f"boosting for {self.kind}")
 
 

@@ -128,6 +128,7 @@ class Adaptive:
         self._scores[rows] = np.nan
         self._wider[rows] = 0.0
         self._count[rows] = 0
+        self._pool[rows] = 0  # as a new group is
 
     def learn(self, group: ArrayLike, scores: ArrayLike, promised: ArrayLike,
               weights: ArrayLike | None = None) -> None:  # fmt: skip

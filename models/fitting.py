@@ -44,6 +44,7 @@ class Fitted:
     layer: Layer
     steps: int
     counted_work: int
+    root: F64  # of the usual demand of each series: the unit in which the layer knows their errors
     proof: Proof | None = None
 
 
@@ -81,7 +82,7 @@ def fit_demand(values: F64, ask: Ask, seed: int, pinned: Sequence[int] = (), tri
     chosen = composed(raw, choice)
     layer = Layer(ask.levels, len(values), ask.steps, stated=states_spread(chosen))
     replayed(layer, chosen, came, root, refresh=max(1, (steps - first) // RENEWALS))
-    return Fitted(models, choice, layer, steps, work, proof)
+    return Fitted(models, choice, layer, steps, work, root, proof)
 
 
 def _foreseen(model: DemandModel, values: F64, first: int, ask: Ask) -> F64:

@@ -121,11 +121,11 @@ class Recent:
         self._clock = 0
 
     def slots(self, kins: Sequence[Hashable]) -> I32:
-        """Rows of the kins, new ones made where needed. Shape [kins]."""
+        """Rows of the kins, new ones made where needed; they hold until the next call. Shape [kins]."""
         if len(self._slot) > MOST_KINS:
             self._forget()
         rows = np.array([self._slot.setdefault(kin, len(self._slot)) for kin in kins], np.int32)
-        if len(self._slot) > len(self._ends):
+        while len(self._slot) > len(self._ends):
             self._grow()
         self._clock += 1
         self._used[rows] = self._clock

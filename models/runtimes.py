@@ -36,6 +36,9 @@ from models.siblings import Siblings
 SHORTEST_S = 1.0
 """Run times below a second are no work: such a job says nothing."""
 
+MISSING_S = 3600.0
+"""How long a job may be missing from the snapshots before it is given up: collectors have gaps."""
+
 TABLE_ROWS = 256
 
 ASKED = ("cpu_milli", "memory_mib", "gpu_milli", "priority", "limit_s")
@@ -117,6 +120,7 @@ class Runtimes:
         self._siblings, self._lasting = Siblings(), Lasting()
         self._intervals = Intervals()
         self._jobs: dict[str, Job] = {}
+        self._missing: dict[str, float] = {}  # jobs that the last snapshots did not show, and since when
         self._log_total = np.full((TABLE_ROWS, len(LEVELS)), np.nan)
         self._history = np.zeros(TABLE_ROWS, np.int32)
         self._free = list(range(TABLE_ROWS - 1, 0, -1))  # row 0 stays empty: no forecast
@@ -139,6 +143,14 @@ class Runtimes:
         self._intervals.settle(now_s)
         self._siblings.ran(names, self._ran_s)
         self._lasting.ran(names, self._ran_s)
+
+    def _miss(self, names: set[str], now_s: float) -> None:
+        """Give up jobs that were shown no more for `MISSING_S`: withdrawn, or ended while nobody looked."""
+        missing = {name: self._missing.get(name, now_s) for name in self._jobs if name not in names}
+        gone = [name for name, since_s in missing.items() if now_s - since_s >= MISSING_S]
+        for name in gone:
+            self._end(name, float("nan"), now_s)
+        self._missing = {name: since_s for name, since_s in missing.items() if name not in gone}
 
     def _end(self, name: str, ran_s: float, now_s: float) -> None:
         job = self._jobs.pop(name, None)
@@ -209,6 +221,10 @@ class Runtimes:
         ]  # fmt: skip
         if fresh:
             self._meet(np.array(fresh), names, snapshot)
+        if len(known) > np.count_nonzero((work.service < 0) & (work.state < State.SUCCEEDED)):
+            self._miss(set(names), now_s)
+        else:
+            self._missing.clear()
         beside = self._siblings.beside_news()
         renewed = self._siblings.renewed()
         renewed.update(self._lasting.said(beside))
@@ -223,14 +239,14 @@ class Runtimes:
         """Forecast jobs that are seen for the first time, in one batch."""
         asked = asked_of(snapshot, places)
         order = np.argsort(asked.submit_s, kind="stable")
-        kins, rows, turns = [], [], []
-        for number in order.tolist():
-            kin = kins_of(
-                asked.tenant[number], asked.user[number], asked.stem[number], float(asked.gpus[number])
-            )
-            kins.append(kin)
-            rows.append(self._recent.slots(kin))
-        kept = self._recent.gather(np.stack(rows), asked.submit_s[order])
+        kins = [
+            kins_of(asked.tenant[number], asked.user[number], asked.stem[number], float(asked.gpus[number]))
+            for number in order.tolist()
+        ]
+        # in one call: kins that were not used for long are dropped between calls, and rows numbered anew
+        rows = self._recent.slots([each for kin in kins for each in kin]).reshape(len(kins), -1)
+        turns = []
+        kept = self._recent.gather(rows, asked.submit_s[order])
         for number, slots in zip(order.tolist(), rows, strict=True):
             turns.append(self._recent.submit(slots, float(asked.submit_s[number])))
         asked = taken(asked, order)

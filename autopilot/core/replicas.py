@@ -48,6 +48,10 @@ COLD_START_LEVEL = 0.9
 """Quantile of the measured start-ups that is the lead time (forecasting reference, section 4)."""
 
 
+Loads = tuple[tuple[int, float, float], ...]
+"""Requests, and those over the objective, by the bin of a replica's load."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ahead:
     """What a forecast asks of one service: `replicas` (-1: nothing is known) and whether that is to be believed."""
@@ -132,15 +136,15 @@ def _learn(
         return record
     rps, over = float(services.recent_rps[row]), float(services.recent_violation_ratio[row])
     load_ratio = float(services.load_ratio[row])
-    loads, at_target = record.loads, record.at_target_rps
+    at_target = record.at_target_rps
+    loads = _aged(record.loads, min(minute_s - record.minute_s, 366 * DAY_S))
     clear = bool(services.queue_depth[row] == 0)
     stood_s = minute_s - record.ready_since_s
-    if ready > 0 and rps > 0:
+    if ready > 0 and rps < inf and rps / ready > 0:
         if load_ratio >= LEAST_LOAD_RATIO and clear and stood_s >= MINUTE_S / 2:
             at_target = (*at_target, rps / ready / load_ratio)[-LATEST:]
         if record.clear and over >= 0 and stood_s >= MINUTE_S:
-            passed_s = min(minute_s - record.minute_s, 366 * DAY_S)
-            loads = _counted(loads, rps / ready, rps * MINUTE_S, over, 0.5 ** (passed_s / HALF_LIFE_S))
+            loads = _counted(loads, rps / ready, rps * MINUTE_S, over)
     return replace(
         record,
         minute_s=minute_s,
@@ -150,12 +154,20 @@ def _learn(
     )
 
 
-def _counted(
-    loads: tuple[tuple[int, float, float], ...], load_rps: float, requests: float, over: float, kept: float
-) -> tuple[tuple[int, float, float], ...]:
-    """The bins with one more minute; what is older counts less."""
+def _aged(loads: Loads, passed_s: float) -> Loads:
+    """The bins `passed_s` later: what is older counts less, and what counts next to nothing is forgotten."""
+    kept = 0.5 ** (passed_s / HALF_LIFE_S)
+    return tuple(
+        (number, asked * kept, missed * kept)
+        for number, asked, missed in loads
+        if asked * kept >= FORGOTTEN_REQUESTS
+    )
+
+
+def _counted(loads: Loads, load_rps: float, requests: float, over: float) -> Loads:
+    """The bins with one more minute."""
     here = floor(log(load_rps) / log(BIN_RATIO))
-    bins = {number: (asked * kept, missed * kept) for number, asked, missed in loads}
+    bins = {number: (asked, missed) for number, asked, missed in loads}
     asked, missed = bins.get(here, (0.0, 0.0))
     bins[here] = (asked + requests, missed + requests * over)
     return tuple((number, *bins[number]) for number in sorted(bins) if bins[number][0] >= FORGOTTEN_REQUESTS)

@@ -13,6 +13,7 @@ from autopilot.core.forecast import LEVELS, RuntimeForecast
 from autopilot.core.policy_bounds import Forecasting
 from autopilot.core.snapshot import ClusterSnapshot, State
 from autopilot.worker import InlineWorker
+from models import recent
 from models.last_two import LastTwo
 from models.runtime_boosting import LEAST_ROWS
 from models.runtimes import Runtimes
@@ -202,3 +203,27 @@ def test_a_snapshot_without_work_is_answered(make_model: Callable[[], Model]) ->
     empty = world()
     found = said(make_model(), 0.0, replace(empty))
     assert found.total_s.shape == (0, len(LEVELS))
+
+
+def test_names_that_are_forgotten_in_the_middle_of_a_batch_cost_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows of kins are numbered anew between batches, never within one."""
+    monkeypatch.setattr(recent, "MOST_KINS", 100)
+    model = Runtimes(NO_DELAY, 3)
+    for hour in range(12):
+        new = [job(30 * hour + number, State.PENDING, name=f"n{hour}x{number}") for number in range(30)]
+        assert len(said(model, 3600.0 * hour, world(*new)).total_s) == 30
+    assert len(model._recent._slot) < 300
+
+
+def test_a_job_that_is_shown_no_more_is_given_up_after_an_hour() -> None:
+    """Withdrawn while it waited, or ended while nobody looked; a short gap of the collector is none."""
+    model = Runtimes(NO_DELAY, 3)
+    stays, gone = job(0, State.PENDING), job(1, State.PENDING)
+    both, one = world(stays, gone), world(stays)
+    for now_s, snap in ((0.0, both), (60.0, one), (1800.0, both), (1860.0, one), (5400.0, one)):
+        said(model, now_s, snap)
+        assert set(model._jobs) == {"job-0", "job-1"}
+    said(model, 5460.0, one)
+    assert set(model._jobs) == {"job-0"}

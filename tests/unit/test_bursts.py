@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from autopilot.core.forecast import REQUESTS, TOKENS, Forecast
-from autopilot.core.snapshot import ClusterSnapshot, ServiceTable, make
-from models.bursts import HORIZONS_S, Bursts
-from models.demand import LEVELS
+from autopilot.core.snapshot import F64, ClusterSnapshot, ServiceTable, make
+from models.baselines import LastValue
+from models.boosting import Boosting
+from models.bursts import HORIZONS_S, Bursts, DemandFit
+from models.demand import LEVELS, Ask, came_after, usual
+from models.fitting import Fitted, fit_demand
+from models.layer import Layer, replayed, states_spread
 from models.rates import MOST_SERIES, Rates
+from models.selection import Choice
 from tests.core_world import world
 
 EMPTY = world("1x8", [], 0.0).snapshot
@@ -235,6 +242,104 @@ def test_a_fit_says_from_when_its_data_is() -> None:
     run(bursts, calm(90), start=28_000)
     fit = bursts.due(0.0)
     assert fit is not None
-    newest = 28_000 + 88
+    newest = 28_000 + 89
     assert fit.from_s + 60.0 * fit.values.shape[1] == 60.0 * (newest + 1)
     assert fit.from_s > 1_600_000.0
+
+
+def test_a_new_service_changes_nothing_for_the_others() -> None:
+    """Models with a state for each series speak on for those that they were fitted to."""
+    bursts = Bursts(1)
+    run(bursts, calm(240, 4))
+    fit_all(bursts)
+    other = deepcopy(bursts)
+    minutes = calm(5, 4, seed=2)
+    alone = run(bursts, minutes, start=240)
+    beside = run(
+        other, np.hstack([minutes, minutes[:, :1]]), [*(f"s{at}" for at in range(4)), "new"], start=240
+    )
+    assert set(alone.chosen) <= {"ewma", "ets"}
+    assert beside.chosen == (*alone.chosen, "last-value")
+    assert np.array_equal(beside.values[:4, :, 0], alone.values[:, :, 0])
+
+
+def test_a_service_whose_minute_comes_later_is_judged_too() -> None:
+    """Exporters do not answer at one moment: a minute that arrives a tick after another's counts as much."""
+    bursts, names = Bursts(1), ["prompt", "late"]
+    forecast = None
+    for minute, rates in enumerate(calm(60, 2).tolist()):
+        for second, age_s in ((6.0, 65.0), (16.0, 15.0)):
+            now_s = 60.0 * minute + second
+            snapshot = seen(names, rates)
+            ages = np.array([second - 1.0, age_s])  # of the late one at first the minute before is known
+            bursts.update(now_s, replace(snapshot, services=replace(snapshot.services, age_s=ages)))
+            found = bursts.forecast(now_s, snapshot).demand
+            forecast = found[0] if found else None
+    assert forecast is not None
+    assert forecast.history.tolist() == [60, 59]  # the record is made when the first has begun a minute
+    assert (forecast.outcomes[1] >= forecast.outcomes[0] - 1).all()
+    assert (forecast.outcomes[1] > 15).all()
+
+
+def test_the_unit_of_the_margins_is_that_of_the_fit() -> None:
+    """A service that grew a hundredfold is measured by what it is, not by the mean of its life."""
+    bursts = Bursts(1)
+    demand = bursts.demands[0]
+    for step in range(8 * 1440):
+        rate = 1.0 if step < 6 * 1440 else 100.0
+        demand.observe(["s"], np.array([step]), np.array([rate]))
+    demand.foresee()
+    assert 60.0 < demand._made[step].root[0] ** 2 < 90.0
+    fit = demand.wanted()
+    assert fit is not None
+    fitted = fit_demand(fit.values[:, -1440:], fit.ask, 1)
+    demand.adopt(DemandFit(fit, fitted))
+    demand.foresee()
+    assert demand._made[step].root[0] ** 2 == pytest.approx(100.0)
+
+
+class Knows(Boosting):
+    """Stands for a global model that states the true quantiles of independent lognormal minutes."""
+
+    def predict(self, values: F64, first: int, ask: Ask, *, judged: bool = False) -> F64:
+        """The highest of `steps` draws."""
+        found = np.empty((len(values), values.shape[1] - first, len(ask.steps), len(ask.levels)))
+        for place, steps in enumerate(ask.steps):
+            found[:, :, place] = 100.0 * np.exp(0.5 * norm.ppf(np.array(ask.levels) ** (1.0 / steps)))
+        return found
+
+
+def test_the_floor_in_a_models_place_keeps_its_own_promise() -> None:
+    """And what it errs teaches the model's margins nothing."""
+    count, rng = 12, np.random.default_rng(2)
+    demand = Bursts(1).demands[0]
+    names = [f"s{at}" for at in range(count)]
+
+    def live(begin: int, end: int, drifted: int) -> float:
+        """The part of the 0.9 promises of the first services at 2 min that was kept."""
+        upper, came = [], []
+        for step in range(begin, end):
+            came.append(100.0 * np.exp(0.5 * rng.normal(size=count)))
+            demand.observe(names, np.full(count, step), came[-1])
+            demand.settle(60.0 * step)
+            demand._drift._rung[:drifted] = 2
+            demand.foresee()
+            upper.append(demand._made[step].upper[:, 0, 1])
+        peak = np.maximum(np.array(came)[1:-1], np.array(came)[2:])
+        return float((peak <= np.array(upper)[:-2])[:, :3].mean())
+
+    live(0, 400, 0)
+    fit = demand.wanted()
+    assert fit is not None
+    values, first = fit.values, 100
+    models = (LastValue(), Knows(0))
+    raw = models[1].predict(values, first, fit.ask)
+    root = np.sqrt(usual(values[:, :first]))
+    layer = Layer(LEVELS, count, fit.ask.steps, stated=states_spread(raw))
+    replayed(layer, raw, came_after(values, first, fit.ask), root, refresh=10)
+    choice = Choice(("last-value", "boosting"), np.ones((count, 3), np.int64), np.zeros((2, count, 3)))
+    demand.adopt(DemandFit(fit, Fitted(models, choice, layer, 400, 0, root)))
+    assert live(400, 600, 0) == pytest.approx(0.9, abs=0.05)
+    before = demand._layer.margins()[3:].max()
+    assert live(600, 720, 3) == pytest.approx(0.9, abs=0.07)
+    assert demand._layer.margins()[3:].max() < before + 0.3

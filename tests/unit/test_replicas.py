@@ -109,6 +109,24 @@ def test_the_owners_target_counts_where_it_was_not_seen_to_be_too_much() -> None
     assert capacity_rps(better, 0.01) == pytest.approx(4.0)
 
 
+def test_a_broken_reading_is_no_load() -> None:
+    """One that no fleet serves, or none at all: nothing is learned, and the decision goes on."""
+    for rps in (np.inf, np.nan, 5e-324):
+        assert minutes([(rps, 0.0)] * 5, ready=2).loads == ()
+
+
+def test_what_was_learned_fades_while_nothing_is_asked() -> None:
+    """A bad hour before a release counts half after an idle day, whichever minutes were counted since."""
+    bad = minutes([(10.0, 0.2)] * 61)
+    memory = ControllerMemory(services={"chat": bad})
+    for number in range(1, 24 * 60):
+        memory = remember_services(
+            memory, seen(3660.0 + 60.0 * number, ready_replicas=[1], recent_rps=[0.0]), POLICY
+        )
+    (left,) = memory.services["chat"].loads
+    assert left[1] == pytest.approx(bad.loads[0][1] / 2, rel=0.02)
+
+
 def test_little_traffic_proves_nothing() -> None:
     """Three hundred requests are needed to see one in a hundred, and five minutes to know the owner's target."""
     assert np.isnan(capacity_rps(minutes([(0.5, 0.0)] * 5, load_ratio=[np.nan]), 0.01))
