@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from autopilot.app.backtest_cli import backtest_app
 from autopilot.app.models_cli import models_app
-from autopilot.app.options import BASELINE_NAMES, POLICY_NAMES, SCENARIO_NAMES, SimulateOptions
+from autopilot.app.options import BASELINE_NAMES, POLICY_NAMES, SCENARIO_NAMES, SHIPPED_NAMES, SimulateOptions
 from autopilot.core.errors import AutopilotError, InputError
 
 
@@ -230,11 +230,15 @@ def plan(
     policy: Annotated[
         str,
         typer.Option(
-            "--policy", help="The policy to plan with: recommend, autopilot, or a policy file (.yaml)."
+            "--policy",
+            help=f"The policy to plan with: {', '.join(SHIPPED_NAMES)}, or a policy file (.yaml).",
         ),
     ] = "recommend",
 ) -> None:
-    """What the autopilot would do now, and why, on the built-in cluster under first come first served; nothing is done."""
+    """What the autopilot would do now, and why, on a simulated cluster under first come first served; nothing is done.
+
+    The cluster is the built-in one, that of --scenario, or --cluster; it never looks at yours.
+    """
     from autopilot.app.commands import run_plan
 
     run_plan(scenario, cluster, seed, at, policy)
@@ -252,7 +256,7 @@ def replay(
         str | None,
         typer.Option(
             "--policy",
-            help="Decide under this policy instead (recommend, autopilot, or a policy file), and show what differs.",
+            help=f"Decide under this policy instead ({', '.join(SHIPPED_NAMES)}, or a policy file), and show what differs.",
         ),
     ] = None,
     named: JournalIn = None,

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from autopilot.app.options import BASELINE_NAMES, SimulateOptions
+from autopilot.app.options import BASELINE_NAMES, SHIPPED_NAMES, SimulateOptions
 from autopilot.app.outputs import Outputs, check_outputs, write_outputs
 from autopilot.core.errors import InputError
 from autopilot.core.units import format_duration, parse_duration_s
@@ -261,6 +261,7 @@ def run_plan(scenario: str | None, cluster: str | None, seed: int | None, at: st
     from autopilot.app.plan import plan_at
     from autopilot.core.explain import explain_decision
 
+    no_baseline("plan", policy)
     observation, decision = plan_at(scenario, cluster, seed, parse_duration_s(at, "--at"), policy)
     signals = observation.signals
     out.print(f"{signals.allocated_gpus:g} of {signals.capacity_gpus:g} GPUs handed out, {signals.pending_gpus:g} asked for; "
@@ -269,11 +270,21 @@ def run_plan(scenario: str | None, cluster: str | None, seed: int | None, at: st
         out.print(line)
 
 
+def no_baseline(command: str, policy: str | None) -> None:
+    """Raise `InputError` where `policy` names a baseline: those decide nothing that could be shown."""
+    if policy in BASELINE_NAMES:
+        raise InputError(
+            f"--policy: {policy} is a baseline, known to `autopilot simulate` only; {command} takes one of "
+            f"{', '.join(SHIPPED_NAMES)} or a policy file (.yaml)"
+        )
+
+
 def run_replay(journal: Path | None, policy: str | None) -> None:
     """Decide a journal again and print the outcome; exit 1 when it is not identical."""
     from autopilot.replay import replay, replay_lines
     from autopilot.settings import load_policy
 
+    no_baseline("replay", policy)
     path = journal_to_read(journal)
     candidate = load_policy(policy) if policy else None
     with progress_bar() as show:

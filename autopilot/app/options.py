@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autopilot.core.errors import InputError
+from autopilot.core.units import format_duration
 
 DURATIONS = ("exact", "last-two", "predicted")
 LIMITS = ("file", "declared", "none")
@@ -15,6 +16,8 @@ BASELINE_NAMES = ("fifo", "fifo-skip", "sjf", "sjf-skip", "gpu-time-skip", "las"
 """The keys of `simulator.baselines.BASELINES`, here so that help needs no import of them."""
 POLICY_NAMES = ("autopilot", "admission", "reactive")
 """The shipped policies that act by themselves, the one that is meant first, for the same reason."""
+SHIPPED_NAMES = ("recommend", *POLICY_NAMES)
+"""All shipped policies, for commands that look and do not act."""
 SCENARIO_NAMES = (
     "burst", "bursts", "demo", "faulty", "flood", "gang-deadlock", "liar", "mixed", "no-checkpoint", "quickstart", "reclaim-storm",
     "spot-cascade",
@@ -22,6 +25,14 @@ SCENARIO_NAMES = (
 """The files of `simulator/scenarios`, for the same reason."""
 FULL_TELEMETRY_S = 86_400.0
 """Longest run for which `auto` renders and parses every scrape."""
+
+
+def past_end(at_s: float, end_s: float) -> str:
+    """What is said of a moment that a run did not come to."""
+    at, end = format_duration(at_s), format_duration(end_s)
+    if at == end:
+        at, end = f"{at_s:g} s", f"{end_s:g} s"
+    return f"--at: {at} is after the end of the run ({end})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,9 @@ def check_outputs(outputs: Outputs, options: SimulateOptions) -> None:
     if outputs.jobs is not None and outputs.jobs.suffix not in {".csv", ".parquet"}:
         raise InputError(f"--jobs-out: {outputs.jobs} must end in .csv or .parquet")
     if outputs.report is not None:
-        _check_folder(outputs.report)
+        _check_page(outputs.report)
+    if options.registry is not None:
+        _check_folder("--registry", options.registry)
     taken = {path.resolve(): flag for flag, path in options.files()}
     if options.journal is not None:
         taken[options.journal.resolve()] = "--journal"
@@ -51,16 +53,20 @@ def check_outputs(outputs: Outputs, options: SimulateOptions) -> None:
             raise InputError(f"{flag}: {path} is the file of {other} too; name another file")
 
 
-def _check_folder(report: Path) -> None:
+def _check_page(report: Path) -> None:
     if report.suffix.lower() in {".html", ".htm"} and not report.is_dir():
         raise InputError(
             f"--report: {report} is to be a folder (the page and its pictures go into it); leave out {report.suffix}"
         )
-    there = next(each for each in (report, *report.absolute().parents) if each.exists())
+    _check_folder("--report", report)
+
+
+def _check_folder(flag: str, folder: Path) -> None:
+    there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
     if not there.is_dir():
-        raise InputError(f"--report: {there} is a file; name a folder")
+        raise InputError(f"{flag}: {there} is a file; name a folder")
     if not os.access(there, os.W_OK):
-        raise InputError(f"--report: {there} cannot be written; choose another folder")
+        raise InputError(f"{flag}: {there} cannot be written; choose another folder")
 
 
 def write_outputs(outcome: SimulationOutcome, outputs: Outputs, command: str) -> tuple[list[str], list[str]]:

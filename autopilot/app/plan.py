@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autopilot.app.options import SimulateOptions
+from autopilot.app.options import SimulateOptions, past_end
 from autopilot.app.wiring import Managed, manage
 from autopilot.app.world import build_world
 from autopilot.core.errors import InputError
@@ -43,8 +43,11 @@ def plan_at(scenario: str | None, cluster: str | None, seed: int | None, at_s: f
         name=policy.name, policy=policy, seed=world.seed, telemetry="windowed", queues=world.spec.queues, advance=world.spec.advance,
         services=services.table if services is not None else None,
     ))  # fmt: skip
-    if simulation.engine.run().interrupted:
+    run = simulation.engine.run()
+    if run.interrupted:
         raise KeyboardInterrupt
+    if run.end_s < at_s:
+        raise InputError(past_end(at_s, run.end_s))
     observation = running.controller.observe(at_s)
     step = reconcile(replace(ControllerMemory(), fence=1), observation, policy)
     return observation, step.decision

@@ -89,7 +89,8 @@ def check_policies(names: tuple[str, ...], where: str = "--policy") -> dict[str,
             taken = policy.name in found or policy.name in BASELINES or policy.name in policy_names()
             found[name if taken else policy.name] = policy
         else:
-            known = ", ".join((SHIPPED, *BASELINES))
+            acting = (each for each in policy_names() if shipped_policy(each).modes.admit_gang is Mode.AUTO)
+            known = ", ".join((*acting, *BASELINES))
             raise InputError(f"{where}: {name!r} is neither one of {known} nor a policy file (.yaml)")
     return found
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from autopilot.app.options import past_end
 from autopilot.core.errors import InputError
 from autopilot.core.explain import (
     by_node,
@@ -42,6 +43,8 @@ def explain_from(path: Path, decision: str | None, workload: str | None, at_s: f
         bounds = reader.tick_bounds()
         if bounds is None:
             raise InputError(f"{path}: {EMPTY}")
+        if at_s is not None:
+            _check_moment(reader, bounds[1], at_s)
         if workload is not None:
             return _workload(reader, workload, at_s)
         if decision is None:
@@ -57,6 +60,12 @@ def _tick(reader: JournalReader, tick: int) -> list[str]:
         first, last = reader.tick_bounds() or (0, 0)
         raise InputError(f"{reader.path}: there is no tick {tick}; it holds {first} to {last}")
     return explain_decision(reader.at(number).decided.decision)
+
+
+def _check_moment(reader: JournalReader, last_tick: int, at_s: float) -> None:
+    for last in reader.decisions(reader.find_tick(last_tick)):
+        if at_s > last.now_s:
+            raise InputError(past_end(at_s, last.now_s))
 
 
 def _last_until(reader: JournalReader, at_s: float) -> DecisionRecord:

@@ -169,7 +169,10 @@ class Limits:
     search_steps: Annotated[
         int,
         Interval(ge=1000, le=100_000_000),
-        Doc("work of one action in one tick in its search for whom to take or move; a step takes about 1 us"),
+        Doc(
+            "steps of work, about 1 us each, after which an action begins no further search for whom to take or move "
+            "in this tick, forty times as many for what is owed by contract; a search under way may end later"
+        ),
     ] = 50_000
     deadline_s: Annotated[
         float, Interval(ge=1, le=3600), Doc("an effect not seen after this long is taken back")

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from autopilot.app import commands
-from autopilot.app.options import BASELINE_NAMES, POLICY_NAMES, SCENARIO_NAMES, SimulateOptions
+from autopilot.app.options import BASELINE_NAMES, POLICY_NAMES, SCENARIO_NAMES, SHIPPED_NAMES, SimulateOptions
 from autopilot.app.outputs import Outputs, check_outputs, write_outputs
 from autopilot.app.plan import plan_at
 from autopilot.app.simulate import SimulationOutcome, check_policies, simulate
 from autopilot.cli import main
 from autopilot.core.errors import InputError
-from autopilot.settings import policy_names
+from autopilot.core.policy import Mode
+from autopilot.settings import policy_names, shipped_policy
 from simulator.baselines import BASELINES
 from simulator.scenarios import scenario_names
 
@@ -68,7 +69,9 @@ def small(*policies: str, journal: Path | None = None) -> SimulationOutcome:
 def test_help_names_what_there_is() -> None:
     """The names in the help texts are those of the tables."""
     assert tuple(BASELINES) == BASELINE_NAMES
-    assert {*POLICY_NAMES, "recommend"} == set(policy_names())
+    assert set(SHIPPED_NAMES) == set(policy_names())
+    acting = {each for each in policy_names() if shipped_policy(each).modes.admit_gang is Mode.AUTO}
+    assert set(POLICY_NAMES) == acting
     assert scenario_names() == SCENARIO_NAMES
 
 
@@ -104,6 +107,26 @@ def test_an_unknown_policy_of_a_scenario_is_laid_to_the_scenario(
     assert "scenario own: policies: 'best'" in said
 
 
+def test_an_unknown_policy_is_told_all_that_are_known(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that act by themselves and the baselines; `recommend` would start nothing."""
+    said = refusal(capsys, "simulate", "--jobs", "jobs.csv", "--cluster", "1x8", "--policy", "nosuch")
+    for name in (*POLICY_NAMES, *BASELINE_NAMES):
+        assert f" {name}" in said
+    assert "recommend" not in said
+
+
+@pytest.mark.parametrize("command", ["replay", "plan"])
+def test_a_baseline_is_named_as_one_where_it_cannot_decide(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """Not as unknown; the message has what is taken."""
+    said = refusal(capsys, command, "--policy", "kueue")
+    assert "kueue is a baseline, known to `autopilot simulate` only" in said
+    assert "recommend, autopilot, admission, reactive or a policy file" in said
+    for name in SHIPPED_NAMES:
+        assert name in said
+
+
 def test_a_pipe_is_no_policy_file(folder: Path) -> None:
     """Opening it would wait for its writer."""
     os.mkfifo(folder / "pipe.yaml")
@@ -128,6 +151,8 @@ def test_a_pipe_is_no_policy_file(folder: Path) -> None:
         (("--report", "page.html"), "page.html is to be a folder (the page and its pictures go into it); leave out .html"),
         (("--journal", "."), "is a folder"),
         (("--journal", "x", "--policy", "fifo"), "fifo leaves no journal"),
+        (("--registry", "jobs.csv"), "--registry: jobs.csv is a file; name a folder"),
+        (("--registry", "jobs.csv/models"), "jobs.csv is a file; name a folder"),
         (("--cluster", "c" * 300), "File name too long"),
         (("--json", "c" * 300), "File name too long"),
     ],
@@ -269,6 +294,14 @@ def test_plan_refuses_a_moment_that_nobody_means(capsys: pytest.CaptureFixture[s
     assert "at most 366d" in refusal(capsys, "plan", "--at", "999999999h")
 
 
+def test_plan_refuses_a_moment_after_the_end_of_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """Work that waits after the last submit is still there to be planned; after its end nothing is."""
+    assert call("plan", "--at", "2h30m") == 0
+    capsys.readouterr()
+    said = refusal(capsys, "plan", "--at", "99d")
+    assert "--at: 99 d is after the end of the run (2 h 59 min)" in said
+
+
 def test_replay_takes_its_journal_either_way(capsys: pytest.CaptureFixture[str]) -> None:
     """As an argument or, like explain, with --journal; not both."""
     assert run("--policy", "autopilot", "--journal", "one.journal") == 0
@@ -296,6 +329,9 @@ def test_explain_answers_for_a_time_and_for_work_that_is_over(capsys: pytest.Cap
     assert "held by capacity: 0 GPUs it may use are free, it needs 8" in said
     assert "what would free it:" in said
     assert "later:" in said
+    for given in ((), ("--workload", "j5")):
+        said = refusal(capsys, "explain", *given, "--at", "99d")
+        assert "--at: 99 d is after the end of the run (" in said
     assert "leave out" in refusal(capsys, "explain", "0", "--workload", "j3")
     assert "leave out" in refusal(capsys, "explain", "0", "--at", "1h")
 

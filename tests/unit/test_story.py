@@ -171,6 +171,17 @@ def test_cohort_quota_is_told_with_what_may_be_borrowed_and_displaced(rules: Rul
         in said
     )
     assert lines(said, "quota: its queue may start it in 10 min by forecast")
+    assert "nobody lends to it" not in said
+
+
+@pytest.mark.parametrize("rules", [RuleSetName.COHORT_CLASSIC, RuleSetName.COHORT_FAIR])
+def test_a_queue_under_the_root_is_said_to_share_with_nobody(rules: RuleSetName) -> None:
+    """GPUs are idle, and quota of another queue; who waits is told why it may not borrow."""
+    queues = tree(("a", 0, -1, 4), ("b", 0, -1, 12))
+    work = [holds("a1", 4, queue=1), small("w", 2, 1)]
+    said, _ = story(world("2x8", work, 600.0, queues=queues), "w", replace(EAGER, rules=rules))
+    assert "quota for 0 more GPUs, it needs 2" in said
+    assert "queue a has no parent but the root: nobody lends to it" in said
 
 
 # --- room -------------------------------------------------------------------------------------------

@@ -56,6 +56,9 @@ def held_by(case: Case) -> list[str]:
         lines += rival_lines(ctx, case.claim)
     if cohorts(ctx) and code in {Code.POLICY, Code.PRIORITY, Code.QUOTA}:
         lines.append(settings_line(ctx, case.claim.queue))
+        books, queue = ctx.quota.books, case.claim.queue
+        if code == Code.QUOTA and len(books.paths[queue]) == 1 and not books.children[queue]:
+            lines.append(f"queue {name_of(ctx, queue)} has no parent but the root: nobody lends to it")
     if code in TAKING_CODES:
         lines.append(_who_runs(case))
     if code in QUOTA_CODES | TAKING_CODES | NO_TURN_CODES:
