@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from autopilot.app.backtest_options import BurstsOptions, RuntimesOptions, parse_horizons_s
+from autopilot.app.options import SHIPPED_NAMES
 from autopilot.core.errors import InputError
 from autopilot.core.units import parse_duration_s
 
@@ -106,17 +107,23 @@ def policies(
         typer.Option("--journal", help="A recorded run (repeatable).", show_default="that of the last run"),
     ] = None,
     policy: Annotated[
-        str, typer.Option("--policy", help="The candidate: recommend, autopilot, or a policy file (.yaml).")
+        str,
+        typer.Option(
+            "--policy", help=f"The candidate: {', '.join(SHIPPED_NAMES)}, or a policy file (.yaml)."
+        ),
     ] = "",
     json_out: JsonOut = None,
     registry: Folder = None,
 ) -> None:
     """A candidate policy held against recorded runs: decisions and outcomes, with thresholds. Exit code 1 when refused."""
     from autopilot.app.backtest_commands import backtest_policies
-    from autopilot.app.commands import journal_to_read
+    from autopilot.app.commands import journal_to_read, no_baseline
 
     if not policy:
-        raise InputError("--policy: name the candidate: recommend, autopilot, or a policy file (.yaml)")
+        raise InputError(
+            f"--policy: name the candidate: {', '.join(SHIPPED_NAMES)}, or a policy file (.yaml)"
+        )
+    no_baseline("backtest policies", policy)
     given: list[Path | None] = list(journal) if journal else [None]
     paths = tuple(dict.fromkeys(journal_to_read(path) for path in given))
     backtest_policies(paths, policy, json_out, registry)
