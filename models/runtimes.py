@@ -3,7 +3,7 @@
 A job is forecast when it is first seen: opinions of the last jobs alike and of boosting, mixed by what they were
 worth lately (models/opinions.py), are a prior, which the jobs submitted near it correct (models/siblings.py); that is
 promised under calibrated intervals (models/intervals.py). From then on the jobs submitted near it, which end or
-outlive what was expected, go on correcting the prior, as does its own running on; once it has run for an hour, what
+outlive what was expected, go on correcting the prior, under the same margins, as does its own running on; once it has run for an hour, what
 came of others that ran so long says what is left of it (models/lasting.py). Until the first job has ended the
 forecaster abstains, unless it begins with a model: an unknown job is not backfilled past a reservation.
 
@@ -13,7 +13,7 @@ a gate a new model speaks only if it passes on the jobs submitted last (models/r
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
@@ -26,7 +26,7 @@ from models.backtest import FreshRng
 from models.censoring import completion_weights
 from models.intervals import Intervals, groups_of
 from models.lasting import Lasting
-from models.opinions import KIND, SIBLINGS, Mixer, add_boosted, corrected, recent_opinions
+from models.opinions import KIND, SIBLINGS, Mixer, add_boosted, corrected, ordered, recent_opinions
 from models.recent import F32, Asked, Recent, kins_of, name_stem, taken
 from models.runtime_boosting import LEAST_ROWS, Boosted, BoostingRules, fit_boosted
 from models.runtime_features import feature_names, runtime_features
@@ -60,6 +60,7 @@ class Job:
     opinions: F64
     candidates: F32
     held: F64  # without and with what siblings said
+    margin: F64  # in logs, what makes its promises at each level hold; 0 where too little is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,7 @@ class Runtimes:
         self._fit = Fit(champion)
         self._ended: list[EndedJob] = []  # in order of their end
         self._ran_s = np.zeros(0)  # how long each of the running jobs has run
+        self._running: dict[str, int] = {}  # their places there
         self._fitted_rows, self._fitted_s = 0, -np.inf
 
     # --- learning ---------------------------------------------------------------------------
@@ -139,6 +141,7 @@ class Runtimes:
         running = np.flatnonzero(holding_mask(work) & (work.service < 0))
         self._ran_s = progress_s(work, running.astype(np.int32), now_s)[1]
         names = work.id[running].tolist()
+        self._running = {name: place for place, name in enumerate(names)}
         self._intervals.ran(names, self._ran_s)
         self._intervals.settle(now_s)
         self._siblings.ran(names, self._ran_s)
@@ -226,7 +229,7 @@ class Runtimes:
         else:
             self._missing.clear()
         beside = self._siblings.beside_news()
-        renewed = self._siblings.renewed()
+        renewed = self._calibrated(self._siblings.renewed())
         renewed.update(self._lasting.said(beside))
         for name, log_total in renewed.items():
             self._log_total[known[str(name)].row] = log_total
@@ -234,6 +237,18 @@ class Runtimes:
         total_s = np.exp(self._log_total[rows])
         certain = ~np.isnan(total_s[:, 0])
         return Forecasts(RuntimeForecast(self.name, now_s, LEVELS, total_s, certain, self._history[rows]))
+
+    def _calibrated(self, said: Mapping[Hashable, F64]) -> dict[Hashable, F64]:
+        """What siblings make of jobs, with the margins of their submission: log quantiles, none below what has been run."""
+        if not said:
+            return {}
+        names = [str(name) for name in said]
+        margin = np.stack([self._jobs[name].margin for name in names])
+        ran_s = np.append(self._ran_s, 0.0)[[self._running.get(name, -1) for name in names]]
+        log_total = np.maximum(
+            ordered(np.stack(list(said.values())) + margin), np.log(np.maximum(ran_s, 1e-9))[:, None]
+        )
+        return dict(zip(said, log_total, strict=True))
 
     def _meet(self, places: I64, names: list[str], snapshot: ClusterSnapshot) -> None:
         """Forecast jobs that are seen for the first time, in one batch."""
@@ -271,6 +286,7 @@ class Runtimes:
             self._jobs[name] = Job(
                 row, str(asked.tenant[number]), kins[number], turns[number], submit_s, features[number],
                 opinions[number], candidates[number], held[number],
+                np.where(np.isfinite(margin[number]), margin[number], 0.0),
             )  # fmt: skip
             self._log_total[row] = given[number]
             self._history[row] = int(kept.count[number, -1])
