@@ -113,19 +113,14 @@ class Demand:
         self._layer = Layer(LEVELS, 0, self.ask.steps)
         self._drift = Drift(0, overlap=self.ask.steps[0])
         self._delivered = Delivered(0, len(LEVELS))
-        self._floor_layer = Layer(
-            LEVELS, 0, self.ask.steps
-        )  # learns from every series, whoever speaks for it
-        self._total, self._weight = (
-            np.zeros(0),
-            np.zeros(0),
-        )  # of the latest days: the usual demand of each series
-        self._root = np.zeros(0)  # its root in the last fit, NaN for series added since
-        self._fitted = 0  # series that were there then
-        self._known, self._counted = (
-            np.zeros(0, np.int64),
-            np.zeros(0, np.int64),
-        )  # minutes known; the last of them
+        # learns from every series, whoever speaks for it
+        self._floor_layer = Layer(LEVELS, 0, self.ask.steps)
+        # usual demand of each series: total and weight of the latest days
+        self._total, self._weight = np.zeros(0), np.zeros(0)
+        # its root in the last fit, NaN for series added since, and how many there were then
+        self._root, self._fitted = np.zeros(0), 0
+        # minutes known of each series, and the last of them
+        self._known, self._counted = np.zeros(0, np.int64), np.zeros(0, np.int64)
         # names and places of the models behind the newest promises
         self._spoke: tuple[tuple[str, ...], NDArray[np.int64]] = (self._names, self._chosen)
         self._made: dict[int, Made] = {}  # by step
@@ -200,9 +195,8 @@ class Demand:
             if made is None or values.shape[1] <= ahead + 1:
                 continue
             rows = np.arange(len(made.raw), dtype=np.int64)
-            came = values[: len(rows), -ahead - 1 : -1].max(
-                axis=1
-            )  # NaN where a minute between was not measured
+            # NaN where a minute between was not measured
+            came = values[: len(rows), -ahead - 1 : -1].max(axis=1)
             raw, margins, fell = made.raw[:, horizon], made.margins[:, horizon], made.fell[:, [horizon]]
             self._layer.learn(horizon, rows, np.where(fell, np.nan, raw), made.root, came, margins)
             self._floor_layer.learn(
@@ -261,7 +255,10 @@ class Demand:
         said = np.full(last.shape, np.nan)
         if turns > 1 and before is not None:
             known = min(len(before.raw), len(said))
-            said[:known] = np.maximum(before.raw[:known], last[:known])
+            own = np.where(
+                before.fell[..., None], np.nan, before.raw
+            )  # what the floor said in its place is not its forecast
+            said[:known] = np.maximum(own[:known], last[:known])
         said[due] = self._models[Boosting.name].predict(values[due], values.shape[1] - 1, self.ask)[:, 0]
         return said
 
