@@ -150,10 +150,9 @@ class Runtimes:
     def _miss(self, names: set[str], now_s: float) -> None:
         """Give up jobs that were shown no more for `MISSING_S`: withdrawn, or ended while nobody looked."""
         missing = {name: self._missing.get(name, now_s) for name in self._jobs if name not in names}
-        gone = [name for name, since_s in missing.items() if now_s - since_s >= MISSING_S]
-        for name in gone:
+        self._missing = {name: since_s for name, since_s in missing.items() if now_s - since_s < MISSING_S}
+        for name in [each for each in missing if each not in self._missing]:
             self._end(name, float("nan"), now_s)
-        self._missing = {name: since_s for name, since_s in missing.items() if name not in gone}
 
     def _end(self, name: str, ran_s: float, now_s: float) -> None:
         job = self._jobs.pop(name, None)
