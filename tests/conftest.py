@@ -13,8 +13,8 @@ import os
 import shutil
 import signal
 import zlib
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +67,35 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     used = Counter(value for r in reports for name, value in r.user_properties if name == "ran on")
     for data, tests in sorted(used.items()):
         terminalreporter.write_line(f"  {tests} test(s) ran on {data}")
+    _print_durations(terminalreporter)
+
+
+SLOWEST = 10
+"""Tests that are named with their time at the end of a run."""
+
+
+def _print_durations(terminalreporter: pytest.TerminalReporter) -> None:
+    """Time by folder, and the slowest tests: set-up, call and teardown, in seconds of one worker."""
+    by_test: defaultdict[str, float] = defaultdict(float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                by_test[report.nodeid] += report.duration
+    if len(by_test) <= SLOWEST:
+        return
+    by_folder: defaultdict[str, float] = defaultdict(float)
+    for test, duration_s in by_test.items():
+        by_folder["/".join(test.split("::")[0].split("/")[:2])] += duration_s
+    terminalreporter.write_line("time by folder, seconds of one worker:")
+    for folder, duration_s in _longest_first(by_folder):
+        terminalreporter.write_line(f"  {duration_s:8.1f}  {folder}")
+    terminalreporter.write_line(f"slowest {SLOWEST} tests:")
+    for test, duration_s in _longest_first(by_test)[:SLOWEST]:
+        terminalreporter.write_line(f"  {duration_s:8.1f}  {test}")
+
+
+def _longest_first(durations_s: Mapping[str, float]) -> list[tuple[str, float]]:
+    return sorted(durations_s.items(), key=lambda item: -item[1])
 
 
 # --- tools --------------------------------------------------------------------------------------
