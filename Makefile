@@ -18,45 +18,48 @@ export OPENBLAS_NUM_THREADS ?= 1
 HOME_KEY := $(shell printf %s "$(CURDIR)" | cksum | cut -d ' ' -f 1)
 LOCKED := $(VENV)/.locked-$(HOME_KEY)
 READY := $(VENV)/.ready-$(HOME_KEY)
+TOOLED := $(VENV)/.tooled-$(HOME_KEY)
 
 APT_PACKAGES := prometheus chromium gcc libc6-dev
 TOOLS := prometheus chromium gcc
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check gate format bench soak test-services e2e lock clean
+.PHONY: help setup setup-dev demo test check gate format bench soak test-services e2e lock clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(READY) ## create .venv from the lock file (each verb below does it by itself)
+setup: $(READY) ## create .venv from requirements.lock (each verb below does it by itself)
+
+setup-dev: $(TOOLED) ## the same with the tools for tests and checks, from requirements-dev.lock
 
 demo: $(READY) ## play a day of a GPU cluster with the autopilot in charge
 	@$(BIN)/autopilot demo
 
-test: $(READY) ## run the tests; what a missing tool skips is named at the end
+test: $(TOOLED) ## run the tests; what a missing tool skips is named at the end
 	@$(PY) -m pytest -n $(WORKERS) -m "not e2e and not soak"
 
-check: $(READY) ## lint, format, types, import contracts
+check: $(TOOLED) ## lint, format, types, import contracts
 	@status=0; for step in "ruff check" "ruff format --check" mypy "lint-imports --no-logo"; do \
 	  echo "-- $$step"; $(BIN)/$$step || status=1; \
 	done; exit $$status
 
-gate: $(READY) ## hold the models to their recorded scores on the golden set (a minute; `make test` does it too)
+gate: $(TOOLED) ## hold the models to their recorded scores on the golden set (a minute; `make test` does it too)
 	@$(PY) scripts/record_golden_scores.py --check
 
-format: $(READY) ## mend what ruff can mend by itself
+format: $(TOOLED) ## mend what ruff can mend by itself
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
-bench: $(READY) ## measure the figures of the README and print their table
+bench: $(TOOLED) ## measure the figures of the README and print their table
 	@$(PY) -m benchmarks
 
 soak: export AUTOPILOT_SOAK_SEEDS ?= 500
 soak: export HYPOTHESIS_PROFILE ?= soak
-soak: $(READY) ## simulations and properties over many seeds (AUTOPILOT_SOAK_SEEDS)
+soak: $(TOOLED) ## simulations and properties over many seeds (AUTOPILOT_SOAK_SEEDS)
 	@$(PY) -m pytest -n $(WORKERS) -m "not e2e" tests/simulation tests/properties
 
-e2e: $(READY) ## the long tests in a real browser
+e2e: $(TOOLED) ## the long tests in a real browser
 	@$(PY) -m pytest -m e2e
 
 test-services: ## install what some tests need: prometheus, chromium, gcc
@@ -71,9 +74,12 @@ test-services: ## install what some tests need: prometheus, chromium, gcc
 	  exit 1; \
 	fi
 
-lock: $(READY) ## resolve pyproject.toml anew into requirements.lock (LOCK_FLAGS=--upgrade for newer versions)
-	@$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
-	  --generate-hashes --no-annotate --custom-compile-command "make lock" --quiet $(LOCK_FLAGS) --output-file requirements.lock
+LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-annotate \
+  --custom-compile-command "make lock" --quiet
+
+lock: $(TOOLED) ## resolve pyproject.toml anew into both lock files (LOCK_FLAGS=--upgrade for newer versions)
+	@$(LOCK) --extra build --extra dev $(LOCK_FLAGS) --output-file requirements-dev.lock
+	@$(LOCK) --extra build --constraint requirements-dev.lock --output-file requirements.lock
 
 clean: ## remove .venv, caches and built files
 	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
@@ -92,4 +98,9 @@ $(LOCKED): requirements.lock
 
 $(READY): $(LOCKED) pyproject.toml
 	@$(PY) -m pip install -qq --disable-pip-version-check --no-input --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(TOOLED): $(READY) requirements-dev.lock
+	@echo "Adding the tools for tests and checks to $(VENV) (once)"
+	@$(PY) -m pip install -qq --disable-pip-version-check --no-input --require-hashes -r requirements-dev.lock
 	@touch $@
