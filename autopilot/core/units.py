@@ -69,7 +69,7 @@ def parse_cluster_shape(text: str) -> tuple[int, int] | None:
 
 
 def format_duration(value_s: float | None) -> str:
-    """Two significant parts at most: `45 s`, `12 min`, `3 h 20 min`, `2 d 4 h`; `-` for unknown."""
+    """Down to minutes from two minutes on: `45 s`, `12 min`, `3 h 20 min`, `2 d 3 h 5 min`; `-` for unknown."""
     if value_s is None or math.isnan(value_s):
         return "-"
     if math.isinf(value_s):
@@ -77,12 +77,11 @@ def format_duration(value_s: float | None) -> str:
     sign, value = ("-" if value_s < 0 else ""), abs(value_s)
     if value < 120:
         return f"{sign}{value:.0f} s" if value >= 10 or value == int(value) else f"{sign}{value:.1f} s"
-    for name, size, small, small_size in (("d", 86400, "h", 3600), ("h", 3600, "min", 60)):
-        if value >= size:
-            whole = int(value // size)
-            rest = int((value - whole * size) // small_size)
-            return f"{sign}{whole} {name} {rest} {small}" if rest else f"{sign}{whole} {name}"
-    return f"{sign}{value / 60:.0f} min"
+    if value < 3600:
+        return f"{sign}{value / 60:.0f} min"
+    minutes = int(value // 60)
+    parts = ((minutes // 1440, "d"), (minutes // 60 % 24, "h"), (minutes % 60, "min"))
+    return sign + " ".join(f"{count} {unit}" for count, unit in parts if count)
 
 
 def format_gpu_s(value_gpu_s: float | None) -> str:
