@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -86,14 +87,20 @@ def journal_to_write(given: Path | None, policies: tuple[str, ...]) -> Path | No
 Show = Callable[[str, int, int, str], None]
 """Called with (name, done, in all, how far that is in words)."""
 
+LINE_EVERY_S = 5.0
+"""Time between two lines of progress where there is no terminal."""
+
 
 @contextmanager
-def progress_bar() -> Iterator[Show]:
-    """A bar a name on a terminal, nothing in a pipe. With nothing to count (0 in all) it only shows that it runs."""
+def progress_bar(now_s: Callable[[], float] = time.monotonic) -> Iterator[Show]:
+    """A bar a name on a terminal, in a pipe a line now and then. With nothing to count (0 in all) no share is shown."""
+    if not err.is_terminal:
+        yield _line_by_line(now_s)
+        return
     with Progress(
         SpinnerColumn(), TextColumn("{task.description:<16}", markup=False), BarColumn(),
         TextColumn("{task.fields[words]}", markup=False), TimeElapsedColumn(),
-        console=err, transient=True, disable=not err.is_terminal,
+        console=err, transient=True,
     ) as bars:  # fmt: skip
         tasks: dict[str, Any] = {}
 
@@ -103,6 +110,20 @@ def progress_bar() -> Iterator[Show]:
             bars.update(tasks[name], completed=done, words=words)
 
         yield show
+
+
+def _line_by_line(now_s: Callable[[], float]) -> Show:
+    """Progress as lines on standard error: the first one after `LINE_EVERY_S`, so that a quick command prints none."""
+    printed_s = now_s()
+
+    def show(name: str, done: int, total: int, words: str) -> None:
+        nonlocal printed_s
+        if now_s() - printed_s >= LINE_EVERY_S:
+            printed_s = now_s()
+            share = f"{done / total:.0%}, " if total else ""
+            err.print(f"{name}: {share}{words}")
+
+    return show
 
 
 def jobs_done(show: Show) -> Callable[[str, float, int, int], None]:
@@ -116,7 +137,8 @@ def jobs_done(show: Show) -> Callable[[str, float, int, int], None]:
 
 
 def run_simulate(options: SimulateOptions, outputs: Outputs) -> SimulationOutcome:
-    """Simulate, print the table, write what was asked for."""
+    """Simulate, print the table, write what was asked for, and end with the result in one sentence."""
+    from autopilot.app.pages import headline
     from autopilot.app.simulate import check_policies, simulate
 
     check_policies(options.policies)
@@ -131,6 +153,8 @@ def run_simulate(options: SimulateOptions, outputs: Outputs) -> SimulationOutcom
     for policy in outcome.policies:
         if policy.journal is not None:
             out.print(f"journal: {policy.journal}")
+    out.print()
+    out.print(headline(outcome))
     if outcome.failure:
         problems.append(f"{outcome.failure} Not finished: {', '.join(outcome.not_run)}.")
     if outcome.interrupted:
@@ -226,6 +250,19 @@ def print_outcome(outcome: SimulationOutcome) -> None:
             "assumed where the file is silent: "
             + ", ".join(f"{name} ({rows:,} rows)" for name, rows in world.assumed.items())
         )
+    if world.physics == "ideal" and any(_disrupted(policy.result) for policy in outcome.policies):
+        out.print(IDEAL)
+
+
+IDEAL = (
+    "physics ideal: a preemption or move costs no time here, which flatters the policies that make them; "
+    "compare with --physics real"
+)
+
+
+def _disrupted(result: dict[str, Any]) -> bool:
+    counts = result["disruptions"]
+    return any(counts[kind] for kind in ("preemptions", "migrations", "resizes"))
 
 
 def _cell(result: dict[str, Any], key: str, kind: str) -> str:
@@ -243,11 +280,7 @@ def run_demo(seed: int | None, report: Path | None, *, open_page: bool) -> None:
     """The demo scenario under first come first served and under the autopilot, with a page."""
     folder = report or state_folder() / "demo"
     options = SimulateOptions(scenario="demo", seed=seed)
-    outcome = run_simulate(options, Outputs(report=folder))
-    from autopilot.app.pages import headline
-
-    out.print()
-    out.print(headline(outcome))
+    run_simulate(options, Outputs(report=folder))
     out.print("Why did it do what it did? Ask for any decision of the page: autopilot explain ID")
     page = folder / "index.html"
     if open_page:
@@ -268,6 +301,7 @@ def run_plan(scenario: str | None, cluster: str | None, seed: int | None, at: st
               f"{signals.stranded_gpus:g} free GPUs fit nobody who waits, the widest gang that fits now has {signals.largest_gang_gpus}")  # fmt: skip
     for line in explain_decision(decision):
         out.print(line)
+    out.print(f"nothing was carried out: this is what policy {policy} would do")
 
 
 def no_baseline(command: str, policy: str | None) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from autopilot.app.simulate import SimulationOutcome
+from dataclasses import replace
+
+from autopilot.app.simulate import PolicyOutcome, SimulationOutcome
 from autopilot.core.units import format_duration
-from autopilot.report.data import ReportData
+from autopilot.report.data import NO_HEAT, NO_SERIES, PolicyRun, ReportData
 from autopilot.report.words import headline as headline_of
 
 
@@ -44,5 +46,13 @@ def report_data(outcome: SimulationOutcome, command: str) -> ReportData:
 
 
 def headline(outcome: SimulationOutcome) -> str:
-    """The result in one sentence."""
-    return headline_of(report_data(outcome, ""))
+    """The result in one sentence; it needs no series."""
+    data = report_data(outcome, "")
+    return headline_of(replace(data, policies=tuple(each.run or _figures(each) for each in outcome.policies)))
+
+
+def _figures(policy: PolicyOutcome) -> PolicyRun:
+    """A run without what pictures need."""
+    return PolicyRun(
+        name=policy.name, result=policy.result, series=NO_SERIES, waits_s=NO_SERIES.t_s, heat=NO_HEAT
+    )

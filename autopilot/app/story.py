@@ -10,6 +10,8 @@ from pathlib import Path
 from autopilot.app.options import past_end
 from autopilot.core.errors import InputError
 from autopilot.core.explain import (
+    answer_of,
+    answer_words,
     by_node,
     explain_decision,
     explain_proposal,
@@ -235,15 +237,15 @@ class _Past:
         if latest is not None and codes and latest.key == key:
             latest.count, latest.until_s = latest.count + 1, record.now_s
             return
-        state = "taken" if proposal.accepted else "refused"
-        words = f"{proposal_words(proposal)}: {proposal.id} ({proposal.action}, {state})"
+        answer = answer_words(answer_of(proposal, record.decision.halted))
+        words = f"{proposal_words(proposal)}: {proposal.id} ({proposal.action}, {answer})"
         self.events.append(_Event(record.now_s, words, key))
 
     def _effect(self, effect: Instruction) -> str:
         """What it was told, by which proposal and for whom."""
         again = "again: " if effect.id in self._told else ""
         proposal = self._proposals.get(effect.proposal_id)
-        action = f"{proposal.action}, taken" if proposal is not None else effect.reason or "taken"
+        action = f"{proposal.action}, accepted" if proposal is not None else effect.reason or "accepted"
         by = f"{effect.proposal_id} ({action})"
         own = proposal is not None and proposal.workload == self.workload
         if effect.kind == "admit":

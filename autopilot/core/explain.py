@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from math import isfinite
 
 import numpy as np
@@ -124,9 +125,14 @@ def verdict_words(verdict: Verdict) -> str:
         return (
             f"{verdict.guard}: ok ({number(verdict.value)} {verdict.unit}, limit {number(verdict.threshold)})"
         )
-    answer = "waived" if verdict.allowed else "refused"
+    answer = "waived" if verdict.allowed else _held_words(verdict.code)
     why = code_words(verdict.code, verdict.value, verdict.threshold)
-    return f"{verdict.guard}: {answer}, {why} ({number(verdict.value)} {verdict.unit}, limit {number(verdict.threshold)})"
+    return f"{verdict.guard}: {answer}, {verdict.code}: {why} ({number(verdict.value)} {verdict.unit}, limit {number(verdict.threshold)})"
+
+
+def _held_words(code: Code) -> str:
+    """What a verdict that does not allow a proposal is called."""
+    return "recommended only" if code in _RECOMMENDS else "refused"
 
 
 def where(slots: Sequence[Slot]) -> str:
@@ -169,14 +175,53 @@ def _gave_way(victims: Sequence[Victim]) -> str:
     return words + (f"; and {len(victims) - SHOWN_VICTIMS} more" if len(victims) > SHOWN_VICTIMS else "")
 
 
+class Answer(StrEnum):
+    """What became of a proposal."""
+
+    ACCEPTED = "accepted"
+    RECOMMENDED = "recommended"  # every guard allows it; the mode only recommends
+    NEEDS_APPROVAL = "needs_approval"  # every guard allows it; a person has to approve it
+    REFUSED = "refused"
+
+
+_RECOMMENDS = frozenset({Code.MODE_RECOMMEND, Code.ON_PAPER})
+_APPROVES = _RECOMMENDS | {Code.NEEDS_APPROVAL}
+
+
+def refusing_codes(proposal: Proposal) -> tuple[Code, ...]:
+    """The codes of the guards that did not allow a proposal."""
+    return tuple(verdict.code for verdict in proposal.verdicts if not verdict.allowed)
+
+
+def answer_of(proposal: Proposal, halted: str = "") -> Answer:
+    """What became of a proposal; `halted` is that of its decision."""
+    codes = set(refusing_codes(proposal))
+    if halted or (not codes and not proposal.accepted):
+        return Answer.REFUSED
+    if not codes:
+        return Answer.ACCEPTED
+    if codes <= _RECOMMENDS:
+        return Answer.RECOMMENDED
+    return Answer.NEEDS_APPROVAL if codes <= _APPROVES else Answer.REFUSED
+
+
 def proposal_words(proposal: Proposal, _decision: Decision | None = None) -> str:
-    """Why a proposal was made, and why it was taken or refused, on one line."""
+    """Why a proposal was made, and which guards refused it and why, on one line."""
     facts = {each.name: each for each in proposal.evidence}
     words = _WISHES.get(proposal.kind, _evict_words)(proposal, facts)
+    if answer_of(proposal) == Answer.RECOMMENDED:
+        return words
     refused = [verdict for verdict in proposal.verdicts if not verdict.allowed]
     if not refused:
         return words
-    return words + "; refused: " + "; ".join(code_words(v.code, v.value, v.threshold) for v in refused)
+    return words + "; refused: " + "; ".join(
+        f"{v.code} ({code_words(v.code, v.value, v.threshold)})" for v in refused
+    )  # fmt: skip
+
+
+def answer_words(answer: Answer) -> str:
+    """An answer as it is printed."""
+    return answer.value.replace("_", " ")
 
 
 Facts = Mapping[str, Evidence]
@@ -254,9 +299,8 @@ def _whose(proposal: Proposal) -> str:
 
 def explain_proposal(proposal: Proposal, decision: Decision) -> list[str]:
     """The whole case of one proposal: what, for whom, gain and price, evidence, every guard."""
-    state = "taken" if proposal.accepted and not decision.halted else "refused"
     lines = [
-        f"{proposal.id}: {state} at {format_duration(decision.now_s)} (tick {decision.tick})",
+        f"{proposal.id}: {answer_words(answer_of(proposal, decision.halted))} at {format_duration(decision.now_s)} (tick {decision.tick})",
         f"  {proposal.action}: {proposal_words(proposal)}",
         f"  {_whose(proposal)} of tenant {proposal.tenant}, queue {proposal.queue}",
         f"  benefit {format_gpu_s(proposal.benefit_gpu_s)}, cost {format_gpu_s(proposal.cost_gpu_s)}",
@@ -302,19 +346,23 @@ _CONTRACTS = {
 
 def explain_decision(decision: Decision) -> list[str]:
     """What one tick did, and why the rest waits, by reason."""
-    lines = [f"tick {decision.tick} at {format_duration(decision.now_s)}: "
-             f"{sum(p.accepted for p in decision.plan.proposals)} of {len(decision.plan.proposals)} proposals accepted"]  # fmt: skip
+    answers = [answer_of(each, decision.halted) for each in decision.plan.proposals]
+    lines = [f"tick {decision.tick} at {format_duration(decision.now_s)}: {_answers_words(answers)}"]
     if decision.halted:
         lines.append(f"  everything was held: {decision.halted}")
     lines += [f"  {evidence_words(note)}" for note in decision.notes]
-    lines += [f"  {'+' if p.accepted else '-'} {p.id}: {proposal_words(p)}" for p in decision.plan.proposals]
+    lines += [
+        f"  {answer_words(answer)}: {each.id}: {proposal_words(each)}"
+        for answer, each in zip(answers, decision.plan.proposals, strict=True)
+    ]
     refusals = decision.plan.refusals
     for code, count in Counter(refusals.code.tolist()).most_common():
         first = int(np.flatnonzero(refusals.code == code)[0])
         words = code_words(
             refusals.codes[code], float(refusals.value[first]), float(refusals.threshold[first])
         )
-        lines.append(f"  {count} workload(s) wait, {refusals.codes[code]}: first in order: {words}")
+        waits = "workload waits" if count == 1 else "workloads wait"
+        lines.append(f"  {count} {waits}, {refusals.codes[code]}: first in order: {words}")
     for held in decision.plan.reservations:
         said = "promised" if held.firm else "planned, not promised,"
         lines.append(
@@ -323,3 +371,10 @@ def explain_decision(decision: Decision) -> list[str]:
     if not decision.plan.proposals and not len(refusals.code):
         lines.append("  nothing waits")
     return lines
+
+
+def _answers_words(answers: Sequence[Answer]) -> str:
+    """`4 proposals: 3 accepted, 1 refused`."""
+    counts = Counter(answers)
+    parts = ", ".join(f"{counts[answer]} {answer_words(answer)}" for answer in Answer if counts[answer])
+    return f"{counted(len(answers), 'proposal')}{': ' if parts else ''}{parts}"

@@ -58,6 +58,17 @@ class Heat:
         )
 
 
+NO_SERIES = Series(
+    t_s=np.zeros(0),
+    allocation_ratio=np.zeros(0),
+    hardware_ratio=np.zeros(0),
+    pending_gpus=np.zeros(0),
+    stranded_gpus=np.zeros(0),
+)
+NO_HEAT = Heat(t_edges_s=np.zeros(1), node_ids=(), busy_ratio=np.zeros((0, 0)))
+"""Of a run whose pictures are not wanted."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSeries:
     """One service over time; `objective_s` None: it has no objective. NaN is unknown."""

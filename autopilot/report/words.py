@@ -12,7 +12,8 @@ from autopilot.report.data import Floats, PolicyRun, ReportData
 
 TEXTBOOK = ("static", "fifo", "fifo-skip", "sjf", "sjf-skip", "gpu-time-skip", "las", "easy", "kueue")
 PHYSICS = {
-    "ideal": "no overheads: starting, checkpointing, moving and restarting cost no time",
+    "ideal": "no overheads: starting, checkpointing, moving and restarting cost no time, which flatters the policies "
+    "that preempt and move",
     "charged": "each preemption or move loses 60 s of progress and adds 30 s of restore",
     "real": "image pulls, model loads, checkpoint writes and restores and MIG changes take their time",
 }

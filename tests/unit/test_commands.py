@@ -15,6 +15,7 @@ from autopilot.app.plan import plan_at
 from autopilot.app.simulate import SimulationOutcome, check_policies, simulate
 from autopilot.cli import main
 from autopilot.core.errors import InputError
+from autopilot.core.explain import Answer, answer_of, explain_decision
 from autopilot.core.policy import Mode
 from autopilot.settings import policy_names, shipped_policy
 from simulator.baselines import BASELINES
@@ -226,6 +227,25 @@ def test_progress_counts_jobs_alone_and_comes_to_its_end() -> None:
     assert max(ended for _, ended, _ in seen) == total
 
 
+def test_progress_in_a_pipe_is_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    """No line before five seconds are over, then one every five; a quick command prints none."""
+    clock = iter((0.0, 1.0, 6.0, 6.0, 7.0, 12.0, 12.0))
+    with commands.progress_bar(lambda: next(clock)) as show:
+        for done, total in ((1, 8), (2, 8), (3, 8), (4, 0)):
+            show("autopilot", done, total, f"{done} jobs")
+    assert capsys.readouterr().err.splitlines() == ["autopilot: 25%, 2 jobs", "autopilot: 4 jobs"]
+
+
+def test_simulate_ends_with_the_result_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    """As the demo does, and without a page; ideal physics says whom it flatters where somebody was disrupted."""
+    assert run("--policy", "fifo,autopilot") == 0
+    said = capsys.readouterr().out
+    assert said.splitlines()[-1].startswith("autopilot finished the same 6 jobs")
+    assert "flatters" not in said
+    assert call("simulate", "--scenario", "quickstart", "--policy", "fifo,las", "--physics", "ideal") == 0
+    assert "physics ideal: a preemption or move costs no time here, which flatters" in capsys.readouterr().out
+
+
 # --- what is kept -----------------------------------------------------------------------------------
 
 
@@ -281,10 +301,14 @@ def test_ctrl_c_outside_a_run_says_so(
 
 
 def test_plan_has_something_to_decide() -> None:
-    """Strict first come first served leaves room, so that a plan shows proposals and why each is refused."""
+    """Strict first come first served leaves room, so that a plan shows proposals; a recommendation is not called refused."""
     _, decision = plan_at("quickstart", None, None, 2400.0, "recommend")
     assert len(decision.plan.proposals) > 5
     assert not any(proposal.accepted for proposal in decision.plan.proposals)
+    assert {answer_of(each) for each in decision.plan.proposals} == {Answer.RECOMMENDED}
+    said = explain_decision(decision)
+    assert "recommended" in said[0]
+    assert not any("refused" in line for line in said)
     _, decision = plan_at("quickstart", None, None, 2400.0, "autopilot")
     assert all(proposal.accepted for proposal in decision.plan.proposals)
 
@@ -320,7 +344,7 @@ def test_explain_answers_for_a_time_and_for_work_that_is_over(capsys: pytest.Cap
     assert call("explain", "--workload", "j3") == 0
     said = capsys.readouterr().out
     assert "j3: pending, 8 GPUs" in said
-    assert "(admit_gang, taken)" in said
+    assert "(admit_gang, accepted)" in said
     assert "what happened to it:" in said
     assert call("explain", "--workload", "j5", "--at", "6m") == 0
     said = capsys.readouterr().out

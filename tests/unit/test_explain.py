@@ -130,7 +130,7 @@ def test_a_refusal_follows_the_words() -> None:
     )
     said = proposal_words(proposal("admit", slots=slots(("n0", 8)), verdicts=verdicts))
     assert said.count(";") == 1
-    assert said.endswith("; refused: " + code_words(Code.SLO_BURNING, 2.0, 1.0))
+    assert said.endswith(f"; refused: slo_burning ({code_words(Code.SLO_BURNING, 2.0, 1.0)})")
 
 
 def test_a_reclaim_is_explained_with_victims_contract_and_for_whom() -> None:
@@ -140,7 +140,7 @@ def test_a_reclaim_is_explained_with_victims_contract_and_for_whom() -> None:
                         now_s=600.0, queues=queues)  # fmt: skip
     step = decide(observation, EAGER)
     case = explain_proposal(proposals(step, "land")["w"], step.decision)
-    assert "taken at 10 min" in case[0]
+    assert "accepted at 10 min" in case[0]
     assert "  for w give way:" in case
     assert (
         "  victim big: shrinks by 4 to 4 GPUs (node-0 x 4), 2400 GPU-s lost, by contract (restart 0)" in case
@@ -209,12 +209,12 @@ def test_a_tick_counts_who_waits_by_reason() -> None:
     step = decide(world("1x8", [holds("a", 8), waits("b", 8), waits("c", 4, submit_s=5.0)], 60.0, total_s={"a": 600.0}),
                   with_policy(HOLDING, backfill={"evict_when_due": False}))  # fmt: skip
     lines = explain_decision(step.decision)
-    assert lines[0] == "tick 0 at 60 s: 1 of 1 proposals accepted"
+    assert lines[0] == "tick 0 at 60 s: 1 proposal: 1 accepted"
     assert any(
-        re.fullmatch(r"  \+ reserve-b-\w+: no room yet: hold 8 GPUs, planned to start in 9 min", line)
+        re.fullmatch(r"  accepted: reserve-b-\w+: no room yet: hold 8 GPUs, planned to start in 9 min", line)
         for line in lines
     )
-    assert "  2 workload(s) wait, capacity: first in order: 0 GPUs it may use are free, it needs 8" in lines
+    assert "  2 workloads wait, capacity: first in order: 0 GPUs it may use are free, it needs 8" in lines
 
 
 @pytest.mark.parametrize(("at_s", "counts"), [(900.0, (1, 1, 0)), (5000.0, (1, 0, 1))])

@@ -71,13 +71,13 @@ def test_an_eviction_is_told_to_its_victim_with_id_loss_and_for_whom(path: Path)
     steps = displaced(path)
     landing = steps[0].decision.plan.proposals[0].id
     victim = told(path, "a")
-    assert f"  10 min: evicted from 8 GPUs, 1.3 GPU-h lost, for w: {landing} (preempt, taken)" in victim
+    assert f"  10 min: evicted from 8 GPUs, 1.3 GPU-h lost, for w: {landing} (preempt, accepted)" in victim
     assert "held by capacity" in victim
     winner = told(path, "w")
     happened = winner[winner.index("what happened to it:") :]
-    assert f": {landing} (preempt, taken)" in happened
+    assert f": {landing} (preempt, accepted)" in happened
     assert (
-        f"  11 min: start on 8 GPUs of 1 node (node-0 x 8) after 10 min: {landing} (preempt, taken)"
+        f"  11 min: start on 8 GPUs of 1 node (node-0 x 8) after 10 min: {landing} (preempt, accepted)"
         in happened
     )
     assert "holds node-0 x 8 (8 of 8) since 50 s" in winner
@@ -173,7 +173,7 @@ def test_a_moment_before_divides_what_happened_from_what_came_later(path: Path) 
     said = told(path, "w", at_s=610.0)
     assert said.startswith("at 10 min (tick 0):\nw: pending")
     before, later = said.split("\nlater:\n")
-    assert "(preempt, taken)" in before
+    assert "(preempt, accepted)" in before
     assert "11 min: start on 8 GPUs" in later
 
 
@@ -212,5 +212,5 @@ def test_what_a_kill_switch_held_is_told(path: Path) -> None:
     happened = said[said.index("what happened to it:") :].splitlines()
     assert len(happened) == 2
     assert happened[1].startswith("  60 s: start on 8 GPUs of 1 node after 60 s")
-    assert "refused: the kill switch is on" in happened[1]
+    assert "refused: kill_switch (the kill switch is on" in happened[1]
     assert happened[1].endswith("(admit_gang, refused) (2 times until 61 s)")
