@@ -19,6 +19,8 @@ from autopilot.core.forecast import Forecast, Forecasts, RuntimeForecast
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
 from autopilot.core.memory import ControllerMemory, Step
+from autopilot.core.policy import Policy
+from autopilot.core.policy_names import unknown_models
 from autopilot.core.ports import (
     Actuator,
     Collector,
@@ -115,7 +117,7 @@ class Controller:
             forecasts=forecasts,
             commands=self._commands,
             outcomes=self._outcomes,
-            gaps=(*gaps, *silent),
+            gaps=(*gaps, *silent, *_unknown_names(wiring.policy.current(), snapshot)),
             kill_switch=wiring.inbox.kill_switch(),
         )
 
@@ -173,6 +175,15 @@ class Controller:
             return Outcome(
                 instruction.id, OutcomeKind.FAILED, now_s, f"{type(error).__name__}: {error}", True
             )
+
+
+def _unknown_names(policy: Policy, snapshot: ClusterSnapshot) -> tuple[Gap, ...]:
+    """What the policy names and the cluster does not have: it changes nothing, and that is said at every tick."""
+    if not len(snapshot.nodes.id):  # nothing was seen yet
+        return ()
+    return tuple(
+        Gap("policy", path, "", wrong) for path, wrong in unknown_models(policy, snapshot.names.gpu_models)
+    )
 
 
 def _collect(collector: Collector, now_s: float) -> Batch:

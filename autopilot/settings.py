@@ -122,8 +122,26 @@ def _policy_of(text: str | bytes, source: str, name: str, base: Policy | None) -
     try:
         check_policy(policy)
     except InputError as error:
-        raise InputError(f"{source}: {error}") from error
+        raise InputError(f"{source}: {error}{_from_base(str(error), spec, base)}") from error
     return policy
+
+
+def _from_base(message: str, spec: Mapping[str, Any], base: Policy) -> str:
+    """Which of the fields that a message names are not in the file, and whose they are."""
+    missing = [
+        field.path for field in policy_fields() if field.path in message and not _is_named(spec, field.path)
+    ]
+    if not missing:
+        return ""
+    come = "comes" if len(missing) == 1 else "come"
+    return f"; {' and '.join(missing)} {come} from its base, the shipped policy {base.name}"
+
+
+def _is_named(spec: Mapping[str, Any], path: str) -> bool:
+    found: Any = spec
+    for step in path.split("."):
+        found = found.get(step) if isinstance(found, Mapping) else None
+    return found is not None
 
 
 def _unwrap(document: dict[str, Any], source: str) -> tuple[dict[str, Any], str]:

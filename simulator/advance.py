@@ -69,12 +69,10 @@ def _spec(fields: Fields, gpus_by_model: Mapping[str, int], queues: Sequence[Que
     by_name = {queue.name: queue for queue in queues}
     name, queue = fields.text("name"), fields.text("queue")
     if queue not in by_name:
-        raise fields.fail("queue", f"no such queue; there are {', '.join(list(by_name)[:20]) or 'none'}")
+        raise fields.unknown("queue", "no such queue", by_name)
     model = fields.text("gpu_model")
     if model not in gpus_by_model:
-        raise fields.fail(
-            "gpu_model", f"no pool has that GPU model; there are {', '.join(sorted(gpus_by_model))}"
-        )
+        raise fields.unknown("gpu_model", "no pool has that GPU model", sorted(gpus_by_model))
     spec = AdvanceSpec(
         name=name,
         queue=queue,

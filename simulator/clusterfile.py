@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from autopilot.core import mig
-from autopilot.core.errors import InputError
+from autopilot.core.errors import InputError, unknown_name
 from autopilot.core.units import parse_cluster_shape, parse_memory_mib
 from simulator.advance import AdvanceSpec, parse_advance
 from simulator.clusterqueues import QueueSpec, parse_queues
@@ -205,7 +205,7 @@ def _pool(fields: Fields) -> PoolSpec:
     label = fields.text("gpu_model")
     model = model_for_label(label)
     if model is None:
-        raise fields.fail("gpu_model", f"unknown GPU model; there are {', '.join(KNOWN_GPU_MODELS)}")
+        raise fields.unknown("gpu_model", "it is no GPU model that we know", KNOWN_GPU_MODELS)
     cpus, memory = fields.get("cpus"), fields.get("memory_mib")
     if isinstance(memory, str):
         fields.content["memory_mib"] = parse_memory_mib(memory, fields.where("memory_mib"))
@@ -270,8 +270,8 @@ def _geometry(item: Fields, model: str) -> tuple[mig.Placement, ...]:
     for name in inner.content:
         profile = mig.find_profile(model, name)
         if profile is None:
-            names = ", ".join(each.name for each in mig.gpu_model(model).profiles)
-            raise inner.fail(name, f"{model} has no such profile; there are {names}")
+            names = [each.name for each in mig.gpu_model(model).profiles]
+            raise inner.fail(name, f"{model} has no such profile; {unknown_name(name, names)}")
         wanted += [profile.name] * inner.whole(name, 1, 16)
     placements = mig.fits(model, (), wanted)
     if placements is None:

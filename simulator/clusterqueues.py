@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from autopilot.core.errors import InputError
+from autopilot.core.errors import InputError, unknown_name
 from autopilot.core.snapshot import Displace
 from simulator.fields import Fields
 
@@ -92,9 +92,7 @@ def parse_queues(root: Fields, gpus_by_model: Mapping[str, int]) -> tuple[QueueS
             raise InputError(f"{root.where('queues')}: more than {MOST_QUEUES:,} queues")
     for name, spec in specs.items():
         if spec.parent != ROOT and spec.parent not in specs:
-            raise places[name].fail(
-                "parent", f"no such queue; there are {', '.join([ROOT, *list(specs)[:20]])}"
-            )
+            raise places[name].unknown("parent", "no such queue", [ROOT, *specs])
     ordered = _parents_first(specs, places)
     _check_guarantees(ordered, places, gpus_by_model, root)
     return ordered
@@ -169,8 +167,8 @@ def _by_model(fields: Fields, field_name: str, gpus_by_model: Mapping[str, int],
     inner = Fields(value, fields.source, f"{fields.path}.{field_name}")
     for model in inner.content:
         if model not in gpus_by_model and not (with_all and model == ALL_MODELS):
-            known = ", ".join([*([ALL_MODELS] if with_all else []), *sorted(gpus_by_model)])
-            raise inner.fail(model, f"no pool has that GPU model; there are {known}")
+            known = [*([ALL_MODELS] if with_all else []), *sorted(gpus_by_model)]
+            raise inner.fail(model, f"no pool has that GPU model; {unknown_name(model, known)}")
     return inner
 
 

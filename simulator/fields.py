@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from autopilot.core.errors import InputError
+from autopilot.core.errors import InputError, nearest, unknown_name
 from autopilot.policies.dialect import read_yaml
 
 MOST_BYTES = 16 * 1024 * 1024
@@ -63,6 +63,10 @@ class Fields:
             return InputError(f"{self.where(field)}: is missing; {mend}")
         return InputError(f"{self.where(field)}: {shown(self.content[field])} is not allowed; {mend}")
 
+    def unknown(self, field: str, what: str, known: Iterable[str]) -> InputError:
+        """The error of a field that names something that is not there: the nearest name, or those that there are."""
+        return self.fail(field, f"{what}; {unknown_name(self.content.get(field), known)}")
+
     def get(self, field: str) -> Any:
         """The raw value, None when it is not there."""
         self.asked.append(field)
@@ -78,7 +82,8 @@ class Fields:
         if not isinstance(value, str) or not value.strip() or len(value) > 253:
             raise self.fail(field, "write a name")
         if allowed and value not in allowed:
-            raise self.fail(field, f"write one of {', '.join(allowed)}")
+            near = nearest(value, allowed)
+            raise self.fail(field, f"write one of {', '.join(allowed)}{near and '; ' + near}")
         return value.strip()
 
     def whole(self, field: str, low: int, high: int, default: int | None = None) -> int:
@@ -128,4 +133,4 @@ class Fields:
         """Refuse every field that was not asked for."""
         for field in self.content:
             if field not in self.asked:
-                raise InputError(f"{self.where(field)}: no such field; there are {', '.join(self.asked)}")
+                raise InputError(f"{self.where(field)}: no such field; {unknown_name(field, self.asked)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from autopilot.core.errors import InputError
+from autopilot.core.errors import InputError, nearest
 from autopilot.core.units import format_duration
 
 DURATIONS = ("exact", "last-two", "predicted")
@@ -66,7 +66,10 @@ class SimulateOptions:
             ("--physics", self.physics or PHYSICS[0], PHYSICS),
         ):
             if value not in allowed:
-                raise InputError(f"{flag}: {value!r} is not one of {', '.join(allowed)}")
+                near = nearest(value, allowed)
+                raise InputError(
+                    f"{flag}: {value!r} is not one of {', '.join(allowed)}{near and '; ' + near}"
+                )
         if not 0.0 <= self.jitter_ratio < 1.0:
             raise InputError(f"--jitter: {self.jitter_ratio!r} must be 0 or more and below 1")
         if not 0.0 < self.rate_scale <= 1.0:

@@ -9,6 +9,7 @@ from autopilot.app.wiring import Managed, manage
 from autopilot.app.world import build_world
 from autopilot.core.errors import InputError
 from autopilot.core.memory import ControllerMemory
+from autopilot.core.policy_names import check_models
 from autopilot.core.reconciler import reconcile
 from autopilot.core.records import Decision, Observation
 from autopilot.core.units import format_duration
@@ -33,6 +34,7 @@ def plan_at(scenario: str | None, cluster: str | None, seed: int | None, at_s: f
         )
     policy = load_policy(policy_name)
     world = build_world(SimulateOptions(scenario=scenario, cluster=cluster, seed=seed))
+    check_models(policy, world.spec.gpus_by_model, f"--policy: {policy_name}")
     jobs = world.jobs()
     services = world.fleet(jobs)
     simulation = Simulation(world.inventory, jobs, lambda _: fifo(), PHYSICS[world.physics], horizon_s=at_s,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,10 @@ from autopilot.app.options import FULL_TELEMETRY_S, SimulateOptions
 from autopilot.app.recorder import DecisionRecorder, StayRecorder
 from autopilot.app.wiring import Managed, Running, manage
 from autopilot.app.world import World, build_world
-from autopilot.core.errors import InputError
+from autopilot.core.errors import InputError, nearest
 from autopilot.core.explain import proposal_words
 from autopilot.core.policy import Mode, Policy
+from autopilot.core.policy_names import check_models
 from autopilot.core.snapshot import ServiceTable
 from autopilot.report.data import PolicyRun, ServiceSeries
 from autopilot.settings import load_policy, policy_diff, policy_names, shipped_policy
@@ -69,8 +70,12 @@ class SimulationOutcome:
         return [job_rows(outcome.name, outcome.simulated) for outcome in self.policies]
 
 
-def check_policies(names: tuple[str, ...], where: str = "--policy") -> dict[str, Policy | None]:
+def check_policies(
+    names: tuple[str, ...], where: str = "--policy", models: Collection[str] | None = None
+) -> dict[str, Policy | None]:
     """Every policy of a call, by the name it is shown under; None for a baseline.
+
+    `models` are the GPU models of the cluster, None where it is not known yet.
 
     A policy file is shown under its own name, or under its path where that name is taken. Raises
     `InputError`, also for a policy that would start nothing: nobody is there to approve.
@@ -86,12 +91,17 @@ def check_policies(names: tuple[str, ...], where: str = "--policy") -> dict[str,
                     f"{where}: {name}: modes.admit_gang: {policy.modes.admit_gang} starts nothing in a simulation; "
                     f"it must be {Mode.AUTO} (a policy file with `base: {SHIPPED}` has it)"
                 )
+            if models is not None:
+                check_models(policy, models, f"{where}: {name}")
             taken = policy.name in found or policy.name in BASELINES or policy.name in policy_names()
             found[name if taken else policy.name] = policy
         else:
             acting = (each for each in policy_names() if shipped_policy(each).modes.admit_gang is Mode.AUTO)
             known = ", ".join((*acting, *BASELINES))
-            raise InputError(f"{where}: {name!r} is neither one of {known} nor a policy file (.yaml)")
+            near = nearest(name, (*policy_names(), *BASELINES))
+            raise InputError(
+                f"{where}: {name!r} is neither one of {known} nor a policy file (.yaml){near and '; ' + near}"
+            )
     return found
 
 
@@ -102,11 +112,8 @@ def simulate(options: SimulateOptions, progress: Progress | None = None) -> Simu
     that happens to a later one, the outcome holds those before it and `failure` says why.
     """
     world = build_world(options)
-    policies = (
-        check_policies(options.policies)
-        if options.policies
-        else check_policies(world.policies, f"scenario {world.title}: policies")
-    )
+    where = "--policy" if options.policies else f"scenario {world.title}: policies"
+    policies = check_policies(options.policies or world.policies, where, world.spec.gpus_by_model)
     telemetry = _telemetry(options, world)
     managed = any(policy is not None for policy in policies.values())
     setting = Setting(

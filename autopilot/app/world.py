@@ -10,7 +10,7 @@ from math import ceil, isnan
 import numpy as np
 
 from autopilot.app.options import SimulateOptions
-from autopilot.core.errors import InputError
+from autopilot.core.errors import InputError, nearest
 from autopilot.core.records import Inventory
 from simulator.clusterfile import ClusterSpec, parse_cluster
 from simulator.deployments import Services, requests_for
@@ -100,6 +100,8 @@ def build_world(options: SimulateOptions) -> World:
     if jobs.unknown_preemptible and options.jobs is not None:
         assumed.setdefault("preemptible", jobs.unknown_preemptible)
     unusable = dict(trace.unusable_by_reason) if trace is not None else {}
+    _check_replica_ids(jobs, services)
+    tenants = {*jobs.tenants, *(deployment.tenant for deployment in services.deployments)}
     return World(
         title=scenario.name
         if scenario
@@ -116,9 +118,52 @@ def build_world(options: SimulateOptions) -> World:
         unusable_by_reason=unusable | dict(services.unusable_by_reason),
         first_unusable=dict(trace.first_unusable) if trace is not None else {},
         services=services,
-        notes=services.notes,
+        notes=(*_queue_notes(spec, tenants), *services.notes),
         _jobs=jobs,
     )
+
+
+def _check_replica_ids(jobs: Jobs, services: Services) -> None:
+    """Raise `InputError` where a job has the id of a replica (SERVICE/NUMBER): an effect could reach either."""
+    names = {deployment.name for deployment in services.deployments}
+    for job_id in jobs.id if names else ():
+        service, slash, number = job_id.rpartition("/")
+        if slash and number.isdigit() and service in names:
+            raise InputError(f"job {job_id!r}: replicas of service {service!r} have such ids; rename the job")
+
+
+def _queue_notes(spec: ClusterSpec, tenants: set[str]) -> tuple[str, ...]:
+    """Queues without work and tenants without a queue: they meet by name alone, so a slip costs the guarantee.
+
+    Raises `InputError` where a queue that no tenant has and a tenant that has no queue differ by a slip of the pen.
+    """
+    if not spec.queues:
+        return ()
+    queues = {queue.name for queue in spec.queues}
+    idle = queues - tenants - {queue.parent for queue in spec.queues}
+    alone = tenants - queues
+    for name in sorted(idle):
+        twins = [tenant for tenant in alone if _digits(tenant) == _digits(name)]
+        if near := nearest(name, twins, least_ratio=0.8):
+            raise InputError(
+                f"{spec.source}: queues: {name!r}: no tenant has this name, {near} The jobs of that tenant have no "
+                "queue; give both one name, or write a queue for that tenant"
+            )
+    notes = []
+    if idle:
+        notes.append(f"queues without work: {_listed(idle)}")
+    if alone:
+        notes.append(f"tenants without a queue, which are guaranteed nothing: {_listed(alone)}")
+    return tuple(notes)
+
+
+def _digits(name: str) -> str:
+    return "".join(letter for letter in name if letter.isdigit())
+
+
+def _listed(names: set[str], most: int = 10) -> str:
+    ordered = sorted(names)
+    return ", ".join(ordered[:most]) + (f" and {len(ordered) - most:,} more" if len(ordered) > most else "")
 
 
 def _wants_scenario(options: SimulateOptions) -> bool:

@@ -6,13 +6,12 @@ as a gap that names the object.
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
 from autopilot.core.records import Gap, Work
-from autopilot.core.snapshot import I32, MemberTable, PlacementTable, QueueTable, State, WorkloadTable, take
+from autopilot.core.snapshot import QueueTable, State, WorkloadTable
 
 EARLY_S = 1.0
 """By this much a report may be ahead of our clock."""
@@ -21,7 +20,7 @@ EARLY_S = 1.0
 def contain(work: Work, source: str, now_s: float) -> tuple[Work, tuple[Gap, ...]]:
     """`work` without what nobody may act on, and what was done about it.
 
-    - A name that two workloads bear: the one that holds GPUs counts, else the first; the others are left out.
+    - An id that several workloads bear: all of them opt out of every action, and hold what they hold.
     - A workload of a queue that is not there: it opts out of every action, so nothing happens to it.
     - A checkpoint of another incarnation, or of a time that has not come: it is not known when it saved.
     - A queue whose parent does not stand above it (a cycle, an orphan): nothing of it starts, it is guaranteed nothing.
@@ -38,47 +37,42 @@ def contain(work: Work, source: str, now_s: float) -> tuple[Work, tuple[Gap, ...
 
 
 def _unique(work: Work, source: str, gaps: list[Gap]) -> Work:
-    """Each name once."""
+    """Each id once. Rows that share one all opt out: an effect names an id, and would reach either of them.
+
+    The row that holds GPUs keeps the id, else the first; the others get one that nothing else bears. All keep their
+    placements, so what they hold stays taken and on the books of their queues.
+    """
     names = work.workloads.id.tolist()
-    if len(set(names)) == len(names):
+    rows_of: dict[str, list[int]] = {}
+    for row, name in enumerate(names):
+        rows_of.setdefault(str(name), []).append(row)
+    if len(rows_of) == len(names):
         return work
     holding = set(work.placements.workload.tolist())
-    kept: dict[str, int] = {}
-    for row, name in enumerate(names):  # in order: the first of a name counts
-        if name not in kept:
-            kept[name] = row
+    ids, excluded = work.workloads.id.copy(), work.workloads.excluded.copy()
+    for name, rows in list(rows_of.items()):
+        if len(rows) == 1:
             continue
         gaps.append(
             Gap(
                 source,
-                str(name),
-                "",
-                "duplicate id: one workload of this name is managed, the others are not",
+                name,
+                "id",
+                f"{len(rows)} workloads bear this id: all are left alone; rename all but one",
             )
         )
-        if row in holding and kept[name] not in holding:
-            kept[name] = row
-    rows = np.array(sorted(kept.values()), np.int32)
-    moved = np.full(len(names), -1, np.int32)
-    moved[rows] = np.arange(len(rows), dtype=np.int32)
-    return replace(
-        work,
-        workloads=take(work.workloads, rows),
-        placements=_follow(work.placements, moved),
-        members=_follow(work.members, moved),
-    )
-
-
-def _follow(table: Any, moved: I32) -> Any:
-    """A table of rows of workloads, after those moved; what belonged to one that is left out is left out too.
-
-    GPUs that such a one holds stay taken only if their node says so: whoever holds them is not known here.
-    """
-    stays = moved[table.workload] >= 0
-    columns = {field.name: getattr(table, field.name)[stays] for field in fields(table)}
-    columns["workload"] = moved[columns["workload"]]
-    kind: type[PlacementTable | MemberTable] = type(table)
-    return kind(**columns)
+        excluded[rows] = True
+        keeps = next((row for row in rows if row in holding), rows[0])
+        number = 1
+        for row in rows:
+            if row == keeps:
+                continue
+            number += 1
+            while f"{name}#{number}" in rows_of:
+                number += 1
+            ids[row] = f"{name}#{number}"
+            rows_of[f"{name}#{number}"] = [row]
+    return replace(work, workloads=replace(work.workloads, id=ids, excluded=excluded))
 
 
 def _known_queues(work: WorkloadTable, queues: int, source: str, gaps: list[Gap]) -> WorkloadTable:

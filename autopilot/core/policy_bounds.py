@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated
 
 from annotated_types import Interval
 from typing_extensions import Doc
 
 DAY_S = 86_400.0
+
+
+class SloClassName(StrEnum):
+    """The SLO classes by name, in the order of `snapshot.SLO_CLASS_NAMES`."""
+
+    LATENCY_CRITICAL = "latency-critical"
+    INTERACTIVE = "interactive"
+    BATCH = "batch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +149,8 @@ class Freshness:
 class Protection:
     """What is never a victim, whatever the gain."""
 
-    classes: Annotated[tuple[str, ...], Doc("SLO classes whose work is never evicted")] = (
-        "latency-critical",
+    classes: Annotated[tuple[SloClassName, ...], Doc("SLO classes whose work is never evicted")] = (
+        SloClassName.LATENCY_CRITICAL,
     )
     min_runtime_s: Annotated[float, Interval(ge=0, le=7 * DAY_S), Doc("no victim younger than this")] = 900.0
 

@@ -165,7 +165,5 @@ def build_quota(snapshot: ClusterSnapshot, policy: Policy, whatif: WhatIf, lost_
     rules = RULES[policy.rules]
     if policy.rules == RuleSetName.COHORT_FAIR:
         rules = replace(rules, across=partial(cohort_fair.takes, rules=policy.tenancy.fair_preemption_rules))
-    sheltered = frozenset(
-        SLO_CLASS_NAMES.index(name) for name in policy.protection.classes if name in SLO_CLASS_NAMES
-    )
+    sheltered = frozenset(SLO_CLASS_NAMES.index(name) for name in policy.protection.classes)
     return Quota(snapshot, books, rules, lost_gpu_s, sheltered=sheltered)

@@ -16,6 +16,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, get_origin
 
 from autopilot.core.errors import InputError
+from autopilot.core.errors import nearest as nearest_name
 from autopilot.core.policy import Policy
 from autopilot.core.units import parse_duration_s
 from autopilot.policies.tree import (
@@ -150,8 +151,8 @@ def show(value: Any) -> str:
 
 def nearest(word: Any, known: Iterable[str]) -> str:
     """`, did you mean X?` for the known word that is nearest, or an empty text."""
-    near = get_close_matches(str(word), list(known), n=1)
-    return f", did you mean {near[0]}?" if near and near[0] != word else ""
+    near = nearest_name(word, known)
+    return f", {near}" if near else ""
 
 
 def _nearest_field(key: str, path: str, hints: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from autopilot.core.memory import ControllerMemory, Step
 from autopilot.core.policy import Policy
+from autopilot.core.policy_names import check_models
 from autopilot.core.records import Decision, Plan
 from autopilot.journal.reader import JournalReader
 from autopilot.replay.again import Decide, Progress, remembered, reported
@@ -50,6 +51,8 @@ def compare(
     listed: list[TickDiff] = []
     for record in reported(reader, total, progress):
         decided, observation = record.decided, record.observation
+        if not done:
+            check_models(policy, observation.snapshot.names.gpu_models, f"--policy: {policy.name}")
         names[decided.policy.name] = None
         first, last = (decided.tick if first is None else first), decided.tick
         done += 1

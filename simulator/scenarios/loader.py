@@ -47,7 +47,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from autopilot.core.errors import InputError
+from autopilot.core.errors import InputError, unknown_name
 from simulator.advance import parse_advance
 from simulator.clusterfile import ClusterSpec, _check_pools, _pool, parse_cluster
 from simulator.clusterqueues import parse_queues
@@ -110,7 +110,7 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
     path = SHIPPED / f"{words}.yaml" if words in scenario_names() else Path(name_or_path)
     if not path.exists():
         raise InputError(
-            f"scenario {words!r}: neither a file nor one of the shipped scenarios: {', '.join(scenario_names())}"
+            f"scenario {words!r}: neither a file nor one of the shipped scenarios; {unknown_name(words, scenario_names())}"
         )
     root = load_yaml(path, "the scenario file")
     cluster = _cluster(root, path)

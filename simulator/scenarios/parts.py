@@ -8,7 +8,7 @@ from math import inf, nan
 from pathlib import Path
 from typing import Any
 
-from autopilot.core.errors import InputError
+from autopilot.core.errors import InputError, unknown_name
 from autopilot.core.units import parse_duration_s
 from simulator.autoscaler import AutoscalerSpec
 from simulator.clusterfile import ClusterSpec
@@ -206,7 +206,8 @@ def _models(place: Fields, cluster: ClusterSpec) -> tuple[str, ...]:
     for label in texts(place, "gpu_models"):
         model = model_for_label(label)
         if model not in cluster.gpus_by_model:
-            raise place.fail("gpu_models", f"the cluster has {', '.join(cluster.gpus_by_model)}")
+            wrong = f"the cluster has no {label}; {unknown_name(label, cluster.gpus_by_model)}"
+            raise place.fail("gpu_models", wrong)
         names.append(model)
     return tuple(names)
 

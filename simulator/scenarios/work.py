@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isnan, nan
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from autopilot.core.errors import InputError
 from simulator.arrivals import generate_jobs
 from simulator.faults import child_generator
 from simulator.traces.columns import BY_NAME
@@ -139,6 +141,12 @@ def _merged(parts: Sequence[JobTrace]) -> JobTrace:
         name: np.concatenate([getattr(part, name) for part in parts]) for name in BY_NAME
     }
     order = np.lexsort((columns["job_id"].astype(str), columns["submit_s"]))
+    ids = columns["job_id"].tolist()
+    if len(set(ids)) < len(ids):
+        twice = next(name for name, count in Counter(ids).items() if count > 1)
+        raise InputError(
+            f"{'; '.join(part.source for part in parts)}: two jobs have the id {twice!r}; rename one of them"
+        )
     first = parts[0]
     return replace(
         first,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from autopilot.core.errors import InputError
+from autopilot.core.errors import InputError, unknown_name
 from simulator.fields import load_yaml
 from simulator.traces.columns import BY_NAME
 
@@ -130,7 +130,9 @@ def load_defaults(path: Path | str | None = None) -> Defaults:
     content = load_yaml(path, "the defaults file").content
     unknown = sorted(set(content) - {"schema", "kinds"})
     if unknown:
-        raise InputError(f"{path}: {unknown[0]}: no such field; there are schema and kinds")
+        raise InputError(
+            f"{path}: {unknown[0]}: no such field; {unknown_name(unknown[0], ('schema', 'kinds'))}"
+        )
     if content.get("schema", SCHEMA) != SCHEMA:
         raise InputError(f"{path}: schema: {content['schema']!r} is not {SCHEMA}")
     entries = content.get("kinds")
@@ -178,7 +180,7 @@ def _entry(entry: object, where: str) -> KindDefaults:
     known = [item.name for item in fields(KindDefaults)]
     for name, value in entry.items():
         if name not in known:
-            raise InputError(f"{where}.{name}: no such field; there are {', '.join(known)}")
+            raise InputError(f"{where}.{name}: no such field; {unknown_name(name, known)}")
         holds, allowed = _ALLOWED[name]
         if value is not None and not holds(value):
             raise InputError(f"{where}.{name}: {value!r} is not allowed; write {allowed}")

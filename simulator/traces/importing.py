@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autopilot.core.errors import InputError
+from autopilot.core.errors import InputError, unknown_name
 from simulator.requests import read_requests
 from simulator.traces.catalog import TRACE_KINDS
 from simulator.traces.importers.common import Imported, ImportOptions, window_of
@@ -68,7 +68,7 @@ def import_trace(
     `InputError` when the kind is unknown, the file is unusable, or `out` cannot be written.
     """
     if kind not in TRACE_KINDS:
-        raise InputError(f"trace kind {kind!r} is not known; there are {', '.join(TRACE_KINDS)}")
+        raise InputError(f"trace kind {kind!r} is not known; {unknown_name(kind, TRACE_KINDS)}")
     source, target = Path(path), Path(out)
     if target.suffix.lower() not in (".csv", ".parquet", ".pq"):
         raise InputError(f"{target}: the imported trace is written to a .csv or .parquet file")

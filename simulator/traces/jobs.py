@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from autopilot.core.errors import InputError
+from autopilot.core.errors import InputError, unknown_name
 from simulator.traces.checks import Capacity, RowReasons, find_unusable, parse_flags
 from simulator.traces.columns import BY_NAME, FALSE_WORDS, JOB_COLUMNS, REQUIRED, TRUE_WORDS
 from simulator.traces.tables import number_array, read_table, require_columns, row_label, write_table
@@ -232,10 +232,9 @@ def _select_tenants(tenant: Texts, wanted: Sequence[str], path: Path) -> npt.NDA
     names, counts = np.unique(tenant.astype(str), return_counts=True)
     missing = sorted(set(wanted) - set(names.tolist()))
     if missing:
-        most = [str(names[i]) for i in np.argsort(-counts, kind="stable")[:10]]
-        rest = f" and {len(names) - 10} more" if len(names) > 10 else ""
+        by_size = [str(names[i]) for i in np.argsort(-counts, kind="stable")]
         lacking = ", ".join(repr(name) for name in missing)
-        raise InputError(f"{path}: no job of tenant {lacking}; there are {', '.join(most)}{rest}")
+        raise InputError(f"{path}: no job of tenant {lacking}; {unknown_name(missing[0], by_size, most=10)}")
     return np.isin(tenant.astype(str), list(wanted))
 
 

@@ -41,14 +41,31 @@ def test_good_input_is_the_same_object_again() -> None:
     assert contain(work, "api", NOW_S)[0] is work
 
 
-def test_of_two_workloads_of_one_name_one_is_managed() -> None:
-    """The one that holds GPUs, wherever it stands; placements follow, and others start as ever."""
-    observation, gaps = seen([waits("x", 8), holds("x", 4), waits("w", 4)])
-    work = observation.snapshot.workloads
-    assert work.id.tolist() == ["x", "w"]
-    assert np.bincount(observation.snapshot.placements.workload, minlength=2).tolist() == [4, 0]
-    assert [(gap.object_id, gap.reason.split(":")[0]) for gap in gaps] == [("x", "duplicate id")]
-    assert list(started(decide(observation, EAGER))) == ["w"]
+@pytest.mark.parametrize("first_holds", [True, False])
+def test_of_two_workloads_of_one_id_neither_is_touched(*, first_holds: bool) -> None:
+    """Neither starts, moves or stops for others; what they hold stays taken, and the rest of the work goes on."""
+    pair = [holds("x", 4, priority=0), waits("x", 8, priority=9)]
+    work = [*(pair if first_holds else pair[::-1]), waits("w", 4), waits("wide", 8, priority=9)]
+    observation, gaps = seen(work)
+    table, placed = observation.snapshot.workloads, observation.snapshot.placements
+    assert sorted(table.id.tolist()) == ["w", "wide", "x", "x#2"]
+    assert table.excluded[[table.id.tolist().index(name) for name in ("x", "x#2")]].all()
+    assert set(table.id[placed.workload].tolist()) == {"x"}, "who holds GPUs keeps the id"
+    assert len(placed.gpu) == 4
+    assert [(gap.object_id, gap.signal) for gap in gaps] == [("x", "id")]
+    step = decide(observation, EAGER)
+    assert sorted(started(step)) == ["w", "wide"], "the other eight GPUs and four of those beside x"
+    assert {item.workload for item in step.instructions} == {"w", "wide"}
+    assert why_waits(step, observation, "x#2")[0] == "excluded"
+
+
+def test_both_of_one_id_may_hold_gpus_and_keep_them() -> None:
+    """Their GPUs are handed to no other, and a made-up id is one that nothing bears."""
+    observation, _ = seen([holds("x", 8, on=range(8)), holds("x", 8, on=range(8, 16)), waits("x#2", 1)])
+    assert sorted(observation.snapshot.workloads.id.tolist()) == ["x", "x#2", "x#3"]
+    assert len(observation.snapshot.placements.gpu) == 16
+    step = decide(observation, EAGER)
+    assert step.instructions == ()
 
 
 @pytest.mark.parametrize("queue", [-1, 7])

@@ -179,7 +179,10 @@ def test_a_bare_off_means_no_telemetry(tmp_path: Path) -> None:
         ({"services.0.replicas": {"initial": 5, "max": 3}}, r"services\[0\]: .*initial_replicas = 5"),
         ({"services.0.replicas": {"initial": 1, "min": 4, "max": 3}}, r"services\[0\]: .*min_replicas 4"),
         ({"services.0.autoscaler": {"target": 3}}, r"services\[0\]: .*target: 3"),
-        ({"services.0.gpu_models": ["H100-80GB"]}, r"services\[0\]\.gpu_models: .*the cluster has A100-80GB"),
+        (
+            {"services.0.gpu_models": ["H100-80GB"]},
+            r"services\[0\]\.gpu_models: .*the cluster has no H100-80GB; .*there are A100-80GB",
+        ),
         (
             {"services.0.requests": {"mean_rps": 1, "shape": "round"}},
             r"services\[0\]\.requests\.shape: 'round'",
@@ -210,7 +213,8 @@ def test_a_mistake_is_one_message_with_file_field_and_value(
 def test_an_unknown_name_is_answered_with_the_list() -> None:
     """Whoever mistypes a scenario sees which there are."""
     with pytest.raises(
-        InputError, match=r"neither a file nor one of the shipped scenarios: .*demo.*quickstart"
+        InputError,
+        match=r"neither a file nor one of the shipped scenarios; did you mean demo.*demo.*quickstart",
     ):
         load_scenario("demmo")
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from autopilot.core.contract.tree import (
@@ -22,7 +21,7 @@ from autopilot.core.contract.tree import (
     is_enum,
     word_of,
 )
-from autopilot.core.errors import InputError
+from autopilot.core.errors import InputError, nearest, unknown_name
 from autopilot.core.mig_profiles import find_profile_name
 from autopilot.core.units import format_duration, parse_duration_s
 
@@ -81,7 +80,7 @@ def read(values: Mapping[str, str]) -> tuple[dict[str, Any], list[Problem]]:
                     Problem(key, show(text), "is not allowed", _mend(known[key], text, str(error)))
                 )
         elif key not in OTHERS:
-            near = nearest(key.lower().replace("_", "-"), known) or f"there are {', '.join(known)}"
+            near = nearest(key.replace("_", "-"), known) or unknown_name(key, known, most=len(known))
             problems.append(Problem(_shown_key(key), show(text), "belongs to no field", near))
     place = {found.key: number for number, found in enumerate(contract_fields())}
     return said, sorted(problems, key=lambda problem: place.get(problem.key, len(place)))
@@ -193,14 +192,8 @@ def show(text: str) -> str:
     return quoted if len(quoted) <= SHOWN_LETTERS else f'{quoted[: SHOWN_LETTERS - 4]}..."'
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """`did you mean X?` for the known word that is nearest, or an empty text."""
-    near = get_close_matches(word, list(known), n=1) if len(word) <= SHOWN_LETTERS else []
-    return f"did you mean {near[0]}?" if near else ""
-
-
 def _mend(found: ContractField, text: str, example: str) -> str:
-    near = nearest(text.lower(), found.words)
+    near = nearest(text, found.words)
     parts = [f"it takes {allowed_text(found)} ({found.meaning})", example, near]
     return "; ".join(part for part in parts if part)
 
