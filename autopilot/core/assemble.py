@@ -42,7 +42,7 @@ def assemble(batches: Sequence[Batch], now_s: float) -> tuple[ClusterSnapshot, t
     """
     inventory, inventory_s = NO_INVENTORY, -np.inf
     work, work_s, work_source = NO_WORK, -np.inf, ""
-    telemetry: list[tuple[Telemetry, float]] = []
+    telemetry: list[tuple[Telemetry, Batch]] = []
     errors: list[Errors] = []
     gaps: list[Gap] = []
     for batch in batches:
@@ -52,7 +52,7 @@ def assemble(batches: Sequence[Batch], now_s: float) -> tuple[ClusterSnapshot, t
         if batch.work is not None and batch.collected_s >= work_s:
             work, work_s, work_source = batch.work, batch.collected_s, batch.source
         if batch.telemetry is not None:
-            telemetry.append((batch.telemetry, batch.collected_s))
+            telemetry.append((batch.telemetry, batch))
         if batch.errors is not None:
             errors.append(batch.errors)
     work, contained = contain(work, work_source, now_s)
@@ -95,12 +95,13 @@ def _with_errors(gpus: GpuTable, found: Sequence[Errors]) -> GpuTable:
     return replace(gpus, xid=xid, remap=remap)
 
 
-def _join_telemetry(found: list[tuple[Telemetry, float]], inventory: Inventory, now_s: float) -> SignalTable:
+def _join_telemetry(found: list[tuple[Telemetry, Batch]], inventory: Inventory, now_s: float) -> SignalTable:
     """Signals in the row order of GPUs, then instances; for each entity the better, then fresher source."""
     if not found:
         return empty_signals()
     entities = np.concatenate([inventory.gpus.uuid, inventory.instances.id])
-    tables = [_align(telemetry, entities, at_s, max(now_s - at_s, 0.0)) for telemetry, at_s in found]
+    sources = tuple(dict.fromkeys(batch.source for _, batch in found))
+    tables = [_align(telemetry, entities, batch, sources, now_s) for telemetry, batch in found]
     best = tables[0]
     for other in tables[1:]:
         if other.signals == best.signals and other.windows_s == best.windows_s:
@@ -108,12 +109,15 @@ def _join_telemetry(found: list[tuple[Telemetry, float]], inventory: Inventory, 
     return best
 
 
-def _align(telemetry: Telemetry, entities: Texts, collected_s: float, older_s: float) -> SignalTable:
-    """One source's columns in the row order of `entities`; `older_s` is added to every age."""
+def _align(
+    telemetry: Telemetry, entities: Texts, batch: Batch, sources: tuple[str, ...], now_s: float
+) -> SignalTable:
+    """One source's columns in the row order of `entities`; how long ago it was read is added to every age."""
+    older_s, number = max(now_s - batch.collected_s, 0.0), sources.index(batch.source)
     if len(telemetry.entity_ids) == len(entities) and bool((telemetry.entity_ids == entities).all()):
         age_s = telemetry.age_s if older_s == 0 else (telemetry.age_s + older_s).astype(np.float32)
-        return SignalTable(telemetry.signals, telemetry.windows_s, collected_s, telemetry.mean, telemetry.maximum,
-                           telemetry.samples, age_s, telemetry.quality)  # fmt: skip
+        return SignalTable(telemetry.signals, telemetry.windows_s, batch.collected_s, telemetry.mean, telemetry.maximum,
+                           telemetry.samples, age_s, telemetry.quality, sources, np.full(len(entities), number, np.int8))  # fmt: skip
     place = {str(name): row for row, name in enumerate(telemetry.entity_ids.tolist())}
     rows = np.array([place.get(str(name), -1) for name in entities.tolist()], np.int64)
     known = rows >= 0
@@ -123,9 +127,10 @@ def _align(telemetry: Telemetry, entities: Texts, collected_s: float, older_s: f
         out[..., known] = column[..., rows[known]]
         return out
 
-    return SignalTable(telemetry.signals, telemetry.windows_s, collected_s, pick(telemetry.mean, np.nan),
+    return SignalTable(telemetry.signals, telemetry.windows_s, batch.collected_s, pick(telemetry.mean, np.nan),
                        pick(telemetry.maximum, np.nan), pick(telemetry.samples, 0),
-                       (pick(telemetry.age_s, np.inf) + older_s).astype(np.float32), pick(telemetry.quality, 0))  # fmt: skip
+                       (pick(telemetry.age_s, np.inf) + older_s).astype(np.float32), pick(telemetry.quality, 0),
+                       sources, np.where(known, number, -1).astype(np.int8))  # fmt: skip
 
 
 def _better_of(one: SignalTable, two: SignalTable) -> SignalTable:
@@ -137,4 +142,5 @@ def _better_of(one: SignalTable, two: SignalTable) -> SignalTable:
 
     return SignalTable(one.signals, one.windows_s, min(one.collected_s, two.collected_s), choose(one.mean, two.mean),
                        choose(one.maximum, two.maximum), choose(one.samples, two.samples),
-                       choose(one.age_s, two.age_s), choose(one.quality, two.quality))  # fmt: skip
+                       choose(one.age_s, two.age_s), choose(one.quality, two.quality), one.sources,
+                       choose(one.source, two.source))  # fmt: skip

@@ -50,8 +50,14 @@ REASONS: dict[Code, str] = {
     Code.MODE_RECOMMEND: "the action only recommends; set its mode to approve or auto to let it act",
     Code.NEEDS_APPROVAL: "it waits for a person's approval of this very state",
     Code.ON_PAPER: "it counts on GPUs or quota that only a recommendation frees",
+    Code.APPROVAL_EXPIRED: "its approval was given {value} s ago and has expired (it holds for {threshold} s)",
+    Code.APPROVAL_COST_ROSE: "its approval ended: it would cost {value} GPU-s now, more than the {threshold} GPU-s that "
+    "what was shown allows",
+    Code.APPROVAL_GAIN_FELL: "its approval ended: it would gain {value} GPU-s now, less than the {threshold} GPU-s that "
+    "what was shown asks for",
     Code.REJECTED: "a person rejected it in this state",
     Code.KILL_SWITCH: "the kill switch is on, or cannot be read",
+    Code.PAUSED_BY_PERSON: "a person paused the autopilot {value} s ago; it goes on when a person resumes it",
     Code.PAUSED: "the autopilot paused itself {value} s ago (the pause lasts {threshold} s)",
     Code.STALE_INVENTORY: "nodes and GPUs were last seen {value} s ago (limit {threshold} s)",
     Code.STALE_WORK: "workloads were last seen {value} s ago (limit {threshold} s)",

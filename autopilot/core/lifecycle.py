@@ -17,12 +17,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from autopilot.core.commands import obey
 from autopilot.core.errors import invariant
 from autopilot.core.memory import ControllerMemory, InFlight
 from autopilot.core.policy import Policy
 from autopilot.core.records import (
-    Command,
-    CommandKind,
     Instruction,
     Observation,
     Outcome,
@@ -37,9 +36,6 @@ TRANSITIONS: dict[str, frozenset[str]] = {
     "conflict": frozenset(),
     "failed": frozenset(),
 }
-REJECTION_S = 3600.0
-"""A rejected proposal is not made again in the same state for this long."""
-
 ENDED = frozenset(state for state, following in TRANSITIONS.items() if not following)
 """States without a way on."""
 
@@ -71,8 +67,7 @@ def absorb(memory: ControllerMemory, observation: Observation, policy: Policy, *
         memory, again = _follow_effects(memory, observation, policy)
     else:
         again = ()
-    for command in observation.commands:
-        memory = _obey(memory, command)
+    memory, _ = obey(memory, observation.commands, observation.now_s, policy)
     memory = _expire(memory, observation.now_s, policy)
     if again and (not may_send or halted(memory, observation)):
         memory, again = _not_sent(memory, again), ()
@@ -197,26 +192,6 @@ def _retry(entry: InFlight, now_s: float, policy: Policy) -> InFlight:
     return replace(step_to(entry, "issued", now_s), instruction=instruction, attempts=entry.attempts + 1)
 
 
-def _obey(memory: ControllerMemory, command: Command) -> ControllerMemory:
-    """Memory after one command of a person; of approval and rejection the latest word counts."""
-    if command.kind == CommandKind.APPROVE:
-        rejections = {key: until for key, until in memory.rejections.items() if key != command.subject}
-        return replace(
-            memory,
-            approvals={**memory.approvals, command.subject: command.state_digest},
-            rejections=rejections,
-        )
-    if command.kind == CommandKind.REJECT:
-        approvals = {key: digest for key, digest in memory.approvals.items() if key != command.subject}
-        rejections = {**memory.rejections, command.subject: command.at_s + REJECTION_S}
-        return replace(memory, approvals=approvals, rejections=rejections)
-    if command.kind == CommandKind.KILL:
-        return replace(memory, killed=True)
-    if command.kind == CommandKind.PAUSE:
-        return replace(memory, paused_reason=f"paused by {command.who}", paused_since_s=command.at_s)
-    return replace(memory, killed=False, paused_reason="", paused_since_s=float("nan"), failures=())
-
-
 def next_deadline_s(memory: ControllerMemory, outcomes: tuple[Outcome, ...]) -> float:
     """The earliest deadline of effects that are still open after `outcomes`; inf when there is none."""
     done = {outcome.instruction_id for outcome in outcomes if outcome.kind == OutcomeKind.DONE}
@@ -229,7 +204,7 @@ def _expire(memory: ControllerMemory, now_s: float, policy: Policy) -> Controlle
     pause = policy.pause
     failures = tuple(at for at in memory.failures if at + pause.window_s > now_s)
     reason, since_s = memory.paused_reason, memory.paused_since_s
-    if reason and now_s >= since_s + pause.length_s:
+    if reason and not memory.paused_by and now_s >= since_s + pause.length_s:
         reason, since_s, failures = "", float("nan"), ()
     if not reason and len(failures) >= pause.failures:
         reason, since_s = f"{len(failures)} effects failed within {pause.window_s:g} s", now_s
@@ -241,5 +216,5 @@ def _expire(memory: ControllerMemory, now_s: float, policy: Policy) -> Controlle
         ledger=tuple(entry for entry in memory.ledger if entry.at_s + policy.budget.window_s > now_s),
         cooled_until_s={key: until for key, until in memory.cooled_until_s.items() if until > now_s},
         no_landing_until_s={key: until for key, until in memory.no_landing_until_s.items() if until > now_s},
-        rejections={key: until for key, until in memory.rejections.items() if until > now_s},
+        rejections={key: each for key, each in memory.rejections.items() if each.until_s > now_s},
     )

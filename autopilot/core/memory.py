@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from autopilot.core.records import Decision, Instruction, Reservation, Slot, Victim
+from autopilot.core.records import Command, Decision, Instruction, Reservation, Slot, Victim
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,45 @@ class Landing:
 
 
 @dataclass(frozen=True, slots=True)
+class Offer:
+    """What a decision showed of a proposal that waits for approval."""
+
+    state_digest: str
+    benefit_gpu_s: float
+    cost_gpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """A person's consent to one proposal, with what was shown of it. `ended`: the code of what ended it, for good."""
+
+    state_digest: str
+    given_s: float
+    benefit_gpu_s: float
+    cost_gpu_s: float
+    who: str
+    ended: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A person's refusal of one proposal. `state_digest`: of the state that was shown; "" where none was named."""
+
+    state_digest: str
+    until_s: float
+    who: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClockDoubt:
+    """A clock that jumped and is not believed yet: since which reading, and how often in a row it went on from there."""
+
+    first_s: float
+    last_s: float
+    ticks: int
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceRecord:
     """What was learned of one service (core/replicas.py).
 
@@ -103,8 +142,10 @@ class ControllerMemory:
     spending_gpus: Mapping[str, float] = field(default_factory=dict)  # tenant -> held since `spent_until_s`
     spent_until_s: float = float("-inf")
     ledger: tuple[Disruption, ...] = ()
-    approvals: Mapping[str, str] = field(default_factory=dict)  # proposal id -> state digest
-    rejections: Mapping[str, float] = field(default_factory=dict)  # proposal id -> until
+    offers: Mapping[str, Offer] = field(default_factory=dict)  # proposal id -> what the last decision showed
+    approvals: Mapping[str, Approval] = field(default_factory=dict)  # by proposal id
+    rejections: Mapping[str, Rejection] = field(default_factory=dict)  # by proposal id
+    last_sequence: int = -1  # the highest number of a command so far
     failures: tuple[float, ...] = ()  # times of failed effects inside the pause window
     landings: tuple[Landing, ...] = ()
     usage_gpu_s: Mapping[str, float] = field(default_factory=dict)  # decayed past use, by queue
@@ -114,8 +155,12 @@ class ControllerMemory:
     services: Mapping[str, ServiceRecord] = field(default_factory=dict)
     starting_s: Mapping[str, float] = field(default_factory=dict)  # replicas that start up, and since when
     killed: bool = False
+    kill_sequence: int = -1  # a RESUME with a higher number ends the kill
+    last_kill: Command | None = None  # as it came, so that a repeat is known
     paused_reason: str = ""
     paused_since_s: float = float("nan")
+    paused_by: str = ""  # the person; "" when the autopilot paused itself, which lapses
+    clock_doubt: ClockDoubt | None = None
     wake_at_s: float = float("-inf")
 
 

@@ -203,15 +203,7 @@ def _proposal(draft: Draft, ctx: Context) -> Proposal:
     workload, incarnation = str(work.id[draft.row]), int(work.incarnation[draft.row])
     slots = () if draft.spot is None else slots_of(ctx, _whole_of(draft, draft.spot.layout, ctx))
     victims = tuple(_victim(give, draft.contract, ctx) for give in draft.gives)
-    digest = blake2s(digest_size=6)
-    digest.update(f"{draft.kind}|{workload}|{incarnation}".encode())
-    for slot in slots:
-        digest.update(f"|{slot.gpu}{slot.instance}:{slot.milli}".encode())
-    for victim in victims:
-        digest.update(f"|-{victim.workload}:{victim.incarnation}:{victim.how}".encode())
-    for node in draft.nodes:
-        digest.update(f"|@{node}".encode())
-    state = digest.hexdigest()
+    state = _state_digest(draft, f"{workload}|{incarnation}", slots, victims)
     return Proposal(
         id=f"{draft.kind}-{workload}-{state[:8]}",
         action=draft.action,
@@ -232,13 +224,32 @@ def _proposal(draft: Draft, ctx: Context) -> Proposal:
     )
 
 
+def _state_digest(draft: Draft, subject: str, slots: tuple[Slot, ...], victims: tuple[Victim, ...]) -> str:
+    """What an approval is bound to: who gets what where, and what becomes of every victim."""
+    digest = blake2s(digest_size=6)
+    digest.update(f"{draft.action}|{draft.kind}|{subject}|{'contract' if draft.contract else ''}".encode())
+    for slot in slots:
+        digest.update(f"|{_place(slot)}".encode())
+    for victim in victims:
+        digest.update(f"|-{victim.workload}:{victim.incarnation}:{victim.how}:{victim.gpus}".encode())
+        for slot in victim.keeps:
+            digest.update(f">{_place(slot)}".encode())
+    for node in draft.nodes:
+        digest.update(f"|@{node}".encode())
+    return digest.hexdigest()
+
+
+def _place(slot: Slot) -> str:
+    return f"{slot.node}/{slot.gpu}/{slot.instance}:{slot.milli}"
+
+
 def _scaling(draft: Draft, ctx: Context) -> Proposal:
     """The wish for a floor of a service, in names."""
     snapshot, row = ctx.observation.snapshot, draft.service
     services = snapshot.services
     name, generation = str(services.id[row]), int(services.generation[row])
     mine = np.flatnonzero(snapshot.workloads.service == row)
-    state = blake2s(f"scale|{name}|{generation}|{int(services.floor[row])}>{draft.replicas}".encode(),
+    state = blake2s(f"{draft.action}|scale|{name}|{generation}|{int(services.floor[row])}>{draft.replicas}".encode(),
                     digest_size=6).hexdigest()  # fmt: skip
     return Proposal(
         id=f"scale-{name}-{state[:8]}",

@@ -18,7 +18,9 @@ from typing_extensions import Doc
 from autopilot.core.errors import InputError
 from autopilot.core.policy_bounds import (
     DAY_S,
+    ApprovalRules,
     Budget,
+    ClockRules,
     Enforcement,
     Forecasting,
     Freshness,
@@ -412,6 +414,8 @@ class Policy:
     freshness: Annotated[Freshness, Doc("age limits")] = field(default_factory=Freshness)
     protection: Annotated[Protection, Doc("what is never disrupted")] = field(default_factory=Protection)
     pause: Annotated[Pause, Doc("self-pause")] = field(default_factory=Pause)
+    approval: Annotated[ApprovalRules, Doc("approvals and rejections")] = field(default_factory=ApprovalRules)
+    clock: Annotated[ClockRules, Doc("when the clock is believed")] = field(default_factory=ClockRules)
     limits: Annotated[Limits, Doc("bounds of one tick")] = field(default_factory=Limits)
     journal: Annotated[JournalRules, Doc("record keeping")] = field(default_factory=JournalRules)
     forecasting: Annotated[Forecasting, Doc("fits of models")] = field(default_factory=Forecasting)

@@ -53,6 +53,22 @@ class Recovery:
         Interval(ge=0, le=0.2),
         Doc("activity of a GPU (SM, tensor, memory) below which it does nothing"),
     ] = 0.01
+    hung_share: Annotated[
+        float,
+        Interval(ge=0, le=1),
+        Doc(
+            "more than this share of the running gangs of one telemetry source, and more than one gang, that do nothing at "
+            "once are a fault of the telemetry: none of them is stopped"
+        ),
+    ] = 0.25
+    alive_share: Annotated[
+        float,
+        Interval(ge=0, le=1),
+        Doc(
+            "a gang that does nothing is stopped only where at least this share of the other work that the same telemetry "
+            "source measures is active, and some of it"
+        ),
+    ] = 0.25
     hung_restarts: Annotated[
         int,
         Interval(ge=0, le=100),
@@ -166,6 +182,54 @@ class Pause:
     length_s: Annotated[
         float, Interval(ge=60, le=7 * DAY_S), Doc("the pause ends by itself after this long")
     ] = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRules:
+    """How long a person's word on one proposal holds."""
+
+    valid_s: Annotated[
+        float, Interval(ge=1, le=7 * DAY_S), Doc("an approval ends this long after it was given")
+    ] = 900.0
+    cost_ratio: Annotated[
+        float,
+        Interval(ge=1, le=1000),
+        Doc("and as soon as the cost exceeds this many times what was shown"),
+    ] = 1.2
+    gain_ratio: Annotated[
+        float,
+        Interval(ge=0, le=1),
+        Doc("and as soon as the benefit falls below this part of what was shown"),
+    ] = 0.8
+    rejected_s: Annotated[
+        float,
+        Interval(ge=1, le=7 * DAY_S),
+        Doc("a rejected proposal is not carried out in the same state for this long"),
+    ] = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClockRules:
+    """When the clock is believed."""
+
+    max_jump_s: Annotated[
+        float,
+        Interval(ge=0, le=DAY_S),
+        Doc(
+            "a clock that is further ahead than this since the last tick has jumped and nothing acts; "
+            "the controller looks at least this often; 0: not bounded, for virtual time"
+        ),
+    ] = 300.0
+    confirm_ticks: Annotated[
+        int,
+        Interval(ge=2, le=100),
+        Doc("a clock that jumped is believed after this many ticks in a row that go on from there"),
+    ] = 3
+    max_skew_s: Annotated[
+        float,
+        Interval(ge=0, le=3600),
+        Doc("what a source dates further in the future than this is treated as not known"),
+    ] = 5.0
 
 
 @dataclass(frozen=True, slots=True)

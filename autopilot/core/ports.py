@@ -137,10 +137,16 @@ class MemoryStore(Protocol):
 
 
 class Inbox(Protocol):
-    """Where commands of people and alerts arrive."""
+    """Where commands of people and alerts arrive.
+
+    It gives every command a `sequence` when it receives it: one counter for all, from 0 on, strictly increasing, kept
+    on disk before the receipt is confirmed, and never used twice, not after a restart either. `at_s` is the time of
+    receipt. A command may be delivered again, for example after a crash: one with a known number is ignored. A command
+    without a number is obeyed only where its order does not matter (core/commands.py).
+    """
 
     def drain(self, now_s: float) -> tuple[Command, ...]:
-        """Commands that arrived since the last call, oldest first."""
+        """Commands that arrived since the last call, in the order of their numbers."""
         ...
 
     def kill_switch(self) -> bool:

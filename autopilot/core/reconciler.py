@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from autopilot.core.actions import ACTIONS
+from autopilot.core.commands import command_timers_s, obey, remember_offers
 from autopilot.core.context import Context
 from autopilot.core.draft import Propose
 from autopilot.core.foresight import review_start
@@ -78,7 +79,7 @@ def reconcile(memory: ControllerMemory, observation: Observation, policy: Policy
     instructions = () if held_by else (*again, *instructions)
     wake_at_s = _wake_at(memory, observation, policy, chosen, planner)
     memory = replace(memory, tick=observation.tick, now_s=observation.now_s, wake_at_s=wake_at_s)
-    notes = _notes(before, observation, planner, instructions)
+    notes = (*_notes(before, observation, planner, instructions), *obey(before, observation.commands, observation.now_s, policy)[1])  # fmt: skip
     return Step(
         memory, Decision(observation.tick, observation.now_s, chosen, held_by, notes), instructions, wake_at_s
     )
@@ -180,11 +181,8 @@ def _commit(memory: ControllerMemory, observation: Observation, policy: Policy, 
         _enter_in_ledger(planner.disruptions.get(proposal.id, ()), ledger, cooled, now_s, policy)
     for workload in chosen.released:
         cooled[workload] = now_s + policy.reservation.cool_down_s
-    if not planner.bound_hit:  # an approval ends with the state that it was given for
-        made = {proposal.id for proposal in chosen.proposals}
-        memory = replace(
-            memory, approvals={key: state for key, state in memory.approvals.items() if key in made}
-        )
+    whole = not planner.bound_hit and _sees_work(observation, policy)
+    memory = remember_offers(memory, chosen.proposals, whole=whole)
     in_turns = in_turn(evictions, memory.in_flight.values(), observation.snapshot, planner.ctx.lost_now_gpu_s, now_s, policy)  # fmt: skip
     for effect in in_turns:
         in_flight[effect.id] = replace(in_flight[effect.id], instruction=effect)
@@ -192,6 +190,12 @@ def _commit(memory: ControllerMemory, observation: Observation, policy: Policy, 
                      wished_since_s=wished, noted_since_s=planner.ctx.noted, advance=planner.ctx.advance, reservations=chosen.reservations,
                      landings=tuple(landings))  # fmt: skip
     return memory, (*in_turns, *admissions)
+
+
+def _sees_work(observation: Observation, policy: Policy) -> bool:
+    """Is the view fresh enough to tell that something is gone?"""
+    snapshot, limits = observation.snapshot, policy.freshness
+    return snapshot.work_age_s <= limits.work_s and snapshot.inventory_age_s <= limits.inventory_s
 
 
 def _enter_in_ledger(entries: tuple[Disruption, ...], ledger: list[Disruption], cooled: dict[str, float],
@@ -259,7 +263,7 @@ def _wake_at(
 ) -> float:
     """The earliest time at which, with no new event, this decision could change.
 
-    Timers: the end of a pause or a rejection, dwell, cool-down and guaranteed run time that hold a wish,
+    Timers: the end of a pause, an approval or a rejection, dwell, cool-down and guaranteed run time that hold a wish,
     budget entries that leave the window, a reservation that outlives its promise, and the next review as long as anything waits. Deadlines of
     open effects are the shell's to add (lifecycle.next_deadline_s): it knows which ended at once. inf
     when nothing could ever change by itself.
@@ -268,11 +272,9 @@ def _wake_at(
     if planner.bound_hit:
         return now_s + 1.0
     timers: list[float] = []
-    if memory.paused_reason:
-        timers.append(memory.paused_since_s + policy.pause.length_s)
     timers += [memory.wished_since_s[key] + dwell for key, dwell in planner.dwells_s.items()]
     timers += [*memory.cooled_until_s.values(), *memory.no_landing_until_s.values()]
-    timers += memory.rejections.values()
+    timers += command_timers_s(memory, policy)
     timers += [landing.deadline_s for landing in memory.landings]
     timers += floor_timers_s(memory, observation, policy)
     timers += planner.ctx.wake_s

@@ -141,13 +141,20 @@ class CommandKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One word of a person: who, when, about what, and the state it was given for."""
+    """One command of a person: who, when, about what, and what was shown.
+
+    `sequence` is the number that the inbox gave it on receipt; `benefit_gpu_s` and `cost_gpu_s` are those of the
+    proposal as the person saw it.
+    """
 
     kind: CommandKind
     who: str
     at_s: float
     subject: str = ""  # proposal id for approve and reject
     state_digest: str = ""
+    sequence: int = -1
+    benefit_gpu_s: float = float("nan")
+    cost_gpu_s: float = float("nan")
 
 
 class OutcomeKind(StrEnum):
@@ -239,10 +246,14 @@ class Code(StrEnum):
     MODE_OBSERVE = "mode_observe"
     MODE_RECOMMEND = "mode_recommend"
     NEEDS_APPROVAL = "needs_approval"
+    APPROVAL_EXPIRED = "approval_expired"
+    APPROVAL_COST_ROSE = "approval_cost_rose"
+    APPROVAL_GAIN_FELL = "approval_gain_fell"
     ON_PAPER = "on_paper"
     REJECTED = "rejected"
     KILL_SWITCH = "kill_switch"
-    PAUSED = "paused"
+    PAUSED = "paused"  # by the autopilot itself
+    PAUSED_BY_PERSON = "paused_by_person"
     STALE_INVENTORY = "stale_inventory"
     STALE_WORK = "stale_work"
     STALE_TELEMETRY = "stale_telemetry"

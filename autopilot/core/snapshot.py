@@ -295,7 +295,8 @@ class SignalTable:
 
     `mean` and `maximum` are [signals, windows, entities], NaN where not measured; `samples` counts the
     fresh samples in [windows, entities]; `age_s` is the age of the newest sample, inf if none;
-    `quality` says which counter stood behind the SM activity (dcgm.Quality).
+    `quality` says which counter stood behind the SM activity (dcgm.Quality). `source` is the collector that measured
+    an entity, as a row of `sources`; -1 where none did. A table without sources comes from one that has no name.
     """
 
     signals: tuple[str, ...]
@@ -306,6 +307,8 @@ class SignalTable:
     samples: I32
     age_s: F32
     quality: I8
+    sources: tuple[str, ...] = ()
+    source: I8 = field(default_factory=lambda: np.empty(0, np.int8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,17 +408,7 @@ def take(table: Any, rows: NDArray[Any]) -> Any:
 
 def check_snapshot(snapshot: ClusterSnapshot) -> None:
     """Raise `InvariantError` when tables contradict each other (lengths, row numbers out of range)."""
-    for name in (
-        "nodes",
-        "gpus",
-        "instances",
-        "workloads",
-        "members",
-        "placements",
-        "services",
-        "queues",
-        "advance",
-    ):
+    for name in ("nodes", "gpus", "instances", "workloads", "members", "placements", "services", "queues", "advance"):  # fmt: skip
         table = getattr(snapshot, name)
         lengths = {len(getattr(table, f.name)) for f in fields(table)}
         invariant(len(lengths) <= 1, f"columns of {name} differ in length: {sorted(lengths)}")

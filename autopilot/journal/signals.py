@@ -230,6 +230,8 @@ def pack_signals(table: SignalTable, now_s: float, past: Past) -> bytes:
         pack_plain(table.samples, None if before is None else before.samples),
         pack_age(table.age_s, None if before is None else before.age_s),
         pack_plain(table.quality, None if before is None else before.quality),
+        table.sources,
+        pack_plain(table.source, None if before is None else before.source),
     ]
     past.keep(now_s, table)
     return msgspec.msgpack.encode(part)
@@ -244,9 +246,14 @@ def _pack_ratio(name: str, table: SignalTable, now_s: float, past: Past) -> list
     return pack_floats(column, _Likely(name, now_s, table.windows_s, column.shape, past))
 
 
+def _origin(part: Sequence[Any], before: SignalTable | None) -> tuple[Any, ...]:
+    """Sources and their column; nothing where the record is older than they are."""
+    return (tuple(part[0]), unpack_plain(part[1], None if before is None else before.source)) if part else ()
+
+
 def unpack_signals(data: bytes, now_s: float, past: Past) -> SignalTable:
     """The inverse of `pack_signals`."""
-    names, collected_s, mean, maximum, samples, age_s, quality = msgspec.msgpack.decode(data)
+    names, collected_s, mean, maximum, samples, age_s, quality, *origin = msgspec.msgpack.decode(data)
     before = past.table
     if names is not None:
         signals, windows_s = tuple(names[0]), tuple(names[1])
@@ -269,6 +276,7 @@ def unpack_signals(data: bytes, now_s: float, past: Past) -> SignalTable:
         unpack_plain(samples, None if before is None else before.samples),
         unpack_age(age_s, None if before is None else before.age_s),
         unpack_plain(quality, None if before is None else before.quality),
+        *_origin(origin, before),
     )
     past.keep(now_s, table)
     return table

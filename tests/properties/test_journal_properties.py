@@ -13,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autopilot.core.forecast import LEVELS, Forecast, Forecasts, RuntimeForecast
-from autopilot.core.memory import ControllerMemory, Disruption, InFlight
+from autopilot.core.memory import (
+    Approval,
+    ClockDoubt,
+    ControllerMemory,
+    Disruption,
+    InFlight,
+    Offer,
+    Rejection,
+)
 from autopilot.core.records import (
     Code,
     Command,
@@ -176,8 +184,10 @@ def telemetry(rng: np.random.Generator, old: SignalTable) -> SignalTable:
         mean[0, 0, 0] = rng.choice(np.array(SPECIAL, np.float32))
     age_s = rng.choice(np.array([0, 1, 30, np.inf], np.float32), entities)
     samples = rng.integers(0, 9, shape[1:]).astype(np.int32)
+    sources = ("one", "two")[: int(rng.integers(0, 3))]
+    source = rng.integers(-1, len(sources), entities if sources else 0).astype(np.int8)
     return SignalTable(("a", "b"), (60.0, 300.0, 1800.0), float(rng.random()), mean, np.asfortranarray(mean + 1),
-                       samples, age_s, np.zeros(entities, np.int8))  # fmt: skip
+                       samples, age_s, np.zeros(entities, np.int8), sources, source)  # fmt: skip
 
 
 def runtimes(rng: np.random.Generator, rows: int, old: RuntimeForecast | None) -> RuntimeForecast | None:
@@ -350,8 +360,14 @@ memories = st.builds(
     ledger=st.lists(st.builds(Disruption, numbers, texts, texts, names, st.booleans()), max_size=3).map(
         tuple
     ),
-    approvals=st.dictionaries(texts, texts, max_size=3),
-    rejections=st.dictionaries(texts, numbers, max_size=3),
+    offers=st.dictionaries(texts, st.builds(Offer, texts, numbers, numbers), max_size=3),
+    approvals=st.dictionaries(
+        texts, st.builds(Approval, texts, numbers, numbers, numbers, texts, texts), max_size=3
+    ),
+    rejections=st.dictionaries(texts, st.builds(Rejection, texts, numbers, texts), max_size=3),
+    last_sequence=st.integers(-1, 1 << 40),
+    last_kill=st.none() | st.builds(Command, st.just(CommandKind.KILL), texts, numbers),
+    clock_doubt=st.none() | st.builds(ClockDoubt, numbers, numbers, st.integers(0, 9)),
     failures=st.lists(numbers, max_size=3).map(tuple),
     killed=st.booleans(),
     paused_reason=texts,

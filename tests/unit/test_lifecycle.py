@@ -12,7 +12,6 @@ from autopilot.core.lifecycle import ENDED, TRANSITIONS, absorb, next_deadline_s
 from autopilot.core.memory import ControllerMemory, Disruption, InFlight
 from autopilot.core.records import (
     Command,
-    CommandKind,
     Instruction,
     Observation,
     Outcome,
@@ -213,29 +212,6 @@ def obey(
 ) -> ControllerMemory:
     """Memory after commands."""
     return absorb(memory or ControllerMemory(), world("1x8", (), now_s, commands=commands), AUTO)[0]
-
-
-def test_people_can_kill_pause_and_resume() -> None:
-    """Kill and pause stay until resume; a pause ends by itself after its length."""
-    killed = obey(Command(CommandKind.KILL, "ann", 100.0))
-    assert killed.killed
-    assert obey(memory=killed, now_s=1e6).killed
-    assert not obey(Command(CommandKind.RESUME, "ann", 101.0), memory=killed).killed
-    paused = obey(Command(CommandKind.PAUSE, "bob", 100.0))
-    assert paused.paused_reason == "paused by bob"
-    assert obey(memory=paused, now_s=1899.0).paused_reason
-    assert not obey(memory=paused, now_s=1900.0).paused_reason
-
-
-def test_the_latest_word_on_a_proposal_counts() -> None:
-    """An approval withdraws an earlier rejection, and the other way round; a rejection ends after an hour."""
-    yes = Command(CommandKind.APPROVE, "ann", 100.0, "p", "digest")
-    no = Command(CommandKind.REJECT, "bob", 100.0, "p")
-    assert obey(no, yes).approvals == {"p": "digest"}
-    assert obey(no, yes).rejections == {}
-    assert obey(yes, no).approvals == {}
-    assert obey(yes, no).rejections == {"p": 3700.0}
-    assert obey(memory=obey(no), now_s=3700.0).rejections == {}
 
 
 def test_what_time_has_ended_is_dropped() -> None:

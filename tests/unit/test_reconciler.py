@@ -115,11 +115,11 @@ def test_a_kill_command_stops_retries_too() -> None:
     """A command to kill holds effects that were to be tried again, until a person resumes."""
     first = decide(halves())
     failed = done(first.instructions, 1.0, OutcomeKind.FAILED, retryable=True)
-    kill = (Command(CommandKind.KILL, "ann", 1.0),)
+    kill = (Command(CommandKind.KILL, "ann", 1.0, sequence=0),)
     dead = decide(halves(2.0, 1, outcomes=failed, commands=kill), AUTO, first.memory)
     assert not dead.instructions
     assert decide(halves(1e5, 2), AUTO, dead.memory).decision.halted == "kill switch"
-    resume = (Command(CommandKind.RESUME, "ann", 2e5),)
+    resume = (Command(CommandKind.RESUME, "ann", 2e5, sequence=1),)
     alive = decide(halves(2e5, 3, commands=resume), AUTO, dead.memory)
     assert alive.decision.halted == ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autopilot.core.commands import ENDS, approval_ended
 from autopilot.core.context import Context
 from autopilot.core.draft import Draft
 from autopilot.core.guards.base import allow, deny
@@ -12,7 +13,7 @@ from autopilot.core.whatif import Layout
 NAME = "mode"
 _STEP = {Mode.OFF: 0, Mode.OBSERVE: 1, Mode.RECOMMEND: 2, Mode.APPROVE: 3, Mode.AUTO: 4}
 _REFUSED = {Mode.OFF: Code.MODE_OFF, Mode.OBSERVE: Code.MODE_OBSERVE, Mode.RECOMMEND: Code.MODE_RECOMMEND}
-PAPER_CODES = frozenset({Code.MODE_OBSERVE, Code.MODE_RECOMMEND, Code.NEEDS_APPROVAL, Code.ON_PAPER})
+PAPER_CODES = ENDS | {Code.MODE_OBSERVE, Code.MODE_RECOMMEND, Code.NEEDS_APPROVAL, Code.ON_PAPER}
 """Refusals after which a proposal still stands on paper, so that the rest of the plan fits to it."""
 
 
@@ -23,15 +24,24 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     if ctx.observation.kill_switch or ctx.memory.killed:
         return deny(NAME, Code.KILL_SWITCH, 1.0, "kill switch", 0.0)
     if ctx.memory.paused_reason:
-        return deny(
-            NAME, Code.PAUSED, ctx.now_s - ctx.memory.paused_since_s, "s paused", ctx.policy.pause.length_s
-        )
+        code = Code.PAUSED_BY_PERSON if ctx.memory.paused_by else Code.PAUSED
+        return deny(NAME, code, ctx.now_s - ctx.memory.paused_since_s, "s paused", ctx.policy.pause.length_s)
     if mode in _REFUSED:
         return deny(NAME, _REFUSED[mode], step, unit, need)
-    if ctx.memory.rejections.get(proposal.id, -1.0) > ctx.now_s:
+    rejection = ctx.memory.rejections.get(proposal.id)
+    if (
+        rejection is not None
+        and rejection.until_s > ctx.now_s
+        and rejection.state_digest in {"", proposal.state_digest}
+    ):
         return deny(NAME, Code.REJECTED, step, unit, need)
-    if mode == Mode.APPROVE and ctx.memory.approvals.get(proposal.id) != proposal.state_digest:
-        return deny(NAME, Code.NEEDS_APPROVAL, step, unit, need)
+    if mode == Mode.APPROVE:
+        approval = ctx.memory.approvals.get(proposal.id)
+        if approval is None or approval.state_digest != proposal.state_digest:
+            return deny(NAME, Code.NEEDS_APPROVAL, step, unit, need)
+        ended = approval_ended(approval, proposal, ctx.now_s, ctx.policy)
+        if ended is not None:
+            return deny(NAME, *ended)
     if ctx.paper and draft.spot is not None and _rests_on_paper(draft, ctx):
         return deny(NAME, Code.ON_PAPER, step, unit, need)
     return allow(NAME, step, unit, float(_STEP[mode]))
