@@ -2,7 +2,8 @@
 
 At every event and every 300 s the jobs with the least GPU time so far are chosen, by count of GPUs, ties by
 file order. Chosen jobs that run stay where they are; the others are placed, wide ones first, and narrower
-jobs in the way of a wide one are moved.
+jobs in the way of a wide one are moved. Work that may not be stopped (not preemptible, or latency-critical) is neither
+evicted nor moved.
 
 What a job attained is the GPU time that it was given, whatever became of its progress: work that starts for longer
 than it is left alone would else stay the least served for ever. GPU time is compared by its power of two in GPU-hours, as the discretized queues of Tiresias (NSDI'19) do.
@@ -16,6 +17,7 @@ from bisect import bisect_left, insort
 from heapq import merge
 from math import floor, log2
 
+from autopilot.core.snapshot import SloClass
 from simulator.cluster import Cluster
 from simulator.hardware import FREE, bits
 from simulator.placing import find_spot
@@ -79,14 +81,19 @@ class LeastAttained:
         attained_s = self._attained_s.get(job, 0.0) + now_s - self._since_s.get(job, now_s)
         return level(attained_s * self._cluster.jobs.gpus[job])
 
+    def _spared(self, job: int) -> bool:
+        jobs = self._cluster.jobs
+        return not jobs.preemptible[job] or jobs.slo_class[job] == SloClass.LATENCY_CRITICAL
+
     def _choose(self, now_s: float) -> tuple[list[int], list[int]]:
         """Pending jobs to start and running ones to stop."""
         cluster, gpus = self._cluster, self._cluster.jobs.gpus
         hardware = cluster.hardware
         left = sum(hardware.free[node] for mask in hardware.by_free for node in bits(mask))
-        left += sum(gpus[job] for job in cluster.holding)
-        running = sorted((self._level(job, now_s), job) for job in cluster.holding)
-        newcomers, stay = [], set()
+        stay = {job for job in cluster.holding if self._spared(job)}
+        left += sum(gpus[job] for job in cluster.holding if job not in stay)
+        running = sorted((self._level(job, now_s), job) for job in cluster.holding if job not in stay)
+        newcomers = []
         for _, job in merge(running, self._pending):
             if gpus[job] <= left:
                 left -= gpus[job]
@@ -151,7 +158,9 @@ class LeastAttained:
             if missing <= 0:
                 break
             held = cluster.held[other]
-            if gpus < width and held is not None and list(held.masks) == [node] and other != FREE:
+            if gpus >= width or other == FREE or self._spared(other):
+                continue
+            if held is not None and list(held.masks) == [node]:
                 moved.append(other)
                 missing -= len(held.gpus)
                 price += len(held.gpus)

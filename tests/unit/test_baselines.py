@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop, heappush
 from math import inf
+from typing import Any
 
 import numpy as np
 import pytest
@@ -268,6 +269,20 @@ def test_las_moves_narrow_work_out_of_the_way_of_wide_work() -> None:
     simulated = run(rows, BASELINES["las"]())
     assert starts(simulated)[4] == 600
     assert (simulated.accounts.migrations, simulated.accounts.preemptions) == (1, 0)
+
+
+@pytest.mark.parametrize("sheltered", [{"preemptible": False}, {"slo_class": 0}], ids=str)
+def test_las_spares_work_that_may_not_be_stopped(sheltered: dict[str, Any]) -> None:
+    """Neither evicted for work that has had less, nor moved out of the way of wider work."""
+    jobs = make_jobs([(0, 40_000, 4)], **sheltered)
+    jobs.add("narrow", "t", gang(4), 0.0, 40_000.0)
+    jobs.add("wide", "t", gang(16), 20_000.0, 100.0)
+    jobs.add("node", "t", gang(8), 20_001.0, 100.0)
+    simulated = Simulation(inventory(2, 8), jobs, lambda _cluster: BASELINES["las"]()).run()
+    assert simulated.found.violations == ()
+    assert simulated.cluster.evictions[0] == 0
+    assert starts(simulated)[2] == 40_000
+    assert starts(simulated)[3] == 20_001
 
 
 def test_las_counts_the_gpu_time_that_was_given_whatever_became_of_it() -> None:
