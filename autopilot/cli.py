@@ -97,7 +97,7 @@ PolicyNames = Annotated[
     typer.Option(
         "--policy",
         help=f"Policies to compare, by comma: {', '.join(POLICY_NAMES)}; the baselines {', '.join(BASELINE_NAMES)}; or policy files (.yaml).",
-        show_default="the scenario's, or fifo-skip,autopilot",
+        show_default="the scenario's, or fifo-skip,autopilot, among several tenants also las",
     ),
 ]
 Tenants = Annotated[

@@ -10,6 +10,7 @@ repeated; overhead is the rest of what was handed out (start-up, restore, checkp
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -43,13 +44,14 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """GPU time of a whole run; `early_useful` is the useful part before the last submit."""
+    """GPU time of a whole run; `early_handed_out` and `early_useful` are the parts before the last submit."""
 
     capacity: int
     idle: int
     all: Share
     by_tenant: tuple[Share, ...]
     early_useful: int
+    early_handed_out: int
 
 
 class Accounts:
@@ -61,6 +63,8 @@ class Accounts:
         self._tenant = cluster.jobs.tenant
         self.shares: list[Share] = [Share() for _ in cluster.jobs.tenants]
         self.submitted = 0
+        self.moves: Counter[int] = Counter()  # by job
+        self.lost: Counter[int] = Counter()  # by job
         self.preemptions = 0
         self.migrations = 0
         self.recoveries = 0
@@ -69,6 +73,7 @@ class Accounts:
         self.regeometries = 0
         self.reversals = 0
         self.lost_no_bandwidth = 0  # the part of what was lost that the store's bandwidth would have saved
+        self._early_handed_out = 0
         self._early = 0  # useful before the last submit, of jobs that were never disrupted
         self._kept: dict[int, list[tuple[int, int, int]]] = {}  # disrupted job -> (early, late ticks, width)
         self._left: dict[int, tuple[float, tuple[int, ...], tuple[int, ...]]] = {}
@@ -93,6 +98,7 @@ class Accounts:
         """Count it."""
         if fact.why == Why.MOVE:
             self.migrations += 1
+            self.moves[fact.job] += 1
         elif fact.why == Why.RECOVER:
             self.recoveries += 1
         else:
@@ -106,6 +112,8 @@ class Accounts:
         """Book one stay on the GPUs."""
         job, why, full = fact.job, fact.why, fact.full_milli
         handed_out = int((fact.at_s - fact.start_s) * TICKS_PER_S) * fact.milli
+        early_s = min(fact.at_s, self._last_submit_s) - fact.start_s
+        self._early_handed_out += max(int(early_s * TICKS_PER_S), 0) * fact.milli
         gain = int(fact.gain_s * TICKS_PER_S)
         tenant = self._tenant[job]
         if tenant >= len(self.shares):
@@ -153,6 +161,7 @@ class Accounts:
             lost -= off
             share.useful -= off * full
             share.lost += off * full
+            self.lost[fact.job] += off * full
             self.lost_no_bandwidth += off * full * fact.no_bandwidth
             if early + late > off:
                 kept.append((early - off_early, late - off_late, full))
@@ -169,7 +178,9 @@ class Accounts:
             total.overhead += share.overhead
         early = self._early + sum(e * full for kept in self._kept.values() for e, _, full in kept)
         capacity = self._cluster.hardware.capacity_milli * int(end_s * TICKS_PER_S)
-        return Totals(capacity, capacity - total.handed_out, total, tuple(self.shares), early)
+        return Totals(
+            capacity, capacity - total.handed_out, total, tuple(self.shares), early, self._early_handed_out
+        )
 
 
 class Stays:

@@ -9,11 +9,12 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import fsum, isfinite
+from math import fsum, isfinite, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simulator.accounting import gpu_s
+from simulator.fared import evictions, longest_waits, submitted_jobs, waited_s
 from simulator.simulation import Simulated, bound_ratio
 from simulator.traces.tables import write_table, write_text
 
@@ -38,6 +39,7 @@ class Measured:
     """What the cluster itself does not know of a run; None where it does not apply or was not measured."""
 
     active_gpu_s: float | None = None  # SM-active-weighted GPU-seconds
+    early_active_gpu_s: float | None = None  # the same up to the last submit
     requests: int | None = None
     p99_latency_s: float | None = None
     violation_ratio: float | None = None
@@ -57,7 +59,7 @@ class Setting:
     physics: str
     durations: str | None
     jitter_ratio: float
-    telemetry: str | None
+    telemetry: str | None  # none in a result of an older version
     nodes: int
     gpus: int
     assumed: Mapping[str, int] = field(default_factory=dict)
@@ -85,14 +87,12 @@ def policy_result(
 ) -> dict[str, Any]:
     """The entry of one policy. `unusable_by_reason` counts the rows that the reader of the file refused."""
     measured = measured or Measured()
-    cluster, run, totals = simulated.cluster, simulated.run, simulated.totals
-    accounts, hardware = simulated.accounts, simulated.cluster.hardware
+    run, totals = simulated.run, simulated.totals
     all_ = totals.all
-    handed_out_s, capacity_s = gpu_s(all_.handed_out), gpu_s(totals.capacity)
-    early_capacity_s = hardware.capacity_milli / 1000 * run.last_submit_s
     reservations = measured.reservations
+    tenants = _tenants(simulated, measured.alone_jct_s)
     return {
-        "tenants": _tenants(simulated, measured.alone_jct_s),
+        "tenants": tenants,
         "reservations": {
             "made": reservations.made if reservations else None,
             "kept": reservations.kept if reservations else None,
@@ -100,39 +100,23 @@ def policy_result(
             "released": reservations.released if reservations else None,
         },
         "gpu_s": {
-            "capacity": capacity_s,
-            "handed_out": handed_out_s,
+            "capacity": gpu_s(totals.capacity),
+            "handed_out": gpu_s(all_.handed_out),
             "useful": gpu_s(all_.useful),
             "lost": gpu_s(all_.lost),
             "overhead": gpu_s(all_.overhead),
             "idle": gpu_s(totals.idle),
         },
-        "jobs": _jobs(simulated, unusable_by_reason or {}),
+        "jobs": _jobs(simulated, unusable_by_reason or {}, _worst_slowdown(tenants)),
+        "fared_worse": None,
         "makespan_s": run.end_s,
-        "utilization": {
-            "allocation_ratio": _ratio(handed_out_s, capacity_s),
-            "to_last_arrival_ratio": _ratio(gpu_s(totals.early_useful), early_capacity_s),
-            "bound_ratio": _finite(bound_ratio(cluster)),
-            "hardware_ratio": _ratio(measured.active_gpu_s, handed_out_s),
-            "real_utilization_ratio": _ratio(measured.active_gpu_s, capacity_s),
-            "goodput_ratio": _ratio(gpu_s(all_.useful), handed_out_s),
-        },
+        "utilization": _utilization(simulated, measured),
         "slo": {
             "requests": measured.requests,
             "p99_latency_s": _finite(measured.p99_latency_s),
             "violation_ratio": _finite(measured.violation_ratio),
         },
-        "disruptions": {
-            "preemptions": accounts.preemptions,
-            "migrations": accounts.migrations,
-            "regeometries": accounts.regeometries if any(hardware.mig) or accounts.regeometries else None,
-            "lost_gpu_s": gpu_s(all_.lost),
-            "reversals": accounts.reversals,
-            "resizes": accounts.resizes,
-            "recoveries": accounts.recoveries,
-            "lost_since_checkpoint_gpu_s": gpu_s(all_.lost - accounts.lost_no_bandwidth),
-            "lost_no_bandwidth_gpu_s": gpu_s(accounts.lost_no_bandwidth),
-        },
+        "disruptions": _disruptions(simulated),
         "fragmentation": {"stranded_gpu_s": _finite(measured.stranded_gpu_s)},
         "invariants": {
             "checked": simulated.found.checked + measured.checked,
@@ -141,6 +125,49 @@ def policy_result(
         "wall_s": run.wall_s if measured.wall_s is None else measured.wall_s,
         "interrupted": run.interrupted,
         "stuck": run.stuck or None,
+    }
+
+
+def _utilization(simulated: Simulated, measured: Measured) -> dict[str, Any]:
+    """Ratios over the makespan, and until the last arrival (of a run that was cut before it: until the cut)."""
+    run, totals = simulated.run, simulated.totals
+    handed_out_s, capacity_s = gpu_s(totals.all.handed_out), gpu_s(totals.capacity)
+    early_s = min(run.last_submit_s, run.end_s)
+    early_capacity_s = simulated.cluster.hardware.capacity_milli / 1000 * early_s
+    early_handed_out_s, early_useful_s = gpu_s(totals.early_handed_out), gpu_s(totals.early_useful)
+    return {
+        "allocation_ratio": _ratio(handed_out_s, capacity_s),
+        "to_last_arrival_ratio": _ratio(early_useful_s, early_capacity_s),
+        "bound_ratio": _finite(bound_ratio(simulated.cluster)),
+        "hardware_ratio": _ratio(measured.active_gpu_s, handed_out_s),
+        "real_utilization_ratio": _ratio(measured.active_gpu_s, capacity_s),
+        "goodput_ratio": _ratio(gpu_s(totals.all.useful), handed_out_s),
+        "to_last_arrival": {
+            "allocation_ratio": _ratio(early_handed_out_s, early_capacity_s),
+            "hardware_ratio": _ratio(measured.early_active_gpu_s, early_handed_out_s),
+            "real_utilization_ratio": _ratio(measured.early_active_gpu_s, early_capacity_s),
+            "goodput_ratio": _ratio(early_useful_s, early_handed_out_s),
+        },
+    }
+
+
+def _disruptions(simulated: Simulated) -> dict[str, Any]:
+    accounts, hardware = simulated.accounts, simulated.cluster.hardware
+    lost = simulated.totals.all.lost
+    thousands = len(submitted_jobs(simulated)) / 1000
+    return {
+        "preemptions": accounts.preemptions,
+        "migrations": accounts.migrations,
+        "preemptions_per_1000_jobs": _ratio(accounts.preemptions, thousands),
+        "migrations_per_1000_jobs": _ratio(accounts.migrations, thousands),
+        **evictions(simulated),
+        "regeometries": accounts.regeometries if any(hardware.mig) or accounts.regeometries else None,
+        "lost_gpu_s": gpu_s(lost),
+        "reversals": accounts.reversals,
+        "resizes": accounts.resizes,
+        "recoveries": accounts.recoveries,
+        "lost_since_checkpoint_gpu_s": gpu_s(lost - accounts.lost_no_bandwidth),
+        "lost_no_bandwidth_gpu_s": gpu_s(accounts.lost_no_bandwidth),
     }
 
 
@@ -191,11 +218,20 @@ def _tenants(simulated: Simulated, alone_jct_s: Mapping[str, float]) -> dict[str
     return entries
 
 
-def _jobs(simulated: Simulated, unusable: Mapping[str, int]) -> dict[str, Any]:
+def _worst_slowdown(tenants: Mapping[str, dict[str, Any]]) -> tuple[float | None, str | None]:
+    """The highest slowdown and whose it is; None where no tenant has one."""
+    known = [(entry["slowdown"], name) for name, entry in tenants.items() if entry["slowdown"] is not None]
+    return max(known, default=(None, None))
+
+
+def _jobs(
+    simulated: Simulated, unusable: Mapping[str, int], worst: tuple[float | None, str | None]
+) -> dict[str, Any]:
     waits, _ = _waits(simulated)
     for values in (waits.queue_s, waits.jct_s, waits.total_s):
         values.sort()
     reasons = Counter(unusable) + Counter(simulated.run.never_fits.values())
+    longest = longest_waits(simulated)
     return {
         "submitted": waits.submitted,
         "finished": len(waits.jct_s),
@@ -210,6 +246,10 @@ def _jobs(simulated: Simulated, unusable: Mapping[str, int]) -> dict[str, Any]:
         "queue_wait_s_p99": quantile(waits.queue_s, 0.99),
         "total_wait_s_mean": mean(waits.total_s),
         "total_wait_s_p99": quantile(waits.total_s, 0.99),
+        "longest_wait_s": longest[0]["total_wait_s"] if longest else None,
+        "longest_waits": longest,
+        "slowdown_worst": worst[0],
+        "slowdown_worst_tenant": worst[1],
     }
 
 
@@ -234,7 +274,11 @@ def write_document(result: Mapping[str, Any], path: Path | str) -> None:
 
 
 def job_rows(policy: str, simulated: Simulated) -> pd.DataFrame:
-    """A row a job: when it first started and ended (empty when it did not), where, and how often it was evicted."""
+    """A row for each job; what did not happen is empty.
+
+    `total_wait_s` is end - submit - duration, empty where the job did not end. `evictions` counts every stop after which
+    the job waited again (moves, recoveries and faults too), `moves` those of them that were moves.
+    """
     import pandas as pd
 
     cluster, jobs = simulated.cluster, simulated.cluster.jobs
@@ -247,9 +291,15 @@ def job_rows(policy: str, simulated: Simulated) -> pd.DataFrame:
             "submit_s": [jobs.submit_s[job] for job in rows],
             "start_s": [cluster.first_start_s[job] for job in rows],
             "end_s": [cluster.end_s[job] for job in rows],
+            "duration_s": [jobs.duration_s[job] for job in rows],
+            "total_wait_s": [
+                waited_s(simulated, job) if isfinite(cluster.end_s[job]) else nan for job in rows
+            ],
             "gpus": [jobs.gpus[job] for job in rows],
             "nodes": pd.array([cluster.nodes_used[job] or None for job in rows], dtype="Int64"),
             "evictions": [cluster.evictions[job] for job in rows],
+            "moves": [simulated.accounts.moves[job] for job in rows],
+            "lost_gpu_s": [gpu_s(simulated.accounts.lost[job]) for job in rows],
         }
     )
 
@@ -258,4 +308,4 @@ def write_job_rows(frames: Sequence[pd.DataFrame], path: Path | str) -> None:
     """Write the rows of all policies as CSV or Parquet by the ending, whole or not at all. Raises `InputError`."""
     import pandas as pd
 
-    write_table(pd.concat(frames, ignore_index=True), Path(path))
+    write_table(pd.concat(frames, ignore_index=True), Path(path), for_spreadsheets=True)

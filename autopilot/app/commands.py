@@ -20,7 +20,7 @@ from rich.text import Text
 from autopilot.app.options import BASELINE_NAMES, SHIPPED_NAMES, SimulateOptions
 from autopilot.app.outputs import Outputs, check_outputs, write_outputs
 from autopilot.core.errors import InputError
-from autopilot.core.units import format_duration, parse_duration_s
+from autopilot.core.units import format_duration, format_gpu_s, format_ratio, parse_duration_s
 
 if TYPE_CHECKING:
     from autopilot.app.simulate import SimulationOutcome
@@ -184,20 +184,37 @@ def command_line() -> str:
 
 
 FIGURES: tuple[tuple[str, str, str], ...] = (
-    ("allocation (handed out / capacity)", "utilization.allocation_ratio", "ratio"),
-    ("hardware (SM-active / handed out)", "utilization.hardware_ratio", "ratio"),
-    ("real utilization (SM-active / capacity)", "utilization.real_utilization_ratio", "ratio"),
+    (
+        "real utilization until the last arrival",
+        "utilization.to_last_arrival.real_utilization_ratio",
+        "ratio",
+    ),
+    ("total wait, mean", "jobs.total_wait_s_mean", "time"),
+    ("total wait, longest", "jobs.longest_wait_s", "time"),
+    ("handed out until the last arrival", "utilization.to_last_arrival.allocation_ratio", "ratio"),
+    ("useful until the last arrival", "utilization.to_last_arrival_ratio", "ratio"),
+    ("handed out over the makespan", "utilization.allocation_ratio", "ratio"),
+    ("SM-active / handed out", "utilization.hardware_ratio", "ratio"),
+    ("real utilization over the makespan", "utilization.real_utilization_ratio", "ratio"),
     ("goodput (useful / handed out)", "utilization.goodput_ratio", "ratio"),
     ("JCT, mean", "jobs.jct_s_mean", "time"),
     ("queue wait, mean", "jobs.queue_wait_s_mean", "time"),
     ("queue wait, p99", "jobs.queue_wait_s_p99", "time"),
+    ("slowdown, worst tenant", "jobs.slowdown_worst", "number"),
     ("inference latency, p99", "slo.p99_latency_s", "time"),
     ("requests over their objective", "slo.violation_ratio", "ratio"),
     ("preemptions", "disruptions.preemptions", "count"),
+    ("moves", "disruptions.migrations", "count"),
+    ("evictions per job, mean", "disruptions.evictions_per_job_mean", "number"),
+    ("evictions of one job, most", "disruptions.evictions_per_job_max", "count"),
+    ("work lost", "disruptions.lost_gpu_s", "gpu_time"),
+    ("jobs that fared worse", "fared_worse.worse", "count"),
     ("invariants violated", "invariants.violated", "count"),
     ("simulated in", "wall_s", "time"),
 )
-"""Rows of the printed table: heading, key in a policy's block, kind."""
+"""Rows of the printed table: heading, key in a policy's block, kind. A row that no policy has is left out."""
+SHOWN_WORSE = 3
+"""Jobs that fared worse that are named below the table; the JSON and the page name more."""
 
 
 def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]], *, figures: bool = False) -> None:
@@ -217,6 +234,8 @@ def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]], *, figure
 
 def print_outcome(outcome: SimulationOutcome) -> None:
     """The comparison as a table, and what was assumed or left out."""
+    from autopilot.report.words import fared_lines, fared_words  # with numpy, which help does without
+
     world = outcome.world
     out.print(f"{world.title}: {world.spec.nodes} nodes, {world.spec.gpus} GPUs, physics {world.physics}, seed {world.seed}"
               + (f", durations {outcome.setting.durations}" if outcome.setting.durations else ""))  # fmt: skip
@@ -224,8 +243,16 @@ def print_outcome(outcome: SimulationOutcome) -> None:
         policy.name + (" (interrupted)" if policy.result["interrupted"] else "")
         for policy in outcome.policies
     ]
-    print_rows(["", *names], [[heading, *(_cell(policy.result, key, kind) for policy in outcome.policies)]
-                              for heading, key, kind in FIGURES], figures=True)  # fmt: skip
+    rows = [
+        [heading, *(_cell(policy.result, key, kind) for policy in outcome.policies)]
+        for heading, key, kind in FIGURES
+    ]
+    print_rows(["", *names], [row for row in rows if set(row[1:]) != {"-"}], figures=True)
+    for policy in outcome.policies:
+        if policy.name not in BASELINE_NAMES and (worse := fared_words(policy.result)):
+            out.print(f"{policy.name}: {worse}")
+            for line in fared_lines(policy.result, SHOWN_WORSE):
+                out.print(f"  {line}")
     for policy in outcome.policies:
         if policy.result.get("stuck"):
             out.print(f"{policy.name}: {policy.result['stuck']}")
@@ -266,14 +293,13 @@ def _disrupted(result: dict[str, Any]) -> bool:
 
 
 def _cell(result: dict[str, Any], key: str, kind: str) -> str:
-    value: Any = result
-    for part in key.split("."):
-        value = value[part]
-    if value is None:
-        return "-"
-    if kind == "ratio":
-        return f"{100 * value:.1f} %"
-    return format_duration(value) if kind == "time" else f"{value:,}"
+    from autopilot.report.words import count, pick
+
+    value = pick(result, *key.split("."))
+    if kind == "number":
+        return "-" if value is None else f"{value:.2f}"
+    show = {"ratio": format_ratio, "time": format_duration, "gpu_time": format_gpu_s}.get(kind, count)
+    return show(value)
 
 
 def run_demo(seed: int | None, report: Path | None, *, open_page: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ class StayRecorder:
         self._level: np.ndarray | None = None
         self._open: dict[int, tuple[float, tuple[int, ...], float]] = {}
         self.stays: list[tuple[int, float, float, tuple[int, ...], float]] = []  # job, from, to, gpus, width
+        self._ready_s: list[float] = []  # end of start-up, by stay: before it the GPUs do no work
         self.waiting: list[tuple[float, float]] = []  # (time, change of the GPUs asked for)
         self._width: dict[int, float] = {}
         self._cluster.observe(self)
@@ -62,6 +64,7 @@ class StayRecorder:
             return
         from_s, gpus, held = opened
         self.stays.append((fact.job, from_s, fact.at_s, gpus, held))
+        self._ready_s.append(min(fact.ready_s, fact.at_s))
         if self._cluster.state[fact.job] == 0 or fact.why == Why.RESIZE:  # resized: it starts again at once
             self.waiting.append((fact.at_s, self._width_of(fact.job)))
 
@@ -71,17 +74,15 @@ class StayRecorder:
         """What each job (by row) does on its GPUs; without it the true SM activity stays unknown."""
         self._archetype, self._level = archetype, level
 
-    def active_gpu_s(self) -> float | None:
-        """SM-active-weighted GPU-seconds over the whole run; None without behaviours."""
+    def active_gpu_s(self, until_s: float = inf) -> float | None:
+        """Expected SM-active GPU-seconds up to `until_s`, stay by stay; None without behaviours.
+
+        The samples of the telemetry average to this (simulator/behaviours.py, `sm_active_gpu_s`).
+        """
         if self._archetype is None or not self.stays:
             return None
-        rates = self._rates()
-        return float(
-            sum(
-                rate * (to_s - from_s)
-                for rate, (_, from_s, to_s, _, _) in zip(rates, self.stays, strict=True)
-            )
-        )
+        ends_s = np.minimum([stay[2] for stay in self.stays], until_s)
+        return float((self._rates() * np.maximum(ends_s - np.array(self._ready_s), 0.0)).sum())
 
     def _rates(self) -> np.ndarray:
         """SM-active GPUs during each stay."""
@@ -96,7 +97,7 @@ class StayRecorder:
         at = np.array([(s[1], s[4]) for s in self.stays] + [(s[2], -s[4]) for s in self.stays]).reshape(-1, 2)
         used = _steps(at)
         rates = self._rates()
-        busy = np.array([(s[1], r) for s, r in zip(self.stays, rates, strict=True)]
+        busy = np.array(list(zip(self._ready_s, rates, strict=True))
                         + [(s[2], -r) for s, r in zip(self.stays, rates, strict=True)]).reshape(-1, 2)  # fmt: skip
         t_s, allocation = resample(*used, until_s)
         active = (

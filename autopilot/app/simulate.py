@@ -9,6 +9,7 @@ from typing import Any
 
 from autopilot.app.options import FULL_TELEMETRY_S, SimulateOptions
 from autopilot.app.recorder import DecisionRecorder, StayRecorder
+from autopilot.app.telemetry_feed import behaviours_of
 from autopilot.app.wiring import Managed, Running, manage
 from autopilot.app.world import World, build_world
 from autopilot.core.errors import InputError, nearest
@@ -25,6 +26,7 @@ from simulator.baselines.textbook import fifo_skip
 from simulator.checkers import CHECKERS, PHYSICAL, Rules
 from simulator.cluster import Cluster
 from simulator.engine import Scheduler
+from simulator.fared import compare, reference_name
 from simulator.faults import Faults
 from simulator.physics import PHYSICS
 from simulator.results import Measured, Setting, document, job_rows, policy_result
@@ -118,7 +120,7 @@ def simulate(options: SimulateOptions, progress: Progress | None = None) -> Simu
     managed = any(policy is not None for policy in policies.values())
     setting = Setting(
         seed=world.seed, physics=world.physics, durations=_durations(options, world) if managed else None,
-        jitter_ratio=options.jitter_ratio, telemetry=telemetry if managed else None, nodes=world.spec.nodes,
+        jitter_ratio=options.jitter_ratio, telemetry=telemetry, nodes=world.spec.nodes,
         gpus=world.spec.gpus, assumed=world.assumed, unusable_by_reason=world.unusable_by_reason,
     )  # fmt: skip
     outcome = SimulationOutcome(options, world, setting)
@@ -146,6 +148,11 @@ def simulate(options: SimulateOptions, progress: Progress | None = None) -> Simu
         if report is not None:
             jobs = sum(service < 0 for service in one.simulated.cluster.jobs.service)
             report(one.simulated.run.end_s, jobs, jobs)
+    compare(
+        {one.name: one.result for one in outcome.policies},
+        {one.name: one.simulated for one in outcome.policies},
+        reference_name([one.name for one in outcome.policies], tuple(BASELINES)),
+    )
     done = {one.name for one in outcome.policies}
     outcome.not_run = tuple(name for name in policies if name not in done)
     return outcome
@@ -201,7 +208,7 @@ def _run(name: str, policy: Policy | None, options: SimulateOptions, world: Worl
         services=services.table if services is not None else None, ready_wakes=services is not None,
         on_progress=progress,
     )  # fmt: skip
-    stays = StayRecorder(simulation.cluster) if options.series or policy is not None else None
+    stays = StayRecorder(simulation.cluster) if options.series or telemetry != "off" else None
     if services is not None:
         services.arm(simulation.engine)
     if faults is not None:
@@ -211,10 +218,8 @@ def _run(name: str, policy: Policy | None, options: SimulateOptions, world: Worl
     finally:  # what was recorded stays readable whatever ends the run
         for run in running:
             run.journal.close()
-    occupants = running[0].occupants if running else None
-    if stays is not None and occupants is not None:
-        occupants.behaviours()
-        stays.know(occupants.archetype, occupants.level)
+    if stays is not None and telemetry != "off":
+        stays.know(*behaviours_of(world.seed, jobs))
     measured = _measured(simulated, stays, recorder, services, alone)
     outcome = PolicyOutcome(
         name, policy_result(simulated, measured, world.unusable_by_reason), simulated, journal=journal,
@@ -238,6 +243,7 @@ def _measured(simulated: Simulated, stays: StayRecorder | None, recorder: Decisi
     slo = services.totals(simulated.run.end_s) if services is not None else None
     return Measured(
         active_gpu_s=stays.active_gpu_s() if stays is not None else None,
+        early_active_gpu_s=stays.active_gpu_s(simulated.run.last_submit_s) if stays is not None else None,
         requests=slo.requests if slo else None,
         p99_latency_s=slo.p99_latency_s if slo else None,
         violation_ratio=slo.violation_ratio if slo else None,

@@ -14,12 +14,19 @@ from autopilot.core.records import Batch, Gap
 from autopilot.core.snapshot import SLO_CLASS_NAMES
 from collectors.exporter import ExporterCollector, Target
 from collectors.window import WindowBuffer
-from simulator.behaviours import draw_jobs
+from simulator.behaviours import F32, I8, draw_jobs
 from simulator.cluster import Cluster
 from simulator.dcgm_text import NodeExporter, PodLabels
 from simulator.facts import Started, Stopped
 from simulator.telemetry import TelemetryGenerator
 from simulator.telemetry_entities import GpuState, entities_of, idle_state
+from simulator.work import Jobs
+
+
+def behaviours_of(seed: int, jobs: Jobs, first: int = 0) -> tuple[I8, F32]:
+    """(archetype, level of SM activity) of each job from row `first` on, by its id: the same under every policy."""
+    classes = [SLO_CLASS_NAMES[code] for code in jobs.slo_class[first:]]
+    return draw_jobs(seed, jobs.id[first:], jobs.kind[first:], classes, jobs.name[first:])
 
 
 class Occupants:
@@ -38,10 +45,7 @@ class Occupants:
         """Draw what each job known so far does; jobs keep theirs, whenever they are drawn."""
         jobs, known = self._cluster.jobs, len(self.archetype)
         if len(jobs) > known:
-            classes = [SLO_CLASS_NAMES[code] for code in jobs.slo_class[known:]]
-            archetype, level = draw_jobs(
-                self._seed, jobs.id[known:], jobs.kind[known:], classes, jobs.name[known:]
-            )
+            archetype, level = behaviours_of(self._seed, jobs, known)
             self.archetype = np.concatenate([self.archetype, archetype])
             self.level = np.concatenate([self.level, level])
 

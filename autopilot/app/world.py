@@ -110,7 +110,7 @@ def build_world(options: SimulateOptions) -> World:
         physics=options.physics or (scenario.physics if scenario else "ideal"),
         spec=spec,
         inventory=inventory,
-        policies=(scenario.policies if scenario else ()) or ("fifo-skip", "autopilot"),
+        policies=(scenario.policies if scenario else ()) or default_policies(jobs),
         telemetry=scenario.telemetry if scenario else "auto",
         durations=scenario.durations if scenario else "predicted",
         faults=scenario.faults if scenario else None,
@@ -164,6 +164,11 @@ def _digits(name: str) -> str:
 def _listed(names: set[str], most: int = 10) -> str:
     ordered = sorted(names)
     return ", ".join(ordered[:most]) + (f" and {len(ordered) - most:,} more" if len(ordered) > most else "")
+
+
+def default_policies(jobs: Jobs) -> tuple[str, ...]:
+    """What is compared where nobody says: among many tenants also `las`, which waits least and knows no guarantees."""
+    return ("fifo-skip", "las", "autopilot") if len(jobs.tenants) > 1 else ("fifo-skip", "autopilot")
 
 
 def _wants_scenario(options: SimulateOptions) -> bool:

@@ -108,6 +108,7 @@ def _page(data: ReportData, pictures: tuple[Picture, ...]) -> str:
     sections = [
         _section("figures", "Key figures by policy", tables.key_figures(data), _FIGURES_NOTE),
         *(_drawn(by_name.get(name)) for name in PICTURES),
+        _section("fared", "Single jobs", "".join(map(tables.fared, ordered(data))), _FARED_NOTE),
         _section("reservations", "Reservations", tables.reservations(data), _RESERVATIONS_NOTE),
         _section("tenants", "Tenants", tables.tenants(data), _TENANTS_NOTE),
         _section("decisions", "Decisions and their reasons", _decisions(data)),
@@ -128,6 +129,10 @@ def _page(data: ReportData, pictures: tuple[Picture, ...]) -> str:
 
 _FIGURES_NOTE = (
     "The best of each column is bold. A dash means that the figure does not apply or was not measured."
+)
+_FARED_NOTE = (
+    "A mean hides the jobs that pay for it. A job fared worse when it ended more than a minute later than under the "
+    "policy that stands for comparison. Evictions are all stops after which the job waited again, moves among them."
 )
 _RESERVATIONS_NOTE = (
     "A reservation keeps room for a wide gang while smaller work fills the gap. Kept: the gang started in time; "

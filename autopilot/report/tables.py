@@ -8,7 +8,16 @@ from dataclasses import dataclass
 
 from autopilot.core.units import format_duration, format_gpu_s, format_ratio
 from autopilot.report.data import DecisionRow, PolicyRun, ReportData
-from autopilot.report.words import clock, count, ordered, pick, useful_share
+from autopilot.report.words import (
+    TO_LAST_ARRIVAL,
+    clock,
+    count,
+    fared_words,
+    ordered,
+    pick,
+    pick_list,
+    useful_share,
+)
 
 MOST_TENANTS = 60
 MOST_DECISIONS = 200
@@ -47,12 +56,18 @@ def _at(*path: str) -> Callable[[Mapping[str, object]], float | None]:
     return lambda result: pick(result, *path)
 
 
+def _decimal(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.2f}"
+
+
 CAPACITY = (
     Figure("Submitted", "jobs", _at("jobs", "submitted"), count, 0),
     Figure("Finished", "jobs", _at("jobs", "finished"), count, 0),
-    Figure("Handed out", "allocation: of capacity", _at("utilization", "allocation_ratio"), format_ratio, 1),
+    Figure("Real utilization", "SM active, of capacity, until the last arrival", _at(*TO_LAST_ARRIVAL, "real_utilization_ratio"), format_ratio, 1),
+    Figure("Real over makespan", "SM active, of capacity", _at("utilization", "real_utilization_ratio"), format_ratio, 1),
+    Figure("Handed out", "allocation, of capacity, until the last arrival", _at(*TO_LAST_ARRIVAL, "allocation_ratio"), format_ratio, 1),
+    Figure("Handed out over makespan", "allocation, of capacity", _at("utilization", "allocation_ratio"), format_ratio, 1),
     Figure("Hardware", "SM active, of handed out", _at("utilization", "hardware_ratio"), format_ratio, 1),
-    Figure("Real utilization", "SM active, of capacity", _at("utilization", "real_utilization_ratio"), format_ratio, 1),
     Figure("Goodput", "useful, of handed out", _at("utilization", "goodput_ratio"), format_ratio, 1),
     Figure("Useful share", "of the utilization bound", useful_share, format_ratio, 1),
     Figure("Broken invariants", "found by the checkers", _at("invariants", "violated"), count, 0),
@@ -60,10 +75,15 @@ CAPACITY = (
 WAITING = (
     Figure("Job time", "mean, submit to end", _at("jobs", "jct_s_mean"), format_duration, -1),
     Figure("Total wait", "mean, job time less run time", _at("jobs", "total_wait_s_mean"), format_duration, -1),
+    Figure("Longest wait", "of one job, in all", _at("jobs", "longest_wait_s"), format_duration, -1),
     Figure("First wait p50", "half start within", _at("jobs", "queue_wait_s_p50"), format_duration, -1),
     Figure("First wait p99", "99 % start within", _at("jobs", "queue_wait_s_p99"), format_duration, -1),
     Figure("SLO violations", "requests over objective", _at("slo", "violation_ratio"), format_ratio, -1),
+    Figure("Slowdown", "worst tenant", _at("jobs", "slowdown_worst"), _decimal, -1),
     Figure("Preemptions", "running work paused", _at("disruptions", "preemptions"), count, -1),
+    Figure("Moves", "stopped to run elsewhere", _at("disruptions", "migrations"), count, -1),
+    Figure("Evictions", "of one job, mean", _at("disruptions", "evictions_per_job_mean"), _decimal, -1),
+    Figure("Most evictions", "of one job", _at("disruptions", "evictions_per_job_max"), count, -1),
     Figure("Lost work", "done twice", _at("disruptions", "lost_gpu_s"), format_gpu_s, -1),
 )  # fmt: skip
 
@@ -99,6 +119,49 @@ def _cell(shown: str, best: str) -> str:
     return f'<td class="best">{text(shown)}</td>' if best and shown == best else f"<td>{text(shown)}</td>"
 
 
+# --- single jobs ------------------------------------------------------------------------------------
+
+JOB_COLUMNS: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
+    ("gpus", "GPUs", count),
+    ("queue_wait_s", "First wait", format_duration),
+    ("total_wait_s", "Total wait", format_duration),
+    ("evictions", "Evictions", count),
+    ("moves", "Of them moves", count),
+    ("lost_gpu_s", "Lost work", format_gpu_s),
+)
+
+
+def fared(run: PolicyRun) -> str:
+    """The jobs of a run that fared worse than under the reference, and those that waited longest; empty without jobs."""
+    said = fared_words(run.result)
+    worse: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
+        ("worse_by_s", "Later by", format_duration),
+        ("reference_total_wait_s", "Wait there", format_duration),
+    )
+    parts = []
+    if said:
+        later = pick_list(run.result, "fared_worse", "jobs")
+        parts = [f"<p>{text(said)}.</p>", _jobs("Jobs that fared worse", later, worse + JOB_COLUMNS)]
+    longest = _jobs("Longest waits", pick_list(run.result, "jobs", "longest_waits"), JOB_COLUMNS)
+    if longest:
+        parts += ["<p>Those that waited longest:</p>", longest]
+    return f"<h3>{text(run.name)}</h3>{''.join(parts)}" if parts else ""
+
+
+def _jobs(
+    label: str, rows: Sequence[object], columns: Sequence[tuple[str, str, Callable[[float | None], str]]]
+) -> str:
+    """A table of jobs of a result; empty where there are none."""
+    if not rows:
+        return ""
+    cells = [
+        (str(row.get("job_id")), str(row.get("tenant")), *(show(pick(row, key)) for key, _, show in columns))
+        for row in rows
+        if isinstance(row, Mapping)
+    ]
+    return pairs(label, ("Job", "Tenant", *(name for _, name, _ in columns)), cells)
+
+
 # --- reservations, tenants --------------------------------------------------------------------------
 
 
@@ -125,7 +188,7 @@ TENANT_FIGURES: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
     ("finished", "Finished", count),
     ("queue_wait_s_mean", "First wait", format_duration),
     ("total_wait_s_mean", "Total wait", format_duration),
-    ("slowdown", "Slowdown", lambda v: "-" if v is None else f"{v:,.2f}"),
+    ("slowdown", "Slowdown", _decimal),
 )
 
 

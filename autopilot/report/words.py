@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -28,6 +28,10 @@ TELEMETRY = {
 }
 
 
+TO_LAST_ARRIVAL = ("utilization", "to_last_arrival")
+"""Where the ratios until the last submit stand in a result."""
+
+
 def pick(result: Mapping[str, object], *path: str) -> float | None:
     """The number at `path` in a result, or None where it is null, absent or not finite."""
     value: object = result
@@ -38,6 +42,14 @@ def pick(result: Mapping[str, object], *path: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) else None
+
+
+def pick_list(result: Mapping[str, object], *path: str) -> Sequence[object]:
+    """The list at `path` in a result; empty where there is none."""
+    value: object = result
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, Sequence) and not isinstance(value, str) else ()
 
 
 def mean_of(values: Floats) -> float | None:
@@ -99,7 +111,10 @@ def headline(data: ReportData) -> str:
     if reference is None:
         return _alone(subject)
     work, fair = _work(subject, reference)
-    return f"{subject.name} {work} {_waiting(subject, reference)}{'' if fair else _UNFAIR}."
+    return (
+        f"{subject.name} {work} {_waiting(subject, reference)}{_utilization(subject, reference)}"
+        f"{'' if fair else _UNFAIR}."
+    )
 
 
 _UNFAIR = "; the averages are over the jobs that each of them finished"
@@ -125,6 +140,26 @@ def _work(subject: PolicyRun, reference: PolicyRun) -> tuple[str, bool]:
     if ours is None or theirs is None:
         return "ran the same work", True
     return f"finished {count(ours)} jobs ({reference.name}: {count(theirs)})", False
+
+
+HEADLINE_UTILIZATION = (
+    (
+        "real utilization",
+        ("utilization", "to_last_arrival", "real_utilization_ratio"),
+        " until the last arrival",
+    ),
+    ("real utilization", ("utilization", "real_utilization_ratio"), ""),
+    ("useful utilization", ("utilization", "to_last_arrival_ratio"), " until the last arrival"),
+)
+"""What a headline tells of the use of the cluster: the first that both runs measured."""
+
+
+def _utilization(subject: PolicyRun, reference: PolicyRun) -> str:
+    for name, path, until in HEADLINE_UTILIZATION:
+        ours, theirs = (pick(run.result, *path) for run in (subject, reference))
+        if ours is not None and theirs is not None:
+            return f", at a {name} of {format_ratio(ours)} instead of {format_ratio(theirs)}{until}"
+    return ""
 
 
 def _waiting(subject: PolicyRun, reference: PolicyRun) -> str:
@@ -155,11 +190,19 @@ def statements(data: ReportData) -> tuple[str, ...]:
     if subject is None:
         return ()
     rows = (
-        ("Real utilization", ("utilization", "real_utilization_ratio"), format_ratio),
-        ("GPU time handed out", ("utilization", "allocation_ratio"), format_ratio),
+        (
+            "Real utilization until the last arrival",
+            (*TO_LAST_ARRIVAL, "real_utilization_ratio"),
+            format_ratio,
+        ),
+        ("Real utilization over the makespan", ("utilization", "real_utilization_ratio"), format_ratio),
+        ("GPU time handed out until the last arrival", (*TO_LAST_ARRIVAL, "allocation_ratio"), format_ratio),
         ("99 % of jobs started within", ("jobs", "queue_wait_s_p99"), format_duration),
+        ("Longest wait of a job", ("jobs", "longest_wait_s"), format_duration),
         ("Requests over their objective", ("slo", "violation_ratio"), format_ratio),
         ("Preemptions", ("disruptions", "preemptions"), count),
+        ("Moves", ("disruptions", "migrations"), count),
+        ("Most evictions of one job", ("disruptions", "evictions_per_job_max"), count),
         ("Work lost and repeated", ("disruptions", "lost_gpu_s"), format_gpu_s),
     )
     said = []
@@ -170,7 +213,37 @@ def statements(data: ReportData) -> tuple[str, ...]:
             continue
         beside = f" ({reference.name}: {show(theirs)})" if reference and theirs is not None else ""
         said.append(f"{label}: {show(ours)}{beside}")
-    return tuple(said)
+    worse = fared_words(subject.result)
+    return tuple([*said, worse] if worse else said)
+
+
+def fared_words(result: Mapping[str, object]) -> str:
+    """How many jobs fared worse than under the reference, and by how much; empty where nothing was compared."""
+    fared = result.get("fared_worse")
+    worse, better, compared = (pick(result, "fared_worse", key) for key in ("worse", "better", "compared"))
+    if not isinstance(fared, Mapping) or not compared:
+        return ""
+    said = (
+        f"{count(worse)} of {count(compared)} jobs ended later than under {fared.get('reference')}, "
+        f"{count(better)} earlier"
+    )
+    by_s, most_s = (pick(result, "fared_worse", key) for key in ("worse_by_s_mean", "worse_by_s_max"))
+    if by_s is not None:
+        said += f"; the later ones by {format_duration(by_s)} on average, at most {format_duration(most_s)}"
+    unfinished = pick(result, "fared_worse", "unfinished")
+    return said + (f"; {count(unfinished)} did not end at all" if unfinished else "")
+
+
+def fared_lines(result: Mapping[str, object], most: int) -> tuple[str, ...]:
+    """The jobs that fared worst, one sentence each."""
+    jobs = pick_list(result, "fared_worse", "jobs")
+    return tuple(
+        f"{job['job_id']} ({job['gpus']} GPU{'s' if job['gpus'] != 1 else ''}, {job['tenant']}): "
+        f"{format_duration(job['worse_by_s'])} later, waited {format_duration(job['total_wait_s'])} instead of "
+        f"{format_duration(job['reference_total_wait_s'])}, evicted {job['evictions']} times, {job['moves']} of them moves"
+        for job in jobs[:most]
+        if isinstance(job, Mapping)
+    )
 
 
 def alarms(data: ReportData) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """The policies that the autopilot is compared with, and the table of them.
 
-They are policies of the engine alone: no controller, hence no decisions, no journal and no telemetry.
+They are policies of the engine alone: no controller, hence no decisions and no journal. They see no telemetry; what
+their GPUs do is measured all the same.
 """
 
 from __future__ import annotations

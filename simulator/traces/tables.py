@@ -7,6 +7,7 @@ there is one, the column and the row. Rows are counted as a person sees them: th
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 import tempfile
@@ -14,7 +15,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -150,8 +151,6 @@ def check_ends(path: Path, separator: str, columns: int | None) -> None:
 
 
 def _cells(line: bytes, separator: str, path: Path) -> list[str]:
-    import csv
-
     try:
         return next(csv.reader([line.decode("utf-8", "replace")], delimiter=separator), [])
     except csv.Error as error:
@@ -200,11 +199,40 @@ def require_columns(frame: pd.DataFrame, names: Sequence[str], path: Path, what:
         raise InputError(f"{path}: {what} needs the column {', '.join(missing)}; the file has {there}")
 
 
-def write_table(frame: pd.DataFrame, path: Path, check: Callable[[Path], None] | None = None) -> None:
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+"""A spreadsheet takes a text cell that starts with one of these for a formula."""
+
+
+def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
+    """The table with an apostrophe before each text that a spreadsheet would run; numbers stay numbers."""
+
+    def plain(cell: object) -> object:
+        return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA_STARTS) else cell
+
+    safe: pd.DataFrame = frame.apply(lambda column: column.map(plain) if column.dtype.kind == "O" else column)
+    return safe
+
+
+def _has_returns(frame: pd.DataFrame) -> bool:
+    """Whether a text has a carriage return, which `to_csv` does not put into quotes by itself."""
+    return any(
+        bool(frame[name].astype("string").str.contains("\r", regex=False).any())
+        for name in frame.columns
+        if frame[name].dtype.kind == "O"
+    )
+
+
+def write_table(
+    frame: pd.DataFrame,
+    path: Path,
+    check: Callable[[Path], None] | None = None,
+    *,
+    for_spreadsheets: bool = False,
+) -> None:
     """Write the table by its ending, whole or not at all (a temporary file beside it, then a rename).
 
-    `check` may refuse the temporary file by raising; then nothing is left. Raises `InputError` when the
-    ending is unknown or the folder cannot be written.
+    `check` may refuse the temporary file by raising; then nothing is left. `for_spreadsheets`: a CSV file holds
+    no formulas (`without_formulas`). Raises `InputError` when the ending is unknown or the folder cannot be written.
     """
     ending = path.suffix.lower()
     if ending not in (".csv", ".parquet", ".pq"):
@@ -214,7 +242,10 @@ def write_table(frame: pd.DataFrame, path: Path, check: Callable[[Path], None] |
 
     def fill(temporary: Path) -> None:
         if ending == ".csv":
-            frame.to_csv(temporary, index=False, lineterminator="\n")
+            table = without_formulas(frame) if for_spreadsheets else frame
+            quoting: Literal[0, 2] = csv.QUOTE_NONNUMERIC if _has_returns(table) else csv.QUOTE_MINIMAL
+            with temporary.open("w", encoding="utf-8", newline="") as file:
+                table.to_csv(file, index=False, lineterminator="\n", quoting=quoting)
         else:
             _write_parquet(frame, temporary, path)
         if check is not None:

@@ -21,8 +21,17 @@ from autopilot.report.data import (
 )
 from autopilot.report.page import render_page, write_report
 from autopilot.report.plots import plots_of
-from autopilot.report.tables import decisions, key_figures
-from autopilot.report.words import alarms, headline, pick, reference_of, subject_of
+from autopilot.report.tables import WAITING, decisions, key_figures
+from autopilot.report.words import (
+    alarms,
+    fared_lines,
+    headline,
+    ordered,
+    pick,
+    reference_of,
+    statements,
+    subject_of,
+)
 from tests.unit.report_data import make_report
 
 HOSTILE = '<b onclick=alert(1)>&"\'$x_{$</b> id="x"'
@@ -175,8 +184,10 @@ def test_what_does_not_apply_is_a_dash_and_never_zero(data: ReportData) -> None:
     row = re.search(r"<th scope=row>fifo-skip</th>(.*?)</tr>", waiting)
     assert row is not None
     cells = re.findall(r"<td[^>]*>(.*?)</td>", row[1])
-    assert [cells[i] for i in (0, 4, 5, 6)] == ["-", "-", "-", "-"]
-    assert cells[3] != "-"
+    names = [figure.name for figure in WAITING]
+    unknown = {"Job time", "SLO violations", "Preemptions", "Moves", "Lost work"}
+    assert {cell for name, cell in zip(names, cells, strict=True) if name in unknown} == {"-"}
+    assert cells[names.index("First wait p50")] != "-"
 
 
 def test_only_the_first_decisions_are_listed_and_all_are_counted(page: str) -> None:
@@ -249,6 +260,55 @@ def test_the_headline_says_better_and_worse(
     changed = with_result(data, "autopilot", jobs={"total_wait_s_mean": ours_s})
     changed = with_result(changed, "fifo-skip", jobs={"total_wait_s_mean": theirs_s})
     assert said in headline(changed)
+
+
+def test_the_headline_has_utilization_before_and_after(data: ReportData) -> None:
+    """Real utilization until the last arrival, else over the makespan, else what was useful; never half of a pair."""
+    early = {"to_last_arrival": {"real_utilization_ratio": 0.401}}
+    both = with_result(data, "autopilot", utilization=early)
+    assert ", at a real utilization of 40.1 % instead of" not in headline(both)
+    both = with_result(both, "fifo-skip", utilization={"to_last_arrival": {"real_utilization_ratio": 0.352}})
+    assert headline(both).endswith(
+        ", at a real utilization of 40.1 % instead of 35.2 % until the last arrival."
+    )
+    plain = with_result(
+        both, "fifo-skip", utilization={"to_last_arrival": None, "real_utilization_ratio": 0.3}
+    )
+    plain = with_result(plain, "autopilot", utilization={"real_utilization_ratio": 0.2})
+    assert headline(plain).endswith(", at a real utilization of 20.0 % instead of 30.0 %.")
+    blind = with_result(
+        plain, "fifo-skip", utilization={"real_utilization_ratio": None, "to_last_arrival_ratio": 0.5}
+    )
+    blind = with_result(blind, "autopilot", utilization={"to_last_arrival_ratio": 0.6})
+    assert "useful utilization of 60.0 % instead of 50.0 % until the last arrival" in headline(blind)
+
+
+def test_jobs_that_fared_worse_are_named_on_the_page(data: ReportData) -> None:
+    """Count, by how much, and the worst ones; what was not compared is not mentioned."""
+    job = {
+        "job_id": "wide-<7>", "tenant": "vision", "gpus": 32, "queue_wait_s": 60.0, "total_wait_s": 7200.0, "evictions": 3,
+        "moves": 1, "lost_gpu_s": 7200.0, "worse_by_s": 3600.0, "reference_total_wait_s": 3600.0,
+    }  # fmt: skip
+    fared = {
+        "reference": "fifo-skip", "compared": 3997, "worse": 40, "better": 3000, "unfinished": 2, "worse_by_s_mean": 600.0,
+        "worse_by_s_max": 3600.0, "jobs": [job],
+    }  # fmt: skip
+    changed = with_result(
+        data, "autopilot", fared_worse=fared, jobs={"longest_waits": [{**job, "job_id": "late-1"}]}
+    )
+    said = (
+        "40 of 3,997 jobs ended later than under fifo-skip, 3,000 earlier; the later ones by 10 min on average, "
+        "at most 1 h; 2 did not end at all"
+    )
+    page = render_page(changed)
+    assert statements(changed)[-1] == said
+    assert said in page
+    assert "wide-&lt;7&gt;" in page
+    assert "late-1" in page
+    assert fared_lines(ordered(changed)[0].result, 3) == (
+        "wide-<7> (32 GPUs, vision): 1 h later, waited 2 h instead of 1 h, evicted 3 times, 1 of them moves",
+    )
+    assert "Jobs that fared worse" not in render_page(data)
 
 
 def test_the_headline_does_not_compare_unequal_work_in_silence(data: ReportData) -> None:

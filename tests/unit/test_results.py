@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,17 +37,20 @@ from tests.unit.cluster_kit import cluster_of, gang, inventory, make_jobs, one_j
 
 KEYS = {
     "tenants", "reservations", "gpu_s", "jobs", "makespan_s", "utilization", "slo", "disruptions", "fragmentation",
-    "invariants", "wall_s",
+    "invariants", "wall_s", "fared_worse",
 }  # fmt: skip
 INNER = {
     "reservations": "made kept late released",
     "gpu_s": "capacity handed_out useful lost overhead idle",
     "jobs": "submitted finished unusable unusable_by_reason jct_s_mean jct_s_p50 jct_s_p99 queue_wait_s_mean "
-    "queue_wait_s_p50 queue_wait_s_p95 queue_wait_s_p99 total_wait_s_mean total_wait_s_p99",
-    "utilization": "allocation_ratio to_last_arrival_ratio bound_ratio hardware_ratio real_utilization_ratio goodput_ratio",
+    "queue_wait_s_p50 queue_wait_s_p95 queue_wait_s_p99 total_wait_s_mean total_wait_s_p99 longest_wait_s longest_waits "
+    "slowdown_worst slowdown_worst_tenant",
+    "utilization": "allocation_ratio to_last_arrival_ratio bound_ratio hardware_ratio real_utilization_ratio goodput_ratio "
+    "to_last_arrival",
     "slo": "requests p99_latency_s violation_ratio",
     "disruptions": "preemptions migrations regeometries lost_gpu_s reversals resizes recoveries "
-    "lost_since_checkpoint_gpu_s lost_no_bandwidth_gpu_s",
+    "lost_since_checkpoint_gpu_s lost_no_bandwidth_gpu_s preemptions_per_1000_jobs migrations_per_1000_jobs "
+    "evictions_per_job_mean evictions_per_job_max most_evicted_job",
     "fragmentation": "stranded_gpu_s",
     "invariants": "checked violated",
 }
@@ -104,6 +108,29 @@ def test_figures_follow_their_definitions() -> None:
     assert utilization["allocation_ratio"] == 320 / 480
     assert utilization["to_last_arrival_ratio"] == 1.0
     assert utilization["goodput_ratio"] == 1.0
+    assert utilization["to_last_arrival"] == {
+        "allocation_ratio": 1.0, "hardware_ratio": None, "real_utilization_ratio": None, "goodput_ratio": 1.0,
+    }  # fmt: skip
+
+
+def test_one_late_wide_job_moves_the_makespan_and_not_the_headline() -> None:
+    """Until the last arrival the cluster was full; the gang that had to wait for all of it leaves it half empty after."""
+    entry = policy_result(
+        simulate(make_jobs([(0, 100, 8), (0, 100, 8), (100, 300, 8)])), Measured(active_gpu_s=3000.0, early_active_gpu_s=800.0)
+    )  # fmt: skip
+    used = entry["utilization"]
+    assert used["allocation_ratio"] == (1600 + 2400) / (16 * 400)
+    assert used["to_last_arrival"] == {
+        "allocation_ratio": 1.0, "hardware_ratio": 0.5, "real_utilization_ratio": 0.5, "goodput_ratio": 1.0,
+    }  # fmt: skip
+    assert used["real_utilization_ratio"] == 3000 / (16 * 400)
+
+
+def test_a_run_that_was_cut_before_the_last_arrival_is_measured_up_to_the_cut() -> None:
+    """Capacity that was never simulated is no idle capacity."""
+    used = policy_result(simulate(make_jobs([(0, 100, 16), (90, 5, 16)]), horizon_s=50.0))["utilization"]
+    assert used["to_last_arrival"]["allocation_ratio"] == 1.0
+    assert used["to_last_arrival_ratio"] == 1.0
 
 
 def test_what_others_measured_is_taken_in() -> None:
@@ -300,19 +327,13 @@ def test_job_rows_are_written_by_the_ending(tmp_path: Path, ending: str) -> None
     path = tmp_path / f"rows.{ending}"
     write_job_rows(frames, path)
     rows = pd.read_csv(path) if ending == "csv" else pd.read_parquet(path)
-    assert list(rows) == [
-        "policy",
-        "job_id",
-        "tenant",
-        "submit_s",
-        "start_s",
-        "end_s",
-        "gpus",
-        "nodes",
-        "evictions",
-    ]
+    assert " ".join(map(str, rows)) == (
+        "policy job_id tenant submit_s start_s end_s duration_s total_wait_s gpus nodes evictions moves lost_gpu_s"
+    )
+    assert rows.total_wait_s.tolist()[:2] == [0.0, 6.0]
+    assert rows.duration_s.tolist()[:3] == [10.0, 20.0, 20.0]
     assert (len(rows), rows.start_s[0], rows.end_s[1], rows.nodes[0]) == (6, 0, 30, 2)
-    assert rows.loc[2, ["start_s", "end_s", "nodes"]].isna().all()
+    assert rows.loc[2, ["start_s", "end_s", "nodes", "total_wait_s"]].isna().all()
     with pytest.raises(InputError, match=r"rows\.xyz"):
         write_job_rows(frames, tmp_path / "rows.xyz")
 
@@ -325,3 +346,20 @@ def test_a_document_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nowhere"):
         write_document(result, tmp_path / "nowhere" / "out.json")
     assert not any(isinstance(leaf, float) and np.isnan(leaf) for leaf in numbers(result))
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+x", "-x", "@sum", "\tx", "\rx"])
+def test_no_cell_of_the_job_rows_is_a_formula(tmp_path: Path, name: str) -> None:
+    """A spreadsheet gets an apostrophe before names that it would run; numbers and other names stay as they are."""
+    jobs = Jobs()
+    jobs.add(name, f"={name}", gang(2), -5.0, 10.0)
+    jobs.add("plain-1", "t=1", gang(2), 0.0, 10.0)
+    frame = job_rows(name, simulate(jobs))
+    write_job_rows([frame], tmp_path / "rows.csv")
+    with (tmp_path / "rows.csv").open(newline="") as file:
+        first, second = list(csv.reader(file))[1:]
+    assert first[:3] == [f"'{name}", f"'{name}", f"'={name}"]
+    assert second[:4] == [f"'{name}", "plain-1", "t=1", "0.0"]
+    assert float(first[3]) == -5.0
+    write_job_rows([frame], tmp_path / "rows.parquet")
+    assert pd.read_parquet(tmp_path / "rows.parquet").job_id[0] == name
