@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 import numpy as np
 
 from autopilot.report.data import (
@@ -200,3 +203,16 @@ def _result(policy: str, waits_s: np.ndarray, series: Series, nodes: int, span_s
         "invariants": {"checked": 120345, "violated": 0},
         "wall_s": 3.2 if ours else 0.4,
     }
+
+
+def with_result(data: ReportData, policy: str, **blocks: Any) -> ReportData:
+    """The report with blocks of one policy's result replaced, or extended where both are mappings."""
+
+    def change(run: PolicyRun) -> PolicyRun:
+        result = dict(run.result)
+        for key, value in blocks.items():
+            old = result.get(key)
+            result[key] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
+        return dataclasses.replace(run, result=result) if run.name == policy else run
+
+    return dataclasses.replace(data, policies=tuple(map(change, data.policies)))

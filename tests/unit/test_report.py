@@ -5,7 +5,6 @@ import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,17 +21,7 @@ from autopilot.report.data import (
 from autopilot.report.page import render_page, write_report
 from autopilot.report.plots import plots_of
 from autopilot.report.tables import WAITING, decisions, key_figures
-from autopilot.report.words import (
-    alarms,
-    fared_lines,
-    headline,
-    ordered,
-    pick,
-    reference_of,
-    statements,
-    subject_of,
-)
-from tests.unit.report_data import make_report
+from tests.unit.report_data import make_report, with_result
 
 HOSTILE = '<b onclick=alert(1)>&"\'$x_{$</b> id="x"'
 STYLE = (Path(page_module.__file__).parent / "style.css").read_text(encoding="utf-8")
@@ -67,19 +56,6 @@ class Reader(HTMLParser):
 
     def ids(self) -> list[str]:
         return [attrs["id"] or "" for _, attrs in self.found if "id" in attrs]
-
-
-def with_result(data: ReportData, policy: str, **blocks: Any) -> ReportData:
-    """The report with blocks of one policy's result replaced, or extended where both are mappings."""
-
-    def change(run: PolicyRun) -> PolicyRun:
-        result = dict(run.result)
-        for key, value in blocks.items():
-            old = result.get(key)
-            result[key] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
-        return dataclasses.replace(run, result=result) if run.name == policy else run
-
-    return dataclasses.replace(data, policies=tuple(map(change, data.policies)))
 
 
 @pytest.fixture(scope="module")
@@ -239,119 +215,6 @@ def test_pictures_of_unmeasured_hardware_say_so() -> None:
     assert "not measured" in titles["utilization"].reading
 
 
-# --- words --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("ours_s", "theirs_s", "said"),
-    [
-        (3600.0, 7200.0, "finished the same 3,997 jobs with 50 % less waiting than fifo-skip: 1 h per job"),
-        (7200.0, 6000.0, "with 20 % more waiting than fifo-skip"),
-        (60000.0, 6000.0, "with 10.0 times the waiting of fifo-skip"),
-        (6001.0, 6000.0, "with as much waiting as fifo-skip"),
-        (0.0, 0.0, "no job waited"),
-        (60.0, 0.0, "a mean wait of 60 s where fifo-skip had none"),
-    ],
-)  # fmt: skip
-def test_the_headline_says_better_and_worse(
-    data: ReportData, ours_s: float, theirs_s: float, said: str
-) -> None:
-    """One sentence gives the change in waiting, whichever way it went."""
-    changed = with_result(data, "autopilot", jobs={"total_wait_s_mean": ours_s})
-    changed = with_result(changed, "fifo-skip", jobs={"total_wait_s_mean": theirs_s})
-    assert said in headline(changed)
-
-
-def test_the_headline_has_utilization_before_and_after(data: ReportData) -> None:
-    """Real utilization until the last arrival, else over the makespan, else what was useful; never half of a pair."""
-    early = {"to_last_arrival": {"real_utilization_ratio": 0.401}}
-    both = with_result(data, "autopilot", utilization=early)
-    assert ", at a real utilization of 40.1 % instead of" not in headline(both)
-    both = with_result(both, "fifo-skip", utilization={"to_last_arrival": {"real_utilization_ratio": 0.352}})
-    assert headline(both).endswith(
-        ", at a real utilization of 40.1 % instead of 35.2 % until the last arrival."
-    )
-    plain = with_result(
-        both, "fifo-skip", utilization={"to_last_arrival": None, "real_utilization_ratio": 0.3}
-    )
-    plain = with_result(plain, "autopilot", utilization={"real_utilization_ratio": 0.2})
-    assert headline(plain).endswith(", at a real utilization of 20.0 % instead of 30.0 %.")
-    blind = with_result(
-        plain, "fifo-skip", utilization={"real_utilization_ratio": None, "to_last_arrival_ratio": 0.5}
-    )
-    blind = with_result(blind, "autopilot", utilization={"to_last_arrival_ratio": 0.6})
-    assert "useful utilization of 60.0 % instead of 50.0 % until the last arrival" in headline(blind)
-
-
-def test_jobs_that_fared_worse_are_named_on_the_page(data: ReportData) -> None:
-    """Count, by how much, and the worst ones; what was not compared is not mentioned."""
-    job = {
-        "job_id": "wide-<7>", "tenant": "vision", "gpus": 32, "queue_wait_s": 60.0, "total_wait_s": 7200.0, "evictions": 3,
-        "moves": 1, "lost_gpu_s": 7200.0, "worse_by_s": 3600.0, "reference_total_wait_s": 3600.0,
-    }  # fmt: skip
-    fared = {
-        "reference": "fifo-skip", "compared": 3997, "worse": 40, "better": 3000, "unfinished": 2, "worse_by_s_mean": 600.0,
-        "worse_by_s_max": 3600.0, "jobs": [job],
-    }  # fmt: skip
-    changed = with_result(
-        data, "autopilot", fared_worse=fared, jobs={"longest_waits": [{**job, "job_id": "late-1"}]}
-    )
-    said = (
-        "40 of 3,997 jobs ended later than under fifo-skip, 3,000 earlier; the later ones by 10 min on average, "
-        "at most 1 h; 2 did not end at all"
-    )
-    page = render_page(changed)
-    assert statements(changed)[-1] == said
-    assert said in page
-    assert "wide-&lt;7&gt;" in page
-    assert "late-1" in page
-    assert fared_lines(ordered(changed)[0].result, 3) == (
-        "wide-<7> (32 GPUs, vision): 1 h later, waited 2 h instead of 1 h, evicted 3 times, 1 of them moves",
-    )
-    assert "Jobs that fared worse" not in render_page(data)
-
-
-def test_the_headline_does_not_compare_unequal_work_in_silence(data: ReportData) -> None:
-    """Where one policy finished fewer jobs, the sentence names both numbers and what the mean is over."""
-    said = headline(with_result(data, "autopilot", jobs={"finished": 3000}))
-    assert "finished 3,000 jobs (fifo-skip: 3,997)" in said
-    assert "the jobs that each of them finished" in said
-
-
-def test_alarms_name_broken_invariants_and_unfinished_work(data: ReportData) -> None:
-    """What must not be overlooked stands under the headline; what all share is said once."""
-    changed = with_result(data, "autopilot", invariants={"violated": 2})
-    assert "autopilot: 2 invariants violated" in alarms(changed)
-    assert "every policy: 3 of 4,000 jobs did not finish, 3 of them never started" in alarms(changed)
-
-
-@pytest.mark.parametrize(
-    ("names", "subject", "reference"),
-    [
-        (("fifo", "fifo-skip", "autopilot"), "autopilot", "fifo-skip"),
-        (("fifo", "night.yaml"), "night.yaml", "fifo"),
-        (("easy", "sjf"), "easy", "sjf"),
-    ],
-)
-def test_the_page_is_about_the_policy_that_is_no_textbook_order(
-    names: tuple[str, ...], subject: str, reference: str
-) -> None:
-    """`autopilot` or a policy file is the subject, fifo-skip where it ran the reference."""
-    data = make_report(names, services=False, span_s=3600.0)
-    ours, theirs = subject_of(data), reference_of(data)
-    assert ours is not None
-    assert theirs is not None
-    assert (ours.name, theirs.name) == (subject, reference)
-
-
-def test_a_number_is_taken_only_where_there_is_one() -> None:
-    """Null, absent, NaN, text and a path through no mapping are all unknown."""
-    result = {"a": {"b": 1, "null": None, "nan": float("nan"), "text": "1"}}
-    assert pick(result, "a", "b") == 1.0
-    paths = (("a", "null"), ("a", "nan"), ("a", "text"), ("a", "absent"), ("a", "b", "c"), ("x",))
-    assert [pick(result, *path) for path in paths] == [None] * 6
-
-
 # --- odd but legal --------------------------------------------------------------------------------
 
 
@@ -495,10 +358,3 @@ def test_the_command_line_can_name_the_report_without_loading_the_drawing_librar
     script = "import sys, autopilot.report.page; print(sorted({'matplotlib', 'pandas'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]"
-
-
-def test_an_interrupted_run_is_not_compared(data: ReportData) -> None:
-    """What a policy did not come to would count as not waited for."""
-    cut = with_result(data, "autopilot", interrupted=True, makespan_s=7200.0)
-    assert headline(cut).startswith("Interrupted after 2 h of the run: autopilot finished ")
-    assert "fifo-skip" not in headline(cut)
