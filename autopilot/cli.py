@@ -12,6 +12,8 @@ import typer
 from typer.core import TyperGroup
 
 from autopilot.app.backtest_cli import backtest_app
+from autopilot.app.journal_cli import JOURNAL_COMMANDS
+from autopilot.app.json_out import JsonCommand, JsonPlace
 from autopilot.app.models_cli import models_app
 from autopilot.app.options import BASELINE_NAMES, POLICY_NAMES, SCENARIO_NAMES, SHIPPED_NAMES, SimulateOptions
 from autopilot.core.errors import AutopilotError, InputError
@@ -40,6 +42,8 @@ traces_app = typer.Typer(help="Public traces: what can be imported, and importin
 app.add_typer(traces_app, name="traces")
 app.add_typer(backtest_app, name="backtest")
 app.add_typer(models_app, name="models")
+for _command in JOURNAL_COMMANDS:
+    app.command(cls=JsonCommand)(_command)
 
 Seed = Annotated[
     int | None,
@@ -155,9 +159,6 @@ JournalOut = Annotated[
         "--journal", help="Where the autopilot's journal goes.", show_default="the user's state folder"
     ),
 ]
-JournalIn = Annotated[
-    Path | None, typer.Option("--journal", help="The journal to read.", show_default="that of the last run")
-]
 
 
 @app.command()
@@ -219,7 +220,7 @@ def simulate(
     run_simulate(options, Outputs(json_out, jobs_out, report))
 
 
-@app.command()
+@app.command(cls=JsonCommand)
 def plan(
     scenario: PlanScenario = None,
     cluster: Cluster = None,
@@ -234,111 +235,15 @@ def plan(
             help=f"The policy to plan with: {', '.join(SHIPPED_NAMES)}, or a policy file (.yaml).",
         ),
     ] = "recommend",
+    json_out: JsonPlace = None,
 ) -> None:
     """What the autopilot would do now, and why, on a simulated cluster under first come first served; nothing is done.
 
     The cluster is the built-in one, that of --scenario, or --cluster; it never looks at yours.
     """
-    from autopilot.app.commands import run_plan
+    from autopilot.app.ask_commands import run_plan
 
-    run_plan(scenario, cluster, seed, at, policy)
-
-
-@app.command()
-def replay(
-    journal: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="JOURNAL", help="The journal to decide again.", show_default="that of the last run"
-        ),
-    ] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            "--policy",
-            help=f"Decide under this policy instead ({', '.join(SHIPPED_NAMES)}, or a policy file), and show what differs.",
-        ),
-    ] = None,
-    named: JournalIn = None,
-) -> None:
-    """Decide a recorded run again: identical, or the first difference; with --policy, what would change."""
-    from autopilot.app.commands import run_replay
-
-    if journal is not None and named is not None:
-        raise InputError("replay: name one journal, as JOURNAL or with --journal")
-    run_replay(journal or named, policy)
-
-
-@app.command()
-def explain(
-    decision: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="ID", help="A proposal's id, or the number of a tick.", show_default="the last tick"
-        ),
-    ] = None,
-    workload: Annotated[
-        str | None, typer.Option("--workload", help="Why this workload ran, or waits.")
-    ] = None,
-    at: Annotated[
-        str | None,
-        typer.Option(
-            "--at",
-            help="Without an ID: the state at this time of the run, for example 2h.",
-            show_default="the end",
-        ),
-    ] = None,
-    journal: JournalIn = None,
-) -> None:
-    """Why something was done, or not: a decision with every guard's answer, or one workload's story."""
-    from autopilot.app.commands import run_explain
-
-    run_explain(decision, workload, at, journal)
-
-
-@app.command()
-def forecast(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="SERVICE|JOB", help="A service, or the id of a job.", show_default="with --mix: none"
-        ),
-    ] = None,
-    mix: Annotated[
-        bool,
-        typer.Option("--mix", help="What may arrive in each of the next hours, by pool and kind of gang."),
-    ] = False,
-    at: Annotated[
-        str | None,
-        typer.Option(
-            "--at", help="As it stood at this time of the run, for example 2h.", show_default="the end"
-        ),
-    ] = None,
-    picture: Annotated[
-        Path | None,
-        typer.Option(
-            "--picture",
-            help="Where the picture of what was promised and what came goes (.svg or .png).",
-            show_default="in the user's state folder",
-        ),
-    ] = None,
-    json_out: JsonOut = None,
-    journal: JournalIn = None,
-) -> None:
-    """What is foreseen for a service or a job, with its band, and how such promises were kept in this run."""
-    from autopilot.app.forecast_commands import run_forecast
-    from autopilot.app.mix_commands import run_mix
-
-    if mix:
-        if name is not None or picture is not None:
-            raise InputError(
-                "forecast: --mix is of the whole cluster and draws nothing; leave out SERVICE|JOB and --picture"
-            )
-        run_mix(at, json_out, journal)
-        return
-    if name is None:
-        raise InputError("forecast: name a service or the id of a job, or write --mix for what may arrive")
-    run_forecast(name, at, picture, json_out, journal)
+    run_plan(scenario, cluster, seed, at, policy, json_out)
 
 
 @app.command()

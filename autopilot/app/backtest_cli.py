@@ -116,8 +116,9 @@ def policies(
     registry: Folder = None,
 ) -> None:
     """A candidate policy held against recorded runs: decisions and outcomes, with thresholds. Exit code 1 when refused."""
+    from autopilot.app.ask_commands import no_baseline
     from autopilot.app.backtest_commands import backtest_policies
-    from autopilot.app.commands import journal_to_read, no_baseline
+    from autopilot.app.commands import journal_to_read
 
     if not policy:
         raise InputError(

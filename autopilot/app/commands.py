@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from autopilot.app.options import BASELINE_NAMES, SHIPPED_NAMES, SimulateOptions
+from autopilot.app.options import BASELINE_NAMES, SimulateOptions
 from autopilot.app.outputs import Outputs, check_outputs, write_outputs
 from autopilot.core.errors import InputError
 from autopilot.core.units import format_duration, format_gpu_s, format_ratio, parse_duration_s
@@ -313,59 +313,6 @@ def run_demo(seed: int | None, report: Path | None, *, open_page: bool) -> None:
         import webbrowser
 
         webbrowser.open(page.resolve().as_uri())
-
-
-def run_plan(scenario: str | None, cluster: str | None, seed: int | None, at: str, policy: str) -> None:
-    """Plan once at a moment of a scenario."""
-    from autopilot.app.plan import plan_at
-    from autopilot.core.explain import explain_decision
-
-    no_baseline("plan", policy)
-    observation, decision = plan_at(scenario, cluster, seed, parse_duration_s(at, "--at"), policy)
-    signals = observation.signals
-    out.print(f"{signals.allocated_gpus:g} of {signals.capacity_gpus:g} GPUs handed out, {signals.pending_gpus:g} asked for; "
-              f"{signals.stranded_gpus:g} free GPUs fit nobody who waits, the widest gang that fits now has {signals.largest_gang_gpus}")  # fmt: skip
-    for line in explain_decision(decision):
-        out.print(line)
-    out.print(f"nothing was carried out: this is what policy {policy} would do")
-
-
-def no_baseline(command: str, policy: str | None) -> None:
-    """Raise `InputError` where `policy` names a baseline: those decide nothing that could be shown."""
-    if policy in BASELINE_NAMES:
-        raise InputError(
-            f"--policy: {policy} is a baseline, known to `autopilot simulate` only; {command} takes one of "
-            f"{', '.join(SHIPPED_NAMES)} or a policy file (.yaml)"
-        )
-
-
-def run_replay(journal: Path | None, policy: str | None) -> None:
-    """Decide a journal again and print the outcome; exit 1 when it is not identical."""
-    from autopilot.replay import replay, replay_lines
-    from autopilot.settings import load_policy
-
-    no_baseline("replay", policy)
-    path = journal_to_read(journal)
-    candidate = load_policy(policy) if policy else None
-    with progress_bar() as show:
-        result = replay(
-            path, candidate, lambda done, total: show("replay", done, total, f"{done:,}/{total:,} ticks")
-        )
-    for line in replay_lines(result):
-        out.print(line)
-    if candidate is None and not result.identical:
-        sys.exit(1)
-
-
-def run_explain(decision: str | None, workload: str | None, at: str | None, journal: Path | None) -> None:
-    """Explain a proposal, a tick, or a workload from a journal."""
-    from autopilot.app.story import explain_from
-
-    if decision is not None and (workload is not None or at is not None):
-        raise InputError("explain: an ID says all by itself; leave out --workload and --at, or the ID")
-    at_s = parse_duration_s(at, "--at") if at is not None else None
-    for line in explain_from(journal_to_read(journal), decision, workload, at_s):
-        out.print(line)
 
 
 def list_traces() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from autopilot.app.commands import journal_to_read, out, progress_bar, state_folder
+from autopilot.app.ask_commands import check_place, print_lines
+from autopilot.app.commands import journal_to_read, progress_bar, state_folder
 from autopilot.app.foreseen import (
     DemandRecord,
     JobPromise,
@@ -18,6 +19,7 @@ from autopilot.app.foreseen import (
     read_foreseen,
     span_words,
 )
+from autopilot.app.json_out import STDOUT, write_json
 from autopilot.core.errors import InputError
 from autopilot.core.forecast import REQUESTS
 from autopilot.core.snapshot import State
@@ -39,11 +41,9 @@ def run_forecast(
     name: str, at: str | None, picture: Path | None, json_out: Path | None, journal: Path | None
 ) -> None:
     """Print the forecast of a service or job from a journal, and draw how such forecasts have done."""
-    from autopilot.app.backtest_commands import check_json
-
     at_s = None if at is None else parse_duration_s(at, "--at")
     path = journal_to_read(journal)
-    check_json(json_out, (path,))
+    check_place(json_out, (path,))
     place = _picture_place(picture, path)
     with progress_bar() as show:
         found = read_foreseen(
@@ -53,15 +53,11 @@ def run_forecast(
         document, lines, plot = _job(found)
     else:
         document, lines, plot = _service(found)
-    for line in lines:
-        out.print(line)
-    if plot is not None:
-        out.print(f"picture: {_draw(plot, place, name)}")
+    if plot is not None and (picture is not None or json_out != STDOUT):
+        lines.append(f"picture: {_draw(plot, place, name)}")
     if json_out is not None:
-        from simulator.results import write_document
-
-        write_document({"schema": "gpu-autopilot/forecast/1", "name": name, **document}, json_out)
-        out.print(f"result: {json_out}")
+        write_json(json_out, {"schema": "gpu-autopilot/forecast/1", "name": name, **document})
+    print_lines(lines, json_out)
 
 
 def _picture_place(given: Path | None, journal: Path) -> Path | None:

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from autopilot.app.ask_commands import check_place
 from autopilot.app.commands import journal_to_read, out, print_rows, progress_bar
+from autopilot.app.json_out import STDOUT, write_json
 from autopilot.core.errors import InputError
 from autopilot.core.records import Observation
 from autopilot.core.snapshot import Names
@@ -113,14 +115,16 @@ def _size_order(kind: str) -> tuple[int, str]:
 
 def run_mix(at: str | None, json_out: Path | None, journal: Path | None) -> None:
     """Print what may arrive in each of the next hours, by pool and kind of gang."""
-    from autopilot.app.backtest_commands import check_json
-
     at_s = None if at is None else parse_duration_s(at, "--at")
     path = journal_to_read(journal)
-    check_json(json_out, (path,))
+    check_place(json_out, (path,))
     with progress_bar() as show:
         arrivals = read_arrivals(path, at_s, lambda done, total: show("reading", done, total, f"{done:,}/{total:,} ticks"))  # fmt: skip
     pools, hours = foreseen_mix(arrivals)
+    if json_out is not None:
+        write_json(json_out, mix_document(pools, hours, len(arrivals.at_s)))
+        if json_out == STDOUT:
+            return
     watched = format_duration(arrivals.to_s - arrivals.from_s)
     out.print(f"what may arrive, from {len(arrivals.at_s)} submissions in {watched}: gangs an hour, expected (nine in ten times), and their part of all")  # fmt: skip
     for place, pool in enumerate(pools):
@@ -128,9 +132,6 @@ def run_mix(at: str | None, json_out: Path | None, journal: Path | None) -> None
         print_rows(("hour", *hours[0].kinds), [_row(hour, place) for hour in hours], figures=True)
     out.print("no action looks at this yet; an hour of the day that was not watched is taken for a usual one")
     if json_out is not None:
-        from simulator.results import write_document
-
-        write_document(mix_document(pools, hours, len(arrivals.at_s)), json_out)
         out.print(f"result: {json_out}")
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from autopilot.app.decision_rows import case_document, clock_of, row_of, tick_document
+from autopilot.app.life import Life, life_of
 from autopilot.app.options import past_end
 from autopilot.core.errors import InputError
 from autopilot.core.explain import (
     answer_of,
     answer_words,
     by_node,
+    counted,
     explain_decision,
     explain_proposal,
     how_words,
@@ -36,8 +42,16 @@ SHOWN_EVENTS = 60
 """Lines of what happened to a workload; of more, the first and the last."""
 
 
-def explain_from(path: Path, decision: str | None, workload: str | None, at_s: float | None) -> list[str]:
-    """Lines for a proposal id, a tick number, a workload (at `at_s`), or else the last tick (up to `at_s`).
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An answer in words, and as plain values for JSON."""
+
+    lines: list[str]
+    document: dict[str, Any]
+
+
+def explain_from(path: Path, decision: str | None, workload: str | None, at_s: float | None) -> Told:
+    """The answer for a proposal id, a tick number, a workload (at `at_s`), or else the last tick (up to `at_s`).
 
     Raises `InputError` when the journal does not know what is asked for.
     """
@@ -56,12 +70,14 @@ def explain_from(path: Path, decision: str | None, workload: str | None, at_s: f
         return _proposal(reader, decision)
 
 
-def _tick(reader: JournalReader, tick: int) -> list[str]:
+def _tick(reader: JournalReader, tick: int) -> Told:
     number = reader.find_tick(tick)
     if number is None:
         first, last = reader.tick_bounds() or (0, 0)
         raise InputError(f"{reader.path}: there is no tick {tick}; it holds {first} to {last}")
-    return explain_decision(reader.at(number).decided.decision)
+    decision = reader.at(number).decided.decision
+    when, _ = clock_of(reader)
+    return Told(explain_decision(decision), tick_document(decision, when))
 
 
 def _check_moment(reader: JournalReader, last_tick: int, at_s: float) -> None:
@@ -82,7 +98,7 @@ def _last_until(reader: JournalReader, at_s: float) -> DecisionRecord:
     return chosen
 
 
-def _proposal(reader: JournalReader, proposal_id: str) -> list[str]:
+def _proposal(reader: JournalReader, proposal_id: str) -> Told:
     """The case of one proposal; a workload's id is understood too."""
     numbers = reader.find_proposal(proposal_id)
     if not numbers:
@@ -105,44 +121,74 @@ def _proposal(reader: JournalReader, proposal_id: str) -> list[str]:
             )
     if len(numbers) > 1:
         lines.append(f"  the same proposal stands in {len(numbers)} places of this journal")
-    return lines
+    when, _ = clock_of(reader)
+    outcomes = [
+        {"kind": each.kind.value, "effect": effects[each.instruction_id].kind, "workload": effects[each.instruction_id].workload,
+         "at_s": each.at_s, "reason": each.reason}
+        for each in record.outcomes if each.instruction_id in effects
+    ]  # fmt: skip
+    case = case_document(row_of(found[0], record.decision), when)
+    return Told(lines, {"decision": case | {"outcomes": outcomes}})
 
 
 # --- one workload -----------------------------------------------------------------------------------
 
 
-def _workload(reader: JournalReader, workload: str, at_s: float | None) -> list[str]:
-    """A workload's story at `at_s`, and all that happened to it.
+def _workload(reader: JournalReader, workload: str, at_s: float | None) -> Told:
+    """A workload's story: its state at `at_s` (None: at the end), and all that happened to it.
 
-    None: at the end; where it has left the cluster by then, when something last concerned it.
+    One that has left the cluster by the end has no state there: its whole story is told.
     """
     past = _Past(workload)
     shown: DecisionRecord | None = None
-    for record in reader.decisions():
+    for record in reader.decisions(refusals=False):
         past.take_in(record)
         if shown is None or at_s is None or record.now_s <= at_s:
             shown = record
     if shown is None:
         raise InputError(f"{reader.path}: {EMPTY}")
-    gone = not _is_there(reader, workload, shown)
-    if gone and not past.recent:
+    seen = _submitted_s(reader, workload, shown.number)
+    if seen is None and not past.recent:
         raise InputError(
             f"{reader.path}: no workload {workload!r} is known here at {format_duration(shown.now_s)}; try --at"
         )
-    lines = []
-    if gone and at_s is None:
-        lines.append(
-            f"{workload}: over at the end of the record, {format_duration(shown.now_s)}; last decided on:"
-        )
-        shown = next((each for each in reversed(past.recent) if _is_there(reader, workload, each)), shown)
-    lines.append(f"at {format_duration(shown.now_s)} (tick {shown.tick}):")
-    lines += _told(reader, workload, shown.number)
-    return lines + past.lines(shown.now_s if at_s is not None else None)
+    submit_s = seen
+    for record in reversed(past.recent):
+        submit_s = _submitted_s(reader, workload, record.number) if submit_s is None else submit_s
+    life = life_of(reader, workload, 0.0 if submit_s is None else submit_s)
+    past.add_life(life)
+    if seen is None and at_s is None and life.ended:
+        lines = [_whole_life(life, past)]
+    else:
+        lines = [f"at {format_duration(shown.now_s)} (tick {shown.tick}):"]
+        lines += _told(reader, workload, shown.number)
+    lines += past.lines(shown.now_s if at_s is not None else None)
+    events = [{"at_s": each.at_s, "words": each.words, "times": each.count} for each in past.events]
+    return Told(lines, {"workload": workload, "life": life.document(), "events": events})
 
 
-def _is_there(reader: JournalReader, workload: str, record: DecisionRecord) -> bool:
-    """Is the workload in the cluster at this tick?"""
-    return workload in reader.at(record.number).observation.snapshot.workloads.id
+def _whole_life(life: Life, past: _Past) -> str:
+    """A life that is over, in one line."""
+    stops = ", ".join(f"{_STOPS[how]} {_times(count)}" for how, count in past.stops.items())
+    return (
+        f"{life.workload}: {life.end_words()} at {format_duration(life.end_s)}; submitted at {format_duration(life.submit_s)}, "
+        f"waited {format_duration(life.waited_s())} in all, ran {format_duration(life.ran_s())} on {counted(life.gpus, 'GPU')}"
+        + (f", {stops}" if stops else "")
+    )
+
+
+_STOPS = {"evict": "evicted", "move": "moved", "shrink": "shrunk"}
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _submitted_s(reader: JournalReader, workload: str, number: int) -> float | None:
+    """When a workload was submitted, as the tick at this position saw it; None where it is not in the cluster."""
+    work = reader.at(number).observation.snapshot.workloads
+    found = np.flatnonzero(work.id == workload)
+    return float(work.submit_s[found[0]]) if len(found) else None
 
 
 def _told(reader: JournalReader, workload: str, number: int) -> list[str]:
@@ -193,6 +239,7 @@ class _Past:
     workload: str
     events: list[_Event] = field(default_factory=list)
     recent: deque[DecisionRecord] = field(default_factory=lambda: deque(maxlen=RECENT))  # that concerned it
+    stops: Counter[str] = field(default_factory=Counter)  # how often it gave way, by how
     _proposals: dict[str, Proposal] = field(default_factory=dict)
     _told: dict[str, Instruction] = field(default_factory=dict)
 
@@ -259,11 +306,19 @@ class _Past:
             else None
         )
         if victim is not None and proposal is not None:
+            self.stops[victim.how] += not again
             for_whom = "" if own else f", for {proposal.workload}"
             return f"{again}{how_words(victim)}{for_whom}: {by}"
         if effect.kind == "resize":
             return f"{again}go on with {where(effect.slots)} ({by_node(effect.slots, 4)}): {by}"
         return f"{again}stopped ({effect.reason or 'told to leave'}): {by}"
+
+    def add_life(self, life: Life) -> None:
+        """Put what the ticks saw between what was decided; of work that nothing was decided on there is no story yet."""
+        if not self.events and not life.ended:
+            return
+        self.events += [_Event(at_s, words) for at_s, words in life.events()]
+        self.events.sort(key=lambda each: each.at_s)
 
     def lines(self, until_s: float | None) -> list[str]:
         """All events; those after `until_s` under a heading of their own."""

@@ -40,6 +40,7 @@ class DecisionRecord:
     """What one tick decided, and what became of it."""
 
     number: int  # position in the record; ticks of two runs may have the same `tick`
+    run: int  # see `JournalReader.runs`
     tick: int
     now_s: float
     starts: bool  # first tick of a run: memory came from outside
@@ -167,11 +168,21 @@ class JournalReader:
             if (first is None or number >= first) and observation is not None:
                 yield TickRecord(observation, decided)
 
-    def decisions(self, first: int | None = None) -> Iterator[DecisionRecord]:
-        """Every decision in order, without what was observed: far quicker than `ticks`."""
-        for number, _, decided in self._walk(first, with_observations=False):
+    def decisions(self, first: int | None = None, *, refusals: bool = True) -> Iterator[DecisionRecord]:
+        """Every decision in order, without what was observed: far quicker than `ticks`, and again without `refusals`."""
+        for number, _, decided in self._walk(first, with_observations=False, refusals=refusals):
             if first is None or number >= first:
                 yield decided
+
+    def first_at(self, at_s: float) -> int:
+        """A position at or before the first tick at `at_s` or later of any run; reading may begin there."""
+        with self._guard():
+            rows = self._db.execute("SELECT first, run, now_s FROM segments ORDER BY first").fetchall()
+        begin = 0
+        for first, run, now_s in rows:
+            if run == rows[0][1] and now_s < at_s:
+                begin = int(first)
+        return begin
 
     def up_to(self, number: int) -> Iterator[TickRecord]:
         """Ticks from the keyframe at or before position `number` up to it, whole: enough to decide it again."""
@@ -190,25 +201,28 @@ class JournalReader:
         raise InputError(f"{self.path}: there is no tick at position {number}")
 
     def _walk(
-        self, first: int | None, *, with_observations: bool
+        self, first: int | None, *, with_observations: bool, refusals: bool = True
     ) -> Iterator[tuple[int, Observation | None, DecisionRecord]]:
         """Ticks from the keyframe at or before `first`."""
         with self._guard():
-            segments = self._db.execute("SELECT first, starts FROM segments ORDER BY first").fetchall()
+            segments = self._db.execute("SELECT first, starts, run FROM segments ORDER BY first").fetchall()
         begin = (
             0
             if first is None
-            else max((at for at, (start, _) in enumerate(segments) if start <= first), default=0)
+            else max((at for at, (start, _, _) in enumerate(segments) if start <= first), default=0)
         )
         for at in range(begin, len(segments)):
-            start, starts = segments[at]
+            start, starts, run = segments[at]
             end = segments[at + 1][0] if at + 1 < len(segments) else 1 << 62
-            yield from self._segment(start, end, bool(starts), with_observations=with_observations)
+            yield from self._segment(
+                start, end, (int(run), bool(starts)), with_observations=with_observations, refusals=refusals
+            )
 
-    def _segment(self, start: int, end: int, starts: bool, *,
-                 with_observations: bool) -> Iterator[tuple[int, Observation | None, DecisionRecord]]:  # fmt: skip
+    def _segment(self, start: int, end: int, run: tuple[int, bool], *, with_observations: bool,
+                 refusals: bool) -> Iterator[tuple[int, Observation | None, DecisionRecord]]:  # fmt: skip
+        """Ticks of one segment; `run`: which one, and whether the segment begins it."""
         streams = [zlib.decompressobj(-15) for _ in range(2)]
-        observations, decisions = ObservationDecoder(), DecisionDecoder()
+        observations, decisions = ObservationDecoder(), DecisionDecoder(refusals=refusals)
         columns = "observation, signals" if with_observations else "NULL, NULL"
         expected = start
         outcomes = self._outcomes(start, end)
@@ -228,9 +242,8 @@ class JournalReader:
                 if with_observations:
                     observation = observations.decode(streams[0].decompress(seen), signals)
                 decided = decisions.decode(streams[1].decompress(decision))
-                record = _record(
-                    number, tick, now_s, starts and number == start, decided, outcomes.get(number)
-                )
+                starts = run[1] and number == start
+                record = _record((number, run[0], tick), now_s, starts, decided, outcomes.get(number))
             yield number, observation, record
 
     def _rows(self, query: str, values: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
@@ -281,10 +294,12 @@ class JournalReader:
 
 
 def _record(
-    number: int, tick: int, now_s: float, starts: bool, decided: Decided, outcomes: bytes | None
+    place: tuple[int, int, int], now_s: float, starts: bool, decided: Decided, outcomes: bytes | None
 ) -> DecisionRecord:
+    number, run, tick = place
     return DecisionRecord(
         number=number,
+        run=run,
         tick=tick,
         now_s=now_s,
         starts=starts,

@@ -47,7 +47,7 @@ def seen(tick: int, now_s: float, *work: Item, shape: str = "1x8", **more: objec
 
 def told(path: Path, workload: str, at_s: float | None = None) -> str:
     """The story of a workload."""
-    return "\n".join(explain_from(path, None, workload, at_s))
+    return "\n".join(explain_from(path, None, workload, at_s).lines)
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_an_eviction_is_told_to_its_victim_with_id_loss_and_for_whom(path: Path)
 def test_a_proposal_is_explained_with_what_became_of_each_effect(path: Path) -> None:
     """The eviction of the victim is an effect of the winner's proposal."""
     steps = displaced(path)
-    case = explain_from(path, steps[0].decision.plan.proposals[0].id, None, None)
+    case = explain_from(path, steps[0].decision.plan.proposals[0].id, None, None).lines
     assert "  victim a: evicted from 8 GPUs, 1.3 GPU-h lost (restart 0)" in case
     assert "  outcome done (evict a)" in case
 
@@ -148,8 +148,8 @@ def test_the_same_refusal_again_is_one_line(path: Path) -> None:
     record(path, [(seen(n, 600.0 + 30 * n, low, high), None) for n in range(5)], policy)
     said = told(path, "w")
     happened = said[said.index("what happened to it:") :].splitlines()
-    assert len(happened) == 2
-    assert happened[1].endswith("(preempt, refused) (5 times until 12 min)")
+    assert len(happened) == 3
+    assert happened[2].endswith("(preempt, refused) (5 times until 12 min)")
     assert "guard hysteresis: no longer in the way of land-w-" in said
     assert "in 58 min" in said  # two of the sixty minutes have passed
 
@@ -162,7 +162,7 @@ def test_many_events_are_cut_in_the_middle(path: Path) -> None:
         turns.append((seen(tick, 60.0 * tick, waits("w", 8, incarnation=tick)), done((effect,), 60.0 * tick)))
     record(path, turns)
     said = told(path, "w").splitlines()
-    assert "  ... 10 more ..." in said
+    assert "  ... 11 more ..." in said
     assert len(said[said.index("what happened to it:") + 1 :]) == SHOWN_EVENTS + 1
     assert said[-1].startswith("  1 h 9 min: start on 8 GPUs of 1 node")
 
@@ -177,15 +177,28 @@ def test_a_moment_before_divides_what_happened_from_what_came_later(path: Path) 
     assert "11 min: start on 8 GPUs" in later
 
 
-def test_work_that_is_over_is_told_as_it_last_was(path: Path) -> None:
-    """Its last decision; and one that was never seen is an error that says what to do."""
-    record(path, [(seen(0, 60.0, waits("w", 8)), None), (seen(1, 600.0), None)])
-    assert "again" not in told(path, "w")
-    said = told(path, "w")
-    assert said.startswith(
-        "w: over at the end of the record, 10 min; last decided on:\nat 60 s (tick 0):\nw: pending"
+def test_the_whole_story_of_work_that_is_over_is_told(path: Path) -> None:
+    """Submitted, waited and why, started where, evicted for whom, and how long after its submission it ended."""
+    low: dict[str, Any] = {"priority": 5}
+    high: dict[str, Any] = {"priority": 9}
+    record(path, [
+        (seen(0, 60.0, holds("a", 8, **low)), None),
+        (seen(1, 600.0, holds("a", 8, **low), waits("w", 8, submit_s=600.0, **high)), None),
+        (seen(2, 640.0, waits("a", 8, incarnation=1, **low), waits("w", 8, submit_s=600.0, **high)), None),
+        (seen(3, 700.0, waits("a", 8, incarnation=1, **low), holds("w", 8, start_s=650.0, **high)), None),
+        (seen(4, 4300.0, holds("a", 8, start_s=4000.0, incarnation=1, **low)), None),
+        (seen(5, 4900.0), None),
+    ])  # fmt: skip
+    said = told(path, "a").splitlines()
+    assert said[0] == (
+        "a: finished, or was withdrawn at 1 h 21 min; submitted at 0 s, waited 1 h 1 min in all, ran 21 min on 8 GPUs, evicted once"
     )
-    with pytest.raises(InputError, match="no workload 'x' is known here at 10 min"):
+    assert said[2] == "  0 s: submitted, for 8 GPUs"
+    assert any(": evicted from 8 GPUs, " in line and ", for w: " in line for line in said)
+    assert "  11 min: off its GPUs after 11 min" in said
+    assert any(line.startswith("  1 h 11 min: waited 1 h 1 min: capacity ") for line in said)
+    assert said[-1] == "  1 h 21 min: finished, or was withdrawn, 1 h 21 min after it was submitted"
+    with pytest.raises(InputError, match="no workload 'x' is known here at 1 h 21 min"):
         told(path, "x")
 
 
@@ -210,7 +223,7 @@ def test_what_a_kill_switch_held_is_told(path: Path) -> None:
     said = told(path, "w")
     assert "everything is held: kill switch" in said
     happened = said[said.index("what happened to it:") :].splitlines()
-    assert len(happened) == 2
-    assert happened[1].startswith("  60 s: start on 8 GPUs of 1 node after 60 s")
-    assert "refused: kill_switch (the kill switch is on" in happened[1]
-    assert happened[1].endswith("(admit_gang, refused) (2 times until 61 s)")
+    assert len(happened) == 3
+    assert happened[2].startswith("  60 s: start on 8 GPUs of 1 node after 60 s")
+    assert "refused: kill_switch (the kill switch is on" in happened[2]
+    assert happened[2].endswith("(admit_gang, refused) (2 times until 61 s)")

@@ -1,0 +1,47 @@
+"""Write the table of reason codes into docs/output.md, from autopilot/core/records.py and autopilot/core/explain.py.
+
+python scripts/generate_code_reference.py           write it
+python scripts/generate_code_reference.py --check   compare only; exit 1 when it differs
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from autopilot.core.explain import REASONS  # noqa: E402  # the checkout first, not an installed copy
+from autopilot.core.records import Code  # noqa: E402
+from autopilot.report.advice import FIELD_OF, MODE_CODES  # noqa: E402
+from scripts.generated_page import cell, write_or_compare  # noqa: E402
+
+TARGET = ROOT / "docs" / "output.md"
+BEGIN, END = "<!-- codes:begin -->", "<!-- codes:end -->"
+
+
+def table() -> str:
+    """One row a code: what it says, with V for the value and T for the threshold, and what sets the threshold."""
+    rows = ["| code | says | set by |", "|---|---|---|"]
+    for code in Code:
+        field = "modes.ACTION" if code in MODE_CODES else FIELD_OF.get(code, "")
+        says = REASONS[code].format(value="V", threshold="T")
+        rows.append(f"| `{code.value}` | {cell(says)} | {f'`{field}`' if field else ''} |")
+    return "\n".join(rows)
+
+
+def render() -> str:
+    """The page with its table made anew."""
+    head, _, rest = TARGET.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    return f"{head}{BEGIN}\n{table()}\n{END}{tail}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write or compare."""
+    return write_or_compare(render, TARGET, "the reason codes", "generate_code_reference.py", arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
