@@ -195,7 +195,9 @@ class ClusterCollector:
             checkpoint_interval_s=static["checkpoint_interval_s"],
             last_checkpoint_s=self._last_checkpoints(rows, now_s),
             checkpoint_write_s=static["checkpoint_write_s"],
+            checkpoint_on_request=static["checkpoint_on_request"],
             restart_s=static["restart_s"],
+            lost_gpu_s=np.array(pick(cluster.lost_gpu_s), float),
             service=static["service"],
             stuck=self._stuck(rows, now_s),
             stale_since_s=self._stale_since(rows),
@@ -232,6 +234,7 @@ class ClusterCollector:
         shapes = [jobs.shapes[code] for code in jobs.shape]
         count = len(jobs)
         queue_of = [self._queue_of_tenant.get(name, 0) for name in jobs.tenants]
+        store = self.cluster.checkpoints
         texts = np.empty(count, object)
         texts[:] = jobs.id
         names = np.empty(count, object)
@@ -269,11 +272,10 @@ class ClusterCollector:
             "over_quota": np.zeros(count, bool),
             "preemption_delay_s": np.array(jobs.preemption_delay_s, float),
             "limit_s": np.array(jobs.limit_s, float),
-            "checkpoint_interval_s": np.array(jobs.checkpoint_interval_s, float),
-            "checkpoint_write_s": np.array(
-                [self.cluster.checkpoints.write_s(job) for job in range(count)], float
-            ),
-            "restart_s": np.array(jobs.restart_s, float),
+            "checkpoint_interval_s": np.array([store.stated_interval_s(job) for job in range(count)], float),
+            "checkpoint_write_s": np.array([store.write_s(job) for job in range(count)], float),
+            "checkpoint_on_request": np.array([store.on_request(job) for job in range(count)], bool),
+            "restart_s": np.array([store.restart_s(job) for job in range(count)], float),
             "service": np.array(jobs.service, np.int32),
             "no_group": np.full(count, "", object),
         }

@@ -167,6 +167,7 @@ class Cluster(Breakable):
         fact = self._stopped(job, now_s, Why.RESIZE, gain_s, 0.0, was)
         self.held[job] = held
         self.served_s[job] += gain_s
+        self.lost_gpu_s[job] = 0.0
         self.incarnation[job] = number = self.incarnation[job] + 1
         self.start_s[job] = now_s
         self.ready_s[job] = ready_s = max(self.ready_s[job], now_s) + up_to_grid(self.physics.resize_s)
@@ -308,6 +309,7 @@ class Cluster(Breakable):
         self.state[job] = state
         self.outlived_s[job] = max(self.outlived_s[job], self.served_s[job] + gain_s)
         self.served_s[job] += gain_s - lost_s
+        self.lost_gpu_s[job] = lost_s * fact.full_milli / 1000
         self.incarnation[job] += 1
         self.start_s[job] = self.since_s[job] = self.ready_s[job] = nan
         self.backfilled[job] = False
@@ -364,8 +366,6 @@ class Cluster(Breakable):
 
     def last_checkpoint_s(self, job: int, now_s: float) -> float:
         """When the newest periodic checkpoint of the present incarnation was made; NaN when there is none."""
-        if self.physics.flat_loss_s and job in self.holding:  # whatever it saves, a stop loses this much
-            return max(now_s - self.physics.flat_loss_s, self.ready_s[job])
         interval_s = self.checkpoints.interval_s(job)
         gain_s = self._gain_s(job, now_s) if job in self.holding else 0.0
         if not 0 < interval_s <= gain_s:

@@ -33,6 +33,7 @@ class JobState:
         self.end_s: list[float] = []  # when it ended for good; NaN before
         self.served_s: list[float] = []  # progress kept from earlier incarnations
         self.outlived_s: list[float] = []  # most progress that an earlier incarnation reached, kept or lost
+        self.lost_gpu_s: list[float] = []  # that the latest stop lost; NaN: never stopped
         self.evictions: list[int] = []
         self.nodes_used: list[int] = []  # nodes at its last start
         self.backfilled: list[bool] = []
@@ -50,7 +51,14 @@ class JobState:
         self.state += [UNSUBMITTED] * more
         for counts in (self.incarnation, self.evictions, self.nodes_used):
             counts.extend([0] * more)
-        for times in (self.first_start_s, self.start_s, self.since_s, self.ready_s, self.end_s):
+        for times in (
+            self.first_start_s,
+            self.start_s,
+            self.since_s,
+            self.ready_s,
+            self.end_s,
+            self.lost_gpu_s,
+        ):
             times.extend([nan] * more)
         self.served_s += [0.0] * more
         self.outlived_s += [0.0] * more

@@ -65,6 +65,21 @@ class Checkpoints:
             return stated_s
         return self._physics.checkpoint_interval_s if self._jobs.slo_class[job] == SloClass.BATCH else inf
 
+    def stated_interval_s(self, job: int) -> float:
+        """The interval that a source states: the job's own word, or what a stop loses at most where that is flat."""
+        stated_s = self._jobs.checkpoint_interval_s[job]
+        return (
+            stated_s if self._physics.checkpoint_interval_s or stated_s == inf else self._physics.flat_loss_s
+        )
+
+    def on_request(self, job: int) -> bool:
+        """Whether it writes a checkpoint when it is told to leave."""
+        return self._jobs.saves_on_request[job] and not isnan(self.write_s(job))
+
+    def restart_s(self, job: int) -> float:
+        """Time from placement to the first useful step after a stop, on nodes that have its image."""
+        return self._physics.restart_s(self._jobs.restart_s[job], self.size_gib(job), image_cached=True)
+
     def size_gib(self, job: int) -> float:
         """Size of one checkpoint of the whole gang."""
         return self._physics.checkpoint_size_gib(self._jobs.checkpoint_gib[job], self._jobs.gpus[job])
@@ -87,7 +102,7 @@ class Checkpoints:
     def ask(self, job: int, now_s: float) -> Write:
         """Ask for a checkpoint now: its place in the queue of the store, if its turn comes within the grace."""
         write_s = self.write_s(job)
-        if isnan(write_s):
+        if not self.on_request(job):
             return NO_WRITE
         alone_s, done_s = up_to_grid(now_s + write_s), up_to_grid(max(now_s, self._writers[0]) + write_s)
         last_s = now_s + self._physics.grace_s
@@ -102,7 +117,8 @@ class Checkpoints:
     def no_turn(self, job: int, now_s: float) -> Write:
         """A checkpoint that is not asked for, because others write until the grace is over."""
         write_s = self.write_s(job)
-        alone_s = up_to_grid(now_s + write_s) if write_s <= self._physics.grace_s else inf
+        in_time = self.on_request(job) and write_s <= self._physics.grace_s
+        alone_s = up_to_grid(now_s + write_s) if in_time else inf
         return Write(inf, alone_s)
 
     def keeps(self, job: int, write: Write) -> bool:

@@ -86,6 +86,7 @@ class Jobs:
     checkpoint_gib: list[float] = field(default_factory=list)
     restart_s: list[float] = field(default_factory=list)
     preemption_delay_s: list[float] = field(default_factory=list)
+    saves_on_request: list[bool] = field(default_factory=list)  # a checkpoint, when it is told to leave
     service: list[int] = field(default_factory=list)  # -1: not a replica
     unknown_preemptible: int = 0
     _shape_code: dict[Shape, int] = field(default_factory=dict)
@@ -130,6 +131,7 @@ class Jobs:
         checkpoint_gib: float = nan,
         restart_s: float = nan,
         preemption_delay_s: float = 0.0,
+        saves_on_request: bool = True,
     ) -> int:
         """Add one job and return its row."""
         self.id.append(job_id)
@@ -149,6 +151,7 @@ class Jobs:
         self.checkpoint_gib.append(checkpoint_gib)
         self.restart_s.append(restart_s)
         self.preemption_delay_s.append(preemption_delay_s)
+        self.saves_on_request.append(saves_on_request)
         self.service.append(service)
         return len(self.id) - 1
 
@@ -198,6 +201,8 @@ def jobs_from_trace(
     jobs.checkpoint_gib = trace.checkpoint_gib.tolist()
     jobs.restart_s = trace.restart_s.tolist()
     jobs.preemption_delay_s = np.nan_to_num(trace.preemption_delay_s, nan=0.0).tolist()
+    # what a file does not say is what the physics has: work that saves at all saves when it is told to leave
+    jobs.saves_on_request = (trace.checkpoint_on_request != 0).tolist()
     jobs.service = [-1] * count
     jobs.shape = _shapes(jobs, trace, inventory)
     return jobs

@@ -64,7 +64,7 @@ DEFAULTS: dict[str, Any] = {
     "over_quota": False, "preemption_delay_s": 0.0, "backfilled": False, "stuck": False, "stale_since_s": np.nan,
     "stale_grace_s": np.nan, "job_group": "", "coordinates": "",
     "limit_s": np.nan, "checkpoint_interval_s": np.nan, "last_checkpoint_s": np.nan, "checkpoint_write_s": np.nan,
-    "restart_s": np.nan, "service": -1,
+    "checkpoint_on_request": False, "restart_s": np.nan, "lost_gpu_s": np.nan, "service": -1,
 }  # fmt: skip
 
 

@@ -17,7 +17,6 @@ from autopilot.core.foresight import (
     gap_ends,
     gpu_free_at,
     look_out,
-    lost_work_gpu_s,
     may_reserve,
     predicted_ends,
     review_start,
@@ -26,6 +25,7 @@ from autopilot.core.foresight import (
 from autopilot.core.found import Found, FoundByState
 from autopilot.core.landing import once_done
 from autopilot.core.line import Line, line_of
+from autopilot.core.losses import Losses, saves_ratio, stop_losses
 from autopilot.core.memory import ControllerMemory, Disruption
 from autopilot.core.offered import Movers
 from autopilot.core.order import aged_index, service_order
@@ -102,8 +102,8 @@ class Context:
     gpu_memory_mib: F64  # by GPU model code
     quota: Quota
     busy: frozenset[int]  # rows with an effect under way
-    lost_gpu_s: F64  # work that stopping each gang would lose, as of the review: what is weighed, [workloads]
-    lost_now_gpu_s: F64  # the same as of now: what is told
+    lost_gpu_s: F64  # price of stopping each gang, as of the review: what is weighed, [workloads]
+    losses: Losses  # what stopping each gang would cost as of now: what is told
     unsaved: Bools  # gangs that are known to have no checkpoint within the grace, [workloads]
     firm: np.ndarray  # gangs whose reservation is, or would be, a promise, [pending]
     may_reserve: np.ndarray  # [pending]
@@ -365,7 +365,8 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
     end_s = predicted_ends(observation, policy, outlook, review_now_s, policy.reservation.level)
     count, foreseen = len(ordered), ahead_mask(snapshot)
     classes, members = shape_classes(snapshot, ordered), members_by_row(snapshot)
-    lost_gpu_s = lost_work_gpu_s(snapshot, review_now_s)
+    saves = saves_ratio(snapshot, memory, policy, observation.now_s)
+    lost_gpu_s = stop_losses(snapshot, review_now_s, saves).price_gpu_s
     ctx = Context(
         observation=observation,
         policy=policy,
@@ -388,7 +389,7 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
         gpu_free_at_s=gpu_free_at(whatif, end_s),
         busy=busy_rows,
         lost_gpu_s=lost_gpu_s,
-        lost_now_gpu_s=lost_work_gpu_s(snapshot, observation.now_s),
+        losses=stop_losses(snapshot, observation.now_s, saves),
         unsaved=cannot_save(work, policy.preemption.grace_s),
         quota=build_quota(
             snapshot, policy, whatif, lost_gpu_s, corrected_weights(memory, snapshot.queues, policy)

@@ -49,7 +49,7 @@ class Wish:
 
     @property
     def cost_gpu_s(self) -> float:
-        """Lost work of all who give something up."""
+        """What stopping all who give something up costs."""
         return sum(give.price_gpu_s for give in self.gives)
 
 
@@ -320,7 +320,7 @@ def _loss(ctx: Context, give: Give) -> float:
 
 
 def _priced_cost_gpu_s(ctx: Context, found: Wish) -> float:
-    """Lost work of all who give something up, by the price of their GPUs."""
+    """What stopping all who give something up costs, by the price of their GPUs."""
     cost = 0.0
     for give in found.gives:
         held = ctx.whatif.layout_of(give.row)
@@ -328,23 +328,36 @@ def _priced_cost_gpu_s(ctx: Context, found: Wish) -> float:
     return cost
 
 
+def _waiting_gpu_s(ctx: Context, at: int, found: Wish) -> float:
+    """What it is worth that those who are stopped wait again: until the gang that they make room for ends."""
+    wait_s = min(float(ctx.run_low_s[at]), ctx.policy.horizon_s)
+    gpus = sum(_loss(ctx, give) for give in found.gives if give.how == "evict")
+    return gpus * wait_s * ctx.policy.preemption.waiting_weight
+
+
 def landing_draft(ctx: Context, action: str, at: int, found: Wish, benefit_gpu_s: float, *,
-                  contract: bool) -> Draft:  # fmt: skip
-    """The wish as a draft, with its evidence. Where nobody is to be waited for it is a plain start, at this tick."""
+                  contract: bool, net_of_waiting: bool = False) -> Draft:  # fmt: skip
+    """The wish as a draft, with its evidence. Where nobody is to be waited for it is a plain start, at this tick.
+
+    `net_of_waiting`: the waiting of those who are stopped is taken off the benefit already.
+    """
     work = ctx.observation.snapshot.workloads
     row = int(ctx.pending[at])
     count = {how: sum(give.how == how for give in found.gives) for how in ("evict", "shrink", "move")}
+    stopping = _priced_cost_gpu_s(ctx, found)
+    waiting = 0.0 if net_of_waiting else _waiting_gpu_s(ctx, at, found)
     return Draft(
         action=action, kind="land" if found.gives or _awaits(ctx, found.spot.layout) else "admit",
         at=at, row=row, spot=found.spot, start_s=ctx.now_s, nodes=(),
-        benefit_gpu_s=benefit_gpu_s, cost_gpu_s=_priced_cost_gpu_s(ctx, found), gives=found.gives, contract=contract, needed_gpus=found.needed_gpus,
+        benefit_gpu_s=benefit_gpu_s, cost_gpu_s=stopping + waiting, gives=found.gives, contract=contract, needed_gpus=found.needed_gpus,
         evidence=(
             Evidence("gpus", found.shape.gpus, "GPUs"),
             Evidence("waited", round(ctx.now_s - float(work.submit_s[row]), 3), "s"),
             Evidence("evicted", count["evict"], "gangs"),
             Evidence("shrunk", count["shrink"], "gangs"),
             Evidence("moved", count["move"], "gangs"),
-            Evidence("lost_at_review", round(found.cost_gpu_s, 3), "GPU-s"),
+            Evidence("stopping_at_review", round(stopping, 3), "GPU-s"),
+            Evidence("waiting_again", round(waiting, 3), "GPU-s"),
         ),
     )  # fmt: skip
 

@@ -172,7 +172,10 @@ def how_words(victim: Victim) -> str:
     else:
         how = f"evicted from {counted(victim.gpus, 'GPU')}"
     owed = ", by contract" if victim.contract else ""
-    return f"{how}, {format_gpu_s(victim.lost_gpu_s)} lost{owed}"
+    lost = f"{format_gpu_s(victim.lost_gpu_s)} lost"
+    if victim.worst_gpu_s > victim.lost_gpu_s:
+        lost = f"{format_gpu_s(victim.lost_gpu_s)} expected to be lost, at most {format_gpu_s(victim.worst_gpu_s)}"
+    return f"{how}, {lost}{owed}"
 
 
 def _gave_way(victims: Sequence[Victim]) -> str:

@@ -13,28 +13,13 @@ from autopilot.core.policy import Mode, Policy
 from autopilot.core.records import Observation
 from autopilot.core.snapshot import (
     F64,
-    GPU_MILLI,
     I32,
-    ClusterSnapshot,
     State,
     WorkloadTable,
     holding_mask,
     progress_s,
 )
 from autopilot.core.whatif import WhatIf
-
-
-def lost_work_gpu_s(snapshot: ClusterSnapshot, at_s: float) -> F64:
-    """Work that stopping each gang at `at_s` would lose: GPUs x (time since its last checkpoint, else since its
-    start, and what a restart takes). Shape [workloads]; 0 for work that holds nothing.
-    """
-    work, held = snapshot.workloads, snapshot.placements
-    gpus = np.bincount(
-        held.workload, np.where(held.instance < 0, held.milli / GPU_MILLI, 1.0), minlength=len(work.id)
-    )
-    since_s = np.fmax(work.start_s, work.last_checkpoint_s)
-    lost_s = np.maximum(at_s - since_s, 0.0) + np.nan_to_num(work.restart_s)
-    return np.asarray(gpus * np.nan_to_num(lost_s))
 
 
 def review_start(now_s: float, policy: Policy) -> float:

@@ -34,6 +34,22 @@ class Disruption:
 
 
 @dataclass(frozen=True, slots=True)
+class Stop:
+    """A workload that was told to leave, or to shrink, until it is seen what that lost (core/losses.py)."""
+
+    instruction_id: str
+    proposal_id: str
+    workload: str
+    incarnation: int
+    tenant: str
+    at_s: float
+    gpus: float  # that it held
+    expected_gpu_s: float
+    worst_gpu_s: float
+    asked: bool  # to write a checkpoint before it leaves
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """One gang that is to start on `slots` once they are free."""
 
@@ -154,6 +170,10 @@ class ControllerMemory:
     usage_at_s: float = float("-inf")
     services: Mapping[str, ServiceRecord] = field(default_factory=dict)
     starting_s: Mapping[str, float] = field(default_factory=dict)  # replicas that start up, and since when
+    stops: tuple[Stop, ...] = ()  # whose loss is not known yet
+    # requests to save a checkpoint: how many, and how many were answered by one
+    tenant_saves: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    workload_saves: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     killed: bool = False
     kill_sequence: int = -1  # a RESUME with a higher number ends the kill
     last_kill: Command | None = None  # as it came, so that a repeat is known

@@ -297,5 +297,10 @@ def _victim(give: Give, contract: bool, ctx: Context) -> Victim:
     work = ctx.observation.snapshot.workloads
     keeps = slots_of(ctx, give.keeps) if give.keeps is not None else ()
     part = give.gpus / max(len(ctx.whatif.layout_of(give.row).gpu), 1) if give.how == "shrink" else 1.0
-    return Victim(str(work.id[give.row]), int(work.incarnation[give.row]), give.gpus,
-                  float(ctx.lost_now_gpu_s[give.row]) * part, contract, give.how, keeps)  # fmt: skip
+    losses = ctx.losses
+    expected, worst, overhead = (
+        float(column[give.row]) * part
+        for column in (losses.expected_gpu_s, losses.worst_gpu_s, losses.overhead_gpu_s)
+    )
+    return Victim(str(work.id[give.row]), int(work.incarnation[give.row]), give.gpus, expected, contract, give.how,
+                  keeps, worst, overhead)  # fmt: skip

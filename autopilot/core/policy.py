@@ -273,6 +273,20 @@ class Preemption:
             "checkpoints that the store takes at once, the most work saved per byte first; whose turn cannot come within the grace is stopped from its last periodic one; 0: not bounded"
         ),
     ] = 0
+    saves_prior: Annotated[
+        float,
+        Interval(ge=0, le=1),
+        Doc(
+            "how likely work that declares checkpoint-on-request saves when it is told to leave, before any of its requests or of its tenant's were answered; 0: nobody counts on it"
+        ),
+    ] = 0.0
+    waiting_weight: Annotated[
+        float,
+        Interval(ge=0, le=1e9),
+        Doc(
+            "price of one GPU-second that a victim waits again, in GPU-seconds; a victim is taken to wait until the gang that it makes room for ends"
+        ),
+    ] = 0.1
     move_victims: Annotated[bool, Doc("a victim that fits elsewhere is moved, not stopped")] = True
     priority_weight: Annotated[
         float,

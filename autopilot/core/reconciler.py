@@ -21,6 +21,7 @@ from autopilot.core.guards.base import Check
 from autopilot.core.guards.hysteresis import wish_key
 from autopilot.core.landing import Landed, Lookup, fits, follow_landings
 from autopilot.core.lifecycle import absorb, halted
+from autopilot.core.losses import remember_stops, settle_stops
 from autopilot.core.memory import (
     ControllerMemory,
     Disruption,
@@ -60,6 +61,7 @@ def reconcile(memory: ControllerMemory, observation: Observation, policy: Policy
         return _stand_still(memory, observation, policy)
     before = memory
     memory, again = absorb(memory, observation, policy)
+    memory, losses = settle_stops(memory, observation)
     review_s = review_start(observation.now_s, policy)
     memory = remember_use(memory, observation.snapshot, observation.now_s, review_s, policy)
     memory = remember_services(memory, observation, policy)
@@ -81,7 +83,10 @@ def reconcile(memory: ControllerMemory, observation: Observation, policy: Policy
     memory = replace(memory, tick=observation.tick, now_s=observation.now_s, wake_at_s=wake_at_s)
     notes = (*_notes(before, observation, planner, instructions), *obey(before, observation.commands, observation.now_s, policy)[1])  # fmt: skip
     return Step(
-        memory, Decision(observation.tick, observation.now_s, chosen, held_by, notes), instructions, wake_at_s
+        memory,
+        Decision(observation.tick, observation.now_s, chosen, held_by, notes, losses),
+        instructions,
+        wake_at_s,
     )
 
 
@@ -94,7 +99,7 @@ def _notes(before: ControllerMemory, observation: Observation, planner: Planner,
     notes = [Evidence(f"{effect.workload} cannot save within its grace and stays, given up is",
                       f"the start of {start_of.get(effect.proposal_id, 'whoever it was for')} there")
              for effect in effects]  # fmt: skip
-    work, lost = observation.snapshot.workloads, planner.ctx.lost_now_gpu_s
+    work, lost = observation.snapshot.workloads, planner.ctx.losses.worst_gpu_s
     for effect in instructions:
         if effect.save == Save.SKIP:
             lost_gpu_s = float(lost[work.id == effect.workload].sum())
@@ -183,9 +188,10 @@ def _commit(memory: ControllerMemory, observation: Observation, policy: Policy, 
         cooled[workload] = now_s + policy.reservation.cool_down_s
     whole = not planner.bound_hit and _sees_work(observation, policy)
     memory = remember_offers(memory, chosen.proposals, whole=whole)
-    in_turns = in_turn(evictions, memory.in_flight.values(), observation.snapshot, planner.ctx.lost_now_gpu_s, now_s, policy)  # fmt: skip
+    in_turns = in_turn(evictions, memory.in_flight.values(), observation.snapshot, planner.ctx.losses.worst_gpu_s, now_s, policy)  # fmt: skip
     for effect in in_turns:
         in_flight[effect.id] = replace(in_flight[effect.id], instruction=effect)
+    memory = remember_stops(memory, in_turns, chosen.proposals, observation)
     memory = replace(memory, in_flight=in_flight, ledger=tuple(ledger), cooled_until_s=cooled,
                      wished_since_s=wished, noted_since_s=planner.ctx.noted, advance=planner.ctx.advance, reservations=chosen.reservations,
                      landings=tuple(landings))  # fmt: skip

@@ -312,10 +312,12 @@ class Victim:
     workload: str
     incarnation: int
     gpus: int  # taken from it
-    lost_gpu_s: float
+    lost_gpu_s: float  # progress that it is expected to lose (core/losses.py)
     contract: bool  # promised to give way: not weighed, not budgeted
     how: str = "evict"  # evict | shrink | move
     keeps: tuple[Slot, ...] = ()  # after a shrink: what it goes on with; after a move: where it goes on
+    worst_gpu_s: float = float("nan")  # progress that it loses if it does not save
+    overhead_gpu_s: float = 0.0  # GPUs that it holds without progress while it saves and restarts
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,14 +386,27 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class Loss:
+    """What a victim of an earlier decision really lost, now that it has stopped. NaN: nobody reported it."""
+
+    proposal_id: str
+    workload: str
+    incarnation: int  # that was stopped
+    lost_gpu_s: float
+    expected_gpu_s: float
+    worst_gpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
-    """A plan with its verdicts, and why nothing happened when nothing did."""
+    """A plan with its verdicts, and why nothing happened when nothing did. `losses`: of earlier decisions."""
 
     tick: int
     now_s: float
     plan: Plan
     halted: str = ""  # reason that holds everything: kill switch, pause; "" when none
     notes: tuple[Evidence, ...] = ()
+    losses: tuple[Loss, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ def in_turn(effects: Sequence[Instruction], under_way: Iterable[InFlight], snaps
     """Takings in the order in which their checkpoints are asked for, the most work saved per byte first.
 
     Bytes count by the time that they take to write. Equal ones, and what writes nothing, stay in their order.
-    `lost_gpu_s` [workloads]: what stopping each gang would lose. `under_way`: takings of earlier ticks.
+    `lost_gpu_s` [workloads]: what stopping each gang without a checkpoint would lose. `under_way`: takings of earlier ticks.
     """
     work = snapshot.workloads
     rows = {str(name): row for row, name in enumerate(work.id.tolist())} if effects else {}

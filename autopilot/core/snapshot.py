@@ -188,7 +188,9 @@ class WorkloadTable:
     checkpoint_interval_s: F64
     last_checkpoint_s: F64
     checkpoint_write_s: F64
+    checkpoint_on_request: Bools  # it writes one when it is told to leave, by its owner's word
     restart_s: F64
+    lost_gpu_s: F64  # work that its latest stop lost: the progress since what it kept, x GPUs; NaN: not known
     service: I32
     stuck: Bools  # told to leave, past its grace, and still there: it frees nothing
     stale_since_s: F64  # since when fewer than its minimum of members live (finished ones count); NaN: whole
@@ -370,7 +372,7 @@ UNSTATED: dict[str, Any] = {
     "service": -1, "gpus_per_member": 1, "slo_class": SloClass.BATCH, "start_s": np.nan, "runs_since_s": np.nan,
     "ended_s": np.nan,
     "limit_s": np.nan, "checkpoint_interval_s": np.nan, "last_checkpoint_s": np.nan, "checkpoint_write_s": np.nan,
-    "restart_s": np.nan, "stale_since_s": np.nan, "stale_grace_s": np.nan, "reclaim_at_s": np.nan,
+    "restart_s": np.nan, "lost_gpu_s": np.nan, "stale_since_s": np.nan, "stale_grace_s": np.nan, "reclaim_at_s": np.nan,
     "needed_replicas": -1, "floor_until_s": np.nan, "load_ratio": np.nan, "recent_rps": np.nan,
     "recent_violation_ratio": np.nan, "tokens_per_s": np.nan,
 }  # fmt: skip

@@ -21,6 +21,7 @@ from autopilot.core.records import (
     Decision,
     Evidence,
     Instruction,
+    Loss,
     Outcome,
     Plan,
     Proposal,
@@ -52,6 +53,7 @@ _RESERVATIONS = msgspec.msgpack.Decoder(tuple[Reservation, ...])
 _INSTRUCTIONS = msgspec.msgpack.Decoder(tuple[Instruction, ...])
 _OUTCOMES = msgspec.msgpack.Decoder(tuple[Outcome, ...])
 _NOTES = msgspec.msgpack.Decoder(tuple[Evidence, ...])
+_LOSSES = msgspec.msgpack.Decoder(tuple[Loss, ...])
 _POLICY = msgspec.msgpack.Decoder(Policy)
 _MEMORY = msgspec.msgpack.Decoder(ControllerMemory)
 _CANONICAL = msgspec.msgpack.Encoder(enc_hook=ENCODER.enc_hook, order="deterministic")
@@ -146,6 +148,8 @@ class DecisionEncoder:
             parts["halted"] = decision.halted
         if decision.notes:
             parts["notes"] = ENCODER.encode(decision.notes)
+        if decision.losses:
+            parts["losses"] = ENCODER.encode(decision.losses)
         if plan.proposals or self._proposals:
             parts["proposals"] = self._pack_proposals(plan.proposals)
         if plan.reservations:
@@ -215,7 +219,12 @@ class DecisionDecoder:
             released=tuple(parts.get("released", ())),
         )
         decision = Decision(
-            tick, now_s, plan, parts.get("halted", ""), _NOTES.decode(parts.get("notes", _EMPTY))
+            tick,
+            now_s,
+            plan,
+            parts.get("halted", ""),
+            _NOTES.decode(parts.get("notes", _EMPTY)),
+            _LOSSES.decode(parts.get("losses", _EMPTY)),
         )
         return Decided(
             decision=decision,

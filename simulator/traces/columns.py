@@ -83,6 +83,7 @@ JOB_COLUMNS: tuple[Column, ...] = (
     _said("checkpoint_gib", "amount"),
     _said("restart_s", "amount"),
     _said("preemption_delay_s", "amount"),
+    _said("checkpoint_on_request", "flag"),
 )
 
 BY_NAME = {column.name: column for column in JOB_COLUMNS}

@@ -67,6 +67,7 @@ class JobTrace:
     checkpoint_gib: Floats
     restart_s: Floats
     preemption_delay_s: Floats
+    checkpoint_on_request: Flags
     assumed: Mapping[str, int] = field(default_factory=dict)
     extra: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     rows: int = 0

@@ -29,12 +29,13 @@ from autopilot.core.contract.reading import OTHERS, value_text
 from autopilot.core.contract.tree import SECTIONS, ContractField, Gang, Service, word_of
 from autopilot.core.snapshot import SLO_CLASS_NAMES, QueueTable, SloClass, Topology, make
 from simulator.adapters import ClusterCollector
+from simulator.cluster import Cluster
 from simulator.clusterfile import shape_cluster
 from simulator.inventory import build_inventory
+from simulator.physics import REAL
 from simulator.traces.columns import BY_NAME
 from simulator.traces.jobs import jobs_from_frame
 from simulator.work import jobs_from_trace
-from tests.unit.cluster_kit import cluster_of
 from tests.unit.contract_kit import H100, contract, problems, refusal
 
 KEYS = [found.key for found in contract_fields()]
@@ -49,7 +50,7 @@ def test_each_statement_is_read_into_its_field() -> None:
         slo_class="Interactive", priority="7", members="8", min_members=" 4 ", gpus_per_member="8",
         gpu_type="H100-80GB | NVIDIA-H200", gpu_memory_gib="79.5", tensor_parallel="8", topology="block",
         preferred_topology="rack", node_selector="disk=fast, example.com/row=", checkpoint_interval_s="1h30m",
-        checkpoint_gib="360", checkpoint_write_s="90", restart_s="2m", preemptible="TRUE", exclude="false",
+        checkpoint_gib="360", checkpoint_write_s="90", checkpoint_on_request="true", restart_s="2m", preemptible="TRUE", exclude="false",
         preemption_delay_s="500ms", trust="trusted", limit_s="3d",
     )  # fmt: skip
     assert found.service == Service(SloClass.INTERACTIVE, None, 7)
@@ -60,6 +61,7 @@ def test_each_statement_is_read_into_its_field() -> None:
     assert found.place.node_selector == ("disk=fast", "example.com/row=")
     saves = found.checkpoint
     assert (saves.interval_s, saves.size_gib, saves.write_s, saves.restart_s) == (5400, 360, 90, 120)
+    assert saves.on_request
     way = found.giving_way
     assert (way.preemptible, way.exclude, way.preemption_delay_s, way.trust) == (
         True, False, 0.5, Trust.TRUSTED
@@ -335,18 +337,20 @@ def test_a_row_and_annotations_make_the_same_workload() -> None:
     row = {
         "job_id": "a", "tenant": "t", "submit_s": 0, "duration_s": 100, "gpus": 16, "nodes": 4, "min_gpus": 8,
         "topology": "rack", "priority": 3, "limit_s": 600, "checkpoint_interval_s": 60, "restart_s": 5,
-        "preemption_delay_s": 30, "gpu_type": "A100-80GB", "gpu_memory_gib": 80,
+        "preemption_delay_s": 30, "gpu_type": "A100-80GB", "gpu_memory_gib": 80, "checkpoint_on_request": True,
     }  # fmt: skip
     said = contract(
         members="4", min_members="2", gpus_per_member="4", topology="rack", priority="3", limit_s="10m",
         checkpoint_interval_s="1m", restart_s="5", preemption_delay_s="30", gpu_type="A100-80GB",
-        gpu_memory_gib="80",
+        gpu_memory_gib="80", checkpoint_on_request="true",
     )  # fmt: skip
     inventory = build_inventory(shape_cluster(8, 8))
     trace = jobs_from_frame(
         pd.DataFrame([row, row | {"job_id": "b", "preemption_delay_s": None}]), Path("x.csv")
     )
-    cluster = cluster_of(jobs_from_trace(trace, inventory), inventory)
+    cluster = Cluster(inventory, jobs_from_trace(trace, inventory), REAL)
+    for job in range(2):
+        cluster.submit(job, 0.0)
     queues = make(QueueTable, id=["root"], parent=[-1], guarantee=np.zeros((1, 1), np.int32))
     batch = ClusterCollector(cluster, queues, {}).collect(0.0)
     assert batch.work is not None
@@ -359,5 +363,6 @@ def test_a_row_and_annotations_make_the_same_workload() -> None:
     assert (work.priority[0], work.limit_s[0]) == (said.service.priority, said.limits.limit_s)
     assert work.checkpoint_interval_s[0] == said.checkpoint.interval_s
     assert work.restart_s[0] == said.checkpoint.restart_s
+    assert work.checkpoint_on_request[0] == said.checkpoint.on_request
     assert work.gpu_memory_mib[0] == 1024 * (said.shape.gpu_memory_gib or 0)
     assert work.preemption_delay_s.tolist() == [said.giving_way.preemption_delay_s, 0]

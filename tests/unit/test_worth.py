@@ -15,7 +15,9 @@ from tests.ticking_world import EAGER
 
 NOW_S = 9000.0
 PLAIN = with_policy(
-    EAGER, preemption={"priority_weight": 1.0, "move_victims": False}, review={"batch_s": 300.0}
+    EAGER,
+    preemption={"priority_weight": 1.0, "move_victims": False, "waiting_weight": 0.0},
+    review={"batch_s": 300.0},
 )
 HORIZON_S = PLAIN.horizon_s
 
@@ -81,6 +83,32 @@ def test_shares_and_instances_count_their_part() -> None:
     found = landing(work, shape="1x1")
     assert found.benefit_gpu_s == pytest.approx(0.5 * HORIZON_S)
     assert found.cost_gpu_s == pytest.approx(0.6 * NOW_S)
+
+
+# --- waiting again ----------------------------------------------------------------------------------
+
+WAITING = with_policy(PLAIN, preemption={"waiting_weight": 0.5})
+
+
+@pytest.mark.parametrize(("run_s", "wait_s"), [(600.0, 600.0), (1e6, HORIZON_S)])
+def test_who_is_stopped_waits_until_the_newcomer_ends(run_s: float, wait_s: float) -> None:
+    """At the policy's weight, within the horizon, beside what stopping it costs."""
+    work = [holds("v", 8, start_s=0.0, restart_s=50.0), high()]
+    found = landing(work, WAITING, v=NOW_S + 1000.0, w=run_s)
+    assert found.cost_gpu_s == pytest.approx(8 * (NOW_S + 50.0 + wait_s * 0.5))
+    told = {each.name: each.value for each in found.evidence}
+    assert (told["stopping_at_review"], told["waiting_again"]) == (8 * (NOW_S + 50.0), 8 * wait_s * 0.5)
+
+
+def test_who_is_moved_or_shrinks_does_not_wait_again() -> None:
+    """A move costs the stop alone: it starts again at once, elsewhere."""
+    work = [holds("v", 4, on=range(4), start_s=0.0, gpus_per_member=4), waits("w", 8, gpus_per_member=8)]
+    moving = with_policy(WAITING, preemption={"move_victims": True})
+    found = landing(
+        [*work, holds("x", 2, on=range(8, 10), gpus_per_member=2)], moving, "2x8", w=600.0, v=1e5, x=1e5
+    )
+    assert {victim.how for victim in found.victims} == {"move"}
+    assert {each.name: each.value for each in found.evidence}["waiting_again"] == 0.0
 
 
 # --- dwell ------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def _make_way(ctx: Context, held: Held, submit: Submit) -> None:
         or not _fits(ctx, held, np.concatenate([leaving, marked]))
     ):
         return
-    lost = ctx.lost_now_gpu_s[marked]
+    lost = ctx.losses.price_gpu_s[marked]
     needed = set(marked.tolist())
     for row in marked[np.argsort(-lost, kind="stable")].tolist():
         trial = np.array([*leaving.tolist(), *sorted(needed - {row})], np.int32)
@@ -88,7 +88,7 @@ def _make_way(ctx: Context, held: Held, submit: Submit) -> None:
         action=NAME, kind="evict", at=-1, row=held.row, spot=None, start_s=ctx.now_s,
         nodes=held.record.nodes, benefit_gpu_s=held.shape.gpus * ctx.policy.review.batch_s,
         cost_gpu_s=price, contract=True,
-        gives=tuple(Give(row, "evict", None, len(ctx.whatif.layout_of(row).gpu), float(ctx.lost_now_gpu_s[row]))
+        gives=tuple(Give(row, "evict", None, len(ctx.whatif.layout_of(row).gpu), float(ctx.losses.price_gpu_s[row]))
                     for row in sorted(needed)),
         evidence=(Evidence("reserved_gang_gpus", held.shape.gpus, "GPUs"),
                   Evidence("backfilled_gangs_evicted", len(needed), "gangs"),
@@ -106,11 +106,11 @@ def _clear(ctx: Context, held: Held, submit: Submit) -> None:
     stays[_leaving(ctx)] = False
     for node, count in zip(held.nodes.tolist(), held.counts.tolist(), strict=True):
         here = np.unique(placed.workload[(placed.node == node) & stays[placed.workload]])
-        for row in here[np.argsort(ctx.lost_now_gpu_s[here], kind="stable")].tolist():
+        for row in here[np.argsort(ctx.losses.price_gpu_s[here], kind="stable")].tolist():
             gone = [*_leaving(ctx).tolist(), *ctx.quota.gone]
             if int(free_of(ctx, gone)[node]) >= count:
                 break
-            gpus, price = len(ctx.whatif.layout_of(row).gpu), float(ctx.lost_now_gpu_s[row])
+            gpus, price = len(ctx.whatif.layout_of(row).gpu), float(ctx.losses.price_gpu_s[row])
             submit(Draft(
                 action=NAME, kind="evict", at=-1, row=row, spot=None, start_s=ctx.now_s, nodes=held.record.nodes,
                 benefit_gpu_s=gpus * ctx.policy.review.batch_s, cost_gpu_s=price, contract=True,

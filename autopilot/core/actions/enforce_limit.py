@@ -77,7 +77,7 @@ def _over_budget(ctx: Context, open_rows: Bools, submit: Submit) -> None:
         mine = open_rows & (work.tenant == snapshot.names.tenants.index(tenant)) & work.preemptible
         rows = np.flatnonzero(mine).tolist()
         for row in sorted(
-            rows, key=lambda row: (int(work.priority[row]), float(ctx.lost_now_gpu_s[row]), row)
+            rows, key=lambda row: (int(work.priority[row]), float(ctx.losses.price_gpu_s[row]), row)
         ):
             queue = int(work.queue[row])
             if books.use[ALL][queue] > books.guarantee[ALL][queue] + EPSILON:
@@ -86,7 +86,7 @@ def _over_budget(ctx: Context, open_rows: Bools, submit: Submit) -> None:
 
 
 def _suspend(ctx: Context, row: int, *why: Evidence) -> Draft:
-    held, lost_gpu_s = len(ctx.whatif.layout_of(row).gpu), float(ctx.lost_now_gpu_s[row])
+    held, lost_gpu_s = len(ctx.whatif.layout_of(row).gpu), float(ctx.losses.price_gpu_s[row])
     return Draft(
         action=NAME, kind="evict", at=-1, row=row, spot=None, start_s=ctx.now_s, nodes=(),
         benefit_gpu_s=held * ctx.policy.horizon_s, cost_gpu_s=lost_gpu_s, contract=True,

@@ -84,7 +84,9 @@ def _called_back(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
         left_s = float(gone_s[row]) - ctx.now_s
         if stays[row] is None:
             write_s = float(np.nan_to_num(work.checkpoint_write_s[row]))
-            at_risk.append(AtRisk(row, left_s, write_s, float(ctx.lost_now_gpu_s[row]), not ctx.unsaved[row]))
+            at_risk.append(
+                AtRisk(row, left_s, write_s, float(ctx.losses.worst_gpu_s[row]), not ctx.unsaved[row])
+            )
         elif left_s <= margin_s:
             submit(_shrink(ctx, row, stays[row], left_s))
         else:
@@ -145,7 +147,7 @@ def _shrink(ctx: Context, row: int, keeps: Layout | None, left_s: float) -> Draf
     given = len(ctx.whatif.layout_of(row).gpu) - (0 if keeps is None else len(keeps.gpu))
     return Draft(
         action=NAME, kind="evict", at=-1, row=row, spot=None, start_s=ctx.now_s, nodes=(),
-        benefit_gpu_s=float(ctx.lost_now_gpu_s[row]), cost_gpu_s=0.0, contract=True,
+        benefit_gpu_s=float(ctx.losses.worst_gpu_s[row]), cost_gpu_s=0.0, contract=True,
         gives=(Give(row, "shrink", keeps, given, 0.0),),
         evidence=(Evidence("gone_in", round(left_s, 3), "s until the cloud takes a node of it"),
                   Evidence("gpus", given, "GPUs given up")),

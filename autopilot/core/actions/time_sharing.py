@@ -201,5 +201,5 @@ def _propose(ctx: Context, at: int, found: Wish, bench: _Bench, submit: Submit) 
     idle = found.shape.gpus - sum(give.gpus for give in found.gives if give.how == "evict")
     used_gpu_s = max(idle, 0) * min(float(ctx.run_low_s[at]), ctx.policy.horizon_s)
     worth = min(saved_s, ctx.policy.horizon_s) * ctx.policy.preemption.priority_weight + used_gpu_s
-    ctx.taken[at] = submit(landing_draft(ctx, NAME, at, found, worth, contract=False))
+    ctx.taken[at] = submit(landing_draft(ctx, NAME, at, found, worth, contract=False, net_of_waiting=True))
     return bool(ctx.taken[at])

@@ -218,9 +218,15 @@ class Checkpoint:
     write_s: Annotated[
         Seconds | None,
         Doc("time of one checkpoint write, with the store for itself"),
-        Said("checkpoint-write-s", "", "unknown: no time is set aside for it, and a stop is priced at what came after "
-             "the last periodic one"),
+        Said("checkpoint-write-s", "", "unknown: no time is set aside for it, and nobody counts on a checkpoint "
+             "that is written on request"),
     ] = None  # fmt: skip
+    on_request: Annotated[
+        bool,
+        Doc("it writes a checkpoint when it is told to leave, and is done within `checkpoint-write-s`"),
+        Said("checkpoint-on-request", "checkpoint_on_request", "false: a stop is priced at the time since its last "
+             "periodic checkpoint, or since its start"),
+    ] = False  # fmt: skip
     restart_s: Annotated[
         Seconds | None,
         Doc("time from placement to the first useful step after a stop"),

@@ -14,7 +14,14 @@ import numpy as np
 from autopilot.core.actions import ACTIONS
 from autopilot.core.context import CODES, Context
 from autopilot.core.draft import Propose, Submit
-from autopilot.core.explain import by_node, code_words, counted, how_words, proposal_words, victim_words
+from autopilot.core.explain import (
+    by_node,
+    code_words,
+    counted,
+    how_words,
+    proposal_words,
+    victim_words,
+)
 from autopilot.core.placement import Miss, shape_of
 from autopilot.core.planner import slots_of
 from autopilot.core.records import Decision, Observation
@@ -227,7 +234,10 @@ def _runs(ctx: Context, row: int, watch: Watch) -> list[str]:
 def _at_stake(ctx: Context, row: int) -> str:
     """May it be displaced, and what would that lose."""
     work, policy = ctx.observation.snapshot.workloads, ctx.policy
-    lost = f"stopping it now would lose {format_gpu_s(float(ctx.lost_now_gpu_s[row]))}"
+    expected, worst = float(ctx.losses.expected_gpu_s[row]), float(ctx.losses.worst_gpu_s[row])
+    lost = f"stopping it now would lose {format_gpu_s(expected)}"
+    if worst > expected:
+        lost += f" (expected; at most {format_gpu_s(worst)})"
     if work.backfilled[row]:
         return f"backfilled: it gives way when the reserved gang can land; {lost}"
     shelters = []
