@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.policy import PlacementWeights
+from autopilot.core.policy_bounds import PlacementWeights
 from autopilot.core.records import Code, Evidence
 from autopilot.core.snapshot import F64, GPU_MILLI, I32, Bools, ClusterSnapshot, NodeTable, Topology
 from autopilot.core.whatif import Layout, WhatIf

@@ -28,6 +28,7 @@ from autopilot.core.policy_bounds import (
     JournalRules,
     Limits,
     Pause,
+    PlacementWeights,
     Protection,
     Recovery,
 )
@@ -370,32 +371,6 @@ class ScaleAhead:
             "share of requests over the objective up to which a load counts as served; 0.01 makes the objective a p99"
         ),
     ] = 0.01
-
-
-@dataclass(frozen=True, slots=True)
-class PlacementWeights:
-    """Weights of the placement score; each term is shown with every admission (higher is better)."""
-
-    fill: Annotated[
-        float,
-        Interval(ge=-100, le=100),
-        Doc("prefer the fullest node that fits; negative: the emptiest, which spreads the load"),
-    ] = 10.0
-    stranded: Annotated[
-        float, Interval(ge=0, le=100), Doc("penalty for capacity that no typical gang could use afterwards")
-    ] = 1.0
-    island: Annotated[
-        float, Interval(ge=0, le=100), Doc("prefer one NVLink island for a gang of several nodes")
-    ] = 2.0
-    leaf: Annotated[
-        float, Interval(ge=0, le=100), Doc("prefer one leaf switch for a gang of several nodes")
-    ] = 1.0
-    interference: Annotated[
-        float, Interval(ge=0, le=100), Doc("avoid nodes whose shared GPUs serve latency-critical work")
-    ] = 1.0
-    drain: Annotated[
-        float, Interval(ge=0, le=100), Doc("prefer the node whose running work ends at about the same time")
-    ] = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Policy fields that bound: how calm, how much at once, on how fresh a view; what broke, and what goes on for too long."""
+"""Policy fields of one concern each: what bounds and calms, what broke, what goes on for too long, where work goes."""
 
 from __future__ import annotations
 
@@ -296,3 +296,29 @@ class Forecasting:
         int, Interval(ge=1000, le=1_000_000), Doc("ended jobs that a fit looks at, the newest")
     ] = 8000
     trees: Annotated[int, Interval(ge=10, le=1000), Doc("trees of each model of run times")] = 60
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementWeights:
+    """Weights of the placement score; each term is shown with every admission (higher is better)."""
+
+    fill: Annotated[
+        float,
+        Interval(ge=-100, le=100),
+        Doc("prefer the fullest node that fits; negative: the emptiest, which spreads the load"),
+    ] = 10.0
+    stranded: Annotated[
+        float, Interval(ge=0, le=100), Doc("penalty for capacity that no typical gang could use afterwards")
+    ] = 1.0
+    island: Annotated[
+        float, Interval(ge=0, le=100), Doc("prefer one NVLink island for a gang of several nodes")
+    ] = 2.0
+    leaf: Annotated[
+        float, Interval(ge=0, le=100), Doc("prefer one leaf switch for a gang of several nodes")
+    ] = 1.0
+    interference: Annotated[
+        float, Interval(ge=0, le=100), Doc("avoid nodes whose shared GPUs serve latency-critical work")
+    ] = 1.0
+    drain: Annotated[
+        float, Interval(ge=0, le=100), Doc("prefer the node whose running work ends at about the same time")
+    ] = 0.0

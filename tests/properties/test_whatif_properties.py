@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from autopilot.core.errors import InvariantError
 from autopilot.core.placement import Spot, find_spot, shape_of
-from autopilot.core.policy import PlacementWeights
+from autopilot.core.policy_bounds import PlacementWeights
 from autopilot.core.snapshot import ClusterSnapshot
 from autopilot.core.whatif import Layout, WhatIf
 from tests.core_world import arrays

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autopilot.core.placement import Miss, Spot, find_spot, shape_classes, shape_of, suitable_nodes
-from autopilot.core.policy import PlacementWeights
+from autopilot.core.policy_bounds import PlacementWeights
 from autopilot.core.snapshot import ClusterSnapshot, Topology
 from autopilot.core.whatif import WhatIf
 from tests.core_world import Item, holds, snapshot, waits
