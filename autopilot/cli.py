@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,9 +19,27 @@ from autopilot.app.models_cli import models_app
 from autopilot.app.options import BASELINE_NAMES, POLICY_NAMES, SCENARIO_NAMES, SHIPPED_NAMES, SimulateOptions
 from autopilot.core.errors import AutopilotError, InputError
 
+UsageError: type[Any] = typer.BadParameter.__bases__[0]
+"""What typer raises for a command line that it cannot read; typer itself does not export it."""
+
 
 class Commands(TyperGroup):
     """The commands, each inside `clear_errors`: typer itself would leave without a word at Ctrl-C."""
+
+    def main(
+        self, args: Sequence[str] | None = None, *_: Any, standalone_mode: bool = True, **__: Any
+    ) -> Any:
+        """Read the command line and run it. A line that cannot be read is one message, as every other error."""
+        given = list(sys.argv[1:] if args is None else args)
+        try:
+            code = super().main(given, "autopilot", standalone_mode=False)
+        except UsageError as error:
+            if type(error).__name__ != "NoArgsIsHelpError":  # a group without a command has printed its help
+                _say(f"autopilot: {usage_words(error, given)}")
+            code = error.exit_code
+        if standalone_mode:
+            sys.exit(code if isinstance(code, int) else 0)
+        return code
 
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen command."""
@@ -249,9 +268,25 @@ def plan(
 @app.command()
 def version() -> None:
     """Print the version."""
+    _print_version()
+
+
+def _print_version(wanted: bool = True) -> None:
     from importlib.metadata import version as version_of
 
-    typer.echo(f"gpu-autopilot {version_of('gpu-autopilot')}")
+    if wanted:
+        typer.echo(f"gpu-autopilot {version_of('gpu-autopilot')}")
+        raise typer.Exit
+
+
+@app.callback()
+def everywhere(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Options of the program itself; its help stands at `app`."""
 
 
 @traces_app.command("list")
@@ -289,6 +324,19 @@ def traces_import(
     from autopilot.app.commands import import_public_trace
 
     import_public_trace(kind, path, out, seed, start, span, rate_scale)
+
+
+def usage_words(error: Any, given: Sequence[str]) -> str:
+    """What is wrong with a command line: the flag, the value where there is one, the reason, and where help is."""
+    reason = " ".join(error.format_message().split()).rstrip(".")
+    flags: Sequence[str] = getattr(getattr(error, "param", None), "opts", ())
+    values = [after for flag, after in pairwise(given) if flag in flags]
+    values += [word.partition("=")[2] for word in given if "=" in word and word.partition("=")[0] in flags]
+    if error.message and values:  # an option with a value that it does not take
+        why = " ".join(error.message.split()).rstrip(".")
+        reason = f"{flags[0]}: {', '.join(map(repr, values))} is not allowed: {why[:1].lower()}{why[1:]}"
+    command = error.ctx.command_path if error.ctx is not None else "autopilot"
+    return f"{reason}; see `{command} --help`"
 
 
 @contextmanager

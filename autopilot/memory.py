@@ -8,8 +8,6 @@ decides whether to begin anew, by removing the file.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ import numpy as np
 
 from autopilot.core.errors import InputError
 from autopilot.core.memory import ControllerMemory
+from autopilot.files import is_plain, replace_file, target_of
 
 SCHEMA = "gpu-autopilot/memory/1"
 
@@ -69,7 +68,9 @@ class FileMemoryStore:
             raise InputError(
                 f"{self.path}: is a folder; give the path of a file, for example {self.path / 'memory.json'}"
             )
-        if not self.path.parent.is_dir():
+        if not is_plain(self.path):
+            raise InputError(f"{self.path}: is a pipe or a device; give the path of a file")
+        if not target_of(self.path).parent.is_dir():
             raise InputError(
                 f"{self.path}: the folder {self.path.parent} does not exist; create it or give another path"
             )
@@ -86,27 +87,14 @@ class FileMemoryStore:
 
     def save(self, memory: ControllerMemory) -> None:
         """Write beside the old file, to the disk, then take its place."""
-        temporary = None
         try:
-            with tempfile.NamedTemporaryFile(
-                "w", encoding="utf-8", dir=self.path.parent, prefix=f".{self.path.name}.", delete=False
-            ) as file:
-                temporary = Path(file.name)
-                file.write(memory_text(memory))
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self.path)
-            folder = os.open(self.path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-        except OSError as error:
-            if temporary is not None:
-                temporary.unlink(missing_ok=True)
+            replace_file(
+                self.path, lambda temporary: temporary.write_text(memory_text(memory), "utf-8"), durable=True
+            )
+        except InputError as error:
             raise InputError(
-                f"{self.path}: the controller memory cannot be saved ({error.strerror}); the last one is kept. "
-                "Free some space or make the folder writable"
+                f"{error}; this is the controller memory, and the last one is kept. Free some space or make the "
+                "folder writable"
             ) from error
 
 

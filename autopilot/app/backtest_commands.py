@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -14,6 +13,7 @@ from autopilot.app.commands import Show, out, print_rows, progress_bar
 from autopilot.app.model_commands import open_registry, person
 from autopilot.core.errors import InputError
 from autopilot.core.units import format_duration
+from autopilot.files import check_output
 
 BURST_ROWS = (
     ("MAE / last value", "mae_vs_naive"), ("MASE", "mase"), ("0.9 pinball / mean", "pinball_p90"),
@@ -31,12 +31,7 @@ def check_json(path: Path | None, reads: tuple[Path, ...]) -> None:
     """Refuse before a long run a file that could not be written, or that the run reads. Raises `InputError`."""
     if path is None:
         return
-    if path.is_dir():
-        raise InputError(f"--json: {path} is a folder; name a file")
-    if not path.parent.is_dir():
-        raise InputError(f"--json: {path.parent} is no folder; create it first")
-    if not os.access(path.parent, os.W_OK):
-        raise InputError(f"--json: {path.parent} cannot be written; choose another folder")
+    check_output(path, "--json")
     if path.resolve() in {each.resolve() for each in reads}:
         raise InputError(f"--json: {path} is read by this command too; name another file")
 

@@ -19,6 +19,7 @@ from rich.text import Text
 
 from autopilot.app.options import BASELINE_NAMES, SimulateOptions
 from autopilot.app.outputs import Outputs, check_outputs, write_outputs
+from autopilot.app.run_journals import LAST, new_journal
 from autopilot.core.errors import InputError
 from autopilot.core.units import format_duration, format_gpu_s, format_ratio, parse_duration_s
 
@@ -40,8 +41,8 @@ def state_folder() -> Path:
 
 
 def last_journal() -> Path:
-    """The journal of the last run."""
-    return state_folder() / "last.journal"
+    """The journal of the last run that named none."""
+    return state_folder() / LAST
 
 
 def journal_to_read(given: Path | None) -> Path:
@@ -57,8 +58,9 @@ def journal_to_read(given: Path | None) -> Path:
     return path
 
 
-def journal_to_write(given: Path | None, policies: tuple[str, ...]) -> Path | None:
-    """Where a run's journal goes, None where no policy keeps one; the state folder is made when needed.
+@contextmanager
+def journal_to_write(given: Path | None, policies: tuple[str, ...]) -> Iterator[Path | None]:
+    """Where a run's journal goes, None where no policy keeps one; without `given` a new file in the state folder.
 
     Raises `InputError` for a place that cannot be used, and for a journal that nobody would write.
     """
@@ -67,21 +69,15 @@ def journal_to_write(given: Path | None, policies: tuple[str, ...]) -> Path | No
             raise InputError(
                 f"--journal: {', '.join(policies)} leaves no journal; leave it out, or add autopilot to --policy"
             )
-        return None
-    if given is not None:
+        yield None
+    elif given is not None:
         from autopilot.journal.store import check_place
 
         check_place(given, replace=True)
-        return given
-    folder = state_folder()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"{folder}: the journal cannot be kept here ({error.strerror}); set XDG_STATE_HOME to a folder that "
-            "you may write (or give `simulate` another place with --journal)"
-        ) from error
-    return last_journal()
+        yield given
+    else:
+        with new_journal(state_folder()) as path:
+            yield path
 
 
 Show = Callable[[str, int, int, str], None]
@@ -142,9 +138,9 @@ def run_simulate(options: SimulateOptions, outputs: Outputs) -> SimulationOutcom
     from autopilot.app.simulate import check_policies, simulate
 
     check_policies(options.policies)
-    options = replace(options, journal=journal_to_write(options.journal, options.policies))
-    check_outputs(outputs, options)
-    with progress_bar() as show:
+    with journal_to_write(options.journal, options.policies) as journal, progress_bar() as show:
+        options = replace(options, journal=journal)
+        check_outputs(outputs, options)
         outcome = simulate(options, jobs_done(show))
     print_outcome(outcome)
     written, problems = write_outputs(outcome, outputs, command_line())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from autopilot.core.errors import InputError
 from autopilot.core.forecast import REQUESTS
 from autopilot.core.snapshot import State
 from autopilot.core.units import format_duration, parse_duration_s
+from autopilot.files import check_output, write_bytes
 from autopilot.report.charts import Plot
 
 ENDINGS = (".svg", ".png")
@@ -66,22 +66,20 @@ def _picture_place(given: Path | None, journal: Path) -> Path | None:
         return None
     if given.suffix not in ENDINGS:
         raise InputError(f"--picture: {given} must end in .svg or .png")
-    if given.is_dir() or not given.parent.is_dir() or not os.access(given.parent, os.W_OK):
-        raise InputError(f"--picture: {given} cannot be written; name a file in a folder that you may write")
+    check_output(given, "--picture")
     if given.resolve() == journal.resolve():
         raise InputError(f"--picture: {given} is the journal; name another file")
     return given
 
 
 def _draw(plot: Plot, place: Path | None, name: str) -> Path:
-    from autopilot.registry.files import write_whole
     from autopilot.report.charts import draw_all
 
     if place is None:
         safe = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name)[:80]
         place = state_folder() / "forecasts" / f"{safe.strip('.') or 'forecast'}.svg"
     (picture,) = draw_all((plot,), files=True)
-    write_whole(place, picture.png if place.suffix == ".png" else picture.svg)
+    write_bytes(picture.png if place.suffix == ".png" else picture.svg, place)
     return place
 
 

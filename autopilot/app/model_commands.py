@@ -62,16 +62,26 @@ def list_models(folder: Path | None, kind: str | None, *, as_json: bool) -> None
     rows: list[list[str]] = []
     for each in kinds:
         entries, broken = registry.entries(each)
-        problems = [(each, problem) for problem in registry.pointer(each).problems]
-        damaged += [*problems, *broken]
+        served = registry.serve(each)
+        serves = served.manifest.version if served.manifest is not None else ""
+        passed_over = dict(served.refused)
+        damaged += [*served.refused, *(pair for pair in broken if pair[0] not in passed_over)]
         document[each] = [
             {**asdict(entry.manifest), "version": entry.manifest.version, "current": entry.current,
-             "served_before": entry.served_before, "stored": entry.stored,
+             "serves": entry.manifest.version == serves, "served_before": entry.served_before, "stored": entry.stored,
              "gate": _gate_word(verdicts.get(entry.manifest.version))} for entry in entries
         ]  # fmt: skip
         for entry in entries:
             manifest, summaries = entry.manifest, verdicts.get(entry.manifest.version)
-            mark = "serves" if entry.current else "served" if entry.served_before else ""
+            mark = (
+                "serves"
+                if manifest.version == serves
+                else "cannot serve"
+                if manifest.version in passed_over
+                else "served"
+                if entry.served_before
+                else ""
+            )
             name = manifest.version[:SHORT] + ("" if entry.stored else " (dropped)")
             rows.append([mark, name, each, manifest.model, when(manifest.created_s), _window(manifest.data),
                          _gate_word(summaries), _reasons(summaries)])  # fmt: skip
@@ -137,7 +147,9 @@ def show_model(folder: Path | None, name: str, *, as_json: bool) -> None:
     if as_json:
         print_json(document)
         return
-    out.print(f"{manifest.kind} {manifest.version}" + (" (serves)" if document["current"] else ""))
+    out.print(
+        f"{manifest.kind} {manifest.version}" + (" (serves)" if document["current"] and not problem else "")
+    )
     if problem:
         out.print(f"cannot serve: {problem}")
     out.print(f"made {when(manifest.created_s)} by {manifest.created_by or 'unknown'}, code {manifest.code}, seed {manifest.seed}")  # fmt: skip

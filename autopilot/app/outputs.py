@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from autopilot.app.options import SimulateOptions
 from autopilot.core.errors import InputError
+from autopilot.files import check_output, is_plain
 
 if TYPE_CHECKING:
     from autopilot.app.simulate import SimulationOutcome
@@ -32,12 +33,7 @@ def check_outputs(outputs: Outputs, options: SimulateOptions) -> None:
         (flag, path) for flag, path in (("--json", outputs.json), ("--jobs-out", outputs.jobs)) if path is not None
     ]  # fmt: skip
     for flag, path in files:
-        if path.is_dir():
-            raise InputError(f"{flag}: {path} is a folder; name a file")
-        if not path.parent.is_dir():
-            raise InputError(f"{flag}: {path.parent} is no folder; create it first")
-        if not os.access(path.parent, os.W_OK):
-            raise InputError(f"{flag}: {path.parent} cannot be written; choose another folder")
+        check_output(path, flag)
     if outputs.jobs is not None and outputs.jobs.suffix not in {".csv", ".parquet"}:
         raise InputError(f"--jobs-out: {outputs.jobs} must end in .csv or .parquet")
     if outputs.report is not None:
@@ -48,6 +44,8 @@ def check_outputs(outputs: Outputs, options: SimulateOptions) -> None:
     if options.journal is not None:
         taken[options.journal.resolve()] = "--journal"
     for flag, path in files:
+        if not is_plain(path):
+            continue  # two may go into one pipe
         other = taken.setdefault(path.resolve(), flag)
         if other != flag:
             raise InputError(f"{flag}: {path} is the file of {other} too; name another file")

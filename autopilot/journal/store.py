@@ -26,6 +26,7 @@ from autopilot.core.memory import ControllerMemory
 from autopilot.core.policy import Policy
 from autopilot.core.policy_bounds import JournalRules
 from autopilot.core.records import Decision, Instruction, Observation, Outcome
+from autopilot.files import Lock, lock_beside, target_of
 from autopilot.journal.decisions import DecisionEncoder, outcomes_bytes
 from autopilot.journal.observations import ObservationEncoder
 
@@ -81,11 +82,26 @@ class SqliteJournal:
         self._last_tick: int | None = None
         self._failed = ""
         self._open = False
+        self._lock: Lock
         check_place(self.path, replace=replace)
+        place = target_of(self.path)
+        with self._guard("opened"):
+            self._lock = lock_beside(place)
+        try:
+            self._begin_run(place, version, run, created_s, durable=durable, replace=replace)
+        except InputError:
+            if self._open:
+                self._open = False
+                self._db.close()
+            self._lock.free()
+            raise
+
+    def _begin_run(self, place: Path, version: str, run: Mapping[str, Any] | None, created_s: float | None, *,
+                   durable: bool, replace: bool) -> None:  # fmt: skip
         with self._guard("opened"):
             if replace:
-                _remove(self.path)
-            self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+                _remove(place)
+            self._db = sqlite3.connect(place, isolation_level=None, check_same_thread=False)
             self._open = True
             self._prepare(durable)
             created_s = time.time() if created_s is None else created_s
@@ -231,6 +247,7 @@ class SqliteJournal:
             with suppress(sqlite3.Error):
                 self._db.execute("PRAGMA journal_mode = DELETE").fetchall()
             self._db.close()
+            self._lock.free()
 
     def __enter__(self) -> Self:
         return self
@@ -281,12 +298,11 @@ def check_place(path: Path, *, replace: bool) -> None:
     """Raise `InputError` where `path` cannot be a journal, before anything is written."""
     if path.is_dir():
         raise InputError(f"{path}: is a folder; give the path of a file, for example {path / 'run.journal'}")
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: the folder {path.parent} does not exist; create it or give another path")
-    if not os.access(path.parent, os.W_OK):
-        raise InputError(
-            f"{path}: the folder {path.parent} cannot be written; give another path with --journal"
-        )
+    folder = target_of(path).parent
+    if not folder.is_dir():
+        raise InputError(f"{path}: the folder {folder} does not exist; create it or give another path")
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"{path}: the folder {folder} cannot be written; give another path with --journal")
     if path.exists() and not path.is_file():  # opening a pipe would wait for its other end
         raise InputError(f"{path}: is a pipe or a device; give the path of a file")
     if path.exists():

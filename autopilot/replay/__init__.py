@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from autopilot.core.errors import InputError
 from autopilot.core.policy import Policy
 from autopilot.core.reconciler import reconcile
 from autopilot.journal.reader import JournalReader
@@ -30,10 +31,15 @@ def replay(path: Path | str, policy: Policy | None = None, progress: Progress | 
     Without `policy`: every decision, its instructions and the memory they rest on are compared with the
     recorded ones, up to the first difference. With `policy`: all ticks are decided under it, and what
     it wishes is compared; the first `keep` ticks that differ are listed. Raises `InputError` when the
-    record cannot be read.
+    record cannot be read, and for one without ticks.
     """
     with JournalReader(path) as reader:
         total = len(reader)
+        if not total:
+            raise InputError(
+                f"{path}: the record holds no tick, so there is nothing to decide again; "
+                "its run ended before its first decision"
+            )
         if policy is None:
             return verify(reader, total, progress, decide)
         return compare(reader, policy, total, progress, keep, decide)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from autopilot.core.errors import InputError
 from autopilot.core.units import format_duration
+from autopilot.files import put_in_place
 from autopilot.report import tables
 from autopilot.report.charts import Picture, draw_all
 from autopilot.report.data import ReportData
@@ -85,7 +86,7 @@ def _write(files: Mapping[str, bytes], folder: Path) -> None:
         for name, content in files.items():
             (partial / name).write_bytes(content)
         for name in files:
-            (partial / name).replace(folder / name)
+            put_in_place(partial / name, folder / name)
         for name in (f"{picture}.{kind}" for picture in PICTURES for kind in ("svg", "png")):
             if name not in files:
                 (folder / name).unlink(missing_ok=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from autopilot.core.errors import InputError, unknown_name
+from autopilot.files import check_output
 from simulator.requests import read_requests
 from simulator.traces.catalog import TRACE_KINDS
 from simulator.traces.importers.common import Imported, ImportOptions, window_of
@@ -72,6 +73,7 @@ def import_trace(
     source, target = Path(path), Path(out)
     if target.suffix.lower() not in (".csv", ".parquet", ".pq"):
         raise InputError(f"{target}: the imported trace is written to a .csv or .parquet file")
+    check_output(target)
     if target.exists() and source.exists() and target.samefile(source):
         raise InputError(f"{target}: is the file to be read; write to another one")
     reader = import_module(f"simulator.traces.importers.{MODULES[kind]}")

@@ -10,10 +10,8 @@ from __future__ import annotations
 import csv
 import os
 import re
-import tempfile
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -21,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autopilot.core.errors import InputError
+from autopilot.files import replace_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -229,7 +228,7 @@ def write_table(
     *,
     for_spreadsheets: bool = False,
 ) -> None:
-    """Write the table by its ending, whole or not at all (a temporary file beside it, then a rename).
+    """Write the table by its ending, whole or not at all; see `autopilot.files`.
 
     `check` may refuse the temporary file by raising; then nothing is left. `for_spreadsheets`: a CSV file holds
     no formulas (`without_formulas`). Raises `InputError` when the ending is unknown or the folder cannot be written.
@@ -272,23 +271,3 @@ def write_text(text: str, path: Path) -> None:
         temporary.write_text(text, encoding="utf-8")
 
     replace_file(path, fill)
-
-
-def replace_file(path: Path, fill: Callable[[Path], None]) -> None:
-    """Let `fill` write a temporary file in the folder of `path`, then put it in place in one step."""
-    temporary: Path | None = None
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.stem}.part-", suffix=path.suffix, dir=path.parent)
-        os.close(handle)
-        temporary = Path(name)
-        fill(temporary)
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
-        temporary.replace(path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
-    finally:
-        if temporary is not None:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)

@@ -152,7 +152,7 @@ def test_an_unknown_name_and_bad_places_are_refused(path: Path, capsys: pytest.C
     for arguments, words in (
         (("nobody",), "knows no service and no job 'nobody'"),
         (("e", "--picture", "e.gif"), "must end in .svg or .png"),
-        (("e", "--picture", "none/e.svg"), "cannot be written"),
+        (("e", "--picture", "none/e.svg"), "there is no folder"),
         (("e", "--json", str(path)), "is read by this command"),
         (("e", "--at", "soon"), "--at"),
     ):

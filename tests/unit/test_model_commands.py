@@ -408,3 +408,26 @@ def test_what_is_damaged_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, "models", "list", "--registry", "r")
     assert f"damaged: {names[0][:12]}" in text
     assert "cannot serve:" in said(capsys, "models", "show", names[1][:12], "--registry", "r")
+
+
+def test_a_damaged_version_does_not_serve(capsys: pytest.CaptureFixture[str]) -> None:
+    """The list says which one serves in its place, as a controller would find it."""
+    made, names = stocked(Path("r"), 2, libraries=None)
+    for name in names:
+        made.promote("bursts", name, by="ann", why="a try")
+    assert f"serves        {names[1][:12]}".split() == _listed(capsys)[0]
+    made.blob_path(made.manifest("bursts", names[1]).artifact).write_bytes(b"x")
+    assert _listed(capsys) == [["cannot", "serve", names[1][:12]], ["serves", names[0][:12]]]
+    assert "(serves)" not in said(capsys, "models", "show", names[1][:12], "--registry", "r")
+    document = json.loads(said(capsys, "models", "list", "--registry", "r", "--json"))
+    assert [(each["current"], each["serves"]) for each in document["bursts"]] == [
+        (True, False),
+        (False, True),
+    ]
+    assert document["damaged"][0]["name"] == names[1]
+
+
+def _listed(capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
+    """Mark and version of each line of the list."""
+    lines = said(capsys, "models", "list", "--registry", "r").splitlines()[1:]
+    return [line.split("  bursts ")[0].split() for line in lines if "  bursts " in line]

@@ -1,0 +1,200 @@
+"""Output files: every path that a person names for output is written by this module.
+
+A plain file is replaced at once or stays as it was. A symlink is followed. A device, a pipe or a descriptor of this
+process (`/dev/stdout`) is written to, and stays what it is.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import stat
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from autopilot.core.errors import InputError
+
+_DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/(?:fd/(\d{1,6})|stdin|(stdout)|(stderr))")
+_MOST_LINKS = 40
+
+
+def check_output(path: Path, flag: str = "") -> None:
+    """Raise `InputError` where a file could not be written at `path`; nothing is touched."""
+    name = f"{flag}: {path}" if flag else str(path)
+    target = target_of(path)
+    if _descriptor_of(path) is not None:
+        return
+    try:
+        kind = _kind_of(target)
+    except OSError as error:
+        raise InputError(f"{name} cannot be written: {error.strerror}; name another file") from error
+    if stat.S_ISDIR(kind):
+        raise InputError(f"{name} is a folder; name a file")
+    if stat.S_ISBLK(kind) or stat.S_ISSOCK(kind):
+        raise InputError(f"{name} is a disk or a socket; name a file")
+    if kind and not stat.S_ISREG(kind):
+        if not os.access(target, os.W_OK):
+            raise InputError(f"{name} cannot be written: Permission denied; name another file")
+        return
+    if not target.parent.is_dir():
+        raise InputError(f"{name}: there is no folder {target.parent}; create it first")
+    if not os.access(target.parent, os.W_OK):
+        raise InputError(f"{name}: the folder {target.parent} cannot be written; choose another folder")
+
+
+def replace_file(path: Path, fill: Callable[[Path], object], *, durable: bool = False) -> None:
+    """Let `fill` write a temporary file, then put its content at `path`. With `durable` it is on the disk on return.
+
+    Raises `InputError` where that cannot be done; a plain file is then as it was.
+    """
+    check_output(path)
+    target = target_of(path)
+    temporary: Path | None = None
+    try:
+        folder = target.parent if is_plain(path) else Path(tempfile.gettempdir())
+        handle, name = tempfile.mkstemp(prefix=f".{path.stem[:40]}.part-", suffix=path.suffix, dir=folder)
+        os.close(handle)
+        temporary = Path(name)
+        fill(temporary)
+        if durable:
+            _sync(temporary)
+        put_in_place(temporary, path)
+        if durable:
+            _sync(target.parent)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+    finally:
+        if temporary is not None:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+def write_bytes(content: bytes, path: Path) -> None:
+    """Put `content` at `path`; the folder is made where it is missing. Raises `InputError`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
+    replace_file(path, lambda temporary: temporary.write_bytes(content))
+
+
+def put_in_place(source: Path, path: Path) -> None:
+    """The content of `source` at `path`: renamed over a plain file, else copied into what is there. Raises `OSError`."""
+    if not is_plain(path):
+        _write_through(source, path)
+        return
+    target = target_of(path)
+    if target.exists():
+        mode = stat.S_IMODE(target.stat().st_mode)
+    else:
+        umask = os.umask(0)
+        os.umask(umask)
+        mode = 0o666 & ~umask
+    source.chmod(mode)
+    source.replace(target)
+
+
+def is_plain(path: Path) -> bool:
+    """True for a plain file, and where there is nothing yet."""
+    if _descriptor_of(path) is not None:
+        return False
+    kind = _kind_of(target_of(path))
+    return not kind or stat.S_ISREG(kind)
+
+
+def target_of(path: Path) -> Path:
+    """Where `path` leads when its symlinks are followed; the last of them need not exist."""
+    return Path(os.path.realpath(path))
+
+
+def _kind_of(path: Path) -> int:
+    """The type bits of what is at `path`, 0 for nothing. Raises `OSError`."""
+    try:
+        return stat.S_IFMT(path.stat().st_mode)
+    except FileNotFoundError:
+        return 0
+
+
+def _descriptor_of(path: Path) -> int | None:
+    """The open descriptor of this process that `path` names (`/dev/stdout` is 1), directly or by symlinks."""
+    here = os.path.abspath(path)  # noqa: PTH100 - `resolve` would follow the link to what the descriptor has open
+    for _ in range(_MOST_LINKS):
+        found = _DESCRIPTOR.fullmatch(here)
+        if found is not None and not here.endswith("stdin"):
+            return int(found[1]) if found[1] else 1 if found[2] else 2
+        try:
+            here = os.path.normpath(os.path.join(os.path.dirname(here), os.readlink(here)))  # noqa: PTH115, PTH118, PTH120
+        except OSError:
+            return None
+    return None
+
+
+def _write_through(source: Path, path: Path) -> None:
+    """Copy `source` into a device, a pipe or an open descriptor."""
+    number = _descriptor_of(path)
+    if number is not None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        handle = os.dup(number)
+    else:
+        try:  # a pipe without a reader would be waited for without end
+            handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                raise OSError(error.errno, "nothing reads from this pipe; start its reader first") from error
+            raise
+        os.set_blocking(handle, True)
+    with os.fdopen(handle, "wb") as there, source.open("rb") as content:
+        while piece := content.read(1 << 20):
+            there.write(piece)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@dataclass(slots=True)
+class Lock:
+    """A lock file that this process holds. The system frees it when the process ends."""
+
+    path: Path
+    handle: int
+
+    def free(self) -> None:
+        """Remove the file, then let go of it; a second call does nothing."""
+        if self.handle >= 0:
+            self.path.unlink(missing_ok=True)
+            os.close(self.handle)
+            self.handle = -1
+
+
+def lock_beside(path: Path) -> Lock:
+    """Lock the file at `path` for as long as this process writes to it, with a file `NAME-lock` beside it.
+
+    Raises `InputError` where another process holds it, and `OSError` where the folder cannot be written.
+    """
+    place = path.with_name(f"{path.name}-lock")
+    while True:
+        handle = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o664)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(handle).st_ino == place.stat().st_ino:
+                return Lock(place, handle)
+        except BlockingIOError:
+            os.close(handle)
+            raise InputError(
+                f"{path}: another process writes to this file; wait for its end, or give another path"
+            ) from None
+        except FileNotFoundError:  # its last holder removed it between our two calls: try again
+            pass
+        os.close(handle)
