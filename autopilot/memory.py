@@ -19,7 +19,7 @@ from autopilot.core.errors import InputError
 from autopilot.core.memory import ControllerMemory
 from autopilot.files import is_plain, replace_file, target_of
 
-SCHEMA = "gpu-autopilot/memory/1"
+SCHEMA = "gpu-autopilot/memory/2"
 
 
 def memory_text(memory: ControllerMemory) -> str:

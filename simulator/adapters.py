@@ -30,11 +30,13 @@ from autopilot.core.snapshot import (
 from simulator.cluster import Cluster
 from simulator.facts import GpuChanged, NodeChanged, Recut, Stopped, Why
 from simulator.hardware import Refusal
+from simulator.work import uid_of, uids_of
 
 GONE = -3
 """Profile code of an instance that was destroyed: its row stays, nobody can ask for it."""
 
 CHANGED = (
+    Refusal.OTHER_OBJECT,
     Refusal.OTHER_INCARNATION,
     Refusal.NOT_PENDING,
     Refusal.NOT_HOLDING,
@@ -47,8 +49,8 @@ OUTCOMES = {**dict.fromkeys(CHANGED, OutcomeKind.CONFLICT), Refusal.UNSAVED: Out
 MOVES = frozenset({"move", "reclaim-move"})
 """Reasons of an eviction after which the work goes on elsewhere; the second by contract."""
 
-Scale = Callable[[str, int, float, int, float, str], str]
-"""Sets a service's floor: name, replicas, until when, generation, now, effect -> why not ("": done)."""
+Scale = Callable[[str, int, float, int, float, str, str], str]
+"""Sets a service's floor: name, replicas, until when, generation, now, effect, uid -> why not ("": done)."""
 
 CONTRACTS = frozenset({"reclaim", "reclaim-move", "backfill", "suspend"})
 """Reasons of an eviction that the work had promised to give way to."""
@@ -159,6 +161,7 @@ class ClusterCollector:
         served = np.array(pick(cluster.served_s), float)
         return WorkloadTable(
             id=static["id"],
+            uid=static["uid"],
             name=static["name"],
             user=static["user"],
             tenant=static["tenant"],
@@ -243,6 +246,7 @@ class ClusterCollector:
         users[:] = jobs.user
         return {
             "id": texts,
+            "uid": uids_of("job", count),
             "name": names,
             "user": users,
             "tenant": np.array(jobs.tenant, np.int32),
@@ -346,7 +350,12 @@ class ClusterActuator:
             return injected
         if instruction.kind == "scale":
             return self._remember(self._set_floor(instruction, now_s))
-        refusal = Refusal.NOT_PENDING if job is None else self._act(instruction, job, now_s)
+        if job is None:
+            refusal: Refusal | None = Refusal.NOT_PENDING
+        elif instruction.uid != uid_of("job", job):
+            refusal = Refusal.OTHER_OBJECT
+        else:
+            refusal = self._act(instruction, job, now_s)
         if refusal is None:
             outcome = Outcome(instruction.id, self._progress(instruction), now_s)
         else:
@@ -363,7 +372,7 @@ class ClusterActuator:
         if self._scale is None:
             return Outcome(instruction.id, OutcomeKind.FAILED, now_s, "there are no services")
         reason = self._scale(instruction.workload, instruction.replicas, instruction.until_s, instruction.incarnation,
-                             now_s, instruction.id)  # fmt: skip
+                             now_s, instruction.id, instruction.uid)  # fmt: skip
         self.changed |= not reason
         return Outcome(instruction.id, OutcomeKind.CONFLICT if reason else OutcomeKind.DONE, now_s, reason)
 

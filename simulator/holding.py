@@ -16,6 +16,7 @@ class Refusal(StrEnum):
     NOT_PENDING = "the work is not pending"
     NOT_HOLDING = "the work holds no GPU"
     LEAVING = "the work is leaving already"
+    OTHER_OBJECT = "the name belongs to another object"
     OTHER_INCARNATION = "the work was restarted since"
     GPU_BUSY = "a GPU or instance is held by other work"
     GPU_BROKEN = "a GPU is broken"

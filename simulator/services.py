@@ -31,7 +31,7 @@ from simulator.placing import never_fits
 from simulator.requests import ArrivalSource
 from simulator.serving import ServiceSim, serving_totals
 from simulator.serving_records import ServingTotals
-from simulator.work import Jobs, Shape
+from simulator.work import Jobs, Shape, uid_of, uids_of
 
 Floats = NDArray[np.float64]
 
@@ -292,7 +292,14 @@ class ServiceFleet:
         self._look_later(period_s, now_s)
 
     def set_floor(
-        self, name: str, replicas: int, until_s: float, generation: int, now_s: float, effect: str = ""
+        self,
+        name: str,
+        replicas: int,
+        until_s: float,
+        generation: int,
+        now_s: float,
+        effect: str = "",
+        uid: str | None = None,
     ) -> str:
         """From now on a service has at least so many replicas (its maximum at most), until then; 0: as its load needs.
 
@@ -301,6 +308,8 @@ class ServiceFleet:
         found = [service for service in self._services if service.deployment.name == name]
         if not found:
             return f"there is no service {name}"
+        if uid is not None and uid != uid_of("service", found[0].row):
+            return f"the name {name} belongs to another service"
         if generation != GENERATION:
             return f"service {name} was changed since"
         service = found[0]
@@ -380,6 +389,7 @@ class ServiceFleet:
         age_s = now_s % WINDOW_S if now_s >= WINDOW_S else np.inf
         return ServiceTable(
             id=ids,
+            uid=uids_of("service", len(services)),
             queue=np.array(self._queue, np.int32),
             replicas=np.array([service.wanted for service in services], np.int32),
             ready_replicas=np.array([len(service.ready) for service in services], np.int32),

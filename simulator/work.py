@@ -12,6 +12,7 @@ from math import ceil, inf, nan
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autopilot.core.contract import LEVEL_OF, Domain, preemptible_by_class
 from autopilot.core.snapshot import SLO_CLASS_NAMES, SloClass, Topology
@@ -20,6 +21,18 @@ from simulator.physics import TICKS_PER_S
 if TYPE_CHECKING:
     from autopilot.core.records import Inventory
     from simulator.traces.jobs import JobTrace
+
+
+def uid_of(kind: str, row: int) -> str:
+    """Identity of an object: of a job or a service. It keeps it for life and is never deleted and made again."""
+    return f"{kind}-{row}"
+
+
+def uids_of(kind: str, count: int) -> NDArray[np.object_]:
+    """Identities of the first `count` objects of a kind."""
+    uids = np.empty(count, object)
+    uids[:] = [uid_of(kind, row) for row in range(count)]
+    return uids
 
 
 class Shape(NamedTuple):

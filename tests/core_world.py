@@ -165,6 +165,7 @@ def _workloads(items: Sequence[Item], per_node: int) -> WorkloadTable:
         rows.append(row)
     columns: dict[str, Any] = {name: [row[name] for row in rows] for name in DEFAULTS}
     columns["id"] = [item.id for item in items]
+    columns["uid"] = [item.columns.get("uid", item.id) for item in items]
     return WorkloadTable(
         **{f.name: np.array(columns[f.name], DTYPES[str(f.type)]) for f in fields(WorkloadTable)}
     )

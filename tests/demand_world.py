@@ -38,7 +38,7 @@ LEARNED = {"chat": ServiceRecord(ready=2, minute_s=0.0, at_target_rps=(2.0,) * 8
 def serving(observation: Observation, *demand: Forecast, **columns: Any) -> Observation:
     """The observation with one service, whose load needs two replicas, and these forecasts of it."""
     usual: dict[str, Any] = {
-        "id": ["chat"], "objective_s": [10.0], "age_s": [0.0], "ready_replicas": [2], "replicas": [2],
+        "id": ["chat"], "uid": ["chat"], "objective_s": [10.0], "age_s": [0.0], "ready_replicas": [2], "replicas": [2],
         "min_replicas": [1], "max_replicas": [20], "needed_replicas": [2], "recent_rps": [np.nan], "generation": [7],
     }  # fmt: skip
     table: ServiceTable = make(ServiceTable, **(usual | columns))

@@ -62,6 +62,7 @@ REASONS: dict[Code, str] = {
     Code.STALE_INVENTORY: "nodes and GPUs were last seen {value} s ago (limit {threshold} s)",
     Code.STALE_WORK: "workloads were last seen {value} s ago (limit {threshold} s)",
     Code.STALE_TELEMETRY: "telemetry is {value} s old (limit {threshold} s)",
+    Code.CHANGED: "it is another object now, or asks for something else than when this was decided",
     Code.NODE_UNFIT: "{value} of its nodes or GPUs are not ready, cordoned or unhealthy",
     Code.PARTIAL_GANG: "{value} GPUs at once are not the whole gang ({threshold})",
     Code.PARTIAL_EVICTION: "a gang leaves whole, or keeps its minimum: {value} GPUs where it must be {threshold}",

@@ -20,6 +20,9 @@ class InFlight:
     cost_gpu_s: float
     contract: bool
     attempts: int = 1
+    benefit_gpu_s: float = 0.0
+    digest: str = ""  # of the proposal: an approval of it holds for the retries too
+    shape: str = ""  # what the workload asked for when this was decided (core/identity.py)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,8 @@ class Disruption:
     tenant: str
     nodes: tuple[str, ...]
     contract: bool
+    uid: str = ""
+    proposal_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,8 @@ class Part:
     workload: str
     incarnation: int
     slots: tuple[Slot, ...]
+    uid: str = ""
+    shape: str = ""  # what it asked for when this was decided (core/identity.py)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,23 @@ class Landing:
     since_s: float
     deadline_s: float
     contract: bool
+    uid: str = ""  # of `workload`
+    benefit_gpu_s: float = 0.0
+    cost_gpu_s: float = 0.0
+    digest: str = ""  # of the proposal: an approval of it holds for the starts too
+
+
+@dataclass(frozen=True, slots=True)
+class ViewRecord:
+    """The last trusted complete list of one source and kind, and a suspicion against what came after it."""
+
+    count: int  # objects in the trusted list
+    listed_s: float  # of the newest list that was looked at
+    lists: int = 0  # lists that agree on the loss so far; 0: nothing is suspected
+    counted_s: float = float("-inf")  # of the newest of those
+    found: int = 0  # objects in the first of those
+    lost: int = 0  # objects missing from it
+    confirmed: bool = False  # a person says that the loss is real
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +164,7 @@ class ServiceRecord:
 class ControllerMemory:
     """What is not derivable from the observation. Small, persisted, versioned."""
 
-    schema: int = 1
+    schema: int = 2
     tick: int = -1
     now_s: float = float("-inf")
     fence: int = 0
@@ -182,6 +206,7 @@ class ControllerMemory:
     paused_by: str = ""  # the person; "" when the autopilot paused itself, which lapses
     clock_doubt: ClockDoubt | None = None
     wake_at_s: float = float("-inf")
+    views: Mapping[str, ViewRecord] = field(default_factory=dict)  # "<kind>/<source>" -> what was shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,6 +221,7 @@ def _proposal(draft: Draft, ctx: Context) -> Proposal:
         evidence=draft.evidence,
         state_digest=state,
         until_s=draft.until_s,
+        uid=str(work.uid[draft.row]),
     )
 
 
@@ -266,6 +267,7 @@ def _scaling(draft: Draft, ctx: Context) -> Proposal:
         state_digest=state,
         replicas=draft.replicas,
         until_s=draft.until_s,
+        uid=str(services.uid[row]),
     )
 
 
@@ -280,7 +282,7 @@ def _with_verdicts(proposal: Proposal, verdicts: tuple[Verdict, ...], accepted: 
         proposal.id, proposal.action, proposal.kind, proposal.workload, proposal.incarnation, proposal.queue,
         proposal.tenant, proposal.slots, proposal.victims, proposal.start_s, proposal.benefit_gpu_s,
         proposal.cost_gpu_s, proposal.score_terms, proposal.evidence, proposal.state_digest, verdicts, accepted,
-        proposal.replicas, proposal.until_s,
+        proposal.replicas, proposal.until_s, proposal.uid,
     )  # fmt: skip
 
 
@@ -303,4 +305,4 @@ def _victim(give: Give, contract: bool, ctx: Context) -> Victim:
         for column in (losses.expected_gpu_s, losses.worst_gpu_s, losses.overhead_gpu_s)
     )
     return Victim(str(work.id[give.row]), int(work.incarnation[give.row]), give.gpus, expected, contract, give.how,
-                  keeps, worst, overhead)  # fmt: skip
+                  keeps, worst, overhead, str(work.uid[give.row]))  # fmt: skip

@@ -150,7 +150,8 @@ def _start_parts(memory: ControllerMemory, observation: Observation, policy: Pol
     for landing, part in landed.starts:
         effect = Instruction(f"{observation.tick}/{landing.proposal_id}/{part.workload}", "admit", part.workload,
                              part.incarnation, part.slots, False, now_s + policy.limits.deadline_s, memory.fence,
-                             landing.proposal_id, "move" if part.workload != landing.workload else "")  # fmt: skip
+                             landing.proposal_id, "move" if part.workload != landing.workload else "",
+                             uid=part.uid)  # fmt: skip
         in_flight[effect.id] = InFlight(
             effect, "issued", now_s, landing.action, landing.tenant, 0.0, landing.contract
         )
@@ -181,7 +182,8 @@ def _commit(memory: ControllerMemory, observation: Observation, policy: Policy, 
             entries = planner.disruptions.get(proposal.id, ())
             contract = bool(entries) and all(entry.contract for entry in entries)
             in_flight[effect.id] = InFlight(effect, "issued", now_s, proposal.action, proposal.tenant,
-                                            proposal.cost_gpu_s, contract)  # fmt: skip
+                                            proposal.cost_gpu_s, contract, benefit_gpu_s=proposal.benefit_gpu_s,
+                                            digest=proposal.state_digest)  # fmt: skip
             (admissions if effect.kind == "admit" or proposal.kind == "grow" else evictions).append(effect)
         _enter_in_ledger(planner.disruptions.get(proposal.id, ()), ledger, cooled, now_s, policy)
     for workload in chosen.released:
@@ -214,12 +216,13 @@ def _enter_in_ledger(entries: tuple[Disruption, ...], ledger: list[Disruption], 
 
 def _landing(proposal: Proposal, waits: tuple[Victim, ...], now_s: float, policy: Policy) -> Landing:
     """What memory keeps of a start that waits for its victims."""
-    parts = [Part(proposal.workload, proposal.incarnation, proposal.slots)]
-    parts += [Part(victim.workload, victim.incarnation + 1, victim.keeps)
+    parts = [Part(proposal.workload, proposal.incarnation, proposal.slots, proposal.uid)]
+    parts += [Part(victim.workload, victim.incarnation + 1, victim.keeps, victim.uid)
               for victim in proposal.victims if victim.how == "move"]  # fmt: skip
     return Landing(proposal.id, proposal.action, proposal.tenant, proposal.workload, (*proposal.victims, *waits), tuple(parts),
                    now_s, now_s + policy.preemption.landing_timeout_s,
-                   all(victim.contract for victim in proposal.victims))  # fmt: skip
+                   all(victim.contract for victim in proposal.victims), proposal.uid, proposal.benefit_gpu_s,
+                   proposal.cost_gpu_s, proposal.state_digest)  # fmt: skip
 
 
 _REASONS = {
@@ -252,15 +255,16 @@ def _effects(proposal: Proposal, observation: Observation, policy: Policy, fence
             f"{prefix}/{'resize' if shrinks else 'evict'}-{victim.workload}", "resize" if shrinks else "evict",
             victim.workload, victim.incarnation, victim.keeps if shrinks else (), False,
             deadline_s + grace_s, fence, proposal.id, reason, grace_s,
-            Save.TRY if shrinks or victim.contract or rules.without_checkpoint else Save.MUST,
+            Save.TRY if shrinks or victim.contract or rules.without_checkpoint else Save.MUST, uid=victim.uid,
         ))  # fmt: skip
     if proposal.kind == "scale":
         effects.append(Instruction(prefix, "scale", proposal.workload, proposal.incarnation, (), False, deadline_s, fence,
-                                   proposal.id, replicas=proposal.replicas, until_s=proposal.until_s))  # fmt: skip
+                                   proposal.id, replicas=proposal.replicas, until_s=proposal.until_s, uid=proposal.uid))  # fmt: skip
     if proposal.kind in {"admit", "grow"}:
         kind = "admit" if proposal.kind == "admit" else "resize"
         effects.append(Instruction(prefix, kind, proposal.workload, proposal.incarnation, proposal.slots,
-                                   proposal.action == "backfill", deadline_s, fence, proposal.id))  # fmt: skip
+                                   proposal.action == "backfill", deadline_s, fence, proposal.id,
+                                   uid=proposal.uid))  # fmt: skip
     return effects
 
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 import numpy as np
 
+from autopilot.core.codes import Code as Code  # noqa: PLC0414 - exported with the other records
 from autopilot.core.forecast import Forecasts
 from autopilot.core.snapshot import (
     F32,
@@ -97,8 +98,24 @@ class Errors:
 
 
 @dataclass(frozen=True, slots=True)
+class Listing:
+    """How far one list of a source can be trusted to show every object of its kind.
+
+    `objects` is the number that the source itself states, -1 where it states none. `deleted` are the objects whose
+    deletion it reported since its last list: workloads and services by uid, nodes by name, GPUs by UUID.
+    """
+
+    complete: bool = True
+    reason: str = (
+        ""  # what is missing from an incomplete list: a page, a pool, the events since the last list
+    )
+    objects: int = -1
+    deleted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
-    """One collector's answer. What it has no word about is None."""
+    """One collector's answer. What it has no word about is None. `collected_s`: the lists are true as of then."""
 
     source: str
     collected_s: float
@@ -107,9 +124,30 @@ class Batch:
     telemetry: Telemetry | None = None
     gaps: tuple[Gap, ...] = ()
     errors: Errors | None = None
+    inventory_list: Listing = field(default_factory=Listing)
+    work_list: Listing = field(default_factory=Listing)
 
 
 # --- what the decision sees --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one source showed of one kind of object (`inventory`, `work`) at this tick.
+
+    Objects are nodes and GPUs, or workloads that have not ended and services. `lost` counts those of the last trusted
+    complete list that are missing now, were not reported deleted and were not shown ended; `expected` is the number
+    that should be here. Both are -1 while no such list is at hand (after a restart).
+    """
+
+    source: str
+    kind: str
+    complete: bool
+    listed_s: float  # the list is true as of then; -inf: there is none
+    count: int
+    expected: int = -1
+    lost: int = -1
+    reason: str = ""  # why it is not complete
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +175,7 @@ class CommandKind(StrEnum):
     KILL = "kill"
     RESUME = "resume"
     PAUSE = "pause"
+    CONFIRM = "confirm"  # the source named as subject really has so few objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +189,7 @@ class Command:
     kind: CommandKind
     who: str
     at_s: float
-    subject: str = ""  # proposal id for approve and reject
+    subject: str = ""  # proposal id for approve and reject, source for confirm
     state_digest: str = ""
     sequence: int = -1
     benefit_gpu_s: float = float("nan")
@@ -199,6 +238,7 @@ class Observation:
     outcomes: tuple[Outcome, ...] = ()
     gaps: tuple[Gap, ...] = ()
     kill_switch: bool = False  # True also when the switch cannot be read
+    views: tuple[View, ...] = ()  # of every source that shows inventory or work, or should
 
 
 # --- what the decision says --------------------------------------------------------------------
@@ -211,76 +251,6 @@ class Evidence:
     name: str
     value: float | int | str
     unit: str = ""
-
-
-class Code(StrEnum):
-    """Reason codes of verdicts and refusals. One code, one meaning."""
-
-    OK = "ok"
-    WAIVED_CONTRACT = "waived_contract"
-    # why a workload waits
-    CAPACITY = "capacity"  # not enough free GPUs of its kind
-    FRAGMENTED = "fragmented"  # enough are free, but not in a shape it can use
-    TOPOLOGY = "topology"  # no single domain can hold it
-    MIG_GEOMETRY = "mig_geometry"  # no free instance of its profile
-    RESERVED = "reserved"  # it would delay the reservation of another
-    RUNTIME_UNKNOWN = "runtime_unknown"  # no forecast and no limit: not backfilled past a reservation
-    LIMIT = "limit"  # its queue is at its hard limit
-    TOO_WIDE = "too_wide"  # wider than the whole cluster
-    EXCLUDED = "excluded"  # opted out of our actions
-    GATED = "gated"  # proposed, but a guard or the mode holds it
-    BOUND = "bound"  # per-tick bound on proposals reached
-    GUARANTEE = "guarantee"  # it may not be preempted, hence starts inside its guarantee only
-    FAIRNESS = "fairness"  # whoever could give way is within its fair share, or it would exceed its own
-    PRIORITY = "priority"  # whoever could give way has no lower priority
-    POLICY = "policy"  # its queue may not displace anybody
-    PROTECTED = "protected"  # only work that may not be displaced stands in its way
-    DELAY = "delay"  # it has not waited long enough to displace anybody
-    QUOTA = "quota"  # its queue and cohort have no quota left for it
-    KEPT = "kept"  # quota is idle, but kept for another that waits for it
-    WORKERS = "workers"  # a coordinator that starts after its own workers
-    CHECK = "check"  # a check outside of the autopilot is not passed
-    ORDER = "order"  # its queue is strict, and the gang before it waits
-    # verdicts of guards
-    MODE_OFF = "mode_off"
-    MODE_OBSERVE = "mode_observe"
-    MODE_RECOMMEND = "mode_recommend"
-    NEEDS_APPROVAL = "needs_approval"
-    APPROVAL_EXPIRED = "approval_expired"
-    APPROVAL_COST_ROSE = "approval_cost_rose"
-    APPROVAL_GAIN_FELL = "approval_gain_fell"
-    ON_PAPER = "on_paper"
-    REJECTED = "rejected"
-    KILL_SWITCH = "kill_switch"
-    PAUSED = "paused"  # by the autopilot itself
-    PAUSED_BY_PERSON = "paused_by_person"
-    STALE_INVENTORY = "stale_inventory"
-    STALE_WORK = "stale_work"
-    STALE_TELEMETRY = "stale_telemetry"
-    NODE_UNFIT = "node_unfit"
-    PARTIAL_GANG = "partial_gang"
-    PARTIAL_EVICTION = "partial_eviction"
-    PROTECTED_CLASS = "protected_class"
-    OPTED_OUT = "opted_out"
-    NOT_PREEMPTIBLE = "not_preemptible"
-    MIN_RUNTIME = "min_runtime"
-    DWELL = "dwell"
-    COOL_DOWN = "cool_down"
-    GIVEN_UP = "given_up"
-    MARGIN = "margin"
-    BUDGET_CLUSTER = "budget_cluster"
-    BUDGET_TENANT = "budget_tenant"
-    BUDGET_NODE = "budget_node"
-    BUDGET_CONCURRENT = "budget_concurrent"
-    BUDGET_CHECKPOINT = "budget_checkpoint"
-    BLAST_RADIUS = "blast_radius"
-    SLO_BURNING = "slo_burning"
-    FORECAST_UNKNOWN = "forecast_unknown"  # nothing is foreseen, or not far enough
-    FORECAST_STALE = "forecast_stale"
-    FORECAST_UNPROVEN = "forecast_unproven"  # too few outcomes to tell what its promise is worth
-    FORECAST_UNCALIBRATED = "forecast_uncalibrated"
-    FORECAST_DRIFTING = "forecast_drifting"
-    WITHOUT_CHECKPOINT = "without_checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +288,7 @@ class Victim:
     keeps: tuple[Slot, ...] = ()  # after a shrink: what it goes on with; after a move: where it goes on
     worst_gpu_s: float = float("nan")  # progress that it loses if it does not save
     overhead_gpu_s: float = 0.0  # GPUs that it holds without progress while it saves and restarts
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +314,7 @@ class Proposal:
     accepted: bool = False
     replicas: int = 0  # of `scale`: the floor; 0 gives it back
     until_s: float = 0.0  # of `scale`: when the floor lapses by itself
+    uid: str = ""  # of the workload, or of the service
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,6 +345,7 @@ class Reservation:
     nodes: tuple[str, ...]
     firm: bool = True
     planned_s: float = float("nan")  # as planned when it was made: it is released where that slips too far
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,7 +384,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One effect. Idempotent by id; refused when its precondition no longer holds."""
+    """One effect. Idempotent by id; refused when its precondition (uid and incarnation) does not hold."""
 
     id: str
     kind: (
@@ -433,6 +406,7 @@ class Instruction:
         0  # of `scale`, whose `workload` is the service and `incarnation` its generation; 0: no floor
     )
     until_s: float = 0.0  # of `scale`: when the floor lapses by itself
+    uid: str = ""  # precondition: of the workload, or of the service; "" names nothing and is refused
 
 
 def no_refusals() -> Refusals:

@@ -246,5 +246,6 @@ def hold(
         nodes=tuple(nodes.id[plan.nodes].tolist()),
         firm=firm,
         planned_s=planned_s,
+        uid=str(work.uid[row]),
     )
     return Held(row, record, shape, plan.start_s, plan.nodes, plan.counts, plan.spare)

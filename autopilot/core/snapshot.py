@@ -150,6 +150,7 @@ class WorkloadTable:
     """
 
     id: Texts
+    uid: Texts  # identity of the object: another one under the same id has another; restarts keep it
     name: Texts
     user: Texts  # who submitted it
     tenant: I32
@@ -236,6 +237,7 @@ class ServiceTable:
     """
 
     id: Texts
+    uid: Texts  # identity of the object, as for workloads
     queue: I32
     replicas: I32
     ready_replicas: I32

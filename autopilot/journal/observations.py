@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.forecast import Forecast, Forecasts, RuntimeForecast
-from autopilot.core.records import Command, Gap, Observation, Outcome, Signals
+from autopilot.core.records import Command, Gap, Observation, Outcome, Signals, View
 from autopilot.core.snapshot import (
     AdvanceTable,
     ClusterSnapshot,
@@ -63,7 +63,7 @@ NAMED_TABLES: tuple[tuple[str, type[Any]], ...] = (
 )
 """Tables whose first column names the row. Placements follow by what they join."""
 
-_SMALL: tuple[str, ...] = ("names", "signals", "commands", "outcomes", "gaps")
+_SMALL: tuple[str, ...] = ("names", "signals", "commands", "outcomes", "gaps", "views")
 _FORECAST_COLUMNS = ("total_s", "known", "history")
 _NO_ROWS = "no rows moved"
 
@@ -97,6 +97,7 @@ _DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {
     "commands": msgspec.msgpack.Decoder(tuple[Command, ...]),
     "outcomes": msgspec.msgpack.Decoder(tuple[Outcome, ...]),
     "gaps": msgspec.msgpack.Decoder(tuple[Gap, ...]),
+    "views": msgspec.msgpack.Decoder(tuple[View, ...]),
 }
 _DEMAND = msgspec.msgpack.Decoder(tuple[Forecast, ...], dec_hook=column)
 
@@ -158,6 +159,7 @@ class ObservationEncoder:
             observation.commands,
             observation.outcomes,
             observation.gaps,
+            observation.views,
         )
         for name, value in zip(_SMALL, values, strict=True):
             self._small(name, value, parts)

@@ -93,7 +93,8 @@ class JournalReader:
         if schemas - {SCHEMA}:
             self._db.close()
             raise InputError(
-                f"{self.path}: written as {', '.join(sorted(schemas))}; this version reads {SCHEMA}"
+                f"{self.path}: written as {', '.join(sorted(schemas))}; this version reads {SCHEMA}. "
+                "Read it with the version that wrote it, or record the run again"
             )
 
     def _connect(self) -> sqlite3.Connection:

@@ -195,7 +195,7 @@ def _workload(
     if required and required not in OF_ONE_NODE:
         common.add((required, "*"))  # a node outside every domain of the level is no place for it
     return {
-        "id": row.id, "name": row.id, "tenant": queues.index(gang.queue), "queue": queues.index(gang.queue),
+        "id": row.id, "uid": row.id, "name": row.id, "tenant": queues.index(gang.queue), "queue": queues.index(gang.queue),
         "priority": gang.priority, "state": row.state, "gpus": sum(widths), "gpus_per_member": max(widths, default=1),
         "min_gpus": sum(widths[:least]), "gpu_milli": milli, "mig_profile": profile,
         "topology": fleet.levels[required] if required else Topology.NONE,

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import fields, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -14,13 +11,7 @@ from hypothesis import strategies as st
 
 from autopilot.core.forecast import LEVELS, Forecast, Forecasts, RuntimeForecast
 from autopilot.core.memory import (
-    Approval,
-    ClockDoubt,
     ControllerMemory,
-    Disruption,
-    InFlight,
-    Offer,
-    Rejection,
 )
 from autopilot.core.records import (
     Code,
@@ -37,6 +28,7 @@ from autopilot.core.records import (
     Signals,
     Slot,
     Verdict,
+    View,
 )
 from autopilot.core.snapshot import (
     DTYPES,
@@ -50,9 +42,8 @@ from autopilot.core.snapshot import (
     make,
     take,
 )
-from autopilot.journal.decisions import DecisionDecoder, DecisionEncoder, memory_bytes, read_memory
+from autopilot.journal.decisions import DecisionDecoder, DecisionEncoder
 from autopilot.journal.observations import NAMED_TABLES, ObservationDecoder, ObservationEncoder
-from autopilot.memory import FileMemoryStore, InMemoryStore
 from autopilot.replay.unequal import first_unequal
 from benchmarks.small_world import AUTO
 
@@ -223,9 +214,21 @@ def observations(rng: np.random.Generator, ticks: int) -> list[Observation]:
         snapshot = ClusterSnapshot(Names(("H100",), (), (f"t{tick // 3}",), ()), placements=held, telemetry=signals,
                                    work_age_s=float(rng.random()), **tables)  # fmt: skip
         measures = replace(NOTHING_MEASURED, free_gpus=float(rng.random()), gap_ratio=float("nan"))
+        views = (
+            View(
+                "api",
+                "work",
+                bool(rng.random() < 0.8),
+                float(tick),
+                len(snapshot.workloads.id),
+                9,
+                tick % 3,
+                "page 2",
+            ),
+        )
         commands = (Command(CommandKind.PAUSE, "x", 1.0),) if rng.random() < 0.2 else ()
         found.append(Observation(tick, float(tick), snapshot, measures, Forecasts(forecast, demand), commands, (),
-                                 gaps, kill_switch=bool(rng.random() < 0.1)))  # fmt: skip
+                                 gaps, kill_switch=bool(rng.random() < 0.1), views=views))  # fmt: skip
     return found
 
 
@@ -330,73 +333,6 @@ def test_decisions_are_read_as_they_were_written(seed: int) -> None:
         assert read.policy == AUTO
         assert read.fence == 7
         before = made.plan.proposals
-
-
-# --- memory --------------------------------------------------------------------------------------
-
-numbers = st.floats(allow_nan=True, allow_infinity=True)
-texts = st.text(max_size=8)
-slots = st.builds(Slot, texts, texts, texts, st.integers(0, 1000))
-instructions = st.builds(Instruction, texts, texts, texts, st.integers(0, 9), st.lists(slots, max_size=3).map(tuple),
-                         st.booleans(), numbers, st.integers(0, 9), texts)  # fmt: skip
-in_flight = st.builds(
-    InFlight, instructions, texts, numbers, texts, texts, numbers, st.booleans(), st.integers(1, 5)
-)
-names = st.lists(texts, max_size=3).map(tuple)
-memories = st.builds(
-    ControllerMemory,
-    tick=st.integers(-1, 1 << 40),
-    now_s=numbers,
-    fence=st.integers(0, 1 << 40),
-    in_flight=st.dictionaries(texts, in_flight, max_size=3),
-    reservations=st.lists(
-        st.builds(
-            Reservation, texts, st.integers(0, 9), st.integers(0, 99), numbers, numbers, numbers, names
-        ),
-        max_size=3,
-    ).map(tuple),
-    cooled_until_s=st.dictionaries(texts, numbers, max_size=3),
-    wished_since_s=st.dictionaries(texts, numbers, max_size=3),
-    ledger=st.lists(st.builds(Disruption, numbers, texts, texts, names, st.booleans()), max_size=3).map(
-        tuple
-    ),
-    offers=st.dictionaries(texts, st.builds(Offer, texts, numbers, numbers), max_size=3),
-    approvals=st.dictionaries(
-        texts, st.builds(Approval, texts, numbers, numbers, numbers, texts, texts), max_size=3
-    ),
-    rejections=st.dictionaries(texts, st.builds(Rejection, texts, numbers, texts), max_size=3),
-    last_sequence=st.integers(-1, 1 << 40),
-    last_kill=st.none() | st.builds(Command, st.just(CommandKind.KILL), texts, numbers),
-    clock_doubt=st.none() | st.builds(ClockDoubt, numbers, numbers, st.integers(0, 9)),
-    failures=st.lists(numbers, max_size=3).map(tuple),
-    killed=st.booleans(),
-    paused_reason=texts,
-    paused_since_s=numbers,
-    wake_at_s=numbers,
-)
-
-
-@given(memories)
-def test_memory_survives_a_restart(memory: ControllerMemory) -> None:
-    """Whatever the controller remembers is what it remembers after a restart, exactly."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "memory.json"
-        FileMemoryStore(path).save(memory)
-        loaded = FileMemoryStore(path).load()
-    assert first_unequal(memory, loaded, "memory") is None
-    assert type(loaded) is ControllerMemory
-    kept = InMemoryStore()
-    kept.save(memory)
-    assert kept.load() is memory
-
-
-@given(memories)
-def test_a_recorded_memory_is_the_same_but_for_the_fence(memory: ControllerMemory) -> None:
-    """A memory in the journal comes back exactly; equal memories have equal bytes, however they grew."""
-    read = read_memory(memory_bytes(memory))
-    assert first_unequal(replace(memory, fence=0), read, "memory") is None
-    turned = replace(memory, cooled_until_s=dict(reversed(list(memory.cooled_until_s.items()))), fence=3)
-    assert zlib.crc32(memory_bytes(turned)) == zlib.crc32(memory_bytes(memory))
 
 
 def test_every_column_of_a_workload_is_recorded() -> None:

@@ -43,7 +43,9 @@ END_S = 90_000.0
 
 def services(_now_s: float) -> ServiceTable:
     """One service that misses its objective, one that keeps it."""
-    table: ServiceTable = make(ServiceTable, id=["slow", "quick"], objective_s=[5.0, 5.0], p99_s=[5.1, 4.9])
+    table: ServiceTable = make(
+        ServiceTable, id=["slow", "quick"], uid=["slow", "quick"], objective_s=[5.0, 5.0], p99_s=[5.1, 4.9]
+    )
     return table
 
 

@@ -24,7 +24,7 @@ from simulator.cluster import Cluster
 from simulator.facts import Evicting, Started, Why
 from simulator.hardware import Refusal
 from simulator.physics import CHARGED, IDEAL, REAL, Physics
-from simulator.work import Jobs
+from simulator.work import Jobs, uid_of
 from tests.unit.cluster_kit import cluster_of, gang, inventory, make_jobs
 
 
@@ -70,11 +70,23 @@ def told(cluster: Cluster, kind: str, gpus: Sequence[int] = (), **more: object) 
     slots = tuple(
         Slot(inventory_.nodes.id[inventory_.gpus.node[gpu]], inventory_.gpus.uuid[gpu]) for gpu in gpus
     )
-    given = Instruction(f"1/{kind}", kind, "a", 0, slots, False, 120.0, 1, "p")
+    given = Instruction(f"1/{kind}", kind, "a", 0, slots, False, 120.0, 1, "p", uid=uid_of("job", 0))
     return replace(given, **more)  # type: ignore[arg-type]
 
 
 # --- instructions -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["evict", "resize", "admit"])
+def test_an_instruction_for_another_object_of_that_name_is_a_conflict(kind: str) -> None:
+    """The name and the restart count agree, the uid does not: nothing is done, and it is not blamed."""
+    cluster, notes, actuator = elastic()
+    before = (len(notes.started), len(notes.evicting))
+    outcome = actuator.apply(told(cluster, kind, range(2), uid="job-9"), 100.0)
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.CONFLICT, "the name belongs to another object")
+    assert outcome.kind is actuator.apply(told(cluster, kind, uid="", id="2"), 100.0).kind
+    assert (len(notes.started), len(notes.evicting)) == before
+    assert not actuator.changed
 
 
 def test_a_resize_names_the_whole_new_set() -> None:
@@ -135,7 +147,7 @@ def test_a_gap_filler_gives_way_by_contract_whatever_the_reason() -> None:
     """It was started on that promise."""
     cluster, notes, actuator = elastic()
     cluster.start(1, range(8, 20), 0.0, backfill=True)
-    evict = replace(told(cluster, "evict", reason="preempt"), workload="b")
+    evict = replace(told(cluster, "evict", reason="preempt"), workload="b", uid=uid_of("job", 1))
     assert actuator.apply(evict, 100.0).kind is OutcomeKind.DONE
     assert notes.evicting[-1].contract
 

@@ -27,7 +27,7 @@ EMPTY = world("1x8", [], 0.0).snapshot
 def seen(names: list[str], rates: list[float], age_s: float = 5.0) -> ClusterSnapshot:
     """A snapshot of services that were asked so many requests/s in the last minute, ten tokens each."""
     table: ServiceTable = make(
-        ServiceTable, id=names, recent_rps=rates, tokens_per_s=[10.0 * rate for rate in rates],
+        ServiceTable, id=names, uid=names, recent_rps=rates, tokens_per_s=[10.0 * rate for rate in rates],
         age_s=[age_s] * len(names),
     )  # fmt: skip
     return replace(EMPTY, services=table)

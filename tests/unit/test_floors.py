@@ -17,7 +17,7 @@ from simulator.cluster import Cluster
 from simulator.facts import Decided, Floored, Scaled
 from simulator.services import GENERATION, ServiceFleet
 from simulator.simulation import Simulation
-from simulator.work import Jobs
+from simulator.work import Jobs, uid_of
 from tests.unit.cluster_kit import inventory
 from tests.unit.service_kit import calls, deployment, services
 
@@ -110,6 +110,7 @@ def instruction(**more: Any) -> Instruction:
         "incarnation": GENERATION,
         "replicas": 3,
         "until_s": 1800.0,
+        "uid": uid_of("service", 0),
     }
     columns |= more
     return Instruction(

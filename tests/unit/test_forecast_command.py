@@ -178,7 +178,7 @@ def demand(made_s: float, bound: float, *, known: bool = True) -> Forecast:
 def serving(now_s: float, rate: float, forecast: Forecast | None) -> Observation:
     """One tick of a service that is asked `rate` times a second."""
     services: ServiceTable = make(
-        ServiceTable, id=["chat"], queue=[0], replicas=[1], ready_replicas=[1], min_replicas=[1], max_replicas=[4],
+        ServiceTable, id=["chat"], uid=["chat"], queue=[0], replicas=[1], ready_replicas=[1], min_replicas=[1], max_replicas=[4],
         objective_s=[1.0], p99_s=[0.5], violation_ratio=[0.0], rate_rps=[rate], queue_depth=[0.0], age_s=[0.0],
         recent_rps=[rate],
     )  # fmt: skip

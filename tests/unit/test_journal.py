@@ -376,7 +376,7 @@ def test_a_damaged_memory_stops_the_start(tmp_path: Path, damage: str) -> None:
     text = path.read_text()
     damaged = {
         "cut": text[: len(text) // 2], "digit": text.replace("1234.5", "1234.6"), "empty": "",
-        "schema": text.replace("memory/1", "memory/9"), "binary": "\x00\x01",
+        "schema": text.replace("memory/2", "memory/9"), "binary": "\x00\x01",
     }  # fmt: skip
     path.write_text(damaged[damage])
     with pytest.raises(InputError, match=r"memory\.json.*remove it to start with an empty memory"):

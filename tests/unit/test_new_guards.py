@@ -121,7 +121,7 @@ def scene(*work: Any, shape: str = "1x8", services: ServiceTable | None = None, 
 def service(p99_s: float, objective_s: float = 0.2, age_s: float = 5.0) -> ServiceTable:
     """One service."""
     table: ServiceTable = make(
-        ServiceTable, id=["chat"], objective_s=[objective_s], p99_s=[p99_s], age_s=[age_s]
+        ServiceTable, id=["chat"], uid=["chat"], objective_s=[objective_s], p99_s=[p99_s], age_s=[age_s]
     )
     return table
 
@@ -153,7 +153,9 @@ def test_no_replica_of_a_service_that_misses_its_objective(
 
 def test_the_worst_service_touched_decides_and_others_do_not_matter() -> None:
     """Of two victims the worse counts; work of no service has no say."""
-    table: ServiceTable = make(ServiceTable, id=["good", "bad"], objective_s=[1.0, 1.0], p99_s=[0.5, 2.0])
+    table: ServiceTable = make(
+        ServiceTable, id=["good", "bad"], uid=["good", "bad"], objective_s=[1.0, 1.0], p99_s=[0.5, 2.0]
+    )
     both = scene(holds("g", 4, service=0), holds("b", 4, service=1), waits("w", 8), services=table)
     wish = {"g": ("evict", None), "b": ("evict", None)}
     assert answer(Planted("w", wish, layout(*range(8))), both, "slo").value == 2.0  # type: ignore[arg-type]

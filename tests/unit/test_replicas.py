@@ -35,7 +35,7 @@ LEARNED = ServiceRecord(at_target_rps=(2.0,) * 8)
 def services(**columns: Any) -> ServiceTable:
     """One service, well and known, unless `columns` say otherwise."""
     usual: dict[str, Any] = {
-        "id": ["chat"], "objective_s": [10.0], "p99_s": [5.0], "age_s": [0.0], "ready_replicas": [2], "replicas": [2],
+        "id": ["chat"], "uid": ["chat"], "objective_s": [10.0], "p99_s": [5.0], "age_s": [0.0], "ready_replicas": [2], "replicas": [2],
         "min_replicas": [1], "max_replicas": [20], "needed_replicas": [2], "load_ratio": [1.0], "recent_rps": [4.0],
         "recent_violation_ratio": [0.0], "queue_depth": [0.0],
     }  # fmt: skip

@@ -124,7 +124,7 @@ def test_nobody_is_said_to_give_way_for_what_is_only_foreseen() -> None:
     told = {}
     for needed in (0, 1):
         services: ServiceTable = make(
-            ServiceTable, id=["chat"], queue=[2], replicas=[1], needed_replicas=[needed]
+            ServiceTable, id=["chat"], uid=["chat"], queue=[2], replicas=[1], needed_replicas=[needed]
         )
         snapshot = replace(observation.snapshot, services=services)
         told[needed], _ = story(replace(observation, snapshot=snapshot), "w")

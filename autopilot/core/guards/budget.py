@@ -95,5 +95,6 @@ def disruptions(draft: Draft, ctx: Context) -> tuple[Disruption, ...]:
         nodes = sorted(set(snapshot.gpus.node[ctx.whatif.layout_of(row).gpu].tolist()))
         entries.append(Disruption(ctx.now_s, str(snapshot.workloads.id[row]),
                                   snapshot.names.tenants[int(snapshot.workloads.tenant[row])],
-                                  tuple(str(snapshot.nodes.id[node]) for node in nodes), draft.contract))  # fmt: skip
+                                  tuple(str(snapshot.nodes.id[node]) for node in nodes), draft.contract,
+                                  str(snapshot.workloads.uid[row])))  # fmt: skip
     return tuple(entries)

@@ -1,0 +1,132 @@
+"""Whatever the controller remembers comes back exactly, from its file and from the journal."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autopilot.core.memory import (
+    Approval,
+    ClockDoubt,
+    ControllerMemory,
+    Disruption,
+    InFlight,
+    Landing,
+    Offer,
+    Part,
+    Rejection,
+    ViewRecord,
+)
+from autopilot.core.records import (
+    Command,
+    CommandKind,
+    Instruction,
+    Reservation,
+    Slot,
+)
+from autopilot.journal.decisions import memory_bytes, read_memory
+from autopilot.memory import FileMemoryStore, InMemoryStore
+from autopilot.replay.unequal import first_unequal
+
+numbers = st.floats(allow_nan=True, allow_infinity=True)
+texts = st.text(max_size=8)
+slots = st.builds(Slot, texts, texts, texts, st.integers(0, 1000))
+instructions = st.builds(Instruction, texts, texts, texts, st.integers(0, 9), st.lists(slots, max_size=3).map(tuple),
+                         st.booleans(), numbers, st.integers(0, 9), texts, uid=texts)  # fmt: skip
+in_flight = st.builds(
+    InFlight,
+    instructions,
+    texts,
+    numbers,
+    texts,
+    texts,
+    numbers,
+    st.booleans(),
+    st.integers(1, 5),
+    numbers,
+    texts,
+    texts,
+)
+names = st.lists(texts, max_size=3).map(tuple)
+parts = st.builds(Part, texts, st.integers(0, 9), st.lists(slots, max_size=2).map(tuple), texts, texts)
+landings = st.builds(Landing, texts, texts, texts, texts, st.just(()), st.lists(parts, max_size=2).map(tuple), numbers,
+                     numbers, st.booleans(), texts, numbers, numbers, texts)  # fmt: skip
+view_records = st.builds(
+    ViewRecord,
+    st.integers(0, 9),
+    numbers,
+    st.integers(0, 3),
+    numbers,
+    st.integers(0, 9),
+    st.integers(0, 9),
+    st.booleans(),
+)
+memories = st.builds(
+    ControllerMemory,
+    tick=st.integers(-1, 1 << 40),
+    now_s=numbers,
+    fence=st.integers(0, 1 << 40),
+    in_flight=st.dictionaries(texts, in_flight, max_size=3),
+    reservations=st.lists(
+        st.builds(
+            Reservation,
+            texts,
+            st.integers(0, 9),
+            st.integers(0, 99),
+            numbers,
+            numbers,
+            numbers,
+            names,
+            uid=texts,
+        ),
+        max_size=3,
+    ).map(tuple),
+    cooled_until_s=st.dictionaries(texts, numbers, max_size=3),
+    wished_since_s=st.dictionaries(texts, numbers, max_size=3),
+    ledger=st.lists(
+        st.builds(Disruption, numbers, texts, texts, names, st.booleans(), texts, texts), max_size=3
+    ).map(tuple),
+    landings=st.lists(landings, max_size=2).map(tuple),
+    views=st.dictionaries(texts, view_records, max_size=3),
+    offers=st.dictionaries(texts, st.builds(Offer, texts, numbers, numbers), max_size=3),
+    approvals=st.dictionaries(
+        texts, st.builds(Approval, texts, numbers, numbers, numbers, texts, texts), max_size=3
+    ),
+    rejections=st.dictionaries(texts, st.builds(Rejection, texts, numbers, texts), max_size=3),
+    last_sequence=st.integers(-1, 1 << 40),
+    last_kill=st.none() | st.builds(Command, st.just(CommandKind.KILL), texts, numbers),
+    clock_doubt=st.none() | st.builds(ClockDoubt, numbers, numbers, st.integers(0, 9)),
+    failures=st.lists(numbers, max_size=3).map(tuple),
+    killed=st.booleans(),
+    paused_reason=texts,
+    paused_since_s=numbers,
+    wake_at_s=numbers,
+)
+
+
+@given(memories)
+def test_memory_survives_a_restart(memory: ControllerMemory) -> None:
+    """Whatever the controller remembers is what it remembers after a restart, exactly."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "memory.json"
+        FileMemoryStore(path).save(memory)
+        loaded = FileMemoryStore(path).load()
+    assert first_unequal(memory, loaded, "memory") is None
+    assert type(loaded) is ControllerMemory
+    kept = InMemoryStore()
+    kept.save(memory)
+    assert kept.load() is memory
+
+
+@given(memories)
+def test_a_recorded_memory_is_the_same_but_for_the_fence(memory: ControllerMemory) -> None:
+    """A memory in the journal comes back exactly; equal memories have equal bytes, however they grew."""
+    read = read_memory(memory_bytes(memory))
+    assert first_unequal(replace(memory, fence=0), read, "memory") is None
+    turned = replace(memory, cooled_until_s=dict(reversed(list(memory.cooled_until_s.items()))), fence=3)
+    assert zlib.crc32(memory_bytes(turned)) == zlib.crc32(memory_bytes(memory))
