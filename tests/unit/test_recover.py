@@ -204,8 +204,9 @@ def test_who_is_not_looked_at(columns: dict[str, Any]) -> None:
 def test_a_hung_gang_is_stopped_after_its_time_once_and_then_left() -> None:
     """Half an hour is in the window; it must last an hour in all. After one restart it is left, and that is said."""
     idle = dict.fromkeys(range(4), 0.0)
+    before = decide(replace(measured(training(), {}), now_s=8_000.0), EAGER)
     seen = replace(measured(training(), idle), now_s=10_000.0)
-    first = decide(seen, EAGER)
+    first = decide(seen, EAGER, before.memory)
     assert (evicted(first), first.wake_at_s) == ([], 11_800.0)
     due = decide(replace(seen, now_s=11_800.0), EAGER, first.memory)
     assert evicted(due) == ["g"]
@@ -216,6 +217,33 @@ def test_a_hung_gang_is_stopped_after_its_time_once_and_then_left() -> None:
     last = decide(replace(again, now_s=24_000.0), EAGER, later.memory)
     assert (evicted(later), evicted(last)) == ([], [])
     assert any("does nothing again after 1 restarts" in note for note in notes(last))
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0], ids=["idle", "spinning"])
+def test_a_gang_that_never_worked_is_left_to_its_owner(level: float) -> None:
+    """A hang is a change. Work that holds its GPUs and does nothing from its start is not healed by another start."""
+    still = measured(training(), dict.fromkeys(range(4), level))
+    first = decide(replace(still, now_s=10_000.0), EAGER)
+    due = decide(replace(still, now_s=20_000.0), EAGER, first.memory)
+    assert evicted(due) == []
+    assert any("has done nothing since it started" in note for note in notes(due))
+
+
+def test_what_others_did_on_its_gpus_is_not_its_work() -> None:
+    """Until a window has passed since its start the samples are of whoever was there before; then somebody looks."""
+    early = decide(replace(measured(training(), {}), now_s=1_799.0), EAGER)
+    assert early.wake_at_s == 1_800.0
+    assert "worked/g" not in early.memory.noted_since_s
+    assert "worked/g" in decide(replace(measured(training(), {}), now_s=1_800.0), EAGER).memory.noted_since_s
+
+
+def test_a_gang_that_worked_before_it_was_stopped_can_hang_after_it() -> None:
+    """What was seen is remembered while the gang waits, and forgotten when it is gone."""
+    worked = decide(replace(measured(training(), {}), now_s=8_000.0), EAGER)
+    waiting = decide(observe(snapshot("1x8", [waits("g", 4)]), 9_000.0), EAGER, worked.memory)
+    assert "worked/g" in waiting.memory.noted_since_s
+    gone = decide(observe(snapshot("1x8", [waits("other", 4)]), 9_010.0), EAGER, waiting.memory)
+    assert "worked/g" not in gone.memory.noted_since_s
 
 
 def test_a_gang_that_works_again_is_judged_anew() -> None:

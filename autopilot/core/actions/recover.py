@@ -12,7 +12,7 @@ import numpy as np
 
 from autopilot.core.context import Context
 from autopilot.core.draft import Draft, Give, Submit
-from autopilot.core.hangs import doing_nothing, window_s
+from autopilot.core.hangs import at_work, doing_nothing, judged, window_s
 from autopilot.core.notice import AtRisk, plan_saves
 from autopilot.core.records import Evidence
 from autopilot.core.saving import writers_s
@@ -155,13 +155,17 @@ def _shrink(ctx: Context, row: int, keeps: Layout | None, left_s: float) -> Draf
 
 
 def _hung(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
-    """Gangs whose GPUs all did nothing for long, up to `hung_restarts` times each; then it is said and left."""
+    """Gangs whose GPUs worked and then all did nothing for long, up to `hung_restarts` times each.
+
+    One that was restarted so often, or never worked at all, is left to its owner, and a note says so.
+    """
     rules, snapshot = ctx.policy.recovery, ctx.observation.snapshot
     work = snapshot.workloads
     alive = set(work.id.tolist())
     past = {key: at_s for key, at_s in ctx.memory.noted_since_s.items()
             if key.startswith("hung/") and key.split("/", 2)[2] in alive}  # fmt: skip
     ctx.noted.update(past)
+    _note_work(ctx, alive)
     quiet = doing_nothing(snapshot, ctx.policy) & open_rows
     stopped = []
     for row in np.flatnonzero(quiet).tolist():
@@ -172,6 +176,10 @@ def _hung(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
                 ctx.now_s
                 + max(rules.hung_after_s - for_s, rules.hung_after_s - ctx.now_s + float(work.start_s[row]))
             )
+            continue
+        if f"worked/{name}" not in ctx.noted:
+            ctx.notes.append(Evidence(f"{name} has done nothing since it started and is left to its owner; its GPUs did nothing for",
+                                      round(for_s, 3), "s"))  # fmt: skip
             continue
         earlier = sum(key.endswith(f"/{name}") and not key.startswith(f"hung/{number}/") for key in past)
         if earlier >= rules.hung_restarts:
@@ -184,6 +192,19 @@ def _hung(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
         )
         stopped.append(row)
     return stopped
+
+
+def _note_work(ctx: Context, alive: set[str]) -> None:
+    """Remember which gangs were seen at work: only they can hang. The first window after a start ends with a look."""
+    snapshot = ctx.observation.snapshot
+    for key, at_s in ctx.memory.noted_since_s.items():
+        if key.startswith("worked/") and key.partition("/")[2] in alive:
+            ctx.noted[key] = at_s
+    for row in np.flatnonzero(at_work(snapshot, ctx.policy, ctx.now_s)).tolist():
+        ctx.since_s(f"worked/{snapshot.workloads.id[row]}")
+    looks_s = snapshot.workloads.start_s[judged(snapshot)] + window_s(snapshot)
+    if (looks_s > ctx.now_s).any():
+        ctx.wake_s.append(float(looks_s[looks_s > ctx.now_s].min()))
 
 
 def _waiting_coordinators(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
