@@ -1,18 +1,19 @@
-r"""Many tenants on one cluster: the shipped policy against Kueue's rules and EASY backfill, on P12 and P10.
+r"""Many tenants on one cluster: the shipped policy against Kueue's rules, EASY backfill and LAS, on P12 and P10.
 
 P12 is the work of P1 and P2 together on their 17 nodes, each guaranteed its own (7 and 10). P10 is that of the
 ten tenants with most GPU-seconds on 56 nodes: 39 of them are guaranteed by share of GPU-seconds (largest
 remainder, at least one each), the others are there to lend. Run by the functions behind
 
     autopilot simulate --jobs JOBS --tenant TENANT,... --cluster CLUSTER.yaml --physics charged --telemetry off \
-        --policy fifo-skip,easy,kueue,autopilot --durations last-two
+        --policy fifo-skip,las,easy,kueue,autopilot --durations last-two
 
 Average wait is to the first start, average total wait is completion time less duration. A tenant's slowdown is
 its mean completion time by what it would have had alone under fifo-skip on its guaranteed nodes (at least those
 of its widest gang); the worst tenant's is printed with its name. Useful share is to_last_arrival_ratio /
-bound_ratio. The shipped policy must have a lower average wait and a lower worst slowdown than kueue and easy.
+bound_ratio. The shipped policy must have a lower average wait and a lower worst slowdown than kueue and easy. `las` is
+no bar: it knows no guarantees and stops whom it likes. It stands beside them because it shows how little waiting that buys.
 
-    python -m benchmarks.tenants [--quick] [--files P12,P10] [--policy autopilot] [--baselines fifo-skip,easy,kueue]
+    python -m benchmarks.tenants [--quick] [--files P12,P10] [--policy autopilot] [--baselines fifo-skip,las,easy,kueue]
         [--workers 2] [--keep ROWS.jsonl] [--json OUT]
 
 `--quick` runs the first 30 days of P12. With `--keep` every measured row is written at once, and a run that was
@@ -91,6 +92,9 @@ class Row:
     slowdown: float  # of the tenant that has the worst
     worst_tenant: str
     preemptions_per_1000: float
+    moves_per_1000: float
+    most_evictions: int  # of one job
+    longest_wait_s: float  # of one job, in all
     lost_gpu_s: float
     useful_ratio: float
     wall_s: float
@@ -145,7 +149,8 @@ def measure(task: Task) -> Row:
     worst = max(task.tenants, key=lambda tenant: entry["tenants"][tenant]["slowdown"])
     return Row(
         task.file, name, jobs["submitted"], jobs["finished"], jobs["queue_wait_s_mean"], jobs["total_wait_s_mean"],
-        entry["tenants"][worst]["slowdown"], worst, 1000 * stops["preemptions"] / jobs["submitted"], stops["lost_gpu_s"],
+        entry["tenants"][worst]["slowdown"], worst, stops["preemptions_per_1000_jobs"], stops["migrations_per_1000_jobs"],
+        stops["evictions_per_job_max"], jobs["longest_wait_s"], stops["lost_gpu_s"],
         used["to_last_arrival_ratio"] / used["bound_ratio"], entry["wall_s"], entry["invariants"]["violated"],
     )  # fmt: skip
 
@@ -174,10 +179,11 @@ def missed(found: Mapping[str, float]) -> list[str]:
 def show(rows: Mapping[str, Row], file: str, ours: str) -> bool:
     """Print one file's two tables; True when every bar is kept, nothing was violated and all work ended."""
     table(
-        [file, "average wait s", "average total wait s", "worst slowdown", "of tenant", "preemptions / 1,000 jobs", "lost GPU-s",
+        [file, "average wait s", "average total wait s", "worst slowdown", "of tenant", "pre+moves/1,000 jobs", "most evictions", "longest wait s", "lost GPU-h",
          "useful share", "wall s", "violations"],
         [[row.policy, f"{row.wait_s:,.0f}", f"{row.total_wait_s:,.0f}", f"{row.slowdown:.3f}", row.worst_tenant,
-          f"{row.preemptions_per_1000:,.1f}", f"{row.lost_gpu_s:,.0f}", f"{row.useful_ratio:.3f}", f"{row.wall_s:.1f}",
+          f"{row.preemptions_per_1000:,.0f}+{row.moves_per_1000:,.0f}", f"{row.most_evictions:,}", f"{row.longest_wait_s:,.0f}",
+          f"{row.lost_gpu_s / 3600:,.0f}", f"{row.useful_ratio:.3f}", f"{row.wall_s:.1f}",
           str(row.violated)] for row in rows.values()],
     )  # fmt: skip
     lines, kept = [], True
@@ -197,7 +203,7 @@ def show(rows: Mapping[str, Row], file: str, ours: str) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print two tables a file, write the JSON; 1 when a bar is missed."""
-    given = options(str(__doc__), arguments, files="P12,P10", policy="autopilot", baselines="fifo-skip,easy,kueue",
+    given = options(str(__doc__), arguments, files="P12,P10", policy="autopilot", baselines="fifo-skip,las,easy,kueue",
                     workers=2, keep="")  # fmt: skip
     jobs = philly_jobs()
     if jobs is None:
