@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from autopilot.core import lifecycle
 from autopilot.core.actions import ACTIONS
 from autopilot.core.assemble import assemble
+from autopilot.core.clock import read_clock
 from autopilot.core.draft import Propose
 from autopilot.core.errors import InvariantError
 from autopilot.core.forecast import Forecast, Forecasts, RuntimeForecast
@@ -68,6 +69,7 @@ class Wiring:
     actions: tuple[tuple[str, Propose], ...] = ACTIONS
     guards: tuple[tuple[str, Check], ...] = GUARDS
     worker: Worker | None = None  # runs the fits of forecasters that offer them; None: nobody does
+    monotonic_s: Callable[[], float] | None = None  # a clock that nobody sets; None: time is virtual
 
 
 class Controller:
@@ -80,21 +82,26 @@ class Controller:
         self._outcomes: tuple[Outcome, ...] = ()
         self._fits: dict[str, Fit] = {}  # ended, by owner, and not yet taken
         self._commands: tuple[Command, ...] = ()  # drained, and not yet decided on
+        self._read_s: float | None = None  # of the clock that nobody sets, at the last decision
         self.wake_at_s = float("-inf")
 
     def tick(self, now_s: float) -> Step | None:
         """Observe, decide, record and act once; None when another replica leads."""
         wiring = self._wiring
+        read_s = wiring.monotonic_s() if wiring.monotonic_s is not None else None
         fence = wiring.leadership.fence()
         if fence is None:
             return None
         policy = wiring.policy.current()
-        observation = self.observe(now_s)
+        elapsed_s = (
+            float("nan") if read_s is None else read_s - (read_s if self._read_s is None else self._read_s)
+        )
+        observation = self.observe(now_s, elapsed_s)
         memory = replace(self.memory, fence=fence)
         step = reconcile(memory, observation, policy, actions=wiring.actions, guards=wiring.guards)
         wiring.journal.intend(observation, policy, memory, step.decision, step.instructions)
         wiring.memory.save(step.memory)
-        self.memory, self._commands = step.memory, ()
+        self.memory, self._commands, self._read_s = step.memory, (), read_s
         self._outcomes = tuple(self._apply(instruction, now_s) for instruction in step.instructions)
         wiring.journal.conclude(observation.tick, self._outcomes)
         if wiring.on_decision is not None:
@@ -102,12 +109,21 @@ class Controller:
         self.wake_at_s = min(step.wake_at_s, lifecycle.next_deadline_s(step.memory, self._outcomes))
         return step
 
-    def observe(self, now_s: float) -> Observation:
-        """Everything that the decision may know, from every source that answers."""
+    def observe(self, now_s: float, elapsed_s: float = float("nan")) -> Observation:
+        """Everything that the decision may know, from every source that answers.
+
+        `elapsed_s`: since the last decision of this process by a clock that nobody sets. The first one after a restart
+        counts as none: what was promised lasts at least as long as it was promised. Models learn nothing from a tick
+        whose time is not believed.
+        """
         wiring = self._wiring
         batches = [_collect(collector, now_s) for collector in wiring.collectors]
-        snapshot, gaps = assemble(batches, now_s)
-        forecasts, silent = self._foresee(now_s, snapshot)
+        policy = wiring.policy.current()
+        snapshot, gaps = assemble(batches, now_s, policy.clock.max_skew_s)
+        forecasts: Forecasts = Forecasts()
+        silent: tuple[Gap, ...] = ()
+        if not read_clock(self.memory, now_s, elapsed_s, policy).doubt:
+            forecasts, silent = self._foresee(now_s, snapshot)
         self._commands += wiring.inbox.drain(now_s)
         return Observation(
             tick=self.memory.tick + 1,
@@ -119,6 +135,7 @@ class Controller:
             outcomes=self._outcomes,
             gaps=(*gaps, *silent, *_unknown_names(wiring.policy.current(), snapshot)),
             kill_switch=wiring.inbox.kill_switch(),
+            elapsed_s=elapsed_s,
         )
 
     def _foresee(self, now_s: float, snapshot: ClusterSnapshot) -> tuple[Forecasts, tuple[Gap, ...]]:

@@ -89,7 +89,7 @@ class ExporterCollector:
 
     def collect(self, now_s: float) -> Batch:
         """Scrape when it is time, then answer with the windows. Never raises for what a target does."""
-        if self.targets and not now_s - self._scraped_s < self._interval_s:
+        if self.targets and not 0 <= now_s - self._scraped_s < self._interval_s:  # the clock may be set back
             self._scraped_s = now_s
             self._gaps = self._scrape(now_s)
         telemetry = self._window.windowed(now_s)

@@ -11,7 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from autopilot.core.clock import not_of_the_future
 from autopilot.core.contain import contain
+from autopilot.core.policy_bounds import ClockRules
 from autopilot.core.records import Batch, Errors, Gap, Inventory, Telemetry, Work
 from autopilot.core.snapshot import (
     ClusterSnapshot,
@@ -31,12 +33,14 @@ from autopilot.core.snapshot import (
 )
 from autopilot.core.xid_facts import remedy_of
 
+MAX_SKEW_S = ClockRules().max_skew_s
 NO_INVENTORY = Inventory(Names(), empty(NodeTable), empty(GpuTable), empty(InstanceTable))
 NO_WORK = Work((), empty(WorkloadTable), empty(PlacementTable), empty(ServiceTable), empty(QueueTable))
 
 
-def assemble(batches: Sequence[Batch], now_s: float) -> tuple[ClusterSnapshot, tuple[Gap, ...]]:
-    """One snapshot of all batches, and every gap that they reported.
+def assemble(batches: Sequence[Batch], now_s: float,
+             max_skew_s: float = MAX_SKEW_S) -> tuple[ClusterSnapshot, tuple[Gap, ...]]:  # fmt: skip
+    """One snapshot of all batches, and every gap that they reported. What is dated in the future is not known.
 
     Raises `InvariantError` when tables contradict each other.
     """
@@ -45,7 +49,7 @@ def assemble(batches: Sequence[Batch], now_s: float) -> tuple[ClusterSnapshot, t
     telemetry: list[tuple[Telemetry, Batch]] = []
     errors: list[Errors] = []
     gaps: list[Gap] = []
-    for batch in batches:
+    for batch in (not_of_the_future(each, now_s, max_skew_s) for each in batches):
         gaps.extend(batch.gaps)
         if batch.inventory is not None and batch.collected_s >= inventory_s:
             inventory, inventory_s = batch.inventory, batch.collected_s

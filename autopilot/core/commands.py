@@ -22,7 +22,8 @@ Entry = TypeVar("Entry")
 UNNUMBERED = -1
 """The sequence of a command that came without one."""
 
-_CAUTION = (CommandKind.RESUME, CommandKind.APPROVE, CommandKind.REJECT, CommandKind.PAUSE, CommandKind.KILL)
+_CAUTION = (CommandKind.RESUME, CommandKind.CONFIRM, CommandKind.APPROVE, CommandKind.REJECT, CommandKind.PAUSE,
+            CommandKind.KILL)  # fmt: skip
 """Commands of one number, or of none, count in this order: the most cautious has the last word."""
 
 

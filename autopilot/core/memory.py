@@ -137,6 +137,7 @@ class ClockDoubt:
     first_s: float
     last_s: float
     ticks: int
+    passed_s: float  # since the last decision, by the clock that nobody sets
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +206,7 @@ class ControllerMemory:
     paused_since_s: float = float("nan")
     paused_by: str = ""  # the person; "" when the autopilot paused itself, which lapses
     clock_doubt: ClockDoubt | None = None
+    clock_drift_s: float = 0.0  # of the wall clock against the one that nobody sets; less than half a second
     wake_at_s: float = float("-inf")
     views: Mapping[str, ViewRecord] = field(default_factory=dict)  # "<kind>/<source>" -> what was shown
 

@@ -203,7 +203,7 @@ def _proposal(draft: Draft, ctx: Context) -> Proposal:
     workload, incarnation = str(work.id[draft.row]), int(work.incarnation[draft.row])
     slots = () if draft.spot is None else slots_of(ctx, _whole_of(draft, draft.spot.layout, ctx))
     victims = tuple(_victim(give, draft.contract, ctx) for give in draft.gives)
-    state = _state_digest(draft, f"{workload}|{incarnation}", slots, victims)
+    state = _state_digest(draft, f"{workload}|{work.uid[draft.row]}|{incarnation}", slots, victims)
     return Proposal(
         id=f"{draft.kind}-{workload}-{state[:8]}",
         action=draft.action,
@@ -232,7 +232,9 @@ def _state_digest(draft: Draft, subject: str, slots: tuple[Slot, ...], victims: 
     for slot in slots:
         digest.update(f"|{_place(slot)}".encode())
     for victim in victims:
-        digest.update(f"|-{victim.workload}:{victim.incarnation}:{victim.how}:{victim.gpus}".encode())
+        digest.update(
+            f"|-{victim.workload}:{victim.uid}:{victim.incarnation}:{victim.how}:{victim.gpus}".encode()
+        )
         for slot in victim.keeps:
             digest.update(f">{_place(slot)}".encode())
     for node in draft.nodes:
@@ -250,7 +252,7 @@ def _scaling(draft: Draft, ctx: Context) -> Proposal:
     services = snapshot.services
     name, generation = str(services.id[row]), int(services.generation[row])
     mine = np.flatnonzero(snapshot.workloads.service == row)
-    state = blake2s(f"{draft.action}|scale|{name}|{generation}|{int(services.floor[row])}>{draft.replicas}".encode(),
+    state = blake2s(f"{draft.action}|scale|{name}|{services.uid[row]}|{generation}|{int(services.floor[row])}>{draft.replicas}".encode(),
                     digest_size=6).hexdigest()  # fmt: skip
     return Proposal(
         id=f"scale-{name}-{state[:8]}",

@@ -214,12 +214,12 @@ class ClockRules:
 
     max_jump_s: Annotated[
         float,
-        Interval(ge=0, le=DAY_S),
+        Interval(ge=1, le=DAY_S),
         Doc(
-            "a clock that is further ahead than this since the last tick has jumped and nothing acts; "
-            "the controller looks at least this often; 0: not bounded, for virtual time"
+            "a clock that moved by this much more or less than time has passed has jumped, and nothing acts; smaller "
+            "differences move every timer with the clock"
         ),
-    ] = 300.0
+    ] = 60.0
     confirm_ticks: Annotated[
         int,
         Interval(ge=2, le=100),

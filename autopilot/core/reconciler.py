@@ -2,7 +2,7 @@
 
 No clock, no I/O, no randomness: live, replay and simulation are shells around it. First believe the
 world (lifecycle.absorb), then plan (planner.plan), then write down what was set in motion and when to
-look again (`wake_at_s`). A clock that went back, or a broken invariant in the caller, acts on nothing.
+look again (`wake_at_s`). A clock that jumped, or a broken invariant in the caller, acts on nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from autopilot.core.actions import ACTIONS
+from autopilot.core.clock import Reading, read_clock
 from autopilot.core.commands import command_timers_s, obey, remember_offers
 from autopilot.core.context import Context
 from autopilot.core.draft import Propose
@@ -57,9 +58,10 @@ def reconcile(memory: ControllerMemory, observation: Observation, policy: Policy
               actions: tuple[tuple[str, Propose], ...] = ACTIONS,
               guards: tuple[tuple[str, Check], ...] = GUARDS) -> Step:  # fmt: skip
     """The decision of one tick. `actions` and `guards` are the shipped tables; tests plant bugs there."""
-    if observation.now_s < memory.now_s:
-        return _stand_still(memory, observation, policy)
-    before = memory
+    clock = read_clock(memory, observation.now_s, observation.elapsed_s, policy)
+    memory = before = clock.memory
+    if clock.doubt:
+        return _stand_still(memory, observation, policy, clock.doubt)
     memory, again = absorb(memory, observation, policy)
     memory, losses = settle_stops(memory, observation)
     review_s = review_start(observation.now_s, policy)
@@ -81,12 +83,23 @@ def reconcile(memory: ControllerMemory, observation: Observation, policy: Policy
     instructions = () if held_by else (*again, *instructions)
     wake_at_s = _wake_at(memory, observation, policy, chosen, planner)
     memory = replace(memory, tick=observation.tick, now_s=observation.now_s, wake_at_s=wake_at_s)
-    notes = (*_notes(before, observation, planner, instructions), *obey(before, observation.commands, observation.now_s, policy)[1])  # fmt: skip
+    notes = (*_said(clock, before, observation, policy), *_notes(before, observation, planner, instructions))
     return Step(
         memory,
         Decision(observation.tick, observation.now_s, chosen, held_by, notes, losses),
         instructions,
         wake_at_s,
+    )
+
+
+def _said(clock: Reading, before: ControllerMemory, observation: Observation, policy: Policy) -> tuple[Evidence, ...]:  # fmt: skip
+    """That the clock was set, and which commands were refused."""
+    notes = obey(before, observation.commands, observation.now_s, policy)[1]
+    if not clock.moved_s:
+        return notes
+    return (
+        Evidence("the clock was set, and every timer moves with it by", round(clock.moved_s, 3), "s"),
+        *notes,
     )
 
 
@@ -107,13 +120,12 @@ def _notes(before: ControllerMemory, observation: Observation, planner: Planner,
     return (*notes, *planner.ctx.notes)
 
 
-def _stand_still(memory: ControllerMemory, observation: Observation, policy: Policy) -> Step:
-    """The clock went back: nothing is decided, but what people and actuators said is not forgotten."""
+def _stand_still(memory: ControllerMemory, observation: Observation, policy: Policy, why: str) -> Step:
+    """The clock is not believed: nothing is decided, but what people and actuators said is not forgotten."""
+    notes = obey(memory, observation.commands, memory.now_s, policy)[1]
     memory, _ = absorb(memory, replace(observation, now_s=memory.now_s), policy, may_send=False)
-    decision = Decision(
-        observation.tick, observation.now_s, Plan((), no_refusals(), (), ()), "the clock went back"
-    )
-    return Step(replace(memory, tick=observation.tick), decision, (), memory.now_s)
+    decision = Decision(observation.tick, observation.now_s, Plan((), no_refusals(), (), ()), why, notes)
+    return Step(replace(memory, tick=observation.tick), decision, (), observation.now_s + 1.0)
 
 
 def _apply_open_effects(memory: ControllerMemory, whatif: WhatIf, names: Lookup | None) -> frozenset[int]:

@@ -239,6 +239,8 @@ class Observation:
     gaps: tuple[Gap, ...] = ()
     kill_switch: bool = False  # True also when the switch cannot be read
     views: tuple[View, ...] = ()  # of every source that shows inventory or work, or should
+    # since the last decision by a clock that nobody sets; NaN: time is virtual
+    elapsed_s: float = float("nan")
 
 
 # --- what the decision says --------------------------------------------------------------------

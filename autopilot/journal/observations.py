@@ -167,7 +167,7 @@ class ObservationEncoder:
         past = self._state.telemetry
         signals = None if telemetry is past.table else pack_signals(telemetry, observation.now_s, past)
         head = [observation.tick, observation.now_s, snapshot.inventory_age_s, snapshot.work_age_s,
-                observation.kill_switch, parts]  # fmt: skip
+                observation.kill_switch, parts, observation.elapsed_s]  # fmt: skip
         return ENCODER.encode(head), signals
 
     def _table(self, name: str, table: Any, parts: dict[str, Any]) -> None:
@@ -268,7 +268,7 @@ class ObservationDecoder:
 
     def decode(self, data: bytes, signals: bytes | None) -> Observation:
         """The observation that was encoded; needs those before it since the last keyframe."""
-        tick, now_s, inventory_age_s, work_age_s, kill_switch, parts = msgspec.msgpack.decode(data)
+        tick, now_s, inventory_age_s, work_age_s, kill_switch, parts, *elapsed = msgspec.msgpack.decode(data)
         state = self._state
         self.workload_rows = None
         for name, _ in NAMED_TABLES:
@@ -299,6 +299,7 @@ class ObservationDecoder:
             snapshot=snapshot,
             forecasts=Forecasts(runtimes, state.demand or ()),
             kill_switch=kill_switch,
+            elapsed_s=elapsed[0] if elapsed else float("nan"),
             **small,
         )
 

@@ -17,6 +17,7 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from math import isfinite
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -136,7 +137,7 @@ class SqliteJournal:
         self._refuse_when_failed()
         now_s, number = observation.now_s, self._next
         if self._segment is None or self._is_due(now_s, number):
-            self._begin_segment(now_s, number)
+            self._begin_segment(now_s, number, memory.now_s)
         seen, signals = self._observations.encode(observation)
         encoder = self._observations
         decided = self._decisions.encode(
@@ -176,11 +177,11 @@ class SqliteJournal:
             return True
         return now_s - since_s >= self.rules.keyframe_s and number - first >= self.rules.keyframe_ticks
 
-    def _begin_segment(self, now_s: float, number: int) -> None:
+    def _begin_segment(self, now_s: float, number: int, last_s: float) -> None:
         starts = self._segment is None
         if not starts:
             self.flush()
-            self._drop_old(now_s)
+            self._drop_old(now_s, jumped=isfinite(last_s) and now_s - last_s > self.rules.keyframe_s)
         self._observations.restart()
         self._decisions.restart()
         self._known_proposals.clear()
@@ -188,8 +189,8 @@ class SqliteJournal:
         self._segment = (number, now_s)
         self._segments.append((number, self._run or 0, int(starts), now_s))
 
-    def _drop_old(self, now_s: float) -> None:
-        """Drop the oldest whole segments that are too old, or too much."""
+    def _drop_old(self, now_s: float, *, jumped: bool) -> None:
+        """Drop the oldest whole segments that are too old, or too much. Of a time that jumped nothing is too old."""
         with self._guard("shortened"):
             limit = self.rules.max_mib * 1024 * 1024
             firsts = self._db.execute("SELECT first, now_s, run FROM segments ORDER BY first").fetchall()
@@ -197,7 +198,7 @@ class SqliteJournal:
             for at in range(len(firsts) - 1):
                 # a segment ends where the next begins; times of another run are not comparable
                 same_run = firsts[at + 1][2] == self._run
-                old = same_run and now_s - firsts[at + 1][1] > self.rules.max_age_s
+                old = same_run and not jumped and now_s - firsts[at + 1][1] > self.rules.max_age_s
                 if not old and self._used_bytes() <= limit:
                     break
                 until = firsts[at + 1][0]
