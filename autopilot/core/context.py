@@ -119,7 +119,8 @@ class Context:
     leaving: dict[int, Layout | None] = field(default_factory=dict)  # row -> what it keeps when it has left
     # queues whose first gang that waits was looked at, and whether a start was planned for its fair share
     deserved: dict[int, bool] = field(default_factory=dict)
-    kept_for: set[int] = field(default_factory=set)  # queues whose first waiting gang has quota kept for it
+    # by queue: its first gang that waits (position), and the GPUs of idle quota that are kept for it
+    kept_for: dict[int, tuple[int, float]] = field(default_factory=dict)
     # order of turns; large: no turn yet
     place_in_line: I32 = field(default_factory=lambda: np.empty(0, np.int32))
     turns_taken: int = 0

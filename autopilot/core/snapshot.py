@@ -83,6 +83,7 @@ class Gate(IntEnum):
     OPEN = 0
     WAITING = 1  # quota may be held for it, but it must not start yet
     REJECTED = 2  # switched off until somebody activates it again
+    RETRY = 3  # holds no quota and does not start until the check is asked anew
 
 
 class Displace(IntEnum):

@@ -217,7 +217,7 @@ def host_amounts(snapshot: ClusterSnapshot) -> tuple[F64, F64]:
     count = len(snapshot.queues.id)
     used, asked = np.zeros((2, count)), np.zeros((2, count))
     rows = held.workload[~held.leaving & holding_mask(work)[held.workload]]
-    waits = np.flatnonzero((work.state == State.PENDING) & (work.gate != Gate.REJECTED))
+    waits = np.flatnonzero((work.state == State.PENDING) & (work.gate < Gate.REJECTED))
     for resource in range(2):
         np.add.at(used[resource], work.queue[rows], asks[resource, rows])
         np.add.at(asked[resource], work.queue[waits], asks[resource, waits] * work.gpus[waits])
@@ -294,7 +294,7 @@ def claim_kinds(kind_of_model: Sequence[int], models: int) -> tuple[int, ...]:
 def _waiting(snapshot: ClusterSnapshot, kind_of_model: Sequence[int], shape: tuple[int, ...]) -> F64:
     """Width of what waits and is not switched off, by kind and queue. Shape [kinds, queues]."""
     work = snapshot.workloads
-    rows = np.flatnonzero((work.state == State.PENDING) & (work.gate != Gate.REJECTED))
+    rows = np.flatnonzero((work.state == State.PENDING) & (work.gate < Gate.REJECTED))
     width = np.where(
         work.gpu_milli[rows] > 0, work.gpus[rows] * work.gpu_milli[rows] / GPU_MILLI, work.gpus[rows]
     )

@@ -337,7 +337,8 @@ class Market:
         """The cost of offers as one integer each: so many bits for each rank that all costs together fit in them."""
         offers = self.offers
         parts = {
-            place: round((offers[place].price_gpu_s + offers[place].take.gpus) * PARTS) for place in places
+            # of equals the fewest
+            place: round((offers[place].price_gpu_s + offers[place].take.gpus) * PARTS) + 1 for place in places
         }
         bits = sum(parts.values()).bit_length()
         shift = {

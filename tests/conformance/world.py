@@ -36,7 +36,7 @@ from autopilot.core.snapshot import (
     make,
 )
 from autopilot.core.whatif import WhatIf
-from tests.conformance.cases import Case, Gang, Queue, Task
+from tests.conformance.cases import Case, Gang, Queue, RuleName, Task
 from tests.conformance.fleet import OF_ONE_NODE, Fleet, Seat, Size, build_fleet, scale_of, size_of, whole
 
 NOW_S = 30 * DAY_S
@@ -201,9 +201,10 @@ def _workload(
         "topology": fleet.levels[required] if required else Topology.NONE,
         "preferred": fleet.levels[preferred] if preferred else Topology.NONE,
         "selector": fleet.label_bits(sorted(common)), "preemptible": gang.preemptible,
-        "gate": max(_gate(gang, next(queue for queue in case.queues if queue.name == gang.queue)),
-                    Gate.WAITING if incomplete else Gate.OPEN),
-        "over_quota": gang.over_quota, "preemption_delay_s": gang.preemption_delay_s, "stuck": row.stuck,
+        "gate": _gate(gang, next(queue for queue in case.queues if queue.name == gang.queue), case.policy)
+        or (Gate.WAITING if incomplete else Gate.OPEN),
+        "over_quota": gang.over_quota, "stuck": row.stuck,
+        "preemption_delay_s": inf if _gates_evictions(gang, case.policy) else gang.preemption_delay_s,
         "cpu_milli": 0, "memory_mib": 0, "stale_since_s": _stale_since_s(gang),
         "stale_grace_s": nan if grace_s is None else inf if grace_s < 0 else grace_s,
     }  # fmt: skip
@@ -228,12 +229,20 @@ def _share(row: Row, sizes: Sequence[Size], fleet: Fleet) -> tuple[int, int]:
     )
 
 
-def _gate(gang: Gang, queue: Queue) -> Gate:
-    """Closed by a gate or by a check of its queue that is not ready; shut by a rejected one."""
+def _gate(gang: Gang, queue: Queue, rules: RuleName) -> Gate:
+    """Closed by a gate or by a check of its queue that is not ready; shut by a rejected one, or one that asks for a retry."""
     states = {**dict.fromkeys(queue.checks, "pending"), **gang.check_state}
-    if "rejected" in states.values():
-        return Gate.REJECTED
-    return Gate.WAITING if gang.gates or any(state != "ready" for state in states.values()) else Gate.OPEN
+    for state, gate in (("rejected", Gate.REJECTED), ("retry", Gate.RETRY)):
+        if state in states.values():
+            return gate
+    waits = any(state != "ready" for state in states.values())
+    return Gate.WAITING if waits or (gang.gates and not _gates_evictions(gang, rules)) else Gate.OPEN
+
+
+def _gates_evictions(gang: Gang, rules: RuleName) -> bool:
+    """Are the gates of a gang Kueue's preemption gates, which leave it what is free? Gates of pods are closed altogether."""
+    cohorts = rules in ("cohort-classic", "cohort-fair")
+    return bool(gang.gates) and all("preempt" in name or (cohorts and "admission" not in name) for name in gang.gates)
 
 
 def _stale_since_s(gang: Gang) -> float:

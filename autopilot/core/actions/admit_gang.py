@@ -16,14 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.actions.backfill import gap_draft, uses_gap
-from autopilot.core.actions.reclaim_borrowed import take_at_once
+from autopilot.core.actions.reclaim_borrowed import could_take, take_at_once
+from autopilot.core.actions.recover import give_back, may_stop
 from autopilot.core.context import Context, Held
 from autopilot.core.deserved import hold_deserved
 from autopilot.core.displace import Wish, after_leaving, landing_draft, place, short, worth_gpu_s
 from autopilot.core.draft import Draft, Submit
 from autopilot.core.keeping import keep_room, overdue_positions, sure_to_end
 from autopilot.core.placement import Miss, Shape, Spot, find_spot, shape_of
-from autopilot.core.policy import BackfillKind
+from autopilot.core.policy import BackfillKind, Mode
 from autopilot.core.records import Code, Evidence
 from autopilot.core.reservation import StartPlan, hold, plan_start, promised_start_s
 from autopilot.core.snapshot import GPU_MILLI, Gate, State
@@ -53,6 +54,8 @@ class _Pass:
 
 def propose(ctx: Context, submit: Submit) -> None:
     """Admissions and reservations of this tick, in the order of service."""
+    if ctx.policy.modes.recover != Mode.OFF:
+        give_back(ctx, may_stop(ctx), submit)
     everyone = np.arange(len(ctx.pending))
     run = _Pass(_codes(ctx), plain=not ctx.quota.rules.at_once and ctx.policy.reservation.share_hold_s <= 0)
     positions = _not_held_back(ctx, everyone)
@@ -65,7 +68,11 @@ def propose(ctx: Context, submit: Submit) -> None:
         if ctx.kept and _kept_from(ctx, at):
             continue
         uses = len(ctx.quota.gone)
-        if _serve(ctx, at, run, submit):
+        kept = _release_quota(ctx, at)  # it is kept from other queues
+        served = _serve(ctx, at, run, submit)
+        if kept is not None:
+            _keep_quota(ctx, kept)
+        if served:
             if len(ctx.quota.gone) > uses:
                 turns.rebuild()
                 run.forget()
@@ -74,7 +81,7 @@ def propose(ctx: Context, submit: Submit) -> None:
             continue
         if at in overdue:
             keep_room(ctx, at)
-        if ctx.quota.rules.keeps is not None:
+        if ctx.line.queue[at] not in ctx.kept_for:
             _keep_quota(ctx, at)
         if strict[queue_of[at]]:
             for behind in turns.drop(queue_of[at]):
@@ -216,7 +223,7 @@ def _not_held_back(ctx: Context, positions: Rows) -> Rows:
     """Positions that may start where there is room; the others are refused with their reason."""
     work = ctx.observation.snapshot.workloads
     rows = ctx.pending[positions]
-    excluded, checked = work.excluded[rows], work.gate[rows] == Gate.REJECTED
+    excluded, checked = work.excluded[rows], work.gate[rows] >= Gate.REJECTED
     if not ctx.quota.rules.at_once:
         checked = checked | (work.gate[rows] == Gate.WAITING)
     behind = _after_their_workers(ctx, rows)
@@ -305,23 +312,25 @@ def _widest(ctx: Context, at: int, spot: Spot, shape: Shape) -> tuple[Spot, Shap
 
 
 def _keep_quota(ctx: Context, at: int) -> None:
-    """Idle quota that stays reserved for a gang that waits, as its rule set says."""
-    keeps, row = ctx.quota.rules.keeps, int(ctx.pending[at])
-    if keeps is None or not _first_of_its_queue(ctx, at):
+    """Reserve idle quota for the first gang of a queue that waits, as its rule set says. It binds other queues only."""
+    keeps = ctx.quota.rules.keeps
+    if keeps is None:
         return
-    claim = ctx.quota.claim(row, ctx.line.least_gpus[at])
-    gpus = keeps(ctx.quota.books, claim)
+    claim = ctx.quota.claim(int(ctx.pending[at]), ctx.line.least_gpus[at])
+    gpus = 0.0 if ctx.line.early[at] and could_take(ctx, at) else keeps(ctx.quota.books, claim)
     if gpus > 0:
         ctx.quota.books.add(claim.queue, gpus, claim.kinds, preemptible=True)
+    ctx.kept_for[claim.queue] = (at, gpus)
 
 
-def _first_of_its_queue(ctx: Context, at: int) -> bool:
-    """True for the first gang of its queue that waits: only that one has quota kept for it."""
-    queue = int(ctx.observation.snapshot.workloads.queue[ctx.pending[at]])
-    if queue in ctx.kept_for:
-        return False
-    ctx.kept_for.add(queue)
-    return True
+def _release_quota(ctx: Context, at: int) -> int | None:
+    """Give back what is kept in the queue of the gang at `at`; the position of the gang that it is kept for."""
+    held = ctx.kept_for.get(ctx.line.queue[at])
+    if held is None or held[1] <= 0:
+        return None
+    claim = ctx.quota.claim(int(ctx.pending[held[0]]), ctx.line.least_gpus[held[0]])
+    ctx.quota.books.add(claim.queue, -held[1], claim.kinds, preemptible=True)
+    return held[0]
 
 
 def _reason(ctx: Context, at: int, miss: Miss) -> Miss:

@@ -67,6 +67,12 @@ def take_at_once(ctx: Context, at: int, submit: Submit) -> bool:
     return miss is None
 
 
+def could_take(ctx: Context, at: int) -> bool:
+    """Would the gang at `at` find whom to take, if it might displace anybody yet?"""
+    across = ctx.quota.rules.across
+    return across is not None and isinstance(wish(ctx, at, across, contract=_owed(ctx, at)), Wish)
+
+
 def _try(ctx: Context, at: int, key: int | None, submit: Submit) -> Miss | None:
     """Propose the takings for one gang; why there are none else. `key`: of those like it, to look for moves; None: do not."""
     across = ctx.quota.rules.across

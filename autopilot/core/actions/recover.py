@@ -14,6 +14,7 @@ from autopilot.core.context import Context
 from autopilot.core.draft import Draft, Give, Submit
 from autopilot.core.hangs import at_work, doing_nothing, judged, window_s
 from autopilot.core.notice import AtRisk, plan_saves
+from autopilot.core.policy import Mode
 from autopilot.core.records import Evidence
 from autopilot.core.saving import writers_s
 from autopilot.core.snapshot import Bools, Gate, State, holding_mask
@@ -25,16 +26,29 @@ NAME = "recover"
 
 def propose(ctx: Context, submit: Submit) -> None:
     """One eviction for each gang that cannot go on; each gang is looked at for one reason, the first that holds."""
-    work = ctx.observation.snapshot.workloads
-    leaves = (work.state == State.CHECKPOINTING) | work.stuck | work.excluded
-    open_rows = holding_mask(work) & ~leaves
-    open_rows[list(ctx.busy | ctx.quota.gone)] = False
+    open_rows = may_stop(ctx)
     for find in (_broken, _condemned, _called_back, _hung, _waiting_coordinators):
         for row in find(ctx, open_rows, submit):
             open_rows[row] = False
     _stuck(ctx, submit)
-    for row in np.flatnonzero(open_rows & (work.gate == Gate.REJECTED)).tolist():
-        submit(_stop(ctx, row, Evidence("check", "rejected")))
+    give_back(ctx, open_rows, submit)
+
+
+def give_back(ctx: Context, open_rows: Bools, submit: Submit) -> None:
+    """Stop gangs whose check was rejected or is to be asked anew. Gangs behind them may book what they hold."""
+    gate = ctx.observation.snapshot.workloads.gate
+    for row in np.flatnonzero(open_rows & (gate >= Gate.REJECTED)).tolist():
+        stands = submit(_stop(ctx, row, Evidence("check", Gate(int(gate[row])).name.lower())))
+        if stands and ctx.policy.modes.recover == Mode.AUTO:
+            ctx.leaving[row] = None
+
+
+def may_stop(ctx: Context) -> Bools:
+    """Gangs that hold GPUs and are not leaving. Shape [workloads]."""
+    work = ctx.observation.snapshot.workloads
+    open_rows = holding_mask(work) & ~((work.state == State.CHECKPOINTING) | work.stuck | work.excluded)
+    open_rows[list(ctx.busy | ctx.quota.gone)] = False
+    return open_rows
 
 
 def _broken(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:

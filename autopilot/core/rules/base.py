@@ -13,7 +13,7 @@ from math import inf, isnan
 from typing import NamedTuple, Protocol
 
 from autopilot.core.records import Code
-from autopilot.core.tenancy import Books
+from autopilot.core.tenancy import EPSILON, Books
 
 
 class Claim(NamedTuple):
@@ -37,6 +37,23 @@ class Claim(NamedTuple):
         """True when it can give up members and go on."""
         return self.gpus - self.member_gpus >= self.least_gpus > 0
 
+    @property
+    def spare_gpus(self) -> float:
+        """GPUs of the whole members that it can give up and go on; 0.0 when it is not elastic."""
+        return (self.gpus - self.least_gpus + EPSILON) // self.member_gpus * self.member_gpus if self.elastic else 0.0
+
+
+class Step(NamedTuple):
+    """One step of taking a gang: its members above its minimum, or, after them, the gang as a whole."""
+
+    claim: Claim
+    whole: bool
+
+    @property
+    def gpus(self) -> float:
+        """GPUs that this step takes beyond the one before it."""
+        return self.claim.gpus - self.claim.spare_gpus if self.whole else self.claim.spare_gpus
+
 
 class Running(list[Claim]):
     """Gangs that hold GPUs, as the searches of one tick see them. Never changed once it was shown."""
@@ -50,6 +67,16 @@ class Running(list[Claim]):
                 found.setdefault((claim.queue, claim.kinds), []).append(claim)
         for line in found.values():
             line.sort(key=mercy)
+        return found
+
+    @cached_property
+    def steps(self) -> dict[tuple[int, tuple[int, ...]], list[Step]]:
+        """The same lines step by step: in each priority, members above the minimum of their gangs before whole gangs."""
+        found = {}
+        for key, line in self.lines.items():
+            steps = [Step(claim, whole=True) for claim in line]
+            elastic = [Step(claim, whole=False) for claim in line if claim.elastic]
+            found[key] = sorted(elastic + steps, key=lambda step: (step.claim.priority, step.whole)) if elastic else steps
         return found
 
 

@@ -7,6 +7,7 @@ pkg/scheduler/preemption/fairsharing), scaled by what can be lent at that place,
 
 Who gives: always the one with the largest share at the time, level by level from the top of the tree; in it the
 lowest priority first, then the smallest gang (the donor stays as near to its share as it can), then the youngest.
+Where the first choice does not suffice, a gang of the next donor that suffices alone goes before smaller ones.
 Nothing is taken from a queue, or through a cohort, that no longer borrows.
  - A newcomer whose queue stays within its own quota may take from any borrower.
  - `final_share`: the newcomer's share is then at most what the donor's still is after the loss.
@@ -130,9 +131,11 @@ def _in_order(quotas: Quotas, candidates: Sequence[Claim], rules: Sequence[str],
     entitled = not quotas.borrows(quotas.claim.queue)
     donors = _Donors(quotas, candidates)
     refused: list[Claim] = []
+    taken: list[Claim] = []
     while (queue := donors.next()) is not None:
         if queue == quotas.claim.queue or entitled:
-            yield donors.pop(queue)
+            taken.append(donors.pop(queue, taken if queue != quotas.claim.queue else ()))
+            yield taken[-1]
             continue
         while donors.waiting.get(queue):
             other = donors.pop(queue)
@@ -185,10 +188,31 @@ class _Donors:
         """The queue with the largest share, found from the top of the tree; None when nobody may give."""
         return self._find(self.quotas.path[-1] if self.quotas.path else 0)
 
-    def pop(self, queue: int) -> Claim:
-        """The next gang of `queue`."""
+    def pop(self, queue: int, taken: Sequence[Claim] = ()) -> Claim:
+        """The next gang of `queue`; where others were `taken` in vain, one of its class that suffices alone."""
         self._count(queue, -1)
-        return self.waiting[queue].pop()
+        line = self.waiting[queue]
+        alone = self._alone(line, taken) if taken and taken[-1].queue != queue else None
+        return line.pop() if alone is None else line.pop(alone)
+
+    def _alone(self, line: Sequence[Claim], taken: Sequence[Claim]) -> int | None:
+        """Place of the smallest gang of the lowest priority for which all that were taken could stay."""
+        quotas = self.quotas
+        for other in taken:
+            quotas.book(other, 1)
+        found = None
+        for at in range(len(line) - 1, -1, -1):
+            if line[at].priority != line[-1].priority:
+                break
+            if line[at].gpus + quotas.free_before() + EPSILON < quotas.claim.gpus:
+                continue
+            quotas.book(line[at], -1)
+            found = at if quotas.allows() else None
+            quotas.book(line[at], 1)
+            break
+        for other in taken:
+            quotas.book(other, -1)
+        return found
 
     def _count(self, queue: int, more: int) -> None:
         for each in self.quotas.books.paths[queue]:

@@ -16,7 +16,7 @@ from heapq import heapify, heappop, heappush
 from itertools import islice
 
 from autopilot.core.records import Code
-from autopilot.core.rules.base import Claim, Offer, Refusal, Room, Running, Take, mercy
+from autopilot.core.rules.base import Claim, Offer, Refusal, Room, Running, Step, Take, mercy
 from autopilot.core.tenancy import ALL, EPSILON, Books
 
 NAME = "hierarchical-fair-share"
@@ -64,8 +64,11 @@ def within_queue(
         return all(claim.gpus <= room + sum(take.gpus for take in takes if kind in kinds_of[take.row]) + EPSILON
                    for kind, room in rooms.items())  # fmt: skip
 
-    ranks = {priority: rank for rank, priority in enumerate(sorted({other.priority for other in victims}))}
-    offers = [offer for other in victims for offer in _offers(other, ranks[other.priority])]
+    ranks = {priority: 2 * rank for rank, priority in enumerate(sorted({other.priority for other in victims}))}
+    steps = Running(victims).steps
+    offers = [offer for line in steps.values() for step in line
+              for offer in _offers(step, ranks[step.claim.priority] + step.whole)]  # fmt: skip
+    offers.sort(key=lambda offer: offer.rank)
     found = room.cheapest(offers, allowed)
     return found if found is not None else Refusal(Code.CAPACITY, sum(v.gpus for v in victims), claim.gpus)
 
@@ -77,8 +80,8 @@ def across_queues(
     refusal = _outside_guarantee(books, claim)
     if refusal is not None:
         return refusal
-    lines = (running if isinstance(running, Running) else Running(running)).lines
-    donors = [line for (queue, _), line in lines.items() if queue != claim.queue]
+    steps = (running if isinstance(running, Running) else Running(running)).steps
+    donors = [line for (queue, _), line in steps.items() if queue != claim.queue]
     limit = _beyond_limit(books, claim, donors)
     if limit is not None:
         return limit
@@ -102,27 +105,28 @@ def across_queues(
     return Refusal(Code.CAPACITY, sum(offer.take.gpus for offer in offers), claim.gpus)
 
 
-def _beyond_limit(books: Books, claim: Claim, donors: Sequence[Sequence[Claim]]) -> Refusal | None:
+def _beyond_limit(books: Books, claim: Claim, donors: Sequence[Sequence[Step]]) -> Refusal | None:
     """Set when the newcomer would exceed a hard limit on its path, whoever below that limit gave way."""
     for kind in claim.kinds:
         for queue in books.paths[claim.queue]:
             room = books.limit[kind][queue] - books.use[kind][queue]
             if claim.gpus > room + EPSILON:
-                below = sum(other.gpus for line in donors for other in line
-                            if kind in other.kinds and queue in books.paths[other.queue])  # fmt: skip
+                below = sum(step.gpus for line in donors for step in line
+                            if kind in step.claim.kinds and queue in books.paths[step.claim.queue])  # fmt: skip
                 if claim.gpus > room + below + EPSILON:
                     return Refusal(Code.LIMIT, max(room, 0.0), claim.gpus)
     return None
 
 
-def _offers(claim: Claim, rank: int) -> Iterator[Offer]:
-    """What one gang can give up: members above its minimum one by one, then itself."""
-    if claim.elastic:
-        spare = int((claim.gpus - claim.least_gpus + EPSILON) // claim.member_gpus)
-        part = claim.price_gpu_s * claim.member_gpus / max(claim.gpus, EPSILON)
-        for _ in range(spare):
-            yield Offer(Take(claim.row, claim.member_gpus, whole=False), rank, part, claim.queue)
-    yield Offer(Take(claim.row, claim.gpus, whole=True), rank, claim.price_gpu_s, claim.queue)
+def _offers(step: Step, rank: int) -> Iterator[Offer]:
+    """What one step can give up: members above the minimum one by one, or the whole gang."""
+    claim = step.claim
+    if step.whole:
+        yield Offer(Take(claim.row, claim.gpus, whole=True), rank, claim.price_gpu_s, claim.queue)
+        return
+    part = claim.price_gpu_s * claim.member_gpus / max(claim.gpus, EPSILON)
+    for _ in range(round(claim.spare_gpus / claim.member_gpus)):
+        yield Offer(Take(claim.row, claim.member_gpus, whole=False), rank, part, claim.queue)
 
 
 def _fair_at_best(books: Books, claim: Claim) -> bool:
@@ -139,13 +143,12 @@ class _Ledger:
 
     def __init__(self, books: Books, claim: Claim) -> None:
         self.books, self.claim = books, claim
-        self.queue_of: dict[int, int] = {}
-        self.kinds_of: dict[int, tuple[int, ...]] = {}
+        self.offered: dict[int, Claim] = {}
         self._parting: dict[int, tuple[int, int]] = {}
 
     def note(self, other: Claim) -> Claim:
         """One who is offered."""
-        self.queue_of[other.row], self.kinds_of[other.row] = other.queue, other.kinds
+        self.offered[other.row] = other
         return other
 
     def parting(self, queue: int) -> tuple[int, int]:
@@ -177,25 +180,33 @@ class _Ledger:
         """What a queue uses of a kind after some takings."""
         return self.books.use[kind][queue] - taken.get((kind, queue), 0.0)
 
-    def book(self, take: Take, taken: dict[tuple[int, int], float]) -> None:
+    def book(self, other: Claim, gpus: float, taken: dict[tuple[int, int], float]) -> None:
         """Note a taking along the donor's path."""
-        for kind in self.kinds_of[take.row]:
-            for queue in self.books.paths[self.queue_of[take.row]]:
-                taken[kind, queue] = taken.get((kind, queue), 0.0) + take.gpus
+        for kind in other.kinds:
+            for queue in self.books.paths[other.queue]:
+                taken[kind, queue] = taken.get((kind, queue), 0.0) + gpus
 
     def allowed(self, takes: Sequence[Take]) -> bool:
-        """May these be taken, in the order in which they stand, largest last, and is the newcomer then within its share?"""
+        """May these be taken, in the order in which they stand, largest last, and is the newcomer then within its share?
+
+        Each must be allowed when its turn comes. An elastic gang gives its spare members before the rest of it.
+        """
+        parts = [(gpus, self.offered[take.row]) for take in takes for gpus in self._parts(take)]
         taken: dict[tuple[int, int], float] = {}
-        for take in sorted(takes, key=lambda each: each.gpus):
-            if not self.over(self.queue_of[take.row], taken, self.kinds_of[take.row]):
+        for gpus, other in sorted(parts, key=lambda part: part[0]):
+            if not self.over(other.queue, taken, other.kinds):
                 return False
-            self.book(take, taken)
+            self.book(other, gpus, taken)
         return self._newcomer_fair(takes, taken) and self._within_limits(taken)
+
+    def _parts(self, take: Take) -> tuple[float, ...]:
+        spare = self.offered[take.row].spare_gpus if take.whole else 0.0
+        return (spare, take.gpus - spare) if spare else (take.gpus,)
 
     def _newcomer_fair(self, takes: Sequence[Take], taken: dict[tuple[int, int], float]) -> bool:
         """At each level where it took from others, the newcomer's side ends within its fair share."""
         books, claim = self.books, self.claim
-        sides = {self.parting(self.queue_of[take.row])[0] for take in takes}
+        sides = {self.parting(self.offered[take.row].queue)[0] for take in takes}
         return all(self._left(side, kind, taken) + claim.gpus <= books.fair[kind][side] + EPSILON
                    for side in sides for kind in claim.kinds)  # fmt: skip
 
@@ -205,19 +216,24 @@ class _Ledger:
                    for kind in self.claim.kinds for queue in self.books.paths[self.claim.queue])  # fmt: skip
 
 
-def _in_order(ledger: _Ledger, donors: Sequence[Sequence[Claim]]) -> Iterator[Offer]:
+def _in_order(ledger: _Ledger, donors: Sequence[Sequence[Step]]) -> Iterator[Offer]:
     """Offers in the order of mercy: from the queue that is most over-served at the time, its cheapest of the
-    lowest priority; as long as its queue may still be taken from. Rank: one for each class when it first gives.
-    `donors`: a line of gangs in the order of mercy for each queue and kinds.
+    lowest priority; as long as its queue may still be taken from. Rank: one for the spare members of each class and
+    one for its whole gangs, when they first give. `donors`: steps in the order of mercy for each queue and kinds.
     """
     taken: dict[tuple[int, int], float] = {}
-    ranks: dict[tuple[int, int], int] = {}
-    heap = [(_turn(ledger, line[0], taken), line, 0) for line in donors]
-    spared: list[Claim] = []
+    ranks: dict[tuple[int, int, bool], int] = {}
+
+    def offers(step: Step) -> Iterator[Offer]:
+        other = ledger.note(step.claim)
+        return _offers(step, ranks.setdefault((other.queue, other.priority, step.whole), len(ranks)))
+
+    heap = [(_turn(ledger, line[0].claim, taken), line, 0) for line in donors]
+    spared: list[Step] = []
     heapify(heap)
     while heap:
         _, line, at = heappop(heap)
-        other = line[at]
+        other = line[at].claim
         turn = _turn(ledger, other, taken)
         if heap and turn > heap[0][0]:  # what was taken beside it made its side less over-served
             heappush(heap, (turn, line, at))
@@ -225,15 +241,13 @@ def _in_order(ledger: _Ledger, donors: Sequence[Sequence[Claim]]) -> Iterator[Of
         if not ledger.over(other.queue, taken, other.kinds):
             spared += line[at:]  # others of its queue went before; these may go where only they clear a node
             continue
-        yield from _offers(ledger.note(other), ranks.setdefault((other.queue, other.priority), len(ranks)))
-        ledger.book(Take(other.row, other.gpus, whole=True), taken)
+        yield from offers(line[at])
+        ledger.book(other, line[at].gpus, taken)
         if at + 1 < len(line):
-            heappush(heap, (_turn(ledger, line[at + 1], taken), line, at + 1))
-    for other in spared:
-        if ledger.over(other.queue, {}, other.kinds):
-            yield from _offers(
-                ledger.note(other), ranks.setdefault((other.queue, other.priority), len(ranks))
-            )
+            heappush(heap, (_turn(ledger, line[at + 1].claim, taken), line, at + 1))
+    for step in spared:
+        if ledger.over(step.claim.queue, {}, step.claim.kinds):
+            yield from offers(step)
 
 
 def _turn(ledger: _Ledger, other: Claim, taken: dict[tuple[int, int], float]) -> tuple[float, ...]:
