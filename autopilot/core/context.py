@@ -121,6 +121,7 @@ class Context:
     deserved: dict[int, bool] = field(default_factory=dict)
     # by queue: its first gang that waits (position), and the GPUs of idle quota that are kept for it
     kept_for: dict[int, tuple[int, float]] = field(default_factory=dict)
+    wished: set[int] = field(default_factory=set)  # positions for which moves were proposed at their turn
     # order of turns; large: no turn yet
     place_in_line: I32 = field(default_factory=lambda: np.empty(0, np.int32))
     turns_taken: int = 0
@@ -365,7 +366,8 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
     low, high, known = run_times(observation, policy, outlook, ordered)
     end_s = predicted_ends(observation, policy, outlook, review_now_s, policy.reservation.level)
     count, foreseen = len(ordered), ahead_mask(snapshot)
-    classes, members = shape_classes(snapshot, ordered), members_by_row(snapshot)
+    members = members_by_row(snapshot)
+    classes = shape_classes(snapshot, ordered, members)
     saves = saves_ratio(snapshot, memory, policy, observation.now_s)
     lost_gpu_s = stop_losses(snapshot, review_now_s, saves).price_gpu_s
     ctx = Context(

@@ -12,6 +12,7 @@ import numpy as np
 
 from autopilot.core.context import Context
 from autopilot.core.draft import Draft, Give
+from autopilot.core.landing import joined
 from autopilot.core.members import find_members
 from autopilot.core.placement import (
     Miss,
@@ -57,6 +58,11 @@ def alike(ctx: Context) -> list[int]:
     """By position, what decides whether others may give way for a gang: where one may not, none of its number may."""
     count, bits = len(ctx.held), ctx.binding_sets(np.arange(len(ctx.pending)))
     return [sort << count | held_back for sort, held_back in zip(ctx.line.sort, bits.tolist(), strict=True)]
+
+
+def alike_at(ctx: Context, at: int) -> int:
+    """The same of one position."""
+    return ctx.line.sort[at] << len(ctx.held) | int(ctx.binding_sets(np.array([at]))[0])
 
 
 def place(
@@ -126,8 +132,8 @@ def within_limits(ctx: Context, row: int, shape: Shape) -> Shape:
     return shape if models == shape.models else replace(shape, models=models)
 
 
-def search_for(ctx: Context, at: int, shape: Shape) -> Search:
-    """The nodes' side of the search for victims."""
+def search_for(ctx: Context, at: int, shape: Shape, first: int = -1) -> Search:
+    """The nodes' side of the search for victims. `first`: node on which gangs give up members first, -1 for none."""
     shape = within_limits(ctx, int(ctx.pending[at]), shape)
     suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib, empty=True)
     free = ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at]), promises_only=True)
@@ -136,7 +142,7 @@ def search_for(ctx: Context, at: int, shape: Shape) -> Search:
     search = Search(ctx.whatif, room, shape.gpus, shape.per_member if shape.members else shape.tail,
                     lambda free: fits_on(ctx, shape, np.where(suits, free, 0).astype(np.int32)), suits=suits,
                     domain=level_of(ctx.observation.snapshot.nodes, shape.topology),
-                    spread=shape.topology == Topology.SPREAD, by_gpus=by_gpus)  # fmt: skip
+                    spread=shape.topology == Topology.SPREAD, by_gpus=by_gpus, first=first)  # fmt: skip
     if by_gpus and shape.asks_hosts:
         search.hosted = lambda cpu, memory: (
             host_members(shape, cpu, memory).astype(np.int64) * shape.per_member
@@ -222,8 +228,12 @@ def after_leaving(ctx: Context, at: int) -> Wish | Miss:
     return Wish(shape, spot, ()) if isinstance(spot, Spot) else spot
 
 
-def on_paper(ctx: Context, at: int, shape: Shape, search: Search, takes: Sequence[Take]) -> Wish | Miss:
-    """Play it through: victims off, the gang on, victims that fit elsewhere there; then undo it all."""
+def on_paper(ctx: Context, at: int, shape: Shape, search: Search, takes: Sequence[Take], *,
+             parts_move: bool = False) -> Wish | Miss:  # fmt: skip
+    """Play it through: victims off, the gang on, victims that fit elsewhere there; then undo it all.
+
+    `parts_move`: members that are taken of a gang are placed elsewhere too; else the gang goes on without them.
+    """
     whatif = ctx.whatif
     search.steps += (len(takes) + 1) * (STEPS_A_PLACE + len(search.room) // 50)
     held = {take.row: whatif.layout_of(take.row) for take in takes}
@@ -243,6 +253,8 @@ def on_paper(ctx: Context, at: int, shape: Shape, search: Search, takes: Sequenc
                 ctx.quota.book(take.row, keeps)
         ctx.quota.book(row, spot.layout)
         moved = _moves(ctx, takes, held)
+        if parts_move:
+            moved |= _moved_parts(ctx, takes)
         ctx.quota.books.restore(books)
     whatif.rollback(mark)
     if isinstance(spot, Miss):
@@ -252,7 +264,7 @@ def on_paper(ctx: Context, at: int, shape: Shape, search: Search, takes: Sequenc
         if take.row in moved and _entries(moved[take.row]) == _entries(held[take.row]):
             continue  # it is where it was: the others' going was enough
         part = take.gpus / max(_width(held[take.row]), 1e-9)
-        price = float(ctx.lost_gpu_s[take.row]) * (1.0 if take.whole else part)
+        price = float(ctx.lost_gpu_s[take.row]) * (1.0 if take.whole or take.row in moved else part)
         how = "move" if take.row in moved else "evict" if take.whole else "shrink"
         keeps = moved.get(take.row, kept[take.row])
         lost = len(held[take.row].gpu) - (0 if take.whole or keeps is None else len(keeps.gpu))
@@ -270,16 +282,52 @@ def _width(layout: Layout) -> float:
 
 
 def _moves(ctx: Context, takes: Sequence[Take], held: dict[int, Layout]) -> dict[int, Layout]:
-    """Victims that fit elsewhere now, the widest first, as far as quotas go too; each is placed and booked."""
-    moved = {}
+    """Victims that fit elsewhere now, the widest first, as far as quotas go too; each is placed and booked.
+
+    An elastic gang goes on with as many members as fit, from its minimum on.
+    """
+    moved, work = {}, ctx.observation.snapshot.workloads
     for take in sorted((take for take in takes if take.whole), key=lambda each: (-each.gpus, each.row)):
-        width = len(held[take.row].gpu)
-        spot = elsewhere(ctx, take.row, width) if ctx.quota.may_start(take.row, width) is None else None
-        if spot is not None:
-            ctx.whatif.place(take.row, spot.layout)
-            ctx.quota.book(take.row, spot.layout)
-            moved[take.row] = spot.layout
+        member = max(int(work.gpus_per_member[take.row]), 1)
+        least = -(-max(int(work.min_gpus[take.row]), 1) // member) * member
+        for width in range(len(held[take.row].gpu), least - 1, -member):
+            spot = elsewhere(ctx, take.row, width) if ctx.quota.may_start(take.row, width) is None else None
+            if spot is not None:
+                ctx.whatif.place(take.row, spot.layout)
+                ctx.quota.book(take.row, spot.layout)
+                moved[take.row] = spot.layout
+                break
     return moved
+
+
+def _moved_parts(ctx: Context, takes: Sequence[Take]) -> dict[int, Layout]:
+    """Gangs of which some members are taken, with these members elsewhere where they fit; each is placed and booked."""
+    moved = {}
+    for take in sorted((take for take in takes if not take.whole), key=lambda each: (-each.gpus, each.row)):
+        shape = within_limits(ctx, take.row, shape_of(ctx.observation.snapshot, take.row, round(take.gpus)))
+        spot = find_spot(ctx.whatif, shape, room_beside(ctx, take.row, ctx.room(np.inf)), ctx.policy.placement,
+                         ctx.gpu_memory_mib)  # fmt: skip
+        if isinstance(spot, Spot) and ctx.quota.may_start(take.row, shape.gpus) is None:
+            moved[take.row] = joined(ctx.whatif.layout_of(take.row), spot.layout)
+            ctx.whatif.move(take.row, moved[take.row])
+            ctx.quota.book(take.row, spot.layout)
+    return moved
+
+
+def room_beside(ctx: Context, row: int, room: I32) -> I32:
+    """Of the free GPUs per node, those where more members of a running gang may go: in the domain that it is in, or,
+    where each member has a node of its own, on nodes without one. Shape [nodes].
+    """
+    snapshot = ctx.observation.snapshot
+    topology = int(snapshot.workloads.topology[row])
+    level = level_of(snapshot.nodes, topology)
+    nodes = np.unique(snapshot.gpus.node[ctx.whatif.layout_of(row).gpu])
+    if level is not None:
+        return np.where(np.isin(level, level[nodes]), room, 0).astype(np.int32)
+    if topology == Topology.SPREAD:
+        room = room.copy()
+        room[nodes] = 0
+    return room
 
 
 def elsewhere(ctx: Context, row: int, gpus: int) -> Spot | None:

@@ -23,10 +23,10 @@ Cleared = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]
 """((node, whole GPUs) that come free, (GPU, milli) given up of GPUs on which others stay)."""
 
 
-def leave_order(whatif: WhatIf, row: int) -> tuple[tuple[int, ...], ...]:
+def leave_order(whatif: WhatIf, row: int, first: int = -1) -> tuple[tuple[int, ...], ...]:
     """Entries of the layout of `row`, member by member, in the order in which members would leave.
 
-    Lower rank first, then members on nodes with more free GPUs, then the last entries first.
+    Those on the node `first`; then lower rank first, then members on nodes with more free GPUs, then the last entries first.
     """
     layout = whatif.layout_of(row)
     snapshot = whatif.snapshot
@@ -43,16 +43,24 @@ def leave_order(whatif: WhatIf, row: int) -> tuple[tuple[int, ...], ...]:
         members += [tuple(entries[at : at + size]) for at in range(0, len(entries), size)]
     free = whatif.node_free
     members.sort(
-        key=lambda part: (ranks.get(int(layout.gpu[part[0]]), 0), -int(free[nodes[part[0]]]), -part[0])
+        key=lambda part: (
+            nodes[part[0]] != first,
+            ranks.get(int(layout.gpu[part[0]]), 0),
+            -int(free[nodes[part[0]]]),
+            -part[0],
+        )
     )
     return tuple(members)
 
 
 class Takings:
-    """What takings free on one what-if; each is worked out once, for the what-if as it is at the first question."""
+    """What takings free on one what-if; each is worked out once, for the what-if as it is at the first question.
 
-    def __init__(self, whatif: WhatIf) -> None:
-        self.whatif = whatif
+    `first`: the node whose members of a gang leave before its others; -1 for none.
+    """
+
+    def __init__(self, whatif: WhatIf, first: int = -1) -> None:
+        self.whatif, self.first = whatif, first
         self._members: dict[int, tuple[tuple[int, ...], ...]] = {}
         self._cleared: dict[tuple[int, float, bool], Cleared] = {}
         self._hosts: dict[tuple[int, float, bool], tuple[tuple[int, int, int], ...]] = {}
@@ -60,7 +68,7 @@ class Takings:
     def entries(self, take: Take) -> tuple[int, ...]:
         """Entries of the victim's layout that a partial taking removes."""
         if take.row not in self._members:
-            self._members[take.row] = leave_order(self.whatif, take.row)
+            self._members[take.row] = leave_order(self.whatif, take.row, self.first)
         chosen: list[int] = []
         for member in self._members[take.row]:
             if len(chosen) >= take.gpus - 1e-9:

@@ -8,7 +8,7 @@ reservations that it would outlive.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,8 +93,11 @@ def shape_of(snapshot: ClusterSnapshot, row: int, gpus: int | None = None) -> Sh
     )
 
 
-def shape_classes(snapshot: ClusterSnapshot, rows: I32) -> I32:
-    """A code for each of `rows` such that equal shapes (and equal elastic minima) share one. Shape [rows]."""
+def shape_classes(snapshot: ClusterSnapshot, rows: I32, differ: Collection[int] = ()) -> I32:
+    """A code for each of `rows` such that equal shapes (and equal elastic minima) share one. Shape [rows].
+
+    Gangs whose members `differ` (rows) have a code each.
+    """
     work = snapshot.workloads
     columns = (work.gpus, work.gpus_per_member, work.min_gpus, work.gpu_milli, work.mig_profile, work.gpu_models,
                work.gpu_memory_mib, work.cpu_milli, work.memory_mib, work.topology, work.preferred, work.selector)  # fmt: skip
@@ -104,6 +107,8 @@ def shape_classes(snapshot: ClusterSnapshot, rows: I32) -> I32:
             key = (key ^ column[rows].astype(np.int64).view(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
             key ^= key >> np.uint64(29)
     _, codes = np.unique(key, return_inverse=True)
+    alone = np.isin(rows, np.fromiter(differ, np.int32, len(differ)))
+    codes[alone] = len(rows) + np.arange(int(alone.sum()))
     return codes.astype(np.int32)
 
 
@@ -401,15 +406,16 @@ def _find_instances(whatif: WhatIf, shape: Shape, suits: Bools) -> Spot | Miss:
         number = np.arange(len(found)) - np.repeat(starts, np.diff(np.append(starts, len(found))))
         found = found[number < members[node] * shape.per_member]
         order = found[: shape.gpus].astype(np.int32)
-        return _instances_spot(whatif, order)
+        return instances_spot(whatif, order)
     busy = np.bincount(
         whatif.instance_gpu, (whatif.instance_used > 0) & whatif.instance_alive, minlength=len(gpus.uuid)
     )
     order = found[np.argsort(-busy[whatif.instance_gpu[found]], kind="stable")][: shape.gpus].astype(np.int32)
-    return _instances_spot(whatif, order)
+    return instances_spot(whatif, order)
 
 
-def _instances_spot(whatif: WhatIf, order: I32) -> Spot:
+def instances_spot(whatif: WhatIf, order: I32) -> Spot:
+    """These free instances as a place."""
     gpu = whatif.instance_gpu[order]
     in_use = (whatif.instance_used > 0) & whatif.instance_alive
     busy = float(np.bincount(whatif.instance_gpu, in_use, minlength=len(whatif.gpu_used))[gpu].mean())

@@ -27,16 +27,16 @@ def leaving_rows(snapshot: ClusterSnapshot, busy_rows: frozenset[int]) -> dict[i
 
 
 def members_by_row(snapshot: ClusterSnapshot) -> dict[int, list[int]]:
-    """Members of the gangs of whole GPUs whose members differ in more than their rank."""
+    """Members of the gangs of whole GPUs or MIG instances whose members differ in more than their rank."""
     table, work = snapshot.members, snapshot.workloads
     by_row: dict[int, list[int]] = {}
     for member, row in enumerate(table.workload.tolist()):
         by_row.setdefault(row, []).append(member)
 
     def differ(row: int, members: list[int]) -> bool:
-        whole = work.mig_profile[row] < 0 and work.gpu_milli[row] == 0
-        kinds = {(int(table.gpus[member]), int(table.selector[member])) for member in members}
-        return bool(whole and kinds != {(int(work.gpus_per_member[row]), int(work.selector[row]))})
+        kinds = {(int(table.gpus[each]), int(table.selector[each]), int(table.mig_profile[each])) for each in members}
+        one = (int(work.gpus_per_member[row]), int(work.selector[row]), int(work.mig_profile[row]))
+        return bool(work.gpu_milli[row] == 0 and kinds != {one})
 
     return {row: members for row, members in by_row.items() if differ(row, members)}
 

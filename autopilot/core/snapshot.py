@@ -207,7 +207,8 @@ class WorkloadTable:
 class MemberTable:
     """Members (pods) of gangs whose members differ; a gang without rows here has equal members.
 
-    Members of higher rank start first and leave last.
+    Members of higher rank start first and leave last. With `mig_profile` >= 0, `gpus` counts instances of that profile;
+    a pod that asks for several profiles has one row for each, and these rows carry the same `pod`.
     """
 
     id: Texts
@@ -215,6 +216,8 @@ class MemberTable:
     gpus: I32
     rank: I32
     selector: I64  # bit set over Names.labels
+    mig_profile: I32  # -1: whole GPUs
+    pod: Texts  # "": one of its own
 
 
 @dataclass(frozen=True, slots=True)

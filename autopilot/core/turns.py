@@ -65,6 +65,15 @@ class Turns:
             self._lines = {queue: line[::-1] for queue, line in lines.items() if line}
             self._stale = True
 
+    def again(self, position: int, rank: Callable[[int], Key]) -> None:
+        """One more turn for a gang that had one, after those of its queue whose `rank` is not below its own."""
+        line = self._lines.setdefault(self._queues[position], [])
+        own, at = rank(position), 0
+        while at < len(line) and rank(line[at]) < own:
+            at += 1
+        line.insert(at, position)
+        self._stale = True
+
     def rebuild(self) -> None:
         """Order the queues anew: somebody's use went down."""
         self._stale = True

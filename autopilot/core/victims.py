@@ -85,11 +85,12 @@ class Search:
     spread: bool = False
     by_gpus: bool = True
     patience: int = PATIENCE
+    first: int = -1  # of a gang that gives members up, those on this node leave first
     steps: int = 0  # of work so far
     takings: Takings = field(init=False)
 
     def __post_init__(self) -> None:
-        self.takings = Takings(self.whatif)
+        self.takings = Takings(self.whatif, self.first)
 
     def __call__(self, takes: Sequence[Take]) -> bool:
         """Is there room for the gang once these were taken?"""
@@ -338,7 +339,8 @@ class Market:
         offers = self.offers
         parts = {
             # of equals the fewest
-            place: round((offers[place].price_gpu_s + offers[place].take.gpus) * PARTS) + 1 for place in places
+            place: round((offers[place].price_gpu_s + offers[place].take.gpus) * PARTS) + 1
+            for place in places
         }
         bits = sum(parts.values()).bit_length()
         shift = {

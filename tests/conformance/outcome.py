@@ -25,19 +25,7 @@ from autopilot.core.records import (
 from autopilot.core.snapshot import GPU_MILLI, State
 from autopilot.core.whatif import WhatIf
 from tests.conformance.cases import Action, Case, Task
-from tests.conformance.world import HOLDING, Row, World, build_world
-
-_TAKING = ("admit_gang", "preempt", "reclaim_borrowed", "recover")
-ACTIONS_OF: dict[Action, tuple[str, ...]] = {
-    "allocate": ("admit_gang", "resize"),
-    "preempt": ("admit_gang", "preempt"),
-    "reclaim": ("admit_gang", "reclaim_borrowed"),
-    "consolidate": ("admit_gang", "defragment"),
-    "stale_gang": ("recover",),
-    "admit": _TAKING,
-    "elastic_quota": _TAKING,
-}
-"""The product's actions that make the decision which a case names."""
+from tests.conformance.world import ACTIONS_OF, HOLDING, Row, World, build_world
 
 REASON_OF = {
     Code.FRAGMENTED: "capacity", Code.MIG_GEOMETRY: "capacity", Code.TOO_WIDE: "capacity",

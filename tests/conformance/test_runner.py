@@ -15,8 +15,8 @@ from autopilot.core.snapshot import Gate, State, Topology
 from tests.conformance.__main__ import main
 from tests.conformance.cases import SCHEMA, Case, parse_case
 from tests.conformance.compare import differences
-from tests.conformance.outcome import ACTIONS_OF, Outcome, read_plan
-from tests.conformance.world import NOW_S, World, build_world
+from tests.conformance.outcome import Outcome, read_plan
+from tests.conformance.world import ACTIONS_OF, NOW_S, World, build_world
 
 
 def task(name: str, state: str = "pending", gpus: float = 1, **more: Any) -> dict[str, Any]:

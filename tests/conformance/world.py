@@ -36,7 +36,7 @@ from autopilot.core.snapshot import (
     make,
 )
 from autopilot.core.whatif import WhatIf
-from tests.conformance.cases import Case, Gang, Queue, RuleName, Task
+from tests.conformance.cases import Action, Case, Gang, Queue, RuleName, Task
 from tests.conformance.fleet import OF_ONE_NODE, Fleet, Seat, Size, build_fleet, scale_of, size_of, whole
 
 NOW_S = 30 * DAY_S
@@ -45,6 +45,18 @@ BEFORE_S = 3600.0
 
 STEP_S = 0.001
 """What keeps two moments apart that a case calls the same, in the order of submission."""
+
+_TAKING = ("admit_gang", "preempt", "reclaim_borrowed", "recover")
+ACTIONS_OF: dict[Action, tuple[str, ...]] = {
+    "allocate": ("admit_gang", "resize"),
+    "preempt": ("admit_gang", "preempt"),
+    "reclaim": ("admit_gang", "reclaim_borrowed"),
+    "consolidate": ("admit_gang", "defragment"),
+    "stale_gang": ("recover",),
+    "admit": _TAKING,
+    "elastic_quota": _TAKING,
+}
+"""The product's actions that make the decision which a case names; all others are off."""
 
 DISPLACE = {
     "never": Displace.NEVER, "lower": Displace.LOWER, "any": Displace.ANY,
@@ -121,7 +133,12 @@ def policy_of(case: Case) -> Policy:
         base,
         name="conformance",
         rules=RuleSetName(case.policy),
-        modes=Modes(**{mode.name: Mode.AUTO for mode in fields(Modes)}),
+        modes=Modes(
+            **{
+                mode.name: Mode.AUTO if mode.name in ACTIONS_OF.get(case.action, ()) else Mode.OFF
+                for mode in fields(Modes)
+            }
+        ),
         order=replace(base.order, max_wait_s=366 * DAY_S),
         reservation=replace(base.reservation, depth=0),
         placement=placement,
@@ -214,11 +231,7 @@ def _share(row: Row, sizes: Sequence[Size], fleet: Fleet) -> tuple[int, int]:
     """(MIG profile or -1, thousandths of a GPU or 0) of a row. Raises `InputError` where its members differ in that."""
     kinds = {(tuple(profile for profile, _ in size.profiles), size.milli) for size in sizes if size.width}
     profiles = {profile for names, _ in kinds for profile in names}
-    if (
-        len(profiles) > 1
-        or len({milli for _, milli in kinds}) > 1
-        or len({bool(names) for names, _ in kinds}) > 1
-    ):
+    if len({milli for _, milli in kinds}) > 1 or len({bool(names) for names, _ in kinds}) > 1:
         if row.state == State.PENDING:
             raise InputError(
                 f"gang {row.gang.name}: it asks for several kinds of GPU parts; the tables have one"
@@ -242,7 +255,9 @@ def _gate(gang: Gang, queue: Queue, rules: RuleName) -> Gate:
 def _gates_evictions(gang: Gang, rules: RuleName) -> bool:
     """Are the gates of a gang Kueue's preemption gates, which leave it what is free? Gates of pods are closed altogether."""
     cohorts = rules in ("cohort-classic", "cohort-fair")
-    return bool(gang.gates) and all("preempt" in name or (cohorts and "admission" not in name) for name in gang.gates)
+    return bool(gang.gates) and all(
+        "preempt" in name or (cohorts and "admission" not in name) for name in gang.gates
+    )
 
 
 def _stale_since_s(gang: Gang) -> float:
@@ -256,10 +271,13 @@ def _members(rows: Sequence[Row], fleet: Fleet, sizes: dict[str, Size]) -> list[
     found = []
     for number, row in enumerate(rows):
         lasting = [task for task in row.tasks if task.state != "releasing"] or row.tasks
-        alike = {(sizes[t.name].width, t.rank, tuple(sorted(t.node_selector.items()))) for t in lasting}
-        if len(alike) > 1:
-            found += [{"id": task.name, "workload": number, "gpus": sizes[task.name].width, "rank": task.rank,
-                       "selector": fleet.label_bits(sorted(task.node_selector.items()))} for task in lasting]  # fmt: skip
+        alike = {(sizes[t.name], t.rank, tuple(sorted(t.node_selector.items()))) for t in lasting}
+        if len(alike) > 1 or any(len(sizes[task.name].profiles) > 1 for task in lasting):
+            found += [{"id": f"{task.name}/{profile}" if profile else task.name, "workload": number, "gpus": count,
+                       "rank": task.rank, "selector": fleet.label_bits(sorted(task.node_selector.items())),
+                       "mig_profile": fleet.profiles.index(profile) if profile else -1, "pod": task.name}
+                      for task in lasting
+                      for profile, count in sizes[task.name].profiles or (("", sizes[task.name].width),)]  # fmt: skip
     return found
 
 

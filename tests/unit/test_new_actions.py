@@ -245,7 +245,7 @@ def test_recovery_leaves_alone_who_opted_out_and_who_is_told_already() -> None:
 
 
 def test_the_longest_broken_comes_first_and_a_rejected_gang_goes_too() -> None:
-    """In the order of how long they are broken; a running gang that a check switched off is stopped and stays off."""
+    """A running gang that a check switched off is stopped first and stays off; then in the order of how long they are broken."""
     work = [
         holds("late", 2, stale_since_s=20.0),
         holds("early", 2, stale_since_s=10.0),
@@ -253,7 +253,7 @@ def test_the_longest_broken_comes_first_and_a_rejected_gang_goes_too() -> None:
     ]
     play = Ticking("1x8", work, EAGER)
     play.tick(100.0)
-    assert [name for _, _, name in play.told] == ["early", "late", "off"]
+    assert [name for _, _, name in play.told] == ["off", "early", "late"]
     play.leave_all()
     play.tick(110.0)
     assert play.running() == ["early", "late"]

@@ -10,17 +10,19 @@ that slips by `timeout_s` is released, and its gang cools down before it may hol
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.actions.backfill import gap_draft, uses_gap
+from autopilot.core.actions.defragment import SHAPES, moves_draft, moves_only
 from autopilot.core.actions.reclaim_borrowed import could_take, take_at_once
 from autopilot.core.actions.recover import give_back, may_stop
 from autopilot.core.context import Context, Held
 from autopilot.core.deserved import hold_deserved
-from autopilot.core.displace import Wish, after_leaving, landing_draft, place, short, worth_gpu_s
+from autopilot.core.displace import Wish, after_leaving, alike_at, landing_draft, place, short, worth_gpu_s
 from autopilot.core.draft import Draft, Submit
 from autopilot.core.keeping import keep_room, overdue_positions, sure_to_end
 from autopilot.core.placement import Miss, Shape, Spot, find_spot, shape_of
@@ -30,6 +32,7 @@ from autopilot.core.reservation import StartPlan, hold, plan_start, promised_sta
 from autopilot.core.snapshot import GPU_MILLI, Gate, State
 from autopilot.core.tenancy import claim_kinds
 from autopilot.core.turns import Turns
+from autopilot.core.widening import running, share, waiting
 
 NAME = "admit_gang"
 Rows = NDArray[np.integer]
@@ -42,6 +45,7 @@ class _Pass:
     codes: list[int]
     failed: dict[int, Miss] = field(default_factory=dict)
     in_vain: set[tuple[int, int]] = field(default_factory=set)  # (code, sort) with no room where others leave
+    unmovable: set[tuple[int, int]] = field(default_factory=set)  # (code, sort) for which no moves make room
     refused: dict[int, list[int]] = field(default_factory=dict)  # code -> positions that wait for its reason
     elastic: list[int] = field(default_factory=list)  # placed at their minimum, not yet proposed
     plain: bool = False  # who finds no room takes nothing at once, and nothing is held for its share
@@ -50,6 +54,7 @@ class _Pass:
         """What failed may fit now."""
         self.failed.clear()
         self.in_vain.clear()
+        self.unmovable.clear()
 
 
 def propose(ctx: Context, submit: Submit) -> None:
@@ -87,10 +92,9 @@ def propose(ctx: Context, submit: Submit) -> None:
             for behind in turns.drop(queue_of[at]):
                 ctx.turn(behind)
                 ctx.refuse(behind, Miss(Code.ORDER, 1.0, 0.0))
-    for code, waiting in run.refused.items():
-        _refuse(ctx, np.array(waiting), run.failed.get(code, Miss(Code.CAPACITY, 0.0, 0.0)))
-    for at in run.elastic:
-        _widen(ctx, at, submit)
+    for code, refused in run.refused.items():
+        _refuse(ctx, np.array(refused), run.failed.get(code, Miss(Code.CAPACITY, 0.0, 0.0)))
+    _widen(ctx, run.elastic, submit)
 
 
 def _turns(ctx: Context, positions: Rows) -> Turns:
@@ -174,6 +178,9 @@ def _serve(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
         return True
     if ctx.quota.rules.at_once:
         return take_at_once(ctx, at, submit)
+    miss_code = run.failed[code].code
+    if miss_code in SHAPES and _by_moves(ctx, at, run, submit):
+        return True
     if (
         ctx.may_reserve[at]
         and sum(held.row >= 0 for held in ctx.held) < _depth(ctx)
@@ -204,6 +211,21 @@ def _await(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
     return bool(ctx.taken[at])
 
 
+def _by_moves(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
+    """Move others for a gang whose turn it is, before one behind it starts on the GPUs that this takes."""
+    kind = (run.codes[at], ctx.line.sort[at])
+    tried = kind in run.unmovable or ctx.steps >= ctx.policy.limits.search_steps // 2
+    if tried or ctx.policy.modes.defragment != Mode.AUTO or not ctx.line.may_ask[at] or ctx.line.early[at]:
+        return False
+    found = moves_only(ctx, at, alike_at(ctx, at))
+    if found is None:
+        run.unmovable.add(kind)
+        return False
+    ctx.wished.add(at)
+    ctx.taken[at] = submit(moves_draft(ctx, at, found))
+    return bool(ctx.taken[at])
+
+
 _SHAPE_CODES = frozenset(
     {Code.CAPACITY, Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY, Code.RESERVED, Code.TOO_WIDE}
 )
@@ -212,8 +234,8 @@ _SHAPE_CODES = frozenset(
 
 def _redraw(ctx: Context, run: _Pass) -> None:
     """A new reservation changes what the rest may see."""
-    for code, waiting in run.refused.items():
-        _refuse(ctx, np.array(waiting), run.failed[code])
+    for code, refused in run.refused.items():
+        _refuse(ctx, np.array(refused), run.failed[code])
     run.refused.clear()
     run.forget()
     run.codes = _codes(ctx)
@@ -283,14 +305,19 @@ def _hold(ctx: Context, at: int, spot: Spot) -> None:
     ctx.occupy(int(ctx.pending[at]), spot.layout, ctx.now_s + float(ctx.run_low_s[at]))
 
 
-def _widen(ctx: Context, at: int, submit: Submit) -> None:
-    """Propose an elastic gang that holds its minimum on paper, with as many members as fit now."""
-    row = int(ctx.pending[at])
-    ctx.quota.book(row, ctx.whatif.evict(row), -1)
-    shape = shape_of(ctx.observation.snapshot, row, ctx.line.least_gpus[at])
-    spot = place(ctx, at, shape)
-    if isinstance(spot, Spot):
-        ctx.taken[at] = submit(_admission(ctx, at, *_widest(ctx, at, spot, shape)))
+def _widen(ctx: Context, positions: Sequence[int], submit: Submit) -> None:
+    """Propose elastic gangs that hold their minimum on paper, with the members that they get of what is left."""
+    if not positions:
+        return
+    starting = [waiting(ctx, at) for at in positions]
+    share(ctx, starting + (running(ctx) if ctx.policy.modes.resize == Mode.AUTO else []))
+    for gang in starting:
+        ctx.quota.book(gang.row, ctx.whatif.evict(gang.row), -1)
+    for gang in sorted(starting, key=lambda each: each.spot is None):  # the others find their places free
+        shape = shape_of(ctx.observation.snapshot, gang.row, gang.least_gpus)
+        spot = gang.spot or place(ctx, gang.at, shape)
+        if isinstance(spot, Spot):
+            ctx.taken[gang.at] = submit(_admission(ctx, gang.at, spot, gang.shape or shape))
 
 
 def _widest(ctx: Context, at: int, spot: Spot, shape: Shape) -> tuple[Spot, Shape]:

@@ -7,7 +7,7 @@ not, it is left alone and the search goes on without it.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from autopilot.core.displace import (
     search_for,
     worth_gpu_s,
 )
-from autopilot.core.draft import Submit
+from autopilot.core.draft import Draft, Submit
 from autopilot.core.holdings import holdings_of
 from autopilot.core.offered import Columns, Movers
 from autopilot.core.placement import Shape, shape_of
@@ -48,11 +48,17 @@ def propose(ctx: Context, submit: Submit) -> None:
     """Moves for gangs that wait although enough is free, in the order of service."""
     keys = alike(ctx)
     for at in within_steps(ctx, ctx.waiting(SHAPES)):
+        if at in ctx.wished:
+            continue
         found = moves_only(ctx, at, keys[at]) if ctx.too_early(at) is None else None
         if found is not None:
-            worth = worth_gpu_s(ctx, at, found)
-            ctx.taken[at] = submit(landing_draft(ctx, NAME, at, found, worth, contract=False))
+            ctx.taken[at] = submit(moves_draft(ctx, at, found))
             keys = alike(ctx)
+
+
+def moves_draft(ctx: Context, at: int, found: Wish) -> Draft:
+    """The wish for moves, weighed."""
+    return landing_draft(ctx, NAME, at, found, worth_gpu_s(ctx, at, found), contract=False)
 
 
 def moves_only(ctx: Context, at: int, key: int) -> Wish | None:
@@ -86,11 +92,31 @@ def search_moves(ctx: Context, at: int, shape: Shape, without: Collection[int] =
     free = float((GPU_MILLI - whatif.gpu_used[whatif.gpu_usable]).sum()) / GPU_MILLI
     if shape.milli == 0 and shape.profile < 0 and free < shape.gpus:
         return None
+    most_gpus = min(free, most_given_up(ctx, shape))
     search = search_for(ctx, at, shape)
     search.patience = ctx.policy.limits.search_steps
-    most_gpus = min(free, most_given_up(ctx, shape))
-    found = _without_stuck(ctx, at, shape, search, _movers(ctx, search, most_gpus, without))
+    offers = _movers(ctx, search, most_gpus, without)
+    found = _without_stuck(ctx, at, shape, search, offers)
     ctx.steps += search.steps
+    parts = [offer for offer in offers if not offer.take.whole]
+    for node in _nodes_of(ctx, parts, shape) if found is None and parts else ():
+        search = search_for(ctx, at, shape, first=node)
+        search.patience = ctx.policy.limits.search_steps
+        found = _without_stuck(ctx, at, shape, search, offers)
+        ctx.steps += search.steps
+        if found is not None:
+            break
+    return found
+
+
+def _nodes_of(ctx: Context, parts: Sequence[Offer], shape: Shape) -> list[int]:
+    """Nodes where members that may be moved leave room for a member of the newcomer, those with most of it first."""
+    held = np.zeros(len(ctx.whatif.node_free), np.int64)
+    for row in dict.fromkeys(offer.take.row for offer in parts):
+        np.add.at(held, ctx.observation.snapshot.gpus.node[ctx.whatif.layout_of(row).gpu], 1)
+    free = np.where(held > 0, ctx.whatif.node_free + held, 0)
+    fits = np.flatnonzero(free >= (shape.per_member if shape.members else shape.tail))
+    found: list[int] = fits[np.argsort(-ctx.whatif.node_free[fits], kind="stable")][:TRIES].tolist()
     return found
 
 
@@ -99,19 +125,30 @@ def _movers(ctx: Context, search: Search, most_gpus: float, without: Collection[
     if ctx.movers is None:
         ctx.movers = _all_movers(ctx)
     movers = ctx.movers
-    may = (movers.gpus <= most_gpus) & _could_go(movers, ctx.room(np.inf))
+    elastic = np.array([claim.elastic for claim in movers.claims], np.bool_) & (movers.member_gpus > 0)
+    may = (np.where(elastic, movers.member_gpus, movers.gpus) <= most_gpus) & _could_go(
+        movers, ctx.room(np.inf)
+    )
     if ctx.quota.gone or without:
         may &= ~np.isin(movers.rows, [*ctx.quota.gone, *without])
     if movers.columns is not None and search.by_gpus:
         places = search.near(movers.columns, may)
     else:
         places = np.flatnonzero(may).tolist()
-    return [
-        Offer(
-            Take(claim.row, claim.gpus, whole=True), int(movers.rank[place]), claim.price_gpu_s, claim.queue
-        )
-        for place, claim in ((place, movers.claims[place]) for place in places)
-    ]
+    offers = []
+    for place in places:
+        claim, rank = movers.claims[place], int(movers.rank[place])
+        if elastic[place]:  # one member may go and the rest stay
+            count = round(claim.spare_gpus / claim.member_gpus)
+            part = Offer(
+                Take(claim.row, claim.member_gpus, whole=False), rank, claim.price_gpu_s / count, claim.queue
+            )
+            offers += [part] * min(count, int(most_gpus // claim.member_gpus))
+        if claim.gpus <= most_gpus:
+            offers.append(
+                Offer(Take(claim.row, claim.gpus, whole=True), rank, claim.price_gpu_s, claim.queue)
+            )
+    return offers
 
 
 def _could_go(movers: Movers, room: I32) -> Bools:
@@ -161,10 +198,11 @@ def _without_stuck(ctx: Context, at: int, shape: Shape, search: Search, offers: 
         takes = search.cheapest(offers, lambda _: True) if offers else None
         if not takes:
             return None
-        found = on_paper(ctx, at, shape, search, takes)
+        found = on_paper(ctx, at, shape, search, takes, parts_move=True)
         if not isinstance(found, Wish):
             return None
-        stuck = {give.row for give in found.gives if give.how != "move"}
+        stuck = {give.row for give in found.gives if give.keeps is None or give.how != "move"
+                 or len(give.keeps.gpu) < len(ctx.whatif.layout_of(give.row).gpu)}  # fmt: skip
         if not stuck:
             return found
         offers = [offer for offer in offers if offer.take.row not in stuck]

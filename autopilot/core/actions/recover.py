@@ -46,7 +46,9 @@ def give_back(ctx: Context, open_rows: Bools, submit: Submit) -> None:
 def may_stop(ctx: Context) -> Bools:
     """Gangs that hold GPUs and are not leaving. Shape [workloads]."""
     work = ctx.observation.snapshot.workloads
-    open_rows = holding_mask(work) & ~((work.state == State.CHECKPOINTING) | work.stuck | work.excluded)
+    open_rows: Bools = holding_mask(work) & ~(
+        (work.state == State.CHECKPOINTING) | work.stuck | work.excluded
+    )
     open_rows[list(ctx.busy | ctx.quota.gone)] = False
     return open_rows
 

@@ -48,8 +48,10 @@ def _partial(victim: Victim, give: Give, ctx: Context) -> Verdict | None:
         own = {(slot.gpu, slot.instance) for slot in victim.keeps} <= set(_names(give.row, ctx))
         if not (max(least, 1) <= keeps < stays and own):
             return deny(NAME, Code.PARTIAL_EVICTION, float(keeps), unit, float(least))
-    elif victim.how == "move" and keeps != stays:
-        return deny(NAME, Code.PARTIAL_EVICTION, float(keeps), unit, float(stays))
+    elif victim.how == "move" and keeps != stays:  # an elastic gang may go on with fewer members elsewhere
+        least = int(work.min_gpus[give.row])
+        if not max(least, 1) <= keeps < stays:
+            return deny(NAME, Code.PARTIAL_EVICTION, float(keeps), unit, float(min(least, stays)))
     elif victim.how == "evict" and not stays <= victim.gpus <= holds:
         return deny(NAME, Code.PARTIAL_EVICTION, float(victim.gpus), "GPUs of a gang taken", float(holds))
     return None

@@ -40,7 +40,11 @@ class Claim(NamedTuple):
     @property
     def spare_gpus(self) -> float:
         """GPUs of the whole members that it can give up and go on; 0.0 when it is not elastic."""
-        return (self.gpus - self.least_gpus + EPSILON) // self.member_gpus * self.member_gpus if self.elastic else 0.0
+        return (
+            (self.gpus - self.least_gpus + EPSILON) // self.member_gpus * self.member_gpus
+            if self.elastic
+            else 0.0
+        )
 
 
 class Step(NamedTuple):
@@ -76,7 +80,11 @@ class Running(list[Claim]):
         for key, line in self.lines.items():
             steps = [Step(claim, whole=True) for claim in line]
             elastic = [Step(claim, whole=False) for claim in line if claim.elastic]
-            found[key] = sorted(elastic + steps, key=lambda step: (step.claim.priority, step.whole)) if elastic else steps
+            found[key] = (
+                sorted(elastic + steps, key=lambda step: (step.claim.priority, step.whole))
+                if elastic
+                else steps
+            )
         return found
 
 

@@ -64,7 +64,9 @@ def within_queue(
         return all(claim.gpus <= room + sum(take.gpus for take in takes if kind in kinds_of[take.row]) + EPSILON
                    for kind, room in rooms.items())  # fmt: skip
 
-    ranks = {priority: 2 * rank for rank, priority in enumerate(sorted({other.priority for other in victims}))}
+    ranks = {
+        priority: 2 * rank for rank, priority in enumerate(sorted({other.priority for other in victims}))
+    }
     steps = Running(victims).steps
     offers = [offer for line in steps.values() for step in line
               for offer in _offers(step, ranks[step.claim.priority] + step.whole)]  # fmt: skip
