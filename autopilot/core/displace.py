@@ -288,9 +288,9 @@ def _moves(ctx: Context, takes: Sequence[Take], held: dict[int, Layout]) -> dict
     """
     moved, work = {}, ctx.observation.snapshot.workloads
     for take in sorted((take for take in takes if take.whole), key=lambda each: (-each.gpus, each.row)):
+        wide, least = len(held[take.row].gpu), int(work.min_gpus[take.row])
         member = max(int(work.gpus_per_member[take.row]), 1)
-        least = -(-max(int(work.min_gpus[take.row]), 1) // member) * member
-        for width in range(len(held[take.row].gpu), least - 1, -member):
+        for width in (wide, *range(wide - member, least - 1 if least else wide, -member)):
             spot = elsewhere(ctx, take.row, width) if ctx.quota.may_start(take.row, width) is None else None
             if spot is not None:
                 ctx.whatif.place(take.row, spot.layout)

@@ -34,7 +34,10 @@ def members_by_row(snapshot: ClusterSnapshot) -> dict[int, list[int]]:
         by_row.setdefault(row, []).append(member)
 
     def differ(row: int, members: list[int]) -> bool:
-        kinds = {(int(table.gpus[each]), int(table.selector[each]), int(table.mig_profile[each])) for each in members}
+        kinds = {
+            (int(table.gpus[each]), int(table.selector[each]), int(table.mig_profile[each]))
+            for each in members
+        }
         one = (int(work.gpus_per_member[row]), int(work.selector[row]), int(work.mig_profile[row]))
         return bool(work.gpu_milli[row] == 0 and kinds != {one})
 

@@ -337,11 +337,8 @@ class Market:
     def _costs(self, places: Sequence[int]) -> dict[int, int]:
         """The cost of offers as one integer each: so many bits for each rank that all costs together fit in them."""
         offers = self.offers
-        parts = {
-            # of equals the fewest
-            place: round((offers[place].price_gpu_s + offers[place].take.gpus) * PARTS) + 1
-            for place in places
-        }
+        parts = {place: round((offers[place].price_gpu_s + offers[place].take.gpus) * PARTS) + 1  # of equals the fewest
+                 for place in places}  # fmt: skip
         bits = sum(parts.values()).bit_length()
         shift = {
             rank: bits * above for above, rank in enumerate(sorted({offers[place].rank for place in places}))

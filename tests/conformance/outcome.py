@@ -97,7 +97,9 @@ def read_plan(world: World, made: Plan) -> Outcome:
     refusals, ids = made.refusals, world.observation.snapshot.workloads.id
     for row, number in zip(refusals.workload.tolist(), refusals.code.tolist(), strict=True):
         code = refusals.codes[number]
-        outcome.reasons[world.rows[str(ids[row])].gang.name] = REASON_OF.get(code, str(code))
+        gang = world.rows[str(ids[row])].gang
+        gated = code == Code.DELAY and gang.gates
+        outcome.reasons[gang.name] = "gated" if gated else REASON_OF.get(code, str(code))
     return outcome
 
 

@@ -1,4 +1,4 @@
-"""Every case of the shared examples, where they are, and of our own file."""
+"""Every case of the shared examples, where they are, and of our own files."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from tests.conformance.judge import judge
 from tests.conftest import ROOT, find_shared_data
 
 OWN = Path(__file__).parent / "own.json"
+RULES = Path(__file__).parent / "own_rules.json"
 SHARED = (find_shared_data() or ROOT.parent / "shared" / "data").parent / "conformance" / "examples.json"
 
-FILES = [path for path in (OWN, SHARED) if path.is_file()]
+FILES = [path for path in (OWN, RULES, SHARED) if path.is_file()]
 CASES = [pytest.param(entry, path.stem, id=entry.id) for path in FILES for entry in read_file(path)]
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from autopilot.core.actions.backfill import gap_draft, uses_gap
 from autopilot.core.actions.defragment import SHAPES, moves_draft, moves_only
-from autopilot.core.actions.reclaim_borrowed import could_take, take_at_once
+from autopilot.core.actions.reclaim_borrowed import keep_quota, release_quota, take_at_once
 from autopilot.core.actions.recover import give_back, may_stop
 from autopilot.core.context import Context, Held
 from autopilot.core.deserved import hold_deserved
@@ -73,10 +73,10 @@ def propose(ctx: Context, submit: Submit) -> None:
         if ctx.kept and _kept_from(ctx, at):
             continue
         uses = len(ctx.quota.gone)
-        kept = _release_quota(ctx, at)  # it is kept from other queues
+        kept = release_quota(ctx, at)  # it is kept from other queues
         served = _serve(ctx, at, run, submit)
         if kept is not None:
-            _keep_quota(ctx, kept)
+            keep_quota(ctx, kept)
         if served:
             if len(ctx.quota.gone) > uses:
                 turns.rebuild()
@@ -87,7 +87,7 @@ def propose(ctx: Context, submit: Submit) -> None:
         if at in overdue:
             keep_room(ctx, at)
         if ctx.line.queue[at] not in ctx.kept_for:
-            _keep_quota(ctx, at)
+            keep_quota(ctx, at)
         if strict[queue_of[at]]:
             for behind in turns.drop(queue_of[at]):
                 ctx.turn(behind)
@@ -336,28 +336,6 @@ def _widest(ctx: Context, at: int, spot: Spot, shape: Shape) -> tuple[Spot, Shap
         else:
             high = middle - 1
     return spot, shape
-
-
-def _keep_quota(ctx: Context, at: int) -> None:
-    """Reserve idle quota for the first gang of a queue that waits, as its rule set says. It binds other queues only."""
-    keeps = ctx.quota.rules.keeps
-    if keeps is None:
-        return
-    claim = ctx.quota.claim(int(ctx.pending[at]), ctx.line.least_gpus[at])
-    gpus = 0.0 if ctx.line.early[at] and could_take(ctx, at) else keeps(ctx.quota.books, claim)
-    if gpus > 0:
-        ctx.quota.books.add(claim.queue, gpus, claim.kinds, preemptible=True)
-    ctx.kept_for[claim.queue] = (at, gpus)
-
-
-def _release_quota(ctx: Context, at: int) -> int | None:
-    """Give back what is kept in the queue of the gang at `at`; the position of the gang that it is kept for."""
-    held = ctx.kept_for.get(ctx.line.queue[at])
-    if held is None or held[1] <= 0:
-        return None
-    claim = ctx.quota.claim(int(ctx.pending[held[0]]), ctx.line.least_gpus[held[0]])
-    ctx.quota.books.add(claim.queue, -held[1], claim.kinds, preemptible=True)
-    return held[0]
 
 
 def _reason(ctx: Context, at: int, miss: Miss) -> Miss:

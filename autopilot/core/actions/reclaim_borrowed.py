@@ -67,7 +67,29 @@ def take_at_once(ctx: Context, at: int, submit: Submit) -> bool:
     return miss is None
 
 
-def could_take(ctx: Context, at: int) -> bool:
+def keep_quota(ctx: Context, at: int) -> None:
+    """Reserve idle quota for the first gang of a queue that waits, as its rule set says. It binds other queues only."""
+    keeps = ctx.quota.rules.keeps
+    if keeps is None:
+        return
+    claim = ctx.quota.claim(int(ctx.pending[at]), ctx.line.least_gpus[at])
+    gpus = 0.0 if ctx.line.early[at] and _could_take(ctx, at) else keeps(ctx.quota.books, claim)
+    if gpus > 0:
+        ctx.quota.books.add(claim.queue, gpus, claim.kinds, preemptible=True)
+    ctx.kept_for[claim.queue] = (at, gpus)
+
+
+def release_quota(ctx: Context, at: int) -> int | None:
+    """Give back what is kept in the queue of the gang at `at`; the position of the gang that it is kept for."""
+    held = ctx.kept_for.get(ctx.line.queue[at])
+    if held is None or held[1] <= 0:
+        return None
+    claim = ctx.quota.claim(int(ctx.pending[held[0]]), ctx.line.least_gpus[held[0]])
+    ctx.quota.books.add(claim.queue, -held[1], claim.kinds, preemptible=True)
+    return held[0]
+
+
+def _could_take(ctx: Context, at: int) -> bool:
     """Would the gang at `at` find whom to take, if it might displace anybody yet?"""
     across = ctx.quota.rules.across
     return across is not None and isinstance(wish(ctx, at, across, contract=_owed(ctx, at)), Wish)

@@ -202,8 +202,11 @@ class _Ledger:
         return self._newcomer_fair(takes, taken) and self._within_limits(taken)
 
     def _parts(self, take: Take) -> tuple[float, ...]:
-        spare = self.offered[take.row].spare_gpus if take.whole else 0.0
-        return (spare, take.gpus - spare) if spare else (take.gpus,)
+        """GPUs of each step: of every member that goes by itself, then of the rest of a gang that goes as a whole."""
+        other = self.offered[take.row]
+        members = round((other.spare_gpus if take.whole else take.gpus) / max(other.member_gpus, EPSILON))
+        rest = (take.gpus - members * other.member_gpus,) if take.whole else ()
+        return (other.member_gpus,) * members + rest
 
     def _newcomer_fair(self, takes: Sequence[Take], taken: dict[tuple[int, int], float]) -> bool:
         """At each level where it took from others, the newcomer's side ends within its fair share."""
