@@ -281,11 +281,14 @@ def test_a_parent_that_is_not_listed_is_a_cohort_without_quota() -> None:
     assert table.guarantee[:, 0].tolist() == [0, 0, 1, 2]
 
 
-def test_every_action_may_act_and_spreading_turns_the_packing_around() -> None:
-    """The policy is the case's rules on the shipped default."""
+def test_the_named_actions_act_and_spreading_turns_the_packing_around() -> None:
+    """The policy is the case's rules on the shipped default; actions that the case does not name are off."""
+    pack_case = parse_case(case())
     pack = world_of(case()).policy
     spread = world_of(case(settings={"placement": "spread"})).policy
-    assert {getattr(pack.modes, name) for name in pack.modes.__slots__} == {Mode.AUTO}
+    acting = {name for name in pack.modes.__slots__ if getattr(pack.modes, name) == Mode.AUTO}
+    assert acting == set(ACTIONS_OF[pack_case.action])
+    assert {getattr(pack.modes, name) for name in set(pack.modes.__slots__) - acting} == {Mode.OFF}
     assert (pack.rules, pack.placement.fill > 0, spread.placement.fill < 0) == (
         "hierarchical-fair-share",
         True,
