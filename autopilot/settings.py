@@ -220,6 +220,15 @@ def policy_diff(one: Policy, two: Policy) -> list[tuple[str, str, str]]:
     return found
 
 
+def policy_values(policy: Policy) -> dict[str, str]:
+    """Field path -> value of every field, as a policy file may write it."""
+    values = {}
+    for field in policy_fields():
+        steps = field.path.split(".")
+        values[field.path] = value_text(functools.reduce(getattr, steps, policy), steps[-1])
+    return values
+
+
 def policy_digest(policy: Policy) -> str:
     """The policy's content in 16 hexadecimal digits: the digest by which a journal refers to it."""
     from autopilot.journal.decisions import digest, policy_bytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,5 +103,6 @@ def _report(outcome: SimulationOutcome, folder: Path, command: str) -> str:
     from autopilot.app.pages import report_data
     from autopilot.report.page import write_report
 
-    write_report(report_data(outcome, command), folder)
+    written = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    write_report(report_data(outcome, command, written), folder)
     return f"report: {folder / 'index.html'}"

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import hashlib
+import json
+from dataclasses import asdict, replace
+from importlib import resources
+from importlib.metadata import version as version_of
+from pathlib import Path
 
+from autopilot.app.options import SimulateOptions
 from autopilot.app.simulate import PolicyOutcome, SimulationOutcome
 from autopilot.core.units import format_duration
 from autopilot.report.data import NO_HEAT, NO_SERIES, PolicyRun, ReportData
 from autopilot.report.words import headline as headline_of
 
 
-def report_data(outcome: SimulationOutcome, command: str) -> ReportData:
-    """Everything that the page of `outcome` shows."""
+def report_data(outcome: SimulationOutcome, command: str, written: str = "") -> ReportData:
+    """Everything that the page of `outcome` shows; `written` says when."""
     world, setting = outcome.world, outcome.setting
     notes = list(world.notes)
     if outcome.interrupted or outcome.failure:
@@ -40,9 +46,36 @@ def report_data(outcome: SimulationOutcome, command: str) -> ReportData:
         cluster={"nodes": world.spec.nodes, "gpus": world.spec.gpus},
         assumed=dict(world.assumed),
         command=command,
+        version=version_of("gpu-autopilot"),
+        written=written,
+        digest=input_digest(outcome.options),
         notes=tuple(notes),
         policies=tuple(policy.run for policy in outcome.policies if policy.run is not None),
     )
+
+
+def input_digest(options: SimulateOptions) -> str:
+    """Twelve hexadecimal digits of all that decides the figures: flags, and the content of every file that is read."""
+    contents = {str(path): path.read_bytes() for _, path in options.files()}
+    shipped = {*options.policies, options.scenario or "quickstart"}
+    for package in ("autopilot.policies", "simulator.scenarios"):
+        for file in resources.files(package).iterdir():
+            if file.name.removesuffix(".yaml") in shipped and file.name.endswith(".yaml"):
+                contents[file.name.removesuffix(".yaml")] = file.read_bytes()
+
+    def plain(value: object) -> object:
+        if isinstance(value, tuple):
+            return [plain(each) for each in value]
+        if isinstance(value, str | Path):
+            return hashlib.sha256(contents[str(value)]).hexdigest() if str(value) in contents else str(value)
+        return value
+
+    given = {name: plain(value) for name, value in asdict(options).items() if name not in KEPT_APART}
+    return hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:12]
+
+
+KEPT_APART = frozenset({"journal", "registry", "series"})
+"""Options that say where things are kept; they do not change the figures."""
 
 
 def headline(outcome: SimulationOutcome) -> str:

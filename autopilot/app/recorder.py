@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Any
 
 import numpy as np
 
-from autopilot.core.explain import victim_words
+from autopilot.app.decision_log import DecisionLog
 from autopilot.core.forecast import REQUESTS, Forecast
 from autopilot.core.records import Decision, Observation
 from autopilot.core.snapshot import F64
 from autopilot.core.units import format_duration
-from autopilot.report.data import HEAT_NODES, HEAT_TIMES, DecisionRow, Heat, Series, resample
+from autopilot.report.data import HEAT_NODES, HEAT_TIMES, Heat, Series, resample
 from simulator.behaviours import effective_level
 from simulator.cluster import Cluster
 from simulator.facts import Started, Stopped, Submitted, Why
 from simulator.results import Reservations
 from simulator.simulation import width_gpus
 
-MAX_DECISIONS = 5000
 STARTS = frozenset({"admit", "land"})
 """Kinds of proposals that start a gang: at once, or as soon as those in its way have left."""
 KEPT_TOLERANCE_S = 1.0
@@ -150,12 +148,11 @@ def _steps(changes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class DecisionRecorder:
-    """Follows a controller's decisions: reservations kept or late, stranded GPUs, and the first rows in words."""
+    """Follows a controller's decisions: reservations kept or late, stranded GPUs, and for a page all in words."""
 
-    def __init__(self, words: Any = None, keep: int = MAX_DECISIONS) -> None:
-        """`words(proposal, decision) -> str` says why; rows are kept only with it."""
-        self._words, self._keep = words, keep
-        self.rows: list[DecisionRow] = []
+    def __init__(self, log: DecisionLog | None = None) -> None:
+        """`log` keeps the decisions in words."""
+        self.log = log
         self.stranded: list[tuple[float, float]] = []
         self._promised: dict[str, float] = {}
         self._foreseen: dict[str, list[tuple[float, float]]] = {}
@@ -181,8 +178,8 @@ class DecisionRecorder:
                 on_time = observation.now_s <= self._promised.pop(proposal.workload) + KEPT_TOLERANCE_S
                 self.kept += on_time
                 self.late += not on_time
-            if self._words is not None and len(self.rows) < self._keep:
-                self.rows.append(self._row(observation.now_s, proposal, decision))
+        if self.log is not None:
+            self.log.take_in(observation, decision)
 
     def _foresee(self, forecast: Forecast) -> None:
         """Keep the highest level at the nearest horizon, as it was promised."""
@@ -198,15 +195,6 @@ class DecisionRecorder:
             return None, ""
         at = np.searchsorted(made[:, 0], t_s, side="right") - 1
         return np.where(at >= 0, made[np.maximum(at, 0), 1], np.nan), self._band
-
-    def _row(self, now_s: float, proposal: Any, decision: Decision) -> DecisionRow:
-        return DecisionRow(
-            t_s=now_s, id=proposal.id, action=proposal.action, kind=proposal.kind, workload=proposal.workload,
-            tenant=proposal.tenant, gpus=len(proposal.slots) or sum(victim.gpus for victim in proposal.victims),
-            accepted=proposal.accepted, why=self._words(proposal, decision),
-            benefit_gpu_s=proposal.benefit_gpu_s, cost_gpu_s=proposal.cost_gpu_s,
-            victims=tuple(map(victim_words, proposal.victims)),
-        )  # fmt: skip
 
     def reservations(self) -> Reservations:
         """Counts over the run; a reservation that is still open counts as made alone."""

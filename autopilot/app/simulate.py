@@ -7,18 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from autopilot.app.decision_log import DecisionLog
 from autopilot.app.options import FULL_TELEMETRY_S, SimulateOptions
 from autopilot.app.recorder import DecisionRecorder, StayRecorder
 from autopilot.app.telemetry_feed import behaviours_of
+from autopilot.app.when import When
 from autopilot.app.wiring import Managed, Running, manage
 from autopilot.app.world import World, build_world
 from autopilot.core.errors import InputError, nearest
-from autopilot.core.explain import proposal_words
 from autopilot.core.policy import Mode, Policy
 from autopilot.core.policy_names import check_models
 from autopilot.core.snapshot import ServiceTable
 from autopilot.report.data import PolicyRun, ServiceSeries
-from autopilot.settings import load_policy, policy_diff, policy_names, shipped_policy
+from autopilot.settings import load_policy, policy_diff, policy_names, policy_values, shipped_policy
 from simulator.baselines import BASELINES
 from simulator.baselines.kueue import Kueue
 from simulator.baselines.static import Static
@@ -182,7 +183,8 @@ def _run(name: str, policy: Policy | None, options: SimulateOptions, world: Worl
          progress: Callable[[float, int, int], None] | None) -> PolicyOutcome:  # fmt: skip
     """One policy on a fresh copy of the world."""
     faults = Faults(world.faults, world.seed) if world.faults is not None else None
-    recorder = DecisionRecorder(proposal_words if options.series else None) if policy is not None else None
+    log = DecisionLog(When(world.start_s)) if options.series else None
+    recorder = DecisionRecorder(log) if policy is not None else None
     running: list[Running] = []
     jobs = world.jobs()
     services = world.fleet(jobs)
@@ -277,7 +279,9 @@ def _pictures(outcome: PolicyOutcome, policy: Policy | None, stays: StayRecorder
         waits_s=waits,
         heat=stays.heat(end_s),
         services=series,
-        decisions=tuple(recorder.rows) if recorder else (),
+        decisions=tuple(recorder.log.rows) if recorder and recorder.log else (),
+        waited_gpu_s=dict(recorder.log.waited_gpu_s) if recorder and recorder.log else {},
+        policy={} if policy is None else policy_values(policy),
         policy_diff=tuple(policy_diff(shipped_policy(SHIPPED), policy)) if policy is not None else (),
     )
 
@@ -299,5 +303,5 @@ def _describe(name: str, options: SimulateOptions, world: World) -> dict[str, An
     return {
         "policy": name, "seed": world.seed, "physics": world.physics, "durations": _durations(options, world),
         "jobs": str(options.jobs) if options.jobs else world.title, "cluster": world.spec.source,
-        "nodes": world.spec.nodes, "gpus": world.spec.gpus,
+        "nodes": world.spec.nodes, "gpus": world.spec.gpus, "start_s": world.start_s,
     }  # fmt: skip

@@ -45,6 +45,7 @@ class World:
     first_unusable: Mapping[str, str] = field(default_factory=dict)  # by reason, where in the job file
     services: Services = field(default_factory=Services)
     notes: tuple[str, ...] = ()
+    start_s: float | None = None  # seconds since 1970 at which the run starts; None: the input has no dates
     _jobs: Jobs = field(default_factory=Jobs)
 
     def jobs(self) -> Jobs:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+
+from autopilot.core.explain import Answer
 from autopilot.core.records import Code
+from autopilot.core.units import format_gpu_s, format_ratio
+from autopilot.report.data import PolicyRun
+from autopilot.report.words import count, pick
 
 FIELD_OF: dict[Code, str] = {
     Code.STALE_INVENTORY: "freshness.inventory_s",
@@ -31,3 +37,96 @@ FIELD_OF: dict[Code, str] = {
 """The policy field that sets the limit behind a code; codes without one follow from the cluster, the queues or the work."""
 MODE_CODES = frozenset({Code.MODE_OFF, Code.MODE_OBSERVE, Code.MODE_RECOMMEND, Code.NEEDS_APPROVAL})
 """Codes that the mode of the action decides (`modes.ACTION`)."""
+
+
+GUARD_SHARE = 0.05
+"""A guard is named when the gain that it refused is at least this part of the gain that was proposed."""
+WAIT_SHARE = 0.2
+"""A reason for waiting is named when it accounts for at least this part of all waiting."""
+
+WAITING: dict[Code, str] = {
+    Code.CAPACITY: "the GPUs were all in use. No policy field changes that; more GPUs or less demand would",
+    Code.FRAGMENTED: "free GPUs did not have the shape it needs. Let modes.defragment act, or ask for smaller members",
+    Code.TOPOLOGY: "no single domain held all members. Let modes.defragment act, or relax the topology that jobs ask for",
+    Code.MIG_GEOMETRY: "no MIG instance of the right profile was free. Change the MIG geometry of a pool",
+    Code.RESERVED: "GPUs were held for reservations. Lower reservation.depth",
+    Code.RUNTIME_UNKNOWN: "its run time was unknown. Let those jobs declare a limit",
+    Code.LIMIT: "its queue was at its limit. Raise `limit` of that queue in the cluster file",
+    Code.GUARANTEE: "work that may not be preempted starts inside guarantees only. Raise the guarantee of its queue, "
+    "or let those jobs be preempted",
+    Code.FAIRNESS: "those that could give way were within their fair share. That is the division the queues ask for; "
+    "guarantees and weights in the cluster file change it",
+    Code.PRIORITY: "those that could give way had no lower priority. Change the priorities if that is not meant",
+    Code.POLICY: "its queue may not displace others. Change the preemption settings of that queue",
+    Code.PROTECTED: "only work that may not be displaced stood in its way. Fewer classes in protection.classes, or more "
+    "preemptible jobs, would help",
+    Code.QUOTA: "its queue and those that share with it had no quota left. Raise quotas in the cluster file",
+    Code.KEPT: "idle quota was kept for others. Change what queues lend in the cluster file",
+    Code.BOUND: "a tick made too many proposals. Raise limits.proposals_per_tick",
+}
+"""What to do about each reason for waiting; a reason that is not here ends by itself."""
+
+
+def advice(run: PolicyRun) -> str:
+    """One sentence or two on what to change next, from the figures of a run; says so where nothing stands out."""
+    violated = pick(run.result, "invariants", "violated")
+    if violated:
+        return f"{count(violated)} invariants were violated. That is a defect: report it before you rely on other figures."
+    return _of_modes(run) or _of_guards(run) or _of_waiting(run) or NOTHING
+
+
+NOTHING = (
+    "Nothing stands out: no guard refused much of what was proposed, and no single reason that can be changed "
+    "held up the work that waited."
+)
+
+
+def _of_modes(run: PolicyRun) -> str:
+    """Where most proposals are held by their mode alone, that is what to change."""
+    held = [row for row in run.decisions if row.answer in {Answer.RECOMMENDED, Answer.NEEDS_APPROVAL}]
+    if 2 * len(held) <= len(run.decisions):
+        return ""
+    action, number = Counter(row.action for row in held).most_common(1)[0]
+    return (
+        f"{len(held):,} of {len(run.decisions):,} decisions were not carried out because of their mode. "
+        f"Set modes.{action} to auto ({number:,} of them), or approve them one by one."
+    )
+
+
+def refused_gain(run: PolicyRun) -> dict[str, float]:
+    """Reason code -> gain that its guard refused, in GPU-seconds: the largest of each workload, which asks again and again."""
+    best: dict[tuple[str, str], float] = {}
+    for row in run.decisions:
+        for _, code, _ in row.refusals:
+            key = (code, row.workload)
+            best[key] = max(best.get(key, 0.0), row.benefit_gpu_s)
+    gains: dict[str, float] = defaultdict(float)
+    for (code, _), gain_gpu_s in best.items():
+        gains[code] += gain_gpu_s
+    return dict(gains)
+
+
+def _of_guards(run: PolicyRun) -> str:
+    """The guard with a limit in the policy that refused the most gain, where that is much."""
+    accepted = sum(row.benefit_gpu_s for row in run.decisions if row.answer == Answer.ACCEPTED)
+    gains = {code: gain for code, gain in refused_gain(run).items() if Code(code) in FIELD_OF}
+    code = max(gains, key=lambda each: (gains[each], each), default="")
+    if not code or gains[code] < GUARD_SHARE * (accepted + gains[code]) or not gains[code]:
+        return ""
+    times = sum(any(each == code for _, each, _ in row.refusals) for row in run.decisions)
+    path = FIELD_OF[Code(code)]
+    now = f" (now {run.policy[path]})" if path in run.policy else ""
+    return (
+        f"Code {code} refused {times:,} decisions with a gain of {format_gpu_s(gains[code])}. If that is more caution "
+        f"than you want, change {path}{now} and compare both policies with autopilot simulate."
+    )
+
+
+def _of_waiting(run: PolicyRun) -> str:
+    """The reason that most of the waiting was for, where something can be done about it."""
+    total = sum(run.waited_gpu_s.values())
+    known = {code: gpu_s for code, gpu_s in run.waited_gpu_s.items() if Code(code) in WAITING}
+    code = max(known, key=lambda each: (known[each], each), default="")
+    if not code or known[code] < WAIT_SHARE * total or not total:
+        return ""
+    return f"{format_ratio(known[code] / total)} of the waiting ({format_gpu_s(known[code])}) was because {WAITING[Code(code)]}."

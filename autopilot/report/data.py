@@ -95,21 +95,25 @@ class ServiceSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRow:
-    """One proposal that was accepted or refused, and why, in words."""
+    """One proposal with its answer, and why, in words."""
 
-    t_s: float
+    at: str
+    """when, in words"""
     id: str
     action: str
-    kind: str
     workload: str
     tenant: str
     gpus: int
-    accepted: bool
+    answer: str
+    """accepted | recommended | needs_approval | refused"""
     why: str
     benefit_gpu_s: float
-    cost_gpu_s: float
-    victims: tuple[str, ...] = ()
-    """who gives way, one sentence each"""
+    lost_gpu_s: float = 0.0
+    """work that the victims were expected to lose"""
+    refusals: tuple[tuple[str, str, str], ...] = ()
+    """(guard, code, words) of each guard that did not allow it"""
+    case: tuple[str, ...] = ()
+    """the whole case, as `autopilot explain` prints it"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +130,10 @@ class PolicyRun:
     decisions: tuple[DecisionRow, ...] = ()
     policy_diff: tuple[tuple[str, str, str], ...] = ()
     """(field, shipped value, value of this run)"""
+    waited_gpu_s: Mapping[str, float] = field(default_factory=dict)
+    """by reason code: GPUs that waiting work asked for x time"""
+    policy: Mapping[str, str] = field(default_factory=dict)
+    """policy field -> its value, as a policy file has it; empty for a baseline"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +150,11 @@ class ReportData:
     assumed: Mapping[str, object] = field(default_factory=dict)
     """column -> rows in which it was filled in"""
     command: str = ""
+    version: str = ""
+    written: str = ""
+    """when the page was written, in words; "" leaves it out"""
+    digest: str = ""
+    """of all input: the same digest and version give the same figures"""
     notes: tuple[str, ...] = ()
     policies: tuple[PolicyRun, ...] = ()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -16,12 +17,15 @@ from autopilot.files import put_in_place
 from autopilot.report import tables
 from autopilot.report.charts import Picture, draw_all
 from autopilot.report.data import ReportData
+from autopilot.report.embedded import Part, packed, parts_of
+from autopilot.report.markup import pairs, text
 from autopilot.report.plots import plots_of
-from autopilot.report.tables import text
+from autopilot.report.summary import finder, summary
 from autopilot.report.words import (
     DURATIONS,
     PHYSICS,
     TELEMETRY,
+    Statement,
     alarms,
     count,
     headline,
@@ -31,40 +35,26 @@ from autopilot.report.words import (
 )
 
 PICTURES = ("utilization", "waits", "nodes", "latency", "fragmentation")
-SCRIPT = """
-for (const p of document.querySelectorAll("p.filter")) {
-  const rows = [...p.nextElementSibling.querySelectorAll("tbody tr")];
-  const input = p.querySelector("input"), output = p.querySelector("output");
-  const texts = rows.map(row => row.textContent.toLowerCase());
-  input.addEventListener("input", () => {
-    const words = input.value.toLowerCase().split(/\\s+/).filter(Boolean);
-    let shown = 0;
-    rows.forEach((row, i) => {
-      row.hidden = !words.every(word => texts[i].includes(word));
-      shown += !row.hidden;
-    });
-    output.textContent = words.length ? `${shown} of ${rows.length}` : "";
-  });
-  p.hidden = false;
-}
-"""
+FURTHER_PAGE = re.compile(r"decisions-\d+\.html")
 
 
 def render_page(data: ReportData) -> str:
     """The page as text. It asks nothing of any network: style, script and pictures are inside."""
-    return _page(data, draw_all(plots_of(data), files=False))
+    return _page(data, draw_all(plots_of(data), files=False), _parts(data))
 
 
 def write_report(data: ReportData, folder: Path | str) -> Path:
-    """Write `index.html` and each picture as .svg and .png into `folder`; returns the path of the page.
+    """Write `index.html`, further pages of decisions, and each picture as .svg and .png; returns the path of the page.
 
     Everything is made in a hidden folder inside first and then moved, the page last, so that
-    a reader sees the old report or the new one. A picture of an earlier report that this one does
+    a reader sees the old report or the new one. A picture or page of an earlier report that this one does
     not have is removed, other files stay. Raises `InputError` when `folder` cannot be written.
     """
     pictures = draw_all(plots_of(data), files=True)
     files = {f"{p.name}.svg": p.svg for p in pictures} | {f"{p.name}.png": p.png for p in pictures}
-    files["index.html"] = _page(data, pictures).encode("utf-8")
+    parts = _parts(data)
+    files |= {part.file: _further_page(data, part).encode("utf-8") for part in parts if part.file}
+    files["index.html"] = _page(data, pictures, parts).encode("utf-8")
     target = Path(folder)
     try:
         _write(files, target)
@@ -87,7 +77,9 @@ def _write(files: Mapping[str, bytes], folder: Path) -> None:
             (partial / name).write_bytes(content)
         for name in files:
             put_in_place(partial / name, folder / name)
-        for name in (f"{picture}.{kind}" for picture in PICTURES for kind in ("svg", "png")):
+        old = [f"{picture}.{kind}" for picture in PICTURES for kind in ("svg", "png")]
+        old += [page.name for page in folder.glob("decisions-*.html") if FURTHER_PAGE.fullmatch(page.name)]
+        for name in old:
             if name not in files:
                 (folder / name).unlink(missing_ok=True)
         done = True
@@ -101,31 +93,62 @@ def _write(files: Mapping[str, bytes], folder: Path) -> None:
 # --- sections -----------------------------------------------------------------------------------------
 
 
-def _page(data: ReportData, pictures: tuple[Picture, ...]) -> str:
-    style = resources.files("autopilot.report").joinpath("style.css").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
+def _parts(data: ReportData) -> tuple[Part, ...]:
+    """All decisions of all runs, and the pages that hold them."""
+    return parts_of([(run.name, run.decisions) for run in ordered(data) if run.decisions])
+
+
+def _page(data: ReportData, pictures: tuple[Picture, ...], parts: tuple[Part, ...]) -> str:
     by_name = {picture.name: picture for picture in pictures}
     sections = [
+        *_summaries(data, parts),
         _section("figures", "Key figures by policy", tables.key_figures(data), _FIGURES_NOTE),
         *(_drawn(by_name.get(name)) for name in PICTURES),
         _section("fared", "Single jobs", "".join(map(tables.fared, ordered(data))), _FARED_NOTE),
         _section("reservations", "Reservations", tables.reservations(data), _RESERVATIONS_NOTE),
         _section("tenants", "Tenants", tables.tenants(data), _TENANTS_NOTE),
-        _section("decisions", "Decisions and their reasons", _decisions(data)),
+        _section("decisions", "Decisions and their reasons", _decisions(parts), _DECISIONS_NOTE),
         _section("assumed", "What was assumed", _assumed(data)),
         _section("repeat", "How to repeat it", _repeat(data)),
     ]
+    return _document(data.title, "\n".join([_header(data), *(part for part in sections if part)]))
+
+
+def _further_page(data: ReportData, part: Part) -> str:
+    """A page of decisions beside the main one."""
+    title = f"{data.title}: decisions of {part.run} from {part.first:,} on"
+    back = '<p><a href="index.html">Back to the report</a></p>'
+    body = _section("decisions", title, back + finder(part, packed(part.rows), ()))
+    return _document(title, body)
+
+
+def _document(title: str, body: str) -> str:
+    """A page that asks nothing of any network, around its body."""
+    folder = resources.files("autopilot.report")
+    style, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in ("style.css", "script.js"))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'
-        f"<title>{text(data.title)}</title><style>{style}</style></head>\n<body>\n<main>\n"
-        + "\n".join([_header(data), *(part for part in sections if part)])
-        + "\n</main>\n"
-        f"<script>{SCRIPT}</script></body></html>\n"
+        f"<title>{text(title)}</title><style>{style}</style></head>\n<body>\n<main>\n"
+        f"{body}\n</main>\n<script>{script}</script></body></html>\n"
     )
+
+
+def _summaries(data: ReportData, parts: tuple[Part, ...]) -> list[str]:
+    """What each run with decisions did, why, and what to do next; that of the subject first."""
+    runs = [run for run in ordered(data) if run.decisions]
+    return [
+        _section(
+            "summary" if number == 0 else f"summary-{number + 1}",
+            f"What {run.name} did, why, and what to do next",
+            summary(run, [part for part in parts if part.run == run.name]),
+        )
+        for number, run in enumerate(runs)
+    ]
 
 
 _FIGURES_NOTE = (
@@ -138,6 +161,10 @@ _FARED_NOTE = (
 _RESERVATIONS_NOTE = (
     "A reservation keeps room for a wide gang while smaller work fills the gap. Kept: the gang started in time; "
     "late: after the promised time; released: given up after its timeout."
+)
+_DECISIONS_NOTE = (
+    "Every decision, as autopilot decisions lists them: a proposal that the next tick makes again with the same answer "
+    "is not repeated. The whole case is what autopilot explain prints for its id."
 )
 _TENANTS_NOTE = (
     "Means per job. Slowdown compares with what the tenant would have had alone on its own guarantee."
@@ -152,9 +179,12 @@ def _header(data: ReportData) -> str:
         f"durations {data.durations}",
         f"telemetry {data.telemetry}",
         f"seed {data.seed}",
+        f"gpu-autopilot {data.version}" if data.version else "",
+        f"written {data.written}" if data.written else "",
+        f"input {data.digest}" if data.digest else "",
     ]
     bad = "".join(f"<li>{text(line)}</li>" for line in alarms(data))
-    said = "".join(f"<li>{text(line)}</li>" for line in statements(data))
+    said = "".join(_statement(each) for each in statements(data))
     return (
         f'<header><p class="title">{text(data.title)}</p><h1>{text(headline(data))}</h1>'
         f'<p class="facts">{text(" · ".join(f for f in facts if f))}</p>'
@@ -183,8 +213,21 @@ def _drawn(picture: Picture | None) -> str:
     )
 
 
-def _decisions(data: ReportData) -> str:
-    return "".join(tables.decisions(run) for run in ordered(data) if run.decisions)
+def _statement(said: Statement) -> str:
+    """A figure as a chip that tells by word, sign and colour whether it is better than in the reference."""
+    if said.better is None:
+        return f"<li>{text(said.words)}</li>"
+    kind, mark = ("better", "▲ better") if said.better else ("worse", "▼ worse")
+    return f'<li class="{kind}">{text(said.words)} <b>{mark}</b></li>'
+
+
+def _decisions(parts: tuple[Part, ...]) -> str:
+    """The search over each run's decisions; where one page is not enough, links to the further ones."""
+    return "".join(
+        finder(part, packed(part.rows), [other for other in parts if other.run == part.run and other.file])
+        for part in parts
+        if not part.file
+    )
 
 
 def _assumed(data: ReportData) -> str:
@@ -198,17 +241,15 @@ def _assumed(data: ReportData) -> str:
     if data.assumed:
         rows = [(column, f"{n:,}" if isinstance(n, int) else n) for column, n in data.assumed.items()]
         parts.append("<h3>Filled in where the input had nothing</h3>")
-        parts.append(tables.pairs("Assumed values", ("Column", "Rows"), rows))
+        parts.append(pairs("Assumed values", ("Column", "Rows"), rows))
     left_out = _left_out(data)
     if left_out:
         parts.append("<h3>Rows of the input that could not be used</h3>")
-        parts.append(tables.pairs("Unusable rows", ("Reason", "Rows"), left_out))
+        parts.append(pairs("Unusable rows", ("Reason", "Rows"), left_out))
     for run in ordered(data):
         if run.policy_diff:
             parts.append(f"<h3>Where {text(run.name)} differs from the shipped policy</h3>")
-            parts.append(
-                tables.pairs(f"Policy {run.name}", ("Field", "Shipped", "This run"), run.policy_diff)
-            )
+            parts.append(pairs(f"Policy {run.name}", ("Field", "Shipped", "This run"), run.policy_diff))
     return "".join(parts)
 
 

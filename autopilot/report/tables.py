@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autopilot.core.units import format_duration, format_gpu_s, format_ratio
-from autopilot.report.data import DecisionRow, PolicyRun, ReportData
+from autopilot.report.data import PolicyRun, ReportData
+from autopilot.report.markup import box, pairs, table, text
 from autopilot.report.words import (
     TO_LAST_ARRIVAL,
-    clock,
     count,
     fared_words,
     ordered,
@@ -20,22 +19,6 @@ from autopilot.report.words import (
 )
 
 MOST_TENANTS = 60
-MOST_DECISIONS = 200
-
-
-def text(value: object) -> str:
-    """Any value as HTML text, quotes included, so that it may stand in an attribute too."""
-    return html.escape(str(value), quote=True)
-
-
-def box(label: str, table: str, kind: str = "box") -> str:
-    """A table that scrolls inside its own box when the page is narrow, by keyboard too."""
-    return f'<div class="{kind}" tabindex="0" role="region" aria-label="{text(label)}">{table}</div>'
-
-
-def table(head: str, rows: Sequence[str], kind: str = "") -> str:
-    """A table of a ready head row and ready body rows."""
-    return f'<table class="{kind}"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
 
 
 # --- key figures ------------------------------------------------------------------------------------
@@ -89,12 +72,13 @@ WAITING = (
 
 
 def key_figures(data: ReportData) -> str:
-    """Two tables with one row per policy; the best of each column is marked."""
+    """Two tables with one row per policy; the best of each column is marked, a column without any value left out."""
     return _figures(data, "Capacity by policy", CAPACITY) + _figures(data, "Waiting by policy", WAITING)
 
 
 def _figures(data: ReportData, label: str, figures: Sequence[Figure]) -> str:
     runs = ordered(data)
+    figures = [f for f in figures if any(f.value(run.result) is not None for run in runs)]
     head = "<tr><th scope=col>Policy</th>" + "".join(
         f"<th scope=col>{text(f.name)}<small>{text(f.hint)}</small></th>" for f in figures
     )
@@ -172,7 +156,7 @@ def reservations(data: ReportData) -> str:
         made, kept, late, released = (
             pick(run.result, "reservations", key) for key in ("made", "kept", "late", "released")
         )
-        if made is None:
+        if not made:
             continue
         share = kept / made if kept is not None and made else None
         cells = "".join(f"<td>{c}</td>" for c in map(count, (made, kept, late, released)))
@@ -197,20 +181,23 @@ def tenants(data: ReportData) -> str:
     runs = ordered(data)
     blocks = [_tenants_of(run) for run in runs]
     submitted = {n: pick(b[n], "submitted") or 0.0 for b in reversed(blocks) for n in b}
-    names = sorted(submitted, key=lambda name: (-submitted[name], name))
+    names = sorted((name for name in submitted if submitted[name]), key=lambda name: (-submitted[name], name))
     if not names:
         return ""
+    figures = [
+        figure for figure in TENANT_FIGURES
+        if any(pick(block.get(name, {}), figure[0]) is not None for block in blocks for name in names)
+    ]  # fmt: skip
     head = "<tr><th scope=col rowspan=2>Tenant</th><th scope=col rowspan=2>Jobs</th>" + "".join(
-        f'<th scope=colgroup class="group" colspan={len(TENANT_FIGURES)}>{text(run.name)}</th>'
-        for run in runs
+        f'<th scope=colgroup class="group" colspan={len(figures)}>{text(run.name)}</th>' for run in runs
     )
-    sub = "".join(f"<th scope=col>{name}</th>" for name in [f[1] for f in TENANT_FIGURES] * len(runs))
+    sub = "".join(f"<th scope=col>{name}</th>" for name in [f[1] for f in figures] * len(runs))
     rows = []
     for name in names[:MOST_TENANTS]:
         cells = [
             f"<td>{text(show(pick(block.get(name, {}), key)))}</td>"
             for block in blocks
-            for key, _, show in TENANT_FIGURES
+            for key, _, show in figures
         ]
         rows.append(
             f"<tr><th scope=row>{text(name)}</th><td>{count(submitted[name])}</td>{''.join(cells)}</tr>"
@@ -226,63 +213,3 @@ def _tenants_of(run: PolicyRun) -> dict[str, Mapping[str, object]]:
     if not isinstance(block, Mapping):
         return {}
     return {str(name): value for name, value in block.items() if isinstance(value, Mapping)}
-
-
-# --- decisions --------------------------------------------------------------------------------------
-
-
-def decisions(run: PolicyRun) -> str:
-    """The first decisions of a run with their reasons, one block each, under a filter box."""
-    shown = run.decisions[:MOST_DECISIONS]
-    taken = sum(row.accepted for row in run.decisions)
-    total = len(run.decisions)
-    first = (
-        f"The first {MOST_DECISIONS} of {total:,} decisions" if total > len(shown) else f"{total:,} decisions"
-    )
-    names = ("Time", "Action", "Workload", "GPUs", "Benefit", "Cost", "Answer and reason")
-    head = "".join(f"<th scope=col>{name}</th>" for name in names)
-    rows = [_decision(row) for row in shown]
-    return (
-        f"<h3>{text(run.name)}</h3><p>{first} ({taken:,} taken, {total - taken:,} refused).</p>"
-        '<p class="filter" hidden><label>Show only those that contain '
-        '<input type="search" autocomplete="off" placeholder="a job, tenant, action, reason"></label> '
-        '<output aria-live="polite"></output></p>'
-        + box(f"Decisions of {run.name}", table(f"<tr>{head}</tr>", rows, "decisions"), "box long")
-    )
-
-
-def _decision(row: DecisionRow) -> str:
-    answer = "taken" if row.accepted else "refused"
-    kind = f" ({row.kind})" if row.kind and row.kind != row.action else ""
-    cells = (
-        ("time", text(clock(row.t_s))),
-        ("action", text(f"{row.action}{kind}")),
-        ("work", f"{text(row.workload)}<small>{text(row.tenant)}</small>"),
-        ("gpus", f"{row.gpus:,}"),
-        ("gain", text(format_gpu_s(row.benefit_gpu_s))),
-        ("cost", text(format_gpu_s(row.cost_gpu_s))),
-        (
-            "why",
-            f'<b class="{answer}">{answer}</b> {text(row.why)}<small>{text(row.id)}</small>{_victims(row)}',
-        ),
-    )
-    return "<tr>" + "".join(f'<td class="{name}">{cell}</td>' for name, cell in cells) + "</tr>"
-
-
-def _victims(row: DecisionRow) -> str:
-    """Who gives way, folded up; the filter finds them all the same."""
-    if not row.victims:
-        return ""
-    lines = "".join(f"<small>{text(line)}</small>" for line in row.victims)
-    names = f"{len(row.victims):,} {'gangs give' if len(row.victims) > 1 else 'gang gives'} way"
-    return f"<details><summary>{names}</summary>{lines}</details>"
-
-
-def pairs(label: str, names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A plain table of texts, in a box."""
-    head = "".join(f"<th scope=col>{text(name)}</th>" for name in names)
-    body = [
-        "<tr>" + "".join(f"<th scope=row>{text(c)}</th>" if i == 0 else f"<td>{text(c)}</td>" for i, c in enumerate(r))
-        + "</tr>" for r in rows
-    ]  # fmt: skip
-    return box(label, table(f"<tr>{head}</tr>", body, "words"))

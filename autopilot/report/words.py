@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -82,15 +83,6 @@ def ordered(data: ReportData) -> tuple[PolicyRun, ...]:
 def count(value: float | None) -> str:
     """A whole number with separators; `-` for unknown."""
     return "-" if value is None else f"{value:,.0f}"
-
-
-def clock(t_s: float) -> str:
-    """A moment of the simulation: `03:12:05`, or `2 d 03:12:05` after the first day."""
-    if not math.isfinite(t_s):
-        return "-"
-    whole = int(t_s)
-    text = f"{whole % 86400 // 3600:02d}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
-    return f"{whole // 86400} d {text}" if whole >= 86400 else text
 
 
 def useful_share(result: Mapping[str, object]) -> float | None:
@@ -184,37 +176,46 @@ def _waiting(subject: PolicyRun, reference: PolicyRun) -> str:
     return f"beside {reference.name}; waiting was not measured for both"
 
 
-def statements(data: ReportData) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One figure under the headline. `better`: than in the reference; None: neither, or not compared."""
+
+    words: str
+    better: bool | None = None
+
+
+STATEMENTS: tuple[tuple[str, tuple[str, ...], Callable[[float | None], str], int], ...] = (
+    ("Real utilization until the last arrival", (*TO_LAST_ARRIVAL, "real_utilization_ratio"), format_ratio, 1),
+    ("Real utilization over the makespan", ("utilization", "real_utilization_ratio"), format_ratio, 1),
+    ("GPU time handed out until the last arrival", (*TO_LAST_ARRIVAL, "allocation_ratio"), format_ratio, 1),
+    ("99 % of jobs started within", ("jobs", "queue_wait_s_p99"), format_duration, -1),
+    ("Longest wait of a job", ("jobs", "longest_wait_s"), format_duration, -1),
+    ("Requests over their objective", ("slo", "violation_ratio"), format_ratio, -1),
+    ("Preemptions", ("disruptions", "preemptions"), count, -1),
+    ("Moves", ("disruptions", "migrations"), count, -1),
+    ("Most evictions of one job", ("disruptions", "evictions_per_job_max"), count, -1),
+    ("Work lost and repeated", ("disruptions", "lost_gpu_s"), format_gpu_s, -1),
+)  # fmt: skip
+"""Label, where the figure stands in a result, how it is written, and whether more (1) or less (-1) is better."""
+
+
+def statements(data: ReportData) -> tuple[Statement, ...]:
     """Short sentences under the headline, each with its counterpart in the reference run."""
     subject, reference = subject_of(data), reference_of(data)
     if subject is None:
         return ()
-    rows = (
-        (
-            "Real utilization until the last arrival",
-            (*TO_LAST_ARRIVAL, "real_utilization_ratio"),
-            format_ratio,
-        ),
-        ("Real utilization over the makespan", ("utilization", "real_utilization_ratio"), format_ratio),
-        ("GPU time handed out until the last arrival", (*TO_LAST_ARRIVAL, "allocation_ratio"), format_ratio),
-        ("99 % of jobs started within", ("jobs", "queue_wait_s_p99"), format_duration),
-        ("Longest wait of a job", ("jobs", "longest_wait_s"), format_duration),
-        ("Requests over their objective", ("slo", "violation_ratio"), format_ratio),
-        ("Preemptions", ("disruptions", "preemptions"), count),
-        ("Moves", ("disruptions", "migrations"), count),
-        ("Most evictions of one job", ("disruptions", "evictions_per_job_max"), count),
-        ("Work lost and repeated", ("disruptions", "lost_gpu_s"), format_gpu_s),
-    )
     said = []
-    for label, path, show in rows:
+    for label, path, show, sign in STATEMENTS:
         ours = pick(subject.result, *path)
         theirs = pick(reference.result, *path) if reference else None
         if ours is None or (ours == 0 and not theirs):
             continue
         beside = f" ({reference.name}: {show(theirs)})" if reference and theirs is not None else ""
-        said.append(f"{label}: {show(ours)}{beside}")
+        same = theirs is None or show(ours) == show(theirs)
+        better = None if same or theirs is None else (ours - theirs) * sign > 0
+        said.append(Statement(f"{label}: {show(ours)}{beside}", better))
     worse = fared_words(subject.result)
-    return tuple([*said, worse] if worse else said)
+    return tuple([*said, Statement(worse)] if worse else said)
 
 
 def fared_words(result: Mapping[str, object]) -> str:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from simulator.traces.defaults import Defaults
 
+DATED_FROM_S = 1e9
+"""A first submit of at least this is a date (seconds since 1970; this is in 2001)."""
+
 Texts = npt.NDArray[np.object_]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -73,6 +76,7 @@ class JobTrace:
     rows: int = 0
     unusable_by_reason: Mapping[str, int] = field(default_factory=dict)
     first_unusable: Mapping[str, str] = field(default_factory=dict)
+    start_s: float | None = None  # the first submit since 1970; None where the file does not count from there
 
     def __len__(self) -> int:
         return len(self.job_id)
@@ -275,7 +279,8 @@ def _build(
     share = np.where(gpus < 1, np.maximum(np.rint(gpus * 1000), 1), 1000).astype(np.int64)
     columns["gpu_milli"] = np.where(columns["gpu_milli"] > 0, columns["gpu_milli"], share)
     columns["gpus"] = np.ceil(gpus).astype(np.int64)
-    columns["submit_s"] = columns["submit_s"] - columns["submit_s"][0]
+    first_s = float(columns["submit_s"][0])
+    columns["submit_s"] = columns["submit_s"] - first_s
     if whole_seconds:
         columns["submit_s"], columns["duration_s"] = (
             np.trunc(columns["submit_s"]),
@@ -294,6 +299,7 @@ def _build(
         rows=len(frame),
         unusable_by_reason=dict(reasons.count_by_reason),
         first_unusable=reasons.first_rows(frame, path),
+        start_s=first_s if first_s >= DATED_FROM_S else None,
     )
 
 

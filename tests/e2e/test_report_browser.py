@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -210,23 +211,82 @@ def test_nothing_of_a_picture_is_cut_off(browser: Browser, address: str) -> None
         assert outside == [], f"at {width} px"
 
 
-def test_the_filter_leaves_the_decisions_that_contain_every_word(browser: Browser, address: str) -> None:
-    """Typing into the filter box hides the other decisions and says how many are left."""
-    browser.show(1280)
+READY = "document.documentElement.dataset.ready === 'yes'"
+ROWS = "document.querySelectorAll('.decisions tbody tr').length"
+FOUND = "document.querySelector('.find output').textContent"
+
+
+def unpacked(browser: Browser, address: str) -> None:
+    """Open a page and let its script unpack the decisions."""
+    browser.open("about:blank")  # so that an address that differs in its fragment alone is loaded anew
     browser.open(address)
-    seen = "[...document.querySelectorAll('.decisions tbody tr')].filter(r => r.offsetParent).length"
-    assert browser.value(seen) == 200
-    left = browser.value(
-        "(() => { const i = document.querySelector('.filter input'); i.value = 'Refused  budget';"
-        f"i.dispatchEvent(new Event('input')); return {seen}; }})()"
+    browser.call(
+        "Runtime.evaluate",
+        expression=f"new Promise(done => {{ const look = () => {READY} ? done() : requestAnimationFrame(look); look(); }})",
+        awaitPromise=True,
     )
-    assert left == 66
-    assert browser.value("document.querySelector('.filter output').textContent") == "66 of 200"
+
+
+def choose(browser: Browser, field: str, value: str) -> None:
+    """Set a field of the search as a person does."""
+    browser.value(
+        f"(() => {{ const f = document.querySelector('.find [name={field}]'); f.value = {json.dumps(value)};"
+        "f.dispatchEvent(new Event('input', {bubbles: true})); })()"
+    )
+
+
+def test_every_decision_is_found_by_word_action_tenant_and_answer(browser: Browser, address: str) -> None:
+    """All are unpacked, a hundred are shown at once, and each field of the search narrows them."""
+    browser.show(1280)
+    unpacked(browser, address)
+    assert (browser.value(FOUND), browser.value(ROWS)) == ("260 of 260 decisions", 100)
+    choose(browser, "words", "Refused  budget")
+    assert browser.value(FOUND) == "86 of 260 decisions"
+    choose(browser, "tenant", "vision")
+    assert browser.value(FOUND) == "43 of 260 decisions"
+    choose(browser, "words", "")
+    choose(browser, "tenant", "")
+    choose(browser, "answer", "accepted")
+    choose(browser, "action", "backfill")
+    assert browser.value(FOUND) == "87 of 260 decisions"
+    choose(browser, "order", "gain")
+    gains = "[...document.querySelectorAll('.decisions tbody .gain')].map(c => c.textContent)"
+    first, second = browser.value(gains)[:2]
+    assert first.endswith("GPU-h")
+    assert float(first.split()[0]) >= float(second.split()[0])
+    assert browser.value(ROWS) == 87
+
+
+def test_a_link_leads_to_the_whole_case_of_a_decision(browser: Browser, address: str) -> None:
+    """From the summary, and as an address: the row is there, open, with the text of explain."""
+    browser.show(1280)
+    unpacked(browser, address)
+    href = browser.value("document.querySelector('#summary a[href^=\"#d-\"]').getAttribute('href')")
+    unpacked(browser, address + href)
+    row = f"document.getElementById({json.dumps(unquote(href[1:]))})"
+    assert browser.value(f"{row}.querySelector('details').open")
+    assert browser.value(f"{row}.querySelector('.chip').textContent") == "accepted"
+    case = browser.call(
+        "Runtime.evaluate", expression=f"new Promise(done => setTimeout(() => done({row}.querySelector('pre').textContent)))",
+        awaitPromise=True, returnByValue=True,
+    )  # fmt: skip
+    assert case["result"]["value"].startswith(f"{href[3:]}: the case")
+    assert browser.value(f"{row}.getBoundingClientRect().top < innerHeight")
+
+
+def test_a_wide_table_shows_that_it_goes_on(browser: Browser, address: str) -> None:
+    """At the width of a telephone the key figures scroll inside their box, under a shadow."""
+    browser.show(390)
+    unpacked(browser, address)
+    box = "document.querySelector('#figures .box')"
+    assert browser.value(f"{box}.scrollWidth > {box}.clientWidth")
+    assert "scroll" in browser.value(f"getComputedStyle({box}).backgroundAttachment")
 
 
 def test_a_name_full_of_html_stays_a_name(browser: Browser, address: str) -> None:
     """Job names are shown letter by letter; nothing of them becomes an element or runs."""
     browser.show(1280)
-    browser.open(address)
+    unpacked(browser, address)
     assert browser.value("document.querySelectorAll('td img, td script').length") == 0
     assert HOSTILE in browser.value("document.querySelector('.decisions .work').textContent")
+    assert browser.value("document.title").startswith("Nine days")

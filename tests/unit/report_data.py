@@ -66,6 +66,8 @@ def make_run(
         services=_services(rng, span_s, 1.0 if ours else 1.5) if services else (),
         decisions=_decisions(rng, 260, name) if ours else (),
         policy_diff=(("backfill.risk_ratio", "0.2", "0.1"),) if ours else (),
+        waited_gpu_s={"capacity": 9e6, "fairness": 1e6} if ours else {},
+        policy={"budget.per_cluster": "4"} if ours else {},
     )
 
 
@@ -139,20 +141,18 @@ def _decisions(rng: np.random.Generator, rows: int, name: str) -> tuple[Decision
     )
     return tuple(
         DecisionRow(
-            t_s=i * 977.0,
             id=f"d-{i:05d}",
             action=("admit_gang", "backfill", "backfill")[i % 3],
-            kind=("admit_gang", "backfill", "evict")[i % 3],
             workload=f"{name}-{int(rng.integers(9999)):04d}",
             tenant=("vision", "language")[i % 2],
             gpus=int(rng.choice([1, 2, 8, 16])),
-            accepted=i % 3 != 2,
+            at=f"{i * 977 // 3600} h",
+            answer="refused" if i % 3 == 2 else "accepted",
+            refusals=(("budget", "budget_cluster", reasons[2]),) if i % 3 == 2 else (),
             why=reasons[i % 3],
+            case=(f"d-{i:05d}: the case", f"  {reasons[i % 3]}"),
+            lost_gpu_s=840.0 if i % 3 == 1 else 0.0,
             benefit_gpu_s=float(rng.exponential(9000)),
-            cost_gpu_s=float(rng.exponential(300)) if i % 3 else 0.0,
-            victims=()
-            if i % 3 != 2
-            else ("wide-3: evicted from 8 GPUs, 840 GPU-s lost, by contract",) * (1 + i % 2),
         )
         for i in range(rows)
     )

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from autopilot.app.decision_log import DecisionLog
 from autopilot.app.recorder import DecisionRecorder
 from autopilot.core.explain import (
     REASONS,
@@ -153,18 +154,28 @@ def test_a_reclaim_is_explained_with_victims_contract_and_for_whom() -> None:
 
 
 def test_the_row_of_the_page_has_every_victim() -> None:
-    """As the recorder of a run writes it: the words name the first, the row holds them all."""
+    """As the recorder of a run writes it: the words name the first, the whole case all of them."""
     low = [holds(f"v{n}", 1, priority=1, gpus_per_member=1) for n in range(8)]
     observation = world("1x8", [*low, waits("w", 8, priority=9)], now_s=600.0)
     policy = with_policy(EAGER, budget={"per_node": 100, "per_tenant": 100, "concurrent": 100})
     step = decide(observation, policy)
-    recorder = DecisionRecorder(proposal_words)
-    recorder.on_tick(observation, step.decision)
-    (row,) = recorder.rows
-    assert (row.kind, row.action, row.gpus) == ("land", "preempt", 8)
-    assert row.accepted
-    assert sorted(row.victims) == [f"v{n}: evicted from 1 GPU, 600 GPU-s lost" for n in range(8)]
+    log = DecisionLog()
+    DecisionRecorder(log).on_tick(observation, step.decision)
+    (row,) = log.rows
+    assert (row.action, row.gpus) == ("preempt", 8)
+    assert row.answer == "accepted"
+    assert list(row.case) == explain_proposal(step.decision.plan.proposals[0], step.decision)
     assert row.why.endswith("; and 3 more")
+
+
+def test_what_waiting_work_waits_for_is_added_up_by_reason() -> None:
+    """GPUs asked for x time since the tick that gave the reason; a decision made again is kept once."""
+    log = DecisionLog()
+    for now_s in (600.0, 660.0, 780.0):
+        observation = world("1x8", [holds("a", 8), waits("w", 8), waits("x", 2)], now_s)
+        log.take_in(observation, decide(observation, AUTO).decision)
+    assert log.waited_gpu_s == {"capacity": 180.0 * 10}
+    assert log.rows == []
 
 
 def test_a_broken_gang_is_stopped_for_its_own_sake() -> None:

@@ -7,6 +7,7 @@ import pytest
 from autopilot.report.data import ReportData
 from autopilot.report.page import render_page
 from autopilot.report.words import (
+    Statement,
     alarms,
     fared_lines,
     headline,
@@ -84,14 +85,22 @@ def test_jobs_that_fared_worse_are_named_on_the_page(data: ReportData) -> None:
         "at most 1 h; 2 did not end at all"
     )
     page = render_page(changed)
-    assert statements(changed)[-1] == said
+    assert statements(changed)[-1] == Statement(said)
     assert said in page
     assert "wide-&lt;7&gt;" in page
     assert "late-1" in page
     assert fared_lines(ordered(changed)[0].result, 3) == (
         "wide-<7> (32 GPUs, vision): 1 h later, waited 2 h instead of 1 h, evicted 3 times, 1 of them moves",
     )
-    assert "Jobs that fared worse" not in render_page(data)
+    assert 'id="fared"' not in render_page(data)
+
+
+@pytest.mark.parametrize(("ours", "better"), [(0.001, True), (0.5, False), (0.021, None)])
+def test_a_figure_says_whether_it_is_better(data: ReportData, ours: float, better: bool | None) -> None:
+    """Against the reference, by the direction of the figure; equal as shown is neither."""
+    changed = with_result(data, "autopilot", slo={"violation_ratio": ours})
+    (said,) = [each for each in statements(changed) if each.words.startswith("Requests over")]
+    assert said.better is better
 
 
 def test_the_headline_does_not_compare_unequal_work_in_silence(data: ReportData) -> None:

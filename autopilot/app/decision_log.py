@@ -1,0 +1,61 @@
+"""Follows the decisions of a run for its page: each decision once, and what the waiting was for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from autopilot.app.decision_rows import Fresh, Row, gpus_of, lost_gpu_s
+from autopilot.app.when import When
+from autopilot.core.explain import code_words, explain_proposal, proposal_words
+from autopilot.core.records import Decision, Observation
+from autopilot.core.snapshot import GPU_MILLI
+from autopilot.report.data import DecisionRow
+
+
+class DecisionLog:
+    """Keeps every decision in words, and by reason code the GPU time that work waited for."""
+
+    def __init__(self, when: When | None = None) -> None:
+        self.rows: list[DecisionRow] = []
+        self.waited_gpu_s: dict[str, float] = defaultdict(float)
+        self._when = when or When()
+        self._fresh = Fresh()
+        self._waiting: dict[str, float] = {}  # GPUs asked for since the last tick, by code
+        self._last_s = 0.0
+
+    def take_in(self, observation: Observation, decision: Decision) -> None:
+        """The next tick."""
+        self._until(observation.now_s)
+        self._waiting = _waiting_gpus(observation, decision)
+        self.rows += [self._row(row, decision) for row in self._fresh.of(decision)]
+
+    def _until(self, now_s: float) -> None:
+        """What waited at the last tick has waited until now."""
+        for code, gpus in self._waiting.items():
+            self.waited_gpu_s[code] += gpus * (now_s - self._last_s)
+        self._last_s = now_s
+
+    def _row(self, row: Row, decision: Decision) -> DecisionRow:
+        proposal = row.proposal
+        return DecisionRow(
+            at=self._when.words(row.at_s), id=proposal.id, action=proposal.action,
+            workload=proposal.workload, tenant=proposal.tenant, gpus=gpus_of(proposal), answer=row.answer.value,
+            refusals=tuple((each.guard, each.code.value, code_words(each.code, each.value, each.threshold))
+                           for each in proposal.verdicts if not each.allowed),
+            why=proposal_words(proposal), benefit_gpu_s=proposal.benefit_gpu_s, lost_gpu_s=lost_gpu_s(proposal),
+            case=tuple(explain_proposal(proposal, decision)),
+        )  # fmt: skip
+
+
+def _waiting_gpus(observation: Observation, decision: Decision) -> dict[str, float]:
+    """GPUs that waiting work asks for, by the code for which it waits; a share counts as its part of a GPU."""
+    refusals, work = decision.plan.refusals, observation.snapshot.workloads
+    if not len(refusals.code):
+        return {}
+    rows = refusals.workload
+    milli = work.gpu_milli[rows]
+    gpus = work.gpus[rows] * np.where(milli > 0, milli / GPU_MILLI, 1.0)
+    asked = np.bincount(refusals.code, weights=gpus, minlength=len(refusals.codes))
+    return {code.value: float(asked[place]) for place, code in enumerate(refusals.codes) if asked[place]}

@@ -1,0 +1,37 @@
+"""Pieces of HTML; every text from the data goes through `text`."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+
+
+def text(value: object) -> str:
+    """Any value as HTML text, quotes included, so that it may stand in an attribute too."""
+    return html.escape(str(value), quote=True)
+
+
+def box(label: str, table: str, kind: str = "box") -> str:
+    """A table that scrolls inside its own box when the page is narrow, by keyboard too."""
+    return f'<div class="{kind}" tabindex="0" role="region" aria-label="{text(label)}">{table}</div>'
+
+
+def table(head: str, rows: Sequence[str], kind: str = "") -> str:
+    """A table of a ready head row and ready body rows."""
+    return f'<table class="{kind}"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
+
+
+def chip(answer: str) -> str:
+    """The answer of a decision, told by word, colour and edge."""
+    return f'<b class="chip {text(answer)}">{text(answer.replace("_", " "))}</b>'
+
+
+def pairs(label: str, names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A plain table of texts, in a box; a column that has nothing but dashes is left out."""
+    kept = [at for at, _ in enumerate(names) if at == 0 or any(str(row[at]) != "-" for row in rows)]
+    head = "".join(f"<th scope=col>{text(names[at])}</th>" for at in kept)
+    body = [
+        "<tr>" + "".join(f"<th scope=row>{text(row[at])}</th>" if at == 0 else f"<td>{text(row[at])}</td>" for at in kept)
+        + "</tr>" for row in rows
+    ]  # fmt: skip
+    return box(label, table(f"<tr>{head}</tr>", body, "words"))

@@ -1,0 +1,174 @@
+"""The first sections of the page: what it did, why, who paid for it, and what to do next."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+
+from autopilot.core.explain import Answer
+from autopilot.core.records import Code
+from autopilot.core.units import format_gpu_s, format_ratio
+from autopilot.report.advice import FIELD_OF, MODE_CODES, advice, refused_gain
+from autopilot.report.data import DecisionRow, PolicyRun
+from autopilot.report.embedded import Part, anchor
+from autopilot.report.markup import box, chip, table, text
+from autopilot.report.words import fared_words, pick
+
+MOST_NAMED = 5
+"""Decisions in each list of the most useful and the costliest."""
+ACTIONS = {
+    "admit_gang": "start waiting work that fits whole",
+    "backfill": "start work in the gap before a reservation",
+    "defragment": "move running work so that a waiting gang fits",
+    "reclaim_borrowed": "take back what a queue below its share is owed",
+    "preempt": "stop work so that more urgent work starts",
+    "resize": "grow elastic work into idle GPUs",
+    "scale_ahead": "keep replicas of a service ahead of its load",
+    "recover": "stop work that is broken or hangs, so that it starts again",
+    "enforce_limit": "suspend work past its limit",
+}
+
+
+def summary(run: PolicyRun, parts: Sequence[Part]) -> str:
+    """Everything under "What it did, why, and what to do next" for one run; empty without decisions."""
+    if not run.decisions:
+        return ""
+    places = {id(row): part for part in parts for row in part.rows}
+
+    def link(row: DecisionRow) -> str:
+        return f'<a href="{text(anchor(places[id(row)], row))}">{text(row.id)}</a>'
+
+    worse = fared_words(run.result)
+    pieces = (
+        ("By action", by_action(run) + _really_lost(run)),
+        ("Most useful decisions", _best(run, "Gain", lambda row: row.benefit_gpu_s, link)),
+        ("Costliest decisions", _best(run, "Expected loss", lambda row: row.lost_gpu_s, link)),
+        ("Refused by guards", by_guard(run)),
+        ("What waiting work waited for", by_reason(run)),
+        ("Jobs that fared worse", f'<p>{text(worse)}. <a href="#fared">Which ones</a></p>' if worse else ""),
+        ("What to do next", f'<p class="advice">{text(advice(run))}</p>'),
+    )  # fmt: skip
+    return "".join(f"<h3>{title}</h3>{body}" for title, body in pieces if body)
+
+
+def by_action(run: PolicyRun) -> str:
+    """Counts of each action by answer, the most frequent first; answers that never occurred have no column."""
+    answers = [answer for answer in Answer if any(row.answer == answer for row in run.decisions)]
+    counts = Counter((row.action, row.answer) for row in run.decisions)
+    lost: dict[str, float] = defaultdict(float)
+    for row in run.decisions:
+        lost[row.action] += row.lost_gpu_s if row.answer == Answer.ACCEPTED else 0.0
+    totals = Counter(row.action for row in run.decisions)
+    head = _head(("Action", *(answer.value.replace("_", " ") for answer in answers), *(["Expected loss"] if any(lost.values()) else [])))  # fmt: skip
+    rows = []
+    for action, _ in totals.most_common():
+        about = f"<small>{text(ACTIONS.get(action, ''))}</small>"
+        cells = "".join(f"<td>{counts[action, answer] or '-'}</td>" for answer in answers)
+        paid = f"<td>{text(format_gpu_s(lost[action])) if lost[action] else '-'}</td>" if any(lost.values()) else ""  # fmt: skip
+        rows.append(f"<tr><th scope=row>{text(action)}{about}</th>{cells}{paid}</tr>")
+    return box("Decisions by action", table(head, rows, "counts"))
+
+
+def _really_lost(run: PolicyRun) -> str:
+    """What the expectations came to, where something was lost or expected to be."""
+    lost_gpu_s = pick(run.result, "disruptions", "lost_gpu_s")
+    if lost_gpu_s is None or not any(row.lost_gpu_s for row in run.decisions):
+        return ""
+    return f"<p>An expected loss is what a decision was judged by; really lost and repeated in the whole run: {text(format_gpu_s(lost_gpu_s))}.</p>"
+
+
+def _best(run: PolicyRun, name: str, worth: Callable[[DecisionRow], float], link: Callable[[DecisionRow], str]) -> str:  # fmt: skip
+    """The accepted decisions of highest worth, each with a link to its whole case."""
+    taken = [row for row in run.decisions if row.answer == Answer.ACCEPTED and worth(row) > 0]
+    best = sorted(taken, key=worth, reverse=True)[:MOST_NAMED]
+    rows = [
+        f"<tr><th scope=row>{text(format_gpu_s(worth(row)))}</th><td>{text(row.at)}</td><td>{text(row.action)}</td>"
+        f'<td>{text(row.workload)}<small>{text(row.tenant)}</small></td><td class="why">{text(row.why)}'
+        f"<small>{link(row)}</small></td></tr>"
+        for row in best
+    ]
+    head = _head((name, "Time", "Action", "Workload", "Why"))
+    return box(f"Decisions by {name.lower()}", table(head, rows, "named")) if rows else ""
+
+
+def by_guard(run: PolicyRun) -> str:
+    """How often each guard refused and what gain that held back, with the policy field that sets its limit."""
+    times: Counter[tuple[str, str]] = Counter()
+    example: dict[tuple[str, str], str] = {}
+    for row in run.decisions:
+        for guard, code, words in row.refusals:
+            times[guard, code] += 1
+            example.setdefault((guard, code), words)
+    gains = refused_gain(run)
+    rows = [
+        f"<tr><th scope=row>{text(guard)}<small>{text(code)}</small></th><td>{count:,}</td>"
+        f'<td>{text(format_gpu_s(gains[code])) if gains[code] else "-"}</td><td class="why">{text(example[guard, code])}</td>'
+        f"<td>{_field(code, run.policy)}</td></tr>"
+        for (guard, code), count in times.most_common()
+    ]
+    head = _head(("Guard, code", "Refused", "Gain held back", "First of them", "Policy field (now)"))
+    return box("Refusals by guard", table(head, rows, "named")) if rows else ""
+
+
+def by_reason(run: PolicyRun) -> str:
+    """The reasons for waiting by their part of the GPU time that work waited for, those of at least one per cent."""
+    total = sum(run.waited_gpu_s.values())
+    parts = sorted(run.waited_gpu_s.items(), key=lambda each: (-each[1], each[0]))
+    rows = [
+        f"<tr><th scope=row>{text(code)}</th><td>{text(format_ratio(gpu_s / total))}</td>"
+        f"<td>{text(format_gpu_s(gpu_s))}</td><td>{_field(code, run.policy)}</td></tr>"
+        for code, gpu_s in parts
+        if total and gpu_s >= 0.01 * total
+    ]
+    head = _head(("Reason", "Of all waiting", "GPU time asked for", "Policy field (now)"))
+    return box("Reasons for waiting", table(head, rows, "named")) if rows else ""
+
+
+def _field(code: str, policy: Mapping[str, str]) -> str:
+    """The field that sets the limit behind a code, with its value."""
+    if Code(code) in MODE_CODES:
+        return "modes"
+    path = FIELD_OF.get(Code(code))
+    if path is None:
+        return "-"
+    return f"{text(path)}{f' ({text(policy[path])})' if path in policy else ''}"
+
+
+def _head(names: Sequence[str]) -> str:
+    return "<tr>" + "".join(f"<th scope=col>{text(name)}</th>" for name in names) + "</tr>"
+
+
+def finder(part: Part, data: str, further: Sequence[Part]) -> str:
+    """The search over the decisions of one part, with its data; `further` are the pages with the rest of the run."""
+    rest = "".join(
+        f'<li><a href="{text(other.file)}">Decisions {other.first:,} to {other.first + len(other.rows) - 1:,}</a>, '
+        f"from {text(other.rows[0].at)} on</li>"
+        for other in further
+    )
+    counts = Counter(row.answer for row in part.rows)
+    said = " ".join(f"{chip(answer.value)} {counts[answer]:,}" for answer in Answer if counts[answer])
+    names = ("Time", "Answer", "Action", "Workload", "GPUs", "Gain", "Expected loss", "Why")
+    return (
+        f"<h3>{text(part.run)}</h3><p>{part.total:,} decisions{_span(part)}: {said}</p>"
+        + (f"<p>The rest stands on pages beside this one, each with its own search:</p><ul>{rest}</ul>" if rest else "")
+        + f'<div class="finder" data-prefix="{text(part.prefix)}"><p class="wait">Unpacking the decisions needs a script; '
+        "autopilot decisions finds them too.</p>"
+        '<p class="find" hidden><label>Containing <input name="words" type="search" autocomplete="off" '
+        'placeholder="a job, an id, a reason, a code"></label> '
+        + "".join(
+            f'<label>{label} <select name="{name}"><option value="">all</option></select></label> '
+            for name, label in (("action", "Action"), ("tenant", "Tenant"), ("answer", "Answer"))
+        )
+        + '<label>Order <select name="order"><option value="time">time</option><option value="gain">gain</option>'
+        '<option value="lost">expected loss</option></select></label> <output aria-live="polite"></output></p>'
+        + box(f"Decisions of {part.run}", table(_head(names), (), "decisions"), "box long")
+        + '<p><button type="button" class="more" hidden></button></p>'
+        f'<script type="text/plain">{data}</script></div>'
+    )  # fmt: skip
+
+
+def _span(part: Part) -> str:
+    """Which of them a page holds, where it does not hold all."""
+    if len(part.rows) == part.total:
+        return ""
+    return f", of which {part.first:,} to {part.first + len(part.rows) - 1:,} stand here"
