@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 
 from autopilot.app.decision_rows import Fresh, Row, gpus_of, lost_gpu_s
 from autopilot.app.when import When
-from autopilot.core.explain import code_words, explain_proposal, proposal_words
-from autopilot.core.records import Decision, Observation
+from autopilot.core.explain import Answer, code_words, explain_proposal, loss_words, proposal_words
+from autopilot.core.records import Decision, Loss, Observation
 from autopilot.core.snapshot import GPU_MILLI
 from autopilot.report.data import DecisionRow
 
@@ -18,7 +19,8 @@ class DecisionLog:
     """Keeps every decision in words, and by reason code the GPU time that work waited for."""
 
     def __init__(self, when: When | None = None) -> None:
-        self.rows: list[DecisionRow] = []
+        self._rows: list[DecisionRow] = []
+        self._losses: dict[str, list[Loss]] = defaultdict(list)  # by proposal
         self.waited_gpu_s: dict[str, float] = defaultdict(float)
         self._when = when or When()
         self._fresh = Fresh()
@@ -29,7 +31,20 @@ class DecisionLog:
         """The next tick."""
         self._until(observation.now_s)
         self._waiting = _waiting_gpus(observation, decision)
-        self.rows += [self._row(row, decision) for row in self._fresh.of(decision)]
+        for loss in decision.losses:
+            self._losses[loss.proposal_id].append(loss)
+        self._rows += [self._row(row, decision) for row in self._fresh.of(decision)]
+
+    def rows(self) -> tuple[DecisionRow, ...]:
+        """All decisions, with what their victims really lost where later decisions said it."""
+        return tuple(self._settled(row) for row in self._rows)
+
+    def _settled(self, row: DecisionRow) -> DecisionRow:
+        losses = self._losses.get(row.id, []) if row.answer == Answer.ACCEPTED else []
+        if not losses:
+            return row
+        case = (*row.case, *(f"  {loss.workload} {loss_words(loss)}" for loss in losses))
+        return replace(row, case=case, really_lost_gpu_s=sum(loss.lost_gpu_s for loss in losses))
 
     def _until(self, now_s: float) -> None:
         """What waited at the last tick has waited until now."""

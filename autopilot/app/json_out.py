@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from autopilot.core.errors import InputError
+from autopilot.files import replace_file
 
 STDOUT = Path("-")
 JsonPlace = Annotated[
@@ -59,10 +59,9 @@ def write_lines(place: Path, documents: Iterable[Mapping[str, Any]]) -> None:
             sys.stdout.write(line)
         sys.stdout.flush()  # a reader that follows sees whole lines
         return
-    try:
-        with place.open("w", encoding="utf-8") as file:
-            file.writelines(lines)
-    except OSError as error:
-        raise InputError(
-            f"--json: {place}: cannot be written ({error.strerror}); name another file"
-        ) from error
+
+    def fill(file: Path) -> None:
+        with file.open("w", encoding="utf-8") as opened:
+            opened.writelines(lines)
+
+    replace_file(place, fill)

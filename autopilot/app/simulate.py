@@ -279,7 +279,7 @@ def _pictures(outcome: PolicyOutcome, policy: Policy | None, stays: StayRecorder
         waits_s=waits,
         heat=stays.heat(end_s),
         services=series,
-        decisions=tuple(recorder.log.rows) if recorder and recorder.log else (),
+        decisions=recorder.log.rows() if recorder and recorder.log else (),
         waited_gpu_s=dict(recorder.log.waited_gpu_s) if recorder and recorder.log else {},
         policy={} if policy is None else policy_values(policy),
         policy_diff=tuple(policy_diff(shipped_policy(SHIPPED), policy)) if policy is not None else (),

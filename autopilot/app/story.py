@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from autopilot.app.decision_rows import case_document, clock_of, row_of, tick_document
+from autopilot.app.decision_rows import case_document, clock_of, known, row_of, tick_document
 from autopilot.app.life import Life, life_of
 from autopilot.app.options import past_end
 from autopilot.core.errors import InputError
@@ -22,12 +22,13 @@ from autopilot.core.explain import (
     explain_decision,
     explain_proposal,
     how_words,
+    loss_words,
     proposal_words,
     where,
 )
 from autopilot.core.memory import ControllerMemory
 from autopilot.core.reconciler import reconcile
-from autopilot.core.records import Instruction, OutcomeKind, Proposal
+from autopilot.core.records import Instruction, Loss, OutcomeKind, Proposal
 from autopilot.core.story import Watch, tell
 from autopilot.core.units import format_duration
 from autopilot.journal import DecisionRecord, JournalReader, TickRecord
@@ -37,6 +38,9 @@ EMPTY = "the journal holds no decision yet"
 
 RECENT = 8
 """Decisions on a workload of which the last is looked for at which it was still there."""
+
+SETTLED_S = 7200.0
+"""How long after a decision its victims' real losses are looked for: a grace is at most an hour."""
 
 SHOWN_EVENTS = 60
 """Lines of what happened to a workload; of more, the first and the last."""
@@ -119,6 +123,8 @@ def _proposal(reader: JournalReader, proposal_id: str) -> Told:
                 f"  outcome {each.kind} ({effect.kind} {effect.workload})"
                 + (f": {each.reason}" if each.reason else "")
             )
+    losses = _losses(reader, numbers[0], found[0])
+    lines += [f"  {loss.workload} {loss_words(loss)}" for loss in losses]
     if len(numbers) > 1:
         lines.append(f"  the same proposal stands in {len(numbers)} places of this journal")
     when, _ = clock_of(reader)
@@ -128,7 +134,20 @@ def _proposal(reader: JournalReader, proposal_id: str) -> Told:
         for each in record.outcomes if each.instruction_id in effects
     ]  # fmt: skip
     case = case_document(row_of(found[0], record.decision), when)
-    return Told(lines, {"decision": case | {"outcomes": outcomes}})
+    really = [{"workload": loss.workload, "lost_gpu_s": known(loss.lost_gpu_s)} for loss in losses]
+    return Told(lines, {"decision": case | {"outcomes": outcomes, "really_lost": really}})
+
+
+def _losses(reader: JournalReader, number: int, proposal: Proposal) -> list[Loss]:
+    """What the victims of a proposal really lost, as far as later decisions say it soon enough."""
+    found: list[Loss] = []
+    begun_s: float | None = None
+    for record in reader.decisions(number, refusals=False):
+        begun_s = record.now_s if begun_s is None else begun_s
+        found += [loss for loss in record.decision.losses if loss.proposal_id == proposal.id]
+        if len(found) >= len(proposal.victims) or record.now_s - begun_s > SETTLED_S:
+            break
+    return found
 
 
 # --- one workload -----------------------------------------------------------------------------------
@@ -254,6 +273,11 @@ class _Past:
                 self._proposals[proposal.id] = proposal
                 if own and (known is None or not proposal.accepted):
                     self._wish(record, proposal)
+        self.events += [
+            _Event(record.now_s, f"{loss_words(loss)}: {loss.proposal_id}")
+            for loss in record.decision.losses
+            if loss.workload == self.workload
+        ]
         if self.workload in record.decision.plan.released:
             self.events.append(_Event(record.now_s, "its promise slipped too far and was released"))
         for effect in record.instructions:

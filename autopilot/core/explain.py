@@ -14,7 +14,7 @@ from math import isfinite
 
 import numpy as np
 
-from autopilot.core.records import Code, Decision, Evidence, Proposal, Slot, Verdict, Victim
+from autopilot.core.records import Code, Decision, Evidence, Loss, Proposal, Slot, Verdict, Victim
 from autopilot.core.snapshot import GPU_MILLI
 from autopilot.core.units import format_duration, format_gpu_s
 
@@ -337,14 +337,26 @@ def _victim_lines(proposal: Proposal) -> list[str]:
     ]
     gpus = sum(victim.gpus for victim in proposal.victims)
     lost_gpu_s = sum(victim.lost_gpu_s for victim in proposal.victims)
-    lines.append(
-        f"  in all {counted(gpus, 'GPU')} of {counted(len(proposal.victims), 'gang')}, {format_gpu_s(lost_gpu_s)} lost"
-    )
+    worst_gpu_s = sum(np.fmax(victim.worst_gpu_s, victim.lost_gpu_s) for victim in proposal.victims)
+    lost = f"{format_gpu_s(lost_gpu_s)} lost"
+    if worst_gpu_s > lost_gpu_s:
+        lost = f"{format_gpu_s(lost_gpu_s)} expected to be lost, at most {format_gpu_s(worst_gpu_s)}"
+    lines.append(f"  in all {counted(gpus, 'GPU')} of {counted(len(proposal.victims), 'gang')}, {lost}")
     if any(victim.contract for victim in proposal.victims):
         lines.append(
             f"  by contract, hence neither weighed nor budgeted: {_CONTRACTS.get(proposal.action, _OWED)}"
         )
     return lines
+
+
+def loss_words(loss: Loss) -> str:
+    """What a victim really lost, beside what was expected: `lost 1080 GPU-s (2.4 GPU-h expected, at most 16.0 GPU-h)`."""
+    expected = f"{format_gpu_s(loss.expected_gpu_s)} expected"
+    if loss.worst_gpu_s > loss.expected_gpu_s:
+        expected += f", at most {format_gpu_s(loss.worst_gpu_s)}"
+    if not isfinite(loss.lost_gpu_s):
+        return f"lost an unknown amount of work, as its source does not say ({expected})"
+    return f"lost {format_gpu_s(loss.lost_gpu_s)} ({expected})"
 
 
 _OWED = "the queue it is for stays within its guarantee"

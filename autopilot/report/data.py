@@ -110,6 +110,8 @@ class DecisionRow:
     benefit_gpu_s: float
     lost_gpu_s: float = 0.0
     """work that the victims were expected to lose"""
+    really_lost_gpu_s: float = math.nan
+    """what they lost in fact; NaN: not known"""
     refusals: tuple[tuple[str, str, str], ...] = ()
     """(guard, code, words) of each guard that did not allow it"""
     case: tuple[str, ...] = ()

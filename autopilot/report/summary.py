@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
 
 from autopilot.core.explain import Answer
 from autopilot.core.records import Code
@@ -16,6 +17,7 @@ from autopilot.report.words import fared_words, pick
 
 MOST_NAMED = 5
 """Decisions in each list of the most useful and the costliest."""
+EXPECTED = "Expected loss"
 ACTIONS = {
     "admit_gang": "start waiting work that fits whole",
     "backfill": "start work in the gap before a reservation",
@@ -42,7 +44,7 @@ def summary(run: PolicyRun, parts: Sequence[Part]) -> str:
     pieces = (
         ("By action", by_action(run) + _really_lost(run)),
         ("Most useful decisions", _best(run, "Gain", lambda row: row.benefit_gpu_s, link)),
-        ("Costliest decisions", _best(run, "Expected loss", lambda row: row.lost_gpu_s, link)),
+        ("Costliest decisions", _best(run, EXPECTED, lambda row: row.lost_gpu_s, link)),
         ("Refused by guards", by_guard(run)),
         ("What waiting work waited for", by_reason(run)),
         ("Jobs that fared worse", f'<p>{text(worse)}. <a href="#fared">Which ones</a></p>' if worse else ""),
@@ -59,7 +61,7 @@ def by_action(run: PolicyRun) -> str:
     for row in run.decisions:
         lost[row.action] += row.lost_gpu_s if row.answer == Answer.ACCEPTED else 0.0
     totals = Counter(row.action for row in run.decisions)
-    head = _head(("Action", *(answer.value.replace("_", " ") for answer in answers), *(["Expected loss"] if any(lost.values()) else [])))  # fmt: skip
+    head = _head(("Action", *(answer.value.replace("_", " ") for answer in answers), *([EXPECTED] if any(lost.values()) else [])))  # fmt: skip
     rows = []
     for action, _ in totals.most_common():
         about = f"<small>{text(ACTIONS.get(action, ''))}</small>"
@@ -81,14 +83,19 @@ def _best(run: PolicyRun, name: str, worth: Callable[[DecisionRow], float], link
     """The accepted decisions of highest worth, each with a link to its whole case."""
     taken = [row for row in run.decisions if row.answer == Answer.ACCEPTED and worth(row) > 0]
     best = sorted(taken, key=worth, reverse=True)[:MOST_NAMED]
+    losses = name == EXPECTED and any(isfinite(row.really_lost_gpu_s) for row in best)
     rows = [
-        f"<tr><th scope=row>{text(format_gpu_s(worth(row)))}</th><td>{text(row.at)}</td><td>{text(row.action)}</td>"
+        f"<tr><th scope=row>{text(format_gpu_s(worth(row)))}</th>{_really(row) if losses else ''}<td>{text(row.at)}</td><td>{text(row.action)}</td>"
         f'<td>{text(row.workload)}<small>{text(row.tenant)}</small></td><td class="why">{text(row.why)}'
         f"<small>{link(row)}</small></td></tr>"
         for row in best
     ]
-    head = _head((name, "Time", "Action", "Workload", "Why"))
+    head = _head((name, *(["Really lost"] if losses else []), "Time", "Action", "Workload", "Why"))
     return box(f"Decisions by {name.lower()}", table(head, rows, "named")) if rows else ""
+
+
+def _really(row: DecisionRow) -> str:
+    return f"<td>{text(format_gpu_s(row.really_lost_gpu_s))}</td>"
 
 
 def by_guard(run: PolicyRun) -> str:

@@ -16,7 +16,7 @@ from autopilot.core.explain import (
     victim_words,
 )
 from autopilot.core.policy import Mode, Modes
-from autopilot.core.records import Code, Evidence, Proposal, Slot, Verdict, Victim
+from autopilot.core.records import Code, Evidence, Loss, Proposal, Slot, Verdict, Victim
 from tests.core_world import (
     AUTO,
     HOLDING,
@@ -161,11 +161,26 @@ def test_the_row_of_the_page_has_every_victim() -> None:
     step = decide(observation, policy)
     log = DecisionLog()
     DecisionRecorder(log).on_tick(observation, step.decision)
-    (row,) = log.rows
+    (row,) = log.rows()
     assert (row.action, row.gpus) == ("preempt", 8)
     assert row.answer == "accepted"
     assert list(row.case) == explain_proposal(step.decision.plan.proposals[0], step.decision)
     assert row.why.endswith("; and 3 more")
+
+
+def test_a_decision_of_the_page_has_what_its_victims_really_lost() -> None:
+    """A later decision says it; the case ends with it, beside what was expected."""
+    low, high = holds("v", 8, priority=1), waits("w", 8, priority=9)
+    step = decide(world("1x8", [low, high], now_s=600.0), EAGER)
+    identity = step.decision.plan.proposals[0].id
+    log = DecisionLog()
+    log.take_in(world("1x8", [low, high], now_s=600.0), step.decision)
+    loss = Loss(identity, "v", 0, 1080.0, 8640.0, 57_600.0)
+    later = replace(step.decision, now_s=660.0, losses=(loss,))
+    log.take_in(world("1x8", [], now_s=660.0), later)
+    (row,) = log.rows()
+    assert row.really_lost_gpu_s == 1080.0
+    assert row.case[-1] == "  v lost 1080 GPU-s (2.4 GPU-h expected, at most 16.0 GPU-h)"
 
 
 def test_what_waiting_work_waits_for_is_added_up_by_reason() -> None:
@@ -175,7 +190,7 @@ def test_what_waiting_work_waits_for_is_added_up_by_reason() -> None:
         observation = world("1x8", [holds("a", 8), waits("w", 8), waits("x", 2)], now_s)
         log.take_in(observation, decide(observation, AUTO).decision)
     assert log.waited_gpu_s == {"capacity": 180.0 * 10}
-    assert log.rows == []
+    assert log.rows() == ()
 
 
 def test_a_broken_gang_is_stopped_for_its_own_sake() -> None:

@@ -72,6 +72,10 @@ def test_an_eviction_is_told_to_its_victim_with_id_loss_and_for_whom(path: Path)
     landing = steps[0].decision.plan.proposals[0].id
     victim = told(path, "a")
     assert f"  10 min: evicted from 8 GPUs, 1.3 GPU-h lost, for w: {landing} (preempt, accepted)" in victim
+    assert (
+        f"  11 min: lost an unknown amount of work, as its source does not say (1.3 GPU-h expected): {landing}"
+        in victim
+    )
     assert "held by capacity" in victim
     winner = told(path, "w")
     happened = winner[winner.index("what happened to it:") :]
@@ -89,6 +93,7 @@ def test_a_proposal_is_explained_with_what_became_of_each_effect(path: Path) -> 
     case = explain_from(path, steps[0].decision.plan.proposals[0].id, None, None).lines
     assert "  victim a: evicted from 8 GPUs, 1.3 GPU-h lost (restart 0)" in case
     assert "  outcome done (evict a)" in case
+    assert case[-1] == "  a lost an unknown amount of work, as its source does not say (1.3 GPU-h expected)"
 
 
 def test_a_move_is_told_as_one_story(path: Path) -> None:

@@ -58,6 +58,16 @@ def test_the_best_and_the_costliest_lead_to_their_case(run: PolicyRun) -> None:
     assert set(links) <= {row.id for row in run.decisions}
 
 
+def test_the_costliest_show_what_was_really_lost(run: PolicyRun) -> None:
+    """Beside the expectation, where it is known; the sum of the run stands below the counts."""
+    rows = tuple(dataclasses.replace(row, really_lost_gpu_s=36.0) for row in run.decisions)
+    assert "Really lost" not in told(run)
+    text = told(dataclasses.replace(run, decisions=rows))
+    assert text.count("<th scope=col>Really lost</th>") == 1
+    assert "<th scope=row>840 GPU-s</th><td>36 GPU-s</td>" in text
+    assert "really lost and repeated in the whole run: 17.0 GPU-h" in text
+
+
 def test_a_run_without_decisions_has_no_summary(run: PolicyRun) -> None:
     """A baseline decides nothing that could be told."""
     assert told(dataclasses.replace(run, decisions=())) == ""
