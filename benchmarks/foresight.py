@@ -90,6 +90,7 @@ class Row:
     total_wait_s: float
     jct_s: float
     preempted_per_1000: float
+    moved_per_1000: float
     lost_gpu_s: float
     made: int  # reservations
     kept: int
@@ -111,7 +112,7 @@ def measure(task: Task) -> Row:
     jobs, stops, held = entry["jobs"], entry["disruptions"], entry["reservations"]
     return Row(
         task.file, task.policy, task.durations, jobs["queue_wait_s_mean"], jobs["total_wait_s_mean"], jobs["jct_s_mean"],
-        1000 * stops["preemptions"] / jobs["submitted"], stops["lost_gpu_s"], held["made"] or 0, held["kept"] or 0,
+        stops["preemptions_per_1000_jobs"], stops["migrations_per_1000_jobs"], stops["lost_gpu_s"], held["made"] or 0, held["kept"] or 0,
         held["late"] or 0, entry["wall_s"], entry["invariants"]["violated"], task.draw,
     )  # fmt: skip
 
@@ -131,9 +132,9 @@ def recovered(rows: Mapping[str, Row]) -> float:
 def show(file: str, rows: Mapping[str, Row]) -> bool:
     """Print one file's table and what is judged; True when the bar is kept and nothing was violated."""
     table(
-        [file, "average wait s", "average total wait s", "JCT s", "preemptions / 1,000 jobs", "lost GPU-s", "wall s",
+        [file, "average wait s", "average total wait s", "JCT s", "pre+moves/1,000 jobs", "lost GPU-s", "wall s",
          "violations"],
-        [[name, f"{row.wait_s:,.0f}", f"{row.total_wait_s:,.0f}", f"{row.jct_s:,.0f}", f"{row.preempted_per_1000:,.1f}",
+        [[name, f"{row.wait_s:,.0f}", f"{row.total_wait_s:,.0f}", f"{row.jct_s:,.0f}", f"{row.preempted_per_1000:,.0f}+{row.moved_per_1000:,.0f}",
           f"{row.lost_gpu_s:,.0f}", f"{row.wall_s:.0f}", str(row.violated)] for name, row in rows.items()],
     )  # fmt: skip
     if file in RECOVERED:
