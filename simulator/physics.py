@@ -98,7 +98,16 @@ class Physics:
 
 IDEAL = Physics("ideal")
 
-CHARGED = Physics("charged", flat_loss_s=60.0, flat_restore_s=30.0)
+CHARGED = Physics(
+    "charged",
+    # A stop loses a minute of work and takes half a minute to restore: the price of the study that B4 and B5 compare
+    # with.
+    flat_loss_s=60.0,
+    flat_restore_s=30.0,
+    # A gang that grows or shrinks keeps its progress and stands still as long as after a restore: it meets anew and
+    # loads what it has. Pollux measured the same 30 s (see `real`).
+    resize_s=30.0,
+)
 
 REAL = Physics(
     "real",

@@ -59,7 +59,7 @@ class Simulation:
             (s for s, service in zip(jobs.submit_s, jobs.service, strict=True) if service < 0), default=0.0
         )
         self.accounts = Accounts(self.cluster, last_s)
-        self.checkers = CheckerSet(World(inventory, jobs, rules or Rules(), services), checkers)
+        self.checkers = CheckerSet(World(inventory, jobs, rules or Rules(), services, physics), checkers)
         for observer in (self.accounts, *self.checkers.checkers, *observers):
             self.cluster.observe(observer)
         self.engine = Engine(

@@ -12,6 +12,7 @@ from autopilot.core.snapshot import SLO_CLASS_NAMES, ServiceTable
 from simulator.advance import AdvanceSpec
 from simulator.clusterqueues import QueueSpec
 from simulator.facts import Evicting, Why
+from simulator.physics import Physics
 from simulator.work import Jobs
 
 TICK_S = 5.0
@@ -101,13 +102,15 @@ class Rules:
 class World:
     """What a checker may know beside the facts: the hardware at the start, the jobs, the promised limits.
 
-    `services` answers with the services as their users find them at a time; None: there are none.
+    `services` answers with the services as their users find them at a time; None: there are none. `physics`: what
+    things take in this world; None: that is not checked.
     """
 
     inventory: Inventory
     jobs: Jobs
     rules: Rules = field(default_factory=Rules)
     services: Callable[[float], ServiceTable] | None = None
+    physics: Physics | None = None
 
 
 def weighed(fact: Evicting) -> bool:

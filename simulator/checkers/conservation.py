@@ -1,12 +1,27 @@
-"""GPU-seconds are conserved: what was handed out is useful, lost or overhead; the rest of the capacity idled."""
+"""GPU-seconds are conserved: what was handed out is useful, lost or overhead; the rest of the capacity idled.
+
+Useful and lost time are worked out anew from starts, requests to leave, resizes and stops, by what the physics say that
+a start, a checkpoint and a resize take, and compared with what the cluster states and the accounts have. Two things no
+fact states: whether the store had a turn for a checkpoint, and when a gang lost a member. There the cluster's word is
+held to what is possible.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from math import inf, isnan
 from typing import Protocol
 
+from autopilot.core.snapshot import SloClass
 from simulator.checkers.base import Checker, World
-from simulator.facts import Started, Stopped, Why
-from simulator.physics import TICKS_PER_S
+from simulator.facts import Evicting, Started, Stopped, Why
+from simulator.physics import TICKS_PER_S, Physics, on_grid, up_to_grid
+
+KEEPS_ALL = (Why.END, Why.CUT, Why.RETIRE, Why.RESIZE)
+"""Stops that lose nothing."""
+
+GOES_ON = (Why.PREEMPT, Why.MOVE, Why.FAULT, Why.RECOVER, Why.RESIZE)
+"""Stops after which the work runs again, so that a later stop may lose what it did before."""
 
 
 class Booked(Protocol):
@@ -18,73 +33,203 @@ class Booked(Protocol):
     overhead: int
 
 
+@dataclass(slots=True)
+class _Stay:
+    """One stay on GPUs: since when, how wide, when it is ready by the physics, when it was told to leave."""
+
+    since_s: float
+    milli: int
+    ready_s: float
+    told_s: float = inf
+
+
+@dataclass(slots=True)
+class _Seen:
+    """GPU time of one tenant as it was observed, in the unit of the accounts."""
+
+    handed_out: int = 0
+    useful: int = 0
+    lost: int = 0
+
+
 class Conservation(Checker):
-    """Recomputes each tenant's time from starts and stops, and each job's work from its duration."""
+    """Recomputes each tenant's time from what happened, and each job's work from its duration."""
 
     name = "conservation"
 
     def __init__(self, world: World) -> None:
         """Nothing was handed out."""
         super().__init__(world)
-        self._since: dict[int, tuple[float, int]] = {}
-        self._handed_out: list[int] = [0] * len(world.jobs.tenants)
+        self._stays: dict[int, _Stay] = {}
+        self._resized: dict[int, float] = {}  # job that goes on at this instant -> when it was to be ready
+        self._images: set[tuple[int, int, str]] = set()
+        self._kept: dict[int, list[tuple[int, int]]] = {}  # (ticks, full width) that a stop may still lose
+        self._seen: list[_Seen] = [_Seen() for _ in world.jobs.tenants]
         self._progress: dict[int, int] = {}  # ticks kept by jobs that were stopped before their end
         self._capacity = 1000 * len(world.inventory.gpus.uuid)
 
+    # --- facts ----------------------------------------------------------------------------
+
     def on_started(self, fact: Started) -> None:
-        """Its time runs."""
-        self._since[fact.job] = (fact.at_s, fact.milli)
+        """Its time runs, and its start-up."""
+        self._stays[fact.job] = _Stay(fact.at_s, fact.milli, self._ready_s(fact))
+
+    def on_evicting(self, fact: Evicting) -> None:
+        """It works no more."""
+        stay = self._stays.get(fact.job)
+        if stay is not None:
+            stay.told_s = min(stay.told_s, fact.at_s)
 
     def on_stopped(self, fact: Stopped) -> None:
         """Its time is what lies between; work that ended has done exactly its duration."""
         self.checked += 1
+        stay = self._stays.pop(fact.job, _Stay(fact.at_s, 0, fact.ready_s))
+        gain, lost = int(fact.gain_s * TICKS_PER_S), int(fact.lost_s * TICKS_PER_S)
+        self._check_times(fact, stay, gain)
+        if self.world.physics is not None:
+            self._check_loss(fact, stay, gain, self.world.physics)
+        if fact.why == Why.RESIZE:
+            self._resized[fact.job] = stay.ready_s
+            if lost:
+                said = f"lost {fact.lost_s:g} s by a resize, which keeps all progress"
+                self.violate(fact.at_s, self.job(fact.job), said)
+        self._count(fact, stay, gain, lost)
+        self._check_work(fact, gain - lost)
+
+    # --- what it must have been -----------------------------------------------------------
+
+    def _ready_s(self, fact: Started) -> float:
+        """When it is ready to work, by the physics."""
+        physics, jobs, job = self.world.physics, self.jobs, fact.job
+        if physics is None:
+            return fact.at_s
+        node_of = self.world.inventory.gpus.node
+        images = {(int(node_of[gpu]), jobs.tenant[job], jobs.kind[job]) for gpu in fact.gpus}
+        cached = images <= self._images
+        self._images |= images
+        if job in self._resized:
+            return max(self._resized.pop(job), fact.at_s) + up_to_grid(physics.resize_s)
+        if fact.incarnation:
+            size_gib = physics.checkpoint_size_gib(jobs.checkpoint_gib[job], jobs.gpus[job])
+            return fact.at_s + up_to_grid(physics.restart_s(jobs.restart_s[job], size_gib, cached))
+        service = jobs.slo_class[job] == SloClass.LATENCY_CRITICAL
+        return fact.at_s + up_to_grid(physics.first_start_s(service, jobs.restart_s[job], cached))
+
+    def _check_times(self, fact: Stopped, stay: _Stay, gain: int) -> None:
+        """Start, readiness, halt and stop in order; no more progress than fits between, and no less."""
+        job = self.job(fact.job)
+        if not fact.start_s <= fact.ready_s <= fact.halt_s <= fact.at_s:
+            self.violate(fact.at_s, job, "start, readiness, halt and stop are out of order")
+        worked = int((fact.halt_s - fact.ready_s) * TICKS_PER_S) * stay.milli
+        if gain * fact.full_milli > worked:
+            self.violate(
+                fact.at_s,
+                job,
+                f"made {fact.gain_s:g} s of progress at full width in {fact.halt_s - fact.ready_s:g} s on {stay.milli} of "
+                f"{fact.full_milli} thousandths",
+            )
+        if self.world.physics is None:
+            return
+        ready_s = min(stay.ready_s, fact.at_s)
+        if fact.ready_s != ready_s:
+            said = f"was ready {fact.ready_s - stay.since_s:g} s after its start, which takes {ready_s - stay.since_s:g} s"
+            self.violate(fact.at_s, job, said)
+        if fact.halt_s > max(stay.told_s, fact.ready_s):
+            said = f"worked on for {fact.halt_s - stay.told_s:g} s after it was told to leave"
+            self.violate(fact.at_s, job, said)
+        left = self.jobs.duration_s[fact.job] * TICKS_PER_S - self._progress.get(fact.job, 0)
+        if fact.why != Why.END and fact.full_milli and gain < min(worked // fact.full_milli, left):
+            said = f"made only {fact.gain_s:g} s of progress in {fact.halt_s - fact.ready_s:g} s of work"
+            self.violate(fact.at_s, job, said)
+
+    def _check_loss(self, fact: Stopped, stay: _Stay, gain: int, physics: Physics) -> None:
+        """What a stop loses: nothing where a checkpoint could be written in time, else what was on none."""
+        unsaved_s = 0.0 if fact.why in KEEPS_ALL else self._unsaved_s(fact, gain, physics)
+        if fact.lost_s == unsaved_s or (not fact.lost_s and self._could_save(fact, stay, physics)):
+            return
+        self.violate(
+            fact.at_s,
+            self.job(fact.job),
+            f"lost {fact.lost_s:g} s of progress by its stop, not {unsaved_s:g} s",
+        )
+
+    def _interval_s(self, job: int, physics: Physics) -> float:
+        """Progress between two checkpoints; 0 where none is ever lost, infinity where the job cannot resume."""
+        stated_s = self.jobs.checkpoint_interval_s[job]
+        if not physics.checkpoint_interval_s:
+            return 0.0
+        if isnan(stated_s):
+            return physics.checkpoint_interval_s if self.jobs.slo_class[job] == SloClass.BATCH else inf
+        return stated_s
+
+    def _unsaved_s(self, fact: Stopped, gain: int, physics: Physics) -> float:
+        progress_s = (self._progress.get(fact.job, 0) + gain) / TICKS_PER_S
+        interval_s = self._interval_s(fact.job, physics)
+        if interval_s == inf:
+            return progress_s
+        since_s = on_grid(fact.gain_s % interval_s) if interval_s else 0.0
+        return min(max(since_s, physics.flat_loss_s), progress_s)
+
+    def _could_save(self, fact: Stopped, stay: _Stay, physics: Physics) -> bool:
+        """Was there time for a checkpoint between the word to leave and the stop?"""
         job = fact.job
-        since_s, milli = self._since.pop(job, (fact.at_s, 0))
-        tenant = self.jobs.tenant[job]
-        if tenant >= len(self._handed_out):
-            self._handed_out += [0] * (tenant + 1 - len(self._handed_out))
-        self._handed_out[tenant] += int((fact.at_s - since_s) * TICKS_PER_S) * milli
-        ticks = int((fact.gain_s - fact.lost_s) * TICKS_PER_S)
+        if not physics.writes_checkpoints or self._interval_s(job, physics) == inf:
+            return False
+        write_s = physics.write_s(
+            physics.checkpoint_size_gib(self.jobs.checkpoint_gib[job], self.jobs.gpus[job])
+        )
+        in_time = write_s <= physics.grace_s and fact.at_s - stay.told_s >= write_s
+        return self.jobs.saves_on_request[job] and in_time
+
+    # --- what was seen --------------------------------------------------------------------
+
+    def _count(self, fact: Stopped, stay: _Stay, gain: int, lost: int) -> None:
+        """Add one stay to its tenant; what is lost is taken off the end of what the job had done."""
+        tenant = self.jobs.tenant[fact.job]
+        self._seen += [_Seen() for _ in range(tenant + 1 - len(self._seen))]
+        seen, kept = self._seen[tenant], self._kept.setdefault(fact.job, [])
+        seen.handed_out += int((fact.at_s - stay.since_s) * TICKS_PER_S) * stay.milli
+        seen.useful += gain * fact.full_milli
+        kept.append((gain, fact.full_milli))
+        while lost > 0 and kept:
+            ticks, width = kept.pop()
+            seen.useful -= min(ticks, lost) * width
+            seen.lost += min(ticks, lost) * width
+            if ticks > lost:
+                kept.append((ticks - lost, width))
+            lost -= min(ticks, lost)
+        if fact.why not in GOES_ON:
+            del self._kept[fact.job]
+
+    def _check_work(self, fact: Stopped, ticks: int) -> None:
+        """All that a job did is its duration, and it loses no more than it had done."""
+        job = fact.job
         if fact.why == Why.END:
             done = self._progress.pop(job, 0) + ticks
             asked = int(self.jobs.duration_s[job] * TICKS_PER_S)
             if done != asked:
-                self.violate(
-                    fact.at_s,
-                    self.job(job),
-                    f"ended after {done / TICKS_PER_S:g} s of work, not {asked / TICKS_PER_S:g} s",
-                )
-        else:
-            kept = self._progress[job] = self._progress.get(job, 0) + ticks
-            if kept < 0:
-                self.violate(
-                    fact.at_s, self.job(job), f"lost {-kept / TICKS_PER_S:g} s more than it had done"
-                )
-        if fact.why == Why.RESIZE and fact.lost_s:
-            self.violate(
-                fact.at_s, self.job(job), f"lost {fact.lost_s:g} s by a resize, which keeps all progress"
-            )
-        if (
-            int(fact.gain_s * TICKS_PER_S) * fact.full_milli
-            > int((fact.halt_s - fact.ready_s) * TICKS_PER_S) * milli
-        ):
-            self.violate(
-                fact.at_s,
-                self.job(job),
-                f"made {fact.gain_s:g} s of progress at full width in {fact.halt_s - fact.ready_s:g} s on {milli} of "
-                f"{fact.full_milli} thousandths",
-            )
-        if not fact.start_s <= fact.ready_s <= fact.halt_s <= fact.at_s:
-            self.violate(fact.at_s, self.job(job), "start, readiness, halt and stop are out of order")
+                said = f"ended after {done / TICKS_PER_S:g} s of work, not {asked / TICKS_PER_S:g} s"
+                self.violate(fact.at_s, self.job(job), said)
+            return
+        kept = self._progress[job] = self._progress.get(job, 0) + ticks
+        if kept < 0:
+            self.violate(fact.at_s, self.job(job), f"lost {-kept / TICKS_PER_S:g} s more than it had done")
+
+    # --- the accounts ---------------------------------------------------------------------
 
     def compare(self, end_s: float, capacity: int, idle: int, by_tenant: tuple[Booked, ...]) -> None:
         """Hold the accounts of the whole run against what was seen."""
         for tenant, booked in enumerate(by_tenant):
             self.checked += 1
-            seen = self._handed_out[tenant] if tenant < len(self._handed_out) else 0
+            seen = self._seen[tenant] if tenant < len(self._seen) else _Seen()
             name = f"tenant {self.jobs.tenants[tenant]}"
-            if booked.handed_out != seen:
-                self.violate(end_s, name, f"{booked.handed_out} units booked as handed out, {seen} seen")
+            for what, amount, observed in (
+                ("handed out", booked.handed_out, seen.handed_out),
+                ("useful", booked.useful, seen.useful),
+                ("lost", booked.lost, seen.lost),
+            ):
+                if amount != observed:
+                    self.violate(end_s, name, f"{amount} units booked as {what}, {observed} seen")
             if booked.handed_out != booked.useful + booked.lost + booked.overhead:
                 self.violate(end_s, name, "handed out is not useful + lost + overhead")
             if min(booked.useful, booked.lost, booked.overhead) < 0:
