@@ -150,3 +150,30 @@ def test_who_makes_another_pause_starts_in_its_place() -> None:
     found = proposals(step)["n"]
     assert [victim.workload for victim in found.victims] == ["old"]
     assert [slot.node for slot in found.slots] == ["node-1"]
+
+
+def scattered(behind: str) -> list[Item]:
+    """`long` holds half of each of ten nodes; `short` takes two halves, as those behind it do or do not."""
+    members = {"halves": 4, "nodes": 8}[behind]
+    held = [gpu for node in range(10) for gpu in range(8 * node, 8 * node + 4)]
+    rest = [gpu for gpu in range(80) if gpu not in held]
+    return [
+        holds("long", 40, on=held, gpus_per_member=4),
+        holds("firm", 40, on=rest, gpus_per_member=4, preemptible=False),
+        waits("short", 8, gpus_per_member=4),
+        *(waits(f"next-{number}", 8, gpus_per_member=members) for number in range(3)),
+    ]
+
+
+def test_a_wide_gang_pauses_for_several_only_where_they_fit_in_its_place() -> None:
+    """Forty GPUs for thirty-two is fair. Forty for eight is not, where those behind need whole nodes that stay in use."""
+    total_s = {
+        "long": 10 * DAY_S,
+        "firm": 20 * DAY_S,
+        "short": 600.0,
+        **{f"next-{k}": 900.0 for k in range(3)},
+    }
+    bound = with_policy(SHARING, preemption={"blast_ratio": 4.0, "move_victims": False})
+    assert taken(scattered("halves"), total_s, policy=bound, shape="10x8") == {"short": {"long": "evict"}}
+    found = proposals(decide(world("10x8", scattered("nodes"), 1000.0, total_s=total_s), bound))
+    assert [proposal for proposal in found.values() if proposal.victims and proposal.accepted] == []

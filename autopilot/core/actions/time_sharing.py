@@ -13,21 +13,32 @@ are moved: a gang that is moved loses its place to nobody.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
 
 from autopilot.core.actions.defragment import search_moves
 from autopilot.core.context import Context
-from autopilot.core.displace import Wish, after_leaving, held_for_others, landing_draft, let_leave, place
+from autopilot.core.displace import (
+    STEPS_A_PLACE,
+    Wish,
+    after_leaving,
+    held_for_others,
+    landing_draft,
+    let_leave,
+    place,
+)
 from autopilot.core.draft import Give, Submit
 from autopilot.core.order import aged_index
 from autopilot.core.placement import Shape, Spot, shape_of
 from autopilot.core.searching import within_steps
-from autopilot.core.snapshot import I64, QueueOrder
+from autopilot.core.snapshot import I32, I64, QueueOrder
 
 NAME = "preempt"
+
+TOGETHER = 32
+"""So many gangs behind a newcomer are looked at, that would take the place of a wide gang together with it."""
 
 FILL_EXPONENT = 0.5
 """Of `index_ratio`, where idle GPUs are gained. With none of it the two sides of a fill would take turns."""
@@ -130,7 +141,7 @@ def _exchange(ctx: Context, at: int, bench: _Bench, *, fill: bool) -> Wish | Non
     ratio = ctx.policy.preemption.index_ratio
     limit = ctx.index[at] / (ratio**FILL_EXPONENT if fill else ratio)
     paused: list[int] = []
-    together = gpus
+    behind: list[int] = []
     for other in bench.rows:
         if missing <= 0:
             break
@@ -139,11 +150,10 @@ def _exchange(ctx: Context, at: int, bench: _Bench, *, fill: bool) -> Wish | Non
         if bench.index[other] >= limit or (fill and bench.gpus[other] >= gpus):
             continue
         if bench.gpus[other] > gpus:
-            need = _together(ctx, at, bench, other)
-            # the rest of its place would idle
-            if bench.index[other] >= limit * min(need / bench.gpus[other], 1.0):
+            behind = _behind(ctx, at, bench, bench.index[other])
+            need = gpus + sum(ctx.line.least_gpus[each] for each in behind)
+            if _leaves_idle(bench, other, limit, need):
                 continue
-            together = max(together, need)
         paused.append(other)
         missing -= bench.gpus[other]
     if missing > 0:
@@ -153,25 +163,45 @@ def _exchange(ctx: Context, at: int, bench: _Bench, *, fill: bool) -> Wish | Non
         if missing + bench.gpus[other] <= 0:
             paused.remove(other)
             missing += bench.gpus[other]
-    found = _on_paper(ctx, at, shape_of(ctx.observation.snapshot, row, gpus), paused)
-    return None if found is None else replace(found, needed_gpus=together)
+    found = _on_paper(ctx, at, shape_of(ctx.observation.snapshot, row, gpus), paused, behind)
+    wide = [other for other in paused if bench.gpus[other] > gpus]
+    if found is None or any(_leaves_idle(bench, other, limit, found.needed_gpus) for other in wide):
+        return None
+    return found
 
 
-def _together(ctx: Context, at: int, bench: _Bench, victim: int) -> int:
-    """GPUs of the gang at `at` and of those behind it that would take the place of a wide gang together."""
-    gpus, index = bench.gpus[victim], bench.index[victim]
-    total = ctx.line.least_gpus[at]
-    for other in islice(bench.line, bench.line.index(at) + 1, None):
-        if total >= gpus:
-            break
-        if ctx.index[other] > index and not ctx.taken[other]:
-            width = ctx.line.least_gpus[other]
-            total += width if total + width <= gpus else 0
+def _leaves_idle(bench: _Bench, victim: int, limit: float, need: int) -> bool:
+    """True where too much of a wide gang's place would idle, because `need` GPUs of it are used."""
+    return bool(bench.index[victim] >= limit * min(need / bench.gpus[victim], 1.0))
+
+
+def _behind(ctx: Context, at: int, bench: _Bench, index: float) -> list[int]:
+    """Gangs behind the one at `at` whose index is above that of a wide gang: they may take its place together."""
+    later = islice(bench.line, bench.line.index(at) + 1, None)
+    return list(islice((each for each in later if ctx.index[each] > index and not ctx.taken[each]), TOGETHER))
+
+
+def _fitting(ctx: Context, behind: list[int], left: I32) -> int:
+    """GPUs of the gangs in `behind` that fit and start on the GPUs `left`, one after the other; they stay on the what-if."""
+    total, most = 0, len(left)
+    for at in behind:
+        row, gpus = int(ctx.pending[at]), ctx.line.least_gpus[at]
+        if total + gpus > most or ctx.may_start(at, gpus) is not None:
+            continue
+        ctx.steps += STEPS_A_PLACE
+        spot = place(ctx, at, shape_of(ctx.observation.snapshot, row, gpus), displacing=True)
+        if isinstance(spot, Spot) and np.isin(spot.layout.gpu, left).any():
+            ctx.whatif.place(row, spot.layout)
+            total += gpus
     return total
 
 
-def _on_paper(ctx: Context, at: int, shape: Shape, paused: list[int]) -> Wish | None:
-    """The gang on the GPUs of those who pause, others moved where that is needed; the what-if is left as it was."""
+def _on_paper(ctx: Context, at: int, shape: Shape, paused: list[int], behind: list[int]) -> Wish | None:
+    """The gang on the GPUs of those who pause, others moved where that is needed; the what-if is left as it was.
+
+    Of those `behind` it only the ones count that fit on the rest of these GPUs: a place is not taken for gangs that
+    cannot use it.
+    """
     whatif = ctx.whatif
     mark = let_leave(ctx)
     left = {row: whatif.layout_of(row).gpu for row in paused}
@@ -184,13 +214,18 @@ def _on_paper(ctx: Context, at: int, shape: Shape, paused: list[int]) -> Wish | 
         found = search_moves(ctx, at, shape, paused)
         if found is not None:
             spot, moves = found.spot, found.gives
+    needed = shape.gpus
+    if isinstance(spot, Spot) and behind and not moves:
+        whatif.place(int(ctx.pending[at]), spot.layout)
+        rest = np.setdiff1d(np.concatenate(list(left.values())), spot.layout.gpu)
+        needed += _fitting(ctx, behind, rest)
     whatif.rollback(mark)
     if not isinstance(spot, Spot):
         return None
     if not moves and not np.isin(spot.layout.gpu, np.concatenate(list(left.values()))).any():
         return None  # on GPUs that are held for others alone it would start without anybody's pause
     pauses = tuple(Give(row, "evict", None, len(left[row]), float(ctx.lost_gpu_s[row])) for row in paused)
-    return Wish(shape, spot, (*pauses, *moves))
+    return Wish(shape, spot, (*pauses, *moves), needed_gpus=needed)
 
 
 def _propose(ctx: Context, at: int, found: Wish, bench: _Bench, submit: Submit) -> bool:
