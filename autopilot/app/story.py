@@ -13,6 +13,7 @@ import numpy as np
 from autopilot.app.decision_rows import case_document, clock_of, known, row_of, tick_document
 from autopilot.app.life import Life, life_of
 from autopilot.app.options import past_end
+from autopilot.app.when import When
 from autopilot.core.errors import InputError
 from autopilot.core.explain import (
     answer_of,
@@ -81,7 +82,13 @@ def _tick(reader: JournalReader, tick: int) -> Told:
         raise InputError(f"{reader.path}: there is no tick {tick}; it holds {first} to {last}")
     decision = reader.at(number).decided.decision
     when, _ = clock_of(reader)
-    return Told(explain_decision(decision), tick_document(decision, when))
+    return Told(_dated(explain_decision(decision), when, decision.now_s), tick_document(decision, when))
+
+
+def _dated(lines: list[str], when: When, at_s: float) -> list[str]:
+    """The date and time behind the first line, where the start of the run is known."""
+    stamp = when.stamp(at_s)
+    return lines if stamp is None else [lines[0], f"  at {stamp}", *lines[1:]]
 
 
 def _check_moment(reader: JournalReader, last_tick: int, at_s: float) -> None:
@@ -128,6 +135,7 @@ def _proposal(reader: JournalReader, proposal_id: str) -> Told:
     if len(numbers) > 1:
         lines.append(f"  the same proposal stands in {len(numbers)} places of this journal")
     when, _ = clock_of(reader)
+    lines = _dated(lines, when, record.now_s)
     outcomes = [
         {"kind": each.kind.value, "effect": effects[each.instruction_id].kind, "workload": effects[each.instruction_id].workload,
          "at_s": each.at_s, "reason": each.reason}
@@ -181,8 +189,12 @@ def _workload(reader: JournalReader, workload: str, at_s: float | None) -> Told:
     else:
         lines = [f"at {format_duration(shown.now_s)} (tick {shown.tick}):"]
         lines += _told(reader, workload, shown.number)
-    lines += past.lines(shown.now_s if at_s is not None else None)
-    events = [{"at_s": each.at_s, "words": each.words, "times": each.count} for each in past.events]
+    when, _ = clock_of(reader)
+    lines += past.lines(shown.now_s if at_s is not None else None, when)
+    events = [
+        {"at_s": each.at_s, "at": when.stamp(each.at_s), "words": each.words, "times": each.count}
+        for each in past.events
+    ]
     return Told(lines, {"workload": workload, "life": life.document(), "events": events})
 
 
@@ -344,14 +356,14 @@ class _Past:
         self.events += [_Event(at_s, words) for at_s, words in life.events()]
         self.events.sort(key=lambda each: each.at_s)
 
-    def lines(self, until_s: float | None) -> list[str]:
+    def lines(self, until_s: float | None, when: When) -> list[str]:
         """All events; those after `until_s` under a heading of their own."""
         if not self.events:
             return ["nothing was proposed for it or done to it so far as this journal goes"]
         now = [each for each in self.events if until_s is None or each.at_s <= until_s]
         later = self.events[len(now) :]
-        return [*(["what happened to it:"] if now else []), *_event_lines(now),
-                *(["later:"] if later else []), *_event_lines(later)]  # fmt: skip
+        return [*(["what happened to it:"] if now else []), *_event_lines(now, when),
+                *(["later:"] if later else []), *_event_lines(later, when)]  # fmt: skip
 
 
 def _after(proposal: Proposal | None) -> str:
@@ -361,7 +373,7 @@ def _after(proposal: Proposal | None) -> str:
     return f" after {format_duration(float(waited[0]))}" if waited else ""
 
 
-def _event_lines(events: list[_Event]) -> Iterator[str]:
+def _event_lines(events: list[_Event], when: When) -> Iterator[str]:
     """One line an event; of very many the middle is left out."""
     left_out = len(events) - SHOWN_EVENTS
     for place, event in enumerate(events):
@@ -369,5 +381,5 @@ def _event_lines(events: list[_Event]) -> Iterator[str]:
             yield f"  ... {left_out} more ..."
         if left_out > 0 and SHOWN_EVENTS // 2 <= place < SHOWN_EVENTS // 2 + left_out:
             continue
-        often = f" ({event.count} times until {format_duration(event.until_s)})" if event.count > 1 else ""
-        yield f"  {format_duration(event.at_s)}: {event.words}{often}"
+        often = f" ({event.count} times until {when.words(event.until_s)})" if event.count > 1 else ""
+        yield f"  {when.words(event.at_s)}: {event.words}{often}"

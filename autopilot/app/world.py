@@ -120,6 +120,7 @@ def build_world(options: SimulateOptions) -> World:
         first_unusable=dict(trace.first_unusable) if trace is not None else {},
         services=services,
         notes=(*_queue_notes(spec, tenants), *services.notes),
+        start_s=trace.start_s if trace is not None else None,
         _jobs=jobs,
     )
 

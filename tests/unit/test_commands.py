@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from autopilot.cli import main
 from autopilot.core.errors import InputError
 from autopilot.core.explain import Answer, answer_of, explain_decision
 from autopilot.core.policy import Mode
+from autopilot.report.embedded import unpacked
 from autopilot.settings import policy_names, shipped_policy
 from simulator.baselines import BASELINES
 from simulator.scenarios import scenario_names
@@ -358,6 +360,26 @@ def test_explain_answers_for_a_time_and_for_work_that_is_over(capsys: pytest.Cap
         assert "--at: 99 d is after the end of the run (" in said
     assert "leave out" in refusal(capsys, "explain", "0", "--workload", "j3")
     assert "leave out" in refusal(capsys, "explain", "0", "--at", "1h")
+
+
+def test_dates_of_a_job_file_are_told_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that counts from 1970 gives its run a date: in decisions, in explain and on the page."""
+    start_s = 1_795_000_000
+    dated = "".join(f"j{n},t,{start_s + 60 * n},{900 + n},{(4, 8)[n % 2]}\n" for n in range(6))
+    (folder / "jobs.csv").write_text(HEADER + dated)
+    assert run("--policy", "autopilot", "--report", "page") == 0
+    capsys.readouterr()
+    assert call("decisions", "--since", "2026-11-18T11:07", "--limit", "1") == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith("2026-11-18 12:")
+    assert call("explain", "0") == 0
+    assert "  at 2026-11-18T11:06:40Z" in capsys.readouterr().out.splitlines()
+    assert call("explain", "--workload", "j0") == 0
+    assert "  2026-11-18 11:06:40: submitted, for 4 GPUs" in capsys.readouterr().out.splitlines()
+    page = (folder / "page" / "index.html").read_text(encoding="utf-8")
+    assert (
+        "2026-11-18 11:06:40"
+        in unpacked(re.findall(r'<script type="text/plain">([^<]+)<', page)[0])["strings"]
+    )
 
 
 def test_an_import_needs_no_name_for_its_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
