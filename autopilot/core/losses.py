@@ -108,8 +108,13 @@ def remember_stops(memory: ControllerMemory, effects: Sequence[Instruction], pro
             stops.append(Stop(effect.id, effect.proposal_id, effect.workload, effect.incarnation,
                               names.tenants[tenants[effect.workload]], observation.now_s, float(victim.gpus),
                               victim.lost_gpu_s, victim.worst_gpu_s,
-                              effect.kind == "evict" and effect.save != Save.SKIP))  # fmt: skip
+                              _asked(effect)))  # fmt: skip
     return replace(memory, stops=(*memory.stops, *stops))
+
+
+def _asked(effect: Instruction) -> bool:
+    """True where a checkpoint is waited for. What a broken gang does then says nothing about its next stop."""
+    return effect.kind == "evict" and effect.save != Save.SKIP and effect.reason != "recover"
 
 
 def settle_stops(

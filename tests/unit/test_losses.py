@@ -200,6 +200,14 @@ def test_a_taking_is_followed_to_its_loss_and_kept_in_the_record() -> None:
     assert DecisionDecoder().decode(data).decision.losses == (loss,)
 
 
+def test_stopping_a_broken_gang_says_nothing_about_saving() -> None:
+    """Its members are gone: that no checkpoint came is no broken word."""
+    work = [holds("v", 8, stale_since_s=0.0, **SAVES)]
+    play = Ticking("1x8", work, HOPEFUL)
+    play.tick(NOW_S)
+    assert [asked.asked for asked in play.memory.stops] == [False]
+
+
 # --- in the simulated cluster -----------------------------------------------------------------------
 
 
