@@ -52,7 +52,7 @@ MOVES = frozenset({"move", "reclaim-move"})
 Scale = Callable[[str, int, float, int, float, str, str], str]
 """Sets a service's floor: name, replicas, until when, generation, now, effect, uid -> why not ("": done)."""
 
-CONTRACTS = frozenset({"reclaim", "reclaim-move", "backfill", "suspend"})
+CONTRACTS = frozenset({"reclaim", "reclaim-move", "backfill", "suspend", "recover"})
 """Reasons of an eviction that the work had promised to give way to."""
 
 
@@ -387,7 +387,7 @@ class ClusterActuator:
         if instruction.kind == "evict":
             contract = cluster.backfilled[job] or instruction.reason in CONTRACTS
             refusal = cluster.evict(job, now_s, moving=instruction.reason in MOVES,
-                                    recover=instruction.reason == "recover", contract=contract,
+                                    recover=instruction.reason in {"recover", "restart"}, contract=contract,
                                     suspend=instruction.reason == "suspend",
                                     save=instruction.save, effect=instruction.id, incarnation=instruction.incarnation)  # fmt: skip
             self.changed |= refusal is None

@@ -48,6 +48,7 @@ class Draft:
     replicas: int = 0
     until_s: float = 0.0  # when that floor lapses by itself
     ahead: Ahead | None = None
+    by_telemetry: bool = False  # it rests on what was measured of its victims
 
     @property
     def victims(self) -> tuple[int, ...]:

@@ -243,6 +243,7 @@ _REASONS = {
     "recover": "recover",
     "enforce_limit": "suspend",
 }
+_WEIGHED = {"recover": "restart"}
 
 
 def _effects(proposal: Proposal, observation: Observation, policy: Policy, fence: int) -> list[Instruction]:
@@ -260,14 +261,14 @@ def _effects(proposal: Proposal, observation: Observation, policy: Policy, fence
     effects = []
     for victim in proposal.victims:
         shrinks = victim.how == "shrink"
-        reason = _REASONS.get(proposal.action, "preempt") if victim.contract else "preempt"
+        reason = (_REASONS if victim.contract else _WEIGHED).get(proposal.action, "preempt")
         if victim.how == "move":
             reason = "reclaim-move" if victim.contract else "move"
         effects.append(Instruction(
             f"{prefix}/{'resize' if shrinks else 'evict'}-{victim.workload}", "resize" if shrinks else "evict",
             victim.workload, victim.incarnation, victim.keeps if shrinks else (), False,
             deadline_s + grace_s, fence, proposal.id, reason, grace_s,
-            Save.TRY if shrinks or victim.contract or rules.without_checkpoint else Save.MUST, uid=victim.uid,
+            Save.TRY if shrinks or victim.contract or reason == "restart" or rules.without_checkpoint else Save.MUST, uid=victim.uid,
         ))  # fmt: skip
     if proposal.kind == "scale":
         effects.append(Instruction(prefix, "scale", proposal.workload, proposal.incarnation, (), False, deadline_s, fence,

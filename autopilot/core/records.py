@@ -399,9 +399,7 @@ class Instruction:
     deadline_s: float
     fence: int
     proposal_id: str
-    reason: str = (
-        ""  # of what takes GPUs: preempt | reclaim | move | reclaim-move | backfill | recover | suspend
-    )
+    reason: str = ""  # of what takes GPUs: preempt | reclaim | move | reclaim-move | backfill | recover | restart | suspend
     grace_s: float = 0.0  # of an eviction: time to write a checkpoint in before the work is stopped
     save: Save = Save.TRY
     replicas: int = (

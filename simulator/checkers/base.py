@@ -11,7 +11,7 @@ from autopilot.core.records import Inventory
 from autopilot.core.snapshot import SLO_CLASS_NAMES, ServiceTable
 from simulator.advance import AdvanceSpec
 from simulator.clusterqueues import QueueSpec
-from simulator.facts import Evicting, Why
+from simulator.facts import Evicting
 from simulator.physics import Physics
 from simulator.work import Jobs
 
@@ -115,7 +115,7 @@ class World:
 
 def weighed(fact: Evicting) -> bool:
     """True for an eviction that had to be worth it: nobody had promised to give way, and nothing was broken."""
-    return not fact.contract and fact.why != Why.RECOVER
+    return not fact.contract
 
 
 class Checker:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from simulator.checkers.base import Checker, World, weighed
-from simulator.facts import Decided, Evicting, GpuChanged, NodeChanged, Started, Stopped
+from simulator.facts import Decided, Evicting, GpuChanged, NodeChanged, Started, Stopped, Why
 
 MILLI = 1000
 
@@ -44,7 +44,8 @@ class BlastRadius(Checker):
         """Count it to the other evictions of this instant."""
         self._decided.pop(fact.effect, None)
         held = self._held.get(fact.job)
-        if self.world.rules.blast_ratio is None or not weighed(fact) or held is None:
+        own_sake = fact.why == Why.RECOVER  # it is stopped to start again, and nobody gains what it held
+        if self.world.rules.blast_ratio is None or not weighed(fact) or own_sake or held is None:
             return
         if not self._takings or self._takings[-1].at_s != fact.at_s:
             self._takings.append(_Taking(fact.at_s))

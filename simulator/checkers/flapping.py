@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.checkers.base import Checker, World, weighed
-from simulator.facts import Evicting, Started
+from simulator.facts import Evicting, Started, Why
 
 Place = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -39,7 +39,7 @@ class Flapping(Checker):
 
     def on_evicting(self, fact: Evicting) -> None:
         """Remember the place it was sent away from; a promise to give way is no change of mind, nor is a repair."""
-        if not weighed(fact) or self.world.rules.dwell_s is None:
+        if not weighed(fact) or fact.why == Why.RECOVER or self.world.rules.dwell_s is None:
             return
         place = self._place.get(fact.job)
         if place is not None:

@@ -9,7 +9,7 @@ from simulator.facts import Evicting, Why
 class Protected(Checker):
     """A contract makes no difference for the sheltered; it does for work that is merely not preemptible.
 
-    What is broken, or about to be, may be stopped whatever it is: it is stopped for its own sake.
+    What is broken, or about to be, may be stopped whatever it is: it is stopped for its own sake, and by contract.
     """
 
     name = "protected"
@@ -17,7 +17,7 @@ class Protected(Checker):
     def on_evicting(self, fact: Evicting) -> None:
         """Whoever is told to leave must be one who may be told."""
         self.checked += 1
-        if fact.why == Why.RECOVER:
+        if fact.why == Why.RECOVER and fact.contract:
             return
         job, rules = fact.job, self.world.rules
         if self.jobs.slo_class[job] in rules.sheltered_classes:

@@ -203,6 +203,8 @@ PLANTED: list[tuple[str, str, list[Fact]]] = [
     ),
     ("min-runtime", "after 899 s", [started(0, [0], 100.0), evicting(0, 999.0)]),
     ("budgets", "the cluster: 4 disruptions", [evicting(job, 2000.0 + job) for job in (0, 1, 2, 9)]),
+    ("budgets", "the cluster: 4", [evicting(job, 2000.0 + job, why=Why.RECOVER) for job in (0, 1, 2, 9)]),
+    ("protected", "not preemptible", [evicting(4, why=Why.RECOVER)]),
     ("budgets", "tenant a: 3 disruptions", [evicting(job, 2000.0 + job) for job in (0, 2, 4)]),
     ("budgets", "node main-000: 2", [started(0, [0]), started(1, [1, 2]), evicting(0), evicting(1, 5599.0)]),
     ("flapping", "came back 299 s", [started(0, [0]), evicting(0), started(0, [0], 2299.0)]),
@@ -324,7 +326,7 @@ FINE: list[tuple[str, list[Fact]]] = [
             started(0, [0]),
         ],
     ),
-    ("protected", [evicting(0), evicting(4, contract=True), evicting(3, why=Why.RECOVER)]),
+    ("protected", [evicting(0), evicting(4, contract=True), evicting(3, why=Why.RECOVER, contract=True)]),
     (
         "conservation",
         [started(5, range(8)), *resized(5, range(16), gain_s=45.0, milli=8000, full_milli=16000)],
@@ -343,13 +345,13 @@ FINE: list[tuple[str, list[Fact]]] = [
         [started(0, [0], 100.0), evicting(0, 1000.0), started(1, [1, 2]), evicting(1, 11.0, contract=True)],
     ),
     ("min-runtime", [started(5, range(8), 100.0), *resized(5, range(16), 900.0), evicting(5, 1000.0)]),
-    ("budgets", [evicting(job, 2000.0 + job, why=Why.RECOVER) for job in range(9)]),
+    ("budgets", [evicting(job, 2000.0 + job, why=Why.RECOVER, contract=True) for job in range(9)]),
     (
         "preemption-rate",
         [
             evicting(0),
             evicting(0, 2001.0, contract=True),
-            evicting(0, 2002.0, why=Why.RECOVER),
+            evicting(0, 2002.0, why=Why.RECOVER, contract=True),
             evicting(0, 3800.0),
         ],
     ),

@@ -127,7 +127,8 @@ def test_a_resize_that_is_refused_says_why(
         ("reclaim", Why.PREEMPT, True, "preemptions"),
         ("backfill", Why.PREEMPT, True, "preemptions"),
         ("move", Why.MOVE, False, "migrations"),
-        ("recover", Why.RECOVER, False, "recoveries"),
+        ("recover", Why.RECOVER, True, "recoveries"),
+        ("restart", Why.RECOVER, False, "recoveries"),
     ],
 )
 def test_the_reason_of_an_eviction_is_how_it_counts(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from autopilot.core.hangs import doing_nothing
 from autopilot.core.memory import ControllerMemory, Step
 from autopilot.core.records import Observation, Save
-from autopilot.core.snapshot import SignalTable, State
+from autopilot.core.snapshot import State
 from tests.core_world import decide, evicted, holds, observe, snapshot, started, waits, why_waits, with_policy
 from tests.ticking_world import EAGER, Ticking
 
@@ -142,118 +140,6 @@ def test_replicas_serve_to_the_last_second() -> None:
     """A service's replica is not told to leave early: it saves nothing."""
     work = [holds("r", 1, [0], service=0, slo_class=0, preemptible=False)]
     assert evicted(decide(called_back(work, 990.0), EAGER)) == []
-
-
-# --- gangs that do nothing --------------------------------------------------------------------------
-
-
-def measured(observation: Observation, active: dict[int, float], *, dram: float = 0.0, tensor: float = 0.0,
-             links: float = 0.0, age_s: float = 30.0, samples: tuple[int, int] = (2, 60)) -> Observation:  # fmt: skip
-    """The observation with telemetry of every GPU over 60 s and 1800 s: `active` by GPU row, 0.7 where not named."""
-    count = len(observation.snapshot.gpus.uuid)
-    signals = ("sm_active_ratio", "tensor_active_ratio", "dram_active_ratio", "nvlink_bytes_s")
-    sm = np.array([active.get(gpu, 0.7) for gpu in range(count)], np.float32)
-    busy = np.array([gpu not in active for gpu in range(count)])
-    rows = [sm, *(np.where(busy, 0.5, value) for value in (tensor, dram)), np.where(busy, 1e9, links)]
-    table = np.repeat(np.array(rows, np.float32)[:, None, :], 2, axis=1)
-    counts = np.repeat(np.array(samples, np.int32)[:, None], count, axis=1)
-    telemetry = SignalTable(signals, (60.0, 1800.0), 0.0, table, table, counts, np.full(count, age_s, np.float32),
-                            np.full(count, 3, np.int8))  # fmt: skip
-    return replace(observation, snapshot=replace(observation.snapshot, telemetry=telemetry))
-
-
-def training(**columns: Any) -> Observation:
-    """A gang of four GPUs that began at 0, at 10,000 s."""
-    return observe(snapshot("1x8", [holds("g", 4, range(4), **columns)]), 10_000.0)
-
-
-@pytest.mark.parametrize(
-    ("active", "more", "nothing"),
-    [
-        pytest.param(dict.fromkeys(range(4), 0.0), {}, True, id="all idle"),
-        pytest.param({0: 0.0, 1: 0.0, 2: 0.0, 3: 0.4}, {}, False, id="one of them works"),
-        pytest.param(dict.fromkeys(range(3), 0.0), {}, False, id="one of them is busy"),
-        pytest.param(dict.fromkeys(range(4), 0.0), {"dram": 0.3}, False, id="bound by memory"),
-        pytest.param(dict.fromkeys(range(4), 0.0), {"dram": np.nan}, False, id="memory not measured"),
-        pytest.param(dict.fromkeys(range(4), np.nan), {}, False, id="not measured"),
-        pytest.param(dict.fromkeys(range(4), 0.0), {"age_s": 999.0}, False, id="stale"),
-        pytest.param(dict.fromkeys(range(4), 0.0), {"samples": (2, 20)}, False, id="gaps in the window"),
-        pytest.param(dict.fromkeys(range(4), 1.0), {}, True, id="spinning in a collective"),
-        pytest.param(dict.fromkeys(range(4), 1.0), {"links": 1e9}, False, id="talking to others"),
-        pytest.param(dict.fromkeys(range(4), 1.0), {"tensor": 0.3}, False, id="computing"),
-        pytest.param(dict.fromkeys(range(4), 1.0), {"links": np.nan}, False, id="links not measured"),
-    ],
-)
-def test_doing_nothing_needs_every_gpu_and_a_whole_window(
-    active: dict[int, float], more: dict[str, Any], *, nothing: bool
-) -> None:
-    """Whatever is not known speaks for the gang."""
-    snap = measured(training(), active, **more).snapshot
-    assert doing_nothing(snap, EAGER).tolist() == [nothing]
-
-
-@pytest.mark.parametrize(
-    "columns", [{"slo_class": 1}, {"service": 0}, {"excluded": True}, {"state": State.STARTING}], ids=str
-)
-def test_who_is_not_looked_at(columns: dict[str, Any]) -> None:
-    """Notebooks idle by nature, replicas wait for requests, starting work loads."""
-    snap = measured(training(**columns), dict.fromkeys(range(4), 0.0)).snapshot
-    assert not doing_nothing(snap, EAGER).any()
-
-
-def test_a_hung_gang_is_stopped_after_its_time_once_and_then_left() -> None:
-    """Half an hour is in the window; it must last an hour in all. After one restart it is left, and that is said."""
-    idle = dict.fromkeys(range(4), 0.0)
-    before = decide(replace(measured(training(), {}), now_s=8_000.0), EAGER)
-    seen = replace(measured(training(), idle), now_s=10_000.0)
-    first = decide(seen, EAGER, before.memory)
-    assert (evicted(first), first.wake_at_s) == ([], 11_800.0)
-    due = decide(replace(seen, now_s=11_800.0), EAGER, first.memory)
-    assert evicted(due) == ["g"]
-    again = measured(
-        observe(snapshot("1x8", [holds("g", 4, range(4), incarnation=1, start_s=12_000.0)]), 20_000.0), idle
-    )
-    later = decide(again, EAGER, due.memory)
-    last = decide(replace(again, now_s=24_000.0), EAGER, later.memory)
-    assert (evicted(later), evicted(last)) == ([], [])
-    assert any("does nothing again after 1 restarts" in note for note in notes(last))
-
-
-@pytest.mark.parametrize("level", [0.0, 1.0], ids=["idle", "spinning"])
-def test_a_gang_that_never_worked_is_left_to_its_owner(level: float) -> None:
-    """A hang is a change. Work that holds its GPUs and does nothing from its start is not healed by another start."""
-    still = measured(training(), dict.fromkeys(range(4), level))
-    first = decide(replace(still, now_s=10_000.0), EAGER)
-    due = decide(replace(still, now_s=20_000.0), EAGER, first.memory)
-    assert evicted(due) == []
-    assert any("has done nothing since it started" in note for note in notes(due))
-
-
-def test_what_others_did_on_its_gpus_is_not_its_work() -> None:
-    """Until a window has passed since its start the samples are of whoever was there before; then somebody looks."""
-    early = decide(replace(measured(training(), {}), now_s=1_799.0), EAGER)
-    assert early.wake_at_s == 1_800.0
-    assert "worked/g" not in early.memory.noted_since_s
-    assert "worked/g" in decide(replace(measured(training(), {}), now_s=1_800.0), EAGER).memory.noted_since_s
-
-
-def test_a_gang_that_worked_before_it_was_stopped_can_hang_after_it() -> None:
-    """What was seen is remembered while the gang waits, and forgotten when it is gone."""
-    worked = decide(replace(measured(training(), {}), now_s=8_000.0), EAGER)
-    waiting = decide(observe(snapshot("1x8", [waits("g", 4)]), 9_000.0), EAGER, worked.memory)
-    assert "worked/g" in waiting.memory.noted_since_s
-    gone = decide(observe(snapshot("1x8", [waits("other", 4)]), 9_010.0), EAGER, waiting.memory)
-    assert "worked/g" not in gone.memory.noted_since_s
-
-
-def test_a_gang_that_works_again_is_judged_anew() -> None:
-    """The clock begins with the next silence."""
-    idle = dict.fromkeys(range(4), 0.0)
-    first = decide(measured(training(), idle), EAGER)
-    busy = decide(replace(measured(training(), {}), now_s=11_000.0), EAGER, first.memory)
-    assert not any(key.startswith("quiet/") for key in busy.memory.noted_since_s)
-    silent = decide(replace(measured(training(), idle), now_s=11_800.0), EAGER, busy.memory)
-    assert evicted(silent) == []
 
 
 # --- what waits for itself --------------------------------------------------------------------------

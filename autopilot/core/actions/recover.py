@@ -3,16 +3,20 @@
 In this order: gangs that lost members (after their grace, the longest broken first), gangs on GPUs whose errors condemn
 them, work on nodes that the cloud calls back (core/notice.py), gangs that do nothing by their telemetry (core/hangs.py),
 coordinators whose own workers wait for GPUs, work that was told to leave long ago and does not, and gangs that an
-outside check switched off. What is broken receives no new work (core/whatif.py), so nothing comes back to the bad part.
+outside check switched off. What is left of a broken gang is stopped by contract. Gangs that do nothing and coordinators
+that wait are whole: they are weighed, and held to every guard. What is broken receives no new work (core/whatif.py), so nothing comes back to the bad part.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
 from autopilot.core.context import Context
 from autopilot.core.draft import Draft, Give, Submit
-from autopilot.core.hangs import at_work, doing_nothing, judged, window_s
+from autopilot.core.hangs import at_work, doing_nothing, doubts, judged, window_s
+from autopilot.core.losses import stop_losses
 from autopilot.core.notice import AtRisk, plan_saves
 from autopilot.core.policy import Mode
 from autopilot.core.records import Evidence
@@ -182,9 +186,14 @@ def _hung(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
             if key.startswith("hung/") and key.split("/", 2)[2] in alive}  # fmt: skip
     ctx.noted.update(past)
     _note_work(ctx, alive)
-    quiet = doing_nothing(snapshot, ctx.policy) & open_rows
+    quiet = doing_nothing(snapshot, ctx.policy)
+    earlier = {row: _restarts(past, str(work.id[row]), int(work.incarnation[row])) for row in np.flatnonzero(quiet).tolist()}  # fmt: skip
+    worked = np.array([f"worked/{name}" in ctx.noted for name in work.id.tolist()], np.bool_)
+    left = quiet & ~worked
+    left[[row for row, count in earlier.items() if count >= rules.hung_restarts]] = True
+    why_not = doubts(snapshot, ctx.policy, quiet & ~left, left)
     stopped = []
-    for row in np.flatnonzero(quiet).tolist():
+    for row in np.flatnonzero(quiet & open_rows).tolist():
         name, number = str(work.id[row]), int(work.incarnation[row])
         for_s = ctx.now_s - ctx.since_s(f"quiet/{number}/{name}") + window_s(snapshot)
         if for_s < rules.hung_after_s or ctx.now_s - float(work.start_s[row]) < rules.hung_after_s:
@@ -192,22 +201,26 @@ def _hung(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
                 ctx.now_s
                 + max(rules.hung_after_s - for_s, rules.hung_after_s - ctx.now_s + float(work.start_s[row]))
             )
-            continue
-        if f"worked/{name}" not in ctx.noted:
+        elif not worked[row]:
             ctx.notes.append(Evidence(f"{name} has done nothing since it started and is left to its owner; its GPUs did nothing for",
                                       round(for_s, 3), "s"))  # fmt: skip
-            continue
-        earlier = sum(key.endswith(f"/{name}") and not key.startswith(f"hung/{number}/") for key in past)
-        if earlier >= rules.hung_restarts:
-            ctx.notes.append(Evidence(f"{name} does nothing again after {earlier} restarts and is left to its owner; its GPUs did nothing for",
+        elif left[row]:
+            ctx.notes.append(Evidence(f"{name} does nothing again after {earlier[row]} restarts and is left to its owner; its GPUs did nothing for",
                                       round(for_s, 3), "s"))  # fmt: skip
-            continue
-        ctx.since_s(f"hung/{number}/{name}")
-        submit(
-            _stop(ctx, row, Evidence("did_nothing", round(for_s, 3), "s on all its GPUs, by fresh telemetry"))
-        )
-        stopped.append(row)
+        elif row in why_not:
+            ctx.notes.append(Evidence(f"{name} seems to hang and is not stopped, for {why_not[row]}; its GPUs did nothing for",
+                                      round(for_s, 3), "s"))  # fmt: skip
+        else:
+            submit(_restart(ctx, row, for_s, Evidence("did_nothing", round(for_s, 3), "s on all its GPUs, by fresh telemetry")))  # fmt: skip
+            if any(entry.workload == name for entry in ctx.accepted):
+                ctx.since_s(f"hung/{number}/{name}")
+            stopped.append(row)
     return stopped
+
+
+def _restarts(past: dict[str, float], name: str, incarnation: int) -> int:
+    """How often a gang was stopped for doing nothing before this incarnation."""
+    return sum(key.endswith(f"/{name}") and not key.startswith(f"hung/{incarnation}/") for key in past)
 
 
 def _note_work(ctx: Context, alive: set[str]) -> None:
@@ -240,8 +253,8 @@ def _waiting_coordinators(ctx: Context, open_rows: Bools, submit: Submit) -> lis
             ctx.wake_s.append(ctx.now_s + limit_s - for_s)
             continue
         ctx.since_s(f"waited/{name}")
-        submit(_stop(ctx, row, Evidence("waits_for", waiting, "workers of its own that have no GPUs"),
-                     Evidence("waited", round(for_s, 3), "s")))  # fmt: skip
+        submit(_restart(ctx, row, 0.0, Evidence("waits_for", waiting, "workers of its own that have no GPUs"),
+                        Evidence("waited", round(for_s, 3), "s")))  # fmt: skip
         stopped.append(row)
     return stopped
 
@@ -256,6 +269,21 @@ def _stuck(ctx: Context, submit: Submit) -> None:
             ctx.wake_s.append(ctx.now_s + limit_s - for_s)
         elif row not in ctx.busy and row not in ctx.quota.gone:
             submit(_stop(ctx, row, Evidence("stuck", round(for_s, 3), "s past its grace, still on its GPUs")))
+
+
+def _restart(ctx: Context, row: int, for_s: float, *why: Evidence) -> Draft:
+    """Stop a gang whose members all live, to start it again. Nothing was promised and nothing broke: it is weighed.
+
+    What it did before it fell silent `for_s` ago is lost, to its last checkpoint, and a restart takes time.
+    """
+    work = ctx.observation.snapshot.workloads
+    losses = stop_losses(ctx.observation.snapshot, ctx.now_s - for_s, np.zeros(len(work.id)))
+    return replace(
+        _stop(ctx, row, *why),
+        contract=False,
+        cost_gpu_s=float(losses.price_gpu_s[row]),
+        by_telemetry=for_s > 0,
+    )
 
 
 def _stop(ctx: Context, row: int, *why: Evidence, until_s: float = float("nan")) -> Draft:

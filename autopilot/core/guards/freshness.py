@@ -10,11 +10,9 @@ from autopilot.core.guards.base import allow, deny
 from autopilot.core.records import Code, Proposal, Verdict
 
 NAME = "freshness"
-TELEMETRY_ACTIONS: frozenset[str] = frozenset()
-"""Actions that rest on utilization. Admission and backfill rest on placements alone."""
 
 
-def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
+def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     """Refuse on stale inventory, stale work, unfit nodes, or (where it matters) stale telemetry."""
     snapshot, limits = ctx.observation.snapshot, ctx.policy.freshness
     if not snapshot.inventory_age_s <= limits.inventory_s:
@@ -29,7 +27,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
             return deny(
                 NAME, Code.NODE_UNFIT, float(unfit), "nodes or GPUs not ready, cordoned or unhealthy", 0.0
             )
-    if proposal.action in TELEMETRY_ACTIONS:
+    if draft.by_telemetry:
         age_s = _oldest_s(draft, ctx)
         if not age_s <= limits.telemetry_s:
             return deny(NAME, Code.STALE_TELEMETRY, age_s, "s", limits.telemetry_s)

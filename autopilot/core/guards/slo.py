@@ -20,7 +20,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     What is left of a broken replica is stopped whatever the p99 is: it answers nobody.
     """
     services, work = ctx.observation.snapshot.services, ctx.observation.snapshot.workloads
-    if proposal.action == "recover":
+    if proposal.action == "recover" and draft.contract:
         return allow(NAME, 0.0, UNIT, 1.0)
     touched = sorted({int(work.service[row]) for row in draft.victims if work.service[row] >= 0})
     known = [row for row in touched if row < len(services.id) and services.objective_s[row] > 0]
