@@ -35,6 +35,13 @@ from autopilot.core.story.levels import (
 )
 from autopilot.core.tenancy import ALL
 
+_CHECK = {
+    Gate.OPEN: "a part of it is not there yet",
+    Gate.WAITING: "the check is still out",
+    Gate.REJECTED: "the check switched it off, until somebody activates it again",
+    Gate.RETRY: "the check is to be asked again; it holds no quota until then",
+}
+
 TAKING_CODES = frozenset({Code.FAIRNESS, Code.PRIORITY, Code.POLICY, Code.PROTECTED})
 """Reasons why a gang without room may not take it from others."""
 
@@ -85,12 +92,7 @@ def _more(case: Case) -> list[str]:
             [f"before it in queue {name_of(ctx, case.claim.queue)}: {gangs(ctx, before)}"] if before else []
         )
     if code == Code.CHECK:
-        waits = work.gate[case.row] == Gate.WAITING
-        return [
-            "the check is still out"
-            if waits
-            else "the check switched it off, until somebody activates it again"
-        ]
+        return [_CHECK[Gate(int(work.gate[case.row]))]]
     return []
 
 
