@@ -9,7 +9,7 @@ import numpy as np
 
 from autopilot.core.holdings import Holdings, holdings_of
 from autopilot.core.rules.base import Claim, Offer
-from autopilot.core.snapshot import F64, I32
+from autopilot.core.snapshot import F64, I32, Bools
 from autopilot.core.whatif import WhatIf
 
 
@@ -22,6 +22,7 @@ class Movers:
     gpus: F64
     rank: I32
     member_gpus: F64  # of one member; 0 for shares and instances
+    elastic: Bools  # it holds whole GPUs, and a member may go alone
     node: I32  # that they are on, -1 for several
     columns: Columns | None
 

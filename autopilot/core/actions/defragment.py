@@ -92,10 +92,10 @@ def search_moves(ctx: Context, at: int, shape: Shape, without: Collection[int] =
     free = float((GPU_MILLI - whatif.gpu_used[whatif.gpu_usable]).sum()) / GPU_MILLI
     if shape.milli == 0 and shape.profile < 0 and free < shape.gpus:
         return None
-    most_gpus = min(free, most_given_up(ctx, shape))
+    most_gpus = np.inf if shape.profile >= 0 else min(free, most_given_up(ctx, shape))
     search = search_for(ctx, at, shape)
     search.patience = ctx.policy.limits.search_steps
-    offers = _movers(ctx, search, most_gpus, without)
+    offers = _movers(ctx, search, most_gpus, without, instances=shape.profile >= 0)
     found = _without_stuck(ctx, at, shape, search, offers)
     ctx.steps += search.steps
     parts = [offer for offer in offers if not offer.take.whole]
@@ -120,15 +120,18 @@ def _nodes_of(ctx: Context, parts: Sequence[Offer], shape: Shape) -> list[int]:
     return found
 
 
-def _movers(ctx: Context, search: Search, most_gpus: float, without: Collection[int]) -> list[Offer]:
-    """Gangs that may be moved, of so many GPUs at most; of very many, those that count."""
+def _movers(ctx: Context, search: Search, most_gpus: float, without: Collection[int], *,
+            instances: bool) -> list[Offer]:  # fmt: skip
+    """Gangs that may be moved, of so many GPUs at most, or with `instances` those that hold some; of very many, those
+    that count.
+    """
     if ctx.movers is None:
         ctx.movers = _all_movers(ctx)
     movers = ctx.movers
-    elastic = np.array([claim.elastic for claim in movers.claims], np.bool_) & (movers.member_gpus > 0)
-    may = (np.where(elastic, movers.member_gpus, movers.gpus) <= most_gpus) & _could_go(
-        movers, ctx.room(np.inf)
-    )
+    may = np.where(movers.elastic, movers.member_gpus, movers.gpus) <= most_gpus
+    may &= _could_go(movers, ctx.room(np.inf))
+    if instances:
+        may &= ctx.observation.snapshot.workloads.mig_profile[movers.rows] >= 0
     if ctx.quota.gone or without:
         may &= ~np.isin(movers.rows, [*ctx.quota.gone, *without])
     if movers.columns is not None and search.by_gpus:
@@ -138,12 +141,12 @@ def _movers(ctx: Context, search: Search, most_gpus: float, without: Collection[
     offers = []
     for place in places:
         claim, rank = movers.claims[place], int(movers.rank[place])
-        if elastic[place]:  # one member may go and the rest stay
+        if movers.elastic[place]:  # one member may go and the rest stay
             count = round(claim.spare_gpus / claim.member_gpus)
             part = Offer(
                 Take(claim.row, claim.member_gpus, whole=False), rank, claim.price_gpu_s / count, claim.queue
             )
-            offers += [part] * min(count, int(most_gpus // claim.member_gpus))
+            offers += [part] * count
         if claim.gpus <= most_gpus:
             offers.append(
                 Offer(Take(claim.row, claim.gpus, whole=True), rank, claim.price_gpu_s, claim.queue)
@@ -179,6 +182,7 @@ def _all_movers(ctx: Context) -> Movers:
         gpus,
         rank,
         member_gpus,
+        whole & np.array([movable[place].elastic for place in order.tolist()], np.bool_),
         _only_nodes(ctx, rows),
         columns,
     )
