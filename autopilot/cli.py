@@ -186,7 +186,7 @@ def demo(
     report: ReportDir = None,
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Play a day of a 128-GPU cluster: first come first served, then the autopilot, and the difference."""
+    """Play a day of a 128-GPU cluster under first come first served, least attained service and the autopilot, and compare."""
     from autopilot.app.commands import run_demo
 
     run_demo(seed, report, open_page=open_page)

@@ -299,7 +299,7 @@ def _cell(result: dict[str, Any], key: str, kind: str) -> str:
 
 
 def run_demo(seed: int | None, report: Path | None, *, open_page: bool) -> None:
-    """The demo scenario under first come first served and under the autopilot, with a page."""
+    """The demo scenario under its policies, with a page."""
     folder = report or state_folder() / "demo"
     options = SimulateOptions(scenario="demo", seed=seed)
     run_simulate(options, Outputs(report=folder))

@@ -241,10 +241,17 @@ def fared_lines(result: Mapping[str, object], most: int) -> tuple[str, ...]:
     return tuple(
         f"{job['job_id']} ({job['gpus']} GPU{'s' if job['gpus'] != 1 else ''}, {job['tenant']}): "
         f"{format_duration(job['worse_by_s'])} later, waited {format_duration(job['total_wait_s'])} instead of "
-        f"{format_duration(job['reference_total_wait_s'])}, evicted {job['evictions']} times, {job['moves']} of them moves"
+        f"{format_duration(job['reference_total_wait_s'])}, {_stops(job['evictions'], job['moves'])}"
         for job in jobs[:most]
         if isinstance(job, Mapping)
     )
+
+
+def _stops(stops: int, moves: int) -> str:
+    if not stops:
+        return "never stopped"
+    times = "once" if stops == 1 else f"{stops:,} times"
+    return f"stopped {times}" + (f", {moves:,} of them to move" if moves else "")
 
 
 def alarms(data: ReportData) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ def test_jobs_that_fared_worse_are_named_on_the_page(data: ReportData) -> None:
     assert "wide-&lt;7&gt;" in page
     assert "late-1" in page
     assert fared_lines(ordered(changed)[0].result, 3) == (
-        "wide-<7> (32 GPUs, vision): 1 h later, waited 2 h instead of 1 h, evicted 3 times, 1 of them moves",
+        "wide-<7> (32 GPUs, vision): 1 h later, waited 2 h instead of 1 h, stopped 3 times, 1 of them to move",
     )
     assert 'id="fared"' not in render_page(data)
 
@@ -149,3 +149,17 @@ def test_an_interrupted_run_is_not_compared(data: ReportData) -> None:
     cut = with_result(data, "autopilot", interrupted=True, makespan_s=7200.0)
     assert headline(cut).startswith("Interrupted after 2 h of the run: autopilot finished ")
     assert "fifo-skip" not in headline(cut)
+
+
+@pytest.mark.parametrize(
+    ("stops", "moves", "said"),
+    [(0, 0, "never stopped"), (1, 0, "stopped once"), (1_200, 0, "stopped 1,200 times")],
+)
+def test_how_often_a_job_was_stopped(data: ReportData, stops: int, moves: int, said: str) -> None:
+    """A job may fare worse without being stopped: others went first."""
+    job = {
+        "job_id": "j", "tenant": "t", "gpus": 1, "total_wait_s": 60.0, "reference_total_wait_s": 0.0, "worse_by_s": 60.0,
+        "evictions": stops, "moves": moves,
+    }  # fmt: skip
+    changed = with_result(data, "autopilot", fared_worse={"jobs": [job]})
+    assert fared_lines(ordered(changed)[0].result, 3)[0].endswith(f"instead of 0 s, {said}")
