@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autopilot.core import dcgm
+from autopilot.core.policy_bounds import ClockRules
 from autopilot.core.records import Gap, Telemetry
 from autopilot.core.snapshot import F32, F64, I8, I32, Bools
 from collectors.entities import Entities, activity, fill_boards, gaps_of, missing_gaps
@@ -81,7 +82,10 @@ def assemble(
         fill_boards(maximum[:, place], graded, entities, alive)
         made = (own == dcgm.Quality.NONE) & (quality[place] > dcgm.Quality.NONE)
         _board_samples(samples[place], age_s, made, entities, alive)
-    age_s = np.where(np.isnan(age_s) | (samples[-1] == 0), np.inf, np.maximum(age_s, 0.0))
+    near_s = np.where(
+        age_s < -ClockRules().max_skew_s, age_s, np.maximum(age_s, 0.0)
+    )  # the future is for assemble to judge
+    age_s = np.where(np.isnan(age_s) | (samples[-1] == 0), np.inf, near_s)
     worst = np.where(quality > dcgm.Quality.NONE, quality, 127).min(axis=0)
     worst[worst == 127] = dcgm.Quality.NONE
     kept = np.flatnonzero(~np.isnan(mean).all(axis=(0, 1)))

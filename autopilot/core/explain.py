@@ -14,6 +14,7 @@ from math import isfinite
 
 import numpy as np
 
+from autopilot.core.commands import ENDS
 from autopilot.core.records import Code, Decision, Evidence, Loss, Proposal, Slot, Verdict, Victim
 from autopilot.core.snapshot import GPU_MILLI
 from autopilot.core.units import format_duration, format_gpu_s
@@ -195,7 +196,7 @@ class Answer(StrEnum):
 
 
 _RECOMMENDS = frozenset({Code.MODE_RECOMMEND, Code.ON_PAPER})
-_APPROVES = _RECOMMENDS | {Code.NEEDS_APPROVAL}
+_APPROVES = _RECOMMENDS | ENDS | {Code.NEEDS_APPROVAL}
 
 
 def refusing_codes(proposal: Proposal) -> tuple[Code, ...]:

@@ -209,6 +209,22 @@ def test_it_scrapes_no_more_often_than_its_interval() -> None:
     assert len(asked) == 3
 
 
+def test_it_scrapes_again_after_its_clock_was_set_back() -> None:
+    """A far date behind it does not keep it from asking."""
+    asked: list[str] = []
+
+    def fetch(url: str) -> bytes:
+        asked.append(url)
+        return render([Device("GPU-a")]).encode()
+
+    collector = ExporterCollector([Target("n")], fetch, interval_s=15.0)
+    for now_s in (1e9, 100.0, 110.0, 116.0, 132.0):
+        batch = collector.collect(now_s)
+    assert len(asked) == 4
+    assert batch.telemetry is not None
+    assert batch.telemetry.age_s.tolist() == [0.0]
+
+
 def test_texts_scraped_between_two_ticks_can_be_fed() -> None:
     """Several scrape instants fed by the caller equal as many scrapes."""
     texts: dict[str, bytes | OSError] = {"n": b""}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from autopilot.core.draft import Give
+from autopilot.core.explain import Answer, answer_of
 from autopilot.core.lifecycle import absorb
 from autopilot.core.memory import Approval, ControllerMemory, Offer, Step
 from autopilot.core.policy import Mode, Modes, Policy
@@ -213,6 +214,7 @@ def test_an_approval_ends_when_its_price_moves(
     wish.cost_gpu_s, wish.benefit_gpu_s = 100.0, 1e6
     if code:
         assert refused(wish.decide(1010.0, step.memory)) == {code}
+        assert answer_of(step.decision.plan.proposals[0]) == Answer.NEEDS_APPROVAL
 
 
 def test_an_approval_at_no_cost_holds_at_no_cost(wish: Wish) -> None:
