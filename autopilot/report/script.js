@@ -67,15 +67,17 @@ class Finder {
     const order = this.fields.order.value;
     if (order !== "time") this.found.sort((one, two) => this.data[order][two] - this.data[order][one] || one - two);
     this.body.replaceChildren();
+    this.shown = 0;
     this.box.querySelector("output").textContent =
       `${this.found.length.toLocaleString("en-US")} of ${this.data.id.length.toLocaleString("en-US")} decisions`;
     this.grow();
   }
 
   grow() {
-    const from = this.body.children.length;
-    this.body.append(...this.found.slice(from, from + SHOWN).map(at => this.row(at)));
-    const left = this.found.length - this.body.children.length;
+    const next = this.found.slice(this.shown, this.shown + SHOWN);
+    this.body.append(...next.map(at => this.row(at)));
+    this.shown += next.length;
+    const left = this.found.length - this.shown;
     this.more.hidden = left <= 0;
     this.more.textContent = `Show ${Math.min(left, SHOWN)} more of ${left.toLocaleString("en-US")}`;
   }
@@ -100,10 +102,15 @@ class Finder {
     const summary = element("summary", "", "the whole case ");
     summary.append(link);
     whole.append(summary);
+    const below = element("tr", "case");
+    const cell = element("td");
+    cell.colSpan = row.children.length;
+    below.append(cell);
     whole.addEventListener("toggle", () => {
-      if (whole.open && !whole.querySelector("pre")) {
-        whole.append(element("pre", "", this.data.case[at].map(line => this.data.strings[line]).join("\n")));
-      }
+      if (!whole.open) return below.remove();
+      const lines = this.data.case[at].map(line => this.data.strings[line]);
+      cell.replaceChildren(element("pre", "", lines.join("\n")));
+      row.after(below);
     });
     why.append(whole);
     return row;
@@ -134,7 +141,8 @@ class Finder {
     }
   }
   const aim = () => {
-    const address = decodeURIComponent(location.hash.slice(1));
+    let address = "";
+    try { address = decodeURIComponent(location.hash.slice(1)); } catch (error) { return; }
     document.querySelectorAll(".aimed").forEach(row => row.classList.remove("aimed"));
     if (address) finders.some(finder => finder.show(address));
   };

@@ -135,9 +135,12 @@ def fared(run: PolicyRun) -> str:
 def _jobs(
     label: str, rows: Sequence[object], columns: Sequence[tuple[str, str, Callable[[float | None], str]]]
 ) -> str:
-    """A table of jobs of a result; empty where there are none."""
+    """A table of jobs of a result, without columns that are zero throughout; empty where there are none."""
     if not rows:
         return ""
+    columns = [
+        each for each in columns if any(isinstance(row, Mapping) and pick(row, each[0]) for row in rows)
+    ]
     cells = [
         (str(row.get("job_id")), str(row.get("tenant")), *(show(pick(row, key)) for key, _, show in columns))
         for row in rows

@@ -267,11 +267,13 @@ def test_a_link_leads_to_the_whole_case_of_a_decision(browser: Browser, address:
     assert browser.value(f"{row}.querySelector('details').open")
     assert browser.value(f"{row}.querySelector('.chip').textContent") == "accepted"
     case = browser.call(
-        "Runtime.evaluate", expression=f"new Promise(done => setTimeout(() => done({row}.querySelector('pre').textContent)))",
+        "Runtime.evaluate", expression=f"new Promise(done => setTimeout(() => done({row}.nextElementSibling.querySelector('pre').textContent)))",
         awaitPromise=True, returnByValue=True,
     )  # fmt: skip
     assert case["result"]["value"].startswith(f"{href[3:]}: the case")
-    assert browser.value(f"{row}.getBoundingClientRect().top < innerHeight")
+    assert browser.value(
+        f"{row}.getBoundingClientRect().top < innerHeight && {row}.getBoundingClientRect().bottom > 0"
+    )
 
 
 def test_a_wide_table_shows_that_it_goes_on(browser: Browser, address: str) -> None:
