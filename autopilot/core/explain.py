@@ -34,16 +34,16 @@ REASONS: dict[Code, str] = {
     Code.BOUND: "this tick already made {value} proposals, the most that policy allows ({threshold})",
     Code.GUARANTEE: "it may not be preempted, hence starts inside guarantees only: "
     "{value} GPUs of them are left on the path of its queue, it needs {threshold}",
-    Code.FAIRNESS: "by fair share nothing is to be taken for it: whoever could give way stays within what is theirs, "
-    "or its own queue would exceed its own",
-    Code.PRIORITY: "whoever could give way is of no lower priority; {value} GPUs of quota are free, it needs {threshold}",
-    Code.POLICY: "the settings of its queue let it displace nobody who could give way; "
+    Code.FAIRNESS: "fair share gives it nothing: the queues that could give way are within their share, "
+    "or its own queue would exceed its share",
+    Code.PRIORITY: "no work that could give way has a lower priority; {value} GPUs of quota are free, it needs {threshold}",
+    Code.POLICY: "the settings of its queue do not let it displace the work that could give way; "
     "{value} GPUs of quota are free, it needs {threshold}",
     Code.PROTECTED: "only work that may not be displaced stands in the way of its {threshold} GPUs",
     Code.DELAY: "it has waited {value} s of the {threshold} s before it may displace anybody",
     Code.QUOTA: "its queue and those that share with it have quota for {value} more GPUs, it needs {threshold}",
     Code.KEPT: "quota is idle, but kept for another that waits for it: {value} GPUs are left, it needs {threshold}",
-    Code.WORKERS: "it held GPUs in vain and starts after its own workers",
+    Code.WORKERS: "it coordinates other workloads that still wait, and starts after them",
     Code.CHECK: "a check outside of the autopilot has not passed it",
     Code.ORDER: "its queue serves strictly in order, and the gang before it waits",
     Code.MODE_OFF: "the action is switched off",
@@ -248,14 +248,14 @@ def _admit_words(proposal: Proposal, facts: Facts) -> str:
 def _land_words(proposal: Proposal, facts: Facts) -> str:
     words = f"start on {where(proposal.slots)}{_after(facts)}"
     if not proposal.victims:
-        return words + ", as soon as those who leave already are gone; nobody is told to leave"
+        return words + ", as soon as work that already leaves is gone; nothing more is stopped for it"
     return f"{words}, once others gave way: {_gave_way(proposal.victims)}"
 
 
 def _grow_words(proposal: Proposal, facts: Facts) -> str:
     held = f"from {facts['held'].value} " if "held" in facts else ""
     full = f" (full width {facts['full_width'].value})" if "full_width" in facts else ""
-    return f"grow {held}to {where(proposal.slots)}{full}, into room that nobody who waits can use"
+    return f"grow {held}to {where(proposal.slots)}{full}, into room that no waiting work can use"
 
 
 def _reserve_words(_proposal: Proposal, facts: Facts) -> str:

@@ -112,7 +112,7 @@ def test_a_landing_names_its_place_and_the_first_victims() -> None:
     assert "v5" not in said
     assert said.endswith("; and 2 more")
     alone = proposal_words(proposal("land", slots=slots(("n0", 8)), evidence=waited))
-    assert "nobody is told to leave" in alone
+    assert "nothing more is stopped for it" in alone
 
 
 def test_shares_and_instances_are_not_called_whole_gpus() -> None:
