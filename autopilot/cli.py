@@ -17,7 +17,7 @@ from autopilot.app.journal_cli import JOURNAL_COMMANDS
 from autopilot.app.json_out import JsonCommand, JsonPlace
 from autopilot.app.models_cli import models_app
 from autopilot.app.options import BASELINE_NAMES, POLICY_NAMES, SCENARIO_NAMES, SHIPPED_NAMES, SimulateOptions
-from autopilot.core.errors import AutopilotError, InputError
+from autopilot.core.errors import AutopilotError, InputError, shown
 
 UsageError: type[Any] = typer.BadParameter.__bases__[0]
 """What typer raises for a command line that it cannot read; typer itself does not export it."""
@@ -80,19 +80,20 @@ Scenario = Annotated[
         show_default="quickstart, unless --jobs or --requests is given",
     ),
 ]
-PlanScenario = Annotated[
-    str | None,
-    typer.Option(
-        "--scenario",
-        help=f"A built-in scenario ({', '.join(SCENARIO_NAMES)}), or a scenario file (.yaml).",
-        show_default="quickstart",
-    ),
-]
 Jobs = Annotated[
     Path | None,
     typer.Option(
         "--jobs",
-        help="Job file (Parquet or CSV): job_id, tenant, submit_s, duration_s, gpus and optional columns.",
+        help="Job file (Parquet or CSV): job_id, tenant, submit_s, duration_s, gpus and optional columns. Times may be "
+        "seconds, dates or epoch times; see --columns for other headers.",
+    ),
+]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        help="Which columns of --jobs and --requests are ours, for example submit_s=Submit,gpus=AllocTRES; common names, "
+        "such as those of sacct, are known.",
     ),
 ]
 Requests = Annotated[
@@ -197,6 +198,7 @@ def simulate(
     scenario: Scenario = None,
     jobs: Jobs = None,
     requests: Requests = None,
+    columns: Columns = None,
     cluster: Cluster = None,
     defaults: DefaultsFile = None,
     policy: PolicyNames = None,
@@ -230,7 +232,7 @@ def simulate(
             "--policy: names no policy; leave it out, or write for example --policy fifo-skip,autopilot"
         )
     options = SimulateOptions(
-        scenario=scenario, jobs=jobs, requests=requests, cluster=cluster, defaults=defaults,
+        scenario=scenario, jobs=jobs, requests=requests, columns=columns, cluster=cluster, defaults=defaults,
         policies=names or (), seed=seed,
         tenants=tuple(tenant or ()), physics=physics, durations=durations, limits=limits, jitter_ratio=jitter,
         telemetry=telemetry, rate_scale=rate_scale, journal=journal, series=report is not None,
@@ -241,11 +243,16 @@ def simulate(
 
 @app.command(cls=JsonCommand)
 def plan(
-    scenario: PlanScenario = None,
+    scenario: Scenario = None,
+    jobs: Jobs = None,
+    requests: Requests = None,
+    columns: Columns = None,
     cluster: Cluster = None,
+    defaults: DefaultsFile = None,
+    tenant: Tenants = None,
     seed: Seed = None,
     at: Annotated[
-        str, typer.Option("--at", help="How far into the scenario to look, for example 2h.")
+        str, typer.Option("--at", help="How far into the scenario or the job file to look, for example 2h.")
     ] = "1h",
     policy: Annotated[
         str,
@@ -258,11 +265,16 @@ def plan(
 ) -> None:
     """What the autopilot would do now, and why, on a simulated cluster under first come first served; nothing is done.
 
-    The cluster is the built-in one, that of --scenario, or --cluster; it never looks at yours.
+    The cluster is the built-in one, that of --scenario, or --cluster; it never looks at yours. --jobs plans on your own
+    jobs.
     """
     from autopilot.app.ask_commands import run_plan
 
-    run_plan(scenario, cluster, seed, at, policy, json_out)
+    options = SimulateOptions(
+        scenario=scenario, jobs=jobs, requests=requests, columns=columns, cluster=cluster, defaults=defaults,
+        tenants=tuple(tenant or ()), seed=seed,
+    )  # fmt: skip
+    run_plan(options, at, policy, json_out)
 
 
 @app.command()
@@ -334,7 +346,7 @@ def usage_words(error: Any, given: Sequence[str]) -> str:
     values += [word.partition("=")[2] for word in given if "=" in word and word.partition("=")[0] in flags]
     if error.message and values:  # an option with a value that it does not take
         why = " ".join(error.message.split()).rstrip(".")
-        reason = f"{flags[0]}: {', '.join(map(repr, values))} is not allowed: {why[:1].lower()}{why[1:]}"
+        reason = f"{flags[0]}: {', '.join(map(shown, values))} is not allowed: {why[:1].lower()}{why[1:]}"
     command = error.ctx.command_path if error.ctx is not None else "autopilot"
     return f"{reason}; see `{command} --help`"
 

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from autopilot.core import mig
-from autopilot.core.errors import InputError, unknown_name
+from autopilot.core.errors import InputError, shown, unknown_name
 from autopilot.core.units import parse_cluster_shape, parse_memory_mib
 from simulator.advance import AdvanceSpec, parse_advance
 from simulator.clusterqueues import QueueSpec, parse_queues
@@ -41,6 +41,7 @@ from simulator.traces.gpu_models import KNOWN_GPU_MODELS, MIG_MODEL_NAMES, model
 MOST_NODES = 200_000
 MOST_GPUS_PER_NODE = 72
 MOST_POOLS = 10_000
+LONGEST_PATH = 4096
 SHAPE_MODEL = "A100-80GB"
 """The GPU model of a cluster given as `7x8`."""
 
@@ -152,10 +153,12 @@ def parse_cluster(text: str | Path) -> ClusterSpec:
     words = str(text).strip()
     head, cross, tail = words.lower().partition("x")
     if cross and head.strip().isdigit() and tail.strip().isdigit():
-        return _from_shape(words, head.strip(), tail.strip())
+        return _from_shape(words)
     path = Path(text)
-    if not path.exists():
-        raise InputError(f"cluster {words!r}: neither a shape such as 7x8 (nodes x GPUs per node) nor a file")
+    if len(words) > LONGEST_PATH or not path.exists():
+        raise InputError(
+            f"cluster {shown(words)}: neither a shape such as 7x8 (nodes x GPUs per node) nor a file"
+        )
     root = load_yaml(path, "the cluster file")
     pools = tuple(_pool(fields) for fields in root.each("pools"))
     if not pools:
@@ -189,12 +192,12 @@ def shape_cluster(nodes: int, gpus_per_node: int, gpu_model: str = SHAPE_MODEL) 
     return ClusterSpec(f"{nodes}x{gpus_per_node}", (pool,), ())
 
 
-def _from_shape(words: str, head: str, tail: str) -> ClusterSpec:
+def _from_shape(words: str) -> ClusterSpec:
     shape = parse_cluster_shape(words.lower().replace(" ", ""))
     nodes, gpus = shape if shape is not None else (MOST_NODES + 1, MOST_GPUS_PER_NODE + 1)
     allowed = f"1 to {MOST_NODES:,} nodes of 1 to {MOST_GPUS_PER_NODE} GPUs"
     if not 1 <= nodes <= MOST_NODES or not 1 <= gpus <= MOST_GPUS_PER_NODE:
-        raise InputError(f"cluster {words!r}: {head} nodes of {tail} GPUs is not allowed; write {allowed}")
+        raise InputError(f"cluster {shown(words)} is not allowed; write {allowed}")
     return shape_cluster(nodes, gpus)
 
 

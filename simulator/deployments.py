@@ -117,6 +117,7 @@ def requests_for(
     horizon_s: float,
     seed: int = 0,
     rate_scale: float = 1.0,
+    columns: Mapping[str, str] | None = None,
 ) -> Services:
     """The services that have requests, from the file `path` or, without one, synthetic up to `horizon_s`.
 
@@ -135,7 +136,8 @@ def requests_for(
         )
     if path is None:
         return _synthetic(deployments, horizon_s, seed, rate_scale, notes)
-    return _listed(deployments, read_requests(path), str(path), seed, rate_scale, notes)
+    requests = read_requests(path, columns)
+    return _listed(deployments, requests, str(path), seed, rate_scale, [*requests.notes, *notes])
 
 
 class _From:

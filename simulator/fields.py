@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from autopilot.core.errors import InputError, nearest, unknown_name
+from autopilot.core.errors import InputError, nearest, shown, unknown_name
 from autopilot.policies.dialect import read_yaml
 
 MOST_BYTES = 16 * 1024 * 1024
-SHOWN_LETTERS = 80
 
 
 def load_yaml(path: Path, what: str) -> Fields:
@@ -34,12 +33,6 @@ def load_yaml(path: Path, what: str) -> Fields:
     if content is None:
         raise InputError(f"{path}: {what} is empty")
     return Fields(content, str(path), "")
-
-
-def shown(value: object) -> str:
-    """A value as Python writes it, cut where it is long."""
-    text = repr(value)
-    return text if len(text) <= SHOWN_LETTERS else f"{text[: SHOWN_LETTERS - 3]}..."
 
 
 class Fields:

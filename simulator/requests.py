@@ -7,7 +7,7 @@ are made in `simulator.synthetic_requests`.
 
 from __future__ import annotations
 
-import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.errors import InputError
-from simulator.traces.tables import check_ends
+from simulator.traces.own_columns import own_requests
+from simulator.traces.tables import read_table, require_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,6 +64,7 @@ class Requests:
     extra: dict[str, NDArray[Any]] = field(default_factory=dict)
     unusable_by_reason: dict[str, int] = field(default_factory=dict)
     blanked_by_reason: dict[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.t_s)
@@ -101,22 +103,17 @@ class ListedArrivals:
         return Arrivals._make(column[first : self._next] for column in self._arrivals)
 
 
-def read_requests(path: str | Path) -> Requests:
+def read_requests(path: str | Path, columns: Mapping[str, str] | None = None) -> Requests:
     """Requests from a Parquet or CSV file (`.parquet`, `.pq`, `.csv`, `.csv.gz`).
 
+    Files of other programs are read too (`simulator.traces.own_columns`); `columns` names theirs by ours.
     Rows that cannot be used are left out and counted in `unusable_by_reason`. Raises
     `InputError` naming file, column and row when the file cannot be used at all.
     """
     path = Path(path)
-    frame = _read_frame(path)
-    missing = [name for name in COLUMNS if name not in frame.columns]
-    if missing:
-        raise InputError(
-            f"{path}: column {missing[0]!r} is missing; a request file has the columns "
-            f"{', '.join(COLUMNS)} and may have latency_s (found: {', '.join(map(str, frame.columns[:12]))})"
-        )
-    if len(frame) == 0:
-        raise InputError(f"{path}: the file has a header but no requests")
+    own = own_requests(read_table(path), path, columns or {})
+    frame = own.frame
+    require_columns(frame, COLUMNS, path, "a request file")
     t_s = _numbers(frame, "t_s", path)
     tokens = {name: _numbers(frame, name, path) for name in ("input_tokens", "output_tokens")}
     names = frame["service"]
@@ -130,7 +127,7 @@ def read_requests(path: str | Path) -> Requests:
             f"input_tokens = {frame['input_tokens'].iloc[0]}, output_tokens = {frame['output_tokens'].iloc[0]}"
         )
     rows = rows[np.argsort(t_s[rows], kind="stable")]
-    return _from_frame(frame, path, rows, t_s, tokens, counts)
+    return replace(_from_frame(frame, path, rows, t_s, tokens, counts), notes=tuple(own.notes))
 
 
 def _from_frame(
@@ -164,36 +161,6 @@ def _from_frame(
         unusable_by_reason=counts,
         blanked_by_reason=blanked,
     )
-
-
-def _read_frame(path: Path) -> pd.DataFrame:
-    import pandas as pd
-    import pyarrow as pa
-
-    kind = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
-    if kind not in (".parquet", ".pq", ".csv", ".csv.gz"):
-        raise InputError(
-            f"{path}: unknown ending {kind!r}; request files end in .parquet, .pq, .csv or .csv.gz"
-        )
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder; name a request file inside it")
-    if path.exists() and not path.is_file():  # opening a pipe would wait for its writer
-        raise InputError(f"{path}: is a pipe or a device; give a file")
-    try:
-        if kind in (".parquet", ".pq"):
-            return pd.read_parquet(path)
-        if kind == ".csv":
-            check_ends(path, ",", None)
-        return pd.read_csv(path, skipinitialspace=True, low_memory=False)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except pd.errors.EmptyDataError:
-        raise InputError(f"{path}: the file is empty") from None
-    except (pa.ArrowException, pd.errors.ParserError, OSError, EOFError, ValueError, zlib.error) as error:
-        line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(
-            f"{path}: cannot be read as {kind[1:]} (truncated or another format?): {line}"
-        ) from None
 
 
 def _numbers(frame: pd.DataFrame, name: str, path: Path) -> Floats:

@@ -8,31 +8,30 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from autopilot.app.commands import journal_to_read, out, progress_bar
+from autopilot.app.commands import journal_to_read, out, print_world, progress_bar
 from autopilot.app.json_out import STDOUT, write_json
-from autopilot.app.options import BASELINE_NAMES, SHIPPED_NAMES
+from autopilot.app.options import BASELINE_NAMES, SHIPPED_NAMES, SimulateOptions
 from autopilot.core.errors import InputError
 from autopilot.core.units import parse_duration_s
 
 
-def run_plan(
-    scenario: str | None, cluster: str | None, seed: int | None, at: str, policy: str, json_out: Path | None
-) -> None:
-    """Plan once at a moment of a scenario."""
+def run_plan(options: SimulateOptions, at: str, policy: str, json_out: Path | None) -> None:
+    """Plan once at a moment of a scenario, or of the files that `options` name."""
     from autopilot.app.decision_rows import signals_document, tick_document
     from autopilot.app.plan import plan_at
     from autopilot.app.when import When
     from autopilot.core.explain import explain_decision
 
     no_baseline("plan", policy)
-    check_place(json_out, ())
-    observation, decision = plan_at(scenario, cluster, seed, parse_duration_s(at, "--at"), policy)
+    check_place(json_out, tuple(path for _, path in options.files()))
+    world, observation, decision = plan_at(options, parse_duration_s(at, "--at"), policy)
     if json_out is not None:
         signals = signals_document(observation)
         document = {"schema": "gpu-autopilot/plan/1", "policy": policy, "signals": signals}
         write_json(json_out, document | tick_document(decision, When()))
         if json_out == STDOUT:
             return
+    print_world(world)
     signals_now = observation.signals
     free, widest = signals_now.stranded_gpus, signals_now.largest_gang_gpus
     out.print(

@@ -25,6 +25,7 @@ from autopilot.core.units import format_duration, format_gpu_s, format_ratio, pa
 
 if TYPE_CHECKING:
     from autopilot.app.simulate import SimulationOutcome
+    from autopilot.app.world import World
 
 # names of jobs, files and policies are printed as they are: `[x]` is no markup, `:x:` no picture
 out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
@@ -258,6 +259,13 @@ def print_outcome(outcome: SimulationOutcome) -> None:
             out.print(
                 f"{policy.name}: violated {violation.checker} at {format_duration(violation.at_s)}: {violation.object}: {violation.message}"
             )
+    print_world(world)
+    if world.physics == "ideal" and any(_disrupted(policy.result) for policy in outcome.policies):
+        out.print(IDEAL)
+
+
+def print_world(world: World) -> None:
+    """What was left out of the input, what was understood of it, and what was assumed."""
     if world.unusable_by_reason:
         first = {reason: f" (first in {row})" for reason, row in world.first_unusable.items()}
         parts = (f"{count:,} {why}{first.get(why, '')}" for why, count in world.unusable_by_reason.items())
@@ -273,8 +281,6 @@ def print_outcome(outcome: SimulationOutcome) -> None:
             "assumed where the file is silent: "
             + ", ".join(f"{name} ({rows:,} rows)" for name, rows in world.assumed.items())
         )
-    if world.physics == "ideal" and any(_disrupted(policy.result) for policy in outcome.policies):
-        out.print(IDEAL)
 
 
 IDEAL = (

@@ -44,6 +44,7 @@ class SimulateOptions:
     requests: Path | None = None
     cluster: str | None = None
     defaults: Path | None = None
+    columns: str | None = None
     policies: tuple[str, ...] = ()
     seed: int | None = None
     tenants: tuple[str, ...] = ()
@@ -78,6 +79,10 @@ class SimulateOptions:
             raise InputError(f"--seed: {self.seed!r} must be a whole number of 0 or more")
         if (self.jobs or self.requests) and self.cluster is None and self.scenario is None:
             raise InputError("--cluster: a trace needs a cluster to run on; write for example --cluster 7x8")
+        if self.columns and not (self.jobs or self.requests):
+            raise InputError(
+                "--columns: it is about a job or request file; name one with --jobs or --requests"
+            )
         for flag, path in (("--tenant", self.tenants), ("--defaults", self.defaults)):
             if path and self.jobs is None:
                 raise InputError(f"{flag}: it is about a job file; name one with --jobs")

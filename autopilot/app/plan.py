@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from autopilot.app.options import SimulateOptions, past_end
 from autopilot.app.wiring import Managed, manage
-from autopilot.app.world import build_world
+from autopilot.app.world import World, build_world
 from autopilot.core.errors import InputError
 from autopilot.core.memory import ControllerMemory
 from autopilot.core.policy_names import check_models
@@ -22,9 +22,8 @@ LATEST_S = 366 * 86_400.0
 """Scenarios last hours to months; a later moment is a slip of the pen, and costs time to come to."""
 
 
-def plan_at(scenario: str | None, cluster: str | None, seed: int | None, at_s: float,
-            policy_name: str) -> tuple[Observation, Decision]:  # fmt: skip
-    """What the autopilot sees and would decide after `at_s` of strict first come first served.
+def plan_at(options: SimulateOptions, at_s: float, policy_name: str) -> tuple[World, Observation, Decision]:
+    """The world, and what the autopilot sees and would decide in it after `at_s` of strict first come first served.
 
     That order leaves room that others could use, so there is something to decide. Raises `InputError`.
     """
@@ -33,7 +32,7 @@ def plan_at(scenario: str | None, cluster: str | None, seed: int | None, at_s: f
             f"--at: {format_duration(at_s)} is not allowed; write at most {LATEST_S / 86_400:g}d"
         )
     policy = load_policy(policy_name)
-    world = build_world(SimulateOptions(scenario=scenario, cluster=cluster, seed=seed))
+    world = build_world(options)
     check_models(policy, world.spec.gpus_by_model, f"--policy: {policy_name}")
     jobs = world.jobs()
     services = world.fleet(jobs)
@@ -52,4 +51,4 @@ def plan_at(scenario: str | None, cluster: str | None, seed: int | None, at_s: f
         raise InputError(past_end(at_s, run.end_s))
     observation = running.controller.observe(at_s)
     step = reconcile(replace(ControllerMemory(), fence=1), observation, policy)
-    return observation, step.decision
+    return world, observation, step.decision

@@ -21,6 +21,7 @@ from simulator.scenarios import Scenario, load_scenario
 from simulator.services import ServiceFleet
 from simulator.traces.defaults import declared_limits_s, load_defaults
 from simulator.traces.jobs import JobTrace, read_jobs
+from simulator.traces.own_columns import parse_columns
 from simulator.work import Jobs, jobs_from_trace
 
 LIMIT_SEED = 1
@@ -96,6 +97,7 @@ def build_world(options: SimulateOptions) -> World:
     services = requests_for(
         scenario.services if scenario else (), options.requests,
         horizon_s=scenario.horizon_s if scenario else 0.0, seed=seed, rate_scale=options.rate_scale,
+        columns=parse_columns(options.columns or ""),
     )  # fmt: skip
     assumed = dict(trace.assumed) if trace is not None else {}
     if jobs.unknown_preemptible and options.jobs is not None:
@@ -119,7 +121,7 @@ def build_world(options: SimulateOptions) -> World:
         unusable_by_reason=unusable | dict(services.unusable_by_reason),
         first_unusable=dict(trace.first_unusable) if trace is not None else {},
         services=services,
-        notes=(*_queue_notes(spec, tenants), *services.notes),
+        notes=(*(trace.notes if trace is not None else ()), *_queue_notes(spec, tenants), *services.notes),
         start_s=trace.start_s if trace is not None else None,
         _jobs=jobs,
     )
@@ -191,7 +193,10 @@ def _trace(
     if options.jobs is None:
         return scenario.jobs(seed) if scenario is not None else None
     defaults = load_defaults(options.defaults) if options.defaults is not None else None
-    return read_jobs(options.jobs, tenants=options.tenants, defaults=defaults, capacity=spec.capacity)
+    return read_jobs(
+        options.jobs, tenants=options.tenants, defaults=defaults, capacity=spec.capacity,
+        columns=parse_columns(options.columns or ""),
+    )  # fmt: skip
 
 
 def _set_limits(jobs: Jobs, limits: str) -> None:

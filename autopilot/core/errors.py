@@ -33,6 +33,12 @@ class InvariantError(AutopilotError):
     """A statement that our own code guarantees does not hold."""
 
 
+def shown(value: object) -> str:
+    """A value as Python writes it, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 3]}..."
+
+
 def nearest(word: object, known: Iterable[str], least_ratio: float = 0.6) -> str:
     """`did you mean X?` for the known name that is nearest to `word` in any case, or an empty text."""
     text = str(word)

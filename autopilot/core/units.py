@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 import re
 
-from autopilot.core.errors import InputError
+from autopilot.core.errors import InputError, shown
 
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 MEBIBYTES = {"": 1.0 / 1048576, "Ki": 1.0 / 1024, "Mi": 1.0, "Gi": 1024.0, "Ti": 1048576.0}
+
+LONGEST_DURATION = 100
+"""Characters of a duration or an amount: more are refused unread."""
 
 _DURATION_PART = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(ms|min|s|m|h|d|w)")
 _MEMORY = re.compile(r"^\s*([0-9]*\.?[0-9]+)\s*(Ki|Mi|Gi|Ti)?B?\s*$")
@@ -29,11 +32,13 @@ def parse_duration_s(text: str | float, field: str = "duration") -> float:
     else:
         value = _duration_from_text(str(text), field)
     if not math.isfinite(value) or value < 0:
-        raise InputError(f"{field}: {text!r} is not a finite duration of 0 s or more")
+        raise InputError(f"{field}: {shown(text)} is not a finite duration of 0 s or more")
     return value
 
 
 def _duration_from_text(text: str, field: str) -> float:
+    if len(text) > LONGEST_DURATION:
+        raise InputError(f"{field}: {shown(text)} is not a duration; write for example 90s, 15m, 1h30m or 7d")
     try:
         return float(text)
     except ValueError:
@@ -45,7 +50,7 @@ def _duration_from_text(text: str, field: str) -> float:
         total += float(part[1]) * SECONDS[part[2]]
         end = part.end()
     if end == 0 or text[end:].strip():
-        raise InputError(f"{field}: {text!r} is not a duration; write for example 90s, 15m, 1h30m or 7d")
+        raise InputError(f"{field}: {shown(text)} is not a duration; write for example 90s, 15m, 1h30m or 7d")
     return total
 
 
@@ -56,9 +61,11 @@ def parse_memory_mib(text: str | int, field: str = "memory") -> int:
     """
     if isinstance(text, int) and not isinstance(text, bool):
         return text
-    match = _MEMORY.match(str(text))
+    match = _MEMORY.match(str(text)) if len(str(text)) <= LONGEST_DURATION else None
     if not match:
-        raise InputError(f"{field}: {text!r} is not an amount of memory; write for example 80Gi or 512Mi")
+        raise InputError(
+            f"{field}: {shown(text)} is not an amount of memory; write for example 80Gi or 512Mi"
+        )
     return int(float(match[1]) * MEBIBYTES[match[2] or ""])
 
 

@@ -16,6 +16,9 @@ from autopilot.core.errors import InputError
 if TYPE_CHECKING:
     import yaml
 
+LONGEST_NUMBER = 1000
+"""Characters of a whole number: more are no amount of anything."""
+
 TAG = "tag:yaml.org,2002:"
 # What a plain word is, tried in this order: the core schema of YAML 1.2, section 10.3.2.
 PLAIN = (
@@ -97,7 +100,12 @@ def _loader() -> type[yaml.SafeLoader]:
 
 
 def _whole_number(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
+    from yaml.constructor import ConstructorError
+
     text = str(loader.construct_scalar(node))
+    if len(text) > LONGEST_NUMBER:
+        problem = f"a number of {len(text):,} characters; write a smaller one, or put a text between quotes"
+        raise ConstructorError(None, None, problem, node.start_mark)
     return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
 
 

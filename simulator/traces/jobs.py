@@ -18,6 +18,7 @@ import numpy.typing as npt
 from autopilot.core.errors import InputError, unknown_name
 from simulator.traces.checks import Capacity, RowReasons, find_unusable, parse_flags
 from simulator.traces.columns import BY_NAME, FALSE_WORDS, JOB_COLUMNS, REQUIRED, TRUE_WORDS
+from simulator.traces.own_columns import own_jobs
 from simulator.traces.tables import number_array, read_table, require_columns, row_label, write_table
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class JobTrace:
     unusable_by_reason: Mapping[str, int] = field(default_factory=dict)
     first_unusable: Mapping[str, str] = field(default_factory=dict)
     start_s: float | None = None  # the first submit since 1970; None where the file does not count from there
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.job_id)
@@ -148,17 +150,20 @@ def read_jobs(
     defaults: Defaults | None = None,
     capacity: Capacity | None = None,
     whole_seconds: bool = True,
+    columns: Mapping[str, str] | None = None,
 ) -> JobTrace:
     """Read a job file, keep the jobs of `tenants` (all when empty), and fill what is missing from `defaults`.
 
+    Files of other programs are read too (`simulator.traces.own_columns`); `columns` names theirs by ours.
     Raises `InputError` when the file cannot be used at all: unreadable, empty, truncated, a required
     column missing, a cell that is no number, an unknown tenant, or no usable row.
     """
     path = Path(path)
-    frame = read_table(path)
-    return jobs_from_frame(
-        frame, path, tenants=tenants, defaults=defaults, capacity=capacity, whole_seconds=whole_seconds
+    own = own_jobs(read_table(path), path, columns or {})
+    trace = jobs_from_frame(
+        own.frame, path, tenants=tenants, defaults=defaults, capacity=capacity, whole_seconds=whole_seconds
     )
+    return replace(trace, notes=tuple(own.notes), start_s=trace.start_s if own.dated else None)
 
 
 def jobs_from_frame(

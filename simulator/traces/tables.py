@@ -8,9 +8,6 @@ there is one, the column and the row. Rows are counted as a person sees them: th
 from __future__ import annotations
 
 import csv
-import os
-import re
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -20,6 +17,8 @@ import numpy.typing as npt
 
 from autopilot.core.errors import InputError
 from autopilot.files import replace_file
+from simulator.traces.delimited import read_csv
+from simulator.traces.parquet import read_parquet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,25 +26,24 @@ if TYPE_CHECKING:
 Progress = Callable[[str, float], None]
 """Called with what is being done and the finished part of it, in [0, 1]."""
 
-UNKNOWN_WORDS = ["", "nan", "NaN", "NULL", "null", "None", "<NA>", "N/A"]
-MOST_ROWS = 50_000_000
-
 
 def no_progress(_what: str, _done: float) -> None:
     """The progress callback of a caller who does not look."""
 
 
-def read_table(path: Path, *, names: Sequence[str] | None = None, separator: str = ",") -> pd.DataFrame:
+def read_table(
+    path: Path, *, names: Sequence[str] | None = None, separator: str | None = None
+) -> pd.DataFrame:
     """The table at `path` by its ending: text cells (CSV) or typed cells (Parquet).
 
-    `names` are the columns of a CSV file without a header. Raises `InputError` when there is no such
-    file, or it is empty, truncated, or not what its ending says.
+    `names` are the columns of a CSV file without a header. Without `separator` the file tells it. Raises `InputError`
+    when there is no such file, or it is empty, truncated, too large, or not what its ending says.
     """
     _check_file(path)
     if path.suffix.lower() in (".parquet", ".pq"):
-        frame = _read_parquet(path)
-    elif path.suffix.lower() in (".csv", ".txt", ".tsv"):
-        frame = _read_csv(path, names, separator)
+        frame = read_parquet(path)
+    elif Path(path.name.lower().removesuffix(".gz")).suffix in (".csv", ".txt", ".tsv"):
+        frame = read_csv(path, names, "," if names and separator is None else separator)
     else:
         raise InputError(
             f"{path}: a table is read from a .csv or .parquet file; {path.suffix or 'no ending'} is neither"
@@ -70,90 +68,6 @@ def _check_file(path: Path) -> None:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     if size == 0:
         raise InputError(f"{path}: the file is empty")
-
-
-def _read_parquet(path: Path) -> pd.DataFrame:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        rows = pq.read_metadata(path).num_rows
-        if rows > MOST_ROWS:
-            raise InputError(f"{path}: {rows:,} rows; at most {MOST_ROWS:,} are read")
-        frame: pd.DataFrame = pq.read_table(path).to_pandas()
-    except (pa.ArrowException, OSError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{path}: not a whole Parquet file: {reason}") from error
-    return frame
-
-
-def _read_csv(path: Path, names: Sequence[str] | None, separator: str) -> pd.DataFrame:
-    import pandas as pd
-
-    check_ends(path, separator, len(names) if names else None)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            frame = pd.read_csv(
-                path,
-                sep="\t" if path.suffix.lower() == ".tsv" else separator,
-                dtype=str,
-                keep_default_na=False,
-                na_values=UNKNOWN_WORDS,
-                header=None if names else 0,
-                names=list(names) if names else None,
-                nrows=MOST_ROWS,
-                encoding="utf-8-sig",
-                skip_blank_lines=False,
-                index_col=False,
-                skipinitialspace=True,
-            )
-    except pd.errors.ParserWarning as error:
-        raise InputError(
-            f"{path}: line 2 has more columns than the header; not a readable CSV file"
-        ) from error
-    except pd.errors.EmptyDataError as error:
-        raise InputError(f"{path}: nothing but blank lines in the file") from error
-    except (pd.errors.ParserError, UnicodeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
-        reason = reason.removeprefix("Error tokenizing data. C error: ")
-        # the parser counts rows from 0 and the header as one of them
-        reason = re.sub(r"\brow (\d+)", lambda found: f"line {int(found[1]) + 1}", reason)
-        raise InputError(f"{path}: not a readable CSV file: {reason}") from error
-    return frame.dropna(how="all")  # blank lines; the index keeps the line numbers of the others
-
-
-def check_ends(path: Path, separator: str, columns: int | None) -> None:
-    """Refuse a header that names a column twice, and a file that was cut while being written.
-
-    A cut file has a last line without its end and with fewer fields than the first.
-    """
-    with path.open("rb") as handle:
-        head = handle.readline()
-        handle.seek(0, os.SEEK_END)
-        size = handle.tell()
-        handle.seek(max(0, size - 65536))
-        tail = handle.read()
-    first = _cells(head, separator, path)
-    repeated = [name for name in first if first.count(name) > 1]
-    if columns is None and repeated:
-        raise InputError(f"{path}: the column {repeated[0]!r} stands in the header twice")
-    if tail.endswith((b"\n", b"\r")):
-        return
-    wanted = columns or len(first)
-    last = tail.splitlines()[-1] if tail else b""
-    given = len(_cells(last, separator, path))
-    if size > len(head) and given < wanted:
-        raise InputError(
-            f"{path}: the file ends in the middle of its last row ({given} of {wanted} columns); it is truncated"
-        )
-
-
-def _cells(line: bytes, separator: str, path: Path) -> list[str]:
-    try:
-        return next(csv.reader([line.decode("utf-8", "replace")], delimiter=separator), [])
-    except csv.Error as error:
-        raise InputError(f"{path}: not a readable CSV file: {error}") from error
 
 
 def row_label(path: Path, index: int) -> str:
@@ -195,7 +109,10 @@ def require_columns(frame: pd.DataFrame, names: Sequence[str], path: Path, what:
     missing = [name for name in names if name not in frame.columns]
     if missing:
         there = ", ".join(str(name) for name in list(frame.columns)[:20])
-        raise InputError(f"{path}: {what} needs the column {', '.join(missing)}; the file has {there}")
+        raise InputError(
+            f"{path}: {what} needs the column {', '.join(missing)}; the file has {there}. Say which of them it is "
+            f"with --columns {missing[0]}=..."
+        )
 
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")

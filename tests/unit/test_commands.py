@@ -304,14 +304,14 @@ def test_ctrl_c_outside_a_run_says_so(
 
 def test_plan_has_something_to_decide() -> None:
     """Strict first come first served leaves room, so that a plan shows proposals; a recommendation is not called refused."""
-    _, decision = plan_at("quickstart", None, None, 2400.0, "recommend")
+    _, _, decision = plan_at(SimulateOptions(), 2400.0, "recommend")
     assert len(decision.plan.proposals) > 5
     assert not any(proposal.accepted for proposal in decision.plan.proposals)
     assert {answer_of(each) for each in decision.plan.proposals} == {Answer.RECOMMENDED}
     said = explain_decision(decision)
     assert "recommended" in said[0]
     assert not any("refused" in line for line in said)
-    _, decision = plan_at("quickstart", None, None, 2400.0, "autopilot")
+    _, _, decision = plan_at(SimulateOptions(), 2400.0, "autopilot")
     assert all(proposal.accepted for proposal in decision.plan.proposals)
 
 

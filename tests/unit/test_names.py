@@ -129,7 +129,7 @@ def test_a_gpu_model_that_the_cluster_lacks_stops_the_start(tmp_path: Path) -> N
     with pytest.raises(InputError, match=said):
         simulate(SimulateOptions(scenario=str(cluster), policies=(str(path),)))
     with pytest.raises(InputError, match=said):
-        plan_at(str(cluster), None, None, 60.0, str(path))
+        plan_at(SimulateOptions(scenario=str(cluster)), 60.0, str(path))
     good = parse_policy(MISSPELT.replace("80BG", "80GB"), "good.yaml")
     assert good.price_weight == {"H100-80GB": 2.0}
 
@@ -188,3 +188,16 @@ def test_a_name_that_the_cluster_lost_is_told_at_every_tick() -> None:
     (gap,) = world.seen[0][0].gaps
     assert (gap.source, gap.object_id) == ("policy", "price_weight.A100-80BG")
     assert "did you mean A100-80GB?" in gap.reason
+
+
+@pytest.mark.parametrize("number", ["0x" + "f" * 10_000, "9" * 10_000])
+def test_a_number_of_thousands_of_digits_is_one_message(number: str, tmp_path: Path) -> None:
+    """In a policy, a cluster file or a scenario: the line is named, and the digits are not repeated."""
+    path = tmp_path / "x.yaml"
+    path.write_text(f"pools: [{POOL.replace('nodes: 2', f'nodes: {number}')}]", encoding="utf-8")
+    for read in (parse_cluster, load_policy, load_scenario):
+        with pytest.raises(
+            InputError, match=r"x\.yaml line 1, column .*a number of [\d,]+ characters"
+        ) as caught:
+            read(path)
+        assert len(str(caught.value)) < 400

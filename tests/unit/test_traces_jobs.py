@@ -265,7 +265,7 @@ def test_what_was_written_reads_back_the_same(tmp_path: Path, ending: str) -> No
         ("", ["the file is empty"]),
         (HEADER + "\n", ["no row"]),
         ("job_id,tenant,submit_s,gpus\na,t,0,1\n", ["duration_s", "the file has job_id"]),
-        (HEADER + "\na,t,0,10,1\nb,t,zero,10,1\n", ["line 3", "submit_s", "'zero'", "is not a number"]),
+        (HEADER + "\na,t,0,10,1\nb,t,zero,10,1\n", ["line 3", "submit_s", "'zero'", "is no time"]),
         (HEADER + "\na,t,0,10,1\nb,t,5,1", ["truncated", "4 of 5"]),
         (HEADER + "\na,t,0,10,1,9,9\n", ["line 2"]),
         (
@@ -346,9 +346,9 @@ def test_dates_of_a_typed_file_are_seconds() -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"a,b\rc\x00\r\rd,e\n", "not a readable CSV file"),
+        (b"a,b\rc\x00\r\rd,e\n", "a NUL byte"),
         (b"\n\n\n", "nothing but blank lines"),
-        (HEADER.encode() + b'\n"open,t,0,10,1\nb,t,0,10,1\n', "inside string starting at line 2"),
+        (HEADER.encode() + b'\n"open,t,0,10,1\nb,t,0,10,1\n', "line 2: a quote is opened and never closed"),
     ],
 )
 def test_what_is_no_table_names_the_file(tmp_path: Path, content: bytes, words: str) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from autopilot.core.errors import InputError
 from simulator.traces.tables import read_table, row_label
+from simulator.traces.times import read_times
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,21 +62,15 @@ def layout_error(path: Path, kind: str, known: Sequence[str], frame: pd.DataFram
 
 
 def timestamps_s(frame: pd.DataFrame, name: str, path: Path) -> pd.Series[float]:
-    """A column of dates and times as seconds since 1970 (NaN where empty); the zone does not matter here.
+    """A column of times as seconds, dates since 1970 (NaN where unknown).
 
-    Raises `InputError` naming the row of the first cell that is no date.
+    Raises `InputError` naming the row of the first cell that is no time, or one of another kind.
     """
     import pandas as pd
 
-    raw = frame[name].astype("string").str.strip()
-    raw = raw.mask(raw.isin(["", "None", "Unknown", "NaT", "nan"]))
-    times = pd.to_datetime(raw, errors="coerce", format="ISO8601", utc=True)
-    wrong = (times.isna() & raw.notna()).to_numpy(dtype=bool)
-    if wrong.any():
-        first = int(wrong.argmax())
-        where = row_label(path, int(frame.index[first]))
-        raise InputError(f"{path}: {where}, column {name}: {raw.iloc[first]!r} is no date and time")
-    return (times - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(seconds=1)
+    index = frame.index.to_numpy()
+    times, _ = read_times(frame[name], name, path, lambda row: row_label(path, int(index[row])))
+    return pd.Series(times, index=frame.index)
 
 
 def read_layout(path: Path) -> pd.DataFrame:

@@ -1,0 +1,275 @@
+"""Files of other people: which of their columns are which of ours, and their cells as our units.
+
+A column of our own name always counts. Else a known name of other systems (`sacct`, clouds, spreadsheets) stands for
+ours, in any case and with any of space, dash and underscore. `--columns OURS=THEIRS` overrules both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from autopilot.core.errors import InputError, unknown_name
+from simulator.traces.columns import BY_NAME, JOB_COLUMNS, REQUIRED
+from simulator.traces.tables import row_label
+from simulator.traces.times import read_amounts, read_times
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+JOB_ALIASES: dict[str, tuple[str, ...]] = {
+    "job_id": ("jobid", "jobidraw", "idjob", "id"),
+    "tenant": ("account", "project", "team", "group", "virtualcluster", "vc", "namespace", "organization"),
+    "user": ("username", "owner", "iduser", "uid"),
+    "name": ("jobname",),
+    "submit_s": (
+        "submit", "submittime", "submitted", "submittedat", "submittedtime", "submissiontime", "timesubmit", "arrival",
+        "arrivaltime", "created", "createdat", "creationtime", "creationtimestamp", "queuedat", "timestamp",
+    ),
+    "start_s": ("start", "starttime", "started", "startedat", "timestart"),
+    "end_s": ("end", "endtime", "ended", "endedat", "finish", "finishtime", "finishedat", "completedat", "timeend"),
+    "duration_s": ("duration", "elapsed", "elapsedraw", "runtime", "runtimes", "walltime", "elapsedtime"),
+    "gpus": ("gpu", "numgpus", "numgpu", "ngpus", "gpunum", "gpucount", "gpusrequested", "reqgpus", "allocgpus",
+             "reqtres", "alloctres", "reqgres", "allocgres", "gres"),
+    "nodes": ("nnodes", "numnodes", "nodecount", "allocnodes", "reqnodes"),
+    "status": ("state", "jobstate", "exitstatus"),
+    "kind": ("type", "jobtype", "tasktype"),
+    "gpu_type": ("gpumodel", "gputypes", "accelerator", "acceleratortype"),
+    "limit_s": ("timelimit", "limit", "walltimelimit", "reqtime"),
+    "priority": ("prio",),
+    "slo_class": ("slo", "qosclass", "serviceclass"),
+    "cpus": ("ncpus", "numcpus", "alloccpus", "reqcpus", "cpucount"),
+}  # fmt: skip
+REQUEST_ALIASES: dict[str, tuple[str, ...]] = {
+    "t_s": ("timestamp", "time", "arrival", "arrivaltime", "arrivedat", "receivedat", "requesttime", "starttime", "t"),
+    "service": ("model", "modelname", "deployment", "endpoint", "servicename"),
+    "input_tokens": ("prompttokens", "contexttokens", "inputtokencount", "promptlength", "inputlength",
+                     "numprefilltokens"),
+    "output_tokens": ("completiontokens", "generatedtokens", "outputtokencount", "responselength", "outputlength",
+                      "numdecodetokens"),
+    "latency_s": ("latency", "duration", "e2elatency"),
+}  # fmt: skip
+TIMES = ("submit_s", "start_s", "end_s", "t_s")
+CLOCKS = ("duration_s", "limit_s", "restart_s", "checkpoint_interval_s", "preemption_delay_s", "latency_s")
+"""Amounts of time, which may be written as [D-]HH:MM:SS."""
+
+AMOUNTS = (
+    *(
+        column.name
+        for column in JOB_COLUMNS
+        if column.kind in ("amount", "count") and column.name != "submit_s"
+    ),
+    "latency_s",
+)
+JOB_NAMES = (*BY_NAME, "start_s", "end_s")
+NOT_ENDED = frozenset(
+    {"running", "pending", "suspended", "requeued", "resizing", "configuring", "completing"}
+)
+_GPUS = re.compile(r"(?:gres/)?gpu(?::[\w.-]+)?[=:](\d{1,7})\b")
+_PLAIN_GPUS = re.compile(r"(?:gres/)?gpu[=:](\d{1,7})\b")
+_STEP = r"\.(?:batch|extern|interactive|\d+)$"
+
+
+@dataclass(slots=True)
+class Own:
+    """A table in our columns. `notes` say what was understood; `dated`: its times count from 1970."""
+
+    frame: pd.DataFrame
+    notes: list[str] = field(default_factory=list)
+    dated: bool = False
+
+
+def parse_columns(text: str) -> dict[str, str]:
+    """`submit_s=Submit,gpus=AllocTRES` as a mapping, empty for an empty text. Raises `InputError`."""
+    found: dict[str, str] = {}
+    if not text:
+        return found
+    known = {*JOB_NAMES, *REQUEST_ALIASES}
+    for part in text.split(","):
+        ours, equals, theirs = (piece.strip() for piece in part.partition("="))
+        if not equals or not ours or not theirs:
+            raise InputError(
+                f"--columns: {part.strip()!r} is no pair; write for example submit_s=Submit,gpus=AllocTRES"
+            )
+        if ours not in known:
+            raise InputError(
+                f"--columns: {ours!r} is none of our columns; {unknown_name(ours, sorted(known), 40)}"
+            )
+        if ours in found:
+            raise InputError(f"--columns: {ours} is named twice; name it once")
+        found[ours] = theirs
+    return found
+
+
+def own_jobs(frame: pd.DataFrame, path: Path, columns: Mapping[str, str]) -> Own:
+    """A table of jobs, whoever wrote it, in our columns and units. Raises `InputError` naming row and column."""
+    own = Own(frame)
+    renamed = _rename(own, path, columns, JOB_NAMES, JOB_ALIASES, REQUIRED)
+    if "job_id" in renamed:
+        _drop_steps(own)
+    _convert(own, path)
+    _fill_jobs(own, renamed)
+    _say_text(own)
+    return own
+
+
+def own_requests(frame: pd.DataFrame, path: Path, columns: Mapping[str, str]) -> Own:
+    """A table of requests, likewise; with dates or epoch times the first request is at 0."""
+    own = Own(frame)
+    _rename(own, path, columns, tuple(REQUEST_ALIASES), REQUEST_ALIASES, tuple(REQUEST_ALIASES)[:4])
+    _convert(own, path, lenient=True)
+    if own.dated:
+        own.frame["t_s"] = own.frame["t_s"] - own.frame["t_s"].min()
+        own.notes.append("the first request is at 0 of the run")
+    _say_text(own)
+    return own
+
+
+def _rename(own: Own, path: Path, columns: Mapping[str, str], names: Sequence[str],
+            aliases: Mapping[str, tuple[str, ...]], required: Sequence[str]) -> dict[str, str]:  # fmt: skip
+    """Give the columns our names; returns those that bore another one, by ours.
+
+    In a file that has all `required` columns under our names the others mean what they say: no alias is looked for.
+    """
+    there = [str(name).strip() for name in own.frame.columns]
+    own.frame = own.frame.set_axis(there, axis=1)
+    twice = own.frame.columns[own.frame.columns.duplicated()]
+    if len(twice):
+        raise InputError(f"{path}: the column {twice[0]} stands there twice")
+    taken: dict[str, str] = {}
+    for ours, theirs in columns.items():
+        if ours not in names:
+            continue
+        if theirs not in there:
+            raise InputError(f"--columns: {path} has no column {theirs!r}; {unknown_name(theirs, there)}")
+        taken[ours] = theirs
+    by_folded: dict[str, str] = {}
+    for name in there:
+        by_folded.setdefault(_folded(name), name)
+    for ours in names:
+        if ours in taken or ours in there:
+            continue
+        others = () if set(required) <= set(there) else aliases.get(ours, ())
+        for alias in (_folded(ours), *others):
+            theirs = by_folded.get(alias, "")
+            if theirs and theirs not in taken.values() and theirs not in names:
+                taken[ours] = theirs
+                break
+    hidden = [ours for ours, theirs in taken.items() if ours in there and ours != theirs]
+    own.frame = own.frame.drop(columns=hidden).rename(
+        columns={theirs: ours for ours, theirs in taken.items()}
+    )
+    renamed = {ours: theirs for ours, theirs in taken.items() if ours != theirs}
+    if renamed:
+        own.notes.append(
+            "columns: " + ", ".join(f"{theirs} read as {ours}" for ours, theirs in renamed.items())
+        )
+    return renamed
+
+
+def _folded(name: str) -> str:
+    return re.sub(r"[\s_\-]+", "", name).casefold()
+
+
+def _drop_steps(own: Own) -> None:
+    """The steps of a Slurm job are parts of it."""
+    steps = (
+        own.frame["job_id"]
+        .astype("string")
+        .str.contains(_STEP, regex=True)
+        .fillna(False)
+        .to_numpy(dtype=bool)
+    )
+    if steps.any() and not steps.all():
+        own.frame = own.frame[~steps]
+        own.notes.append(f"{int(steps.sum()):,} job steps left out (their job counts)")
+
+
+def _convert(own: Own, path: Path, *, lenient: bool = False) -> None:
+    """Times and amounts as float seconds and numbers. `lenient`: a cell that is none is left to the checks by row."""
+    frame = own.frame = own.frame.copy()
+    label = _labels(frame, path)
+    comma = frame.attrs.get("separator") == ";"
+    ways: dict[str, str] = {}
+    for name in TIMES:
+        if name in frame.columns:
+            raw = frame[name]
+            frame[name], ways[name] = read_times(raw, name, path, label, comma=comma, lenient=lenient)
+    kinds = {way.split()[0] for way in ways.values() if way}
+    if kinds and "" in (ways[name] for name in ways if np.isfinite(frame[name].to_numpy(np.float64)).any()):
+        odd = next(name for name, way in ways.items() if not way)
+        raise InputError(
+            f"{path}: column {odd} counts from a zero of its own and {next(n for n, w in ways.items() if w)} since 1970; "
+            "write both in one way"
+        )
+    if kinds:
+        own.dated = True
+        if "date" in ways.values():
+            own.notes.append("times without a zone are taken as UTC")
+        if "epoch ms" in ways.values():
+            names = ", ".join(name for name, way in ways.items() if way == "epoch ms")
+            own.notes.append(f"milliseconds since 1970: {names}")
+    if "gpus" in frame.columns:
+        frame["gpus"] = _gpus(frame["gpus"])
+    for name in AMOUNTS if not lenient else ("latency_s",) if comma else ():
+        if name in frame.columns:
+            frame[name] = read_amounts(frame[name], name, path, label, comma=comma, clock=name in CLOCKS)
+
+
+def _labels(frame: pd.DataFrame, path: Path) -> Any:
+    index = frame.index.to_numpy()
+    return lambda row: row_label(path, int(index[row]))
+
+
+def _gpus(raw: pd.Series[Any]) -> pd.Series[Any]:
+    """TRES and GRES lists (`billing=8,gres/gpu=4`, `gpu:a100:4`) as numbers, other cells as they are."""
+    import pandas as pd
+
+    if pd.api.types.is_numeric_dtype(raw.dtype):
+        return raw
+    words = raw.astype("string").str.strip()
+    listed = words.str.contains("=|gpu:", regex=True).fillna(False)
+    if not listed.any():
+        return raw
+    counts = {word: _gpus_of(word) for word in words[listed].unique()}
+    found: pd.Series[Any] = words.where(~listed, words.map(counts).astype("string")).fillna("0")
+    return found
+
+
+def _gpus_of(tres: str) -> str:
+    """The plain `gres/gpu=4`, else the sum over the types; a list without GPUs asks for none."""
+    plain = _PLAIN_GPUS.search(tres)
+    return plain[1] if plain else str(sum(map(int, _GPUS.findall(tres))))
+
+
+def _fill_jobs(own: Own, renamed: Mapping[str, str]) -> None:
+    """What follows from the other columns: durations from start and end, the tenant from the user."""
+    frame = own.frame
+    if "duration_s" not in frame.columns and {"start_s", "end_s"} <= set(frame.columns):
+        frame["duration_s"] = frame["end_s"] - frame["start_s"]
+        own.notes.append("duration_s is the time from start to end")
+    if "tenant" not in frame.columns and "user" in frame.columns:
+        frame["tenant"] = frame["user"]
+        own.notes.append("tenant is the user, for the file names no account")
+    if "status" in renamed and "duration_s" in frame.columns:
+        words = frame["status"].astype("string").str.split().str[0].str.lower()
+        frame["status"] = words
+        going = words.isin(NOT_ENDED).fillna(False).to_numpy(dtype=bool)
+        if going.any():
+            frame.loc[going, "duration_s"] = np.nan
+            own.notes.append(f"{int(going.sum()):,} jobs have not ended: how long they run is not known")
+
+
+def _say_text(own: Own) -> None:
+    """How the text was read, where that was not as usual."""
+    about = own.frame.attrs
+    if about.get("encoding") == "latin-1":
+        own.notes.append("the text is no UTF-8 and was read as Latin-1")
+    names = {";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
+    if about.get("separator") in names:
+        own.notes.append(f"the columns are parted by {names[about['separator']]}")
