@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from autopilot.core import lifecycle
 from autopilot.core.actions import ACTIONS
 from autopilot.core.assemble import assemble
-from autopilot.core.clock import read_clock
+from autopilot.core.clock import not_of_the_future, read_clock
 from autopilot.core.draft import Propose
 from autopilot.core.errors import InvariantError
 from autopilot.core.forecast import Forecast, Forecasts, RuntimeForecast
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
+from autopilot.core.listing import Objects, views_of
 from autopilot.core.memory import ControllerMemory, Step
 from autopilot.core.policy import Policy
 from autopilot.core.policy_names import unknown_models
@@ -45,8 +46,10 @@ from autopilot.core.records import (
     Observation,
     Outcome,
     OutcomeKind,
+    View,
 )
-from autopilot.core.signals import measure
+from autopilot.core.sight import key_of, look
+from autopilot.core.signals import UNMEASURED, measure
 from autopilot.core.snapshot import ClusterSnapshot
 from autopilot.core.whatif import WhatIf
 
@@ -70,6 +73,8 @@ class Wiring:
     guards: tuple[tuple[str, Check], ...] = GUARDS
     worker: Worker | None = None  # runs the fits of forecasters that offer them; None: nobody does
     monotonic_s: Callable[[], float] | None = None  # a clock that nobody sets; None: time is virtual
+    # (kind, source) of lists that must be there at every tick; others are expected once they have been there
+    lists: tuple[tuple[str, str], ...] = ()
 
 
 class Controller:
@@ -83,6 +88,8 @@ class Controller:
         self._fits: dict[str, Fit] = {}  # ended, by owner, and not yet taken
         self._commands: tuple[Command, ...] = ()  # drained, and not yet decided on
         self._read_s: float | None = None  # of the clock that nobody sets, at the last decision
+        self._known: dict[str, Objects] = {}  # objects of the last trusted list, by view
+        self._listed: dict[str, Objects] = {}  # objects of the lists of this tick
         self.wake_at_s = float("-inf")
 
     def tick(self, now_s: float) -> Step | None:
@@ -102,11 +109,12 @@ class Controller:
         wiring.journal.intend(observation, policy, memory, step.decision, step.instructions)
         wiring.memory.save(step.memory)
         self.memory, self._commands, self._read_s = step.memory, (), read_s
+        self._trust(observation.views)
         self._outcomes = tuple(self._apply(instruction, now_s) for instruction in step.instructions)
         wiring.journal.conclude(observation.tick, self._outcomes)
         if wiring.on_decision is not None:
             wiring.on_decision(observation, step.decision)
-        self.wake_at_s = min(step.wake_at_s, lifecycle.next_deadline_s(step.memory, self._outcomes))
+        self.wake_at_s = min(step.wake_at_s, lifecycle.next_deadline_s(step.memory, self._outcomes, now_s))
         return step
 
     def observe(self, now_s: float, elapsed_s: float = float("nan")) -> Observation:
@@ -117,26 +125,48 @@ class Controller:
         whose time is not believed.
         """
         wiring = self._wiring
-        batches = [_collect(collector, now_s) for collector in wiring.collectors]
         policy = wiring.policy.current()
+        batches = [not_of_the_future(_collect(collector, now_s), now_s, policy.clock.max_skew_s)
+                   for collector in wiring.collectors]  # fmt: skip
         snapshot, gaps = assemble(batches, now_s, policy.clock.max_skew_s)
-        forecasts: Forecasts = Forecasts()
-        silent: tuple[Gap, ...] = ()
-        if not read_clock(self.memory, now_s, elapsed_s, policy).doubt:
-            forecasts, silent = self._foresee(now_s, snapshot)
+        views, self._listed = views_of(batches, self._expected(), self._known)
         self._commands += wiring.inbox.drain(now_s)
-        return Observation(
+        observation = Observation(
             tick=self.memory.tick + 1,
             now_s=now_s,
             snapshot=snapshot,
-            signals=measure(snapshot, WhatIf(snapshot)),
-            forecasts=forecasts,
+            signals=UNMEASURED,
+            forecasts=Forecasts(),
             commands=self._commands,
             outcomes=self._outcomes,
-            gaps=(*gaps, *silent, *_unknown_names(wiring.policy.current(), snapshot)),
+            gaps=gaps,
             kill_switch=wiring.inbox.kill_switch(),
             elapsed_s=elapsed_s,
+            views=views,
         )
+        clock = read_clock(self.memory, now_s, elapsed_s, policy)
+        if clock.doubt or look(clock.memory, observation, policy).blind:
+            return observation  # no model learns that everything is gone
+        forecasts, silent = self._foresee(now_s, snapshot)
+        return replace(
+            observation,
+            signals=measure(snapshot, WhatIf(snapshot)),
+            forecasts=forecasts,
+            gaps=(*gaps, *silent, *_unknown_names(policy, snapshot)),
+        )
+
+    def _expected(self) -> list[tuple[str, str]]:
+        """Lists that must be there: those that the wiring names, and those that a wired source has brought before."""
+        wired = {collector.name for collector in self._wiring.collectors}
+        before = [(kind, source) for kind, _, source in (key.partition("/") for key in self.memory.views)]
+        return [*self._wiring.lists, *(each for each in before if each[1] in wired)]
+
+    def _trust(self, views: tuple[View, ...]) -> None:
+        """Keep the objects of the lists that the decision trusted: the next ones are compared with them."""
+        for view in views:
+            record = self.memory.views.get(key_of(view))
+            if view.complete and record is not None and not record.lists and record.listed_s == view.listed_s:
+                self._known[key_of(view)] = self._listed[key_of(view)]
 
     def _foresee(self, now_s: float, snapshot: ClusterSnapshot) -> tuple[Forecasts, tuple[Gap, ...]]:
         """Forecasts of all models; the last one that speaks about run times wins. One that breaks abstains."""

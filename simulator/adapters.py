@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from autopilot.core.records import Batch, Instruction, Inventory, Outcome, OutcomeKind, Work
+from autopilot.core.records import Batch, Instruction, Inventory, Listing, Outcome, OutcomeKind, Work
 from autopilot.core.snapshot import (
     AdvanceTable,
     GpuTable,
@@ -28,10 +28,11 @@ from autopilot.core.snapshot import (
     empty,
 )
 from simulator.cluster import Cluster
-from simulator.facts import GpuChanged, NodeChanged, Recut, Stopped, Why
+from simulator.facts import GpuChanged, NodeChanged, Recut, Stopped, Why, Withdrawn
 from simulator.hardware import Refusal
 from simulator.work import uid_of, uids_of
 
+WHOLE = Listing()
 GONE = -3
 """Profile code of an instance that was destroyed: its row stays, nobody can ask for it."""
 
@@ -71,6 +72,7 @@ class ClusterCollector:
         self._inventory: Inventory = cluster.inventory
         self._stale = False
         self._ended: list[int] = []
+        self._deleted: list[str] = []
         self._static: dict[str, np.ndarray] = {}
         self._tenants: tuple[str, ...] = ()
         self._profiles = {name: code for code, name in enumerate(cluster.inventory.names.profiles)}
@@ -91,9 +93,15 @@ class ClusterCollector:
         self._stale = True
 
     def on_stopped(self, fact: Stopped) -> None:
-        """Work that ended for good is shown once more, as ended."""
+        """Work that ended for good is shown once more, as ended; what its owner took away is reported deleted."""
         if fact.why in {Why.END, Why.FAIL, Why.SUSPEND}:
             self._ended.append(fact.job)
+        elif fact.why is Why.RETIRE:
+            self._deleted.append(uid_of("job", fact.job))
+
+    def on_withdrawn(self, fact: Withdrawn) -> None:
+        """Work that waited is reported deleted."""
+        self._deleted.append(uid_of("job", fact.job))
 
     # --- tables ---------------------------------------------------------------------------
 
@@ -111,8 +119,10 @@ class ClusterCollector:
             self.queues,
             advance=self._advance,
         )
+        listing = Listing(deleted=tuple(self._deleted)) if self._deleted else WHOLE
         self._ended.clear()
-        return Batch(self.name, now_s, inventory=self._inventory, work=work)
+        self._deleted.clear()
+        return Batch(self.name, now_s, inventory=self._inventory, work=work, work_list=listing)
 
     def _live_rows(self) -> np.ndarray:
         cluster = self.cluster

@@ -23,6 +23,7 @@ from simulator.facts import (
     Stopped,
     Submitted,
     Why,
+    Withdrawn,
 )
 from simulator.hardware import FREE, Hardware, Held, Refusal
 from simulator.jobstate import UNSUBMITTED
@@ -285,6 +286,7 @@ class Cluster(Breakable):
         elif self.state[job] in {_PENDING, UNSUBMITTED}:
             self.pending.pop(job, None)
             self.state[job], self.end_s[job] = _SUCCEEDED, now_s
+            self.publish(Withdrawn(now_s, job))
 
     def settle(self, now_s: float) -> None:
         """The run is over: state what running work has done so far. Nothing is stopped by it."""

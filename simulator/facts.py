@@ -37,6 +37,13 @@ class Submitted(NamedTuple):
     job: int
 
 
+class Withdrawn(NamedTuple):
+    """Its owner took away work that waited."""
+
+    at_s: float
+    job: int
+
+
 class Started(NamedTuple):
     """Work took its GPUs: from the queue, or at the instant at which it stopped to be resized."""
 
@@ -135,11 +142,22 @@ class Scaled(NamedTuple):
 
 
 Fact = (
-    Submitted | Started | Evicting | Stopped | NodeChanged | GpuChanged | Recut | Decided | Floored | Scaled
+    Submitted
+    | Withdrawn
+    | Started
+    | Evicting
+    | Stopped
+    | NodeChanged
+    | GpuChanged
+    | Recut
+    | Decided
+    | Floored
+    | Scaled
 )
 
 HOOKS = {
     Submitted: "on_submitted",
+    Withdrawn: "on_withdrawn",
     Started: "on_started",
     Evicting: "on_evicting",
     Stopped: "on_stopped",

@@ -29,6 +29,7 @@ from autopilot.core.records import (
     OutcomeKind,
     Proposal,
     Refusals,
+    View,
 )
 from autopilot.core.signals import measure
 from autopilot.core.snapshot import (
@@ -230,9 +231,11 @@ def observe(snap: ClusterSnapshot, now_s: float = 0.0, *, total_s: Mapping[str, 
 
 def world(shape: str = "2x8", work: Iterable[Item] = (), now_s: float = 0.0, *,
           total_s: Mapping[str, Any] | None = None, tick: int = 0, commands: tuple[Command, ...] = (),
-          outcomes: tuple[Outcome, ...] = (), kill_switch: bool = False, **more: Any) -> Observation:  # fmt: skip
+          outcomes: tuple[Outcome, ...] = (), kill_switch: bool = False, inventory_age_s: float = 0.0,
+          work_age_s: float = 0.0, views: tuple[View, ...] = (), **more: Any) -> Observation:  # fmt: skip
     """`observe(snapshot(...))` in one."""
-    return observe(snapshot(shape, work, **more), now_s, total_s=total_s, tick=tick, commands=commands,
+    snap = replace(snapshot(shape, work, **more), inventory_age_s=inventory_age_s, work_age_s=work_age_s)
+    return observe(snap, now_s, views=views, total_s=total_s, tick=tick, commands=commands,
                    outcomes=outcomes, kill_switch=kill_switch)  # fmt: skip
 
 

@@ -59,6 +59,8 @@ def assemble(batches: Sequence[Batch], now_s: float,
             telemetry.append((batch.telemetry, batch))
         if batch.errors is not None:
             errors.append(batch.errors)
+    if inventory is NO_INVENTORY:  # what they hold is not known: the view is blind
+        work = replace(work, placements=NO_WORK.placements)
     work, contained = contain(work, work_source, now_s)
     gaps.extend(contained)
     names = replace(inventory.names, tenants=work.tenants)

@@ -69,6 +69,8 @@ def _obey_one(memory: ControllerMemory, command: Command, now_s: float,
         rejection = Rejection(command.state_digest, given_s + policy.approval.rejected_s, command.who)
         return replace(memory, approvals=_without(memory.approvals, command.subject),
                        rejections={**memory.rejections, command.subject: rejection}), ""  # fmt: skip
+    if command.kind == CommandKind.CONFIRM:
+        return _confirm(memory, command)
     if command.kind == CommandKind.PAUSE:
         return replace(memory, paused_reason=f"paused by {command.who}", paused_since_s=given_s,
                        paused_by=command.who or "a person"), ""  # fmt: skip
@@ -92,6 +94,15 @@ def _approve(memory: ControllerMemory, command: Command, given_s: float) -> tupl
     approval = Approval(command.state_digest, given_s, benefit_gpu_s, cost_gpu_s, command.who)
     return replace(memory, approvals={**memory.approvals, command.subject: approval},
                    rejections=_without(memory.rejections, command.subject)), ""  # fmt: skip
+
+
+def _confirm(memory: ControllerMemory, command: Command) -> tuple[ControllerMemory, str]:
+    """The loss that a source is suspected of is real: its next list that still shows it counts (core/sight.py)."""
+    views = {key: replace(record, confirmed=True) if record.lists and key.partition("/")[2] == command.subject else record
+             for key, record in memory.views.items()}  # fmt: skip
+    if views == dict(memory.views):
+        return memory, f"no source {command.subject!r} is suspected"
+    return replace(memory, views=views), ""
 
 
 def _without(entries: Mapping[str, Entry], key: str) -> dict[str, Entry]:
@@ -131,7 +142,9 @@ def remember_offers(
     An approval ends with the state that it was given for; of a decision that is not `whole` nothing is known to be gone.
     """
     offers: dict[str, Offer] = {}
-    approvals, made = dict(memory.approvals), set()
+    approvals = dict(memory.approvals)
+    made = {entry.instruction.proposal_id for entry in memory.in_flight.values()}  # may be sent again
+    made |= {landing.proposal_id for landing in memory.landings}
     for proposal in proposals:
         made.add(proposal.id)
         for verdict in proposal.verdicts:

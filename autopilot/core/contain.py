@@ -6,6 +6,7 @@ as a gap that names the object.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +22,7 @@ def contain(work: Work, source: str, now_s: float) -> tuple[Work, tuple[Gap, ...
     """`work` without what nobody may act on, and what was done about it.
 
     - An id that several workloads bear: all of them opt out of every action, and hold what they hold.
+    - A uid that several workloads bear, or a workload without one: they opt out of every action, and hold what they hold.
     - A workload of a queue that is not there: it opts out of every action, so nothing happens to it.
     - A checkpoint of another incarnation, or of a time that has not come: it is not known when it saved.
     - A queue whose parent does not stand above it (a cycle, an orphan): nothing of it starts, it is guaranteed nothing.
@@ -29,7 +31,8 @@ def contain(work: Work, source: str, now_s: float) -> tuple[Work, tuple[Gap, ...
     gaps: list[Gap] = []
     work = _unique(work, source, gaps)
     queues = _sound_queues(work.queues, source, gaps)
-    workloads = _known_queues(work.workloads, len(queues.id), source, gaps)
+    workloads = _one_uid_each(work.workloads, source, gaps)
+    workloads = _known_queues(workloads, len(queues.id), source, gaps)
     workloads = _own_checkpoints(workloads, source, now_s, gaps)
     if queues is work.queues and workloads is work.workloads:
         return work, tuple(gaps)
@@ -73,6 +76,19 @@ def _unique(work: Work, source: str, gaps: list[Gap]) -> Work:
             ids[row] = f"{name}#{number}"
             rows_of[f"{name}#{number}"] = [row]
     return replace(work, workloads=replace(work.workloads, id=ids, excluded=excluded))
+
+
+def _one_uid_each(work: WorkloadTable, source: str, gaps: list[Gap]) -> WorkloadTable:
+    """An effect names its object by uid: what is not named by one alone is left alone, and bears none from here on."""
+    uids = work.uid.tolist()
+    if len(set(uids)) == len(uids) and "" not in uids:
+        return work
+    times = Counter(uids)
+    unclear = np.array([times[uid] > 1 or not uid for uid in uids], np.bool_)
+    for row in np.flatnonzero(unclear).tolist():
+        what = f"{times[uids[row]]} workloads bear the uid {uids[row]}" if uids[row] else "it has no uid"
+        gaps.append(Gap(source, str(work.id[row]), "uid", f"{what}: it is left alone"))
+    return replace(work, uid=np.where(unclear, "", work.uid), excluded=work.excluded | unclear)
 
 
 def _known_queues(work: WorkloadTable, queues: int, source: str, gaps: list[Gap]) -> WorkloadTable:

@@ -252,7 +252,7 @@ class Context:
         return found
 
     def cooling(self) -> set[str]:
-        """Workloads that were disrupted, or gave up a promise, not long ago."""
+        """Uids of workloads that were disrupted, or gave up a promise, not long ago."""
         return {name for name, until_s in self.memory.cooled_until_s.items() if until_s > self.now_s}
 
     def settled(self, most_gpus: float = inf) -> Running:
@@ -262,10 +262,10 @@ class Context:
         """
         gone = len(self.quota.gone)  # it only grows
         if self._settled[0] != gone:
-            may, names = self._old_and_saved().tolist(), self.observation.snapshot.workloads.id
+            may, uids = self._old_and_saved().tolist(), self.observation.snapshot.workloads.uid
             cooling = self.cooling()
             settled = Running(claim for claim in self.quota.running()
-                              if may[claim.row] and names[claim.row] not in cooling)  # fmt: skip
+                              if may[claim.row] and uids[claim.row] not in cooling)  # fmt: skip
             self._settled = (gone, {inf: settled})
         known = self._settled[1]
         if most_gpus not in known:

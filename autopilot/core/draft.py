@@ -49,6 +49,7 @@ class Draft:
     until_s: float = 0.0  # when that floor lapses by itself
     ahead: Ahead | None = None
     by_telemetry: bool = False  # it rests on what was measured of its victims
+    resent: str = ""  # proposal that it comes from again: its own entries in the ledger do not count
 
     @property
     def victims(self) -> tuple[int, ...]:

@@ -140,7 +140,7 @@ def may_reserve(observation: Observation, policy: Policy, memory: ControllerMemo
         may &= review_now_s - work.submit_s[rows] > policy.order.max_wait_s
     cooling = [name for name, until_s in memory.cooled_until_s.items() if until_s > observation.now_s]
     if cooling:
-        may &= ~np.isin(work.id[rows], np.array(cooling, object))
+        may &= ~np.isin(work.uid[rows], np.array(cooling, object))
     return np.asarray(may)
 
 

@@ -18,6 +18,7 @@ from functools import cached_property
 
 import numpy as np
 
+from autopilot.core.identity import rows_by_uid
 from autopilot.core.memory import ControllerMemory, Landing, Part
 from autopilot.core.records import Slot
 from autopilot.core.snapshot import GPU_MILLI, ClusterSnapshot, Gate, State
@@ -35,15 +36,15 @@ class Landed:
 
 
 class Lookup:
-    """Rows by name."""
+    """Rows by what names them outside of a snapshot."""
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         self._snapshot = snapshot
 
     @cached_property
     def workload(self) -> dict[str, int]:
-        """Rows of WorkloadTable."""
-        return {str(name): row for row, name in enumerate(self._snapshot.workloads.id.tolist())}
+        """Rows of WorkloadTable by uid."""
+        return rows_by_uid(self._snapshot.workloads)
 
     @cached_property
     def gpu(self) -> dict[str, int]:
@@ -159,8 +160,8 @@ def follow_landings(landings: Sequence[Landing], whatif: WhatIf, names: Lookup, 
             whatif.rollback(mark)
             placed, rows = _book(replace(landing, parts=tuple(ready)), whatif, names, leaving)
             ready = [part for part in ready if part in placed]
-        expected = any(part.workload == landing.workload for part in landing.parts)
-        lost = expected and not any(part.workload == landing.workload for part in placed)
+        expected = any(part.uid == landing.uid for part in landing.parts)
+        lost = expected and not any(part.uid == landing.uid for part in placed)
         if lost or (landing.parts and not placed):
             whatif.rollback(mark)
             given_up.append(landing)
@@ -183,7 +184,7 @@ def _book(
     work = whatif.snapshot.workloads
     victims = {}
     for victim in landing.victims:
-        row = names.workload.get(victim.workload)
+        row = names.workload.get(victim.uid)
         if (
             row is not None
             and int(work.incarnation[row]) == victim.incarnation
@@ -193,7 +194,7 @@ def _book(
     layouts: dict[int, Layout] = {}
     parts: dict[int, Part] = {}
     for part in landing.parts:
-        row, layout = names.workload.get(part.workload), names.layout(part.slots)
+        row, layout = names.workload.get(part.uid), names.layout(part.slots)
         if row is not None and layout is not None and (row in victims or _waits(part, row, whatif.snapshot)):
             layouts[row], parts[row] = layout, part
     away = [*victims, *(row for row in leaving if row not in victims)]
@@ -239,7 +240,7 @@ def _really_held(snapshot: ClusterSnapshot) -> Mapping[str, np.ndarray]:
 
 def _may_start(part: Part, snapshot: ClusterSnapshot, names: Lookup, held: Mapping[str, np.ndarray]) -> bool:
     """True when the part waits and its slots are really free."""
-    row, layout = names.workload[part.workload], names.layout(part.slots)
+    row, layout = names.workload[part.uid], names.layout(part.slots)
     if layout is None or not _waits(part, row, snapshot):
         return False
     plain = layout.instance < 0
@@ -256,25 +257,25 @@ def once_done(memory: ControllerMemory, whatif: WhatIf, busy: Container[int]) ->
     names, work = Lookup(whatif.snapshot), whatif.snapshot.workloads
     after: dict[int, Layout] = {}
 
-    def note(workload: str, slots: Sequence[Slot], *, leaves: bool) -> None:
-        row, layout = names.workload.get(workload), names.layout(slots)
-        if row is not None and row in busy and layout is not None and (leaves or _shows(whatif, row, layout)):
+    def note(uid: str, slots: Sequence[Slot], *, leaves: bool) -> None:
+        row, layout = names.workload.get(uid), names.layout(slots)
+        if row is not None and row in busy and layout is not None and (leaves or shows(whatif, row, layout)):
             after[row] = layout
 
     for entry in memory.in_flight.values():
         effect = entry.instruction
-        note(effect.workload, effect.slots, leaves=effect.kind == "evict")
+        note(effect.uid, effect.slots, leaves=effect.kind == "evict")
     for landing in memory.landings:
         for victim in landing.victims:
-            row = names.workload.get(victim.workload)
+            row = names.workload.get(victim.uid)
             if row is not None and row not in after and int(work.incarnation[row]) == victim.incarnation:
-                note(victim.workload, victim.keeps if victim.how == "shrink" else (), leaves=True)
+                note(victim.uid, victim.keeps if victim.how == "shrink" else (), leaves=True)
         for part in landing.parts:
-            note(part.workload, part.slots, leaves=False)
+            note(part.uid, part.slots, leaves=False)
     return after
 
 
-def _shows(whatif: WhatIf, row: int, layout: Layout) -> bool:
+def shows(whatif: WhatIf, row: int, layout: Layout) -> bool:
     """True when the what-if has the gang on all of these."""
     has = whatif.layout_of(row)
     pairs = set(zip(has.gpu.tolist(), has.instance.tolist(), strict=True))

@@ -23,6 +23,7 @@ class InFlight:
     benefit_gpu_s: float = 0.0
     digest: str = ""  # of the proposal: an approval of it holds for the retries too
     shape: str = ""  # what the workload asked for when this was decided (core/identity.py)
+    kind: str = ""  # of the proposal
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +172,9 @@ class ControllerMemory:
     fence: int = 0
     in_flight: Mapping[str, InFlight] = field(default_factory=dict)
     reservations: tuple[Reservation, ...] = ()
-    # workload -> no reservation/disruption before
+    # uid -> no reservation/disruption before
     cooled_until_s: Mapping[str, float] = field(default_factory=dict)
-    # workload whose landing was given up
+    # uid of work whose landing was given up
     no_landing_until_s: Mapping[str, float] = field(default_factory=dict)
     wished_since_s: Mapping[str, float] = field(default_factory=dict)  # disruptive wish key -> first seen
     noted_since_s: Mapping[str, float] = field(default_factory=dict)  # condition of an object -> first seen

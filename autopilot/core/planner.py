@@ -60,6 +60,7 @@ class Planner:
     # how long disruptive wishes must last, by their key
     dwells_s: dict[str, float] = field(default_factory=dict)
     bound_hit: bool = False
+    rows: dict[str, int] = field(default_factory=dict)  # of what was accepted, by uid
 
     def submit(self, draft: Draft) -> bool:
         """Judge one draft; True when it stands on the what-if."""
@@ -81,8 +82,13 @@ class Planner:
         stands = accepted or all(verdict.code in PAPER_CODES for verdict in refused)
         if draft.victims and not accepted:
             self.dwells_s[wish_key(proposal)] = dwell_s(ctx, draft.row)
+        if accepted:
+            self.rows[proposal.uid] = draft.row
+            self.rows.update(
+                (victim.uid, row) for victim, row in zip(proposal.victims, draft.victims, strict=True)
+            )
         if accepted and draft.victims:
-            self.disruptions[proposal.id] = disruptions(draft, ctx)
+            self.disruptions[proposal.id] = disruptions(draft, ctx, proposal.id)
             ctx.accepted.extend(self.disruptions[proposal.id])
         if stands and draft.victims:
             self.claimed.update(draft.victims)
@@ -140,9 +146,15 @@ def plan(observation: Observation, policy: Policy, memory: ControllerMemory, wha
          actions: tuple[tuple[str, Propose], ...] = ACTIONS,
          guards: tuple[tuple[str, Check], ...] = GUARDS) -> tuple[Plan, Planner]:  # fmt: skip
     """The plan of one tick, and the planner with what stands behind it."""
-    ctx = build_context(observation, policy, memory, whatif, busy)
+    return plan_on(build_context(observation, policy, memory, whatif, busy), actions, guards)
+
+
+def plan_on(ctx: Context, actions: tuple[tuple[str, Propose], ...],
+            guards: tuple[tuple[str, Check], ...]) -> tuple[Plan, Planner]:  # fmt: skip
+    """The same on a working set that is built already."""
+    policy = ctx.policy
     hold_advance(ctx)
-    planner = Planner(ctx, guards, claimed=_leaving(observation, memory))
+    planner = Planner(ctx, guards, claimed=_leaving(ctx.observation, ctx.memory))
     for name, propose in actions:
         if name in NEEDED_FOR_REASONS or getattr(policy.modes, name, Mode.AUTO) != Mode.OFF:
             propose(ctx, planner.submit)
@@ -153,12 +165,12 @@ def plan(observation: Observation, policy: Policy, memory: ControllerMemory, wha
 def _leaving(observation: Observation, memory: ControllerMemory) -> set[int]:
     """Rows with an eviction under way."""
     names = [
-        entry.instruction.workload for entry in memory.in_flight.values() if entry.instruction.kind == "evict"
+        entry.instruction.uid for entry in memory.in_flight.values() if entry.instruction.kind == "evict"
     ]
     if not names:
         return set()
     rows: list[int] = np.flatnonzero(
-        np.isin(observation.snapshot.workloads.id, np.array(names, object))
+        np.isin(observation.snapshot.workloads.uid, np.array(names, object))
     ).tolist()
     return set(rows)
 
@@ -166,15 +178,13 @@ def _leaving(observation: Observation, memory: ControllerMemory) -> set[int]:
 def _reservations(ctx: Context, planner: Planner) -> tuple[Reservation, ...]:
     """What memory keeps: room held now, unless a guard refused it, and promises that have no room now."""
     refused = {
-        proposal.workload
-        for proposal in planner.proposals
-        if proposal.kind == "reserve" and not proposal.accepted
+        proposal.uid for proposal in planner.proposals if proposal.kind == "reserve" and not proposal.accepted
     }
     started = set(ctx.pending[ctx.taken].tolist())
     held = tuple(
         held.record
         for held in ctx.held
-        if held.row >= 0 and held.record.workload not in refused and held.row not in started
+        if held.row >= 0 and held.record.uid not in refused and held.row not in started
     )
     return held + kept_promises(ctx)
 

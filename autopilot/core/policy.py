@@ -31,6 +31,7 @@ from autopilot.core.policy_bounds import (
     PlacementWeights,
     Protection,
     Recovery,
+    Views,
 )
 
 Ratio = Annotated[float, Interval(ge=0.0, le=1.0)]
@@ -401,6 +402,7 @@ class Policy:
     hysteresis: Annotated[Hysteresis, Doc("calm")] = field(default_factory=Hysteresis)
     budget: Annotated[Budget, Doc("disruption budgets")] = field(default_factory=Budget)
     freshness: Annotated[Freshness, Doc("age limits")] = field(default_factory=Freshness)
+    views: Annotated[Views, Doc("implausible views")] = field(default_factory=Views)
     protection: Annotated[Protection, Doc("what is never disrupted")] = field(default_factory=Protection)
     pause: Annotated[Pause, Doc("self-pause")] = field(default_factory=Pause)
     approval: Annotated[ApprovalRules, Doc("approvals and rejections")] = field(default_factory=ApprovalRules)

@@ -162,6 +162,34 @@ class Freshness:
 
 
 @dataclass(frozen=True, slots=True)
+class Views:
+    """When a list of a source is believed though far fewer objects are in it than before."""
+
+    objects: Annotated[
+        int, Interval(ge=1, le=1_000_000), Doc("sources that show fewer objects than this are not judged")
+    ] = 20
+    loss_ratio: Annotated[
+        float,
+        Interval(ge=0, le=1),
+        Doc(
+            "a source that loses more than this part of its objects between two complete lists, other than by deletions "
+            "that it reports and work that it shows ended, is suspected: nothing acts"
+        ),
+    ] = 0.5
+    lists: Annotated[
+        int,
+        Interval(ge=1, le=100),
+        Doc("complete lists that must agree before a suspected source counts again"),
+    ] = 3
+    apart_s: Annotated[float, Interval(ge=0, le=3600), Doc("those lists are at least this long apart")] = 30.0
+    look_again_s: Annotated[
+        float,
+        Interval(ge=1, le=3600),
+        Doc("while a view is missing, stale or suspected, look again after this long"),
+    ] = 15.0
+
+
+@dataclass(frozen=True, slots=True)
 class Protection:
     """What is never a victim, whatever the gain."""
 

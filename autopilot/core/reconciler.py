@@ -20,7 +20,7 @@ from autopilot.core.foresight import review_start
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
 from autopilot.core.guards.hysteresis import wish_key
-from autopilot.core.landing import Landed, Lookup, fits, follow_landings
+from autopilot.core.identity import shape_digest
 from autopilot.core.lifecycle import absorb, halted
 from autopilot.core.losses import remember_stops, settle_stops
 from autopilot.core.memory import (
@@ -31,7 +31,7 @@ from autopilot.core.memory import (
     Part,
     Step,
 )
-from autopilot.core.planner import Planner, plan
+from autopilot.core.planner import Planner, plan_on
 from autopilot.core.policy import Mode, Policy
 from autopilot.core.records import (
     Code,
@@ -43,15 +43,15 @@ from autopilot.core.records import (
     Plan,
     Proposal,
     Save,
-    Victim,
     no_refusals,
 )
 from autopilot.core.replicas import floor_timers_s, remember_services
 from autopilot.core.saving import in_turn
+from autopilot.core.sight import Sight, look
 from autopilot.core.snapshot import State, holding_mask, progress_s, running_since
 from autopilot.core.spending import remember_spending
+from autopilot.core.underway import follow
 from autopilot.core.usage import remember_use
-from autopilot.core.whatif import WhatIf
 
 
 def reconcile(memory: ControllerMemory, observation: Observation, policy: Policy, *,
@@ -62,7 +62,11 @@ def reconcile(memory: ControllerMemory, observation: Observation, policy: Policy
     memory = before = clock.memory
     if clock.doubt:
         return _stand_still(memory, observation, policy, clock.doubt)
-    memory, again = absorb(memory, observation, policy)
+    sight = look(memory, observation, policy)
+    memory = replace(memory, views=sight.views)
+    if sight.blind:
+        return _blind(memory, observation, policy, sight, _said(clock, before, observation, policy))
+    memory = absorb(memory, observation, policy)
     memory, losses = settle_stops(memory, observation)
     review_s = review_start(observation.now_s, policy)
     memory = remember_use(memory, observation.snapshot, observation.now_s, review_s, policy)
@@ -70,20 +74,13 @@ def reconcile(memory: ControllerMemory, observation: Observation, policy: Policy
     if policy.modes.enforce_limit != Mode.OFF:
         memory = remember_spending(memory, observation.snapshot, observation.now_s)
     held_by = halted(memory, observation)
-    whatif = WhatIf(observation.snapshot)
-    names = Lookup(observation.snapshot) if memory.in_flight or memory.landings else None
-    busy = _apply_open_effects(memory, whatif, names)
-    landed = Landed((), (), (), frozenset())
-    if memory.landings and names is not None:
-        landed = follow_landings(memory.landings, whatif, names, observation.now_s, may_start=not held_by)
-    memory, starts = _start_parts(memory, observation, policy, landed)
-    chosen, planner = plan(observation, policy, memory, whatif, busy | landed.busy, actions, guards)
-    memory, instructions = _commit(memory, observation, policy, chosen, planner)
-    instructions = (*instructions, *starts)
-    instructions = () if held_by else (*again, *instructions)
+    moving = follow(memory, observation, policy, guards, halted=bool(held_by))
+    chosen, planner = plan_on(moving.ctx, actions, guards)
+    memory, instructions = _commit(moving.memory, observation, policy, chosen, planner)
+    instructions = () if held_by else (*moving.again, *instructions, *moving.starts)
     wake_at_s = _wake_at(memory, observation, policy, chosen, planner)
     memory = replace(memory, tick=observation.tick, now_s=observation.now_s, wake_at_s=wake_at_s)
-    notes = (*_said(clock, before, observation, policy), *_notes(before, observation, planner, instructions))
+    notes = (*_said(clock, before, observation, policy), *moving.notes, *_notes(before, observation, planner, instructions))  # fmt: skip
     return Step(
         memory,
         Decision(observation.tick, observation.now_s, chosen, held_by, notes, losses),
@@ -123,55 +120,20 @@ def _notes(before: ControllerMemory, observation: Observation, planner: Planner,
 def _stand_still(memory: ControllerMemory, observation: Observation, policy: Policy, why: str) -> Step:
     """The clock is not believed: nothing is decided, but what people and actuators said is not forgotten."""
     notes = obey(memory, observation.commands, memory.now_s, policy)[1]
-    memory, _ = absorb(memory, replace(observation, now_s=memory.now_s), policy, may_send=False)
+    memory = absorb(memory, replace(observation, now_s=memory.now_s), policy, blind=True)
     decision = Decision(observation.tick, observation.now_s, Plan((), no_refusals(), (), ()), why, notes)
     return Step(replace(memory, tick=observation.tick), decision, (), observation.now_s + 1.0)
 
 
-def _apply_open_effects(memory: ControllerMemory, whatif: WhatIf, names: Lookup | None) -> frozenset[int]:
-    """Put effects under way on the books, so that nothing is handed out twice; their rows are busy."""
-    busy = set()
-    for entry in memory.in_flight.values() if names is not None else ():
-        effect = entry.instruction
-        row = names.workload.get(effect.workload) if names is not None else None
-        if row is None or effect.kind == "scale":
-            continue
-        busy.add(row)
-        layout = names.layout(effect.slots) if names is not None and effect.slots else None
-        if layout is None or effect.kind == "evict":
-            continue
-        mark = whatif.checkpoint()
-        holds = len(whatif.layout_of(row).gpu)
-        if holds and effect.kind == "resize":
-            if holds > len(layout.gpu):
-                continue  # it shrinks: what it gives up is not free before it is seen to be
-            whatif.evict(row)
-        if len(whatif.layout_of(row).gpu) == 0 and fits(whatif, layout):
-            whatif.place(row, layout)
-        else:
-            whatif.rollback(mark)
-    return frozenset(busy)
-
-
-def _start_parts(memory: ControllerMemory, observation: Observation, policy: Policy,
-                 landed: Landed) -> tuple[ControllerMemory, tuple[Instruction, ...]]:  # fmt: skip
-    """Admissions of what waited for others to leave; a landing that was given up lets its gang cool down."""
-    now_s = observation.now_s
-    in_flight, cooled = dict(memory.in_flight), dict(memory.no_landing_until_s)
-    effects = []
-    for landing, part in landed.starts:
-        effect = Instruction(f"{observation.tick}/{landing.proposal_id}/{part.workload}", "admit", part.workload,
-                             part.incarnation, part.slots, False, now_s + policy.limits.deadline_s, memory.fence,
-                             landing.proposal_id, "move" if part.workload != landing.workload else "",
-                             uid=part.uid)  # fmt: skip
-        in_flight[effect.id] = InFlight(
-            effect, "issued", now_s, landing.action, landing.tenant, 0.0, landing.contract
-        )
-        effects.append(effect)
-    for landing in landed.given_up:
-        cooled[landing.workload] = now_s + policy.hysteresis.cool_down_s
-    memory = replace(memory, in_flight=in_flight, no_landing_until_s=cooled, landings=landed.open)
-    return memory, tuple(effects)
+def _blind(memory: ControllerMemory, observation: Observation, policy: Policy,
+           sight: Sight, notes: tuple[Evidence, ...]) -> Step:  # fmt: skip
+    """The view is not fresh, not whole or not plausible: outcomes and commands count, nothing is concluded or done."""
+    memory = absorb(memory, observation, policy, blind=True)
+    wake_at_s = min(wake_s for wake_s in sight.wake_s if wake_s > observation.now_s)
+    memory = replace(memory, tick=observation.tick, now_s=observation.now_s, wake_at_s=wake_at_s)
+    why = "; ".join(reason for reason in (halted(memory, observation), sight.blind) if reason)
+    plan = Plan((), no_refusals(), memory.reservations, ())
+    return Step(memory, Decision(observation.tick, observation.now_s, plan, why, notes), (), wake_at_s)
 
 
 def _commit(memory: ControllerMemory, observation: Observation, policy: Policy, chosen: Plan,
@@ -189,19 +151,21 @@ def _commit(memory: ControllerMemory, observation: Observation, policy: Policy, 
         if not proposal.accepted:
             continue
         if proposal.kind == "land":
-            landings.append(_landing(proposal, planner.waits.get(proposal.id, ()), now_s, policy))
+            landings.append(_landing(proposal, planner, observation, policy))
+        shape = _shape_of(proposal, observation, planner)
         for effect in _effects(proposal, observation, policy, memory.fence):
             entries = planner.disruptions.get(proposal.id, ())
             contract = bool(entries) and all(entry.contract for entry in entries)
             in_flight[effect.id] = InFlight(effect, "issued", now_s, proposal.action, proposal.tenant,
                                             proposal.cost_gpu_s, contract, benefit_gpu_s=proposal.benefit_gpu_s,
-                                            digest=proposal.state_digest)  # fmt: skip
+                                            digest=proposal.state_digest, shape=shape,
+                                            kind=proposal.kind)  # fmt: skip
             (admissions if effect.kind == "admit" or proposal.kind == "grow" else evictions).append(effect)
         _enter_in_ledger(planner.disruptions.get(proposal.id, ()), ledger, cooled, now_s, policy)
-    for workload in chosen.released:
-        cooled[workload] = now_s + policy.reservation.cool_down_s
-    whole = not planner.bound_hit and _sees_work(observation, policy)
-    memory = remember_offers(memory, chosen.proposals, whole=whole)
+    for record in planner.ctx.standing.values():
+        if record.workload in chosen.released:
+            cooled[record.uid] = now_s + policy.reservation.cool_down_s
+    memory = remember_offers(memory, chosen.proposals, whole=not planner.bound_hit)
     in_turns = in_turn(evictions, memory.in_flight.values(), observation.snapshot, planner.ctx.losses.worst_gpu_s, now_s, policy)  # fmt: skip
     for effect in in_turns:
         in_flight[effect.id] = replace(in_flight[effect.id], instruction=effect)
@@ -212,24 +176,30 @@ def _commit(memory: ControllerMemory, observation: Observation, policy: Policy, 
     return memory, (*in_turns, *admissions)
 
 
-def _sees_work(observation: Observation, policy: Policy) -> bool:
-    """Is the view fresh enough to tell that something is gone?"""
-    snapshot, limits = observation.snapshot, policy.freshness
-    return snapshot.work_age_s <= limits.work_s and snapshot.inventory_age_s <= limits.inventory_s
-
-
 def _enter_in_ledger(entries: tuple[Disruption, ...], ledger: list[Disruption], cooled: dict[str, float],
                      now_s: float, policy: Policy) -> None:  # fmt: skip
     for entry in entries:
         ledger.append(entry)
         if not entry.contract:
-            cooled[entry.workload] = now_s + policy.hysteresis.cool_down_s
+            cooled[entry.uid] = now_s + policy.hysteresis.cool_down_s
 
 
-def _landing(proposal: Proposal, waits: tuple[Victim, ...], now_s: float, policy: Policy) -> Landing:
+def _shape_of(proposal: Proposal, observation: Observation, planner: Planner) -> str:
+    """What the gang of a start asks for now; "" where nothing starts."""
+    if proposal.kind not in {"admit", "grow"}:
+        return ""
+    return shape_digest(observation.snapshot, planner.rows[proposal.uid])
+
+
+def _landing(proposal: Proposal, planner: Planner, observation: Observation, policy: Policy) -> Landing:
     """What memory keeps of a start that waits for its victims."""
-    parts = [Part(proposal.workload, proposal.incarnation, proposal.slots, proposal.uid)]
-    parts += [Part(victim.workload, victim.incarnation + 1, victim.keeps, victim.uid)
+    now_s, waits = observation.now_s, planner.waits.get(proposal.id, ())
+
+    def shape(uid: str) -> str:
+        return shape_digest(observation.snapshot, planner.rows[uid])
+
+    parts = [Part(proposal.workload, proposal.incarnation, proposal.slots, proposal.uid, shape(proposal.uid))]
+    parts += [Part(victim.workload, victim.incarnation + 1, victim.keeps, victim.uid, shape(victim.uid))
               for victim in proposal.victims if victim.how == "move"]  # fmt: skip
     return Landing(proposal.id, proposal.action, proposal.tenant, proposal.workload, (*proposal.victims, *waits), tuple(parts),
                    now_s, now_s + policy.preemption.landing_timeout_s,
@@ -303,6 +273,8 @@ def _wake_at(
     timers += planner.ctx.wake_s
     timers += _guaranteed_until_s(observation, chosen, policy)
     timers += _work_timers_s(observation, policy)
+    if any(entry.state == "reported" for entry in memory.in_flight.values()):
+        timers.append(now_s + policy.views.look_again_s)
     if memory.wished_since_s:
         timers += [entry.at_s + policy.budget.window_s for entry in memory.ledger]
     timers += [record.planned_s + policy.reservation.timeout_s for record in chosen.reservations]

@@ -163,7 +163,7 @@ class Signals:
     real_utilization_ratio: float  # SM-active-weighted / capacity
     gap_ratio: float  # allocated but not active / capacity
     stranded_gpus: float  # free, yet no pending gang fits on them
-    largest_gang_gpus: int  # widest gang of whole GPUs that fits now
+    largest_gang_gpus: int  # widest gang of whole GPUs that fits now; -1: not measured
     stranded_by_cause: tuple[tuple[str, float], ...]
 
 

@@ -82,20 +82,20 @@ def remember_services(memory: ControllerMemory, observation: Observation, policy
         return memory
     now_s, dwell_s = observation.now_s, policy.scale_ahead.dwell_s
     records = {
-        name: _in_dwell(record, now_s, dwell_s)
-        for name, record in memory.services.items()
+        uid: _in_dwell(record, now_s, dwell_s)
+        for uid, record in memory.services.items()
         if not record.minute_s < now_s - DAY_S
     }
-    for row, name in enumerate(services.id.tolist()):
-        records[name] = _learn(records.get(name, ServiceRecord()), services, row, now_s, policy)
+    for row, uid in enumerate(services.uid.tolist()):
+        records[uid] = _learn(records.get(uid, ServiceRecord()), services, row, now_s, policy)
     started, starting_s = _start_ups(memory, observation)
     for row, length_s in started:
-        name = str(services.id[row])
-        times_s = (*records[name].cold_starts_s, length_s)[-LATEST:]
-        records[name] = replace(records[name], cold_starts_s=times_s)
+        uid = str(services.uid[row])
+        times_s = (*records[uid].cold_starts_s, length_s)[-LATEST:]
+        records[uid] = replace(records[uid], cold_starts_s=times_s)
     for ahead in foresee(observation, records, policy):
-        name = str(services.id[ahead.row])
-        records[name] = _wish(records[name], ahead)
+        uid = str(services.uid[ahead.row])
+        records[uid] = _wish(records[uid], ahead)
     return replace(memory, services=records, starting_s=starting_s)
 
 
@@ -108,7 +108,7 @@ def _start_ups(
     starting_s: dict[str, float] = {}
     ended: list[tuple[int, float]] = []
     for row in rows[np.isin(work.state[rows], (State.STARTING, State.RUNNING))].tolist():
-        name, start_s = str(work.id[row]), float(work.start_s[row])
+        name, start_s = str(work.uid[row]), float(work.start_s[row])
         if work.state[row] == State.STARTING:
             starting_s[name] = start_s
         elif memory.starting_s.get(name) == start_s:
@@ -228,7 +228,14 @@ def foresee(observation: Observation, records: Mapping[str, ServiceRecord], poli
     place = {name: (each, at) for each in demand for at, name in enumerate(each.series)}
     services = observation.snapshot.services
     return [
-        _ahead(row, name, place.get(name), records.get(name, ServiceRecord()), observation, policy)
+        _ahead(
+            row,
+            name,
+            place.get(name),
+            records.get(str(services.uid[row]), ServiceRecord()),
+            observation,
+            policy,
+        )
         for row, name in enumerate(services.id.tolist())
     ]
 

@@ -51,7 +51,7 @@ def standing_reservations(
     work = observation.snapshot.workloads
     found = {}
     for record in memory.reservations:
-        rows = pending[work.id[pending] == record.workload]
+        rows = pending[work.uid[pending] == record.uid]
         if len(rows) and int(work.incarnation[rows[0]]) == record.incarnation:
             found[int(rows[0])] = record
     return found

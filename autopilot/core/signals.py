@@ -15,6 +15,10 @@ from autopilot.core.whatif import WhatIf
 
 ACTIVITY_WINDOW_S = 300.0
 
+NAN = float("nan")
+UNMEASURED = Signals(NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, -1, ())
+"""Measures of a tick at which nothing is known."""
+
 
 def measure(snapshot: ClusterSnapshot, whatif: WhatIf) -> Signals:
     """All measures of one snapshot; `whatif` holds its untouched books."""

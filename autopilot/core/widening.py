@@ -59,7 +59,7 @@ def running(ctx: Context) -> list[Elastic]:
     settled = ctx.quota.gone | ctx.busy | ctx.leaving.keys() | ctx.members.keys()
     for row in elastic.tolist():
         held, most = len(whatif.layout_of(row).gpu), int(work.gpus[row])
-        free = row not in settled and str(work.id[row]) not in cooling and ctx.kept_from(row) is None
+        free = row not in settled and str(work.uid[row]) not in cooling and ctx.kept_from(row) is None
         if free and 0 < held < most:
             member = max(int(work.gpus_per_member[row]), 1)
             found.append(Elastic(row, -1, member, int(work.min_gpus[row]), most, held, most))

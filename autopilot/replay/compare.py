@@ -92,9 +92,9 @@ class _Intentions:
         """What happened, with these reservations and wishes instead of the recorded ones."""
         if self.memory is None:
             return past
-        self.cooled_until_s = {name: until for name, until in self.cooled_until_s.items() if until > now_s}
-        disrupted = {entry.workload for entry in past.ledger}
-        cooled = {name: until for name, until in past.cooled_until_s.items() if name in disrupted}
+        self.cooled_until_s = {uid: until for uid, until in self.cooled_until_s.items() if until > now_s}
+        disrupted = {entry.uid for entry in past.ledger}
+        cooled = {uid: until for uid, until in past.cooled_until_s.items() if uid in disrupted}
         return replace(
             past,
             reservations=self.memory.reservations,
@@ -104,9 +104,11 @@ class _Intentions:
 
     def follow(self, step: Step) -> None:
         """Remember what this tick intends."""
+        promised = self.memory.reservations if self.memory is not None else ()
         self.memory = step.memory
-        for workload in step.decision.plan.released:
-            self.cooled_until_s[workload] = step.memory.cooled_until_s[workload]
+        for record in promised:
+            if record.workload in step.decision.plan.released:
+                self.cooled_until_s[record.uid] = step.memory.cooled_until_s[record.uid]
 
 
 def _tick_diff(recorded: Decision, candidate: Decision) -> TickDiff | None:

@@ -95,7 +95,6 @@ def test_confidence_alone_holds_a_floor_on_a_forecast_that_has_drifted() -> None
 
 
 CASES: dict[str, tuple[dict[str, Any], Disrupt]] = {
-    "freshness": ({}, Disrupt("w", ("v",))),
     "protected": ({"preemptible": False}, Disrupt("w", ("v",))),
     "min_runtime": ({"start_s": 8900.0}, Disrupt("w", ("v",))),
     "hysteresis": ({}, Disrupt("w", ("v",), benefit_gpu_s=0.5)),
@@ -110,8 +109,6 @@ def test_without_the_guard_the_bug_gets_through(name: str) -> None:
     columns, action = CASES[name]
     policy = with_policy(CALM, budget={"per_cluster": 0, "concurrent": 0}) if name == "budget" else CALM
     observation = world("1x8", [holds("v", 8, **columns), waits("w", 8)], 9000.0, kill_switch=False)
-    if name == "freshness":
-        observation = replace(observation, snapshot=replace(observation.snapshot, work_age_s=1e9))
     if name == "mode":
         policy = replace(policy, modes=replace(policy.modes, backfill=Mode.RECOMMEND))
     without = tuple((guard, check) for guard, check in GUARDS if guard != name)

@@ -44,7 +44,7 @@ def test_good_input_is_the_same_object_again() -> None:
 @pytest.mark.parametrize("first_holds", [True, False])
 def test_of_two_workloads_of_one_id_neither_is_touched(*, first_holds: bool) -> None:
     """Neither starts, moves or stops for others; what they hold stays taken, and the rest of the work goes on."""
-    pair = [holds("x", 4, priority=0), waits("x", 8, priority=9)]
+    pair = [holds("x", 4, priority=0, uid="one"), waits("x", 8, priority=9, uid="other")]
     work = [*(pair if first_holds else pair[::-1]), waits("w", 4), waits("wide", 8, priority=9)]
     observation, gaps = seen(work)
     table, placed = observation.snapshot.workloads, observation.snapshot.placements

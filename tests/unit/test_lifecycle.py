@@ -19,10 +19,10 @@ from autopilot.core.records import (
 )
 from autopilot.core.snapshot import State
 from autopilot.memory import memory_text, read_memory_text
-from tests.core_world import AUTO, decide, done, holds, started, waits, with_policy, world
+from tests.core_world import AUTO, decide, done, holds, started, waits, world
 
-EFFECT = Instruction("0/admit-a", "admit", "a", 0, (), False, 120.0, 1, "admit-a")
-EVICT = Instruction("0/evict-a", "evict", "a", 0, (), False, 120.0, 1, "evict-a")
+EFFECT = Instruction("0/admit-a", "admit", "a", 0, (), False, 120.0, 1, "admit-a", uid="a")
+EVICT = Instruction("0/evict-a", "evict", "a", 0, (), False, 120.0, 1, "evict-a", uid="a")
 
 
 def entry(effect: Instruction = EFFECT, state: str = "issued", attempts: int = 1) -> InFlight:
@@ -31,13 +31,18 @@ def entry(effect: Instruction = EFFECT, state: str = "issued", attempts: int = 1
 
 
 def after(item: InFlight, now_s: float = 10.0, outcome: Outcome | None = None,
-          observation: Observation | None = None) -> tuple[ControllerMemory, tuple[Instruction, ...]]:  # fmt: skip
-    """Memory and retries one tick later; by default nothing is visible yet."""
+          observation: Observation | None = None, *, blind: bool = False) -> ControllerMemory:  # fmt: skip
+    """Memory one tick later; by default nothing is visible yet."""
     seen = observation or world(
         "1x8", [waits("a") if item.instruction.kind == "admit" else holds("a")], now_s
     )
     seen = replace(seen, now_s=now_s, outcomes=() if outcome is None else (outcome,))
-    return absorb(ControllerMemory(in_flight={item.instruction.id: item}), seen, AUTO)
+    return absorb(ControllerMemory(in_flight={item.instruction.id: item}), seen, AUTO, blind=blind)
+
+
+def held(memory: ControllerMemory) -> list[str]:
+    """Effects that are to be sent again."""
+    return [key for key, item in memory.in_flight.items() if item.state == "held"]
 
 
 def said(kind: OutcomeKind, *, retryable: bool = False, effect: Instruction = EFFECT) -> Outcome:
@@ -61,21 +66,38 @@ def visible(kind: str) -> Observation:
     return world("1x8", [holds("a")] if kind == "admit" else [waits("a", incarnation=1)])
 
 
+OLD = world("1x8", [waits("a")], work_age_s=20.0)
+"""What the cluster was before the effect was reported done."""
+
 REACHED = [
     ("issued", "accepted", said(OutcomeKind.ACCEPTED), None, 10.0, 1),
+    ("issued", "reported", said(OutcomeKind.DONE), OLD, 10.0, 1),
     ("issued", "done", said(OutcomeKind.DONE), None, 10.0, 1),
     ("issued", "done", None, visible("admit"), 10.0, 1),
     ("issued", "conflict", said(OutcomeKind.CONFLICT), None, 10.0, 1),
     ("issued", "failed", said(OutcomeKind.FAILED), None, 10.0, 1),
-    ("issued", "issued", said(OutcomeKind.FAILED, retryable=True), None, 10.0, 1),
-    ("issued", "issued", None, None, 120.0, 1),
+    ("issued", "held", said(OutcomeKind.FAILED, retryable=True), None, 10.0, 1),
+    ("issued", "held", None, None, 120.0, 1),
     ("issued", "failed", said(OutcomeKind.FAILED, retryable=True), None, 10.0, 3),
     ("issued", "failed", None, None, 120.0, 3),
+    ("accepted", "reported", said(OutcomeKind.DONE), OLD, 10.0, 1),
     ("accepted", "done", None, visible("admit"), 10.0, 1),
     ("accepted", "conflict", said(OutcomeKind.CONFLICT), None, 10.0, 1),
     ("accepted", "failed", said(OutcomeKind.FAILED), None, 10.0, 1),
-    ("accepted", "issued", None, None, 120.0, 1),
+    ("accepted", "held", None, None, 120.0, 1),
+    ("held", "accepted", said(OutcomeKind.ACCEPTED), None, 10.0, 1),
+    ("held", "reported", said(OutcomeKind.DONE), OLD, 10.0, 1),
+    ("held", "done", None, visible("admit"), 10.0, 1),
+    ("held", "conflict", said(OutcomeKind.CONFLICT), None, 10.0, 1),
+    ("held", "failed", said(OutcomeKind.FAILED), None, 10.0, 1),
+    ("reported", "done", None, None, 10.0, 1),
+    ("withdrawn", "reported", said(OutcomeKind.DONE), OLD, 10.0, 1),
+    ("withdrawn", "done", None, visible("admit"), 10.0, 1),
+    ("withdrawn", "conflict", None, None, 120.0, 1),
+    ("withdrawn", "failed", said(OutcomeKind.FAILED), None, 10.0, 1),
 ]
+BY_SENDING = {("held", "issued"), ("held", "withdrawn")}
+"""Steps that are taken when an effect is about to leave (tests/unit/test_sending.py)."""
 
 
 @pytest.mark.parametrize(("before", "then", "outcome", "observation", "now_s", "attempts"), REACHED)
@@ -87,43 +109,34 @@ def test_every_legal_step_is_taken_for_its_reason(
     now_s: float,
     attempts: int,
 ) -> None:
-    """Outcome, snapshot and deadline each move an effect; a retry has the same id, a later deadline, one more attempt."""
-    memory, again = after(entry(state=before, attempts=attempts), now_s, outcome, observation)
+    """Outcome, snapshot and deadline each move an effect; no attempt is counted before it is sent."""
+    memory = after(entry(state=before, attempts=attempts), now_s, outcome, observation)
     assert len(memory.failures) == (then == "failed")
     if then in ENDED:
         assert not memory.in_flight
-        assert not again
         return
     (kept,) = memory.in_flight.values()
-    assert kept.state == then
-    if then == "issued":
-        assert [i.id for i in again] == [EFFECT.id]
-        assert (kept.attempts, kept.instruction.deadline_s) == (attempts + 1, now_s + 120.0)
-    else:
-        assert not again
+    assert (kept.state, kept.attempts, kept.instruction) == (then, attempts, EFFECT)
 
 
 def test_every_transition_of_the_table_is_covered() -> None:
-    """The reasons above reach every step that the table allows."""
-    reached = {(before, then) for before, then, *_ in REACHED}
+    """The reasons above, and those of sending, reach every step that the table allows."""
+    reached = {(before, then) for before, then, *_ in REACHED} | BY_SENDING
     assert reached == {(before, then) for before, following in TRANSITIONS.items() for then in following}
 
 
 def test_an_effect_that_is_not_due_stays_as_it_is() -> None:
     """Before its deadline an effect without news is left alone, and not sent again."""
-    memory, again = after(entry(), 119.0)
+    memory = after(entry(), 119.0)
     assert list(memory.in_flight.values()) == [entry()]
-    assert not again
 
 
 @pytest.mark.parametrize("state", [State.PENDING, State.SUCCEEDED, State.FAILED])
 def test_an_eviction_is_done_when_its_gang_holds_nothing(state: State) -> None:
     """An eviction is seen when the gang no longer holds GPUs, has another incarnation, or is gone."""
     for work in ([waits("a", state=state)], [holds("a", incarnation=1)], []):
-        memory, _ = after(entry(EVICT), observation=world("1x8", work))
-        assert not memory.in_flight
-    memory, _ = after(entry(EVICT))
-    assert memory.in_flight
+        assert not after(entry(EVICT), observation=world("1x8", work)).in_flight
+    assert after(entry(EVICT)).in_flight
 
 
 def test_the_next_deadline_leaves_out_what_is_done() -> None:
@@ -131,9 +144,10 @@ def test_the_next_deadline_leaves_out_what_is_done() -> None:
     memory = ControllerMemory(
         in_flight={EFFECT.id: entry(), EVICT.id: entry(replace(EVICT, deadline_s=90.0))}
     )
-    assert next_deadline_s(memory, ()) == 90.0
-    assert next_deadline_s(memory, (said(OutcomeKind.DONE, effect=EVICT),)) == 120.0
-    assert next_deadline_s(ControllerMemory(), ()) == float("inf")
+    assert next_deadline_s(memory, (), 0.0) == 90.0
+    assert next_deadline_s(memory, (), 90.0) == 120.0
+    assert next_deadline_s(memory, (said(OutcomeKind.DONE, effect=EVICT),), 0.0) == 120.0
+    assert next_deadline_s(ControllerMemory(), (), 0.0) == float("inf")
 
 
 # --- nothing is blamed for what is not its fault --------------------------------------------------
@@ -141,7 +155,7 @@ def test_the_next_deadline_leaves_out_what_is_done() -> None:
 
 def halted_by(how: str, now_s: float, memory: ControllerMemory) -> tuple[ControllerMemory, Observation]:
     """Memory and observation of a tick at which nothing may act."""
-    observation = world("1x8", [waits("a")], now_s, kill_switch=how == "switch")
+    observation = world("1x8", [waits("a", 8)], now_s, kill_switch=how == "switch")
     if how == "kill":
         memory = replace(memory, killed=True)
     if how == "pause":
@@ -152,28 +166,34 @@ def halted_by(how: str, now_s: float, memory: ControllerMemory) -> tuple[Control
 @pytest.mark.parametrize("how", ["switch", "kill", "pause"])
 def test_no_attempt_counts_while_everything_is_halted(how: str) -> None:
     """Ten deadlines pass under a halt: nothing is sent, nothing fails; afterwards it is tried again."""
-    memory = ControllerMemory(in_flight={EFFECT.id: entry()})
+    first = decide(world("1x8", [waits("a", 8)]))
+    (effect,) = first.instructions
+    memory = first.memory
     for number in range(1, 11):
-        memory, again = absorb(*halted_by(how, 120.0 * number, memory), AUTO)
-        assert not again
+        memory, observation = halted_by(how, 120.0 * number, memory)
+        step = decide(replace(observation, tick=number), AUTO, memory)
+        assert not step.instructions
+        memory = step.memory
     assert not memory.failures
     (kept,) = memory.in_flight.values()
     assert (kept.attempts, kept.instruction.deadline_s) == (1, 1320.0)
-    freed = replace(memory, killed=False, paused_reason="")
-    memory, again = absorb(freed, world("1x8", [waits("a")], 1320.0), AUTO)
-    assert [each.id for each in again] == [EFFECT.id]
-    assert memory.in_flight[EFFECT.id].attempts == 2
+    freed = replace(memory, killed=False, paused_reason="", paused_by="")
+    step = decide(world("1x8", [waits("a", 8)], 1320.0, tick=11), AUTO, freed)
+    assert [each.id for each in step.instructions] == [effect.id]
+    assert step.memory.in_flight[effect.id].attempts == 2
 
 
 def test_an_attempt_that_is_not_sent_does_not_count() -> None:
-    """The clock went back: nobody sends, and the retry that was due is due again later."""
-    failed = (said(OutcomeKind.FAILED, retryable=True),)
-    observation = world("1x8", [waits("a")], 10.0, outcomes=failed)
-    memory = ControllerMemory(in_flight={EFFECT.id: entry()})
-    after_it, again = absorb(memory, observation, AUTO, may_send=False)
-    assert (after_it.in_flight[EFFECT.id].attempts, again) == (1, ())
-    after_it, again = absorb(memory, observation, AUTO)
-    assert (after_it.in_flight[EFFECT.id].attempts, len(again)) == (2, 1)
+    """The clock went back: nobody sends, and the retry that was due is due when it goes on."""
+    first = decide(world("1x8", [waits("a", 8)], 50.0))
+    (effect,) = first.instructions
+    failed = done(first.instructions, 50.0, OutcomeKind.FAILED, retryable=True)
+    back = decide(world("1x8", [waits("a", 8)], 40.0, tick=1, outcomes=failed), AUTO, first.memory)
+    assert not back.instructions
+    assert back.memory.in_flight[effect.id].attempts == 1
+    on = decide(world("1x8", [waits("a", 8)], 60.0, tick=2), AUTO, back.memory)
+    assert [each.id for each in on.instructions] == [effect.id]
+    assert on.memory.in_flight[effect.id].attempts == 2
 
 
 @pytest.mark.parametrize("nodes", [{"ready": [False, True]}, {"cordoned": [True, False]}])
@@ -211,7 +231,7 @@ def obey(
     *commands: Command, memory: ControllerMemory | None = None, now_s: float = 100.0
 ) -> ControllerMemory:
     """Memory after commands."""
-    return absorb(memory or ControllerMemory(), world("1x8", (), now_s, commands=commands), AUTO)[0]
+    return absorb(memory or ControllerMemory(), world("1x8", (), now_s, commands=commands), AUTO)
 
 
 def test_what_time_has_ended_is_dropped() -> None:
@@ -271,10 +291,10 @@ def test_an_outcome_of_an_effect_that_nobody_knows_is_ignored() -> None:
     assert step.memory.failures == ()
 
 
-def test_an_effect_whose_gang_is_gone_ends_by_its_deadline() -> None:
-    """An admission whose workload was deleted is retried, then given up; it does not stay in memory for ever."""
-    memory = decide(world("1x8", [waits("a", 8)]), with_policy(AUTO, limits={"attempts": 1})).memory
-    gone = decide(world("1x8", [], 120.0, tick=1), with_policy(AUTO, limits={"attempts": 1}), memory)
-    assert not gone.memory.in_flight
-    assert gone.memory.failures == (120.0,)
-    assert not done(gone.instructions, 120.0)
+def test_an_effect_whose_gang_is_gone_ends_with_the_first_view_that_shows_it() -> None:
+    """An admission whose workload was deleted has no object: it is not sent again, and nothing is blamed for it."""
+    memory = decide(world("1x8", [waits("a", 8)])).memory
+    gone = decide(world("1x8", [waits("b", 8)], 1.0, tick=1), AUTO, memory)
+    assert list(started(gone)) == ["b"]
+    assert "a" not in {item.instruction.workload for item in gone.memory.in_flight.values()}
+    assert not gone.memory.failures

@@ -310,7 +310,7 @@ def test_a_gang_that_shrinks_writes_no_checkpoint_for_it() -> None:
 def effect(kind: str, reason: str, name: str = "x", *, contract: bool = False) -> InFlight:
     """An effect under way."""
     return InFlight(
-        Instruction(f"0/{name}", kind, name, 0, (), False, NOW + 100.0, 0, "p", reason),
+        Instruction(f"0/{name}", kind, name, 0, (), False, NOW + 100.0, 0, "p", reason, uid=name),
         "issued",
         NOW,
         "preempt",

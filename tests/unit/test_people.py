@@ -33,7 +33,7 @@ def obey(
     *commands: Command, memory: ControllerMemory | None = None, now_s: float = 100.0
 ) -> ControllerMemory:
     """Memory after commands."""
-    return absorb(memory or ControllerMemory(), world("1x8", (), now_s, commands=commands), AUTO)[0]
+    return absorb(memory or ControllerMemory(), world("1x8", (), now_s, commands=commands), AUTO)
 
 
 def notes(step: Step) -> list[str]:
@@ -176,7 +176,7 @@ class Wish:
         (proposal,) = first.decision.plan.proposals
         shown = {"benefit_gpu_s": proposal.benefit_gpu_s, "cost_gpu_s": proposal.cost_gpu_s, **changed}
         word = said(APPROVE, 0, now_s, subject=proposal.id, state_digest=proposal.state_digest, **shown)
-        return absorb(first.memory, self.seen(now_s, commands=(word,), tick=1), ASKING)[0], proposal
+        return absorb(first.memory, self.seen(now_s, commands=(word,), tick=1), ASKING), proposal
 
 
 def refused(step: Step) -> set[Code]:

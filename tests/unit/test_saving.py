@@ -17,7 +17,7 @@ from simulator.adapters import ClusterActuator
 from simulator.cluster import Cluster
 from simulator.facts import Stopped
 from simulator.physics import REAL
-from simulator.work import Jobs
+from simulator.work import Jobs, uid_of
 from tests.core_world import Item, decide, evicted, holds, snapshot, waits, with_policy, world
 from tests.ticking_world import EAGER, Ticking, tenants
 from tests.unit.cluster_kit import gang, inventory
@@ -125,7 +125,9 @@ def test_whoever_could_not_land_waits_before_it_tries_again() -> None:
 
 def evict(name: str, save: Save = Save.TRY) -> Instruction:
     """A taking with a grace of 100 s."""
-    return Instruction(f"0/{name}", "evict", name, 0, (), False, 300.0, 1, "p", "reclaim", 100.0, save)
+    return Instruction(
+        f"0/{name}", "evict", name, 0, (), False, 300.0, 1, "p", "reclaim", 100.0, save, uid=name
+    )
 
 
 LEAVERS = [
@@ -205,7 +207,7 @@ def told(save: Save, interval_s: float = 1800.0, gib: float = 50.0) -> tuple[Clu
     cluster.ready(0, 0)
     actuator = ClusterActuator(cluster)
     now_s = cluster.ready_s[0] + 3700.0
-    outcome = actuator.apply(replace(evict("v", save), incarnation=0), now_s)
+    outcome = actuator.apply(replace(evict("v", save), uid=uid_of("job", 0), incarnation=0), now_s)
     return cluster, outcome.kind, outcome.reason
 
 

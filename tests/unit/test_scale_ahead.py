@@ -207,7 +207,7 @@ def test_a_floor_under_way_is_not_asked_for_twice_and_its_deadline_is_a_timer() 
     first, effect = sent()
     again = tell(seen(110.0, forecast({"chat": 15.0}, 110.0)), first.memory)
     assert again.instructions == ()
-    assert next_deadline_s(again.memory, ()) == effect.deadline_s
+    assert next_deadline_s(again.memory, (), -1.0) == effect.deadline_s
 
 
 def test_a_crash_between_effect_and_outcome_is_healed_by_looking() -> None:
@@ -246,7 +246,7 @@ def test_outcomes_end_a_floor_under_way() -> None:
 def test_a_service_that_is_gone_needs_no_floor_but_one_out_of_sight_may() -> None:
     """An effect on a deleted service is over; behind a gap nothing is known."""
     first, effect = sent()
-    gone = seen(110.0, id=["other"])
+    gone = seen(110.0, id=["other"], uid=["other"])
     assert effect.id not in tell(gone, first.memory).memory.in_flight
     hidden = replace(gone, gaps=(Gap("prometheus", "", "", "no answer"),))
     assert effect.id in tell(hidden, first.memory).memory.in_flight
@@ -298,7 +298,7 @@ def crowded(needed: int, **more: Any) -> Observation:
     work = [*(holds(f"ahead/{n}", 1, **REPLICA) for n in range(4)), holds("need/1", 1, **REPLICA | {"service": 1}),
             *(holds(f"train/{n}", 1, **TRAINING | {"preemptible": False}) for n in range(3)),
             waits("need/2", 1, **REPLICA | {"service": 1})]  # fmt: skip
-    columns = {"id": ["ahead", "need"], "queue": [1, 1], "objective_s": [1.0, 1.0], "age_s": [0.0, 0.0],
+    columns = {"id": ["ahead", "need"], "uid": ["ahead", "need"], "queue": [1, 1], "objective_s": [1.0, 1.0], "age_s": [0.0, 0.0],
                "ready_replicas": [4, 1], "replicas": [4, 2], "min_replicas": [1, 1], "max_replicas": [9, 9],
                "needed_replicas": [2, needed], "recent_rps": [np.nan, np.nan], "generation": [1, 1], "floor": [4, 2],
                "floor_until_s": [1800.0, 1800.0]}  # fmt: skip

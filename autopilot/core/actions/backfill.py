@@ -125,13 +125,11 @@ def _leaving(ctx: Context) -> np.ndarray:
     work = ctx.observation.snapshot.workloads
     leaving = work.state == State.CHECKPOINTING
     told = [
-        entry.instruction.workload
-        for entry in ctx.memory.in_flight.values()
-        if entry.instruction.kind == "evict"
+        entry.instruction.uid for entry in ctx.memory.in_flight.values() if entry.instruction.kind == "evict"
     ]
-    told += [entry.workload for entry in ctx.accepted]
+    told += [entry.uid for entry in ctx.accepted]
     if told:
-        leaving = leaving | (np.isin(work.id, np.array(told, object)) & holding_mask(work))
+        leaving = leaving | (np.isin(work.uid, np.array(told, object)) & holding_mask(work))
     return np.flatnonzero(leaving)
 
 

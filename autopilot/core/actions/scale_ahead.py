@@ -26,7 +26,7 @@ NAME = "scale_ahead"
 
 def propose(ctx: Context, submit: Submit) -> None:
     """One proposal for each service whose floor should change or be renewed; where nothing is known, a note."""
-    under_way = {entry.instruction.workload for entry in ctx.memory.in_flight.values()
+    under_way = {entry.instruction.uid for entry in ctx.memory.in_flight.values()
                  if entry.instruction.kind == "scale"}  # fmt: skip
     services = ctx.observation.snapshot.services
     asked = foresee(ctx.observation, ctx.memory.services, ctx.policy)
@@ -36,8 +36,8 @@ def propose(ctx: Context, submit: Submit) -> None:
         name = str(services.id[ahead.row])
         if ahead.replicas < 0:
             ctx.notes.append(Evidence(f"{NAME} {name}", f"no floor is changed: {ahead.reason}"))
-        elif name not in under_way:
-            _propose(ctx, name, ahead, lacking_gpus, yields, submit)
+        elif str(services.uid[ahead.row]) not in under_way:
+            _propose(ctx, ahead, lacking_gpus, yields, submit)
 
 
 def _lacking_gpus(ctx: Context) -> float:
@@ -64,11 +64,11 @@ def _yields(ctx: Context, lacking_gpus: float) -> frozenset[int]:
     return frozenset(chosen)
 
 
-def _propose(ctx: Context, name: str, ahead: Ahead, lacking_gpus: float, yields: frozenset[int],
+def _propose(ctx: Context, ahead: Ahead, lacking_gpus: float, yields: frozenset[int],
              submit: Submit) -> None:  # fmt: skip
     """Raise, renew, lower or give back the floor of one service, if there is anything to do."""
     services, row = ctx.observation.snapshot.services, ahead.row
-    record = ctx.memory.services.get(name, ServiceRecord())
+    record = ctx.memory.services.get(str(services.uid[row]), ServiceRecord())
     rules = ctx.policy.scale_ahead
     wish, stands = wished_replicas(record, ahead, ctx.now_s, rules.dwell_s), int(services.floor[row])
     if lacking_gpus:

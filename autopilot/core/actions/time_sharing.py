@@ -97,7 +97,7 @@ def _askers(ctx: Context) -> I64:
     may &= ~np.isin(rows, np.fromiter(ctx.members, np.int32, len(ctx.members)))
     cooling = ctx.cooling()
     if cooling:
-        may &= np.array([name not in cooling for name in work.id[rows].tolist()], np.bool_)
+        may &= np.array([uid not in cooling for uid in work.uid[rows].tolist()], np.bool_)
     found: I64 = waiting[may]
     return found
 

@@ -21,7 +21,8 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     rules = ctx.policy.budget
     victims = len(proposal.victims)
     past = [entry for entry in (*ctx.memory.ledger, *ctx.accepted)
-            if not entry.contract and entry.at_s + rules.window_s > ctx.now_s]  # fmt: skip
+            if not entry.contract and entry.at_s + rules.window_s > ctx.now_s
+            and not (draft.resent and entry.proposal_id == draft.resent)]  # fmt: skip
     total = len(past) + victims
     if not victims:
         return allow(NAME, float(total), "disruptions in the window", float(rules.per_cluster))
@@ -32,7 +33,10 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
             NAME, Code.BUDGET_CLUSTER, float(total), "disruptions in the window", float(rules.per_cluster)
         )
     under_way = sum(
-        takes_gpus(entry.instruction) and not entry.contract for entry in ctx.memory.in_flight.values()
+        takes_gpus(entry.instruction)
+        and not entry.contract
+        and not (draft.resent and entry.instruction.proposal_id == draft.resent)
+        for entry in ctx.memory.in_flight.values()
     )
     at_once = under_way + victims + sum(1 for entry in ctx.accepted if not entry.contract)
     if at_once > rules.concurrent:
@@ -43,7 +47,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     bound_s = ctx.policy.preemption.checkpoint_writers * ctx.policy.preemption.grace_s
     if ctx.policy.preemption.checkpoint_writers and writing > bound_s:
         return deny(NAME, Code.BUDGET_CHECKPOINT, writing, "s of checkpoint writes at once", bound_s)
-    wanted = disruptions(draft, ctx)
+    wanted = disruptions(draft, ctx, proposal.id)
     tenants = Counter(entry.tenant for entry in (*past, *wanted))
     worst_tenant = max(tenants[entry.tenant] for entry in wanted)
     if worst_tenant > rules.per_tenant:
@@ -76,18 +80,16 @@ def _writing_s(draft: Draft, ctx: Context) -> float:
     work = ctx.observation.snapshot.workloads
     leaving = np.asarray(work.state == State.CHECKPOINTING)
     told = [
-        entry.instruction.workload
-        for entry in ctx.memory.in_flight.values()
-        if entry.instruction.kind == "evict"
+        entry.instruction.uid for entry in ctx.memory.in_flight.values() if entry.instruction.kind == "evict"
     ]
-    told += [entry.workload for entry in ctx.accepted]
+    told += [entry.uid for entry in ctx.accepted]
     if told:
-        leaving = leaving | (np.isin(work.id, np.array(told, object)) & holding_mask(work))
+        leaving = leaving | (np.isin(work.uid, np.array(told, object)) & holding_mask(work))
     leaving[[give.row for give in draft.gives if give.how != "shrink"]] = True
     return float(np.nansum(work.checkpoint_write_s[leaving]))
 
 
-def disruptions(draft: Draft, ctx: Context) -> tuple[Disruption, ...]:
+def disruptions(draft: Draft, ctx: Context, proposal_id: str) -> tuple[Disruption, ...]:
     """The ledger entries that accepting `draft` would make."""
     snapshot = ctx.observation.snapshot
     entries = []
@@ -96,5 +98,5 @@ def disruptions(draft: Draft, ctx: Context) -> tuple[Disruption, ...]:
         entries.append(Disruption(ctx.now_s, str(snapshot.workloads.id[row]),
                                   snapshot.names.tenants[int(snapshot.workloads.tenant[row])],
                                   tuple(str(snapshot.nodes.id[node]) for node in nodes), draft.contract,
-                                  str(snapshot.workloads.uid[row])))  # fmt: skip
+                                  str(snapshot.workloads.uid[row]), proposal_id))  # fmt: skip
     return tuple(entries)

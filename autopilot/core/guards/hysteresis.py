@@ -29,12 +29,12 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     least = proposal.cost_gpu_s * (1.0 + rules.margin_ratio)
     if proposal.benefit_gpu_s <= least:
         return deny(NAME, Code.MARGIN, proposal.benefit_gpu_s, "GPU-s of benefit", least)
-    cooled_s = max(
-        ctx.memory.cooled_until_s.get(victim.workload, float("-inf")) for victim in proposal.victims
-    )
+    if draft.resent:  # it lasted and was calm enough when it was decided; since then the victims wait for it
+        return allow(NAME, lasted_s, "s since first wished", 0.0)
+    cooled_s = max(ctx.memory.cooled_until_s.get(victim.uid, float("-inf")) for victim in proposal.victims)
     if cooled_s > ctx.now_s:
         return deny(NAME, Code.COOL_DOWN, cooled_s - ctx.now_s, "s of cool-down left", 0.0)
-    again_s = ctx.memory.no_landing_until_s.get(proposal.workload, float("-inf"))
+    again_s = ctx.memory.no_landing_until_s.get(proposal.uid, float("-inf"))
     if again_s > ctx.now_s:
         return deny(NAME, Code.GIVEN_UP, again_s - ctx.now_s, "s of cool-down left", 0.0)
     if ctx.now_s < since_s + needs_s:  # the sum that the timer waits for
@@ -51,4 +51,4 @@ def dwell_s(ctx: Context, row: int) -> float:
 
 def wish_key(proposal: Proposal) -> str:
     """What makes two wishes of different ticks the same one: who gains by which action."""
-    return f"{proposal.action}/{proposal.kind}/{proposal.workload}"
+    return f"{proposal.action}/{proposal.kind}/{proposal.uid}"

@@ -120,7 +120,7 @@ def sheltered(ctx: Context, claim: Claim) -> list[Ending]:
         reach = each.queue != claim.queue if ctx.quota.rules.across is not None else False
         if each.row in settled or not each.preemptible or not (reach or each.priority < claim.priority):
             continue
-        cooled_s = ctx.memory.cooled_until_s.get(str(work.id[each.row]), -inf)
+        cooled_s = ctx.memory.cooled_until_s.get(str(work.uid[each.row]), -inf)
         started_s = ctx.now_s if isnan(each.start_s) else each.start_s
         found.append(Ending(each.row, each.gpus, max(started_s + limit_s, cooled_s)))
     return sorted(found, key=lambda each: (each.end_s, each.row))

@@ -250,7 +250,7 @@ def _at_stake(ctx: Context, row: int) -> str:
     settled_s = float(running_since(work)[row]) + policy.protection.min_runtime_s
     if ctx.now_s < settled_s:
         shelters.append(f"its promised run time ends {soon(ctx, settled_s)}")
-    cooled_s = ctx.memory.cooled_until_s.get(str(work.id[row]), float("-inf"))
+    cooled_s = ctx.memory.cooled_until_s.get(str(work.uid[row]), float("-inf"))
     if ctx.now_s < cooled_s:
         shelters.append(
             f"it was disrupted before and is left alone until its cool-down ends {soon(ctx, cooled_s)}"
