@@ -106,7 +106,14 @@ class ClusterCollector:
     # --- tables ---------------------------------------------------------------------------
 
     def collect(self, now_s: float) -> Batch:
-        """The cluster as it is now."""
+        """The cluster as it is now; what ended or was deleted since the last time is said once."""
+        batch = self.peek(now_s)
+        self._ended.clear()
+        self._deleted.clear()
+        return batch
+
+    def peek(self, now_s: float) -> Batch:
+        """The same; what is said once will be said again."""
         if self._stale:
             self._inventory, self._stale = self._rebuild_inventory(), False
         rows = self._live_rows()
@@ -120,8 +127,6 @@ class ClusterCollector:
             advance=self._advance,
         )
         listing = Listing(deleted=tuple(self._deleted)) if self._deleted else WHOLE
-        self._ended.clear()
-        self._deleted.clear()
         return Batch(self.name, now_s, inventory=self._inventory, work=work, work_list=listing)
 
     def _live_rows(self) -> np.ndarray:

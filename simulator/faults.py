@@ -54,6 +54,8 @@ class FaultOptions:
     spot_notice_s: float = 120.0
     spot_away_s: float = 3600.0
     scrape_loss_ratio: float = 0.0
+    view_loss_ratio: float = 0.0  # minutes in which the lists of the cluster do not come
+    view_part_ratio: float = 0.0  # minutes in which they come without a part of the work, and say so
     conflict_ratio: float = 0.0  # effects that find the object changed
     failure_ratio: float = 0.0  # effects that fail and may be tried again
     delay_ratio: float = 0.0  # effects that come late
@@ -67,6 +69,8 @@ class FaultOptions:
                 raise InputError(f"faults.{field.name}: {value!r} must be a finite number of 0 or more")
             if field.name.endswith("_ratio") and value > 1:
                 raise InputError(f"faults.{field.name}: {value!r} is a ratio; write a number from 0 to 1")
+        if self.view_loss_ratio + self.view_part_ratio > 1:
+            raise InputError("faults: view_loss_ratio and view_part_ratio together exceed 1")
         if self.conflict_ratio + self.failure_ratio + self.delay_ratio > 1:
             raise InputError("faults: conflict_ratio, failure_ratio and delay_ratio together exceed 1")
         if self.gpu_app_ratio + self.gpu_reset_ratio + self.gpu_hang_ratio > 1:
@@ -80,6 +84,14 @@ class FateKind(StrEnum):
     CONFLICT = "conflict"
     FAILED = "failed"
     LATE = "late"
+
+
+class ViewFate(StrEnum):
+    """What becomes of the lists of the cluster."""
+
+    WHOLE = "whole"
+    PART = "part"
+    LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +264,17 @@ class Faults:
         lost = bool(draw < options.scrape_loss_ratio)
         self.injected += lost
         return lost
+
+    def view(self, now_s: float) -> ViewFate:
+        """What becomes of the lists of the cluster in this minute."""
+        options = self.options
+        if now_s >= options.until_s or not options.view_loss_ratio + options.view_part_ratio:
+            return ViewFate.WHOLE
+        draw = float(child_generator(self.seed, f"view/{int(now_s // 60.0)}").random())
+        if draw >= options.view_loss_ratio + options.view_part_ratio:
+            return ViewFate.WHOLE
+        self.injected += 1
+        return ViewFate.LOST if draw < options.view_loss_ratio else ViewFate.PART
 
     def fate(self, effect: str, now_s: float) -> Fate:
         """What becomes of the effect with this id (a repeated attempt has another id)."""

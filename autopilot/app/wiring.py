@@ -20,6 +20,7 @@ from autopilot.core.guards.base import Check
 from autopilot.core.policy import Mode, Policy, RuleSetName
 from autopilot.core.ports import Collector, Forecaster, Journal
 from autopilot.core.records import Command, Instruction, Outcome, OutcomeKind
+from autopilot.core.sight import INVENTORY, WORK
 from autopilot.core.snapshot import QueueOrder, QueueTable, ServiceTable, make
 from autopilot.journal import SqliteJournal
 from autopilot.memory import InMemoryStore
@@ -33,6 +34,7 @@ from simulator.cluster import Cluster
 from simulator.clusterqueues import ROOT, QueueSpec
 from simulator.faults import FateKind, Faults
 from simulator.oracle import Oracle
+from simulator.patchy import PatchyCollector
 from simulator.telemetry import TelemetryGenerator
 from simulator.telemetry_entities import TelemetryFaults
 from simulator.turn import ControllerScheduler
@@ -126,9 +128,8 @@ def manage(cluster: Cluster, managed: Managed) -> tuple[ControllerScheduler, Run
     """Wire the controller to `cluster`; the scheduler goes to the engine."""
     queues, queue_of_tenant = queue_table(managed.queues, cluster, managed.policy.rules)
     reserved = advance_table(managed.advance, queues.id.tolist(), cluster.inventory.names.gpu_models)
-    collectors: list[Collector] = [
-        ClusterCollector(cluster, queues, queue_of_tenant, managed.services, reserved)
-    ]
+    whole = ClusterCollector(cluster, queues, queue_of_tenant, managed.services, reserved)
+    collectors: list[Collector] = [PatchyCollector(whole, managed.faults.view) if managed.faults else whole]
     occupants = None
     if managed.telemetry != "off":
         occupants = Occupants(cluster, managed.seed)
@@ -146,7 +147,7 @@ def manage(cluster: Cluster, managed: Managed) -> tuple[ControllerScheduler, Run
         actuators=dict.fromkeys(("admit", "evict", "resize", "scale"), actuator),
         journal=as_port(journal), memory=InMemoryStore(), inbox=NoInbox(), policy=StaticPolicySource(managed.policy),
         leadership=SoleLeader(), worker=InlineWorker(keep), on_decision=managed.recorder.on_tick if managed.recorder else None,
-        actions=managed.actions, guards=managed.guards,
+        actions=managed.actions, guards=managed.guards, lists=((INVENTORY, whole.name), (WORK, whole.name)),
     ))  # fmt: skip
     return ControllerScheduler(managed.name, controller, actuator), Running(
         controller, occupants, journal, keep.notes if keep is not None else ()

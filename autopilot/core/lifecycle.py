@@ -138,7 +138,7 @@ def _told(entry: InFlight, outcome: Outcome | None, now_s: float, policy: Policy
 def _shown(before: InFlight, entry: InFlight, world: _World, policy: Policy) -> InFlight:
     """The effect after a look at a fresh and complete view; `entry` is what its actuator made of `before`."""
     effect, now_s = entry.instruction, world.observation.now_s
-    if entry.state == "reported" and listed_s(world.observation) >= entry.since_s:
+    if entry.state == "reported" and listed_s(world.observation) > entry.since_s:
         return step_to(entry, "done", now_s)
     if _seen(effect, world):
         return entry if entry.state in ENDED - {"failed"} else step_to(before, "done", now_s)

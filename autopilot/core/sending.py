@@ -147,7 +147,8 @@ class Sender:
             cost_gpu_s = max(origin.cost_gpu_s, sum(victim.lost_gpu_s for victim in victims))
             row = self.names.workload.get(landing.uid, gives[0].row) if landing is not None else gives[0].row
             draft = Draft(origin.action, "evict", -1, row, None, ctx.now_s, (), origin.benefit_gpu_s, cost_gpu_s, (),
-                          tuple(gives), first.contract, needed_gpus=_needed(landing, gives), resent=proposal_id)  # fmt: skip
+                          tuple(gives), first.contract, needed_gpus=_needed(landing, gives), resent=proposal_id,
+                          by_telemetry=origin.action == "recover" and not first.contract)  # fmt: skip
             code = self._ask(self._proposal(origin, draft, (), tuple(victims)), draft)
         return dict.fromkeys((entry.instruction.id for entry in due), code)
 

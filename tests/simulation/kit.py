@@ -67,6 +67,8 @@ faults:
   spot_notice: 2m
   spot_away: 10m
   scrape_loss_ratio: 0.05
+  view_loss_ratio: 0.02
+  view_part_ratio: 0.02
   conflict_ratio: 0.05
   failure_ratio: 0.05
   delay_ratio: 0.05
