@@ -229,9 +229,10 @@ def test_an_approval_at_no_cost_holds_at_no_cost(wish: Wish) -> None:
 def test_an_approval_expires_and_that_is_a_timer(wish: Wish) -> None:
     """A quarter of an hour after it was given, whenever it was delivered."""
     memory, _ = wish.approved()
-    held = wish.decide(1000.0, memory, replace(ASKING, budget=replace(ASKING.budget, per_cluster=0)))
-    assert Code.APPROVAL_EXPIRED not in refused(held)
-    assert held.wake_at_s <= 1900.0
+    rare = with_policy(ASKING, budget={"per_cluster": 0, "concurrent": 0}, review={"batch_s": 3600.0})
+    held = wish.decide(1000.0, memory, rare)
+    assert refused(held) == {Code.BUDGET_CLUSTER}
+    assert held.wake_at_s == 1900.0
     assert refused(wish.decide(1899.0, memory)) == set()
     assert refused(wish.decide(1900.0, memory)) == {Code.APPROVAL_EXPIRED}
 
