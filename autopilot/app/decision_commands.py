@@ -38,7 +38,7 @@ TOPS: dict[str, Callable[[Row], float]] = {
     "loss": lambda row: lost_gpu_s(row.proposal),
 }
 """What `--top` sorts by."""
-HEADINGS = ("time", "answer", "action", "workload", "tenant", "GPUs", "gain", "lost", "decision")
+HEADINGS = ("time", "answer", "action", "workload", "tenant", "GPUs", "gain", "expected loss", "decision")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

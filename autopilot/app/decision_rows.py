@@ -96,8 +96,8 @@ def clock_of(reader: JournalReader) -> tuple[When, float]:
 
 
 def lost_gpu_s(proposal: Proposal) -> float:
-    """Work that the victims of a proposal lose."""
-    return sum(victim.lost_gpu_s for victim in proposal.victims)
+    """Work that the victims of a proposal are expected to lose."""
+    return sum((victim.lost_gpu_s for victim in proposal.victims), 0.0)
 
 
 def gpus_of(proposal: Proposal) -> int:
