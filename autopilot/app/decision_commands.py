@@ -22,7 +22,7 @@ from autopilot.app.decision_rows import (
     row_document,
     rows_of,
 )
-from autopilot.app.json_out import write_lines
+from autopilot.app.json_out import STDOUT, write_lines
 from autopilot.app.when import When, parse_moment_s
 from autopilot.core.actions import ACTIONS
 from autopilot.core.errors import InputError
@@ -70,6 +70,10 @@ class Asked:
             raise InputError(f"--limit: {self.limit} must be 0 (all) or more")
         if self.follow and (self.top is not None or self.until is not None):
             raise InputError("--follow: it waits for new decisions; leave out --top and --until")
+        if self.follow and self.json not in {None, STDOUT}:
+            raise InputError(
+                "--follow: it goes on printing; write --json without a path, and redirect the output"
+            )
 
     @property
     def answer(self) -> Answer | None:

@@ -203,6 +203,7 @@ def test_the_table_counts_what_matches(path: Path, capsys: pytest.CaptureFixture
         (("--top", "cost"), "'cost' is not one of gain, loss"),
         (("--limit", "-1"), "--limit: -1"),
         (("--follow", "--top", "gain"), "leave out --top"),
+        (("--follow", "--json", "x.jsonl"), "write --json without a path"),
         (("--since", "2026-11-23"), "does not know the date of its start"),
         (("--since", "soon"), "--since: 'soon' is not a duration"),
     ],
