@@ -20,6 +20,7 @@ BENCHMARKS = {
     "serving_speed": "requests simulated per second",
     "journal_size": "the record of a day",
     "bursts": "burst forecasts against the last value under the same conformal layer, on four traces (long)",
+    "forecast_guarantee": "forecasts against their floor on every real series and a zoo of generated ones (long)",
     "victims": "the search for victims against the exact optimum, and its time on 50,000 GPUs",
     "admission": "admission and backfill alone, on P1 and P2 (long)",
     "preemption": "preemption, moves and fill at a price, on seven tenants, and the trade-off curve (long)",

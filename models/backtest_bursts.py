@@ -19,6 +19,7 @@ from models.candidates import fitted_further, models_for
 from models.demand import Ask, DemandModel, came_after, tidy, usual
 from models.layer import Layer, replayed, states_spread
 from models.selection import Choice, choose, composed, pinball
+from models.weighing import Weighing, weighed
 
 SCHEMA = "gpu-autopilot/backtest/1"
 
@@ -42,10 +43,10 @@ class Run:
     came: F64
     all_came: F64
     all_raw: dict[str, F64]  # by model, calibration and test, not yet calibrated
+    all_floor: F64  # promises of the floor, calibration and test
     root: F64
     models: tuple[DemandModel, ...]
     until: int
-    raw: F64
     upper: F64
     floor_raw: F64
     floor_upper: F64
@@ -78,19 +79,19 @@ def backtest(
         fit_s, predict_s = fit_s + fitted_s - began_s, predict_s + cpu_s() - fitted_s
     came = came_after(values, until, ask)
     root = np.sqrt(usual(values[:, :until]))
-    progress(len(models), len(models) + 2, "choosing and calibrating")
-    choice, chosen, upper = spoken_for(raw, came, first_test - until, root, ask)
+    progress(len(models), len(models) + 2, "calibrating the floor")
+    floor = raw[models[0].name]
+    floor_upper = calibrated(floor, came, root, ask)
+    progress(len(models) + 1, len(models) + 2, "choosing and calibrating")
+    choice, upper = spoken_for(raw, floor_upper, came, first_test - until, root, ask)
     began_s = cpu_s()
     if further := fitted_further(models, choice, values, until):
         raw |= {model.name: model.predict(values, until, ask) for model in further}
         fit_s += cpu_s() - began_s
-        choice, chosen, upper = spoken_for(raw, came, first_test - until, root, ask)
-    progress(len(models) + 1, len(models) + 2, "calibrating the floor")
-    floor = raw[models[0].name]
-    floor_upper = calibrated(floor, came, root, ask)
+        choice, upper = spoken_for(raw, floor_upper, came, first_test - until, root, ask)
     test = slice(first_test - until, None)
     return Run(
-        ask=ask, names=tuple(names), came=came[:, test], all_came=came, all_raw=raw, root=root, models=models, until=until, raw=chosen[:, test], upper=upper[:, test],
+        ask=ask, names=tuple(names), came=came[:, test], all_came=came, all_raw=raw, all_floor=floor_upper, root=root, models=models, until=until, upper=upper[:, test],
         floor_raw=floor[:, test], floor_upper=floor_upper[:, test], mean=usual(values),
         step_error=_step_error(values[:, :first_test]), choice=choice, first_test=first_test, last_step=steps,
         fit_cpu_s=fit_s, predict_cpu_s=predict_s,
@@ -99,16 +100,27 @@ def backtest(
 
 
 def spoken_for(
-    raw: Mapping[str, F64], came: F64, first_test: int, root: F64, ask: Ask, renewals: int = MOST_RENEWALS
-) -> tuple[Choice, F64, F64]:
-    """(choice, forecasts of the chosen models, promises) over the calibration and test origins of `raw`.
+    raw: Mapping[str, F64],
+    floor: F64,
+    came: F64,
+    first_test: int,
+    root: F64,
+    ask: Ask,
+    renewals: int = MOST_RENEWALS,
+) -> tuple[Choice, F64]:
+    """(choice, promises) over the calibration and test origins of `raw`, by forecasts of each model, the floor's first.
 
-    The choice sees what had come by the origin `first_test` alone.
+    `floor` are the floor's promises. The choice sees what had come by the origin `first_test` alone; how far it is
+    believed over the floor follows all that has come by each origin.
     """
     judged = _known_at(came, first_test, ask)
     choice = choose({name: one[:, :first_test] for name, one in raw.items()}, judged, root, ask)
-    chosen = composed(raw, choice)
-    return choice, chosen, calibrated(chosen, came, root, ask, renewals)
+    tried = composed(raw, choice)
+    model, floor = calibrated(tried, came, root, ask, renewals), floor.copy()
+    # the median needs no calibration, and is there before the first margins are
+    model[..., 0], floor[..., 0] = tried[..., 0], raw[choice.names[0]][..., 0]
+    weighing = Weighing(ask.levels, len(came), ask.steps, choice.doubt)
+    return choice, weighed(weighing, floor, model, came)
 
 
 def calibrated(raw: F64, came: F64, root: F64, ask: Ask, renewals: int = MOST_RENEWALS) -> F64:
@@ -142,7 +154,7 @@ def document(run: Run) -> dict[str, Any]:
     """The document of `backtest bursts --json`. A figure that nothing could be measured for is null."""
     horizons = {}
     for place, steps in enumerate(run.ask.steps):
-        ours = _figures(run, place, run.raw, run.upper)
+        ours = _figures(run, place, run.upper, run.upper)
         floor = _figures(run, place, run.floor_raw, run.floor_upper)
         with np.errstate(invalid="ignore", divide="ignore"):
             # a floor without error is only equalled, never beaten

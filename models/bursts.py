@@ -27,6 +27,7 @@ from models.fitting import Fitted, fit_demand
 from models.layer import Layer, promised
 from models.proving import Trial
 from models.rates import Rates
+from models.weighing import Weighing, mixed
 
 STEP_S = 60.0
 """Services are measured by the minute (ServiceTable)."""
@@ -88,12 +89,15 @@ def ask_of(horizons_s: Sequence[float] = HORIZONS_S) -> Ask:
 class Made:
     """The promises of one step, and what they were made of. Axes [series], [series, horizons], [series, horizons, levels]."""
 
-    raw: F64  # of whoever speaks
+    raw: F64  # of the model that is tried
     margins: F64
     root: F64  # unit of the margins
-    upper: F64  # what is promised
+    own: F64  # the model's promise
     floor: F64  # what the floor said
     usual: F64  # unit of the floor's margins
+    floor_margins: F64
+    floor_upper: F64  # the floor's promise
+    upper: F64  # what is promised: both mixed
     fell: Bools  # where the floor speaks in the place of the model that was chosen
 
 
@@ -115,6 +119,8 @@ class Demand:
         self._delivered = Delivered(0, len(LEVELS))
         # learns from every series, whoever speaks for it
         self._floor_layer = Layer(LEVELS, 0, self.ask.steps)
+        self._floor_margins: F64 | None = None  # one horizon is renewed a step
+        self._weighing = Weighing(LEVELS, 0, self.ask.steps)
         # usual demand of each series: total and weight of the latest days
         self._total, self._weight = np.zeros(0), np.zeros(0)
         # its root in the last fit, NaN for series added since, and how many there were then
@@ -153,6 +159,8 @@ class Demand:
         if added:
             self._layer.grow(added)
             self._floor_layer.grow(added)
+            self._floor_margins = None
+            self._weighing.grow(added)
             self._drift.grow(added)
             self._delivered.grow(added * len(self.ask.steps))
             self._chosen = np.vstack([self._chosen, np.zeros((added, len(self.ask.steps)), np.int64)])
@@ -168,13 +176,15 @@ class Demand:
         rows = np.array(reused, np.int64)
         self._layer.forget(rows)
         self._floor_layer.forget(rows)
+        self._floor_margins = None
+        self._weighing.forget(rows)
         self._drift.forget(rows)
         self._delivered.forget(self._groups(rows).ravel())
         self._chosen[rows], self._total[rows], self._weight[rows] = 0, 0.0, 0.0
         self._root[rows], self._known[rows], self._counted[rows] = np.nan, 0, -1
         for made in self._made.values():
             old = rows[rows < len(made.raw)]
-            for each in (made.raw, made.floor, made.upper):
+            for each in (made.raw, made.own, made.floor, made.floor_upper, made.upper):
                 each[old] = np.nan
 
     def _groups(self, rows: Rows) -> NDArray[np.int64]:
@@ -199,12 +209,12 @@ class Demand:
             came = values[: len(rows), -ahead - 1 : -1].max(axis=1)
             raw, margins, fell = made.raw[:, horizon], made.margins[:, horizon], made.fell[:, [horizon]]
             self._layer.learn(horizon, rows, np.where(fell, np.nan, raw), made.root, came, margins)
-            self._floor_layer.learn(
-                horizon, rows, made.floor[:, horizon], made.usual, came, np.where(fell, margins, np.inf)
-            )
+            said = made.floor_margins[:, horizon]
+            self._floor_layer.learn(horizon, rows, made.floor[:, horizon], made.usual, came, said)
+            self._weighing.learn(horizon, rows, came, made.floor_upper[:, horizon], made.own[:, horizon])
             self._delivered.note(now_s, self._groups(rows)[:, horizon], came, made.upper[:, horizon])
             if horizon == 0:
-                missed = came > made.upper[:, 0, LEVELS.index(0.9)]
+                missed = came > made.own[:, 0, LEVELS.index(0.9)]
                 with np.errstate(invalid="ignore"):
                     residual = (np.sqrt(came) - np.sqrt(raw[:, 0])) / made.root
                 self._drift.learn(rows, residual, missed)
@@ -219,7 +229,6 @@ class Demand:
         usual = np.sqrt(np.where(self._total > 0.0, self._total / np.maximum(self._weight, 1e-9), 1.0))
         root = np.where(np.isnan(self._root), usual, self._root)
         speaks = np.where(self._drift.drifting[:, None], 0, self._chosen)
-        self._spoke = (self._names, speaks)
         floor = self._floor.predict(values, values.shape[1] - 1, self.ask)[:, 0]
         raw, fell = floor.copy(), self._chosen > 0
         for place, name in enumerate(self._names[1:], 1):
@@ -228,13 +237,29 @@ class Demand:
                 said = self._global(values, mine, raw) if name == Boosting.name else self._own(name, values)
                 spoke = mine & ~np.isnan(said).any(axis=2)
                 raw[spoke], fell[spoke] = said[spoke], False
-        margins, roots = self._layer.margins(), np.repeat(root[:, None], len(self.ask.steps), axis=1)
-        if fell.any():  # the floor in a model's place: it is promised what the floor's own errors are
-            margins = np.where(fell[..., None], self._floor_layer.margins(), margins)
-            roots = np.where(fell, usual[:, None], roots)
+        each = (len(self.ask.steps), 1)
+        below, roots = self._renewed(), np.tile(usual, each).T
+        floor_upper = promised(floor, below, roots)
+        margins = self._layer.margins()
+        own = promised(raw, margins, np.tile(root, each).T)
+        # the floor in a model's place: it is promised what the floor's own errors are
+        own = np.where(fell[..., None], floor_upper, own)
+        shares = self._weighing.shares()
+        self._spoke = (self._names, np.where(shares.any(axis=2), speaks, 0))
+        upper = mixed(floor_upper, own, shares)
         self._made[self.rates.step] = Made(
-            raw, margins, root, promised(raw, margins, roots), floor, usual, fell
+            raw, margins, root, own, floor, usual, below, floor_upper, upper, fell
         )
+
+    def _renewed(self) -> F64:
+        """The floor's margins: those of one horizon are renewed each step, of all where a series has come or gone."""
+        turn = self.rates.step % len(self.ask.steps)
+        if self._floor_margins is None:
+            self._floor_margins = self._floor_layer.margins()
+        else:
+            self._floor_margins = self._floor_margins.copy()
+            self._floor_margins[:, turn] = self._floor_layer.margins_at(turn)
+        return self._floor_margins
 
     def _own(self, name: str, values: F64) -> F64:
         """Forecasts [series, horizons, levels] of a model with a state for each series that it was fitted to."""
@@ -261,6 +286,10 @@ class Demand:
             said[:known] = np.maximum(own[:known], last[:known])
         said[due] = self._models[Boosting.name].predict(values[due], values.shape[1] - 1, self.ask)[:, 0]
         return said
+
+    def promises(self) -> F64:
+        """The newest promises of all series. Shape [series, horizons, levels]."""
+        return self._made[self.rates.step].upper
 
     def record(self, made_s: float, now_s: float, names: Sequence[str]) -> Forecast | None:
         """The last promises for the services `names`; None before the first."""
@@ -330,9 +359,15 @@ class Demand:
             if at < len(self.rates.names) and self.rates.names[at] == name
         ]
         self._models = {model.name: model for model in fitted.models}
+        before = np.array(self._names)[self._chosen]
         self._names = fitted.choice.names
         self._chosen[:] = 0
-        self._chosen[rows] = fitted.choice.chosen[rows]
+        self._chosen[rows] = fitted.choice.tried[rows]
+        # what is known of a series' model is kept where the new one is of its kind
+        changed = (np.array(self._names)[self._chosen] != before).any(axis=1)
+        doubt = np.zeros((len(changed), len(self.ask.steps), len(LEVELS)))
+        doubt[rows] = fitted.choice.doubt[rows]
+        self._weighing.begin(np.flatnonzero(changed), doubt[changed])
         others = [at for at in range(len(asked.names)) if at not in set(rows)]
         self._layer = fitted.layer
         self._layer.forget(np.array(others, np.int64))
@@ -348,7 +383,7 @@ class Demand:
         stays = self._chosen[:, 0] == self._names.index(Boosting.name)
         self._drift.forget(np.flatnonzero(~stays) if refused else np.arange(len(self.rates.names)))
         for made in self._made.values():
-            made.raw[:] = np.nan  # promises of the models before teach the new layer nothing
+            made.raw[:] = made.own[:] = np.nan  # promises of the models before teach the new layer nothing
         return None if proof is None else proof.verdict.refusal(f"boosting for {self.kind}")
 
 

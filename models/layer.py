@@ -82,11 +82,14 @@ class Layer:
 
     def margins(self) -> F64:
         """What is added to the roots in their units: [series, horizons, levels], 0 at the median and below."""
-        first = self._parts[0][0]
-        found = np.zeros((first.groups, len(self.steps), len(self.levels)))
-        for horizon, part in enumerate(self._parts):
-            for place, adaptive in zip(self._upper, part, strict=True):
-                found[:, horizon, place] = adaptive.margin()[:, 0]
+        return np.stack([self.margins_at(horizon) for horizon in range(len(self.steps))], axis=1)
+
+    def margins_at(self, horizon: int) -> F64:
+        """`margins` of one horizon. Shape [series, levels]."""
+        part = self._parts[horizon]
+        found = np.zeros((part[0].groups, len(self.levels)))
+        for place, adaptive in zip(self._upper, part, strict=True):
+            found[:, place] = adaptive.margin()[:, 0]
         return found
 
     def learn(self, horizon: int, rows: Rows, raw: F64, root: F64, came: F64, margins: F64) -> None:

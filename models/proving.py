@@ -63,12 +63,12 @@ def proved(values: F64, until: int, ask: Ask, challenger: Boosting, trial: Trial
     ours = raw | {Boosting.name: challenger.predict(part, first, ask)}
     came, root = came_after(part, first, ask), np.sqrt(usual(part[:, :first]))
     half = (steps - first) // 2
-    _, _, upper = spoken_for(ours, came, half, root, ask, MOST_RENEWALS)
     floor = calibrated(next(iter(raw.values())), came, root, ask, MOST_RENEWALS)
+    _, upper = spoken_for(ours, floor, came, half, root, ask, MOST_RENEWALS)
     theirs = raw
     if trial.champion is not None:
         theirs = raw | {Boosting.name: trial.champion.predict(part, first, ask)}
-    _, _, before = spoken_for(theirs, came, half, root, ask, MOST_RENEWALS)
+    _, before = spoken_for(theirs, floor, came, half, root, ask, MOST_RENEWALS)
     cases = burst_cases(
         names, (first + half) * ask.step_s, ask, came[:, half:], usual(part), upper[:, half:], floor[:, half:], before[:, half:]
     )  # fmt: skip

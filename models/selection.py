@@ -33,12 +33,16 @@ class Choice:
     """For each series and horizon the place of the chosen model in `names`, and all relative losses.
 
     `losses` is [models, series, horizons]: weighted mean over levels of loss / loss of the floor, drawn towards that of
-    all series; NaN where a model abstained. The floor is model 0.
+    all series; NaN where a model abstained. The floor is model 0. `tried`: the chosen model, or where that is the floor
+    the best other one, which has yet to show that it is ahead. `doubt` [series, horizons, levels]: how much more it must
+    show (models/weighing.py): 2 where it was not chosen, 1 at a level where a chosen one was not ahead, else 0.
     """
 
     names: tuple[str, ...]
     chosen: NDArray[np.int64]
     losses: F64
+    tried: NDArray[np.int64]
+    doubt: F64
 
     def reason(self, series: int, horizon: int) -> str:
         """The choice in words."""
@@ -61,7 +65,7 @@ def choose(raw: Mapping[str, F64], came: F64, root: F64, ask: Ask) -> Choice:
     `came` is [series, origins, horizons], `root` [series] the root of the usual demand.
     """
     names = tuple(raw)
-    relative = np.full((len(names), *came.shape[::2]), np.nan)
+    logs = np.full((len(names), *came.shape[::2], len(ask.levels)), np.nan)
     outcomes = (~np.isnan(came)).sum(axis=1) / np.asarray(ask.steps)
     weights = _level_weights(outcomes, ask.levels)
     floor = _losses(raw[names[0]], came, root, ask.levels)
@@ -70,15 +74,27 @@ def choose(raw: Mapping[str, F64], came: F64, root: F64, ask: Ask) -> Choice:
         with np.errstate(invalid="ignore", divide="ignore"):
             ratio = np.where(floor > 0.0, own / floor, np.where(own > 0.0, np.inf, 1.0))
             ratio = np.where(np.isnan(floor) | np.isnan(own), np.nan, np.clip(ratio, 0.01, 100.0))
-        relative[place] = np.exp((np.log(ratio) * weights).sum(axis=2))
-    known = ~np.isnan(relative)
-    logs = np.where(known, np.log(np.where(known, relative, 1.0)), 0.0)
-    overall = logs.sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+        logs[place] = np.log(ratio)
     trust = outcomes / (outcomes + POOL_WEIGHT)
-    mixed = np.where(known, np.exp(trust * logs + (1.0 - trust) * overall[:, None, :]), np.nan)
+    by_level = _drawn(logs, trust[..., None])
+    mixed = np.exp((by_level * weights).sum(axis=3))
+    known = ~np.isnan(mixed)
     best = np.argmin(np.where(known, mixed, np.inf), axis=0)
     won = np.take_along_axis(np.where(known, mixed, np.inf), best[None], axis=0)[0] <= GAIN
-    return Choice(names, np.where(won, best, 0), mixed)
+    others = np.where(known, mixed, np.inf)
+    others[0] = np.inf
+    tried = np.where(np.isfinite(others).any(axis=0), np.argmin(others, axis=0), 0)
+    ahead = np.take_along_axis(by_level, tried[None, :, :, None], axis=0)[0] <= np.log(GAIN)
+    doubt = np.where(won[..., None], np.where(ahead, 0.0, 1.0), 2.0)
+    return Choice(names, np.where(won, best, 0), mixed, tried, doubt)
+
+
+def _drawn(logs: F64, trust: F64) -> F64:
+    """Logs of relative losses [models, series, ...] drawn towards their mean over the series, less where `trust` is high."""
+    known = ~np.isnan(logs)
+    total = np.where(known, logs, 0.0).sum(axis=1, keepdims=True)
+    overall = total / np.maximum(known.sum(axis=1, keepdims=True), 1)
+    return np.asarray(trust * logs + (1.0 - trust) * overall)
 
 
 def _level_weights(outcomes: F64, levels: Sequence[float]) -> F64:
@@ -89,10 +105,10 @@ def _level_weights(outcomes: F64, levels: Sequence[float]) -> F64:
 
 
 def composed(raw: Mapping[str, F64], choice: Choice) -> F64:
-    """The forecasts of the chosen models; where one abstains, the floor's."""
+    """The forecasts of the models that are tried; where one abstains, the floor's."""
     found = raw[choice.names[0]].copy()
     for place, name in enumerate(choice.names):
-        series, horizon = np.nonzero(choice.chosen == place)
+        series, horizon = np.nonzero(choice.tried == place)
         part = raw[name][series, :, horizon]
         floor = found[series, :, horizon]
         found[series, :, horizon] = np.where(np.isnan(part).any(axis=2, keepdims=True), floor, part)

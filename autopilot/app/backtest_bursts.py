@@ -108,7 +108,8 @@ def champion_promises(run_: Run, raw: F64) -> F64:
     from models.backtest_bursts import spoken_for
 
     first = run_.first_test - run_.until
-    _, _, upper = spoken_for(run_.all_raw | {"boosting": raw}, run_.all_came, first, run_.root, run_.ask)
+    raws = run_.all_raw | {"boosting": raw}
+    _, upper = spoken_for(raws, run_.all_floor, run_.all_came, first, run_.root, run_.ask)
     return upper[:, first:]
 
 
