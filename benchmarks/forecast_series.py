@@ -73,7 +73,12 @@ def _requests(folder: Path) -> Iterator[Window]:
         for begin_s in (0.0, 300.0, 600.0):
             for what, weight in amounts.items():
                 yield from windows_of(
-                    f"{kind} 10 s", 10.0, (1, 6, 12), {what: _counts(t_s, 10.0, weight, begin_s)}, 100_000, 1
+                    f"{kind} 10 s",
+                    10.0,
+                    (1, 6, 12),
+                    {f"{what} from {begin_s:g} s": _counts(t_s, 10.0, weight, begin_s)},
+                    100_000,
+                    1,
                 )
         for what, weight in amounts.items():
             yield from windows_of(

@@ -77,7 +77,8 @@ def test_a_forecast_that_is_worse_or_covers_too_little_or_too_much_is_found() ->
 
 def test_an_error_of_a_thousandth_of_the_mean_is_none() -> None:
     """A floor that is exact can be equalled."""
-    exact = replace(ROW, error=0.01, floor_error=0.0)
+    exact = replace(ROW, error=0.01, floor_error=0.0, bound=0.0, floor_bound=0.0)
+    assert exact.headroom == 1.0
     assert exact.error_ratio == pytest.approx(1.005)
     assert replace(ROW, error=4.0, floor_error=0.0).error_ratio == pytest.approx(3.0)
 
