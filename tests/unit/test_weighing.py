@@ -28,7 +28,7 @@ def drawn(seed: int, count: int, floor: float, model: float) -> tuple[np.ndarray
 def losses(came: np.ndarray, said: np.ndarray) -> np.ndarray:
     """Mean losses by level."""
     error, levels = came[..., None] - said, np.array(LEVELS)
-    return np.nanmean(np.maximum(levels * error, (levels - 1.0) * error), axis=(0, 1, 2))
+    return np.asarray(np.nanmean(np.maximum(levels * error, (levels - 1.0) * error), axis=(0, 1, 2)))
 
 
 def test_a_model_that_errs_less_takes_over() -> None:
