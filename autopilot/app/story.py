@@ -353,8 +353,8 @@ class _Past:
         """Put what the ticks saw between what was decided; of work that nothing was decided on there is no story yet."""
         if not self.events and not life.ended:
             return
-        self.events += [_Event(at_s, words) for at_s, words in life.events()]
-        self.events.sort(key=lambda each: each.at_s)
+        lived = [_Event(at_s, words) for at_s, words in life.events()]
+        self.events = sorted([*lived, *self.events], key=lambda each: each.at_s)
 
     def lines(self, until_s: float | None, when: When) -> list[str]:
         """All events; those after `until_s` under a heading of their own."""

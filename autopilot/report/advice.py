@@ -40,7 +40,7 @@ MODE_CODES = frozenset({Code.MODE_OFF, Code.MODE_OBSERVE, Code.MODE_RECOMMEND, C
 
 
 GUARD_SHARE = 0.05
-"""A guard is named when the gain that it refused is at least this part of the gain that was proposed."""
+"""A guard is named when the gain that it refused is at least this part of the gain that was proposed, and of all waiting."""
 WAIT_SHARE = 0.2
 """A reason for waiting is named when it accounts for at least this part of all waiting."""
 
@@ -111,7 +111,8 @@ def _of_guards(run: PolicyRun) -> str:
     accepted = sum(row.benefit_gpu_s for row in run.decisions if row.answer == Answer.ACCEPTED)
     gains = {code: gain for code, gain in refused_gain(run).items() if Code(code) in FIELD_OF}
     code = max(gains, key=lambda each: (gains[each], each), default="")
-    if not code or gains[code] < GUARD_SHARE * (accepted + gains[code]) or not gains[code]:
+    whole = max(accepted + gains.get(code, 0.0), sum(run.waited_gpu_s.values()))
+    if not code or gains[code] < GUARD_SHARE * whole or not gains[code]:
         return ""
     times = sum(any(each == code for _, each, _ in row.refusals) for row in run.decisions)
     path = FIELD_OF[Code(code)]

@@ -108,10 +108,12 @@ def test_advice_follows_the_waiting_where_no_guard_refused_much(run: PolicyRun) 
 
 
 def test_advice_says_so_where_nothing_stands_out(run: PolicyRun) -> None:
-    """Nothing refused, nothing waited; or waiting for what ends by itself."""
+    """Nothing refused, nothing waited; waiting for what ends by itself; a refusal that is little beside the waiting."""
     calm = with_answers(run, "refused", gain_gpu_s=0.0)
     assert advice(dataclasses.replace(calm, waited_gpu_s={})) == NOTHING
     assert advice(dataclasses.replace(calm, waited_gpu_s={"delay": 9e6})) == NOTHING
+    little = with_answers(run, "refused", gain_gpu_s=9e5)
+    assert advice(dataclasses.replace(little, waited_gpu_s={"delay": 9e9})) == NOTHING
 
 
 def test_advice_speaks_of_modes_where_they_hold_most(run: PolicyRun) -> None:
