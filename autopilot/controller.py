@@ -19,7 +19,7 @@ from autopilot.core.errors import InvariantError
 from autopilot.core.forecast import Forecast, Forecasts, RuntimeForecast
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
-from autopilot.core.listing import Objects, views_of
+from autopilot.core.listing import Objects, Shown, views_of
 from autopilot.core.memory import ControllerMemory, Step
 from autopilot.core.policy import Policy
 from autopilot.core.policy_names import unknown_models
@@ -89,7 +89,7 @@ class Controller:
         self._commands: tuple[Command, ...] = ()  # drained, and not yet decided on
         self._read_s: float | None = None  # of the clock that nobody sets, at the last decision
         self._known: dict[str, Objects] = {}  # objects of the last trusted list, by view
-        self._listed: dict[str, Objects] = {}  # objects of the lists of this tick
+        self._listed: dict[str, Shown] = {}  # what the lists of this tick show
         self.wake_at_s = float("-inf")
 
     def tick(self, now_s: float) -> Step | None:
@@ -129,7 +129,7 @@ class Controller:
         batches = [not_of_the_future(_collect(collector, now_s), now_s, policy.clock.max_skew_s)
                    for collector in wiring.collectors]  # fmt: skip
         snapshot, gaps = assemble(batches, now_s, policy.clock.max_skew_s)
-        views, self._listed = views_of(batches, self._expected(), self._known)
+        views, self._listed = views_of(batches, self._expected(), self._known, self._listed)
         self._commands += wiring.inbox.drain(now_s)
         observation = Observation(
             tick=self.memory.tick + 1,
@@ -166,7 +166,7 @@ class Controller:
         for view in views:
             record = self.memory.views.get(key_of(view))
             if view.complete and record is not None and not record.lists and record.listed_s == view.listed_s:
-                self._known[key_of(view)] = self._listed[key_of(view)]
+                self._known[key_of(view)] = self._listed[key_of(view)].objects
 
     def _foresee(self, now_s: float, snapshot: ClusterSnapshot) -> tuple[Forecasts, tuple[Gap, ...]]:
         """Forecasts of all models; the last one that speaks about run times wins. One that breaks abstains."""

@@ -88,7 +88,7 @@ def play_services(services: int, seed: int) -> tuple[Bursts, list[float], dict[s
     names = [f"service-{number:05d}" for number in range(services)]
     for minute in range(PLAYED + TIMED):
         columns: dict[str, Any] = {
-            "id": names, "age_s": np.zeros(services), "recent_rps": found[:, minute],
+            "id": names, "uid": names, "age_s": np.zeros(services), "recent_rps": found[:, minute],
             "tokens_per_s": found[:, minute] * TOKENS_A_REQUEST,
         }  # fmt: skip
         seen = snapshot_of(make(ServiceTable, **columns, **_unstated(services)))
@@ -107,7 +107,7 @@ def play_services(services: int, seed: int) -> tuple[Bursts, list[float], dict[s
 
 
 def _unstated(services: int) -> dict[str, Any]:
-    stated = {"id", "age_s", "recent_rps", "tokens_per_s"}
+    stated = {"id", "uid", "age_s", "recent_rps", "tokens_per_s"}
     return {name: np.zeros(services) for name in ServiceTable.__dataclass_fields__ if name not in stated}
 
 
@@ -130,7 +130,7 @@ def retrain_demand(bursts: Bursts, served: dict[str, Boosting], minutes: int, se
 def jobs_of(rng: np.random.Generator, first: int, count: int, now_s: float) -> WorkloadTable:
     """`count` jobs of forty tenants that were submitted just now."""
     widths = rng.choice([1, 1, 1, 2, 4, 8], count)
-    found: WorkloadTable = make(WorkloadTable, id=[f"job-{first + n:06d}" for n in range(count)],
+    found: WorkloadTable = make(WorkloadTable, id=[f"job-{first + n:06d}" for n in range(count)], uid=[f"uid-{first + n:06d}" for n in range(count)],
         name=[f"train-{n}" for n in rng.integers(200, size=count)], tenant=rng.integers(40, size=count),
         user=[f"user-{n}" for n in rng.integers(300, size=count)], submit_s=now_s + np.arange(count),
         gpus=widths, min_gpus=widths, **_columns(count),

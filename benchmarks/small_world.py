@@ -126,7 +126,7 @@ class World:
     def _tables(self) -> tuple[WorkloadTable, PlacementTable, RuntimeForecast]:
         jobs = self.jobs
         width = [job.gpus for job in jobs]
-        workloads = make(WorkloadTable, id=[job.id for job in jobs], name=["train"] * len(jobs),
+        workloads = make(WorkloadTable, id=[job.id for job in jobs], uid=[job.id for job in jobs], name=["train"] * len(jobs),
             tenant=[job.tenant for job in jobs], queue=[1] * len(jobs), state=[int(job.state) for job in jobs],
             incarnation=[job.incarnation for job in jobs], submit_s=[job.submit_s for job in jobs],
             start_s=[job.start_s for job in jobs], gpus=width, min_gpus=width, **_rest(len(jobs)),
@@ -195,6 +195,7 @@ class World:
 def _rest(rows: int) -> dict[str, Any]:
     given = {
         "id",
+        "uid",
         "name",
         "tenant",
         "queue",

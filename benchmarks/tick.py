@@ -167,7 +167,7 @@ def _workloads(rng: np.random.Generator, running: I32, pending: I32, tenants: in
     start_s = np.concatenate([NOW_S - rng.exponential(20_000.0, held), np.full(len(pending), np.nan)])
     submit_s = np.where(np.isnan(start_s), NOW_S - rng.exponential(2 * 86_400.0, count), start_s - 60.0)
     unknown = np.full(count, np.nan)
-    table_of: WorkloadTable = make(WorkloadTable, id=[f"job-{n:06d}" for n in range(count)], name=["train"] * count,
+    table_of: WorkloadTable = make(WorkloadTable, id=[f"job-{n:06d}" for n in range(count)], uid=[f"uid-{n:06d}" for n in range(count)], name=["train"] * count,
         tenant=(tenant := rng.integers(tenants, size=count)), queue=tenant + 1, slo_class=np.full(count, 2),
         state=np.where(np.isnan(start_s), State.PENDING, State.RUNNING), submit_s=submit_s, start_s=start_s,
         ended_s=unknown, gpus=widths, gpus_per_member=np.minimum(widths, 8), min_gpus=widths,

@@ -7,24 +7,35 @@ the core goes by their number (core/sight.py).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
+from operator import is_
 
 from autopilot.core.records import Batch, Inventory, Listing, View, Work
 from autopilot.core.sight import INVENTORY, WORK
-from autopilot.core.snapshot import State
+from autopilot.core.snapshot import State, Texts
 
 Objects = set[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The objects of one list, and the columns that they were read from: the same columns are not read again."""
+
+    objects: Objects
+    columns: tuple[Texts, ...]
+
+
 def views_of(batches: Sequence[Batch], expected: Iterable[tuple[str, str]],
-             known: Mapping[str, Objects]) -> tuple[tuple[View, ...], dict[str, Objects]]:  # fmt: skip
+             known: Mapping[str, Objects], before: Mapping[str, Shown]) -> tuple[tuple[View, ...], dict[str, Shown]]:  # fmt: skip
     """The views of these batches, and the objects that each shows, by "<kind>/<source>".
 
     `expected` are (kind, source) that must answer: one that is silent is an incomplete view. `known` are the objects of
-    the last trusted lists; what was reported deleted or is shown ended is taken off them here.
+    the last trusted lists; what was reported deleted or is shown ended is taken off them here. `before`: what the last
+    lists showed.
     """
     views: dict[str, View] = {}
-    shown: dict[str, Objects] = {}
+    shown: dict[str, Shown] = {}
     for batch in batches:
         for kind, listing, part in (
             (INVENTORY, batch.inventory_list, batch.inventory),
@@ -33,9 +44,12 @@ def views_of(batches: Sequence[Batch], expected: Iterable[tuple[str, str]],
             key = f"{kind}/{batch.source}"
             if part is None or (key in views and views[key].listed_s > batch.collected_s):
                 continue
-            there, ended = _hardware(part) if isinstance(part, Inventory) else _work(part)
-            shown[key] = there
-            views[key] = _view(batch, kind, listing, there, ended, known.get(key))
+            ended: list[str] = []
+            if isinstance(part, Inventory):
+                shown[key] = _hardware(part, before.get(key))
+            else:
+                shown[key], ended = _work(part)
+            views[key] = _view(batch, kind, listing, shown[key].objects, ended, known.get(key))
     for kind, source in expected:
         if f"{kind}/{source}" not in views:
             reasons = [gap.reason for batch in batches if batch.source == source for gap in batch.gaps]
@@ -52,19 +66,23 @@ def _view(batch: Batch, kind: str, listing: Listing, there: Objects, ended: list
         complete, reason = False, f"it has {listing.objects} objects and lists {len(there) + len(ended)}"
     if known is None:
         return View(batch.source, kind, complete, batch.collected_s, len(there), reason=reason)
-    known.difference_update(listing.deleted)
-    known.difference_update(ended)
+    if there is not known:
+        known.difference_update(listing.deleted)
+        known.difference_update(ended)
     lost = 0 if there is known else len(known) - len(known & there)
     return View(batch.source, kind, complete, batch.collected_s, len(there), len(known), lost, reason)
 
 
-def _hardware(inventory: Inventory) -> tuple[Objects, list[str]]:
-    return {*inventory.nodes.id.tolist(), *inventory.gpus.uuid.tolist()}, []
+def _hardware(inventory: Inventory, before: Shown | None) -> Shown:
+    columns = (inventory.nodes.id, inventory.gpus.uuid)
+    if before is not None and all(map(is_, columns, before.columns)):
+        return before
+    return Shown({*columns[0].tolist(), *columns[1].tolist()}, columns)
 
 
-def _work(work: Work) -> tuple[Objects, list[str]]:
+def _work(work: Work) -> tuple[Shown, list[str]]:
     """Workloads that have not ended, and services; and workloads that are shown as ended."""
     uids, over = work.workloads.uid, work.workloads.state >= State.SUCCEEDED
     if not over.any():
-        return {*uids.tolist(), *work.services.uid.tolist()}, []
-    return {*uids[~over].tolist(), *work.services.uid.tolist()}, uids[over].tolist()
+        return Shown({*uids.tolist(), *work.services.uid.tolist()}, ()), []
+    return Shown({*uids[~over].tolist(), *work.services.uid.tolist()}, ()), uids[over].tolist()
