@@ -74,22 +74,24 @@ def nothing_moves_any_more(ran: Ran) -> None:
 
 
 def test_the_faults_were_met(tmp_path: Path) -> None:
-    """Over a few seeds nodes and GPUs fail, effects fail and are tried again, gangs are cut off and run again."""
-    faults = waits = retried = reserved = backfilled = 0
+    """Over a few seeds nodes and GPUs fail, effects fail and are tried again, gangs are cut off and run again, lists do not come."""
+    faults = waits = retried = reserved = backfilled = blind = 0
     for seed in range(4):
         ran = run(faulty_world(seed, tmp_path), Setup(policy=faulty_policy(seed)))
         faults += ran.simulated.accounts.faults
         reserved += ran.tape.made
         for moment in ran.tape.moments:
+            blind += "is not complete" in moment.decision.halted
             retried += sum(outcome.retryable for outcome in moment.observation.outcomes)
             waits += len(moment.decision.plan.refusals.workload)
             backfilled += sum(p.action == "backfill" and p.accepted for p in moment.decision.plan.proposals)
-    assert min(faults, waits, retried, reserved, backfilled) > 0, (
+    assert min(faults, waits, retried, reserved, backfilled, blind) > 0, (
         faults,
         waits,
         retried,
         reserved,
         backfilled,
+        blind,
     )
 
 
