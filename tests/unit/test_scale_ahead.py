@@ -236,7 +236,7 @@ def test_outcomes_end_a_floor_under_way() -> None:
     first, effect = sent()
     for kind in (OutcomeKind.DONE, OutcomeKind.CONFLICT):
         observation = replace(
-            seen(130.0, forecast({"chat": 9.0}, 130.0), generation=[8]), outcomes=done((effect,), 130.0, kind)
+            seen(130.0, forecast({"chat": 9.0}, 130.0), generation=[8]), outcomes=done((effect,), 129.0, kind)
         )
         step = tell(observation, first.memory)
         assert effect.id not in step.memory.in_flight
