@@ -24,7 +24,7 @@ APT_PACKAGES := prometheus chromium gcc libc6-dev
 TOOLS := prometheus chromium gcc
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test check gate format bench soak test-services e2e lock clean
+.PHONY: help setup setup-dev demo test check gate format bench soak mutants test-services e2e lock clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ soak: export AUTOPILOT_SOAK_SEEDS ?= 500
 soak: export HYPOTHESIS_PROFILE ?= soak
 soak: $(TOOLED) ## simulations and properties over many seeds (AUTOPILOT_SOAK_SEEDS)
 	@$(PY) -m pytest -n $(WORKERS) -m "not e2e" tests/simulation tests/properties
+
+mutants: $(TOOLED) ## break the source on purpose and see that the tests notice (resumable; build/mutants.json)
+	@$(PY) scripts/run_mutants.py --workers $(WORKERS)
 
 e2e: $(TOOLED) ## the long tests in a real browser
 	@$(PY) -m pytest -m e2e
