@@ -72,6 +72,7 @@ CONTRACT = Disrupt("w", ("v1",), contract=True)
         ("inventory_age_s", float("inf"), Code.STALE_INVENTORY, 120.0),
         ("inventory_age_s", float("nan"), Code.STALE_INVENTORY, 120.0),
         ("work_age_s", 61.0, Code.STALE_WORK, 60.0),
+        ("work_age_s", float("nan"), Code.STALE_WORK, 60.0),
         ("work_age_s", 60.0, Code.OK, 60.0),
     ],
 )
@@ -178,6 +179,30 @@ def test_a_victim_is_left_alone_for_a_while() -> None:
     assert (verdict.code, verdict.value) == (Code.COOL_DOWN, 40.0)
     assert answer("hysteresis", CONTRACT, memory=memory).code == Code.WAIVED_CONTRACT
     assert answer("hysteresis", WISH, memory=ControllerMemory(cooled_until_s={"v1": NOW})).allowed
+
+
+def test_one_victim_in_its_cool_down_holds_the_whole_wish() -> None:
+    """Of several victims the one whose cool-down ends last decides."""
+    wish, memory = Disrupt("w", ("v1", "v2")), ControllerMemory(cooled_until_s={"v2": NOW + 40.0})
+    verdict = answer("hysteresis", wish, memory=memory)
+    assert (verdict.code, verdict.value) == (Code.COOL_DOWN, 40.0)
+
+
+def test_a_gang_that_could_not_land_waits_before_it_tries_again() -> None:
+    """The cool-down after a start that was given up holds the next wish for that gang, up to its end."""
+    verdict = answer("hysteresis", WISH, memory=ControllerMemory(no_landing_until_s={"w": NOW + 40.0}))
+    assert (verdict.code, verdict.value) == (Code.GIVEN_UP, 40.0)
+    assert answer("hysteresis", WISH, memory=ControllerMemory(no_landing_until_s={"w": NOW})).allowed
+
+
+def test_a_wish_for_latency_critical_work_is_confirmed_by_one_more_tick() -> None:
+    """It dwells for a second where other work dwells for minutes."""
+    policy = with_policy(AUTO, hysteresis={"dwell_s": 300.0})
+    urgent = scene(work=[holds("v1", 4), waits("w", 8, slo_class=0)])
+    verdict = answer("hysteresis", WISH, urgent, policy)
+    assert (verdict.code, verdict.value, verdict.threshold) == (Code.DWELL, 0.0, 1.0)
+    memory = ControllerMemory(wished_since_s={"backfill/evict/w": NOW - 1.0})
+    assert answer("hysteresis", WISH, urgent, policy, memory).allowed
 
 
 # --- budget ---------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from autopilot.core.guards import GUARDS
 from autopilot.core.guards.budget import takes_gpus
 from autopilot.core.memory import ControllerMemory, InFlight, Step
 from autopilot.core.placement import Spot
-from autopilot.core.policy import Policy
+from autopilot.core.policy import Mode, Policy
 from autopilot.core.records import Code, Evidence, Instruction, Observation, Verdict
 from autopilot.core.snapshot import ServiceTable, State, make
 from autopilot.core.whatif import Layout
@@ -41,6 +41,7 @@ class Planted:
     kind: str = "land"
     action: str = "preempt"
     contract: bool = False
+    by_telemetry: bool = False
     answers: list[bool] = field(default_factory=list)
 
     def __call__(self, ctx: Context, submit: Submit) -> None:
@@ -52,7 +53,7 @@ class Planted:
         for name, (how, keeps) in self.gives.items():
             victim = ids.index(name)
             held = len(ctx.whatif.layout_of(victim).gpu)
-            lost = held - len(keeps.gpu) if how == "shrink" and keeps is not None else held
+            lost = held - len(keeps.gpu) if how != "move" and keeps is not None else held
             gives.append(Give(victim, how, keeps, lost, 1.0))
         spot = None
         if self.spot is not None:
@@ -72,6 +73,7 @@ class Planted:
             (Evidence("planted", 1),),
             tuple(gives),
             self.contract,
+            by_telemetry=self.by_telemetry,
         )
         self.answers.append(submit(draft))
 
@@ -212,6 +214,48 @@ def test_a_moved_gang_counts_in_full() -> None:
     assert answer(planted, observation, "blast_radius", TIGHT).value == 8.0
 
 
+def test_a_share_that_has_no_place_yet_is_needed_as_its_part() -> None:
+    """One GPU for half of one is two for one, though nobody lands on it in this plan."""
+    observation = scene(holds("v", 1, gpus_per_member=1), waits("w", 1, gpu_milli=500))
+    planted = Planted("w", {"v": ("evict", None)}, kind="evict")
+    assert answer(planted, observation, "blast_radius", TIGHT).value == 2.0
+
+
+# --- freshness and protected ------------------------------------------------------------------------
+
+
+def test_nothing_starts_on_a_broken_gpu() -> None:
+    """A GPU that is not healthy is not fit, though its node is ready."""
+    observation = scene(waits("w", 2, gpus_per_member=2), unhealthy=[1])
+    verdict = answer(
+        Planted("w", {}, layout(0, 1), kind="admit", action="admit_gang"), observation, "freshness"
+    )
+    assert (verdict.code, verdict.value) == (Code.NODE_UNFIT, 1.0)
+
+
+def test_one_stale_signal_makes_the_telemetry_of_a_gang_stale() -> None:
+    """Judged by the oldest signal of all GPUs that are touched."""
+    observation = scene(holds("v", 8))
+    ages_s = np.array([5.0] * 7 + [181.0], np.float32)
+    snap = replace(observation.snapshot, telemetry=replace(observation.snapshot.telemetry, age_s=ages_s))
+    planted = Planted("v", {"v": ("evict", None)}, kind="evict", action="recover", by_telemetry=True)
+    verdict = answer(planted, replace(observation, snapshot=snap), "freshness")
+    assert (verdict.code, verdict.value, verdict.threshold) == (Code.STALE_TELEMETRY, 181.0, 180.0)
+
+
+@pytest.mark.parametrize(("how", "keeps"), [("evict", None), ("move", layout(*range(8, 16)))])
+def test_work_that_cannot_save_is_not_moved_either(how: str, keeps: Layout | None) -> None:
+    """A move stops the work as an eviction does."""
+    observation = scene(
+        holds("v", 8, on=range(8), checkpoint_interval_s=np.inf),
+        waits("w", 4, gpus_per_member=4),
+        shape="2x8",
+    )
+    policy = with_policy(EAGER, preemption={"without_checkpoint": False})
+    verdict = answer(Planted("w", {"v": (how, keeps)}, layout(0, 1, 2, 3)), observation, "protected", policy)
+    assert verdict.code == Code.WITHOUT_CHECKPOINT
+
+
 # --- gang -------------------------------------------------------------------------------------------
 
 
@@ -227,6 +271,7 @@ def test_a_moved_gang_counts_in_full() -> None:
         ("move", layout(8), Code.PARTIAL_EVICTION),  # below its minimum
         ("move", layout(*range(8, 16)), Code.OK),
         ("evict", None, Code.OK),
+        ("evict", layout(0, 1, 2, 3), Code.PARTIAL_EVICTION),  # half of it stays behind
     ],
 )
 def test_a_gang_is_never_half_evicted(how: str, keeps: Layout | None, code: Code) -> None:
@@ -248,6 +293,14 @@ def test_a_gang_that_is_not_elastic_does_not_shrink() -> None:
         ).code
         == Code.PARTIAL_EVICTION
     )
+
+
+@pytest.mark.parametrize(("gpus", "code"), [(3, Code.PARTIAL_GANG), (4, Code.OK)])
+def test_a_gang_does_not_start_below_its_minimum(gpus: int, code: Code) -> None:
+    """An elastic gang of eight with a minimum of four starts on four, and not on three."""
+    observation = scene(waits("w", 8, gpus_per_member=1, min_gpus=4))
+    planted = Planted("w", {}, layout(*range(gpus)), kind="admit", action="admit_gang")
+    assert answer(planted, observation, "gang").code == code
 
 
 def test_growth_beyond_the_width_is_refused() -> None:
@@ -341,3 +394,18 @@ def test_what_is_under_way_counts(entry: InFlight, code: Code) -> None:
     assert takes_gpus(entry.instruction) is (
         entry.instruction.kind != "admit" and bool(entry.instruction.reason)
     )
+
+
+# --- mode -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("mode", "code"), [(Mode.RECOMMEND, Code.ON_PAPER), (Mode.AUTO, Code.OK)])
+def test_nothing_starts_on_gpus_that_only_a_recommendation_frees(mode: Mode, code: Code) -> None:
+    """`v` leaves on paper for half of its GPUs; a start on the other half acts only when `v` really leaves."""
+    observation = scene(holds("v", 8), waits("w", 4, gpus_per_member=4), waits("x", 4, gpus_per_member=4))
+    policy = replace(EAGER, modes=replace(EAGER.modes, reclaim_borrowed=mode))
+    taking = Planted("w", {"v": ("evict", None)}, layout(0, 1, 2, 3), action="reclaim_borrowed")
+    start = Planted("x", {}, layout(4, 5, 6, 7), action="preempt")
+    step = decide(observation, policy, actions=(*taking.table, *start.table))
+    verdicts = {each.guard: each for each in step.decision.plan.proposals[1].verdicts}
+    assert verdicts["mode"].code == code

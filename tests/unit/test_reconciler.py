@@ -80,6 +80,8 @@ def test_an_approval_is_bound_to_its_state() -> None:
     wanted = proposals(decide(halves(), policy))["a"]
     stale = Command(CommandKind.APPROVE, "ann", 5.0, wanted.id, "another state")
     assert not decide(halves(10.0, 1, commands=(stale,)), policy).instructions
+    priced = replace(stale, benefit_gpu_s=wanted.benefit_gpu_s, cost_gpu_s=wanted.cost_gpu_s)
+    assert not decide(halves(10.0, 1, commands=(priced,)), policy).instructions
     good = Command(CommandKind.APPROVE, "ann", 5.0, wanted.id, wanted.state_digest)
     moved = world("2x8", [waits("a", 8), holds("x", 4, on=[0, 1, 2, 3])], 10.0, commands=(good,), tick=1)
     step = decide(moved, policy)
