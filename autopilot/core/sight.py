@@ -105,7 +105,8 @@ def _judge(before: ViewRecord | None, view: View, policy: Policy) -> ViewRecord:
         return trusted
     expected = view.expected if view.expected >= 0 else before.count
     lost = view.lost if view.lost >= 0 else max(before.count - view.count, 0)
-    if expected < rules.objects or lost <= rules.loss_ratio * expected:
+    plausible = expected < rules.objects or lost <= rules.loss_ratio * expected
+    if plausible and not before.lists:
         return trusted
     slack = AGREE_RATIO * expected
     agrees = before.lists > 0 and abs(view.count - before.found) <= slack and abs(lost - before.lost) <= slack
@@ -127,8 +128,11 @@ def _suspicion(record: ViewRecord, view: View, policy: Policy) -> str:
     rules = policy.views
     if not record.lists:
         return ""
+    what = f"{record.lost} of its {KINDS[view.kind]} are gone and were not reported deleted"
+    if record.lost <= rules.loss_ratio * record.count:
+        what = f"its list of {KINDS[view.kind]} shrank, and is long again"
     return (
-        f"{view.source}: {record.lost} of its {KINDS[view.kind]} are gone and were not reported deleted; "
+        f"{view.source}: {what}; "
         f"waiting for {rules.lists} complete lists that agree, {rules.apart_s:g} s apart (now {record.lists}), "
         f"or for the command confirm {view.source}"
     )
