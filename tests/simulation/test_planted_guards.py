@@ -21,7 +21,8 @@ from autopilot.core.policy import Policy
 from autopilot.core.policy_bounds import Protection
 from autopilot.core.ports import Collector
 from autopilot.core.records import Batch
-from autopilot.core.snapshot import SloClass, State, holding_mask
+from autopilot.core.snapshot import GPU_MILLI, SloClass, State, holding_mask
+from autopilot.core.whatif import Layout
 from autopilot.settings import shipped_policy
 from simulator.autoscaler import AutoscalerSpec
 from simulator.checkers import CHECKERS
@@ -165,6 +166,18 @@ def halves(ctx: Context, submit: Submit) -> None:
                                          nodes=(), benefit_gpu_s=1.0, cost_gpu_s=0.0, evidence=()))  # fmt: skip
 
 
+def careless(ctx: Context, submit: Submit) -> None:
+    """Wants to start work on the first node, whatever the state of that node."""
+    gpus = ctx.observation.snapshot.workloads.gpus
+    for at, row in enumerate(ctx.pending.tolist()):
+        idle = np.flatnonzero(ctx.whatif.gpu_used[:8] == 0)[: int(gpus[row])].astype(np.int32)
+        if not ctx.taken[at] and len(idle) == gpus[row]:
+            layout = Layout(idle, np.full(len(idle), -1, np.int32), np.full(len(idle), GPU_MILLI, np.int32))
+            spot = Spot(layout, np.zeros(1, np.int32), 0.0, ())
+            ctx.taken[at] = submit(Draft(action="admit_gang", kind="admit", at=at, row=row, spot=spot, start_s=ctx.now_s,
+                                         nodes=(), benefit_gpu_s=1.0, cost_gpu_s=0.0, evidence=()))  # fmt: skip
+
+
 def sledgehammer(ctx: Context, submit: Submit) -> None:
     """Wants to stop the widest gang so that the first of those who wait can start."""
     work = ctx.observation.snapshot.workloads
@@ -201,48 +214,22 @@ def pod_by_pod(simulation: Simulation, _controller: Controller) -> None:
     simulation.cluster.hardware.__class__ = PodByPod
 
 
-class Silent:
-    """The inventory as an API server that does not answer for a while shows it: as it last was.
+class Cordons:
+    """What the API knows of cordons, beside the inventory. The node takes what is bound to it, as a kubelet does."""
 
-    A cordon is known to the API alone; the node takes what is bound to it, as a kubelet does.
-    """
-
-    name = "inventory"
-
-    def __init__(self, inner: Collector, from_s: float, to_s: float) -> None:
-        self._inner, self._from_s, self._to_s = inner, from_s, to_s
+    def __init__(self, inner: Collector) -> None:
+        self._inner, self.name = inner, inner.name
         self._cordoned: set[int] = set()
-        self._last: Batch | None = None
-        self._work: Batch | None = None
 
     def on_node(self, fact: NodeChanged) -> None:
         self._cordoned.add(fact.node)
 
     def collect(self, now_s: float) -> Batch:
-        self._work = self._inner.collect(now_s)
-        if self._last is None or not self._from_s <= now_s < self._to_s:
-            inventory = self._work.inventory
-            assert inventory is not None
-            cordoned = np.isin(np.arange(len(inventory.nodes.id)), list(self._cordoned))
-            self._last = Batch(
-                self.name,
-                now_s,
-                inventory=replace(inventory, nodes=replace(inventory.nodes, cordoned=cordoned)),
-            )
-        return self._last
-
-    def work(self) -> Collector:
-        """The other half of what the source says, which is never late."""
-        silent = self
-
-        class Rest:
-            name = "work"
-
-            def collect(self, now_s: float) -> Batch:
-                assert silent._work is not None
-                return replace(silent._work, inventory=None)
-
-        return Rest()
+        batch = self._inner.collect(now_s)
+        assert batch.inventory is not None
+        nodes = batch.inventory.nodes
+        cordoned = np.isin(np.arange(len(nodes.id)), list(self._cordoned))
+        return replace(batch, inventory=replace(batch.inventory, nodes=replace(nodes, cordoned=cordoned)))
 
 
 def short_patience(simulation: Simulation, _controller: Controller) -> None:
@@ -257,12 +244,12 @@ def replicas_like_jobs(simulation: Simulation, controller: Controller) -> None:
     short_patience(simulation, controller)
 
 
-def silent_inventory(simulation: Simulation, controller: Controller) -> None:
-    """No word of the inventory from 1000 s to 4000 s; one node is cordoned at 1500 s."""
+def cordoned_node(simulation: Simulation, controller: Controller) -> None:
+    """The first node is cordoned at 1500 s."""
     wiring = controller._wiring
-    silent = Silent(wiring.collectors[0], 1000.0, 4000.0)
-    simulation.cluster.observe(silent)
-    controller._wiring = replace(wiring, collectors=[silent, silent.work(), *wiring.collectors[1:]])
+    cordons = Cordons(wiring.collectors[0])
+    simulation.cluster.observe(cordons)
+    controller._wiring = replace(wiring, collectors=[cordons, *wiring.collectors[1:]])
     cordon = NodeChanged(1500.0, 0, ready=True, cordoned=True)
     simulation.engine.at(1500.0, lambda _now_s: simulation.cluster.publish(cordon))
 
@@ -296,7 +283,8 @@ GAIN = (*ACTIONS, ("churn", churn(1e9)))
 VAIN = (*ACTIONS, ("churn", churn(1.0)))
 
 PLANTS = (
-    Plant(guard="freshness", world=steady_arrivals, codes=frozenset({"stale_inventory"}), caught_by="nodes", change=silent_inventory),
+    Plant(guard="freshness", world=steady_arrivals, codes=frozenset({"node_unfit"}), caught_by="nodes",
+          actions=(*ACTIONS, ("careless", careless)), change=cordoned_node),
     Plant(guard="protected", world=full_with_backlog, codes=frozenset({"protected_class", "not_preemptible"}), caught_by="protected",
           actions=GAIN),
     Plant(guard="gang", world=wide_gangs, codes=frozenset({"partial_gang"}), caught_by="gangs",

@@ -87,7 +87,7 @@ def test_a_checkpoint_of_another_incarnation_is_not_believed(report_s: float, *,
     observation, gaps = seen([holds("g", 8, start_s=100.0)], last_checkpoint_s=np.array([report_s]))
     kept = observation.snapshot.workloads.last_checkpoint_s[0]
     assert bool(kept == report_s) is believed
-    assert [gap.object_id for gap in gaps] == ([] if believed else ["g"])
+    assert bool(gaps) is not believed
 
 
 def test_a_gang_wider_than_its_limit_waits_and_names_it() -> None:
@@ -152,6 +152,7 @@ def test_when_the_clock_goes_back_nothing_is_decided() -> None:
     observation, _ = seen([waits("w", 4)])
     first = decide(replace(observation, now_s=2000.0, snapshot=snapshot("2x8", [])), EAGER)
     back = decide(observation, EAGER, first.memory)
-    assert (back.instructions, back.decision.halted) == ((), "the clock went back")
+    assert back.instructions == ()
+    assert back.decision.halted == "the clock went back 1000 s and is not believed yet"
     later = decide(replace(observation, now_s=2001.0), EAGER, back.memory)
     assert list(started(later)) == ["w"]

@@ -81,9 +81,11 @@ def test_a_gang_shrinks_and_runs_longer() -> None:
     assert [fact.gain_s for fact in notes.stopped()] == [10.0, 40.0, 50.0]
 
 
-@pytest.mark.parametrize(("physics", "still_s"), [(IDEAL, 0.0), (CHARGED, 0.0), (REAL, REAL.resize_s)])
+@pytest.mark.parametrize(
+    ("physics", "still_s"), [(IDEAL, 0.0), (CHARGED, CHARGED.resize_s), (REAL, REAL.resize_s)]
+)
 def test_a_resize_costs_its_time_and_no_progress(physics: Physics, still_s: float) -> None:
-    """Only real clusters stand still for it; nothing is lost under any physics."""
+    """It stands still for the time that the physics state; nothing is lost under any of them."""
     cluster, notes = elastic(physics, 10_000.0)
     cluster.ready(0, 0)
     begun_s = cluster.ready_s[0]
