@@ -241,6 +241,22 @@ def test_easy_lets_late_work_use_what_the_head_leaves() -> None:
     assert starts(run(rows, Easy(exact=True))) == [0, 0, 100, 2]
 
 
+class _Interrupting(Easy):
+    """Evicts job 0 once, at 50 s."""
+
+    def decide(self, now_s: float) -> None:
+        """Stop it, and go on by the rules."""
+        if now_s == 50.0 and self._cluster.incarnation[0] == 0:
+            self._cluster.evict(0, now_s)
+        super().decide(now_s)
+
+
+def test_easy_counts_the_progress_of_work_that_was_stopped_before() -> None:
+    """A job that was stopped half-way needs half of its limit: the head is promised room at 100 s, and gets it."""
+    rows: ROWS = [(0, 100, 8), (50, 100, 16), (50, 80, 8)]
+    assert starts(run(rows, _Interrupting(exact=True))) == [0, 100, 200]
+
+
 def test_easy_uses_declared_limits_and_makes_usual_ones_where_none_is() -> None:
     """Limits are the same in every run, at or above the duration, and on the usual ladder."""
     jobs = make_jobs([(0, 3000, 1)] * 200)
@@ -249,6 +265,12 @@ def test_easy_uses_declared_limits_and_makes_usual_ones_where_none_is() -> None:
     assert limits == limits_s(cluster_of(jobs))
     assert limits[7] == 4000.0
     assert set(limits) == {4000.0, 3600.0, 14400.0, 43200.0}
+
+
+def test_easy_gives_away_what_the_head_leaves_once() -> None:
+    """The head of twenty will leave four GPUs: one long job of four may use them, the next one waits."""
+    rows: ROWS = [(0, 100, 8), (0, 100, 8), (1, 50, 20), (2, 500, 4), (2, 500, 4)]
+    assert starts(run(rows, Easy(exact=True), nodes=3)) == [0, 0, 100, 2, 150]
 
 
 # --- las ------------------------------------------------------------------------------------------------
@@ -281,8 +303,18 @@ def test_las_spares_work_that_may_not_be_stopped(sheltered: dict[str, Any]) -> N
     simulated = Simulation(inventory(2, 8), jobs, lambda _cluster: BASELINES["las"]()).run()
     assert simulated.found.violations == ()
     assert simulated.cluster.evictions[0] == 0
+    assert simulated.accounts.moves[0] == 0
     assert starts(simulated)[2] == 40_000
     assert starts(simulated)[3] == 20_001
+
+
+def test_las_moves_no_work_that_may_not_be_stopped() -> None:
+    """Six GPUs are free on each node; the wide gang waits until one of the two in its way has ended."""
+    rows: ROWS = [(0, 500, 6), (0, 500, 6), (0, 2000, 2), (0, 3000, 2), (600, 50, 8)]
+    jobs = make_jobs(rows, preemptible=False)
+    simulated = Simulation(inventory(2, 8), jobs, lambda _cluster: BASELINES["las"]()).run()
+    assert simulated.accounts.migrations == 0
+    assert starts(simulated)[4] == 2000
 
 
 def test_las_counts_the_gpu_time_that_was_given_whatever_became_of_it() -> None:

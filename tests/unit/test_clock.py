@@ -127,6 +127,17 @@ def test_small_differences_are_made_up_for() -> None:
     assert true_s == pytest.approx(600.0, abs=10.0)
 
 
+def test_differences_too_small_to_act_on_add_up() -> None:
+    """A clock that gains 40 ms at every tick shortens no cool-down either."""
+    memory = replace(look(1000.0).memory, in_flight={})
+    for tick in range(1, 700):
+        step = look(1000.0 + 1.04 * tick, memory, 1.0)
+        memory = step.memory
+        if acts(step):
+            break
+    assert tick == pytest.approx(600, abs=2)
+
+
 def test_virtual_time_may_go_ahead_by_any_step() -> None:
     """A long quiet gap is no jump where there is no other clock: time is what the shell says."""
     memory = replace(look(1000.0).memory, in_flight={})

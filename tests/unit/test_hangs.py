@@ -243,6 +243,19 @@ def test_a_gang_that_nothing_else_vouches_for_is_not_stopped() -> None:
     assert "telemetry shows 0 of 0 other GPUs in use at work" in said[0]
 
 
+def test_one_gang_alive_among_many_silent_ones_does_not_vouch() -> None:
+    """Nine of ten others are services that show nothing: too few are at work to believe that the tenth is a hang."""
+
+    def mostly_silent(now_s: float) -> Observation:
+        observation = seen(now_s, {0, *range(2, 10)}, count=10)
+        work = observation.snapshot.workloads
+        served = replace(work, slo_class=np.where(np.arange(10) < 2, 2, 1).astype(work.slo_class.dtype))
+        return replace(observation, snapshot=replace(observation.snapshot, workloads=served))
+
+    assert hours(mostly_silent, 12_000.0) == []
+    assert "shows 4 of 36 other GPUs in use at work" in said[0]
+
+
 def test_another_source_does_not_vouch() -> None:
     """Ten gangs are alive by the exporter in the west; the one that shows this gang shows nothing else."""
     assert hours(lambda now_s: by_sources(seen(now_s, {0}), 4), 12_000.0) == []

@@ -10,6 +10,7 @@ from autopilot.core.forecast import LEVELS
 from autopilot.core.memory import ControllerMemory
 from autopilot.core.order import aged_index, gittins_per_s
 from autopilot.core.policy import Order, Policy
+from autopilot.core.records import Reservation
 from autopilot.core.whatif import WhatIf
 from tests.core_world import AUTO, Item, queue_tree, waits, with_policy, world
 
@@ -58,11 +59,22 @@ def test_overdue_work_comes_first_oldest_first() -> None:
     policy = with_policy(PLAIN, order={"max_wait_s": 1000.0})
     work = [
         waits("new", submit_s=2990.0),
-        waits("old", 8, submit_s=900.0),
+        waits("old", 8, submit_s=1900.0),
         waits("oldest", 8, submit_s=500.0),
     ]
     total_s = {"new": 1.0, "old": 1e5, "oldest": 1e6}
     assert order_of(work, 3000.0, policy, total_s=total_s) == ["oldest", "old", "new"]
+
+
+def test_short_work_comes_before_promises_and_promises_before_the_rest() -> None:
+    """Short work does not wait behind a promise; a promise does not wait behind a better index."""
+    policy = with_policy(AUTO, order={"short_s": 300.0}, reservation={"firm_after_s": 0.0})
+    total_s = {"better": 1000.0, "promised": 90_000.0, "short": 200.0}
+    observation = world("1x8", [waits(name) for name in total_s], total_s=total_s)
+    promise = Reservation("promised", 0, 1, 0.0, 500.0, 500.0, (), firm=True, planned_s=500.0, uid="promised")
+    memory = ControllerMemory(reservations=(promise,))
+    ctx = build_context(observation, policy, memory, WhatIf(observation.snapshot), frozenset())
+    assert observation.snapshot.workloads.id[ctx.pending].tolist() == ["short", "promised", "better"]
 
 
 def test_aging_lifts_what_waits() -> None:

@@ -92,6 +92,13 @@ def test_a_repeated_command_changes_nothing() -> None:
     assert not once.paused_reason
 
 
+def test_a_repeated_resume_does_not_end_a_later_pause() -> None:
+    """The last command of all, delivered once more, is a repeat too."""
+    resumed = obey(said(RESUME, 1))
+    paused = replace(resumed, paused_reason="5 effects failed", paused_since_s=100.0)
+    assert obey(said(RESUME, 1), memory=paused).paused_reason == "5 effects failed"
+
+
 def test_numbers_give_the_order() -> None:
     """PAUSE 1, RESUME 2: it goes on, however they are delivered. RESUME 1, PAUSE 2: it pauses."""
     for batch in permutations((said(PAUSE, 1), said(RESUME, 2))):
@@ -266,6 +273,16 @@ def test_where_a_victim_goes_is_part_of_the_state(wish: Wish) -> None:
     (other,) = wish.decide(1000.0, memory).decision.plan.proposals
     assert (other.id, other.state_digest) != (shown.id, shown.state_digest)
     assert not other.accepted
+
+
+def test_who_is_taken_is_part_of_the_state(wish: Wish) -> None:
+    """Another object under the victim's name, or a victim of another life, is another proposal."""
+    _, shown = wish.approved()
+    for column in ({"uid": "v-new"}, {"incarnation": 1}):
+        work = [holds("v", 8, range(8), start_s=-1e6, **column), waits("w", 32)]
+        wish.seen = lambda now_s, work=work, **more: world("4x8", work, now_s, **more)  # type: ignore[method-assign]
+        (other,) = wish.decide(1000.0).decision.plan.proposals
+        assert other.state_digest != shown.state_digest
 
 
 def test_contract_or_not_is_part_of_the_state(wish: Wish) -> None:

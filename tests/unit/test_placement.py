@@ -60,6 +60,7 @@ def test_a_small_gang_goes_where_it_fills_a_node() -> None:
         ((8, 7, 1), 16, 8, ("fragmented", 16.0, 16.0)),
         ((4, 4), 8, 8, ("fragmented", 8.0, 8.0)),
         ((8, 4, 2), 12, 8, {0: 8, 1: 4}),
+        ((8, 5, 4), 12, 8, {0: 8, 2: 4}),
         ((8, 3, 3), 12, 8, ("fragmented", 14.0, 12.0)),
         ((4, 4, 4), 12, 4, {0: 4, 1: 4, 2: 4}),
         ((8, 8), 6, 4, {0: 6}),
@@ -125,6 +126,28 @@ def test_the_tail_of_a_gang_needs_room_in_the_same_domain() -> None:
     nodes = {"island": [0, 0, 0, 1, 1]}
     work = [*busy(8, 2, 2, 8, 6), waits("p", 12, gpus_per_member=8, topology=Topology.ISLAND)]
     assert per_node(place(snapshot("5x8", work, nodes=nodes))) == {3: 8, 4: 4}
+
+
+def test_the_tightest_domain_is_chosen_and_the_roomiest_to_spread() -> None:
+    """A large island stays whole for a gang that needs it; where policy spreads, the emptiest is taken."""
+    nodes = {"island": [0, 0, 0, 1, 1]}
+    gang = waits("p", 16, gpus_per_member=8, topology=Topology.ISLAND)
+    assert per_node(place(snapshot("5x8", [gang], nodes=nodes))) == {3: 8, 4: 8}
+    assert per_node(place(snapshot("5x8", [gang], nodes=nodes), fill=-1.0)) == {0: 8, 1: 8}
+
+
+def test_members_that_are_to_be_spread_take_one_node_each() -> None:
+    """Four members on four nodes, though one would hold them all."""
+    gang = waits("p", 4, gpus_per_member=1, topology=Topology.SPREAD)
+    assert per_node(place(snapshot("4x8", [gang]))) == {0: 1, 1: 1, 2: 1, 3: 1}
+    assert isinstance(place(snapshot("3x8", [gang])), Miss)
+
+
+def test_a_host_that_just_suffices_suits() -> None:
+    """A member that asks for all CPUs and all memory of a node is placed there."""
+    nodes = {"cpu_milli": [64_000], "memory_mib": [512_000]}
+    gang = waits("p", 8, cpu_milli=64_000, memory_mib=512_000)
+    assert per_node(place(snapshot("1x8", [gang], nodes=nodes))) == {0: 8}
 
 
 def test_one_island_is_preferred_without_being_required() -> None:

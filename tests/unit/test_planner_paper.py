@@ -17,7 +17,19 @@ from autopilot.core.snapshot import QueueTable
 from simulator.adapters import ClusterCollector
 from simulator.cluster import Cluster
 from simulator.work import Jobs
-from tests.core_world import Item, decide, evicted, holds, proposals, waits, with_policy, world
+from tests.core_world import (
+    Disrupt,
+    Item,
+    decide,
+    evicted,
+    holds,
+    proposals,
+    queue_tree,
+    started,
+    waits,
+    with_policy,
+    world,
+)
 from tests.ticking_world import EAGER, tenants
 from tests.unit.cluster_kit import gang, inventory
 
@@ -78,6 +90,16 @@ def test_gpus_that_a_recommendation_frees_are_not_booked_by_what_acts() -> None:
     assert not step.memory.landings
     step = decide(observation, EAGER)
     assert {landing.workload for landing in step.memory.landings} >= {"w"}
+
+
+def test_an_eviction_without_a_place_frees_its_quota_at_once() -> None:
+    """`v` leaves a full queue, its GPUs are not free yet: another gang of the queue starts on the idle node."""
+    queues = queue_tree(("q", 0, 8))
+    work = [holds("v", 8, queue=1), waits("w", 8, queue=1)]
+    actions = (*Disrupt("w", ("v",)).table, *(each for each in ACTIONS if each[0] == "admit_gang"))
+    step = decide(world("2x8", work, NOW_S, queues=queues), EAGER, actions=actions)
+    assert evicted(step) == ["v"]
+    assert started(step) == {"w": ["node-1"] * 8}
 
 
 # --- moved victims ----------------------------------------------------------------------------------

@@ -175,6 +175,47 @@ def test_the_end_of_a_guaranteed_run_time_is_a_timer() -> None:
     assert evicted(decide(at, policy, held.memory, actions=Disrupt("w", ("v",)).table)) == ["v"]
 
 
+def test_the_end_of_a_guaranteed_run_time_is_a_timer_of_actions_that_seldom_take() -> None:
+    """The wish is woken for even where no shipped action that takes at any time is on."""
+    modes = replace(AUTO.modes, defragment=Mode.OFF, reclaim_borrowed=Mode.OFF, preempt=Mode.OFF)
+    policy = with_policy(replace(AUTO, modes=modes), hysteresis={"dwell_s": 0.0}, review={"batch_s": 3600.0})
+    observation = world("1x8", [holds("v", 8, start_s=8500.3), waits("w", 8)], 9000.0)
+    assert decide(observation, policy, actions=Disrupt("w", ("v",)).table).wake_at_s == 8500.3 + 900.0
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [ControllerMemory(cooled_until_s={"v": 9040.0}), ControllerMemory(no_landing_until_s={"w": 9040.0})],
+    ids=["victim", "start that was given up"],
+)
+def test_the_end_of_a_cool_down_is_a_timer(memory: ControllerMemory) -> None:
+    """A wish that only a cool-down holds is looked at again the instant that ends."""
+    policy = with_policy(AUTO, hysteresis={"dwell_s": 0.0}, review={"batch_s": 3600.0})
+    observation = world("1x8", [holds("v", 8), waits("w", 8)], 9000.0)
+    held = decide(observation, policy, memory, actions=Disrupt("w", ("v",)).table)
+    assert not evicted(held)
+    assert held.wake_at_s == 9040.0
+    at = replace(observation, now_s=9040.0, tick=1)
+    assert evicted(decide(at, policy, held.memory, actions=Disrupt("w", ("v",)).table)) == ["v"]
+
+
+def test_work_that_is_told_to_leave_is_told_once() -> None:
+    """While an eviction is under way no other wish may name its victim."""
+    policy = with_policy(AUTO, hysteresis={"dwell_s": 0.0, "cool_down_s": 0.0})
+    observation = world("1x8", [holds("v", 8), waits("w", 8)], 9000.0)
+    first = decide(observation, policy, actions=Disrupt("w", ("v",)).table)
+    again = Disrupt("w", ("v",))
+    later = decide(replace(observation, now_s=9010.0, tick=1), policy, first.memory, actions=again.table)
+    assert again.answers == [False]
+    assert not later.decision.plan.proposals
+
+
+def test_the_grace_of_a_broken_gang_is_a_timer() -> None:
+    """A gang that lost a member is looked at again when its grace is over, though nothing waits."""
+    broken = holds("g", 8, stale_since_s=100.0, stale_grace_s=60.0)
+    assert decide(world("1x8", [broken], 110.0), AUTO).wake_at_s == 160.0
+
+
 def test_nothing_waits_so_nothing_wakes() -> None:
     """With nothing pending there is no timer; while the order ages, the next review is one."""
     aging = with_policy(AUTO, order={"aging_exponent": 0.5})

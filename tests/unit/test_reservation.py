@@ -215,6 +215,17 @@ def test_a_promise_that_slips_too_far_is_released_and_its_gang_cools_down() -> N
     assert promise(again.memory).since_s == 1500.0
 
 
+def test_a_promise_without_any_plan_is_released_in_the_end() -> None:
+    """Nobody knows any more when the work before it ends: the promise stands until its timer rings, and no longer."""
+    policy = with_policy(HOLDING, reservation={"timeout_s": 600.0})
+    work = [holds("a", 8), waits("big", 8)]
+    first = decide(world("1x8", work, total_s={"a": 1000.0, "big": 500.0}), policy)
+    kept = decide(world("1x8", work, 1599.0, total_s={}, tick=1), policy, first.memory)
+    assert promise(kept.memory).start_s == np.inf
+    over = decide(world("1x8", work, 1600.0, total_s={}, tick=2), policy, kept.memory)
+    assert (over.decision.plan.released, over.memory.reservations) == (("big",), ())
+
+
 def test_a_reservation_is_released_exactly_when_its_timer_rings() -> None:
     """At promised start + timeout the wake-up itself releases; an instant before, the room is kept."""
     policy = with_policy(HOLDING, reservation={"timeout_s": 600.0})

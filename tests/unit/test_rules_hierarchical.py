@@ -88,6 +88,16 @@ def test_the_most_over_served_queue_gives_first() -> None:
     assert [name[0] for name in taken] == ["c"]
 
 
+def test_of_two_queues_above_their_shares_the_one_further_above_gives() -> None:
+    """Three and five of eight where two and two thirds are fair: the one with five gives, whatever its place."""
+    queues = tenants(("a", 0, 0), ("b", 0, 0), ("c", 0, 0))
+    for more, less in ((2, 3), (3, 2)):
+        work = [*singles("less", 3, less), *singles("more", 5, more)]
+        work += [waits(f"a{n}", 1, queue=1, gpus_per_member=1) for n in range(3)]
+        taken, _, _ = asked(work, queues)
+        assert [name[:4] for name in taken] == ["more", "more"]
+
+
 def test_in_a_queue_the_lowest_priority_gives_first_and_in_it_the_cheapest() -> None:
     """Priority before price; of equal priority the one that loses least, as of the review at 600 s."""
     work = [
@@ -105,6 +115,15 @@ def test_paths_are_compared_where_they_part() -> None:
     queues = tenants(("x", 0, 0), ("y", 0, 0), ("x1", 1, 0), ("x2", 1, 0), ("y1", 2, 0))
     work = [*singles("p", 4, 4), *singles("q", 4, 5), waits("n", 1, queue=3, gpus_per_member=1)]
     taken, _, _ = asked(work, queues)  # x holds its half, all of it by x2: x1 takes from x2, not from y
+    assert [name[0] for name in taken] == ["p"]
+
+
+def test_an_organisation_takes_no_more_than_its_fair_share() -> None:
+    """`y` is further above its share than team `x2`, but with one more GPU `x` would exceed its own: `x2` gives."""
+    queues = tenants(("x", 0, 0), ("y", 0, 0), ("z", 0, 0), ("x1", 1, 0), ("x2", 1, 0), weight={"x": 2.0})
+    work = [*singles("p", 4, 5), *singles("q", 5, 2), waits("n", 1, queue=4, gpus_per_member=1),
+            waits("nowhere", 3, queue=3, gpus_per_member=1, gpu_models=2)]  # fmt: skip
+    taken, _, _ = asked(work, queues, shape="3x3")
     assert [name[0] for name in taken] == ["p"]
 
 
@@ -174,6 +193,16 @@ def test_who_gave_way_for_a_limit_is_not_moved_back_under_it() -> None:
 
 
 # --- inside one queue -------------------------------------------------------------------------------
+
+
+def test_an_equal_priority_of_its_own_queue_is_not_displaced() -> None:
+    """One of lower priority is there, but it would take one of equal priority too."""
+    work = [
+        holds("low", 1, queue=1, gpus_per_member=1),
+        holds("equal", 7, queue=1, priority=5, gpus_per_member=7),
+        waits("w", 8, queue=1, priority=5),
+    ]
+    assert asked(work)[0] == {}
 
 
 def test_a_higher_priority_displaces_a_lower_one_of_its_own_queue() -> None:

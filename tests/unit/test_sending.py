@@ -87,6 +87,13 @@ CHANGES: dict[str, tuple[Item, str]] = {
 }
 
 
+def test_a_retry_for_a_gang_of_another_queue_is_withdrawn() -> None:
+    """Whose quota it uses is part of what was decided."""
+    first, later = failed([waits("a", 8, queue=1)], queues=queue_tree(("one", 0, -1), ("two", 0, -1)))
+    step = decide(later(1.0, [waits("a", 8, queue=2)]), AUTO, first.memory)
+    assert (step.instructions, states(step), notes(step)[0]) == ((), {"a": "withdrawn"}, "changed")
+
+
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_retry_for_a_gang_that_changed_is_withdrawn(name: str) -> None:
     """Nothing is sent; what was sent may still happen, so its GPUs stay booked until the deadline."""

@@ -30,6 +30,13 @@ def test_room_is_the_least_along_the_path() -> None:
     assert [books.limit_room(queue) for queue in range(5)] == [np.inf, 4.0, 2.0, 4.0, np.inf]
 
 
+def test_a_limit_of_the_root_binds_every_queue() -> None:
+    """A limit of the whole tree leaves no queue more than what all of them together leave of it."""
+    limited = replace(TREE, limit=np.array([7, 10, 6, -1, -1], np.int32))
+    books = build_books(snapshot("2x8", WORK, queues=limited), np.array([16.0]))
+    assert [books.limit_room(queue) for queue in range(5)] == [1.0] * 5
+
+
 def test_a_start_takes_room_from_the_path_and_from_siblings() -> None:
     """A gang of one team takes room from its team, its organisation and so from the other team; not elsewhere."""
     books = build_books(snapshot("2x8", WORK, queues=TREE), np.array([16.0]))

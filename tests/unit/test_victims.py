@@ -121,10 +121,18 @@ def test_what_quotas_forbid_is_left_for_the_next_best() -> None:
 
 def test_a_higher_rank_is_asked_when_quotas_close_the_lower() -> None:
     """Rank 0 has room enough, and quotas allow only one gang of it."""
-    work, lost = full_nodes(100.0, 200.0, 300.0, 400.0)
+    work, lost = full_nodes(100.0, 200.0, 400.0, 300.0)
     bids = [bid(name, gpu_s, rank) for (name, gpu_s), rank in zip(lost, (0, 0, 1, 1), strict=True)]
     world = victims_world("4x8", work, need=16, member=8)
-    assert world.chosen(bids, lambda taken: len(taken.keys() & {"n0", "n1"}) < 2) == {"n0": 8, "n2": 8}
+    assert world.chosen(bids, lambda taken: len(taken.keys() & {"n0", "n1"}) < 2) == {"n0": 8, "n3": 8}
+
+
+def test_a_higher_rank_is_searched_too_where_very_many_are_offered() -> None:
+    """The one of seventy that is cheapest beside what quotas allow stands last in the order."""
+    work, lost = full_nodes(100.0, 200.0, *[400.0] * 67, 300.0)
+    bids = [bid(name, gpu_s, int(place > 1)) for place, (name, gpu_s) in enumerate(lost)]
+    world = victims_world("70x8", work, need=16, member=8)
+    assert world.chosen(bids, lambda taken: len(taken.keys() & {"n0", "n1"}) < 2) == {"n0": 8, "n69": 8}
 
 
 def test_more_is_taken_than_the_room_needs_where_a_limit_asks_for_it() -> None:
@@ -282,6 +290,24 @@ def test_among_hundreds_of_nodes_the_cheapest_are_found() -> None:
     world = victims_world("300x8", work, need=40, member=8)
     cheapest = sorted(named, key=lambda each: each[1])[:5]
     assert world.chosen([bid(*each) for each in named]) == {name: 8 for name, _ in cheapest}
+
+
+def test_gangs_of_ranks_that_are_not_needed_do_not_blur_the_search() -> None:
+    """Sixty nodes are cleared exactly, though 140 more could be that hold work of a higher rank."""
+    rng = np.random.default_rng(38)
+    nodes: list[int] = rng.permutation(200).tolist()
+    low, high = nodes[:60], nodes[60:]
+    work, bids = [], []
+    while len(low) > 1:
+        mine = [low.pop(0) for _ in range(min(int(rng.integers(1, 4)), len(low)))]
+        gpus = [gpu for node in mine for gpu in range(8 * node, 8 * node + 8)]
+        work.append(holds(f"low{mine[0]}", len(gpus), on=gpus))
+        bids.append(bid(f"low{mine[0]}", float(rng.integers(1, 10_000)), int(rng.integers(0, 2))))
+    work += [holds(f"high{node}", 8, on=range(8 * node, 8 * node + 8)) for node in high]
+    alone = victims_world("200x8", work, need=48, member=8).chosen(bids)
+    assert alone
+    bids += [bid(f"high{node}", 5.0, 5) for node in high]
+    assert victims_world("200x8", work, need=48, member=8).chosen(bids) == alone
 
 
 def slow(world: VictimsWorld, refused: set[str]) -> VictimsWorld:
