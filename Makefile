@@ -58,6 +58,7 @@ soak: export AUTOPILOT_SOAK_SEEDS ?= 500
 soak: export HYPOTHESIS_PROFILE ?= soak
 soak: $(TOOLED) ## simulations and properties over many seeds (AUTOPILOT_SOAK_SEEDS)
 	@$(PY) -m pytest -n $(WORKERS) -m "not e2e" tests/simulation tests/properties
+	@$(PY) scripts/soak_hostile.py --workers $(WORKERS)
 
 mutants: $(TOOLED) ## break the source on purpose and see that the tests notice (resumable; build/mutants.json)
 	@$(PY) scripts/run_mutants.py --workers $(WORKERS)

@@ -1,0 +1,1 @@
+"""A hostile world around the shipped Controller, and the rules that must hold in it whatever happens."""

@@ -1,0 +1,177 @@
+"""What must hold after every step in the hostile world. Facts alone are judged: what was sent, on what view, by what policy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autopilot.core.memory import InFlight
+from autopilot.core.policy import Mode
+from autopilot.core.records import Instruction, Proposal
+from autopilot.core.snapshot import SLO_CLASS_NAMES
+from tests.hostile.ports import Ports, Sent
+
+LIE_S = 60.0
+"""Three complete lists at least 30 s apart take at least this long."""
+LEAST_LISTED = 20
+"""A source with fewer objects is never suspected."""
+
+
+@dataclass(frozen=True)
+class Approval:
+    """What a person approved: the proposal as shown, and when (true time)."""
+
+    proposal: Proposal
+    true_s: float
+
+
+@dataclass
+class Watch:
+    """Judges each new instruction once; `problems` are sentences."""
+
+    ports: Ports
+    approvals: dict[str, Approval] = field(default_factory=dict)
+    stopped_by: str = ""  # kill or pause of a person that no resume has ended
+    confirmed_s: float = float("-inf")
+    disrupted: dict[str, tuple[float, str]] = field(
+        default_factory=dict
+    )  # instruction id -> (true time, tenant)
+    judged: int = 0
+
+    def problems(self) -> list[str]:
+        """What is wrong about all that was sent since the last call."""
+        found = list(self.ports.cluster.problems)
+        for sent in self.ports.sent[self.judged :]:
+            order = sent.instruction
+            entry = sent.memory.in_flight[order.id]
+            wrong = [
+                *self._view(sent), *self._fence(sent), *self._identity(sent), *self._victim(sent, entry),
+                *self._mode(sent, entry), *self._people(), *self._contract(sent, entry), *self._size(sent),
+            ]  # fmt: skip
+            found += [f"{order.id} ({order.kind} {order.workload}, {entry.action}): {what}" for what in wrong]
+            self._count(sent, entry)
+        self.judged = len(self.ports.sent)
+        return [*found, *self._budgets()]
+
+    def _view(self, sent: Sent) -> list[str]:
+        if not sent.clear:
+            return ["sent without a fresh and complete view"]
+        since_s = sent.true_s - sent.lied_s
+        listed = len(self.ports.cluster.gangs)
+        if since_s < LIE_S and self.confirmed_s < sent.lied_s and listed >= LEAST_LISTED:
+            return [f"sent {since_s:g} s after the list shrank to a third"]
+        return []
+
+    def _fence(self, sent: Sent) -> list[str]:
+        return (
+            []
+            if sent.instruction.fence == sent.fence
+            else [f"fence {sent.instruction.fence}, not {sent.fence}"]
+        )
+
+    def _identity(self, sent: Sent) -> list[str]:
+        """The object is in the view, under the uid that the instruction names."""
+        row = row_of(sent, sent.instruction)
+        if row is None:
+            return ["its object is not in the view"]
+        uid = sent.observation.snapshot.workloads.uid[row]
+        return (
+            [] if uid == sent.instruction.uid else [f"names uid {sent.instruction.uid}, the view has {uid}"]
+        )
+
+    def _victim(self, sent: Sent, entry: InFlight) -> list[str]:
+        row = row_of(sent, sent.instruction)
+        work = sent.observation.snapshot.workloads
+        if row is None:
+            return []
+        if work.excluded[row]:
+            return ["opted out"]
+        if not takes(sent.instruction):
+            return []
+        if SLO_CLASS_NAMES[int(work.slo_class[row])] in sent.policy.protection.classes:
+            return ["its class is protected"]
+        if not work.preemptible[row] and not work.backfilled[row] and entry.action != "recover":
+            return ["not preemptible"]
+        return []
+
+    def _mode(self, sent: Sent, entry: InFlight) -> list[str]:
+        mode = getattr(sent.policy.modes, entry.action)
+        if mode == Mode.AUTO:
+            return []
+        if mode != Mode.APPROVE:
+            return [f"the mode of {entry.action} is {mode}"]
+        made = {proposal.id: proposal for proposal in sent.decision.plan.proposals if proposal.accepted}
+        now = made.get(sent.instruction.proposal_id)
+        if now is None:
+            return []  # sent again, or a start that waited: approved when it was first sent
+        return self._approved(now, sent)
+
+    def _approved(self, now: Proposal, sent: Sent) -> list[str]:
+        given = self.approvals.get(now.id)
+        if given is None:
+            return ["nobody approved it"]
+        if content(given.proposal) != content(now):
+            return ["approved for another state"]
+        if sent.true_s - given.true_s > sent.policy.approval.valid_s:
+            return ["the approval expired"]
+        if now.cost_gpu_s > 1.2 * given.proposal.cost_gpu_s + 1e-6:
+            return ["costs more than was approved"]
+        if now.benefit_gpu_s < 0.8 * given.proposal.benefit_gpu_s - 1e-6:
+            return ["gains less than was approved"]
+        return []
+
+    def _people(self) -> list[str]:
+        if self.ports.killed:
+            return ["the kill switch is on"]
+        return [f"sent after {self.stopped_by}"] if self.stopped_by else []
+
+    def _contract(self, sent: Sent, entry: InFlight) -> list[str]:
+        """In this world no gang is ever half broken: nothing that `recover` stops is contract."""
+        hung = entry.action == "recover" and takes(sent.instruction) and entry.contract
+        return ["recover waives the guards for a gang that is whole"] if hung else []
+
+    def _size(self, sent: Sent) -> list[str]:
+        row = row_of(sent, sent.instruction)
+        if row is None or sent.instruction.kind not in {"admit", "resize"}:
+            return []
+        work, got = sent.observation.snapshot.workloads, len(sent.instruction.slots)
+        if not int(work.min_gpus[row]) <= got <= int(work.gpus[row]):
+            return [f"{got} GPUs for a gang of {int(work.min_gpus[row])} to {int(work.gpus[row])}"]
+        return []
+
+    def _count(self, sent: Sent, entry: InFlight) -> None:
+        if takes(sent.instruction) and not entry.contract:
+            gang = self.ports.cluster.gangs.get(sent.instruction.workload)
+            tenant = str(gang.columns.get("tenant", 0)) if gang is not None else ""
+            self.disrupted[sent.instruction.id] = (sent.true_s, tenant)
+
+    def _budgets(self) -> list[str]:
+        rules = self.ports.policy.budget
+        times = np.sort([at_s for at_s, _ in self.disrupted.values()])
+        for at_s in times.tolist():
+            within = [tenant for t, tenant in self.disrupted.values() if at_s - rules.window_s < t <= at_s]
+            worst = max(Counter(within).values(), default=0)
+            if len(within) > rules.per_cluster or worst > rules.per_tenant:
+                return [f"{len(within)} disruptions, {worst} of one tenant, in the window before {at_s:g} s"]
+        return []
+
+
+def row_of(sent: Sent, order: Instruction) -> int | None:
+    """The row of an instruction's object in the view that it was sent on."""
+    rows = np.flatnonzero(sent.observation.snapshot.workloads.id == order.workload)
+    return int(rows[0]) if len(rows) else None
+
+
+def takes(order: Instruction) -> bool:
+    """True for what takes GPUs from running work."""
+    return order.kind == "evict" or (order.kind == "resize" and bool(order.reason))
+
+
+def content(proposal: Proposal) -> tuple[object, ...]:
+    """What a person approves: who, what, where, and at whose expense."""
+    victims = tuple(sorted((v.workload, v.uid, v.how, v.gpus, v.contract, tuple(sorted(s.gpu for s in v.keeps)))
+                           for v in proposal.victims))  # fmt: skip
+    slots = tuple(sorted(slot.gpu for slot in proposal.slots))
+    return proposal.action, proposal.kind, proposal.workload, proposal.uid, slots, victims
