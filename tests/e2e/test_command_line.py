@@ -253,11 +253,7 @@ def test_ctrl_c_keeps_what_was_done(jobs: Path, tmp_path: Path, environment: dic
     )
     journal = tmp_path / "state" / "gpu-autopilot" / "last.journal"
     deadline = time.monotonic() + 60
-    while (
-        time.monotonic() < deadline
-        and process.poll() is None
-        and (not journal.exists() or journal.stat().st_size < 60_000)
-    ):
+    while time.monotonic() < deadline and process.poll() is None and _size(journal) < 60_000:
         os.sched_yield()
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
@@ -267,6 +263,14 @@ def test_ctrl_c_keeps_what_was_done(jobs: Path, tmp_path: Path, environment: dic
     assert "of 40,000 jobs finished; not run: easy" in errors
     document = json.loads((tmp_path / "out.json").read_text())
     assert document["policies"]["autopilot"]["interrupted"] is True
+
+
+def _size(path: Path) -> int:
+    """Bytes in a file; 0 while there is none."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _refused(done: subprocess.CompletedProcess[str], *named: str) -> None:
