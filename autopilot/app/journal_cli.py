@@ -48,7 +48,7 @@ def decisions(
         int | None,
         typer.Option(
             "--limit",
-            help="At most so many, the latest or with --top the first; 0: all.",
+            help="Print at most this many: the latest, or with --top the first. 0 prints all.",
             show_default="20, with --json all",
         ),
     ] = None,
@@ -58,7 +58,7 @@ def decisions(
     json_out: JsonPlace = None,
     journal: JournalIn = None,
 ) -> None:
-    """Find decisions: what was proposed, accepted and refused, for whom, with gain, loss and reason codes.
+    """Find decisions by action, workload, tenant, time or answer, with gain, loss and reason codes.
 
     Each decision is listed once, at the first of the ticks in a row that made it. --json writes one JSON object a line.
     """

@@ -41,7 +41,7 @@ def new_journal(folder: Path) -> Iterator[Path]:
 
 
 def _reserve(folder: Path) -> Path:
-    """Make an empty file that nobody else has made."""
+    """Create an empty file under a name that is not in use."""
     start = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     for number in range(1, _TRIES):
         path = folder / (f"run-{start}.journal" if number == 1 else f"run-{start}-{number}.journal")

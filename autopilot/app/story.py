@@ -164,7 +164,7 @@ def _losses(reader: JournalReader, number: int, proposal: Proposal) -> list[Loss
 def _workload(reader: JournalReader, workload: str, at_s: float | None) -> Told:
     """A workload's story: its state at `at_s` (None: at the end), and all that happened to it.
 
-    One that has left the cluster by the end has no state there: its whole story is told.
+    A workload that left the cluster has no state at the end of the run: its whole story is told instead.
     """
     past = _Past(workload)
     shown: DecisionRecord | None = None

@@ -177,7 +177,7 @@ def _when(ctx: Context, found: Prospect, what: str) -> str:
         return f"no forecast says when {what}{why}"
     level = f"quantile {ctx.policy.reservation.level:g} of run times"
     ended = f" ({level}), when {_endings(ctx, found.endings)} ended" if found.endings else ""
-    return f"{what} {soon(ctx, found.at_s)} by forecast{ended}, if nobody else starts there first"
+    return f"{what} {soon(ctx, found.at_s)} by forecast{ended}, unless other work starts there first"
 
 
 def _endings(ctx: Context, ended: Sequence[Ending]) -> str:

@@ -187,8 +187,8 @@ def _taking(case: Case, takes: Takes, *, contract: bool) -> str:
         return _victims(case.ctx, found)
     if isinstance(found, Refusal) and found.code == Code.CAPACITY:
         if not found.value:
-            return "nobody there could give way"
-        return f"all who may give way there hold {counted(found.value, 'GPU')}, too few or in the wrong place for its {number(found.threshold)}"
+            return "no work there can be preempted"
+        return f"the work there that can be preempted holds {counted(found.value, 'GPU')}, too few or in the wrong place for its {number(found.threshold)}"
     if isinstance(found, Refusal) and found.code == Code.FAIRNESS and not cohorts(case.ctx):
         return _unfair(case)
     return code_words(found.code, found.value, found.threshold)
