@@ -38,6 +38,9 @@ COVERAGE = (0.983, 0.997)
 NO_ERROR_RATIO = 1e-3
 """Part of the mean demand below which an error is none: a floor that is exact can only be equalled."""
 
+TOP = LEVELS.index(0.99)
+"""Place of the 0.99 level among a promise's levels."""
+
 CONTROLLER_STEPS = 2400
 """Minutes that the controller's forecaster is played, at most."""
 
@@ -103,11 +106,18 @@ def coverage_bounds(blocks: float) -> tuple[float, float]:
     )
 
 
+def _error(outcome: F64, promised: F64) -> float:
+    return float(np.abs(outcome - promised[:, 0]).sum())
+
+
+def _pinball(outcome: F64, promised: F64) -> float:
+    return float(pinball(outcome - promised[:, TOP], 0.99).sum())
+
+
 def scored(
     path: str, window: Window, steps: Sequence[int], came: F64, upper: F64, floor: F64
 ) -> Iterator[Row]:
     """Rows of promises [series, origins, horizons, levels] of both, for what `came` [series, origins, horizons]."""
-    top = LEVELS.index(0.99)
     for row, name in enumerate(window.names):
         mean = max(float(np.nanmean(tidy(window.values[row]))), 1e-12)
         for place, ahead in enumerate(steps):
@@ -117,11 +127,21 @@ def scored(
             if not known.any():
                 continue
             outcome, ours, theirs = outcome[known] / mean, ours[known] / mean, theirs[known] / mean
-            errors = [float(np.abs(outcome - each[:, 0]).sum()) for each in (ours, theirs)]
-            losses = [float(pinball(outcome - each[:, top], 0.99).sum()) for each in (ours, theirs)]
-            covered = int((outcome <= ours[:, top]).sum())
-            yield Row(path, window.kind, window.start, name, ahead, int(known.sum()), *errors, *losses, covered,
-                      float(ours[:, top].sum()), float(theirs[:, top].sum()))  # fmt: skip
+            yield Row(
+                path,
+                window.kind,
+                window.start,
+                name,
+                ahead,
+                int(known.sum()),
+                error=_error(outcome, ours),
+                floor_error=_error(outcome, theirs),
+                pinball=_pinball(outcome, ours),
+                floor_pinball=_pinball(outcome, theirs),
+                covered=int((outcome <= ours[:, TOP]).sum()),
+                bound=float(ours[:, TOP].sum()),
+                floor_bound=float(theirs[:, TOP].sum()),
+            )
 
 
 def backtested(window: Window, seed: int) -> Iterator[Row]:
