@@ -12,12 +12,12 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from autopilot.app.backtest_cli import backtest_app
-from autopilot.app.journal_cli import JOURNAL_COMMANDS
-from autopilot.app.json_out import JsonCommand, JsonPlace
-from autopilot.app.models_cli import models_app
+from autopilot.app.commands.backtest_cli import backtest_app
+from autopilot.app.commands.journal_cli import JOURNAL_COMMANDS
+from autopilot.app.commands.json_out import JsonCommand, JsonPlace
+from autopilot.app.commands.models_cli import models_app
 from autopilot.app.options import BASELINE_NAMES, POLICY_NAMES, SCENARIO_NAMES, SHIPPED_NAMES, SimulateOptions
-from autopilot.core.errors import AutopilotError, InputError, shown
+from autopilot.core.model.errors import AutopilotError, InputError, shown
 
 UsageError: type[Any] = typer.BadParameter.__bases__[0]
 """What typer raises for a command line that it cannot read; typer itself does not export it."""
@@ -188,7 +188,7 @@ def demo(
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Play a day of a 128-GPU cluster under first come first served, least attained service and the autopilot, and compare."""
-    from autopilot.app.commands import run_demo
+    from autopilot.app.commands.run_commands import run_demo
 
     run_demo(seed, report, open_page=open_page)
 
@@ -223,8 +223,8 @@ def simulate(
     ] = None,
 ) -> None:
     """Compare policies on a trace or a scenario, on a simulated cluster."""
-    from autopilot.app.commands import run_simulate
-    from autopilot.app.outputs import Outputs
+    from autopilot.app.commands.run_commands import run_simulate
+    from autopilot.app.runs.outputs import Outputs
 
     names = None if policy is None else tuple(name.strip() for name in policy.split(",") if name.strip())
     if names == ():
@@ -268,7 +268,7 @@ def plan(
     The cluster is the built-in one, that of --scenario, or --cluster; it never looks at yours. --jobs plans on your own
     jobs.
     """
-    from autopilot.app.ask_commands import run_plan
+    from autopilot.app.commands.ask_commands import run_plan
 
     options = SimulateOptions(
         scenario=scenario, jobs=jobs, requests=requests, columns=columns, cluster=cluster, defaults=defaults,
@@ -304,7 +304,7 @@ def everywhere(
 @traces_app.command("list")
 def traces_list() -> None:
     """The public traces that can be imported: publisher, licence, citation."""
-    from autopilot.app.commands import list_traces
+    from autopilot.app.commands.run_commands import list_traces
 
     list_traces()
 
@@ -333,7 +333,7 @@ def traces_import(
     rate_scale: Annotated[float, typer.Option("--rate-scale", help="Keep this part of the requests.")] = 1.0,
 ) -> None:
     """Turn a public trace into a job or request file."""
-    from autopilot.app.commands import import_public_trace
+    from autopilot.app.commands.run_commands import import_public_trace
 
     import_public_trace(kind, path, out, seed, start, span, rate_scale)
 

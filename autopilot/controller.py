@@ -10,20 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autopilot.core import lifecycle
 from autopilot.core.actions import ACTIONS
-from autopilot.core.assemble import assemble
-from autopilot.core.clock import not_of_the_future, read_clock
-from autopilot.core.draft import Propose
-from autopilot.core.errors import InvariantError
-from autopilot.core.forecast import Forecast, Forecasts, RuntimeForecast
+from autopilot.core.decision.reconciler import reconcile
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
-from autopilot.core.listing import Objects, Shown, views_of
-from autopilot.core.memory import ControllerMemory, Step
-from autopilot.core.policy import Policy
-from autopilot.core.policy_names import unknown_models
-from autopilot.core.ports import (
+from autopilot.core.intake.assemble import assemble
+from autopilot.core.intake.clock import not_of_the_future, read_clock
+from autopilot.core.intake.listing import Objects, Shown, views_of
+from autopilot.core.intake.sight import key_of, look
+from autopilot.core.intake.signals import UNMEASURED, measure
+from autopilot.core.model.errors import InvariantError
+from autopilot.core.model.forecast import Forecast, Forecasts, RuntimeForecast
+from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.policy_names import unknown_models
+from autopilot.core.model.ports import (
     Actuator,
     Collector,
     Fit,
@@ -36,8 +37,7 @@ from autopilot.core.ports import (
     PolicySource,
     Worker,
 )
-from autopilot.core.reconciler import reconcile
-from autopilot.core.records import (
+from autopilot.core.model.records import (
     Batch,
     Command,
     Decision,
@@ -48,10 +48,10 @@ from autopilot.core.records import (
     OutcomeKind,
     View,
 )
-from autopilot.core.sight import key_of, look
-from autopilot.core.signals import UNMEASURED, measure
-from autopilot.core.snapshot import ClusterSnapshot
-from autopilot.core.whatif import WhatIf
+from autopilot.core.model.snapshot import ClusterSnapshot
+from autopilot.core.placement.whatif import WhatIf
+from autopilot.core.planning.draft import Propose
+from autopilot.core.tracking import lifecycle
 
 
 @dataclass(frozen=True, slots=True)

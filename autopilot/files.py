@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from autopilot.core.errors import InputError
+from autopilot.core.model.errors import InputError
 
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/(?:fd/(\d{1,6})|stdin|(stdout)|(stderr))")
 _MOST_LINKS = 40

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from autopilot.core.errors import InputError
-from autopilot.core.memory import ControllerMemory
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.memory import ControllerMemory
 from autopilot.files import is_plain, replace_file, target_of
 
 SCHEMA = "gpu-autopilot/memory/2"

@@ -2,7 +2,7 @@
 
 A policy is a shipped one (a YAML file in `autopilot/policies`), a file with the bare tree, or a Kubernetes
 AutopilotPolicy object whose `spec` is the tree. What a file does not name is as in its `base`. The fields,
-their limits and their meaning stand once, in `autopilot.core.policy`; pydantic holds the values to them.
+their limits and their meaning stand once, in `autopilot.core.model.policy`; pydantic holds the values to them.
 pydantic and yaml are imported on first use: the command line stays light.
 """
 
@@ -15,9 +15,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from autopilot.core.errors import InputError
-from autopilot.core.policy import Policy, check_policy
-from autopilot.core.units import SECONDS
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.policy import Policy, check_policy
+from autopilot.core.model.units import SECONDS
 from autopilot.policies.checking import adapter, checked_policy, nearest, show
 from autopilot.policies.dialect import read_yaml, write_yaml
 from autopilot.policies.tree import (

@@ -17,10 +17,10 @@ from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from autopilot.core.errors import invariant
-from autopilot.core.policy_bounds import Forecasting
-from autopilot.core.ports import Fit, FitWork
-from autopilot.core.units import format_duration
+from autopilot.core.model.errors import invariant
+from autopilot.core.model.policy_bounds import Forecasting
+from autopilot.core.model.ports import Fit, FitWork
+from autopilot.core.model.units import format_duration
 
 NICENESS = 10
 """How far a fit steps back behind the loop when both want the processor."""

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from autopilot.core.errors import invariant
+from autopilot.core.model.errors import invariant
 
 Floats = NDArray[np.float64]
 

@@ -55,7 +55,7 @@ def servegen(folder: Path) -> Series:
 
 def azure(folder: Path) -> Series:
     """Requests/s of the conversation service in steps of 10 s; the last, partial one left out."""
-    from autopilot.app.backtest_bursts import read_rates
+    from autopilot.app.backtests.from_requests import read_rates
 
     read = read_rates(folder / "azure_llm_2023" / "requests_conv.parquet", 10.0)
     return read.step_s, dict(zip(read.names, read.demand, strict=True))

@@ -27,10 +27,10 @@ import numpy as np
 import pandas as pd
 
 from autopilot.app.options import SimulateOptions
-from autopilot.app.simulate import simulate
+from autopilot.app.runs.simulate import simulate
 from benchmarks.burst_requests import LENGTHS, Source, files, requests
 from benchmarks.kit import data_folder, judged, options, table, write_json
-from simulator.deployments import Deployment
+from simulator.inference.deployments import Deployment
 from simulator.scenarios import SHIPPED, load_scenario
 
 SCENARIO, POLICIES = "bursts", ("reactive", "autopilot")

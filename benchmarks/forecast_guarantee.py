@@ -22,9 +22,9 @@ from itertools import chain
 
 import numpy as np
 
-from autopilot.app.gate import bootstrap_rng
-from autopilot.core.forecast import REQUESTS
-from autopilot.core.snapshot import F64
+from autopilot.app.backtests.gate import bootstrap_rng
+from autopilot.core.model.forecast import REQUESTS
+from autopilot.core.model.snapshot import F64
 from benchmarks.forecast_series import MIXED, Window, real_windows, zoo_windows
 from benchmarks.kit import data_folder, keep_row, kept_rows, options, table, write_json
 from models.backtest_bursts import backtest

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from autopilot.core.snapshot import F64
+from autopilot.core.model.snapshot import F64
 
 
 @dataclass(frozen=True, slots=True)

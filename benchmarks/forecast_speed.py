@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from autopilot.app.gate import bootstrap_rng
-from autopilot.core.forecast import REQUESTS, TOKENS
-from autopilot.core.snapshot import (
+from autopilot.app.backtests.gate import bootstrap_rng
+from autopilot.core.model.forecast import REQUESTS, TOKENS
+from autopilot.core.model.snapshot import (
     F64,
     ClusterSnapshot,
     GpuTable,

@@ -21,20 +21,20 @@ from typing import Any
 
 import numpy as np
 
-from autopilot.core.errors import invariant
-from autopilot.core.memory import ControllerMemory
-from autopilot.core.policy_bounds import JournalRules
-from autopilot.core.reconciler import reconcile
-from autopilot.core.records import Inventory, Observation
-from autopilot.core.snapshot import F32, InstanceTable, SignalTable, empty
+from autopilot.core.decision.reconciler import reconcile
+from autopilot.core.model.errors import invariant
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.policy_bounds import JournalRules
+from autopilot.core.model.records import Inventory, Observation
+from autopilot.core.model.snapshot import F32, InstanceTable, SignalTable, empty
 from autopilot.journal import JournalReader, SqliteJournal
 from autopilot.replay.unequal import first_unequal
 from benchmarks.kit import options, write_json
 from benchmarks.small_world import AUTO, Tick, World
 from collectors.window import WindowBuffer
-from simulator.behaviours import draw_jobs
-from simulator.telemetry import TelemetryGenerator
-from simulator.telemetry_entities import GpuState, entities_of, idle_state
+from simulator.signals.behaviours import draw_jobs
+from simulator.signals.telemetry import TelemetryGenerator
+from simulator.signals.telemetry_entities import GpuState, entities_of, idle_state
 
 GOAL_MB_PER_DAY = 200.0
 SCRAPE_S = 30.0

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from autopilot.app.simulate import SimulationOutcome
+    from autopilot.app.runs.simulate import SimulationOutcome
 
 R = TypeVar("R")
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from autopilot.app.options import SimulateOptions
-from autopilot.app.simulate import simulate
+from autopilot.app.runs.simulate import simulate
 from benchmarks.kit import FILES, options, philly_jobs, table, write_json
 
 TABLE = {

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from autopilot.app.options import SimulateOptions
-from autopilot.app.simulate import check_policies, simulate
+from autopilot.app.runs.simulate import check_policies, simulate
 from benchmarks.kit import (
     FILES,
     each_of,

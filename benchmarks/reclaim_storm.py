@@ -26,22 +26,22 @@ from typing import Any
 
 import numpy as np
 
-from autopilot.app.wiring import Managed, manage
-from autopilot.app.world import World
-from autopilot.core.memory import Step
+from autopilot.app.runs.wiring import Managed, manage
+from autopilot.app.runs.world import World
+from autopilot.core.model.memory import Step
 from autopilot.settings import load_policy
 from benchmarks.kit import judged, options, table, write_json
 from simulator.checkers import CHECKERS, Rules
 from simulator.checkers.base import TICK_S
-from simulator.cluster import Cluster
-from simulator.clusterfile import ClusterSpec, shape_cluster
-from simulator.clusterqueues import ROOT, QueueSpec
-from simulator.engine import Scheduler
-from simulator.inventory import build_inventory
-from simulator.physics import PHYSICS
-from simulator.results import policy_result, quantile
-from simulator.simulation import Simulated, Simulation
-from simulator.work import Jobs, Shape
+from simulator.outcome.results import policy_result, quantile
+from simulator.running.engine import Scheduler
+from simulator.running.simulation import Simulated, Simulation
+from simulator.specs.clusterfile import ClusterSpec, shape_cluster
+from simulator.specs.clusterqueues import ROOT, QueueSpec
+from simulator.specs.inventory import build_inventory
+from simulator.world.cluster import Cluster
+from simulator.world.physics import PHYSICS
+from simulator.world.work import Jobs, Shape
 
 GPUS_PER_NODE = 8
 GUEST_PART = 6  # one tenant in six is a guest

@@ -13,8 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from autopilot.app.backtest_options import RuntimesOptions
-from autopilot.app.backtest_runtimes import run
+from autopilot.app.backtests.backtest_options import RuntimesOptions
+from autopilot.app.backtests.from_jobs import run
 from benchmarks.kit import data_folder, judged, options, table, write_json
 
 FILES = {

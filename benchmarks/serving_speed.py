@@ -17,10 +17,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.kit import options, write_json
-from simulator.requests import Arrivals
-from simulator.serving import ServiceSim, serving_totals
-from simulator.serving_records import ServiceSpec
-from simulator.synthetic_requests import SHAPES, ServiceLoad, SyntheticArrivals
+from simulator.inference.requests import Arrivals
+from simulator.inference.serving import ServiceSim, serving_totals
+from simulator.inference.serving_records import ServiceSpec
+from simulator.inference.synthetic_requests import SHAPES, ServiceLoad, SyntheticArrivals
 
 # name, trace shape, slots per replica, decode tokens/s of a slot, busy share of the slots
 CASES = (

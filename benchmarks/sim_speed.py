@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any
 
 from autopilot.app.options import SimulateOptions
-from autopilot.app.simulate import simulate
+from autopilot.app.runs.simulate import simulate
 from benchmarks.kit import FILES, judged, options, philly_jobs, table, write_json
 from simulator.baselines import TEXTBOOK
 

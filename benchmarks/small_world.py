@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from autopilot.core.dcgm import SIGNALS, WINDOWS_S
-from autopilot.core.forecast import LEVELS, Forecasts, RuntimeForecast
-from autopilot.core.memory import ControllerMemory, Step
-from autopilot.core.policy import Mode, Modes, Policy
-from autopilot.core.reconciler import reconcile
-from autopilot.core.records import Instruction, Observation, Outcome, OutcomeKind
-from autopilot.core.signals import measure
-from autopilot.core.snapshot import (
+from autopilot.core.decision.reconciler import reconcile
+from autopilot.core.hardware.dcgm import SIGNALS, WINDOWS_S
+from autopilot.core.intake.signals import measure
+from autopilot.core.model.forecast import LEVELS, Forecasts, RuntimeForecast
+from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.policy import Mode, Modes, Policy
+from autopilot.core.model.records import Instruction, Observation, Outcome, OutcomeKind
+from autopilot.core.model.snapshot import (
     ClusterSnapshot,
     GpuTable,
     InstanceTable,
@@ -35,7 +35,7 @@ from autopilot.core.snapshot import (
     empty_signals,
     make,
 )
-from autopilot.core.whatif import WhatIf
+from autopilot.core.placement.whatif import WhatIf
 
 AUTO = Policy(name="auto", modes=Modes(Mode.AUTO, Mode.AUTO))
 GPUS_PER_NODE = 8

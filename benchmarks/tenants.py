@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autopilot.app.options import SimulateOptions
-from autopilot.app.simulate import check_policies, simulate
+from autopilot.app.runs.simulate import check_policies, simulate
 from benchmarks.kit import (
     FILES,
     each_of,
@@ -42,7 +42,7 @@ from benchmarks.kit import (
     write_json,
 )
 from simulator.baselines.static import largest_remainder
-from simulator.clusterfile import SHAPE_MODEL
+from simulator.specs.clusterfile import SHAPE_MODEL
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -22,12 +22,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from autopilot.core.assemble import assemble
-from autopilot.core.dcgm import SIGNALS, WINDOWS_S
-from autopilot.core.forecast import Forecasts
-from autopilot.core.memory import ControllerMemory, Step
-from autopilot.core.reconciler import reconcile
-from autopilot.core.records import (
+from autopilot.core.decision.reconciler import reconcile
+from autopilot.core.hardware.dcgm import SIGNALS, WINDOWS_S
+from autopilot.core.intake.assemble import assemble
+from autopilot.core.intake.signals import measure
+from autopilot.core.model.forecast import Forecasts
+from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.records import (
     Batch,
     Inventory,
     Observation,
@@ -37,8 +38,7 @@ from autopilot.core.records import (
     Telemetry,
     Work,
 )
-from autopilot.core.signals import measure
-from autopilot.core.snapshot import (
+from autopilot.core.model.snapshot import (
     I32,
     ClusterSnapshot,
     GpuTable,
@@ -53,7 +53,7 @@ from autopilot.core.snapshot import (
     empty,
     make,
 )
-from autopilot.core.whatif import WhatIf
+from autopilot.core.placement.whatif import WhatIf
 from autopilot.settings import shipped_policy
 from benchmarks.kit import judged, options, table, write_json
 from models.last_two import LastTwo

@@ -13,11 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autopilot.core.policy import Policy
-from autopilot.core.quota import Quota, build_quota
-from autopilot.core.rules import hierarchical
-from autopilot.core.rules.base import Allowed, Claim, Offer, Take
-from autopilot.core.snapshot import (
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.snapshot import (
     I32,
     ClusterSnapshot,
     GpuTable,
@@ -33,9 +30,12 @@ from autopilot.core.snapshot import (
     empty_signals,
     make,
 )
-from autopilot.core.tenancy import ALL
-from autopilot.core.victims import Search
-from autopilot.core.whatif import WhatIf
+from autopilot.core.placement.whatif import WhatIf
+from autopilot.core.planning.quota_state import Quota, build_quota
+from autopilot.core.preemption.search import Search
+from autopilot.core.quota.ledger import ALL
+from autopilot.core.rules import hierarchical
+from autopilot.core.rules.base import Allowed, Claim, Offer, Take
 
 FAMILIES = ("across queues", "within a queue", "tight donors")
 GPUS_PER_NODE = 8

@@ -9,8 +9,8 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
+from autopilot.core.preemption.search import Search
 from autopilot.core.rules.base import Take
-from autopilot.core.victims import Search
 from benchmarks.victim_cases import Case, Limits
 
 

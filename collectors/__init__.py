@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from autopilot.core.errors import InputError
+from autopilot.core.model.errors import InputError
 
 
 class Row(NamedTuple):

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core import dcgm
-from autopilot.core.records import Gap
-from autopilot.core.snapshot import F32, I8, Bools
+from autopilot.core.hardware import dcgm
+from autopilot.core.model.records import Gap
+from autopilot.core.model.snapshot import F32, I8, Bools
 
 RATIOS = tuple(row for row, name in enumerate(dcgm.SIGNALS) if name.endswith("_ratio"))
 FB_USED = dcgm.SIGNALS.index("fb_used_mib")

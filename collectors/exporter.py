@@ -17,11 +17,17 @@ import numpy as np
 import requests
 from requests.adapters import HTTPAdapter
 
-from autopilot.core import dcgm
-from autopilot.core.errors import InputError
-from autopilot.core.records import Batch, Errors, Gap
-from autopilot.core.snapshot import F64, Texts
-from autopilot.core.xid_facts import REMAP_FAILED, REMAP_NONE, REMAP_PENDING, REMAP_UNKNOWN, UNKNOWN_XID
+from autopilot.core.hardware import dcgm
+from autopilot.core.hardware.xid_facts import (
+    REMAP_FAILED,
+    REMAP_NONE,
+    REMAP_PENDING,
+    REMAP_UNKNOWN,
+    UNKNOWN_XID,
+)
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.records import Batch, Errors, Gap
+from autopilot.core.model.snapshot import F64, Texts
 from collectors.attribution import Attribution, attribute
 from collectors.entities import gaps_of, missing_gaps
 from collectors.exposition import Frame, Scanner

@@ -20,8 +20,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core import dcgm
-from autopilot.core.snapshot import F32, F64, I8, I32, Texts
+from autopilot.core.hardware import dcgm
+from autopilot.core.model.snapshot import F32, F64, I8, I32, Texts
 from collectors.entities import Entities, activity, fill_boards
 
 _LINE = re.compile(

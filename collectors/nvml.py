@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from autopilot.core import dcgm
-from autopilot.core.dcgm import Quality
-from autopilot.core.records import Batch, Gap, Inventory
-from autopilot.core.snapshot import GpuTable, InstanceTable, Names, NodeTable
-from autopilot.core.xid_facts import REMAP_UNKNOWN, UNKNOWN_XID
+from autopilot.core.hardware import dcgm
+from autopilot.core.hardware.dcgm import Quality
+from autopilot.core.hardware.xid_facts import REMAP_UNKNOWN, UNKNOWN_XID
+from autopilot.core.model.records import Batch, Gap, Inventory
+from autopilot.core.model.snapshot import GpuTable, InstanceTable, Names, NodeTable
 from collectors.entities import Entities, fill_boards, missing_gaps
 from collectors.window import WindowBuffer
 

@@ -19,9 +19,9 @@ from prometheus_api_client import PrometheusConnect
 from prometheus_api_client.exceptions import PrometheusApiClientException
 from urllib3.util.retry import Retry
 
-from autopilot.core import dcgm
-from autopilot.core.records import Batch, Gap
-from autopilot.core.snapshot import F64
+from autopilot.core.hardware import dcgm
+from autopilot.core.model.records import Batch, Gap
+from autopilot.core.model.snapshot import F64
 from collectors import promql
 from collectors.attribution import Attribution, attribute
 from collectors.entities import Entities, gaps_of

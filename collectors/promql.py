@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from autopilot.core import dcgm
-from autopilot.core.errors import AutopilotError
+from autopilot.core.hardware import dcgm
+from autopilot.core.model.errors import AutopilotError
 
 INSTANCE_LABELS = ("GPU_I_ID", "GPU_I_PROFILE", "modelName")
 _SAME_EXPORTER = ("job", "instance", "hpc_job")  # series that differ in these repeat each other's samples

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autopilot.core import dcgm
-from autopilot.core.policy_bounds import ClockRules
-from autopilot.core.records import Gap, Telemetry
-from autopilot.core.snapshot import F32, F64, I8, I32, Bools
+from autopilot.core.hardware import dcgm
+from autopilot.core.model.policy_bounds import ClockRules
+from autopilot.core.model.records import Gap, Telemetry
+from autopilot.core.model.snapshot import F32, F64, I8, I32, Bools
 from collectors.entities import Entities, activity, fill_boards, gaps_of, missing_gaps
 
 

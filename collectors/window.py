@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.dcgm import SIGNALS, WINDOWS_S, Quality
-from autopilot.core.errors import InputError, invariant
-from autopilot.core.records import Telemetry
-from autopilot.core.snapshot import F32, F64, I8, Texts
+from autopilot.core.hardware.dcgm import SIGNALS, WINDOWS_S, Quality
+from autopilot.core.model.errors import InputError, invariant
+from autopilot.core.model.records import Telemetry
+from autopilot.core.model.snapshot import F32, F64, I8, Texts
 
 BLOCK_SLOTS = 12
 """Slots per block: about the square root of the slots in the longest window at a scrape each 15 s."""

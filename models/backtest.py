@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autopilot.core.errors import invariant
-from autopilot.core.snapshot import F64, I64, Bools
+from autopilot.core.model.errors import invariant
+from autopilot.core.model.snapshot import F64, I64, Bools
 from models.bootstrap import Sums, chance_not_behind, coverage_bound, ratio_bounds, window_edges
 
 METRIC_VERSION = "1"

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.snapshot import F64
+from autopilot.core.model.snapshot import F64
 from models.candidates import fitted_further, models_for
 from models.demand import Ask, DemandModel, came_after, tidy, usual
 from models.layer import Layer, replayed, states_spread

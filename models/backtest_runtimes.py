@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from autopilot.core.errors import InputError
-from autopilot.core.forecast import LEVELS
-from autopilot.core.snapshot import F64, I64, Bools
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.forecast import LEVELS
+from autopilot.core.model.snapshot import F64, I64, Bools
 from models.censoring import completion_weights
 from models.lasting import OUTLIVED_S
 from models.opinions import MEDIAN, add_boosted, recent_opinions

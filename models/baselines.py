@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from autopilot.core.snapshot import F64, Bools
+from autopilot.core.model.snapshot import F64, Bools
 from models.demand import CARRIED_STEPS, Ask, blocks, carried, outcomes, points, usual
 
 RATES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.8)

@@ -3,14 +3,14 @@
 A boosted tree looks at a feature in bins only, with bounds at quantiles. Scikit-learn finds them by itself, anew for each
 model of the same rows, which costs more than the trees. A feature that comes as the number of its bin has few values,
 each of which scikit-learn takes for a bin: the trees are those of the feature itself
-(tests/unit/test_bins.py).
+(tests/unit/models/test_bins.py).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from autopilot.core.snapshot import F64
+from autopilot.core.model.snapshot import F64
 
 
 def bounds_of(column: F64, weight: F64, most: int) -> F64:

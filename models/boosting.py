@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from autopilot.core.errors import InputError
-from autopilot.core.snapshot import F64, Bools
-from autopilot.core.units import format_duration
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.snapshot import F64, Bools
+from autopilot.core.model.units import format_duration
 from models.bins import bounds_of, numbered
 from models.demand import CARRIED_STEPS, Ask, blocks, carried, outcomes, rising, usual
 from models.features import Rows, ahead, at_cells, common, names_of

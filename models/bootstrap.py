@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.special import ndtr
 
-from autopilot.core.snapshot import F64, I64
+from autopilot.core.model.snapshot import F64, I64
 
 DRAWN_AT_ONCE = 2_000_000
 """Blocks drawn in one array: bounds the memory of a resampling to some tens of MiB."""

@@ -14,9 +14,9 @@ from hashlib import sha256
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.errors import invariant
-from autopilot.core.forecast import REQUESTS, TOKENS, Forecast, Forecasts
-from autopilot.core.snapshot import F64, Bools, ClusterSnapshot
+from autopilot.core.model.errors import invariant
+from autopilot.core.model.forecast import REQUESTS, TOKENS, Forecast, Forecasts
+from autopilot.core.model.snapshot import F64, Bools, ClusterSnapshot
 from models.backtest import FreshRng
 from models.baselines import LastValue
 from models.boosting import Boosting

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autopilot.core.snapshot import F64
+from autopilot.core.model.snapshot import F64
 from models.baselines import Ewma, LastValue, Profile
 from models.boosting import Boosting
 from models.demand import DemandModel

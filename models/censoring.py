@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autopilot.core.snapshot import F64, Bools
+from autopilot.core.model.snapshot import F64, Bools
 
 MOST_WEIGHT = 10.0
 """One job stands for at most so many: the variance of the weights would cost more than their bias saves."""

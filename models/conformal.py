@@ -17,8 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from autopilot.core.errors import invariant
-from autopilot.core.snapshot import F64, I32
+from autopilot.core.model.errors import invariant
+from autopilot.core.model.snapshot import F64, I32
 
 Scores = NDArray[np.float32] | F64
 

@@ -13,8 +13,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from autopilot.core.errors import invariant
-from autopilot.core.snapshot import F64
+from autopilot.core.model.errors import invariant
+from autopilot.core.model.snapshot import F64
 
 DAY_S = 86_400.0
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtrc
 
-from autopilot.core.snapshot import F64, I32, Bools
+from autopilot.core.model.snapshot import F64, I32, Bools
 
 RATE = 0.1
 """Weight of the newest residual in the chart: sees a shift of one standard deviation after about 17 residuals."""

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.forecast import LEVELS as RUNTIME_LEVELS
-from autopilot.core.snapshot import F64
-from autopilot.core.units import format_duration
+from autopilot.core.model.forecast import LEVELS as RUNTIME_LEVELS
+from autopilot.core.model.snapshot import F64
+from autopilot.core.model.units import format_duration
 from models.backtest import EVERYONE, CaseLosses, Scores
 from models.demand import Ask
 from models.selection import pinball

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import maximum_filter1d, minimum_filter1d
 
-from autopilot.core.snapshot import F64, Bools
+from autopilot.core.model.snapshot import F64, Bools
 from models.baselines import exponential_means
 from models.demand import DAY_S, Ask, carried
 

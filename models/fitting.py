@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autopilot.core.snapshot import F64
+from autopilot.core.model.snapshot import F64
 from models.boosting import Boosting
 from models.candidates import fitted_further, models_for
 from models.conformal import WINDOW

@@ -2,7 +2,7 @@
 
 scikit-learn's predict costs about a millisecond a model and call, whatever the rows: too much for a job that is
 submitted alone and asks seven models. Here all trees of all models step down at once. The answer is the same to the
-last digits (tests/unit/test_forest.py).
+last digits (tests/unit/models/test_forest.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from autopilot.core.snapshot import F64
+from autopilot.core.model.snapshot import F64
 
 
 class Forest:

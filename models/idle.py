@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.snapshot import F64
+from autopilot.core.model.snapshot import F64
 from models.demand import Ask, rising
 
 LEAST_SLEEPS = 10

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autopilot.core.forecast import LEVELS
-from autopilot.core.snapshot import F64, I32, I64
+from autopilot.core.model.forecast import LEVELS
+from autopilot.core.model.snapshot import F64, I32, I64
 from models.censoring import censored_quantile
 from models.conformal import default_rate
 from models.opinions import MEDIAN, ordered

@@ -17,8 +17,8 @@ from collections import deque
 
 import numpy as np
 
-from autopilot.core.forecast import LEVELS, Forecasts, RuntimeForecast
-from autopilot.core.snapshot import F64, ClusterSnapshot, State
+from autopilot.core.model.forecast import LEVELS, Forecasts, RuntimeForecast
+from autopilot.core.model.snapshot import F64, ClusterSnapshot, State
 
 FIRST_SPREAD = 1.8
 """Standard deviation of the log error assumed before any was seen: a factor of 6 either way."""

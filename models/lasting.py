@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
-from autopilot.core.snapshot import F64, I64, Bools
+from autopilot.core.model.snapshot import F64, I64, Bools
 from models.recent import LEVELS_OF_KIN
 from models.siblings import EDGES, FIRST_LOG_S, FIRST_SPREAD, SAME_WIDTH, cells_of, outlived, quantiles_given
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autopilot.core.errors import invariant
-from autopilot.core.snapshot import F64, I32, I64, Bools
+from autopilot.core.model.errors import invariant
+from autopilot.core.model.snapshot import F64, I32, I64, Bools
 
 HOUR_S = 3600.0
 HOURS = 24

@@ -11,8 +11,8 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from autopilot.core.forecast import LEVELS
-from autopilot.core.snapshot import F64, Bools
+from autopilot.core.model.forecast import LEVELS
+from autopilot.core.model.snapshot import F64, Bools
 from models.recent import F32, LEVELS_OF_KIN, Kept, first_known, newest_known, quantiles
 
 OPINIONS = ("recent10", "recent40", "neighbours10", "boosted")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autopilot.core.snapshot import F64
+from autopilot.core.model.snapshot import F64
 from models.backtest import FreshRng, GateRules, GateVerdict, judge
 from models.backtest_bursts import calibrated, spoken_for
 from models.boosting import Boosting

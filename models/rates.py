@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.snapshot import F64
+from autopilot.core.model.snapshot import F64
 from models.demand import tidy
 
 KEPT_DAYS = 8

@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.snapshot import F64, I32, I64
+from autopilot.core.model.snapshot import F64, I32, I64
 
 F32 = NDArray[np.float32]
 

@@ -12,8 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
-from autopilot.core.forecast import LEVELS
-from autopilot.core.snapshot import F64, I64
+from autopilot.core.model.forecast import LEVELS
+from autopilot.core.model.snapshot import F64, I64
 from models.intervals import Intervals, groups_of
 from models.lasting import OUTLIVED_S, Lasting
 from models.opinions import KIND, SIBLINGS, Mixer, corrected

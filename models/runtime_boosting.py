@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from autopilot.core.errors import InputError
-from autopilot.core.forecast import LEVELS
-from autopilot.core.snapshot import F64, I32
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.forecast import LEVELS
+from autopilot.core.model.snapshot import F64, I32
 from models.forest import Forest
 
 LEAST_ROWS = 1000

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from autopilot.core.forecast import LEVELS
-from autopilot.core.snapshot import F64
+from autopilot.core.model.forecast import LEVELS
+from autopilot.core.model.snapshot import F64
 from models.opinions import LEAST_ENDED, NEIGHBOURS, OPINIONS
 from models.recent import F32, LEVELS_OF_KIN, STATISTICS, Asked, Kept, first_known, modes, statistics
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autopilot.core.snapshot import F64
+from autopilot.core.model.snapshot import F64
 from models.backtest import FreshRng, GateRules, GateVerdict, judge
 from models.evidence import runtime_cases
 from models.opinions import BOOSTED, MEDIAN, Mixer, add_boosted

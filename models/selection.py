@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.snapshot import F64, Bools
+from autopilot.core.model.snapshot import F64, Bools
 from models.demand import Ask, blocks
 from models.layer import POOLED_ABOVE, units
 

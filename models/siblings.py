@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from autopilot.core.forecast import LEVELS
-from autopilot.core.snapshot import F64, Bools
+from autopilot.core.model.forecast import LEVELS
+from autopilot.core.model.snapshot import F64, Bools
 
 STEP = 0.2
 """Width of a cell of the grid in logs: run times within a fifth count as the same."""
@@ -65,7 +65,7 @@ LEAST_SLOPE = 0.05
 def cell_mass(total_s: F64) -> F64:
     """Probability of each cell under quantiles at LEVELS, read as a piecewise log-normal. [jobs, cells].
 
-    As in core/forecast.py: linear in the normal quantile between levels, the tails as steep as from the middle.
+    As in core/model/forecast.py: linear in the normal quantile between levels, the tails as steep as from the middle.
     """
     normal = ndtri(np.asarray(LEVELS))
     log_s = np.maximum.accumulate(np.log(np.maximum(total_s, 1.0)) + 1e-6 * np.arange(len(LEVELS)), axis=1)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.snapshot import F64, Bools
+from autopilot.core.model.snapshot import F64, Bools
 from models.demand import Ask, carried, evenly_spread, points, rising
 
 FIT_STEPS = 600

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.snapshot import F64
+from autopilot.core.model.snapshot import F64
 
 MEMORIES = ((1000.0, 60.0), (300.0, 60.0))
 """Outcomes after which one counts 1/e, long and short, of the median and of upper levels."""

@@ -1,7 +1,7 @@
-"""Fit the habits behind `simulator/arrivals.py` to real traces and print them as Python.
+"""Fit the habits behind `simulator/traces/arrivals.py` to real traces and print them as Python.
 
     python scripts/fit_arrivals.py DATA            print the constants
-    python scripts/fit_arrivals.py DATA --write    put them into simulator/arrivals.py
+    python scripts/fit_arrivals.py DATA --write    put them into simulator/traces/arrivals.py
 
 DATA is a folder with `philly_jobs/jobs.parquet`, `philly_jobs/jobs_with_status_first15k.parquet` and
 `mit_supercloud_slurm/jobs.parquet` in the job format (docs/data-sources.md says where they come from).
@@ -20,7 +20,7 @@ import numpy.typing as npt
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from simulator.arrivals import ArrivalModel, WidthClass  # noqa: E402
+from simulator.traces.arrivals import ArrivalModel, WidthClass  # noqa: E402
 
 BATCH_GAP_S = 60.0
 """Jobs of one tenant and width that follow each other within a minute are one batch."""
@@ -199,7 +199,7 @@ def main() -> None:
     """Print the constants, or put them into the module."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("data", type=Path, help="folder with philly_jobs/ and mit_supercloud_slurm/")
-    parser.add_argument("--write", action="store_true", help="put them into simulator/arrivals.py")
+    parser.add_argument("--write", action="store_true", help="put them into simulator/traces/arrivals.py")
     arguments = parser.parse_args()
     text = as_python(fit(arguments.data))
     if not arguments.write:

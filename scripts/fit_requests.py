@@ -2,7 +2,7 @@
 
 Usage: python -m scripts.fit_requests [DATA_DIR]     (default ../shared/data)
 
-Prints the rows of `SHAPES` in simulator/synthetic_requests.py. Sources, one per row:
+Prints the rows of `SHAPES` in simulator/inference/synthetic_requests.py. Sources, one per row:
 - servegen_2025: Alibaba ServeGen (NSDI'26), 10-minute statistics of 10 days (r1: one day).
   Daily shape: least squares of log rate on two harmonics of the day; noise: its residual.
   Gap CV: median over client windows, weighted by requests. Tokens: log-normal from each
@@ -23,8 +23,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from autopilot.core.errors import InputError
-from simulator.synthetic_requests import DAY_S, PERIOD_S, RequestShape
+from autopilot.core.model.errors import InputError
+from simulator.inference.synthetic_requests import DAY_S, PERIOD_S, RequestShape
 
 Floats = NDArray[np.float64]
 Z90 = 1.2815515594600038  # 90 % point of the standard normal distribution

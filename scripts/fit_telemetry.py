@@ -1,4 +1,4 @@
-"""Prints the constants of simulator/behaviours.py that are fitted to measurements.
+"""Prints the constants of simulator/signals/behaviours.py that are fitted to measurements.
 
     python scripts/fit_telemetry.py [DATA_FOLDER]        (default: ../shared/data)
 

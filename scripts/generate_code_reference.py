@@ -1,4 +1,4 @@
-"""Write the table of reason codes into docs/output.md, from autopilot/core/records.py and autopilot/core/explain.py.
+"""Write the table of reason codes into docs/output.md, from autopilot/core/model/records.py and autopilot/explain/proposals.py.
 
 python scripts/generate_code_reference.py           write it
 python scripts/generate_code_reference.py --check   compare only; exit 1 when it differs
@@ -12,8 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from autopilot.core.explain import REASONS  # noqa: E402  # the checkout first, not an installed copy
-from autopilot.core.records import Code  # noqa: E402
+from autopilot.core.model.records import Code  # noqa: E402
+from autopilot.explain.proposals import REASONS  # noqa: E402  # the checkout first, not an installed copy
 from autopilot.report.advice import FIELD_OF, MODE_CODES  # noqa: E402
 from scripts.generated_page import cell, write_or_compare  # noqa: E402
 

@@ -13,10 +13,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from autopilot.core.contract import PREFIX, ContractField, contract_fields  # noqa: E402  # the checkout first
-from autopilot.core.contract.reading import OTHERS, allowed_text, is_duration  # noqa: E402
-from autopilot.core.contract.rules import RULES  # noqa: E402
-from autopilot.core.contract.tree import SECTIONS  # noqa: E402
+from autopilot.contract import PREFIX, ContractField, contract_fields  # noqa: E402  # the checkout first
+from autopilot.contract.reading import OTHERS, allowed_text, is_duration  # noqa: E402
+from autopilot.contract.rules import RULES  # noqa: E402
+from autopilot.contract.tree import SECTIONS  # noqa: E402
 from scripts.generated_page import cell, write_or_compare  # noqa: E402
 
 TARGET = ROOT / "docs" / "workload-contract.md"
@@ -83,7 +83,7 @@ metadata:
   as `1g.10gb`, or by its resource (`nvidia.com/mig-1g.10gb`).
 
 This version has no collector for Kubernetes (docs/limits.md), so that the annotations are read and judged by
-`autopilot.core.contract.parse_contract` and come from no cluster yet. What carries the contract today are the
+`autopilot.contract.parse_contract` and come from no cluster yet. What carries the contract today are the
 columns of a job file (docs/data-sources.md), with the same limits, the same assumptions and, as far as columns can
 contradict each other, the same rules.
 """

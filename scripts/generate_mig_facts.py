@@ -1,4 +1,4 @@
-"""Writes `autopilot/core/mig_facts.py` from the MIG profile data.
+"""Writes `autopilot/core/hardware/mig_facts.py` from the MIG profile data.
 
     python scripts/generate_mig_facts.py            write the file anew
     python scripts/generate_mig_facts.py --check    exit 1 when the committed file differs

@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from autopilot.app.golden import (  # the checkout first, not an installed copy
+from autopilot.app.backtests.golden import (  # the checkout first, not an installed copy
     FOLDER,
     GOLDEN_VERSION,
     TOLERANCES,

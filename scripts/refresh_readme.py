@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from autopilot.core.records import Code  # noqa: E402  # the checkout first, not an installed copy
+from autopilot.core.model.records import Code  # noqa: E402  # the checkout first, not an installed copy
 from autopilot.journal import JournalReader  # noqa: E402
 from benchmarks.foresight import MOST_LATE, RECOVERED, WAIT_RATIO  # noqa: E402
 from benchmarks.preemption import JCT_S, USEFUL  # noqa: E402

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from autopilot.core.errors import InputError, nearest
-from autopilot.core.units import format_duration
+from autopilot.core.model.errors import InputError, nearest
+from autopilot.core.model.units import format_duration
 
 DURATIONS = ("exact", "last-two", "predicted")
 LIMITS = ("file", "declared", "none")

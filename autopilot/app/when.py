@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from autopilot.core.errors import InputError
-from autopilot.core.units import format_duration, parse_duration_s
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.units import format_duration, parse_duration_s
 
 EPOCH_FROM_S = 1e9
 """A journal whose times are at least this holds seconds since 1970: no simulation lasts thirty years."""

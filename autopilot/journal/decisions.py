@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from autopilot.core.memory import ControllerMemory
-from autopilot.core.policy import Policy
-from autopilot.core.records import (
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.records import (
     Code,
     Decision,
     Evidence,

@@ -16,9 +16,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.forecast import Forecast, Forecasts, RuntimeForecast
-from autopilot.core.records import Command, Gap, Observation, Outcome, Signals, View
-from autopilot.core.snapshot import (
+from autopilot.core.model.forecast import Forecast, Forecasts, RuntimeForecast
+from autopilot.core.model.records import Command, Gap, Observation, Outcome, Signals, View
+from autopilot.core.model.snapshot import (
     AdvanceTable,
     ClusterSnapshot,
     GpuTable,

@@ -14,10 +14,10 @@ from typing import Any, Self
 
 import msgspec
 
-from autopilot.core.errors import InputError
-from autopilot.core.memory import ControllerMemory
-from autopilot.core.policy import Policy
-from autopilot.core.records import Decision, Instruction, Observation, Outcome
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.records import Decision, Instruction, Observation, Outcome
 from autopilot.journal.decisions import Decided, DecisionDecoder, read_outcomes
 from autopilot.journal.observations import ObservationDecoder
 from autopilot.journal.store import APPLICATION_ID, SCHEMA, checksum_of, fault_of

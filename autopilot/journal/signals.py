@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.snapshot import SignalTable
+from autopilot.core.model.snapshot import SignalTable
 from autopilot.journal.tables import UnreadableError
 
 Array = NDArray[Any]

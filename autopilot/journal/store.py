@@ -22,11 +22,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from autopilot.core.errors import InputError, invariant
-from autopilot.core.memory import ControllerMemory
-from autopilot.core.policy import Policy
-from autopilot.core.policy_bounds import JournalRules
-from autopilot.core.records import Decision, Instruction, Observation, Outcome
+from autopilot.core.model.errors import InputError, invariant
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.policy_bounds import JournalRules
+from autopilot.core.model.records import Decision, Instruction, Observation, Outcome
 from autopilot.files import Lock, lock_beside, target_of
 from autopilot.journal.decisions import DecisionEncoder, outcomes_bytes
 from autopilot.journal.observations import ObservationEncoder

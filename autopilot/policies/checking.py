@@ -15,10 +15,10 @@ from difflib import get_close_matches
 from enum import Enum
 from typing import TYPE_CHECKING, Any, get_origin
 
-from autopilot.core.errors import InputError
-from autopilot.core.errors import nearest as nearest_name
-from autopilot.core.policy import Policy
-from autopilot.core.units import parse_duration_s
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.errors import nearest as nearest_name
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.units import parse_duration_s
 from autopilot.policies.tree import (
     allowed_text,
     bare,
@@ -49,7 +49,7 @@ def adapter() -> TypeAdapter[Policy]:
 def checked_policy(spec: Mapping[str, Any], base: Policy) -> tuple[Policy | None, list[str]]:
     """The policy that `spec` (as read from YAML) makes of `base`, or None and what is wrong, field by field.
 
-    What two fields say against each other is not looked at here (`autopilot.core.policy.check_policy`).
+    What two fields say against each other is not looked at here (`autopilot.core.model.policy.check_policy`).
     """
     from pydantic import ValidationError
 

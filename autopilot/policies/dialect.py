@@ -11,7 +11,7 @@ import functools
 import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from autopilot.core.errors import InputError
+from autopilot.core.model.errors import InputError
 
 if TYPE_CHECKING:
     import yaml

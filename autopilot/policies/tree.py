@@ -1,6 +1,6 @@
 """The policy tree as data: its fields with meaning, limits and defaults, and their values in words.
 
-Everything is read from the annotations of the dataclasses in `autopilot.core.policy`: error messages, the
+Everything is read from the annotations of the dataclasses in `autopilot.core.model.policy`: error messages, the
 reference page and the schema all speak from here, so that a field is written once.
 """
 
@@ -15,8 +15,8 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from typing_extensions import Doc
 
-from autopilot.core.policy import Policy
-from autopilot.core.units import SECONDS
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.units import SECONDS
 
 MAX_EXACT_S = 2.0**53  # whole seconds above this are no longer exact in a float
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from autopilot.core.errors import InputError
+from autopilot.core.model.errors import InputError
 
 LOCK_WAIT_S = 30.0
 """How long a writer waits for another one; each holds the lock for milliseconds."""

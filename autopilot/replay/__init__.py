@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autopilot.core.errors import InputError
-from autopilot.core.policy import Policy
-from autopilot.core.reconciler import reconcile
+from autopilot.core.decision.reconciler import reconcile
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.policy import Policy
 from autopilot.journal.reader import JournalReader
 from autopilot.replay.again import Decide, Progress, verify
 from autopilot.replay.compare import compare

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from autopilot.core.memory import ControllerMemory, Step
-from autopilot.core.policy import Policy
-from autopilot.core.records import Decision, Instruction, Observation
+from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.records import Decision, Instruction, Observation
 from autopilot.journal.decisions import digest, memory_bytes
 from autopilot.journal.observations import ENCODER
 from autopilot.journal.reader import JournalReader, TickRecord

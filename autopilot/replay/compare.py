@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from autopilot.core.memory import ControllerMemory, Step
-from autopilot.core.policy import Policy
-from autopilot.core.policy_names import check_models
-from autopilot.core.records import Decision, Plan
+from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.policy_names import check_models
+from autopilot.core.model.records import Decision, Plan
 from autopilot.journal.reader import JournalReader
 from autopilot.replay.again import Decide, Progress, remembered, reported
 from autopilot.replay.results import Counts, PolicyDiff, ReplayResult, Shift, TickDiff

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from autopilot.core.memory import ControllerMemory, Step
-from autopilot.core.policy import Policy
-from autopilot.core.reconciler import reconcile
-from autopilot.core.records import Decision, Observation, OutcomeKind
-from autopilot.core.snapshot import SLO_CLASS_NAMES
+from autopilot.core.decision.reconciler import reconcile
+from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.records import Decision, Observation, OutcomeKind
+from autopilot.core.model.snapshot import SLO_CLASS_NAMES
 from autopilot.journal.reader import JournalReader
 from autopilot.replay import Progress, replay
 

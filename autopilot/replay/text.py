@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autopilot.core.units import format_duration
+from autopilot.core.model.units import format_duration
 from autopilot.replay.results import OPEN_LOOP, PolicyDiff, ReplayResult, Shift
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from autopilot.core.explain import Answer
-from autopilot.core.records import Code
-from autopilot.core.units import format_gpu_s, format_ratio
+from autopilot.core.model.records import Code
+from autopilot.core.model.units import format_gpu_s, format_ratio
+from autopilot.explain.proposals import Answer
 from autopilot.report.data import PolicyRun
 from autopilot.report.words import count, pick
 

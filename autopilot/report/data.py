@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.errors import invariant
+from autopilot.core.model.errors import invariant
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autopilot.core.snapshot import F64
+from autopilot.core.model.snapshot import F64
 from autopilot.report.charts import COLOURS, SERIES, Plot
 from autopilot.report.plots import WAIT_TICKS_S, time_axis
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autopilot.core.units import format_ratio
+from autopilot.core.model.units import format_ratio
 from autopilot.report.charts import COLOURS, Plot
 from autopilot.report.data import PolicyRun, ReportData, ServiceSeries
 from autopilot.report.plots import (

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
-from autopilot.core.errors import InputError
-from autopilot.core.units import format_duration
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.units import format_duration
 from autopilot.files import put_in_place
 from autopilot.report import tables
 from autopilot.report.charts import Picture, draw_all

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autopilot.core.units import format_duration, format_ratio
+from autopilot.core.model.units import format_duration, format_ratio
 from autopilot.report.charts import COLOURS, DASHES, SERIES, Plot
 from autopilot.report.data import Floats, PolicyRun, ReportData, Series, shrink_heat
 from autopilot.report.words import mean_of, ordered, pick

@@ -6,9 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 
-from autopilot.core.explain import Answer
-from autopilot.core.records import Code
-from autopilot.core.units import format_gpu_s, format_ratio
+from autopilot.core.model.records import Code
+from autopilot.core.model.units import format_gpu_s, format_ratio
+from autopilot.explain.proposals import Answer
 from autopilot.report.advice import FIELD_OF, MODE_CODES, advice, refused_gain
 from autopilot.report.data import DecisionRow, PolicyRun
 from autopilot.report.embedded import Part, anchor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autopilot.core.units import format_duration, format_gpu_s, format_ratio
+from autopilot.core.model.units import format_duration, format_gpu_s, format_ratio
 from autopilot.report.data import PolicyRun, ReportData
 from autopilot.report.markup import box, pairs, table, text
 from autopilot.report.words import (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autopilot.core.units import format_duration, format_gpu_s, format_ratio
+from autopilot.core.model.units import format_duration, format_gpu_s, format_ratio
 from autopilot.report.data import Floats, PolicyRun, ReportData
 
 TEXTBOOK = ("static", "fifo", "fifo-skip", "sjf", "sjf-skip", "gpu-time-skip", "las", "easy", "kueue")

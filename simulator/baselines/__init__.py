@@ -13,7 +13,7 @@ from simulator.baselines.kueue import Kueue
 from simulator.baselines.las import LeastAttained
 from simulator.baselines.static import Static
 from simulator.baselines.textbook import fifo, fifo_skip, gpu_time_skip, sjf, sjf_skip
-from simulator.engine import Scheduler
+from simulator.running.engine import Scheduler
 
 BASELINES: dict[str, Callable[[], Scheduler]] = {
     "fifo": fifo,

@@ -13,10 +13,10 @@ from math import inf, isnan
 
 import numpy as np
 
-from simulator.cluster import Cluster
-from simulator.placing import find_spot
 from simulator.traces.defaults import declared_limits_s
-from simulator.work import Shape
+from simulator.world.cluster import Cluster
+from simulator.world.placing import find_spot
+from simulator.world.work import Shape
 
 _NO, _IN_TIME, _ANY = 0, 1, 2
 

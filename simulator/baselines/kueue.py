@@ -12,7 +12,7 @@ in the own queue, nobody while borrowing oneself.
  - In a `strict` queue nobody is tried behind a gang that cannot go (Kueue: StrictFIFO).
  - A queue that may reclaim from anybody keeps no quota idle for a waiting head (`keeps` of the rules is 0); for
    others nothing is kept here.
- - Room is what a scheduler below Kueue would find (simulator/placing.py); a gang that has quota and no room
+ - Room is what a scheduler below Kueue would find (simulator/world/placing.py); a gang that has quota and no room
    displaces others as if it lacked quota, as Kueue does where it knows the topology.
 """
 
@@ -27,14 +27,14 @@ from math import inf, nan
 
 import numpy as np
 
+from autopilot.core.model.snapshot import GPU_MILLI, Displace, QueueTable, make
+from autopilot.core.quota.ledger import ALL, EPSILON, Books, claim_kinds
 from autopilot.core.rules import cohort
 from autopilot.core.rules.base import Claim, Refusal, Take
-from autopilot.core.snapshot import GPU_MILLI, Displace, QueueTable, make
-from autopilot.core.tenancy import ALL, EPSILON, Books, claim_kinds
-from simulator.cluster import Cluster
-from simulator.clusterqueues import ROOT, QueueSpec
-from simulator.hardware import Hardware
-from simulator.placing import find_spot
+from simulator.specs.clusterqueues import ROOT, QueueSpec
+from simulator.world.cluster import Cluster
+from simulator.world.hardware import Hardware
+from simulator.world.placing import find_spot
 
 COHORT = 1
 """Row of the cohort that all queues share; 0 is the root of the books, outside of every quota."""

@@ -17,10 +17,10 @@ from bisect import bisect_left, insort
 from heapq import merge
 from math import floor, log2
 
-from autopilot.core.snapshot import SloClass
-from simulator.cluster import Cluster
-from simulator.hardware import FREE, bits
-from simulator.placing import find_spot
+from autopilot.core.model.snapshot import SloClass
+from simulator.world.cluster import Cluster
+from simulator.world.hardware import FREE, bits
+from simulator.world.placing import find_spot
 
 PERIOD_S = 300.0
 LEVEL_GPU_S = 3600.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import ceil, floor, inf
 
 from simulator.baselines.textbook import Textbook, by_submit
-from simulator.cluster import Cluster
+from simulator.world.cluster import Cluster
 
 
 class Static:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
-from simulator.cluster import Cluster
-from simulator.placing import find_spot
-from simulator.work import Jobs
+from simulator.world.cluster import Cluster
+from simulator.world.placing import find_spot
+from simulator.world.work import Jobs
 
 Key = Callable[[Jobs, int], float]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from simulator.checkers.base import Checker, World
 from simulator.checkers.floor import Floor
 from simulator.checkers.owners import Owners
-from simulator.facts import GpuChanged, NodeChanged, Recut, Started, Stopped, Why
+from simulator.world.facts import GpuChanged, NodeChanged, Recut, Started, Stopped, Why
 
 
 class Advance(Checker):

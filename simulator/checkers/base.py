@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
-from autopilot.core.policy import Mode, Policy, RuleSetName
-from autopilot.core.records import Inventory
-from autopilot.core.snapshot import SLO_CLASS_NAMES, ServiceTable
-from simulator.advance import AdvanceSpec
-from simulator.clusterqueues import QueueSpec
-from simulator.facts import Evicting
-from simulator.physics import Physics
-from simulator.work import Jobs
+from autopilot.core.model.policy import Mode, Policy, RuleSetName
+from autopilot.core.model.records import Inventory
+from autopilot.core.model.snapshot import SLO_CLASS_NAMES, ServiceTable
+from simulator.specs.advance_spec import AdvanceSpec
+from simulator.specs.clusterqueues import QueueSpec
+from simulator.world.facts import Evicting
+from simulator.world.physics import Physics
+from simulator.world.work import Jobs
 
 TICK_S = 5.0
 """The longest time between two looks of a controller at a live cluster: it ticks every few seconds."""

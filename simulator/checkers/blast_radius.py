@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from simulator.checkers.base import Checker, World, weighed
-from simulator.facts import Decided, Evicting, GpuChanged, NodeChanged, Started, Stopped, Why
+from simulator.world.facts import Decided, Evicting, GpuChanged, NodeChanged, Started, Stopped, Why
 
 MILLI = 1000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from simulator.checkers.base import Checker, World, weighed
-from simulator.facts import Evicting, Started, Stopped
+from simulator.world.facts import Evicting, Started, Stopped
 
 
 class Budgets(Checker):

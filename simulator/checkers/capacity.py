@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.checkers.base import Checker, World
-from simulator.facts import Recut, Started, Stopped, Why
+from simulator.world.facts import Recut, Started, Stopped, Why
 
 WHOLE_MILLI = 1000
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from math import inf, isnan
 from typing import Protocol
 
-from autopilot.core.snapshot import SloClass
+from autopilot.core.model.snapshot import SloClass
 from simulator.checkers.base import Checker, World
-from simulator.facts import Evicting, Started, Stopped, Why
-from simulator.physics import TICKS_PER_S, Physics, on_grid, up_to_grid
+from simulator.world.facts import Evicting, Started, Stopped, Why
+from simulator.world.physics import TICKS_PER_S, Physics, on_grid, up_to_grid
 
 KEEPS_ALL = (Why.END, Why.CUT, Why.RETIRE, Why.RESIZE)
 """Stops that lose nothing."""

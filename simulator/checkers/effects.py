@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.checkers.base import Checker, World
-from simulator.facts import Decided, Evicting, Floored, Started, Stopped, Why
+from simulator.world.facts import Decided, Evicting, Floored, Started, Stopped, Why
 
 
 class Effects(Checker):

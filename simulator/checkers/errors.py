@@ -1,13 +1,13 @@
 """What a GPU's error condemns is left in time, and nothing starts there before it is mended.
 
-Classes of errors are NVIDIA's (autopilot/core/xid_facts.py). Work that opted out may stay.
+Classes of errors are NVIDIA's (autopilot/core/hardware/xid_facts.py). Work that opted out may stay.
 """
 
 from __future__ import annotations
 
-from autopilot.core.xid_facts import CONDEMNED, remedy_of
+from autopilot.core.hardware.xid_facts import CONDEMNED, remedy_of
 from simulator.checkers.base import Checker, World
-from simulator.facts import Evicting, GpuChanged, Started, Stopped, Why
+from simulator.world.facts import Evicting, GpuChanged, Started, Stopped, Why
 
 
 class Errors(Checker):

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.records import Inventory
-from simulator.facts import GpuChanged, NodeChanged, Recut
+from autopilot.core.model.records import Inventory
+from simulator.world.facts import GpuChanged, NodeChanged, Recut
 
 Counts = NDArray[np.int64]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isfinite
 
 from simulator.checkers.base import Checker, World
-from simulator.facts import Floored, Scaled, Started, Stopped, Why
+from simulator.world.facts import Floored, Scaled, Started, Stopped, Why
 
 
 class Floors(Checker):

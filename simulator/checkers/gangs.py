@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from simulator.checkers.base import Checker, World
-from simulator.facts import Started, Stopped, Why
+from simulator.world.facts import Started, Stopped, Why
 
 
 class Gangs(Checker):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from autopilot.core.mig import find_gpu_model
+from autopilot.core.hardware.mig import find_gpu_model
 from simulator.checkers.base import Checker, World
-from simulator.facts import Recut, Started
+from simulator.world.facts import Recut, Started
 
 Cuts = tuple[tuple[int, str, int], ...]
 

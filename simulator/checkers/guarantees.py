@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from simulator.checkers.base import Checker, World
 from simulator.checkers.floor import Counts, Floor
 from simulator.checkers.owners import MILLI, Owners, by_width, least_gpus, least_milli, sole_model
-from simulator.facts import Evicting, GpuChanged, NodeChanged, Recut, Started, Stopped, Submitted, Why
+from simulator.world.facts import Evicting, GpuChanged, NodeChanged, Recut, Started, Stopped, Submitted, Why
 
 
 @dataclass(slots=True)

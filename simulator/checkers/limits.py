@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from simulator.checkers.base import Checker, World
 from simulator.checkers.owners import MILLI, Owners
-from simulator.facts import Evicting, Started, Stopped, Why
+from simulator.world.facts import Evicting, Started, Stopped, Why
 
 
 class Limits(Checker):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.checkers.base import Checker, World, weighed
-from simulator.facts import Evicting, Started, Stopped, Why
+from simulator.world.facts import Evicting, Started, Stopped, Why
 
 
 class MinRuntime(Checker):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.checkers.base import Checker, World
-from simulator.facts import Evicting, Floored, Started, Stopped, Why
+from simulator.world.facts import Evicting, Floored, Started, Stopped, Why
 
 STARTS = frozenset({"admit_gang", "defragment", "reclaim_borrowed", "preempt"})
 """Actions that start work: on idle GPUs, or on those of others."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.checkers.base import Checker, World
-from simulator.facts import GpuChanged, NodeChanged, Started
+from simulator.world.facts import GpuChanged, NodeChanged, Started
 
 
 class Nodes(Checker):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.checkers.base import Checker, World
-from simulator.facts import Started, Stopped, Submitted, Why
+from simulator.world.facts import Started, Stopped, Submitted, Why
 
 _GONE = (Why.END, Why.FAIL, Why.RETIRE, Why.SUSPEND)
 

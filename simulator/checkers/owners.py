@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from simulator.clusterqueues import ROOT, QueueSpec
-from simulator.work import Jobs, Shape
+from simulator.specs.clusterqueues import ROOT, QueueSpec
+from simulator.world.work import Jobs, Shape
 
 MILLI = 1000
 

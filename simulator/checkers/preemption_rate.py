@@ -6,7 +6,7 @@ How many disruptions the cluster, a tenant and a node bear in a window is what b
 from __future__ import annotations
 
 from simulator.checkers.base import Checker, World, weighed
-from simulator.facts import Evicting
+from simulator.world.facts import Evicting
 
 
 class PreemptionRate(Checker):

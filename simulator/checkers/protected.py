@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.checkers.base import Checker
-from simulator.facts import Evicting, Why
+from simulator.world.facts import Evicting, Why
 
 
 class Protected(Checker):

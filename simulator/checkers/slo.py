@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.checkers.base import Checker
-from simulator.facts import Evicting
+from simulator.world.facts import Evicting
 
 
 class Slo(Checker):

@@ -47,17 +47,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from autopilot.core.errors import InputError, unknown_name
-from simulator.advance import parse_advance
-from simulator.clusterfile import ClusterSpec, _check_pools, _pool, parse_cluster
-from simulator.clusterqueues import parse_queues
-from simulator.deployments import Deployment
-from simulator.faults import FaultOptions
-from simulator.fields import Fields, load_yaml
-from simulator.physics import PHYSICS
+from autopilot.core.model.errors import InputError, unknown_name
+from simulator.inference.deployments import Deployment
+from simulator.running.faults import FaultOptions
 from simulator.scenarios.parts import inside, read_faults, read_job_sources, read_service, seconds, texts
 from simulator.scenarios.work import FileJobs, JobGroup, SyntheticJobs, scenario_jobs
+from simulator.specs.advance_spec import parse_advance
+from simulator.specs.clusterfile import ClusterSpec, _check_pools, _pool, parse_cluster
+from simulator.specs.clusterqueues import parse_queues
+from simulator.specs.fields import Fields, load_yaml
 from simulator.traces.jobs import JobTrace
+from simulator.world.physics import PHYSICS
 
 SHIPPED = Path(__file__).parent
 TELEMETRY = ("off", "windowed", "full")

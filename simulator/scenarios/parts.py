@@ -8,16 +8,16 @@ from math import inf, nan
 from pathlib import Path
 from typing import Any
 
-from autopilot.core.errors import InputError, unknown_name
-from autopilot.core.units import parse_duration_s
-from simulator.autoscaler import AutoscalerSpec
-from simulator.clusterfile import ClusterSpec
-from simulator.deployments import Deployment
-from simulator.faults import FaultOptions
-from simulator.fields import Fields
+from autopilot.core.model.errors import InputError, unknown_name
+from autopilot.core.model.units import parse_duration_s
+from simulator.inference.autoscaler import AutoscalerSpec
+from simulator.inference.deployments import Deployment
+from simulator.inference.serving_records import ServiceSpec
+from simulator.inference.synthetic_requests import SHAPES, Bursts, ServiceLoad
+from simulator.running.faults import FaultOptions
 from simulator.scenarios.work import FileJobs, JobGroup, SyntheticJobs
-from simulator.serving_records import ServiceSpec
-from simulator.synthetic_requests import SHAPES, Bursts, ServiceLoad
+from simulator.specs.clusterfile import ClusterSpec
+from simulator.specs.fields import Fields
 from simulator.traces.gpu_models import is_mig_profile, model_for_label
 
 MOST_JOBS = 1_000_000

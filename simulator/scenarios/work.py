@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from autopilot.core.errors import InputError
-from simulator.arrivals import generate_jobs
-from simulator.faults import child_generator
+from autopilot.core.model.errors import InputError
+from simulator.running.faults import child_generator
+from simulator.traces.arrivals import generate_jobs
 from simulator.traces.columns import BY_NAME
 from simulator.traces.jobs import JobTrace, empty_columns, read_jobs
 
@@ -28,7 +28,7 @@ class FileJobs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyntheticJobs:
-    """Parameters of `simulator.arrivals.generate_jobs`."""
+    """Parameters of `simulator.traces.arrivals.generate_jobs`."""
 
     load: float
     """GPU-seconds asked for / (GPUs x horizon)"""

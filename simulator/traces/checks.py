@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from autopilot.core.contract import Domain, Facts, contract_fields, contradictions
-from autopilot.core.snapshot import GPU_MILLI
+from autopilot.contract import Domain, Facts, contract_fields, contradictions
+from autopilot.core.model.snapshot import GPU_MILLI
 from simulator.traces.columns import JOB_COLUMNS
 from simulator.traces.tables import row_label
 

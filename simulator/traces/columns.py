@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from autopilot.core.contract import CENTURY_S, MOST_GPUS, contract_fields
+from autopilot.contract import CENTURY_S, MOST_GPUS, contract_fields
 
 ValueKind = Literal["text", "count", "flag", "amount"]
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from autopilot.core.errors import InputError, unknown_name
-from simulator.fields import load_yaml
+from autopilot.core.model.errors import InputError, unknown_name
+from simulator.specs.fields import load_yaml
 from simulator.traces.columns import BY_NAME
 
 if TYPE_CHECKING:

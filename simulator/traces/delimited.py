@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from autopilot.core.errors import InputError
+from autopilot.core.model.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,8 +6,8 @@ that their vendor states, or None where the publisher of a trace does not disclo
 
 from __future__ import annotations
 
-from autopilot.core.mig import MODELS as MIG_MODELS
-from autopilot.core.mig import find_gpu_model
+from autopilot.core.hardware.mig import MODELS as MIG_MODELS
+from autopilot.core.hardware.mig import find_gpu_model
 
 OTHER_MODELS: dict[str, int | None] = {
     "K80": 12,

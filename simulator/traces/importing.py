@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autopilot.core.errors import InputError, unknown_name
+from autopilot.core.model.errors import InputError, unknown_name
 from autopilot.files import check_output
-from simulator.requests import read_requests
+from simulator.inference.requests import read_requests
 from simulator.traces.catalog import TRACE_KINDS
 from simulator.traces.importers.common import Imported, ImportOptions, window_of
 from simulator.traces.jobs import jobs_from_frame

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from autopilot.core.errors import InputError, unknown_name
+from autopilot.core.model.errors import InputError, unknown_name
 from simulator.traces.checks import Capacity, RowReasons, find_unusable, parse_flags
 from simulator.traces.columns import BY_NAME, FALSE_WORDS, JOB_COLUMNS, REQUIRED, TRUE_WORDS
 from simulator.traces.own_columns import own_jobs

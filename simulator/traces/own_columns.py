@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autopilot.core.errors import InputError, unknown_name
+from autopilot.core.model.errors import InputError, unknown_name
 from simulator.traces.columns import BY_NAME, JOB_COLUMNS, REQUIRED
 from simulator.traces.tables import row_label
 from simulator.traces.times import read_amounts, read_times

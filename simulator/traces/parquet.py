@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autopilot.core.errors import InputError
+from autopilot.core.model.errors import InputError
 from simulator.traces.delimited import MOST_COLUMNS, MOST_ROWS
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
-from autopilot.core.errors import InputError
+from autopilot.core.model.errors import InputError
 from autopilot.files import replace_file
 from simulator.traces.delimited import read_csv
 from simulator.traces.parquet import read_parquet

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from autopilot.core.errors import InputError, shown
+from autopilot.core.model.errors import InputError, shown
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from autopilot.core.errors import InputError
+from autopilot.core.model.errors import InputError
 from tests.conformance.cases import read_file
 from tests.conformance.judge import judge
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from autopilot.core.errors import InputError
+from autopilot.core.model.errors import InputError
 
 SCHEMA = "gpu-decision-conformance/1"
 

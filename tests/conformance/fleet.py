@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from autopilot.core import mig
-from autopilot.core.errors import InputError
-from autopilot.core.snapshot import GPU_MILLI, GpuTable, InstanceTable, NodeTable, Topology, make
+from autopilot.core.hardware import mig
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.snapshot import GPU_MILLI, GpuTable, InstanceTable, NodeTable, Topology, make
 from tests.conformance.cases import Case, Node, Task
 
 WHOLE_GPU_MODEL = "A100-80GB"

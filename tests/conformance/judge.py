@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autopilot.core.errors import AutopilotError
+from autopilot.core.model.errors import AutopilotError
 from tests.conformance.cases import Case, Entry
 from tests.conformance.compare import Difference, differences, reasons
 from tests.conformance.mig_cases import compare_fit, compare_replan

@@ -12,18 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autopilot.core.actions import ACTIONS
-from autopilot.core.draft import Propose
-from autopilot.core.memory import ControllerMemory
-from autopilot.core.planner import Planner, plan
-from autopilot.core.records import (
-    Code,
-    Plan,
-    Proposal,
-    Slot,
-    Victim,
-)
-from autopilot.core.snapshot import GPU_MILLI, State
-from autopilot.core.whatif import WhatIf
+from autopilot.core.decision.planner import Planner, plan
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.records import Code, Plan, Proposal, Slot, Victim
+from autopilot.core.model.snapshot import GPU_MILLI, State
+from autopilot.core.placement.whatif import WhatIf
+from autopilot.core.planning.draft import Propose
 from tests.conformance.cases import Action, Case, Task
 from tests.conformance.world import ACTIONS_OF, HOLDING, Row, World, build_world
 

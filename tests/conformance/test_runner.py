@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from autopilot.core.actions import ACTIONS
-from autopilot.core.policy import Mode
-from autopilot.core.records import Plan, Proposal, Slot, Victim, no_refusals
-from autopilot.core.snapshot import Gate, State, Topology
+from autopilot.core.model.policy import Mode
+from autopilot.core.model.records import Plan, Proposal, Slot, Victim, no_refusals
+from autopilot.core.model.snapshot import Gate, State, Topology
 from tests.conformance.__main__ import main
 from tests.conformance.cases import SCHEMA, Case, parse_case
 from tests.conformance.compare import differences

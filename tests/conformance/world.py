@@ -11,13 +11,13 @@ from dataclasses import dataclass, fields, replace
 from math import inf, nan
 from typing import Any
 
-from autopilot.core.errors import InputError
-from autopilot.core.forecast import Forecasts
-from autopilot.core.policy import Mode, Modes, Policy, RuleSetName, Tenancy, check_policy
-from autopilot.core.policy_bounds import DAY_S
-from autopilot.core.records import Observation
-from autopilot.core.signals import measure
-from autopilot.core.snapshot import (
+from autopilot.core.intake.signals import measure
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.forecast import Forecasts
+from autopilot.core.model.policy import Mode, Modes, Policy, RuleSetName, Tenancy, check_policy
+from autopilot.core.model.policy_bounds import DAY_S
+from autopilot.core.model.records import Observation
+from autopilot.core.model.snapshot import (
     ClusterSnapshot,
     Displace,
     Gate,
@@ -35,7 +35,7 @@ from autopilot.core.snapshot import (
     empty_signals,
     make,
 )
-from autopilot.core.whatif import WhatIf
+from autopilot.core.placement.whatif import WhatIf
 from tests.conformance.cases import Action, Case, Gang, Queue, RuleName, Task
 from tests.conformance.fleet import OF_ONE_NODE, Fleet, Seat, Size, build_fleet, scale_of, size_of, whole
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from autopilot.core.actions import ACTIONS
-from autopilot.core.memory import ControllerMemory
-from autopilot.core.policy import Modes
-from autopilot.core.records import Observation
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.policy import Modes
+from autopilot.core.model.records import Observation
 from autopilot.replay.unequal import first_unequal
-from tests.core_world import HOLDING, arrays, decide, holds, observe, snapshot, waits
-from tests.demand_world import LEARNED, forecast, serving
+from tests.kits.core_world import HOLDING, arrays, decide, holds, observe, snapshot, waits
+from tests.kits.demand_world import LEARNED, forecast, serving
 
 NAMES = [name for name, _ in ACTIONS]
 RNG_SEEDS = range(12)

@@ -8,15 +8,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from autopilot.core.dcgm import SIGNALS, WINDOWS_S, Quality
-from autopilot.core.errors import InputError
-from autopilot.core.ports import Collector
-from autopilot.core.records import Batch
+from autopilot.core.hardware.dcgm import SIGNALS, WINDOWS_S, Quality
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.ports import Collector
+from autopilot.core.model.records import Batch
 from collectors import COLLECTORS, load
 from collectors.exporter import ExporterCollector, Target
 from collectors.nvml import NvmlCollector
 from collectors.prometheus import PrometheusCollector
-from tests.unit.exporter_text import Device, render
+from tests.kits.exporter_text import Device, render
 
 
 def check_batch(batch: Batch, name: str, now_s: float) -> None:

@@ -8,19 +8,30 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autopilot.core.context import Context
-from autopilot.core.draft import Draft
-from autopilot.core.errors import InvariantError
+from autopilot.core.decision.planner import Planner, plan
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check, allow
-from autopilot.core.memory import ControllerMemory
-from autopilot.core.planner import Planner, plan
-from autopilot.core.policy import Mode
-from autopilot.core.records import Proposal, Verdict
-from autopilot.core.whatif import WhatIf
+from autopilot.core.model.errors import InvariantError
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.policy import Mode
+from autopilot.core.model.records import Proposal, Verdict
+from autopilot.core.placement.whatif import WhatIf
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Draft
 from autopilot.memory import memory_text
-from tests.core_world import AUTO, Disrupt, arrays, decide, evicted, holds, started, waits, with_policy, world
-from tests.demand_world import LEARNED, forecast, serving
+from tests.kits.core_world import (
+    AUTO,
+    Disrupt,
+    arrays,
+    decide,
+    evicted,
+    holds,
+    started,
+    waits,
+    with_policy,
+    world,
+)
+from tests.kits.demand_world import LEARNED, forecast, serving
 
 CALM = with_policy(AUTO, hysteresis={"dwell_s": 0.0})
 
@@ -118,7 +129,7 @@ def test_without_the_guard_the_bug_gets_through(name: str) -> None:
 
 def part_of_a_gang(ctx: Context, submit: object) -> None:
     """A planted action that starts a gang below its minimum."""
-    from autopilot.core.placement import Spot, find_spot, shape_of
+    from autopilot.core.placement.fit import Spot, find_spot, shape_of
 
     found = find_spot(ctx.whatif, shape_of(ctx.observation.snapshot, 0, 2), ctx.whatif.node_free,
                       ctx.policy.placement, ctx.gpu_memory_mib)  # fmt: skip
@@ -158,8 +169,8 @@ def test_a_double_hand_out_breaks_the_tick() -> None:
 
 
 def _same_gpus_again(ctx: Context, submit: object) -> None:
-    from autopilot.core.placement import Spot
-    from autopilot.core.whatif import Layout
+    from autopilot.core.placement.fit import Spot
+    from autopilot.core.placement.whatif import Layout
 
     layout = Layout(np.arange(2, dtype=np.int32), np.full(2, -1, np.int32), np.full(2, 1000, np.int32))
     spot = Spot(layout, np.array([0], np.int32), 0.0, ())

@@ -9,15 +9,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autopilot.core.forecast import LEVELS, RuntimeForecast
-from autopilot.core.policy_bounds import Forecasting
-from autopilot.core.snapshot import ClusterSnapshot, State
+from autopilot.core.model.forecast import LEVELS, RuntimeForecast
+from autopilot.core.model.policy_bounds import Forecasting
+from autopilot.core.model.snapshot import ClusterSnapshot, State
 from autopilot.worker import InlineWorker
 from models import recent
 from models.last_two import LastTwo
 from models.runtime_boosting import LEAST_ROWS
 from models.runtimes import Runtimes
-from tests.core_world import Item, snapshot
+from tests.kits.core_world import Item, snapshot
 
 DAY_S = 86_400.0
 NO_DELAY = Forecasting(trees=10, most_rows=1000, fit_delay_s=0.0)

@@ -16,12 +16,12 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 import pytest
 
-from autopilot.core.dcgm import SIGNALS, Quality
-from autopilot.core.records import Batch
+from autopilot.core.hardware.dcgm import SIGNALS, Quality
+from autopilot.core.model.records import Batch
 from collectors.exporter import ExporterCollector, Target
 from collectors.prometheus import PrometheusCollector
 from tests.contracts.test_collectors import check_batch
-from tests.unit.exporter_text import Device, render
+from tests.kits.exporter_text import Device, render
 
 WAIT_S = 20.0
 

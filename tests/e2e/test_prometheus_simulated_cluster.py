@@ -10,14 +10,14 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from autopilot.core.dcgm import SIGNALS, Quality
+from autopilot.core.hardware.dcgm import SIGNALS, Quality
 from collectors.prometheus import PrometheusCollector
-from simulator.behaviours import draw_jobs
-from simulator.clusterfile import parse_cluster
-from simulator.dcgm_text import NodeExporter, PodLabels
-from simulator.inventory import build_inventory
-from simulator.telemetry import TelemetryGenerator
-from simulator.telemetry_entities import entities_of, idle_state
+from simulator.signals.behaviours import draw_jobs
+from simulator.signals.dcgm_text import NodeExporter, PodLabels
+from simulator.signals.telemetry import TelemetryGenerator
+from simulator.signals.telemetry_entities import entities_of, idle_state
+from simulator.specs.clusterfile import parse_cluster
+from simulator.specs.inventory import build_inventory
 from tests.e2e.test_prometheus_collector import free_port, samples_of, serving, until
 
 SLOT = 100

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 import pytest
 
 from autopilot.report.page import write_report
-from tests.unit.report_data import make_report
+from tests.kits.report_data import make_report
 
 Reply = dict[str, Any]
 FLAGS = (

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from autopilot.core.memory import Step
-from autopilot.core.policy import Policy
-from autopilot.core.records import Observation
-from tests.core_world import decide
+from autopilot.core.model.memory import Step
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.records import Observation
 from tests.golden.scenes import SCENES
+from tests.kits.core_world import decide
 
 FOLDER = Path(__file__).parent
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from autopilot.core.policy import Mode, Modes, Policy
-from autopilot.core.records import Observation
-from tests.core_world import HOLDING, holds, waits, with_policy, world
+from autopilot.core.model.policy import Mode, Modes, Policy
+from autopilot.core.model.records import Observation
+from tests.kits.core_world import HOLDING, holds, waits, with_policy, world
 
 RECOMMENDING = Policy(name="recommending", modes=Modes(Mode.RECOMMEND, Mode.RECOMMEND))
 CUT = {15: [("1g.10gb", 0), ("1g.10gb", 1), ("3g.40gb", 4)]}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from autopilot.app import golden
-from autopilot.core.errors import InputError
+from autopilot.app.backtests import golden
+from autopilot.core.model.errors import InputError
 
 RECORDED = golden.recorded_scores()
 

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from autopilot.controller import Controller, Wiring
-from autopilot.core.policy import Mode, Modes
-from autopilot.core.ports import Actuator
-from autopilot.core.records import Code, Command, CommandKind, Proposal
-from autopilot.core.snapshot import SloClass, State
-from tests.core_world import with_policy
+from autopilot.core.model.policy import Mode, Modes
+from autopilot.core.model.ports import Actuator
+from autopilot.core.model.records import Code, Command, CommandKind, Proposal
+from autopilot.core.model.snapshot import SloClass, State
 from tests.hostile.ports import Collect, CrashError, Fate, Ports, Sight
 from tests.hostile.watch import Approval, Watch
 from tests.hostile.world import GPUS, NODES, Cluster
-from tests.ticking_world import ALL_AUTO
+from tests.kits.core_world import with_policy
+from tests.kits.ticking_world import ALL_AUTO
 
 POLICY = with_policy(
     ALL_AUTO,

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from autopilot.core.memory import ControllerMemory
-from autopilot.core.policy import Policy
-from autopilot.core.records import (
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.records import (
     Batch,
     Command,
     Decision,

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from autopilot.core import planner, reconciler, sending, sight
+from autopilot.core.decision import planner, reconciler, sending
 from autopilot.core.guards import mode
+from autopilot.core.intake import sight
 from tests.hostile.machine import Hostile
 
 SEEDS = 6

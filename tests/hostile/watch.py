@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autopilot.core.memory import InFlight
-from autopilot.core.policy import Mode
-from autopilot.core.records import Instruction, Proposal
-from autopilot.core.snapshot import SLO_CLASS_NAMES
+from autopilot.core.model.memory import InFlight
+from autopilot.core.model.policy import Mode
+from autopilot.core.model.records import Instruction, Proposal
+from autopilot.core.model.snapshot import SLO_CLASS_NAMES
 from tests.hostile.ports import Ports, Sent
 
 LIE_S = 60.0

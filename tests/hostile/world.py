@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from autopilot.core.records import Instruction, Slot, Telemetry
-from autopilot.core.snapshot import GPU_MILLI, ClusterSnapshot, QueueTable, State
-from tests.core_world import Item, snapshot
-from tests.ticking_world import tenants
+from autopilot.core.model.records import Instruction, Slot, Telemetry
+from autopilot.core.model.snapshot import GPU_MILLI, ClusterSnapshot, QueueTable, State
+from tests.kits.core_world import Item, snapshot
+from tests.kits.ticking_world import tenants
 
 NODES, PER_NODE = 4, 4
 GPUS = NODES * PER_NODE
@@ -43,7 +43,7 @@ class Gang:
     hangs: bool = False
 
     def item(self) -> Item:
-        """As the builders of tests/core_world.py take it."""
+        """As the builders of tests/kits/core_world.py take it."""
         columns = {**self.columns, "state": self.state, "incarnation": self.incarnation, "uid": self.uid}
         if self.state not in HOLDING:
             columns["start_s"] = np.nan

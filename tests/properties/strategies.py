@@ -10,27 +10,21 @@ import numpy as np
 from hypothesis import strategies as st
 
 from autopilot.controller import Controller, Wiring
-from autopilot.core.memory import ControllerMemory
-from autopilot.core.policy import BackfillKind, Policy
-from autopilot.core.ports import Forecaster
-from autopilot.core.records import (
-    Command,
-    Decision,
-    Instruction,
-    Observation,
-    Outcome,
-)
-from autopilot.core.snapshot import ClusterSnapshot, QueueTable
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.policy import BackfillKind, Policy
+from autopilot.core.model.ports import Forecaster
+from autopilot.core.model.records import Command, Decision, Instruction, Observation, Outcome
+from autopilot.core.model.snapshot import ClusterSnapshot, QueueTable
 from models.last_two import LastTwo
-from simulator.adapters import ClusterActuator, ClusterCollector
-from simulator.cluster import Cluster
-from simulator.engine import Engine
-from simulator.oracle import Oracle
-from simulator.physics import IDEAL, Physics
-from simulator.turn import ControllerScheduler
-from simulator.work import Jobs
-from tests.core_world import AUTO, Item, holds, queue_tree, snapshot, waits, with_policy
-from tests.unit.cluster_kit import gang, inventory
+from simulator.running.adapters import ClusterActuator, ClusterCollector
+from simulator.running.engine import Engine
+from simulator.running.oracle import Oracle
+from simulator.running.turn import ControllerScheduler
+from simulator.world.cluster import Cluster
+from simulator.world.physics import IDEAL, Physics
+from simulator.world.work import Jobs
+from tests.kits.cluster_kit import gang, inventory
+from tests.kits.core_world import AUTO, Item, holds, queue_tree, snapshot, waits, with_policy
 
 # --- a small loop ---------------------------------------------------------------------------------
 

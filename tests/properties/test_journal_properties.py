@@ -9,11 +9,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autopilot.core.forecast import LEVELS, Forecast, Forecasts, RuntimeForecast
-from autopilot.core.memory import (
-    ControllerMemory,
-)
-from autopilot.core.records import (
+from autopilot.core.model.forecast import LEVELS, Forecast, Forecasts, RuntimeForecast
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.records import (
     Code,
     Command,
     CommandKind,
@@ -30,7 +28,7 @@ from autopilot.core.records import (
     Verdict,
     View,
 )
-from autopilot.core.snapshot import (
+from autopilot.core.model.snapshot import (
     DTYPES,
     ClusterSnapshot,
     Names,

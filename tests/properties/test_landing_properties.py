@@ -10,11 +10,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autopilot.core.memory import Step
-from autopilot.core.policy import Policy, RuleSetName
-from autopilot.core.snapshot import Gate, QueueTable, State, Topology
-from tests.core_world import Item, holds, waits, with_policy
-from tests.ticking_world import EAGER, Ticking, tenants
+from autopilot.core.model.memory import Step
+from autopilot.core.model.policy import Policy, RuleSetName
+from autopilot.core.model.snapshot import Gate, QueueTable, State, Topology
+from tests.kits.core_world import Item, holds, waits, with_policy
+from tests.kits.ticking_world import EAGER, Ticking, tenants
 
 PER_NODE = 4
 CRASHES = ("", "", "", "before it saved", "after it saved", "after it acted")

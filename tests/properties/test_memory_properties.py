@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autopilot.core.memory import (
+from autopilot.core.model.memory import (
     Approval,
     ClockDoubt,
     ControllerMemory,
@@ -22,13 +22,7 @@ from autopilot.core.memory import (
     Rejection,
     ViewRecord,
 )
-from autopilot.core.records import (
-    Command,
-    CommandKind,
-    Instruction,
-    Reservation,
-    Slot,
-)
+from autopilot.core.model.records import Command, CommandKind, Instruction, Reservation, Slot
 from autopilot.journal.decisions import memory_bytes, read_memory
 from autopilot.memory import FileMemoryStore, InMemoryStore
 from autopilot.replay.unequal import first_unequal

@@ -5,8 +5,8 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autopilot.core import mig
-from autopilot.core.mig import MODELS, GpuModel, Placement
+from autopilot.core.hardware import mig
+from autopilot.core.hardware.mig import MODELS, GpuModel, Placement
 
 models = st.sampled_from(MODELS)
 

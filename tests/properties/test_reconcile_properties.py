@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autopilot.core import reconciler
-from autopilot.core.reconciler import reconcile
-from autopilot.core.records import Decision, Observation
+from autopilot.core.decision import reconciler
+from autopilot.core.decision.reconciler import reconcile
+from autopilot.core.model.records import Decision, Observation
 from autopilot.memory import memory_text, read_memory_text
 from autopilot.replay.unequal import first_unequal
-from tests.core_world import AUTO, arrays, with_policy
+from tests.kits.core_world import AUTO, arrays, with_policy
+from tests.kits.ticking_world import ALL_AUTO, tenants
 from tests.properties.strategies import Case, Held, Loop, cases, loop_of
-from tests.ticking_world import ALL_AUTO, tenants
 
 few = settings(max_examples=20)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from autopilot.registry import Registry, RegistryError
 from autopilot.registry.files import locked
-from tests.registry_kit import LIBRARIES, content, estimator, manifest, registry, stocked
+from tests.kits.registry_kit import LIBRARIES, content, estimator, manifest, registry, stocked
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("artifact", "manifest", "pointer")

@@ -8,10 +8,10 @@ from types import ModuleType
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from autopilot.core.quota.ledger import ALL
 from autopilot.core.rules import cohort, cohort_fair, elastic_quota
 from autopilot.core.rules.base import Claim, Refusal, Take
-from autopilot.core.tenancy import ALL
-from tests.rules_world import HOW, Gang, Row, World, waits, world
+from tests.kits.rules_world import HOW, Gang, Row, World, waits, world
 
 EPSILON = 1e-6
 counts = st.integers(0, 6)

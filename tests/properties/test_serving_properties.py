@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.requests import Arrivals, ListedArrivals
-from simulator.serving import ServiceSim
-from simulator.serving_records import Served, ServiceSpec
-from simulator.synthetic_requests import SHAPES, ServiceLoad, SyntheticArrivals
+from simulator.inference.requests import Arrivals, ListedArrivals
+from simulator.inference.serving import ServiceSim
+from simulator.inference.serving_records import Served, ServiceSpec
+from simulator.inference.synthetic_requests import SHAPES, ServiceLoad, SyntheticArrivals
 
 HORIZON_S = 400.0
 

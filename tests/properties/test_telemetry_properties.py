@@ -8,13 +8,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autopilot.core.dcgm import SIGNALS
-from simulator.behaviours import LEVEL_POINTS, Archetype, board_of, draw_jobs, effective_level
-from simulator.clusterfile import shape_cluster
-from simulator.inventory import build_inventory
-from simulator.noise import mixed
-from simulator.telemetry import METRICS, TelemetryGenerator
-from simulator.telemetry_entities import GpuState, TelemetryFaults, entities_of
+from autopilot.core.hardware.dcgm import SIGNALS
+from simulator.signals.behaviours import LEVEL_POINTS, Archetype, board_of, draw_jobs, effective_level
+from simulator.signals.noise import mixed
+from simulator.signals.telemetry import METRICS, TelemetryGenerator
+from simulator.signals.telemetry_entities import GpuState, TelemetryFaults, entities_of
+from simulator.specs.clusterfile import shape_cluster
+from simulator.specs.inventory import build_inventory
 
 NODES, GPUS = 5, 4
 ENTITIES = entities_of(build_inventory(shape_cluster(NODES, GPUS, "H100-80GB")))

@@ -8,7 +8,7 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autopilot.core.errors import InputError
+from autopilot.core.model.errors import InputError
 from simulator.traces.checks import Capacity
 from simulator.traces.defaults import load_defaults
 from simulator.traces.jobs import JobTrace, jobs_from_frame, read_jobs, write_jobs

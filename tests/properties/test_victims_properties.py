@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autopilot.core.clearing import Clearing
+from autopilot.core.preemption.clearing import Clearing
 from autopilot.core.rules.base import Offer, Take
-from tests.core_world import Item, holds
-from tests.victims_world import Bid, VictimsWorld, victims_world
+from tests.kits.core_world import Item, holds
+from tests.kits.victims_world import Bid, VictimsWorld, victims_world
 
 PER_NODE = 4
 ROUNDING = 0.05

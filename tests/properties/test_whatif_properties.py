@@ -6,12 +6,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autopilot.core.errors import InvariantError
-from autopilot.core.placement import Spot, find_spot, shape_of
-from autopilot.core.policy_bounds import PlacementWeights
-from autopilot.core.snapshot import ClusterSnapshot
-from autopilot.core.whatif import Layout, WhatIf
-from tests.core_world import arrays
+from autopilot.core.model.errors import InvariantError
+from autopilot.core.model.policy_bounds import PlacementWeights
+from autopilot.core.model.snapshot import ClusterSnapshot
+from autopilot.core.placement.fit import Spot, find_spot, shape_of
+from autopilot.core.placement.whatif import Layout, WhatIf
+from tests.kits.core_world import arrays
 from tests.properties.strategies import snapshots
 
 COLUMNS = ("gpu_used", "gpu_usable", "node_ok", "node_free", "node_cpu", "node_memory", "instance_gpu",

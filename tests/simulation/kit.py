@@ -9,24 +9,24 @@ from pathlib import Path
 import numpy as np
 
 from autopilot.app.options import SimulateOptions
-from autopilot.app.recorder import DecisionRecorder
-from autopilot.app.wiring import Managed, Running, manage
-from autopilot.app.world import World, build_world
+from autopilot.app.runs.recorder import DecisionRecorder
+from autopilot.app.runs.wiring import Managed, Running, manage
+from autopilot.app.runs.world import World, build_world
 from autopilot.controller import Controller
 from autopilot.core.actions import ACTIONS
-from autopilot.core.draft import Propose
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
-from autopilot.core.policy import BackfillKind, Policy
-from autopilot.core.ports import Forecaster
-from autopilot.core.records import Decision, Observation
+from autopilot.core.model.policy import BackfillKind, Policy
+from autopilot.core.model.ports import Forecaster
+from autopilot.core.model.records import Decision, Observation
+from autopilot.core.planning.draft import Propose
 from autopilot.settings import shipped_policy
 from simulator.checkers import CHECKERS, Rules
-from simulator.cluster import Cluster
-from simulator.engine import Scheduler
-from simulator.faults import Faults
-from simulator.physics import PHYSICS
-from simulator.simulation import Simulated, Simulation
+from simulator.running.engine import Scheduler
+from simulator.running.faults import Faults
+from simulator.running.simulation import Simulated, Simulation
+from simulator.world.cluster import Cluster
+from simulator.world.physics import PHYSICS
 
 AUTOPILOT = shipped_policy("autopilot")
 ADMISSION = shipped_policy("admission")

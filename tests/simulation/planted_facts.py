@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autopilot.core.mig import Placement
-from autopilot.core.snapshot import ServiceTable, make
-from simulator.advance import AdvanceSpec
+from autopilot.core.hardware.mig import Placement
+from autopilot.core.model.snapshot import ServiceTable, make
 from simulator.checkers import CHECKERS, Rules, World
-from simulator.clusterfile import MigSpec
-from simulator.clusterqueues import QueueSpec
-from simulator.facts import (
+from simulator.specs.advance_spec import AdvanceSpec
+from simulator.specs.clusterfile import MigSpec
+from simulator.specs.clusterqueues import QueueSpec
+from simulator.world.facts import (
     HOOKS,
     Decided,
     Evicting,
@@ -26,8 +26,8 @@ from simulator.facts import (
     Submitted,
     Why,
 )
-from simulator.work import Jobs, Shape
-from tests.unit.cluster_kit import gang, pool, pools
+from simulator.world.work import Jobs, Shape
+from tests.kits.cluster_kit import gang, pool, pools
 
 RULES = Rules(
     min_runtime_s=900.0, dwell_s=300.0, window_s=3600.0, per_cluster=3, per_tenant=2, per_node=1, cool_down_s=1800.0,

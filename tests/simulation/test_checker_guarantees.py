@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from autopilot.core.policy import Mode, Modes, Policy, RuleSetName
-from autopilot.core.snapshot import SloClass
+from autopilot.core.model.policy import Mode, Modes, Policy, RuleSetName
+from autopilot.core.model.snapshot import SloClass
 from simulator.checkers import CHECKERS, Rules, World
-from simulator.clusterqueues import QueueSpec
-from simulator.facts import HOOKS, Evicting, Fact, GpuChanged, NodeChanged, Submitted, Why
-from simulator.work import Jobs
+from simulator.specs.clusterqueues import QueueSpec
+from simulator.world.facts import HOOKS, Evicting, Fact, GpuChanged, NodeChanged, Submitted, Why
+from simulator.world.work import Jobs
+from tests.kits.cluster_kit import gang, inventory
 from tests.simulation.planted_facts import evicting, resized, started, stopped
-from tests.unit.cluster_kit import gang, inventory
 
 OWNER, GUEST, RICH = "owner", "guest", "rich"
 MODEL = "A100-80GB"

@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autopilot.core.mig import Placement
-from autopilot.core.policy import Policy
-from simulator.accounting import Share
+from autopilot.core.hardware.mig import Placement
+from autopilot.core.model.policy import Policy
 from simulator.baselines import BASELINES
 from simulator.checkers import CHECKERS, PHYSICAL, CheckerSet, Rules, World
-from simulator.cluster import Cluster
-from simulator.clusterfile import MigSpec
-from simulator.engine import Engine
-from simulator.facts import HOOKS, Fact, NodeChanged, Why
-from simulator.hardware import Hardware, Held, Refusal
-from simulator.physics import CHARGED, TICKS_PER_S
-from simulator.simulation import Simulation
-from simulator.work import Jobs, Shape
+from simulator.running.accounting import Share
+from simulator.running.engine import Engine
+from simulator.running.simulation import Simulation
+from simulator.specs.clusterfile import MigSpec
+from simulator.world.cluster import Cluster
+from simulator.world.facts import HOOKS, Fact, NodeChanged, Why
+from simulator.world.hardware import Hardware, Held, Refusal
+from simulator.world.physics import CHARGED, TICKS_PER_S
+from simulator.world.work import Jobs, Shape
+from tests.kits.cluster_kit import gang, inventory, make_jobs, pool, pools
 from tests.simulation.planted_facts import FINE, PLANTED, check, evicting, started, stopped, world
-from tests.unit.cluster_kit import gang, inventory, make_jobs, pool, pools
 
 
 @pytest.mark.parametrize(("name", "words", "facts"), PLANTED)

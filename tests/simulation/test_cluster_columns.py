@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autopilot.core.policy import RuleSetName
+from autopilot.core.model.policy import RuleSetName
 from tests.simulation.kit import AUTOPILOT, Ran, Setup, run, scenario
 
 CLUSTER = """

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.accounting import Accounts
 from simulator.baselines import BASELINES
 from simulator.checkers import CheckerSet, World
-from simulator.cluster import Cluster
-from simulator.engine import Engine
-from simulator.facts import Stopped, Why
-from simulator.physics import CHARGED, IDEAL, REAL, Physics
-from simulator.progress import Checkpoints, Write
-from simulator.work import Jobs
-from tests.unit.cluster_kit import gang, inventory
+from simulator.running.accounting import Accounts
+from simulator.running.engine import Engine
+from simulator.world.cluster import Cluster
+from simulator.world.facts import Stopped, Why
+from simulator.world.physics import CHARGED, IDEAL, REAL, Physics
+from simulator.world.progress import Checkpoints, Write
+from simulator.world.work import Jobs
+from tests.kits.cluster_kit import gang, inventory
 
 
 class NothingLost(Cluster):
@@ -216,8 +216,8 @@ def test_accounts_that_lie_are_found_out(accounts: type[Accounts], words: str) -
 
 def test_only_what_goes_on_may_lose_earlier_work() -> None:
     """The reasons that the accounts and the checker take a stop to be followed by another start."""
-    from simulator.accounting import _GOES_ON
     from simulator.checkers.conservation import GOES_ON
+    from simulator.running.accounting import _GOES_ON
 
     assert set(GOES_ON) == set(_GOES_ON)
     assert Why.END not in GOES_ON

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autopilot.core.snapshot import State
+from autopilot.core.model.snapshot import State
 from autopilot.replay import replay
 from simulator.checkers import CHECKERS
 from tests.simulation.kit import Ran, Setup, faulty_policy, faulty_world, run

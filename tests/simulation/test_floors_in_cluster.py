@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from autopilot.app.world import World
+from autopilot.app.runs.world import World
 from autopilot.journal import JournalReader
 from autopilot.replay import replay
 from autopilot.settings import shipped_policy
-from simulator.autoscaler import Autoscaler, Scaling
-from simulator.services import _Service
-from tests.demand_world import Growing
+from simulator.inference.autoscaler import Autoscaler, Scaling
+from simulator.inference.services import _Service
+from tests.kits.demand_world import Growing
 from tests.simulation.kit import AUTOPILOT, Ran, Setup, faulty_world, run, scenario
 
 REACTIVE = shipped_policy("reactive")

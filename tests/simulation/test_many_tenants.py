@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from autopilot.app.options import SimulateOptions
-from autopilot.app.simulate import simulate
-from autopilot.core.records import Observation
-from autopilot.core.snapshot import ClusterSnapshot, State
+from autopilot.app.runs.simulate import simulate
+from autopilot.core.model.records import Observation
+from autopilot.core.model.snapshot import ClusterSnapshot, State
 from benchmarks.reclaim_storm import RETURN_S, play, restored_s, storm
-from simulator.accounting import gpu_s
+from simulator.running.accounting import gpu_s
 from simulator.scenarios import SHIPPED
 from tests.simulation.kit import AUTOPILOT, Ran, Setup, run, scenario
 

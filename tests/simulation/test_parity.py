@@ -11,15 +11,15 @@ import pytest
 
 from simulator.baselines import BASELINES, TEXTBOOK
 from simulator.baselines.easy import Easy
-from simulator.cluster import Cluster
-from simulator.clusterfile import parse_cluster
-from simulator.engine import Scheduler
-from simulator.inventory import build_inventory
-from simulator.physics import CHARGED, IDEAL, Physics
-from simulator.results import policy_result
-from simulator.simulation import Simulation
+from simulator.outcome.results import policy_result
+from simulator.running.engine import Scheduler
+from simulator.running.simulation import Simulation
+from simulator.specs.clusterfile import parse_cluster
+from simulator.specs.inventory import build_inventory
 from simulator.traces.jobs import JobTrace, read_jobs
-from simulator.work import jobs_from_trace
+from simulator.world.cluster import Cluster
+from simulator.world.physics import CHARGED, IDEAL, Physics
+from simulator.world.work import jobs_from_trace
 from tests.conftest import find_shared_data
 
 FILES = {"P1": ("vc_6c71a0", "7x8", 9054, 232_258_475), "P2": ("vc_b436b2", "10x8", 7207, 360_963_474)}

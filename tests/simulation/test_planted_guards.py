@@ -10,33 +10,33 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autopilot.app.world import World
+from autopilot.app.runs.world import World
 from autopilot.controller import Controller
 from autopilot.core.actions import ACTIONS
-from autopilot.core.context import Context
-from autopilot.core.draft import Draft, Give, Propose, Submit
 from autopilot.core.guards import GUARDS
-from autopilot.core.placement import Spot, find_spot, shape_of
-from autopilot.core.policy import Policy
-from autopilot.core.policy_bounds import Protection
-from autopilot.core.ports import Collector
-from autopilot.core.records import Batch
-from autopilot.core.snapshot import GPU_MILLI, SloClass, State, holding_mask
-from autopilot.core.whatif import Layout
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.policy_bounds import Protection
+from autopilot.core.model.ports import Collector
+from autopilot.core.model.records import Batch
+from autopilot.core.model.snapshot import GPU_MILLI, SloClass, State, holding_mask
+from autopilot.core.placement.fit import Spot, find_spot, shape_of
+from autopilot.core.placement.whatif import Layout
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Draft, Give, Propose, Submit
 from autopilot.settings import shipped_policy
-from simulator.autoscaler import AutoscalerSpec
 from simulator.checkers import CHECKERS
-from simulator.clusterfile import shape_cluster
-from simulator.deployments import Deployment, requests_for
-from simulator.facts import NodeChanged
-from simulator.hardware import Hardware, Held, Refusal
-from simulator.inventory import build_inventory
-from simulator.serving_records import ServiceSpec
-from simulator.simulation import Simulation
-from simulator.synthetic_requests import ServiceLoad
-from simulator.work import Jobs, Shape
+from simulator.inference.autoscaler import AutoscalerSpec
+from simulator.inference.deployments import Deployment, requests_for
+from simulator.inference.serving_records import ServiceSpec
+from simulator.inference.synthetic_requests import ServiceLoad
+from simulator.running.simulation import Simulation
+from simulator.specs.clusterfile import shape_cluster
+from simulator.specs.inventory import build_inventory
+from simulator.world.facts import NodeChanged
+from simulator.world.hardware import Hardware, Held, Refusal
+from simulator.world.work import Jobs, Shape
+from tests.kits.cluster_kit import gang
 from tests.simulation.kit import AUTOPILOT, Setup, run, verdict_codes, without
-from tests.unit.cluster_kit import gang
 
 HOUR_S = 3600.0
 
@@ -334,7 +334,7 @@ def test_without_the_guard_its_checker_finds_the_harm(plant: Plant) -> None:
 
 def test_every_guard_has_a_planted_bug() -> None:
     """No guard is accepted without one, and each is caught by a checker that exists."""
-    # `confidence` keeps from waste, which no checker of safety knows: planted in tests/unit/test_scale_ahead.py
+    # `confidence` keeps from waste, which no checker of safety knows: planted in tests/unit/core/actions/test_scale_ahead.py
     assert {plant.guard for plant in PLANTS} == set(dict(GUARDS)) - {"confidence"}
     assert {plant.caught_by for plant in PLANTS} <= set(CHECKERS)
 

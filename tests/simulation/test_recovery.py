@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from autopilot.core.policy import Mode, Modes, Policy
-from autopilot.core.snapshot import State
-from simulator.facts import Evicting, Why
-from simulator.faults import XID_FIRMWARE_TIMEOUT
+from autopilot.core.model.policy import Mode, Modes, Policy
+from autopilot.core.model.snapshot import State
+from simulator.running.faults import XID_FIRMWARE_TIMEOUT
+from simulator.running.simulation import Simulation
 from simulator.scenarios import SHIPPED
-from simulator.simulation import Simulation
+from simulator.world.facts import Evicting, Why
 from tests.simulation.kit import AUTOPILOT, Ran, Setup, run, scenario
 
 SMALL = """

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from autopilot.core.actions import ACTIONS
-from autopilot.core.context import Context
-from autopilot.core.draft import Submit
-from autopilot.core.reconciler import reconcile
+from autopilot.core.decision.reconciler import reconcile
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Submit
 from autopilot.journal import JournalReader
 from autopilot.journal.decisions import memory_bytes, read_memory
 from autopilot.journal.observations import ENCODER

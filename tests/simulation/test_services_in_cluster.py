@@ -8,26 +8,26 @@ import numpy as np
 import pytest
 
 from autopilot.controller import Controller, Wiring
-from autopilot.core.memory import ControllerMemory
-from autopilot.core.policy import Mode, Modes, Policy
-from autopilot.core.records import Command, Observation
-from autopilot.core.snapshot import ClusterSnapshot, QueueTable, SloClass, check_snapshot, make
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.policy import Mode, Modes, Policy
+from autopilot.core.model.records import Command, Observation
+from autopilot.core.model.snapshot import ClusterSnapshot, QueueTable, SloClass, check_snapshot, make
 from models.last_two import LastTwo
-from simulator.adapters import ClusterActuator, ClusterCollector
 from simulator.baselines import BASELINES
-from simulator.cluster import Cluster
-from simulator.deployments import requests_for
-from simulator.engine import Scheduler
-from simulator.faults import Faults
-from simulator.inventory import build_inventory
-from simulator.physics import PHYSICS
-from simulator.results import Measured, policy_result
+from simulator.inference.deployments import requests_for
+from simulator.inference.services import ServiceFleet
+from simulator.outcome.results import Measured, policy_result
+from simulator.running.adapters import ClusterActuator, ClusterCollector
+from simulator.running.engine import Scheduler
+from simulator.running.faults import Faults
+from simulator.running.simulation import Simulated, Simulation
+from simulator.running.turn import ControllerScheduler
 from simulator.scenarios import Scenario, load_scenario
-from simulator.services import ServiceFleet
-from simulator.simulation import Simulated, Simulation
+from simulator.specs.inventory import build_inventory
 from simulator.traces.defaults import load_defaults
-from simulator.turn import ControllerScheduler
-from simulator.work import jobs_from_trace
+from simulator.world.cluster import Cluster
+from simulator.world.physics import PHYSICS
+from simulator.world.work import jobs_from_trace
 
 
 class Ports:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from autopilot.app.options import SimulateOptions
-from autopilot.app.simulate import simulate
+from autopilot.app.runs.simulate import simulate
 
 
 def rows(path: Path, telemetry: str) -> pd.DataFrame:

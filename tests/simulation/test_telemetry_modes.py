@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autopilot.core.dcgm import SIGNALS
+from autopilot.core.hardware.dcgm import SIGNALS
 from autopilot.journal.observations import ENCODER
-from simulator.faults import FaultOptions
+from simulator.running.faults import FaultOptions
 from tests.simulation.kit import Moment, Ran, Setup, faulty_world, run
 
 

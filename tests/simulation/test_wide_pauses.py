@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from autopilot.app.options import SimulateOptions
-from autopilot.app.simulate import simulate
+from autopilot.app.runs.simulate import simulate
 
 HEAD = "job_id,tenant,submit_s,duration_s,gpus,nodes,preemptible,topology\n"
 

@@ -13,7 +13,7 @@ from autopilot.core.actions import (
     resize,
     scale_ahead,
 )
-from autopilot.core.draft import Propose
+from autopilot.core.planning.draft import Propose
 
 ACTIONS: tuple[tuple[str, Propose], ...] = (
     (admit_gang.NAME, admit_gang.propose),  # start what fits whole; hold room for the head of the order

@@ -17,22 +17,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.actions.backfill import gap_draft, uses_gap
-from autopilot.core.actions.defragment import SHAPES, moves_draft, moves_only
+from autopilot.core.actions.defragment import SHAPES, moves_draft
 from autopilot.core.actions.reclaim_borrowed import keep_quota, release_quota, take_at_once
 from autopilot.core.actions.recover import give_back, may_stop
-from autopilot.core.context import Context, Held
-from autopilot.core.deserved import hold_deserved
-from autopilot.core.displace import Wish, after_leaving, alike_at, landing_draft, place, short, worth_gpu_s
-from autopilot.core.draft import Draft, Submit
-from autopilot.core.keeping import keep_room, overdue_positions, sure_to_end
-from autopilot.core.placement import Miss, Shape, Spot, find_spot, shape_of
-from autopilot.core.policy import BackfillKind, Mode
-from autopilot.core.records import Code, Evidence
-from autopilot.core.reservation import StartPlan, hold, plan_start, promised_start_s
-from autopilot.core.snapshot import GPU_MILLI, Gate, State
-from autopilot.core.tenancy import claim_kinds
-from autopilot.core.turns import Turns
-from autopilot.core.widening import running, share, waiting
+from autopilot.core.model.policy import BackfillKind, Mode
+from autopilot.core.model.records import Code, Evidence
+from autopilot.core.model.snapshot import GPU_MILLI, Gate, State
+from autopilot.core.ordering.queue_order import Turns
+from autopilot.core.placement.fit import Miss, Shape, Spot, find_spot, shape_of
+from autopilot.core.planning.context import Context, Held
+from autopilot.core.planning.draft import Draft, Submit
+from autopilot.core.preemption.moves import moves_only
+from autopilot.core.preemption.scenario import (
+    Wish,
+    after_leaving,
+    alike_at,
+    landing_draft,
+    place,
+    short,
+    worth_gpu_s,
+)
+from autopilot.core.quota.ledger import claim_kinds
+from autopilot.core.reservations.fair_share_hold import hold_deserved
+from autopilot.core.reservations.gang import StartPlan, hold, plan_start, promised_start_s
+from autopilot.core.reservations.quota_hold import keep_room, overdue_positions, sure_to_end
+from autopilot.core.sharing.elastic import running, share, waiting
 
 NAME = "admit_gang"
 Rows = NDArray[np.integer]

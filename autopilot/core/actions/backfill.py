@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from autopilot.core.context import Context, Held
-from autopilot.core.displace import free_of
-from autopilot.core.draft import Draft, Give, Submit
-from autopilot.core.placement import Spot, suitable_nodes
-from autopilot.core.records import Evidence
-from autopilot.core.reservation import fits_on
-from autopilot.core.snapshot import State, holding_mask
+from autopilot.core.model.records import Evidence
+from autopilot.core.model.snapshot import State, holding_mask
+from autopilot.core.placement.fit import Spot, suitable_nodes
+from autopilot.core.planning.context import Context, Held
+from autopilot.core.planning.draft import Draft, Give, Submit
+from autopilot.core.preemption.scenario import free_of
+from autopilot.core.reservations.gang import fits_on
 
 NAME = "backfill"
 

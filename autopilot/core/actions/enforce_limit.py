@@ -2,7 +2,7 @@
 
 A run-time limit is what the owner declared: from then on the work is warned, and `enforcement.grace_s` later it is told
 to save and to leave, and stays away until somebody lets it go on. A tenant whose use of the last day ran away
-(core/spending.py) is warned; where the policy says so its preemptible work beyond what its queue is guaranteed is
+(core/quota/spending.py) is warned; where the policy says so its preemptible work beyond what its queue is guaranteed is
 suspended too, the lowest priority and the cheapest first. Opted-out work, services and sheltered classes are let be.
 """
 
@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from autopilot.core.context import Context
-from autopilot.core.draft import Draft, Give, Submit
-from autopilot.core.records import Evidence
-from autopilot.core.snapshot import SLO_CLASS_NAMES, Bools, State, holding_mask, running_since
-from autopilot.core.spending import runaways
-from autopilot.core.tenancy import ALL, EPSILON
+from autopilot.core.model.records import Evidence
+from autopilot.core.model.snapshot import SLO_CLASS_NAMES, Bools, State, holding_mask, running_since
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Draft, Give, Submit
+from autopilot.core.quota.ledger import ALL, EPSILON
+from autopilot.core.quota.spending import runaways
 
 NAME = "enforce_limit"
 

@@ -5,14 +5,14 @@ The taking is weighed: what waiting spared to the newcomer is worth must exceed 
 
 from __future__ import annotations
 
-from autopilot.core.actions.time_sharing import share_time
-from autopilot.core.context import Context
-from autopilot.core.displace import Wish, landing_draft, wish, worth_gpu_s
-from autopilot.core.draft import Submit
-from autopilot.core.placement import Miss
+from autopilot.core.model.snapshot import holding_mask
+from autopilot.core.placement.fit import Miss
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Submit
+from autopilot.core.planning.search_budget import within_steps
+from autopilot.core.preemption.scenario import Wish, landing_draft, wish, worth_gpu_s
 from autopilot.core.rules.base import Takes
-from autopilot.core.searching import within_steps
-from autopilot.core.snapshot import holding_mask
+from autopilot.core.sharing.time_sharing import share_time
 
 NAME = "preempt"
 

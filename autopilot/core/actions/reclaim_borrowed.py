@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from itertools import chain
 
-from autopilot.core.actions.defragment import moves_only
-from autopilot.core.context import Context
-from autopilot.core.displace import Wish, alike, landing_draft, wish, worth_gpu_s
-from autopilot.core.draft import Submit
-from autopilot.core.placement import Miss
-from autopilot.core.records import Code
+from autopilot.core.model.records import Code
+from autopilot.core.model.snapshot import Gate
+from autopilot.core.placement.fit import Miss
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Submit
+from autopilot.core.planning.search_budget import within_steps
+from autopilot.core.preemption.moves import moves_only
+from autopilot.core.preemption.scenario import Wish, alike, landing_draft, wish, worth_gpu_s
 from autopilot.core.rules.base import Refusal
-from autopilot.core.searching import within_steps
-from autopilot.core.snapshot import Gate
 
 NAME = "reclaim_borrowed"
 

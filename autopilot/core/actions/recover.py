@@ -1,10 +1,10 @@
 """Stop what cannot go on where it is, whole and once, so that it starts again as a whole elsewhere.
 
 In this order: gangs that lost members (after their grace, the longest broken first), gangs on GPUs whose errors condemn
-them, work on nodes that the cloud calls back (core/notice.py), gangs that do nothing by their telemetry (core/hangs.py),
+them, work on nodes that the cloud calls back (core/checkpoints/spot_notice.py), gangs that do nothing by their telemetry (core/tracking/hangs.py),
 coordinators whose own workers wait for GPUs, work that was told to leave long ago and does not, and gangs that an
 outside check switched off. What is left of a broken gang is stopped by contract. Gangs that do nothing and coordinators
-that wait are whole: they are weighed, and held to every guard. What is broken receives no new work (core/whatif.py), so nothing comes back to the bad part.
+that wait are whole: they are weighed, and held to every guard. What is broken receives no new work (core/placement/whatif.py), so nothing comes back to the bad part.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from autopilot.core.context import Context
-from autopilot.core.draft import Draft, Give, Submit
-from autopilot.core.hangs import at_work, doing_nothing, doubts, judged, window_s
-from autopilot.core.losses import stop_losses
-from autopilot.core.notice import AtRisk, plan_saves
-from autopilot.core.policy import Mode
-from autopilot.core.records import Evidence
-from autopilot.core.saving import writers_s
-from autopilot.core.snapshot import Bools, Gate, State, holding_mask
-from autopilot.core.whatif import Layout
-from autopilot.core.xid_facts import CONDEMNED, REMAP_FAILED, Remedy, gpu_remedies
+from autopilot.core.checkpoints.losses import stop_losses
+from autopilot.core.checkpoints.spot_notice import AtRisk, plan_saves
+from autopilot.core.checkpoints.writers import writers_s
+from autopilot.core.hardware.xid_facts import CONDEMNED, REMAP_FAILED, Remedy, gpu_remedies
+from autopilot.core.model.policy import Mode
+from autopilot.core.model.records import Evidence
+from autopilot.core.model.snapshot import Bools, Gate, State, holding_mask
+from autopilot.core.placement.whatif import Layout
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Draft, Give, Submit
+from autopilot.core.tracking.hangs import at_work, doing_nothing, doubts, judged, window_s
 
 NAME = "recover"
 

@@ -5,11 +5,11 @@ Idle GPUs that a taking counts on, which a guard holds for a time, are not such 
 
 from __future__ import annotations
 
-from autopilot.core.context import Context
-from autopilot.core.draft import Draft, Submit
-from autopilot.core.placement import Shape, Spot
-from autopilot.core.records import Evidence
-from autopilot.core.widening import running, share
+from autopilot.core.model.records import Evidence
+from autopilot.core.placement.fit import Shape, Spot
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Draft, Submit
+from autopilot.core.sharing.elastic import running, share
 
 NAME = "resize"
 

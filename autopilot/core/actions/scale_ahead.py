@@ -14,12 +14,12 @@ from math import isnan
 
 import numpy as np
 
-from autopilot.core.context import Context
-from autopilot.core.draft import Draft, Submit
-from autopilot.core.memory import ServiceRecord
-from autopilot.core.records import Evidence
-from autopilot.core.replicas import Ahead, foresee, peak_quantiles, wished_replicas
-from autopilot.core.snapshot import GPU_MILLI, holding_mask
+from autopilot.core.model.memory import ServiceRecord
+from autopilot.core.model.records import Evidence
+from autopilot.core.model.snapshot import GPU_MILLI, holding_mask
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Draft, Submit
+from autopilot.core.tracking.replicas import Ahead, foresee, peak_quantiles, wished_replicas
 
 NAME = "scale_ahead"
 

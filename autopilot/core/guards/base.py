@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from autopilot.core.context import Context
-from autopilot.core.draft import Draft
-from autopilot.core.records import Code, Proposal, Verdict
+from autopilot.core.model.records import Code, Proposal, Verdict
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Draft
 
 Check = Callable[[Proposal, Draft, Context], Verdict]
 """A guard: the proposal as people see it, its rows, and the tick's context."""

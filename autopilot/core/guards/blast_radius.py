@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from autopilot.core.context import Context
-from autopilot.core.draft import Draft, Give
 from autopilot.core.guards.base import allow, deny, waive
-from autopilot.core.records import Code, Proposal, Verdict
-from autopilot.core.snapshot import GPU_MILLI
-from autopilot.core.whatif import Layout
+from autopilot.core.model.records import Code, Proposal, Verdict
+from autopilot.core.model.snapshot import GPU_MILLI
+from autopilot.core.placement.whatif import Layout
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Draft, Give
 
 NAME = "blast_radius"
 UNIT = "GPUs taken for each that is needed"

@@ -6,12 +6,12 @@ from collections import Counter
 
 import numpy as np
 
-from autopilot.core.context import Context
-from autopilot.core.draft import Draft
 from autopilot.core.guards.base import allow, deny, waive
-from autopilot.core.memory import Disruption
-from autopilot.core.records import Code, Instruction, Proposal, Verdict
-from autopilot.core.snapshot import State, holding_mask
+from autopilot.core.model.memory import Disruption
+from autopilot.core.model.records import Code, Instruction, Proposal, Verdict
+from autopilot.core.model.snapshot import State, holding_mask
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Draft
 
 NAME = "budget"
 

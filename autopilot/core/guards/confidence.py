@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from autopilot.core.context import Context
-from autopilot.core.draft import Draft
 from autopilot.core.guards.base import allow, deny
-from autopilot.core.records import Code, Proposal, Verdict
+from autopilot.core.model.records import Code, Proposal, Verdict
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Draft
 
 NAME = "confidence"
 UNIT = "forecasts relied on"

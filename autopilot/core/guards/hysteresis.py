@@ -4,11 +4,11 @@ land does not try again at once.
 
 from __future__ import annotations
 
-from autopilot.core.context import Context
-from autopilot.core.draft import Draft
 from autopilot.core.guards.base import allow, deny, waive
-from autopilot.core.records import Code, Proposal, Verdict
-from autopilot.core.snapshot import SloClass
+from autopilot.core.model.records import Code, Proposal, Verdict
+from autopilot.core.model.snapshot import SloClass
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Draft
 
 NAME = "hysteresis"
 

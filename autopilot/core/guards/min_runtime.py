@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from math import isnan
 
-from autopilot.core.context import Context
-from autopilot.core.draft import Draft
 from autopilot.core.guards.base import allow, deny, waive
-from autopilot.core.records import Code, Proposal, Verdict
-from autopilot.core.snapshot import running_since
+from autopilot.core.model.records import Code, Proposal, Verdict
+from autopilot.core.model.snapshot import running_since
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Draft
 
 NAME = "min_runtime"
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from autopilot.core.commands import ENDS, approval_ended
-from autopilot.core.context import Context
-from autopilot.core.draft import Draft
 from autopilot.core.guards.base import allow, deny
-from autopilot.core.policy import Mode
-from autopilot.core.records import Code, Proposal, Verdict
-from autopilot.core.whatif import Layout
+from autopilot.core.intake.commands import ENDS, approval_ended
+from autopilot.core.model.policy import Mode
+from autopilot.core.model.records import Code, Proposal, Verdict
+from autopilot.core.placement.whatif import Layout
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Draft
 
 NAME = "mode"
 _STEP = {Mode.OFF: 0, Mode.OBSERVE: 1, Mode.RECOMMEND: 2, Mode.APPROVE: 3, Mode.AUTO: 4}

@@ -4,11 +4,11 @@ was promised, work that cannot save in time.
 
 from __future__ import annotations
 
-from autopilot.core.context import Context
-from autopilot.core.draft import Draft
 from autopilot.core.guards.base import allow, deny
-from autopilot.core.records import Code, Proposal, Verdict
-from autopilot.core.snapshot import SLO_CLASS_NAMES
+from autopilot.core.model.records import Code, Proposal, Verdict
+from autopilot.core.model.snapshot import SLO_CLASS_NAMES
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Draft
 
 NAME = "protected"
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from autopilot.core.quota.ledger import Books
 from autopilot.core.rules import cohort, cohort_fair, elastic_quota, hierarchical
 from autopilot.core.rules.base import Claim, MayStart, Takes
-from autopilot.core.tenancy import Books
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from functools import cached_property
 from math import inf, isnan
 from typing import NamedTuple, Protocol
 
-from autopilot.core.records import Code
-from autopilot.core.tenancy import EPSILON, Books
+from autopilot.core.model.records import Code
+from autopilot.core.quota.ledger import EPSILON, Books
 
 
 class Claim(NamedTuple):

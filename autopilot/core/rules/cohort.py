@@ -21,11 +21,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from autopilot.core.records import Code
+from autopilot.core.model.records import Code
+from autopilot.core.model.snapshot import Displace
+from autopilot.core.quota.ledger import ALL, EPSILON, Books
 from autopilot.core.rules.base import Claim, Fits, Refusal, Take
 from autopilot.core.rules.trial import Limits, Trial, started_s
-from autopilot.core.snapshot import Displace
-from autopilot.core.tenancy import ALL, EPSILON, Books
 
 NAME = "cohort-classic"
 

@@ -18,14 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from autopilot.core.errors import InputError
-from autopilot.core.records import Code
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.records import Code
+from autopilot.core.model.snapshot import Displace
+from autopilot.core.quota.ledger import EPSILON, Books
 from autopilot.core.rules import cohort
 from autopilot.core.rules.base import Claim, Fits, Refusal, Take
 from autopilot.core.rules.cohort import Quotas, barred, kept_gpus, mercy, why_not
 from autopilot.core.rules.trial import Trial
-from autopilot.core.snapshot import Displace
-from autopilot.core.tenancy import EPSILON, Books
 
 NAME = "cohort-fair"
 

@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from autopilot.core.records import Code
+from autopilot.core.model.records import Code
+from autopilot.core.quota.ledger import EPSILON, Books
 from autopilot.core.rules.base import Claim, Fits, Refusal, Take
 from autopilot.core.rules.cohort import mercy
 from autopilot.core.rules.trial import Limits, Trial
-from autopilot.core.tenancy import EPSILON, Books
 
 NAME = "elastic-quota"
 

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
-from autopilot.core.records import Code
+from autopilot.core.model.records import Code
+from autopilot.core.quota.ledger import ALL, EPSILON, Books
 from autopilot.core.rules.base import Claim, Offer, Refusal, Room, Running, Step, Take, mercy
-from autopilot.core.tenancy import ALL, EPSILON, Books
 
 NAME = "hierarchical-fair-share"
 

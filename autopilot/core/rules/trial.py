@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from math import inf, isnan
 from typing import Protocol
 
+from autopilot.core.quota.ledger import EPSILON, Books
 from autopilot.core.rules.base import Claim, Fits, Take
-from autopilot.core.tenancy import EPSILON, Books
 
 
 class Ledger(Protocol):

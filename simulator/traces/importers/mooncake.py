@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from autopilot.core.errors import InputError
+from autopilot.core.model.errors import InputError
 from simulator.traces.importers.common import Imported, ImportOptions, layout_error, read_layout, thin
 from simulator.traces.tables import Progress
 

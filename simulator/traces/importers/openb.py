@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from autopilot.core.errors import InputError
-from simulator.clusterfile import PoolSpec, cluster_yaml
+from autopilot.core.model.errors import InputError
+from simulator.specs.clusterfile import PoolSpec, cluster_yaml
 from simulator.traces.gpu_models import KNOWN_GPU_MODELS, model_for_label
 from simulator.traces.importers.common import Imported, ImportOptions, layout_error, read_layout
 from simulator.traces.tables import Progress, number_column, require_columns

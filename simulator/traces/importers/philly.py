@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from autopilot.core.errors import InputError
+from autopilot.core.model.errors import InputError
 from simulator.traces.importers.common import (
     Imported,
     ImportOptions,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autopilot.core.errors import InputError
+from autopilot.core.model.errors import InputError
 from simulator.traces.importers.common import Imported, ImportOptions, layout_error, read_layout
 from simulator.traces.importers.servegen_tokens import TokenTable, tokens_of_folder, tokens_of_table
 from simulator.traces.tables import Progress, number_column, read_table

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autopilot.core.errors import InputError
+from autopilot.core.model.errors import InputError
 
 LEVELS = (0.0, 0.10, 0.50, 0.90, 0.95, 0.99, 1.0)
 Knots = npt.NDArray[np.float64]

@@ -1,0 +1,1 @@
+"""Backtests of the models on recorded data, the gate they must pass, and promotion in the registry."""

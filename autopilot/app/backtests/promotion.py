@@ -1,0 +1,149 @@
+"""The registry behind the running controller: what passed the gate is stored and serves, what did not is stored with why.
+
+It works where the fit does, in the worker's thread: the loop waits for no disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from autopilot.app.backtests.gate import Candidate, write_verdict
+from autopilot.core.model.forecast import REQUESTS
+from autopilot.registry import Manifest, Registry, RegistryError
+from models.backtest import EVERYONE, GateRules, GateVerdict
+from models.boosting import Boosting
+from models.bursts import STEP_S, DemandFit, ask_of
+from models.proving import Proof
+from models.runtime_boosting import content_of, stored_boosted
+from models.runtime_proving import Proof as RuntimeProof
+from models.runtimes import FEATURES, Fit, FitWork
+
+BURSTS, RUNTIMES = "bursts", "runtimes"
+BY = "controller"
+WINDOW = "the recent window of the controller"
+Model = TypeVar("Model")
+
+SIMPLE = {BURSTS: "the simple models", RUNTIMES: "the last jobs alike"}
+"""What speaks where no model of a kind serves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a fit gave, as the registry keeps it; `setting` is what the fit was asked for."""
+
+    kind: str
+    candidate: Candidate
+    verdict: GateVerdict
+    setting: dict[str, Any]
+
+
+class Promoter:
+    """Stores the fits of the controller: a `Keep` of its worker (autopilot/worker.py)."""
+
+    def __init__(self, registry: Registry) -> None:
+        """Take the versions that serve as champions; one that cannot be used is passed over, see `notes`."""
+        self._registry = registry
+        self._version: dict[str, str] = {}
+        self._current: dict[str, str] = {}  # other than that version where it had to be passed over
+        self.notes: tuple[str, ...] = ()
+        self.champion = self._serving(BURSTS, lambda _, content: Boosting.from_content(content, ask_of()))
+        self.boosted = self._serving(
+            RUNTIMES, lambda manifest, content: stored_boosted(content, manifest.feature_schema, FEATURES)
+        )
+
+    def _serving(self, kind: str, read: Callable[[Manifest, dict[str, Any]], Model]) -> Model | None:
+        """The model of a kind that serves, None where none does. `read` raises for one that cannot."""
+
+        def problem_of(manifest: Manifest, content: dict[str, Any]) -> str:
+            try:
+                read(manifest, content)
+            except Exception as error:  # noqa: BLE001 - whatever a foreign content breaks on, it cannot serve
+                return str(error)
+            return ""
+
+        served = self._registry.serve(kind, problem_of)
+        self.notes += tuple(f"passed over {name[:12]}: {problem}" for name, problem in served.refused)
+        self._version[kind] = served.manifest.version if served.manifest is not None else ""
+        self._current[kind] = self._registry.pointer(kind).current
+        if served.manifest is None or served.content is None:
+            return None
+        return read(served.manifest, served.content)
+
+    def __call__(self, owner: str, result: Any) -> str:
+        """Store a fit that was judged; why it must not be used, "" when it may be."""
+        judged = _judged(result)
+        if judged is None:
+            return ""
+        kind, candidate = judged.kind, judged.candidate
+        champion = self._version[kind]
+        try:
+            version, run, _ = write_verdict(
+                kind, self._registry, judged.verdict, candidate, champion, candidate.data, judged.setting, GateRules()
+            )  # fmt: skip
+            if not judged.verdict.passed:
+                return ""  # what is adopted then is without it
+        except RegistryError as error:
+            return f"it is not used, for it could not be stored: {error}"
+        why = f"passed the gate against {champion[:12] or SIMPLE[kind]}, run {run}"
+        try:
+            self._registry.promote(kind, version, by=BY, why=why, expected=self._current[kind])
+        except RegistryError as error:
+            return (
+                f"it is stored as {version[:12]} and not used: {error}. This controller takes up what was promoted or "
+                "rolled back by others when it starts again"
+            )
+        self._version[kind] = self._current[kind] = version
+        return ""
+
+
+def _judged(result: Any) -> Judged | None:
+    """What is to be kept of a fit; None where nothing was judged, or is for the registry.
+
+    Of demand only models of requests are kept: nothing is decided by tokens yet.
+    """
+    if isinstance(result, DemandFit) and result.asked.kind == REQUESTS and result.fitted.proof is not None:
+        return _of_demand(result, result.fitted.proof)
+    if isinstance(result, Fit) and result.proof is not None and result.asked is not None:
+        return _of_run_times(result.digest, result.asked, result.proof)
+    return None
+
+
+def _of_demand(fit: DemandFit, proof: Proof) -> Judged:
+    asked = fit.asked
+    data = {
+        "name": WINDOW, "digest": fit.digest, "from_s": asked.from_s, "to_s": asked.from_s + fit.fitted.steps * STEP_S,
+        "rows": proof.challenger.rows,
+    }  # fmt: skip
+    setting = {"target": "peak", "horizons_s": [steps * STEP_S for steps in asked.ask.steps], "step_s": STEP_S}  # fmt: skip
+    candidate = Candidate(
+        proof.challenger.content(), data, proof.challenger.features, {"seed": asked.seed, **setting},
+        _scores(proof.verdict), fit.fitted.counted_work, asked.seed, BY,
+    )  # fmt: skip
+    return Judged(BURSTS, candidate, proof.verdict, setting)
+
+
+def _of_run_times(digest: str, asked: FitWork, proof: RuntimeProof) -> Judged:
+    data = {
+        "name": WINDOW, "digest": digest, "from_s": asked.from_s, "to_s": asked.to_s, "rows": proof.challenger.rows,
+    }  # fmt: skip
+    setting = {"target": "run time"}
+    candidate = Candidate(
+        {"model": "runtimes", "boosted": content_of(proof.challenger)}, data, FEATURES,
+        {"seed": asked.seed, **asdict(asked.rules), **setting}, _scores(proof.verdict), proof.challenger.work,
+        asked.seed, BY,
+    )  # fmt: skip
+    return Judged(RUNTIMES, candidate, proof.verdict, setting)
+
+
+def _scores(verdict: GateVerdict) -> dict[str, float]:
+    """What the gate measured over all services, or tenants."""
+    return {
+        f"{case.case} {finding.rule}": round(finding.value, 6)
+        for case in verdict.cases
+        for finding in case.findings
+        if case.group == EVERYONE and np.isfinite(finding.value)
+    }

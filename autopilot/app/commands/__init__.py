@@ -1,0 +1,1 @@
+"""What the commands of `autopilot` do: run, show and write. Only these modules print."""

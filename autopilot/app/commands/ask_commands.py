@@ -1,0 +1,109 @@
+"""What plan, replay and explain do: ask for decisions, in words or as JSON."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from autopilot.app.commands.json_out import STDOUT, write_json
+from autopilot.app.commands.run_commands import journal_to_read, out, print_world, progress_bar
+from autopilot.app.options import BASELINE_NAMES, SHIPPED_NAMES, SimulateOptions
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.units import parse_duration_s
+
+
+def run_plan(options: SimulateOptions, at: str, policy: str, json_out: Path | None) -> None:
+    """Plan once at a moment of a scenario, or of the files that `options` name."""
+    from autopilot.app.decisions.decision_rows import signals_document, tick_document
+    from autopilot.app.runs.plan import plan_at
+    from autopilot.app.when import When
+    from autopilot.explain.proposals import explain_decision
+
+    no_baseline("plan", policy)
+    check_place(json_out, tuple(path for _, path in options.files()))
+    world, observation, decision = plan_at(options, parse_duration_s(at, "--at"), policy)
+    if json_out is not None:
+        signals = signals_document(observation)
+        document = {"schema": "gpu-autopilot/plan/1", "policy": policy, "signals": signals}
+        write_json(json_out, document | tick_document(decision, When()))
+        if json_out == STDOUT:
+            return
+    print_world(world)
+    signals_now = observation.signals
+    free, widest = signals_now.stranded_gpus, signals_now.largest_gang_gpus
+    out.print(
+        f"{signals_now.allocated_gpus:g} of {signals_now.capacity_gpus:g} GPUs handed out, {signals_now.pending_gpus:g} asked for; "
+        f"{free:g} free GPUs fit nothing that waits; the widest gang that fits now has {widest} GPUs"
+    )
+    print_lines(explain_decision(decision), json_out)
+    out.print(f"nothing was carried out: this is what policy {policy} would do")
+
+
+def no_baseline(command: str, policy: str | None) -> None:
+    """Raise `InputError` where `policy` names a baseline: those decide nothing that could be shown."""
+    if policy in BASELINE_NAMES:
+        raise InputError(
+            f"--policy: {policy} is a baseline, known to `autopilot simulate` only; {command} takes one of "
+            f"{', '.join(SHIPPED_NAMES)} or a policy file (.yaml)"
+        )
+
+
+def run_replay(journal: Path | None, policy: str | None, json_out: Path | None) -> None:
+    """Decide a journal again and print the outcome; exit 1 when it is not identical."""
+    from autopilot.replay import replay, replay_lines
+    from autopilot.settings import load_policy
+
+    no_baseline("replay", policy)
+    path = journal_to_read(journal)
+    check_place(json_out, (path,))
+    candidate = load_policy(policy) if policy else None
+    with progress_bar() as show:
+        result = replay(
+            path, candidate, lambda done, total: show("replay", done, total, f"{done:,}/{total:,} ticks")
+        )
+    if json_out is not None:
+        write_json(
+            json_out, {"schema": "gpu-autopilot/replay/1", "identical": result.identical} | asdict(result)
+        )
+    print_lines(replay_lines(result), json_out)
+    if candidate is None and not result.identical:
+        sys.exit(1)
+
+
+def run_explain(
+    decision: str | None, workload: str | None, at: str | None, json_out: Path | None, journal: Path | None
+) -> None:
+    """Explain a proposal, a tick, or a workload from a journal."""
+    from autopilot.app.decisions.answers import explain_from
+
+    if decision is not None and (workload is not None or at is not None):
+        raise InputError("explain: an ID says all by itself; leave out --workload and --at, or the ID")
+    at_s = parse_duration_s(at, "--at") if at is not None else None
+    path = journal_to_read(journal)
+    check_place(json_out, (path,))
+    told = explain_from(path, decision, workload, at_s)
+    if json_out is not None:
+        document: dict[str, Any] = {"schema": "gpu-autopilot/explain/1", **told.document, "lines": told.lines}
+        write_json(json_out, document)
+    print_lines(told.lines, json_out)
+
+
+def check_place(json_out: Path | None, reads: tuple[Path, ...]) -> None:
+    """Refuse early a file that could not be written, or that the command reads. Raises `InputError`."""
+    if json_out is not None and json_out != STDOUT:
+        from autopilot.app.commands.backtest_commands import check_json
+
+        check_json(json_out, reads)
+
+
+def print_lines(lines: Iterable[str], json_out: Path | None) -> None:
+    """The words, unless JSON took their place."""
+    if json_out == STDOUT:
+        return
+    for line in lines:
+        out.print(line)
+    if json_out is not None:
+        out.print(f"result: {json_out}")

@@ -1,0 +1,360 @@
+"""What the commands do: run, show, write. The only place that prints."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from autopilot.app.options import BASELINE_NAMES, SimulateOptions
+from autopilot.app.runs.outputs import Outputs, check_outputs, write_outputs
+from autopilot.app.runs.run_journals import LAST, new_journal
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.units import format_duration, format_gpu_s, format_ratio, parse_duration_s
+
+if TYPE_CHECKING:
+    from autopilot.app.runs.simulate import SimulationOutcome
+    from autopilot.app.runs.world import World
+
+# names of jobs, files and policies are printed as they are: `[x]` is no markup, `:x:` no picture
+out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+
+SHOWN_NOTES = 5
+"""Notes on the input that are printed; the page has all."""
+
+
+def state_folder() -> Path:
+    """The user's state folder of this product (XDG_STATE_HOME/gpu-autopilot; a relative XDG_STATE_HOME does not count)."""
+    base = Path(os.environ.get("XDG_STATE_HOME") or "")
+    return (base if base.is_absolute() else Path.home() / ".local" / "state") / "gpu-autopilot"
+
+
+def last_journal() -> Path:
+    """The journal of the last run that named none."""
+    return state_folder() / LAST
+
+
+def journal_to_read(given: Path | None) -> Path:
+    """The journal that a command reads. Raises `InputError` when there is none."""
+    path = given or last_journal()
+    if not path.exists():
+        hint = (
+            ""
+            if given
+            else " Run `autopilot demo` or `autopilot simulate` first, or name one with --journal."
+        )
+        raise InputError(f"{path}: there is no journal here.{hint}")
+    return path
+
+
+@contextmanager
+def journal_to_write(given: Path | None, policies: tuple[str, ...]) -> Iterator[Path | None]:
+    """Where a run's journal goes, None where no policy keeps one; without `given` a new file in the state folder.
+
+    Raises `InputError` for a place that cannot be used, and for a journal that nobody would write.
+    """
+    if policies and all(name in BASELINE_NAMES for name in policies):
+        if given is not None:
+            raise InputError(
+                f"--journal: {', '.join(policies)} leaves no journal; leave it out, or add autopilot to --policy"
+            )
+        yield None
+    elif given is not None:
+        from autopilot.journal.store import check_place
+
+        check_place(given, replace=True)
+        yield given
+    else:
+        with new_journal(state_folder()) as path:
+            yield path
+
+
+Show = Callable[[str, int, int, str], None]
+"""Called with (name, done, in all, how far that is in words)."""
+
+LINE_EVERY_S = 5.0
+"""Time between two lines of progress where there is no terminal."""
+
+
+@contextmanager
+def progress_bar(now_s: Callable[[], float] = time.monotonic) -> Iterator[Show]:
+    """A bar a name on a terminal, in a pipe a line now and then. With nothing to count (0 in all) no share is shown."""
+    if not err.is_terminal:
+        yield _line_by_line(now_s)
+        return
+    with Progress(
+        SpinnerColumn(), TextColumn("{task.description:<16}", markup=False), BarColumn(),
+        TextColumn("{task.fields[words]}", markup=False), TimeElapsedColumn(),
+        console=err, transient=True,
+    ) as bars:  # fmt: skip
+        tasks: dict[str, Any] = {}
+
+        def show(name: str, done: int, total: int, words: str) -> None:
+            if name not in tasks:
+                tasks[name] = bars.add_task(name, total=total or None, words=words)
+            bars.update(tasks[name], completed=done, words=words)
+
+        yield show
+
+
+def _line_by_line(now_s: Callable[[], float]) -> Show:
+    """Progress as lines on standard error: the first one after `LINE_EVERY_S`, so that a quick command prints none."""
+    printed_s = now_s()
+
+    def show(name: str, done: int, total: int, words: str) -> None:
+        nonlocal printed_s
+        if now_s() - printed_s >= LINE_EVERY_S:
+            printed_s = now_s()
+            share = f"{done / total:.0%}, " if total else ""
+            err.print(f"{name}: {share}{words}")
+
+    return show
+
+
+def jobs_done(show: Show) -> Callable[[str, float, int, int], None]:
+    """`show` as a simulation reports to it: policy, virtual seconds, jobs ended, jobs in all."""
+
+    def report(policy: str, now_s: float, ended: int, total: int) -> None:
+        count = f"{ended:,}/{total:,} jobs " if total else ""
+        show(policy, ended, total, f"{count}at {format_duration(now_s)}")
+
+    return report
+
+
+def run_simulate(options: SimulateOptions, outputs: Outputs) -> SimulationOutcome:
+    """Simulate, print the table, write what was asked for, and end with the result in one sentence."""
+    from autopilot.app.runs.pages import headline
+    from autopilot.app.runs.simulate import check_policies, simulate
+
+    check_policies(options.policies)
+    with journal_to_write(options.journal, options.policies) as journal, progress_bar() as show:
+        options = replace(options, journal=journal)
+        check_outputs(outputs, options)
+        outcome = simulate(options, jobs_done(show))
+    print_outcome(outcome)
+    written, problems = write_outputs(outcome, outputs, command_line())
+    for line in written:
+        out.print(line)
+    for policy in outcome.policies:
+        if policy.journal is not None:
+            out.print(f"journal: {policy.journal}")
+    out.print()
+    out.print(headline(outcome))
+    if outcome.failure:
+        problems.append(f"{outcome.failure} Not finished: {', '.join(outcome.not_run)}.")
+    if outcome.interrupted:
+        err.print(f"autopilot: {interrupted_words(outcome)}")
+    if problems:
+        raise InputError("; ".join(problems))
+    if outcome.interrupted:
+        sys.exit(130)
+    return outcome
+
+
+def interrupted_words(outcome: SimulationOutcome) -> str:
+    """How far an interrupted call came."""
+    last = outcome.policies[-1]
+    jobs = sum(service < 0 for service in last.simulated.cluster.jobs.service)
+    finished = last.result["jobs"]["finished"]
+    more = f"; not run: {', '.join(outcome.not_run)}" if outcome.not_run else ""
+    return (
+        f"interrupted; {last.name} came to {format_duration(last.simulated.run.end_s)} of its run with "
+        f"{finished:,} of {jobs:,} jobs finished{more}. What is shown and written covers the run up to then"
+    )
+
+
+def command_line() -> str:
+    """The command as it was given, for the page."""
+    return shlex.join(["autopilot", *sys.argv[1:]])
+
+
+FIGURES: tuple[tuple[str, str, str], ...] = (
+    (
+        "real utilization until the last arrival",
+        "utilization.to_last_arrival.real_utilization_ratio",
+        "ratio",
+    ),
+    ("total wait, mean", "jobs.total_wait_s_mean", "time"),
+    ("total wait, longest", "jobs.longest_wait_s", "time"),
+    ("handed out until the last arrival", "utilization.to_last_arrival.allocation_ratio", "ratio"),
+    ("useful until the last arrival", "utilization.to_last_arrival_ratio", "ratio"),
+    ("handed out over the makespan", "utilization.allocation_ratio", "ratio"),
+    ("SM-active / handed out", "utilization.hardware_ratio", "ratio"),
+    ("real utilization over the makespan", "utilization.real_utilization_ratio", "ratio"),
+    ("goodput (useful / handed out)", "utilization.goodput_ratio", "ratio"),
+    ("JCT, mean", "jobs.jct_s_mean", "time"),
+    ("queue wait, mean", "jobs.queue_wait_s_mean", "time"),
+    ("queue wait, p99", "jobs.queue_wait_s_p99", "time"),
+    ("slowdown, worst tenant", "jobs.slowdown_worst", "number"),
+    ("inference latency, p99", "slo.p99_latency_s", "time"),
+    ("requests over their objective", "slo.violation_ratio", "ratio"),
+    ("preemptions", "disruptions.preemptions", "count"),
+    ("moves", "disruptions.migrations", "count"),
+    ("evictions per job, mean", "disruptions.evictions_per_job_mean", "number"),
+    ("evictions of one job, most", "disruptions.evictions_per_job_max", "count"),
+    ("work lost", "disruptions.lost_gpu_s", "gpu_time"),
+    ("jobs that fared worse", "fared_worse.worse", "count"),
+    ("invariants violated", "invariants.violated", "count"),
+    ("simulated in", "wall_s", "time"),
+)
+"""Rows of the printed table: heading, key in a policy's block, kind. A row that no policy has is left out."""
+SHOWN_WORSE = 3
+"""Jobs that fared worse that are named below the table; the JSON and the page name more."""
+
+
+def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]], *, figures: bool = False) -> None:
+    """A table whose lines are whole at any width of the terminal, so that they can be copied and searched.
+
+    With `figures` every column but the first stands at the right.
+    """
+    lines = [headings, *rows]
+    widths = [max(cell_len(line[at]) for line in lines) for at in range(len(headings))]
+    for line in lines:
+        cells = []
+        for at, (text, width) in enumerate(zip(line, widths, strict=True)):
+            blank = " " * (width - cell_len(text))
+            cells.append(blank + text if figures and at else text + blank)
+        out.print("  ".join(cells).rstrip())
+
+
+def print_outcome(outcome: SimulationOutcome) -> None:
+    """The comparison as a table, and what was assumed or left out."""
+    from autopilot.report.words import fared_lines, fared_words  # with numpy, which help does without
+
+    world = outcome.world
+    out.print(f"{world.title}: {world.spec.nodes} nodes, {world.spec.gpus} GPUs, physics {world.physics}, seed {world.seed}"
+              + (f", durations {outcome.setting.durations}" if outcome.setting.durations else ""))  # fmt: skip
+    names = [
+        policy.name + (" (interrupted)" if policy.result["interrupted"] else "")
+        for policy in outcome.policies
+    ]
+    rows = [
+        [heading, *(_cell(policy.result, key, kind) for policy in outcome.policies)]
+        for heading, key, kind in FIGURES
+    ]
+    print_rows(["", *names], [row for row in rows if set(row[1:]) != {"-"}], figures=True)
+    for policy in outcome.policies:
+        if policy.name not in BASELINE_NAMES and (worse := fared_words(policy.result)):
+            out.print(f"{policy.name}: {worse}")
+            for line in fared_lines(policy.result, SHOWN_WORSE):
+                out.print(f"  {line}")
+    for policy in outcome.policies:
+        if policy.result.get("stuck"):
+            out.print(f"{policy.name}: {policy.result['stuck']}")
+        for note in policy.passed_over:
+            out.print(f"{policy.name}: models: {note}")
+        for violation in policy.simulated.found.violations[:3]:
+            out.print(
+                f"{policy.name}: violated {violation.checker} at {format_duration(violation.at_s)}: {violation.object}: {violation.message}"
+            )
+    print_world(world)
+    if world.physics == "ideal" and any(_disrupted(policy.result) for policy in outcome.policies):
+        out.print(IDEAL)
+
+
+def print_world(world: World) -> None:
+    """What was left out of the input, what was understood of it, and what was assumed."""
+    if world.unusable_by_reason:
+        first = {reason: f" (first in {row})" for reason, row in world.first_unusable.items()}
+        parts = (f"{count:,} {why}{first.get(why, '')}" for why, count in world.unusable_by_reason.items())
+        out.print(f"rows left out: {', '.join(parts)}")
+    for note in world.notes[:SHOWN_NOTES]:
+        out.print(note)
+    if len(world.notes) > SHOWN_NOTES:
+        out.print(
+            f"and {len(world.notes) - SHOWN_NOTES:,} more notes of this kind; the page (--report) has all"
+        )
+    if world.assumed:
+        out.print(
+            "assumed where the file is silent: "
+            + ", ".join(f"{name} ({rows:,} rows)" for name, rows in world.assumed.items())
+        )
+
+
+IDEAL = (
+    "physics ideal: a preemption or move costs no time here, which flatters the policies that make them; "
+    "compare with --physics real"
+)
+
+
+def _disrupted(result: dict[str, Any]) -> bool:
+    counts = result["disruptions"]
+    return any(counts[kind] for kind in ("preemptions", "migrations", "resizes"))
+
+
+def _cell(result: dict[str, Any], key: str, kind: str) -> str:
+    from autopilot.report.words import count, pick
+
+    value = pick(result, *key.split("."))
+    if kind == "number":
+        return "-" if value is None else f"{value:.2f}"
+    show = {"ratio": format_ratio, "time": format_duration, "gpu_time": format_gpu_s}.get(kind, count)
+    return show(value)
+
+
+def run_demo(seed: int | None, report: Path | None, *, open_page: bool) -> None:
+    """The demo scenario under its policies, with a page."""
+    folder = report or state_folder() / "demo"
+    options = SimulateOptions(scenario="demo", seed=seed)
+    run_simulate(options, Outputs(report=folder))
+    out.print("Why did it do what it did? Ask for any decision of the page: autopilot explain ID")
+    page = folder / "index.html"
+    if open_page:
+        import webbrowser
+
+        webbrowser.open(page.resolve().as_uri())
+
+
+def list_traces() -> None:
+    """The table of public traces."""
+    from simulator.traces.catalog import TRACE_KINDS
+
+    for kind in TRACE_KINDS.values():
+        out.print(Text.assemble((kind.kind, "bold"), f" ({kind.makes}): {kind.what}"))
+        out.print(
+            f"    {kind.address}\n    reads {kind.files}\n    licence: {kind.licence}\n    cite: {kind.citation}"
+        )
+
+
+def import_public_trace(
+    kind: str, path: Path, target: Path | None, seed: int, start: str, span: str | None, rate_scale: float
+) -> None:
+    """Import one public trace and say what became of its rows. Without `target` it goes to KIND.parquet, if that is new."""
+    from simulator.traces.importers.common import ImportOptions
+    from simulator.traces.importing import import_trace
+
+    options = ImportOptions(
+        seed=seed, start_s=parse_duration_s(start, "--start"),
+        span_s=parse_duration_s(span, "--span") if span is not None else None, rate_scale=rate_scale,
+    )  # fmt: skip
+    if target is None:
+        target = Path(f"{kind}.parquet")
+        if target.exists():
+            raise InputError(
+                f"{target}: is there already; write --out {target} to replace it, or name another file"
+            )
+    with progress_bar() as show:
+        report = import_trace(kind, path, target, options=options,
+                              progress=lambda what, part: show(kind, int(100 * part), 100, f"{part:.0%} {what}"))  # fmt: skip
+    out.print(f"{report.out}: {report.rows_written:,} rows of {report.rows_read:,} read, {report.tenants:,} tenants, "
+              f"over {format_duration(report.span_s)}")  # fmt: skip
+    if report.cluster_out:
+        out.print(f"cluster file: {report.cluster_out}")
+    for heading, counts in (("dropped", report.dropped_by_reason), ("a replay will skip", report.unusable_by_reason),
+                            ("assumed", report.assumed)):  # fmt: skip
+        for reason, count in counts.items():
+            out.print(f"{heading}: {count:,} {reason}")
+    for note in report.notes:
+        out.print(note)

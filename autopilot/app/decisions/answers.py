@@ -1,0 +1,385 @@
+"""Answers of `autopilot explain`, read from a journal."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autopilot.app.decisions.decision_rows import case_document, clock_of, known, row_of, tick_document
+from autopilot.app.decisions.life import Life, life_of
+from autopilot.app.options import past_end
+from autopilot.app.when import When
+from autopilot.core.decision.reconciler import reconcile
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.records import Instruction, Loss, OutcomeKind, Proposal
+from autopilot.core.model.units import format_duration
+from autopilot.explain.proposals import (
+    answer_of,
+    answer_words,
+    by_node,
+    counted,
+    explain_decision,
+    explain_proposal,
+    how_words,
+    loss_words,
+    proposal_words,
+    where,
+)
+from autopilot.explain.story import Watch, tell
+from autopilot.journal import DecisionRecord, JournalReader, TickRecord
+from autopilot.replay.again import first_difference, remembered
+
+EMPTY = "the journal holds no decision yet"
+
+RECENT = 8
+"""Decisions on a workload of which the last is looked for at which it was still there."""
+
+SETTLED_S = 7200.0
+"""How long after a decision its victims' real losses are looked for: a grace is at most an hour."""
+
+SHOWN_EVENTS = 60
+"""Lines of what happened to a workload; of more, the first and the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An answer in words, and as plain values for JSON."""
+
+    lines: list[str]
+    document: dict[str, Any]
+
+
+def explain_from(path: Path, decision: str | None, workload: str | None, at_s: float | None) -> Told:
+    """The answer for a proposal id, a tick number, a workload (at `at_s`), or else the last tick (up to `at_s`).
+
+    Raises `InputError` when the journal does not know what is asked for.
+    """
+    with JournalReader(path) as reader:
+        bounds = reader.tick_bounds()
+        if bounds is None:
+            raise InputError(f"{path}: {EMPTY}")
+        if at_s is not None:
+            _check_moment(reader, bounds[1], at_s)
+        if workload is not None:
+            return _workload(reader, workload, at_s)
+        if decision is None:
+            return _tick(reader, bounds[1] if at_s is None else _last_until(reader, at_s).tick)
+        if decision.isdigit():
+            return _tick(reader, int(decision))
+        return _proposal(reader, decision)
+
+
+def _tick(reader: JournalReader, tick: int) -> Told:
+    number = reader.find_tick(tick)
+    if number is None:
+        first, last = reader.tick_bounds() or (0, 0)
+        raise InputError(f"{reader.path}: there is no tick {tick}; it holds {first} to {last}")
+    decision = reader.at(number).decided.decision
+    when, _ = clock_of(reader)
+    return Told(_dated(explain_decision(decision), when, decision.now_s), tick_document(decision, when))
+
+
+def _dated(lines: list[str], when: When, at_s: float) -> list[str]:
+    """The date and time behind the first line, where the start of the run is known."""
+    stamp = when.stamp(at_s)
+    return lines if stamp is None else [lines[0], f"  at {stamp}", *lines[1:]]
+
+
+def _check_moment(reader: JournalReader, last_tick: int, at_s: float) -> None:
+    for last in reader.decisions(reader.find_tick(last_tick)):
+        if at_s > last.now_s:
+            raise InputError(past_end(at_s, last.now_s))
+
+
+def _last_until(reader: JournalReader, at_s: float) -> DecisionRecord:
+    """The last decision up to `at_s`, the first one where all are later."""
+    chosen = None
+    for record in reader.decisions():
+        if record.now_s > at_s and chosen is not None:
+            break
+        chosen = record
+    if chosen is None:
+        raise InputError(f"{reader.path}: {EMPTY}")
+    return chosen
+
+
+def _proposal(reader: JournalReader, proposal_id: str) -> Told:
+    """The case of one proposal; a workload's id is understood too."""
+    numbers = reader.find_proposal(proposal_id)
+    if not numbers:
+        if reader.find_workload(proposal_id):
+            return _workload(reader, proposal_id, None)
+        raise InputError(
+            f"{reader.path}: no proposal or workload {proposal_id!r} is recorded here; give an id as the page or "
+            "`autopilot explain TICK` shows it, a tick number, or --workload ID"
+        )
+    record = reader.at(numbers[0]).decided
+    found = [each for each in record.decision.plan.proposals if each.id == proposal_id]
+    lines = explain_proposal(found[0], record.decision)
+    effects = {each.id: each for each in record.instructions if each.proposal_id == proposal_id}
+    for each in record.outcomes:
+        if each.instruction_id in effects:
+            effect = effects[each.instruction_id]
+            lines.append(
+                f"  outcome {each.kind} ({effect.kind} {effect.workload})"
+                + (f": {each.reason}" if each.reason else "")
+            )
+    losses = _losses(reader, numbers[0], found[0])
+    lines += [f"  {loss.workload} {loss_words(loss)}" for loss in losses]
+    if len(numbers) > 1:
+        lines.append(f"  the same proposal stands in {len(numbers)} places of this journal")
+    when, _ = clock_of(reader)
+    lines = _dated(lines, when, record.now_s)
+    outcomes = [
+        {"kind": each.kind.value, "effect": effects[each.instruction_id].kind, "workload": effects[each.instruction_id].workload,
+         "at_s": each.at_s, "reason": each.reason}
+        for each in record.outcomes if each.instruction_id in effects
+    ]  # fmt: skip
+    case = case_document(row_of(found[0], record.decision), when)
+    really = [{"workload": loss.workload, "lost_gpu_s": known(loss.lost_gpu_s)} for loss in losses]
+    return Told(lines, {"decision": case | {"outcomes": outcomes, "really_lost": really}})
+
+
+def _losses(reader: JournalReader, number: int, proposal: Proposal) -> list[Loss]:
+    """What the victims of a proposal really lost, as far as later decisions say it soon enough."""
+    found: list[Loss] = []
+    begun_s: float | None = None
+    for record in reader.decisions(number, refusals=False):
+        begun_s = record.now_s if begun_s is None else begun_s
+        found += [loss for loss in record.decision.losses if loss.proposal_id == proposal.id]
+        if len(found) >= len(proposal.victims) or record.now_s - begun_s > SETTLED_S:
+            break
+    return found
+
+
+# --- one workload -----------------------------------------------------------------------------------
+
+
+def _workload(reader: JournalReader, workload: str, at_s: float | None) -> Told:
+    """A workload's story: its state at `at_s` (None: at the end), and all that happened to it.
+
+    A workload that left the cluster has no state at the end of the run: its whole story is told instead.
+    """
+    past = _Past(workload)
+    shown: DecisionRecord | None = None
+    for record in reader.decisions(refusals=False):
+        past.take_in(record)
+        if shown is None or at_s is None or record.now_s <= at_s:
+            shown = record
+    if shown is None:
+        raise InputError(f"{reader.path}: {EMPTY}")
+    seen = _submitted_s(reader, workload, shown.number)
+    if seen is None and not past.recent:
+        raise InputError(
+            f"{reader.path}: no workload {workload!r} is known here at {format_duration(shown.now_s)}; try --at"
+        )
+    submit_s = seen
+    for record in reversed(past.recent):
+        submit_s = _submitted_s(reader, workload, record.number) if submit_s is None else submit_s
+    life = life_of(reader, workload, 0.0 if submit_s is None else submit_s)
+    past.add_life(life)
+    if seen is None and at_s is None and life.ended:
+        lines = [_whole_life(life, past)]
+    else:
+        lines = [f"at {format_duration(shown.now_s)} (tick {shown.tick}):"]
+        lines += _told(reader, workload, shown.number)
+    when, _ = clock_of(reader)
+    lines += past.lines(shown.now_s if at_s is not None else None, when)
+    events = [
+        {"at_s": each.at_s, "at": when.stamp(each.at_s), "words": each.words, "times": each.count}
+        for each in past.events
+    ]
+    return Told(lines, {"workload": workload, "life": life.document(), "events": events})
+
+
+def _whole_life(life: Life, past: _Past) -> str:
+    """A life that is over, in one line."""
+    stops = ", ".join(f"{_STOPS[how]} {_times(count)}" for how, count in past.stops.items())
+    return (
+        f"{life.workload}: {life.end_words()} at {format_duration(life.end_s)}; submitted at {format_duration(life.submit_s)}, "
+        f"waited {format_duration(life.waited_s())} in all, ran {format_duration(life.ran_s())} on {counted(life.gpus, 'GPU')}"
+        + (f", {stops}" if stops else "")
+    )
+
+
+_STOPS = {"evict": "evicted", "move": "moved", "shrink": "shrunk"}
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _submitted_s(reader: JournalReader, workload: str, number: int) -> float | None:
+    """When a workload was submitted, as the tick at this position saw it; None where it is not in the cluster."""
+    work = reader.at(number).observation.snapshot.workloads
+    found = np.flatnonzero(work.id == workload)
+    return float(work.submit_s[found[0]]) if len(found) else None
+
+
+def _told(reader: JournalReader, workload: str, number: int) -> list[str]:
+    """The story at one tick: it is decided again, from the keyframe before it, with an onlooker.
+
+    Where that does not give what the record has (another version wrote it), the record's own reasons are told.
+    """
+    memory: ControllerMemory | None = None
+    tick: TickRecord | None = None
+    watch = Watch()
+    for tick in reader.up_to(number):
+        decided = tick.decided
+        memory, difference = remembered(memory, tick)
+        if difference is None:
+            last = decided.number == number
+            step = (
+                reconcile(memory, tick.observation, decided.policy, actions=watch.actions)
+                if last
+                else reconcile(memory, tick.observation, decided.policy)
+            )
+            memory = step.memory
+            difference = first_difference(tick, step.decision, step.instructions)
+        if difference is not None:
+            at = reader.at(number)
+            note = (f"(this version decides tick {difference.tick} differently at {difference.field}: "
+                    "told is what the record itself says)")  # fmt: skip
+            return [*tell(workload, at.observation, at.decided.decision), f"  {note}"]
+    if tick is None:
+        raise InputError(f"{reader.path}: {EMPTY}")
+    return tell(workload, tick.observation, tick.decided.decision, watch)
+
+
+@dataclass(slots=True)
+class _Event:
+    """Something that happened to a workload; equal refusals in a row are one event."""
+
+    at_s: float
+    words: str
+    key: object = None
+    count: int = 1
+    until_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Past:
+    """Gathers what happened to one workload: what was proposed, told, and went wrong."""
+
+    workload: str
+    events: list[_Event] = field(default_factory=list)
+    recent: deque[DecisionRecord] = field(default_factory=lambda: deque(maxlen=RECENT))  # that concerned it
+    stops: Counter[str] = field(default_factory=Counter)  # how often it gave way, by how
+    _proposals: dict[str, Proposal] = field(default_factory=dict)
+    _told: dict[str, Instruction] = field(default_factory=dict)
+
+    def take_in(self, record: DecisionRecord) -> None:
+        """The next decision of the record."""
+        before, concerns = len(self.events), False
+        for proposal in record.decision.plan.proposals:
+            own = proposal.workload == self.workload
+            if own or any(victim.workload == self.workload for victim in proposal.victims):
+                concerns = True
+                known = self._proposals.get(proposal.id)
+                self._proposals[proposal.id] = proposal
+                if own and (known is None or not proposal.accepted):
+                    self._wish(record, proposal)
+        self.events += [
+            _Event(record.now_s, f"{loss_words(loss)}: {loss.proposal_id}")
+            for loss in record.decision.losses
+            if loss.workload == self.workload
+        ]
+        if self.workload in record.decision.plan.released:
+            self.events.append(_Event(record.now_s, "its promise slipped too far and was released"))
+        for effect in record.instructions:
+            if effect.workload == self.workload:
+                self.events.append(_Event(record.now_s, self._effect(effect)))
+                self._told[effect.id] = effect
+        for outcome in record.outcomes:
+            if outcome.instruction_id in self._told and outcome.kind in {
+                OutcomeKind.FAILED,
+                OutcomeKind.CONFLICT,
+                OutcomeKind.DECLINED,
+            }:
+                effect = self._told[outcome.instruction_id]
+                again = ", it is tried again" if outcome.retryable else ""
+                self.events.append(
+                    _Event(outcome.at_s, f"that {outcome.kind} ({effect.kind}): {outcome.reason}{again}")
+                )
+        if concerns or len(self.events) > before:
+            self.recent.append(record)
+
+    def _wish(self, record: DecisionRecord, proposal: Proposal) -> None:
+        """A proposal for it that is no instruction yet: refused, a promise, or a start that waits for others."""
+        if proposal.accepted and proposal.kind not in {"reserve", "land"}:
+            return
+        codes = tuple(verdict.code for verdict in proposal.verdicts if not verdict.allowed)
+        key = (proposal.action, proposal.kind, codes)
+        latest = self.events[-1] if self.events else None
+        if latest is not None and codes and latest.key == key:
+            latest.count, latest.until_s = latest.count + 1, record.now_s
+            return
+        answer = answer_words(answer_of(proposal, record.decision.halted))
+        words = f"{proposal_words(proposal)}: {proposal.id} ({proposal.action}, {answer})"
+        self.events.append(_Event(record.now_s, words, key))
+
+    def _effect(self, effect: Instruction) -> str:
+        """What it was told, by which proposal and for whom."""
+        again = "again: " if effect.id in self._told else ""
+        proposal = self._proposals.get(effect.proposal_id)
+        action = f"{proposal.action}, accepted" if proposal is not None else effect.reason or "accepted"
+        by = f"{effect.proposal_id} ({action})"
+        own = proposal is not None and proposal.workload == self.workload
+        if effect.kind == "admit":
+            place = f"{where(effect.slots)} ({by_node(effect.slots, 4)})"
+            if proposal is None or own:
+                return f"{again}start on {place}{_after(proposal)}: {by}"
+            return f"{again}start again on {place}, moved for {proposal.workload}: {by}"
+        victim = (
+            next((each for each in proposal.victims if each.workload == self.workload), None)
+            if proposal
+            else None
+        )
+        if victim is not None and proposal is not None:
+            self.stops[victim.how] += not again
+            for_whom = "" if own else f", for {proposal.workload}"
+            return f"{again}{how_words(victim)}{for_whom}: {by}"
+        if effect.kind == "resize":
+            return f"{again}go on with {where(effect.slots)} ({by_node(effect.slots, 4)}): {by}"
+        return f"{again}stopped ({effect.reason or 'told to leave'}): {by}"
+
+    def add_life(self, life: Life) -> None:
+        """Put what the ticks saw between what was decided; of work that nothing was decided on there is no story yet."""
+        if not self.events and not life.ended:
+            return
+        lived = [_Event(at_s, words) for at_s, words in life.events()]
+        self.events = sorted([*lived, *self.events], key=lambda each: each.at_s)
+
+    def lines(self, until_s: float | None, when: When) -> list[str]:
+        """All events; those after `until_s` under a heading of their own."""
+        if not self.events:
+            return ["nothing was proposed for it or done to it so far as this journal goes"]
+        now = [each for each in self.events if until_s is None or each.at_s <= until_s]
+        later = self.events[len(now) :]
+        return [*(["what happened to it:"] if now else []), *_event_lines(now, when),
+                *(["later:"] if later else []), *_event_lines(later, when)]  # fmt: skip
+
+
+def _after(proposal: Proposal | None) -> str:
+    waited = (
+        [each.value for each in proposal.evidence if each.name == "waited"] if proposal is not None else []
+    )
+    return f" after {format_duration(float(waited[0]))}" if waited else ""
+
+
+def _event_lines(events: list[_Event], when: When) -> Iterator[str]:
+    """One line an event; of very many the middle is left out."""
+    left_out = len(events) - SHOWN_EVENTS
+    for place, event in enumerate(events):
+        if left_out > 0 and place == SHOWN_EVENTS // 2:
+            yield f"  ... {left_out} more ..."
+        if left_out > 0 and SHOWN_EVENTS // 2 <= place < SHOWN_EVENTS // 2 + left_out:
+            continue
+        often = f" ({event.count} times until {when.words(event.until_s)})" if event.count > 1 else ""
+        yield f"  {when.words(event.at_s)}: {event.words}{often}"

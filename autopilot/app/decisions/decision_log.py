@@ -1,0 +1,76 @@
+"""Follows the decisions of a run for its page: each decision once, and what the waiting was for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+
+from autopilot.app.decisions.decision_rows import Fresh, Row, gpus_of, lost_gpu_s
+from autopilot.app.when import When
+from autopilot.core.model.records import Decision, Loss, Observation
+from autopilot.core.model.snapshot import GPU_MILLI
+from autopilot.explain.proposals import Answer, code_words, explain_proposal, loss_words, proposal_words
+from autopilot.report.data import DecisionRow
+
+
+class DecisionLog:
+    """Keeps every decision in words, and by reason code the GPU time that work waited for."""
+
+    def __init__(self, when: When | None = None) -> None:
+        self._rows: list[DecisionRow] = []
+        self._losses: dict[str, list[Loss]] = defaultdict(list)  # by proposal
+        self.waited_gpu_s: dict[str, float] = defaultdict(float)
+        self._when = when or When()
+        self._fresh = Fresh()
+        self._waiting: dict[str, float] = {}  # GPUs asked for since the last tick, by code
+        self._last_s = 0.0
+
+    def take_in(self, observation: Observation, decision: Decision) -> None:
+        """The next tick."""
+        self._until(observation.now_s)
+        self._waiting = _waiting_gpus(observation, decision)
+        for loss in decision.losses:
+            self._losses[loss.proposal_id].append(loss)
+        self._rows += [self._row(row, decision) for row in self._fresh.of(decision)]
+
+    def rows(self) -> tuple[DecisionRow, ...]:
+        """All decisions, with what their victims really lost where later decisions said it."""
+        return tuple(self._settled(row) for row in self._rows)
+
+    def _settled(self, row: DecisionRow) -> DecisionRow:
+        losses = self._losses.get(row.id, []) if row.answer == Answer.ACCEPTED else []
+        if not losses:
+            return row
+        case = (*row.case, *(f"  {loss.workload} {loss_words(loss)}" for loss in losses))
+        return replace(row, case=case, really_lost_gpu_s=sum(loss.lost_gpu_s for loss in losses))
+
+    def _until(self, now_s: float) -> None:
+        """What waited at the last tick has waited until now."""
+        for code, gpus in self._waiting.items():
+            self.waited_gpu_s[code] += gpus * (now_s - self._last_s)
+        self._last_s = now_s
+
+    def _row(self, row: Row, decision: Decision) -> DecisionRow:
+        proposal = row.proposal
+        return DecisionRow(
+            at=self._when.words(row.at_s), id=proposal.id, action=proposal.action,
+            workload=proposal.workload, tenant=proposal.tenant, gpus=gpus_of(proposal), answer=row.answer.value,
+            refusals=tuple((each.guard, each.code.value, code_words(each.code, each.value, each.threshold))
+                           for each in proposal.verdicts if not each.allowed),
+            why=proposal_words(proposal), benefit_gpu_s=proposal.benefit_gpu_s, lost_gpu_s=lost_gpu_s(proposal),
+            case=tuple(explain_proposal(proposal, decision)),
+        )  # fmt: skip
+
+
+def _waiting_gpus(observation: Observation, decision: Decision) -> dict[str, float]:
+    """GPUs that waiting work asks for, by the code for which it waits; a share counts as its part of a GPU."""
+    refusals, work = decision.plan.refusals, observation.snapshot.workloads
+    if not len(refusals.code):
+        return {}
+    rows = refusals.workload
+    milli = work.gpu_milli[rows]
+    gpus = work.gpus[rows] * np.where(milli > 0, milli / GPU_MILLI, 1.0)
+    asked = np.bincount(refusals.code, weights=gpus, minlength=len(refusals.codes))
+    return {code.value: float(asked[place]) for place, code in enumerate(refusals.codes) if asked[place]}

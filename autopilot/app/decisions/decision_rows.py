@@ -1,0 +1,203 @@
+"""The decisions of a journal as rows: which were asked for, each once, and as plain values for JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from autopilot.app.when import When, when_of
+from autopilot.core.model.records import Decision, Evidence, Observation, Proposal, Verdict, Victim
+from autopilot.explain.proposals import Answer, answer_of, code_words, proposal_words, refusing_codes
+from autopilot.journal import JournalReader
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One decision: a proposal with its answer, at the first of the ticks in a row that made it with that answer."""
+
+    proposal: Proposal
+    answer: Answer
+    tick: int
+    at_s: float
+    halted: str = ""
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What makes the rows of two ticks the same decision."""
+        return (self.proposal.id, self.answer, refusing_codes(self.proposal))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which decisions are asked for; None: any."""
+
+    action: str | None = None
+    workload: str | None = None
+    tenant: str | None = None
+    answer: Answer | None = None
+    since_s: float = float("-inf")
+    until_s: float = float("inf")
+
+    def takes(self, row: Row) -> bool:
+        """Is this decision asked for? That of another workload is where it takes GPUs from this one."""
+        proposal = row.proposal
+        names = {proposal.workload, *(victim.workload for victim in proposal.victims)}
+        return (
+            (self.action is None or proposal.action == self.action)
+            and (self.tenant is None or proposal.tenant == self.tenant)
+            and (self.answer is None or row.answer == self.answer)
+            and (self.workload is None or self.workload in names)
+            and self.since_s <= row.at_s <= self.until_s
+        )
+
+
+def row_of(proposal: Proposal, decision: Decision) -> Row:
+    """One proposal of a decision."""
+    answer = answer_of(proposal, decision.halted)
+    return Row(proposal, answer, decision.tick, decision.now_s, decision.halted)
+
+
+class Fresh:
+    """Passes on the proposals of a tick that are not the same decision as one of the tick before."""
+
+    def __init__(self) -> None:
+        self._before: set[tuple[object, ...]] = set()
+
+    def of(self, decision: Decision) -> list[Row]:
+        """The new decisions of the next tick."""
+        rows = [row_of(each, decision) for each in decision.plan.proposals]
+        keys = [row.key for row in rows]
+        fresh = [row for row, key in zip(rows, keys, strict=True) if key not in self._before]
+        self._before = set(keys)
+        return fresh
+
+
+def rows_of(reader: JournalReader, wanted: Wanted) -> Iterator[Row]:
+    """The decisions of a journal that are asked for, in order; one tick at a time is held in memory."""
+    fresh = Fresh()
+    first = reader.first_at(wanted.since_s) if isfinite(wanted.since_s) else None
+    for record in reader.decisions(first, refusals=False):
+        yield from filter(wanted.takes, fresh.of(record.decision))
+
+
+def clock_of(reader: JournalReader) -> tuple[When, float]:
+    """How the times of a journal are read (those of its last run), and the time of its last decision."""
+    bounds = reader.tick_bounds()
+    number = None if bounds is None else reader.find_tick(bounds[1])
+    if number is None:
+        return When(), 0.0
+    last_s = next(record.now_s for record in reader.decisions(number, refusals=False))
+    return when_of(reader.runs[-1].description, last_s), last_s
+
+
+def lost_gpu_s(proposal: Proposal) -> float:
+    """Work that the victims of a proposal are expected to lose."""
+    return sum((victim.lost_gpu_s for victim in proposal.victims), 0.0)
+
+
+def gpus_of(proposal: Proposal) -> int:
+    """GPUs that a proposal hands out, or takes where it starts nothing."""
+    return len(proposal.slots) or sum(victim.gpus for victim in proposal.victims)
+
+
+# --- JSON -------------------------------------------------------------------------------------------
+
+
+def row_document(row: Row, when: When) -> dict[str, Any]:
+    """One decision as the lines of `decisions --json` have it (docs/output.md); fields are only ever added."""
+    proposal = row.proposal
+    return {
+        "id": proposal.id,
+        "tick": row.tick,
+        "at_s": row.at_s,
+        "at": when.stamp(row.at_s),
+        "action": proposal.action,
+        "kind": proposal.kind,
+        "workload": proposal.workload,
+        "tenant": proposal.tenant,
+        "queue": proposal.queue,
+        "gpus": gpus_of(proposal),
+        "answer": row.answer.value,
+        "codes": [code.value for code in refusing_codes(proposal)],
+        "halted": row.halted or None,
+        "benefit_gpu_s": known(proposal.benefit_gpu_s),
+        "cost_gpu_s": known(proposal.cost_gpu_s),
+        "lost_gpu_s": known(lost_gpu_s(proposal)),
+        "victims": [_victim(victim) for victim in proposal.victims],
+        "refused_by": [_verdict(each) for each in proposal.verdicts if not each.allowed],
+        "words": proposal_words(proposal),
+    }
+
+
+def case_document(row: Row, when: When) -> dict[str, Any]:
+    """One decision with place, evidence and every guard's answer."""
+    proposal = row.proposal
+    return row_document(row, when) | {
+        "restart": proposal.incarnation,
+        "slots": [asdict(slot) for slot in proposal.slots],
+        "score": [_number(term) for term in proposal.score_terms],
+        "evidence": [_number(each) for each in proposal.evidence],
+        "verdicts": [_verdict(each) for each in proposal.verdicts],
+    }
+
+
+def tick_document(decision: Decision, when: When) -> dict[str, Any]:
+    """Everything that one tick decided, and why the rest waits, by reason."""
+    refusals = decision.plan.refusals
+    waiting = []
+    for code, count in Counter(refusals.code.tolist()).most_common():
+        first = int(np.flatnonzero(refusals.code == code)[0])
+        numbers = float(refusals.value[first]), float(refusals.threshold[first])
+        waiting.append({"code": refusals.codes[code].value, "workloads": count,
+                        "words": code_words(refusals.codes[code], *numbers)})  # fmt: skip
+    return {
+        "tick": decision.tick,
+        "at_s": decision.now_s,
+        "at": when.stamp(decision.now_s),
+        "halted": decision.halted or None,
+        "notes": [_number(note) for note in decision.notes],
+        "decisions": [case_document(row_of(each, decision), when) for each in decision.plan.proposals],
+        "waiting": waiting,
+        "reservations": [
+            {
+                name: known(value) if isinstance(value, float) else value
+                for name, value in asdict(held).items()
+            }
+            for held in decision.plan.reservations
+        ],
+    }
+
+
+def signals_document(observation: Observation) -> dict[str, Any]:
+    """Measures of one snapshot; null: not measured."""
+    plain = asdict(observation.signals) | {"stranded_by_cause": dict(observation.signals.stranded_by_cause)}
+    return {name: known(value) if isinstance(value, float) else value for name, value in plain.items()}
+
+
+def known(value: float) -> float | None:
+    """A number, None where it is not finite."""
+    return value if isfinite(value) else None
+
+
+def _victim(victim: Victim) -> dict[str, Any]:
+    """A victim with every number that its record has."""
+    plain = {name: value for name, value in asdict(victim).items() if name != "keeps"}
+    return {name: known(value) if isinstance(value, float) else value for name, value in plain.items()}
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "guard": verdict.guard, "allowed": verdict.allowed, "code": verdict.code.value, "value": known(verdict.value),
+        "unit": verdict.unit, "threshold": known(verdict.threshold),
+        "words": code_words(verdict.code, verdict.value, verdict.threshold),
+    }  # fmt: skip
+
+
+def _number(evidence: Evidence) -> dict[str, Any]:
+    value = evidence.value
+    return {"name": evidence.name, "value": known(value) if isinstance(value, float) else value, "unit": evidence.unit}  # fmt: skip

@@ -1,0 +1,208 @@
+"""What pictures and the accounts of a run need beside its numbers: who was where, when, how busy."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+
+from autopilot.app.decisions.decision_log import DecisionLog
+from autopilot.core.model.forecast import REQUESTS, Forecast
+from autopilot.core.model.records import Decision, Observation
+from autopilot.core.model.snapshot import F64
+from autopilot.core.model.units import format_duration
+from autopilot.report.data import HEAT_NODES, HEAT_TIMES, Heat, Series, resample
+from simulator.outcome.results import Reservations
+from simulator.running.simulation import width_gpus
+from simulator.signals.behaviours import effective_level
+from simulator.world.cluster import Cluster
+from simulator.world.facts import Started, Stopped, Submitted, Why
+
+STARTS = frozenset({"admit", "land"})
+"""Kinds of proposals that start a gang: at once, or as soon as those in its way have left."""
+KEPT_TOLERANCE_S = 1.0
+"""A gang that starts at most this long after its promise was on time."""
+
+
+class StayRecorder:
+    """Observes a cluster: every stay of work on GPUs, and the demand that waits."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._archetype: np.ndarray | None = None
+        self._level: np.ndarray | None = None
+        self._open: dict[int, tuple[float, tuple[int, ...], float]] = {}
+        self.stays: list[tuple[int, float, float, tuple[int, ...], float]] = []  # job, from, to, gpus, width
+        self._ready_s: list[float] = []  # end of start-up, by stay: before it the GPUs do no work
+        self.waiting: list[tuple[float, float]] = []  # (time, change of the GPUs asked for)
+        self._width: dict[int, float] = {}
+        self._cluster.observe(self)
+
+    def _width_of(self, job: int) -> float:
+        code = self._cluster.jobs.shape[job]
+        if code not in self._width:
+            self._width[code] = width_gpus(self._cluster.hardware, self._cluster.jobs.shapes[code])
+        return self._width[code]
+
+    def on_submitted(self, fact: Submitted) -> None:
+        """More demand."""
+        self.waiting.append((fact.at_s, self._width_of(fact.job)))
+
+    def on_started(self, fact: Started) -> None:
+        """Demand met; a stay begins."""
+        width = self._width_of(fact.job)
+        self.waiting.append((fact.at_s, -width))
+        held = fact.milli / 1000 if not fact.instances else width
+        self._open[fact.job] = (fact.at_s, fact.gpus, held)
+
+    def on_stopped(self, fact: Stopped) -> None:
+        """A stay ends; work that was stopped waits again."""
+        opened = self._open.pop(fact.job, None)
+        if opened is None:
+            return
+        from_s, gpus, held = opened
+        self.stays.append((fact.job, from_s, fact.at_s, gpus, held))
+        self._ready_s.append(min(fact.ready_s, fact.at_s))
+        if self._cluster.state[fact.job] == 0 or fact.why == Why.RESIZE:  # resized: it starts again at once
+            self.waiting.append((fact.at_s, self._width_of(fact.job)))
+
+    # --- results --------------------------------------------------------------------------
+
+    def know(self, archetype: np.ndarray, level: np.ndarray) -> None:
+        """What each job (by row) does on its GPUs; without it the true SM activity stays unknown."""
+        self._archetype, self._level = archetype, level
+
+    def active_gpu_s(self, until_s: float = inf) -> float | None:
+        """Expected SM-active GPU-seconds up to `until_s`, stay by stay; None without behaviours.
+
+        The samples of the telemetry average to this (simulator/signals/behaviours.py, `sm_active_gpu_s`).
+        """
+        if self._archetype is None or not self.stays:
+            return None
+        ends_s = np.minimum([stay[2] for stay in self.stays], until_s)
+        return float((self._rates() * np.maximum(ends_s - np.array(self._ready_s), 0.0)).sum())
+
+    def _rates(self) -> np.ndarray:
+        """SM-active GPUs during each stay."""
+        if self._archetype is None or self._level is None:
+            return np.full(len(self.stays), np.nan)
+        jobs = np.array([stay[0] for stay in self.stays], np.int64)
+        levels = effective_level(self._archetype[jobs], self._level[jobs])
+        return np.asarray(levels * np.array([stay[4] for stay in self.stays]))
+
+    def series(self, until_s: float, capacity_gpus: float, stranded: list[tuple[float, float]]) -> Series:
+        """The cluster over time; `stranded` are (time, GPUs) steps, empty when nobody measured them."""
+        at = np.array([(s[1], s[4]) for s in self.stays] + [(s[2], -s[4]) for s in self.stays]).reshape(-1, 2)
+        used = _steps(at)
+        rates = self._rates()
+        busy = np.array(list(zip(self._ready_s, rates, strict=True))
+                        + [(s[2], -r) for s, r in zip(self.stays, rates, strict=True)]).reshape(-1, 2)  # fmt: skip
+        t_s, allocation = resample(*used, until_s)
+        active = (
+            resample(*_steps(busy), until_s)[1]
+            if len(busy) and not np.isnan(busy).any()
+            else np.full(len(t_s), np.nan)
+        )
+        with np.errstate(invalid="ignore", divide="ignore"):
+            hardware = np.where(allocation > 1e-9, active / allocation, np.nan)
+        pending = resample(*_steps(np.array(self.waiting).reshape(-1, 2)), until_s)[1]
+        lost = (
+            resample(np.array([s[0] for s in stranded]), np.array([s[1] for s in stranded]), until_s)[1]
+            if stranded
+            else np.full(len(t_s), np.nan)
+        )
+        return Series(t_s=t_s, allocation_ratio=allocation / max(capacity_gpus, 1), hardware_ratio=hardware,
+                      pending_gpus=pending if len(pending) == len(t_s) else np.zeros(len(t_s)), stranded_gpus=lost)  # fmt: skip
+
+    def heat(self, until_s: float) -> Heat:
+        """Share of each node (or group of neighbours) handed out, by time."""
+        inventory = self._cluster.inventory
+        nodes = len(inventory.nodes.id)
+        group = int(np.ceil(nodes / HEAT_NODES)) or 1
+        rows = int(np.ceil(nodes / group))
+        edges = np.linspace(0.0, max(until_s, 1.0), HEAT_TIMES + 1)
+        busy = np.zeros((rows, HEAT_TIMES))
+        width = edges[1] - edges[0]
+        node_of = inventory.gpus.node
+        for _, from_s, to_s, gpus, held in self.stays:
+            found, counts = np.unique(node_of[list(gpus)] // group, return_counts=True)
+            overlap = (
+                np.clip(np.minimum(to_s, edges[1:]) - np.maximum(from_s, edges[:-1]), 0.0, width) / width
+            )
+            first, last = np.searchsorted(edges, (from_s, to_s))
+            span = slice(max(first - 1, 0), max(last, 1))
+            busy[found, span] += (counts * held / max(len(gpus), 1))[:, None] * overlap[span]
+        size = np.bincount(np.arange(nodes) // group, inventory.nodes.gpus)
+        names = tuple(str(name) for name in inventory.nodes.id[::group].tolist())
+        return Heat(t_edges_s=edges, node_ids=names, busy_ratio=busy / np.maximum(size, 1)[:, None])
+
+
+def _steps(changes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A step function from (time, change) pairs in any order."""
+    if not len(changes):
+        return np.zeros(1), np.zeros(1)
+    order = np.argsort(changes[:, 0], kind="stable")
+    times, values = changes[order, 0], np.cumsum(changes[order, 1])
+    last = np.append(np.diff(times) > 0, True)
+    return np.append(0.0, times[last]), np.append(0.0, values[last])
+
+
+class DecisionRecorder:
+    """Follows a controller's decisions: reservations kept or late, stranded GPUs, and for a page all in words."""
+
+    def __init__(self, log: DecisionLog | None = None) -> None:
+        """`log` keeps the decisions in words."""
+        self.log = log
+        self.stranded: list[tuple[float, float]] = []
+        self._promised: dict[str, float] = {}
+        self._foreseen: dict[str, list[tuple[float, float]]] = {}
+        self._band = ""
+        self._read: Forecast | None = None
+        self.made = self.kept = self.late = self.released = 0
+
+    def on_tick(self, observation: Observation, decision: Decision) -> None:
+        """Take in one decision."""
+        stranded = observation.signals.stranded_gpus
+        if not self.stranded or self.stranded[-1][1] != stranded:
+            self.stranded.append((observation.now_s, stranded))
+        for forecast in observation.forecasts.demand:
+            if forecast.kind == REQUESTS and forecast is not self._read:
+                self._foresee(forecast)
+        for workload in decision.plan.released:
+            self.released += self._promised.pop(workload, None) is not None
+        for proposal in decision.plan.proposals:
+            if proposal.kind == "reserve" and proposal.accepted:
+                self.made += proposal.workload not in self._promised
+                self._promised.setdefault(proposal.workload, max(proposal.start_s, observation.now_s))
+            elif proposal.kind in STARTS and proposal.accepted and proposal.workload in self._promised:
+                on_time = observation.now_s <= self._promised.pop(proposal.workload) + KEPT_TOLERANCE_S
+                self.kept += on_time
+                self.late += not on_time
+        if self.log is not None:
+            self.log.take_in(observation, decision)
+
+    def _foresee(self, forecast: Forecast) -> None:
+        """Keep the highest level at the nearest horizon, as it was promised."""
+        self._read = forecast
+        self._band = f"{forecast.levels[-1]:g} of the peaks within {format_duration(forecast.horizons_s[0])}"
+        for name, value in zip(forecast.series, forecast.values[:, 0, -1].tolist(), strict=True):
+            self._foreseen.setdefault(name, []).append((forecast.made_s, value))
+
+    def foreseen(self, service: str, t_s: F64) -> tuple[F64 | None, str]:
+        """(what stood as the most to be expected of a service at these times, in what sense); None: nothing ever did."""
+        made = np.array(self._foreseen.get(service, ()), float).reshape(-1, 2)
+        if not len(made):
+            return None, ""
+        at = np.searchsorted(made[:, 0], t_s, side="right") - 1
+        return np.where(at >= 0, made[np.maximum(at, 0), 1], np.nan), self._band
+
+    def reservations(self) -> Reservations:
+        """Counts over the run; a reservation that is still open counts as made alone."""
+        return Reservations(self.made, self.kept, self.late, self.released)
+
+    def stranded_gpu_s(self, end_s: float) -> float | None:
+        """Integral of the stranded GPUs."""
+        if not self.stranded:
+            return None
+        times = np.array([at for at, _ in self.stranded] + [max(end_s, self.stranded[-1][0])])
+        return float((np.array([gpus for _, gpus in self.stranded]) * np.diff(times)).sum())

@@ -1,0 +1,307 @@
+"""Set up and run a simulation: the world once, each policy on it, results in one document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from autopilot.app.decisions.decision_log import DecisionLog
+from autopilot.app.options import FULL_TELEMETRY_S, SimulateOptions
+from autopilot.app.runs.recorder import DecisionRecorder, StayRecorder
+from autopilot.app.runs.telemetry_feed import behaviours_of
+from autopilot.app.runs.wiring import Managed, Running, manage
+from autopilot.app.runs.world import World, build_world
+from autopilot.app.when import When
+from autopilot.core.model.errors import InputError, nearest
+from autopilot.core.model.policy import Mode, Policy
+from autopilot.core.model.policy_names import check_models
+from autopilot.core.model.snapshot import ServiceTable
+from autopilot.report.data import PolicyRun, ServiceSeries
+from autopilot.settings import load_policy, policy_diff, policy_names, policy_values, shipped_policy
+from simulator.baselines import BASELINES
+from simulator.baselines.kueue import Kueue
+from simulator.baselines.static import Static
+from simulator.baselines.textbook import fifo_skip
+from simulator.checkers import CHECKERS, PHYSICAL, Rules
+from simulator.outcome.fared import compare, reference_name
+from simulator.outcome.results import Measured, Setting, document, job_rows, policy_result
+from simulator.running.engine import Scheduler
+from simulator.running.faults import Faults
+from simulator.running.simulation import Simulated, Simulation, alone_jct_s
+from simulator.world.cluster import Cluster
+from simulator.world.physics import PHYSICS
+
+Progress = Callable[[str, float, int, int], None]
+"""Called with (policy, virtual seconds, jobs ended, jobs in all)."""
+
+SHIPPED = "autopilot"
+"""The policy file that a simulation uses for the autopilot, and against which others are shown."""
+
+
+@dataclass(slots=True)
+class PolicyOutcome:
+    """One policy's run: its block of the document and all that pictures and tables need."""
+
+    name: str
+    result: dict[str, Any]
+    simulated: Simulated
+    run: PolicyRun | None = None
+    journal: Path | None = None
+    passed_over: tuple[str, ...] = ()  # versions in the registry that cannot serve, and why
+
+
+@dataclass(slots=True)
+class SimulationOutcome:
+    """All policies of one call."""
+
+    options: SimulateOptions
+    world: World
+    setting: Setting
+    policies: list[PolicyOutcome] = field(default_factory=list)
+    interrupted: bool = False
+    failure: str = ""  # why the run ended early, where a policy before that one was done
+    not_run: tuple[str, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        """The JSON that `--json` writes."""
+        return document(self.setting, {outcome.name: outcome.result for outcome in self.policies})
+
+    def job_frames(self) -> list[Any]:
+        """A table of jobs for each policy, for `--jobs-out`."""
+        return [job_rows(outcome.name, outcome.simulated) for outcome in self.policies]
+
+
+def check_policies(
+    names: tuple[str, ...], where: str = "--policy", models: Collection[str] | None = None
+) -> dict[str, Policy | None]:
+    """Every policy of a call, by the name it is shown under; None for a baseline.
+
+    `models` are the GPU models of the cluster, None where it is not known yet.
+
+    A policy file is shown under its own name, or under its path where that name is taken. Raises
+    `InputError`, also for a policy that would start nothing: nobody is there to approve.
+    """
+    found: dict[str, Policy | None] = {}
+    for name in dict.fromkeys(names):
+        if name in BASELINES:
+            found[name] = None
+        elif name in policy_names() or Path(name).suffix in {".yaml", ".yml"}:
+            policy = load_policy(name)
+            if policy.modes.admit_gang is not Mode.AUTO:
+                raise InputError(
+                    f"{where}: {name}: modes.admit_gang: {policy.modes.admit_gang} starts nothing in a simulation; "
+                    f"it must be {Mode.AUTO} (a policy file with `base: {SHIPPED}` has it)"
+                )
+            if models is not None:
+                check_models(policy, models, f"{where}: {name}")
+            taken = policy.name in found or policy.name in BASELINES or policy.name in policy_names()
+            found[name if taken else policy.name] = policy
+        else:
+            acting = (each for each in policy_names() if shipped_policy(each).modes.admit_gang is Mode.AUTO)
+            known = ", ".join((*acting, *BASELINES))
+            near = nearest(name, (*policy_names(), *BASELINES))
+            raise InputError(
+                f"{where}: {name!r} is neither one of {known} nor a policy file (.yaml){near and '; ' + near}"
+            )
+    return found
+
+
+def simulate(options: SimulateOptions, progress: Progress | None = None) -> SimulationOutcome:
+    """Run every policy of `options` on the same world.
+
+    Raises `InputError` before anything starts, and where the first policy's journal cannot be kept; when
+    that happens to a later one, the outcome holds those before it and `failure` says why.
+    """
+    world = build_world(options)
+    where = "--policy" if options.policies else f"scenario {world.title}: policies"
+    policies = check_policies(options.policies or world.policies, where, world.spec.gpus_by_model)
+    telemetry = _telemetry(options, world)
+    managed = any(policy is not None for policy in policies.values())
+    setting = Setting(
+        seed=world.seed, physics=world.physics, durations=_durations(options, world) if managed else None,
+        jitter_ratio=options.jitter_ratio, telemetry=telemetry, nodes=world.spec.nodes,
+        gpus=world.spec.gpus, assumed=world.assumed, unusable_by_reason=world.unusable_by_reason,
+    )  # fmt: skip
+    outcome = SimulationOutcome(options, world, setting)
+    if options.registry is not None and sum(policy is not None for policy in policies.values()) != 1:
+        raise InputError("--registry: one policy at a time may fill a registry, and a baseline has no models; name it with --policy")  # fmt: skip
+    journals = _journals(options.journal, policies)
+    alone = _alone(world)
+    for name, policy in policies.items():
+        report = (
+            (lambda now_s, ended, total, shown=name: progress(shown, now_s, ended, total))
+            if progress
+            else None
+        )
+        try:
+            one = _run(name, policy, options, world, telemetry, alone, journals.get(name), report)
+        except InputError as error:
+            if not outcome.policies:
+                raise
+            outcome.failure = str(error)
+            break
+        outcome.policies.append(one)
+        if one.simulated.run.interrupted:
+            outcome.interrupted = True
+            break
+        if report is not None:
+            jobs = sum(service < 0 for service in one.simulated.cluster.jobs.service)
+            report(one.simulated.run.end_s, jobs, jobs)
+    compare(
+        {one.name: one.result for one in outcome.policies},
+        {one.name: one.simulated for one in outcome.policies},
+        reference_name([one.name for one in outcome.policies], tuple(BASELINES)),
+    )
+    done = {one.name for one in outcome.policies}
+    outcome.not_run = tuple(name for name in policies if name not in done)
+    return outcome
+
+
+def _telemetry(options: SimulateOptions, world: World) -> str:
+    """`auto` renders and parses every scrape of runs up to a day, and fills windows beyond that."""
+    chosen = options.telemetry or world.telemetry
+    if chosen != "auto":
+        return chosen
+    return "full" if world.span_s <= FULL_TELEMETRY_S and world.spec.gpus <= 1024 else "windowed"
+
+
+def _durations(options: SimulateOptions, world: World) -> str:
+    """What the autopilot knows of run times."""
+    return options.durations or world.durations
+
+
+def _alone(world: World) -> Mapping[str, float]:
+    """What each tenant with guaranteed nodes would have had alone under fifo-skip."""
+    guaranteed = world.guaranteed_nodes
+    return alone_jct_s(world.inventory, world.jobs(), guaranteed, fifo_skip) if guaranteed else {}
+
+
+def _run(name: str, policy: Policy | None, options: SimulateOptions, world: World, telemetry: str,
+         alone: Mapping[str, float], journal: Path | None,
+         progress: Callable[[float, int, int], None] | None) -> PolicyOutcome:  # fmt: skip
+    """One policy on a fresh copy of the world."""
+    faults = Faults(world.faults, world.seed) if world.faults is not None else None
+    log = DecisionLog(When(world.start_s)) if options.series else None
+    recorder = DecisionRecorder(log) if policy is not None else None
+    running: list[Running] = []
+    jobs = world.jobs()
+    services = world.fleet(jobs)
+
+    def make(cluster: Cluster) -> Scheduler:
+        if policy is None:
+            return _baseline(name, world)
+        table: Callable[[float], ServiceTable] | None = services.table if services is not None else None
+        scheduler, run = manage(cluster, Managed(
+            name=name, policy=policy, seed=world.seed, durations=_durations(options, world), telemetry=telemetry,
+            queues=world.spec.queues, advance=world.spec.advance, journal=journal, run=_describe(name, options, world), faults=faults,
+            services=table, scale=services.set_floor if services is not None else None, recorder=recorder,
+            registry=options.registry,
+        ))  # fmt: skip
+        running.append(run)
+        return scheduler
+
+    simulation = Simulation(
+        world.inventory, jobs, make, PHYSICS[world.physics],
+        checkers=CHECKERS if policy is not None else PHYSICAL,
+        rules=Rules.of_policy(policy, queues=world.spec.queues, advance=world.spec.advance, effects_fail=world.effects_fail)
+        if policy is not None else None,
+        services=services.table if services is not None else None, ready_wakes=services is not None,
+        on_progress=progress,
+    )  # fmt: skip
+    stays = StayRecorder(simulation.cluster) if options.series or telemetry != "off" else None
+    if services is not None:
+        services.arm(simulation.engine)
+    if faults is not None:
+        faults.arm(simulation.engine, simulation.cluster)
+    try:
+        simulated = simulation.run()
+    finally:  # what was recorded stays readable whatever ends the run
+        for run in running:
+            run.journal.close()
+    if stays is not None and telemetry != "off":
+        stays.know(*behaviours_of(world.seed, jobs))
+    measured = _measured(simulated, stays, recorder, services, alone)
+    outcome = PolicyOutcome(
+        name, policy_result(simulated, measured, world.unusable_by_reason), simulated, journal=journal,
+        passed_over=running[0].passed_over if running else (),
+    )  # fmt: skip
+    if options.series and stays is not None:
+        outcome.run = _pictures(outcome, policy, stays, recorder, services)
+    return outcome
+
+
+def _baseline(name: str, world: World) -> Scheduler:
+    """A baseline, with what the cluster file says of its tenants where it can use that."""
+    if name == "static":
+        return Static(world.guaranteed_nodes)
+    return Kueue(world.spec.queues) if name == "kueue" else BASELINES[name]()
+
+
+def _measured(simulated: Simulated, stays: StayRecorder | None, recorder: DecisionRecorder | None, services: Any,
+              alone: Mapping[str, float]) -> Measured:  # fmt: skip
+    """What the observers of the run know beyond the cluster."""
+    slo = services.totals(simulated.run.end_s) if services is not None else None
+    return Measured(
+        active_gpu_s=stays.active_gpu_s() if stays is not None else None,
+        early_active_gpu_s=stays.active_gpu_s(simulated.run.last_submit_s) if stays is not None else None,
+        requests=slo.requests if slo else None,
+        p99_latency_s=slo.p99_latency_s if slo else None,
+        violation_ratio=slo.violation_ratio if slo else None,
+        stranded_gpu_s=recorder.stranded_gpu_s(simulated.run.end_s) if recorder else None,
+        reservations=recorder.reservations() if recorder else None,
+        alone_jct_s=alone,
+    )
+
+
+def _pictures(outcome: PolicyOutcome, policy: Policy | None, stays: StayRecorder, recorder: DecisionRecorder | None,
+              services: Any) -> PolicyRun:  # fmt: skip
+    """The run as the report wants it."""
+    import numpy as np
+
+    simulated = outcome.simulated
+    cluster, end_s = simulated.cluster, simulated.run.end_s
+    rows = [job for job, state in enumerate(cluster.state) if state >= 0 and cluster.jobs.service[job] < 0]
+    waits = np.array([cluster.first_start_s[job] - cluster.jobs.submit_s[job] for job in rows], float)
+    series = tuple(
+        ServiceSeries(name=row.name, t_s=row.t_s, p99_s=row.p99_s, objective_s=row.objective_s, rate_rps=row.rate_rps,
+                      replicas=row.replicas, late=row.late, foreseen_rps=band, foreseen=words)
+        for row in (services.series() if services is not None else ())
+        for band, words in (recorder.foreseen(row.name, row.t_s) if recorder else (None, ""),)
+    )  # fmt: skip
+    return PolicyRun(
+        name=outcome.name,
+        result=outcome.result,
+        series=stays.series(
+            end_s, cluster.hardware.capacity_milli / 1000, recorder.stranded if recorder else []
+        ),
+        waits_s=waits,
+        heat=stays.heat(end_s),
+        services=series,
+        decisions=recorder.log.rows() if recorder and recorder.log else (),
+        waited_gpu_s=dict(recorder.log.waited_gpu_s) if recorder and recorder.log else {},
+        policy={} if policy is None else policy_values(policy),
+        policy_diff=tuple(policy_diff(shipped_policy(SHIPPED), policy)) if policy is not None else (),
+    )
+
+
+def _journals(given: Path | None, policies: Mapping[str, Policy | None]) -> dict[str, Path]:
+    """One file a policy that keeps a journal: the given one for the first, with number and name of the policy for further ones."""
+    if given is None:
+        return {}
+    managed = [name for name, policy in policies.items() if policy is not None]
+    safe = ["".join(c if c.isalnum() or c in "-_" else "_" for c in name[:40]) for name in managed]
+    return {
+        name: given.with_name(f"{given.stem}-{number}-{part}{given.suffix}") if number > 1 else given
+        for number, (name, part) in enumerate(zip(managed, safe, strict=True), 1)
+    }
+
+
+def _describe(name: str, options: SimulateOptions, world: World) -> dict[str, Any]:
+    """How a run came about, kept in its journal and shown by replay."""
+    return {
+        "policy": name, "seed": world.seed, "physics": world.physics, "durations": _durations(options, world),
+        "jobs": str(options.jobs) if options.jobs else world.title, "cluster": world.spec.source,
+        "nodes": world.spec.nodes, "gpus": world.spec.gpus, "start_s": world.start_s,
+    }  # fmt: skip

@@ -1,0 +1,265 @@
+"""The shipped controller on a simulated cluster: every port filled, nothing special inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import nan
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from autopilot.app.runs.recorder import DecisionRecorder
+from autopilot.app.runs.telemetry_feed import Occupants, TelemetryFeed
+from autopilot.controller import Controller, Wiring
+from autopilot.core.actions import ACTIONS
+from autopilot.core.guards import GUARDS
+from autopilot.core.guards.base import Check
+from autopilot.core.intake.sight import INVENTORY, WORK
+from autopilot.core.model.policy import Mode, Policy, RuleSetName
+from autopilot.core.model.ports import Collector, Forecaster, Journal
+from autopilot.core.model.records import Command, Instruction, Outcome, OutcomeKind
+from autopilot.core.model.snapshot import QueueOrder, QueueTable, ServiceTable, make
+from autopilot.core.planning.draft import Propose
+from autopilot.journal import SqliteJournal
+from autopilot.memory import InMemoryStore
+from autopilot.registry import Registry
+from autopilot.settings import StaticPolicySource
+from autopilot.worker import InlineWorker
+from models.last_two import LastTwo
+from simulator.running.adapters import ClusterActuator, ClusterCollector, Scale
+from simulator.running.faults import FateKind, Faults
+from simulator.running.oracle import Oracle
+from simulator.running.patchy import PatchyCollector
+from simulator.running.turn import ControllerScheduler
+from simulator.signals.telemetry import TelemetryGenerator
+from simulator.signals.telemetry_entities import TelemetryFaults
+from simulator.specs.advance_spec import AdvanceSpec, advance_table
+from simulator.specs.clusterqueues import ROOT, QueueSpec
+from simulator.world.cluster import Cluster
+
+if TYPE_CHECKING:
+    from autopilot.app.backtests.promotion import Promoter
+
+COHORTS = frozenset({RuleSetName.COHORT_CLASSIC, RuleSetName.COHORT_FAIR})
+ORDERS = {"submission": QueueOrder.SUBMISSION, "index": QueueOrder.INDEX}
+COLUMNS = (
+    "weight",
+    "priority",
+    "strict",
+    "within_queue",
+    "reclaim",
+    "while_borrowing",
+    "while_borrowing_priority",
+)
+"""Columns of the queue table that a cluster file states as they are."""
+SCRAPE_S = 30.0
+"""Scrape interval of the simulated exporters."""
+
+
+class NoInbox:
+    """No people in a simulation: no commands, the kill switch off."""
+
+    def drain(self, now_s: float) -> tuple[Command, ...]:
+        """Nothing."""
+        return ()
+
+    def kill_switch(self) -> bool:
+        """Off."""
+        return False
+
+
+class SoleLeader:
+    """Leadership of a process that runs alone."""
+
+    def fence(self) -> int | None:
+        """Always the same token."""
+        return 1
+
+
+class NoJournal:
+    """A run that leaves no record (its caller keeps one elsewhere, or needs none)."""
+
+    def intend(self, *_: Any) -> None:
+        """Nothing."""
+
+    def conclude(self, *_: Any) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Managed:
+    """How a controller is to run a cluster."""
+
+    name: str
+    policy: Policy
+    seed: int = 0
+    durations: str = "predicted"
+    telemetry: str = "off"  # full | windowed | off
+    queues: tuple[QueueSpec, ...] = ()
+    advance: tuple[AdvanceSpec, ...] = ()
+    journal: Path | None = None
+    run: dict[str, Any] | None = None  # description kept in the journal
+    faults: Faults | None = None
+    services: Callable[[float], ServiceTable] | None = None
+    scale: Scale | None = None  # sets a service's floor
+    registry: Path | None = None  # None: every fit speaks, and none is kept
+    demand: Forecaster | None = None  # of what the services are asked; None: the shipped one
+    recorder: DecisionRecorder | None = None
+    actions: tuple[tuple[str, Propose], ...] = ACTIONS
+    guards: tuple[tuple[str, Check], ...] = GUARDS
+
+
+@dataclass(slots=True)
+class Running:
+    """A controller in charge, with what its caller may want to look at afterwards."""
+
+    controller: Controller
+    occupants: Occupants | None
+    journal: SqliteJournal | NoJournal
+    passed_over: tuple[str, ...] = ()  # versions in the registry that cannot serve, and why
+
+
+def manage(cluster: Cluster, managed: Managed) -> tuple[ControllerScheduler, Running]:
+    """Wire the controller to `cluster`; the scheduler goes to the engine."""
+    queues, queue_of_tenant = queue_table(managed.queues, cluster, managed.policy.rules)
+    reserved = advance_table(managed.advance, queues.id.tolist(), cluster.inventory.names.gpu_models)
+    whole = ClusterCollector(cluster, queues, queue_of_tenant, managed.services, reserved)
+    collectors: list[Collector] = [PatchyCollector(whole, managed.faults.view) if managed.faults else whole]
+    occupants = None
+    if managed.telemetry != "off":
+        occupants = Occupants(cluster, managed.seed)
+        collectors.append(TelemetryFeed(occupants, _generator(managed), full=managed.telemetry == "full"))
+    actuator = ClusterActuator(cluster, _fate_of(managed.faults), managed.scale)
+    keep = _promoter(managed)
+    forecasters = foreseers(cluster, managed, keep)
+    journal: SqliteJournal | NoJournal = NoJournal()
+    if managed.journal is not None:
+        journal = SqliteJournal(
+            managed.journal, durable=False, rules=managed.policy.journal, run=managed.run, replace=True
+        )
+    controller = Controller(Wiring(
+        collectors=collectors, forecasters=forecasters,
+        actuators=dict.fromkeys(("admit", "evict", "resize", "scale"), actuator),
+        journal=as_port(journal), memory=InMemoryStore(), inbox=NoInbox(), policy=StaticPolicySource(managed.policy),
+        leadership=SoleLeader(), worker=InlineWorker(keep), on_decision=managed.recorder.on_tick if managed.recorder else None,
+        actions=managed.actions, guards=managed.guards, lists=((INVENTORY, whole.name), (WORK, whole.name)),
+    ))  # fmt: skip
+    return ControllerScheduler(managed.name, controller, actuator), Running(
+        controller, occupants, journal, keep.notes if keep is not None else ()
+    )
+
+
+def foreseers(cluster: Cluster, managed: Managed, keep: Promoter | None = None) -> list[Forecaster]:
+    """All forecasters of a run, that of run times first."""
+    return [_runtimes(cluster, managed, keep), *_demand(managed, keep)]
+
+
+def _promoter(managed: Managed) -> Promoter | None:
+    """The registry behind the models that are fitted, where the run asks for one."""
+    if managed.registry is None:
+        return None
+    from autopilot.app.backtests.promotion import Promoter
+
+    return Promoter(Registry(managed.registry))
+
+
+def _demand(managed: Managed, keep: Promoter | None) -> list[Forecaster]:
+    """The forecaster of what services are asked; none where there are no services, or nobody would act on it."""
+    if managed.demand is not None:
+        return [managed.demand]
+    if managed.services is None or managed.policy.modes.scale_ahead is Mode.OFF:
+        return []
+    from autopilot.app.backtests.gate import bootstrap_rng
+    from models.bursts import Bursts  # with the libraries that its models need
+
+    return [
+        Bursts(managed.seed, gate=bootstrap_rng if keep else None, champion=keep.champion if keep else None)
+    ]
+
+
+def _runtimes(cluster: Cluster, managed: Managed, keep: Promoter | None) -> Forecaster:
+    """The forecaster of run times that the run asks for."""
+    if managed.durations == "exact":
+        return Oracle(cluster)
+    if managed.durations == "predicted":
+        from autopilot.app.backtests.gate import bootstrap_rng
+        from models.runtimes import Runtimes
+
+        return Runtimes(
+            managed.policy.forecasting,
+            managed.seed,
+            gate=bootstrap_rng if keep else None,
+            champion=keep.boosted if keep else None,
+        )
+    return LastTwo()
+
+
+def as_port(journal: SqliteJournal | NoJournal) -> Journal:
+    """The journal as the controller sees it."""
+    return journal
+
+
+def _generator(managed: Managed) -> TelemetryGenerator:
+    lost = managed.faults.options.scrape_loss_ratio if managed.faults else 0.0
+    return TelemetryGenerator(
+        managed.seed, scrape_interval_s=SCRAPE_S, faults=TelemetryFaults(lost_scrape_ratio=lost)
+    )
+
+
+def _fate_of(faults: Faults | None) -> Callable[[Instruction, float], Outcome | None] | None:
+    """Injected conflicts and failures of effects; an effect that is late fails for now and is tried again."""
+    if faults is None:
+        return None
+    tries: dict[str, int] = {}
+
+    def answer(instruction: Instruction, now_s: float) -> Outcome | None:
+        tries[instruction.id] = tries.get(instruction.id, 0) + 1
+        fate = faults.fate(f"{instruction.id}#{tries[instruction.id]}", now_s)
+        if fate.kind is FateKind.CONFLICT:
+            return Outcome(instruction.id, OutcomeKind.CONFLICT, now_s, "injected: the object changed")
+        if fate.kind is FateKind.FAILED:
+            return Outcome(instruction.id, OutcomeKind.FAILED, now_s, "injected: no answer", retryable=True)
+        if fate.kind is FateKind.LATE:
+            return Outcome(instruction.id, OutcomeKind.FAILED, now_s, "injected: too slow", retryable=True)
+        return None
+
+    return answer
+
+
+def queue_table(specs: tuple[QueueSpec, ...], cluster: Cluster,
+                rules: RuleSetName = RuleSetName.HIERARCHICAL_FAIR_SHARE) -> tuple[QueueTable, dict[str, int]]:  # fmt: skip
+    """The queue tree of a cluster file, root first, and the queue of each tenant.
+
+    A tenant without a queue of its own name gets one of guarantee 0 and weight 1 under the root. Under the rules of
+    cohorts a queue above others owns what it is guaranteed beyond them: there the guarantees add up.
+    """
+    models = cluster.inventory.names.gpu_models
+    named = {spec.name for spec in specs}
+    others = [tenant for tenant in cluster.jobs.tenants if tenant not in named]
+    plain = [QueueSpec(name, ROOT, {}, None, 1.0, 0, None) for name in (ROOT, *others)]
+    rows = [plain[0], *specs, *plain[1:]]  # parents stand before their children
+    place = {spec.name: number for number, spec in enumerate(rows)}
+    parent = [-1, *(place[spec.parent or ROOT] for spec in rows[1:])]
+    ids = np.empty(len(rows), object)
+    ids[:] = [spec.name for spec in rows]
+    guarantee = np.array([[spec.guarantee.get(model, 0) for model in models] for spec in rows], np.int32)
+    if rules in COHORTS:
+        promised = guarantee.copy()
+        for row, above in enumerate(parent[1:], 1):
+            guarantee[above] -= promised[row] if above else 0
+    columns: dict[str, Any] = {name: [getattr(spec, name) for spec in rows] for name in COLUMNS}
+    for name in ("limit", "borrow_limit", "lend_limit"):
+        columns[name] = [-1 if getattr(spec, name) is None else getattr(spec, name) for spec in rows]
+    for name, unstated in (("limit_by_model", -1), ("weight_by_model", nan)):
+        if any(getattr(spec, name) for spec in rows):
+            columns[name] = [[getattr(spec, name).get(model, unstated) for model in models] for spec in rows]
+    table: QueueTable = make(
+        QueueTable, id=ids, parent=parent, guarantee=guarantee.reshape(len(rows), len(models)),
+        order=[ORDERS[spec.order or "index"] for spec in rows], **columns,
+    )  # fmt: skip
+    return table, {tenant: place[tenant] for tenant in cluster.jobs.tenants}

@@ -1,0 +1,210 @@
+"""The world of a simulation: cluster, jobs, services, faults; the same for every policy of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from math import ceil, isnan
+
+import numpy as np
+
+from autopilot.app.options import SimulateOptions
+from autopilot.core.model.errors import InputError, nearest
+from autopilot.core.model.records import Inventory
+from simulator.inference.deployments import Services, requests_for
+from simulator.inference.services import ServiceFleet
+from simulator.running.faults import FaultOptions
+from simulator.scenarios import Scenario, load_scenario
+from simulator.specs.clusterfile import ClusterSpec, parse_cluster
+from simulator.specs.inventory import build_inventory
+from simulator.traces.defaults import declared_limits_s, load_defaults
+from simulator.traces.jobs import JobTrace, read_jobs
+from simulator.traces.own_columns import parse_columns
+from simulator.world.physics import PHYSICS
+from simulator.world.work import Jobs, jobs_from_trace
+
+LIMIT_SEED = 1
+"""Seed of the declared limits that are made up where a file has none (reference: `easy`)."""
+
+
+@dataclass(slots=True)
+class World:
+    """What every policy meets. `jobs()` and `fleet()` give fresh copies, because runs change them."""
+
+    title: str
+    seed: int
+    physics: str
+    spec: ClusterSpec
+    inventory: Inventory
+    policies: tuple[str, ...]
+    telemetry: str = "auto"
+    durations: str = "predicted"
+    faults: FaultOptions | None = None
+    assumed: Mapping[str, int] = field(default_factory=dict)
+    unusable_by_reason: Mapping[str, int] = field(default_factory=dict)
+    first_unusable: Mapping[str, str] = field(default_factory=dict)  # by reason, where in the job file
+    services: Services = field(default_factory=Services)
+    notes: tuple[str, ...] = ()
+    start_s: float | None = None  # seconds since 1970 at which the run starts; None: the input has no dates
+    _jobs: Jobs = field(default_factory=Jobs)
+
+    def jobs(self) -> Jobs:
+        """The jobs, to be used up by one run."""
+        return deepcopy(self._jobs)
+
+    def fleet(self, jobs: Jobs) -> ServiceFleet | None:
+        """The services with their requests, their first replicas added to `jobs`; None when there are none."""
+        if not self.services.deployments:
+            return None
+        return ServiceFleet(self.services, jobs, self.inventory, PHYSICS[self.physics])
+
+    @property
+    def span_s(self) -> float:
+        """Time of the last submit, or of the last request where that is later."""
+        return max(max(self._jobs.submit_s, default=0.0), self.services.horizon_s)
+
+    @property
+    def effects_fail(self) -> bool:
+        """True when faults keep the controller from what it has decided, or make it come late."""
+        faults = self.faults
+        return faults is not None and faults.conflict_ratio + faults.failure_ratio + faults.delay_ratio > 0
+
+    @property
+    def guaranteed_nodes(self) -> dict[str, int]:
+        """Whole nodes guaranteed to each tenant by the queue of its name."""
+        widest = max((pool.gpus_per_node for pool in self.spec.pools), default=1)
+        tenants = set(self._jobs.tenants)
+        guaranteed = {
+            queue.name: sum(queue.guarantee.values()) for queue in self.spec.queues if queue.name in tenants
+        }
+        return {name: ceil(gpus / widest) for name, gpus in guaranteed.items() if gpus > 0}
+
+
+def build_world(options: SimulateOptions) -> World:
+    """The world that `options` ask for. Raises `InputError` naming the flag, file or field."""
+    scenario = load_scenario(options.scenario or "quickstart") if _wants_scenario(options) else None
+    seed = options.seed if options.seed is not None else (scenario.seed if scenario else 0)
+    spec = parse_cluster(options.cluster) if options.cluster else _cluster_of(scenario)
+    inventory = build_inventory(spec)
+    trace = _trace(options, scenario, spec, seed)
+    jobs = (
+        jobs_from_trace(trace, inventory, jitter_ratio=options.jitter_ratio, seed=seed)
+        if trace is not None
+        else Jobs()
+    )
+    _set_limits(jobs, options.limits)
+    services = requests_for(
+        scenario.services if scenario else (), options.requests,
+        horizon_s=scenario.horizon_s if scenario else 0.0, seed=seed, rate_scale=options.rate_scale,
+        columns=parse_columns(options.columns or ""),
+    )  # fmt: skip
+    assumed = dict(trace.assumed) if trace is not None else {}
+    if jobs.unknown_preemptible and options.jobs is not None:
+        assumed.setdefault("preemptible", jobs.unknown_preemptible)
+    unusable = dict(trace.unusable_by_reason) if trace is not None else {}
+    _check_replica_ids(jobs, services)
+    tenants = {*jobs.tenants, *(deployment.tenant for deployment in services.deployments)}
+    return World(
+        title=scenario.name
+        if scenario
+        else " + ".join(str(path) for path in (options.jobs, options.requests) if path),
+        seed=seed,
+        physics=options.physics or (scenario.physics if scenario else "ideal"),
+        spec=spec,
+        inventory=inventory,
+        policies=(scenario.policies if scenario else ()) or default_policies(jobs),
+        telemetry=scenario.telemetry if scenario else "auto",
+        durations=scenario.durations if scenario else "predicted",
+        faults=scenario.faults if scenario else None,
+        assumed=assumed,
+        unusable_by_reason=unusable | dict(services.unusable_by_reason),
+        first_unusable=dict(trace.first_unusable) if trace is not None else {},
+        services=services,
+        notes=(*(trace.notes if trace is not None else ()), *_queue_notes(spec, tenants), *services.notes),
+        start_s=trace.start_s if trace is not None else None,
+        _jobs=jobs,
+    )
+
+
+def _check_replica_ids(jobs: Jobs, services: Services) -> None:
+    """Raise `InputError` where a job has the id of a replica (SERVICE/NUMBER): an effect could reach either."""
+    names = {deployment.name for deployment in services.deployments}
+    for job_id in jobs.id if names else ():
+        service, slash, number = job_id.rpartition("/")
+        if slash and number.isdigit() and service in names:
+            raise InputError(f"job {job_id!r}: replicas of service {service!r} have such ids; rename the job")
+
+
+def _queue_notes(spec: ClusterSpec, tenants: set[str]) -> tuple[str, ...]:
+    """Queues without work and tenants without a queue: they meet by name alone, so a slip costs the guarantee.
+
+    Raises `InputError` where a queue that no tenant has and a tenant that has no queue differ by a slip of the pen.
+    """
+    if not spec.queues:
+        return ()
+    queues = {queue.name for queue in spec.queues}
+    idle = queues - tenants - {queue.parent for queue in spec.queues}
+    alone = tenants - queues
+    for name in sorted(idle):
+        twins = [tenant for tenant in alone if _digits(tenant) == _digits(name)]
+        if near := nearest(name, twins, least_ratio=0.8):
+            raise InputError(
+                f"{spec.source}: queues: {name!r}: no tenant has this name, {near} The jobs of that tenant have no "
+                "queue; give both one name, or write a queue for that tenant"
+            )
+    notes = []
+    if idle:
+        notes.append(f"queues without work: {_listed(idle)}")
+    if alone:
+        notes.append(f"tenants without a queue, which are guaranteed nothing: {_listed(alone)}")
+    return tuple(notes)
+
+
+def _digits(name: str) -> str:
+    return "".join(letter for letter in name if letter.isdigit())
+
+
+def _listed(names: set[str], most: int = 10) -> str:
+    ordered = sorted(names)
+    return ", ".join(ordered[:most]) + (f" and {len(ordered) - most:,} more" if len(ordered) > most else "")
+
+
+def default_policies(jobs: Jobs) -> tuple[str, ...]:
+    """What is compared where nobody says: among many tenants also `las`, which waits least and knows no guarantees."""
+    return ("fifo-skip", "las", "autopilot") if len(jobs.tenants) > 1 else ("fifo-skip", "autopilot")
+
+
+def _wants_scenario(options: SimulateOptions) -> bool:
+    """A scenario is played when it is named, or when no file says what to play."""
+    return options.scenario is not None or (options.jobs is None and options.requests is None)
+
+
+def _cluster_of(scenario: Scenario | None) -> ClusterSpec:
+    if scenario is None:
+        raise InputError("--cluster: say what the jobs run on; write for example --cluster 7x8")
+    return scenario.cluster
+
+
+def _trace(
+    options: SimulateOptions, scenario: Scenario | None, spec: ClusterSpec, seed: int
+) -> JobTrace | None:
+    """Jobs of the file, else those that the scenario makes."""
+    if options.jobs is None:
+        return scenario.jobs(seed) if scenario is not None else None
+    defaults = load_defaults(options.defaults) if options.defaults is not None else None
+    return read_jobs(
+        options.jobs, tenants=options.tenants, defaults=defaults, capacity=spec.capacity,
+        columns=parse_columns(options.columns or ""),
+    )  # fmt: skip
+
+
+def _set_limits(jobs: Jobs, limits: str) -> None:
+    """What the autopilot may know of user limits: those in the file, made-up ones where absent, or none."""
+    if limits == "none":
+        jobs.limit_s = [float("nan")] * len(jobs)
+    elif limits == "declared":
+        made = declared_limits_s(
+            np.asarray(jobs.duration_s, float), np.random.default_rng(LIMIT_SEED)
+        ).tolist()
+        jobs.limit_s = [other if isnan(own) else own for own, other in zip(jobs.limit_s, made, strict=True)]

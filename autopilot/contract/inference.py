@@ -1,0 +1,91 @@
+"""What is assumed of a job that leaves something out. The reasons stand beside the fields (`tree.Said.absent`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from autopilot.contract.tree import SECTIONS, Contract, Domain, contract_fields
+from autopilot.core.hardware.mig_profiles import find_profile_name
+from autopilot.core.model.snapshot import GPU_MILLI, SloClass
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a job without its annotations; None or empty: not known.
+
+    Of its pods: `members` (pods that its controller declares), what one of them requests (`gpus_per_member`,
+    `mig_profile`), the value of their PriorityClass, their activeDeadlineSeconds, their node selector
+    ("key=value"). Of the cluster: its GPU models, and the GPUs that the job's queue may hold at most.
+    """
+
+    members: int | None = None
+    gpus_per_member: int | None = None
+    mig_profile: str = ""
+    priority: int | None = None
+    limit_s: float | None = None
+    node_selector: tuple[str, ...] = ()
+    gpu_models: tuple[str, ...] = ()
+    queue_limit_gpus: int | None = None
+
+
+NOTHING_KNOWN = Facts()
+
+
+def preemptible_by_class(slo_class: int) -> bool:
+    """May work of the class that does not say be stopped for others? Only batch work can be repeated."""
+    return slo_class == SloClass.BATCH
+
+
+def infer(said: Mapping[str, Any], facts: Facts = NOTHING_KNOWN) -> dict[str, Any]:
+    """Every field by its annotation: what was `said`, else what the pods say, else what is assumed."""
+    filled = {found.key: found.default for found in contract_fields()} | dict(said)
+
+    def absent(key: str, value: Any) -> None:
+        if key not in said and value is not None:
+            filled[key] = value
+
+    absent("slo-class", SloClass.LATENCY_CRITICAL if "objective-s" in said else None)
+    absent("preemptible", preemptible_by_class(filled["slo-class"]))
+    absent("priority", facts.priority)
+    absent("limit-s", facts.limit_s)
+    absent("members", facts.members or said.get("min-members"))
+    absent("min-members", filled["members"])
+    absent("mig-profile", _profile_of_pods(said, facts))
+    if filled["mig-profile"] or is_share(filled):
+        absent("gpus-per-member", 1)
+    else:
+        absent("gpus-per-member", facts.gpus_per_member or None)
+        absent("topology", Domain.ISLAND if spans_members(filled) else None)
+    filled["node-selector"] = tuple(dict.fromkeys((*facts.node_selector, *filled["node-selector"])))
+    return filled
+
+
+def pod_profile(facts: Facts) -> str:
+    """The MIG profile that one pod requests, as its own name (`1g.10gb`) or that of its resource; "" for none."""
+    return str(find_profile_name(facts.mig_profile) or facts.mig_profile)
+
+
+def _profile_of_pods(said: Mapping[str, Any], facts: Facts) -> tuple[str, ...] | None:
+    asks_otherwise = "gpus-per-member" in said or said.get("gpu-milli", GPU_MILLI) < GPU_MILLI
+    return (pod_profile(facts),) if facts.mig_profile and not asks_otherwise else None
+
+
+def is_share(filled: Mapping[str, Any]) -> bool:
+    """Does it ask for less than one GPU?"""
+    return int(filled["gpu-milli"]) < GPU_MILLI
+
+
+def spans_members(filled: Mapping[str, Any]) -> bool:
+    """Is a tensor-parallel group wider than one member?"""
+    return int(filled["tensor-parallel"]) > int(filled["gpus-per-member"])
+
+
+def build(filled: Mapping[str, Any], assumed: tuple[str, ...]) -> Contract:
+    """The contract of a full set of values by annotation."""
+    parts: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
+    for found in contract_fields():
+        parts[found.section][found.name] = filled[found.key]
+    made: dict[str, Any] = {section: SECTIONS[section](**values) for section, values in parts.items()}
+    return Contract(**made, assumed=assumed)

@@ -1,0 +1,182 @@
+"""What stopping work costs: the loss to expect, the worst case, and afterwards the loss that it really had.
+
+A victim is expected to save where its owner says that it writes a checkpoint on request, the write fits its turn
+at the store within the grace, and its last requests were answered by one. The share of those that were is kept
+for each workload and each tenant. Otherwise a stop loses the time since the last periodic checkpoint, or since the
+start. What is decided by is the mean of the two outcomes, plus the time of saving and of the restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from autopilot.core.checkpoints.writers import writers_s
+from autopilot.core.model.memory import ControllerMemory, Stop
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.records import Instruction, Loss, Observation, Outcome, OutcomeKind, Proposal, Save
+from autopilot.core.model.snapshot import F64, GPU_MILLI, ClusterSnapshot, State, WorkloadTable
+
+REQUESTS = 16
+"""So many requests to save are remembered of a workload or a tenant; the older half counts half from then on."""
+
+OWN_WEIGHT = 1.0
+"""The tenant's share of successes counts as so many requests of the workload itself, the prior as so many of the tenant."""
+
+SAVED_S = 1.0
+"""A stop that lost at most so much of a gang's progress was saved."""
+
+STOP_KEPT_S = 3600.0
+"""After this long a stop whose loss nobody reported is forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """What stopping each gang would cost now, in GPU-seconds. Shape [workloads]; 0 for work that holds nothing."""
+
+    expected_gpu_s: F64  # progress that is to be repeated, as a mean
+    worst_gpu_s: F64  # the same if it does not save
+    overhead_gpu_s: F64  # GPUs held without progress: while it saves, and until it runs again
+
+    @property
+    def price_gpu_s(self) -> F64:
+        """What is weighed."""
+        return self.expected_gpu_s + self.overhead_gpu_s
+
+
+def stop_losses(snapshot: ClusterSnapshot, at_s: float, saves_ratio: F64) -> Losses:
+    """What stopping each gang at `at_s` would cost. `saves_ratio` [workloads]: how likely it saves."""
+    work, held = snapshot.workloads, snapshot.placements
+    gpus = np.bincount(
+        held.workload, np.where(held.instance < 0, held.milli / GPU_MILLI, 1.0), minlength=len(work.id)
+    )
+    worst = gpus * _unsaved_s(work, at_s)
+    write_s = np.nan_to_num(work.checkpoint_write_s) * saves_ratio
+    return Losses((1.0 - saves_ratio) * worst, worst, gpus * (write_s + np.nan_to_num(work.restart_s)))
+
+
+def _unsaved_s(work: WorkloadTable, at_s: float) -> F64:
+    """Progress that is on no checkpoint: since the last one that was seen, else since the start.
+
+    Where none was seen of work that states its interval, that is at most one interval. Unknown starts count as none.
+    """
+    since_s = np.nan_to_num(np.maximum(at_s - np.fmax(work.start_s, work.last_checkpoint_s), 0.0))
+    most_s = np.where(np.isnan(work.last_checkpoint_s), work.checkpoint_interval_s, np.nan)
+    return np.asarray(np.fmin(since_s, most_s))
+
+
+def saves_ratio(snapshot: ClusterSnapshot, memory: ControllerMemory, policy: Policy, now_s: float) -> F64:
+    """How likely each gang saves when it is told to leave now. Shape [workloads]; 0 where nothing speaks for it."""
+    work, rules = snapshot.workloads, policy.preemption
+    turn_s = 0.0
+    if rules.checkpoint_writers:
+        write_s = dict(zip(work.id.tolist(), work.checkpoint_write_s.tolist(), strict=True))
+        turn_s = writers_s(memory.in_flight.values(), write_s, snapshot, now_s, policy)[0]
+    ratio = np.zeros(len(work.id))
+    fits = work.checkpoint_on_request & (turn_s + work.checkpoint_write_s <= rules.grace_s)
+    for row in np.flatnonzero(fits).tolist():
+        tenant = share(
+            memory.tenant_saves.get(snapshot.names.tenants[int(work.tenant[row])]), rules.saves_prior
+        )
+        ratio[row] = share(memory.workload_saves.get(str(work.id[row])), tenant)
+    return ratio
+
+
+def share(counts: tuple[float, float] | None, prior: float) -> float:
+    """Share of successes in (requests, successes); what it is before any request is `prior`."""
+    asked, saved = counts or (0.0, 0.0)
+    return (saved + OWN_WEIGHT * prior) / (asked + OWN_WEIGHT)
+
+
+# --- afterwards -------------------------------------------------------------------------------------
+
+
+def remember_stops(memory: ControllerMemory, effects: Sequence[Instruction], proposals: Sequence[Proposal],
+                   observation: Observation) -> ControllerMemory:  # fmt: skip
+    """Memory with the victims that are told to leave, or to shrink, by `effects`."""
+    if not effects:
+        return memory
+    work, names = observation.snapshot.workloads, observation.snapshot.names
+    tenants = dict(zip(work.id.tolist(), work.tenant.tolist(), strict=True))
+    victims = {(made.id, victim.workload): victim for made in proposals for victim in made.victims}
+    stops = []
+    for effect in effects:
+        victim = victims.get((effect.proposal_id, effect.workload))
+        if victim is not None:
+            stops.append(Stop(effect.id, effect.proposal_id, effect.workload, effect.incarnation,
+                              names.tenants[tenants[effect.workload]], observation.now_s, float(victim.gpus),
+                              victim.lost_gpu_s, victim.worst_gpu_s,
+                              _asked(effect)))  # fmt: skip
+    return replace(memory, stops=(*memory.stops, *stops))
+
+
+def _asked(effect: Instruction) -> bool:
+    """True where a checkpoint is waited for. What a broken gang does then says nothing about its next stop."""
+    return effect.kind == "evict" and effect.save != Save.SKIP and effect.reason != "recover"
+
+
+def settle_stops(
+    memory: ControllerMemory, observation: Observation
+) -> tuple[ControllerMemory, tuple[Loss, ...]]:
+    """What stops that are over really lost, and a memory that learned from them whether work saves when asked.
+
+    A stop is over when its workload shows a later incarnation or has ended. One whose effect failed, or that is
+    not seen to be over within STOP_KEPT_S, is forgotten; declined, it counts as a request in vain.
+    """
+    if not memory.stops:
+        return memory, ()
+    work = observation.snapshot.workloads
+    rows = {str(name): row for row, name in enumerate(work.id.tolist())}
+    outcomes = {outcome.instruction_id: outcome for outcome in observation.outcomes}
+    still: list[Stop] = []
+    losses: list[Loss] = []
+    asked: list[tuple[Stop, bool]] = []
+    for stop in memory.stops:
+        outcome, row = outcomes.get(stop.instruction_id), rows.get(stop.workload)
+        if outcome is not None and outcome.kind == OutcomeKind.DECLINED:
+            asked.append((stop, False))
+        elif row is not None and _over(stop, row, work):
+            lost_gpu_s = (
+                float(work.lost_gpu_s[row]) if work.incarnation[row] == stop.incarnation + 1 else np.nan
+            )
+            losses.append(Loss(stop.proposal_id, stop.workload, stop.incarnation, lost_gpu_s, stop.expected_gpu_s,
+                               stop.worst_gpu_s))  # fmt: skip
+            if stop.asked and not np.isnan(lost_gpu_s):
+                asked.append((stop, lost_gpu_s <= SAVED_S * max(stop.gpus, 1.0)))
+        elif observation.now_s < stop.at_s + STOP_KEPT_S and not _failed(outcome):
+            still.append(stop)
+    memory = replace(memory, stops=tuple(still))
+    return _learn(memory, asked, rows), tuple(losses)
+
+
+def _over(stop: Stop, row: int, work: WorkloadTable) -> bool:
+    ended = int(work.state[row]) in {State.SUCCEEDED, State.FAILED}
+    return ended or int(work.incarnation[row]) > stop.incarnation
+
+
+def _failed(outcome: Outcome | None) -> bool:
+    gone = {OutcomeKind.CONFLICT, OutcomeKind.FAILED}
+    return outcome is not None and outcome.kind in gone and not outcome.retryable
+
+
+def _learn(
+    memory: ControllerMemory, asked: list[tuple[Stop, bool]], rows: Mapping[str, int]
+) -> ControllerMemory:
+    """Memory with the answers to requests to save; of workloads that are gone nothing is kept."""
+    if not asked:
+        return memory
+    tenants, workloads = dict(memory.tenant_saves), dict(memory.workload_saves)
+    for stop, saved in asked:
+        tenants[stop.tenant] = _counted(tenants.get(stop.tenant), saved=saved)
+        workloads[stop.workload] = _counted(workloads.get(stop.workload), saved=saved)
+    workloads = {name: counts for name, counts in workloads.items() if name in rows}
+    return replace(memory, tenant_saves=tenants, workload_saves=workloads)
+
+
+def _counted(counts: tuple[float, float] | None, *, saved: bool) -> tuple[float, float]:
+    asked, kept = counts or (0.0, 0.0)
+    if asked >= REQUESTS:
+        asked, kept = asked / 2, kept / 2
+    return asked + 1.0, kept + float(saved)

@@ -1,0 +1,78 @@
+"""Checkpoints of work that is to leave: who is known to write none in time, who writes first, who has no turn.
+
+The store takes a bounded number of writers at once (`preemption.checkpoint_writers`; 0: not known, hence not
+planned). Within the grace checkpoints are written in the order of work saved per byte. Whose turn cannot come is
+stopped at once, from its last periodic checkpoint, for waiting would save nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from heapq import heapify, heapreplace
+from math import inf, isnan
+
+import numpy as np
+
+from autopilot.core.model.memory import InFlight
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.records import Instruction, Save
+from autopilot.core.model.snapshot import F64, Bools, ClusterSnapshot, State, WorkloadTable
+
+
+def cannot_save(work: WorkloadTable, grace_s: float) -> Bools:
+    """Gangs that are known to have no checkpoint within a grace: they make none, or take longer. Shape [workloads].
+
+    Of a gang that states neither nothing is known: it is asked.
+    """
+    return np.asarray((work.checkpoint_write_s > grace_s) | np.isinf(work.checkpoint_interval_s))
+
+
+def in_turn(effects: Sequence[Instruction], under_way: Iterable[InFlight], snapshot: ClusterSnapshot, lost_gpu_s: F64,
+            now_s: float, policy: Policy) -> tuple[Instruction, ...]:  # fmt: skip
+    """Takings in the order in which their checkpoints are asked for, the most work saved per byte first.
+
+    Bytes count by the time that they take to write. Equal ones, and what writes nothing, stay in their order.
+    `lost_gpu_s` [workloads]: what stopping each gang without a checkpoint would lose. `under_way`: takings of earlier ticks.
+    """
+    work = snapshot.workloads
+    rows = {str(name): row for row, name in enumerate(work.id.tolist())} if effects else {}
+    write_s = {name: float(work.checkpoint_write_s[row]) for name, row in rows.items()}
+
+    def saved_per_byte(effect: Instruction) -> float:
+        takes_s = write_s.get(effect.workload, inf)
+        if effect.kind != "evict" or isnan(takes_s):
+            return 0.0
+        return float(lost_gpu_s[rows[effect.workload]]) / max(takes_s, 1e-9)
+
+    ordered = sorted(effects, key=saved_per_byte, reverse=True)
+    if not policy.preemption.checkpoint_writers:
+        return tuple(ordered)
+    free_s = writers_s(under_way, write_s, snapshot, now_s, policy)
+    return tuple(_with_turn(effect, write_s, free_s) for effect in ordered)
+
+
+def writers_s(under_way: Iterable[InFlight], write_s: Mapping[str, float], snapshot: ClusterSnapshot, now_s: float,
+             policy: Policy) -> list[float]:  # fmt: skip
+    """For how long each writer of the store is still busy, as a heap. Work that leaves unasked is taken to begin now."""
+    begun_s = {entry.instruction.workload: entry.since_s for entry in under_way if entry.instruction.kind == "evict"}  # fmt: skip
+    leaving = snapshot.workloads.state == State.CHECKPOINTING
+    names = dict.fromkeys([*begun_s, *snapshot.workloads.id[leaving].tolist()])
+    free_s = [0.0] * policy.preemption.checkpoint_writers
+    heapify(free_s)
+    for name in names:
+        left_s = write_s.get(name, 0.0) - (now_s - begun_s.get(name, now_s))
+        if left_s > 0:
+            heapreplace(free_s, free_s[0] + left_s)
+    return free_s
+
+
+def _with_turn(effect: Instruction, write_s: Mapping[str, float], free_s: list[float]) -> Instruction:
+    """The effect with its turn taken; stopped at once where none comes and its progress need not be kept."""
+    takes_s = write_s.get(effect.workload, 0.0)
+    if effect.kind != "evict" or isnan(takes_s):
+        return effect
+    if free_s[0] + takes_s <= effect.grace_s:
+        heapreplace(free_s, free_s[0] + takes_s)
+        return effect
+    return replace(effect, save=Save.SKIP) if effect.save == Save.TRY else effect

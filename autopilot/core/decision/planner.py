@@ -1,0 +1,311 @@
+"""Proposals in order on one what-if -> plan.
+
+Every action runs once, in the order of the table; each draft is turned into a proposal, every guard
+answers on it (no short cut), and what is accepted stands on the what-if for all that follow. A draft
+that only its mode holds stays on the paper, so that recommendations fit to each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from hashlib import blake2s
+
+import numpy as np
+
+from autopilot.core.actions import ACTIONS
+from autopilot.core.guards import GUARDS
+from autopilot.core.guards.base import Check
+from autopilot.core.guards.budget import disruptions
+from autopilot.core.guards.hysteresis import dwell_s, wish_key
+from autopilot.core.guards.mode import PAPER_CODES
+from autopilot.core.model.memory import ControllerMemory, Disruption
+from autopilot.core.model.policy import Mode, Policy
+from autopilot.core.model.records import Code, Observation, Plan, Proposal, Reservation, Slot, Verdict, Victim
+from autopilot.core.placement.fit import Miss
+from autopilot.core.placement.whatif import Layout, WhatIf
+from autopilot.core.planning.context import Context, build_context
+from autopilot.core.planning.draft import Draft, Give, Propose
+from autopilot.core.reservations.advance import hold_advance
+from autopilot.core.tracking.pipelined import joined, make_way
+
+NEEDED_FOR_REASONS = frozenset({"admit_gang", "backfill"})
+"""They run even when they are off: between them they say why each gang waits."""
+
+PASSING = PAPER_CODES | {
+    Code.DWELL, Code.COOL_DOWN, Code.GIVEN_UP, Code.MIN_RUNTIME, Code.BUDGET_CLUSTER, Code.BUDGET_TENANT, Code.BUDGET_NODE,
+    Code.BUDGET_CONCURRENT, Code.BUDGET_CHECKPOINT,
+}  # fmt: skip
+"""What holds a taking for a time only: until then nobody grows into the idle GPUs that it counts on."""
+
+
+@dataclass(slots=True)
+class Planner:
+    """One tick's planning. `drafts` holds, in step with `proposals`, what the reconciler carries out."""
+
+    ctx: Context
+    guards: tuple[tuple[str, Check], ...] = GUARDS
+    proposals: list[Proposal] = field(default_factory=list)
+    disruptions: dict[str, tuple[Disruption, ...]] = field(default_factory=dict)
+    claimed: set[int] = field(default_factory=set)  # rows that leave already: never victims twice
+    waits: dict[str, tuple[Victim, ...]] = field(default_factory=dict)  # who else must be gone before a start
+    # how long disruptive wishes must last, by their key
+    dwells_s: dict[str, float] = field(default_factory=dict)
+    bound_hit: bool = False
+    rows: dict[str, int] = field(default_factory=dict)  # of what was accepted, by uid
+
+    def submit(self, draft: Draft) -> bool:
+        """Judge one draft; True when it stands on the what-if."""
+        ctx = self.ctx
+        if not self.claimed.isdisjoint(draft.victims):
+            return False
+        if len(self.proposals) >= ctx.policy.limits.proposals_per_tick:
+            self.bound_hit = True
+            if draft.at >= 0:
+                ctx.refuse(
+                    draft.at, Miss(Code.BOUND, len(self.proposals), ctx.policy.limits.proposals_per_tick)
+                )
+            return False
+        proposal = _proposal(draft, ctx)
+        verdicts = tuple(check(proposal, draft, ctx) for _, check in self.guards)
+        refused = [verdict for verdict in verdicts if not verdict.allowed]
+        accepted = not refused
+        self.proposals.append(_with_verdicts(proposal, verdicts, accepted))
+        stands = accepted or all(verdict.code in PAPER_CODES for verdict in refused)
+        if draft.victims and not accepted:
+            self.dwells_s[wish_key(proposal)] = dwell_s(ctx, draft.row)
+        if accepted:
+            self.rows[proposal.uid] = draft.row
+            self.rows.update(
+                (victim.uid, row) for victim, row in zip(proposal.victims, draft.victims, strict=True)
+            )
+        if accepted and draft.victims:
+            self.disruptions[proposal.id] = disruptions(draft, ctx, proposal.id)
+            ctx.accepted.extend(self.disruptions[proposal.id])
+        if stands and draft.victims:
+            self.claimed.update(draft.victims)
+            if not accepted:
+                ctx.paper |= {give.row: (ctx.whatif.layout_of(give.row), give.keeps) for give in draft.gives}
+            if draft.spot is None:  # they hold their GPUs still, but their quota is free
+                for row in draft.victims:
+                    ctx.quota.book(row, ctx.whatif.layout_of(row), -1)
+                    ctx.quota.gone.add(row)
+        if stands and draft.spot is not None:
+            self.waits[proposal.id] = _apply(draft, draft.spot.layout, ctx)
+        elif not stands and draft.at >= 0:
+            ctx.refuse(draft.at, Miss(Code.GATED, float(len(refused)), 0.0))
+            if draft.spot is not None and all(verdict.code in PASSING for verdict in refused):
+                ctx.wanted.append(draft.spot.layout)
+                ctx.wanted += [give.keeps for give in draft.gives if give.how == "move" and give.keeps is not None]  # fmt: skip
+        return stands
+
+
+def _apply(draft: Draft, layout: Layout, ctx: Context) -> tuple[Victim, ...]:
+    """Put what stands onto the what-if and into the books: victims off, the gang on, moved victims where they go."""
+    whatif, quota = ctx.whatif, ctx.quota
+    if draft.kind == "grow":
+        whatif.move(draft.row, joined(whatif.layout_of(draft.row), layout))
+        quota.book(draft.row, layout)
+        return ()
+    waits: tuple[Victim, ...] = ()
+    if draft.kind == "land":
+        for give in draft.gives:
+            quota.book(give.row, whatif.layout_of(give.row), -1)
+            quota.gone.add(give.row)
+            if give.keeps is not None:
+                quota.book(give.row, give.keeps)
+        moves = {
+            give.row: give.keeps for give in draft.gives if give.how == "move" and give.keeps is not None
+        }
+        for row, target in moves.items():
+            ctx.foresee(target, float(ctx.end_s[row]), row)
+        gone = make_way(whatif, [*draft.victims, *ctx.leaving], [layout, *moves.values()], moves)
+        others = sorted(gone.difference(draft.victims))
+        waits = tuple(_victim(_leaver(row, ctx.leaving[row]), True, ctx) for row in others)
+        ctx.leaving.update((give.row, give.keeps) for give in draft.gives if give.how != "move")
+    ctx.held = [held for held in ctx.held if held.row != draft.row]  # it needs its reservation no more
+    whatif.place(draft.row, layout)
+    ctx.occupy(draft.row, layout, ctx.now_s + float(ctx.run_low_s[draft.at]))
+    return waits
+
+
+def _leaver(row: int, keeps: Layout | None) -> Give:
+    """One who leaves already for somebody else."""
+    return Give(row) if keeps is None else Give(row, "shrink", keeps)
+
+
+def plan(observation: Observation, policy: Policy, memory: ControllerMemory, whatif: WhatIf, busy: frozenset[int],
+         actions: tuple[tuple[str, Propose], ...] = ACTIONS,
+         guards: tuple[tuple[str, Check], ...] = GUARDS) -> tuple[Plan, Planner]:  # fmt: skip
+    """The plan of one tick, and the planner with what stands behind it."""
+    return plan_on(build_context(observation, policy, memory, whatif, busy), actions, guards)
+
+
+def plan_on(ctx: Context, actions: tuple[tuple[str, Propose], ...],
+            guards: tuple[tuple[str, Check], ...]) -> tuple[Plan, Planner]:  # fmt: skip
+    """The same on a working set that is built already."""
+    policy = ctx.policy
+    hold_advance(ctx)
+    planner = Planner(ctx, guards, claimed=_leaving(ctx.observation, ctx.memory))
+    for name, propose in actions:
+        if name in NEEDED_FOR_REASONS or getattr(policy.modes, name, Mode.AUTO) != Mode.OFF:
+            propose(ctx, planner.submit)
+    accepted_reservations = _reservations(ctx, planner)
+    return Plan(tuple(planner.proposals), ctx.refusals(), accepted_reservations, tuple(ctx.released)), planner
+
+
+def _leaving(observation: Observation, memory: ControllerMemory) -> set[int]:
+    """Rows with an eviction under way."""
+    names = [
+        entry.instruction.uid for entry in memory.in_flight.values() if entry.instruction.kind == "evict"
+    ]
+    if not names:
+        return set()
+    rows: list[int] = np.flatnonzero(
+        np.isin(observation.snapshot.workloads.uid, np.array(names, object))
+    ).tolist()
+    return set(rows)
+
+
+def _reservations(ctx: Context, planner: Planner) -> tuple[Reservation, ...]:
+    """What memory keeps: room held now, unless a guard refused it, and promises that have no room now."""
+    refused = {
+        proposal.uid for proposal in planner.proposals if proposal.kind == "reserve" and not proposal.accepted
+    }
+    started = set(ctx.pending[ctx.taken].tolist())
+    held = tuple(
+        held.record
+        for held in ctx.held
+        if held.row >= 0 and held.record.uid not in refused and held.row not in started
+    )
+    return held + kept_promises(ctx)
+
+
+def kept_promises(ctx: Context) -> tuple[Reservation, ...]:
+    """Promises whose gang still waits and holds no room at this tick; one that is too late is released."""
+    holding = {held.row for held in ctx.held}
+    started = set(ctx.pending[ctx.taken].tolist())
+    kept = []
+    for row, record in ctx.standing.items():
+        if not record.firm or row in holding or row in started or record.workload in ctx.released:
+            continue
+        if ctx.now_s >= record.planned_s + ctx.policy.reservation.timeout_s:
+            ctx.released.append(record.workload)
+        else:
+            kept.append(replace(record, start_s=float("inf"), nodes=()))
+    return tuple(kept)
+
+
+def _proposal(draft: Draft, ctx: Context) -> Proposal:
+    """The draft in names, with an id that is bound to the state it was made for."""
+    snapshot = ctx.observation.snapshot
+    work = snapshot.workloads
+    if draft.kind == "scale":
+        return _scaling(draft, ctx)
+    workload, incarnation = str(work.id[draft.row]), int(work.incarnation[draft.row])
+    slots = () if draft.spot is None else slots_of(ctx, _whole_of(draft, draft.spot.layout, ctx))
+    victims = tuple(_victim(give, draft.contract, ctx) for give in draft.gives)
+    state = _state_digest(draft, f"{workload}|{work.uid[draft.row]}|{incarnation}", slots, victims)
+    return Proposal(
+        id=f"{draft.kind}-{workload}-{state[:8]}",
+        action=draft.action,
+        kind=draft.kind,
+        workload=workload,
+        incarnation=incarnation,
+        queue=str(snapshot.queues.id[int(work.queue[draft.row])]),
+        tenant=snapshot.names.tenants[int(work.tenant[draft.row])],
+        slots=slots,
+        victims=victims,
+        start_s=draft.start_s,
+        benefit_gpu_s=draft.benefit_gpu_s,
+        cost_gpu_s=draft.cost_gpu_s,
+        score_terms=draft.spot.terms if draft.spot is not None else (),
+        evidence=draft.evidence,
+        state_digest=state,
+        until_s=draft.until_s,
+        uid=str(work.uid[draft.row]),
+    )
+
+
+def _state_digest(draft: Draft, subject: str, slots: tuple[Slot, ...], victims: tuple[Victim, ...]) -> str:
+    """What an approval is bound to: who gets what where, and what becomes of every victim."""
+    digest = blake2s(digest_size=6)
+    digest.update(f"{draft.action}|{draft.kind}|{subject}|{'contract' if draft.contract else ''}".encode())
+    for slot in slots:
+        digest.update(f"|{_place(slot)}".encode())
+    for victim in victims:
+        digest.update(
+            f"|-{victim.workload}:{victim.uid}:{victim.incarnation}:{victim.how}:{victim.gpus}".encode()
+        )
+        for slot in victim.keeps:
+            digest.update(f">{_place(slot)}".encode())
+    for node in draft.nodes:
+        digest.update(f"|@{node}".encode())
+    return digest.hexdigest()
+
+
+def _place(slot: Slot) -> str:
+    return f"{slot.node}/{slot.gpu}/{slot.instance}:{slot.milli}"
+
+
+def _scaling(draft: Draft, ctx: Context) -> Proposal:
+    """The wish for a floor of a service, in names."""
+    snapshot, row = ctx.observation.snapshot, draft.service
+    services = snapshot.services
+    name, generation = str(services.id[row]), int(services.generation[row])
+    mine = np.flatnonzero(snapshot.workloads.service == row)
+    state = blake2s(f"{draft.action}|scale|{name}|{services.uid[row]}|{generation}|{int(services.floor[row])}>{draft.replicas}".encode(),
+                    digest_size=6).hexdigest()  # fmt: skip
+    return Proposal(
+        id=f"scale-{name}-{state[:8]}",
+        action=draft.action,
+        kind=draft.kind,
+        workload=name,
+        incarnation=generation,
+        queue=str(snapshot.queues.id[int(services.queue[row])]),
+        tenant=snapshot.names.tenants[int(snapshot.workloads.tenant[mine[0]])] if len(mine) else "",
+        start_s=draft.start_s,
+        benefit_gpu_s=draft.benefit_gpu_s,
+        cost_gpu_s=draft.cost_gpu_s,
+        evidence=draft.evidence,
+        state_digest=state,
+        replicas=draft.replicas,
+        until_s=draft.until_s,
+        uid=str(services.uid[row]),
+    )
+
+
+def _whole_of(draft: Draft, layout: Layout, ctx: Context) -> Layout:
+    """All that the gang is to hold: a gang that grows keeps what it has."""
+    return joined(ctx.whatif.layout_of(draft.row), layout) if draft.kind == "grow" else layout
+
+
+def _with_verdicts(proposal: Proposal, verdicts: tuple[Verdict, ...], accepted: bool) -> Proposal:
+    """The proposal with the guards' answers (a plain copy: dataclasses.replace is slow here)."""
+    return Proposal(
+        proposal.id, proposal.action, proposal.kind, proposal.workload, proposal.incarnation, proposal.queue,
+        proposal.tenant, proposal.slots, proposal.victims, proposal.start_s, proposal.benefit_gpu_s,
+        proposal.cost_gpu_s, proposal.score_terms, proposal.evidence, proposal.state_digest, verdicts, accepted,
+        proposal.replicas, proposal.until_s, proposal.uid,
+    )  # fmt: skip
+
+
+def slots_of(ctx: Context, layout: Layout) -> tuple[Slot, ...]:
+    """A layout in names."""
+    snapshot = ctx.observation.snapshot
+    nodes = snapshot.nodes.id[snapshot.gpus.node[layout.gpu]].tolist()
+    uuids = snapshot.gpus.uuid[layout.gpu].tolist()
+    instances = [str(snapshot.instances.id[row]) if row >= 0 else "" for row in layout.instance.tolist()]
+    return tuple(map(Slot, nodes, uuids, instances, layout.milli.tolist()))
+
+
+def _victim(give: Give, contract: bool, ctx: Context) -> Victim:
+    work = ctx.observation.snapshot.workloads
+    keeps = slots_of(ctx, give.keeps) if give.keeps is not None else ()
+    part = give.gpus / max(len(ctx.whatif.layout_of(give.row).gpu), 1) if give.how == "shrink" else 1.0
+    losses = ctx.losses
+    expected, worst, overhead = (
+        float(column[give.row]) * part
+        for column in (losses.expected_gpu_s, losses.worst_gpu_s, losses.overhead_gpu_s)
+    )
+    return Victim(str(work.id[give.row]), int(work.incarnation[give.row]), give.gpus, expected, contract, give.how,
+                  keeps, worst, overhead, str(work.uid[give.row]))  # fmt: skip

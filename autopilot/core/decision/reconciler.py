@@ -1,0 +1,361 @@
+"""reconcile(memory, observation, policy) -> Step: the one function that decides.
+
+No clock, no I/O, no randomness: live, replay and simulation are shells around it. First believe the
+world (lifecycle.absorb), then plan (planner.plan), then write down what was set in motion and when to
+look again (`wake_at_s`). A clock that jumped, or a broken invariant in the caller, acts on nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from autopilot.core.actions import ACTIONS
+from autopilot.core.checkpoints.losses import remember_stops, settle_stops
+from autopilot.core.checkpoints.writers import in_turn
+from autopilot.core.decision.planner import Planner, plan_on
+from autopilot.core.decision.underway import follow
+from autopilot.core.guards import GUARDS
+from autopilot.core.guards.base import Check
+from autopilot.core.guards.hysteresis import wish_key
+from autopilot.core.intake.clock import Reading, read_clock
+from autopilot.core.intake.commands import command_timers_s, obey, remember_offers
+from autopilot.core.intake.sight import Sight, look
+from autopilot.core.model.identity import shape_digest
+from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight, Landing, Part, Step
+from autopilot.core.model.policy import Mode, Policy
+from autopilot.core.model.records import (
+    Code,
+    Decision,
+    Evidence,
+    Instruction,
+    Observation,
+    OutcomeKind,
+    Plan,
+    Proposal,
+    Save,
+    no_refusals,
+)
+from autopilot.core.model.snapshot import State, holding_mask, progress_s, running_since
+from autopilot.core.ordering.predicted_ends import review_start
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Propose
+from autopilot.core.quota.past_use import remember_use
+from autopilot.core.quota.spending import remember_spending
+from autopilot.core.tracking.lifecycle import absorb, halted
+from autopilot.core.tracking.replicas import floor_timers_s, remember_services
+
+
+def reconcile(memory: ControllerMemory, observation: Observation, policy: Policy, *,
+              actions: tuple[tuple[str, Propose], ...] = ACTIONS,
+              guards: tuple[tuple[str, Check], ...] = GUARDS) -> Step:  # fmt: skip
+    """The decision of one tick. `actions` and `guards` are the shipped tables; tests plant bugs there."""
+    clock = read_clock(memory, observation.now_s, observation.elapsed_s, policy)
+    memory = before = clock.memory
+    if clock.doubt:
+        return _stand_still(memory, observation, policy, clock.doubt)
+    sight = look(memory, observation, policy)
+    memory = replace(memory, views=sight.views)
+    if sight.blind:
+        return _blind(memory, observation, policy, sight, _said(clock, before, observation, policy))
+    memory = absorb(memory, observation, policy)
+    memory, losses = settle_stops(memory, observation)
+    review_s = review_start(observation.now_s, policy)
+    memory = remember_use(memory, observation.snapshot, observation.now_s, review_s, policy)
+    memory = remember_services(memory, observation, policy)
+    if policy.modes.enforce_limit != Mode.OFF:
+        memory = remember_spending(memory, observation.snapshot, observation.now_s)
+    held_by = halted(memory, observation)
+    moving = follow(memory, observation, policy, guards, halted=bool(held_by))
+    chosen, planner = plan_on(moving.ctx, actions, guards)
+    memory, instructions = _commit(moving.memory, observation, policy, chosen, planner)
+    instructions = () if held_by else (*moving.again, *instructions, *moving.starts)
+    wake_at_s = _wake_at(memory, observation, policy, chosen, planner)
+    memory = replace(memory, tick=observation.tick, now_s=observation.now_s, wake_at_s=wake_at_s)
+    notes = (*_said(clock, before, observation, policy), *moving.notes, *_notes(before, observation, planner, instructions))  # fmt: skip
+    return Step(
+        memory,
+        Decision(observation.tick, observation.now_s, chosen, held_by, notes, losses),
+        instructions,
+        wake_at_s,
+    )
+
+
+def _said(clock: Reading, before: ControllerMemory, observation: Observation, policy: Policy) -> tuple[Evidence, ...]:  # fmt: skip
+    """That the clock was set, and which commands were refused."""
+    notes = obey(before, observation.commands, observation.now_s, policy)[1]
+    if not clock.moved_s:
+        return notes
+    return (
+        Evidence("the clock was set, and every timer moves with it by", round(clock.moved_s, 3), "s"),
+        *notes,
+    )
+
+
+def _notes(before: ControllerMemory, observation: Observation, planner: Planner,
+           instructions: tuple[Instruction, ...]) -> tuple[Evidence, ...]:  # fmt: skip
+    """What is said beside the plan: takings given up because somebody cannot save, and losses for want of a turn to."""
+    declined = {outcome.instruction_id for outcome in observation.outcomes if outcome.kind == OutcomeKind.DECLINED}  # fmt: skip
+    effects = [entry.instruction for key, entry in before.in_flight.items() if key in declined]
+    start_of = {landing.proposal_id: landing.workload for landing in before.landings}
+    notes = [Evidence(f"{effect.workload} cannot save within its grace and stays, given up is",
+                      f"the start of {start_of.get(effect.proposal_id, 'whoever it was for')} there")
+             for effect in effects]  # fmt: skip
+    work, lost = observation.snapshot.workloads, planner.ctx.losses.worst_gpu_s
+    for effect in instructions:
+        if effect.save == Save.SKIP:
+            lost_gpu_s = float(lost[work.id == effect.workload].sum())
+            notes.append(Evidence(f"{effect.workload} has no turn to save before it leaves and loses", lost_gpu_s, "GPU-s"))  # fmt: skip
+    return (*notes, *planner.ctx.notes)
+
+
+def _stand_still(memory: ControllerMemory, observation: Observation, policy: Policy, why: str) -> Step:
+    """The clock is not believed: nothing is decided, but what people and actuators said is not forgotten."""
+    notes = obey(memory, observation.commands, memory.now_s, policy)[1]
+    memory = absorb(memory, replace(observation, now_s=memory.now_s), policy, blind=True)
+    decision = Decision(observation.tick, observation.now_s, Plan((), no_refusals(), (), ()), why, notes)
+    return Step(replace(memory, tick=observation.tick), decision, (), observation.now_s + 1.0)
+
+
+def _blind(memory: ControllerMemory, observation: Observation, policy: Policy,
+           sight: Sight, notes: tuple[Evidence, ...]) -> Step:  # fmt: skip
+    """The view is not fresh, not whole or not plausible: outcomes and commands count, nothing is concluded or done."""
+    memory = absorb(memory, observation, policy, blind=True)
+    wake_at_s = min(wake_s for wake_s in sight.wake_s if wake_s > observation.now_s)
+    memory = replace(memory, tick=observation.tick, now_s=observation.now_s, wake_at_s=wake_at_s)
+    why = "; ".join(reason for reason in (halted(memory, observation), sight.blind) if reason)
+    plan = Plan((), no_refusals(), memory.reservations, ())
+    return Step(memory, Decision(observation.tick, observation.now_s, plan, why, notes), (), wake_at_s)
+
+
+def _commit(memory: ControllerMemory, observation: Observation, policy: Policy, chosen: Plan,
+            planner: Planner) -> tuple[ControllerMemory, tuple[Instruction, ...]]:  # fmt: skip
+    """Memory after this plan, and its effects in order (evictions before admissions of one tick)."""
+    now_s = observation.now_s
+    in_flight, ledger, landings = dict(memory.in_flight), list(memory.ledger), list(memory.landings)
+    cooled, wished = dict(memory.cooled_until_s), {}
+    evictions: list[Instruction] = []
+    admissions: list[Instruction] = []
+    for proposal in chosen.proposals:
+        if proposal.victims and not proposal.accepted:
+            key = wish_key(proposal)
+            wished[key] = memory.wished_since_s.get(key, now_s)
+        if not proposal.accepted:
+            continue
+        if proposal.kind == "land":
+            landings.append(_landing(proposal, planner, observation, policy))
+        shape = _shape_of(proposal, observation, planner)
+        for effect in _effects(proposal, observation, policy, memory.fence):
+            entries = planner.disruptions.get(proposal.id, ())
+            contract = bool(entries) and all(entry.contract for entry in entries)
+            in_flight[effect.id] = InFlight(effect, "issued", now_s, proposal.action, proposal.tenant,
+                                            proposal.cost_gpu_s, contract, benefit_gpu_s=proposal.benefit_gpu_s,
+                                            digest=proposal.state_digest, shape=shape,
+                                            kind=proposal.kind)  # fmt: skip
+            (admissions if effect.kind == "admit" or proposal.kind == "grow" else evictions).append(effect)
+        _enter_in_ledger(planner.disruptions.get(proposal.id, ()), ledger, cooled, now_s, policy)
+    for record in planner.ctx.standing.values():
+        if record.workload in chosen.released:
+            cooled[record.uid] = now_s + policy.reservation.cool_down_s
+    memory = remember_offers(memory, chosen.proposals, whole=not planner.bound_hit)
+    in_turns = in_turn(evictions, memory.in_flight.values(), observation.snapshot, planner.ctx.losses.worst_gpu_s, now_s, policy)  # fmt: skip
+    for effect in in_turns:
+        in_flight[effect.id] = replace(in_flight[effect.id], instruction=effect)
+    memory = remember_stops(memory, in_turns, chosen.proposals, observation)
+    memory = replace(memory, in_flight=in_flight, ledger=tuple(ledger), cooled_until_s=cooled,
+                     wished_since_s=wished, noted_since_s=planner.ctx.noted, advance=planner.ctx.advance, reservations=chosen.reservations,
+                     landings=tuple(landings))  # fmt: skip
+    return memory, (*in_turns, *admissions)
+
+
+def _enter_in_ledger(entries: tuple[Disruption, ...], ledger: list[Disruption], cooled: dict[str, float],
+                     now_s: float, policy: Policy) -> None:  # fmt: skip
+    for entry in entries:
+        ledger.append(entry)
+        if not entry.contract:
+            cooled[entry.uid] = now_s + policy.hysteresis.cool_down_s
+
+
+def _shape_of(proposal: Proposal, observation: Observation, planner: Planner) -> str:
+    """What the gang of a start asks for now; "" where nothing starts."""
+    if proposal.kind not in {"admit", "grow"}:
+        return ""
+    return shape_digest(observation.snapshot, planner.rows[proposal.uid])
+
+
+def _landing(proposal: Proposal, planner: Planner, observation: Observation, policy: Policy) -> Landing:
+    """What memory keeps of a start that waits for its victims."""
+    now_s, waits = observation.now_s, planner.waits.get(proposal.id, ())
+
+    def shape(uid: str) -> str:
+        return shape_digest(observation.snapshot, planner.rows[uid])
+
+    parts = [Part(proposal.workload, proposal.incarnation, proposal.slots, proposal.uid, shape(proposal.uid))]
+    parts += [Part(victim.workload, victim.incarnation + 1, victim.keeps, victim.uid, shape(victim.uid))
+              for victim in proposal.victims if victim.how == "move"]  # fmt: skip
+    return Landing(proposal.id, proposal.action, proposal.tenant, proposal.workload, (*proposal.victims, *waits), tuple(parts),
+                   now_s, now_s + policy.preemption.landing_timeout_s,
+                   all(victim.contract for victim in proposal.victims), proposal.uid, proposal.benefit_gpu_s,
+                   proposal.cost_gpu_s, proposal.state_digest)  # fmt: skip
+
+
+_REASONS = {
+    "backfill": "backfill",
+    "reclaim_borrowed": "reclaim",
+    "recover": "recover",
+    "enforce_limit": "suspend",
+}
+_WEIGHED = {"recover": "restart"}
+
+
+def _effects(proposal: Proposal, observation: Observation, policy: Policy, fence: int) -> list[Instruction]:
+    """The instructions of one accepted proposal; a reservation has none: it lives in memory.
+
+    A victim has its grace on top of the deadline. What waits for victims is instructed when they are gone. Who was
+    not promised to give way keeps its place when it cannot save in time, unless the policy says otherwise.
+    """
+    rules = policy.preemption
+    left_s = proposal.until_s - observation.now_s
+    # of work that stands on what is taken away
+    grace_s = left_s if 0 <= left_s < rules.grace_s else rules.grace_s
+    deadline_s = observation.now_s + policy.limits.deadline_s
+    prefix = f"{observation.tick}/{proposal.id}"
+    effects = []
+    for victim in proposal.victims:
+        shrinks = victim.how == "shrink"
+        reason = (_REASONS if victim.contract else _WEIGHED).get(proposal.action, "preempt")
+        if victim.how == "move":
+            reason = "reclaim-move" if victim.contract else "move"
+        effects.append(Instruction(
+            f"{prefix}/{'resize' if shrinks else 'evict'}-{victim.workload}", "resize" if shrinks else "evict",
+            victim.workload, victim.incarnation, victim.keeps if shrinks else (), False,
+            deadline_s + grace_s, fence, proposal.id, reason, grace_s,
+            Save.TRY if shrinks or victim.contract or reason == "restart" or rules.without_checkpoint else Save.MUST, uid=victim.uid,
+        ))  # fmt: skip
+    if proposal.kind == "scale":
+        effects.append(Instruction(prefix, "scale", proposal.workload, proposal.incarnation, (), False, deadline_s, fence,
+                                   proposal.id, replicas=proposal.replicas, until_s=proposal.until_s, uid=proposal.uid))  # fmt: skip
+    if proposal.kind in {"admit", "grow"}:
+        kind = "admit" if proposal.kind == "admit" else "resize"
+        effects.append(Instruction(prefix, kind, proposal.workload, proposal.incarnation, proposal.slots,
+                                   proposal.action == "backfill", deadline_s, fence, proposal.id,
+                                   uid=proposal.uid))  # fmt: skip
+    return effects
+
+
+def _wake_at(
+    memory: ControllerMemory, observation: Observation, policy: Policy, chosen: Plan, planner: Planner
+) -> float:
+    """The earliest time at which, with no new event, this decision could change.
+
+    Timers: the end of a pause, an approval or a rejection, dwell, cool-down and guaranteed run time that hold a wish,
+    budget entries that leave the window, a reservation that outlives its promise, and the next review as long as anything waits. Deadlines of
+    open effects are the shell's to add (lifecycle.next_deadline_s): it knows which ended at once. inf
+    when nothing could ever change by itself.
+    """
+    now_s = observation.now_s
+    if planner.bound_hit:
+        return now_s + 1.0
+    timers: list[float] = []
+    timers += [memory.wished_since_s[key] + dwell for key, dwell in planner.dwells_s.items()]
+    timers += [*memory.cooled_until_s.values(), *memory.no_landing_until_s.values()]
+    timers += command_timers_s(memory, policy)
+    timers += [landing.deadline_s for landing in memory.landings]
+    timers += floor_timers_s(memory, observation, policy)
+    timers += planner.ctx.wake_s
+    timers += _guaranteed_until_s(observation, chosen, policy)
+    timers += _work_timers_s(observation, policy)
+    if any(entry.state == "reported" for entry in memory.in_flight.values()):
+        timers.append(now_s + policy.views.look_again_s)
+    if memory.wished_since_s:
+        timers += [entry.at_s + policy.budget.window_s for entry in memory.ledger]
+    timers += [record.planned_s + policy.reservation.timeout_s for record in chosen.reservations]
+    timers.append(_next_review_s(chosen, planner, policy))
+    return min((timer for timer in timers if timer > now_s), default=float("inf"))
+
+
+def _work_timers_s(observation: Observation, policy: Policy) -> list[float]:
+    """When waiting gangs may begin to displace, and when broken gangs have had their grace."""
+    work = observation.snapshot.workloads
+    delayed = (work.state == State.PENDING) & (work.preemption_delay_s > 0)
+    grace_s = np.where(np.isnan(work.stale_grace_s), policy.recovery.stale_grace_s, work.stale_grace_s)
+    broken = ~np.isnan(work.stale_since_s)
+    # may be taken from then on
+    settling_s = running_since(work)[holding_mask(work)] + policy.protection.min_runtime_s
+    takes = any(
+        mode != Mode.OFF
+        for mode in (policy.modes.defragment, policy.modes.reclaim_borrowed, policy.modes.preempt)
+    )
+    if not takes or not (work.state == State.PENDING).any():
+        settling_s = settling_s[:0]
+    settling_s = settling_s[settling_s > observation.now_s]
+    return [
+        *(work.submit_s + work.preemption_delay_s)[delayed].tolist(),
+        *(work.stale_since_s + grace_s)[broken].tolist(),
+        *settling_s.tolist(),
+    ]
+
+
+def _guaranteed_until_s(observation: Observation, chosen: Plan, policy: Policy) -> list[float]:
+    """When the guaranteed run time of victims ends that it alone still shelters."""
+    sheltered = {victim.workload for proposal in chosen.proposals if not proposal.accepted
+                 and any(verdict.code == Code.MIN_RUNTIME for verdict in proposal.verdicts)
+                 for victim in proposal.victims}  # fmt: skip
+    if not sheltered:
+        return []
+    work = observation.snapshot.workloads
+    starts_s = running_since(work)[np.isin(work.id, np.array(sorted(sheltered), object))]
+    return [start_s + policy.protection.min_runtime_s for start_s in starts_s.tolist()]
+
+
+def _next_review_s(chosen: Plan, planner: Planner, policy: Policy) -> float:
+    """The next review at which what varies with time alone could change this decision; inf for never.
+
+    That is the very next one while the order ages, a guard holds a proposal, or room is held on
+    forecasts that move with time; else the first after a gang becomes overdue, its reservation firm,
+    or a running gang outlives its forecast.
+    """
+    ctx = planner.ctx
+    if not len(ctx.pending):
+        return float("inf")
+    period_s = policy.review.batch_s
+    next_s = review_start(ctx.now_s, policy) + period_s
+    gated = any(proposal.kind != "reserve" and not proposal.accepted for proposal in chosen.proposals)
+    # indices change as work runs
+    shares_time = policy.preemption.time_sharing and policy.modes.preempt != Mode.OFF
+    if (
+        gated
+        or shares_time
+        or _past_moves(ctx)
+        or policy.order.aging_exponent > 0
+        or (ctx.held and _forecasts_move(ctx))
+    ):
+        return next_s
+    submit_s = ctx.observation.snapshot.workloads.submit_s[ctx.pending]
+    crossings = [submit_s + policy.order.max_wait_s, submit_s + policy.reservation.firm_after_s]
+    if ctx.held:
+        ends_s = ctx.end_s[np.isfinite(ctx.end_s)]
+        crossings += [ends_s, ends_s - period_s]  # an end set by a declared limit moves one period before it
+    later = np.concatenate(crossings)
+    later = later[later >= ctx.review_now_s]  # `overdue` begins only after its instant: one more review
+    if not len(later):
+        return float("inf")
+    return max(float(np.ceil(later.min() / period_s) * period_s), next_s)
+
+
+def _past_moves(ctx: Context) -> bool:
+    """True when the past use of queues moves their shares with time: what is held now is past use at the next review."""
+    rules, memory = ctx.policy.tenancy, ctx.memory
+    return bool(rules.usage_half_life_s and rules.usage_weight and (memory.usage_gpu_s or memory.held_gpus))
+
+
+def _forecasts_move(ctx: Context) -> bool:
+    """True when a running gang's predicted end moves with time: its forecast is spread, or outlived."""
+    forecast, work = ctx.observation.forecasts.runtimes, ctx.observation.snapshot.workloads
+    rows = np.flatnonzero(np.isfinite(ctx.end_s))
+    if forecast is None or not len(rows):
+        return False
+    low, high = forecast.total_s[rows, 0], forecast.total_s[rows, -1]
+    outlived_s = progress_s(work, rows.astype(np.int32), ctx.review_now_s)[1]
+    return bool(((high > low) | (outlived_s >= high)).any())

@@ -1,0 +1,248 @@
+"""What leaves now, and was decided earlier: effects that are sent again, and starts that waited for others to leave.
+
+Each is checked at that moment as a new one would be: its draft is rebuilt from the present snapshot, every guard is
+asked, and for a start the rule set too. What a guard holds for a time waits until its deadline; what is for another
+object, or for one that asks for something else now, is withdrawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from autopilot.core.guards.base import Check
+from autopilot.core.guards.budget import takes_gpus
+from autopilot.core.model.identity import rows_by_uid, shape_digest
+from autopilot.core.model.memory import InFlight, Landing, Part
+from autopilot.core.model.records import Code, Evidence, Instruction, Proposal, Slot, Victim
+from autopilot.core.model.snapshot import GPU_MILLI, Gate, State
+from autopilot.core.placement.fit import Spot
+from autopilot.core.placement.search_cache import FoundByState
+from autopilot.core.placement.whatif import Layout, WhatIf
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Draft, Give
+from autopilot.core.tracking.pipelined import Lookup, shows
+from autopilot.core.tracking.replicas import foresee
+
+ENDS = frozenset({
+    Code.CHANGED, Code.CHECK, Code.CAPACITY, Code.OPTED_OUT, Code.PROTECTED_CLASS, Code.NOT_PREEMPTIBLE,
+    Code.WITHOUT_CHECKPOINT, Code.PARTIAL_GANG, Code.PARTIAL_EVICTION, Code.NODE_UNFIT, Code.LIMIT, Code.GUARANTEE,
+    Code.FAIRNESS, Code.QUOTA, Code.KEPT,
+})  # fmt: skip
+"""Refusals that do not pass by themselves: what was decided is planned anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """Where an effect comes from: what its proposal said."""
+
+    proposal_id: str
+    action: str
+    tenant: str
+    benefit_gpu_s: float
+    cost_gpu_s: float
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Judges what may leave at one tick."""
+
+    ctx: Context
+    guards: tuple[tuple[str, Check], ...]
+    names: Lookup
+    bare: Context = field(init=False)  # on the books without anything under way: what is held is what is seen
+
+    def __post_init__(self) -> None:
+        bare = replace(self.ctx, whatif=WhatIf(self.ctx.observation.snapshot), found=FoundByState())
+        object.__setattr__(self, "bare", bare)
+
+    # --- questions --------------------------------------------------------------------------------
+
+    def held(self, entries: Iterable[InFlight]) -> dict[str, Code | None]:
+        """Why each held effect may not leave, by its id; None where it may. Takings of one proposal go together."""
+        answers: dict[str, Code | None] = {}
+        takings: dict[str, list[InFlight]] = {}
+        for entry in entries:
+            effect = entry.instruction
+            if takes_gpus(effect):
+                takings.setdefault(effect.proposal_id, []).append(entry)
+            elif effect.kind == "scale":
+                answers[effect.id] = self._scaling(entry)
+            else:
+                answers[effect.id] = self._start(
+                    _origin_of(entry), effect.uid, effect.incarnation, entry.shape, effect.slots, effect.kind
+                )
+        for entries_of in takings.values():
+            answers |= self._takings(entries_of)
+        return answers
+
+    def start_of(self, landing: Landing, part: Part) -> Code | None:
+        """Why a part of a landing may not start now; None when it may."""
+        origin = _Origin(landing.proposal_id, landing.action, landing.tenant, landing.benefit_gpu_s,
+                         landing.cost_gpu_s, landing.digest)  # fmt: skip
+        return self._start(origin, part.uid, part.incarnation, part.shape, part.slots, "admit")
+
+    # --- starts -----------------------------------------------------------------------------------
+
+    def _start(self, origin: _Origin, uid: str, incarnation: int, shape: str, slots: tuple[Slot, ...],
+               kind: str) -> Code | None:  # fmt: skip
+        """An admission, or a gang that grows to `slots`."""
+        ctx, snapshot = self.ctx, self.ctx.observation.snapshot
+        row, layout = self.names.workload.get(uid), self.names.layout(slots)
+        if row is None or layout is None:
+            return Code.CHANGED
+        work = snapshot.workloads
+        if int(work.incarnation[row]) != incarnation or shape_digest(snapshot, row) != shape:
+            return Code.CHANGED
+        if kind == "admit" and work.state[row] != State.PENDING:
+            return Code.CHANGED
+        if work.gate[row] != Gate.OPEN:
+            return Code.CHECK
+        if not shows(ctx.whatif, row, layout):
+            return Code.CAPACITY
+        has = self.bare.whatif.layout_of(row)
+        more = _without(layout, has)
+        nodes = np.unique(snapshot.gpus.node[more.gpu]).astype(np.int32)
+        draft = Draft(origin.action, "grow" if kind == "resize" else "admit", -1, row, Spot(more, nodes, 0.0, ()),
+                      ctx.now_s, (), origin.benefit_gpu_s, origin.cost_gpu_s, (), resent=origin.proposal_id)  # fmt: skip
+        refusal = self._ask(self._proposal(origin, draft, slots, ()), draft)
+        return refusal or self._quota(row, layout, has, len(more.gpu))
+
+    def _quota(self, row: int, layout: Layout, has: Layout, gpus: int) -> Code | None:
+        """May it start at this width as far as quotas go? The books count it already: it is taken off for the question."""
+        quota = self.ctx.quota
+        saved = quota.books.saved()
+        quota.book(row, layout, -1)
+        if len(has.gpu):
+            quota.book(row, has)
+        refusal = quota.may_start(row, gpus)
+        quota.books.restore(saved)
+        return None if refusal is None else refusal.code
+
+    # --- takings ----------------------------------------------------------------------------------
+
+    def _takings(self, due: Sequence[InFlight]) -> dict[str, Code | None]:
+        """Evictions and shrinks of one proposal, judged with all of its victims that are still there."""
+        ctx, first = self.ctx, due[0]
+        proposal_id = first.instruction.proposal_id
+        entries = [entry for entry in ctx.memory.in_flight.values()
+                   if entry.instruction.proposal_id == proposal_id and takes_gpus(entry.instruction)]  # fmt: skip
+        landing = next((each for each in ctx.memory.landings if each.proposal_id == proposal_id), None)
+        code: Code | None = None
+        if first.kind == "land" and landing is None and not all(map(self._leaves, due)):
+            code = Code.CHANGED  # what it was to make room for was given up
+        gives, victims = [], []
+        for entry in entries:
+            found = self._give(entry)
+            if found is None:
+                code = Code.CHANGED
+                continue
+            gives.append(found[0])
+            victims.append(found[1])
+        if code is None:
+            origin = _origin_of(first)
+            cost_gpu_s = max(origin.cost_gpu_s, sum(victim.lost_gpu_s for victim in victims))
+            row = self.names.workload.get(landing.uid, gives[0].row) if landing is not None else gives[0].row
+            draft = Draft(origin.action, "evict", -1, row, None, ctx.now_s, (), origin.benefit_gpu_s, cost_gpu_s, (),
+                          tuple(gives), first.contract, needed_gpus=_needed(landing, gives), resent=proposal_id,
+                          by_telemetry=origin.action == "recover" and not first.contract)  # fmt: skip
+            code = self._ask(self._proposal(origin, draft, (), tuple(victims)), draft)
+        return dict.fromkeys((entry.instruction.id for entry in due), code)
+
+    def _leaves(self, entry: InFlight) -> bool:
+        """True for a victim that is on its way out already."""
+        row = self.names.workload.get(entry.instruction.uid)
+        return row is not None and bool(
+            self.ctx.observation.snapshot.workloads.state[row] == State.CHECKPOINTING
+        )
+
+    def _give(self, entry: InFlight) -> tuple[Give, Victim] | None:
+        """What a victim gives up; None when it is another object, or cannot keep what it was to keep."""
+        effect, work = entry.instruction, self.ctx.observation.snapshot.workloads
+        row = self.names.workload.get(effect.uid)
+        if row is None or int(work.incarnation[row]) != effect.incarnation:
+            return None
+        held = len(self.bare.whatif.layout_of(row).gpu)
+        lost_gpu_s = float(self.ctx.lost_gpu_s[row])
+        if effect.kind == "evict":
+            give = Give(row, "evict", None, held, lost_gpu_s)
+        else:
+            keeps = self.names.layout(effect.slots)
+            if keeps is None:
+                return None
+            give = Give(row, "shrink", keeps, held - len(keeps.gpu), lost_gpu_s)
+        victim = Victim(effect.workload, effect.incarnation, give.gpus, lost_gpu_s, entry.contract, give.how,
+                        effect.slots, uid=effect.uid)  # fmt: skip
+        return give, victim
+
+    # --- floors of services -----------------------------------------------------------------------
+
+    def _scaling(self, entry: InFlight) -> Code | None:
+        ctx, effect = self.ctx, entry.instruction
+        services = ctx.observation.snapshot.services
+        row = rows_by_uid(services).get(effect.uid)
+        if row is None or int(services.generation[row]) != effect.incarnation:
+            return Code.CHANGED
+        asked = foresee(ctx.observation, ctx.memory.services, ctx.policy) if effect.replicas else []
+        ahead = next((each for each in asked if each.row == row), None)
+        if effect.replicas and ahead is None:
+            return Code.FORECAST_UNKNOWN
+        draft = Draft(entry.action, "scale", -1, -1, None, ctx.now_s, (), entry.benefit_gpu_s, entry.cost_gpu_s, (),
+                      service=row, replicas=effect.replicas, until_s=effect.until_s, ahead=ahead,
+                      resent=effect.proposal_id)  # fmt: skip
+        proposal = Proposal(effect.proposal_id, entry.action, "scale", effect.workload, effect.incarnation, "",
+                            entry.tenant, benefit_gpu_s=entry.benefit_gpu_s, cost_gpu_s=entry.cost_gpu_s,
+                            state_digest=entry.digest, replicas=effect.replicas, until_s=effect.until_s,
+                            uid=effect.uid)  # fmt: skip
+        return self._ask(proposal, draft)
+
+    # --- guards -----------------------------------------------------------------------------------
+
+    def _proposal(self, origin: _Origin, draft: Draft, slots: tuple[Slot, ...],
+                  victims: tuple[Victim, ...]) -> Proposal:  # fmt: skip
+        snapshot = self.ctx.observation.snapshot
+        work = snapshot.workloads
+        return Proposal(
+            origin.proposal_id, origin.action, draft.kind, str(work.id[draft.row]), int(work.incarnation[draft.row]),
+            str(snapshot.queues.id[int(work.queue[draft.row])]), origin.tenant, slots, victims,
+            benefit_gpu_s=draft.benefit_gpu_s, cost_gpu_s=draft.cost_gpu_s, state_digest=origin.digest,
+            uid=str(work.uid[draft.row]),
+        )  # fmt: skip
+
+    def _ask(self, proposal: Proposal, draft: Draft) -> Code | None:
+        """The refusal of a guard, one that ends the effect before one that passes; None when all agree."""
+        verdicts = [check(proposal, draft, self.bare) for _, check in self.guards]
+        codes = [verdict.code for verdict in verdicts if not verdict.allowed]
+        return next((code for code in codes if code in ENDS), codes[0] if codes else None)
+
+
+def _origin_of(entry: InFlight) -> _Origin:
+    return _Origin(entry.instruction.proposal_id, entry.action, entry.tenant, entry.benefit_gpu_s, entry.cost_gpu_s,
+                   entry.digest)  # fmt: skip
+
+
+def _needed(landing: Landing | None, gives: Sequence[Give]) -> int:
+    """GPUs that start on what is taken, rounded up; where nothing lands, those that are taken."""
+    slots = (
+        [slot for part in landing.parts if part.uid == landing.uid for slot in part.slots] if landing else []
+    )
+    if not slots:
+        return max(sum(give.gpus for give in gives), 1)
+    return max(-(-sum(slot.milli if not slot.instance else GPU_MILLI for slot in slots) // GPU_MILLI), 1)
+
+
+def _without(layout: Layout, has: Layout) -> Layout:
+    """The entries of a layout that are not among those held already."""
+    held = set(zip(has.gpu.tolist(), has.instance.tolist(), strict=True))
+    places = zip(layout.gpu.tolist(), layout.instance.tolist(), strict=True)
+    new = np.array([place not in held for place in places], np.bool_)
+    return Layout(layout.gpu[new], layout.instance[new], layout.milli[new])
+
+
+def not_sent(effect: Instruction, code: Code, *, ends: bool) -> Evidence:
+    """A note on an effect that a check holds or ends."""
+    what = "is withdrawn" if ends else "waits, it is not sent"
+    return Evidence(f"{effect.kind} {effect.workload} of {effect.proposal_id} {what}", code.value)

@@ -1,0 +1,247 @@
+"""The DCGM vocabulary as facts: what a field is called, what its number means, and when it means nothing.
+
+Collectors read with this table, the simulator writes with it, dashboards are generated from it. Facts
+are those of NVIDIA DCGM 4.6 (dcgm_fields.h, dcgm_structs.h) and dcgm-exporter 4.8. Two traps shape the
+table: a field's name on the wire is whatever the exporter's counters file says (the names changed with
+DCGM 4.6 while the ids stayed), and on a GPU cut by MIG some fields belong to the instance while others
+repeat the board's value on every instance.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopilot.core.model.errors import invariant
+
+F64 = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+SIGNALS = (
+    "sm_active_ratio",
+    "sm_occupancy_ratio",
+    "tensor_active_ratio",
+    "dram_active_ratio",
+    "nvlink_bytes_s",
+    "pcie_bytes_s",
+    "fb_used_mib",
+    "power_w",
+)
+"""Signals of the product, in the order of every telemetry array. NVLink and PCIe are tx + rx."""
+
+EXTRAS = ("xid_code", "row_remap_failure", "row_remap_pending", "energy_mj")
+"""Health and metering facts beside the signals: the latest value counts, not a mean."""
+
+WINDOWS_S = (60.0, 300.0, 1800.0)
+"""Sliding windows of every telemetry array, in seconds."""
+
+
+class Level(StrEnum):
+    """What a field measures on a GPU that MIG has cut. Board-level values repeat on every instance."""
+
+    BOARD = "board"
+    GPU_INSTANCE = "gpu-instance"
+    COMPUTE_INSTANCE = "compute-instance"
+
+
+class Kind(StrEnum):
+    """Prometheus type. A gauge in bytes per second is a rate already: never `rate()` it."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"
+
+
+class Quality(IntEnum):
+    """Which counter stands behind the SM activity of an entity, worst first."""
+
+    NONE = 0
+    GPU_UTIL = 1  # some kernel ran: says little about how busy the GPU was
+    GR_ENGINE = 2  # the engine was busy: time, not depth
+    SM_ACTIVE = 3
+
+
+BLANK_INT32 = 2147483632.0
+BLANK_INT64 = 9223372036854775792.0  # reads 9.223372036854776e18 as a float
+BLANK_FP64 = 140737488355328.0  # 2**47
+"""Lowest value that means "no value"; the next three say not found, not supported, not permitted."""
+
+RATIO_SLACK = 0.01
+"""A ratio may read this far above 1 (two counters are not sampled at one instant); it is cut to 1."""
+
+_COUNTER_MAX = BLANK_INT64
+_BYTES_S_MAX = 1e14  # NVLink 5 moves under 2e12 B/s
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One DCGM field.
+
+    `names` starts with the name that exporters print today, then the name since DCGM 4.6, then that of
+    exporter 1.x. `blank` is the lowest number that means "no value", `highest` the largest plausible
+    one; `scale` turns the number on the wire into the unit of `signal`, "" where it feeds none.
+    """
+
+    id: int
+    names: tuple[str, ...]
+    unit: str  # on the wire
+    level: Level
+    kind: Kind
+    blank: float
+    highest: float
+    signal: str = ""
+    scale: float = 1.0
+    help: str = ""
+
+
+_BOARD, _GI, _CI = Level.BOARD, Level.GPU_INSTANCE, Level.COMPUTE_INSTANCE
+_G, _C = Kind.GAUGE, Kind.COUNTER
+_PROF, _DEV = "DCGM_FI_PROF_", "DCGM_FI_DEV_"
+
+
+def _ratio(number: int, old: str, new: str, level: Level, signal: str, text: str) -> Field:
+    names = (_PROF + old, _PROF + new, ("dcgm_fi_prof_" + old).lower())
+    return Field(number, names, "ratio", level, _G, BLANK_FP64, 1.0 + RATIO_SLACK, signal, 1.0, text)
+
+
+def _rate(number: int, name: str, signal: str, text: str) -> Field:
+    names = (_PROF + name, ("dcgm_fi_prof_" + name).lower())
+    return Field(number, names, "B/s", _BOARD, _G, BLANK_FP64, _BYTES_S_MAX, signal, 1.0, text)
+
+
+def _mib(number: int, name: str, signal: str, text: str) -> Field:
+    names = (_DEV + name, "dcgm_" + name.lower())
+    return Field(number, names, "MiB", _CI, _G, BLANK_INT32, BLANK_INT32, signal, 1.0, text)
+
+
+_TABLE = (
+    _ratio(1002, "SM_ACTIVE", "SM_UTIL_RATIO", _CI, "sm_active_ratio", "cycles an SM has a warp"),
+    _ratio(1003, "SM_OCCUPANCY", "SM_OCCUPANCY_RATIO", _CI, "sm_occupancy_ratio", "resident warps / most warps"),
+    _ratio(1001, "GR_ENGINE_ACTIVE", "GR_ENGINE_UTIL_RATIO", _CI, "sm_active_ratio", "time the engine is busy"),
+    _ratio(1004, "PIPE_TENSOR_ACTIVE", "TENSOR_UTIL_RATIO", _CI, "tensor_active_ratio", "cycles of tensor pipes"),
+    _ratio(1005, "DRAM_ACTIVE", "DRAM_UTIL_RATIO", _GI, "dram_active_ratio", "memory interface busy"),
+    _rate(1011, "NVLINK_TX_BYTES", "nvlink_bytes_s", "NVLink sent"),
+    _rate(1012, "NVLINK_RX_BYTES", "nvlink_bytes_s", "NVLink received"),
+    _rate(1009, "PCIE_TX_BYTES", "pcie_bytes_s", "PCIe device to host"),
+    _rate(1010, "PCIE_RX_BYTES", "pcie_bytes_s", "PCIe host to device"),
+    # its new name says ratio, its value is still a percentage
+    Field(203, (_DEV + "GPU_UTIL", _DEV + "GPU_UTIL_RATIO", "dcgm_gpu_utilization"),
+          "percent", _BOARD, _G, BLANK_INT32, 100.0, "sm_active_ratio", 0.01, "time some kernel ran"),
+    _mib(252, "FB_USED", "fb_used_mib", "frame buffer used"),
+    _mib(251, "FB_FREE", "", "frame buffer free"),
+    _mib(253, "FB_RESERVED", "", "frame buffer reserved"),
+    Field(155, (_DEV + "POWER_USAGE", _DEV + "BOARD_POWER_WATTS", "dcgm_power_usage"),
+          "W", _BOARD, _G, BLANK_INT32, 1e5, "power_w", 1.0, "board power"),
+    Field(156, (_DEV + "TOTAL_ENERGY_CONSUMPTION", "dcgm_total_energy_consumption"),
+          "mJ", _BOARD, _C, BLANK_INT64, _COUNTER_MAX, "energy_mj", 1.0, "energy since the driver was loaded"),
+    Field(230, (_DEV + "XID_ERRORS", _DEV + "XID_ERROR", "dcgm_xid_errors"),
+          "code", _CI, _G, BLANK_INT32, 1e4, "xid_code", 1.0, "code of the last XID, 0 for none"),
+    Field(395, (_DEV + "ROW_REMAP_FAILURE",),
+          "bool", _BOARD, _G, BLANK_INT32, 1.0, "row_remap_failure", 1.0, "a memory row could not be remapped"),
+    Field(396, (_DEV + "ROW_REMAP_PENDING",),
+          "bool", _BOARD, _G, BLANK_INT32, 1.0, "row_remap_pending", 1.0, "a memory row is remapped by the next reset"),
+)  # fmt: skip
+
+FIELDS: dict[int, Field] = {field.id: field for field in _TABLE}
+"""Every field that the product reads or writes, by DCGM field id."""
+
+BY_NAME: dict[str, Field] = {name: field for field in _TABLE for name in field.names}
+"""The same fields by each of their names."""
+
+ACTIVITY: tuple[tuple[int, Quality], ...] = (
+    (1002, Quality.SM_ACTIVE),
+    (1001, Quality.GR_ENGINE),
+    (203, Quality.GPU_UTIL),
+)
+"""Fields that can stand for SM activity, best first."""
+
+SUMS: dict[str, tuple[int, ...]] = {"nvlink_bytes_s": (1011, 1012), "pcie_bytes_s": (1009, 1010)}
+"""Signals made of two fields; unknown when either is."""
+
+
+def fields_of(signal: str) -> tuple[Field, ...]:
+    """Fields that feed `signal`: the best first, or the parts of its sum."""
+    return tuple(field for field in _TABLE if field.signal == signal)
+
+
+def is_blank(field: Field, value: F64) -> Bools:
+    """Where `value` is one of DCGM's codes for "no value". Any shape.
+
+    The test is `>=`, not equality: the codes next to the base say why there is no value. A gauge also
+    counts as blank at the fp64 base, which some exporter versions print for integer fields.
+    """
+    base = field.blank if field.kind is Kind.COUNTER else min(field.blank, BLANK_FP64)
+    return np.asarray(np.asarray(value, float) >= base)
+
+
+def in_range(field: Field, value: F64) -> Bools:
+    """Where `value` (on the wire) is plausible: finite, not negative, not above the field's highest."""
+    given = np.asarray(value, float)
+    with np.errstate(invalid="ignore"):
+        return np.asarray((given >= 0.0) & (given <= field.highest) & ~is_blank(field, given))
+
+
+class Fault(IntEnum):
+    """Why a number on the wire is no value."""
+
+    OK = 0
+    BLANK = 1
+    NAN = 2
+    RANGE = 3
+
+
+FAULT_TEXT = {
+    Fault.BLANK: "blank: DCGM has no value (not found, not supported or profiling paused)",
+    Fault.NAN: "not a number",
+    Fault.RANGE: "out of range",
+}
+
+
+def clean(field: Field, value: F64) -> tuple[F64, NDArray[np.int8]]:
+    """`(values in the unit of the signal, Fault codes)`; a faulty value becomes NaN. Any shape."""
+    given = np.asarray(value, float)
+    faults = np.where(in_range(field, given), Fault.OK, Fault.RANGE)
+    blank = is_blank(field, given) & np.isfinite(given)
+    faults = np.where(np.isnan(given), Fault.NAN, np.where(blank, Fault.BLANK, faults))
+    cleaned = np.where(faults == Fault.OK, given * field.scale, np.nan)
+    if field.unit == "ratio":
+        cleaned = np.minimum(cleaned, 1.0)
+    return cleaned, faults.astype(np.int8)
+
+
+# --- MIG ---------------------------------------------------------------------------------------
+
+PROFILE = re.compile(r"^(?:(\d+)c\.)?(\d+)g\.(\d+)gb(?:[+.\-](.+))?$")
+"""`1g.10gb`, `1c.3g.40gb`, `1g.24gb+me.all`, and `.me` as resource names spell it."""
+
+_FOUR_SLICES = ("A30", "RTX PRO 6000")
+
+
+def profile_slices(profile: str) -> int | None:
+    """Compute slices of a MIG profile name, or None when it is not one."""
+    match = PROFILE.match(profile)
+    return int(match[2]) if match else None
+
+
+def board_slices(model: str) -> int:
+    """Compute slices of a whole GPU by its model name: 4 on A30 and RTX PRO 6000, else 7."""
+    spaced = model.replace("-", " ")
+    return 4 if any(re.search(rf"\b{name}\b", spaced) for name in _FOUR_SLICES) else 7
+
+
+def board_ratio(values: F64, slices: F64, total: float) -> float:
+    """Board-level ratio from those of its instances: sum(value x compute slices) / total slices.
+
+    `values` and `slices` are [instances]. Values of an instance are normalised to that instance, so
+    seven busy `1g` make a busy board and one alone makes a seventh. NaN when any value is unknown.
+    """
+    invariant(total > 0, f"a GPU has {total} compute slices")
+    return float(np.minimum(np.sum(np.asarray(values) * np.asarray(slices)) / total, 1.0))
+
+
+def entity_id(uuid: str, gi_id: str = "") -> str:
+    """`<UUID>` of a GPU, `<UUID>/<GPU instance id>` of a MIG instance."""
+    return f"{uuid}/{gi_id}" if gi_id else uuid

@@ -1,0 +1,84 @@
+"""What an error of a GPU asks for: the class of each XID, and of memory rows that are to be remapped.
+
+Source: NVIDIA, "Analyzing Xid Errors with the Xid Catalog" (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html),
+column "Resolution Bucket (Immediate Action)", for Ampere and newer. Codes that it calls unused, that ask for support,
+for an update or for a look at the machine, or whose workflow needs more than the number (45, 74, 144 to 150, 154, 159)
+are `INSPECT`, as is every code that it does not have. XID 48 (double-bit error) is a workflow too, which ends in a reset
+of the GPU whatever it finds. Row remapping: NVIDIA, "GPU Memory Error Management", "Row Remapping": pending ones take
+effect with the next reset, until which work may go on; a GPU whose remapping failed is to be replaced.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+from autopilot.core.model.snapshot import I8, I32, Bools, GpuTable, NodeTable
+
+
+class Remedy(IntEnum):
+    """What is to be done about a GPU, the mildest first."""
+
+    NONE = (
+        0  # nothing, or the application alone is to be restarted: its own fault, or one that stayed within it
+    )
+    INSPECT = 1  # a person decides: it takes no new work, and what runs there goes on
+    RESET_LATER = 2  # it is to be reset when it is idle: the same
+    RESET_GPU = 3  # nothing can run on it until it is reset: its work is stopped and goes on elsewhere
+    RESTART_NODE = 4  # the same, and its node takes no new work until it was restarted
+    REPLACE = 5  # the same as RESET_GPU, and no reset mends it
+
+
+CONDEMNED = Remedy.RESET_GPU
+"""From this remedy on nothing goes on running there."""
+
+UNKNOWN_XID = -1
+REMAP_UNKNOWN, REMAP_NONE, REMAP_PENDING, REMAP_FAILED = -1, 0, 1, 2
+"""Row remapping of a GPU's memory, as DCGM's fields 395 (failed) and 396 (pending) say."""
+
+_BY_ACTION: dict[Remedy, tuple[int, ...]] = {
+    # RESTART_APP and IGNORE
+    Remedy.NONE: (
+        8, 11, 13, 25, 31, 32, 39, 40, 41, 60, 68, 69, 70, 71, 72, 75, 76, 77, 80, 82, 83, 84, 85, 86, 88, 89, 94,
+        *range(96, 106), *range(126, 136), 139,
+        14, 37, 38, 43, 44, 63, 66, 67, 92, 93, 106, 107, 108, 121, 137, 141, 152, 153, 157, 160, 161,
+    ),
+    # RESET_GPU
+    Remedy.RESET_GPU: (46, 48, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158),
+    # RESTART_BM (the machine) and RESTART_VM
+    Remedy.RESTART_NODE: (79, 151),
+}  # fmt: skip
+
+MOST_XID = 255
+_TABLE = np.full(MOST_XID + 2, Remedy.INSPECT, np.int8)  # the last entry: codes beyond the table
+_TABLE[0] = Remedy.NONE
+for _remedy, _codes in _BY_ACTION.items():
+    _TABLE[list(_codes)] = _remedy
+
+
+def remedy_of(xid: int) -> Remedy:
+    """What the error with this number asks for; `NONE` for 0 (no error) and for -1 (not known)."""
+    return Remedy(int(remedies(np.array([xid], np.int32))[0]))
+
+
+def remedies(xid: I32) -> I8:
+    """The same for many. Shape as `xid`."""
+    codes = np.where(xid < 0, 0, np.minimum(xid, MOST_XID + 1))
+    return np.asarray(_TABLE[codes])
+
+
+def gpu_remedies(gpus: GpuTable) -> I8:
+    """What each GPU's errors ask for together, the gravest. Shape [gpus]."""
+    memory = np.zeros(len(gpus.uuid), np.int8)
+    memory[gpus.remap == REMAP_PENDING] = Remedy.RESET_LATER
+    memory[gpus.remap == REMAP_FAILED] = Remedy.REPLACE
+    return np.maximum(remedies(gpus.xid), memory)
+
+
+def out_of_use(nodes: NodeTable, gpus: GpuTable) -> tuple[Bools, Bools]:
+    """Nodes and GPUs that take no new work because of their errors. Shapes [nodes], [gpus]."""
+    remedy = gpu_remedies(gpus)
+    bad_node = np.zeros(len(nodes.id), np.bool_)
+    bad_node[gpus.node[remedy == Remedy.RESTART_NODE]] = True
+    return bad_node, remedy > Remedy.NONE

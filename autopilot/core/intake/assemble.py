@@ -1,0 +1,152 @@
+"""Join what the collectors brought into one snapshot: rows, ages, gaps.
+
+Later batches win where two speak about the same thing. A part that nobody brought is empty and
+infinitely old, which freezes what depends on it. Nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from autopilot.core.hardware.xid_facts import remedy_of
+from autopilot.core.intake.clock import not_of_the_future
+from autopilot.core.intake.contain import contain
+from autopilot.core.model.policy_bounds import ClockRules
+from autopilot.core.model.records import Batch, Errors, Gap, Inventory, Telemetry, Work
+from autopilot.core.model.snapshot import (
+    ClusterSnapshot,
+    GpuTable,
+    InstanceTable,
+    Names,
+    NodeTable,
+    PlacementTable,
+    QueueTable,
+    ServiceTable,
+    SignalTable,
+    Texts,
+    WorkloadTable,
+    check_snapshot,
+    empty,
+    empty_signals,
+)
+
+MAX_SKEW_S = ClockRules().max_skew_s
+NO_INVENTORY = Inventory(Names(), empty(NodeTable), empty(GpuTable), empty(InstanceTable))
+NO_WORK = Work((), empty(WorkloadTable), empty(PlacementTable), empty(ServiceTable), empty(QueueTable))
+
+
+def assemble(batches: Sequence[Batch], now_s: float,
+             max_skew_s: float = MAX_SKEW_S) -> tuple[ClusterSnapshot, tuple[Gap, ...]]:  # fmt: skip
+    """One snapshot of all batches, and every gap that they reported. What is dated in the future is not known.
+
+    Raises `InvariantError` when tables contradict each other.
+    """
+    inventory, inventory_s = NO_INVENTORY, -np.inf
+    work, work_s, work_source = NO_WORK, -np.inf, ""
+    telemetry: list[tuple[Telemetry, Batch]] = []
+    errors: list[Errors] = []
+    gaps: list[Gap] = []
+    for batch in (not_of_the_future(each, now_s, max_skew_s) for each in batches):
+        gaps.extend(batch.gaps)
+        if batch.inventory is not None and batch.collected_s >= inventory_s:
+            inventory, inventory_s = batch.inventory, batch.collected_s
+        if batch.work is not None and batch.collected_s >= work_s:
+            work, work_s, work_source = batch.work, batch.collected_s, batch.source
+        if batch.telemetry is not None:
+            telemetry.append((batch.telemetry, batch))
+        if batch.errors is not None:
+            errors.append(batch.errors)
+    if inventory is NO_INVENTORY:  # what they hold is not known: the view is blind
+        work = replace(work, placements=NO_WORK.placements)
+    work, contained = contain(work, work_source, now_s)
+    gaps.extend(contained)
+    names = replace(inventory.names, tenants=work.tenants)
+    snapshot = ClusterSnapshot(
+        names=names,
+        nodes=inventory.nodes,
+        gpus=_with_errors(inventory.gpus, errors),
+        instances=inventory.instances,
+        workloads=work.workloads,
+        placements=work.placements,
+        services=work.services,
+        queues=work.queues,
+        telemetry=_join_telemetry(telemetry, inventory, now_s),
+        inventory_age_s=now_s - inventory_s,
+        work_age_s=now_s - work_s,
+        members=work.members,
+        advance=work.advance,
+    )
+    check_snapshot(snapshot)
+    return snapshot, tuple(gaps)
+
+
+def _with_errors(gpus: GpuTable, found: Sequence[Errors]) -> GpuTable:
+    """What the GPUs are known to have reported, the gravest of all sources; an instance speaks for its GPU."""
+    if not found or not len(gpus.uuid):
+        return gpus
+    place = {str(name): row for row, name in enumerate(gpus.uuid.tolist())}
+    xid, remap = gpus.xid.copy(), gpus.remap.copy()
+    for each in found:
+        for name, code, rows in zip(
+            each.entity_ids.tolist(), each.xid.tolist(), each.remap.tolist(), strict=True
+        ):
+            row = place.get(str(name).partition("/")[0])
+            if row is not None:
+                if code >= 0 and (xid[row] < 0 or remedy_of(code) >= remedy_of(int(xid[row]))):
+                    xid[row] = code
+                remap[row] = max(int(remap[row]), rows)
+    return replace(gpus, xid=xid, remap=remap)
+
+
+def _join_telemetry(found: list[tuple[Telemetry, Batch]], inventory: Inventory, now_s: float) -> SignalTable:
+    """Signals in the row order of GPUs, then instances; for each entity the better, then fresher source."""
+    if not found:
+        return empty_signals()
+    entities = np.concatenate([inventory.gpus.uuid, inventory.instances.id])
+    sources = tuple(dict.fromkeys(batch.source for _, batch in found))
+    tables = [_align(telemetry, entities, batch, sources, now_s) for telemetry, batch in found]
+    best = tables[0]
+    for other in tables[1:]:
+        if other.signals == best.signals and other.windows_s == best.windows_s:
+            best = _better_of(best, other)
+    return best
+
+
+def _align(
+    telemetry: Telemetry, entities: Texts, batch: Batch, sources: tuple[str, ...], now_s: float
+) -> SignalTable:
+    """One source's columns in the row order of `entities`; how long ago it was read is added to every age."""
+    older_s, number = max(now_s - batch.collected_s, 0.0), sources.index(batch.source)
+    if len(telemetry.entity_ids) == len(entities) and bool((telemetry.entity_ids == entities).all()):
+        age_s = telemetry.age_s if older_s == 0 else (telemetry.age_s + older_s).astype(np.float32)
+        return SignalTable(telemetry.signals, telemetry.windows_s, batch.collected_s, telemetry.mean, telemetry.maximum,
+                           telemetry.samples, age_s, telemetry.quality, sources, np.full(len(entities), number, np.int8))  # fmt: skip
+    place = {str(name): row for row, name in enumerate(telemetry.entity_ids.tolist())}
+    rows = np.array([place.get(str(name), -1) for name in entities.tolist()], np.int64)
+    known = rows >= 0
+
+    def pick(column: np.ndarray, missing: float) -> np.ndarray:
+        out = np.full((*column.shape[:-1], len(entities)), missing, column.dtype)
+        out[..., known] = column[..., rows[known]]
+        return out
+
+    return SignalTable(telemetry.signals, telemetry.windows_s, batch.collected_s, pick(telemetry.mean, np.nan),
+                       pick(telemetry.maximum, np.nan), pick(telemetry.samples, 0),
+                       (pick(telemetry.age_s, np.inf) + older_s).astype(np.float32), pick(telemetry.quality, 0),
+                       sources, np.where(known, number, -1).astype(np.int8))  # fmt: skip
+
+
+def _better_of(one: SignalTable, two: SignalTable) -> SignalTable:
+    """Entity by entity: the better counter, then the fresher sample."""
+    second = (two.quality > one.quality) | ((two.quality == one.quality) & (two.age_s < one.age_s))
+
+    def choose(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.where(second, b, a).astype(a.dtype)
+
+    return SignalTable(one.signals, one.windows_s, min(one.collected_s, two.collected_s), choose(one.mean, two.mean),
+                       choose(one.maximum, two.maximum), choose(one.samples, two.samples),
+                       choose(one.age_s, two.age_s), choose(one.quality, two.quality), one.sources,
+                       choose(one.source, two.source))  # fmt: skip

@@ -1,0 +1,175 @@
+"""The clock: whether the time of this tick is believed, and memory moved along with a clock that was set.
+
+The wall clock may be set at any moment; `elapsed_s`, the time since the last decision by a clock that nobody sets, may
+not. Where the two differ by little, the times in memory move with the wall clock, so that every budget, cool-down and
+timer lasts as long in true time as it was promised. Where they differ by more than `clock.max_jump_s`, the clock has
+jumped: nothing acts until it is back where it should be, or has gone on from its new reading for `clock.confirm_ticks`
+ticks. Virtual time has no second clock: it goes ahead by any step, and a step back is a jump.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from math import inf, isnan
+from typing import Any
+
+import numpy as np
+
+from autopilot.core.model.memory import (
+    Approval,
+    ClockDoubt,
+    ControllerMemory,
+    Disruption,
+    InFlight,
+    Landing,
+    Rejection,
+    ServiceRecord,
+    Stop,
+    ViewRecord,
+)
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.policy_bounds import DAY_S
+from autopilot.core.model.records import Batch, Gap, Instruction, Reservation, Work
+
+SETTLED_S = 0.5
+"""Differences of the two clocks are added up, and memory moves when they come to this."""
+
+TIMES: dict[type[Any], tuple[str, ...]] = {
+    ControllerMemory: (
+        "now_s", "cooled_until_s", "no_landing_until_s", "wished_since_s", "noted_since_s", "spent_until_s", "failures",
+        "usage_at_s", "paused_since_s", "wake_at_s",
+    ),
+    InFlight: ("since_s",),
+    Instruction: ("deadline_s",),
+    Reservation: ("since_s", "start_s", "promised_s", "planned_s"),
+    Disruption: ("at_s",),
+    Stop: ("at_s",),
+    ViewRecord: ("listed_s", "counted_s"),
+    Landing: ("since_s", "deadline_s"),
+    Approval: ("given_s",),
+    Rejection: ("until_s",),
+    ServiceRecord: ("ready_since_s", "minute_s", "wishes", "raised_s"),
+}  # fmt: skip
+"""Fields that hold times of the controller's clock: a number, or numbers in a mapping or tuple."""
+
+NOT_TIMES: dict[type[Any], tuple[str, ...]] = {
+    ControllerMemory: ("usage_gpu_s", "standing_use_gpu_s", "spent_gpu_s", "starting_s", "clock_drift_s"),
+    Instruction: ("grace_s", "until_s"),
+    ClockDoubt: ("first_s", "last_s", "passed_s"),
+    ServiceRecord: ("cold_starts_s",),
+}
+"""Fields in seconds that do not move: lengths, and times of another clock. `spent_gpu_s` moves by whole days."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Memory at this reading of the clock, why the clock is not believed ("" when it is), and by how much memory moved."""
+
+    memory: ControllerMemory
+    doubt: str
+    moved_s: float
+
+
+def read_clock(memory: ControllerMemory, now_s: float, elapsed_s: float, policy: Policy) -> Reading:
+    """Believe or doubt the time of a tick. `elapsed_s`: since the last decision; NaN where time is virtual."""
+    if memory.now_s == -inf:
+        return Reading(memory, "", 0.0)
+    rules, doubt, virtual = policy.clock, memory.clock_doubt, isnan(elapsed_s)
+    passed_s = (0.0 if virtual else elapsed_s) + (doubt.passed_s if doubt else 0.0)
+
+    def ahead_s(since_s: float, true_s: float) -> float:
+        """How far the clock is from where it should be, when `true_s` has passed since it said `since_s`."""
+        return min(now_s - since_s, 0.0) if virtual else now_s - since_s - true_s
+
+    def jumped(by_s: float) -> bool:
+        return by_s < 0 if virtual else abs(by_s) > rules.max_jump_s
+
+    off_s = ahead_s(memory.now_s, passed_s)
+    if not jumped(off_s):
+        return _settled(replace(memory, clock_doubt=None), now_s, off_s)
+    goes_on = doubt is not None and not jumped(ahead_s(doubt.last_s, 0.0 if virtual else elapsed_s))
+    first_s, ticks = (doubt.first_s, doubt.ticks + 1) if doubt is not None and goes_on else (now_s, 1)
+    if ticks >= rules.confirm_ticks:
+        by_s = first_s - memory.now_s if virtual else off_s
+        return Reading(moved(replace(memory, clock_doubt=None, clock_drift_s=0.0), by_s), "", by_s)
+    kept = replace(memory, clock_doubt=ClockDoubt(first_s, now_s, ticks, passed_s))
+    where = "went back" if off_s < 0 else "jumped ahead"
+    return Reading(kept, f"the clock {where} {abs(off_s):.0f} s and is not believed yet", 0.0)
+
+
+def _settled(memory: ControllerMemory, now_s: float, off_s: float) -> Reading:
+    """Memory with a small difference of the clocks noted, or moved by all that came together."""
+    drift_s = memory.clock_drift_s + off_s
+    if abs(drift_s) < SETTLED_S and memory.now_s <= now_s:
+        return Reading(replace(memory, clock_drift_s=drift_s), "", 0.0)
+    by_s = drift_s if memory.now_s + drift_s <= now_s else now_s - memory.now_s
+    return Reading(moved(replace(memory, clock_drift_s=drift_s - by_s), by_s), "", by_s)
+
+
+def moved(memory: ControllerMemory, by_s: float) -> ControllerMemory:
+    """Memory with all its times later by `by_s`, as if the clock had always been that far ahead."""
+    after: ControllerMemory = _moved(memory, by_s)
+    days = round(by_s / DAY_S)
+    spent = {
+        who: tuple((day + days, used) for day, used in used_on) for who, used_on in memory.spent_gpu_s.items()
+    }
+    return replace(after, spent_gpu_s=spent)
+
+
+def _moved(value: Any, by_s: float, *, is_time: bool = False) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        times = TIMES.get(type(value), ())
+        changed = {
+            field.name: _moved(getattr(value, field.name), by_s, is_time=field.name in times)
+            for field in fields(value)
+            if field.name in times or isinstance(getattr(value, field.name), (tuple, Mapping)) or
+            is_dataclass(getattr(value, field.name))
+        }  # fmt: skip
+        return replace(value, **changed) if changed else value
+    if isinstance(value, Mapping):
+        return {key: _moved(each, by_s, is_time=is_time) for key, each in value.items()}
+    if isinstance(value, tuple):
+        if is_time and value and isinstance(value[0], tuple):
+            return tuple((at_s + by_s, *rest) for at_s, *rest in value)
+        return tuple(_moved(each, by_s, is_time=is_time) for each in value)
+    return value + by_s if is_time else value
+
+
+def not_of_the_future(batch: Batch, now_s: float, most_s: float) -> Batch:
+    """A batch without what it dates more than `most_s` in the future: that is not known, and a gap says so."""
+    ahead_s = batch.collected_s - now_s
+    if ahead_s > most_s:
+        return Batch(batch.source, now_s, gaps=(*batch.gaps, _skew(batch, "", ahead_s)))
+    gaps: list[Gap] = []
+    telemetry, work = batch.telemetry, batch.work
+    if telemetry is not None and (early := telemetry.age_s < -most_s).any():
+        gaps.append(_skew(batch, "samples", -float(telemetry.age_s.min())))
+        telemetry = replace(telemetry, age_s=np.where(early, np.inf, telemetry.age_s).astype(np.float32))
+    if work is not None:
+        work = _known_work(work, batch, now_s + most_s, most_s, gaps)
+    if not gaps:
+        return batch
+    return replace(batch, telemetry=telemetry, work=work, gaps=(*batch.gaps, *gaps))
+
+
+def _known_work(work: Work, batch: Batch, latest_s: float, most_s: float, gaps: list[Gap]) -> Work:
+    """Work without checkpoints and service figures of the future. Starts of the future are said: they shelter the work."""
+    table, services = work.workloads, work.services
+    for signal, times_s in (("start", table.start_s), ("last checkpoint", table.last_checkpoint_s)):
+        if (times_s > latest_s).any():
+            gaps.append(_skew(batch, signal, float(np.nanmax(times_s)) - latest_s + most_s))
+    if (table.last_checkpoint_s > latest_s).any():
+        known_s = np.where(table.last_checkpoint_s > latest_s, np.nan, table.last_checkpoint_s)
+        work = replace(work, workloads=replace(table, last_checkpoint_s=known_s))
+    if (services.age_s < -most_s).any():
+        gaps.append(_skew(batch, "service figures", -float(services.age_s.min())))
+        ages_s = np.where(services.age_s < -most_s, np.inf, services.age_s).astype(services.age_s.dtype)
+        work = replace(work, services=replace(services, age_s=ages_s))
+    return work
+
+
+def _skew(batch: Batch, signal: str, ahead_s: float) -> Gap:
+    return Gap(
+        batch.source, "", signal, f"clock skew: dated {ahead_s:.0f} s in the future; set the clocks right"
+    )

@@ -1,0 +1,168 @@
+"""Commands of people: in which order they count, what they change in memory, and why one is refused.
+
+The inbox numbers every command when it receives it and never uses a number twice, so the numbers give the order.
+A number that was seen before is a repeat and is ignored. Where the order is in doubt, KILL wins: a KILL counts
+whatever its number is, unless it is the very KILL that was obeyed last, and only a RESUME that was surely received
+after it ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import isfinite
+from typing import TypeVar
+
+from autopilot.core.model.memory import Approval, ControllerMemory, Offer, Rejection
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.records import Code, Command, CommandKind, Evidence, Proposal
+
+Entry = TypeVar("Entry")
+
+UNNUMBERED = -1
+"""The sequence of a command that came without one."""
+
+_CAUTION = (CommandKind.RESUME, CommandKind.CONFIRM, CommandKind.APPROVE, CommandKind.REJECT, CommandKind.PAUSE,
+            CommandKind.KILL)  # fmt: skip
+"""Commands of one number, or of none, count in this order: the most cautious has the last word."""
+
+
+def obey(memory: ControllerMemory, commands: Sequence[Command], now_s: float,
+         policy: Policy) -> tuple[ControllerMemory, tuple[Evidence, ...]]:  # fmt: skip
+    """Memory after these commands, and a note for each that was refused."""
+    if not commands:
+        return memory, ()
+    seen, newest = memory.last_sequence, max(memory.last_sequence, *(each.sequence for each in commands))
+    notes: list[Evidence] = []
+    for command in sorted(commands, key=lambda each: (each.sequence, _CAUTION.index(each.kind))):
+        if command.kind == CommandKind.KILL:
+            memory = _kill(memory, command, newest)
+        elif command.sequence != UNNUMBERED and command.sequence <= seen:
+            continue
+        else:
+            memory, refusal = _obey_one(memory, command, now_s, policy)
+            notes += [Evidence(f"{command.kind} by {command.who} is refused", refusal)] if refusal else []
+    return replace(memory, last_sequence=newest), tuple(notes)
+
+
+def _kill(memory: ControllerMemory, command: Command, newest: int) -> ControllerMemory:
+    """Killed, until a RESUME with a higher number. A KILL out of order may be newer than all that was received."""
+    last = memory.last_kill
+    if last is not None and (command.sequence, command.who, command.at_s) == (
+        last.sequence,
+        last.who,
+        last.at_s,
+    ):
+        return memory
+    late = command.sequence == UNNUMBERED or command.sequence <= memory.last_sequence
+    number = newest if late else command.sequence
+    return replace(memory, killed=True, last_kill=command, kill_sequence=max(number, memory.kill_sequence))
+
+
+def _obey_one(memory: ControllerMemory, command: Command, now_s: float,
+              policy: Policy) -> tuple[ControllerMemory, str]:  # fmt: skip
+    """Memory after one command that is not a KILL, and why it is refused; "" when it is not."""
+    given_s = min(command.at_s, now_s)
+    if command.kind == CommandKind.APPROVE:
+        return _approve(memory, command, given_s)
+    if command.kind == CommandKind.REJECT:
+        rejection = Rejection(command.state_digest, given_s + policy.approval.rejected_s, command.who)
+        return replace(memory, approvals=_without(memory.approvals, command.subject),
+                       rejections={**memory.rejections, command.subject: rejection}), ""  # fmt: skip
+    if command.kind == CommandKind.CONFIRM:
+        return _confirm(memory, command)
+    if command.kind == CommandKind.PAUSE:
+        return replace(memory, paused_reason=f"paused by {command.who}", paused_since_s=given_s,
+                       paused_by=command.who or "a person"), ""  # fmt: skip
+    if command.kind != CommandKind.RESUME:
+        return memory, ""
+    if memory.killed and command.sequence <= memory.kill_sequence:
+        return memory, "it was not surely received after the kill; send it again"
+    return replace(
+        memory, killed=False, paused_reason="", paused_by="", paused_since_s=float("nan"), failures=()
+    ), ""
+
+
+def _approve(memory: ControllerMemory, command: Command, given_s: float) -> tuple[ControllerMemory, str]:
+    """Bound to the benefit and cost that the person saw; without them, to those that the last decision showed."""
+    benefit_gpu_s, cost_gpu_s = command.benefit_gpu_s, command.cost_gpu_s
+    if not (isfinite(benefit_gpu_s) and isfinite(cost_gpu_s)):
+        offer = memory.offers.get(command.subject)
+        if offer is None or offer.state_digest != command.state_digest:
+            return memory, f"it does not say at which benefit and cost, and {command.subject} is not proposed now; look again"  # fmt: skip
+        benefit_gpu_s, cost_gpu_s = offer.benefit_gpu_s, offer.cost_gpu_s
+    approval = Approval(command.state_digest, given_s, benefit_gpu_s, cost_gpu_s, command.who)
+    return replace(memory, approvals={**memory.approvals, command.subject: approval},
+                   rejections=_without(memory.rejections, command.subject)), ""  # fmt: skip
+
+
+def _confirm(memory: ControllerMemory, command: Command) -> tuple[ControllerMemory, str]:
+    """The loss that a source is suspected of is real: its next list that still shows it counts (core/intake/sight.py)."""
+    views = {key: replace(record, confirmed=True) if record.lists and key.partition("/")[2] == command.subject else record
+             for key, record in memory.views.items()}  # fmt: skip
+    if views == dict(memory.views):
+        return memory, f"no source {command.subject!r} is suspected"
+    return replace(memory, views=views), ""
+
+
+def _without(entries: Mapping[str, Entry], key: str) -> dict[str, Entry]:
+    return {name: entry for name, entry in entries.items() if name != key}
+
+
+ENDS = frozenset({Code.APPROVAL_EXPIRED, Code.APPROVAL_COST_ROSE, Code.APPROVAL_GAIN_FELL})
+"""Refusals of the guard `mode` that end an approval for good."""
+
+
+def approval_ended(approval: Approval, proposal: Proposal, now_s: float,
+                   policy: Policy) -> tuple[Code, float, str, float] | None:  # fmt: skip
+    """Why an approval of this very state holds no more: code, value, unit, threshold. None while it holds."""
+    rules = policy.approval
+    dearest, least = approval.cost_gpu_s * rules.cost_ratio, approval.benefit_gpu_s * rules.gain_ratio
+    found = {
+        Code.APPROVAL_EXPIRED: (now_s - approval.given_s, "s since it was approved", rules.valid_s),
+        Code.APPROVAL_COST_ROSE: (proposal.cost_gpu_s, "GPU-s of cost", dearest),
+        Code.APPROVAL_GAIN_FELL: (proposal.benefit_gpu_s, "GPU-s of benefit", least),
+    }
+    if approval.ended:
+        return Code(approval.ended), *found[Code(approval.ended)]
+    if now_s >= approval.given_s + rules.valid_s:  # the sum that the timer waits for
+        return Code.APPROVAL_EXPIRED, *found[Code.APPROVAL_EXPIRED]
+    if proposal.cost_gpu_s > dearest:
+        return Code.APPROVAL_COST_ROSE, *found[Code.APPROVAL_COST_ROSE]
+    if proposal.benefit_gpu_s < least:
+        return Code.APPROVAL_GAIN_FELL, *found[Code.APPROVAL_GAIN_FELL]
+    return None
+
+
+def remember_offers(
+    memory: ControllerMemory, proposals: Sequence[Proposal], *, whole: bool
+) -> ControllerMemory:
+    """Memory after a decision: what it offers for approval, and which approvals it ended.
+
+    An approval ends with the state that it was given for; of a decision that is not `whole` nothing is known to be gone.
+    """
+    offers: dict[str, Offer] = {}
+    approvals = dict(memory.approvals)
+    made = {entry.instruction.proposal_id for entry in memory.in_flight.values()}  # may be sent again
+    made |= {landing.proposal_id for landing in memory.landings}
+    for proposal in proposals:
+        made.add(proposal.id)
+        for verdict in proposal.verdicts:
+            if verdict.code in ENDS and proposal.id in approvals:
+                approvals[proposal.id] = replace(approvals[proposal.id], ended=verdict.code)
+            if verdict.code in ENDS or verdict.code == Code.NEEDS_APPROVAL:
+                offers[proposal.id] = Offer(
+                    proposal.state_digest, proposal.benefit_gpu_s, proposal.cost_gpu_s
+                )
+    if whole:
+        approvals = {key: approval for key, approval in approvals.items() if key in made}
+    return replace(memory, offers=offers, approvals=approvals)
+
+
+def command_timers_s(memory: ControllerMemory, policy: Policy) -> list[float]:
+    """When approvals and rejections, and a pause that nobody made, end by themselves."""
+    timers = [approval.given_s + policy.approval.valid_s for approval in memory.approvals.values()]
+    timers += [rejection.until_s for rejection in memory.rejections.values()]
+    if memory.paused_reason and not memory.paused_by:
+        timers.append(memory.paused_since_s + policy.pause.length_s)
+    return timers

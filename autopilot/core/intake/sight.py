@@ -1,0 +1,138 @@
+"""What may be believed at this tick: is the view of the cluster fresh, whole and plausible?
+
+Absence is evidence only in a fresh, complete list. A tick without one for both kinds of object is blind: it concludes
+nothing and acts on nothing. A source that suddenly shows far fewer objects, without having reported their deletion, is
+suspected: it counts again when several complete lists agree, or when a person confirms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from autopilot.core.intake.commands import obey
+from autopilot.core.model.memory import ControllerMemory, ViewRecord
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.policy_bounds import Freshness
+from autopilot.core.model.records import Observation, View
+
+INVENTORY, WORK = "inventory", "work"
+KINDS = {INVENTORY: "nodes and GPUs", WORK: "workloads"}
+
+AGREE_RATIO = 0.1
+"""Lists of a suspected source agree when they differ by at most this part of the objects that should be there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """Why nothing may be concluded ("" when all may), what is remembered of each view, and when to look again."""
+
+    blind: str
+    views: dict[str, ViewRecord]
+    wake_s: tuple[float, ...]
+
+
+def key_of(view: View) -> str:
+    """The name of a view in memory."""
+    return f"{view.kind}/{view.source}"
+
+
+def look(memory: ControllerMemory, observation: Observation, policy: Policy) -> Sight:
+    """Judge the views of one observation against those before."""
+    now_s, rules = observation.now_s, policy.views
+    known = obey(memory, observation.commands, now_s, policy)[0].views
+    records: dict[str, ViewRecord] = {}
+    reasons = _stale_halves(observation, policy.freshness)
+    suspected: list[float] = []
+    for view in observation.views:
+        key = key_of(view)
+        before = known.get(key)
+        problem = _unusable(view, before, now_s, policy)
+        if not problem:
+            records[key] = _judge(before, view, policy)
+            problem = _suspicion(records[key], view, policy)
+        elif before is not None:
+            records[key] = before
+        if problem:
+            reasons.append(problem)
+        if key in records and records[key].lists:
+            suspected.append(records[key].counted_s + rules.apart_s)
+    wake_s = (now_s + rules.look_again_s, *suspected) if reasons else ()
+    return Sight("; ".join(dict.fromkeys(reasons)), records if observation.views else dict(known), wake_s)
+
+
+def listed_s(observation: Observation) -> float:
+    """As of when both halves of the snapshot are true."""
+    snapshot = observation.snapshot
+    return observation.now_s - max(snapshot.inventory_age_s, snapshot.work_age_s)
+
+
+def _stale_halves(observation: Observation, limits: Freshness) -> list[str]:
+    """Halves that no source shows, or that are too old, where the views do not say so."""
+    snapshot = observation.snapshot
+    ages = {
+        INVENTORY: (snapshot.inventory_age_s, limits.inventory_s),
+        WORK: (snapshot.work_age_s, limits.work_s),
+    }
+    shown = {view.kind for view in observation.views}
+    return [
+        f"no source shows {KINDS[kind]}" if age_s == float("inf")
+        else f"{KINDS[kind]} were last listed {age_s:.0f} s ago (limit {limit_s:g} s)"
+        for kind, (age_s, limit_s) in ages.items() if not age_s <= limit_s and kind not in shown
+    ]  # fmt: skip
+
+
+def _unusable(view: View, before: ViewRecord | None, now_s: float, policy: Policy) -> str:
+    """Why a list says nothing about what is absent from it; "" when it does."""
+    limits, early_s = policy.freshness, policy.clock.max_skew_s
+    name, limit_s = f"{view.source}: its list of {KINDS[view.kind]}", (limits.inventory_s if view.kind == INVENTORY else limits.work_s)  # fmt: skip
+    if not view.complete:
+        return f"{name} is not complete ({view.reason or 'it does not say why'})"
+    if not now_s - view.listed_s <= limit_s:
+        return f"{name} is {now_s - view.listed_s:.0f} s old (limit {limit_s:g} s)"
+    if view.listed_s > now_s + early_s:
+        return f"{name} is {view.listed_s - now_s:.0f} s ahead of our clock"
+    # a record ahead of the clock is from before the clock was set back
+    if before is not None and view.listed_s < before.listed_s <= now_s + early_s:
+        return f"{name} is {before.listed_s - view.listed_s:.0f} s older than one seen before"
+    return ""
+
+
+def _judge(before: ViewRecord | None, view: View, policy: Policy) -> ViewRecord:
+    """What is remembered after one more complete, fresh list."""
+    rules = policy.views
+    trusted = ViewRecord(view.count, view.listed_s)
+    if before is None:
+        return trusted
+    expected = view.expected if view.expected >= 0 else before.count
+    lost = view.lost if view.lost >= 0 else max(before.count - view.count, 0)
+    plausible = expected < rules.objects or lost <= rules.loss_ratio * expected
+    if plausible and not before.lists:
+        return trusted
+    slack = AGREE_RATIO * expected
+    agrees = before.lists > 0 and abs(view.count - before.found) <= slack and abs(lost - before.lost) <= slack
+    if not agrees:
+        return ViewRecord(before.count, view.listed_s, 1, view.listed_s, view.count, lost)
+    if before.confirmed:
+        return trusted
+    apart = view.listed_s >= before.counted_s + rules.apart_s
+    lists = before.lists + apart
+    if lists >= rules.lists:
+        return trusted
+    return replace(
+        before, listed_s=view.listed_s, lists=lists, counted_s=view.listed_s if apart else before.counted_s
+    )
+
+
+def _suspicion(record: ViewRecord, view: View, policy: Policy) -> str:
+    """What is said while a source is suspected; "" when it is not."""
+    rules = policy.views
+    if not record.lists:
+        return ""
+    what = f"{record.lost} of its {KINDS[view.kind]} are gone and were not reported deleted"
+    if record.lost <= rules.loss_ratio * record.count:
+        what = f"its list of {KINDS[view.kind]} shrank, and is long again"
+    return (
+        f"{view.source}: {what}; "
+        f"waiting for {rules.lists} complete lists that agree, {rules.apart_s:g} s apart (now {record.lists}), "
+        f"or for the command confirm {view.source}"
+    )

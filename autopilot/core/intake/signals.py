@@ -1,0 +1,116 @@
+"""Measures of one snapshot: utilizations with their gap, and fragmentation by cause.
+
+Allocation counts what is handed out, hardware what the GPUs did with it (SM activity); always both,
+because the difference is the money. Activity is known only where telemetry is: the ratios are then
+over the measured part, and NaN where nothing is measured.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autopilot.core.model.records import Signals
+from autopilot.core.model.snapshot import F64, GPU_MILLI, Bools, ClusterSnapshot, State
+from autopilot.core.placement.whatif import WhatIf
+
+ACTIVITY_WINDOW_S = 300.0
+
+NAN = float("nan")
+UNMEASURED = Signals(NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, -1, ())
+"""Measures of a tick at which nothing is known."""
+
+
+def measure(snapshot: ClusterSnapshot, whatif: WhatIf) -> Signals:
+    """All measures of one snapshot; `whatif` holds its untouched books."""
+    work = snapshot.workloads
+    usable = snapshot.gpus.healthy & whatif.node_ok[snapshot.gpus.node]
+    capacity = float(usable.sum())
+    instance_part = _instance_part(snapshot)
+    allocated = float(whatif.gpu_used.sum()) / GPU_MILLI + float(
+        (instance_part * (whatif.instance_used > 0)).sum()
+    )
+    pending = work.state == State.PENDING
+    pending_gpus = float(
+        (
+            work.gpus[pending]
+            * np.where(work.gpu_milli[pending] > 0, work.gpu_milli[pending] / GPU_MILLI, 1.0)
+        ).sum()
+    )
+    active = _active_gpus(snapshot, whatif)
+    stranded = _stranded(snapshot, whatif, pending)
+    return Signals(
+        capacity_gpus=capacity,
+        allocated_gpus=allocated,
+        free_gpus=capacity - allocated,
+        pending_gpus=pending_gpus,
+        allocation_ratio=allocated / capacity if capacity else float("nan"),
+        hardware_ratio=active / allocated if allocated else float("nan"),
+        real_utilization_ratio=active / capacity if capacity else float("nan"),
+        gap_ratio=(allocated - active) / capacity if capacity else float("nan"),
+        stranded_gpus=sum(gpus for _, gpus in stranded),
+        largest_gang_gpus=_largest_gang(snapshot, whatif),
+        stranded_by_cause=stranded,
+    )
+
+
+def _instance_part(snapshot: ClusterSnapshot) -> F64:
+    """Part of its GPU that each MIG instance is: an equal share of the instances cut from it."""
+    gpu, there = snapshot.instances.gpu, snapshot.instances.profile >= 0
+    counts = np.bincount(gpu[there], minlength=len(snapshot.gpus.uuid))
+    return np.asarray(np.where(there, 1.0 / np.maximum(counts[gpu], 1), 0.0))
+
+
+def _active_gpus(snapshot: ClusterSnapshot, whatif: WhatIf) -> float:
+    """SM-activity-weighted GPUs among those handed out; NaN when none is measured."""
+    telemetry = snapshot.telemetry
+    if "sm_active_ratio" not in telemetry.signals or ACTIVITY_WINDOW_S not in telemetry.windows_s:
+        return float("nan")
+    window = telemetry.windows_s.index(ACTIVITY_WINDOW_S)
+    mean = telemetry.mean[telemetry.signals.index("sm_active_ratio"), window]
+    gpus = len(snapshot.gpus.uuid)
+    used = np.concatenate(
+        [whatif.gpu_used / GPU_MILLI, _instance_part(snapshot) * (whatif.instance_used > 0)]
+    )
+    known = ~np.isnan(mean) & (used > 0)
+    if not known.any() or len(mean) < gpus:
+        return float("nan")
+    return float((mean[known] * np.minimum(used[known], 1.0)).sum() * used.sum() / used[known].sum())
+
+
+def _largest_gang(snapshot: ClusterSnapshot, whatif: WhatIf) -> int:
+    """Widest gang of whole GPUs that fits now: on one node, or over wholly free nodes."""
+    free, total = whatif.node_free, snapshot.nodes.gpus
+    if not len(free):
+        return 0
+    return int(max(free.max(initial=0), free[free == total].sum()))
+
+
+def _stranded(snapshot: ClusterSnapshot, whatif: WhatIf, pending: Bools) -> tuple[tuple[str, float], ...]:
+    """Free GPUs that no pending gang could use, by cause; nothing is stranded while nobody waits."""
+    work, free = snapshot.workloads, whatif.node_free
+    if not pending.any():
+        return ()
+    causes = []
+    whole = pending & (work.gpu_milli == 0) & (work.mig_profile < 0)
+    shared = bool((work.gpu_milli[pending] > 0).any())
+    if whole.any() and not shared:
+        member = np.minimum(work.gpus_per_member[whole], work.gpus[whole])
+        least = int(member.min())
+        remainder = float(free[free < least].sum())
+        if remainder:
+            causes.append(("node_remainder", remainder))
+        rest = free[free >= least]
+        if len(rest) and int(work.min_gpus[whole].min()) > int(rest.sum()):
+            causes.append(("gang_too_wide", float(rest.sum())))
+    wanted = np.unique(work.mig_profile[pending])
+    idle = whatif.instance_alive & (whatif.instance_used == 0)
+    if (wanted >= 0).any() and idle.any():
+        useless = idle & ~np.isin(whatif.instance_profile, wanted)
+        if useless.any():
+            causes.append(
+                (
+                    "mig_geometry",
+                    float(_instance_part(snapshot)[useless[: len(snapshot.instances.gpu)]].sum()),
+                )
+            )
+    return tuple(causes)

@@ -1,0 +1,23 @@
+"""Names in a policy that only a cluster can resolve: its GPU models."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from autopilot.core.model.errors import InputError, unknown_name
+from autopilot.core.model.policy import Policy
+
+
+def unknown_models(policy: Policy, models: Collection[str]) -> tuple[tuple[str, str], ...]:
+    """(field, what is wrong) of each GPU model that the policy names and a cluster with `models` does not have."""
+    return tuple(
+        (f"price_weight.{name}", f"no node has this GPU model; {unknown_name(name, models)}")
+        for name in policy.price_weight
+        if name not in models
+    )
+
+
+def check_models(policy: Policy, models: Collection[str], source: str) -> None:
+    """Raise `InputError` where the policy of `source` names a GPU model that the cluster does not have."""
+    for path, wrong in unknown_models(policy, models):
+        raise InputError(f"{source}: {path}: {wrong}")

@@ -1,0 +1,450 @@
+"""What the cluster is right now: tables of numpy columns, joined by row number.
+
+Every table is a frozen dataclass of one-dimensional arrays of equal length (struct of arrays), so
+that 100,000 GPUs are one vector operation. Codes (int32) index the name tuples of `Names`. A missing
+text is "", a missing number NaN (floats) or -1 (row numbers and codes); capacity is counted in
+integers: whole GPUs, thousandths of a GPU (`milli`), MiB. Tables are never changed in place: a table
+that did not change between two ticks is the same object in both snapshots.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopilot.core.model.errors import invariant
+
+F32 = NDArray[np.float32]
+F64 = NDArray[np.float64]
+I8 = NDArray[np.int8]
+I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Texts = NDArray[np.object_]
+
+GPU_MILLI = 1000
+"""Thousandths of one whole GPU: the unit in which shared GPUs are counted."""
+
+
+class State(IntEnum):
+    """Where a workload is in its life. `PENDING` waits for us; the last two have ended."""
+
+    PENDING = 0
+    STARTING = 1  # holds its GPUs: image pull, model load, rendezvous
+    RUNNING = 2
+    CHECKPOINTING = 3  # told to save and leave; still holds its GPUs
+    SUCCEEDED = 4
+    FAILED = 5
+
+
+HOLDING = (State.STARTING, State.RUNNING, State.CHECKPOINTING)
+"""States in which a workload holds GPUs."""
+
+
+class SloClass(IntEnum):
+    """Service classes, most sheltered first."""
+
+    LATENCY_CRITICAL = 0
+    INTERACTIVE = 1
+    BATCH = 2
+
+
+SLO_CLASS_NAMES = ("latency-critical", "interactive", "batch")
+
+
+class Topology(IntEnum):
+    """Domain that all members of a gang must share, or `SPREAD`: each member on a node of its own."""
+
+    NONE = 0
+    ISLAND = 1
+    LEAF = 2
+    BLOCK = 3
+    ZONE = 4
+    SPREAD = 5
+
+
+TOPOLOGY_NAMES = ("none", "island", "leaf", "block", "zone", "spread")
+
+
+class QueueOrder(IntEnum):
+    """Order inside one queue (design: order of service)."""
+
+    SUBMISSION = 0  # priority, then age
+    INDEX = 1  # expected waiting saved per GPU-second, aged
+
+
+class Gate(IntEnum):
+    """What checks outside of the autopilot say of a workload."""
+
+    OPEN = 0
+    WAITING = 1  # quota may be held for it, but it must not start yet
+    REJECTED = 2  # switched off until somebody activates it again
+    RETRY = 3  # holds no quota and does not start until the check is asked anew
+
+
+class Displace(IntEnum):
+    """Whom a queue may displace, where it may displace at all (Kueue: preemption policies)."""
+
+    NEVER = 0
+    LOWER = 1  # strictly lower priority
+    LOWER_OR_NEWER_EQUAL = 2  # the same, or equal priority and submitted later
+    ANY = 3
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTable:
+    """One row a node. The GPUs of node n are the rows `first_gpu[n] .. first_gpu[n] + gpus[n]`."""
+
+    id: Texts
+    pool: I32
+    gpu_model: I32
+    first_gpu: I32
+    gpus: I32
+    cpu_milli: I64  # -1: not stated, hence not a constraint
+    memory_mib: I64  # -1: not stated
+    island: I32  # NVLink island; codes are unique over the cluster
+    leaf: I32
+    block: I32
+    zone: I32
+    ready: Bools
+    cordoned: Bools
+    spot: Bools
+    reclaim_at_s: F64  # when the cloud takes it back, once that is announced; NaN: not announced
+    labels: I64  # bit set over Names.labels: those that this node carries
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTable:
+    """One row a physical GPU, grouped by node."""
+
+    uuid: Texts
+    node: I32
+    index: I32
+    healthy: Bools
+    mig: Bools  # in MIG mode: handed out by instance, never whole
+    xid: I32  # last error since it was known to be well (xid_facts); 0: none, -1: not known
+    remap: I8  # rows of its memory: xid_facts.REMAP_*
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceTable:
+    """One row a MIG instance."""
+
+    id: Texts  # "<UUID>/<GPU instance id>"
+    gpu: I32
+    profile: I32
+    start: I32  # first memory slice
+    gi_id: I32
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadTable:
+    """One row a gang (training job, notebook, one replica of a service), pending, holding or just ended.
+
+    A gang asks for `gpus` GPUs cut into members of `gpus_per_member`; when that does not divide,
+    the last member takes the remainder. `gpu_milli` > 0 asks for a share of one GPU, `mig_profile`
+    >= 0 for one instance a member; `gpus` then counts the members.
+    """
+
+    id: Texts
+    uid: Texts  # identity of the object: another one under the same id has another; restarts keep it
+    name: Texts
+    user: Texts  # who submitted it
+    tenant: I32
+    queue: I32
+    slo_class: I8
+    priority: I32
+    state: I8
+    incarnation: I32  # restarts so far: an effect meant for an earlier one is refused
+    submit_s: F64
+    start_s: F64  # of the present incarnation; NaN while pending
+    runs_since_s: F64  # since when it runs without a stop, at whatever width; NaN: since `start_s`
+    ended_s: F64
+    served_s: F64  # progress kept from earlier incarnations
+    outlived_s: (
+        F64  # most progress that an earlier incarnation reached, kept or lost: it runs for longer than this
+    )
+    gpus: I32
+    gpus_per_member: I32
+    min_gpus: I32  # gang starts with at least these; equals gpus when not elastic
+    gpu_milli: I32
+    mig_profile: I32
+    gpu_models: I64  # bit set over Names.gpu_models; 0: any
+    gpu_memory_mib: I32
+    cpu_milli: I64  # per gang member; 0: not stated
+    memory_mib: I64
+    topology: I8  # level that all members must share
+    preferred: I8  # level that they should share
+    selector: I64  # bit set over Names.labels: those that its nodes must carry; 0: any node
+    preemptible: Bools
+    excluded: Bools  # opted out of every action of ours
+    gate: I8  # what outside checks say
+    over_quota: Bools  # marked as beyond its team's minimum (elastic quotas)
+    preemption_delay_s: F64  # it must have waited this long before it may displace anybody
+    backfilled: Bools  # started in a gap; gives way when the reserved gang can land
+    limit_s: F64
+    checkpoint_interval_s: F64
+    last_checkpoint_s: F64
+    checkpoint_write_s: F64
+    checkpoint_on_request: Bools  # it writes one when it is told to leave, by its owner's word
+    restart_s: F64
+    lost_gpu_s: F64  # work that its latest stop lost: the progress since what it kept, x GPUs; NaN: not known
+    service: I32
+    stuck: Bools  # told to leave, past its grace, and still there: it frees nothing
+    stale_since_s: F64  # since when fewer than its minimum of members live (finished ones count); NaN: whole
+    stale_grace_s: F64  # its own grace for that; NaN: the policy's
+    job_group: (
+        Texts  # shared by a coordinator and its workers, where they are workloads of their own; "": none
+    )
+    coordinates: Texts  # the group whose coordinator it is; "": none
+
+
+@dataclass(frozen=True, slots=True)
+class MemberTable:
+    """Members (pods) of gangs whose members differ; a gang without rows here has equal members.
+
+    Members of higher rank start first and leave last. With `mig_profile` >= 0, `gpus` counts instances of that profile;
+    a pod that asks for several profiles has one row for each, and these rows carry the same `pod`.
+    """
+
+    id: Texts
+    workload: I32
+    gpus: I32
+    rank: I32
+    selector: I64  # bit set over Names.labels
+    mig_profile: I32  # -1: whole GPUs
+    pod: Texts  # "": one of its own
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementTable:
+    """One row for each GPU (or share, or instance) that a workload holds."""
+
+    workload: I32
+    node: I32
+    gpu: I32
+    instance: I32  # -1: the GPU itself
+    milli: I32
+    leaving: Bools  # being given up: it comes free without anybody being told again
+    rank: I32  # of the member that holds it: members of lower rank leave first
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceTable:
+    """One row an inference service; its replicas are workloads.
+
+    `p99_s`, `violation_ratio` and `rate_rps` are of the last five whole minutes, `recent_...` of the last one.
+    """
+
+    id: Texts
+    uid: Texts  # identity of the object, as for workloads
+    queue: I32
+    replicas: I32
+    ready_replicas: I32
+    min_replicas: I32
+    max_replicas: I32
+    objective_s: F64  # p99 latency objective
+    p99_s: F64
+    violation_ratio: F64
+    rate_rps: F64
+    queue_depth: F64
+    age_s: F64
+    generation: I32  # changes when its owner changes it: a floor meant for an earlier one is refused
+    needed_replicas: I32  # that its autoscaler would want without our floor; -1: unknown
+    floor: I32  # least replicas that we asked for; 0: none stands
+    floor_until_s: F64  # when that floor lapses by itself
+    load_ratio: F64  # the metric that it is scaled by, over the owner's target
+    recent_rps: F64
+    recent_violation_ratio: F64
+    tokens_per_s: F64  # input and output tokens of the requests that came in the last minute
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTable:
+    """One row a queue; parents come before children, row 0 is the root."""
+
+    id: Texts
+    parent: I32
+    guarantee: NDArray[np.int32]  # [queues, gpu models]
+    limit: I32  # -1: none
+    weight: F64
+    priority: I32
+    order: I8
+    strict: Bools  # a gang that cannot start holds up those behind it in its queue
+    borrow_limit: I32  # GPUs above the guarantee that it may use; -1: no limit (cohort rules)
+    lend_limit: I32  # GPUs of its guarantee that others may use; -1: all (cohort rules)
+    within_queue: I8  # Displace, inside the queue (cohort rules)
+    reclaim: I8  # Displace, in queues that borrow (cohort rules)
+    while_borrowing: I8  # Displace, though it would borrow itself (cohort rules)
+    while_borrowing_priority: I32  # highest priority of a victim then
+    limit_by_model: NDArray[np.int32]  # [queues, gpu models], -1: none; no columns where nobody states one
+    weight_by_model: NDArray[np.float64]  # [queues, gpu models], NaN: as `weight`; no columns likewise
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceTable:
+    """One row an advance reservation: GPUs of one model for the work of a queue, from a time on."""
+
+    id: Texts
+    queue: I32
+    gpu_model: I32
+    gpus: I32
+    start_s: F64
+    grace_s: F64  # for so long they are held from then on; what is not used by then is released
+
+
+@dataclass(frozen=True, slots=True)
+class SignalTable:
+    """Windowed telemetry: GPUs first (rows of GpuTable), then instances (rows of InstanceTable).
+
+    `mean` and `maximum` are [signals, windows, entities], NaN where not measured; `samples` counts the
+    fresh samples in [windows, entities]; `age_s` is the age of the newest sample, inf if none;
+    `quality` says which counter stood behind the SM activity (dcgm.Quality). `source` is the collector that measured
+    an entity, as a row of `sources`; -1 where none did. A table without sources comes from one that has no name.
+    """
+
+    signals: tuple[str, ...]
+    windows_s: tuple[float, ...]
+    collected_s: float
+    mean: F32
+    maximum: F32
+    samples: I32
+    age_s: F32
+    quality: I8
+    sources: tuple[str, ...] = ()
+    source: I8 = field(default_factory=lambda: np.empty(0, np.int8))
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What the codes mean."""
+
+    gpu_models: tuple[str, ...] = ()
+    pools: tuple[str, ...] = ()
+    tenants: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()  # "key=value" as nodes carry and work asks for, 63 at most
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSnapshot:
+    """All tables at one instant, plus how old the two halves are."""
+
+    names: Names
+    nodes: NodeTable
+    gpus: GpuTable
+    instances: InstanceTable
+    workloads: WorkloadTable
+    placements: PlacementTable
+    services: ServiceTable
+    queues: QueueTable
+    telemetry: SignalTable
+    inventory_age_s: float = 0.0
+    work_age_s: float = 0.0
+    members: MemberTable = field(default_factory=lambda: empty(MemberTable))
+    advance: AdvanceTable = field(default_factory=lambda: empty(AdvanceTable))
+
+
+DTYPES: dict[str, Any] = {
+    "Texts": object,
+    "F64": np.float64,
+    "F32": np.float32,
+    "I8": np.int8,
+    "I32": np.int32,
+    "I64": np.int64,
+    "Bools": np.bool_,
+}
+
+
+BY_MODEL: dict[str, Any] = {"guarantee": np.int32, "limit_by_model": np.int32, "weight_by_model": np.float64}
+"""Columns of QueueTable with an entry for each GPU model."""
+
+
+def empty(table: type[Any]) -> Any:
+    """A table of `table`'s type with no rows."""
+    columns = {f.name: np.empty(0, DTYPES.get(str(f.type), np.int32)) for f in fields(table)}
+    for name, dtype in BY_MODEL.items() if table is QueueTable else ():
+        columns[name] = np.empty((0, 0), dtype)
+    return table(**columns)
+
+
+UNSTATED: dict[str, Any] = {
+    "limit": -1, "borrow_limit": -1, "lend_limit": -1, "weight": 1.0, "order": QueueOrder.INDEX, "ready": True,
+    "healthy": True, "cpu_milli": -1, "memory_mib": -1, "instance": -1, "milli": GPU_MILLI, "mig_profile": -1,
+    "service": -1, "gpus_per_member": 1, "slo_class": SloClass.BATCH, "start_s": np.nan, "runs_since_s": np.nan,
+    "ended_s": np.nan,
+    "limit_s": np.nan, "checkpoint_interval_s": np.nan, "last_checkpoint_s": np.nan, "checkpoint_write_s": np.nan,
+    "restart_s": np.nan, "lost_gpu_s": np.nan, "stale_since_s": np.nan, "stale_grace_s": np.nan, "reclaim_at_s": np.nan,
+    "needed_replicas": -1, "floor_until_s": np.nan, "load_ratio": np.nan, "recent_rps": np.nan,
+    "recent_violation_ratio": np.nan, "tokens_per_s": np.nan,
+}  # fmt: skip
+"""What a column reads where nobody states it; 0, "" or False for the others."""
+
+
+def make(table: type[Any], **columns: Any) -> Any:
+    """A table of `columns` (sequences of equal length); what is not given is unstated."""
+    count = len(next(iter(columns.values())))
+    made = {}
+    for f in fields(table):
+        dtype = DTYPES.get(str(f.type), np.int32)
+        if f.name in columns:
+            made[f.name] = np.asarray(columns[f.name], BY_MODEL.get(f.name, dtype))
+        elif f.name in BY_MODEL:
+            made[f.name] = np.empty((count, 0), BY_MODEL[f.name])
+        else:
+            unstated = UNSTATED.get(f.name, "" if dtype is object else 0)
+            asks_nothing = table is WorkloadTable and f.name in {"cpu_milli", "memory_mib"}
+            made[f.name] = np.full(count, 0 if asks_nothing else unstated, dtype)
+    return table(**made)
+
+
+def empty_signals() -> SignalTable:
+    """A signal table with no signals and no entities: nothing is known."""
+    none = np.empty((0, 0, 0), np.float32)
+    return SignalTable((), (), float("-inf"), none, none, np.empty((0, 0), np.int32),
+                       np.empty(0, np.float32), np.empty(0, np.int8))  # fmt: skip
+
+
+def take(table: Any, rows: NDArray[Any]) -> Any:
+    """The rows `rows` of a table, as a new table."""
+    return type(table)(*(getattr(table, f.name)[rows] for f in fields(table)))
+
+
+def check_snapshot(snapshot: ClusterSnapshot) -> None:
+    """Raise `InvariantError` when tables contradict each other (lengths, row numbers out of range)."""
+    for name in ("nodes", "gpus", "instances", "workloads", "members", "placements", "services", "queues", "advance"):  # fmt: skip
+        table = getattr(snapshot, name)
+        lengths = {len(getattr(table, f.name)) for f in fields(table)}
+        invariant(len(lengths) <= 1, f"columns of {name} differ in length: {sorted(lengths)}")
+    bounds = (
+        ("gpus.node", snapshot.gpus.node, len(snapshot.nodes.id)),
+        ("instances.gpu", snapshot.instances.gpu, len(snapshot.gpus.uuid)),
+        ("placements.gpu", snapshot.placements.gpu, len(snapshot.gpus.uuid)),
+        ("placements.workload", snapshot.placements.workload, len(snapshot.workloads.id)),
+        ("members.workload", snapshot.members.workload, len(snapshot.workloads.id)),
+    )
+    for name, column, size in bounds:
+        if len(column):
+            invariant(0 <= int(column.min()) and int(column.max()) < size, f"{name} points outside its table")
+
+
+def running_since(workloads: WorkloadTable) -> F64:
+    """Since when work runs without a stop: a gang that grew or shrank went on. NaN while pending. Shape [workloads]."""
+    return np.where(np.isnan(workloads.runs_since_s), workloads.start_s, workloads.runs_since_s)
+
+
+def progress_s(work: WorkloadTable, rows: I32, at_s: float) -> tuple[F64, F64]:
+    """Progress at `at_s`, and the run time that is outlived by then: more, after a stop that lost some. Shape [rows]."""
+    start_s = np.nan_to_num(work.start_s[rows], nan=at_s)
+    here_s = np.where(holding_mask(work)[rows], np.maximum(at_s - np.maximum(start_s, 0.0), 0.0), 0.0)
+    done_s = work.served_s[rows] + here_s
+    return done_s, np.maximum(done_s, work.outlived_s[rows])
+
+
+def holding_mask(workloads: WorkloadTable) -> Bools:
+    """True for workloads that hold GPUs. Shape [workloads]."""
+    return (workloads.state >= State.STARTING) & (workloads.state <= State.CHECKPOINTING)

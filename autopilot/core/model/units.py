@@ -1,0 +1,105 @@
+"""Quantities as people write them, and as we print them.
+
+Names carry their unit last (`wait_s`, `lost_gpu_s`, `memory_mib`, `busy_ratio`); inside the
+product a duration is a float in seconds and memory an integer in MiB.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from autopilot.core.model.errors import InputError, shown
+
+SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+MEBIBYTES = {"": 1.0 / 1048576, "Ki": 1.0 / 1024, "Mi": 1.0, "Gi": 1024.0, "Ti": 1048576.0}
+
+LONGEST_DURATION = 100
+"""Characters of a duration or an amount: more are refused unread."""
+
+_DURATION_PART = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(ms|min|s|m|h|d|w)")
+_MEMORY = re.compile(r"^\s*([0-9]*\.?[0-9]+)\s*(Ki|Mi|Gi|Ti)?B?\s*$")
+_CLUSTER_SHAPE = re.compile(r"^(\d{1,6})x(\d{1,3})$")
+
+
+def parse_duration_s(text: str | float, field: str = "duration") -> float:
+    """Seconds from `90`, `"90"`, `"90s"`, `"1h30m"`, `"7d"`.
+
+    Raises `InputError` naming `field` when the text is no finite, non-negative duration.
+    """
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        value = float(text)
+    else:
+        value = _duration_from_text(str(text), field)
+    if not math.isfinite(value) or value < 0:
+        raise InputError(f"{field}: {shown(text)} is not a finite duration of 0 s or more")
+    return value
+
+
+def _duration_from_text(text: str, field: str) -> float:
+    if len(text) > LONGEST_DURATION:
+        raise InputError(f"{field}: {shown(text)} is not a duration; write for example 90s, 15m, 1h30m or 7d")
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    total, end = 0.0, 0
+    for part in _DURATION_PART.finditer(text):
+        if part.start() != end:
+            break
+        total += float(part[1]) * SECONDS[part[2]]
+        end = part.end()
+    if end == 0 or text[end:].strip():
+        raise InputError(f"{field}: {shown(text)} is not a duration; write for example 90s, 15m, 1h30m or 7d")
+    return total
+
+
+def parse_memory_mib(text: str | int, field: str = "memory") -> int:
+    """MiB from `"80Gi"`, `"512Mi"` or an integer already in MiB.
+
+    Raises `InputError` naming `field` when the text is no amount of memory.
+    """
+    if isinstance(text, int) and not isinstance(text, bool):
+        return text
+    match = _MEMORY.match(str(text)) if len(str(text)) <= LONGEST_DURATION else None
+    if not match:
+        raise InputError(
+            f"{field}: {shown(text)} is not an amount of memory; write for example 80Gi or 512Mi"
+        )
+    return int(float(match[1]) * MEBIBYTES[match[2] or ""])
+
+
+def parse_cluster_shape(text: str) -> tuple[int, int] | None:
+    """`(nodes, gpus per node)` from `"7x8"`, or None when the text has not that form."""
+    match = _CLUSTER_SHAPE.match(text.strip())
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def format_duration(value_s: float | None) -> str:
+    """Down to minutes from two minutes on: `45 s`, `12 min`, `3 h 20 min`, `2 d 3 h 5 min`; `-` for unknown."""
+    if value_s is None or math.isnan(value_s):
+        return "-"
+    if math.isinf(value_s):
+        return "never"
+    sign, value = ("-" if value_s < 0 else ""), abs(value_s)
+    if value < 120:
+        return f"{sign}{value:.0f} s" if value >= 10 or value == int(value) else f"{sign}{value:.1f} s"
+    if value < 3600:
+        return f"{sign}{value / 60:.0f} min"
+    minutes = int(value // 60)
+    parts = ((minutes // 1440, "d"), (minutes // 60 % 24, "h"), (minutes % 60, "min"))
+    return sign + " ".join(f"{count} {unit}" for count, unit in parts if count)
+
+
+def format_gpu_s(value_gpu_s: float | None) -> str:
+    """GPU-seconds as GPU-hours when they are many: `840 GPU-s`, `12.4 GPU-h`."""
+    if value_gpu_s is None or math.isnan(value_gpu_s):
+        return "-"
+    if abs(value_gpu_s) < 3600:
+        return f"{value_gpu_s:.0f} GPU-s"
+    return f"{value_gpu_s / 3600:,.1f} GPU-h"
+
+
+def format_ratio(value: float | None) -> str:
+    """A ratio in [0, 1] as per cent with one decimal; `-` for unknown."""
+    return "-" if value is None or math.isnan(value) else f"{value * 100:.1f} %"

@@ -1,0 +1,150 @@
+"""What the forecasts say about when work ends: columns for planning, evaluated at the start of the review."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autopilot.core.model.forecast import remaining_quantiles_s
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.policy import Mode, Policy
+from autopilot.core.model.records import Observation
+from autopilot.core.model.snapshot import F64, I32, State, WorkloadTable, holding_mask, progress_s
+from autopilot.core.ordering.job_order import UNKNOWN_INDEX_PER_S, gittins_per_s
+from autopilot.core.placement.whatif import WhatIf
+
+
+def review_start(now_s: float, policy: Policy) -> float:
+    """Start of the review period that `now_s` lies in."""
+    return float(np.floor(now_s / policy.review.batch_s) * policy.review.batch_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What is left to run of all work that waits or holds GPUs, as of the start of the review period.
+
+    `left_s` is [workloads, levels]: NaN where nothing is known, or where nobody asks (ended work). Progress kept
+    from earlier incarnations counts as served.
+    """
+
+    levels: tuple[float, ...]
+    left_s: F64
+    index_per_s: F64  # of serving what is left (order.py), [workloads]
+
+    def quantile_s(self, rows: I32, level: float) -> F64:
+        """One quantile of the time left; inf where nothing is known. Shape [rows]."""
+        left = self.left_s[rows, self.levels.index(level)]
+        return np.where(np.isnan(left), np.inf, left)
+
+
+def look_out(observation: Observation, policy: Policy, review_now_s: float) -> Outlook:
+    """The outlook of one tick."""
+    work, forecast = observation.snapshot.workloads, observation.forecasts.runtimes
+    asked = {0.5, policy.reservation.level, policy.reservation.promise_level, policy.backfill.level}
+    levels = tuple(sorted(asked | set(forecast.levels if forecast is not None else ())))
+    left = np.full((len(work.id), len(levels)), np.nan)
+    index = np.full(len(work.id), UNKNOWN_INDEX_PER_S)
+    holds = holding_mask(work)
+    rows = np.flatnonzero((work.state == State.PENDING) | holds).astype(np.int32)
+    done_s, outlived_s = progress_s(work, rows, review_now_s)
+    if forecast is not None:
+        left[rows] = remaining_quantiles_s(
+            forecast.levels, forecast.total_s[rows], done_s, levels, outlived_s
+        )
+    # of what nothing is known: as long again as it has run (Lindy's law), or the stand-in while that is longer
+    lindy = 1.0 / np.maximum(1.0 / UNKNOWN_INDEX_PER_S, outlived_s)
+    index[rows] = np.where(np.isnan(left[rows, 0]), lindy, gittins_per_s(levels, left[rows]))
+    return Outlook(levels, left, index)
+
+
+def _since(work: WorkloadTable, rows: I32, review_now_s: float) -> F64:
+    """When holding work began; the start of the review where that is not known. Shape [rows]."""
+    return np.maximum(np.nan_to_num(work.start_s[rows], nan=review_now_s), 0.0)
+
+
+def run_times(
+    observation: Observation, policy: Policy, outlook: Outlook, rows: I32
+) -> tuple[F64, F64, np.ndarray]:
+    """Run time of pending rows at the reservation and the backfill level, capped by declared limits.
+
+    Unknown run times become the limit, or inf.
+    """
+    work = observation.snapshot.workloads
+    limit = np.where(np.isnan(work.limit_s[rows]), np.inf, work.limit_s[rows])
+    low, high = (
+        np.minimum(outlook.quantile_s(rows, level), limit)
+        for level in (policy.reservation.level, policy.backfill.level)
+    )
+    return low, high, np.isfinite(high)
+
+
+def gap_ends(observation: Observation, policy: Policy, rows: I32, run_high_s: F64, known: np.ndarray) -> F64:
+    """When each pending gang, started now, is gone at the backfill level. Shape [rows].
+
+    Preemptible work of unknown length may use any gap (it can be evicted), other unknown work none.
+    """
+    if policy.modes.backfill == Mode.OFF:
+        return np.full(len(rows), np.inf)
+    ends = np.where(known, observation.now_s + run_high_s, np.inf)
+    return np.where(~known & observation.snapshot.workloads.preemptible[rows], observation.now_s, ends)
+
+
+def predicted_ends(
+    observation: Observation, policy: Policy, outlook: Outlook, review_now_s: float, level: float
+) -> F64:
+    """Predicted end of each holding workload at a level of `outlook`. Shape [workloads]; inf for all others."""
+    work = observation.snapshot.workloads
+    ends = np.full(len(work.id), np.inf)
+    rows = np.flatnonzero(holding_mask(work)).astype(np.int32)
+    since = _since(work, rows, review_now_s)
+    here = np.maximum(review_now_s - since, 0.0)
+    by_limit = np.where(np.isnan(work.limit_s[rows]), np.inf, work.limit_s[rows] - here)
+    left = np.minimum(outlook.quantile_s(rows, level), np.maximum(by_limit, policy.review.batch_s))
+    ends[rows] = np.maximum(since, review_now_s) + left
+    return ends
+
+
+def gpu_free_at(whatif: WhatIf, end_s: F64) -> F64:
+    """When each GPU comes free by prediction. Shape [gpus]."""
+    held = whatif.snapshot.placements
+    free_at = np.where(whatif.gpu_usable, -np.inf, np.inf)
+    if len(held.gpu):
+        busy = np.full(len(free_at), -np.inf)
+        np.maximum.at(busy, held.gpu, end_s[held.workload])
+        free_at = np.maximum(free_at, busy)
+    return free_at
+
+
+def may_reserve(observation: Observation, policy: Policy, memory: ControllerMemory, rows: I32,
+                 review_now_s: float) -> np.ndarray:  # fmt: skip
+    """Which of `rows` may hold a reservation: whole GPUs, wide enough, not cooling down. Shape [rows].
+
+    While the forecasts are vague only overdue gangs may: a promise made on a guess holds room for nothing.
+    """
+    snapshot, rules = observation.snapshot, policy.reservation
+    work = snapshot.workloads
+    if not rules.depth:
+        return np.zeros(len(rows), np.bool_)
+    may = (work.gpu_milli[rows] == 0) & (work.mig_profile[rows] < 0)
+    if rules.whole_nodes_only and len(snapshot.nodes.gpus):
+        may &= work.gpus[rows] >= int(snapshot.nodes.gpus.min())
+    if not _confident(observation, policy):
+        may &= review_now_s - work.submit_s[rows] > policy.order.max_wait_s
+    cooling = [name for name, until_s in memory.cooled_until_s.items() if until_s > observation.now_s]
+    if cooling:
+        may &= ~np.isin(work.uid[rows], np.array(cooling, object))
+    return np.asarray(may)
+
+
+def _confident(observation: Observation, policy: Policy) -> bool:
+    """Are the forecasts of the running work narrow enough to hold room on them? By their median spread."""
+    forecast = observation.forecasts.runtimes
+    if forecast is None:
+        return False
+    rows = np.flatnonzero(holding_mask(observation.snapshot.workloads) & forecast.known)
+    if not len(rows):
+        return True
+    low, high = forecast.levels.index(0.25), forecast.levels.index(0.75)
+    spread = forecast.total_s[rows, high] / np.maximum(forecast.total_s[rows, low], 1.0)
+    return bool(np.median(spread) <= policy.reservation.max_spread_ratio)

@@ -1,0 +1,236 @@
+"""Try it on paper: place, evict, move and re-cut on a copy of the books, then keep or roll back.
+
+A `WhatIf` is the only mutable thing in the core. It copies the few capacity columns that planning
+touches and leaves the snapshot alone. Every change is an integer delta with an entry in an undo log,
+so that `rollback` restores the columns bit for bit (property test). All planning of one tick happens
+on one WhatIf, so that each choice sees the effects of those before it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from autopilot.core.hardware.xid_facts import out_of_use
+from autopilot.core.model.errors import invariant
+from autopilot.core.model.snapshot import GPU_MILLI, I32, Bools, ClusterSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where one gang sits or would sit: one entry for each GPU, share or instance it holds.
+
+    `gpu` rows of GpuTable; `instance` rows of the what-if's instances, -1 for the GPU itself;
+    `milli` thousandths of the GPU (the whole for a plain GPU; 0 beside an instance).
+    """
+
+    gpu: I32
+    instance: I32
+    milli: I32
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One entry of the undo log."""
+
+    kind: str  # place | evict | repartition
+    workload: int
+    layout: Layout
+    before: tuple[I32, I32, I32, I32, Bools] | None = None  # instance columns, for repartition
+
+
+class WhatIf:
+    """Capacity books of one snapshot.
+
+    Columns: `gpu_used` [gpus] milli in use; `gpu_ok` [gpus] healthy and without an error that keeps new work away;
+    `gpu_usable` [gpus] such, whole (not MIG), on a ready node that is not cordoned nor called back by the cloud; `node_free` [nodes] usable GPUs with nothing on them; `node_cpu`,
+    `node_memory` [nodes] free milli-CPU and MiB; `instance_gpu`, `instance_profile`,
+    `instance_start`, `instance_used` (milli), `instance_alive` [instances].
+    """
+
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
+        self.snapshot = snapshot
+        nodes, gpus, held = snapshot.nodes, snapshot.gpus, snapshot.placements
+        bad_node, bad_gpu = out_of_use(nodes, gpus)
+        node_ok = nodes.ready & ~nodes.cordoned & ~bad_node & np.isnan(nodes.reclaim_at_s)
+        self.node_ok = node_ok
+        self.gpu_ok: Bools = gpus.healthy & ~bad_gpu
+        self.gpu_usable: Bools = self.gpu_ok & ~gpus.mig & node_ok[gpus.node]
+        self.instance_gpu: I32 = snapshot.instances.gpu
+        self.instance_profile: I32 = snapshot.instances.profile
+        self.instance_start: I32 = snapshot.instances.start
+        self.instance_used: I32 = np.zeros(len(snapshot.instances.gpu), np.int32)
+        self.instance_alive: Bools = snapshot.instances.profile >= 0  # a destroyed one keeps its row
+        self.gpu_used: I32 = np.zeros(len(gpus.uuid), np.int32)
+        plain = held.instance < 0
+        np.add.at(self.gpu_used, held.gpu[plain], held.milli[plain])
+        np.add.at(self.instance_used, held.instance[~plain], GPU_MILLI)
+        free = self.gpu_usable & (self.gpu_used == 0)
+        self.node_free: I32 = np.bincount(gpus.node[free], minlength=len(nodes.id)).astype(np.int32)
+        self.node_cpu, self.node_memory = self._free_host_capacity(held.workload, held.node)
+        self.layouts: dict[int, Layout] = {}
+        self._log: list[Change] = []
+        self._stamps = [0]  # of the state after each entry of the log; what is undone is the state of before
+        self._last_stamp = 0
+        self._order: tuple[I32, I32] | None = None
+
+    def _free_host_capacity(self, workload: I32, node: I32) -> tuple[np.ndarray, np.ndarray]:
+        """Milli-CPU and MiB left on each node; the largest int64 where a node states none."""
+        nodes, work = self.snapshot.nodes, self.snapshot.workloads
+        unlimited = np.iinfo(np.int64).max
+        cpu = np.where(nodes.cpu_milli < 0, unlimited, nodes.cpu_milli)
+        memory = np.where(nodes.memory_mib < 0, unlimited, nodes.memory_mib)
+        if len(workload) and bool((work.cpu_milli.any()) or work.memory_mib.any()):
+            share = 1.0 / np.maximum(work.gpus_per_member[workload], 1)
+            for free, asked in ((cpu, work.cpu_milli), (memory, work.memory_mib)):
+                used = (
+                    np.bincount(node, asked[workload] * share, minlength=len(free)).round().astype(np.int64)
+                )
+                np.subtract(free, used, out=free, where=free != unlimited)
+        return cpu, memory
+
+    # --- the books of holders --------------------------------------------------------------
+
+    def layout_of(self, workload: int) -> Layout:
+        """What `workload` (row) holds now; empty when it holds nothing."""
+        if workload in self.layouts:
+            return self.layouts[workload]
+        held = self.snapshot.placements
+        if self._order is None:
+            order = np.argsort(held.workload, kind="stable").astype(np.int32)
+            self._order = (order, held.workload[order])
+        order, sorted_workload = self._order
+        low, high = np.searchsorted(sorted_workload, (workload, workload + 1))
+        rows = order[low:high]
+        milli = np.where(held.instance[rows] < 0, held.milli[rows], 0).astype(np.int32)
+        return Layout(held.gpu[rows], held.instance[rows], milli)
+
+    # --- changes ---------------------------------------------------------------------------
+
+    def place(self, workload: int, layout: Layout) -> None:
+        """Put a gang that holds nothing onto `layout`. Raises InvariantError when it does not fit."""
+        invariant(len(self.layout_of(workload).gpu) == 0, f"workload row {workload} already holds GPUs")
+        self._apply(workload, layout, +1)
+        self.layouts[workload] = layout
+        self._note(Change("place", workload, layout))
+
+    def evict(self, workload: int) -> Layout:
+        """Take a gang off whole; returns what it held. Raises InvariantError when it holds nothing."""
+        layout = self.layout_of(workload)
+        invariant(len(layout.gpu) > 0, f"workload row {workload} holds nothing to evict")
+        self._apply(workload, layout, -1)
+        self.layouts[workload] = _NOTHING
+        self._note(Change("evict", workload, layout))
+        return layout
+
+    def move(self, workload: int, layout: Layout) -> Layout:
+        """Evict and place in one; returns the old layout. Two entries of the undo log."""
+        old = self.evict(workload)
+        self.place(workload, layout)
+        return old
+
+    def repartition(self, gpu: int, profiles: I32, starts: I32) -> None:
+        """Replace the idle instances of a MIG GPU by new ones (codes of Names.profiles, first slices).
+
+        Instances in use stay as they are; legality of the whole set is the caller's to check with
+        core/hardware/mig.py. Raises InvariantError when the GPU is not in MIG mode.
+        """
+        invariant(bool(self.snapshot.gpus.mig[gpu]), f"GPU row {gpu} is not in MIG mode")
+        before = (
+            self.instance_gpu,
+            self.instance_profile,
+            self.instance_start,
+            self.instance_used,
+            self.instance_alive,
+        )
+        idle = (self.instance_gpu == gpu) & (self.instance_used == 0)
+        count = len(profiles)
+        self.instance_alive = np.concatenate([self.instance_alive & ~idle, np.ones(count, np.bool_)])
+        self.instance_gpu = np.concatenate([self.instance_gpu, np.full(count, gpu, np.int32)])
+        self.instance_profile = np.concatenate([self.instance_profile, profiles.astype(np.int32)])
+        self.instance_start = np.concatenate([self.instance_start, starts.astype(np.int32)])
+        self.instance_used = np.concatenate([self.instance_used, np.zeros(count, np.int32)])
+        self._note(Change("repartition", -1, _NOTHING, before))
+
+    def _apply(self, workload: int, layout: Layout, sign: int) -> None:
+        """Add (+1) or remove (-1) a layout in every column."""
+        gpu_node = self.snapshot.gpus.node
+        plain = layout.instance < 0
+        rows = layout.gpu[plain] if not plain.all() else layout.gpu
+        if len(rows):
+            self._apply_gpus(rows, layout.milli[plain], sign, gpu_node)
+        if len(rows) < len(layout.gpu):
+            self._apply_instances(layout.instance[~plain], sign)
+        work = self.snapshot.workloads
+        asked = (int(work.cpu_milli[workload]), int(work.memory_mib[workload]))
+        if not any(asked):
+            return
+        held = Counter(gpu_node[layout.gpu].tolist())
+        nodes, count = np.array(list(held), np.int64), np.array(list(held.values()), np.int64)
+        members = count / max(int(work.gpus_per_member[workload]), 1)
+        for free, each in zip((self.node_cpu, self.node_memory), asked, strict=True):
+            limited = free[nodes] != np.iinfo(np.int64).max
+            free[nodes[limited]] -= sign * np.round(members[limited] * each).astype(np.int64)
+
+    def _apply_gpus(self, rows: I32, milli: I32, sign: int, gpu_node: I32) -> None:
+        used, usable = self.gpu_used, self.gpu_usable
+        was_free = used[rows] == 0
+        np.add.at(used, rows, sign * milli)  # a gang may hold two shares of one GPU
+        now = used[rows]
+        if ((now < 0) | (now > GPU_MILLI)).any():
+            np.subtract.at(used, rows, sign * milli)
+            invariant(False, "a GPU is handed out beyond its whole")
+        changed = rows[(was_free != (now == 0)) & usable[rows]]
+        if len(changed):
+            if (milli < GPU_MILLI).any():
+                changed = np.unique(changed)
+            np.subtract.at(self.node_free, gpu_node[changed], sign)
+
+    def _apply_instances(self, rows: I32, sign: int) -> None:
+        invariant(bool(self.instance_alive[rows].all()), "an instance that was re-cut cannot be used")
+        np.add.at(self.instance_used, rows, sign * GPU_MILLI)
+        now = self.instance_used[rows]
+        if ((now < 0) | (now > GPU_MILLI)).any():
+            np.subtract.at(self.instance_used, rows, sign * GPU_MILLI)
+            invariant(False, "a MIG instance is handed out twice")
+
+    def _note(self, change: Change) -> None:
+        self._log.append(change)
+        self._last_stamp += 1
+        self._stamps.append(self._last_stamp)
+
+    # --- keep or undo ----------------------------------------------------------------------
+
+    @property
+    def stamp(self) -> int:
+        """Names the state of the columns: equal stamps, equal columns, also after a rollback."""
+        return self._stamps[-1]
+
+    def checkpoint(self) -> int:
+        """A mark to roll back to."""
+        return len(self._log)
+
+    def rollback(self, mark: int) -> None:
+        """Undo everything since `mark`, newest first."""
+        while len(self._log) > mark:
+            change = self._log.pop()
+            self._stamps.pop()
+            if change.kind == "repartition":
+                assert change.before is not None  # noqa: S101 - repartition entries always carry it
+                (self.instance_gpu, self.instance_profile, self.instance_start,
+                 self.instance_used, self.instance_alive) = change.before  # fmt: skip
+            elif change.kind == "place":
+                self._apply(change.workload, change.layout, -1)
+                self.layouts[change.workload] = _NOTHING
+            else:
+                self._apply(change.workload, change.layout, +1)
+                self.layouts[change.workload] = change.layout
+
+    def diff(self, mark: int = 0) -> tuple[Change, ...]:
+        """Changes since `mark`, oldest first."""
+        return tuple(self._log[mark:])
+
+
+_NOTHING = Layout(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int32))

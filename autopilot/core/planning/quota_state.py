@@ -1,0 +1,169 @@
+"""The quota side of one tick: the books, the rule set in force, and gangs as the rules see them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from autopilot.core.model.policy import Policy, RuleSetName
+from autopilot.core.model.records import Code
+from autopilot.core.model.snapshot import (
+    F64,
+    GPU_MILLI,
+    SLO_CLASS_NAMES,
+    Bools,
+    ClusterSnapshot,
+    State,
+    running_since,
+)
+from autopilot.core.placement.whatif import Layout, WhatIf
+from autopilot.core.quota.ledger import ALL, EPSILON, Books, build_books, capacity_by_kind, claim_kinds
+from autopilot.core.rules import RULES, RuleSet, cohort_fair
+from autopilot.core.rules.base import Claim, Refusal, Running
+
+NO_MODEL = 1 << 62
+"""A bit set of GPU models that no node has."""
+
+
+@dataclass(slots=True)
+class Quota:
+    """Books of the moment and what is asked of them. `lost_gpu_s` [workloads]: what stopping a gang would lose."""
+
+    snapshot: ClusterSnapshot
+    books: Books
+    rules: RuleSet
+    lost_gpu_s: F64
+    gone: set[int] = field(default_factory=set)  # rows that this tick's plan takes away or moves
+    sheltered: frozenset[int] = frozenset()  # SLO classes whose work is never taken
+    _running: Running | None = None
+    _seen: tuple[int, Running] | None = None  # those of them who are there still, and how many had gone then
+    _leaving: dict[int, set[tuple[int, int]]] | None = (
+        None  # (GPU, instance) that gangs are giving up, by row
+    )
+
+    def may_start(self, row: int, gpus: int) -> Refusal | None:
+        """May the gang start at this width on idle capacity, as far as quotas go?"""
+        claim = self.claim(row, gpus)
+        if self.open_models(row, gpus) == NO_MODEL:
+            room = max(self.books.limit_room(claim.queue, (kind,)) for kind in set(self.books.kind_of_model))
+            return Refusal(Code.LIMIT, max(room, 0.0), claim.gpus)
+        return self.rules.may_start(self.books, claim)
+
+    def open_models(self, row: int, gpus: int) -> int:
+        """GPU models that a gang of this width may use: its own wish, less those whose limit leaves too little.
+
+        A bit set over the model codes, 0 for any, `NO_MODEL` for none. A gang that wishes for one model alone draws
+        on that kind surely, and the rules answer for its limit.
+        """
+        wish = int(self.snapshot.workloads.gpu_models[row])
+        if not self.books.limits_models or (wish and not wish & (wish - 1)):
+            return wish
+        claim = self.claim(row, gpus)
+        wished = [code for code in range(len(self.books.kind_of_model)) if not wish or wish >> code & 1]
+        left = [code for code in wished
+                if claim.gpus <= self.books.limit_room(claim.queue, (self.books.kind_of_model[code],)) + EPSILON]  # fmt: skip
+        return wish if left == wished else sum(1 << code for code in left) or NO_MODEL
+
+    def claim(self, row: int, gpus: int) -> Claim:
+        """A gang that waits, at a width in GPUs, shares or instances."""
+        work = self.snapshot.workloads
+        part = int(work.gpu_milli[row]) / GPU_MILLI if work.gpu_milli[row] > 0 else 1.0
+        models = int(work.gpu_models[row])
+        return Claim(
+            row, int(work.queue[row]), gpus * part, claim_kinds(self.books.kind_of_model, models), int(work.priority[row]),
+            float(work.submit_s[row]), float("nan"), bool(work.preemptible[row]), int(work.min_gpus[row]) * part,
+            max(int(work.gpus_per_member[row]), 1) * part, bool(work.over_quota[row]),
+        )  # fmt: skip
+
+    def running(self) -> Running:
+        """Gangs that hold GPUs and could give them up: not leaving, not stuck, not in this tick's plan already.
+
+        `gone` only grows, so that its length tells whether an earlier answer holds.
+        """
+        if self._running is None:
+            self._running = self._claims()
+        if not self.gone:
+            return self._running
+        if self._seen is None or self._seen[0] != len(self.gone):
+            there = Running(claim for claim in self._running if claim.row not in self.gone)
+            self._seen = (len(self.gone), there)
+        return self._seen[1]
+
+    def _claims(self) -> Running:
+        work, held = self.snapshot.workloads, self.snapshot.placements
+        entry = ~held.leaving
+        size = np.where(held.instance < 0, held.milli / GPU_MILLI, 1.0) * entry
+        gpus = np.bincount(held.workload, size, minlength=len(work.id))
+        first = np.full(len(work.id), -1, np.int64)
+        first[held.workload[::-1]] = np.arange(len(held.workload))[::-1]
+        active = (work.state == State.RUNNING) | (work.state == State.STARTING)
+        rows = np.flatnonzero(active & ~work.stuck & ~work.excluded & (gpus > 0))
+        part = np.where(work.gpu_milli > 0, work.gpu_milli / GPU_MILLI, 1.0)
+        models = self.snapshot.nodes.gpu_model[held.node[first[rows]]].tolist()
+        kinds = {model: self._held_kinds(model) for model in set(models)}
+        sheltered = np.isin(work.slo_class, list(self.sheltered))
+        columns = (work.priority, work.submit_s, running_since(work), work.preemptible & ~sheltered, work.min_gpus * part,
+                   np.maximum(work.gpus_per_member, 1) * part, work.over_quota, self.lost_gpu_s)  # fmt: skip
+        rest = zip(*(column[rows].tolist() for column in columns), strict=True)
+        held_gpus, queues = gpus[rows].tolist(), work.queue[rows].tolist()
+        return Running(
+            Claim(row, queue, width, kinds[model], *more)
+            for row, queue, width, model, more in zip(
+                rows.tolist(), queues, held_gpus, models, rest, strict=True
+            )
+        )
+
+    def _held_kinds(self, model: int) -> tuple[int, ...]:
+        kind = self.books.kind_of_model[model] if model < len(self.books.kind_of_model) else ALL
+        return (ALL,) if kind == ALL else (ALL, kind)
+
+    def book(self, row: int, layout: Layout, sign: int = 1) -> None:
+        """Enter into the books that a gang takes (or, with -1, gives up) a layout; what it is giving up counts no more."""
+        work, snapshot = self.snapshot.workloads, self.snapshot
+        queue, preemptible = int(work.queue[row]), bool(work.preemptible[row])
+        gpus = np.where(layout.instance < 0, layout.milli / GPU_MILLI, 1.0)
+        if sign < 0:
+            gpus = np.where(self._leaves(row, layout), 0.0, gpus)
+        self.books.add(queue, sign * float(gpus.sum()), (ALL,), preemptible=preemptible)
+        if self.books.host_use:
+            self.books.add_host(queue, self.host_of(row, sign * int(np.count_nonzero(gpus))))
+        if len(self.books.use) > 1:  # a gang may sit on GPUs of several models
+            taken: dict[int, float] = {}
+            models = snapshot.nodes.gpu_model[snapshot.gpus.node[layout.gpu]].tolist()
+            for model, part in zip(models, gpus.tolist(), strict=True):
+                kind = self.books.kind_of_model[model]
+                taken[kind] = taken.get(kind, 0.0) + part
+            for kind, held in sorted(taken.items()):
+                self.books.add(queue, sign * held, (kind,), preemptible=preemptible)
+
+    def host_of(self, row: int, gpus: int) -> tuple[float, float]:
+        """CPU (milli) and memory (MiB) that so many GPUs, shares or instances of a gang come with."""
+        work = self.snapshot.workloads
+        part = gpus / max(int(work.gpus_per_member[row]), 1)
+        return float(work.cpu_milli[row]) * part, float(work.memory_mib[row]) * part
+
+    def _leaves(self, row: int, layout: Layout) -> Bools:
+        """Which entries of a layout the gang is giving up already. Shape [entries]."""
+        if self._leaving is None:
+            held = self.snapshot.placements
+            self._leaving = {}
+            for entry in np.flatnonzero(held.leaving).tolist():
+                place = (int(held.gpu[entry]), int(held.instance[entry]))
+                self._leaving.setdefault(int(held.workload[entry]), set()).add(place)
+        given_up = self._leaving.get(row, set())
+        places = zip(layout.gpu.tolist(), layout.instance.tolist(), strict=True)
+        return np.array([place in given_up for place in places], np.bool_)
+
+
+def build_quota(snapshot: ClusterSnapshot, policy: Policy, whatif: WhatIf, lost_gpu_s: F64,
+                weight: F64 | None = None) -> Quota:  # fmt: skip
+    """Books and rules for one tick; `weight` [queues] as corrected by past use."""
+    capacity = capacity_by_kind(snapshot, whatif.gpu_usable)
+    books = build_books(snapshot, capacity, weight, shelter_always=policy.tenancy.shelter_always)
+    rules = RULES[policy.rules]
+    if policy.rules == RuleSetName.COHORT_FAIR:
+        rules = replace(rules, across=partial(cohort_fair.takes, rules=policy.tenancy.fair_preemption_rules))
+    sheltered = frozenset(SLO_CLASS_NAMES.index(name) for name in policy.protection.classes)
+    return Quota(snapshot, books, rules, lost_gpu_s, sheltered=sheltered)

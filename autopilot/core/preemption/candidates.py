@@ -1,0 +1,50 @@
+"""What is offered to a search for victims or moves, in columns: so that thousands of gangs cost little to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autopilot.core.model.snapshot import F64, I32, Bools
+from autopilot.core.placement.whatif import WhatIf
+from autopilot.core.preemption.holdings import Holdings, holdings_of
+from autopilot.core.rules.base import Claim, Offer
+
+
+@dataclass(frozen=True, slots=True)
+class Movers:
+    """Gangs that might be moved, in the order of mercy. Rows, GPUs held, ranks, and more [gangs]; `columns` of very many."""
+
+    claims: list[Claim]
+    rows: I32
+    gpus: F64
+    rank: I32
+    member_gpus: F64  # of one member; 0 for shares and instances
+    elastic: Bools  # it holds whole GPUs, and a member may go alone
+    node: I32  # that they are on, -1 for several
+    columns: Columns | None
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Offers by gang, in the order in which the gangs are first offered: what each holds, its rank and its cost."""
+
+    rows: list[int]
+    held: Holdings
+    rank: I32
+    cost: F64
+
+
+def columns_of(whatif: WhatIf, offers: Sequence[Offer]) -> Columns:
+    """The columns of these offers on this what-if."""
+    largest: dict[int, Offer] = {}
+    for offer in offers:
+        take = offer.take
+        if take.whole or take.row not in largest:
+            largest[take.row] = offer
+    rows = list(largest)
+    return Columns(rows, holdings_of(whatif, np.array(rows, np.int32)),
+                   np.array([offer.rank for offer in largest.values()], np.int32),
+                   np.array([offer.price_gpu_s + offer.take.gpus for offer in largest.values()], np.float64))  # fmt: skip

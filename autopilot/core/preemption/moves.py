@@ -1,0 +1,178 @@
+"""Moves that make room: running gangs go elsewhere so that one that waits fits.
+
+The cheapest gangs whose going would make room are taken off on paper, the gang is placed, and each of them must then
+find a place elsewhere; where one does not, it is left alone and the search goes on without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from autopilot.core.model.snapshot import GPU_MILLI, I32, Bools, State
+from autopilot.core.placement.fit import Shape, shape_of
+from autopilot.core.planning.context import Context
+from autopilot.core.preemption.candidates import Columns, Movers
+from autopilot.core.preemption.holdings import holdings_of
+from autopilot.core.preemption.scenario import Wish, let_leave, most_given_up, on_paper, search_for
+from autopilot.core.preemption.search import Search
+from autopilot.core.rules.base import Offer, Take
+
+TRIES = 8
+"""How often the search goes on without a gang that found no other place."""
+
+MANY = 512
+"""Of more gangs that may be moved, only those on the nodes that are cheapest to clear by estimate are looked at."""
+
+
+def moves_only(ctx: Context, at: int, key: int) -> Wish | None:
+    """How the gang at `at` could start if others moved; None when it may not, or no moves make room.
+
+    `key` [displace.alike]: what is in vain for one is not tried for another of its kind.
+    """
+    row = int(ctx.pending[at])
+    work = ctx.observation.snapshot.workloads
+    gpus = ctx.line.least_gpus[at]
+    if (
+        not work.preemptible[row]
+        or not ctx.policy.preemption.move_victims
+        or ctx.may_start(at, gpus) is not None
+    ):
+        return None
+    in_vain, asked = ctx.here().unmovable, (key, len(ctx.quota.gone))
+    if asked in in_vain:
+        return None
+    mark = let_leave(ctx)
+    found = search_moves(ctx, at, shape_of(ctx.observation.snapshot, row, gpus))
+    ctx.whatif.rollback(mark)
+    if found is None:
+        in_vain.add(asked)
+    return found
+
+
+def search_moves(ctx: Context, at: int, shape: Shape, without: Collection[int] = ()) -> Wish | None:
+    """The cheapest gangs whose moving makes room, without those that find no other place, nor these (rows)."""
+    whatif = ctx.whatif
+    free = float((GPU_MILLI - whatif.gpu_used[whatif.gpu_usable]).sum()) / GPU_MILLI
+    if shape.milli == 0 and shape.profile < 0 and free < shape.gpus:
+        return None
+    most_gpus = np.inf if shape.profile >= 0 else min(free, most_given_up(ctx, shape))
+    search = search_for(ctx, at, shape)
+    search.patience = ctx.policy.limits.search_steps
+    offers = _movers(ctx, search, most_gpus, without, instances=shape.profile >= 0)
+    found = _without_stuck(ctx, at, shape, search, offers)
+    ctx.steps += search.steps
+    parts = [offer for offer in offers if not offer.take.whole]
+    for node in _nodes_of(ctx, parts, shape) if found is None and parts else ():
+        search = search_for(ctx, at, shape, first=node)
+        search.patience = ctx.policy.limits.search_steps
+        found = _without_stuck(ctx, at, shape, search, offers)
+        ctx.steps += search.steps
+        if found is not None:
+            break
+    return found
+
+
+def _nodes_of(ctx: Context, parts: Sequence[Offer], shape: Shape) -> list[int]:
+    """Nodes where members that may be moved leave room for a member of the newcomer, those with most of it first."""
+    held = np.zeros(len(ctx.whatif.node_free), np.int64)
+    for row in dict.fromkeys(offer.take.row for offer in parts):
+        np.add.at(held, ctx.observation.snapshot.gpus.node[ctx.whatif.layout_of(row).gpu], 1)
+    free = np.where(held > 0, ctx.whatif.node_free + held, 0)
+    fits = np.flatnonzero(free >= (shape.per_member if shape.members else shape.tail))
+    found: list[int] = fits[np.argsort(-ctx.whatif.node_free[fits], kind="stable")][:TRIES].tolist()
+    return found
+
+
+def _movers(ctx: Context, search: Search, most_gpus: float, without: Collection[int], *,
+            instances: bool) -> list[Offer]:  # fmt: skip
+    """Gangs that may be moved, of so many GPUs at most, or with `instances` those that hold some; of very many, those
+    that count.
+    """
+    movers = ctx.once(Movers, lambda: _all_movers(ctx))
+    may = np.where(movers.elastic, movers.member_gpus, movers.gpus) <= most_gpus
+    may &= _could_go(movers, ctx.room(np.inf))
+    if instances:
+        may &= ctx.observation.snapshot.workloads.mig_profile[movers.rows] >= 0
+    if ctx.quota.gone or without:
+        may &= ~np.isin(movers.rows, [*ctx.quota.gone, *without])
+    if movers.columns is not None and search.by_gpus:
+        places = search.near(movers.columns, may)
+    else:
+        places = np.flatnonzero(may).tolist()
+    offers = []
+    for place in places:
+        claim, rank = movers.claims[place], int(movers.rank[place])
+        if movers.elastic[place]:  # one member may go and the rest stay
+            count = round(claim.spare_gpus / claim.member_gpus)
+            part = Offer(
+                Take(claim.row, claim.member_gpus, whole=False), rank, claim.price_gpu_s / count, claim.queue
+            )
+            offers += [part] * count
+        if claim.gpus <= most_gpus:
+            offers.append(
+                Offer(Take(claim.row, claim.gpus, whole=True), rank, claim.price_gpu_s, claim.queue)
+            )
+    return offers
+
+
+def _could_go(movers: Movers, room: I32) -> Bools:
+    """Is there a node with room for a member of each, beside the one that it is on? `room` [nodes]. Shape [gangs]."""
+    most = np.full(len(movers.rows), room.max(initial=0))
+    roomiest = int(room.argmax()) if len(room) else -1
+    most[movers.node == roomiest] = np.delete(room, roomiest).max(initial=0) if len(room) else 0
+    return movers.member_gpus <= most
+
+
+def _all_movers(ctx: Context) -> Movers:
+    """Whoever may be moved, once in a tick: the cheapest of the lowest priority first."""
+    work = ctx.observation.snapshot.workloads
+    runs = (work.state == State.RUNNING).tolist()
+    movable = [claim for claim in ctx.settled() if claim.preemptible and runs[claim.row]]
+    rows = np.array([claim.row for claim in movable], np.int32)
+    gpus = np.array([claim.gpus for claim in movable], np.float64)
+    cost = gpus + ctx.quota.lost_gpu_s[rows]
+    order = np.lexsort((rows, cost, work.priority[rows]))
+    rows, gpus, cost = rows[order], gpus[order], cost[order]
+    rank = np.unique(work.priority[rows], return_inverse=True)[1].astype(np.int32)
+    columns = Columns(rows.tolist(), holdings_of(ctx.whatif, rows), rank, cost) if len(rows) > MANY else None
+    whole = (work.gpu_milli[rows] == 0) & (work.mig_profile[rows] < 0)
+    member_gpus = np.where(whole, np.minimum(np.maximum(work.gpus_per_member[rows], 1), gpus), 0.0)
+    return Movers(
+        [movable[place] for place in order.tolist()],
+        rows,
+        gpus,
+        rank,
+        member_gpus,
+        whole & np.array([movable[place].elastic for place in order.tolist()], np.bool_),
+        _only_nodes(ctx, rows),
+        columns,
+    )
+
+
+def _only_nodes(ctx: Context, rows: I32) -> I32:
+    """The node that each gang is on, -1 where it is on several. Shape [gangs]."""
+    held, count = ctx.observation.snapshot.placements, len(ctx.observation.snapshot.workloads.id)
+    low, high = np.full(count, np.iinfo(np.int32).max, np.int32), np.full(count, -1, np.int32)
+    np.minimum.at(low, held.workload, held.node)
+    np.maximum.at(high, held.workload, held.node)
+    return np.where(low[rows] == high[rows], low[rows], -1).astype(np.int32)
+
+
+def _without_stuck(ctx: Context, at: int, shape: Shape, search: Search, offers: list[Offer]) -> Wish | None:
+    for _ in range(TRIES):
+        takes = search.cheapest(offers, lambda _: True) if offers else None
+        if not takes:
+            return None
+        found = on_paper(ctx, at, shape, search, takes, parts_move=True)
+        if not isinstance(found, Wish):
+            return None
+        stuck = {give.row for give in found.gives if give.keeps is None or give.how != "move"
+                 or len(give.keeps.gpu) < len(ctx.whatif.layout_of(give.row).gpu)}  # fmt: skip
+        if not stuck:
+            return found
+        offers = [offer for offer in offers if offer.take.row not in stuck]
+        if search.steps > search.patience:
+            return None
+    return None

@@ -1,0 +1,428 @@
+"""Start a gang on GPUs that others give up: whom a rule set allows, who is moved instead, what it costs.
+
+All on paper: the what-if is left as it was, and the planner applies what the guards let stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from autopilot.core.model.records import Code, Evidence
+from autopilot.core.model.snapshot import GPU_MILLI, I32, Topology
+from autopilot.core.placement.fit import (
+    Miss,
+    Shape,
+    Spot,
+    find_spot,
+    host_members,
+    level_of,
+    members_on,
+    shape_of,
+    suitable_nodes,
+)
+from autopilot.core.placement.whatif import Layout
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Draft, Give
+from autopilot.core.planning.members import find_members
+from autopilot.core.preemption.search import Search
+from autopilot.core.reservations.gang import fits_on, plan_start
+from autopilot.core.rules.base import Refusal, Take, Takes
+from autopilot.core.tracking.pipelined import joined
+
+STEPS_A_QUEUE = 10
+"""What it takes to find whom a rule set allows, for each queue; a step is about a microsecond."""
+
+STEPS_A_PLACE = 200
+"""What it takes to find a place for a gang, beside the look at each node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A gang that would start if others gave way: where, who gives what, and what that loses."""
+
+    shape: Shape
+    spot: Spot
+    gives: tuple[Give, ...]
+    needed_gpus: int = 0  # of all gangs that start on what is taken; 0: this one alone
+
+    @property
+    def cost_gpu_s(self) -> float:
+        """What stopping all who give something up costs."""
+        return sum(give.price_gpu_s for give in self.gives)
+
+
+def alike(ctx: Context) -> list[int]:
+    """By position, what decides whether others may give way for a gang: where one may not, none of its number may."""
+    count, bits = len(ctx.held), ctx.binding_sets(np.arange(len(ctx.pending)))
+    return [sort << count | held_back for sort, held_back in zip(ctx.line.sort, bits.tolist(), strict=True)]
+
+
+def alike_at(ctx: Context, at: int) -> int:
+    """The same of one position."""
+    return ctx.line.sort[at] << len(ctx.held) | int(ctx.binding_sets(np.array([at]))[0])
+
+
+def place(
+    ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spared: I32 | None = None
+) -> Spot | Miss:
+    """Room for the gang at `at` on what is free now and not held for others.
+
+    `displacing`: what is held tentatively counts too, but after all the rest where it is `spared` (`held_for_others`
+    before anybody left). Else a gang could start on room that is held, and those it made leave would have left for
+    nothing.
+    """
+    if int(ctx.pending[at]) in ctx.members:
+        return find_members(ctx, at)
+    room = ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at]), promises_only=displacing)
+    missing = short(ctx, shape, room)
+    if missing is not None:
+        return missing
+    drain = ctx.node_end_s() if ctx.policy.placement.drain else None
+    allowed = within_limits(ctx, int(ctx.pending[at]), shape)
+
+    def on(room: I32) -> Spot | Miss:
+        return find_spot(ctx.whatif, allowed, room, ctx.policy.placement, ctx.gpu_memory_mib,
+                         drain, ctx.now_s + float(ctx.run_low_s[at]))  # fmt: skip
+
+    if spared is not None and spared.any():
+        first = on(np.minimum(ctx.whatif.node_free - spared, room))
+        if isinstance(first, Spot):
+            return first
+    found = on(room)
+    if isinstance(found, Miss) and allowed != shape:
+        wide = find_spot(ctx.whatif, shape, room, ctx.policy.placement, ctx.gpu_memory_mib)
+        if isinstance(wide, Spot):  # there is room, on GPUs of a model whose limit is reached
+            return Miss(Code.LIMIT, 0.0, float(shape.gpus))
+    return found
+
+
+def held_for_others(ctx: Context, at: int) -> I32:
+    """Free GPUs per node that are held for others than the gang at `at`. Shape [nodes]."""
+    return ctx.whatif.node_free - ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at]))
+
+
+def short(ctx: Context, shape: Shape, room: I32) -> Miss | None:
+    """Set where not even its GPUs are there, whatever else it needs: one count serves all gangs of equal members.
+
+    `room` [nodes]: what is free and not held for others, one array for one answer (`Context.room`).
+    """
+    if shape.milli or shape.profile >= 0:
+        return None
+    counted = ctx.here().counted
+    key = (shape.models, shape.memory_mib, shape.selector, shape.per_member, shape.topology, id(room))
+    if key not in counted:
+        bare = replace(shape, cpu_milli=0, host_memory_mib=0)
+        rows = np.flatnonzero(room > 0).astype(np.int32)
+        free = room[rows[suitable_nodes(ctx.whatif, bare, ctx.gpu_memory_mib, rows=rows)]]
+        counted[key] = (int(free.sum()), int(members_on(shape, free).sum()), int(free.max(initial=0)))
+    free_gpus, members, most = counted[key]
+    if free_gpus >= shape.gpus and members >= shape.members and most >= shape.tail:
+        return None
+    return Miss(
+        Code.CAPACITY if free_gpus < shape.gpus else Code.FRAGMENTED, float(free_gpus), float(shape.gpus)
+    )
+
+
+def within_limits(ctx: Context, row: int, shape: Shape) -> Shape:
+    """The shape on the GPU models whose limits hold it too."""
+    models = ctx.quota.open_models(row, shape.gpus)
+    return shape if models == shape.models else replace(shape, models=models)
+
+
+def search_for(ctx: Context, at: int, shape: Shape, first: int = -1) -> Search:
+    """The nodes' side of the search for victims. `first`: node on which gangs give up members first, -1 for none."""
+    shape = within_limits(ctx, int(ctx.pending[at]), shape)
+    suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib, empty=True)
+    free = ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at]), promises_only=True)
+    room = np.where(suits, free, 0).astype(np.int32)
+    by_gpus = shape.milli == 0 and shape.profile < 0 and int(ctx.pending[at]) not in ctx.members
+    search = Search(ctx.whatif, room, shape.gpus, shape.per_member if shape.members else shape.tail,
+                    lambda free: fits_on(ctx, shape, np.where(suits, free, 0).astype(np.int32)), suits=suits,
+                    domain=level_of(ctx.observation.snapshot.nodes, shape.topology),
+                    spread=shape.topology == Topology.SPREAD, by_gpus=by_gpus, first=first)  # fmt: skip
+    if by_gpus and shape.asks_hosts:
+        search.hosted = lambda cpu, memory: (
+            host_members(shape, cpu, memory).astype(np.int64) * shape.per_member
+        )
+    elif not by_gpus:
+        search.fits_slowly = lambda takes: _fits_slowly(ctx, at, shape, search, takes)
+    return search
+
+
+def _fits_slowly(ctx: Context, at: int, shape: Shape, search: Search, takes: Sequence[Take]) -> bool:
+    mark = ctx.whatif.checkpoint()
+    for take in takes:
+        _apply(ctx, search, take)
+    found = isinstance(place(ctx, at, shape, displacing=True), Spot)
+    ctx.whatif.rollback(mark)
+    return found
+
+
+def _apply(ctx: Context, search: Search, take: Take) -> Layout | None:
+    """Take it on the what-if; what the victim keeps, None when it loses all."""
+    if take.whole:
+        ctx.whatif.evict(take.row)
+        return None
+    keeps = without(ctx.whatif.layout_of(take.row), search.entries(take))
+    ctx.whatif.move(take.row, keeps)
+    return keeps
+
+
+def without(layout: Layout, entries: Sequence[int]) -> Layout:
+    """A layout less some of its entries."""
+    stays = np.ones(len(layout.gpu), np.bool_)
+    stays[list(entries)] = False
+    return Layout(layout.gpu[stays], layout.instance[stays], layout.milli[stays])
+
+
+def wish(ctx: Context, at: int, takes: Takes, *, contract: bool = False) -> Wish | Refusal | Miss:
+    """How the gang at `at` could start at its least width if others gave way as `takes` allows.
+
+    What is being given up already counts as free: nobody is taken for what comes by itself.
+    """
+    row = int(ctx.pending[at])
+    gpus = ctx.line.least_gpus[at]
+    shape = shape_of(ctx.observation.snapshot, row, gpus)
+    mark = let_leave(ctx)
+    search = search_for(ctx, at, shape)
+    quota = ctx.quota
+    running = quota.running() if contract else ctx.settled(most_given_up(ctx, shape))
+    answer = takes(quota.books, quota.claim(row, gpus), running, search)
+    found = answer if isinstance(answer, Refusal) else on_paper(ctx, at, shape, search, answer)
+    ctx.whatif.rollback(mark)
+    ctx.steps += search.steps + len(quota.snapshot.queues.id) * STEPS_A_QUEUE
+    return found
+
+
+def most_given_up(ctx: Context, shape: Shape) -> float:
+    """GPUs of the widest gang that a weighed taking or a move may count on: the guard blast_radius refuses wider ones.
+
+    inf where GPUs do not tell (shares, instances).
+    """
+    return (
+        ctx.policy.preemption.blast_ratio * shape.gpus if shape.milli == 0 and shape.profile < 0 else np.inf
+    )
+
+
+def let_leave(ctx: Context) -> int:
+    """Take off the what-if what is being given up already; the mark to roll back to."""
+    mark = ctx.whatif.checkpoint()
+    for row, keeps in ctx.leaving.items():
+        if len(ctx.whatif.layout_of(row).gpu):
+            ctx.whatif.evict(row)
+            if keeps is not None:
+                ctx.whatif.place(row, keeps)
+    return mark
+
+
+def after_leaving(ctx: Context, at: int) -> Wish | Miss:
+    """How the gang at `at` could start once those who are leaving have left, nobody taken."""
+    shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]), ctx.line.least_gpus[at])
+    ctx.steps += STEPS_A_PLACE + len(ctx.whatif.node_free) // 50
+    mark = let_leave(ctx)
+    spot = place(ctx, at, shape)
+    ctx.whatif.rollback(mark)
+    return Wish(shape, spot, ()) if isinstance(spot, Spot) else spot
+
+
+def on_paper(ctx: Context, at: int, shape: Shape, search: Search, takes: Sequence[Take], *,
+             parts_move: bool = False) -> Wish | Miss:  # fmt: skip
+    """Play it through: victims off, the gang on, victims that fit elsewhere there; then undo it all.
+
+    `parts_move`: members that are taken of a gang are placed elsewhere too; else the gang goes on without them.
+    """
+    whatif = ctx.whatif
+    search.steps += (len(takes) + 1) * (STEPS_A_PLACE + len(search.room) // 50)
+    held = {take.row: whatif.layout_of(take.row) for take in takes}
+    spared = held_for_others(ctx, at)
+    mark = whatif.checkpoint()
+    kept = {take.row: _apply(ctx, search, take) for take in takes}
+    spot = place(ctx, at, shape, displacing=True, spared=spared)
+    moved: dict[int, Layout] = {}
+    if isinstance(spot, Spot) and ctx.policy.preemption.move_victims:
+        row = int(ctx.pending[at])
+        whatif.place(row, spot.layout)
+        books = ctx.quota.books.saved()
+        for take in takes:
+            ctx.quota.book(take.row, held[take.row], -1)
+            keeps = kept[take.row]
+            if keeps is not None:
+                ctx.quota.book(take.row, keeps)
+        ctx.quota.book(row, spot.layout)
+        moved = _moves(ctx, takes, held)
+        if parts_move:
+            moved |= _moved_parts(ctx, takes)
+        ctx.quota.books.restore(books)
+    whatif.rollback(mark)
+    if isinstance(spot, Miss):
+        return spot
+    gives = []
+    for take in takes:
+        if take.row in moved and _entries(moved[take.row]) == _entries(held[take.row]):
+            continue  # it is where it was: the others' going was enough
+        part = take.gpus / max(_width(held[take.row]), 1e-9)
+        price = float(ctx.lost_gpu_s[take.row]) * (1.0 if take.whole or take.row in moved else part)
+        how = "move" if take.row in moved else "evict" if take.whole else "shrink"
+        keeps = moved.get(take.row, kept[take.row])
+        lost = len(held[take.row].gpu) - (0 if take.whole or keeps is None else len(keeps.gpu))
+        gives.append(Give(take.row, how, keeps, lost, price))
+    return Wish(shape, spot, tuple(gives))
+
+
+def _entries(layout: Layout) -> list[tuple[int, int]]:
+    """GPUs and instances of a layout, ascending."""
+    return sorted(zip(layout.gpu.tolist(), layout.instance.tolist(), strict=True))
+
+
+def _width(layout: Layout) -> float:
+    return float(np.where(layout.instance < 0, layout.milli / GPU_MILLI, 1.0).sum())
+
+
+def _moves(ctx: Context, takes: Sequence[Take], held: dict[int, Layout]) -> dict[int, Layout]:
+    """Victims that fit elsewhere now, the widest first, as far as quotas go too; each is placed and booked.
+
+    An elastic gang goes on with as many members as fit, from its minimum on.
+    """
+    moved, work = {}, ctx.observation.snapshot.workloads
+    for take in sorted((take for take in takes if take.whole), key=lambda each: (-each.gpus, each.row)):
+        wide, least = len(held[take.row].gpu), int(work.min_gpus[take.row])
+        member = max(int(work.gpus_per_member[take.row]), 1)
+        for width in (wide, *range(wide - member, least - 1 if least else wide, -member)):
+            spot = elsewhere(ctx, take.row, width) if ctx.quota.may_start(take.row, width) is None else None
+            if spot is not None:
+                ctx.whatif.place(take.row, spot.layout)
+                ctx.quota.book(take.row, spot.layout)
+                moved[take.row] = spot.layout
+                break
+    return moved
+
+
+def _moved_parts(ctx: Context, takes: Sequence[Take]) -> dict[int, Layout]:
+    """Gangs of which some members are taken, with these members elsewhere where they fit; each is placed and booked."""
+    moved = {}
+    for take in sorted((take for take in takes if not take.whole), key=lambda each: (-each.gpus, each.row)):
+        shape = within_limits(ctx, take.row, shape_of(ctx.observation.snapshot, take.row, round(take.gpus)))
+        spot = find_spot(ctx.whatif, shape, room_beside(ctx, take.row, ctx.room(np.inf)), ctx.policy.placement,
+                         ctx.gpu_memory_mib)  # fmt: skip
+        if isinstance(spot, Spot) and ctx.quota.may_start(take.row, shape.gpus) is None:
+            moved[take.row] = joined(ctx.whatif.layout_of(take.row), spot.layout)
+            ctx.whatif.move(take.row, moved[take.row])
+            ctx.quota.book(take.row, spot.layout)
+    return moved
+
+
+def room_beside(ctx: Context, row: int, room: I32) -> I32:
+    """Of the free GPUs per node, those where more members of a running gang may go: in the domain that it is in, or,
+    where each member has a node of its own, on nodes without one. Shape [nodes].
+    """
+    snapshot = ctx.observation.snapshot
+    topology = int(snapshot.workloads.topology[row])
+    level = level_of(snapshot.nodes, topology)
+    nodes = np.unique(snapshot.gpus.node[ctx.whatif.layout_of(row).gpu])
+    if level is not None:
+        return np.where(np.isin(level, level[nodes]), room, 0).astype(np.int32)
+    if topology == Topology.SPREAD:
+        room = room.copy()
+        room[nodes] = 0
+    return room
+
+
+def elsewhere(ctx: Context, row: int, gpus: int) -> Spot | None:
+    """A place for a gang that was taken off the what-if, at the width that it had."""
+    shape = shape_of(ctx.observation.snapshot, row, gpus)
+    if row in ctx.members:  # members that differ are placed when they start, not here
+        return None
+    shape = within_limits(ctx, row, shape)
+    spot = find_spot(ctx.whatif, shape, ctx.room(np.inf), ctx.policy.placement, ctx.gpu_memory_mib)
+    return spot if isinstance(spot, Spot) else None
+
+
+def worth_gpu_s(ctx: Context, at: int, found: Wish) -> float:
+    """Worth of the gang's start now, in GPU-seconds by price: its waiting that this spares, converted by
+    `preemption.priority_weight`, and the use of GPUs that would idle as long. Without it the gang would start when
+    enough work is predicted to have ended, or not within the horizon where nobody can say when that is. Where nobody
+    gives way nothing is weighed: then it is the use of its GPUs until the next review, as of every admission.
+    """
+    row, horizon_s = int(ctx.pending[at]), ctx.policy.horizon_s
+    if not found.gives:
+        idle_s = min(float(ctx.run_low_s[at]), ctx.policy.review.batch_s, horizon_s)
+        return ctx.priced_gpus(found.spot.layout) * idle_s
+    delay_s = horizon_s
+    if found.shape.milli == 0 and found.shape.profile < 0 and row not in ctx.members:
+        plan = plan_start(ctx, at, found.shape)
+        later_s = np.inf if plan is None else plan.start_s - ctx.review_now_s
+        delay_s = min(max(later_s, ctx.policy.review.batch_s), horizon_s)
+    gpus = ctx.priced_gpus(found.spot.layout)
+    given = sum(_loss(ctx, give) for give in found.gives if give.how != "move")
+    used_s = min(delay_s, float(ctx.run_low_s[at]))
+    return gpus * delay_s * ctx.policy.preemption.priority_weight + max(gpus - given, 0.0) * used_s
+
+
+def _loss(ctx: Context, give: Give) -> float:
+    """GPUs that somebody gives up, by price."""
+    held = ctx.priced_gpus(ctx.whatif.layout_of(give.row))
+    return held - ctx.priced_gpus(give.keeps) if give.how == "shrink" and give.keeps is not None else held
+
+
+def _priced_cost_gpu_s(ctx: Context, found: Wish) -> float:
+    """What stopping all who give something up costs, by the price of their GPUs."""
+    cost = 0.0
+    for give in found.gives:
+        held = ctx.whatif.layout_of(give.row)
+        cost += give.price_gpu_s * ctx.priced_gpus(held) / max(_width(held), 1e-9)
+    return cost
+
+
+def _waiting_gpu_s(ctx: Context, at: int, found: Wish) -> float:
+    """What it is worth that those who are stopped wait again: until the gang that they make room for ends."""
+    wait_s = min(float(ctx.run_low_s[at]), ctx.policy.horizon_s)
+    gpus = sum(_loss(ctx, give) for give in found.gives if give.how == "evict")
+    return gpus * wait_s * ctx.policy.preemption.waiting_weight
+
+
+def landing_draft(ctx: Context, action: str, at: int, found: Wish, benefit_gpu_s: float, *,
+                  contract: bool, net_of_waiting: bool = False) -> Draft:  # fmt: skip
+    """The wish as a draft, with its evidence. Where nobody is to be waited for it is a plain start, at this tick.
+
+    `net_of_waiting`: the waiting of those who are stopped is taken off the benefit already.
+    """
+    work = ctx.observation.snapshot.workloads
+    row = int(ctx.pending[at])
+    count = {how: sum(give.how == how for give in found.gives) for how in ("evict", "shrink", "move")}
+    stopping = _priced_cost_gpu_s(ctx, found)
+    waiting = 0.0 if net_of_waiting else _waiting_gpu_s(ctx, at, found)
+    return Draft(
+        action=action, kind="land" if found.gives or _awaits(ctx, found.spot.layout) else "admit",
+        at=at, row=row, spot=found.spot, start_s=ctx.now_s, nodes=(),
+        benefit_gpu_s=benefit_gpu_s, cost_gpu_s=stopping + waiting, gives=found.gives, contract=contract, needed_gpus=found.needed_gpus,
+        evidence=(
+            Evidence("gpus", found.shape.gpus, "GPUs"),
+            Evidence("waited", round(ctx.now_s - float(work.submit_s[row]), 3), "s"),
+            Evidence("evicted", count["evict"], "gangs"),
+            Evidence("shrunk", count["shrink"], "gangs"),
+            Evidence("moved", count["move"], "gangs"),
+            Evidence("stopping_at_review", round(stopping, 3), "GPU-s"),
+            Evidence("waiting_again", round(waiting, 3), "GPU-s"),
+        ),
+    )  # fmt: skip
+
+
+def _awaits(ctx: Context, layout: Layout) -> bool:
+    """True when somebody who leaves already is on a node of the layout still: its GPUs, CPU or memory may be theirs."""
+    held, node = ctx.observation.snapshot.placements, ctx.observation.snapshot.gpus.node
+    theirs = held.node[np.isin(held.workload, list(ctx.leaving))]
+    return bool(np.isin(node[layout.gpu], theirs).any())
+
+
+def free_of(ctx: Context, rows: Sequence[int]) -> I32:
+    """Whole GPUs per node that are free once the gangs of these rows are gone. Shape [nodes]."""
+    whatif, gpus = ctx.whatif, ctx.observation.snapshot.gpus
+    free = whatif.node_free.copy()
+    for row in rows:
+        held = whatif.layout_of(row).gpu
+        freed = held[whatif.gpu_usable[held] & (whatif.gpu_used[held] == GPU_MILLI)]
+        free += np.bincount(gpus.node[freed], minlength=len(free)).astype(free.dtype)
+    return free

@@ -1,0 +1,449 @@
+"""Whom to take so that a gang fits: the cheapest of the takings that a rule set allows.
+
+A rule set offers takings in the order of mercy (rules/base.py); this search knows the nodes. It finds the ranks
+that make room, keeps the nodes that are cheapest to clear by estimate, and leaves the choice to clearing.py. Where
+GPUs on nodes do not tell what fits (shares, instances, members that differ), or where that finds nothing, it takes
+the offers in order until the gang fits. From what it found it puts back whoever is not needed. Nothing is placed or
+evicted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopilot.core.model.snapshot import F64, I32, Bools
+from autopilot.core.placement.whatif import WhatIf
+from autopilot.core.preemption.candidates import Columns, columns_of
+from autopilot.core.preemption.clearing import Clearing
+from autopilot.core.preemption.holdings import I64, Takings, cheapest_groups
+from autopilot.core.preemption.relaxation import Candidate, Demand, Region
+from autopilot.core.rules.base import Allowed, Offer, Take
+
+Places = tuple[tuple[int, ...], ...]
+"""Which offers each level takes, by their place in the sequence."""
+
+Unit = tuple[Places, Candidate]
+"""A gang, or gangs that free a GPU only together."""
+
+STEPS = 200_000
+"""Steps of the inner loops after which a search is content with the best that it found."""
+
+STEPS_OF_MANY = 5_000
+"""The same where the nodes were chosen by estimate: that is not exact anyway."""
+
+PATIENCE = 1_000_000
+"""Steps after which a search gives up when it found nothing: a quarter of a second."""
+
+EXACT = 64
+"""So many nodes, so many domains of a topology, and the nodes of so many gangs are all searched."""
+
+NODES = 24
+"""Of more, the cheapest by estimate are: so many nodes and two for each member."""
+
+DOMAINS = 8
+"""The same for domains."""
+
+HELPERS = 64
+"""Gangs that are looked at though they free nothing of use, where quotas want more to be taken."""
+
+WIDEST = 8
+"""So many wide gangs are tried as the last one that donors with little to spare may give."""
+
+TRIALS = 64
+"""Beginnings of the order of mercy that are tried one by one where quotas allow some and not others."""
+
+PARTS = 1024
+"""Costs are integers: parts of a GPU-second."""
+
+
+@dataclass(slots=True)
+class Search:
+    """Room for one gang on one what-if. `fits_on(free)`: does it fit on these whole free GPUs per node?
+
+    `room` [nodes]: whole free GPUs that it may use now. `suits` [nodes]: nodes that it may use at all. `domain`
+    [nodes]: its members must stay inside one of these. `spread`: at most one member on a node. `hosted(cpu, memory)`: GPUs of
+    its members that so much free milli-CPU and MiB per node can host. `fits_slowly(takes)`: asked instead of
+    `fits_on` where whole GPUs on nodes are not all (shares, members that differ).
+    `by_gpus`: whole GPUs on nodes are needed at least, so that a choice by them is worth asking about.
+    """
+
+    whatif: WhatIf
+    room: I32
+    need_gpus: int
+    member_gpus: int
+    fits_on: Callable[[I32], bool]
+    hosted: Callable[[I64, I64], I64] | None = None
+    fits_slowly: Callable[[Sequence[Take]], bool] | None = None
+    suits: Bools | None = None
+    domain: I32 | None = None
+    spread: bool = False
+    by_gpus: bool = True
+    patience: int = PATIENCE
+    first: int = -1  # of a gang that gives members up, those on this node leave first
+    steps: int = 0  # of work so far
+    takings: Takings = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.takings = Takings(self.whatif, self.first)
+
+    def __call__(self, takes: Sequence[Take]) -> bool:
+        """Is there room for the gang once these were taken?"""
+        self.steps += (20 + len(self.room) // 100) * (1 if self.fits_slowly is None else 5 + len(takes))
+        if self.fits_slowly is not None:
+            return self.fits_slowly(takes)
+        free = self.takings.free_after(self.room, takes)
+        if self.hosted is not None:
+            free = np.minimum(free, self.hosted(*self.takings.host_after(takes)))
+        return self.fits_on(free)
+
+    def entries(self, take: Take) -> tuple[int, ...]:
+        """Entries of the victim's layout that a partial taking removes."""
+        return self.takings.entries(take)
+
+    def freed(self, take: Take) -> tuple[tuple[int, int], ...]:
+        """(node, whole GPUs) that a taking leaves entirely free, by itself."""
+        return self.takings.cleared(take)[0]
+
+    def cheapest(self, offers: Sequence[Offer], allowed: Allowed) -> tuple[Take, ...] | None:
+        """The cheapest allowed takings that make room, of the lowest ranks that suffice; None when none do.
+
+        Cheapest: least lost work in the highest rank that is needed, then in the one below it, and so on; a GPU
+        counts at least one GPU-second. Exact by GPUs where up to EXACT nodes or gangs are in question, unless the
+        steps run out; else near it. Where GPUs do not tell what fits, it is the order of mercy less the needless.
+        """
+
+        def enough(takes: Sequence[Take]) -> bool:
+            return allowed(takes) and self(takes)
+
+        if enough(()):
+            return ()
+        found = None
+        if self.by_gpus and offers:
+            self.steps += 3 * len(offers)
+            market = Market(self, offers, columns_of(self.whatif, offers))
+            if not market.room_at(market.last_rank):
+                return None
+            found = market.cheapest(allowed)
+            self.steps += market.steps
+        if found is None or not enough(taken(offers, found)):
+            found = in_order(offers, enough)
+        if found is None and len(offers) <= EXACT:
+            found = one_wide(offers, allowed, enough)
+        return None if found is None else taken(offers, without_needless(offers, found, enough))
+
+    def near(self, columns: Columns, may: Bools) -> list[int]:
+        """Places in very many gangs of those that hold the nodes which are cheapest to clear by estimate.
+
+        `may` [gangs]: those that are asked about.
+        """
+        self.steps += len(columns.held.gang) // 10
+        return Market(self, (), columns).near(may)
+
+
+class Market:
+    """What is offered to one search, in columns: which gang frees how many GPUs of which node, at what rank and cost.
+
+    Gangs stand in the order of mercy. Those that free a GPU only together are one unit; `leader` [gangs] is the
+    first of them.
+    """
+
+    def __init__(self, search: Search, offers: Sequence[Offer], columns: Columns) -> None:
+        self.search, self.offers, self.rows = search, offers, columns.rows
+        held, rank, cost = columns.held, columns.rank, columns.cost
+        self.leader, self.rank = held.leader, rank.copy()
+        np.maximum.at(self.rank, held.leader, rank)
+        counts = cost * (rank == self.rank[held.leader])
+        self.cost = np.bincount(held.leader, counts, minlength=len(rank)).astype(np.float64)
+        keep = slice(None) if search.suits is None else search.suits[held.node]
+        self.gang, self.node, self.gpus = held.gang[keep], held.node[keep], held.gpus[keep]
+        self.last_rank = int(rank.max())
+        self.steps = 0  # that searches took so far
+
+    def room_at(self, rank: int) -> bool:
+        """Is there room when all up to `rank` is taken?"""
+        room = self.search.room
+        gpus = np.where(self.rank[self.gang] <= rank, self.gpus, 0)
+        return self.search.fits_on(room + np.bincount(self.node, gpus, minlength=len(room)).astype(np.int32))
+
+    def cheapest(self, allowed: Allowed) -> list[int] | None:
+        """Places in the offers: the cheapest that make room and are allowed, of the lowest ranks that suffice."""
+        ranks = np.unique(self.rank).tolist()
+        low, high = 0, len(ranks) - 1
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.room_at(ranks[middle]) else (middle + 1, high)
+        for top in dict.fromkeys((ranks[low], ranks[-1])):
+            found = self._clear(top, allowed)
+            if found is not None:
+                return found
+        return None
+
+    def near(self, may: Bools) -> list[int]:
+        """Places of the gangs on the nodes that are cheapest to clear, where `may` [gangs] says who is asked about."""
+        open_ = np.flatnonzero(may[self.gang])
+        kept = np.zeros(len(self.search.room), np.bool_)
+        for region, _ in self._regions(open_, self._demand()):
+            kept[list(region.free)] = True
+        chosen = np.zeros(len(self.rows), np.bool_)
+        chosen[self.gang[open_[kept[self.node[open_]]]]] = True
+        places: list[int] = np.flatnonzero(chosen[self.leader] & may).tolist()
+        return places
+
+    def _demand(self) -> Demand:
+        search = self.search
+        members, tail = divmod(search.need_gpus, search.member_gpus)
+        return Demand(members, search.member_gpus, tail, 1 if search.spread else search.need_gpus)
+
+    def _regions(self, open_: I64, demand: Demand) -> list[tuple[Region, bool]]:
+        """What is searched, by domain; are these all its nodes?"""
+        domains = self._domains(open_, demand.members + (demand.tail > 0))
+        return [self._region(nodes, open_, demand) for nodes in domains]
+
+    def _clear(self, top: int, allowed: Allowed) -> list[int] | None:
+        """The cheapest up to the rank `top`, as far as the steps reach."""
+        search, demand = self.search, self._demand()
+        open_ = np.flatnonzero(self.rank[self.gang] <= top)
+        found = self._regions(open_, demand)
+        if not found:
+            return None
+        regions = [region for region, _ in found]
+        steps = STEPS if all(exact for _, exact in found) else STEPS_OF_MANY
+        kept = np.zeros(len(search.room), np.bool_)
+        kept[[node for region in regions for node in region.free]] = True
+        near = open_[kept[self.node[open_]]]
+        levels, lonely = self._solve(self._units(near, top, helpers=0), regions, demand, allowed, steps)
+        if lonely:
+            units, owed = self._owing(self._units(near, top, HELPERS), allowed)
+            better, _ = self._solve(units, regions, demand, allowed, steps, owed)
+            return levels if better is None else better
+        return levels
+
+    def _solve(self, units: Sequence[Unit], regions: Sequence[Region], demand: Demand, allowed: Allowed, steps: int,
+               owed: int = 0) -> tuple[list[int] | None, frozenset[int]]:  # fmt: skip
+        """Places in the offers of the cheapest, and the units of which nothing is allowed alone."""
+
+        def places(levels: Mapping[int, int]) -> list[int]:
+            return sorted(place for unit, level in levels.items() for place in units[unit][0][level])
+
+        clearing = Clearing([candidate for _, candidate in units], regions, demand,
+                            lambda levels: allowed(taken(self.offers, places(levels))), owed)  # fmt: skip
+        found = clearing.solve(steps, self.search.patience - self.steps)
+        self.steps += clearing.steps
+        return None if found is None else places(dict(enumerate(found))), clearing.lonely
+
+    def _owing(self, units: Sequence[Unit], allowed: Allowed) -> tuple[list[Unit], int]:
+        """The units with what they pay, and the GPUs that are owed; else those that are allowed by themselves, and 0.
+
+        Owed are GPUs that must be taken before quotas allow anything, or before they allow certain units. They are
+        asked for as if one gang gave them all.
+        """
+        offers, total = self.offers, float(sum(offer.take.gpus for offer in self.offers))
+        bound = [not allowed(taken(offers, places[1])) for places, _ in units]
+        first = taken(offers, units[bound.index(True)][0][1]) if allowed(()) else ()
+
+        def pays(unit: Unit, gpus: float) -> bool:
+            row = offers[unit[0][1][0]].take.row
+            return all(take.row != row for take in first) and allowed((*first, Take(row, gpus, whole=False)))
+
+        payers = [pays(unit, total) for unit in units]
+        if not any(payers):
+            return [unit for unit, needy in zip(units, bound, strict=True) if not needy], 0
+        low, high = 1, ceil(total)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (
+                (low, middle) if pays(units[payers.index(True)], float(middle)) else (middle + 1, high)
+            )
+        told = []
+        for (places, candidate), payer, needy in zip(units, payers, bound, strict=True):
+            gpus = tuple(ceil(sum(offers[place].take.gpus for place in level)) * payer for level in places)
+            told.append((places, replace(candidate, pays=gpus, bound=needy or not first)))
+        return told, low
+
+    def _domains(self, open_: I64, parts: int) -> list[Bools]:
+        """Nodes of each domain that is searched; all nodes in one where the gang may spread over them."""
+        search, level = self.search, self.search.domain
+        if level is None or parts == 1:
+            return [np.ones(len(search.room), np.bool_)]
+        missing = search.need_gpus - np.bincount(level, search.room)
+        found = self._cheapest(open_, level[self.node[open_]], np.maximum(missing, 1), parts)
+        return [level == domain for domain in found[: DOMAINS if len(found) > EXACT else EXACT].tolist()]
+
+    def _region(self, inside: Bools, open_: I64, demand: Demand) -> tuple[Region, bool]:
+        """The nodes of a domain that may be cleared, in the order of mercy, and what fits on its others; are these all?"""
+        room = self.search.room
+        here = open_[inside[self.node[open_]]]
+        nodes: NDArray[Any] = np.flatnonzero(np.bincount(self.node[here], minlength=len(room)))
+        exact = min(len(nodes), len(self.rows)) <= EXACT
+        if not exact:
+            members = np.minimum(room // demand.size, demand.most)
+            missing = np.where(members < demand.most, (members + 1) * demand.size - room, 1 << 30)
+            nodes = self._cheapest(here, self.node[here], missing, demand.members)[
+                : NODES + 2 * demand.members
+            ]
+            kept = np.zeros(len(room), np.bool_)
+            kept[nodes] = True
+            here = here[kept[self.node[here]]]
+        first = np.full(len(room), len(self.rows), np.int64)
+        np.minimum.at(first, self.node[here], self.gang[here])
+        nodes = nodes[np.argsort(first[nodes], kind="stable")]
+        others = inside.copy()
+        others[nodes] = False
+        free = room[others]
+        now = np.minimum(free // demand.size, demand.most)
+        beside = demand.tail > 0 and bool((free - now * demand.size >= demand.tail).any())
+        return Region({node: int(room[node]) for node in nodes.tolist()}, int(now.sum()), beside), exact
+
+    def _cheapest(self, entries: I64, group: I32, missing: NDArray[Any], members: int) -> I32:
+        """Groups of entries (nodes, domains) that can free the GPUs `missing` in them, the cheapest first.
+
+        An entry costs the part of its gang that it frees, for the rest may serve other members; with few members
+        it costs more.
+        """
+        gang, gpus = self.gang[entries], self.gpus[entries]
+        part = gpus / np.bincount(gang, gpus, minlength=len(self.rank))[gang]
+        cost: F64 = self.cost[gang] * np.maximum(part, 1.0 / max(members, 1))
+        return cheapest_groups(group, gpus, self.rank[gang], cost, missing)
+
+    def _units(self, near: I64, top: int, helpers: int) -> list[Unit]:
+        """What the gangs of these entries offer, and the first `helpers` gangs, inside the ranks up to `top`."""
+        frees: dict[int, dict[int, int]] = {}
+        for gang, node, gpus in zip(
+            self.gang[near].tolist(), self.node[near].tolist(), self.gpus[near].tolist(), strict=True
+        ):
+            here = frees.setdefault(gang, {})
+            here[node] = here.get(node, 0) + gpus
+        chosen = np.zeros(len(self.rows), np.bool_)
+        chosen[list(frees)] = True
+        chosen[self.leader[np.flatnonzero(self.rank[self.leader] <= top)[:helpers]]] = True
+        leader_of = {
+            self.rows[gang]: int(self.leader[gang]) for gang in np.flatnonzero(chosen[self.leader]).tolist()
+        }
+        places: dict[int, list[int]] = {}
+        for place, offer in enumerate(self.offers):
+            row = offer.take.row
+            if row in leader_of and offer.rank <= top:
+                places.setdefault(leader_of[row], []).append(place)
+        costs = self._costs([place for some in places.values() for place in some])
+        units = [self._unit(some, costs, frees.get(gang, {})) for gang, some in places.items()]
+        return [unit for unit in units if len(unit[0]) > 1]
+
+    def _costs(self, places: Sequence[int]) -> dict[int, int]:
+        """The cost of offers as one integer each: so many bits for each rank that all costs together fit in them."""
+        offers = self.offers
+        parts = {place: round((offers[place].price_gpu_s + offers[place].take.gpus) * PARTS) + 1  # of equals the fewest
+                 for place in places}  # fmt: skip
+        bits = sum(parts.values()).bit_length()
+        shift = {
+            rank: bits * above for above, rank in enumerate(sorted({offers[place].rank for place in places}))
+        }
+        return {place: part << shift[offers[place].rank] for place, part in parts.items()}
+
+    def _unit(self, places: Sequence[int], costs: Mapping[int, int],
+              frees: dict[int, int]) -> Unit:  # fmt: skip
+        """Levels of one gang: more members with each, all of it last. Of gangs that share a GPU: all or nothing."""
+        offers = self.offers
+        whole = tuple(place for place in places if offers[place].take.whole)
+        parts = [place for place in places if not offers[place].take.whole]
+        levels: list[tuple[int, ...]] = [()]
+        freed: list[dict[int, int]] = [{}]
+        if len({offers[place].take.row for place in places}) == 1:
+            for count in range(1, len(parts) + 1):
+                levels.append(tuple(parts[:count]))
+                freed.append(dict(self.search.freed(taken(offers, levels[-1])[0])))
+            whole = whole[:1]
+        if whole:
+            levels.append(whole)
+            freed.append(frees)
+        cost = tuple(sum(costs[place] for place in level) for level in levels)
+        return tuple(levels), Candidate(cost, tuple(freed), (0,) * len(cost))
+
+
+def in_order(offers: Sequence[Offer], enough: Callable[[Sequence[Take]], bool]) -> list[int] | None:
+    """The shortest beginning of the offers that is enough; by doubling and halving, for more mostly fit no worse.
+
+    Quotas may allow some and not more: then the first beginnings are tried one by one, the longer ones by doubling.
+    """
+
+    def so_far(count: int) -> bool:
+        return enough(taken(offers, range(count)))
+
+    high = 1
+    while high < len(offers) and not so_far(high):
+        high *= 2
+    high = min(high, len(offers))
+    if not so_far(high):
+        counts = [count for count in range(1, len(offers)) if count <= TRIALS or count.bit_count() == 1]
+        found = next((count for count in counts if so_far(count)), None)
+        return None if found is None else list(range(found))
+    low = high // 2 + 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if so_far(middle) else (middle + 1, high)
+    return list(range(high))
+
+
+def one_wide(
+    offers: Sequence[Offer], allowed: Allowed, enough: Callable[[Sequence[Take]], bool]
+) -> list[int] | None:
+    """One of the widest gangs, with others in the order of mercy as far as quotas allow; the cheapest such choice.
+
+    Rules count the widest last, so that a donor may give one gang that is more than it has to spare, after others that are not.
+    """
+    found: list[list[int]] = []
+    for wide in sorted(range(len(offers)), key=lambda place: (-offers[place].take.gpus, place))[:WIDEST]:
+        kept = [wide]
+        for place in [wide, *range(len(offers))]:
+            more = sorted({*kept, place})
+            kept = more if allowed(taken(offers, more)) else kept
+            if enough(taken(offers, kept)):
+                found.append(without_needless(offers, kept, enough))
+                break
+    ranks = sorted({offer.rank for offer in offers}, reverse=True)
+
+    def cost(places: Sequence[int]) -> list[float]:
+        return [sum(offers[each].price_gpu_s + offers[each].take.gpus for each in places if offers[each].rank == rank)
+                for rank in ranks]  # fmt: skip
+
+    return min(found, key=cost, default=None)
+
+
+def without_needless(offers: Sequence[Offer], chosen: Sequence[int],
+                     enough: Callable[[Sequence[Take]], bool]) -> list[int]:  # fmt: skip
+    """Put back whoever is not needed: the highest rank first, in it the dearest; members before whole gangs.
+
+    Many at a time while that goes well, one by one where it does not.
+    """
+
+    def dearest(place: int) -> tuple[int, float, bool]:
+        return (-offers[place].rank, -offers[place].price_gpu_s, not offers[place].take.whole)
+
+    asked, kept = sorted(chosen, key=dearest), list[int]()
+    count = max(len(asked) // 4, 1)
+    while asked:
+        if enough(taken(offers, sorted([*kept, *asked[count:]]))):
+            asked, count = asked[count:], 2 * count
+        elif count > 1:
+            count //= 2
+        else:
+            kept.append(asked.pop(0))
+    return sorted(kept)
+
+
+def taken(offers: Sequence[Offer], places: Iterable[int]) -> tuple[Take, ...]:
+    """The offers at these places as one taking a gang: the members together, or all of it."""
+    takes: dict[int, Take] = {}
+    for place in places:
+        take = offers[place].take
+        before = takes.get(take.row)
+        if before is None or take.whole:
+            takes[take.row] = take
+        elif not before.whole:
+            takes[take.row] = Take(take.row, before.gpus + take.gpus, whole=False)
+    return tuple(takes.values())

@@ -1,0 +1,360 @@
+"""The queue tree as books: what each queue uses, what it is owed, and what its hard limit leaves.
+
+Counted are GPU entries: a whole GPU and a MIG instance are 1 each, a share of a GPU is its part. Where the
+cluster has several GPU models each of them is counted too, so that a guarantee of one model is not paid in
+another. Numbers of a queue include those of the queues below it. What is being given up counts no more.
+
+Beside GPUs the CPUs and the memory of hosts are resources, where all nodes state them and work asks for them. A queue's
+saturation is that of its dominant resource, taken over those that its next gang draws on: what it cannot use any more
+says nothing about its turn. Takings compare GPUs alone: they are what is taken.
+
+Fair share (the division that KAI uses, and dominant resource fairness when there is one resource): on each
+level a queue first gets what it is guaranteed, as far as it wants it; the rest is split by weight among those
+that still want more, until nothing is left or nobody wants; then the same below each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+
+from autopilot.core.model.snapshot import (
+    F64,
+    GPU_MILLI,
+    I32,
+    ClusterSnapshot,
+    Gate,
+    QueueTable,
+    State,
+    holding_mask,
+)
+
+ALL = 0
+"""The kind that counts GPUs of every model."""
+
+EPSILON = 1e-9
+"""Shares are sums of quotients: they are compared with this slack."""
+
+
+Saved = tuple[list[list[float]], list[list[float]], list[list[float]]]
+"""What is used: of GPUs, by work that may not be preempted, of hosts."""
+
+
+@dataclass(slots=True)
+class Books:
+    """One tick's quota books: [kind][queue], as plain lists because planning reads them one at a time."""
+
+    queues: QueueTable
+    parent: list[int]
+    paths: list[tuple[int, ...]]  # each queue and its ancestors, without the root
+    capacity: list[float]  # [kind]
+    guarantee: list[list[float]]
+    limit: list[list[float]]  # of all kinds together under ALL, of single GPU models under theirs; inf: none
+    use: list[list[float]]
+    sheltered: list[list[float]]  # the part of `use` by work that may not be preempted
+    fair: list[list[float]]
+    guarantee_binds: bool  # work that may not be preempted starts inside guarantees only
+    kind_of_model: tuple[int, ...] = (ALL,)  # by GPU model code
+    children: list[list[int]] = field(default_factory=list)
+    # [resource][queue]: CPUs, memory; none: not counted
+    host_use: list[list[float]] = field(default_factory=list)
+    host_fair: list[list[float]] = field(default_factory=list)
+    limits_models: bool = False  # some queue has a limit of one GPU model, where there are several
+    entries: int = 0  # so far: while it does not grow, nothing that is worked out from the books changes
+
+    def add(self, queue: int, gpus: float, kinds: Sequence[int], *, preemptible: bool) -> None:
+        """Book that work of `queue` holds `gpus` more (or fewer, when negative)."""
+        self.entries += 1
+        for kind in kinds:
+            use, sheltered = self.use[kind], self.sheltered[kind]
+            for each in (*self.paths[queue], 0):
+                use[each] += gpus
+                if not preemptible:
+                    sheltered[each] += gpus
+
+    def add_host(self, queue: int, amounts: Sequence[float]) -> None:
+        """Book that work of `queue` uses so much more CPU and memory (or less, when negative)."""
+        self.entries += 1
+        for use, amount in zip(self.host_use, amounts, strict=False):
+            for each in (*self.paths[queue], 0):
+                use[each] += amount
+
+    def saved(self) -> Saved:
+        """What is used as it stands, for `restore`."""
+        return ([list(row) for row in self.use], [list(row) for row in self.sheltered],
+                [list(row) for row in self.host_use])  # fmt: skip
+
+    def restore(self, saved: Saved) -> None:
+        """Back to what `saved` gave, to the last bit."""
+        self.entries += 1
+        self.use, self.sheltered, self.host_use = saved
+
+    def limit_room(self, queue: int, kinds: Sequence[int] = (ALL,)) -> float:
+        """GPUs that `queue` may still take under its own hard limits and every ancestor's; inf without one."""
+        return min((self.limit[kind][each] - self.use[kind][each]
+                    for kind in kinds for each in (*self.paths[queue], 0)), default=inf)  # fmt: skip
+
+    def over_limit(self, queue: int, extra: float, kinds: Sequence[int]) -> bool:
+        """True when `queue` itself would exceed one of its hard limits with `extra` more."""
+        return any(self.use[kind][queue] + extra > self.limit[kind][queue] + EPSILON for kind in kinds)
+
+    def guarantee_room(self, queue: int, kinds: Sequence[int]) -> float:
+        """GPUs that work which may not be preempted can still take inside the guarantees of the whole path."""
+        return min((self.guarantee[kind][each] - self.sheltered[kind][each]
+                    for kind in kinds for each in self.paths[queue]), default=inf)  # fmt: skip
+
+    def saturation(self, queue: int, extra: float, kinds: Sequence[int], host: Sequence[float] = ()) -> float:
+        """(used + extra) / fair share, of the resource where that is largest; inf above a share of nothing.
+
+        `host`: CPU and memory that would be added; a resource of which nothing is added is left out.
+        """
+        served = max(_ratio(self.use[kind][queue] + extra, self.fair[kind][queue]) for kind in kinds)
+        for use, fair, amount in zip(self.host_use, self.host_fair, host, strict=False):
+            if amount > 0:
+                served = max(served, _ratio(use[queue] + amount, fair[queue]))
+        return served
+
+    def within_fair(self, queue: int, extra: float, kinds: Sequence[int]) -> bool:
+        """True when `queue` stays within its fair share with `extra` more, in every kind."""
+        return all(self.use[kind][queue] + extra <= self.fair[kind][queue] + EPSILON for kind in kinds)
+
+    def within_guarantee(self, queue: int, extra: float, kinds: Sequence[int]) -> bool:
+        """The same for its guarantee."""
+        return all(self.use[kind][queue] + extra <= self.guarantee[kind][queue] + EPSILON for kind in kinds)
+
+    def parting(self, one: int, other: int) -> tuple[int, int]:
+        """The ancestors (or selves) of two queues at the level where their paths part; equal ones when one is in the other."""
+        for mine, theirs in zip(reversed(self.paths[one]), reversed(self.paths[other]), strict=False):
+            if mine != theirs:
+                return mine, theirs
+        return one, one
+
+
+def _ratio(part: float, whole: float) -> float:
+    if whole > EPSILON:
+        return part / whole
+    return inf if part > EPSILON else 0.0
+
+
+def build_books(snapshot: ClusterSnapshot, capacity_gpus: F64, weight: F64 | None = None, *,
+                shelter_always: bool = False) -> Books:  # fmt: skip
+    """Books of a snapshot. `capacity_gpus` [kinds]: what can be handed out; `weight` [queues] replaces the tree's.
+
+    Work that may not be preempted is bound to guarantees where the tree states any, or with `shelter_always`.
+
+    Demand is what is held plus what waits at its full width, as far as limits allow.
+    """
+    queues, work = snapshot.queues, snapshot.workloads
+    count = len(queues.id)
+    kind_of_model = _kinds(snapshot)
+    kinds = max(kind_of_model, default=ALL) + 1
+    use, sheltered = np.zeros((kinds, count)), np.zeros((kinds, count))
+    held = snapshot.placements
+    entry = ~held.leaving & holding_mask(work)[held.workload]
+    rows, gpus = held.workload[entry], np.where(held.instance[entry] < 0, held.milli[entry] / GPU_MILLI, 1.0)
+    model = np.array(kind_of_model, np.int64)[snapshot.nodes.gpu_model[held.node[entry]]]
+    firm = ~work.preemptible[rows]
+    np.add.at(use[ALL], work.queue[rows], gpus)
+    np.add.at(sheltered[ALL], work.queue[rows], gpus * firm)
+    if kinds > 1:
+        np.add.at(use, (model, work.queue[rows]), gpus)
+        np.add.at(sheltered, (model, work.queue[rows]), gpus * firm)
+    demand = use + _waiting(snapshot, kind_of_model, use.shape)
+    limit = _limits(queues, kind_of_model, kinds)
+    most = np.minimum(limit, limit[ALL])
+    for queue in range(count - 1, 0, -1):  # children stand behind their parents
+        above = queues.parent[queue]
+        use[:, above] += use[:, queue]
+        sheltered[:, above] += sheltered[:, queue]
+        demand[:, above] += np.minimum(demand[:, queue], most[:, queue])
+    guarantee = _guarantees(queues, kind_of_model, kinds)
+    chosen = _weights(queues, queues.weight if weight is None else weight, kind_of_model, kinds)
+    fair = np.stack([
+        fair_shares(queues.parent, guarantee[kind], chosen[kind], most[kind], demand[kind], float(capacity_gpus[kind]))
+        for kind in range(kinds)
+    ])  # fmt: skip
+    host_use, host_fair = _host_shares(snapshot, guarantee[ALL], chosen[ALL], float(capacity_gpus[ALL]))
+    parent: list[int] = queues.parent.tolist()
+    return Books(queues, parent, _paths(parent), capacity_gpus.tolist(), guarantee.tolist(), limit.tolist(),
+                 use.tolist(), sheltered.tolist(), fair.tolist(), shelter_always or bool(queues.guarantee.any()), kind_of_model,
+                 _children(parent), host_use, host_fair, bool(np.isfinite(limit[ALL + 1 :]).any()))  # fmt: skip
+
+
+def _host_shares(snapshot: ClusterSnapshot, guarantee: F64, weight: F64,
+                 capacity_gpus: float) -> tuple[list[list[float]], list[list[float]]]:  # fmt: skip
+    """Use and fair shares of CPU (milli) and memory (MiB) by queue; empty where neither is stated and asked for.
+
+    A share of inf is that of a resource which some node does not state, or nobody asks for. A guarantee of GPUs is one of the same part of the hosts. Shapes [resource][queue].
+    """
+    queues, nodes = snapshot.queues, snapshot.nodes
+    used, asked = host_amounts(snapshot)
+    open_nodes = nodes.ready & ~nodes.cordoned
+    stated = np.stack([nodes.cpu_milli, nodes.memory_mib])[:, open_nodes]
+    counted = [bool(stated.shape[1]) and bool((stated[each] >= 0).all() and (used[each] + asked[each]).any())
+               for each in range(2)]  # fmt: skip
+    if not any(counted):
+        return [], []
+    shares = np.full(used.shape, np.inf)
+    demand = used + asked
+    for queue in range(len(queues.id) - 1, 0, -1):  # children stand behind their parents
+        used[:, queues.parent[queue]] += used[:, queue]
+        demand[:, queues.parent[queue]] += demand[:, queue]
+    for resource in np.flatnonzero(counted).tolist():
+        capacity = float(stated[resource].sum())
+        part = guarantee / capacity_gpus * capacity if capacity_gpus else np.zeros(len(guarantee))
+        unlimited = np.full(len(part), np.inf)
+        shares[resource] = fair_shares(queues.parent, part, weight, unlimited, demand[resource], capacity)
+    return used.tolist(), shares.tolist()
+
+
+def host_amounts(snapshot: ClusterSnapshot) -> tuple[F64, F64]:
+    """CPU (milli) and memory (MiB) that the work of each queue itself holds, and that waits. Shapes [2, queues]."""
+    work, held = snapshot.workloads, snapshot.placements
+    asks = np.stack([work.cpu_milli, work.memory_mib]) / np.maximum(work.gpus_per_member, 1)  # for each GPU
+    count = len(snapshot.queues.id)
+    used, asked = np.zeros((2, count)), np.zeros((2, count))
+    rows = held.workload[~held.leaving & holding_mask(work)[held.workload]]
+    waits = np.flatnonzero((work.state == State.PENDING) & (work.gate < Gate.REJECTED))
+    for resource in range(2):
+        np.add.at(used[resource], work.queue[rows], asks[resource, rows])
+        np.add.at(asked[resource], work.queue[waits], asks[resource, waits] * work.gpus[waits])
+    return used, asked
+
+
+def capacity_by_kind(snapshot: ClusterSnapshot, usable: np.ndarray) -> F64:
+    """Whole GPUs that are `usable` ([gpus]) and alive MIG instances, in all and by model. Shape [kinds]."""
+    kind_of_model = _kinds(snapshot)
+    total = np.zeros(max(kind_of_model, default=ALL) + 1)
+    nodes, cuts = snapshot.nodes, snapshot.instances
+    codes = nodes.gpu_model[snapshot.gpus.node[usable]]
+    alive = cuts.gpu[cuts.profile >= 0]
+    open_node = (nodes.ready & ~nodes.cordoned)[snapshot.gpus.node[alive]]
+    codes = np.concatenate([codes, nodes.gpu_model[snapshot.gpus.node[alive[open_node]]]])
+    total[ALL] = len(codes)
+    if len(total) > 1 and len(codes):
+        np.add.at(total, np.array(kind_of_model)[codes], 1.0)
+    return total
+
+
+def fair_shares(parent: I32, guarantee: F64, weight: F64, limit: F64, demand: F64, capacity: float) -> F64:
+    """Fair share of every queue; the root's is the capacity. All shapes [queues]; parents come before children."""
+    fair = np.zeros(len(parent))
+    if not len(parent):
+        return fair
+    fair[0] = capacity
+    want = np.minimum(demand, limit)
+    order = np.argsort(parent, kind="stable")
+    edges = np.searchsorted(parent[order], np.arange(len(parent) + 1))
+    for queue in range(len(parent)):
+        below = order[edges[queue] : edges[queue + 1]]
+        if len(below):
+            fair[below] = _split(fair[queue], guarantee[below], weight[below], want[below])
+    return fair
+
+
+def _split(available: float, guarantee: F64, weight: F64, want: F64) -> F64:
+    """Guarantees first, the rest by weight among those that want more, until nothing is left."""
+    share = np.minimum(guarantee, want)
+    rest = max(available - float(share.sum()), 0.0)
+    while rest > EPSILON:
+        hungry = (want - share > EPSILON) & (weight > 0)
+        if not hungry.any():
+            break
+        gift = np.where(hungry, rest * weight / float(weight[hungry].sum()), 0.0)
+        given = np.minimum(gift, want - share)
+        share = share + given
+        rest -= float(given.sum())
+        if (given >= gift - EPSILON).all():
+            break
+    return share
+
+
+def _kinds(snapshot: ClusterSnapshot) -> tuple[int, ...]:
+    """Kind of each GPU model: its own where the nodes have several models."""
+    codes = snapshot.names.gpu_models
+    if len(np.unique(snapshot.nodes.gpu_model)) < 2:
+        return (ALL,) * max(len(codes), 1)
+    return tuple(range(1, len(codes) + 1))
+
+
+def claim_kinds(kind_of_model: Sequence[int], models: int) -> tuple[int, ...]:
+    """Kinds that a gang surely draws on: all GPUs, and its model's when it may use one model alone.
+
+    `models` is a bit set over the model codes; 0 for any.
+    """
+    if models and models & (models - 1) == 0 and models.bit_length() <= len(kind_of_model):
+        kind = kind_of_model[models.bit_length() - 1]
+        return (ALL, kind) if kind != ALL else (ALL,)
+    return (ALL,)
+
+
+def _waiting(snapshot: ClusterSnapshot, kind_of_model: Sequence[int], shape: tuple[int, ...]) -> F64:
+    """Width of what waits and is not switched off, by kind and queue. Shape [kinds, queues]."""
+    work = snapshot.workloads
+    rows = np.flatnonzero((work.state == State.PENDING) & (work.gate < Gate.REJECTED))
+    width = np.where(
+        work.gpu_milli[rows] > 0, work.gpus[rows] * work.gpu_milli[rows] / GPU_MILLI, work.gpus[rows]
+    )
+    waiting = np.zeros(shape)
+    np.add.at(waiting[ALL], work.queue[rows], width)
+    if shape[0] > 1:
+        for models in np.unique(work.gpu_models[rows]).tolist():
+            for kind in claim_kinds(kind_of_model, int(models))[1:]:
+                same = work.gpu_models[rows] == models
+                np.add.at(waiting[kind], work.queue[rows[same]], width[same])
+    return waiting
+
+
+def _guarantees(queues: QueueTable, kind_of_model: Sequence[int], kinds: int) -> F64:
+    """Guaranteed GPUs by kind and queue; the root is guaranteed nothing. Shape [kinds, queues]."""
+    guarantee = np.zeros((kinds, len(queues.id)))
+    if queues.guarantee.size:
+        guarantee[ALL] = queues.guarantee.sum(axis=1)
+        if kinds > 1:
+            for model, kind in enumerate(kind_of_model):
+                guarantee[kind] = queues.guarantee[:, model]
+    return guarantee
+
+
+def _limits(queues: QueueTable, kind_of_model: Sequence[int], kinds: int) -> F64:
+    """Hard limits by kind and queue, inf where there is none. Shape [kinds, queues].
+
+    Where the nodes have one model alone, its limit is one of all GPUs.
+    """
+    limit = np.full((kinds, len(queues.id)), np.inf)
+    limit[ALL] = np.where(queues.limit >= 0, queues.limit, np.inf)
+    for model in range(queues.limit_by_model.shape[1]):
+        kind, stated = kind_of_model[model], queues.limit_by_model[:, model]
+        limit[kind] = np.minimum(limit[kind], np.where(stated >= 0, stated, np.inf))
+    return limit
+
+
+def _weights(queues: QueueTable, weight: F64, kind_of_model: Sequence[int], kinds: int) -> F64:
+    """Weights by kind and queue: that of the model where one is stated, corrected by past use as `weight` is.
+
+    Shape [kinds, queues].
+    """
+    weights = np.tile(weight, (kinds, 1))
+    corrected = weight / np.where(queues.weight > 0, queues.weight, 1.0)
+    for model in range(queues.weight_by_model.shape[1]):
+        kind, stated = kind_of_model[model], queues.weight_by_model[:, model]
+        weights[kind] = np.where(np.isnan(stated), weights[kind], stated * corrected)
+    return weights
+
+
+def _paths(parent: Sequence[int]) -> list[tuple[int, ...]]:
+    paths: list[tuple[int, ...]] = []
+    for queue, above in enumerate(parent):
+        paths.append(() if above < 0 else (queue, *paths[above]))
+    return paths
+
+
+def _children(parent: Sequence[int]) -> list[list[int]]:
+    below: list[list[int]] = [[] for _ in parent]
+    for queue, above in enumerate(parent):
+        if above >= 0:
+            below[above].append(queue)
+    return below

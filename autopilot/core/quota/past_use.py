@@ -1,0 +1,98 @@
+"""What queues used in the past, and how that changes their part of idle capacity.
+
+Use decays with a half-life, so that an hour of 8 GPUs a week ago counts as half an hour. Memory keeps the sum as of
+the last time that anybody's holding changed, and what is held since: the sum of any later moment follows from these
+alone, to the last bit, however many ticks lie between. Weights change at the start of a review period only: a
+decision never depends on when in the period it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import inf, log
+
+import numpy as np
+
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.snapshot import F64, GPU_MILLI, ClusterSnapshot, QueueTable, holding_mask
+
+LEAST_RATIO = 0.1
+"""However much a queue used, this part of its weight stays: it is served less, never shut out."""
+
+FORGOTTEN_GPU_S = 1e-3
+"""Past use below this is dropped from memory."""
+
+
+def remember_use(memory: ControllerMemory, snapshot: ClusterSnapshot, now_s: float, review_s: float,
+                 policy: Policy) -> ControllerMemory:  # fmt: skip
+    """Memory with what is held from `now_s` on, and the standing use as of `review_s`, the review's start.
+
+    What was held until `now_s` is what the last observation showed. Nothing is kept where the past does not count.
+    """
+    half_life_s = policy.tenancy.usage_half_life_s
+    if not half_life_s or len(snapshot.queues.id) <= 2:
+        return _forgetful(memory) if memory.usage_at_s > -np.inf else memory
+    since_s = memory.usage_at_s if memory.usage_at_s > -np.inf else now_s
+    standing = memory.standing_use_gpu_s
+    if since_s <= review_s:  # else it was taken before the holding changed, in this same period
+        standing = _decayed(memory.usage_gpu_s, memory.held_gpus, review_s - since_s, half_life_s)
+    held = _held(snapshot)
+    if held == memory.held_gpus and memory.usage_at_s > -np.inf:
+        return replace(memory, standing_use_gpu_s=standing)
+    use = _decayed(memory.usage_gpu_s, memory.held_gpus, now_s - since_s, half_life_s)
+    return replace(memory, usage_gpu_s=use, standing_use_gpu_s=standing, usage_at_s=now_s, held_gpus=held)
+
+
+def _forgetful(memory: ControllerMemory) -> ControllerMemory:
+    """Memory without any past use."""
+    return replace(memory, usage_gpu_s={}, standing_use_gpu_s={}, held_gpus={}, usage_at_s=-inf)
+
+
+def _decayed(
+    use: Mapping[str, float], held: Mapping[str, float], for_s: float, half_life_s: float
+) -> dict[str, float]:
+    """Use after `for_s` seconds in which `held` GPUs were held: the integral of an exponential decay."""
+    kept = 0.5 ** (for_s / half_life_s)
+    gained_s = (1.0 - kept) * half_life_s / log(2.0)
+    after = {
+        name: use.get(name, 0.0) * kept + held.get(name, 0.0) * gained_s for name in sorted({*use, *held})
+    }
+    return {name: gpu_s for name, gpu_s in after.items() if gpu_s > FORGOTTEN_GPU_S or name in held}
+
+
+def _held(snapshot: ClusterSnapshot) -> dict[str, float]:
+    """GPUs that the work of each queue itself holds, by name: a share is its part, an instance one; zeros left out."""
+    work, placed = snapshot.workloads, snapshot.placements
+    entry = holding_mask(work)[placed.workload]
+    milli = np.where(placed.instance < 0, placed.milli, GPU_MILLI)[entry]
+    held = np.bincount(work.queue[placed.workload[entry]], milli, minlength=len(snapshot.queues.id))
+    return {
+        str(snapshot.queues.id[queue]): float(held[queue]) / GPU_MILLI
+        for queue in np.flatnonzero(held).tolist()
+    }
+
+
+def corrected_weights(memory: ControllerMemory, queues: QueueTable, policy: Policy) -> F64 | None:
+    """Weights with past use held against them; None where the past does not count. Shape [queues].
+
+    Among siblings with weight parts w and parts u of the past use: w + k (w - u), as in KAI's time-based fair
+    share, k being `tenancy.usage_weight`; never below a tenth of w.
+    """
+    rules = policy.tenancy
+    if not memory.standing_use_gpu_s or not rules.usage_weight or not rules.usage_half_life_s:
+        return None
+    used = np.array([memory.standing_use_gpu_s.get(str(name), 0.0) for name in queues.id.tolist()])
+    for queue in range(len(used) - 1, 0, -1):  # children stand behind their parents
+        used[queues.parent[queue]] += used[queue]
+    weights = queues.weight.astype(float).copy()
+    for parent in np.unique(queues.parent[queues.parent >= 0]).tolist():
+        below = np.flatnonzero(queues.parent == parent)
+        total, weight = used[below].sum(), weights[below].sum()
+        if total > 0 and weight > 0:
+            part = weights[below] / weight
+            weights[below] = np.maximum(
+                part + rules.usage_weight * (part - used[below] / total), LEAST_RATIO * part
+            )
+    return weights

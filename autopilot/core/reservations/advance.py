@@ -1,0 +1,108 @@
+"""Advance reservations: so many GPUs of a model for the work of a queue, from a time on.
+
+The GPUs are held by draining: from `reservation.advance_lead_s` before on, work that would outlive the start finds only
+what is spare on the chosen nodes; work that is foreseen to end before, and preemptible work that agreed to give way
+(backfill), may use them. From the start on they idle for the queue's own work for `grace_s`; what it does not take by
+then is released. Whatever the queue holds of the model already counts. Nobody is evicted but backfill; what still runs
+there at the start is said to be in the way.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autopilot.core.model.records import Evidence, Reservation
+from autopilot.core.model.snapshot import Bools
+from autopilot.core.placement.fit import Shape
+from autopilot.core.planning.context import Context, Held
+
+MOST = 8
+"""Advance reservations that are held at once, the earliest first; the others wait for their turn."""
+
+
+def hold_advance(ctx: Context) -> None:
+    """Add what is reserved in advance to what is held in this tick, and note which nodes it is on."""
+    table, now_s = ctx.observation.snapshot.advance, ctx.now_s
+    if not len(table.id):
+        return
+    begins_s = table.start_s - ctx.policy.reservation.advance_lead_s
+    over_s = table.start_s + table.grace_s
+    for moment_s in np.concatenate([begins_s, table.start_s, over_s]).tolist():
+        if moment_s > now_s:
+            ctx.wake_s.append(moment_s)
+    current = np.flatnonzero((begins_s <= now_s) & (now_s < over_s))
+    for row in current[np.argsort(table.start_s[current], kind="stable")][:MOST].tolist():
+        _hold(ctx, row)
+
+
+def _hold(ctx: Context, row: int) -> None:
+    """Choose nodes for one reservation, those of the tick before first, and hold them."""
+    snapshot, table = ctx.observation.snapshot, ctx.observation.snapshot.advance
+    queue, model, name = int(table.queue[row]), int(table.gpu_model[row]), str(table.id[row])
+    start_s = float(table.start_s[row])
+    own = _own_gpus(ctx, queue)
+    right = snapshot.nodes.gpu_model[snapshot.gpus.node] == model
+    left = int(table.gpus[row]) - int((own & right).sum())
+    if left <= 0:
+        return
+    count = len(snapshot.nodes.id)
+    usable = ctx.whatif.gpu_usable & right & ~own
+    ready = np.bincount(snapshot.gpus.node[usable & _free_by(ctx, start_s)], minlength=count)
+    most = np.bincount(snapshot.gpus.node[usable], minlength=count)
+    before = np.isin(snapshot.nodes.id, np.array(ctx.memory.advance.get(name, ()), object))
+    counts = _choose(ready, before, left)
+    counts += _choose(most - counts, before, left - int(counts.sum()))
+    chosen = np.flatnonzero(counts)
+    nodes = chosen.astype(np.int32)
+    ctx.advance[name] = tuple(snapshot.nodes.id[nodes].tolist())
+    record = Reservation(f"advance reservation {name} of queue {snapshot.queues.id[queue]}", 0, left, start_s, start_s,
+                         start_s, ctx.advance[name])  # fmt: skip
+    shape = Shape(left, 1, 0, 0, -1, 1 << model, 0, 0, 0, 0)
+    spare = (ready[nodes] - counts[chosen]).astype(np.int32)
+    ctx.held.append(Held(-1, record, shape, start_s, nodes, counts[chosen].astype(np.int32), spare, queue))
+    if ctx.now_s >= start_s:
+        _say(ctx, row, left, int(np.minimum(ctx.whatif.node_free[nodes], counts[chosen]).sum()))
+
+
+def _say(ctx: Context, row: int, left: int, free: int) -> None:
+    """While it waits for its queue's work: what it holds, what is in its way, and until when."""
+    table = ctx.observation.snapshot.advance
+    ends_s = float(table.start_s[row] + table.grace_s[row]) - ctx.now_s
+    short = f", {left - free} of them not free yet" if free < left else ""
+    ctx.notes.append(Evidence(f"advance reservation {table.id[row]} holds {left} GPUs{short}; what is not used is released in",
+                              round(ends_s, 3), "s"))  # fmt: skip
+
+
+def _own_gpus(ctx: Context, queue: int) -> Bools:
+    """GPUs that the work of a queue, or of those below it, holds and is not giving up. Shape [gpus]."""
+    snapshot = ctx.observation.snapshot
+    held, own = snapshot.placements, np.zeros(len(snapshot.gpus.uuid), np.bool_)
+    below = np.array(ctx.below(queue), np.int32)
+    own[held.gpu[~held.leaving & np.isin(snapshot.workloads.queue[held.workload], below)]] = True
+    return own
+
+
+def _free_by(ctx: Context, start_s: float) -> Bools:
+    """GPUs that are free at `start_s` by prediction, or now once that is past; backfilled work gives way. Shape [gpus]."""
+    held, work = ctx.observation.snapshot.placements, ctx.observation.snapshot.workloads
+    free = ctx.whatif.gpu_used == 0 if ctx.now_s >= start_s else ctx.gpu_free_at_s <= start_s
+    marked = held.gpu[work.backfilled[held.workload]]
+    free[marked] = True
+    return np.asarray(free)
+
+
+def _choose(most: np.ndarray, before: Bools, wanted: int) -> np.ndarray:
+    """GPUs to hold on each node, `wanted` in all as far as there are: on the nodes of `before` first, then on the node
+    that has just enough, else on the one that has most. Shape [nodes].
+    """
+    counts = np.where(before, most, 0)
+    counts = np.clip(wanted - (np.cumsum(counts) - counts), 0, counts)
+    left, rest = wanted - int(counts.sum()), most - counts
+    while left > 0 and rest.any():
+        enough = np.flatnonzero(rest >= left)
+        node = int(enough[np.argmin(rest[enough])] if len(enough) else np.argmax(rest))
+        taken = min(left, int(rest[node]))
+        counts[node] += taken
+        rest[node] -= taken
+        left -= taken
+    return np.asarray(counts)

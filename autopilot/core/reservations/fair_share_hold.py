@@ -1,0 +1,83 @@
+"""GPUs that come free are held for a gang whose queue is below its fair share, for a while.
+
+Turns alone do not help a gang of a few GPUs beside a flood of narrow work: its turn comes first, but GPUs come free
+one by one, and each goes to a gang of one GPU behind it. Nor do takings, where all that narrow work is younger than
+its guaranteed run time. So room is held, tentatively, for the first such gang of each queue: where its start is near,
+because work is predicted to end, or will be old enough to be taken back.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autopilot.core.model.policy import Mode
+from autopilot.core.model.snapshot import F64, Bools, running_since
+from autopilot.core.placement.fit import shape_of
+from autopilot.core.planning.context import Context
+from autopilot.core.quota.ledger import ALL, EPSILON
+from autopilot.core.reservations.gang import hold, plan_start
+
+MOST = 8
+"""Starts that are planned in one tick, in the order of service: each looks at the whole cluster."""
+
+TWICE = 2.0
+"""Room is held for one gang so many times `reservation.share_hold_s` at most: what was foreseen did not come."""
+
+
+def hold_deserved(ctx: Context, at: int) -> bool:
+    """Hold room for the gang at `at`, which has had its turn in vain; True when it does. For one of a queue alone."""
+    limit_s, work = ctx.policy.reservation.share_hold_s, ctx.observation.snapshot.workloads
+    if limit_s <= 0:
+        return False
+    row, queue = int(ctx.pending[at]), ctx.line.queue[at]
+    ctx.deserved[queue] = False
+    plain = work.gpu_milli[row] == 0 and work.mig_profile[row] < 0 and row not in ctx.members
+    if not plain or not _below_share(ctx, at):
+        return False
+    since_s = ctx.since_s(f"deserved/{work.id[row]}")
+    if ctx.now_s - since_s > TWICE * limit_s:
+        return False
+    if sum(ctx.deserved.values()) >= MOST:
+        return False
+    ctx.deserved[queue] = True
+    over = _above_share(ctx, queue)
+    if not over.any():  # nobody has what it lacks
+        return False
+    shape = shape_of(ctx.observation.snapshot, row, ctx.line.least_gpus[at])
+    plan = plan_start(ctx, at, shape, _free_or_taken_at(ctx, over))
+    if plan is None or plan.start_s > ctx.review_now_s + limit_s:
+        return False
+    ctx.wake_s.append(since_s + TWICE * limit_s)
+    ctx.held.append(hold(ctx, row, shape, plan, ctx.standing.get(row), firm=False))
+    return True
+
+
+def _below_share(ctx: Context, at: int) -> bool:
+    """Does its queue, and each above it, stay within its fair share with the gang?"""
+    books, row = ctx.quota.books, int(ctx.pending[at])
+    claim = ctx.quota.claim(row, ctx.line.least_gpus[at])
+    path = books.paths[claim.queue]
+    return bool(path) and all(books.within_fair(queue, claim.gpus, claim.kinds) for queue in path)
+
+
+def _above_share(ctx: Context, queue: int) -> Bools:
+    """Queues that use more than their fair share, where their path parts from that of `queue`. Shape [queues]."""
+    books = ctx.quota.books
+    over = np.zeros(len(books.paths), np.bool_)
+    for other in range(len(over)):
+        mine, theirs = books.parting(queue, other)
+        over[other] = mine != theirs and books.use[ALL][theirs] > books.fair[ALL][theirs] + EPSILON
+    return over
+
+
+def _free_or_taken_at(ctx: Context, over: Bools) -> F64:
+    """When each GPU comes free by prediction, or may be taken back from a queue that is `over`. Shape [gpus]."""
+    work, held = ctx.observation.snapshot.workloads, ctx.observation.snapshot.placements
+    settles_s = np.where(work.preemptible & over[work.queue] & ~ctx.unsaved,
+                         running_since(work) + ctx.policy.protection.min_runtime_s, np.inf)  # fmt: skip
+    free_at_s = ctx.gpu_free_at_s.copy()
+    if ctx.policy.modes.reclaim_borrowed != Mode.AUTO:
+        return free_at_s
+    usable = ctx.whatif.gpu_usable[held.gpu]
+    np.minimum.at(free_at_s, held.gpu[usable], np.fmin(settles_s[held.workload[usable]], np.inf))
+    return free_at_s

@@ -1,0 +1,251 @@
+"""Room held for a gang that does not fit yet: when it could start by prediction, and on which nodes.
+
+The plan reads the GPUs' predicted free times as a step function of capacity per node and finds, by
+bisection over the distinct times, the first at which the gang's members fit (inside one domain where
+the gang requires it). Inside one review period the plan depends on events alone, not on the clock, so
+that skipping a tick changes nothing; a start may hence lie in the past when predictions ran late.
+Work that outlives that start may use only the `spare` GPUs of the reserved
+nodes; that is what keeps the promise. Backfilled work of unknown length is foreseen to be evicted for the gang, as it
+will be once that is promised its room.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autopilot.core.model.policy import BackfillKind, Mode
+from autopilot.core.model.records import Reservation
+from autopilot.core.model.snapshot import F64, I32, Bools, Topology, holding_mask
+from autopilot.core.ordering.predicted_ends import gpu_free_at, predicted_ends
+from autopilot.core.placement.fit import Shape, level_of, members_on, suitable_nodes
+from autopilot.core.planning.context import Context, Held
+
+
+@dataclass(frozen=True, slots=True)
+class StartPlan:
+    """Earliest start by prediction; GPUs taken and spare on each chosen node."""
+
+    start_s: float
+    nodes: I32
+    counts: I32
+    spare: I32
+
+
+def plan_start(ctx: Context, at: int, shape: Shape, gpu_free_at_s: F64 | None = None) -> StartPlan | None:
+    """When and where the gang of whole GPUs at `at` could start if nothing else were admitted; None for never.
+
+    `gpu_free_at_s` [gpus]: when GPUs come free to it, where that is not by prediction alone.
+    """
+    suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib, empty=True)
+    free_at = _free_matrix(
+        ctx, _free_at(ctx, at, ctx.gpu_free_at_s) if gpu_free_at_s is None else gpu_free_at_s
+    )
+    free_at[~suits] = np.inf
+    start_s = _earliest_s(ctx, shape, free_at)
+    return None if start_s is None else _choose_nodes(ctx, shape, free_at, start_s)
+
+
+def promised_start_s(ctx: Context, at: int, shape: Shape, plan: StartPlan) -> float:
+    """By when the gang at `at` can be promised its start: as `plan`, with all work running on as long as it may.
+
+    "As long as it may" is `reservation.promise_level`. The plan is for a likely start, so that little room stands idle
+    before it; a promise is for a start that few gangs miss.
+    """
+    late = plan_start(ctx, at, shape, _free_at(ctx, at, _free_late(ctx)))
+    return max(plan.start_s, ctx.now_s, late.start_s if late is not None else -np.inf)
+
+
+def _free_late(ctx: Context) -> F64:
+    """When GPUs come free at the promise level, what was started in this tick included. Shape [gpus]."""
+    level = ctx.policy.reservation.promise_level
+    ends_s = predicted_ends(ctx.observation, ctx.policy, ctx.outlook, ctx.review_now_s, level)
+    by_work = gpu_free_at(ctx.whatif, ends_s)
+    limit_s = ctx.observation.snapshot.workloads.limit_s
+    for row, layout in ctx.whatif.layouts.items():
+        left_s = ctx.outlook.quantile_s(np.array([row], np.int32), level)
+        by_work[layout.gpu] = ctx.now_s + np.fmin(left_s, limit_s[row])
+    taken = np.isfinite(ctx.gpu_free_at_s)
+    return np.where(taken, np.maximum(ctx.gpu_free_at_s, by_work), ctx.gpu_free_at_s)
+
+
+def _earliest_s(ctx: Context, shape: Shape, free_at: F64) -> float | None:
+    """The first time at which the gang fits; None for never."""
+    if _one_member_a_node(ctx, shape):
+        ready_s = np.sort(free_at[:, shape.per_member - 1])
+        if len(ready_s) < shape.members or not ready_s[shape.members - 1] < np.inf:
+            return None
+        start_s = float(ready_s[shape.members - 1])
+        return start_s if start_s > ctx.review_now_s else -np.inf
+    times = np.unique(free_at[np.isfinite(free_at)])
+    times = np.concatenate([[-np.inf], times[times > ctx.review_now_s]])
+    low, high = 0, len(times) - 1
+    if not _fits_at(ctx, shape, free_at, float(times[high])):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        if _fits_at(ctx, shape, free_at, float(times[middle])):
+            high = middle
+        else:
+            low = middle + 1
+    return float(times[low])
+
+
+def _one_member_a_node(ctx: Context, shape: Shape) -> bool:
+    """No node holds two members, nothing must share a domain, and there is no tail: sorting is enough."""
+    widest = int(ctx.observation.snapshot.nodes.gpus.max(initial=0))
+    return (
+        shape.tail == 0
+        and shape.topology == Topology.NONE
+        and shape.per_member <= widest < 2 * shape.per_member
+    )
+
+
+def _free_at(ctx: Context, at: int, gpu_free_at_s: F64) -> F64:
+    """When each GPU comes free for the gang at `at`, of `gpu_free_at_s` [gpus] for everybody. Shape [gpus].
+
+    Nobody knows when backfilled work without a forecast ends; it is evicted for the gang from the time on at which
+    the gang's room is a promise (actions/backfill.py).
+    """
+    snapshot = ctx.observation.snapshot
+    held, work = snapshot.placements, snapshot.workloads
+    endless = work.backfilled & holding_mask(work) & np.isinf(ctx.end_s)
+    if not ctx.policy.backfill.evict_when_due or ctx.policy.modes.backfill == Mode.OFF or not endless.any():
+        return gpu_free_at_s
+    firm_s = float(work.submit_s[ctx.pending[at]]) + ctx.policy.reservation.firm_after_s
+    free_at = gpu_free_at_s.copy()
+    evictable = held.gpu[endless[held.workload]]
+    evictable = evictable[ctx.whatif.gpu_usable[evictable] & np.isinf(free_at[evictable])]
+    free_at[evictable] = -np.inf if ctx.firm[at] else firm_s
+    return free_at
+
+
+def _free_matrix(ctx: Context, gpu_free_at_s: F64) -> F64:
+    """Predicted free times per node, ascending: [nodes, GPUs of the largest node], inf where there is none.
+
+    GPUs held for one reservation are not there for another, but under conservative backfill, where
+    they come free again when their gang is predicted to end.
+    """
+    nodes = ctx.observation.snapshot.nodes
+    width = int(nodes.gpus.max(initial=0))
+    columns = np.arange(width)
+    rows = np.minimum(nodes.first_gpu[:, None] + columns, max(len(gpu_free_at_s) - 1, 0))
+    free_at = np.where(columns < nodes.gpus[:, None], gpu_free_at_s[rows], np.inf)
+    free_at.sort(axis=1)
+    stacked = ctx.policy.backfill.kind == BackfillKind.CONSERVATIVE
+    for held in ctx.held:
+        end_s = held.start_s + _run_time(ctx, held.row) if stacked else np.inf
+        for node, count in zip(held.nodes.tolist(), held.counts.tolist(), strict=True):
+            free_at[node, :count] = end_s
+        free_at[held.nodes] = np.sort(free_at[held.nodes], axis=1)
+    return free_at
+
+
+def _run_time(ctx: Context, row: int) -> float:
+    """Run time of a pending gang at the reservation level."""
+    at = np.flatnonzero(ctx.pending == row)
+    return float(ctx.run_low_s[at[0]]) if len(at) else np.inf
+
+
+def _capacity_at(free_at: F64, shape: Shape, time_s: float) -> tuple[I32, I32]:
+    """GPUs free at a time on each node, and how many members they make."""
+    free = (free_at <= time_s).sum(axis=1).astype(np.int32)
+    return free, members_on(shape, free)
+
+
+def _fits_at(ctx: Context, shape: Shape, free_at: F64, time_s: float) -> bool:
+    """True when the gang's members fit on what is free at `time_s`."""
+    return fits_on(ctx, shape, (free_at <= time_s).sum(axis=1).astype(np.int32))
+
+
+def fits_on(ctx: Context, shape: Shape, free: I32) -> bool:
+    """True when a gang of whole GPUs fits on `free` GPUs per node (suitable nodes only). Shape [nodes]."""
+    if shape.members + (shape.tail > 0) == 1:
+        return bool((free >= shape.gpus).any())
+    capacity = members_on(shape, free)
+    level = level_of(ctx.observation.snapshot.nodes, shape.topology)
+    if level is None:
+        return _holds(int(capacity.sum()), free, capacity, shape)
+    return bool(_domains_that_hold(level, free, capacity, shape).any())
+
+
+def _holds(members: int, free: I32, capacity: I32, shape: Shape) -> bool:
+    """Members fit, and so does the tail beside them."""
+    if members < shape.members:
+        return False
+    return (
+        shape.tail == 0
+        or members > shape.members
+        or bool((free - capacity * shape.per_member >= shape.tail).any())
+    )
+
+
+def _domains_that_hold(level: I32, free: I32, capacity: I32, shape: Shape) -> Bools:
+    """Domains with room for all members and, on one node beside them, for the tail. Shape [domains]."""
+    members = np.bincount(level, capacity)
+    tail = np.zeros(len(members), np.bool_)
+    tail[level[free - capacity * shape.per_member >= shape.tail]] = True
+    return np.asarray((members > shape.members) | ((members == shape.members) & tail))
+
+
+def _choose_nodes(ctx: Context, shape: Shape, free_at: F64, start_s: float) -> StartPlan | None:
+    """The nodes to hold at `start_s`: fullest first, as placement would choose."""
+    free, capacity = _capacity_at(free_at, shape, start_s)
+    nodes = ctx.observation.snapshot.nodes
+    level = level_of(nodes, shape.topology)
+    if level is not None and shape.members + (shape.tail > 0) > 1:
+        fits = _domains_that_hold(level, free, capacity, shape)
+        best = int(np.argmin(np.where(fits, np.bincount(level, free), np.inf)))
+        free, capacity = np.where(level == best, free, 0), np.where(level == best, capacity, 0)
+    if shape.members + (shape.tail > 0) == 1:
+        chosen = np.array(
+            [int(np.argmin(np.where(free >= shape.gpus, free, np.iinfo(np.int32).max)))], np.int32
+        )
+        counts = np.array([shape.gpus], np.int32)
+    else:
+        chosen, counts = _spread(free, capacity, shape, free_at[:, shape.per_member - 1])
+    return StartPlan(start_s, chosen, counts, (free[chosen] - counts).astype(np.int32))
+
+
+def _spread(free: I32, capacity: I32, shape: Shape, ready_s: F64) -> tuple[I32, I32]:
+    """Members over the nodes that have room earliest, then the tail on the fullest node left."""
+    order = np.argsort(np.where(capacity > 0, ready_s, np.inf), kind="stable")
+    before = np.concatenate([[0], np.cumsum(capacity[order])[:-1]])
+    taken = np.clip(shape.members - before, 0, capacity[order])
+    counts = np.zeros(len(free), np.int64)
+    counts[order] = taken * shape.per_member
+    if shape.tail:
+        rest = free - counts
+        node = int(np.argmin(np.where(rest >= shape.tail, rest, np.iinfo(np.int32).max)))
+        counts[node] += shape.tail
+    chosen = np.flatnonzero(counts).astype(np.int32)
+    return chosen, counts[chosen].astype(np.int32)
+
+
+def hold(
+    ctx: Context, row: int, shape: Shape, plan: StartPlan, before: Reservation | None, *, firm: bool,
+    promised_s: float | None = None,
+) -> Held:  # fmt: skip
+    """The reservation of `row` as planned now; `before` is its standing record, if any.
+
+    A promise stands as it was made; `promised_s` is that of a new one (None: nothing is promised, hence as planned).
+    """
+    standing = before is not None and before.firm
+    work, nodes = ctx.observation.snapshot.workloads, ctx.observation.snapshot.nodes
+    planned_s = max(plan.start_s, ctx.now_s)
+    if before is not None and standing:
+        planned_s, promised_s = before.planned_s, before.promised_s
+    record = Reservation(
+        workload=str(work.id[row]),
+        incarnation=int(work.incarnation[row]),
+        gpus=shape.gpus,
+        since_s=before.since_s if before is not None and before.firm == firm else ctx.now_s,
+        start_s=plan.start_s,
+        promised_s=planned_s if promised_s is None else promised_s,
+        nodes=tuple(nodes.id[plan.nodes].tolist()),
+        firm=firm,
+        planned_s=planned_s,
+        uid=str(work.uid[row]),
+    )
+    return Held(row, record, shape, plan.start_s, plan.nodes, plan.counts, plan.spare)

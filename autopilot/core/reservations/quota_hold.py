@@ -1,0 +1,85 @@
+"""Quota that is kept for an overdue gang: what bounds its wait behind a hard limit.
+
+A wide gang at a hard limit (or, where it may not be preempted, at a guarantee) would be passed by narrower ones for
+ever, for they keep the limit full. Once it is overdue, nothing behind it starts or grows under that limit, unless it
+is sure enough to end before the room will be there anyway. That is a reservation of quota, and like one of GPUs it is
+made only where forecasts or declared limits say when the work that runs there ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf, isfinite
+
+import numpy as np
+
+from autopilot.core.model.snapshot import I32, Gate
+from autopilot.core.placement.fit import shape_of, suitable_nodes
+from autopilot.core.planning.context import Context, Kept
+from autopilot.core.quota.ledger import EPSILON
+from autopilot.core.reservations.gang import fits_on
+from autopilot.core.rules.base import Claim
+
+
+def overdue_positions(ctx: Context) -> frozenset[int]:
+    """Gangs that wait for longer than `order.max_wait_s`."""
+    waited_s = ctx.review_now_s - ctx.observation.snapshot.workloads.submit_s[ctx.pending]
+    return frozenset(np.flatnonzero(waited_s > ctx.policy.order.max_wait_s).tolist())
+
+
+def keep_room(ctx: Context, at: int) -> None:
+    """Keep the quota that the overdue gang at `at` waits for, if quota will be what it needs."""
+    row, work = int(ctx.pending[at]), ctx.observation.snapshot.workloads
+    plain = work.gpu_milli[row] == 0 and work.mig_profile[row] < 0 and row not in ctx.members
+    if not plain or work.gate[row] != Gate.OPEN:
+        return
+    gpus = ctx.line.least_gpus[at]
+    claim = ctx.quota.claim(row, gpus)
+    found = list(_short(ctx, claim))
+    if not found or not _shape_comes_free(ctx, row, gpus):
+        return
+    ready_s = [_ready_s(ctx, claim, *each) for each in found]
+    if max(ready_s) < inf:
+        ctx.kept += [Kept(row, queue, kind, sheltered, when) for (queue, kind, sheltered), when in zip(found, ready_s, strict=True)]  # fmt: skip
+
+
+def _short(ctx: Context, claim: Claim) -> Iterator[tuple[int, int, bool]]:
+    """Where quota is short for a gang: (queue, kind, True for a guarantee and False for a limit)."""
+    books = ctx.quota.books
+    for kind in claim.kinds:
+        for queue in (*books.paths[claim.queue], 0):
+            if books.use[kind][queue] + claim.gpus > books.limit[kind][queue] + EPSILON:
+                yield queue, kind, False
+        for queue in books.paths[claim.queue] if books.guarantee_binds and not claim.preemptible else ():
+            if books.sheltered[kind][queue] + claim.gpus > books.guarantee[kind][queue] + EPSILON:
+                yield queue, kind, True
+
+
+def _ready_s(ctx: Context, claim: Claim, queue: int, kind: int, sheltered: bool) -> float:
+    """When enough of a quota is free by prediction, if nothing else starts under it; inf for never."""
+    books = ctx.quota.books
+    bound, use = (books.guarantee, books.sheltered) if sheltered else (books.limit, books.use)
+    missing = claim.gpus - (bound[kind][queue] - use[kind][queue])
+    ends = sorted((float(ctx.end_s[other.row]), other.gpus) for other in ctx.quota.running()
+                  if kind in other.kinds and queue in (*books.paths[other.queue], 0)
+                  and not (sheltered and other.preemptible))  # fmt: skip
+    for end_s, gpus in ends:
+        missing -= gpus
+        if missing <= EPSILON:
+            return end_s
+    return inf
+
+
+def _shape_comes_free(ctx: Context, row: int, gpus: int) -> bool:
+    """Could the gang ever start on GPUs that are free, or whose work is predicted to end?"""
+    snapshot = ctx.observation.snapshot
+    shape = shape_of(snapshot, row, gpus)
+    suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib, empty=True)
+    free = np.bincount(snapshot.gpus.node[ctx.gpu_free_at_s < inf], minlength=len(suits))
+    come: I32 = np.where(suits, free, 0).astype(np.int32)
+    return fits_on(ctx, shape, come)
+
+
+def sure_to_end(ctx: Context, at: int, kept: Kept) -> bool:
+    """Is the gang at `at` sure enough to be gone before the kept quota is all there?"""
+    return bool(ctx.known[at]) and isfinite(kept.ready_s) and float(ctx.gap_end_s[at]) <= kept.ready_s

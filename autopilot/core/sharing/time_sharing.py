@@ -1,0 +1,240 @@
+"""Let work that waits pause running work of the same queue that would keep others waiting for longer.
+
+Two exchanges, both for queues that are ordered by index, and with preemptible work alone:
+
+- by index: who waits has an index (order.py) `index_ratio` times as high as each of those who pause. Serving the
+  one that is likely to be done sooner first saves waiting (the exchange argument behind the Gittins index);
+- by fill: some GPUs are idle, yet too few for any gang that waits. Narrower work of a lower index, by half that
+  ratio in logs, makes room for the best-ranked wider gang, so that the idle GPUs work too.
+
+Exactly the missing number of GPUs is taken, the worst index first. Where what is then free lies scattered, others
+are moved: a gang that is moved loses its place to nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from autopilot.core.model.snapshot import I32, I64, QueueOrder
+from autopilot.core.ordering.job_order import aged_index
+from autopilot.core.placement.fit import Shape, Spot, shape_of
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Give, Submit
+from autopilot.core.planning.search_budget import within_steps
+from autopilot.core.preemption.moves import search_moves
+from autopilot.core.preemption.scenario import (
+    STEPS_A_PLACE,
+    Wish,
+    after_leaving,
+    held_for_others,
+    landing_draft,
+    let_leave,
+    place,
+)
+
+NAME = "preempt"
+
+TOGETHER = 32
+"""So many gangs behind a newcomer are looked at, that would take the place of a wide gang together with it."""
+
+FILL_EXPONENT = 0.5
+"""Of `index_ratio`, where idle GPUs are gained. With none of it the two sides of a fill would take turns."""
+
+
+@dataclass(slots=True)
+class _Bench:
+    """Running preemptible work of one queue, the worst index first."""
+
+    rows: list[int]
+    index: dict[int, float]
+    gpus: dict[int, int]
+    line: list[int]  # who asks it to pause, in order
+
+
+def share_time(ctx: Context, submit: Submit) -> None:
+    """Exchanges in the order of the index, then fills."""
+    askers = _askers(ctx)
+    order: list[int] = askers[np.lexsort((askers, -ctx.index[askers]))].tolist()
+    if not order:
+        return
+    queue = ctx.line.queue
+    benches = _benches(ctx, {queue[at] for at in order})
+    for at in order:
+        benches[queue[at]].line.append(at)
+    for fill in (False, True):
+        _pass(ctx, [at for at in order if not ctx.taken[at]], benches, submit, fill=fill)
+
+
+def _pass(ctx: Context, order: list[int], benches: dict[int, _Bench], submit: Submit, *, fill: bool) -> None:
+    """One exchange after the other. What fails for one gang fails for those of its width behind it in its queue."""
+    line, failed = ctx.line, set[tuple[int, int]]()
+    for at in within_steps(ctx, order):
+        kind = (line.queue[at], line.least_gpus[at])
+        if kind in failed or line.early[at]:
+            continue
+        bench = benches[line.queue[at]]
+        found = _exchange(ctx, at, bench, fill=fill)
+        if found is not None and _propose(ctx, at, found, bench, submit):
+            failed.clear()
+        else:
+            failed.add(kind)
+
+
+def _askers(ctx: Context) -> I64:
+    """Gangs that wait and may ask others to pause: preemptible, of whole GPUs, in a queue that is ordered by index.
+
+    Who was paused a moment ago asks nobody: a forecast that turned within minutes is no reason to turn the exchange round,
+    and each that was paused would pause the next.
+    """
+    snapshot = ctx.observation.snapshot
+    work, waiting = snapshot.workloads, np.array(ctx.waiting(), np.int64)
+    rows = ctx.pending[waiting] if len(waiting) else np.empty(0, np.int32)
+    may = (snapshot.queues.order[work.queue[rows]] == QueueOrder.INDEX) & work.preemptible[rows]
+    may &= (work.gpu_milli[rows] == 0) & (work.mig_profile[rows] < 0)
+    may &= ~np.isin(rows, np.fromiter(ctx.members, np.int32, len(ctx.members)))
+    cooling = ctx.cooling()
+    if cooling:
+        may &= np.array([uid not in cooling for uid in work.uid[rows].tolist()], np.bool_)
+    found: I64 = waiting[may]
+    return found
+
+
+def _benches(ctx: Context, queues: set[int]) -> dict[int, _Bench]:
+    """Who runs in each of these queues and may be paused or moved: preemptible, past its guaranteed run time."""
+    gpus = ctx.observation.snapshot.workloads.gpus
+    claims = [claim for claim in ctx.quota.running() if claim.preemptible and claim.queue in queues]
+    rows = np.array([claim.row for claim in claims], np.int32)
+    index = aged_index(ctx.outlook.index_per_s[rows], gpus[rows], np.zeros(len(rows)), ctx.policy.order)
+    values = dict(zip(rows.tolist(), index.tolist(), strict=True))
+    found = {queue: _Bench([], {}, {}, []) for queue in queues}
+    for claim in claims:
+        bench = found[claim.queue]
+        bench.index[claim.row], bench.gpus[claim.row] = values[claim.row], int(claim.gpus)
+    for claim in ctx.settled():
+        if claim.preemptible and claim.queue in queues:
+            found[claim.queue].rows.append(claim.row)
+    for bench in found.values():
+        bench.rows.sort(key=lambda row: (values[row], row))
+    return found
+
+
+def _exchange(ctx: Context, at: int, bench: _Bench, *, fill: bool) -> Wish | None:
+    """Who pauses and who moves so that the gang at `at` starts; None when it may not, or cannot.
+
+    A running gang that is wide for one newcomer may pause for several that will fill its place together.
+    """
+    row = int(ctx.pending[at])
+    gpus = ctx.line.least_gpus[at]
+    if ctx.may_start(at, gpus) is not None:
+        return None
+    if ctx.leaving:  # others pause already: what they leave comes first
+        waiting = after_leaving(ctx, at)
+        if isinstance(waiting, Wish):
+            return waiting
+    idle = int(ctx.room(float(ctx.gap_end_s[at])).sum())
+    missing = gpus - idle
+    if missing <= 0 or (fill and idle <= 0):
+        return None
+    ratio = ctx.policy.preemption.index_ratio
+    limit = ctx.index[at] / (ratio**FILL_EXPONENT if fill else ratio)
+    paused: list[int] = []
+    behind: list[int] = []
+    for other in bench.rows:
+        if missing <= 0:
+            break
+        if other in ctx.quota.gone:
+            continue
+        if bench.index[other] >= limit or (fill and bench.gpus[other] >= gpus):
+            continue
+        if bench.gpus[other] > gpus:
+            behind = _behind(ctx, at, bench, bench.index[other])
+            need = gpus + sum(ctx.line.least_gpus[each] for each in behind)
+            if _leaves_idle(bench, other, limit, need):
+                continue
+        paused.append(other)
+        missing -= bench.gpus[other]
+    if missing > 0:
+        return None
+    # the last one may have been too wide
+    for other in sorted(paused, key=lambda each: (-bench.gpus[each], each)):
+        if missing + bench.gpus[other] <= 0:
+            paused.remove(other)
+            missing += bench.gpus[other]
+    found = _on_paper(ctx, at, shape_of(ctx.observation.snapshot, row, gpus), paused, behind)
+    wide = [other for other in paused if bench.gpus[other] > gpus]
+    if found is None or any(_leaves_idle(bench, other, limit, found.needed_gpus) for other in wide):
+        return None
+    return found
+
+
+def _leaves_idle(bench: _Bench, victim: int, limit: float, need: int) -> bool:
+    """True where too much of a wide gang's place would idle, because `need` GPUs of it are used."""
+    return bool(bench.index[victim] >= limit * min(need / bench.gpus[victim], 1.0))
+
+
+def _behind(ctx: Context, at: int, bench: _Bench, index: float) -> list[int]:
+    """Gangs behind the one at `at` whose index is above that of a wide gang: they may take its place together."""
+    later = islice(bench.line, bench.line.index(at) + 1, None)
+    return list(islice((each for each in later if ctx.index[each] > index and not ctx.taken[each]), TOGETHER))
+
+
+def _fitting(ctx: Context, behind: list[int], left: I32) -> int:
+    """GPUs of the gangs in `behind` that fit and start on the GPUs `left`, one after the other; they stay on the what-if."""
+    total, most = 0, len(left)
+    for at in behind:
+        row, gpus = int(ctx.pending[at]), ctx.line.least_gpus[at]
+        if total + gpus > most or ctx.may_start(at, gpus) is not None:
+            continue
+        ctx.steps += STEPS_A_PLACE
+        spot = place(ctx, at, shape_of(ctx.observation.snapshot, row, gpus), displacing=True)
+        if isinstance(spot, Spot) and np.isin(spot.layout.gpu, left).any():
+            ctx.whatif.place(row, spot.layout)
+            total += gpus
+    return total
+
+
+def _on_paper(ctx: Context, at: int, shape: Shape, paused: list[int], behind: list[int]) -> Wish | None:
+    """The gang on the GPUs of those who pause, others moved where that is needed; the what-if is left as it was.
+
+    Of those `behind` it only the ones count that fit on the rest of these GPUs: a place is not taken for gangs that
+    cannot use it.
+    """
+    whatif = ctx.whatif
+    mark = let_leave(ctx)
+    left = {row: whatif.layout_of(row).gpu for row in paused}
+    spared = held_for_others(ctx, at)
+    for row in paused:
+        whatif.evict(row)
+    spot = place(ctx, at, shape, displacing=True, spared=spared)
+    moves: tuple[Give, ...] = ()
+    if not isinstance(spot, Spot):
+        found = search_moves(ctx, at, shape, paused)
+        if found is not None:
+            spot, moves = found.spot, found.gives
+    needed = shape.gpus
+    if isinstance(spot, Spot) and behind and not moves:
+        whatif.place(int(ctx.pending[at]), spot.layout)
+        rest = np.setdiff1d(np.concatenate(list(left.values())), spot.layout.gpu)
+        needed += _fitting(ctx, behind, rest)
+    whatif.rollback(mark)
+    if not isinstance(spot, Spot):
+        return None
+    if not moves and not np.isin(spot.layout.gpu, np.concatenate(list(left.values()))).any():
+        return None  # on GPUs that are held for others alone it would start without anybody's pause
+    pauses = tuple(Give(row, "evict", None, len(left[row]), float(ctx.lost_gpu_s[row])) for row in paused)
+    return Wish(shape, spot, (*pauses, *moves), needed_gpus=needed)
+
+
+def _propose(ctx: Context, at: int, found: Wish, bench: _Bench, submit: Submit) -> bool:
+    """Worth of the exchange: waiting saved when the one that is done sooner goes first, and idle GPUs used."""
+    soon_s = 1.0 / max(float(ctx.index[at]), 1e-12)
+    saved_s = sum(max(1.0 / max(bench.index[give.row], 1e-12) - soon_s, 0.0)
+                  for give in found.gives if give.how == "evict")  # fmt: skip
+    idle = found.shape.gpus - sum(give.gpus for give in found.gives if give.how == "evict")
+    used_gpu_s = max(idle, 0) * min(float(ctx.run_low_s[at]), ctx.policy.horizon_s)
+    worth = min(saved_s, ctx.policy.horizon_s) * ctx.policy.preemption.priority_weight + used_gpu_s
+    ctx.taken[at] = submit(landing_draft(ctx, NAME, at, found, worth, contract=False, net_of_waiting=True))
+    return bool(ctx.taken[at])

@@ -1,5 +1,0 @@
-"""One workload's story: where it stands, what holds it, what would free it by forecast. `Watch`, then `tell`."""
-
-from autopilot.core.story.telling import Watch, tell
-
-__all__ = ["Watch", "tell"]

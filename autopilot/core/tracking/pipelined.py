@@ -1,0 +1,282 @@
+"""Starts that wait for others to leave: the way from a taking to the gang on its GPUs.
+
+    told to leave ──> gone ──> started        each part (the gang, and victims that go on elsewhere) by itself
+         │              │
+         ├──────────────┴────> given up       its deadline passed, its room is lost, or the gang is not there any more
+
+A landing lives in memory, so that a restart finds it. At every tick it is put on the what-if first: whoever was
+told to leave is off the books, and what is to start holds its slots, hence nothing else is planned onto them. A
+part starts when the snapshot shows its slots free; at the deadline what is ready starts. What is given up leaves no trace: victims that stopped are
+pending and have their turns like everybody, a gang that shrank grows again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from autopilot.core.model.identity import rows_by_uid
+from autopilot.core.model.memory import ControllerMemory, Landing, Part
+from autopilot.core.model.records import Slot
+from autopilot.core.model.snapshot import GPU_MILLI, ClusterSnapshot, Gate, State
+from autopilot.core.placement.whatif import Layout, WhatIf
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """What became of the landings at this tick."""
+
+    open: tuple[Landing, ...]
+    starts: tuple[tuple[Landing, Part], ...]  # to be instructed now
+    given_up: tuple[Landing, ...]
+    busy: frozenset[int]  # rows that are not planned
+
+
+class Lookup:
+    """Rows by what names them outside of a snapshot."""
+
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
+        self._snapshot = snapshot
+
+    @cached_property
+    def workload(self) -> dict[str, int]:
+        """Rows of WorkloadTable by uid."""
+        return rows_by_uid(self._snapshot.workloads)
+
+    @cached_property
+    def gpu(self) -> dict[str, int]:
+        """Rows of GpuTable."""
+        return {str(name): row for row, name in enumerate(self._snapshot.gpus.uuid.tolist())}
+
+    @cached_property
+    def instance(self) -> dict[str, int]:
+        """Rows of InstanceTable."""
+        return {str(name): row for row, name in enumerate(self._snapshot.instances.id.tolist())}
+
+    def layout(self, slots: Sequence[Slot]) -> Layout | None:
+        """Slots as rows; None when a GPU is not there any more."""
+        if any(
+            slot.gpu not in self.gpu or (slot.instance and slot.instance not in self.instance)
+            for slot in slots
+        ):
+            return None
+        return Layout(
+            np.array([self.gpu[slot.gpu] for slot in slots], np.int32),
+            np.array([self.instance.get(slot.instance, -1) for slot in slots], np.int32),
+            np.array([slot.milli for slot in slots], np.int32),
+        )
+
+
+def fits(whatif: WhatIf, layout: Layout) -> bool:
+    """True when a layout is free on the books and its GPUs may be used."""
+    plain = layout.instance < 0
+    gpus, cuts = layout.gpu[plain], layout.instance[~plain]
+    asked = np.bincount(gpus, layout.milli[plain], minlength=len(whatif.gpu_used))
+    return bool(
+        (whatif.gpu_used[gpus] + asked[gpus] <= GPU_MILLI).all() and whatif.gpu_usable[gpus].all()
+        and (whatif.instance_used[cuts] == 0).all() and whatif.instance_alive[cuts].all()
+        and whatif.node_ok[whatif.snapshot.gpus.node[layout.gpu]].all()
+    )  # fmt: skip
+
+
+def joined(one: Layout, other: Layout) -> Layout:
+    """Two layouts as one."""
+    return Layout(np.concatenate([one.gpu, other.gpu]), np.concatenate([one.instance, other.instance]),
+                  np.concatenate([one.milli, other.milli]))  # fmt: skip
+
+
+def make_way(
+    whatif: WhatIf, rows: Sequence[int], claimed: Sequence[Layout], targets: Mapping[int, Layout]
+) -> set[int]:
+    """Take off those who leave what others claim of it, and give those who move their `targets`.
+
+    Whatever nobody claims they hold on the books until they are really gone, so that nothing else is planned on it.
+    Returns the rows of which something was claimed.
+    """
+    missing = _missing(whatif, claimed)
+    cuts = {cut for layout in claimed for cut in layout.instance[layout.instance >= 0].tolist()}
+    rests = {}
+    for row in rows:
+        layout = whatif.layout_of(row)
+        rest = _rest(layout, missing, cuts)
+        if len(layout.gpu) and (rest is not layout or row in targets):
+            whatif.evict(row)
+            rests[row] = rest
+    for row, rest in rests.items():
+        after = joined(rest, targets[row]) if row in targets else rest
+        if len(after.gpu):
+            whatif.place(row, after)
+    return set(rests)
+
+
+def _missing(whatif: WhatIf, claimed: Sequence[Layout]) -> dict[int, int]:
+    """Thousandths that GPUs lack for what is claimed of them, by GPU."""
+    asked: dict[int, int] = {}
+    for layout in claimed:
+        plain = layout.instance < 0
+        for gpu, milli in zip(layout.gpu[plain].tolist(), layout.milli[plain].tolist(), strict=True):
+            asked[gpu] = asked.get(gpu, 0) + milli
+    lacks = {gpu: int(whatif.gpu_used[gpu]) + milli - GPU_MILLI for gpu, milli in asked.items()}
+    return {gpu: milli for gpu, milli in lacks.items() if milli > 0}
+
+
+def _rest(layout: Layout, missing: dict[int, int], cuts: set[int]) -> Layout:
+    """A layout less what is missing elsewhere, which is taken off `missing`; itself when it has none of that."""
+    milli = layout.milli.copy()
+    stays = np.ones(len(milli), np.bool_)
+    for entry, (gpu, cut) in enumerate(zip(layout.gpu.tolist(), layout.instance.tolist(), strict=True)):
+        if cut >= 0:
+            stays[entry] = cut not in cuts
+        elif missing.get(gpu, 0) > 0:
+            gives = min(int(milli[entry]), missing[gpu])
+            missing[gpu] -= gives
+            milli[entry] -= gives
+            stays[entry] = milli[entry] > 0
+    if stays.all() and (milli == layout.milli).all():
+        return layout
+    return Layout(layout.gpu[stays], layout.instance[stays], milli[stays])
+
+
+def follow_landings(landings: Sequence[Landing], whatif: WhatIf, names: Lookup, now_s: float, *,
+                    may_start: bool = True) -> Landed:  # fmt: skip
+    """Put every landing on the what-if; say which parts start, which landings are given up.
+
+    Nothing starts without `may_start` (everything is halted): what is ready waits on, until its deadline.
+    """
+    snapshot = whatif.snapshot
+    stays, starts, given_up = [], [], []
+    busy: set[int] = set()
+    held = _really_held(snapshot)
+    leaving = np.unique(snapshot.placements.workload[snapshot.placements.leaving]).tolist()
+    for landing in landings:
+        mark = whatif.checkpoint()
+        placed, rows = _book(landing, whatif, names, leaving)
+        ready = [part for part in placed if may_start and _may_start(part, snapshot, names, held)]
+        # what is ready starts, the rest is given up
+        if now_s >= landing.deadline_s and len(ready) < len(placed):
+            whatif.rollback(mark)
+            placed, rows = _book(replace(landing, parts=tuple(ready)), whatif, names, leaving)
+            ready = [part for part in ready if part in placed]
+        expected = any(part.uid == landing.uid for part in landing.parts)
+        lost = expected and not any(part.uid == landing.uid for part in placed)
+        if lost or (landing.parts and not placed):
+            whatif.rollback(mark)
+            given_up.append(landing)
+            continue
+        busy |= rows
+        starts += [(landing, part) for part in ready]
+        left = tuple(part for part in placed if part not in ready)
+        if left:
+            stays.append(replace(landing, parts=left))
+    return Landed(tuple(stays), tuple(starts), tuple(given_up), frozenset(busy))
+
+
+def _book(
+    landing: Landing, whatif: WhatIf, names: Lookup, leaving: Sequence[int]
+) -> tuple[list[Part], set[int]]:
+    """Victims that are still there make way on the books, parts take their slots; those that could, and all rows.
+
+    A part that cannot take its slots claims nothing: what others hold of them stays on the books.
+    """
+    work = whatif.snapshot.workloads
+    victims = {}
+    for victim in landing.victims:
+        row = names.workload.get(victim.uid)
+        if (
+            row is not None
+            and int(work.incarnation[row]) == victim.incarnation
+            and len(whatif.layout_of(row).gpu)
+        ):
+            victims[row] = victim
+    layouts: dict[int, Layout] = {}
+    parts: dict[int, Part] = {}
+    for part in landing.parts:
+        row, layout = names.workload.get(part.uid), names.layout(part.slots)
+        if row is not None and layout is not None and (row in victims or _waits(part, row, whatif.snapshot)):
+            layouts[row], parts[row] = layout, part
+    away = [*victims, *(row for row in leaving if row not in victims)]
+    mark = whatif.checkpoint()
+    while parts:
+        make_way(whatif, away, list(layouts.values()), {})
+        homeless = {row for row in parts if not _take(whatif, row, layouts[row])}
+        if not homeless:
+            break
+        whatif.rollback(mark)
+        parts = {row: part for row, part in parts.items() if row not in homeless}
+        layouts = {row: layouts[row] for row in parts}
+    return list(parts.values()), {*victims, *parts}
+
+
+def _waits(part: Part, row: int, snapshot: ClusterSnapshot) -> bool:
+    """True when the part is pending as it was meant, and may be started."""
+    work = snapshot.workloads
+    return bool(work.state[row] == State.PENDING and work.incarnation[row] == part.incarnation
+                and work.gate[row] == Gate.OPEN and not work.excluded[row])  # fmt: skip
+
+
+def _take(whatif: WhatIf, row: int, layout: Layout) -> bool:
+    """Put a part on its slots, beside what it holds still; False when they are not free or not fit."""
+    if not fits(whatif, layout):
+        return False
+    rest = whatif.layout_of(row)
+    if len(rest.gpu):
+        whatif.evict(row)
+    whatif.place(row, joined(rest, layout) if len(rest.gpu) else layout)
+    return True
+
+
+def _really_held(snapshot: ClusterSnapshot) -> Mapping[str, np.ndarray]:
+    """What is really held now, whoever was told to leave: thousandths by GPU, holders by instance."""
+    held = snapshot.placements
+    plain = held.instance < 0
+    return {
+        "gpu": np.bincount(held.gpu[plain], held.milli[plain], minlength=len(snapshot.gpus.uuid)),
+        "instance": np.bincount(held.instance[~plain], minlength=len(snapshot.instances.id)),
+    }
+
+
+def _may_start(part: Part, snapshot: ClusterSnapshot, names: Lookup, held: Mapping[str, np.ndarray]) -> bool:
+    """True when the part waits and its slots are really free."""
+    row, layout = names.workload[part.uid], names.layout(part.slots)
+    if layout is None or not _waits(part, row, snapshot):
+        return False
+    plain = layout.instance < 0
+    gpus, cuts = layout.gpu[plain], layout.instance[~plain]
+    asked = np.bincount(gpus, layout.milli[plain], minlength=len(held["gpu"]))
+    return bool((held["gpu"][gpus] + asked[gpus] <= GPU_MILLI).all() and (held["instance"][cuts] == 0).all())
+
+
+def once_done(memory: ControllerMemory, whatif: WhatIf, busy: Container[int]) -> dict[int, Layout]:
+    """What `busy` rows hold once effects under way and landings are over: what the quota books count from now on.
+
+    The what-if shows who is on the GPUs until then; a start that could not be put on it is left out.
+    """
+    names, work = Lookup(whatif.snapshot), whatif.snapshot.workloads
+    after: dict[int, Layout] = {}
+
+    def note(uid: str, slots: Sequence[Slot], *, leaves: bool) -> None:
+        row, layout = names.workload.get(uid), names.layout(slots)
+        if row is not None and row in busy and layout is not None and (leaves or shows(whatif, row, layout)):
+            after[row] = layout
+
+    for entry in memory.in_flight.values():
+        effect = entry.instruction
+        note(effect.uid, effect.slots, leaves=effect.kind == "evict")
+    for landing in memory.landings:
+        for victim in landing.victims:
+            row = names.workload.get(victim.uid)
+            if row is not None and row not in after and int(work.incarnation[row]) == victim.incarnation:
+                note(victim.uid, victim.keeps if victim.how == "shrink" else (), leaves=True)
+        for part in landing.parts:
+            note(part.uid, part.slots, leaves=False)
+    return after
+
+
+def shows(whatif: WhatIf, row: int, layout: Layout) -> bool:
+    """True when the what-if has the gang on all of these."""
+    has = whatif.layout_of(row)
+    pairs = set(zip(has.gpu.tolist(), has.instance.tolist(), strict=True))
+    return pairs.issuperset(zip(layout.gpu.tolist(), layout.instance.tolist(), strict=True))

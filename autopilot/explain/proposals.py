@@ -1,0 +1,403 @@
+"""Decisions and refusals in words, each with its numbers.
+
+Plain functions from records to text: the command line, the page and the report print what they return.
+`proposal_words` is one line, `explain_proposal` the whole case with every guard's answer, and
+`explain_decision` what one tick did and did not do. What became of one workload: core/story.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from math import isfinite
+
+import numpy as np
+
+from autopilot.core.intake.commands import ENDS
+from autopilot.core.model.records import Code, Decision, Evidence, Loss, Proposal, Slot, Verdict, Victim
+from autopilot.core.model.snapshot import GPU_MILLI
+from autopilot.core.model.units import format_duration, format_gpu_s
+
+REASONS: dict[Code, str] = {
+    Code.CAPACITY: "{value} GPUs it may use are free, it needs {threshold}",
+    Code.FRAGMENTED: "{value} GPUs are free, but not in the shape that its {threshold} need",
+    Code.TOPOLOGY: "no single domain holds all its members ({threshold} GPUs; the best node has room for {value})",
+    Code.MIG_GEOMETRY: "{value} free instances of its MIG profile, it needs {threshold}",
+    Code.RESERVED: "enough GPUs are free, but they are held for a reservation that it would delay; "
+    "beside it {value} are left, it needs {threshold}",
+    Code.RUNTIME_UNKNOWN: "its run time is unknown and it declares no limit, so it may not start before a reservation",
+    Code.LIMIT: "its queue (or one above it) is at its hard limit: {value} GPUs left, it needs {threshold}",
+    Code.TOO_WIDE: "it is wider than the whole cluster ({value} of {threshold} GPUs)",
+    Code.EXCLUDED: "it opted out of every action of the autopilot",
+    Code.GATED: "it was proposed, but {value} guard(s) held it",
+    Code.BOUND: "this tick already made {value} proposals, the most that policy allows ({threshold})",
+    Code.GUARANTEE: "it may not be preempted, hence starts inside guarantees only: "
+    "{value} GPUs of them are left on the path of its queue, it needs {threshold}",
+    Code.FAIRNESS: "fair share gives it nothing: the queues that could give way are within their share, "
+    "or its own queue would exceed its share",
+    Code.PRIORITY: "no work that could give way has a lower priority; {value} GPUs of quota are free, it needs {threshold}",
+    Code.POLICY: "the settings of its queue do not let it displace the work that could give way; "
+    "{value} GPUs of quota are free, it needs {threshold}",
+    Code.PROTECTED: "only work that may not be displaced stands in the way of its {threshold} GPUs",
+    Code.DELAY: "it has waited {value} s of the {threshold} s before it may displace anybody",
+    Code.QUOTA: "its queue and those that share with it have quota for {value} more GPUs, it needs {threshold}",
+    Code.KEPT: "quota is idle, but kept for another that waits for it: {value} GPUs are left, it needs {threshold}",
+    Code.WORKERS: "it coordinates other workloads that still wait, and starts after them",
+    Code.CHECK: "a check outside of the autopilot has not passed it",
+    Code.ORDER: "its queue serves strictly in order, and the gang before it waits",
+    Code.MODE_OFF: "the action is switched off",
+    Code.MODE_OBSERVE: "the action only observes",
+    Code.MODE_RECOMMEND: "the action only recommends; set its mode to approve or auto to let it act",
+    Code.NEEDS_APPROVAL: "it waits for a person's approval of this very state",
+    Code.ON_PAPER: "it counts on GPUs or quota that only a recommendation frees",
+    Code.APPROVAL_EXPIRED: "its approval was given {value} s ago and has expired (it holds for {threshold} s)",
+    Code.APPROVAL_COST_ROSE: "its approval ended: it would cost {value} GPU-s now, more than the {threshold} GPU-s that "
+    "what was shown allows",
+    Code.APPROVAL_GAIN_FELL: "its approval ended: it would gain {value} GPU-s now, less than the {threshold} GPU-s that "
+    "what was shown asks for",
+    Code.REJECTED: "a person rejected it in this state",
+    Code.KILL_SWITCH: "the kill switch is on, or cannot be read",
+    Code.PAUSED_BY_PERSON: "a person paused the autopilot {value} s ago; it goes on when a person resumes it",
+    Code.PAUSED: "the autopilot paused itself {value} s ago (the pause lasts {threshold} s)",
+    Code.STALE_INVENTORY: "nodes and GPUs were last seen {value} s ago (limit {threshold} s)",
+    Code.STALE_WORK: "workloads were last seen {value} s ago (limit {threshold} s)",
+    Code.STALE_TELEMETRY: "telemetry is {value} s old (limit {threshold} s)",
+    Code.CHANGED: "it is another object now, or asks for something else than when this was decided",
+    Code.NODE_UNFIT: "{value} of its nodes or GPUs are not ready, cordoned or unhealthy",
+    Code.PARTIAL_GANG: "{value} GPUs at once are not the whole gang ({threshold})",
+    Code.PARTIAL_EVICTION: "a gang leaves whole, or keeps its minimum: {value} GPUs where it must be {threshold}",
+    Code.PROTECTED_CLASS: "a victim belongs to a protected class",
+    Code.OPTED_OUT: "the workload opted out",
+    Code.NOT_PREEMPTIBLE: "a victim is not preemptible",
+    Code.MIN_RUNTIME: "the youngest victim has run {value} s (at least {threshold} s are promised)",
+    Code.DWELL: "the wish has lasted {value} s (it must last {threshold} s)",
+    Code.COOL_DOWN: "a victim was disrupted before; {value} s of its cool-down are left",
+    Code.GIVEN_UP: "its last start in the place of others was given up; {value} s of its cool-down are left",
+    Code.MARGIN: "a benefit of {value} GPU-s does not exceed {threshold} GPU-s (cost and margin)",
+    Code.BUDGET_CLUSTER: "{value} disruptions in the window exceed the cluster's {threshold}",
+    Code.BUDGET_TENANT: "{value} disruptions in the window exceed the tenant's {threshold}",
+    Code.BUDGET_NODE: "{value} disruptions in the window exceed the node's {threshold}",
+    Code.BUDGET_CONCURRENT: "{value} disruptions at once exceed {threshold}",
+    Code.BUDGET_CHECKPOINT: "the victims' checkpoints take {value} s to write, and the store has {threshold} s within the grace",
+    Code.BLAST_RADIUS: "it would take {value} GPUs for each that it needs, at most {threshold} are allowed",
+    Code.WITHOUT_CHECKPOINT: "{value} of its victims cannot save within the grace, and policy lets only those be taken that can",
+    Code.SLO_BURNING: "a victim serves requests at {value} times its latency objective, or does not say how well (limit {threshold})",
+    Code.FORECAST_UNKNOWN: "nothing is foreseen",
+    Code.FORECAST_STALE: "the forecast was made {value} s ago (limit {threshold} s)",
+    Code.FORECAST_UNPROVEN: "the forecast has {value} outcomes behind it, too few to tell what its promise is worth (at least {threshold})",
+    Code.FORECAST_UNCALIBRATED: "{value} of the outcomes were within the forecast's promise, at least {threshold} have to be",
+    Code.FORECAST_DRIFTING: "the forecast's model has drifted: its errors are out of their usual range",
+    Code.WAIVED_CONTRACT: "the work was started on the promise to give way, or stands on what another is owed",
+    Code.OK: "in order",
+}
+"""What each code says; `value` and `threshold` are the numbers that it was judged by."""
+
+SHOWN_VICTIMS = 5
+"""Victims named on one line; the whole case names all."""
+
+
+def code_words(code: Code, value: float, threshold: float) -> str:
+    """A code with its numbers, as a clause."""
+    known = number(value) if isfinite(value) else "an unknown number of"
+    return REASONS[code].format(value=known, threshold=number(threshold))
+
+
+def number(value: float) -> str:
+    """A count: whole with separators when it is large, else with the digits that it has."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:g}"
+
+
+def counted(count: float, what: str) -> str:
+    """`1 GPU`, `8 GPUs`."""
+    return f"{number(count)} {what}{'' if count == 1 else 's'}"
+
+
+def evidence_words(evidence: Evidence) -> str:
+    """`gpus 16 GPUs` as `gpus: 16 GPUs`; durations and GPU-seconds readable."""
+    value = evidence.value
+    if evidence.unit == "s" and isinstance(value, int | float):
+        return f"{evidence.name}: {format_duration(float(value))}"
+    if evidence.unit == "GPU-s" and isinstance(value, int | float):
+        return f"{evidence.name}: {format_gpu_s(float(value))}"
+    if isinstance(value, str):
+        return f"{evidence.name}: {value}"
+    amount = f"{value:g}" if isinstance(value, float) else f"{value}"
+    unit = "" if evidence.unit in {"", "GPUs"} else f" ({evidence.unit})"
+    return f"{evidence.name}: {amount}{unit}"
+
+
+def verdict_words(verdict: Verdict) -> str:
+    """One guard's answer on one line."""
+    if verdict.allowed and verdict.code == Code.OK:
+        return (
+            f"{verdict.guard}: ok ({number(verdict.value)} {verdict.unit}, limit {number(verdict.threshold)})"
+        )
+    answer = "waived" if verdict.allowed else _held_words(verdict.code)
+    why = code_words(verdict.code, verdict.value, verdict.threshold)
+    return f"{verdict.guard}: {answer}, {verdict.code}: {why} ({number(verdict.value)} {verdict.unit}, limit {number(verdict.threshold)})"
+
+
+def _held_words(code: Code) -> str:
+    """What a verdict that does not allow a proposal is called."""
+    return "recommended only" if code in _RECOMMENDS else "refused"
+
+
+def where(slots: Sequence[Slot]) -> str:
+    """`8 GPUs of 1 node`; shares and instances by their name."""
+    nodes = counted(len({slot.node for slot in slots}), "node")
+    if any(slot.instance for slot in slots):
+        return f"{counted(len(slots), 'MIG instance')} of {nodes}"
+    if any(slot.milli < GPU_MILLI for slot in slots):
+        return f"{counted(len(slots), 'share')} ({number(sum(slot.milli for slot in slots) / GPU_MILLI)} GPUs) of {nodes}"
+    return f"{counted(len(slots), 'GPU')} of {nodes}"
+
+
+def by_node(slots: Sequence[Slot], shown: int = 12) -> str:
+    """`node-0 x 8, node-1 x 8 and 3 more nodes`."""
+    counts = sorted(Counter(slot.node for slot in slots).items())
+    words = ", ".join(f"{node} x {count}" for node, count in counts[:shown])
+    return words + (f" and {len(counts) - shown} more nodes" if len(counts) > shown else "")
+
+
+def victim_words(victim: Victim) -> str:
+    """One victim by name: how it gives way, what that loses, and whether it was owed."""
+    return f"{victim.workload}: {how_words(victim)}"
+
+
+def how_words(victim: Victim) -> str:
+    """How a victim gives way, what that loses, and whether it was owed."""
+    if victim.how == "shrink":
+        how = f"shrinks by {victim.gpus} to {counted(len(victim.keeps), 'GPU')} ({by_node(victim.keeps, 4)})"
+    elif victim.how == "move":
+        how = f"moves to {by_node(victim.keeps, 4)}"
+    else:
+        how = f"evicted from {counted(victim.gpus, 'GPU')}"
+    owed = ", by contract" if victim.contract else ""
+    lost = f"{format_gpu_s(victim.lost_gpu_s)} lost"
+    if victim.worst_gpu_s > victim.lost_gpu_s:
+        lost = f"{format_gpu_s(victim.lost_gpu_s)} expected to be lost, at most {format_gpu_s(victim.worst_gpu_s)}"
+    return f"{how}, {lost}{owed}"
+
+
+def _gave_way(victims: Sequence[Victim]) -> str:
+    """The first victims, and how many more."""
+    words = "; ".join(victim_words(victim) for victim in victims[:SHOWN_VICTIMS])
+    return words + (f"; and {len(victims) - SHOWN_VICTIMS} more" if len(victims) > SHOWN_VICTIMS else "")
+
+
+class Answer(StrEnum):
+    """What became of a proposal."""
+
+    ACCEPTED = "accepted"
+    RECOMMENDED = "recommended"  # every guard allows it; the mode only recommends
+    NEEDS_APPROVAL = "needs_approval"  # every guard allows it; a person has to approve it
+    REFUSED = "refused"
+
+
+_RECOMMENDS = frozenset({Code.MODE_RECOMMEND, Code.ON_PAPER})
+_APPROVES = _RECOMMENDS | ENDS | {Code.NEEDS_APPROVAL}
+
+
+def refusing_codes(proposal: Proposal) -> tuple[Code, ...]:
+    """The codes of the guards that did not allow a proposal."""
+    return tuple(verdict.code for verdict in proposal.verdicts if not verdict.allowed)
+
+
+def answer_of(proposal: Proposal, halted: str = "") -> Answer:
+    """What became of a proposal; `halted` is that of its decision."""
+    codes = set(refusing_codes(proposal))
+    if halted or (not codes and not proposal.accepted):
+        return Answer.REFUSED
+    if not codes:
+        return Answer.ACCEPTED
+    if codes <= _RECOMMENDS:
+        return Answer.RECOMMENDED
+    return Answer.NEEDS_APPROVAL if codes <= _APPROVES else Answer.REFUSED
+
+
+def proposal_words(proposal: Proposal, _decision: Decision | None = None) -> str:
+    """Why a proposal was made, and which guards refused it and why, on one line."""
+    facts = {each.name: each for each in proposal.evidence}
+    words = _WISHES.get(proposal.kind, _evict_words)(proposal, facts)
+    if answer_of(proposal) == Answer.RECOMMENDED:
+        return words
+    refused = [verdict for verdict in proposal.verdicts if not verdict.allowed]
+    if not refused:
+        return words
+    return words + "; refused: " + "; ".join(
+        f"{v.code} ({code_words(v.code, v.value, v.threshold)})" for v in refused
+    )  # fmt: skip
+
+
+def answer_words(answer: Answer) -> str:
+    """An answer as it is printed."""
+    return answer.value.replace("_", " ")
+
+
+Facts = Mapping[str, Evidence]
+
+
+def _admit_words(proposal: Proposal, facts: Facts) -> str:
+    words = f"start on {where(proposal.slots)}{_after(facts)}"
+    if proposal.action == "backfill":
+        words += ", in the gap before a reservation; it gives way when the reserved gang can land"
+    return words
+
+
+def _land_words(proposal: Proposal, facts: Facts) -> str:
+    words = f"start on {where(proposal.slots)}{_after(facts)}"
+    if not proposal.victims:
+        return words + ", as soon as work that already leaves is gone; nothing more is stopped for it"
+    return f"{words}, once others gave way: {_gave_way(proposal.victims)}"
+
+
+def _grow_words(proposal: Proposal, facts: Facts) -> str:
+    held = f"from {facts['held'].value} " if "held" in facts else ""
+    full = f" (full width {facts['full_width'].value})" if "full_width" in facts else ""
+    return f"grow {held}to {where(proposal.slots)}{full}, into room that no waiting work can use"
+
+
+def _reserve_words(_proposal: Proposal, facts: Facts) -> str:
+    start_s = float(facts["planned_start_in"].value) if "planned_start_in" in facts else float("nan")
+    gpus = facts["gpus"].value if "gpus" in facts else "its"
+    return f"no room yet: hold {gpus} GPUs, planned to start in {format_duration(start_s)}"
+
+
+def _evict_words(proposal: Proposal, facts: Facts) -> str:
+    """Work that leaves without another start in its place: broken gangs, and backfill that is due."""
+    if all(victim.workload == proposal.workload for victim in proposal.victims):
+        why = "a check outside of the autopilot switched it off"
+        if "broken" in facts:
+            lasted = format_duration(float(facts["broken"].value))
+            why = f"for {lasted} it has had fewer members than its minimum; it waits as a whole gang then"
+        gpus = sum(victim.gpus for victim in proposal.victims)
+        return f"stop what is left of it ({counted(gpus, 'GPU')}): {why}"
+    what = "backfilled work" if proposal.action == "backfill" else "others"
+    return f"{what} gives way so that {proposal.workload} can start: {_gave_way(proposal.victims)}"
+
+
+def _scale_words(proposal: Proposal, facts: Facts) -> str:
+    if not proposal.replicas:
+        return "give the floor back: the load that is foreseen needs none"
+    rps, within_s = float(facts["demand_foreseen"].value), float(facts["within"].value)
+    return (
+        f"keep at least {counted(proposal.replicas, 'replica')} (needed now: {facts['needed_now'].value}), "
+        f"for up to {number(round(rps, 3))} requests/s within {format_duration(within_s)}, "
+        f"{float(facts['replica_serves'].value):.3g} of them a replica"
+    )
+
+
+_WISHES = {
+    "admit": _admit_words,
+    "land": _land_words,
+    "grow": _grow_words,
+    "reserve": _reserve_words,
+    "scale": _scale_words,
+}
+
+
+def _after(facts: Facts) -> str:
+    return f" after {format_duration(float(facts['waited'].value))}" if "waited" in facts else ""
+
+
+def _whose(proposal: Proposal) -> str:
+    """What a proposal is about, in the state that it was made for."""
+    if proposal.kind == "scale":
+        return f"service {proposal.workload} (generation {proposal.incarnation})"
+    return f"workload {proposal.workload} (restart {proposal.incarnation})"
+
+
+def explain_proposal(proposal: Proposal, decision: Decision) -> list[str]:
+    """The whole case of one proposal: what, for whom, gain and price, evidence, every guard."""
+    lines = [
+        f"{proposal.id}: {answer_words(answer_of(proposal, decision.halted))} at {format_duration(decision.now_s)} (tick {decision.tick})",
+        f"  {proposal.action}: {proposal_words(proposal)}",
+        f"  {_whose(proposal)} of tenant {proposal.tenant}, queue {proposal.queue}",
+        f"  benefit {format_gpu_s(proposal.benefit_gpu_s)}, cost {format_gpu_s(proposal.cost_gpu_s)}",
+    ]
+    if decision.halted:
+        lines.append(f"  everything was held: {decision.halted}")
+    if proposal.slots:
+        lines.append(f"  place: {by_node(proposal.slots)}")
+    lines += [f"  score {evidence_words(term)}" for term in proposal.score_terms]
+    lines += _victim_lines(proposal)
+    lines += [f"  {evidence_words(each)}" for each in proposal.evidence]
+    lines += [f"  guard {verdict_words(verdict)}" for verdict in proposal.verdicts]
+    return lines
+
+
+def _victim_lines(proposal: Proposal) -> list[str]:
+    """Every victim, for whom it gives way, and what is taken from all of them together."""
+    if not proposal.victims:
+        return []
+    own = all(victim.workload == proposal.workload for victim in proposal.victims)
+    lines = [] if own else [f"  for {proposal.workload} give way:"]
+    lines += [
+        f"  victim {victim_words(victim)} (restart {victim.incarnation})" for victim in proposal.victims
+    ]
+    gpus = sum(victim.gpus for victim in proposal.victims)
+    lost_gpu_s = sum(victim.lost_gpu_s for victim in proposal.victims)
+    worst_gpu_s = sum(np.fmax(victim.worst_gpu_s, victim.lost_gpu_s) for victim in proposal.victims)
+    lost = f"{format_gpu_s(lost_gpu_s)} lost"
+    if worst_gpu_s > lost_gpu_s:
+        lost = f"{format_gpu_s(lost_gpu_s)} expected to be lost, at most {format_gpu_s(worst_gpu_s)}"
+    lines.append(f"  in all {counted(gpus, 'GPU')} of {counted(len(proposal.victims), 'gang')}, {lost}")
+    if any(victim.contract for victim in proposal.victims):
+        lines.append(
+            f"  by contract, hence neither weighed nor budgeted: {_CONTRACTS.get(proposal.action, _OWED)}"
+        )
+    return lines
+
+
+def loss_words(loss: Loss) -> str:
+    """What a victim really lost, beside what was expected: `lost 1080 GPU-s (2.4 GPU-h expected, at most 16.0 GPU-h)`."""
+    expected = f"{format_gpu_s(loss.expected_gpu_s)} expected"
+    if loss.worst_gpu_s > loss.expected_gpu_s:
+        expected += f", at most {format_gpu_s(loss.worst_gpu_s)}"
+    if not isfinite(loss.lost_gpu_s):
+        return f"lost an unknown amount of work, as its source does not say ({expected})"
+    return f"lost {format_gpu_s(loss.lost_gpu_s)} ({expected})"
+
+
+_OWED = "the queue it is for stays within its guarantee"
+_CONTRACTS = {
+    "backfill": "backfilled work was started on the promise to give way",
+    "recover": "a broken gang is stopped for its own sake",
+}
+
+
+def explain_decision(decision: Decision) -> list[str]:
+    """What one tick did, and why the rest waits, by reason."""
+    answers = [answer_of(each, decision.halted) for each in decision.plan.proposals]
+    lines = [f"tick {decision.tick} at {format_duration(decision.now_s)}: {_answers_words(answers)}"]
+    if decision.halted:
+        lines.append(f"  everything was held: {decision.halted}")
+    lines += [f"  {evidence_words(note)}" for note in decision.notes]
+    lines += [
+        f"  {answer_words(answer)}: {each.id}: {proposal_words(each)}"
+        for answer, each in zip(answers, decision.plan.proposals, strict=True)
+    ]
+    refusals = decision.plan.refusals
+    for code, count in Counter(refusals.code.tolist()).most_common():
+        first = int(np.flatnonzero(refusals.code == code)[0])
+        words = code_words(
+            refusals.codes[code], float(refusals.value[first]), float(refusals.threshold[first])
+        )
+        waits = "workload waits" if count == 1 else "workloads wait"
+        lines.append(f"  {count} {waits}, {refusals.codes[code]}: first in order: {words}")
+    for held in decision.plan.reservations:
+        said = "promised" if held.firm else "planned, not promised,"
+        lines.append(
+            f"  reservation: {held.workload}, {held.gpus} GPUs, {said} {format_duration(held.promised_s)} after the start of the run"
+        )
+    if not decision.plan.proposals and not len(refusals.code):
+        lines.append("  nothing waits")
+    return lines
+
+
+def _answers_words(answers: Sequence[Answer]) -> str:
+    """`4 proposals: 3 accepted, 1 refused`."""
+    counts = Counter(answers)
+    parts = ", ".join(f"{counts[answer]} {answer_words(answer)}" for answer in Answer if counts[answer])
+    return f"{counted(len(answers), 'proposal')}{': ' if parts else ''}{parts}"

@@ -1,0 +1,74 @@
+"""One gang that waits, as the story sees it, and words that several of its parts use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autopilot.core.model.records import Code, Decision, Proposal, Verdict
+from autopilot.core.model.units import format_duration
+from autopilot.core.placement.fit import Miss, Shape
+from autopilot.core.planning.context import Context
+from autopilot.core.rules.base import Claim
+from autopilot.explain.proposals import counted
+
+QUOTA_CODES = frozenset({Code.LIMIT, Code.GUARANTEE, Code.QUOTA, Code.KEPT})
+"""Reasons that the queue tree gives before anybody asks for room."""
+
+NO_TURN_CODES = frozenset(
+    {Code.EXCLUDED, Code.CHECK, Code.WORKERS, Code.ORDER, Code.BOUND, Code.GATED, Code.DELAY}
+)
+"""Reasons for which it is not asked whom the gang could displace."""
+
+SHOWN_NAMES = 4
+"""Gangs that are named in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One gang that waits and was not started: the context after the plan."""
+
+    ctx: Context
+    at: int
+    row: int
+    shape: Shape  # at its least width
+    claim: Claim
+    why: Miss  # as the decision has it
+    quota: Miss | None  # why its quota lets it start on no GPU at all, idle or not
+    use_before: Sequence[Sequence[float]]
+
+    @property
+    def name(self) -> str:
+        """The workload's id."""
+        return str(self.ctx.observation.snapshot.workloads.id[self.row])
+
+
+def refusing(case: Case, decision: Decision) -> list[tuple[Proposal, Verdict]]:
+    """Guards that hold what was proposed for it."""
+    return [(proposal, verdict) for proposal in decision.plan.proposals if proposal.workload == case.name
+            for verdict in proposal.verdicts if not verdict.allowed]  # fmt: skip
+
+
+def waiting_before(case: Case) -> list[int]:
+    """Rows that had their turn before it and wait too, in that order."""
+    ctx = case.ctx
+    turn = ctx.place_in_line
+    before = np.flatnonzero(~ctx.taken & (turn < turn[case.at]))
+    rows: list[int] = ctx.pending[before[np.argsort(turn[before], kind="stable")]].tolist()
+    return rows
+
+
+def gangs(ctx: Context, rows: Sequence[int]) -> str:
+    """`a (8 GPUs), b (16 GPUs) and 3 more (40 GPUs)`, at the widths that they ask for."""
+    work = ctx.observation.snapshot.workloads
+    words = [f"{work.id[row]} ({counted(int(work.gpus[row]), 'GPU')})" for row in rows[:SHOWN_NAMES]]
+    rest = rows[SHOWN_NAMES:]
+    more = f" and {len(rest)} more ({counted(int(work.gpus[list(rest)].sum()), 'GPU')})" if rest else ""
+    return ", ".join(words) + more
+
+
+def soon(ctx: Context, at_s: float) -> str:
+    """`in 2 h`, or `now` where that has come already."""
+    return "now" if at_s <= ctx.now_s else f"in {format_duration(at_s - ctx.now_s)}"

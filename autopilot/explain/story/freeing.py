@@ -1,0 +1,193 @@
+"""What would free a gang that waits, and when by forecast."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import ceil, floor, isfinite
+
+import numpy as np
+
+from autopilot.core.model.records import Code, Decision
+from autopilot.core.model.units import format_duration
+from autopilot.core.placement.fit import Spot, shape_of
+from autopilot.core.planning.context import Context
+from autopilot.core.preemption.scenario import place
+from autopilot.explain.proposals import counted, number
+from autopilot.explain.story.case import NO_TURN_CODES, SHOWN_NAMES, Case, refusing, soon, waiting_before
+from autopilot.explain.story.levels import cohorts, has_tree, name_of, short_levels
+from autopilot.explain.story.prospects import (
+    Ending,
+    Prospect,
+    quota_by_forecast,
+    room_by_forecast,
+    sheltered,
+    unforeseen,
+    verdict_ends_in_s,
+)
+
+
+def freed_by(case: Case, decision: Decision) -> list[str]:
+    """What would let it start and when, by forecast; the quantile is the one that reservations are planned with."""
+    ctx, code = case.ctx, case.why.code
+    if code == Code.EXCLUDED:
+        return ["its owner lets the autopilot act on it again; time alone does not"]
+    if code == Code.WORKERS:
+        return ["its own workers start; nothing else holds it"]
+    if code == Code.CHECK:
+        return ["the check passes it; nothing foretells when"]
+    lines = []
+    if case.quota is not None:
+        lines.append(_quota_prospect(case))
+    if code == Code.ORDER:
+        lines += _ahead(case)
+    if not isinstance(place(ctx, case.at, case.shape), Spot):
+        lines.append(f"room: {_room_prospect(case)}")
+    foreseen = bool(ctx.ahead[case.at])  # nobody gives way for it
+    if ctx.quota.books.guarantee_binds and has_tree(ctx) and not foreseen:
+        lines.append(_owed_prospect(case))
+    # by contract the young may be taken too
+    if not foreseen and code not in NO_TURN_CODES and not ctx.quota.rules.owed(ctx.quota.books, case.claim):
+        lines += _shelter(case)
+    for proposal, verdict in refusing(case, decision):
+        left_s = verdict_ends_in_s(verdict, ctx)
+        if left_s is not None:
+            lines.append(
+                f"guard {verdict.guard}: no longer in the way of {proposal.id} in {format_duration(left_s)}"
+            )
+    return lines + _clocks(case)
+
+
+def _shelter(case: Case) -> list[str]:
+    """When those who may not be displaced yet, young or disrupted before, may be."""
+    ctx = case.ctx
+    young = sheltered(ctx, case.claim)
+    if not young:
+        return []
+    first = young[0]
+    name = ctx.observation.snapshot.workloads.id[first.row]
+    held = counted(round(sum(each.gpus for each in young), 3), "GPU")
+    return [
+        f"shelter: {counted(len(young), 'gang')} on {held} may not be displaced yet, too young or disrupted before; "
+        f"first to lose that shelter is {name} ({counted(round(first.gpus, 3), 'GPU')}), {soon(ctx, first.end_s)}"
+    ]
+
+
+def _clocks(case: Case) -> list[str]:
+    """What time alone brings: its preemption delay, its promise, its being overdue (seen at the next review)."""
+    ctx, policy = case.ctx, case.ctx.policy
+    work, period_s = ctx.observation.snapshot.workloads, policy.review.batch_s
+    submit_s, delay_s = float(work.submit_s[case.row]), float(work.preemption_delay_s[case.row])
+    lines = []
+    if ctx.now_s < submit_s + delay_s:
+        lines.append(f"delay: it may displace others {soon(ctx, submit_s + delay_s)}")
+    if ctx.may_reserve[case.at] and not ctx.firm[case.at] and policy.reservation.depth:
+        firm_s = ceil((submit_s + policy.reservation.firm_after_s) / period_s) * period_s
+        lines.append(f"promise: room held for it becomes a promise {soon(ctx, firm_s)}")
+    overdue_s = (floor((submit_s + policy.order.max_wait_s) / period_s) + 1) * period_s
+    if ctx.review_now_s >= overdue_s:
+        lines.append(
+            f"overdue since {format_duration(ctx.now_s - overdue_s)}: of its class and the priority of its queue only older gangs come before it"
+        )
+    else:
+        lines.append(
+            f"overdue {soon(ctx, overdue_s)}: from then on only older gangs of its class and the priority of its queue come before it"
+        )
+    return lines
+
+
+def _room_prospect(case: Case) -> str:
+    """When it fits; where only reservations are in the way, when those start and how long they are foreseen to run."""
+    ctx = case.ctx
+    found = room_by_forecast(ctx, case.at, case.shape)
+    reserved = [held for held in ctx.held if held.row != case.row]
+    if isfinite(found.at_s) or not reserved:
+        return _when(ctx, found, "it fits")
+    alone = room_by_forecast(replace(ctx, held=[]), case.at, case.shape)
+    parts = []
+    for held in reserved[:SHOWN_NAMES]:
+        runs_s = float(ctx.run_low_s[np.flatnonzero(ctx.pending == held.row)[0]])
+        how_long = (
+            f"for {format_duration(runs_s)} by forecast"
+            if isfinite(runs_s)
+            else "for how long nothing foretells"
+        )
+        parts.append(f"{held.record.workload} (starts {soon(ctx, held.start_s)} and runs {how_long})")
+    if not isfinite(alone.at_s):
+        return _when(ctx, alone, "it fits")
+    return f"not before what is reserved for {', '.join(parts)}; were nothing reserved, it would fit {soon(ctx, alone.at_s)}"
+
+
+def _ahead(case: Case) -> list[str]:
+    """When the gang that holds up its strict queue finds room."""
+    ctx = case.ctx
+    work = ctx.observation.snapshot.workloads
+    queue = int(work.queue[case.row])
+    before = [row for row in waiting_before(case) if work.queue[row] == queue]
+    if not before:
+        return []
+    at = int(np.flatnonzero(ctx.pending == before[0])[0])
+    shape = shape_of(ctx.observation.snapshot, before[0], ctx.line.least_gpus[at])
+    found = room_by_forecast(ctx, at, shape)
+    return [f"order: {work.id[before[0]]} before it starts; {_when(ctx, found, 'that fits')}"]
+
+
+def _quota_prospect(case: Case) -> str:
+    """When the function that keeps it out by quota lets it in."""
+    ctx, claim = case.ctx, case.claim
+    code = case.why.code if case.quota is None else case.quota.code
+    path = ctx.quota.books.paths[claim.queue]
+    shared = {path[-1]} if path and cohorts(ctx) else {0}
+    below = set(short_levels(ctx, claim, code)) if code in {Code.LIMIT, Code.GUARANTEE} else shared
+    found = quota_by_forecast(
+        ctx, lambda books: ctx.quota.rules.may_start(books, claim) is None, below or {0}
+    )
+    return f"quota: {_when(ctx, found, 'its queue may start it')}"
+
+
+def _owed_prospect(case: Case) -> str:
+    """When its queue is owed the room by guarantee: what others use of it may be taken back then."""
+    ctx, claim = case.ctx, case.claim
+    books = ctx.quota.books
+    owed, path = ctx.quota.rules.owed, books.paths[claim.queue]
+    path = path[:1] if cohorts(ctx) else path  # in a cohort its own quota decides
+    if owed(books, claim):
+        return "guarantee: its queue is owed this now; what others use beyond their own is taken back by contract"
+    least = [each for each in path
+             if any(claim.gpus > books.guarantee[kind][each] for kind in claim.kinds)]  # fmt: skip
+    if least:
+        has = min(books.guarantee[kind][least[0]] for kind in claim.kinds)
+        return (f"guarantee: never owed, for queue {name_of(ctx, least[0])} is guaranteed {number(has)} GPUs "
+                f"and this gang needs {number(claim.gpus)}")  # fmt: skip
+    beyond = {each for each in path if not books.within_guarantee(each, claim.gpus, claim.kinds)}
+    found = quota_by_forecast(ctx, lambda rest: owed(rest, claim), beyond)
+    return f"guarantee: {_when(ctx, found, 'its queue is owed the room')}"
+
+
+def _when(ctx: Context, found: Prospect, what: str) -> str:
+    """`it fits in 2 h by forecast, when a (8 GPUs, in 1 h) and b (8 GPUs, in 2 h) have ended`."""
+    if not isfinite(found.at_s):
+        blind = unforeseen(ctx)
+        held = sum(each.gpus for each in blind)
+        why = (
+            f": nothing foretells when {counted(len(blind), 'gang')} on {counted(held, 'GPU')} end"
+            if blind
+            else ""
+        )
+        return f"no forecast says when {what}{why}"
+    level = f"quantile {ctx.policy.reservation.level:g} of run times"
+    ended = f" ({level}), when {_endings(ctx, found.endings)} ended" if found.endings else ""
+    return f"{what} {soon(ctx, found.at_s)} by forecast{ended}, unless other work starts there first"
+
+
+def _endings(ctx: Context, ended: Sequence[Ending]) -> str:
+    """The first to end, and the last, whom it takes."""
+    work = ctx.observation.snapshot.workloads
+
+    def one(each: Ending) -> str:
+        return f"{work.id[each.row]} ({counted(round(each.gpus, 3), 'GPU')}, {soon(ctx, each.end_s)})"
+
+    shown = [one(each) for each in (ended if len(ended) <= SHOWN_NAMES else ended[: SHOWN_NAMES - 1])]
+    if len(ended) > SHOWN_NAMES:
+        shown.append(f"{len(ended) - SHOWN_NAMES} more and at last {one(ended[-1])}")
+    return ", ".join(shown) + (" have" if len(ended) > 1 else " has")

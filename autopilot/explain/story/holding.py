@@ -1,0 +1,214 @@
+"""What holds a gang that waits, asked again of the functions that held it."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+import numpy as np
+
+from autopilot.core.model.policy import Mode
+from autopilot.core.model.records import Code
+from autopilot.core.model.snapshot import TOPOLOGY_NAMES, Gate
+from autopilot.core.placement.fit import Spot, level_of, suitable_nodes
+from autopilot.core.planning.context import Context
+from autopilot.core.preemption.moves import moves_only
+from autopilot.core.preemption.scenario import Wish, alike, place, wish
+from autopilot.core.quota.ledger import ALL
+from autopilot.core.rules.base import Refusal, Takes
+from autopilot.explain.proposals import code_words, counted, number
+from autopilot.explain.story.case import (
+    NO_TURN_CODES,
+    QUOTA_CODES,
+    SHOWN_NAMES,
+    Case,
+    gangs,
+    soon,
+    waiting_before,
+)
+from autopilot.explain.story.levels import (
+    cohorts,
+    has_tree,
+    name_of,
+    quota_lines,
+    rival_lines,
+    settings_line,
+    short_levels,
+)
+
+_CHECK = {
+    Gate.OPEN: "a part of it is not there yet",
+    Gate.WAITING: "the check is still out",
+    Gate.REJECTED: "the check switched it off, until somebody activates it again",
+    Gate.RETRY: "the check is to be asked again; it holds no quota until then",
+}
+
+TAKING_CODES = frozenset({Code.FAIRNESS, Code.PRIORITY, Code.POLICY, Code.PROTECTED})
+"""Reasons why a gang without room may not take it from others."""
+
+
+def held_by(case: Case) -> list[str]:
+    """Its reason with numbers, the queue tree above it, room, and whom it might displace."""
+    ctx, code = case.ctx, case.why.code
+    lines = [
+        f"held by {code}: {code_words(code, case.why.value, case.why.threshold)}",
+        *_more(case),
+    ]
+    if case.quota is not None and code not in QUOTA_CODES:
+        words = code_words(case.quota.code, case.quota.value, case.quota.threshold)
+        lines.append(f"quota would hold it too, {case.quota.code}: {words}")
+    if has_tree(ctx):
+        short = short_levels(ctx, case.claim, code if case.quota is None else case.quota.code)
+        lines += quota_lines(ctx, case.claim.queue, case.claim.kinds, case.use_before, short)
+    if code in {Code.FAIRNESS, Code.QUOTA}:
+        lines += rival_lines(ctx, case.claim)
+    if cohorts(ctx) and code in {Code.POLICY, Code.PRIORITY, Code.QUOTA}:
+        lines.append(settings_line(ctx, case.claim.queue))
+        books, queue = ctx.quota.books, case.claim.queue
+        if code == Code.QUOTA and len(books.paths[queue]) == 1 and not books.children[queue]:
+            lines.append(f"queue {name_of(ctx, queue)} has no parent but the root: nobody lends to it")
+    if code in TAKING_CODES:
+        lines.append(_who_runs(case))
+    if code in QUOTA_CODES | TAKING_CODES | NO_TURN_CODES:
+        lines.append(_room(case))
+    sheltered = case.quota is not None and case.quota.code == Code.GUARANTEE  # then it may take nobody either
+    if code not in NO_TURN_CODES and not sheltered:
+        lines += _displacing(case)
+    return lines
+
+
+def _more(case: Case) -> list[str]:
+    """What a reason is about, by name."""
+    ctx, code = case.ctx, case.why.code
+    work = ctx.observation.snapshot.workloads
+    if code in {Code.RESERVED, Code.RUNTIME_UNKNOWN}:
+        return _reservations(case)
+    if code == Code.TOPOLOGY:
+        return _domains(case)
+    if code == Code.KEPT:
+        return _kept(case)
+    if code == Code.ORDER:
+        before = [row for row in waiting_before(case) if work.queue[row] == work.queue[case.row]]
+        return (
+            [f"before it in queue {name_of(ctx, case.claim.queue)}: {gangs(ctx, before)}"] if before else []
+        )
+    if code == Code.CHECK:
+        return [_CHECK[Gate(int(work.gate[case.row]))]]
+    return []
+
+
+def _reservations(case: Case) -> list[str]:
+    """Whose reservations it would outlive, and from when they need their GPUs."""
+    ctx = case.ctx
+    end_s = float(ctx.gap_end_s[case.at])
+    lines = []
+    for held in ctx.held:
+        if held.start_s < end_s and held.row != case.row:
+            sure = "promised" if held.record.firm else "tentative"
+            nodes = ", ".join(held.record.nodes[:8]) + (" ..." if len(held.record.nodes) > 8 else "")
+            lines.append(f"reserved ({sure}) for {held.record.workload}: {counted(held.record.gpus, 'GPU')} on {nodes}, "
+                         f"planned to start {soon(ctx, held.start_s)}; "
+                         f"until then {counted(int(held.spare.clip(0).sum()), 'GPU')} of these nodes stay for others")  # fmt: skip
+    if lines and isfinite(end_s):
+        level = ctx.policy.backfill.level
+        lines.append(f"started now it would be gone {soon(ctx, end_s)} (quantile {level:g} of its run time)")
+    return lines
+
+
+def _kept(case: Case) -> list[str]:
+    """For whom quota is kept, where, and from when on it is all there."""
+    ctx = case.ctx
+    kept = ctx.kept_from(case.row)
+    if kept is None:
+        return []
+    what = "guarantee" if kept.sheltered else "limit"
+    return [f"kept for {ctx.observation.snapshot.workloads.id[kept.row]}, which is overdue, under the {what} of "
+            f"{name_of(ctx, kept.queue)}: enough has ended {soon(ctx, kept.ready_s)}; what surely ends before may use it"]  # fmt: skip
+
+
+def _domains(case: Case) -> list[str]:
+    """The level that its members must share, and what the roomiest domain has."""
+    ctx, shape = case.ctx, case.shape
+    level = level_of(ctx.observation.snapshot.nodes, shape.topology)
+    if level is None:
+        return [f"its members must lie on nodes of their own ({counted(shape.members, 'node')})"]
+    suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib)
+    free = np.bincount(level, np.where(suits, ctx.room(float(ctx.gap_end_s[case.at]), case.row), 0))
+    return [
+        f"all members must share one {TOPOLOGY_NAMES[shape.topology]}: of {len(np.unique(level))}, the roomiest has "
+        f"{counted(float(free.max(initial=0)), 'GPU')} that it may use, all together {number(float(free.sum()))}"
+    ]
+
+
+def _who_runs(case: Case) -> str:
+    """Running gangs in its queue and in others: how many may be displaced at all, how many are of lower priority."""
+    running, mine = case.ctx.quota.running(), case.claim
+    parts = []
+    for where, some in (("in its queue", [c for c in running if c.queue == mine.queue]),
+                        ("in other queues", [c for c in running if c.queue != mine.queue])):  # fmt: skip
+        soft = [each for each in some if each.preemptible]
+        lower = sum(each.priority < mine.priority for each in soft)
+        parts.append(f"{counted(len(some), 'gang')} {where} ({len(soft)} may be displaced, {lower} of them of lower "
+                     f"priority than its {mine.priority})")  # fmt: skip
+    return f"running: {'; '.join(parts)}"
+
+
+def _room(case: Case) -> str:
+    found = place(case.ctx, case.at, case.shape)
+    if isinstance(found, Spot):
+        return f"room: there is some now, on {counted(len(np.unique(found.nodes)), 'node')}"
+    return f"room: {code_words(found.code, found.value, found.threshold)}"
+
+
+def _displacing(case: Case) -> list[str]:
+    """Whom it could displace now, in its queue and in others, as the rule set answers."""
+    ctx, rules, modes = case.ctx, case.ctx.quota.rules, case.ctx.policy.modes
+    across_off = not rules.at_once and (
+        modes.reclaim_borrowed == Mode.OFF or len(ctx.quota.books.parent) <= 2
+    )
+    if ctx.ahead[case.at]:
+        return ["nobody gives way for it: it is a replica that is only foreseen to be needed"]
+    lines = []
+    if rules.within is not None and modes.preempt != Mode.OFF:
+        lines.append(f"displacing lower priority in its queue: {_taking(case, rules.within, contract=False)}")
+    if rules.across is not None and not across_off:
+        where = "displacing" if rules.within is None else "taking back from other queues"
+        lines.append(
+            f"{where}: {_taking(case, rules.across, contract=rules.owed(ctx.quota.books, case.claim))}"
+        )
+    if modes.defragment != Mode.OFF and case.why.code in {Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY}:
+        found = moves_only(ctx, case.at, alike(ctx)[case.at])
+        lines.append("moving others: " + ("no moves give room" if found is None else _victims(ctx, found)))
+    return lines
+
+
+def _taking(case: Case, takes: Takes, *, contract: bool) -> str:
+    found = wish(case.ctx, case.at, takes, contract=contract)
+    if isinstance(found, Wish):
+        return _victims(case.ctx, found)
+    if isinstance(found, Refusal) and found.code == Code.CAPACITY:
+        if not found.value:
+            return "no work there can be preempted"
+        return f"the work there that can be preempted holds {counted(found.value, 'GPU')}, too few or in the wrong place for its {number(found.threshold)}"
+    if isinstance(found, Refusal) and found.code == Code.FAIRNESS and not cohorts(case.ctx):
+        return _unfair(case)
+    return code_words(found.code, found.value, found.threshold)
+
+
+def _unfair(case: Case) -> str:
+    """By whose fair share nothing is taken: its own side's, or that of those who could give."""
+    books, claim = case.ctx.quota.books, case.claim
+    above = short_levels(case.ctx, claim, Code.FAIRNESS)
+    if above:
+        use, fair = books.use[ALL][above[0]] + claim.gpus, books.fair[ALL][above[0]]
+        return (f"not beyond its fair share: with it queue {name_of(case.ctx, above[0])} would use {number(use)} GPUs, "
+                f"its fair share is {number(round(fair, 2))}")  # fmt: skip
+    return "nobody there who could give way uses more than the fair share"
+
+
+def _victims(ctx: Context, found: Wish) -> str:
+    if not found.gives:
+        return "there is room without it"
+    work = ctx.observation.snapshot.workloads
+    names = [f"{work.id[give.row]} ({give.how}, {counted(give.gpus, 'GPU')})" for give in found.gives]
+    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+    return f"possible, by {', '.join(names[:SHOWN_NAMES])}{more}"

@@ -1,0 +1,138 @@
+"""When a gang could start, by forecast: the functions that decide, asked about later.
+
+Running gangs leave the books in the order of their predicted ends until what keeps a gang out lets it in. Nothing
+else is foreseen: no new work, no other gang that starts first. So a prospect is the earliest moment, not a promise.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from math import inf, isfinite, isnan
+
+import numpy as np
+
+from autopilot.core.model.records import Code, Verdict
+from autopilot.core.model.snapshot import GPU_MILLI, holding_mask
+from autopilot.core.placement.fit import Miss, Shape, Spot
+from autopilot.core.placement.whatif import Layout
+from autopilot.core.planning.context import Context
+from autopilot.core.preemption.scenario import place
+from autopilot.core.quota.ledger import Books
+from autopilot.core.rules.base import Claim
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A gang that holds GPUs and when it ends by forecast; inf: nothing says when."""
+
+    row: int
+    gpus: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """When something comes true at the earliest, and which gangs have ended by then; inf: not by what is foreseen."""
+
+    at_s: float
+    endings: tuple[Ending, ...] = ()
+
+
+def endings(ctx: Context) -> list[Ending]:
+    """All who hold GPUs once this tick's plan is carried out, in the order in which they end by forecast."""
+    holding = np.flatnonzero(holding_mask(ctx.observation.snapshot.workloads)).tolist()
+    found = []
+    for row in sorted({*holding, *ctx.whatif.layouts}):
+        layout = ctx.whatif.layout_of(row)
+        if len(layout.gpu):
+            end_s = float(ctx.end_s[row])
+            started = not isfinite(end_s)  # then the books know when its GPUs come free
+            free_s = float(ctx.gpu_free_at_s[layout.gpu].max()) if started else end_s
+            found.append(Ending(row, _gpus(layout), free_s if isfinite(free_s) else inf))
+    return sorted(found, key=lambda each: (each.end_s, each.row))
+
+
+def _gpus(layout: Layout) -> float:
+    return float(np.where(layout.instance < 0, layout.milli / GPU_MILLI, 1.0).sum())
+
+
+def room_by_forecast(ctx: Context, at: int, shape: Shape) -> Prospect:
+    """When the gang at `at` finds room; its endings are the gangs whose GPUs (or instances) it would take over."""
+    known = [each for each in endings(ctx) if isfinite(each.end_s)]
+
+    def after(count: int) -> Spot | Miss:
+        mark = ctx.whatif.checkpoint()
+        for each in known[:count]:
+            ctx.whatif.evict(each.row)
+        found = place(ctx, at, shape)
+        ctx.whatif.rollback(mark)
+        return found
+
+    count = bisect_left(range(len(known) + 1), True, key=lambda count: isinstance(after(count), Spot))
+    spot = after(count) if count <= len(known) else None
+    if not isinstance(spot, Spot):
+        return Prospect(inf)
+    wanted = _places(spot.layout)
+    gone = [each for each in known[:count] if not wanted.isdisjoint(_places(ctx.whatif.layout_of(each.row)))]
+    return Prospect(known[count - 1].end_s if count else ctx.now_s, tuple(gone))
+
+
+def _places(layout: Layout) -> set[tuple[int, int]]:
+    """What a layout lies on: GPUs, or instances of them."""
+    return set(zip(layout.gpu.tolist(), layout.instance.tolist(), strict=True))
+
+
+def quota_by_forecast(ctx: Context, lets_in: Callable[[Books], bool], below: Collection[int]) -> Prospect:
+    """When the books let a gang in as gangs of the queues `below` (and beneath them) end; 0, the root: of all."""
+    work, books = ctx.observation.snapshot.workloads, ctx.quota.books
+    known = [each for each in endings(ctx) if isfinite(each.end_s)
+             and not {*books.paths[int(work.queue[each.row])], 0}.isdisjoint(below)]  # fmt: skip
+
+    def after(count: int) -> bool:
+        rest = replace(
+            books, use=[[*row] for row in books.use], sheltered=[[*row] for row in books.sheltered]
+        )
+        quota = replace(ctx.quota, books=rest)
+        for each in known[:count]:
+            quota.book(each.row, ctx.whatif.layout_of(each.row), -1)
+        return lets_in(rest)
+
+    count = bisect_left(range(len(known) + 1), True, key=after)
+    if count > len(known):
+        return Prospect(inf)
+    return Prospect(known[count - 1].end_s if count else ctx.now_s, tuple(known[:count]))
+
+
+def unforeseen(ctx: Context) -> Sequence[Ending]:
+    """Those who hold GPUs and whose end nothing foretells."""
+    return [each for each in endings(ctx) if not isfinite(each.end_s)]
+
+
+def sheltered(ctx: Context, claim: Claim) -> list[Ending]:
+    """Gangs that `claim` could displace were they not too young or cooling down; each with when that ends, soonest first."""
+    work, limit_s = ctx.observation.snapshot.workloads, ctx.policy.protection.min_runtime_s
+    running = ctx.quota.running()
+    settled = {each.row for each in ctx.settled()}
+    found = []
+    for each in running:
+        reach = each.queue != claim.queue if ctx.quota.rules.across is not None else False
+        if each.row in settled or not each.preemptible or not (reach or each.priority < claim.priority):
+            continue
+        cooled_s = ctx.memory.cooled_until_s.get(str(work.uid[each.row]), -inf)
+        started_s = ctx.now_s if isnan(each.start_s) else each.start_s
+        found.append(Ending(each.row, each.gpus, max(started_s + limit_s, cooled_s)))
+    return sorted(found, key=lambda each: (each.end_s, each.row))
+
+
+def verdict_ends_in_s(verdict: Verdict, ctx: Context) -> float | None:
+    """Seconds until time alone ends what a guard refused by; None where time alone does not."""
+    if verdict.code in {Code.DWELL, Code.MIN_RUNTIME, Code.PAUSED}:
+        return max(verdict.threshold - verdict.value, 0.0)
+    if verdict.code == Code.COOL_DOWN:
+        return max(verdict.value, 0.0)
+    if verdict.code in {Code.BUDGET_CLUSTER, Code.BUDGET_TENANT, Code.BUDGET_NODE}:
+        made_s = [entry.at_s for entry in ctx.memory.ledger if not entry.contract]
+        return max(min(made_s) + ctx.policy.budget.window_s - ctx.now_s, 0.0) if made_s else None
+    return None

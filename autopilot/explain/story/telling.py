@@ -1,0 +1,251 @@
+"""Telling one workload's story at one tick, whatever state it is in.
+
+The reasons are those of the decision: `Watch` rides along with the plan as it is made again from the recorded
+observation and memory, and whatever is told here is asked of the functions that decide. It only looks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import isfinite
+
+import numpy as np
+
+from autopilot.core.actions import ACTIONS
+from autopilot.core.decision.planner import slots_of
+from autopilot.core.model.records import Decision, Observation
+from autopilot.core.model.snapshot import SLO_CLASS_NAMES, State, running_since
+from autopilot.core.model.units import format_duration, format_gpu_s
+from autopilot.core.placement.fit import Miss, shape_of
+from autopilot.core.planning.context import CODES, Context
+from autopilot.core.planning.draft import Propose, Submit
+from autopilot.explain.proposals import by_node, code_words, counted, how_words, proposal_words, victim_words
+from autopilot.explain.story.case import QUOTA_CODES, Case, gangs, soon
+from autopilot.explain.story.freeing import freed_by
+from autopilot.explain.story.holding import held_by
+from autopilot.explain.story.levels import has_tree, quota_lines
+
+
+@dataclass(slots=True)
+class Watch:
+    """Looks on while a plan is made, and changes nothing: use of the queues before it, the context after it."""
+
+    use_before: list[list[float]] = field(default_factory=list)  # GPUs, [kind][queue]
+    ctx: Context | None = None
+
+    @property
+    def actions(self) -> tuple[tuple[str, Propose], ...]:
+        """The shipped actions with the onlooker before and behind them; for `reconcile(..., actions=)`."""
+        return (("look", self._before), *ACTIONS, ("look", self._after))
+
+    def _before(self, ctx: Context, _submit: Submit) -> None:
+        self.use_before = [[*row] for row in ctx.quota.books.use]
+
+    def _after(self, ctx: Context, _submit: Submit) -> None:
+        self.ctx = ctx
+
+
+def tell(
+    workload: str, observation: Observation, decision: Decision, watch: Watch | None = None
+) -> list[str]:
+    """The story of one workload at a tick, line by line.
+
+    `watch` saw this very plan being made; without it only what the record itself says is told.
+    """
+    work = observation.snapshot.workloads
+    found = np.flatnonzero(work.id == workload)
+    if not len(found):
+        return [f"{workload}: not in the cluster at {format_duration(observation.now_s)}"]
+    row = int(found[0])
+    lines = [_who(workload, row, observation)]
+    if decision.halted:
+        lines.append(f"  everything is held: {decision.halted}")
+    ctx = watch.ctx if watch is not None else None
+    if ctx is not None:
+        lines += [f"  {line}" for line in _under_way(ctx, workload)]
+    lines += [
+        f"  proposed now: {proposal_words(each)}: {each.id} ({each.action})"
+        for each in decision.plan.proposals
+        if each.workload == workload
+    ]
+    lines += [f"  gives way now to {each.workload}: {how_words(victim)}: {each.id} ({each.action})" for each in decision.plan.proposals
+              for victim in each.victims if victim.workload == workload and each.workload != workload]  # fmt: skip
+    if watch is None or ctx is None:
+        return lines + [f"  {line}" for line in _recorded(row, observation, decision)]
+    if work.state[row] == State.PENDING:
+        return lines + [f"  {line}" for line in _waits(ctx, row, decision, watch)]
+    return lines + [f"  {line}" for line in _runs(ctx, row, watch)]
+
+
+def _who(workload: str, row: int, observation: Observation) -> str:
+    """State, width, class, priority, owner and age."""
+    snapshot = observation.snapshot
+    work = snapshot.workloads
+    state = State(int(work.state[row])).name.lower()
+    gpus, least = int(work.gpus[row]), int(work.min_gpus[row])
+    width = counted(gpus, "GPU")
+    if work.mig_profile[row] >= 0:
+        width = f"{counted(gpus, 'instance')} of {snapshot.names.profiles[int(work.mig_profile[row])]}"
+    elif work.gpu_milli[row]:
+        width = f"{counted(gpus, 'share')} of {int(work.gpu_milli[row]) / 1000:g} GPU"
+    elastic = f" (at least {least})" if least < gpus else ""
+    soft = "preemptible" if work.preemptible[row] else "not preemptible"
+    return (
+        f"{workload}: {state}, {width}{elastic}, {SLO_CLASS_NAMES[int(work.slo_class[row])]}, priority "
+        f"{int(work.priority[row])}, {soft}, tenant {snapshot.names.tenants[int(work.tenant[row])]}, queue "
+        f"{snapshot.queues.id[int(work.queue[row])]}, submitted {format_duration(float(work.submit_s[row]))} after the "
+        f"start of the run, restart {int(work.incarnation[row])}"
+    )
+
+
+def _under_way(ctx: Context, workload: str) -> list[str]:
+    """Effects on their way, and starts that wait for others to leave."""
+    now_s, lines = ctx.now_s, []
+    for entry in ctx.memory.in_flight.values():
+        effect = entry.instruction
+        if effect.workload == workload:
+            lines.append(f"told to {_EFFECTS[effect.kind]} {format_duration(now_s - entry.since_s)} ago ({entry.state}, "
+                         f"attempt {entry.attempts}), looked after again {soon(ctx, effect.deadline_s)}: {effect.proposal_id} ({entry.action})")  # fmt: skip
+    for landing in ctx.memory.landings:
+        if landing.workload == workload:
+            slots = [slot for part in landing.parts if part.workload == workload for slot in part.slots]
+            away = "; ".join(victim_words(victim) for victim in landing.victims) or "those who leave already"
+            lines.append(f"starts on {by_node(slots)} when others have given way ({away}), "
+                         f"given up {soon(ctx, landing.deadline_s)}: {landing.proposal_id} ({landing.action})")  # fmt: skip
+        lines += [f"gives way to {landing.workload}: {how_words(victim)}: {landing.proposal_id} ({landing.action})"
+                  for victim in landing.victims if victim.workload == workload]  # fmt: skip
+    return lines
+
+
+_EFFECTS = {"admit": "start", "evict": "leave", "resize": "go on with another width"}
+
+
+def _recorded(row: int, observation: Observation, decision: Decision) -> list[str]:
+    """Why it waits as far as the record itself says: its place, its reason, its reservation."""
+    refusals = decision.plan.refusals
+    place = np.flatnonzero(refusals.workload == row)
+    lines = []
+    if len(place):
+        at = int(place[0])
+        code = refusals.codes[int(refusals.code[at])]
+        waited_s = observation.now_s - float(observation.snapshot.workloads.submit_s[row])
+        lines.append(
+            f"waits since {format_duration(waited_s)}, place {at + 1} of {len(refusals.workload)} in the order of service"
+        )
+        lines.append(
+            f"held by {code}: {code_words(code, float(refusals.value[at]), float(refusals.threshold[at]))}"
+        )
+    return lines + _own_reservation(str(observation.snapshot.workloads.id[row]), decision)
+
+
+def _own_reservation(workload: str, decision: Decision) -> list[str]:
+    """Room that is held for it."""
+    lines = []
+    for held in decision.plan.reservations:
+        if held.workload == workload:
+            sure = (
+                f"promised for {format_duration(held.promised_s)} after the start of the run"
+                if held.firm
+                else "tentative"
+            )
+            start_s = held.start_s - decision.now_s
+            planned = (
+                f"planned to start in {format_duration(max(start_s, 0.0))}"
+                if isfinite(held.start_s) or start_s < 0
+                else "no room by forecast now"
+            )
+            where = f" on {', '.join(held.nodes[:8])}" if held.nodes else ""
+            lines.append(f"holds a reservation of {counted(held.gpus, 'GPU')}{where}: {planned} ({sure}, held since "
+                         f"{format_duration(decision.now_s - held.since_s)})")  # fmt: skip
+    return lines
+
+
+def _waits(ctx: Context, row: int, decision: Decision, watch: Watch) -> list[str]:
+    """A pending gang: its place, what holds it, what would free it."""
+    found = np.flatnonzero(ctx.pending == row)
+    if not len(found):
+        return []  # an effect is under way: told above
+    at = int(found[0])
+    lines = [_position(ctx, at), *_own_reservation(str(ctx.observation.snapshot.workloads.id[row]), decision)]
+    if ctx.taken[at]:
+        return lines
+    least = ctx.line.least_gpus[at]
+    why = Miss(CODES[ctx.code[at]], float(ctx.value[at]), float(ctx.threshold[at]))
+    quota = why if why.code in QUOTA_CODES else None
+    if quota is None and ctx.quota.rules.keeps is None:  # else the books hold what is kept for this very gang
+        quota = ctx.may_start(at, least)
+    case = Case(ctx, at, row, shape_of(ctx.observation.snapshot, row, least), ctx.quota.claim(row, least), why, quota,
+                watch.use_before)  # fmt: skip
+    return [
+        *lines,
+        *held_by(case),
+        "what would free it:",
+        *(f"  {line}" for line in freed_by(case, decision)),
+    ]
+
+
+def _position(ctx: Context, at: int) -> str:
+    """Its place in the order of turns, and who waits before it."""
+    turn, row = ctx.place_in_line, int(ctx.pending[at])
+    waited = format_duration(ctx.now_s - float(ctx.observation.snapshot.workloads.submit_s[row]))
+    if turn[at] == np.iinfo(np.int32).max:
+        return f"waits since {waited}; it has no turn in the order of service"
+    before = np.flatnonzero(turn < turn[at])
+    before = before[np.argsort(turn[before], kind="stable")]
+    waiting = [int(ctx.pending[each]) for each in before.tolist() if not ctx.taken[each]]
+    had = int((turn < np.iinfo(np.int32).max).sum())
+    words = f"waits since {waited}, place {len(before) + 1} of {had} in the order of service"
+    started = len(before) - len(waiting)
+    words += f"; {counted(started, 'gang')} before it start now" if started else ""
+    return words + (f"; before it wait {gangs(ctx, waiting)}" if waiting else "")
+
+
+def _runs(ctx: Context, row: int, watch: Watch) -> list[str]:
+    """A gang that holds GPUs: where, until when by forecast, what could be taken from it, its queue."""
+    work = ctx.observation.snapshot.workloads
+    held = slots_of(ctx, ctx.whatif.layout_of(row))
+    since_s = ctx.now_s - float(running_since(work)[row])
+    ends_s = float(ctx.end_s[row])
+    lines = []
+    if held:
+        since = f" since {format_duration(since_s)}" if isfinite(since_s) else ""
+        lines.append(f"holds {by_node(held)} ({len(held)} of {int(work.gpus[row])}){since}")
+        if isfinite(ends_s):
+            lines.append(
+                f"ends {soon(ctx, ends_s)} by forecast (quantile {ctx.policy.reservation.level:g} of its run time)"
+            )
+        else:
+            lines.append("nothing foretells when it ends")
+        lines.append(_at_stake(ctx, row))
+    claim = next((each for each in ctx.quota.running() if each.row == row), None)
+    kinds = claim.kinds if claim is not None else (0,)
+    if has_tree(ctx):
+        lines += quota_lines(ctx, int(work.queue[row]), kinds, watch.use_before)
+    return lines
+
+
+def _at_stake(ctx: Context, row: int) -> str:
+    """May it be displaced, and what would that lose."""
+    work, policy = ctx.observation.snapshot.workloads, ctx.policy
+    expected, worst = float(ctx.losses.expected_gpu_s[row]), float(ctx.losses.worst_gpu_s[row])
+    lost = f"stopping it now would lose {format_gpu_s(expected)}"
+    if worst > expected:
+        lost += f" (expected; at most {format_gpu_s(worst)})"
+    if work.backfilled[row]:
+        return f"backfilled: it gives way when the reserved gang can land; {lost}"
+    shelters = []
+    if work.excluded[row]:
+        shelters.append("it opted out")
+    if not work.preemptible[row]:
+        shelters.append("it may not be preempted")
+    if SLO_CLASS_NAMES[int(work.slo_class[row])] in policy.protection.classes:
+        shelters.append("its class is protected")
+    settled_s = float(running_since(work)[row]) + policy.protection.min_runtime_s
+    if ctx.now_s < settled_s:
+        shelters.append(f"its promised run time ends {soon(ctx, settled_s)}")
+    cooled_s = ctx.memory.cooled_until_s.get(str(work.uid[row]), float("-inf"))
+    if ctx.now_s < cooled_s:
+        shelters.append(
+            f"it was disrupted before and is left alone until its cool-down ends {soon(ctx, cooled_s)}"
+        )
+    return f"sheltered: {', '.join(shelters)}; {lost}" if shelters else f"may be displaced; {lost}"

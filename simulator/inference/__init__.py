@@ -1,0 +1,1 @@
+"""Inference services: requests, queues, latency, replicas and their autoscaler."""

@@ -1,0 +1,447 @@
+"""Inference services in the simulated cluster: replicas are jobs that hold GPUs, requests flow through them.
+
+Each service has a queue of requests (`ServiceSim`) and an autoscaler. A replica is a job without an end: it
+waits until whoever schedules starts it, serves from the end of its start-up, and is taken away when the
+autoscaler wants fewer (it finishes what it serves first). A replica hit by a fault is pending again by the
+cluster's own rule; its requests go back to the head of the queue. The queue of a service is advanced only
+where something changes or somebody asks.
+
+What this leaves out: a draining replica that is hit by a fault still finishes the requests it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from math import isnan, nan
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.records import Inventory
+from autopilot.core.model.snapshot import ServiceTable, SloClass, empty
+from simulator.inference.autoscaler import Autoscaler, metric_between
+from simulator.inference.deployments import Deployment, Services
+from simulator.inference.requests import ArrivalSource
+from simulator.inference.serving import ServiceSim, serving_totals
+from simulator.inference.serving_records import ServingTotals
+from simulator.running.engine import Engine
+from simulator.world.facts import REQUEUED, Floored, Scaled, Started, Stopped, Why
+from simulator.world.physics import IDEAL, Physics
+from simulator.world.placing import never_fits
+from simulator.world.work import Jobs, Shape, uid_of, uids_of
+
+Floats = NDArray[np.float64]
+
+WINDOW_S = 60.0
+RECENT_WINDOWS = 5
+"""Windows over which the service table shows latency, rate and violations: five minutes."""
+
+MOST_POINTS = 2000
+"""Points of one service's series."""
+
+AFTERWARDS_S = 3600.0
+"""For so long after the last request the autoscalers go on looking; then replicas stay as they are."""
+
+KIND = "inference"
+
+GENERATION = 1
+"""Nobody changes a service during a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSeriesRow:
+    """One service over time, a value a step: it holds from `t_s` to the next. NaN: nothing completed.
+
+    Steps are minutes, or so many together that there are at most `MOST_POINTS`; `p99_s` is then the worst
+    of them, `rate_rps` their mean and `replicas` the ready ones at the start.
+    """
+
+    name: str
+    t_s: Floats
+    p99_s: Floats
+    objective_s: float | None
+    rate_rps: Floats
+    replicas: Floats
+    late: Floats
+    """requests over the objective that completed in the step"""
+
+
+class _Service:
+    """One service of a run: its queue, its autoscaler, and where each of its replicas is in its life."""
+
+    def __init__(self, row: int, deployment: Deployment, shape: Shape, source: ArrivalSource) -> None:
+        self.row, self.deployment, self.shape = row, deployment, shape
+        self.sim = ServiceSim(deployment.serving, source, window_s=WINDOW_S)
+        self.autoscaler = Autoscaler(deployment.autoscaler)
+        self.looked_at = self.sim.counters()
+        self.waiting: dict[int, None] = {}  # pending, wanted
+        self.starting: dict[int, None] = {}  # holds GPUs, serves not yet
+        self.ready: dict[int, None] = {}
+        self.draining: dict[int, None] = {}  # takes no new request
+        self.surplus: dict[int, None] = {}  # pending, wanted no more, and the scheduler cannot forget it
+        self.made = 0
+        self.needed = deployment.initial_replicas  # that its load wants, without a floor
+        self.load_ratio = nan  # the metric of the latest look over its target
+        self._floor, self._floor_until_s = 0, nan
+        self.ready_log: list[tuple[float, int]] = [(0.0, 0)]
+        self._recent: tuple[int, tuple[float, ...]] = (-1, (nan,) * 6)
+
+    @property
+    def wanted(self) -> int:
+        """Replicas that the autoscaler wants: ready ones and those that are on their way."""
+        return len(self.waiting) + len(self.starting) + len(self.ready)
+
+    def floor(self, now_s: float) -> tuple[int, float]:
+        """(least replicas, until when); (0, NaN) where no floor stands, or it has lapsed."""
+        return (self._floor, self._floor_until_s) if self._floor_until_s > now_s else (0, nan)
+
+    def set_floor(self, replicas: int, until_s: float) -> None:
+        """From now on at least so many replicas, until then."""
+        self._floor, self._floor_until_s = replicas, until_s if replicas else nan
+
+    def log_ready(self, now_s: float) -> None:
+        """Note the number of ready replicas."""
+        self.ready_log.append((now_s, len(self.ready)))
+
+    def recent(self, now_s: float) -> tuple[float, ...]:
+        """(p99_s, rate_rps, violation_ratio) of the last closed windows, and (rate_rps, violation_ratio, tokens/s) of the
+        last one; NaN where nothing is known.
+        """
+        closed = int(now_s // WINDOW_S)
+        if self._recent[0] != closed:
+            windows = self.sim.windows()
+            arrived = windows.arrived[-RECENT_WINDOWS:]
+            completed = float(windows.completed[-RECENT_WINDOWS:].sum())
+            violations = float(windows.violations[-RECENT_WINDOWS:].sum())
+            last = slice(-1, None)  # the last window, or nothing before there is one
+            asked, done, over, tokens = (
+                float(column[last].sum()) if len(column) else nan
+                for column in (windows.arrived, windows.completed, windows.violations, windows.tokens)
+            )
+            self._recent = (
+                closed,
+                (
+                    self.sim.recent_latency_s(0.99, RECENT_WINDOWS),
+                    float(arrived.sum()) / (len(arrived) * WINDOW_S) if len(arrived) else nan,
+                    violations / completed if completed else nan,
+                    asked / WINDOW_S,
+                    over / done if done > 0 else nan,
+                    tokens / WINDOW_S,
+                ),
+            )
+        return self._recent[1]
+
+
+class ServiceFleet:
+    """The services of one run. Make it, make the simulation with the same jobs, `arm` it, run, `totals`."""
+
+    def __init__(
+        self,
+        services: Services,
+        jobs: Jobs,
+        inventory: Inventory,
+        physics: Physics = IDEAL,
+        queue_of_tenant: Mapping[str, int] | None = None,
+    ) -> None:
+        """Adds the first replicas to `jobs`, and later ones as they are wanted: one `Jobs` a run.
+
+        `queue_of_tenant` gives the row of each tenant's queue (0, the root, where it names none). Raises
+        `InputError` when a service asks for a GPU model that `inventory` has not.
+        """
+        self._jobs, self._physics, self.horizon_s = jobs, physics, services.horizon_s
+        self._services = [
+            _Service(row, deployment, deployment.shape(inventory), source)
+            for row, (deployment, source) in enumerate(
+                zip(services.deployments, services.sources(), strict=True)
+            )
+        ]
+        queues = queue_of_tenant or {}
+        self._queue = [queues.get(service.deployment.tenant, 0) for service in self._services]
+        self._first = [
+            [self._new_job(service, 0.0) for _ in range(service.deployment.initial_replicas)]
+            for service in self._services
+        ]
+
+    def arm(self, engine: Engine) -> None:
+        """Put the first replicas, the autoscalers and the end of the requests on the engine's calendar.
+
+        The end of the requests is the one essential event: the run lasts at least until then. Raises
+        `InputError` when a service could never have a replica on this cluster.
+        """
+        self._engine, self._cluster = engine, engine.cluster
+        for service in self._services:
+            reason = never_fits(engine.cluster.hardware, service.shape)
+            if reason:
+                raise InputError(
+                    f"service {service.deployment.name}: a replica never fits on this cluster: {reason}"
+                )
+        if not self._services:
+            return
+        engine.cluster.observe(self)
+        engine.at(0.0, self._submit_first)
+        engine.at(self.horizon_s, lambda _now_s: None)
+        for period_s in sorted({service.autoscaler.spec.period_s for service in self._services}):
+            self._look_later(period_s, 0.0)
+
+    # --- replicas -------------------------------------------------------------------------
+
+    def _new_job(self, service: _Service, now_s: float) -> int:
+        deployment, physics = service.deployment, self._physics
+        load_s = deployment.load_s
+        if isnan(load_s) and not physics.free_start:
+            load_s = physics.load_s + physics.weights_gib / physics.load_gib_per_s
+        service.made += 1
+        job = self._jobs.add(
+            f"{deployment.name}/{service.made}",
+            deployment.tenant,
+            service.shape,
+            now_s,
+            slo_class=SloClass.LATENCY_CRITICAL,
+            preemptible=False,
+            service=service.row,
+            kind=KIND,
+            checkpoint_interval_s=0.0,  # requests served are served: a replica has no progress to lose
+            checkpoint_gib=0.0,
+            restart_s=load_s,
+        )
+        self._jobs.name[job] = deployment.name
+        return job
+
+    def _submit_first(self, now_s: float) -> None:
+        for service, jobs in zip(self._services, self._first, strict=True):
+            for job in jobs:
+                self._submit(service, job, now_s)
+            # The first entry of the autoscaler's history is the number that it found, as in Kubernetes.
+            service.needed = service.autoscaler.decide(now_s, 0, service.wanted, nan, 0.0).needed
+
+    def _submit(self, service: _Service, job: int, now_s: float) -> None:
+        service.waiting[job] = None
+        self._engine.submit(job, now_s)
+
+    def on_started(self, fact: Started) -> None:
+        """A replica took its GPUs; it serves when its start-up is over."""
+        row = self._jobs.service[fact.job]
+        if row < 0:
+            return
+        service, job = self._services[row], fact.job
+        if job in service.surplus:
+            self._engine.at(fact.at_s, partial(self._drop_surplus, service, job), essential=False)
+            return
+        service.waiting.pop(job, None)
+        service.starting[job] = None
+        ready_s = self._cluster.ready_s[job]
+        if ready_s <= fact.at_s:
+            self._serve(service, job, fact.incarnation, fact.at_s)
+        else:
+            self._engine.at(ready_s, partial(self._serve, service, job, fact.incarnation), essential=False)
+
+    def _serve(self, service: _Service, job: int, incarnation: int, now_s: float) -> None:
+        """The start-up of a replica is over, unless it was stopped meanwhile."""
+        if job not in service.starting or self._cluster.incarnation[job] != incarnation:
+            return
+        del service.starting[job]
+        service.ready[job] = None
+        service.sim.set_replicas(now_s, len(service.ready))
+        service.log_ready(now_s)
+
+    def on_stopped(self, fact: Stopped) -> None:
+        """A replica left its GPUs: by our own wish, or by a fault or an eviction; then it waits again."""
+        row = self._jobs.service[fact.job]
+        if row < 0 or fact.why == Why.CUT:
+            return
+        service, job = self._services[row], fact.job
+        was_wanted = job in service.starting or job in service.ready
+        service.starting.pop(job, None)
+        if job in service.ready:
+            del service.ready[job]
+            service.sim.lose(fact.at_s)
+            service.log_ready(fact.at_s)
+        drained = job in service.draining
+        service.draining.pop(job, None)
+        if fact.why not in REQUEUED:
+            service.surplus.pop(job, None)
+        elif was_wanted:
+            service.waiting[job] = None
+        elif drained:
+            self._engine.at(fact.at_s, partial(self._withdraw, service, job), essential=False)
+
+    # --- replica control ------------------------------------------------------------------
+
+    def _look_later(self, period_s: float, now_s: float) -> None:
+        if now_s <= self.horizon_s + AFTERWARDS_S:
+            self._engine.at(now_s + period_s, partial(self._look, period_s), essential=False)
+
+    def _look(self, period_s: float, now_s: float) -> None:
+        """What each autoscaler of that period decides."""
+        for service in self._services:
+            if service.autoscaler.spec.period_s != period_s:
+                continue
+            sim, spec = service.sim, service.autoscaler.spec
+            sim.advance(now_s)
+            counters, ready = sim.counters(), len(service.ready)
+            metric = metric_between(service.looked_at, counters, sim.queue_depth, ready, spec.metric)
+            service.looked_at = counters
+            floor, _ = service.floor(now_s)
+            scaling = service.autoscaler.decide(now_s, ready, service.wanted - ready, metric, 0.0, floor)
+            service.needed, service.load_ratio = scaling.needed, metric / spec.target
+            self._cluster.publish(Scaled(now_s, service.row, scaling.replicas, scaling.needed, floor))
+            self._scale(service, scaling.replicas, now_s)
+        self._look_later(period_s, now_s)
+
+    def set_floor(
+        self,
+        name: str,
+        replicas: int,
+        until_s: float,
+        generation: int,
+        now_s: float,
+        effect: str = "",
+        uid: str | None = None,
+    ) -> str:
+        """From now on a service has at least so many replicas (its maximum at most), until then; 0: as its load needs.
+
+        More replicas are asked for at once, fewer at the autoscaler's next look. Returns why not: "" when it is done.
+        """
+        found = [service for service in self._services if service.deployment.name == name]
+        if not found:
+            return f"there is no service {name}"
+        if uid is not None and uid != uid_of("service", found[0].row):
+            return f"the name {name} belongs to another service"
+        if generation != GENERATION:
+            return f"service {name} was changed since"
+        service = found[0]
+        self._cluster.decided(effect, "scale", service.row, now_s)
+        service.set_floor(replicas, until_s)
+        self._cluster.publish(Floored(now_s, service.row, replicas, until_s, effect))
+        least = min(replicas, service.autoscaler.spec.max_replicas)
+        if least > service.wanted:
+            self._scale(service, least, now_s)
+        return ""
+
+    def _scale(self, service: _Service, replicas: int, now_s: float) -> None:
+        """Add replicas, or take away the youngest: those that wait first, then starting, then ready ones."""
+        for _ in range(replicas - service.wanted):
+            if service.surplus:
+                job, _ = service.surplus.popitem()
+                service.waiting[job] = None
+            else:
+                self._submit(service, self._new_job(service, now_s), now_s)
+        fewer = service.wanted - replicas
+        for job in sorted(service.waiting, reverse=True)[: max(fewer, 0)]:
+            del service.waiting[job]
+            self._withdraw(service, job, now_s)
+            fewer -= 1
+        for job in sorted(service.starting, reverse=True)[: max(fewer, 0)]:
+            self._cluster.retire(job, now_s)
+            fewer -= 1
+        if fewer > 0:
+            self._drain(service, sorted(service.ready, reverse=True)[:fewer], now_s)
+
+    def _drain(self, service: _Service, jobs: list[int], now_s: float) -> None:
+        idle_s = service.sim.set_replicas(now_s, len(service.ready) - len(jobs))
+        for job, at_s in zip(jobs, idle_s.tolist(), strict=True):
+            del service.ready[job]
+            service.draining[job] = None
+            if at_s <= now_s:
+                self._retire_drained(service, job, now_s)
+            else:
+                self._engine.at(at_s, partial(self._retire_drained, service, job), essential=False)
+        service.log_ready(now_s)
+
+    def _retire_drained(self, service: _Service, job: int, now_s: float) -> None:
+        if job in service.draining:
+            self._cluster.retire(job, now_s)
+
+    def _withdraw(self, service: _Service, job: int, now_s: float) -> None:
+        """Nobody wants this pending replica any more.
+
+        A scheduler with a queue of its own that cannot forget a job starts it some time; then it goes at once.
+        """
+        forget = getattr(self._engine.scheduler, "on_withdraw", None)
+        if forget is None:
+            service.surplus[job] = None
+        else:
+            self._cluster.retire(job, now_s)
+            forget(job, now_s)
+
+    def _drop_surplus(self, service: _Service, job: int, now_s: float) -> None:
+        if job in service.surplus and job in self._cluster.holding:
+            self._cluster.retire(job, now_s)
+
+    # --- what it shows --------------------------------------------------------------------
+
+    def table(self, now_s: float) -> ServiceTable:
+        """The services as a collector of service metrics sees them: the last five whole minutes."""
+        services = self._services
+        if not services:
+            nothing: ServiceTable = empty(ServiceTable)
+            return nothing
+        for service in services:
+            service.sim.advance(now_s)
+        recent = np.array([service.recent(now_s) for service in services], np.float64).T
+        floors = [service.floor(now_s) for service in services]
+        ids = np.empty(len(services), object)
+        ids[:] = [service.deployment.name for service in services]
+        objectives = [service.deployment.serving.objective_s for service in services]
+        age_s = now_s % WINDOW_S if now_s >= WINDOW_S else np.inf
+        return ServiceTable(
+            id=ids,
+            uid=uids_of("service", len(services)),
+            queue=np.array(self._queue, np.int32),
+            replicas=np.array([service.wanted for service in services], np.int32),
+            ready_replicas=np.array([len(service.ready) for service in services], np.int32),
+            min_replicas=np.array([service.autoscaler.spec.min_replicas for service in services], np.int32),
+            max_replicas=np.array([service.autoscaler.spec.max_replicas for service in services], np.int32),
+            objective_s=np.array([nan if s is None else s for s in objectives], np.float64),
+            p99_s=recent[0].copy(),
+            violation_ratio=recent[2].copy(),
+            rate_rps=recent[1].copy(),
+            queue_depth=np.array([service.sim.queue_depth for service in services], np.float64),
+            age_s=np.full(len(services), age_s),
+            generation=np.full(len(services), GENERATION, np.int32),
+            needed_replicas=np.array([service.needed for service in services], np.int32),
+            floor=np.array([replicas for replicas, _ in floors], np.int32),
+            floor_until_s=np.array([until_s for _, until_s in floors], np.float64),
+            load_ratio=np.array([service.load_ratio for service in services], np.float64),
+            recent_rps=recent[3].copy(),
+            recent_violation_ratio=recent[4].copy(),
+            tokens_per_s=recent[5].copy(),
+        )
+
+    def totals(self, end_s: float) -> ServingTotals | None:
+        """All services from the start to the end of the run; None when there are none."""
+        if not self._services:
+            return None
+        for service in self._services:
+            service.sim.advance(max(end_s, service.sim.now_s))
+        return serving_totals([service.sim for service in self._services])
+
+    def series(self) -> tuple[ServiceSeriesRow, ...]:
+        """Each service over time, up to where it was last looked at (`totals` looks at the end)."""
+        return tuple(_series(service) for service in self._services)
+
+
+def _series(service: _Service) -> ServiceSeriesRow:
+    windows = service.sim.windows()
+    count = len(windows.end_s)
+    step = max(1, -(-count // MOST_POINTS))
+    starts = np.arange(0, count, step)
+    t_s = windows.end_s[starts] - WINDOW_S
+    worst = np.fmax.reduceat(windows.p99_latency_s, starts) if count else np.empty(0)
+    rate = np.add.reduceat(windows.arrival_rate_rps, starts) if count else np.empty(0)
+    late = np.add.reduceat(np.nan_to_num(windows.violations), starts) if count else np.empty(0)
+    sizes = np.diff([*starts.tolist(), count]) if count else np.empty(0)
+    log = np.array(service.ready_log)
+    at = np.searchsorted(log[:, 0], t_s, side="right") - 1
+    return ServiceSeriesRow(
+        name=service.deployment.name,
+        t_s=t_s,
+        p99_s=worst,
+        objective_s=service.deployment.serving.objective_s,
+        rate_rps=rate / sizes,
+        replicas=log[at, 1],
+        late=late,
+    )

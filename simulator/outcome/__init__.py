@@ -1,0 +1,1 @@
+"""What a run found: results as documents and rows, and how single jobs fared."""

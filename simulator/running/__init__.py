@@ -1,0 +1,1 @@
+"""One run: virtual time, the scheduler's turn, injected faults, and the accounts of GPU time."""

@@ -1,0 +1,236 @@
+"""Where the GPU time went, counted in integers, and the bound on what could have been used.
+
+The unit inside is one thousandth of a GPU for one tick of virtual time (1/1024 s), so that
+
+    capacity = handed out + idle          handed out = useful + lost + overhead
+
+hold exactly, in all and by tenant. Useful is progress that was kept; lost is progress that had to be
+repeated; overhead is the rest of what was handed out (start-up, restore, checkpoint writes).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from simulator.world.cluster import Cluster
+from simulator.world.facts import REQUEUED, Evicting, Recut, Started, Stopped, Submitted, Why
+from simulator.world.physics import TICKS_PER_S
+
+UNITS_PER_GPU_S = 1000 * TICKS_PER_S
+REVERSAL_S = 300.0
+"""Work that returns to the very GPUs it was taken from within this time was moved in vain."""
+
+_DISRUPTED = (Why.PREEMPT, Why.MOVE)
+_GOES_ON = (*REQUEUED, Why.RESIZE)
+
+
+def gpu_s(units: int) -> float:
+    """GPU-seconds from the integer unit of this module."""
+    return units / UNITS_PER_GPU_S
+
+
+@dataclass(slots=True)
+class Share:
+    """Integer GPU time of one tenant, or of all."""
+
+    handed_out: int = 0
+    useful: int = 0
+    lost: int = 0
+    overhead: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """GPU time of a whole run; `early_handed_out` and `early_useful` are the parts before the last submit."""
+
+    capacity: int
+    idle: int
+    all: Share
+    by_tenant: tuple[Share, ...]
+    early_useful: int
+    early_handed_out: int
+
+
+class Accounts:
+    """Observes a cluster and keeps the accounts."""
+
+    def __init__(self, cluster: Cluster, last_submit_s: float) -> None:
+        """`last_submit_s`: useful time before it is counted apart (utilization to the last arrival)."""
+        self._cluster, self._last_submit_s = cluster, last_submit_s
+        self._tenant = cluster.jobs.tenant
+        self.shares: list[Share] = [Share() for _ in cluster.jobs.tenants]
+        self.submitted = 0
+        self.moves: Counter[int] = Counter()  # by job
+        self.lost: Counter[int] = Counter()  # by job
+        self.preemptions = 0
+        self.migrations = 0
+        self.recoveries = 0
+        self.resizes = 0
+        self.faults = 0
+        self.regeometries = 0
+        self.reversals = 0
+        self.lost_no_bandwidth = 0  # the part of what was lost that the store's bandwidth would have saved
+        self._early_handed_out = 0
+        self._early = 0  # useful before the last submit, of jobs that were never disrupted
+        self._kept: dict[int, list[tuple[int, int, int]]] = {}  # disrupted job -> (early, late ticks, width)
+        self._left: dict[int, tuple[float, tuple[int, ...], tuple[int, ...]]] = {}
+        self._at: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+
+    # --- facts ----------------------------------------------------------------------------
+
+    def on_submitted(self, _fact: Submitted) -> None:
+        """Count it."""
+        self.submitted += 1
+
+    def on_started(self, fact: Started) -> None:
+        """Remember where it is, to see it come back."""
+        job = fact.job
+        self._at[job] = (fact.gpus, fact.instances)
+        if job in self._left:
+            at_s, gpus, instances = self._left.pop(job)
+            back = gpus == fact.gpus and instances == fact.instances
+            self.reversals += back and fact.at_s - at_s < REVERSAL_S
+
+    def on_evicting(self, fact: Evicting) -> None:
+        """Count it."""
+        if fact.why == Why.MOVE:
+            self.migrations += 1
+            self.moves[fact.job] += 1
+        elif fact.why == Why.RECOVER:
+            self.recoveries += 1
+        else:
+            self.preemptions += 1
+
+    def on_recut(self, _fact: Recut) -> None:
+        """Count it."""
+        self.regeometries += 1
+
+    def on_stopped(self, fact: Stopped) -> None:
+        """Book one stay on the GPUs."""
+        job, why, full = fact.job, fact.why, fact.full_milli
+        handed_out = int((fact.at_s - fact.start_s) * TICKS_PER_S) * fact.milli
+        early_s = min(fact.at_s, self._last_submit_s) - fact.start_s
+        self._early_handed_out += max(int(early_s * TICKS_PER_S), 0) * fact.milli
+        gain = int(fact.gain_s * TICKS_PER_S)
+        tenant = self._tenant[job]
+        if tenant >= len(self.shares):
+            self.shares += [Share() for _ in range(tenant + 1 - len(self.shares))]
+        share = self.shares[tenant]
+        share.handed_out += handed_out
+        share.useful += gain * full
+        share.overhead += handed_out - gain * full
+        early = self._early_ticks(fact, gain)
+        if why in _GOES_ON:
+            self.faults += why == Why.FAULT
+            self.resizes += why == Why.RESIZE
+            where = self._at.pop(job, None)
+            if where is not None and why in _DISRUPTED:
+                self._left[job] = (fact.at_s, *where)
+            self._kept.setdefault(job, []).append((early, gain - early, full))
+            if fact.lost_s:
+                self._lose(share, self._kept[job], fact)
+        else:
+            self._at.pop(job, None)
+            self._early += early * full
+            if why in {Why.FAIL, Why.SUSPEND} and fact.lost_s:
+                self._kept.setdefault(job, []).append((0, gain, full))
+                self._early -= early * full
+                self._lose(share, self._kept[job], fact)
+
+    def _early_ticks(self, fact: Stopped, gain: int) -> int:
+        """Ticks of the gain that were made before the last submit."""
+        last_s = self._last_submit_s
+        if fact.halt_s <= last_s:
+            return gain
+        if fact.ready_s >= last_s:
+            return 0
+        ticks = int((last_s - fact.ready_s) * TICKS_PER_S)
+        return min(gain, ticks if fact.milli == fact.full_milli else ticks * fact.milli // fact.full_milli)
+
+    def _lose(self, share: Share, kept: list[tuple[int, int, int]], fact: Stopped) -> None:
+        """Take the progress lost by `fact` off the end of what was kept."""
+        lost = int(fact.lost_s * TICKS_PER_S)
+        while lost > 0 and kept:
+            early, late, full = kept.pop()
+            off_late = min(late, lost)
+            off_early = min(early, lost - off_late)
+            off = off_late + off_early
+            lost -= off
+            share.useful -= off * full
+            share.lost += off * full
+            self.lost[fact.job] += off * full
+            self.lost_no_bandwidth += off * full * fact.no_bandwidth
+            if early + late > off:
+                kept.append((early - off_early, late - off_late, full))
+
+    # --- the sum --------------------------------------------------------------------------
+
+    def totals(self, end_s: float) -> Totals:
+        """The accounts of the time from 0 to `end_s`, after the cluster was settled."""
+        total = Share()
+        for share in self.shares:
+            total.handed_out += share.handed_out
+            total.useful += share.useful
+            total.lost += share.lost
+            total.overhead += share.overhead
+        early = self._early + sum(e * full for kept in self._kept.values() for e, _, full in kept)
+        capacity = self._cluster.hardware.capacity_milli * int(end_s * TICKS_PER_S)
+        return Totals(
+            capacity, capacity - total.handed_out, total, tuple(self.shares), early, self._early_handed_out
+        )
+
+
+class Stays:
+    """Observes a cluster and keeps every stay on GPUs: (job, start, stop, GPUs), for pictures."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.rows: list[tuple[int, float, float, tuple[int, ...]]] = []
+        self._gpus: dict[int, tuple[int, ...]] = {}
+
+    def on_started(self, fact: Started) -> None:
+        """Open a stay."""
+        self._gpus[fact.job] = fact.gpus
+
+    def on_stopped(self, fact: Stopped) -> None:
+        """Close it."""
+        self.rows.append((fact.job, fact.start_s, fact.at_s, self._gpus.pop(fact.job)))
+
+
+def utilization_bound(
+    submit_s: Sequence[float], duration_s: Sequence[float], gpus: Sequence[float], capacity_gpus: float
+) -> float:
+    """The most of the capacity up to the last submit that any policy could use (arrival-limited).
+
+    Each job demands its GPUs from its submit for its duration, as if it started at once. While the
+    demand exceeds the capacity G the excess joins a backlog and G is counted; otherwise the demand is
+    counted plus what the backlog can still use. The bound is counted / (G x H), H the last submit. NaN
+    when H or G is 0.
+    """
+    last_s = max(submit_s, default=0.0)
+    if not last_s or not capacity_gpus:
+        return float("nan")
+    order = sorted(range(len(submit_s)), key=submit_s.__getitem__)
+    ends: list[tuple[float, float]] = []
+    demand = backlog = counted = 0.0
+    now_s = submit_s[order[0]]
+    for job in order:
+        while ends and ends[0][0] <= submit_s[job]:
+            end_s, width = heappop(ends)
+            used, backlog = _use(end_s - now_s, demand, backlog, capacity_gpus)
+            counted, demand, now_s = counted + used, demand - width, end_s
+        used, backlog = _use(submit_s[job] - now_s, demand, backlog, capacity_gpus)
+        counted, demand, now_s = counted + used, demand + gpus[job], submit_s[job]
+        heappush(ends, (submit_s[job] + duration_s[job], gpus[job]))
+    return counted / (capacity_gpus * last_s)
+
+
+def _use(span_s: float, demand: float, backlog: float, capacity: float) -> tuple[float, float]:
+    """GPU-seconds used within `span_s`, and the backlog after it."""
+    if demand > capacity:
+        return capacity * span_s, backlog + (demand - capacity) * span_s
+    drained = min(backlog, (capacity - demand) * span_s)
+    return demand * span_s + drained, backlog - drained

@@ -1,0 +1,431 @@
+"""The shipped controller in the simulated world: its cluster as batches, its instructions as effects.
+
+Nothing here judges: `ClusterCollector` states what the cluster is, `ClusterActuator` does what it is
+told or says why not; simulator/running/turn.py gives the engine's turn to the controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import chain
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from autopilot.core.model.records import Batch, Instruction, Inventory, Listing, Outcome, OutcomeKind, Work
+from autopilot.core.model.snapshot import (
+    AdvanceTable,
+    GpuTable,
+    InstanceTable,
+    PlacementTable,
+    QueueTable,
+    ServiceTable,
+    State,
+    Topology,
+    WorkloadTable,
+    empty,
+)
+from simulator.world.cluster import Cluster
+from simulator.world.facts import GpuChanged, NodeChanged, Recut, Stopped, Why, Withdrawn
+from simulator.world.hardware import Refusal
+from simulator.world.work import uid_of, uids_of
+
+WHOLE = Listing()
+GONE = -3
+"""Profile code of an instance that was destroyed: its row stays, nobody can ask for it."""
+
+CHANGED = (
+    Refusal.OTHER_OBJECT,
+    Refusal.OTHER_INCARNATION,
+    Refusal.NOT_PENDING,
+    Refusal.NOT_HOLDING,
+    Refusal.LEAVING,
+    Refusal.STALE,
+)
+OUTCOMES = {**dict.fromkeys(CHANGED, OutcomeKind.CONFLICT), Refusal.UNSAVED: OutcomeKind.DECLINED}
+"""What refusals mean: the object changed before the effect came, or the work keeps its place. The rest are failures."""
+
+MOVES = frozenset({"move", "reclaim-move"})
+"""Reasons of an eviction after which the work goes on elsewhere; the second by contract."""
+
+Scale = Callable[[str, int, float, int, float, str, str], str]
+"""Sets a service's floor: name, replicas, until when, generation, now, effect, uid -> why not ("": done)."""
+
+CONTRACTS = frozenset({"reclaim", "reclaim-move", "backfill", "suspend", "recover"})
+"""Reasons of an eviction that the work had promised to give way to."""
+
+
+class ClusterCollector:
+    """Inventory and work of a simulated cluster. Tables that did not change are the same objects again."""
+
+    name = "simulated-cluster"
+
+    def __init__(self, cluster: Cluster, queues: QueueTable, queue_of_tenant: dict[str, int],
+                 services: Callable[[float], ServiceTable] | None = None,
+                 advance: AdvanceTable | None = None) -> None:  # fmt: skip
+        """`services` answers with the services' table at a time; None: there are none. `advance`: what is reserved."""
+        self._advance: AdvanceTable = empty(AdvanceTable) if advance is None else advance
+        self.cluster, self.queues, self._queue_of_tenant = cluster, queues, queue_of_tenant
+        self._services = services
+        self._inventory: Inventory = cluster.inventory
+        self._stale = False
+        self._ended: list[int] = []
+        self._deleted: list[str] = []
+        self._static: dict[str, np.ndarray] = {}
+        self._tenants: tuple[str, ...] = ()
+        self._profiles = {name: code for code, name in enumerate(cluster.inventory.names.profiles)}
+        cluster.observe(self)
+
+    # --- facts that make tables stale -----------------------------------------------------
+
+    def on_node(self, _fact: NodeChanged) -> None:
+        """A node changed."""
+        self._stale = True
+
+    def on_gpu(self, _fact: GpuChanged) -> None:
+        """A GPU changed."""
+        self._stale = True
+
+    def on_recut(self, _fact: Recut) -> None:
+        """A GPU was cut anew."""
+        self._stale = True
+
+    def on_stopped(self, fact: Stopped) -> None:
+        """Work that ended for good is shown once more, as ended; what its owner took away is reported deleted."""
+        if fact.why in {Why.END, Why.FAIL, Why.SUSPEND}:
+            self._ended.append(fact.job)
+        elif fact.why is Why.RETIRE:
+            self._deleted.append(uid_of("job", fact.job))
+
+    def on_withdrawn(self, fact: Withdrawn) -> None:
+        """Work that waited is reported deleted."""
+        self._deleted.append(uid_of("job", fact.job))
+
+    # --- tables ---------------------------------------------------------------------------
+
+    def collect(self, now_s: float) -> Batch:
+        """The cluster as it is now; what ended or was deleted since the last time is said once."""
+        batch = self.peek(now_s)
+        self._ended.clear()
+        self._deleted.clear()
+        return batch
+
+    def peek(self, now_s: float) -> Batch:
+        """The same; what is said once will be said again."""
+        if self._stale:
+            self._inventory, self._stale = self._rebuild_inventory(), False
+        rows = self._live_rows()
+        services = self._services(now_s) if self._services else empty(ServiceTable)
+        work = Work(
+            self._tenant_names(),
+            self._workloads(rows, now_s),
+            self._placements(rows),
+            services,
+            self.queues,
+            advance=self._advance,
+        )
+        listing = Listing(deleted=tuple(self._deleted)) if self._deleted else WHOLE
+        return Batch(self.name, now_s, inventory=self._inventory, work=work, work_list=listing)
+
+    def _live_rows(self) -> np.ndarray:
+        cluster = self.cluster
+        rows = np.fromiter(chain(cluster.pending, cluster.holding, self._ended), np.int64)
+        rows.sort()
+        return rows
+
+    def _tenant_names(self) -> tuple[str, ...]:
+        if len(self._tenants) != len(self.cluster.jobs.tenants):
+            self._tenants = tuple(self.cluster.jobs.tenants)
+        return self._tenants
+
+    def _rebuild_inventory(self) -> Inventory:
+        """Node and GPU states as they are; instances by the present cuts."""
+        hardware, was = self.cluster.hardware, self._inventory
+        nodes = replace(was.nodes, ready=np.array(hardware.ready, bool), cordoned=np.array(hardware.cordoned, bool),
+                        reclaim_at_s=np.where(np.isinf(hardware.reclaim_at_s), np.nan, hardware.reclaim_at_s))  # fmt: skip
+        gpus = GpuTable(was.gpus.uuid, was.gpus.node, was.gpus.index, np.array(hardware.healthy, bool),
+                        np.array(hardware.mig, bool), np.array(self.cluster.xids(), np.int32), was.gpus.remap)  # fmt: skip
+        return Inventory(was.names, nodes, gpus, self._instances())
+
+    def _instances(self) -> InstanceTable:
+        """All instances ever cut, so that row numbers stay; those that are gone belong to no profile."""
+        hardware, uuids = self.cluster.hardware, self._inventory.gpus.uuid
+        there = {row for rows in hardware.cut.values() for row in rows}
+        cuts = hardware.instances
+        table = InstanceTable(
+            id=np.array([f"{uuids[cut.gpu]}/{cut.gi_id}" for cut in cuts], object),
+            gpu=np.array([cut.gpu for cut in cuts], np.int32),
+            profile=np.array(
+                [self._profiles[cut.profile] if row in there else GONE for row, cut in enumerate(cuts)],
+                np.int32,
+            ),
+            start=np.array([cut.start for cut in cuts], np.int32),
+            gi_id=np.array([cut.gi_id for cut in cuts], np.int32),
+        )
+        return table if len(cuts) else empty(InstanceTable)
+
+    def _workloads(self, rows: np.ndarray, now_s: float) -> WorkloadTable:
+        cluster, jobs = self.cluster, self.cluster.jobs
+        if len(self._static.get("id", ())) != len(jobs):
+            self._static = self._static_columns()
+        static = {name: column[rows] for name, column in self._static.items()}
+        pick = _picker(rows)
+        ended = np.isin(rows, self._ended) if self._ended else np.zeros(len(rows), bool)
+        served = np.array(pick(cluster.served_s), float)
+        return WorkloadTable(
+            id=static["id"],
+            uid=static["uid"],
+            name=static["name"],
+            user=static["user"],
+            tenant=static["tenant"],
+            queue=static["queue"],
+            slo_class=static["slo_class"],
+            priority=static["priority"],
+            state=np.array(pick(cluster.state), np.int8),
+            incarnation=np.array(pick(cluster.incarnation), np.int32),
+            submit_s=static["submit_s"],
+            start_s=np.array(pick(cluster.start_s), float),
+            runs_since_s=np.array(pick(cluster.since_s), float),
+            ended_s=np.where(ended, np.array(pick(cluster.end_s), float), np.nan),
+            served_s=served,
+            outlived_s=np.maximum(served, np.array(pick(cluster.outlived_s), float)),
+            gpus=static["gpus"],
+            gpus_per_member=static["gpus_per_member"],
+            min_gpus=static["min_gpus"],
+            gpu_milli=static["gpu_milli"],
+            mig_profile=static["mig_profile"],
+            gpu_models=static["gpu_models"],
+            gpu_memory_mib=static["gpu_memory_mib"],
+            cpu_milli=static["cpu_milli"],
+            memory_mib=static["memory_mib"],
+            topology=static["topology"],
+            preferred=static["preferred"],
+            selector=static["selector"],
+            preemptible=static["preemptible"],
+            excluded=static["excluded"],
+            gate=static["gate"],
+            over_quota=static["over_quota"],
+            preemption_delay_s=static["preemption_delay_s"],
+            backfilled=np.array(pick(cluster.backfilled), bool),
+            limit_s=static["limit_s"],
+            checkpoint_interval_s=static["checkpoint_interval_s"],
+            last_checkpoint_s=self._last_checkpoints(rows, now_s),
+            checkpoint_write_s=static["checkpoint_write_s"],
+            checkpoint_on_request=static["checkpoint_on_request"],
+            restart_s=static["restart_s"],
+            lost_gpu_s=np.array(pick(cluster.lost_gpu_s), float),
+            service=static["service"],
+            stuck=self._stuck(rows, now_s),
+            stale_since_s=self._stale_since(rows),
+            stale_grace_s=np.full(len(rows), np.nan),
+            job_group=static["no_group"],
+            coordinates=static["no_group"],
+        )
+
+    def _last_checkpoints(self, rows: np.ndarray, now_s: float) -> np.ndarray:
+        """When each job's newest periodic checkpoint was complete; NaN where it makes none."""
+        times_s = np.full(len(rows), np.nan)
+        holding = np.flatnonzero(np.isin(rows, np.fromiter(self.cluster.holding, np.int64)))
+        for place in holding.tolist():
+            times_s[place] = self.cluster.last_checkpoint_s(int(rows[place]), now_s)
+        return times_s
+
+    def _stuck(self, rows: np.ndarray, now_s: float) -> np.ndarray:
+        """Work that was told to leave, is past its grace, and is still there."""
+        late = [job for job in self.cluster.leaving if self.cluster.stuck(job, now_s)]
+        return np.isin(rows, late)
+
+    def _stale_since(self, rows: np.ndarray) -> np.ndarray:
+        """Since when a member of each gang is dead while the others hold on; NaN where none is seen to be."""
+        since_s = np.full(len(rows), np.nan)
+        for job, at_s in self.cluster.stale.items():
+            if job in self.cluster.hung:
+                continue
+            since_s[np.searchsorted(rows, job)] = at_s
+        return since_s
+
+    def _static_columns(self) -> dict[str, np.ndarray]:
+        """Columns that a job keeps for life, over all jobs known so far."""
+        jobs = self.cluster.jobs
+        shapes = [jobs.shapes[code] for code in jobs.shape]
+        count = len(jobs)
+        queue_of = [self._queue_of_tenant.get(name, 0) for name in jobs.tenants]
+        store = self.cluster.checkpoints
+        texts = np.empty(count, object)
+        texts[:] = jobs.id
+        names = np.empty(count, object)
+        names[:] = jobs.name
+        users = np.empty(count, object)
+        users[:] = jobs.user
+        return {
+            "id": texts,
+            "uid": uids_of("job", count),
+            "name": names,
+            "user": users,
+            "tenant": np.array(jobs.tenant, np.int32),
+            "queue": np.array([queue_of[tenant] for tenant in jobs.tenant], np.int32),
+            "slo_class": np.array(jobs.slo_class, np.int8),
+            "priority": np.array(jobs.priority, np.int32),
+            "submit_s": np.array(jobs.submit_s, float),
+            "gpus": np.array(jobs.gpus, np.int32),
+            "gpus_per_member": np.array([shape.per_member for shape in shapes], np.int32),
+            "min_gpus": np.array([shape.min_gpus for shape in shapes], np.int32),
+            "gpu_milli": np.array([shape.milli for shape in shapes], np.int32),
+            "mig_profile": np.array(
+                [self._profiles.get(shape.profile, -2) if shape.profile else -1 for shape in shapes], np.int32
+            ),
+            "gpu_models": np.array([shape.models for shape in shapes], np.int64),
+            "gpu_memory_mib": np.array([shape.gpu_memory_mib for shape in shapes], np.int32),
+            "cpu_milli": np.array([shape.cpu_milli for shape in shapes], np.int64),
+            "memory_mib": np.array([shape.memory_mib for shape in shapes], np.int64),
+            "topology": np.array(
+                [Topology.SPREAD if shape.spread else shape.topology for shape in shapes], np.int8
+            ),
+            "preferred": np.zeros(count, np.int8),
+            "selector": np.zeros(count, np.int64),
+            "preemptible": np.array(jobs.preemptible, bool),
+            "excluded": np.zeros(count, bool),
+            "gate": np.zeros(count, np.int8),
+            "over_quota": np.zeros(count, bool),
+            "preemption_delay_s": np.array(jobs.preemption_delay_s, float),
+            "limit_s": np.array(jobs.limit_s, float),
+            "checkpoint_interval_s": np.array([store.stated_interval_s(job) for job in range(count)], float),
+            "checkpoint_write_s": np.array([store.write_s(job) for job in range(count)], float),
+            "checkpoint_on_request": np.array([store.on_request(job) for job in range(count)], bool),
+            "restart_s": np.array([store.restart_s(job) for job in range(count)], float),
+            "service": np.array(jobs.service, np.int32),
+            "no_group": np.full(count, "", object),
+        }
+
+    def _placements(self, rows: np.ndarray) -> PlacementTable:
+        """One entry for each GPU, share or instance held."""
+        cluster = self.cluster
+        if not cluster.holding:
+            table: PlacementTable = empty(PlacementTable)
+            return table
+        jobs = sorted(cluster.holding)
+        held = [cluster.held[job] for job in jobs]
+        sizes = [len(each.gpus) if each else 0 for each in held]
+        gpu = np.fromiter(chain.from_iterable(each.gpus for each in held if each), np.int32)
+        workload = np.repeat(np.searchsorted(rows, jobs), sizes).astype(np.int32)
+        instance = np.full(len(gpu), -1, np.int32)
+        milli = np.full(len(gpu), 1000, np.int32)
+        start = 0
+        for each, size in zip(held, sizes, strict=True):
+            if each is not None and each.instances:
+                instance[start : start + size] = each.instances
+                milli[start : start + size] = 0
+            elif each is not None and each.milli != 1000 * size:
+                milli[start : start + size] = each.milli // max(size, 1)
+            start += size
+        told = np.fromiter((cluster.state[job] == State.CHECKPOINTING for job in jobs), bool)
+        leaving = np.repeat(told, sizes)
+        rank = np.zeros(len(gpu), np.int32)
+        return PlacementTable(workload, self._inventory.gpus.node[gpu], gpu, instance, milli, leaving, rank)
+
+
+def _picker(rows: np.ndarray) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Entries of a list at `rows`, fast."""
+    places = rows.tolist()
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda column: [column[place] for place in places]
+
+
+class ClusterActuator:
+    """Carries out admissions, evictions, resizes and floors on the simulated cluster, once per instruction id."""
+
+    name = "simulated-cluster"
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        fault: Callable[[Instruction, float], Outcome | None] | None = None,
+        scale: Scale | None = None,
+    ) -> None:
+        """`fault` may answer instead of the cluster (injected conflicts and failures); None for `scale`: no services."""
+        self._cluster, self._fault, self._scale = cluster, fault, scale
+        self._done: dict[str, Outcome] = {}
+        self._job = {name: row for row, name in enumerate(cluster.jobs.id)}
+        self._gpu = {name: row for row, name in enumerate(cluster.inventory.gpus.uuid.tolist())}
+        self.changed = False  # an eviction or a resize changed what is free at once
+
+    def apply(self, instruction: Instruction, now_s: float) -> Outcome:
+        """Admit, evict or resize; a repeated id returns the first outcome."""
+        known = self._done.get(instruction.id)
+        if known is not None:
+            return known
+        job = self._row_of(instruction.workload)
+        if job is not None:
+            self._cluster.decided(instruction.id, instruction.kind, job, now_s)
+        injected = self._fault(instruction, now_s) if self._fault else None
+        if injected is not None:
+            return injected
+        if instruction.kind == "scale":
+            return self._remember(self._set_floor(instruction, now_s))
+        if job is None:
+            refusal: Refusal | None = Refusal.NOT_PENDING
+        elif instruction.uid != uid_of("job", job):
+            refusal = Refusal.OTHER_OBJECT
+        else:
+            refusal = self._act(instruction, job, now_s)
+        if refusal is None:
+            outcome = Outcome(instruction.id, self._progress(instruction), now_s)
+        else:
+            kind = OUTCOMES.get(refusal, OutcomeKind.FAILED)
+            outcome = Outcome(instruction.id, kind, now_s, str(refusal.value))
+        return self._remember(outcome)
+
+    def _remember(self, outcome: Outcome) -> Outcome:
+        self._done[outcome.instruction_id] = outcome
+        return outcome
+
+    def _set_floor(self, instruction: Instruction, now_s: float) -> Outcome:
+        """A floor of a service; the replicas that it brings are pending at once."""
+        if self._scale is None:
+            return Outcome(instruction.id, OutcomeKind.FAILED, now_s, "there are no services")
+        reason = self._scale(instruction.workload, instruction.replicas, instruction.until_s, instruction.incarnation,
+                             now_s, instruction.id, instruction.uid)  # fmt: skip
+        self.changed |= not reason
+        return Outcome(instruction.id, OutcomeKind.CONFLICT if reason else OutcomeKind.DONE, now_s, reason)
+
+    def _progress(self, instruction: Instruction) -> OutcomeKind:
+        """Work that saves a checkpoint before it leaves holds its GPUs still: its eviction is under way."""
+        job = self._row_of(instruction.workload)
+        leaving = job is not None and self._cluster.state[job] == State.CHECKPOINTING
+        return OutcomeKind.ACCEPTED if leaving and instruction.kind == "evict" else OutcomeKind.DONE
+
+    def _act(self, instruction: Instruction, job: int, now_s: float) -> Refusal | None:
+        cluster = self._cluster
+        if instruction.kind == "evict":
+            contract = cluster.backfilled[job] or instruction.reason in CONTRACTS
+            refusal = cluster.evict(job, now_s, moving=instruction.reason in MOVES,
+                                    recover=instruction.reason in {"recover", "restart"}, contract=contract,
+                                    suspend=instruction.reason == "suspend",
+                                    save=instruction.save, effect=instruction.id, incarnation=instruction.incarnation)  # fmt: skip
+            self.changed |= refusal is None
+            return refusal
+        gpus = [self._gpu[slot.gpu] for slot in instruction.slots]
+        if instruction.kind == "resize":
+            refusal = cluster.resize(
+                job, gpus, now_s, effect=instruction.id, incarnation=instruction.incarnation
+            )
+            self.changed |= refusal is None
+            return refusal
+        instances = [self._instance_row(slot.instance) for slot in instruction.slots if slot.instance]
+        return cluster.start(job, gpus, now_s, instances=instances, backfill=instruction.backfill,
+                             effect=instruction.id, incarnation=instruction.incarnation)  # fmt: skip
+
+    def _instance_row(self, name: str) -> int:
+        """Row of the instance "<UUID>/<GPU instance id>"; the newest with that name."""
+        uuid, gi_id = name.rsplit("/", 1)
+        rows = self._cluster.hardware.cut.get(self._gpu[uuid], ())
+        return next((row for row in rows if self._cluster.hardware.instances[row].gi_id == int(gi_id)), -1)
+
+    def _row_of(self, name: str) -> int | None:
+        if name not in self._job:
+            for row in range(len(self._job), len(self._cluster.jobs.id)):
+                self._job[self._cluster.jobs.id[row]] = row
+        return self._job.get(name)

@@ -1,0 +1,296 @@
+"""Faults, injected on purpose and by seed: nodes and GPUs that fail, spot nodes that are taken back, members of
+gangs that die, pods that do not go, scrapes that get lost, effects that conflict, fail or come late.
+
+Each source of faults draws from its own generator, named after what fails, so that one more node or one more
+scrape changes nothing for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from functools import partial
+from math import inf
+from zlib import crc32
+
+import numpy as np
+
+from autopilot.core.model.errors import InputError
+from simulator.running.engine import Engine
+from simulator.world.cluster import Cluster
+from simulator.world.facts import Started
+from simulator.world.physics import TICKS_PER_S, up_to_grid
+
+# One error of each class, by the immediate action of NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors).
+XID_CONTAINED = 94  # contained memory error: RESTART_APP
+XID_UNCONTAINED = 95  # uncontained memory error: RESET_GPU
+XID_OFF_THE_BUS = 79  # the GPU has fallen off the bus: RESTART_BM, the node's restart
+XID_FIRMWARE_TIMEOUT = 119  # the GPU's firmware does not answer: RESET_GPU
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultOptions:
+    """What goes wrong, how often, and until when. 0 means never; times are seconds, ratios are in [0, 1]."""
+
+    until_s: float = inf  # no new fault from then on (what is broken is still mended)
+    node_mtbf_s: float = 0.0  # mean time between failures of one node
+    node_mttr_s: float = 1800.0  # mean time to its return
+    # Failures of one GPU break its work. The class of the XID is what becomes of the GPU: nothing (94, this part of
+    # them), a reset (95, this part), a hang that nobody but the error's number tells of (119, this part: the GPU stays
+    # in use, and its work goes on holding it for `member_hang_s`), or it is out until it is mended (79, the rest).
+    gpu_mtbf_s: float = 0.0
+    gpu_app_ratio: float = 0.0
+    gpu_reset_ratio: float = 0.0
+    gpu_hang_ratio: float = 0.0
+    gpu_reset_s: float = 60.0
+    gpu_mttr_s: float = 3600.0
+    member_mtbf_s: float = 0.0  # of one member of a gang that has no member to spare
+    member_hang_s: float = 600.0  # until the others notice: PyTorch's default timeout of an NCCL collective
+    stuck_ratio: float = 0.0  # evictions whose pods do not go by themselves within the grace
+    stuck_s: float = 900.0  # mean time after the grace until those do
+    spot_mtbr_s: float = 0.0  # mean time between reclaims of one spot node
+    spot_at_s: float = 0.0  # all spot nodes are called back at this one time
+    spot_notice_s: float = 120.0
+    spot_away_s: float = 3600.0
+    scrape_loss_ratio: float = 0.0
+    view_loss_ratio: float = 0.0  # minutes in which the lists of the cluster do not come
+    view_part_ratio: float = 0.0  # minutes in which they come without a part of the work, and say so
+    conflict_ratio: float = 0.0  # effects that find the object changed
+    failure_ratio: float = 0.0  # effects that fail and may be tried again
+    delay_ratio: float = 0.0  # effects that come late
+    delay_s: float = 30.0  # mean delay of those
+
+    def __post_init__(self) -> None:
+        """Raise `InputError` naming the field that is out of range."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not value >= 0 or (field.name != "until_s" and value == inf):
+                raise InputError(f"faults.{field.name}: {value!r} must be a finite number of 0 or more")
+            if field.name.endswith("_ratio") and value > 1:
+                raise InputError(f"faults.{field.name}: {value!r} is a ratio; write a number from 0 to 1")
+        if self.view_loss_ratio + self.view_part_ratio > 1:
+            raise InputError("faults: view_loss_ratio and view_part_ratio together exceed 1")
+        if self.conflict_ratio + self.failure_ratio + self.delay_ratio > 1:
+            raise InputError("faults: conflict_ratio, failure_ratio and delay_ratio together exceed 1")
+        if self.gpu_app_ratio + self.gpu_reset_ratio + self.gpu_hang_ratio > 1:
+            raise InputError("faults: gpu_app_ratio, gpu_reset_ratio and gpu_hang_ratio together exceed 1")
+
+
+class FateKind(StrEnum):
+    """What becomes of one effect."""
+
+    DONE = "done"
+    CONFLICT = "conflict"
+    FAILED = "failed"
+    LATE = "late"
+
+
+class ViewFate(StrEnum):
+    """What becomes of the lists of the cluster."""
+
+    WHOLE = "whole"
+    PART = "part"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What becomes of one effect; `delay_s` when it comes late."""
+
+    kind: FateKind
+    delay_s: float = 0.0
+
+
+def child_generator(seed: int, name: str) -> np.random.Generator:
+    """The generator of one named source under `seed`; equal arguments give equal draws, in any order of use."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(crc32(name.encode()),)))
+
+
+_Act = Callable[[np.random.Generator, int, float], None]
+
+
+class Faults:
+    """The faults of one run."""
+
+    def __init__(self, options: FaultOptions, seed: int) -> None:
+        """Nothing happens before `arm`."""
+        self.options, self.seed = options, seed
+        self.injected = 0
+        self._down: set[int] = set()
+        self._reclaims: dict[int, float] = {}  # node -> when it will be gone
+
+    def arm(self, engine: Engine, cluster: Cluster) -> None:
+        """Put the first failure of every node and GPU on the engine's calendar."""
+        self._engine, self._cluster, options = engine, cluster, self.options
+        inventory = cluster.inventory
+        for node, name in enumerate(inventory.nodes.id.tolist()):
+            if options.node_mtbf_s:
+                self._later(
+                    child_generator(self.seed, f"node/{name}"),
+                    options.node_mtbf_s,
+                    0.0,
+                    self._fail_node,
+                    node,
+                )
+            if options.spot_mtbr_s and inventory.nodes.spot[node]:
+                self._later(
+                    child_generator(self.seed, f"spot/{name}"), options.spot_mtbr_s, 0.0, self._notice, node
+                )
+            if inventory.nodes.spot[node] and 0 < options.spot_at_s < options.until_s:
+                rng = child_generator(self.seed, f"spot-at/{name}")
+                engine.at(options.spot_at_s, partial(self._wave, rng, node), essential=False)
+        if options.gpu_mtbf_s:
+            for gpu, uuid in enumerate(inventory.gpus.uuid.tolist()):
+                self._later(
+                    child_generator(self.seed, f"gpu/{uuid}"), options.gpu_mtbf_s, 0.0, self._fail_gpu, gpu
+                )
+        if options.member_mtbf_s:
+            cluster.observe(self)
+        if options.stuck_ratio:
+            cluster.linger_s = self._linger_s
+
+    def _later(self, rng: np.random.Generator, mean_s: float, now_s: float, act: _Act, subject: int) -> None:
+        at_s = now_s + float(rng.exponential(mean_s))
+        if at_s < self.options.until_s:
+            self._engine.at(at_s, lambda then_s: act(rng, subject, then_s), essential=False)
+
+    def _fail_node(self, rng: np.random.Generator, node: int, now_s: float) -> None:
+        options = self.options
+        back_s = now_s + max(1.0, float(rng.exponential(options.node_mttr_s)))
+        if self._take_down(node, now_s):
+            self._engine.at(back_s, lambda then_s: self._bring_back(node, then_s))
+        self._later(rng, options.node_mtbf_s, back_s, self._fail_node, node)
+
+    def _take_down(self, node: int, now_s: float) -> bool:
+        if node in self._down:
+            return False
+        self._down.add(node)
+        self.injected += 1
+        self._cluster.fail_node(node, now_s)
+        return True
+
+    def _bring_back(self, node: int, now_s: float) -> None:
+        self._down.discard(node)
+        self._cluster.restore_node(node, now_s)
+        if node in self._reclaims:
+            self._cluster.announce_reclaim(node, now_s, self._reclaims[node])
+
+    def _notice(self, rng: np.random.Generator, node: int, now_s: float) -> None:
+        """The cloud wants the node back, and will want it again."""
+        back_s = self._call_back(rng, node, now_s)
+        self._later(rng, self.options.spot_mtbr_s, back_s, self._notice, node)
+
+    def _wave(self, rng: np.random.Generator, node: int, now_s: float) -> None:
+        """The cloud wants all its nodes back at once; it is not said when again."""
+        self._call_back(rng, node, now_s)
+
+    def _call_back(self, rng: np.random.Generator, node: int, now_s: float) -> float:
+        """The node takes no more work, and is gone after the notice; when it is back."""
+        options = self.options
+        gone_s = now_s + options.spot_notice_s
+        back_s = gone_s + max(1.0, float(rng.exponential(options.spot_away_s)))
+        if node not in self._down:
+            self._reclaims[node] = up_to_grid(gone_s)
+            self._cluster.announce_reclaim(node, now_s, self._reclaims[node])
+
+            def take(then_s: float) -> None:
+                del self._reclaims[node]
+                if self._take_down(node, then_s):
+                    self._engine.at(back_s, lambda later_s: self._bring_back(node, later_s))
+
+            self._engine.at(gone_s, take)
+        return back_s
+
+    def _fail_gpu(self, rng: np.random.Generator, gpu: int, now_s: float) -> None:
+        options = self.options
+        out_s, xid = max(1.0, float(rng.exponential(options.gpu_mttr_s))), XID_OFF_THE_BUS
+        if options.gpu_app_ratio or options.gpu_reset_ratio or options.gpu_hang_ratio:
+            draw = float(rng.random())
+            if draw < options.gpu_app_ratio:
+                out_s, xid = 0.0, XID_CONTAINED
+            elif draw < options.gpu_app_ratio + options.gpu_reset_ratio:
+                out_s, xid = options.gpu_reset_s, XID_UNCONTAINED
+            elif draw < options.gpu_app_ratio + options.gpu_reset_ratio + options.gpu_hang_ratio:
+                xid = XID_FIRMWARE_TIMEOUT
+        self.injected += 1
+        if xid == XID_FIRMWARE_TIMEOUT:
+            self._cluster.silence_gpu(gpu, now_s, xid, options.member_hang_s)
+        else:
+            self._cluster.fail_gpu(gpu, now_s, xid=xid, broken=out_s > 0)
+        if out_s:
+            self._engine.at(now_s + out_s, lambda then_s: self._cluster.restore_gpu(gpu, then_s))
+        self._later(rng, options.gpu_mtbf_s, now_s + out_s, self._fail_gpu, gpu)
+
+    # --- gangs and pods -------------------------------------------------------------------
+
+    def on_started(self, fact: Started) -> None:
+        """Draw when a member of this gang will die. One with members to spare goes on without it: not injected."""
+        shape, options = self._cluster.jobs.shape_of(fact.job), self.options
+        if not shape.whole or not shape.per_member < len(fact.gpus) <= shape.min_gpus:
+            return
+        name = f"member/{self._cluster.jobs.id[fact.job]}/{fact.incarnation}"
+        members = -(-len(fact.gpus) // shape.per_member)
+        rng = child_generator(self.seed, name)
+        at_s = fact.at_s + float(rng.exponential(options.member_mtbf_s / members))
+
+        def die(now_s: float) -> None:
+            if self._cluster.incarnation[fact.job] == fact.incarnation:
+                self.injected += self._cluster.lose_member(fact.job, now_s, options.member_hang_s) is None
+
+        if at_s < options.until_s:
+            self._engine.at(at_s, die, essential=False)
+
+    def _linger_s(self, job: int, incarnation: int, now_s: float) -> float:
+        """How long after its grace this work stays when it is told to leave now; 0 for most."""
+        options = self.options
+        rng = child_generator(self.seed, f"stuck/{self._cluster.jobs.id[job]}/{incarnation}")
+        if now_s >= options.until_s or float(rng.random()) >= options.stuck_ratio:
+            return 0.0
+        self.injected += 1
+        # The first instant past the grace is one at which a scheduler can see that it is stuck.
+        past_s = now_s + self._cluster.physics.grace_s + 1 / TICKS_PER_S
+        self._engine.at(past_s, lambda _now_s: None, essential=False)
+        return max(1.0, float(rng.exponential(options.stuck_s)))
+
+    # --- what the loop around the cluster asks --------------------------------------------
+
+    def scrape_lost(self, target: str, now_s: float) -> bool:
+        """Whether the scrape of `target` at this time is lost."""
+        options = self.options
+        if not options.scrape_loss_ratio or now_s >= options.until_s:
+            return False
+        draw = child_generator(self.seed, f"scrape/{target}/{now_s:.3f}").random()
+        lost = bool(draw < options.scrape_loss_ratio)
+        self.injected += lost
+        return lost
+
+    def view(self, now_s: float) -> ViewFate:
+        """What becomes of the lists of the cluster in this minute."""
+        options = self.options
+        if now_s >= options.until_s or not options.view_loss_ratio + options.view_part_ratio:
+            return ViewFate.WHOLE
+        draw = float(child_generator(self.seed, f"view/{int(now_s // 60.0)}").random())
+        if draw >= options.view_loss_ratio + options.view_part_ratio:
+            return ViewFate.WHOLE
+        self.injected += 1
+        return ViewFate.LOST if draw < options.view_loss_ratio else ViewFate.PART
+
+    def fate(self, effect: str, now_s: float) -> Fate:
+        """What becomes of the effect with this id (a repeated attempt has another id)."""
+        options = self.options
+        if now_s >= options.until_s:
+            return Fate(FateKind.DONE)
+        rng = child_generator(self.seed, f"effect/{effect}")
+        draw = float(rng.random())
+        for kind, ratio in (
+            (FateKind.CONFLICT, options.conflict_ratio),
+            (FateKind.FAILED, options.failure_ratio),
+            (FateKind.LATE, options.delay_ratio),
+        ):
+            if draw < ratio:
+                self.injected += 1
+                late_s = up_to_grid(float(rng.exponential(options.delay_s))) if kind is FateKind.LATE else 0.0
+                return Fate(kind, late_s)
+            draw -= ratio
+        return Fate(FateKind.DONE)

@@ -1,0 +1,46 @@
+"""Lists that do not come, or come without a part: what a controller sees of a cluster whose API server struggles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+
+import numpy as np
+
+from autopilot.core.model.records import Batch, Gap, Listing, Work
+from autopilot.core.model.snapshot import PlacementTable, State, take
+from simulator.running.adapters import ClusterCollector
+from simulator.running.faults import ViewFate
+
+
+class PatchyCollector:
+    """A simulated cluster's collector with such faults; `fate` says what becomes of the lists at a time."""
+
+    def __init__(self, whole: ClusterCollector, fate: Callable[[float], ViewFate]) -> None:
+        self.name = whole.name
+        self._whole, self._fate = whole, fate
+
+    def collect(self, now_s: float) -> Batch:
+        """The cluster as it is now, as far as it is shown."""
+        fate = self._fate(now_s)
+        if fate is ViewFate.LOST:
+            return Batch(self.name, now_s, gaps=(Gap(self.name, "", "", "the lists did not come"),))
+        if fate is ViewFate.WHOLE:
+            return self._whole.collect(now_s)
+        batch = self._whole.peek(now_s)
+        half = Listing(complete=False, reason="every other page is missing")
+        return replace(batch, work=None if batch.work is None else _half(batch.work), work_list=half)
+
+
+def _half(work: Work) -> Work:
+    """Every other workload that has not ended, with what it holds."""
+    rows = np.flatnonzero(
+        (np.arange(len(work.workloads.id)) % 2 == 0) | (work.workloads.state >= State.SUCCEEDED)
+    )
+    moved = np.full(len(work.workloads.id), -1, np.int32)
+    moved[rows] = np.arange(len(rows), dtype=np.int32)
+    held = work.placements
+    stays = moved[held.workload] >= 0
+    columns = {each.name: getattr(held, each.name)[stays] for each in fields(held)}
+    columns["workload"] = moved[columns["workload"]]
+    return replace(work, workloads=take(work.workloads, rows), placements=PlacementTable(**columns))

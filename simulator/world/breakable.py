@@ -1,0 +1,102 @@
+"""Hardware that breaks, and what it takes with it: nodes, GPUs, and GPUs that only say that they are broken."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from math import inf
+
+from simulator.world.facts import GpuChanged, NodeChanged
+from simulator.world.hardware import Hardware, Refusal
+from simulator.world.jobstate import JobState
+from simulator.world.work import Jobs
+
+
+class Breakable(JobState):
+    """Jobs on hardware that may break."""
+
+    def __init__(self, jobs: Jobs, hardware: Hardware) -> None:
+        """Nothing is broken."""
+        super().__init__(jobs)
+        self.hardware = hardware
+        self.xid: dict[int, int] = {}  # last error of each GPU that reported one since it was mended
+        self.hung: set[int] = set()  # work on a GPU that hangs: all its members look alive
+        self.silent: dict[int, float] = {}  # GPUs on which work hangs, and how long until it notices
+
+    @abstractmethod
+    def fail(self, job: int, now_s: float, *, final: bool = False) -> Refusal | None:
+        """The job breaks without warning."""
+
+    @abstractmethod
+    def lose_member(self, job: int, now_s: float, hang_s: float) -> Refusal | None:
+        """One member of a gang dies, and the others hold on."""
+
+    def xids(self) -> list[int]:
+        """The last error of each GPU since it was mended; 0: none."""
+        return [self.xid.get(gpu, 0) for gpu in range(len(self.hardware.node_of))]
+
+    def fail_node(self, node: int, now_s: float) -> list[int]:
+        """The node goes down; returns the gangs that it took with it, each pending again whole."""
+        self._set_node(node, now_s, ready=False, cordoned=self.hardware.cordoned[node])
+        return self._interrupt(self.hardware.node_holders(node), now_s)
+
+    def restore_node(self, node: int, now_s: float) -> None:
+        """The node is up again and takes work (a cordon of it ends too, and an announced reclaim)."""
+        self.hardware.reclaim_at_s[node] = inf
+        self._set_node(node, now_s, ready=True, cordoned=False)
+
+    def cordon(self, node: int, now_s: float, *, cordoned: bool = True) -> None:
+        """The node takes no new work (or takes it again); what it runs goes on."""
+        self._set_node(node, now_s, ready=self.hardware.ready[node], cordoned=cordoned)
+
+    def announce_reclaim(self, node: int, now_s: float, reclaim_at_s: float) -> None:
+        """The cloud will take the node back then: it takes no new work, what it runs goes on until it is gone."""
+        self.hardware.reclaim_at_s[node] = reclaim_at_s
+        self.cordon(node, now_s)
+
+    def _set_node(self, node: int, now_s: float, *, ready: bool, cordoned: bool) -> None:
+        self.hardware.set_node(node, ready=ready, cordoned=cordoned)
+        self.publish(NodeChanged(now_s, node, ready, cordoned, self.hardware.reclaim_at_s[node]))
+
+    def fail_gpu(self, gpu: int, now_s: float, *, xid: int = 0, broken: bool = True) -> list[int]:
+        """The GPU breaks, or reports an error that only its work feels; returns the gangs that it took with it.
+
+        `xid` is NVIDIA's number of the error, 0 when none is given.
+        """
+        stopped = self._interrupt(self.hardware.holders(gpu), now_s)
+        if xid:
+            self.xid[gpu] = xid
+        if broken:
+            self.hardware.set_gpu(gpu, healthy=False)
+        self.publish(GpuChanged(now_s, gpu, self.hardware.healthy[gpu], xid))
+        return stopped
+
+    def silence_gpu(self, gpu: int, now_s: float, xid: int, hang_s: float) -> None:
+        """The GPU reports an error after which nothing on it goes on, and nobody takes it out of use.
+
+        Its work holds its GPUs and makes no progress, until it is stopped; after `hang_s` it notices and breaks.
+        """
+        self.xid[gpu], self.silent[gpu] = xid, hang_s
+        for job in self.hardware.holders(gpu):
+            self._hang(job, now_s, hang_s)
+        self.publish(GpuChanged(now_s, gpu, self.hardware.healthy[gpu], xid))
+
+    def meet_silence(self, job: int, gpus: Sequence[int], now_s: float) -> None:
+        """Work that was just started hangs at once where one of its GPUs does."""
+        for gpu in set(gpus).intersection(self.silent):
+            self._hang(job, now_s, self.silent[gpu])
+
+    def _hang(self, job: int, now_s: float, hang_s: float) -> None:
+        if self.lose_member(job, now_s, hang_s) is None:
+            self.hung.add(job)
+
+    def restore_gpu(self, gpu: int, now_s: float) -> None:
+        """The GPU was mended, by a reset: what still hangs on it breaks."""
+        if self.silent.pop(gpu, None) is not None:
+            self._interrupt([job for job in self.hardware.holders(gpu) if job in self.hung], now_s)
+        self.xid.pop(gpu, None)
+        self.hardware.set_gpu(gpu, healthy=True)
+        self.publish(GpuChanged(now_s, gpu, healthy=True))
+
+    def _interrupt(self, jobs: Sequence[int], now_s: float) -> list[int]:
+        return [job for job in jobs if self.fail(job, now_s) is None]

@@ -1,0 +1,391 @@
+"""The simulated cluster: the truth about who runs where, what is done, and what every change costs.
+
+A scheduler asks (`start`, `evict`, ...); the cluster checks every precondition and answers with None, or
+with a `Refusal` when it does not do it. What happened is stated to observers as facts (simulator/world/facts.py).
+Times are virtual seconds on the grid of simulator/world/physics.py. A job's progress counts from the end of its
+start-up, in seconds at its full width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import floor, inf, nan
+
+from autopilot.core.hardware.mig import find_gpu_model, is_legal
+from autopilot.core.model.records import Inventory, Save
+from autopilot.core.model.snapshot import State
+from simulator.world.breakable import Breakable
+from simulator.world.facts import Decided, Evicting, Recut, Started, Stopped, Submitted, Why, Withdrawn
+from simulator.world.hardware import FREE, Hardware, Held, Refusal
+from simulator.world.jobstate import UNSUBMITTED
+from simulator.world.physics import IDEAL, TICKS_PER_S, Physics, up_to_grid
+from simulator.world.progress import NO_WRITE, Checkpoints, Leaving, Startups
+from simulator.world.work import Jobs
+
+READY, END, VACATE, GIVE_UP = 0, 1, 2, 3
+"""Kinds of the events that the cluster asks its engine for: start-up done, work done, told to leave and gone, a
+gang that lost a member breaks."""
+
+_PENDING, _STARTING, _RUNNING = int(State.PENDING), int(State.STARTING), int(State.RUNNING)
+_CHECKPOINTING, _SUCCEEDED, _FAILED = int(State.CHECKPOINTING), int(State.SUCCEEDED), int(State.FAILED)
+
+
+def _no_event(_at_s: float, _kind: int, _job: int, _incarnation: int) -> None:
+    """The event sink of a cluster without an engine."""
+
+
+def _no_linger(_job: int, _incarnation: int, _now_s: float) -> float:
+    """Work that is told to leave goes within its grace."""
+    return 0.0
+
+
+class Cluster(Breakable):
+    """Hardware, jobs and their lives. Columns are lists by job row; read them, change them by the methods.
+
+    `schedule` is given (time, READY | END | VACATE | GIVE_UP, job, incarnation) and must call `ready`, `finish`,
+    `vacate` or `give_up` then; a call for a past incarnation does nothing. `linger_s(job, incarnation, now)` says
+    how long after its grace work that is told to leave now stays on its GPUs nevertheless; 0: it goes in time.
+    """
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        jobs: Jobs,
+        physics: Physics = IDEAL,
+        gpu_memory_mib: dict[str, int | None] | None = None,
+    ) -> None:
+        """All jobs are unsubmitted at first. `gpu_memory_mib` by GPU model, None where unknown."""
+        super().__init__(jobs, Hardware(inventory, gpu_memory_mib))
+        self.inventory, self.physics = inventory, physics
+        self.schedule: Callable[[float, int, int, int], None] = _no_event
+        self.linger_s: Callable[[int, int, float], float] = _no_linger
+        self.checkpoints = Checkpoints(jobs, physics)
+        self._startups = Startups(jobs, physics, self.checkpoints)
+        self._simple = physics.free_start
+
+    def decided(self, effect: str, kind: str, job: int, now_s: float) -> None:
+        """An accepted decision allows the effect `effect` (admit | evict | resize) on `job`."""
+        self.publish(Decided(now_s, effect, kind, job))
+
+    # --- the life of work -----------------------------------------------------------------
+
+    def submit(self, job: int, now_s: float) -> None:
+        """The job enters the queue. Jobs added to `jobs` after construction are taken in here."""
+        if job >= len(self.state):
+            self.grow()
+        if self.state[job] == UNSUBMITTED:
+            self.state[job] = _PENDING
+            self.pending[job] = None
+            for hook in self.hooks[Submitted]:
+                hook(Submitted(now_s, job))
+
+    def start(
+        self,
+        job: int,
+        gpus: Sequence[int],
+        now_s: float,
+        *,
+        instances: Sequence[int] = (),
+        backfill: bool = False,
+        effect: str = "",
+        incarnation: int | None = None,
+    ) -> Refusal | None:
+        """Start a pending job on these GPU rows (with `instances`, the GPU of each instance), all or none."""
+        if self.state[job] != _PENDING:
+            return Refusal.NOT_PENDING
+        if incarnation is not None and incarnation != self.incarnation[job]:
+            return Refusal.OTHER_INCARNATION
+        jobs = self.jobs
+        held = self.hardware.take(job, jobs.shapes[jobs.shape[job]], gpus, instances)
+        if not isinstance(held, Held):
+            return held
+        self.held[job] = held
+        del self.pending[job]
+        self.holding[job] = None
+        self.start_s[job] = self.since_s[job] = now_s
+        self.backfilled[job] = backfill
+        self.nodes_used[job] = len(held.masks)
+        if self.first_start_s[job] != self.first_start_s[job]:
+            self.first_start_s[job] = now_s
+        number = self.incarnation[job]
+        startup_s = 0.0
+        if number or not self._simple:
+            startup_s = self._startups.startup_s(job, held.masks, again=number > 0)
+        self.ready_s[job] = ready_s = now_s + startup_s
+        self._expect(job, number, held, ready_s, startup_s > 0)
+        hooks = self.hooks[Started]
+        if hooks:
+            fact = Started(now_s, job, number, held.gpus, held.instances, held.milli, backfill, effect)
+            for hook in hooks:
+                hook(fact)
+        if self.silent:
+            self.meet_silence(job, held.gpus, now_s)
+        return None
+
+    def _expect(self, job: int, number: int, held: Held, ready_s: float, starting: bool) -> None:
+        """Ask for the events of an incarnation: the end of its start-up, and of its work."""
+        if starting:
+            self.state[job] = _STARTING
+            self.schedule(ready_s, READY, job, number)
+        else:
+            self.state[job] = _RUNNING
+        left_s = self.jobs.duration_s[job] - self.served_s[job]
+        if len(held.gpus) != self.jobs.gpus[job]:
+            left_s = up_to_grid(left_s * self._full_milli(job, held) / held.milli)
+        if left_s < inf:
+            self.schedule(ready_s + left_s, END, job, number)
+
+    def resize(
+        self, job: int, gpus: Sequence[int], now_s: float, *, effect: str = "", incarnation: int | None = None
+    ) -> Refusal | None:
+        """Let a running elastic gang go on with exactly these GPU rows: more than it holds, or fewer.
+
+        Its progress is kept, and saved. It stands still for the time of a resize (and for what is left of its
+        start-up), and begins a new incarnation, which is neither a preemption nor a wait.
+        """
+        was = self.held[job]
+        if was is None:
+            return Refusal.NOT_HOLDING
+        if incarnation is not None and incarnation != self.incarnation[job]:
+            return Refusal.OTHER_INCARNATION
+        if job in self.leaving:
+            return Refusal.LEAVING
+        if job in self.stale:
+            return Refusal.STALE
+        held = self.hardware.resize(job, self.jobs.shape_of(job), was, gpus)
+        if not isinstance(held, Held):
+            return held
+        gain_s = self._gain_s(job, now_s)
+        fact = self._stopped(job, now_s, Why.RESIZE, gain_s, 0.0, was)
+        self.held[job] = held
+        self.served_s[job] += gain_s
+        self.lost_gpu_s[job] = 0.0
+        self.incarnation[job] = number = self.incarnation[job] + 1
+        self.start_s[job] = now_s
+        self.ready_s[job] = ready_s = max(self.ready_s[job], now_s) + up_to_grid(self.physics.resize_s)
+        self.nodes_used[job] = len(held.masks)
+        self._startups.pull(job, held.masks)
+        self._expect(job, number, held, ready_s, ready_s > now_s)
+        self.publish(fact)
+        self.publish(
+            Started(now_s, job, number, held.gpus, held.instances, held.milli, self.backfilled[job], effect)
+        )
+        return None
+
+    def ready(self, job: int, incarnation: int) -> bool:
+        """Start-up is over; False when the job was stopped meanwhile."""
+        if self.incarnation[job] != incarnation or self.state[job] != _STARTING:
+            return False
+        self.state[job] = _RUNNING
+        return True
+
+    def finish(self, job: int, now_s: float, incarnation: int | None = None) -> Refusal | None:
+        """The job has done all its work."""
+        if self.state[job] != _RUNNING:
+            return Refusal.NOT_HOLDING
+        if incarnation is not None and incarnation != self.incarnation[job]:
+            return Refusal.OTHER_INCARNATION
+        if job in self.stale:
+            return Refusal.STALE
+        gain_s = self.jobs.duration_s[job] - self.served_s[job]
+        self._stop(job, now_s, Why.END, gain_s, 0.0, _SUCCEEDED)
+        return None
+
+    def evict(self, job: int, now_s: float, *, moving: bool = False, recover: bool = False, contract: bool = False,
+              suspend: bool = False, save: Save = Save.TRY, effect: str = "", incarnation: int | None = None) -> Refusal | None:  # fmt: skip
+        """Tell a job to leave; it is pending again at once, or when it has saved its progress and is gone.
+
+        `moving`: it is stopped to be started elsewhere. `recover`: it is broken or about to be; work that is stuck
+        (see there) is then taken off its GPUs by force. `contract`: it was promised to give way. `suspend`: it went
+        on for too long, and does not wait again: nobody here starts it anew. `save`: what becomes of it when it cannot save its progress within the grace, which it knows when it is told.
+        """
+        if self.held[job] is None:
+            return Refusal.NOT_HOLDING
+        forced = recover and self.stuck(job, now_s)
+        if job in self.leaving and not forced:
+            return Refusal.LEAVING
+        number = self.incarnation[job]
+        if incarnation is not None and incarnation != number:
+            return Refusal.OTHER_INCARNATION
+        why = Why.RECOVER if recover else Why.MOVE if moving else Why.SUSPEND if suspend else Why.PREEMPT
+        write = NO_WRITE
+        if not forced and job not in self.stale and self._gain_s(job, now_s) > 0:
+            skips = save == Save.SKIP
+            write = self.checkpoints.no_turn(job, now_s) if skips else self.checkpoints.ask(job, now_s)
+            if save == Save.MUST and not self.checkpoints.keeps(job, write):
+                return Refusal.UNSAVED
+        self.publish(Evicting(now_s, job, number, why, contract, effect))
+        if not forced:
+            linger_s = self.linger_s(job, number, now_s)
+            self.leaving[job] = Leaving(why, now_s, write)
+            if linger_s or write.done_s < inf:
+                gone_s = up_to_grid(now_s + self.physics.grace_s + linger_s) if linger_s else write.done_s
+                self.state[job] = _CHECKPOINTING
+                self.schedule(gone_s, VACATE, job, number)
+                return None
+        self._leave(job, now_s)
+        return None
+
+    def stuck(self, job: int, now_s: float) -> bool:
+        """Whether a job was told to leave, is past its grace, and is still there."""
+        return job in self.leaving and now_s > self.leaving[job].since_s + self.physics.grace_s
+
+    def vacate(self, job: int, now_s: float, incarnation: int) -> bool:
+        """Work that was told to leave is gone; False when it was stopped meanwhile."""
+        if self.incarnation[job] != incarnation or self.state[job] != _CHECKPOINTING:
+            return False
+        self._leave(job, now_s)
+        return True
+
+    def _leave(self, job: int, now_s: float) -> None:
+        gain_s, why = self._gain_s(job, now_s), self.leaving[job].why
+        state = _FAILED if why == Why.SUSPEND else _PENDING
+        self._stop(job, now_s, why, gain_s, self._lost_s(job, now_s, gain_s), state)
+
+    def fail(self, job: int, now_s: float, *, final: bool = False) -> Refusal | None:
+        """The job breaks without warning: it is pending again, or failed for good when `final`."""
+        if self.held[job] is None:
+            return Refusal.NOT_HOLDING
+        gain_s = self._gain_s(job, now_s)
+        why, state = (Why.FAIL, _FAILED) if final else (Why.FAULT, _PENDING)
+        self._stop(job, now_s, why, gain_s, self._lost_s(job, now_s, gain_s), state)
+        return None
+
+    def lose_member(self, job: int, now_s: float, hang_s: float) -> Refusal | None:
+        """One member of a gang dies. The others hold their GPUs and make no progress, until it is stopped.
+
+        After `hang_s` they notice by themselves, and the gang breaks.
+        """
+        if self.held[job] is None:
+            return Refusal.NOT_HOLDING
+        if job in self.leaving:
+            return Refusal.LEAVING
+        if job in self.stale:
+            return Refusal.STALE
+        self.stale[job] = now_s
+        self.schedule(up_to_grid(now_s + hang_s), GIVE_UP, job, self.incarnation[job])
+        return None
+
+    def give_up(self, job: int, now_s: float, incarnation: int) -> bool:
+        """A gang without one of its members breaks; False when it was stopped meanwhile."""
+        return self.incarnation[job] == incarnation and job in self.stale and self.fail(job, now_s) is None
+
+    def retire(self, job: int, now_s: float) -> None:
+        """Its owner takes the job away (a replica scaled down), whether it runs or waits."""
+        if job in self.holding:
+            self._stop(job, now_s, Why.RETIRE, self._gain_s(job, now_s), 0.0, _SUCCEEDED)
+        elif self.state[job] in {_PENDING, UNSUBMITTED}:
+            self.pending.pop(job, None)
+            self.state[job], self.end_s[job] = _SUCCEEDED, now_s
+            self.publish(Withdrawn(now_s, job))
+
+    def settle(self, now_s: float) -> None:
+        """The run is over: state what running work has done so far. Nothing is stopped by it."""
+        for job in self.holding:
+            held = self.held[job]
+            if held is not None:
+                self.publish(self._stopped(job, now_s, Why.CUT, self._gain_s(job, now_s), 0.0, held))
+
+    def _stop(self, job: int, now_s: float, why: Why, gain_s: float, lost_s: float, state: int) -> None:
+        held = self.held[job]
+        if held is None:
+            return
+        jobs = self.jobs
+        self.hardware.give(job, jobs.shapes[jobs.shape[job]], held)
+        fact = self._stopped(job, now_s, why, gain_s, lost_s, held)
+        if self.leaving or self.stale:
+            self.leaving.pop(job, None)
+            self.stale.pop(job, None)
+            self.hung.discard(job)
+        self.held[job] = None
+        del self.holding[job]
+        self.state[job] = state
+        self.outlived_s[job] = max(self.outlived_s[job], self.served_s[job] + gain_s)
+        self.served_s[job] += gain_s - lost_s
+        self.lost_gpu_s[job] = lost_s * fact.full_milli / 1000
+        self.incarnation[job] += 1
+        self.start_s[job] = self.since_s[job] = self.ready_s[job] = nan
+        self.backfilled[job] = False
+        if state == _PENDING:
+            self.evictions[job] += 1
+            self.pending[job] = None
+        else:
+            self.end_s[job] = now_s
+        for hook in self.hooks[Stopped]:
+            hook(fact)
+
+    def _stopped(self, job: int, now_s: float, why: Why, gain_s: float, lost_s: float, held: Held) -> Stopped:
+        ready_s = min(self.ready_s[job], now_s)
+        halt_s = self._halt_s(job, now_s) if self.leaving or self.stale else now_s
+        starved = lost_s > 0 and job in self.leaving and self.leaving[job].starved(now_s)
+        return Stopped(now_s, job, self.incarnation[job], why, self.start_s[job], ready_s, max(halt_s, ready_s),
+                       gain_s, lost_s, held.milli, self._full_milli(job, held), starved)  # fmt: skip
+
+    # --- time and loss --------------------------------------------------------------------
+
+    def _full_milli(self, job: int, held: Held) -> int:
+        """Width at which a second of progress is counted."""
+        if len(held.gpus) == self.jobs.gpus[job]:
+            return held.milli
+        return self.jobs.shape_of(job).full_milli
+
+    def _halt_s(self, job: int, now_s: float) -> float:
+        """End of the useful work of a job that holds its GPUs: now, or when it was told to leave or lost a member."""
+        if job in self.leaving:
+            now_s = min(now_s, self.leaving[job].since_s)
+        return min(now_s, self.stale[job]) if job in self.stale else now_s
+
+    def _gain_s(self, job: int, now_s: float) -> float:
+        """Progress of the present incarnation up to `now_s`, rounded down to the grid."""
+        elapsed_s = self._halt_s(job, now_s) - self.ready_s[job]
+        if elapsed_s <= 0:
+            return 0.0
+        held = self.held[job]
+        if held is not None and len(held.gpus) != self.jobs.gpus[job]:
+            elapsed_s = (
+                floor(elapsed_s * TICKS_PER_S * held.milli / self._full_milli(job, held)) / TICKS_PER_S
+            )
+        return min(elapsed_s, self.jobs.duration_s[job] - self.served_s[job])
+
+    def _lost_s(self, job: int, now_s: float, gain_s: float) -> float:
+        """Progress that a stop now loses; nothing once the checkpoint is written that it left for."""
+        if job in self.leaving and self.leaving[job].saved(now_s):
+            return 0.0
+        return self.checkpoints.loss_s(job, self.served_s[job], gain_s)
+
+    def progress_s(self, job: int, now_s: float) -> float:
+        """All progress of a job that would be kept if it lost none: seconds at full width."""
+        return self.served_s[job] + (self._gain_s(job, now_s) if job in self.holding else 0.0)
+
+    def last_checkpoint_s(self, job: int, now_s: float) -> float:
+        """When the newest periodic checkpoint of the present incarnation was made; NaN when there is none."""
+        interval_s = self.checkpoints.interval_s(job)
+        gain_s = self._gain_s(job, now_s) if job in self.holding else 0.0
+        if not 0 < interval_s <= gain_s:
+            return nan
+        return self.ready_s[job] + floor(gain_s / interval_s) * interval_s
+
+    # --- the hardware ---------------------------------------------------------------------
+
+    def recut(self, gpu: int, geometry: Sequence[tuple[str, int]], now_s: float) -> Refusal | None:
+        """Give a GPU these (profile, first memory slice) instances; () makes it whole again.
+
+        Instances in use must be among them; a whole GPU must be free.
+        """
+        hardware = self.hardware
+        model = find_gpu_model(self.inventory.names.gpu_models[hardware.model_of[hardware.node_of[gpu]]])
+        if model is None or not is_legal(model, geometry):
+            return Refusal.ILLEGAL_GEOMETRY
+        if not hardware.healthy[gpu]:
+            return Refusal.GPU_BROKEN
+        if not hardware.mig[gpu] and hardware.holder[gpu] != FREE:
+            return Refusal.NOT_IDLE
+        for row in hardware.cut.get(gpu, ()):
+            instance = hardware.instances[row]
+            if hardware.instance_holder[row] != FREE and (instance.profile, instance.start) not in geometry:
+                return Refusal.NOT_IDLE
+        hardware.recut(gpu, geometry)
+        rows = hardware.cut.get(gpu, ())
+        cuts = tuple((row, hardware.instances[row].profile, hardware.instances[row].start) for row in rows)
+        self.publish(Recut(now_s, gpu, cuts))
+        return None

@@ -1,0 +1,152 @@
+"""What starting, saving and stopping cost a job: the time of a start, of a checkpoint, and what a stop loses.
+
+Progress is in seconds at a job's full width. Checkpoints are written to one store, whose bandwidth holds a
+number of writers at a time; the others queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heapreplace
+from math import inf, isnan, nan
+from typing import NamedTuple
+
+from autopilot.core.model.snapshot import SloClass
+from simulator.world.facts import Why
+from simulator.world.physics import TICKS_PER_S, Physics, on_grid, up_to_grid
+from simulator.world.work import Jobs
+
+
+class Write(NamedTuple):
+    """One checkpoint that was asked for; infinity where it is not written within the grace."""
+
+    done_s: float = inf
+    alone_s: float = inf  # when it would be written if no other write took bandwidth
+
+
+NO_WRITE = Write()
+
+
+class Leaving(NamedTuple):
+    """A job that was told to leave: it works no more, and holds its GPUs."""
+
+    why: Why
+    since_s: float
+    write: Write
+
+    def saved(self, now_s: float) -> bool:
+        """Whether its checkpoint is written."""
+        return self.write.done_s <= now_s
+
+    def starved(self, now_s: float) -> bool:
+        """Whether it would have its checkpoint by now, or would have been let to write it, with the store for itself."""
+        if self.write.done_s == inf:
+            return self.write.alone_s < inf
+        return self.write.alone_s <= now_s < self.write.done_s
+
+
+class Checkpoints:
+    """How often jobs save, how long that takes, and what they lose without."""
+
+    def __init__(self, jobs: Jobs, physics: Physics) -> None:
+        """No writer is busy."""
+        self._jobs, self._physics = jobs, physics
+        count = (
+            int(physics.store_gib_per_s // physics.checkpoint_gib_per_s) if physics.writes_checkpoints else 1
+        )
+        self._writers = [0.0] * max(1, count)  # when each is free
+
+    def interval_s(self, job: int) -> float:
+        """Progress between two checkpoints; infinity when the job cannot resume, 0 when it never loses any."""
+        stated_s = self._jobs.checkpoint_interval_s[job]
+        if not self._physics.checkpoint_interval_s:
+            return 0.0
+        if not isnan(stated_s):
+            return stated_s
+        return self._physics.checkpoint_interval_s if self._jobs.slo_class[job] == SloClass.BATCH else inf
+
+    def stated_interval_s(self, job: int) -> float:
+        """The interval that a source states: the job's own word, or what a stop loses at most where that is flat."""
+        stated_s = self._jobs.checkpoint_interval_s[job]
+        return (
+            stated_s if self._physics.checkpoint_interval_s or stated_s == inf else self._physics.flat_loss_s
+        )
+
+    def on_request(self, job: int) -> bool:
+        """Whether it writes a checkpoint when it is told to leave."""
+        return self._jobs.saves_on_request[job] and not isnan(self.write_s(job))
+
+    def restart_s(self, job: int) -> float:
+        """Time from placement to the first useful step after a stop, on nodes that have its image."""
+        return self._physics.restart_s(self._jobs.restart_s[job], self.size_gib(job), image_cached=True)
+
+    def size_gib(self, job: int) -> float:
+        """Size of one checkpoint of the whole gang."""
+        return self._physics.checkpoint_size_gib(self._jobs.checkpoint_gib[job], self._jobs.gpus[job])
+
+    def write_s(self, job: int) -> float:
+        """Time of an undisturbed write; NaN where none is written or the job cannot resume from one."""
+        if not self._physics.writes_checkpoints or self.interval_s(job) == inf:
+            return nan
+        return self._physics.write_s(self.size_gib(job))
+
+    def loss_s(self, job: int, served_s: float, gain_s: float) -> float:
+        """Progress lost by a stop without a fresh checkpoint, after `gain_s` on top of `served_s`."""
+        progress_s = served_s + gain_s
+        interval_s = self.interval_s(job)
+        if interval_s == inf:
+            return progress_s
+        since_s = on_grid(gain_s % interval_s) if interval_s else 0.0
+        return min(max(since_s, self._physics.flat_loss_s), progress_s)
+
+    def ask(self, job: int, now_s: float) -> Write:
+        """Ask for a checkpoint now: its place in the queue of the store, if its turn comes within the grace."""
+        write_s = self.write_s(job)
+        if not self.on_request(job):
+            return NO_WRITE
+        alone_s, done_s = up_to_grid(now_s + write_s), up_to_grid(max(now_s, self._writers[0]) + write_s)
+        last_s = now_s + self._physics.grace_s
+        if alone_s > last_s:
+            return NO_WRITE
+        if done_s > last_s:
+            return Write(inf, alone_s)
+        heapreplace(self._writers, done_s)  # one writer of the store's bandwidth is busy until then
+        next_s = now_s + 1 / TICKS_PER_S
+        return Write(max(done_s, next_s), max(alone_s, next_s))
+
+    def no_turn(self, job: int, now_s: float) -> Write:
+        """A checkpoint that is not asked for, because others write until the grace is over."""
+        write_s = self.write_s(job)
+        in_time = self.on_request(job) and write_s <= self._physics.grace_s
+        alone_s = up_to_grid(now_s + write_s) if in_time else inf
+        return Write(inf, alone_s)
+
+    def keeps(self, job: int, write: Write) -> bool:
+        """Whether the job leaves with its progress: by this write, or because saving takes no time here."""
+        return write.done_s < inf or (not self._physics.writes_checkpoints and self.interval_s(job) < inf)
+
+
+class Startups:
+    """How long a job takes from placement to its first useful step."""
+
+    def __init__(self, jobs: Jobs, physics: Physics, checkpoints: Checkpoints) -> None:
+        """No node has an image yet."""
+        self._jobs, self._physics, self._checkpoints = jobs, physics, checkpoints
+        self._images: set[tuple[int, int, str]] = set()
+
+    def pull(self, job: int, nodes: Iterable[int]) -> bool:
+        """The images of the job's kind are on these nodes from now on; whether they all were before."""
+        images = [(node, self._jobs.tenant[job], self._jobs.kind[job]) for node in nodes]
+        cached = all(image in self._images for image in images)
+        self._images.update(images)
+        return cached
+
+    def startup_s(self, job: int, nodes: Iterable[int], *, again: bool) -> float:
+        """Time of a start on these nodes, the slowest deciding; `again`: of work that was stopped before."""
+        physics, jobs = self._physics, self._jobs
+        cached = self.pull(job, nodes)
+        if again:
+            size_gib = self._checkpoints.size_gib(job)
+            return up_to_grid(physics.restart_s(jobs.restart_s[job], size_gib, cached))
+        service = jobs.slo_class[job] == SloClass.LATENCY_CRITICAL
+        return up_to_grid(physics.first_start_s(service, jobs.restart_s[job], cached))

@@ -1,0 +1,282 @@
+"""The work that a simulated cluster is asked to do: one column a property, one entry a job.
+
+Columns are plain Python lists, which the event loop reads one entry at a time. What a job asks of the
+hardware is its `Shape`, shared by all jobs that ask for the same: whether a shape fits is one question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import ceil, inf, nan
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopilot.contract import LEVEL_OF, Domain, preemptible_by_class
+from autopilot.core.model.snapshot import SLO_CLASS_NAMES, SloClass, Topology
+from simulator.world.physics import TICKS_PER_S
+
+if TYPE_CHECKING:
+    from autopilot.core.model.records import Inventory
+    from simulator.traces.jobs import JobTrace
+
+
+def uid_of(kind: str, row: int) -> str:
+    """Identity of an object: of a job or a service. It keeps it for life and is never deleted and made again."""
+    return f"{kind}-{row}"
+
+
+def uids_of(kind: str, count: int) -> NDArray[np.object_]:
+    """Identities of the first `count` objects of a kind."""
+    uids = np.empty(count, object)
+    uids[:] = [uid_of(kind, row) for row in range(count)]
+    return uids
+
+
+class Shape(NamedTuple):
+    """What one job asks of the hardware.
+
+    `gpus` whole GPUs cut into members of `per_member` (the last takes the remainder), each member on one
+    node. `milli` > 0 asks for that share of one GPU instead; `profile` for `gpus` MIG instances of that
+    name. 0 means "no constraint" in `models` (bit set over the GPU models), `gpu_memory_mib`,
+    `cpu_milli` and `memory_mib` (both per member).
+    """
+
+    gpus: int
+    per_member: int
+    min_gpus: int
+    milli: int = 0
+    profile: str = ""
+    models: int = 0
+    gpu_memory_mib: int = 0
+    cpu_milli: int = 0
+    memory_mib: int = 0
+    topology: int = int(Topology.NONE)
+    spread: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """True when it asks for whole GPUs."""
+        return self.milli == 0 and not self.profile
+
+    @property
+    def plain(self) -> bool:
+        """True when any free GPUs will do, as long as each member is on one node."""
+        return (
+            self.whole
+            and not self.spread
+            and not (self.models or self.gpu_memory_mib or self.cpu_milli or self.memory_mib or self.topology)
+        )
+
+    @property
+    def full_milli(self) -> int:
+        """Its width in thousandths of a GPU; a MIG instance counts as held, so not here."""
+        return self.milli or 1000 * self.gpus
+
+
+@dataclass(slots=True)
+class Jobs:
+    """All jobs, in file order. Row numbers are stable; replicas of services are added at the end."""
+
+    tenants: list[str] = field(default_factory=list)
+    shapes: list[Shape] = field(default_factory=list)
+    id: list[str] = field(default_factory=list)
+    name: list[str] = field(default_factory=list)
+    user: list[str] = field(default_factory=list)
+    kind: list[str] = field(default_factory=list)
+    tenant: list[int] = field(default_factory=list)
+    shape: list[int] = field(default_factory=list)
+    gpus: list[int] = field(default_factory=list)
+    submit_s: list[float] = field(default_factory=list)
+    duration_s: list[float] = field(default_factory=list)  # inf: until it is taken away
+    limit_s: list[float] = field(default_factory=list)  # NaN: not declared
+    priority: list[int] = field(default_factory=list)
+    slo_class: list[int] = field(default_factory=list)
+    preemptible: list[bool] = field(default_factory=list)
+    checkpoint_interval_s: list[float] = field(default_factory=list)  # NaN: not stated
+    checkpoint_gib: list[float] = field(default_factory=list)
+    restart_s: list[float] = field(default_factory=list)
+    preemption_delay_s: list[float] = field(default_factory=list)
+    saves_on_request: list[bool] = field(default_factory=list)  # a checkpoint, when it is told to leave
+    service: list[int] = field(default_factory=list)  # -1: not a replica
+    unknown_preemptible: int = 0
+    _shape_code: dict[Shape, int] = field(default_factory=dict)
+    _tenant_code: dict[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+    def shape_of(self, job: int) -> Shape:
+        """What job `job` asks of the hardware."""
+        return self.shapes[self.shape[job]]
+
+    def shape_code(self, shape: Shape) -> int:
+        """Number of `shape`, which is added when it is new."""
+        code = self._shape_code.setdefault(shape, len(self.shapes))
+        if code == len(self.shapes):
+            self.shapes.append(shape)
+        return code
+
+    def tenant_code(self, name: str) -> int:
+        """Number of the tenant `name`, which is added when it is new."""
+        code = self._tenant_code.setdefault(name, len(self.tenants))
+        if code == len(self.tenants):
+            self.tenants.append(name)
+        return code
+
+    def add(
+        self,
+        job_id: str,
+        tenant: str,
+        shape: Shape,
+        submit_s: float,
+        duration_s: float = inf,
+        *,
+        slo_class: int = SloClass.BATCH,
+        preemptible: bool = True,
+        priority: int = 0,
+        service: int = -1,
+        kind: str = "",
+        limit_s: float = nan,
+        checkpoint_interval_s: float = nan,
+        checkpoint_gib: float = nan,
+        restart_s: float = nan,
+        preemption_delay_s: float = 0.0,
+        saves_on_request: bool = True,
+    ) -> int:
+        """Add one job and return its row."""
+        self.id.append(job_id)
+        self.name.append("")
+        self.user.append("")
+        self.kind.append(kind)
+        self.tenant.append(self.tenant_code(tenant))
+        self.shape.append(self.shape_code(shape))
+        self.gpus.append(shape.gpus)
+        self.submit_s.append(submit_s)
+        self.duration_s.append(duration_s)
+        self.limit_s.append(limit_s)
+        self.priority.append(priority)
+        self.slo_class.append(int(slo_class))
+        self.preemptible.append(preemptible)
+        self.checkpoint_interval_s.append(checkpoint_interval_s)
+        self.checkpoint_gib.append(checkpoint_gib)
+        self.restart_s.append(restart_s)
+        self.preemption_delay_s.append(preemption_delay_s)
+        self.saves_on_request.append(saves_on_request)
+        self.service.append(service)
+        return len(self.id) - 1
+
+
+def jitter(duration_s: Sequence[float], ratio: float, seed: int) -> list[float]:
+    """Each duration x uniform(1 - ratio, 1 + ratio), one draw a job in job order; on the time grid.
+
+    The draws depend on the seed and the number of jobs alone, so every policy of a run sees the same.
+    """
+    durations = np.asarray(duration_s, float)
+    if ratio:
+        draws = np.random.default_rng(seed).uniform(1 - ratio, 1 + ratio, len(durations))
+        durations = np.maximum(np.rint(durations * draws * TICKS_PER_S), 1) / TICKS_PER_S
+    values: list[float] = durations.tolist()
+    return values
+
+
+def jobs_from_trace(
+    trace: JobTrace, inventory: Inventory, *, jitter_ratio: float = 0.0, seed: int = 0
+) -> Jobs:
+    """The jobs of a trace, for the hardware of `inventory`.
+
+    A gang whose number of nodes is not stated is cut into members of the widest node that it may use.
+    What a job does not say is assumed as the workload contract does (docs/workload-contract.md).
+    """
+    jobs = Jobs()
+    count = len(trace)
+    jobs.id, jobs.name, jobs.user, jobs.kind = (
+        column.tolist() for column in (trace.job_id, trace.name, trace.user, trace.kind)
+    )
+    codes, names = trace.codes("tenant")
+    jobs.tenant = codes.tolist()
+    for name in names:
+        jobs.tenant_code(name)
+    jobs.gpus = trace.gpus.tolist()
+    jobs.submit_s = (np.rint(trace.submit_s * TICKS_PER_S) / TICKS_PER_S).tolist()
+    jobs.duration_s = jitter((np.maximum(np.rint(trace.duration_s * TICKS_PER_S), 1) / TICKS_PER_S).tolist(),
+                             jitter_ratio, seed)  # fmt: skip
+    jobs.limit_s = trace.limit_s.tolist()
+    jobs.priority = np.maximum(trace.priority, 0).tolist()
+    class_code = {name: code for code, name in enumerate(SLO_CLASS_NAMES)}
+    jobs.slo_class = [class_code.get(word, int(SloClass.BATCH)) for word in trace.slo_class.tolist()]
+    assumed = np.array([preemptible_by_class(each) for each in jobs.slo_class], bool)
+    jobs.preemptible = np.where(trace.preemptible < 0, assumed, trace.preemptible > 0).tolist()
+    jobs.unknown_preemptible = int(np.count_nonzero(trace.preemptible < 0))
+    jobs.checkpoint_interval_s = trace.checkpoint_interval_s.tolist()
+    jobs.checkpoint_gib = trace.checkpoint_gib.tolist()
+    jobs.restart_s = trace.restart_s.tolist()
+    jobs.preemption_delay_s = np.nan_to_num(trace.preemption_delay_s, nan=0.0).tolist()
+    # what a file does not say is what the physics has: work that saves at all saves when it is told to leave
+    jobs.saves_on_request = (trace.checkpoint_on_request != 0).tolist()
+    jobs.service = [-1] * count
+    jobs.shape = _shapes(jobs, trace, inventory)
+    return jobs
+
+
+def _shapes(jobs: Jobs, trace: JobTrace, inventory: Inventory) -> list[int]:
+    """The shape code of each job; equal rows are found by their values, so that many jobs cost little."""
+    columns = zip(
+        trace.gpus.tolist(),
+        trace.nodes.tolist(),
+        trace.min_gpus.tolist(),
+        trace.gpu_milli.tolist(),
+        trace.mig_profile.tolist(),
+        trace.gpu_type.tolist(),
+        np.nan_to_num(trace.gpu_memory_gib, nan=0.0).tolist(),
+        np.nan_to_num(trace.cpus, nan=0.0).tolist(),
+        trace.memory_mib.tolist(),
+        trace.topology.tolist(),
+        strict=True,
+    )
+    known: dict[tuple[object, ...], int] = {}
+    codes: list[int] = []
+    for row in columns:
+        code = known.get(row)
+        if code is None:
+            code = known[row] = jobs.shape_code(_shape(row, inventory))
+        codes.append(code)
+    return codes
+
+
+def _shape(row: tuple[int, int, int, int, str, str, float, float, int, str], inventory: Inventory) -> Shape:
+    gpus, nodes, min_gpus, milli, profile, gpu_type, memory_gib, cpus, memory_mib, topology = row
+    models = 0
+    for word in gpu_type.split("|") if gpu_type else ():
+        for code, name in enumerate(inventory.names.gpu_models):
+            models |= (name.lower() == word.strip().lower()) << code
+    if gpu_type and not models:
+        models = 1 << len(inventory.names.gpu_models)  # a model that this cluster has not: never fits
+    widest = max(
+        (int(n) for n, m in zip(inventory.nodes.gpus, inventory.nodes.gpu_model, strict=True)
+         if not models or models >> int(m) & 1),
+        default=1,
+    )  # fmt: skip
+    if profile or topology == "node":
+        per_member = 1 if profile else gpus
+    elif nodes > 0:
+        per_member = ceil(gpus / min(nodes, max(gpus, 1)))
+    else:
+        per_member = min(gpus, max(widest, 1))
+    members = ceil(gpus / per_member) if gpus else 1
+    spread = topology == Domain.SPREAD
+    return Shape(
+        gpus=gpus,
+        per_member=per_member,
+        min_gpus=min(gpus, min_gpus) if min_gpus > 0 else gpus,
+        milli=0 if profile or milli >= 1000 or gpus == 0 else milli,
+        profile=profile,
+        models=models,
+        gpu_memory_mib=round(memory_gib * 1024),
+        cpu_milli=ceil(cpus * 1000 / members),
+        memory_mib=ceil(max(memory_mib, 0) / members),
+        topology=int(LEVEL_OF[Domain(topology)] if topology and not spread else Topology.NONE),
+        spread=spread,
+    )

@@ -1,0 +1,340 @@
+"""Small worlds for the tests of the decision: a snapshot and an observation from a compact description.
+
+    world("2x8", [holds("a", 8), waits("b", 16)], total_s={"a": 600.0})
+
+is two nodes of eight GPUs; `a` holds the first eight, `b` waits for sixteen, and `a` is foreseen to run
+600 s in all. Work takes the next GPUs in order unless `on` names rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from autopilot.core.decision.reconciler import reconcile
+from autopilot.core.intake.signals import measure
+from autopilot.core.model.forecast import LEVELS, Forecasts, RuntimeForecast
+from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.policy import Mode, Modes, Policy
+from autopilot.core.model.records import (
+    Command,
+    Evidence,
+    Instruction,
+    Observation,
+    Outcome,
+    OutcomeKind,
+    Proposal,
+    Refusals,
+    View,
+)
+from autopilot.core.model.snapshot import (
+    DTYPES,
+    GPU_MILLI,
+    ClusterSnapshot,
+    GpuTable,
+    InstanceTable,
+    Names,
+    NodeTable,
+    PlacementTable,
+    QueueTable,
+    ServiceTable,
+    State,
+    WorkloadTable,
+    check_snapshot,
+    empty,
+    empty_signals,
+    make,
+)
+from autopilot.core.placement.whatif import WhatIf
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Draft, Give, Propose, Submit
+
+AUTO = Policy(name="auto", modes=Modes(Mode.AUTO, Mode.AUTO))
+MODELS = ("A100-80GB", "H100-80GB", "A100-40GB")
+PROFILES = ("1g.10gb", "2g.20gb", "3g.40gb", "7g.80gb")
+
+DEFAULTS: dict[str, Any] = {
+    "name": "", "user": "", "tenant": 0, "queue": 0, "slo_class": 2, "priority": 0, "state": State.PENDING, "incarnation": 0,
+    "submit_s": 0.0, "start_s": np.nan, "runs_since_s": np.nan, "ended_s": np.nan, "served_s": 0.0, "outlived_s": 0.0,
+    "gpus": 1, "gpus_per_member": 8,
+    "min_gpus": -1, "gpu_milli": 0, "mig_profile": -1, "gpu_models": 0, "gpu_memory_mib": 0, "cpu_milli": 0,
+    "memory_mib": 0, "topology": 0, "preferred": 0, "selector": 0, "preemptible": True, "excluded": False, "gate": 0,
+    "over_quota": False, "preemption_delay_s": 0.0, "backfilled": False, "stuck": False, "stale_since_s": np.nan,
+    "stale_grace_s": np.nan, "job_group": "", "coordinates": "",
+    "limit_s": np.nan, "checkpoint_interval_s": np.nan, "last_checkpoint_s": np.nan, "checkpoint_write_s": np.nan,
+    "checkpoint_on_request": False, "restart_s": np.nan, "lost_gpu_s": np.nan, "service": -1,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Item:
+    """One workload: its columns, and the GPU (or instance) rows it holds; None: the next free GPUs."""
+
+    id: str
+    columns: Mapping[str, Any]
+    on: tuple[int, ...] | None = None
+
+
+def waits(name: str, gpus: int = 1, **columns: Any) -> Item:
+    """A pending gang."""
+    return Item(name, {"gpus": gpus, **columns})
+
+
+def holds(name: str, gpus: int = 1, on: Sequence[int] | None = None, **columns: Any) -> Item:
+    """A running gang since time 0 (or `start_s`), on the GPU rows `on` or the next free ones."""
+    given = {"gpus": gpus, "state": State.RUNNING, "start_s": 0.0, **columns}
+    return Item(name, given, tuple(on) if on is not None else None)
+
+
+def snapshot(
+    shape: str = "2x8",
+    work: Iterable[Item] = (),
+    *,
+    nodes: Mapping[str, Sequence[Any]] | None = None,
+    unhealthy: Sequence[int] = (),
+    xids: Mapping[int, int] | None = None,
+    remaps: Mapping[int, int] | None = None,
+    cuts: Mapping[int, Sequence[tuple[str, int]]] | None = None,
+    queues: QueueTable | None = None,
+    tenants: tuple[str, ...] = ("t0", "t1", "t2"),
+) -> ClusterSnapshot:
+    """Nodes x GPUs with `work` on them. `nodes` overrides node columns, `cuts` puts GPUs into MIG mode."""
+    count, per_node = (int(part) for part in shape.split("x"))
+    node_table = _nodes(count, per_node, nodes or {})
+    cuts = cuts or {}
+    total = count * per_node
+    rows = np.arange(total, dtype=np.int32)
+    gpus = GpuTable(
+        uuid=np.array([f"GPU-{row}" for row in range(total)], object),
+        node=(rows // per_node).astype(np.int32),
+        index=(rows % per_node).astype(np.int32),
+        healthy=~np.isin(rows, list(unhealthy)),
+        mig=np.isin(rows, list(cuts)),
+        xid=np.array([(xids or {}).get(row, 0) for row in range(total)], np.int32),
+        remap=np.array([(remaps or {}).get(row, 0) for row in range(total)], np.int8),
+    )
+    instances = _instances(cuts)
+    items = list(work)
+    built = ClusterSnapshot(
+        names=Names(MODELS, ("pool",), tenants, PROFILES),
+        nodes=node_table,
+        gpus=gpus,
+        instances=instances,
+        workloads=_workloads(items, per_node),
+        placements=_placements(items, gpus, instances),
+        services=empty(ServiceTable),
+        queues=queues or queue_tree(),
+        telemetry=empty_signals(),
+    )
+    check_snapshot(built)
+    return built
+
+
+def _nodes(count: int, per_node: int, overrides: Mapping[str, Sequence[Any]]) -> NodeTable:
+    row = np.arange(count)
+    columns: dict[str, Any] = {
+        "id": [f"node-{n}" for n in range(count)], "pool": 0 * row, "gpu_model": 0 * row,
+        "first_gpu": row * per_node, "gpus": 0 * row + per_node, "cpu_milli": 0 * row - 1,
+        "memory_mib": 0 * row - 1, "island": row, "leaf": 0 * row, "block": 0 * row, "zone": 0 * row,
+        "ready": row >= 0, "cordoned": row < 0, "spot": row < 0, "reclaim_at_s": np.nan * row, "labels": 0 * row,
+    }  # fmt: skip
+    columns.update(overrides)
+    return NodeTable(**{f.name: np.array(columns[f.name], DTYPES[str(f.type)]) for f in fields(NodeTable)})
+
+
+def _instances(cuts: Mapping[int, Sequence[tuple[str, int]]]) -> InstanceTable:
+    rows = [(gpu, number, *cut) for gpu in sorted(cuts) for number, cut in enumerate(cuts[gpu])]
+    return InstanceTable(
+        id=np.array([f"GPU-{gpu}/{7 + number}" for gpu, number, _, _ in rows], object),
+        gpu=np.array([gpu for gpu, *_ in rows], np.int32),
+        profile=np.array([PROFILES.index(profile) for *_, profile, _ in rows], np.int32),
+        start=np.array([start for *_, start in rows], np.int32),
+        gi_id=np.array([7 + number for _, number, *_ in rows], np.int32),
+    )
+
+
+def _workloads(items: Sequence[Item], per_node: int) -> WorkloadTable:
+    rows = []
+    for item in items:
+        row = {**DEFAULTS, "gpus_per_member": per_node, **item.columns}
+        row["min_gpus"] = row["gpus"] if row["min_gpus"] < 0 else row["min_gpus"]
+        if row["mig_profile"] >= 0 or row["gpu_milli"]:
+            row["gpus_per_member"] = 1
+        rows.append(row)
+    columns: dict[str, Any] = {name: [row[name] for row in rows] for name in DEFAULTS}
+    columns["id"] = [item.id for item in items]
+    columns["uid"] = [item.columns.get("uid", item.id) for item in items]
+    return WorkloadTable(
+        **{f.name: np.array(columns[f.name], DTYPES[str(f.type)]) for f in fields(WorkloadTable)}
+    )
+
+
+def _placements(items: Sequence[Item], gpus: GpuTable, instances: InstanceTable) -> PlacementTable:
+    taken: set[int] = {row for item in items for row in item.on or () if "mig_profile" not in item.columns}
+    free = (row for row in range(len(gpus.uuid)) if row not in taken and not gpus.mig[row])
+    entries: list[tuple[int, int, int, int]] = []
+    for number, item in enumerate(items):
+        if int(item.columns.get("state", State.PENDING)) not in {1, 2, 3}:
+            continue
+        if "mig_profile" in item.columns:
+            entries += [(number, int(instances.gpu[row]), row, 0) for row in item.on or ()]
+            continue
+        rows = item.on if item.on is not None else [next(free) for _ in range(item.columns["gpus"])]
+        milli = item.columns.get("gpu_milli", 0) or GPU_MILLI
+        entries += [(number, row, -1, milli) for row in rows]
+    columns = np.array(entries, np.int32).reshape(-1, 4).T
+    leaving = np.array([items[row].columns["state"] == State.CHECKPOINTING for row in columns[0]], bool)
+    rank = np.zeros(columns.shape[1], np.int32)
+    return PlacementTable(
+        columns[0], gpus.node[columns[1]], columns[1], columns[2], columns[3], leaving, rank
+    )
+
+
+def queue_tree(
+    *rows: tuple[str, int, int], priority: Mapping[str, int] | None = None, order: int = 1
+) -> QueueTable:
+    """A root without a limit and `rows` of (id, parent row, limit); row 1 is the first of them."""
+    table = [("root", -1, -1), *rows]
+    given = priority or {}
+    built: QueueTable = make(
+        QueueTable,
+        id=np.array([name for name, _, _ in table], object),
+        parent=np.array([parent for _, parent, _ in table], np.int32),
+        guarantee=np.zeros((len(table), len(MODELS)), np.int32),
+        limit=np.array([limit for _, _, limit in table], np.int32),
+        weight=np.ones(len(table)),
+        priority=np.array([given.get(name, 0) for name, _, _ in table], np.int32),
+        order=np.full(len(table), order, np.int8),
+    )
+    return built
+
+
+def forecasts(snap: ClusterSnapshot, total_s: Mapping[str, float | Sequence[float]]) -> Forecasts:
+    """Run times by workload id: one number (certain) or a quantile for each of LEVELS; absent: unknown."""
+    table = np.full((len(snap.workloads.id), len(LEVELS)), np.nan)
+    for row, name in enumerate(snap.workloads.id.tolist()):
+        if name in total_s:
+            table[row] = total_s[name]
+    known = ~np.isnan(table[:, 0])
+    return Forecasts(RuntimeForecast("test", 0.0, LEVELS, table, known, np.zeros(len(table), np.int32)))
+
+
+def observe(snap: ClusterSnapshot, now_s: float = 0.0, *, total_s: Mapping[str, Any] | None = None, tick: int = 0,
+            **more: Any) -> Observation:  # fmt: skip
+    """An observation of `snap`; `more` are fields of Observation (commands, outcomes, kill_switch ...)."""
+    foreseen = Forecasts() if total_s is None else forecasts(snap, total_s)
+    return Observation(tick, now_s, snap, measure(snap, WhatIf(snap)), foreseen, **more)
+
+
+def world(shape: str = "2x8", work: Iterable[Item] = (), now_s: float = 0.0, *,
+          total_s: Mapping[str, Any] | None = None, tick: int = 0, commands: tuple[Command, ...] = (),
+          outcomes: tuple[Outcome, ...] = (), kill_switch: bool = False, inventory_age_s: float = 0.0,
+          work_age_s: float = 0.0, views: tuple[View, ...] = (), **more: Any) -> Observation:  # fmt: skip
+    """`observe(snapshot(...))` in one."""
+    snap = replace(snapshot(shape, work, **more), inventory_age_s=inventory_age_s, work_age_s=work_age_s)
+    return observe(snap, now_s, views=views, total_s=total_s, tick=tick, commands=commands,
+                   outcomes=outcomes, kill_switch=kill_switch)  # fmt: skip
+
+
+def decide(
+    observation: Observation, policy: Policy = AUTO, memory: ControllerMemory | None = None, **more: Any
+) -> Step:
+    """One turn of the decision."""
+    return reconcile(memory or ControllerMemory(), observation, policy, **more)
+
+
+# --- reading a decision --------------------------------------------------------------------------
+
+
+def started(step: Step) -> dict[str, list[str]]:
+    """Admissions that were instructed: workload -> nodes of its slots, sorted."""
+    return {i.workload: sorted(slot.node for slot in i.slots) for i in step.instructions if i.kind == "admit"}
+
+
+def evicted(step: Step) -> list[str]:
+    """Evictions that were instructed."""
+    return sorted(i.workload for i in step.instructions if i.kind == "evict")
+
+
+def why_waits(step: Step, observation: Observation, name: str) -> tuple[str, float, float]:
+    """(code, value, threshold) of a workload that was not proposed."""
+    refusals: Refusals = step.decision.plan.refusals
+    ids = observation.snapshot.workloads.id[refusals.workload].tolist()
+    at = ids.index(name)
+    return (
+        str(refusals.codes[int(refusals.code[at])]),
+        float(refusals.value[at]),
+        float(refusals.threshold[at]),
+    )
+
+
+def proposals(step: Step, kind: str = "") -> dict[str, Proposal]:
+    """Proposals by workload, of one kind or all."""
+    return {p.workload: p for p in step.decision.plan.proposals if kind in {"", p.kind}}
+
+
+def done(instructions: Iterable[Instruction], at_s: float, kind: OutcomeKind = OutcomeKind.DONE,
+         reason: str = "", *, retryable: bool = False) -> tuple[Outcome, ...]:  # fmt: skip
+    """An outcome of the same kind for each instruction."""
+    return tuple(Outcome(i.id, kind, at_s, reason, retryable) for i in instructions)
+
+
+def arrays(value: Any, path: str = "") -> dict[str, bytes]:
+    """Every numpy column inside a record, by path, as bytes (texts as their repr)."""
+    if isinstance(value, np.ndarray):
+        return {path: repr(value.tolist()).encode() if value.dtype == object else value.tobytes()}
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = [arrays(getattr(value, f.name), f"{path}.{f.name}") for f in fields(value)]
+        return {name: data for part in parts for name, data in part.items()}
+    if isinstance(value, tuple):
+        return {
+            name: data for n, item in enumerate(value) for name, data in arrays(item, f"{path}[{n}]").items()
+        }
+    return {}
+
+
+# --- an action that only tests have --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Disrupt:
+    """Propose, in the name of a shipped action, to evict `victims` for `winner`."""
+
+    winner: str
+    victims: tuple[str, ...]
+    benefit_gpu_s: float = 1e9
+    cost_gpu_s: float = 1.0
+    contract: bool = False
+    answers: list[bool] = field(default_factory=list)
+
+    def __call__(self, ctx: Context, submit: Submit) -> None:
+        """The action."""
+        ids = ctx.observation.snapshot.workloads.id.tolist()
+        draft = Draft("backfill", "evict", -1, ids.index(self.winner), None, ctx.now_s, (), self.benefit_gpu_s,
+                      self.cost_gpu_s, (Evidence("planted", 1),), tuple(self._give(ctx, ids.index(name)) for name in self.victims),
+                      self.contract)  # fmt: skip
+        self.answers.append(submit(draft))
+
+    def _give(self, ctx: Context, row: int) -> Give:
+        return Give(row, "evict", None, len(ctx.whatif.layout_of(row).gpu), float(ctx.lost_gpu_s[row]))
+
+    @property
+    def table(self) -> tuple[tuple[str, Propose], ...]:
+        """An action table of this action alone."""
+        return (("backfill", self),)
+
+
+def with_policy(policy: Policy = AUTO, **parts: Mapping[str, Any]) -> Policy:
+    """A policy with fields of its parts replaced, for example hysteresis={"dwell_s": 0.0}."""
+    return replace(
+        policy, **{name: replace(getattr(policy, name), **dict(values)) for name, values in parts.items()}
+    )
+
+
+HOLDING = with_policy(
+    AUTO, reservation={"depth": 1, "whole_nodes_only": False, "firm_after_s": 0.0, "max_spread_ratio": 1e6}
+)
+"""Automatic, and the first gang without room gets a promise at once, whatever its width."""

@@ -1,0 +1,207 @@
+"""The NVML collector under the real bindings, on a stand-in for the driver's library built by gcc."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collectors.nvml import NvmlCollector
+
+ROOT = Path(__file__).resolve().parents[3]
+STUB = ROOT / "tests" / "kits" / "nvml_stub.c"
+
+DRIVER = """
+import json, math, sys
+from pathlib import Path
+import numpy as np
+from collectors.nvml import NvmlCollector
+from tests.contracts.test_collectors import check_batch
+
+state, steps = Path(sys.argv[1]), json.loads(sys.argv[2])
+collector = NvmlCollector("node-a", slot_s=1.0)
+answers = []
+for step in steps:
+    state.write_text(step["state"])
+    batch = collector.collect(step["now_s"])
+    check_batch(batch, "nvml", step["now_s"])
+    seen, held = batch.telemetry, batch.inventory
+    answers.append({
+        "gaps": [[g.object_id, g.signal, g.reason] for g in batch.gaps],
+        "mean": {} if seen is None else {
+            e: [None if math.isnan(v) else round(float(v), 6) for v in seen.mean[:, -1, k]]
+            for k, e in enumerate(seen.entity_ids)},
+        "quality": {} if seen is None else dict(zip(seen.entity_ids, seen.quality.tolist())),
+        "samples": {} if seen is None else dict(zip(seen.entity_ids, seen.samples[-1].tolist())),
+        "gpus": [] if held is None else [
+            [u, bool(h), bool(m)] for u, h, m in zip(held.gpus.uuid, held.gpus.healthy, held.gpus.mig)],
+        "instances": [] if held is None else [
+            [i, held.names.profiles[p], int(s), int(g)] for i, p, s, g in zip(
+                held.instances.id, held.instances.profile, held.instances.start, held.instances.gi_id)],
+        "models": [] if held is None else list(held.names.gpu_models),
+        "node": [] if held is None else [list(held.nodes.id), held.nodes.gpus.tolist()],
+    })
+collector.close()
+print(json.dumps(answers))
+"""
+
+Watch = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="session")
+def library(require_tool: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with the stub under the driver's name."""
+    folder = tmp_path_factory.mktemp("nvml")
+    built = folder / "libnvidia-ml.so.1"
+    subprocess.run(
+        [require_tool("gcc"), "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o", built, STUB, "-lm",
+         "-Wl,-soname,libnvidia-ml.so.1"], check=True,
+    )  # fmt: skip
+    return folder
+
+
+@pytest.fixture
+def watch(library: Path, tmp_path: Path) -> Watch:
+    """`watch(state, state, ...)`: what the collector answers, 15 s apart, while the machine changes."""
+
+    def run(*states: str) -> list[dict[str, Any]]:
+        file = tmp_path / "state"
+        steps = [{"now_s": 15.0 * place, "state": state} for place, state in enumerate(states)]
+        environment = {**os.environ, "LD_LIBRARY_PATH": str(library), "NVML_STUB_STATE": str(file)}
+        done = subprocess.run(
+            [sys.executable, "-c", DRIVER, str(file), json.dumps(steps)],
+            env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        answers: list[dict[str, Any]] = json.loads(done.stdout)
+        return answers
+
+    return run
+
+
+A100 = "gpu GPU-a NVIDIA_A100-SXM4-80GB 37 20480 250500 0 0 0 0\n"
+H100 = "gpu GPU-h NVIDIA_H100_80GB_HBM3 99 40960 600000 0 1 {sm} 0\n"
+CUT = "gpu GPU-m NVIDIA_H100_80GB_HBM3 0 12288 300000 1 1 0 0\n"
+PARTS = "inst 0 1 2 0 8192 {sm}\ninst 0 2 3 4 4096 0\n"
+
+
+def test_inventory_and_plain_utilization(watch: Watch) -> None:
+    """Without GPM the activity is NVML's utilization, tagged as such; the rest of the GPU is there."""
+    (answer,) = watch(A100)
+    assert answer["node"] == [["node-a"], [1]]
+    assert answer["models"] == ["NVIDIA-A100-SXM4-80GB"]
+    assert answer["gpus"] == [["GPU-a", True, False]]
+    assert answer["mean"]["GPU-a"] == [0.37, None, None, None, None, None, 20480.0, 250.5]
+    assert answer["quality"] == {"GPU-a": 1}
+    missing = {signal for entity, signal, _ in answer["gaps"]}
+    assert missing == {
+        "sm_occupancy_ratio",
+        "tensor_active_ratio",
+        "dram_active_ratio",
+        "nvlink_bytes_s",
+        "pcie_bytes_s",
+    }
+
+
+def test_gpm_needs_two_samples_and_gives_the_mean_between_them(watch: Watch) -> None:
+    """The first collect has a gap instead of a value; later ones the mean since the collect before."""
+    first, second, third = watch(H100.format(sm=20), H100.format(sm=60), H100.format(sm=100))
+    assert first["mean"]["GPU-h"][0] is None
+    assert first["samples"]["GPU-h"] == 0
+    assert ["GPU-h", "sm_active_ratio", "first GPM sample: a value needs two"] in first["gaps"]
+    assert second["mean"]["GPU-h"] == pytest.approx(
+        [0.4, 0.2, 0.1, 0.08, 40000 * 1048576, 2000 * 1048576, 40960.0, 600.0], rel=1e-6
+    )
+    assert second["quality"] == {"GPU-h": 3}
+    assert third["mean"]["GPU-h"][0] == pytest.approx((0.4 + 0.8) / 2)
+    assert third["gaps"] == []
+
+
+def test_a_metric_that_gpm_lacks_is_unknown(watch: Watch) -> None:
+    """Without SM activity the engine counter stands in, tagged; a NaN of the driver is no value."""
+    _, answer = watch(H100.format(sm=-1), H100.format(sm=-1))
+    assert answer["mean"]["GPU-h"][0] == pytest.approx(0.55)
+    assert answer["quality"] == {"GPU-h": 2}
+    assert answer["mean"]["GPU-h"][3] is None
+    assert any(signal == "dram_active_ratio" for _, signal, _ in answer["gaps"])
+
+
+def test_mig_instances_with_placement_and_their_board(watch: Watch) -> None:
+    """Instances are listed with profile and start; the board is made of them by slices."""
+    _, answer = watch(CUT + PARTS.format(sm=70), CUT + PARTS.format(sm=70))
+    assert answer["gpus"] == [["GPU-m", True, True]]
+    assert answer["instances"] == [["GPU-m/1", "3g.40gb", 0, 1], ["GPU-m/2", "4g.40gb", 4, 2]]
+    assert answer["mean"]["GPU-m/1"][:4] == pytest.approx([0.7, 0.35, 0.175, 0.14])
+    assert answer["mean"]["GPU-m/1"][4:6] == [None, None], "traffic cannot be told apart by instance"
+    assert answer["mean"]["GPU-m/1"][6] == 8192.0
+    assert answer["mean"]["GPU-m/2"][0] == 0.0
+    assert answer["mean"]["GPU-m"][0] == pytest.approx(0.7 * 3 / 7)
+    assert answer["mean"]["GPU-m"][7] == 300.0
+    assert answer["quality"]["GPU-m"] == 3
+
+
+def test_a_re_cut_is_seen_at_the_next_collect(watch: Watch) -> None:
+    """A destroyed instance leaves the inventory; an id that returns with another profile starts anew."""
+    before = CUT + PARTS.format(sm=70)
+    after = CUT + "inst 0 1 0 0 1024 10\n"
+    answers = watch(before, before, after, after)
+    assert answers[-1]["instances"] == [["GPU-m/1", "1g.10gb", 0, 1]]
+    assert answers[2]["samples"]["GPU-m/1"] == 0
+    assert answers[3]["mean"]["GPU-m/1"][0] == pytest.approx(0.1)
+    assert answers[3]["samples"]["GPU-m/1"] == 1
+
+
+def test_a_lost_gpu_stays_listed_and_unhealthy(watch: Watch) -> None:
+    """A GPU that the driver lost is a gap with the driver's word, unhealthy, and the others go on."""
+    lost = A100.replace(" 0 0 0 0\n", " 0 0 0 15\n")
+    _, answer = watch(A100 + H100.format(sm=50), lost + H100.format(sm=50))
+    assert answer["gpus"] == [["GPU-a", False, False], ["GPU-h", True, False]]
+    assert ["GPU-a", "", "GPU is lost"] in answer["gaps"]
+    assert answer["mean"]["GPU-h"][0] == pytest.approx(0.5)
+    assert answer["samples"]["GPU-a"] == 1
+
+
+def test_a_refused_call_is_a_gap_of_its_signal(watch: Watch) -> None:
+    """Power that a GPU does not report is unknown with the driver's reason."""
+    (answer,) = watch(A100.replace("250500", "-1"))
+    assert answer["mean"]["GPU-a"][7] is None
+    assert ["GPU-a", "power_w", "nvmlDeviceGetPowerUsage: Not Supported"] in answer["gaps"]
+
+
+def test_a_driver_that_returns_is_used_again(watch: Watch) -> None:
+    """A machine with no GPU listed is empty, and filled when the driver lists one."""
+    empty, answer = watch("", A100)
+    assert empty["gpus"] == []
+    assert answer["gpus"] == [["GPU-a", True, False]]
+
+
+def test_no_library_is_one_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the driver's library the batch says so once, each time it is asked."""
+
+    class NVMLError(Exception):
+        pass
+
+    class Bindings:
+        def nvmlInit(self) -> None:  # noqa: N802 - the driver's name
+            raise NVMLError("NVML Shared Library Not Found")
+
+    bindings = Bindings()
+    bindings.NVMLError = NVMLError  # type: ignore[attr-defined]
+    collector = NvmlCollector("node-a", bindings=bindings)
+    for now_s in (0.0, 15.0):
+        batch = collector.collect(now_s)
+        assert (batch.inventory, batch.telemetry) == (None, None)
+        assert [gap.reason for gap in batch.gaps] == ["NVML cannot be used: NVML Shared Library Not Found"]
+
+
+def test_no_bindings_is_one_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the Python package the batch names it."""
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    (gap,) = NvmlCollector("node-a").collect(0.0).gaps
+    assert "nvidia-ml-py" in gap.reason

@@ -1,0 +1,316 @@
+"""Commands of people: which of them count, in which order, and what an approval holds for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from autopilot.core.model.memory import Approval, ControllerMemory, Offer, Step
+from autopilot.core.model.policy import Mode, Modes, Policy
+from autopilot.core.model.records import Code, Command, CommandKind, Observation, Proposal
+from autopilot.core.planning.draft import Give
+from autopilot.core.tracking.lifecycle import absorb
+from autopilot.explain.proposals import Answer, answer_of
+from tests.kits.core_world import AUTO, decide, holds, proposals, started, waits, with_policy, world
+
+KILL, RESUME, PAUSE = CommandKind.KILL, CommandKind.RESUME, CommandKind.PAUSE
+APPROVE, REJECT = CommandKind.APPROVE, CommandKind.REJECT
+ASKING = replace(AUTO, modes=Modes(*[Mode.APPROVE] * 9))
+
+
+def said(
+    kind: CommandKind, sequence: int = -1, at_s: float = 100.0, who: str = "ann", **more: Any
+) -> Command:
+    """A command of a person."""
+    return Command(kind, who, at_s, sequence=sequence, **more)
+
+
+def obey(
+    *commands: Command, memory: ControllerMemory | None = None, now_s: float = 100.0
+) -> ControllerMemory:
+    """Memory after commands."""
+    return absorb(memory or ControllerMemory(), world("1x8", (), now_s, commands=commands), AUTO)
+
+
+def notes(step: Step) -> list[str]:
+    """What the decision says of refused commands."""
+    return [f"{note.name}: {note.value}" for note in step.decision.notes]
+
+
+# --- kill, resume, pause -----------------------------------------------------------------------------
+
+
+def test_kill_stays_until_a_later_resume() -> None:
+    """No length of time ends it; a RESUME with a higher number does."""
+    killed = obey(said(KILL, 3))
+    assert killed.killed
+    assert obey(memory=killed, now_s=1e9).killed
+    assert not obey(said(RESUME, 4), memory=killed).killed
+
+
+@pytest.mark.parametrize(
+    ("resume", "ends"),
+    [(4, True), (3, False), (2, False), (-1, False)],
+    ids=["later", "same number", "earlier", "no number"],
+)
+def test_only_a_resume_received_after_the_kill_ends_it(resume: int, *, ends: bool) -> None:
+    """In whichever order the two are delivered, in one batch or in two."""
+    kill, word = said(KILL, 3), said(RESUME, resume)
+    for batch in permutations((kill, word)):
+        assert obey(*batch).killed is not ends
+    assert obey(word, memory=obey(kill)).killed is not ends
+
+
+def test_a_kill_without_a_number_wins_over_everything_in_its_batch() -> None:
+    """Only a RESUME with a number above all that were seen then ends it."""
+    killed = obey(said(KILL), said(RESUME, 7))
+    assert killed.killed
+    assert obey(said(RESUME, 7), memory=killed).killed
+    assert not obey(said(RESUME, 8), memory=killed).killed
+
+
+def test_a_kill_below_the_last_number_counts_and_a_repeat_does_not() -> None:
+    """A counter that began anew hides no KILL; the one that was obeyed and ended is not obeyed twice."""
+    resumed = obey(said(KILL, 3), said(RESUME, 4))
+    assert not resumed.killed
+    assert not obey(said(KILL, 3), memory=resumed).killed
+    late = obey(said(KILL, 0, at_s=90.0), memory=resumed)
+    assert late.killed
+    assert not obey(said(RESUME, 5), memory=late).killed
+
+
+def test_a_repeated_command_changes_nothing() -> None:
+    """A batch that is delivered again leaves the memory as it was."""
+    batch = (said(PAUSE, 1), said(RESUME, 2), said(REJECT, 3, subject="p"))
+    once = obey(*batch)
+    assert obey(*batch, memory=once) == once
+    assert once.last_sequence == 3
+    assert not once.paused_reason
+
+
+def test_a_repeated_resume_does_not_end_a_later_pause() -> None:
+    """The last command of all, delivered once more, is a repeat too."""
+    resumed = obey(said(RESUME, 1))
+    paused = replace(resumed, paused_reason="5 effects failed", paused_since_s=100.0)
+    assert obey(said(RESUME, 1), memory=paused).paused_reason == "5 effects failed"
+
+
+def test_numbers_give_the_order() -> None:
+    """PAUSE 1, RESUME 2: it goes on, however they are delivered. RESUME 1, PAUSE 2: it pauses."""
+    for batch in permutations((said(PAUSE, 1), said(RESUME, 2))):
+        assert not obey(*batch).paused_reason
+    for batch in permutations((said(RESUME, 1), said(PAUSE, 2))):
+        assert obey(*batch).paused_reason == "paused by ann"
+
+
+def test_a_persons_pause_ends_only_when_a_person_ends_it() -> None:
+    """Its own pause lapses, and is a timer; that of a person does not, and sets none."""
+    paused = obey(said(PAUSE, 0))
+    assert obey(memory=paused, now_s=1e9).paused_reason == "paused by ann"
+    assert not obey(said(RESUME, 1), memory=paused).paused_reason
+    step = decide(world("1x8", [waits("a", 16)], 100.0, commands=(said(PAUSE, 0),)), AUTO)
+    assert step.decision.halted == "paused by ann"
+    later = decide(world("1x8", [waits("a", 8)], 1e6, tick=1), AUTO, step.memory)
+    (proposal,) = later.decision.plan.proposals
+    assert {v.code for v in proposal.verdicts if not v.allowed} == {Code.PAUSED_BY_PERSON}
+    own = ControllerMemory(paused_reason="5 effects failed", paused_since_s=100.0)
+    assert obey(memory=own, now_s=1899.0).paused_reason
+    assert not obey(memory=own, now_s=1900.0).paused_reason
+
+
+def test_a_refused_resume_is_said() -> None:
+    """The person sees why nothing goes on."""
+    killed = obey(said(KILL, 3))
+    step = decide(world("1x8", (), 200.0, commands=(said(RESUME, 2), said(RESUME)), tick=1), AUTO, killed)
+    assert notes(step) == [
+        "resume by ann is refused: it was not surely received after the kill; send it again"
+    ]
+
+
+# --- approvals and rejections ------------------------------------------------------------------------
+
+
+def test_the_latest_word_on_a_proposal_counts() -> None:
+    """An approval withdraws an earlier rejection, and the other way round; a rejection ends after an hour."""
+    seen: dict[str, Any] = {"subject": "p", "state_digest": "digest"}
+    shown: dict[str, Any] = {**seen, "benefit_gpu_s": 9.0, "cost_gpu_s": 3.0}
+    agreed = obey(said(REJECT, 0, **seen), said(APPROVE, 1, **shown))
+    assert agreed.approvals == {"p": Approval("digest", 100.0, 9.0, 3.0, "ann")}
+    assert agreed.rejections == {}
+    refused = obey(said(APPROVE, 0, **shown), said(REJECT, 1, **seen))
+    assert refused.approvals == {}
+    assert refused.rejections["p"].until_s == 3700.0
+    assert obey(memory=refused, now_s=3700.0).rejections == {}
+
+
+class Wish:
+    """One eviction of `v` so that nobody gains but the test: its benefit, cost, place and contract are set from outside."""
+
+    def __init__(self) -> None:
+        self.benefit_gpu_s, self.cost_gpu_s, self.contract = 1e6, 100.0, False
+        self.to: int | None = None
+
+    def __call__(self, ctx: Any, submit: Callable[[Any], bool]) -> None:
+        """Propose it."""
+        from autopilot.core.planning.draft import Draft
+
+        names = ctx.observation.snapshot.workloads.id.tolist()
+        row = names.index("v")
+        layout = ctx.whatif.layout_of(row)
+        keeps = None if self.to is None else replace(layout, gpu=layout.gpu + 8 * self.to)
+        give = Give(row, "evict" if keeps is None else "move", keeps, len(layout.gpu), 0.0)
+        submit(Draft(action="preempt", kind="evict", at=-1, row=names.index("w"), spot=None, start_s=ctx.now_s, nodes=(),
+                     benefit_gpu_s=self.benefit_gpu_s, cost_gpu_s=self.cost_gpu_s, evidence=(), gives=(give,),
+                     contract=self.contract))  # fmt: skip
+
+    def decide(self, now_s: float, memory: ControllerMemory | None = None, policy: Policy = ASKING,
+               **more: Any) -> Step:  # fmt: skip
+        """The decision with this wish as the only action."""
+        calm = with_policy(policy, hysteresis={"dwell_s": 0.0, "cool_down_s": 0.0})
+        return decide(self.seen(now_s, **more), calm, memory, actions=(("preempt", self),))
+
+    def seen(self, now_s: float, **more: Any) -> Observation:
+        """Eight GPUs held, and a gang that waits."""
+        return world("4x8", [holds("v", 8, range(8), start_s=-1e6), waits("w", 32)], now_s, **more)
+
+    def approved(self, now_s: float = 1000.0, **changed: Any) -> tuple[ControllerMemory, Proposal]:
+        """Memory right after a person approved what was shown."""
+        first = self.decide(now_s - 10.0)
+        (proposal,) = first.decision.plan.proposals
+        shown = {"benefit_gpu_s": proposal.benefit_gpu_s, "cost_gpu_s": proposal.cost_gpu_s, **changed}
+        word = said(APPROVE, 0, now_s, subject=proposal.id, state_digest=proposal.state_digest, **shown)
+        return absorb(first.memory, self.seen(now_s, commands=(word,), tick=1), ASKING), proposal
+
+
+def refused(step: Step) -> set[Code]:
+    """Codes of the guards that held the only proposal."""
+    (proposal,) = step.decision.plan.proposals
+    return {verdict.code for verdict in proposal.verdicts if not verdict.allowed}
+
+
+@pytest.fixture
+def wish() -> Wish:
+    """A wish that needs an approval."""
+    return Wish()
+
+
+def test_an_approval_acts_on_what_was_shown(wish: Wish) -> None:
+    """Unchanged, it is carried out."""
+    assert refused(wish.decide(990.0)) == {Code.NEEDS_APPROVAL}
+    memory, proposal = wish.approved()
+    (effect,) = wish.decide(1000.0, memory).instructions
+    assert effect.proposal_id == proposal.id
+
+
+@pytest.mark.parametrize(
+    ("cost", "benefit", "code"),
+    [(120.0, 8e5, None), (120.1, 1e6, Code.APPROVAL_COST_ROSE), (100.0, 7.9e5, Code.APPROVAL_GAIN_FELL)],
+)
+def test_an_approval_ends_when_its_price_moves(
+    wish: Wish, cost: float, benefit: float, code: Code | None
+) -> None:
+    """At 1.2 times the cost and .8 of the gain it holds, beyond it does not, and stays ended when they come back."""
+    memory, _ = wish.approved()
+    wish.cost_gpu_s, wish.benefit_gpu_s = cost, benefit
+    step = wish.decide(1000.0, memory)
+    assert refused(step) == ({code} if code else set())
+    wish.cost_gpu_s, wish.benefit_gpu_s = 100.0, 1e6
+    if code:
+        assert refused(wish.decide(1010.0, step.memory)) == {code}
+        assert answer_of(step.decision.plan.proposals[0]) == Answer.NEEDS_APPROVAL
+
+
+def test_an_approval_at_no_cost_holds_at_no_cost(wish: Wish) -> None:
+    """1.2 times nothing is nothing."""
+    wish.cost_gpu_s = 0.0
+    memory, _ = wish.approved()
+    wish.cost_gpu_s = 1.6e6
+    wish.benefit_gpu_s = 1e9
+    assert refused(wish.decide(1000.0, memory)) == {Code.APPROVAL_COST_ROSE}
+
+
+def test_an_approval_expires_and_that_is_a_timer(wish: Wish) -> None:
+    """A quarter of an hour after it was given, whenever it was delivered."""
+    memory, _ = wish.approved()
+    rare = with_policy(ASKING, budget={"per_cluster": 0, "concurrent": 0}, review={"batch_s": 3600.0})
+    held = wish.decide(1000.0, memory, rare)
+    assert refused(held) == {Code.BUDGET_CLUSTER}
+    assert held.wake_at_s == 1900.0
+    assert refused(wish.decide(1899.0, memory)) == set()
+    assert refused(wish.decide(1900.0, memory)) == {Code.APPROVAL_EXPIRED}
+
+
+def test_an_approval_from_the_future_lasts_no_longer(wish: Wish) -> None:
+    """It counts from when it was received."""
+    first = wish.decide(990.0)
+    (proposal,) = first.decision.plan.proposals
+    word = said(APPROVE, 0, 1e9, subject=proposal.id, state_digest=proposal.state_digest)
+    memory = wish.decide(1000.0, first.memory, replace(ASKING, modes=Modes()), commands=(word,)).memory
+    assert memory.approvals[proposal.id].given_s == 1000.0
+
+
+def test_an_approval_without_figures_is_bound_to_those_of_the_last_decision(wish: Wish) -> None:
+    """It is refused, and that is said, where no decision showed any."""
+    memory, proposal = wish.approved(benefit_gpu_s=float("nan"), cost_gpu_s=float("nan"))
+    assert memory.approvals[proposal.id] == Approval(proposal.state_digest, 1000.0, 1e6, 100.0, "ann")
+    word = said(APPROVE, 0, 5.0, subject=proposal.id, state_digest=proposal.state_digest)
+    blind = wish.decide(
+        1000.0, ControllerMemory(offers={proposal.id: Offer("other", 1.0, 1.0)}), commands=(word,)
+    )
+    assert refused(blind) == {Code.NEEDS_APPROVAL}
+    assert any("it does not say at which benefit and cost" in note for note in notes(blind))
+
+
+def test_where_a_victim_goes_is_part_of_the_state(wish: Wish) -> None:
+    """A move to another node is another proposal: the approval of one is not that of the other."""
+    wish.to = 2
+    memory, shown = wish.approved()
+    wish.to = 1
+    (other,) = wish.decide(1000.0, memory).decision.plan.proposals
+    assert (other.id, other.state_digest) != (shown.id, shown.state_digest)
+    assert not other.accepted
+
+
+def test_who_is_taken_is_part_of_the_state(wish: Wish) -> None:
+    """Another object under the victim's name, or a victim of another life, is another proposal."""
+    _, shown = wish.approved()
+    for column in ({"uid": "v-new"}, {"incarnation": 1}):
+        work = [holds("v", 8, range(8), start_s=-1e6, **column), waits("w", 32)]
+        wish.seen = lambda now_s, work=work, **more: world("4x8", work, now_s, **more)  # type: ignore[method-assign]
+        (other,) = wish.decide(1000.0).decision.plan.proposals
+        assert other.state_digest != shown.state_digest
+
+
+def test_contract_or_not_is_part_of_the_state(wish: Wish) -> None:
+    """Work that was promised to give way, and work that is weighed, are two things to approve."""
+    _, shown = wish.approved()
+    wish.contract = True
+    (other,) = wish.decide(1000.0).decision.plan.proposals
+    assert other.state_digest != shown.state_digest
+
+
+def test_a_rejection_holds_for_what_was_shown(wish: Wish) -> None:
+    """The same proposal in another state is a new one."""
+    policy = replace(ASKING, modes=Modes(*[Mode.AUTO] * 9))
+    (proposal,) = wish.decide(990.0, policy=policy).decision.plan.proposals
+    no = said(REJECT, 0, 1000.0, subject=proposal.id, state_digest=proposal.state_digest)
+    assert refused(wish.decide(1000.0, None, policy, commands=(no,))) == {Code.REJECTED}
+    other = replace(no, state_digest="of another state")
+    assert refused(wish.decide(1000.0, None, policy, commands=(other,))) == set()
+
+
+def test_a_stale_view_ends_no_approval() -> None:
+    """What is not proposed because nothing is known may be proposed again: the approval waits, and expires as promised."""
+    first = decide(world("1x8", [waits("a", 8)], 0.0), ASKING)
+    (wanted,) = proposals(first).values()
+    word = said(APPROVE, 0, 5.0, subject=wanted.id, state_digest=wanted.state_digest)
+    blind = world("1x8", (), 10.0, tick=1, commands=(word,))
+    blind = replace(blind, snapshot=replace(blind.snapshot, work_age_s=float("inf")))
+    kept = decide(blind, ASKING, first.memory).memory
+    assert list(started(decide(world("1x8", [waits("a", 8)], 20.0, tick=2), ASKING, kept))) == ["a"]
+    gone = decide(world("1x8", (), 10.0, tick=1, commands=(word,)), ASKING, first.memory).memory
+    assert not gone.approvals

@@ -1,0 +1,369 @@
+"""Clocks that jump: nothing acts on one that is not believed, nothing is frozen, and no promise is shortened."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from itertools import pairwise
+from math import nan
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autopilot.controller import Controller, Wiring
+from autopilot.core.intake.assemble import assemble
+from autopilot.core.intake.clock import NOT_TIMES, TIMES, moved, read_clock
+from autopilot.core.model.forecast import Forecasts
+from autopilot.core.model.memory import ClockDoubt, ControllerMemory, Disruption, InFlight, Step
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.policy_bounds import JournalRules
+from autopilot.core.model.records import Batch, Command, CommandKind, Instruction, Inventory, Telemetry, Work
+from autopilot.journal import SqliteJournal
+from autopilot.memory import InMemoryStore
+from tests.kits.core_world import (
+    AUTO,
+    Disrupt,
+    decide,
+    evicted,
+    holds,
+    snapshot,
+    started,
+    waits,
+    with_policy,
+    world,
+)
+from tests.properties.strategies import Held, Quiet
+
+YEARS_S = 10 * 365 * 86_400.0
+EAGER = with_policy(
+    AUTO, hysteresis={"dwell_s": 0.0, "cool_down_s": 600.0}, protection={"min_runtime_s": 0.0},
+    budget={"window_s": 900.0, "per_cluster": 2, "per_tenant": 2, "per_node": 2},
+)  # fmt: skip
+
+
+def look(now_s: float, memory: ControllerMemory | None = None, elapsed_s: float = nan, *, policy: Policy = EAGER,
+         **more: Any) -> Step:  # fmt: skip
+    """A tick at which the eviction of one gang is wished for, whatever happened before."""
+    work = [holds("v", 8, start_s=-1e12), waits("w", 8)]
+    observation = replace(world("1x8", work, now_s, **more), elapsed_s=elapsed_s)
+    return decide(observation, policy, memory, actions=Disrupt("w", ("v",)).table)
+
+
+def acts(step: Step) -> bool:
+    """Was the eviction told?"""
+    return evicted(step) == ["v"]
+
+
+# --- a clock that jumps ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by_s", [3600.0, YEARS_S, -3600.0])
+def test_a_jump_and_back_changes_nothing_but_that_tick(by_s: float) -> None:
+    """Nothing acts while it lasts, and that is said; the next tick goes on as if it had not been."""
+    first = look(1000.0)
+    assert acts(first)
+    memory = replace(first.memory, in_flight={})
+    jumped = look(1010.0 + by_s, memory, 10.0)
+    assert not jumped.instructions
+    assert "the clock" in jumped.decision.halted
+    assert jumped.wake_at_s == 1011.0 + by_s
+    back = look(1020.0, jumped.memory, 10.0)
+    assert back.decision.halted == ""
+    assert back.memory.cooled_until_s == first.memory.cooled_until_s
+    assert back.memory.ledger == first.memory.ledger
+
+
+@pytest.mark.parametrize("by_s", [3600.0, YEARS_S, -3600.0])
+def test_a_jump_that_stays_is_believed_after_three_ticks_and_timers_move_with_it(by_s: float) -> None:
+    """The cool-down lasts its ten minutes in true time, neither more nor less."""
+    memory = replace(look(1000.0).memory, in_flight={})
+    halted, cooled_s = [], 0.0
+    for tick in range(1, 70):
+        step = look(1000.0 + 10.0 * tick + by_s, memory, 10.0)
+        memory = step.memory
+        halted.append(bool(step.decision.halted))
+        if acts(step):
+            cooled_s = 10.0 * tick
+            break
+    assert halted[:4] == [True, True, False, False]
+    assert cooled_s == 600.0
+
+
+def test_a_jump_that_is_believed_is_said() -> None:
+    """With the seconds by which every timer moved."""
+    memory = look(1000.0).memory
+    for tick in range(1, 4):
+        step = look(1000.0 + 10.0 * tick + 3600.0, memory, 10.0)
+        memory = step.memory
+    assert [(note.name, note.value) for note in step.decision.notes] == [
+        ("the clock was set, and every timer moves with it by", 3600.0)
+    ]
+
+
+def test_a_clock_that_leaps_at_every_tick_is_never_believed() -> None:
+    """It is no clock."""
+    memory = look(1000.0).memory
+    for tick in range(1, 30):
+        step = look(1000.0 + 3600.0 * tick, memory, 10.0)
+        memory = step.memory
+        assert step.decision.halted
+
+
+def test_small_differences_are_made_up_for() -> None:
+    """A clock that runs a tenth too fast shortens no cool-down: it lasts its ten minutes by the clock that nobody sets."""
+    memory, true_s = replace(look(1000.0).memory, in_flight={}), 0.0
+    while True:
+        true_s += 10.0
+        step = look(1000.0 + 1.1 * true_s, memory, 10.0)
+        memory = step.memory
+        assert not step.decision.halted
+        if acts(step):
+            break
+    assert true_s == pytest.approx(600.0, abs=10.0)
+
+
+def test_differences_too_small_to_act_on_add_up() -> None:
+    """A clock that gains 40 ms at every tick shortens no cool-down either."""
+    memory = replace(look(1000.0).memory, in_flight={})
+    for tick in range(1, 700):
+        step = look(1000.0 + 1.04 * tick, memory, 1.0)
+        memory = step.memory
+        if acts(step):
+            break
+    assert tick == pytest.approx(600, abs=2)
+
+
+def test_virtual_time_may_go_ahead_by_any_step() -> None:
+    """A long quiet gap is no jump where there is no other clock: time is what the shell says."""
+    memory = replace(look(1000.0).memory, in_flight={})
+    assert acts(look(1000.0 + YEARS_S, memory))
+
+
+def test_virtual_time_that_went_back_is_believed_after_three_ticks() -> None:
+    """A memory whose times lie in the far future freezes nothing: they come back with the clock."""
+    memory = replace(look(YEARS_S).memory, in_flight={})
+    said = []
+    for tick in range(3):
+        step = look(1000.0 + tick, memory)
+        memory = step.memory
+        said.append(step.decision.halted)
+    assert said[0].startswith("the clock went back 315")
+    assert said[2] == ""
+    assert memory.now_s == 1002.0
+    assert memory.cooled_until_s == {"v": 1600.0}
+    assert acts(look(1600.0, memory))
+
+
+def test_commands_are_heard_while_the_clock_is_doubted() -> None:
+    """A KILL counts at once."""
+    kill = (Command(CommandKind.KILL, "ann", 900.0, sequence=0),)
+    step = look(900.0, look(1000.0).memory, commands=kill)
+    assert step.memory.killed
+    assert step.memory.now_s == 1000.0
+
+
+@given(st.lists(st.tuples(st.sampled_from((1.0, 10.0, 45.0, 200.0)),
+                          st.sampled_from((0.0, 0.0, 0.0, 30.0, -30.0, 5000.0, -5000.0, YEARS_S))),
+                min_size=10, max_size=60))  # fmt: skip
+def test_budgets_and_cool_downs_hold_in_true_time(steps: list[tuple[float, float]]) -> None:
+    """However the clock jumps: no cool-down and no budget window is shorter than promised, and nothing freezes."""
+    memory, true_s, skew_s = ControllerMemory(), 0.0, 0.0
+    acted: list[float] = []
+    for passes_s, jump_s in steps:
+        true_s, skew_s = true_s + passes_s, skew_s + jump_s
+        step = look(true_s + skew_s, memory, passes_s)
+        memory = replace(step.memory, in_flight={})
+        acted += [true_s] * acts(step)
+    assert all(later - earlier > 599.0 for earlier, later in pairwise(acted))
+    assert all(later - earlier > 899.0 for earlier, later in zip(acted, acted[2:], strict=False))
+    for _ in range(12):
+        true_s += 100.0
+        step = look(true_s + skew_s, memory, 100.0)
+        memory = replace(step.memory, in_flight={})
+        if acts(step):
+            return
+    pytest.fail("nothing acts twenty minutes after the clock has settled")
+
+
+# --- memory moves as a whole -------------------------------------------------------------------------
+
+
+def records_of(kind: Any, seen: set[Any]) -> Iterator[type[Any]]:
+    """Every record that a memory can hold."""
+    if is_dataclass(kind) and kind not in seen:
+        seen.add(kind)
+        yield kind  # type: ignore[misc]
+        for hint in get_type_hints(kind).values():
+            yield from records_of(hint, seen)
+    for part in get_args(kind):
+        yield from records_of(part, seen)
+
+
+def test_every_time_in_memory_is_known_as_one() -> None:
+    """A new field in seconds must be listed: it moves with the clock, or it is a length and does not."""
+    told = {Command}  # said by people, kept as it came
+    for kind in records_of(ControllerMemory, set()):
+        named = {
+            field.name
+            for field in fields(kind)
+            if field.name.endswith("_s") and not field.name.endswith("_gpu_s")
+        }
+        listed = {*TIMES.get(kind, ()), *NOT_TIMES.get(kind, ())}
+        assert kind in told or named <= listed, (
+            f"{kind.__name__}: {sorted(named - listed)} in TIMES or NOT_TIMES"
+        )
+        assert listed <= {field.name for field in fields(kind)}
+
+
+def test_a_moved_memory_comes_back() -> None:
+    """There and back it is the same, and unknown times stay unknown."""
+    effect = Instruction("e", "evict", "v", 0, (), False, 500.0, 1, "p", grace_s=120.0)
+    memory = ControllerMemory(
+        now_s=100.0, in_flight={"e": InFlight(effect, "issued", 90.0, "preempt", "t", 0.0, False)},
+        ledger=(Disruption(80.0, "v", "t", (), False),), cooled_until_s={"v": 700.0}, failures=(60.0,),
+        spent_gpu_s={"t": ((0, 5.0),)},
+    )  # fmt: skip
+    later = moved(memory, 10 * 86_400.0)
+    assert later.in_flight["e"].instruction.deadline_s == 864_500.0
+    assert later.in_flight["e"].instruction.grace_s == 120.0
+    assert (later.ledger[0].at_s, later.failures, later.cooled_until_s) == (
+        864_080.0,
+        (864_060.0,),
+        {"v": 864_700.0},
+    )
+    assert later.spent_gpu_s == {"t": ((10, 5.0),)}
+    assert np.isnan(later.paused_since_s)
+    there_and_back = replace(moved(later, -10 * 86_400.0), paused_since_s=0.0)
+    assert there_and_back == replace(memory, paused_since_s=0.0)
+
+
+def test_doubt_survives_a_restart() -> None:
+    """It is part of the memory."""
+    doubt = ClockDoubt(5000.0, 5010.0, 2, 20.0)
+    memory = ControllerMemory(now_s=1000.0, clock_doubt=doubt)
+    assert read_clock(memory, 5020.0, 10.0, EAGER).doubt == ""
+    assert read_clock(memory, 9000.0, 10.0, EAGER).memory.clock_doubt == ClockDoubt(9000.0, 9000.0, 1, 30.0)
+
+
+# --- the controller ----------------------------------------------------------------------------------
+
+
+class Shell:
+    """The ports of a controller with two clocks."""
+
+    name = "shell"
+
+    def __init__(self) -> None:
+        self.snap = snapshot("1x8", [holds("x", 8)])
+        self.read_s, self.updates = 0.0, 0
+
+    def collect(self, now_s: float) -> Batch:
+        """All that there is."""
+        snap = self.snap
+        return Batch("shell", now_s, Inventory(snap.names, snap.nodes, snap.gpus, snap.instances),
+                     Work(snap.names.tenants, snap.workloads, snap.placements, snap.services, snap.queues))  # fmt: skip
+
+    def update(self, *_: Any) -> None:
+        """Count."""
+        self.updates += 1
+
+    def forecast(self, *_: Any) -> Any:
+        """Nothing."""
+        return Forecasts()
+
+    def controller(self, memory: InMemoryStore) -> Controller:
+        """A new process."""
+        quiet = Quiet()
+        return Controller(Wiring([self], [self], {}, quiet, memory, quiet, Held(EAGER), quiet,
+                                 monotonic_s=lambda: self.read_s))  # fmt: skip
+
+
+def test_models_learn_nothing_from_a_time_that_is_not_believed() -> None:
+    """And the controller goes on by itself."""
+    shell, memory = Shell(), InMemoryStore()
+    controller = shell.controller(memory)
+    for now_s, read_s in ((1000.0, 50.0), (1010.0, 60.0), (1010.0 + YEARS_S, 70.0), (1030.0, 80.0)):
+        shell.read_s = read_s
+        step = controller.tick(now_s)
+    assert shell.updates == 3
+    assert step is not None
+    assert step.decision.halted == ""
+
+
+def test_the_time_of_a_restart_counts_for_nobody() -> None:
+    """A process that comes back after eight hours looks three times; its cool-downs have as long to go as before."""
+    shell, memory = Shell(), InMemoryStore()
+    shell.controller(memory).tick(1000.0)
+    kept = memory.load()
+    assert kept is not None
+    memory.save(replace(kept, cooled_until_s={"x": 1500.0}))
+    controller = shell.controller(memory)
+    for tick in range(3):
+        shell.read_s = 7.0 + 10.0 * tick
+        step = controller.tick(30_000.0 + 10.0 * tick)
+    assert step is not None
+    assert step.decision.halted == ""
+    assert step.memory.cooled_until_s == {"x": 30_500.0}
+
+
+# --- sources whose clock is ahead --------------------------------------------------------------------
+
+
+def batch(now_s: float, *, ages_s: float = 0.0, collected_s: float | None = None, **columns: Any) -> Batch:
+    """What a source brings."""
+    snap = snapshot("1x2", [holds("x", 2, **columns)])
+    table = np.zeros((1, 1, 2), np.float32)
+    seen = Telemetry(("sm_active_ratio",), (60.0,), snap.gpus.uuid, table, table, np.ones((1, 2), np.int32),
+                     np.full(2, ages_s, np.float32), np.full(2, 3, np.int8))  # fmt: skip
+    return Batch("src", now_s if collected_s is None else collected_s,
+                 Inventory(snap.names, snap.nodes, snap.gpus, snap.instances),
+                 Work(snap.names.tenants, snap.workloads, snap.placements, snap.services, snap.queues), seen)  # fmt: skip
+
+
+def test_a_batch_of_the_future_is_not_known() -> None:
+    """It is as if the source had not answered, and the gap names it. A little ahead is now."""
+    snap, gaps = assemble([batch(100.0, collected_s=4000.0)], 100.0)
+    assert (len(snap.workloads.id), snap.work_age_s, snap.inventory_age_s) == (0, np.inf, np.inf)
+    assert [(gap.source, gap.reason) for gap in gaps] == [
+        ("src", "clock skew: dated 3900 s in the future; set the clocks right")
+    ]
+    snap, gaps = assemble([batch(100.0, collected_s=103.0)], 100.0)
+    assert (len(snap.workloads.id), gaps) == (1, ())
+
+
+def test_samples_of_the_future_are_not_fresh() -> None:
+    """They have no age, whatever the source says."""
+    snap, gaps = assemble([batch(100.0, ages_s=-60.0)], 100.0)
+    assert np.isinf(snap.telemetry.age_s).all()
+    assert [gap.signal for gap in gaps] == ["samples"]
+
+
+def test_a_checkpoint_of_the_future_saves_nothing() -> None:
+    """It is not known when the last one was."""
+    snap, gaps = assemble([batch(100.0, last_checkpoint_s=500.0, start_s=10.0)], 100.0)
+    assert np.isnan(snap.workloads.last_checkpoint_s).all()
+    assert [gap.signal for gap in gaps] == ["last checkpoint"]
+
+
+def test_a_view_of_the_future_starts_nobody() -> None:
+    """The whole way: the controller stays as it is."""
+    snap, gaps = assemble([batch(100.0, collected_s=YEARS_S)], 100.0)
+    observation = replace(world("1x2", [waits("w", 1)], 100.0), snapshot=snap, gaps=gaps)
+    assert started(decide(observation, EAGER)) == {}
+
+
+def test_the_journal_keeps_its_past_when_the_clock_jumps(tmp_path: Path) -> None:
+    """Segments are dropped by age only where the clock went on from the last decision."""
+    rules = JournalRules(keyframe_s=10.0, keyframe_ticks=1)
+    with SqliteJournal(tmp_path / "j", durable=False, rules=rules) as journal:
+        for tick, (now_s, last_s) in enumerate([(0.0, -1.0), (20.0, 0.0), (YEARS_S, 20.0)]):
+            observation = world("1x2", [holds("x", 2)], now_s, tick=tick)
+            memory = ControllerMemory(now_s=last_s)
+            journal.intend(observation, EAGER, memory, decide(observation, EAGER).decision, ())
+    with sqlite3.connect(tmp_path / "j") as db:
+        assert db.execute("SELECT count(*) FROM ticks").fetchone() == (3,)

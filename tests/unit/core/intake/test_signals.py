@@ -1,0 +1,95 @@
+"""Measures of a snapshot: together they say what is handed out, what is used, and what is wasted and why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isnan
+
+import numpy as np
+import pytest
+
+from autopilot.core.intake.signals import measure
+from autopilot.core.model.snapshot import ClusterSnapshot, SignalTable
+from autopilot.core.placement.whatif import WhatIf
+from tests.kits.core_world import holds, snapshot, waits
+
+
+def with_activity(snap: ClusterSnapshot, mean: list[float]) -> ClusterSnapshot:
+    """SM activity over five minutes, GPUs first, then instances."""
+    column = np.array(mean, np.float32)[None, None, :]
+    count = len(mean)
+    table = SignalTable(("sm_active_ratio",), (300.0,), 0.0, column, column, np.ones((1, count), np.int32),
+                        np.zeros(count, np.float32), np.ones(count, np.int8))  # fmt: skip
+    return replace(snap, telemetry=table)
+
+
+def test_allocation_and_hardware_stand_together() -> None:
+    """Real utilization is allocation x hardware, and the gap is what is held and idle."""
+    snap = with_activity(snapshot("1x8", [holds("a", 4), waits("p", 6)]), [0.5, 0.5, 1.0, 0.0, 0, 0, 0, 0])
+    found = measure(snap, WhatIf(snap))
+    assert (found.capacity_gpus, found.allocated_gpus, found.free_gpus, found.pending_gpus) == (8, 4, 4, 6)
+    assert found.allocation_ratio == 0.5
+    assert found.hardware_ratio == pytest.approx(0.5)
+    assert found.real_utilization_ratio == pytest.approx(0.25)
+    assert found.gap_ratio == pytest.approx(0.25)
+
+
+def test_what_is_not_measured_is_not_zero() -> None:
+    """Without telemetry the ratios that rest on it are NaN; with a part of it they are over that part."""
+    snap = snapshot("1x8", [holds("a", 4)])
+    found = measure(snap, WhatIf(snap))
+    assert isnan(found.hardware_ratio)
+    assert isnan(found.real_utilization_ratio)
+    assert isnan(found.gap_ratio)
+    part = with_activity(snap, [0.6, np.nan, np.nan, np.nan, 0, 0, 0, 0])
+    assert measure(part, WhatIf(part)).hardware_ratio == pytest.approx(0.6)
+
+
+def test_an_empty_cluster_has_no_ratios() -> None:
+    """With no capacity a ratio is NaN, not zero and not an error."""
+    snap = snapshot("1x8", nodes={"ready": [False]})
+    found = measure(snap, WhatIf(snap))
+    assert found.capacity_gpus == 0
+    assert isnan(found.allocation_ratio)
+    assert isnan(found.hardware_ratio)
+
+
+def test_shares_and_instances_count_as_parts() -> None:
+    """A share counts its thousandths, an instance its part of the GPU; a destroyed instance is no part."""
+    cuts = {7: [("3g.40gb", 0), ("3g.40gb", 4), ("1g.10gb", 7)]}
+    snap = snapshot(
+        "1x8",
+        [holds("s", 1, on=[0], gpu_milli=250), holds("i", 1, on=[0], mig_profile=2, tenant=1)],
+        cuts=cuts,
+    )
+    snap.instances.profile[2] = -3
+    assert measure(snap, WhatIf(snap)).allocated_gpus == pytest.approx(0.75)
+
+
+def test_nothing_is_stranded_while_nobody_waits() -> None:
+    """Free GPUs are stranded only against what waits."""
+    snap = snapshot("2x8", [holds("a", 7)])
+    assert measure(snap, WhatIf(snap)).stranded_by_cause == ()
+
+
+def test_stranded_gpus_by_cause() -> None:
+    """Free GPUs that no waiting gang can use, by cause: rests of nodes, gangs too wide, MIG cuts nobody asks for."""
+    snap = snapshot("2x8", [holds("a", 7, on=range(7)), waits("p", 8)])
+    found = measure(snap, WhatIf(snap))
+    assert found.stranded_by_cause == (("node_remainder", 1.0),)
+    snap = snapshot("2x8", [holds("a", 7, on=range(7)), waits("p", 16)])
+    assert dict(measure(snap, WhatIf(snap)).stranded_by_cause) == {
+        "node_remainder": 1.0,
+        "gang_too_wide": 8.0,
+    }
+    cut = snapshot("1x8", [waits("p", 1, mig_profile=2)], cuts={7: [("1g.10gb", 0), ("3g.40gb", 4)]})
+    assert dict(measure(cut, WhatIf(cut)).stranded_by_cause) == {"mig_geometry": 0.5}
+    assert measure(cut, WhatIf(cut)).stranded_gpus == 0.5
+
+
+def test_the_widest_gang_that_fits() -> None:
+    """On one node its free GPUs; over several, wholly free nodes."""
+    snap = snapshot("3x8", [holds("a", 1)])
+    assert measure(snap, WhatIf(snap)).largest_gang_gpus == 16
+    snap = snapshot("1x8", [holds("a", 1)])
+    assert measure(snap, WhatIf(snap)).largest_gang_gpus == 7

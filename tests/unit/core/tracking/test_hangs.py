@@ -1,0 +1,299 @@
+"""Gangs that do nothing: who is looked at, what is believed of the telemetry, and what holds a stop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autopilot.core.model.memory import Step
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.records import Code, Observation, Save
+from autopilot.core.model.snapshot import SignalTable, State
+from autopilot.core.tracking.hangs import doing_nothing
+from tests.kits.core_world import decide, evicted, holds, observe, snapshot, waits, with_policy
+from tests.kits.ticking_world import EAGER
+
+
+def notes(step: Step) -> list[str]:
+    """What the decision says beside its plan."""
+    return [str(note.name) for note in step.decision.notes]
+
+
+# --- gangs that do nothing --------------------------------------------------------------------------
+
+
+def measured(observation: Observation, active: dict[int, float], *, dram: float = 0.0, tensor: float = 0.0,
+             links: float = 0.0, age_s: float = 30.0, samples: tuple[int, int] = (2, 60)) -> Observation:  # fmt: skip
+    """The observation with telemetry of every GPU over 60 s and 1800 s: `active` by GPU row, 0.7 where not named."""
+    count = len(observation.snapshot.gpus.uuid)
+    signals = ("sm_active_ratio", "tensor_active_ratio", "dram_active_ratio", "nvlink_bytes_s")
+    sm = np.array([active.get(gpu, 0.7) for gpu in range(count)], np.float32)
+    busy = np.array([gpu not in active for gpu in range(count)])
+    rows = [sm, *(np.where(busy, 0.5, value) for value in (tensor, dram)), np.where(busy, 1e9, links)]
+    table = np.repeat(np.array(rows, np.float32)[:, None, :], 2, axis=1)
+    counts = np.repeat(np.array(samples, np.int32)[:, None], count, axis=1)
+    telemetry = SignalTable(signals, (60.0, 1800.0), 0.0, table, table, counts, np.full(count, age_s, np.float32),
+                            np.full(count, 3, np.int8))  # fmt: skip
+    return replace(observation, snapshot=replace(observation.snapshot, telemetry=telemetry))
+
+
+def training(**columns: Any) -> Observation:
+    """A gang of four GPUs that began at 0, at 10,000 s, beside another."""
+    return observe(
+        snapshot("1x8", [holds("g", 4, range(4), **columns), holds("o", 4, range(4, 8))]), 10_000.0
+    )
+
+
+@pytest.mark.parametrize(
+    ("active", "more", "nothing"),
+    [
+        pytest.param(dict.fromkeys(range(4), 0.0), {}, True, id="all idle"),
+        pytest.param({0: 0.0, 1: 0.0, 2: 0.0, 3: 0.4}, {}, False, id="one of them works"),
+        pytest.param(dict.fromkeys(range(3), 0.0), {}, False, id="one of them is busy"),
+        pytest.param(dict.fromkeys(range(4), 0.0), {"dram": 0.3}, False, id="bound by memory"),
+        pytest.param(dict.fromkeys(range(4), 0.0), {"dram": np.nan}, False, id="memory not measured"),
+        pytest.param(dict.fromkeys(range(4), np.nan), {}, False, id="not measured"),
+        pytest.param(dict.fromkeys(range(4), 0.0), {"age_s": 999.0}, False, id="stale"),
+        pytest.param(dict.fromkeys(range(4), 0.0), {"samples": (2, 20)}, False, id="gaps in the window"),
+        pytest.param(dict.fromkeys(range(4), 1.0), {}, True, id="spinning in a collective"),
+        pytest.param(dict.fromkeys(range(4), 1.0), {"links": 1e9}, False, id="talking to others"),
+        pytest.param(dict.fromkeys(range(4), 1.0), {"tensor": 0.3}, False, id="computing"),
+        pytest.param(dict.fromkeys(range(4), 1.0), {"links": np.nan}, False, id="links not measured"),
+    ],
+)
+def test_doing_nothing_needs_every_gpu_and_a_whole_window(
+    active: dict[int, float], more: dict[str, Any], *, nothing: bool
+) -> None:
+    """Whatever is not known speaks for the gang."""
+    snap = measured(training(), active, **more).snapshot
+    assert doing_nothing(snap, EAGER).tolist() == [nothing, False]
+
+
+@pytest.mark.parametrize(
+    "columns", [{"slo_class": 1}, {"service": 0}, {"excluded": True}, {"state": State.STARTING}], ids=str
+)
+def test_who_is_not_looked_at(columns: dict[str, Any]) -> None:
+    """Notebooks idle by nature, replicas wait for requests, starting work loads."""
+    snap = measured(training(**columns), dict.fromkeys(range(4), 0.0)).snapshot
+    assert not doing_nothing(snap, EAGER).any()
+
+
+def test_a_hung_gang_is_stopped_after_its_time_once_and_then_left() -> None:
+    """Half an hour is in the window; it must last an hour in all. After one restart it is left, and that is said."""
+    idle = dict.fromkeys(range(4), 0.0)
+    before = decide(replace(measured(training(), {}), now_s=8_000.0), EAGER)
+    seen = replace(measured(training(), idle), now_s=10_000.0)
+    first = decide(seen, EAGER, before.memory)
+    assert (evicted(first), first.wake_at_s) == ([], 11_800.0)
+    due = decide(replace(seen, now_s=11_800.0), EAGER, first.memory)
+    assert evicted(due) == ["g"]
+    again = measured(
+        observe(
+            snapshot(
+                "1x8", [holds("g", 4, range(4), incarnation=1, start_s=12_000.0), holds("o", 4, range(4, 8))]
+            ),
+            20_000.0,
+        ),
+        idle,
+    )
+    later = decide(again, EAGER, due.memory)
+    last = decide(replace(again, now_s=24_000.0), EAGER, later.memory)
+    assert (evicted(later), evicted(last)) == ([], [])
+    assert any("does nothing again after 1 restarts" in note for note in notes(last))
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0], ids=["idle", "spinning"])
+def test_a_gang_that_never_worked_is_left_to_its_owner(level: float) -> None:
+    """A hang is a change. Work that holds its GPUs and does nothing from its start is not healed by another start."""
+    still = measured(training(), dict.fromkeys(range(4), level))
+    first = decide(replace(still, now_s=10_000.0), EAGER)
+    due = decide(replace(still, now_s=20_000.0), EAGER, first.memory)
+    assert evicted(due) == []
+    assert any("has done nothing since it started" in note for note in notes(due))
+
+
+def test_what_others_did_on_its_gpus_is_not_its_work() -> None:
+    """Until a window has passed since its start the samples are of whoever was there before; then somebody looks."""
+    early = decide(replace(measured(training(), {}), now_s=1_799.0), EAGER)
+    assert early.wake_at_s == 1_800.0
+    assert "worked/g" not in early.memory.noted_since_s
+    assert "worked/g" in decide(replace(measured(training(), {}), now_s=1_800.0), EAGER).memory.noted_since_s
+
+
+def test_a_gang_that_worked_before_it_was_stopped_can_hang_after_it() -> None:
+    """What was seen is remembered while the gang waits, and forgotten when it is gone."""
+    worked = decide(replace(measured(training(), {}), now_s=8_000.0), EAGER)
+    waiting = decide(observe(snapshot("1x8", [waits("g", 4)]), 9_000.0), EAGER, worked.memory)
+    assert "worked/g" in waiting.memory.noted_since_s
+    gone = decide(observe(snapshot("1x8", [waits("other", 4)]), 9_010.0), EAGER, waiting.memory)
+    assert "worked/g" not in gone.memory.noted_since_s
+
+
+def test_a_gang_that_works_again_is_judged_anew() -> None:
+    """The clock begins with the next silence."""
+    idle = dict.fromkeys(range(4), 0.0)
+    first = decide(measured(training(), idle), EAGER)
+    busy = decide(replace(measured(training(), {}), now_s=11_000.0), EAGER, first.memory)
+    assert not any(key.startswith("quiet/") for key in busy.memory.noted_since_s)
+    silent = decide(replace(measured(training(), idle), now_s=11_800.0), EAGER, busy.memory)
+    assert evicted(silent) == []
+
+
+# --- whether the telemetry is believed --------------------------------------------------------------
+
+CHECKPOINTS: dict[str, Any] = {"start_s": 0.0, "checkpoint_interval_s": 1800.0}
+BUDGETED = with_policy(EAGER, budget={"window_s": 3600.0, "per_cluster": 1, "per_tenant": 9, "per_node": 9})
+
+
+def fleet(
+    now_s: float, hung: set[int], count: int = 20, *, zeros: bool = False, **columns: Any
+) -> Observation:
+    """Gangs g0, g1, ... of four GPUs, two on each node; those of `hung` do nothing, all by a broken exporter."""
+    work = [
+        holds(f"g{gang}", 4, range(4 * gang, 4 * gang + 4), **{**CHECKPOINTS, **columns})
+        for gang in range(count)
+    ]
+    idle = {gpu: 0.0 for gpu in range(4 * count) if zeros or gpu // 4 in hung}
+    return measured(observe(snapshot(f"{(count + 1) // 2}x8", work), now_s), idle)
+
+
+def by_sources(observation: Observation, first: int) -> Observation:
+    """The first GPUs were measured by one source, the rest by another."""
+    table = observation.snapshot.telemetry
+    source = (np.arange(len(table.age_s)) >= first).astype(np.int8)
+    telemetry = replace(table, sources=("east", "west"), source=source)
+    return replace(observation, snapshot=replace(observation.snapshot, telemetry=telemetry))
+
+
+def hours(see: Any, until_s: float = 20_000.0, policy: Policy = EAGER) -> list[tuple[float, str]]:
+    """Who is stopped when, looked at every 200 s from 8,000 s on; what is stopped is shown on. All worked until 10,000 s."""
+    step, told = decide(see(8000.0), policy), []
+    now_s = 10_000.0
+    while now_s < until_s:
+        step = decide(see(now_s), policy, replace(step.memory, in_flight={}))
+        told += [(now_s, name) for name in evicted(step)]
+        now_s += 200.0
+    said.clear()
+    said.extend(notes(step))
+    return told
+
+
+said: list[str] = []
+
+
+def seen(now_s: float, hung: set[int], **more: Any) -> Observation:
+    """Before 10,000 s all work."""
+    return fleet(
+        now_s,
+        hung if now_s >= 10_000.0 else set(),
+        **{**more, "zeros": more.get("zeros", False) and now_s >= 10_000.0},
+    )
+
+
+def test_fresh_zeros_of_a_broken_exporter_stop_nobody() -> None:
+    """Twenty of twenty gangs do nothing: that is no hang, and it is said."""
+    assert hours(lambda now_s: seen(now_s, set(), zeros=True)) == []
+    assert len(said) == 20
+    assert (
+        said[0]
+        == "g0 seems to hang and is not stopped, for 20 of 20 gangs do nothing at once by telemetry; its GPUs did nothing for"
+    )
+
+
+def test_one_hung_gang_among_live_ones_is_stopped() -> None:
+    """Weighed and by nobody's promise; it is not asked to save what it cannot."""
+    told = hours(lambda now_s: seen(now_s, {3}), 12_000.0)
+    assert told == [(11_800.0, "g3")]
+    step = decide(seen(8000.0, {3}), EAGER)
+    step = decide(seen(10_000.0, {3}), EAGER, step.memory)
+    step = decide(seen(11_800.0, {3}), EAGER, step.memory)
+    (proposal,) = step.decision.plan.proposals
+    assert not any(victim.contract for victim in proposal.victims)
+    assert not any(verdict.code == Code.WAIVED_CONTRACT for verdict in proposal.verdicts)
+    assert proposal.cost_gpu_s == 4 * 1800.0
+    (effect,) = step.instructions
+    assert (effect.reason, effect.save) == ("restart", Save.TRY)
+    assert [entry.contract for entry in step.memory.ledger] == [False]
+
+
+def test_a_budget_of_one_stops_one_hung_gang_a_window() -> None:
+    """Three hang; an hour lies between any two stops."""
+    told = hours(lambda now_s: seen(now_s, {3, 8, 15}), 18_000.0, BUDGETED)
+    assert [at_s for at_s, _ in told] == [11_800.0, 15_400.0]
+
+
+@pytest.mark.parametrize(("hung", "stops"), [(5, True), (6, False)])
+def test_more_than_a_share_at_once_is_a_fault_of_the_telemetry(hung: int, *, stops: bool) -> None:
+    """A quarter of twenty are five."""
+    assert bool(hours(lambda now_s: seen(now_s, set(range(0, 2 * hung, 2))), 12_000.0)) is stops
+
+
+@pytest.mark.parametrize(("hung", "stops"), [({0}, True), ({0, 1}, False)], ids=["one of two", "two of two"])
+def test_few_gangs_are_judged_by_each_other(hung: set[int], *, stops: bool) -> None:
+    """One of two hangs where the other is alive; both at once are a broken exporter."""
+    assert bool(hours(lambda now_s: seen(now_s, hung, count=2), 12_000.0)) is stops
+
+
+def test_a_gang_that_nothing_else_vouches_for_is_not_stopped() -> None:
+    """It is alone behind its exporter."""
+    assert hours(lambda now_s: seen(now_s, {0}, count=1)) == []
+    assert "telemetry shows 0 of 0 other GPUs in use at work" in said[0]
+
+
+def test_one_gang_alive_among_many_silent_ones_does_not_vouch() -> None:
+    """Nine of ten others are services that show nothing: too few are at work to believe that the tenth is a hang."""
+
+    def mostly_silent(now_s: float) -> Observation:
+        observation = seen(now_s, {0, *range(2, 10)}, count=10)
+        work = observation.snapshot.workloads
+        served = replace(work, slo_class=np.where(np.arange(10) < 2, 2, 1).astype(work.slo_class.dtype))
+        return replace(observation, snapshot=replace(observation.snapshot, workloads=served))
+
+    assert hours(mostly_silent, 12_000.0) == []
+    assert "shows 4 of 36 other GPUs in use at work" in said[0]
+
+
+def test_another_source_does_not_vouch() -> None:
+    """Ten gangs are alive by the exporter in the west; the one that shows this gang shows nothing else."""
+    assert hours(lambda now_s: by_sources(seen(now_s, {0}), 4), 12_000.0) == []
+    assert "east shows 0 of 0 other GPUs in use at work" in said[0]
+    assert hours(lambda now_s: by_sources(seen(now_s, {0}), 8), 12_000.0) == [(11_800.0, "g0")]
+
+
+def test_a_node_where_nothing_is_at_work_does_not_vouch() -> None:
+    """Both gangs of one node do nothing, all other nodes are alive: the exporter of that node may be broken."""
+    assert hours(lambda now_s: seen(now_s, {0, 1}), 12_000.0) == []
+    assert "shows nothing else at work on node-0, where other work runs" in said[0]
+
+
+def test_samples_of_the_future_are_no_proof() -> None:
+    """Neither of silence nor of life."""
+
+    def ahead(now_s: float) -> Observation:
+        observation = seen(now_s, {3})
+        telemetry = observation.snapshot.telemetry
+        telemetry = replace(telemetry, age_s=telemetry.age_s - 1000.0)
+        return replace(observation, snapshot=replace(observation.snapshot, telemetry=telemetry))
+
+    assert hours(ahead, 14_000.0) == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "code"),
+    [
+        ({"preemptible": False}, Code.NOT_PREEMPTIBLE),
+        ({"start_s": -1e6, "checkpoint_interval_s": np.nan}, Code.MARGIN),
+    ],
+    ids=["not preemptible", "loses more than a day"],
+)
+def test_a_hung_gang_is_held_to_the_guards(columns: dict[str, Any], code: Code) -> None:
+    """Nothing is waived for it. What it did before it fell silent is what a stop loses."""
+    step = decide(seen(8000.0, {3}, **columns), EAGER)
+    step = decide(seen(10_000.0, {3}, **columns), EAGER, step.memory)
+    step = decide(seen(11_800.0, {3}, **columns), EAGER, step.memory)
+    (proposal,) = step.decision.plan.proposals
+    assert code in {verdict.code for verdict in proposal.verdicts if not verdict.allowed}
+    assert not any(key.startswith("hung/") for key in step.memory.noted_since_s)

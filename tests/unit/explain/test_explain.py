@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from autopilot.app.decisions.decision_log import DecisionLog
+from autopilot.app.runs.recorder import DecisionRecorder
+from autopilot.core.model.policy import Mode, Modes
+from autopilot.core.model.records import Code, Evidence, Loss, Proposal, Slot, Verdict, Victim
+from autopilot.explain.proposals import (
+    REASONS,
+    code_words,
+    explain_decision,
+    explain_proposal,
+    proposal_words,
+    victim_words,
+)
+from tests.kits.core_world import (
+    AUTO,
+    HOLDING,
+    decide,
+    holds,
+    observe,
+    proposals,
+    snapshot,
+    waits,
+    with_policy,
+    world,
+)
+from tests.kits.story_kit import EAGER, tree, with_columns
+
+ALL_ON = Modes(*[Mode.AUTO] * len(Modes.__dataclass_fields__))
+
+
+def slots(*nodes: tuple[str, int], milli: int = 1000, instance: str = "") -> tuple[Slot, ...]:
+    """So many GPUs of each node."""
+    return tuple(
+        Slot(node, f"{node}/{gpu}", instance and f"{instance}{gpu}", milli)
+        for node, count in nodes
+        for gpu in range(count)
+    )
+
+
+def proposal(kind: str, action: str = "preempt", workload: str = "w", **more: object) -> Proposal:
+    """A proposal of one kind."""
+    return replace(Proposal(f"{kind}-{workload}-1", action, kind, workload, 0, "q", "t"), **more)  # type: ignore[arg-type]
+
+
+# --- codes ------------------------------------------------------------------------------------------
+
+
+def test_every_code_has_a_sentence_of_its_own() -> None:
+    """No reason is printed as its bare code, and no two read the same."""
+    assert set(REASONS) == set(Code)
+    assert len(set(REASONS.values())) == len(Code)
+    for code in Code:
+        said = code_words(code, 3.0, 8.0)
+        assert said != code.value
+        assert "{" not in said
+        assert len(said.split()) >= 2
+
+
+@pytest.mark.parametrize("code", [code for code in Code if "{value}" in REASONS[code]])
+def test_a_code_says_the_number_that_it_was_judged_by(code: Code) -> None:
+    """Large numbers have separators, parts of a GPU their digits, and what is unknown is no number."""
+    assert "1,234" in code_words(code, 1234.0, 5678.0)
+    assert "0.25" in code_words(code, 0.25, 0.5)
+    for unknown in (float("nan"), float("inf")):
+        said = code_words(code, unknown, 8.0)
+        assert "an unknown number of" in said
+        assert not {"nan", "inf"} & set(said.split())
+
+
+def test_the_new_reasons_say_what_they_are_about() -> None:
+    """Spot checks with value and threshold in their places."""
+    assert code_words(Code.GUARANTEE, 1.0, 4.0).endswith(
+        "1 GPUs of them are left on the path of its queue, it needs 4"
+    )
+    assert (
+        code_words(Code.DELAY, 60.0, 90.0) == "it has waited 60 s of the 90 s before it may displace anybody"
+    )
+    assert "quota for 2 more GPUs, it needs 8" in code_words(Code.QUOTA, 2.0, 8.0)
+    assert "take 40 s to write" in code_words(Code.BUDGET_CHECKPOINT, 40.0, 30.0)
+    assert "12.5 GPUs for each that it needs, at most 4" in code_words(Code.BLAST_RADIUS, 12.5, 4.0)
+    assert "at 1.8 times its latency objective" in code_words(Code.SLO_BURNING, 1.8, 1.0)
+
+
+# --- proposals --------------------------------------------------------------------------------------
+
+
+def test_each_way_of_giving_way_is_told_with_its_numbers() -> None:
+    """Evicted, shrunk to what, moved where; the lost work; and whether it was owed."""
+    evicted = Victim("a", 1, 8, 900.0, contract=True)
+    shrunk = Victim("b", 0, 4, 7200.0, contract=False, how="shrink", keeps=slots(("n1", 4), ("n2", 2)))
+    moved = Victim("c", 0, 2, 0.0, contract=False, how="move", keeps=slots(("n3", 2)))
+    assert victim_words(evicted) == "a: evicted from 8 GPUs, 900 GPU-s lost, by contract"
+    assert victim_words(shrunk) == "b: shrinks by 4 to 6 GPUs (n1 x 4, n2 x 2), 2.0 GPU-h lost"
+    assert victim_words(moved) == "c: moves to n3 x 2, 0 GPU-s lost"
+
+
+def test_a_landing_names_its_place_and_the_first_victims() -> None:
+    """Seven victims: five by name, the rest counted; a landing on what leaves by itself says so."""
+    victims = tuple(Victim(f"v{n}", 0, 1, 10.0, contract=False) for n in range(7))
+    waited = (Evidence("waited", 120.0, "s"),)
+    said = proposal_words(proposal("land", slots=slots(("n0", 8)), victims=victims, evidence=waited))
+    assert said.startswith(
+        "start on 8 GPUs of 1 node after 2 min, once others gave way: v0: evicted from 1 GPU, 10 GPU-s lost; v1"
+    )
+    assert "v4" in said
+    assert "v5" not in said
+    assert said.endswith("; and 2 more")
+    alone = proposal_words(proposal("land", slots=slots(("n0", 8)), evidence=waited))
+    assert "nothing more is stopped for it" in alone
+
+
+def test_shares_and_instances_are_not_called_whole_gpus() -> None:
+    """Half a GPU is a share, a cut an instance."""
+    share = proposal_words(proposal("admit", "admit_gang", slots=slots(("n0", 1), milli=500)))
+    cut = proposal_words(proposal("admit", "admit_gang", slots=slots(("n0", 2), instance="i")))
+    assert share.startswith("start on 1 share (0.5 GPUs) of 1 node")
+    assert cut.startswith("start on 2 MIG instances of 1 node")
+
+
+def test_a_refusal_follows_the_words() -> None:
+    """Every guard that refused is told, none that allowed."""
+    verdicts = (
+        Verdict("gang", True, Code.OK, 8.0, "GPUs", 8.0),
+        Verdict("slo", False, Code.SLO_BURNING, 2.0, "", 1.0),
+    )
+    said = proposal_words(proposal("admit", slots=slots(("n0", 8)), verdicts=verdicts))
+    assert said.count(";") == 1
+    assert said.endswith(f"; refused: slo_burning ({code_words(Code.SLO_BURNING, 2.0, 1.0)})")
+
+
+def test_a_reclaim_is_explained_with_victims_contract_and_for_whom() -> None:
+    """The whole case of a landing as the decision makes it: who shrinks, the loss, why it is not weighed."""
+    queues = tree(("a", 0, -1, 4), ("b", 0, -1, 4))
+    observation = world("1x8", [holds("big", 8, queue=2, gpus_per_member=2, min_gpus=2), waits("w", 4, gpus_per_member=2, queue=1)],
+                        now_s=600.0, queues=queues)  # fmt: skip
+    step = decide(observation, EAGER)
+    case = explain_proposal(proposals(step, "land")["w"], step.decision)
+    assert "accepted at 10 min" in case[0]
+    assert "  for w give way:" in case
+    assert (
+        "  victim big: shrinks by 4 to 4 GPUs (node-0 x 4), 2400 GPU-s lost, by contract (restart 0)" in case
+    )
+    assert "  in all 4 GPUs of 1 gang, 2400 GPU-s lost" in case
+    assert (
+        "  by contract, hence neither weighed nor budgeted: the queue it is for stays within its guarantee"
+        in case
+    )
+
+
+def test_the_row_of_the_page_has_every_victim() -> None:
+    """As the recorder of a run writes it: the words name the first, the whole case all of them."""
+    low = [holds(f"v{n}", 1, priority=1, gpus_per_member=1) for n in range(8)]
+    observation = world("1x8", [*low, waits("w", 8, priority=9)], now_s=600.0)
+    policy = with_policy(EAGER, budget={"per_node": 100, "per_tenant": 100, "concurrent": 100})
+    step = decide(observation, policy)
+    log = DecisionLog()
+    DecisionRecorder(log).on_tick(observation, step.decision)
+    (row,) = log.rows()
+    assert (row.action, row.gpus) == ("preempt", 8)
+    assert row.answer == "accepted"
+    assert list(row.case) == explain_proposal(step.decision.plan.proposals[0], step.decision)
+    assert row.why.endswith("; and 3 more")
+
+
+def test_a_decision_of_the_page_has_what_its_victims_really_lost() -> None:
+    """A later decision says it; the case ends with it, beside what was expected."""
+    low, high = holds("v", 8, priority=1), waits("w", 8, priority=9)
+    step = decide(world("1x8", [low, high], now_s=600.0), EAGER)
+    identity = step.decision.plan.proposals[0].id
+    log = DecisionLog()
+    log.take_in(world("1x8", [low, high], now_s=600.0), step.decision)
+    loss = Loss(identity, "v", 0, 1080.0, 8640.0, 57_600.0)
+    later = replace(step.decision, now_s=660.0, losses=(loss,))
+    log.take_in(world("1x8", [], now_s=660.0), later)
+    (row,) = log.rows()
+    assert row.really_lost_gpu_s == 1080.0
+    assert row.case[-1] == "  v lost 1080 GPU-s (2.4 GPU-h expected, at most 16.0 GPU-h)"
+
+
+def test_what_waiting_work_waits_for_is_added_up_by_reason() -> None:
+    """GPUs asked for x time since the tick that gave the reason; a decision made again is kept once."""
+    log = DecisionLog()
+    for now_s in (600.0, 660.0, 780.0):
+        observation = world("1x8", [holds("a", 8), waits("w", 8), waits("x", 2)], now_s)
+        log.take_in(observation, decide(observation, AUTO).decision)
+    assert log.waited_gpu_s == {"capacity": 180.0 * 10}
+    assert log.rows() == ()
+
+
+def test_a_broken_gang_is_stopped_for_its_own_sake() -> None:
+    """`recover` evicts nobody for another: no beneficiary is named, and how long it was broken is."""
+    observation = with_columns(
+        world("1x8", [holds("a", 4, gpus_per_member=2, stale_since_s=100.0)], now_s=600.0), gpus=8, min_gpus=8
+    )
+    step = decide(observation, replace(AUTO, modes=ALL_ON))
+    found = proposals(step, "evict")["a"]
+    case = "\n".join(explain_proposal(found, step.decision))
+    assert "stop what is left of it (4 GPUs): for 8 min it has had fewer members than its minimum" in case
+    assert "give way:" not in case
+    assert "a broken gang is stopped for its own sake" in case
+
+
+def test_growth_is_told_from_width_to_width() -> None:
+    """An elastic gang at half its width."""
+    observation = with_columns(
+        world("1x8", [holds("e", 4, gpus_per_member=2)], now_s=600.0), gpus=8, min_gpus=2
+    )
+    step = decide(observation, replace(AUTO, modes=ALL_ON))
+    said = proposal_words(proposals(step, "grow")["e"])
+    assert said.startswith("grow from 4 to 8 GPUs of 1 node (full width 8)")
+
+
+def test_backfill_that_is_due_gives_way_by_contract() -> None:
+    """The eviction names the reserved gang, the promise that binds, and that nothing is weighed."""
+    work = [holds("filler", 4, backfilled=True, gpus_per_member=4), waits("big", 8, submit_s=-10.0)]
+    step = decide(observe(snapshot("1x8", work), 60.0, total_s={"filler": 4000.0}), HOLDING)
+    found = proposals(step, "evict")["big"]
+    case = "\n".join(explain_proposal(found, step.decision))
+    assert (
+        "backfilled work gives way so that big can start: filler: evicted from 4 GPUs, 240 GPU-s lost, by contract"
+        in case
+    )
+    assert "for big give way:" in case
+    assert "backfilled work was started on the promise to give way" in case
+
+
+def test_a_tick_counts_who_waits_by_reason() -> None:
+    """Starts, promises and the first of each reason in order."""
+    step = decide(world("1x8", [holds("a", 8), waits("b", 8), waits("c", 4, submit_s=5.0)], 60.0, total_s={"a": 600.0}),
+                  with_policy(HOLDING, backfill={"evict_when_due": False}))  # fmt: skip
+    lines = explain_decision(step.decision)
+    assert lines[0] == "tick 0 at 60 s: 1 proposal: 1 accepted"
+    assert any(
+        re.fullmatch(r"  accepted: reserve-b-\w+: no room yet: hold 8 GPUs, planned to start in 9 min", line)
+        for line in lines
+    )
+    assert "  2 workloads wait, capacity: first in order: 0 GPUs it may use are free, it needs 8" in lines
+
+
+@pytest.mark.parametrize(("at_s", "counts"), [(900.0, (1, 1, 0)), (5000.0, (1, 0, 1))])
+def test_a_promise_is_kept_by_a_start_in_the_place_of_others_too(
+    at_s: float, counts: tuple[int, int, int]
+) -> None:
+    """A gang with a promise lands where others give way: on time, or late; it is not left open."""
+    promised = decide(
+        world("1x8", [holds("v", 8), waits("w", 8)], 0.0, total_s={"v": 1000.0, "w": 50.0}), HOLDING
+    )
+    recorder = DecisionRecorder()
+    recorder.on_tick(world("1x8", []), promised.decision)
+    observation = world("1x8", [holds("v", 8), waits("w", 8, priority=5)], at_s)
+    landing = decide(observation, EAGER)
+    assert [each.kind for each in landing.decision.plan.proposals] == ["land"]
+    recorder.on_tick(observation, landing.decision)
+    found = recorder.reservations()
+    assert (found.made, found.kept, found.late) == counts

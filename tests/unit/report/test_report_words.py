@@ -1,0 +1,165 @@
+"""What the page says in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from autopilot.report.data import ReportData
+from autopilot.report.page import render_page
+from autopilot.report.words import (
+    Statement,
+    alarms,
+    fared_lines,
+    headline,
+    ordered,
+    pick,
+    reference_of,
+    statements,
+    subject_of,
+)
+from tests.kits.report_data import make_report, with_result
+
+
+@pytest.fixture(scope="module")
+def data() -> ReportData:
+    """Three policies, services, decisions."""
+    return make_report()
+
+
+@pytest.mark.parametrize(
+    ("ours_s", "theirs_s", "said"),
+    [
+        (3600.0, 7200.0, "finished the same 3,997 jobs with 50 % less waiting than fifo-skip: 1 h per job"),
+        (7200.0, 6000.0, "with 20 % more waiting than fifo-skip"),
+        (60000.0, 6000.0, "with 10.0 times the waiting of fifo-skip"),
+        (6001.0, 6000.0, "with as much waiting as fifo-skip"),
+        (0.0, 0.0, "no job waited"),
+        (60.0, 0.0, "a mean wait of 60 s where fifo-skip had none"),
+    ],
+)  # fmt: skip
+def test_the_headline_says_better_and_worse(
+    data: ReportData, ours_s: float, theirs_s: float, said: str
+) -> None:
+    """One sentence gives the change in waiting, whichever way it went."""
+    changed = with_result(data, "autopilot", jobs={"total_wait_s_mean": ours_s})
+    changed = with_result(changed, "fifo-skip", jobs={"total_wait_s_mean": theirs_s})
+    assert said in headline(changed)
+
+
+def test_the_headline_has_utilization_before_and_after(data: ReportData) -> None:
+    """Real utilization until the last arrival, else over the makespan, else what was useful; never half of a pair."""
+    early = {"to_last_arrival": {"real_utilization_ratio": 0.401}}
+    both = with_result(data, "autopilot", utilization=early)
+    assert ", at a real utilization of 40.1 % instead of" not in headline(both)
+    both = with_result(both, "fifo-skip", utilization={"to_last_arrival": {"real_utilization_ratio": 0.352}})
+    assert headline(both).endswith(
+        ", at a real utilization of 40.1 % instead of 35.2 % until the last arrival."
+    )
+    plain = with_result(
+        both, "fifo-skip", utilization={"to_last_arrival": None, "real_utilization_ratio": 0.3}
+    )
+    plain = with_result(plain, "autopilot", utilization={"real_utilization_ratio": 0.2})
+    assert headline(plain).endswith(", at a real utilization of 20.0 % instead of 30.0 %.")
+    blind = with_result(
+        plain, "fifo-skip", utilization={"real_utilization_ratio": None, "to_last_arrival_ratio": 0.5}
+    )
+    blind = with_result(blind, "autopilot", utilization={"to_last_arrival_ratio": 0.6})
+    assert "useful utilization of 60.0 % instead of 50.0 % until the last arrival" in headline(blind)
+
+
+def test_jobs_that_fared_worse_are_named_on_the_page(data: ReportData) -> None:
+    """Count, by how much, and the worst ones; what was not compared is not mentioned."""
+    job = {
+        "job_id": "wide-<7>", "tenant": "vision", "gpus": 32, "queue_wait_s": 60.0, "total_wait_s": 7200.0, "evictions": 3,
+        "moves": 1, "lost_gpu_s": 7200.0, "worse_by_s": 3600.0, "reference_total_wait_s": 3600.0,
+    }  # fmt: skip
+    fared = {
+        "reference": "fifo-skip", "compared": 3997, "worse": 40, "better": 3000, "unfinished": 2, "worse_by_s_mean": 600.0,
+        "worse_by_s_max": 3600.0, "jobs": [job],
+    }  # fmt: skip
+    changed = with_result(
+        data, "autopilot", fared_worse=fared, jobs={"longest_waits": [{**job, "job_id": "late-1"}]}
+    )
+    said = (
+        "40 of 3,997 jobs ended later than under fifo-skip, 3,000 earlier; the later ones by 10 min on average, "
+        "at most 1 h; 2 did not end at all"
+    )
+    page = render_page(changed)
+    assert statements(changed)[-1] == Statement(said)
+    assert said in page
+    assert "wide-&lt;7&gt;" in page
+    assert "late-1" in page
+    assert fared_lines(ordered(changed)[0].result, 3) == (
+        "wide-<7> (32 GPUs, vision): 1 h later, waited 2 h instead of 1 h, stopped 3 times, 1 of them to move",
+    )
+    assert 'id="fared"' not in render_page(data)
+
+
+@pytest.mark.parametrize(("ours", "better"), [(0.001, True), (0.5, False), (0.021, None)])
+def test_a_figure_says_whether_it_is_better(data: ReportData, ours: float, better: bool | None) -> None:
+    """Against the reference, by the direction of the figure; equal as shown is neither."""
+    changed = with_result(data, "autopilot", slo={"violation_ratio": ours})
+    (said,) = [each for each in statements(changed) if each.words.startswith("Requests over")]
+    assert said.better is better
+
+
+def test_the_headline_does_not_compare_unequal_work_in_silence(data: ReportData) -> None:
+    """Where one policy finished fewer jobs, the sentence names both numbers and what the mean is over."""
+    said = headline(with_result(data, "autopilot", jobs={"finished": 3000}))
+    assert "finished 3,000 jobs (fifo-skip: 3,997)" in said
+    assert "the jobs that each of them finished" in said
+
+
+def test_alarms_name_broken_invariants_and_unfinished_work(data: ReportData) -> None:
+    """What must not be overlooked stands under the headline; what all share is said once."""
+    changed = with_result(data, "autopilot", invariants={"violated": 2})
+    assert "autopilot: 2 invariants violated" in alarms(changed)
+    assert "every policy: 3 of 4,000 jobs did not finish, 3 of them never started" in alarms(changed)
+
+
+@pytest.mark.parametrize(
+    ("names", "subject", "reference"),
+    [
+        (("fifo", "fifo-skip", "autopilot"), "autopilot", "fifo-skip"),
+        (("fifo", "night.yaml"), "night.yaml", "fifo"),
+        (("easy", "sjf"), "easy", "sjf"),
+    ],
+)
+def test_the_page_is_about_the_policy_that_is_no_textbook_order(
+    names: tuple[str, ...], subject: str, reference: str
+) -> None:
+    """`autopilot` or a policy file is the subject, fifo-skip where it ran the reference."""
+    data = make_report(names, services=False, span_s=3600.0)
+    ours, theirs = subject_of(data), reference_of(data)
+    assert ours is not None
+    assert theirs is not None
+    assert (ours.name, theirs.name) == (subject, reference)
+
+
+def test_a_number_is_taken_only_where_there_is_one() -> None:
+    """Null, absent, NaN, text and a path through no mapping are all unknown."""
+    result = {"a": {"b": 1, "null": None, "nan": float("nan"), "text": "1"}}
+    assert pick(result, "a", "b") == 1.0
+    paths = (("a", "null"), ("a", "nan"), ("a", "text"), ("a", "absent"), ("a", "b", "c"), ("x",))
+    assert [pick(result, *path) for path in paths] == [None] * 6
+
+
+def test_an_interrupted_run_is_not_compared(data: ReportData) -> None:
+    """What a policy did not come to would count as not waited for."""
+    cut = with_result(data, "autopilot", interrupted=True, makespan_s=7200.0)
+    assert headline(cut).startswith("Interrupted after 2 h of the run: autopilot finished ")
+    assert "fifo-skip" not in headline(cut)
+
+
+@pytest.mark.parametrize(
+    ("stops", "moves", "said"),
+    [(0, 0, "never stopped"), (1, 0, "stopped once"), (1_200, 0, "stopped 1,200 times")],
+)
+def test_how_often_a_job_was_stopped(data: ReportData, stops: int, moves: int, said: str) -> None:
+    """A job may fare worse without being stopped: others went first."""
+    job = {
+        "job_id": "j", "tenant": "t", "gpus": 1, "total_wait_s": 60.0, "reference_total_wait_s": 0.0, "worse_by_s": 60.0,
+        "evictions": stops, "moves": moves,
+    }  # fmt: skip
+    changed = with_result(data, "autopilot", fared_worse={"jobs": [job]})
+    assert fared_lines(ordered(changed)[0].result, 3)[0].endswith(f"instead of 0 s, {said}")
