@@ -26,9 +26,7 @@ UsageError: type[Any] = typer.BadParameter.__bases__[0]
 class Commands(TyperGroup):
     """The commands, each inside `clear_errors`: typer itself would leave without a word at Ctrl-C."""
 
-    def main(
-        self, args: Sequence[str] | None = None, *_: Any, standalone_mode: bool = True, **__: Any
-    ) -> Any:
+    def main(self, args: Sequence[str] | None = None, *_: Any, standalone_mode: bool = True, **__: Any) -> Any:
         """Read the command line and run it. A line that cannot be read is one message, as every other error."""
         given = list(sys.argv[1:] if args is None else args)
         try:
@@ -92,15 +90,14 @@ Columns = Annotated[
     str | None,
     typer.Option(
         "--columns",
-        help="Which columns of --jobs and --requests are ours, for example submit_s=Submit,gpus=AllocTRES; common names, "
+        help="Which columns of --jobs and --requests are ours, for example submit_s=Submit,gpus=AllocTRES; "
+        "common names, "
         "such as those of sacct, are known.",
     ),
 ]
 Requests = Annotated[
     Path | None,
-    typer.Option(
-        "--requests", help="Request file (Parquet or CSV): t_s, service, input_tokens, output_tokens."
-    ),
+    typer.Option("--requests", help="Request file (Parquet or CSV): t_s, service, input_tokens, output_tokens."),
 ]
 Cluster = Annotated[
     str | None,
@@ -112,21 +109,18 @@ Cluster = Annotated[
 ]
 DefaultsFile = Annotated[
     Path | None,
-    typer.Option(
-        "--defaults", help="YAML file with values, by kind of job, for columns that the job file lacks."
-    ),
+    typer.Option("--defaults", help="YAML file with values, by kind of job, for columns that the job file lacks."),
 ]
 PolicyNames = Annotated[
     str | None,
     typer.Option(
         "--policy",
-        help=f"Policies to compare, by comma: {', '.join(POLICY_NAMES)}; the baselines {', '.join(BASELINE_NAMES)}; or policy files (.yaml).",
+        help=f"Policies to compare, by comma: {', '.join(POLICY_NAMES)}; the baselines "
+        f"{', '.join(BASELINE_NAMES)}; or policy files (.yaml).",
         show_default="the scenario's, or fifo-skip,autopilot, among several tenants also las",
     ),
 ]
-Tenants = Annotated[
-    list[str] | None, typer.Option("--tenant", help="Only the jobs of this tenant (repeatable).")
-]
+Tenants = Annotated[list[str] | None, typer.Option("--tenant", help="Only the jobs of this tenant (repeatable).")]
 PhysicsName = Annotated[
     str | None,
     typer.Option(
@@ -148,17 +142,17 @@ LimitsName = Annotated[
     str,
     typer.Option(
         "--limits",
-        help="Run-time limits that the autopilot sees: those of the file, declared (made up where the file has none) or none.",
+        help="Run-time limits that the autopilot sees: those of the file, declared (made up where the file has "
+        "none) or none.",
     ),
 ]
-Jitter = Annotated[
-    float, typer.Option("--jitter", help="Each duration is drawn from uniform(1 - r, 1 + r) x its own.")
-]
+Jitter = Annotated[float, typer.Option("--jitter", help="Each duration is drawn from uniform(1 - r, 1 + r) x its own.")]
 TelemetryMode = Annotated[
     str | None,
     typer.Option(
         "--telemetry",
-        help="full (every scrape is rendered and parsed), windowed (the same numbers without the text), off, or auto (full up to a day and 1,024 GPUs).",
+        help="full (every scrape is rendered and parsed), windowed (the same numbers without the text), off, or "
+        "auto (full up to a day and 1,024 GPUs).",
         show_default="the scenario's, or auto",
     ),
 ]
@@ -175,9 +169,7 @@ ReportDir = Annotated[
 ]
 JournalOut = Annotated[
     Path | None,
-    typer.Option(
-        "--journal", help="Where the autopilot's journal goes.", show_default="the user's state folder"
-    ),
+    typer.Option("--journal", help="Where the autopilot's journal goes.", show_default="the user's state folder"),
 ]
 
 
@@ -187,7 +179,9 @@ def demo(
     report: ReportDir = None,
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Play a day of a 128-GPU cluster under first come first served, least attained service and the autopilot, and compare."""
+    """Play a day of a 128-GPU cluster under first come first served, least attained service and the autopilot, and
+    compare.
+    """
     from autopilot.app.commands.run_commands import run_demo
 
     run_demo(seed, report, open_page=open_page)
@@ -218,7 +212,8 @@ def simulate(
         Path | None,
         typer.Option(
             "--registry",
-            help="Put new models of demand and of run times to the gate, keep them in this folder and begin with those that serve there; else each speaks, and none is kept.",
+            help="Put new models of demand and of run times to the gate, keep them in this folder and begin with "
+            "those that serve there; else each speaks, and none is kept.",
         ),
     ] = None,
 ) -> None:
@@ -228,16 +223,27 @@ def simulate(
 
     names = None if policy is None else tuple(name.strip() for name in policy.split(",") if name.strip())
     if names == ():
-        raise InputError(
-            "--policy: names no policy; leave it out, or write for example --policy fifo-skip,autopilot"
-        )
+        raise InputError("--policy: names no policy; leave it out, or write for example --policy fifo-skip,autopilot")
     options = SimulateOptions(
-        scenario=scenario, jobs=jobs, requests=requests, columns=columns, cluster=cluster, defaults=defaults,
-        policies=names or (), seed=seed,
-        tenants=tuple(tenant or ()), physics=physics, durations=durations, limits=limits, jitter_ratio=jitter,
-        telemetry=telemetry, rate_scale=rate_scale, journal=journal, series=report is not None,
+        scenario=scenario,
+        jobs=jobs,
+        requests=requests,
+        columns=columns,
+        cluster=cluster,
+        defaults=defaults,
+        policies=names or (),
+        seed=seed,
+        tenants=tuple(tenant or ()),
+        physics=physics,
+        durations=durations,
+        limits=limits,
+        jitter_ratio=jitter,
+        telemetry=telemetry,
+        rate_scale=rate_scale,
+        journal=journal,
+        series=report is not None,
         registry=registry,
-    )  # fmt: skip
+    )
     run_simulate(options, Outputs(json_out, jobs_out, report))
 
 
@@ -271,9 +277,15 @@ def plan(
     from autopilot.app.commands.ask_commands import run_plan
 
     options = SimulateOptions(
-        scenario=scenario, jobs=jobs, requests=requests, columns=columns, cluster=cluster, defaults=defaults,
-        tenants=tuple(tenant or ()), seed=seed,
-    )  # fmt: skip
+        scenario=scenario,
+        jobs=jobs,
+        requests=requests,
+        columns=columns,
+        cluster=cluster,
+        defaults=defaults,
+        tenants=tuple(tenant or ()),
+        seed=seed,
+    )
     run_plan(options, at, policy, json_out)
 
 
@@ -321,12 +333,8 @@ def traces_import(
             show_default="KIND.parquet, if that is new",
         ),
     ] = None,
-    seed: Annotated[
-        int, typer.Option("--seed", help="Where something is drawn (arrivals within a window).")
-    ] = 0,
-    start: Annotated[
-        str, typer.Option("--start", help="Leave out what is before this time of the trace.")
-    ] = "0s",
+    seed: Annotated[int, typer.Option("--seed", help="Where something is drawn (arrivals within a window).")] = 0,
+    start: Annotated[str, typer.Option("--start", help="Leave out what is before this time of the trace.")] = "0s",
     span: Annotated[
         str | None, typer.Option("--span", help="Take only this much, for example 6h.", show_default="all")
     ] = None,

@@ -66,9 +66,7 @@ class Wiring:
     inbox: Inbox
     policy: PolicySource
     leadership: Leadership
-    on_decision: Callable[[Observation, Decision], None] | None = (
-        None  # told after each tick; changes nothing
-    )
+    on_decision: Callable[[Observation, Decision], None] | None = None  # told after each tick; changes nothing
     actions: tuple[tuple[str, Propose], ...] = ACTIONS
     guards: tuple[tuple[str, Check], ...] = GUARDS
     worker: Worker | None = None  # runs the fits of forecasters that offer them; None: nobody does
@@ -100,9 +98,7 @@ class Controller:
         if fence is None:
             return None
         policy = wiring.policy.current()
-        elapsed_s = (
-            float("nan") if read_s is None else read_s - (read_s if self._read_s is None else self._read_s)
-        )
+        elapsed_s = float("nan") if read_s is None else read_s - (read_s if self._read_s is None else self._read_s)
         observation = self.observe(now_s, elapsed_s)
         memory = replace(self.memory, fence=fence)
         step = reconcile(memory, observation, policy, actions=wiring.actions, guards=wiring.guards)
@@ -126,8 +122,10 @@ class Controller:
         """
         wiring = self._wiring
         policy = wiring.policy.current()
-        batches = [not_of_the_future(_collect(collector, now_s), now_s, policy.clock.max_skew_s)
-                   for collector in wiring.collectors]  # fmt: skip
+        batches = [
+            not_of_the_future(_collect(collector, now_s), now_s, policy.clock.max_skew_s)
+            for collector in wiring.collectors
+        ]
         snapshot, gaps = assemble(batches, now_s, policy.clock.max_skew_s)
         views, self._listed = views_of(batches, self._expected(), self._known, self._listed)
         self._commands += wiring.inbox.drain(now_s)
@@ -184,9 +182,7 @@ class Controller:
             except InvariantError:
                 raise
             except Exception as error:  # noqa: BLE001 - a model must not stop the loop: it goes on reactively
-                gaps.append(
-                    Gap(forecaster.name, "", "", f"forecaster broke: {type(error).__name__}: {error}")
-                )
+                gaps.append(Gap(forecaster.name, "", "", f"forecaster broke: {type(error).__name__}: {error}"))
                 continue
             runtimes = answer.runtimes or runtimes
             demand.extend(answer.demand)
@@ -211,26 +207,20 @@ class Controller:
         """Carry out one instruction; an actuator that breaks is a failed effect, not a failed tick."""
         actuator = self._wiring.actuators.get(instruction.kind)
         if actuator is None:
-            return Outcome(
-                instruction.id, OutcomeKind.FAILED, now_s, f"nobody carries out {instruction.kind}"
-            )
+            return Outcome(instruction.id, OutcomeKind.FAILED, now_s, f"nobody carries out {instruction.kind}")
         try:
             return actuator.apply(instruction, now_s)
         except InvariantError:
             raise
         except Exception as error:  # noqa: BLE001 - the boundary to code that talks to the world
-            return Outcome(
-                instruction.id, OutcomeKind.FAILED, now_s, f"{type(error).__name__}: {error}", True
-            )
+            return Outcome(instruction.id, OutcomeKind.FAILED, now_s, f"{type(error).__name__}: {error}", True)
 
 
 def _unknown_names(policy: Policy, snapshot: ClusterSnapshot) -> tuple[Gap, ...]:
     """What the policy names and the cluster does not have: it changes nothing, and that is said at every tick."""
     if not len(snapshot.nodes.id):  # nothing was seen yet
         return ()
-    return tuple(
-        Gap("policy", path, "", wrong) for path, wrong in unknown_models(policy, snapshot.names.gpu_models)
-    )
+    return tuple(Gap("policy", path, "", wrong) for path, wrong in unknown_models(policy, snapshot.names.gpu_models))
 
 
 def _collect(collector: Collector, now_s: float) -> Batch:

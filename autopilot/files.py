@@ -85,7 +85,9 @@ def write_bytes(content: bytes, path: Path) -> None:
 
 
 def put_in_place(source: Path, path: Path) -> None:
-    """The content of `source` at `path`: renamed over a plain file, else copied into what is there. Raises `OSError`."""
+    """The content of `source` at `path`: renamed over a plain file, else copied into what is there. Raises
+    `OSError`.
+    """
     if not is_plain(path):
         _write_through(source, path)
         return

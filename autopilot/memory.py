@@ -30,7 +30,10 @@ def memory_text(memory: ControllerMemory) -> str:
 
 def read_memory_text(text: str, source: str) -> ControllerMemory:
     """The inverse of `memory_text`; raises `InputError` naming `source` when that is not what it is."""
-    mend = f"restore it from a backup, or remove it to start with an empty memory (dwell timers and budgets begin anew): {source}"
+    mend = (
+        f"restore it from a backup, or remove it to start with an empty memory (dwell timers and budgets "
+        f"begin anew): {source}"
+    )
     try:
         content: Any = json.loads(text)
     except ValueError as error:
@@ -40,9 +43,7 @@ def read_memory_text(text: str, source: str) -> ControllerMemory:
         raise InputError(f"{source}: schema is {schema!r}, this version reads {SCHEMA!r}; {mend}")
     body = content.get("memory")
     if content.get("digest") != _digest(json.dumps(body, sort_keys=False)):
-        raise InputError(
-            f"{source}: the digest does not match its content: it was changed or damaged; {mend}"
-        )
+        raise InputError(f"{source}: the digest does not match its content: it was changed or damaged; {mend}")
     try:
         return msgspec.convert(body, ControllerMemory)
     except msgspec.ValidationError as error:
@@ -88,9 +89,7 @@ class FileMemoryStore:
     def save(self, memory: ControllerMemory) -> None:
         """Write beside the old file, to the disk, then take its place."""
         try:
-            replace_file(
-                self.path, lambda temporary: temporary.write_text(memory_text(memory), "utf-8"), durable=True
-            )
+            replace_file(self.path, lambda temporary: temporary.write_text(memory_text(memory), "utf-8"), durable=True)
         except InputError as error:
             raise InputError(
                 f"{error}; this is the controller memory, and the last one is kept. Free some space or make the "

@@ -128,9 +128,7 @@ def _policy_of(text: str | bytes, source: str, name: str, base: Policy | None) -
 
 def _from_base(message: str, spec: Mapping[str, Any], base: Policy) -> str:
     """Which of the fields that a message names are not in the file, and whose they are."""
-    missing = [
-        field.path for field in policy_fields() if field.path in message and not _is_named(spec, field.path)
-    ]
+    missing = [field.path for field in policy_fields() if field.path in message and not _is_named(spec, field.path)]
     if not missing:
         return ""
     come = "comes" if len(missing) == 1 else "come"
@@ -150,9 +148,7 @@ def _unwrap(document: dict[str, Any], source: str) -> tuple[dict[str, Any], str]
         return dict(document), ""
     for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
         if document.get(key) != wanted:
-            raise InputError(
-                f"{source}: {key}: {show(document.get(key))} is not allowed; it must be {wanted}"
-            )
+            raise InputError(f"{source}: {key}: {show(document.get(key))} is not allowed; it must be {wanted}")
     known = ("apiVersion", "kind", "metadata", "spec", "status")
     if strange := [key for key in document if key not in known]:
         mend = "the fields of the policy belong under spec"
@@ -195,9 +191,7 @@ def policy_to_yaml(policy: Policy, changed_only_against: str | None = None) -> s
 
 def _readable(value: Any, name: str, base: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        pairs = [
-            (f.name, getattr(value, f.name), getattr(base, f.name, None)) for f in fields(value) if f.init
-        ]
+        pairs = [(f.name, getattr(value, f.name), getattr(base, f.name, None)) for f in fields(value) if f.init]
         return {key: _readable(v, key, b) for key, v, b in pairs if base is None or v != b}
     if isinstance(value, tuple | list):
         return [_readable(item, name, None) for item in value]
@@ -254,9 +248,7 @@ def _described(part: dict[str, Any], parts: dict[str, Any], hint: Any, name: str
     kind, meaning = bare(hint), meaning_of(hint)
     if "$ref" in part:
         part = parts[part["$ref"].rpartition("/")[2]] | {k: v for k, v in part.items() if k != "$ref"}
-    found = {
-        k: v for k, v in part.items() if k not in ("$defs", "title", "default", "properties", "required")
-    }
+    found = {k: v for k, v in part.items() if k not in ("$defs", "title", "default", "properties", "required")}
     if is_dataclass(kind) and isinstance(kind, type):
         inner = {k: _described(part["properties"][k], parts, h, k) for k, h in hints_of(kind).items()}
         found |= {"properties": inner, "additionalProperties": False}

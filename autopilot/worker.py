@@ -130,9 +130,7 @@ def in_process(work: FitWork, rules: Forecasting) -> Any:
     """
     context = multiprocessing.get_context("spawn")  # a fork would copy the locks of other threads as they are
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(
-        target=_fit_alone, args=(sender, work, rules.fit_cpu_s), name="fit", daemon=True
-    )
+    process = context.Process(target=_fit_alone, args=(sender, work, rules.fit_cpu_s), name="fit", daemon=True)
     try:
         process.start()
         sender.close()

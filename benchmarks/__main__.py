@@ -35,8 +35,12 @@ BENCHMARKS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the named benchmarks, or all."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
-                                     epilog="names:\n" + "\n".join(f"  {name:15}{what}" for name, what in BENCHMARKS.items()))  # fmt: skip
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="names:\n" + "\n".join(f"  {name:15}{what}" for name, what in BENCHMARKS.items()),
+    )
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--quick", action="store_true")
     given = parser.parse_args(arguments)

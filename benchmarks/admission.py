@@ -76,18 +76,36 @@ class Row:
 def measure(task: Task) -> list[Row]:
     """Run one call and read its document."""
     tenant, cluster = FILES[task.file]
-    outcome = simulate(SimulateOptions(
-        jobs=task.jobs, tenants=(tenant,), cluster=cluster, policies=task.policies, physics="ideal", telemetry="off",
-        durations=task.durations, jitter_ratio=JITTER, seed=task.seed, series=False,
-    ))  # fmt: skip
+    outcome = simulate(
+        SimulateOptions(
+            jobs=task.jobs,
+            tenants=(tenant,),
+            cluster=cluster,
+            policies=task.policies,
+            physics="ideal",
+            telemetry="off",
+            durations=task.durations,
+            jitter_ratio=JITTER,
+            seed=task.seed,
+            series=False,
+        )
+    )
     rows = []
     for name, entry in outcome.document()["policies"].items():
         used = entry["utilization"]
-        rows.append(Row(
-            task.file, task.seed, name, "" if name in BASELINES else task.durations,
-            used["to_last_arrival_ratio"] / used["bound_ratio"], entry["jobs"]["jct_s_mean"], entry["jobs"]["queue_wait_s_p99"],
-            entry["wall_s"], entry["invariants"]["violated"],
-        ))  # fmt: skip
+        rows.append(
+            Row(
+                task.file,
+                task.seed,
+                name,
+                "" if name in BASELINES else task.durations,
+                used["to_last_arrival_ratio"] / used["bound_ratio"],
+                entry["jobs"]["jct_s_mean"],
+                entry["jobs"]["queue_wait_s_p99"],
+                entry["wall_s"],
+                entry["invariants"]["violated"],
+            )
+        )
     return rows
 
 
@@ -118,13 +136,21 @@ def summary(rows: Sequence[Row], file: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for policy, durations in kinds:
         mine = [row for row in rows if (row.file, row.policy, row.durations) == (file, policy, durations)]
-        found.append({
-            "file": file, "policy": policy, "durations": durations, "seeds": len(mine),
-            "useful_ratio": median(row.useful_ratio for row in mine), "jct_s": median(row.jct_s for row in mine),
-            "jct_s_min": min(row.jct_s for row in mine), "jct_s_max": max(row.jct_s for row in mine),
-            "wait_s_p99": median(row.wait_s_p99 for row in mine), "wall_s": median(row.wall_s for row in mine),
-            "violated": sum(row.violated for row in mine),
-        })  # fmt: skip
+        found.append(
+            {
+                "file": file,
+                "policy": policy,
+                "durations": durations,
+                "seeds": len(mine),
+                "useful_ratio": median(row.useful_ratio for row in mine),
+                "jct_s": median(row.jct_s for row in mine),
+                "jct_s_min": min(row.jct_s for row in mine),
+                "jct_s_max": max(row.jct_s for row in mine),
+                "wait_s_p99": median(row.wait_s_p99 for row in mine),
+                "wall_s": median(row.wall_s for row in mine),
+                "violated": sum(row.violated for row in mine),
+            }
+        )
     for each in found:
         each["jct_ratio"] = each["jct_s"] / found[0]["jct_s"]
         each["wait_ratio"] = each["wait_s_p99"] / found[0]["wait_s_p99"]
@@ -137,14 +163,27 @@ def show(found: Sequence[dict[str, Any]], file: str) -> bool:
     for each in found:
         cells = [f"{each['useful_ratio']:.3f}", f"{each['jct_ratio']:.2f}", f"{each['wait_ratio']:.2f}"]
         if each["durations"] == "exact":
-            cells = [judged(each["useful_ratio"], USEFUL[file], least=True, digits=3),
-                     judged(each["jct_ratio"], JCT[file], least=False), judged(each["wait_ratio"], WAIT[file], least=False)]  # fmt: skip
+            cells = [
+                judged(each["useful_ratio"], USEFUL[file], least=True, digits=3),
+                judged(each["jct_ratio"], JCT[file], least=False),
+                judged(each["wait_ratio"], WAIT[file], least=False),
+            ]
         elif each["durations"] and file in LAST_TWO_JCT:
             cells[1] = judged(each["jct_ratio"], LAST_TWO_JCT[file], least=False)
         kept &= not any("MISSED" in cell for cell in cells) and not each["violated"]
-        lines.append([f"{each['policy']} {each['durations']}".strip(), cells[0], f"{each['jct_s']:,.0f}",
-                      f"{each['jct_s_min']:,.0f}..{each['jct_s_max']:,.0f}", cells[1], f"{each['wait_s_p99']:,.0f}", cells[2],
-                      f"{each['wall_s']:.1f}", str(each["violated"])])  # fmt: skip
+        lines.append(
+            [
+                f"{each['policy']} {each['durations']}".strip(),
+                cells[0],
+                f"{each['jct_s']:,.0f}",
+                f"{each['jct_s_min']:,.0f}..{each['jct_s_max']:,.0f}",
+                cells[1],
+                f"{each['wait_s_p99']:,.0f}",
+                cells[2],
+                f"{each['wall_s']:.1f}",
+                str(each["violated"]),
+            ]
+        )
     table(
         [
             file,
@@ -164,8 +203,16 @@ def show(found: Sequence[dict[str, Any]], file: str) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print a table a file, write the JSON; 1 when a bar is missed."""
-    given = options(str(__doc__), arguments, files="P1,P2", seeds=10, policy="admission", workers=2,
-                    durations="exact,last-two", keep="")  # fmt: skip
+    given = options(
+        str(__doc__),
+        arguments,
+        files="P1,P2",
+        seeds=10,
+        policy="admission",
+        workers=2,
+        durations="exact,last-two",
+        keep="",
+    )
     jobs = philly_jobs()
     if jobs is None:
         return 0
@@ -175,9 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = kept_rows(given.keep, Row)
     done = {(row.file, row.seed, row.durations) for row in rows if row.durations}
     tasks = tasks_of(files, seeds, given.policy, jobs, given.durations.split(","))
-    for row in measured(
-        [task for task in tasks if (task.file, task.seed, task.durations) not in done], given.workers
-    ):
+    for row in measured([task for task in tasks if (task.file, task.seed, task.durations) not in done], given.workers):
         rows.append(row)
         keep_row(given.keep, row)
     print(f"admission and backfill alone ({shown}), {seeds} seeds of jitter {JITTER:g}, medians")

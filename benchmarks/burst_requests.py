@@ -1,10 +1,10 @@
 """Requests with the bursts of real traces, for the services of scenario `bursts`.
 
-ServeGen publishes the rate of each client in windows of ten minutes, not single requests; the hours of Azure and Mooncake
-are single requests, too short to show how load moves through a day. So each service has the rate of one ServeGen client,
-and requests of the other two: their arrivals, carried to that rate with the gaps that they have (time is stretched until
-the expected count is the trace's; Gerhardt & Nelson, 2009), and their lengths, in their order and begun anew when the hour
-is over.
+ServeGen publishes the rate of each client in windows of ten minutes, not single requests; the hours of Azure and
+Mooncake are single requests, too short to show how load moves through a day. So each service has the rate of one
+ServeGen client, and requests of the other two: their arrivals, carried to that rate with the gaps that they have (time
+is stretched until the expected count is the trace's; Gerhardt & Nelson, 2009), and their lengths, in their order and
+begun anew when the hour is over.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def files(folder: Path) -> list[Path]:
 
 
 def client_rates(windows: pd.DataFrame, model: str, rank: int) -> Floats:
-    """Requests/s of the `rank`-th heaviest client (0: the heaviest) of a model, window after window; 0 where it has none."""
+    """Requests/s of the `rank`-th heaviest client (0: the heaviest) of a model, window after window; 0 where it has
+    none.
+    """
     mine = windows[windows["model"] == model]
     total = mine.groupby("tenant")["rate_rps"].sum().sort_values(ascending=False, kind="stable")
     client = mine[mine["tenant"] == total.index[rank]]

@@ -1,12 +1,13 @@
 """Burst forecasts on real traces, beside the last value under the same conformal layer in the same run.
 
-Usage: python -m benchmarks.bursts [--only servegen,azure,philly,gentd26] [--target value|peak] [--seed 0] [--quick] [--json OUT]
+Usage: python -m benchmarks.bursts [--only servegen,azure,philly,gentd26] [--target value|peak] [--seed 0] [--quick]
+[--json OUT]
 
 Protocol of docs: the last fifth of the time is the test, the fifth before it calibrates and chooses, what comes before
-is fitted to; a forecast is made at every step. Errors are medians over series, relative to the last value's; coverage is
-the mean over series, its worst eighth over all series. ServeGen: two models, in all and their 12 heaviest clients each
-(a window without a row is zero, the publisher leaves those out), 10 min. Azure: requests/s of the conversation service,
-10 s. Philly: nodes in use, 1 min. GenTD26: requests, in all and of the 12 busiest services, 10 min.
+is fitted to; a forecast is made at every step. Errors are medians over series, relative to the last value's; coverage
+is the mean over series, its worst eighth over all series. ServeGen: two models, in all and their 12 heaviest clients
+each (a window without a row is zero, the publisher leaves those out), 10 min. Azure: requests/s of the conversation
+service, 10 s. Philly: nodes in use, 1 min. GenTD26: requests, in all and of the 12 busiest services, 10 min.
 """
 
 from __future__ import annotations
@@ -79,9 +80,7 @@ def gentd26(folder: Path) -> Series:
     steps = int(place.max())
     found = {"total": np.bincount(place, minlength=steps + 1)[:steps].astype(float)}
     for service in frame["service"].value_counts().index[:12]:
-        found[str(service)] = np.bincount(place[frame["service"] == service], minlength=steps + 1)[
-            :steps
-        ].astype(float)
+        found[str(service)] = np.bincount(place[frame["service"] == service], minlength=steps + 1)[:steps].astype(float)
     return 600.0, found
 
 
@@ -109,20 +108,45 @@ def show(name: str, written: dict[str, Any], bars: dict[int, dict[str, float]], 
     rows, kept = [], True
     for (horizon_s, limits), found in zip(bars.items(), written["horizons"].values(), strict=True):
         relative = ratios(found)
-        cells = [judged(relative[key], limits[key], least=False) if strict and key in limits else f"{relative[key]:.2f}"
-                 for key in ("mae", "pinball_p90", "pinball_p99", "headroom_p99")]  # fmt: skip
+        cells = [
+            judged(relative[key], limits[key], least=False) if strict and key in limits else f"{relative[key]:.2f}"
+            for key in ("mae", "pinball_p90", "pinball_p99", "headroom_p99")
+        ]
         covered, worst = found["coverage_p99"], found["coverage_p99_worst_eighth"]
         kept &= all(relative[key] <= bar for key, bar in limits.items())
         if name == "servegen":
             kept &= 0.985 <= covered <= 0.995 and worst >= 0.96
         models = ", ".join(f"{model} {count}" for model, count in found["chosen"].items())
-        rows.append([f"{horizon_s:g} s", *cells, f"{found['coverage_p90']:.3f}", f"{covered:.4f}", f"{worst:.3f}",
-                     f"{found['headroom_p99']:.2f}", models])  # fmt: skip
+        rows.append(
+            [
+                f"{horizon_s:g} s",
+                *cells,
+                f"{found['coverage_p90']:.3f}",
+                f"{covered:.4f}",
+                f"{worst:.3f}",
+                f"{found['headroom_p99']:.2f}",
+                models,
+            ]
+        )
     print(
-        f"\n{name}: {written['series']} series; fit {written['fit_cpu_s']:.0f} s, predict {written['predict_cpu_s']:.1f} s of CPU"
+        f"\n{name}: {written['series']} series; fit {written['fit_cpu_s']:.0f} s, predict "
+        f"{written['predict_cpu_s']:.1f} s of CPU"
     )
-    table(("horizon", "MAE/naive", "pinball .9", "pinball .99", "headroom", "cover .9", "cover .99", "worst 1/8",
-           "bound/mean", "chosen"), rows)  # fmt: skip
+    table(
+        (
+            "horizon",
+            "MAE/naive",
+            "pinball .9",
+            "pinball .99",
+            "headroom",
+            "cover .9",
+            "cover .99",
+            "worst 1/8",
+            "bound/mean",
+            "chosen",
+        ),
+        rows,
+    )
     return kept or not strict
 
 
@@ -141,9 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         ask = Ask(step_s, tuple(round(each / step_s) for each in bars), peak=given.target == "peak")
         values = np.array(list(series.values()))
-        run = backtest(
-            list(series), values, ask, given.seed, time.process_time, lambda _done, _all, _words: None
-        )
+        run = backtest(list(series), values, ask, given.seed, time.process_time, lambda _done, _all, _words: None)
         figures[name] = document(run)
         kept &= show(name, figures[name], bars, strict=given.target == "value")
     write_json(given.json, figures)

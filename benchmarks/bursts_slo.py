@@ -1,14 +1,16 @@
-r"""What foresight is worth to services: scenario `bursts` under the autopilot, and under `reactive`, which has no forecasts.
+r"""What foresight is worth to services: scenario `bursts` under the autopilot, and under `reactive`, which has no
+forecasts.
 
-Two cases on the same cluster, services and training. `synthetic`: the scenario as it is. `traces`: the same services with
-the bursts of real traces (benchmarks/burst_requests.py), each sized so that its busiest ten minutes need three quarters of
-the replicas that it may have. Run by the functions behind
+Two cases on the same cluster, services and training. `synthetic`: the scenario as it is. `traces`: the same services
+with the bursts of real traces (benchmarks/burst_requests.py), each sized so that its busiest ten minutes need three
+quarters of the replicas that it may have. Run by the functions behind
 
     autopilot simulate --scenario bursts [--requests FILE] --policy reactive,autopilot
 
-Violations are requests over their service's objective / requests, of those that complete after the first two hours: before
-that every service has too few replicas and no forecast is proven, under both policies alike (the whole run is printed
-too). GPU-hours are all that was handed out, services and training together. Wanted: at most half of the violations at GPU-hours within 2 %, or no more violations at 15 % fewer.
+Violations are requests over their service's objective / requests, of those that complete after the first two hours:
+before that every service has too few replicas and no forecast is proven, under both policies alike (the whole run is
+printed too). GPU-hours are all that was handed out, services and training together. Wanted: at most half of the
+violations at GPU-hours within 2 %, or no more violations at 15 % fewer.
 
     python -m benchmarks.bursts_slo [--quick] [--cases synthetic,traces] [--seeds 1] [--json OUT]
 
@@ -88,9 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows += play(case, seed, quick=given.quick)
             show(rows[-len(POLICIES) :])
     kept = [judge(case, [row for row in rows if row.case == case]) for case in cases]
-    write_json(
-        given.json, {"rows": [asdict(row) for row in rows], "kept": dict(zip(cases, kept, strict=True))}
-    )
+    write_json(given.json, {"rows": [asdict(row) for row in rows], "kept": dict(zip(cases, kept, strict=True))})
     return int(not all(kept) and not given.quick)
 
 
@@ -100,13 +100,26 @@ def play(case: str, seed: int, *, quick: bool) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         path, file = Path(folder, "scenario.yaml"), Path(folder, "requests.parquet")
         text = (SHIPPED / f"{SCENARIO}.yaml").read_text(encoding="utf-8")
-        path.write_text(text.replace("horizon: 12h", f"horizon: {QUICK_S:g}s").replace("to: 10h", "to: 1h")
-                        .replace("count: 320", "count: 40") if quick else text, encoding="utf-8")  # fmt: skip
+        path.write_text(
+            text.replace("horizon: 12h", f"horizon: {QUICK_S:g}s")
+            .replace("to: 10h", "to: 1h")
+            .replace("count: 320", "count: 40")
+            if quick
+            else text,
+            encoding="utf-8",
+        )
         if case == "traces":
             real = trace_requests(scenario.services, FROM_S + 86_400.0 * (seed % 4), scenario.horizon_s)
             real.to_parquet(file, index=False)
-        done = simulate(SimulateOptions(scenario=str(path), requests=file if case == "traces" else None,
-                                        policies=POLICIES, seed=scenario.seed + seed, series=True))  # fmt: skip
+        done = simulate(
+            SimulateOptions(
+                scenario=str(path),
+                requests=file if case == "traces" else None,
+                policies=POLICIES,
+                seed=scenario.seed + seed,
+                series=True,
+            )
+        )
     rows = []
     for each in done.policies:
         result = each.result
@@ -115,9 +128,21 @@ def play(case: str, seed: int, *, quick: bool) -> list[Row]:
             for service in (each.run.services if each.run else ())
             if service.late is not None
         )
-        rows.append(Row(case, seed, each.name, result["slo"]["requests"], result["slo"]["violation_ratio"], late,
-                        result["slo"]["p99_latency_s"], result["gpu_s"]["handed_out"] / 3600.0,
-                        result["jobs"]["finished"], result["invariants"]["violated"], result["wall_s"]))  # fmt: skip
+        rows.append(
+            Row(
+                case,
+                seed,
+                each.name,
+                result["slo"]["requests"],
+                result["slo"]["violation_ratio"],
+                late,
+                result["slo"]["p99_latency_s"],
+                result["gpu_s"]["handed_out"] / 3600.0,
+                result["jobs"]["finished"],
+                result["invariants"]["violated"],
+                result["wall_s"],
+            )
+        )
     return rows
 
 
@@ -128,9 +153,7 @@ def trace_requests(services: Sequence[Deployment], from_s: float, length_s: floa
     for service in services:
         model, rank, lengths = SHAPES[service.name]
         tokens = pd.read_parquet(folder / LENGTHS[lengths])
-        busy_s = service.serving.service_s(
-            tokens["input_tokens"].to_numpy(), tokens["output_tokens"].to_numpy()
-        )
+        busy_s = service.serving.service_s(tokens["input_tokens"].to_numpy(), tokens["output_tokens"].to_numpy())
         spec = service.autoscaler
         slots = PEAK_RATIO * spec.max_replicas * service.serving.slots * spec.target
         sources.append(Source(service.name, model, rank, lengths, slots / float(np.mean(busy_s))))
@@ -141,13 +164,36 @@ def trace_requests(services: Sequence[Deployment], from_s: float, length_s: floa
 def show(rows: Sequence[Row]) -> None:
     """One line a policy."""
     table(
-        ["case", "seed", "policy", "requests", "over the objective", "after 2 h", "p99", "GPU-hours", "jobs done", "broken", "wall"],
         [
-            [row.case, str(row.seed), row.policy, f"{row.requests:,}", f"{100 * row.violation_ratio:.3f} %",
-             f"{row.late:,.0f}", f"{row.p99_latency_s:.1f} s", f"{row.gpu_h:.1f}", str(row.finished), str(row.violated), f"{row.wall_s:.0f} s"]
+            "case",
+            "seed",
+            "policy",
+            "requests",
+            "over the objective",
+            "after 2 h",
+            "p99",
+            "GPU-hours",
+            "jobs done",
+            "broken",
+            "wall",
+        ],
+        [
+            [
+                row.case,
+                str(row.seed),
+                row.policy,
+                f"{row.requests:,}",
+                f"{100 * row.violation_ratio:.3f} %",
+                f"{row.late:,.0f}",
+                f"{row.p99_latency_s:.1f} s",
+                f"{row.gpu_h:.1f}",
+                str(row.finished),
+                str(row.violated),
+                f"{row.wall_s:.0f} s",
+            ]
             for row in rows
         ],
-    )  # fmt: skip
+    )
     sys.stdout.flush()
 
 
@@ -161,8 +207,10 @@ def judge(case: str, rows: Sequence[Row]) -> bool:
     equal = hours <= EQUAL_GPU_H and violations <= MOST_VIOLATIONS
     fewer = hours <= FEWER_GPU_H and violations <= 1.0
     sound = not any(row.violated for row in rows)
-    print(f"{case}: violations {judged(violations, MOST_VIOLATIONS, least=False)} of reactive's, "
-          f"GPU-hours {judged(hours, EQUAL_GPU_H, least=False, digits=3)}{'' if sound else ', INVARIANTS BROKEN'}")  # fmt: skip
+    print(
+        f"{case}: violations {judged(violations, MOST_VIOLATIONS, least=False)} of reactive's, "
+        f"GPU-hours {judged(hours, EQUAL_GPU_H, least=False, digits=3)}{'' if sound else ', INVARIANTS BROKEN'}"
+    )
     return (equal or fewer) and sound
 
 

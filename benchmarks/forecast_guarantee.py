@@ -2,15 +2,17 @@
 
 Usage: python -m benchmarks.forecast_guarantee [--sample] [--only TEXT] [--seed 0] [--rows FILE] [--json OUT]
 
-Each window (some series of one kind over the same steps; traces are cut at several starts) goes through the rolling-origin
-backtest, and windows of minutes through the controller's forecaster too, with its gate, refits and conformal layer.
-There refits come when the history has doubled, not each 6 h. The floor is the last value under the same layer.
+Each window (some series of one kind over the same steps; traces are cut at several starts) goes through the
+rolling-origin backtest, and windows of minutes through the controller's forecaster too, with its gate, refits and
+conformal layer. There refits come when the history has doubled, not each 6 h. The floor is the last value under the
+same layer.
 
-What is promised, of every series and horizon with 1,000 scored outcomes: mean error and 0.99 pinball at most 1.02 of the
-floor's, pinball at most 1.00 (rounded) for 95 % of them, and coverage of the 0.99 bound within .983 to .997, widened by the 95 %
-interval of a binomial count of (outcomes / horizon) blocks. Shorter series are pooled by kind. An outcome equal to its
-bound is covered. An error of a thousandth of the series' mean demand counts as none. `--sample`: the zoo, shorter. `--rows`:
-keep what was measured in a file, and begin there. The exit code is 1 where something is not kept.
+What is promised, of every series and horizon with 1,000 scored outcomes: mean error and 0.99 pinball at most 1.02 of
+the floor's, pinball at most 1.00 (rounded) for 95 % of them, and coverage of the 0.99 bound within .983 to .997,
+widened by the 95 % interval of a binomial count of (outcomes / horizon) blocks. Shorter series are pooled by kind. An
+outcome equal to its bound is covered. An error of a thousandth of the series' mean demand counts as none. `--sample`:
+the zoo, shorter. `--rows`: keep what was measured in a file, and begin there. The exit code is 1 where something is
+not kept.
 """
 
 from __future__ import annotations
@@ -101,9 +103,7 @@ def coverage_bounds(blocks: float) -> tuple[float, float]:
     from scipy.stats import binom
 
     count = max(1, int(blocks))
-    return float(binom.ppf(0.025, count, COVERAGE[0]) / count), float(
-        binom.ppf(0.975, count, COVERAGE[1]) / count
-    )
+    return float(binom.ppf(0.025, count, COVERAGE[0]) / count), float(binom.ppf(0.975, count, COVERAGE[1]) / count)
 
 
 def _error(outcome: F64, promised: F64) -> float:
@@ -114,9 +114,7 @@ def _pinball(outcome: F64, promised: F64) -> float:
     return float(pinball(outcome - promised[:, TOP], 0.99).sum())
 
 
-def scored(
-    path: str, window: Window, steps: Sequence[int], came: F64, upper: F64, floor: F64
-) -> Iterator[Row]:
+def scored(path: str, window: Window, steps: Sequence[int], came: F64, upper: F64, floor: F64) -> Iterator[Row]:
     """Rows of promises [series, origins, horizons, levels] of both, for what `came` [series, origins, horizons]."""
     for row, name in enumerate(window.names):
         mean = max(float(np.nanmean(tidy(window.values[row]))), 1e-12)
@@ -188,8 +186,11 @@ def measured(windows: Iterator[Window], seed: int, only: str, rows: str) -> list
             for row in run(window, seed):
                 found.append(row)
                 keep_row(rows, row)
-            print(f"  {path}, {window.kind} from {window.start}: {len(window.names)} series, "
-                  f"{time.process_time() - began_s:.0f} s of CPU", flush=True)  # fmt: skip
+            print(
+                f"  {path}, {window.kind} from {window.start}: {len(window.names)} series, "
+                f"{time.process_time() - began_s:.0f} s of CPU",
+                flush=True,
+            )
     return found
 
 
@@ -211,11 +212,12 @@ def judged_rows(rows: Sequence[Row]) -> list[Row]:
         if row.outcomes < LEAST_OUTCOMES:
             pools.setdefault((row.path, row.kind, row.steps), []).append(row)
     for (path, kind, steps), part in pools.items():
-        sums = {name: sum(getattr(row, name) for row in part) for name in Row.__dataclass_fields__
-                if name not in ("path", "kind", "start", "series", "steps")}  # fmt: skip
-        long.append(
-            Row(path=path, kind=kind, start=-1, series=f"{len(part)} short ones", steps=steps, **sums)
-        )
+        sums = {
+            name: sum(getattr(row, name) for row in part)
+            for name in Row.__dataclass_fields__
+            if name not in ("path", "kind", "start", "series", "steps")
+        }
+        long.append(Row(path=path, kind=kind, start=-1, series=f"{len(part)} short ones", steps=steps, **sums))
     return long
 
 
@@ -224,30 +226,63 @@ def show(rows: Sequence[Row]) -> bool:
     kinds: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         kinds.setdefault((row.kind, row.path), []).append(row)
-    table(("series and horizons", "count", "kept", "error", "worst", "pinball .99", "worst", "coverage", "least", "most",
-           "headroom"),
-          [[f"{kind}, {path}", str(len(part)), str(sum(row.kept for row in part)),
-            *(f"{each([row.error_ratio for row in part]):.3f}" for each in (np.median, max)),
-            *(f"{each([row.pinball_ratio for row in part]):.3f}" for each in (np.median, max)),
-            *(f"{each([row.coverage for row in part]):.4f}" for each in (np.mean, min, max)),
-            f"{np.median([row.headroom for row in part]):.2f}"]
-           for (kind, path), part in sorted(kinds.items())])  # fmt: skip
+    table(
+        (
+            "series and horizons",
+            "count",
+            "kept",
+            "error",
+            "worst",
+            "pinball .99",
+            "worst",
+            "coverage",
+            "least",
+            "most",
+            "headroom",
+        ),
+        [
+            [
+                f"{kind}, {path}",
+                str(len(part)),
+                str(sum(row.kept for row in part)),
+                *(f"{each([row.error_ratio for row in part]):.3f}" for each in (np.median, max)),
+                *(f"{each([row.pinball_ratio for row in part]):.3f}" for each in (np.median, max)),
+                *(f"{each([row.coverage for row in part]):.4f}" for each in (np.mean, min, max)),
+                f"{np.median([row.headroom for row in part]):.2f}",
+            ]
+            for (kind, path), part in sorted(kinds.items())
+        ],
+    )
     for what, key in (
         ("error", lambda row: -row.error_ratio),
         ("0.99 pinball", lambda row: -row.pinball_ratio),
         ("coverage", _margin_of_coverage),
     ):
         print(f"\nthe worst ten by {what}:")
-        table(("series", "horizon", "outcomes", "error", "pinball .99", "coverage", "allowed"),
-              [[f"{row.kind} {row.start} {row.series}, {row.path}", str(row.steps), str(row.outcomes), f"{row.error_ratio:.3f}",
-                f"{row.pinball_ratio:.3f}", f"{row.coverage:.4f}", _allowed(row)]
-               for row in sorted(rows, key=key)[:10]])  # fmt: skip
+        table(
+            ("series", "horizon", "outcomes", "error", "pinball .99", "coverage", "allowed"),
+            [
+                [
+                    f"{row.kind} {row.start} {row.series}, {row.path}",
+                    str(row.steps),
+                    str(row.outcomes),
+                    f"{row.error_ratio:.3f}",
+                    f"{row.pinball_ratio:.3f}",
+                    f"{row.coverage:.4f}",
+                    _allowed(row),
+                ]
+                for row in sorted(rows, key=key)[:10]
+            ],
+        )
     usual = float(np.mean([row.pinball_ratio < USUAL_RATIO for row in rows]))
     errors = sum(row.error_ratio > WORST_RATIO for row in rows)
     losses = sum(row.pinball_ratio > WORST_RATIO for row in rows)
     outside = sum(_margin_of_coverage(row) < 0.0 for row in rows)
-    print(f"\n{len(rows)} series and horizons: error above {WORST_RATIO} of the floor's for {errors}, 0.99 pinball for {losses}; "
-          f"pinball at most 1.00, rounded, for {usual:.1%} (goal {USUAL_SHARE:.0%}); coverage outside for {outside}")  # fmt: skip
+    print(
+        f"\n{len(rows)} series and horizons: error above {WORST_RATIO} of the floor's for {errors}, 0.99 pinball "
+        f"for {losses}; "
+        f"pinball at most 1.00, rounded, for {usual:.1%} (goal {USUAL_SHARE:.0%}); coverage outside for {outside}"
+    )
     return not errors and not losses and not outside and usual >= USUAL_SHARE
 
 
@@ -272,11 +307,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = measured(windows, given.seed, given.only, given.rows)
     judged = judged_rows(rows)
     kept = show(judged)
-    write_json(given.json, {
-        "benchmark": "forecast_guarantee", "kept": kept,
-        "rows": [asdict(row) | {"error_ratio": row.error_ratio, "pinball_ratio": row.pinball_ratio, "kept": row.kept}
-                 for row in judged],
-    })  # fmt: skip
+    write_json(
+        given.json,
+        {
+            "benchmark": "forecast_guarantee",
+            "kept": kept,
+            "rows": [
+                asdict(row) | {"error_ratio": row.error_ratio, "pinball_ratio": row.pinball_ratio, "kept": row.kept}
+                for row in judged
+            ],
+        },
+    )
     return int(not kept)
 
 

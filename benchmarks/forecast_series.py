@@ -26,7 +26,9 @@ class Window:
 def windows_of(
     kind: str, step_s: float, horizons: tuple[int, ...], series: dict[str, F64], length: int, starts: int
 ) -> Iterator[Window]:
-    """`starts` windows of `length` steps, evenly spread from the first to the last that fits. Empty series are left out."""
+    """`starts` windows of `length` steps, evenly spread from the first to the last that fits. Empty series are left
+    out.
+    """
     names = list(series)
     values = np.array([series[name] for name in names])
     length = min(length, values.shape[1])
@@ -50,7 +52,9 @@ def real_windows(folder: Path) -> Iterator[Window]:
 
 
 def _counts(t_s: F64, step_s: float, weight: F64 | None = None, begin_s: float = 0.0) -> F64:
-    """Sum of `weight` (1 each by default) a second in steps of `step_s` from `begin_s` on; the last, partial step is left out."""
+    """Sum of `weight` (1 each by default) a second in steps of `step_s` from `begin_s` on; the last, partial step is
+    left out.
+    """
     place = np.floor((t_s - begin_s) / step_s).astype(int)
     kept = (place >= 0) & (place < place.max())
     return np.asarray(np.bincount(place[kept], None if weight is None else weight[kept]) / step_s, float)
@@ -67,9 +71,7 @@ def _requests(folder: Path) -> Iterator[Window]:
     ):
         frame = pd.read_parquet(folder / f"{path}.parquet")
         t_s = frame["t_s"].to_numpy(float)
-        amounts = {"requests": None} | {
-            name: frame[name].to_numpy(float) for name in ("input_tokens", "output_tokens")
-        }
+        amounts = {"requests": None} | {name: frame[name].to_numpy(float) for name in ("input_tokens", "output_tokens")}
         for begin_s in (0.0, 300.0, 600.0):
             for what, weight in amounts.items():
                 yield from windows_of(
@@ -81,9 +83,7 @@ def _requests(folder: Path) -> Iterator[Window]:
                     1,
                 )
         for what, weight in amounts.items():
-            yield from windows_of(
-                f"{kind} 2 s", 2.0, (1, 5, 15), {what: _counts(t_s, 2.0, weight)}, 100_000, 1
-            )
+            yield from windows_of(f"{kind} 2 s", 2.0, (1, 5, 15), {what: _counts(t_s, 2.0, weight)}, 100_000, 1)
 
 
 def _servegen(folder: Path) -> Iterator[Window]:
@@ -116,16 +116,12 @@ def _gentd26(folder: Path) -> Iterator[Window]:
             mine = place[(frame["service"] == service).to_numpy()]
             series[str(service)] = np.bincount(mine, minlength=steps + 1)[:steps].astype(float)
         kind = f"gentd26 requests {step_s / 60:g} min"
-        yield from windows_of(
-            kind, step_s, (1, 3, 6) if step_s > 60.0 else (2, 5, 15), series, length, starts
-        )
+        yield from windows_of(kind, step_s, (1, 3, 6) if step_s > 60.0 else (2, 5, 15), series, length, starts)
     metrics = pd.read_parquet(folder / "gentd26" / "service_metrics.parquet")
     for metric in ("qps_api", "qps_generative", "queue_size"):
         mine = metrics[(metrics["metric"] == metric) & metrics["pod"].isna()].groupby("t_s")["value"].mean()
         if len(mine) > 200:
-            yield from windows_of(
-                f"gentd26 {metric}", 57.0, (2, 5, 15), {metric: mine.to_numpy(float)}, 2000, 1
-            )
+            yield from windows_of(f"gentd26 {metric}", 57.0, (2, 5, 15), {metric: mine.to_numpy(float)}, 2000, 1)
     use = pd.read_parquet(folder / "gentd26" / "gpu_util.parquet").pivot_table(
         index="t_s", columns="pod", values="gpu_util"
     )
@@ -166,7 +162,9 @@ def _clusters(folder: Path) -> Iterator[Window]:
 
 
 def _arrivals(folder: Path) -> Iterator[Window]:
-    """Jobs that were submitted, by tenant and in all: Philly and MIT in steps of 10 minutes, openb in steps of an hour."""
+    """Jobs that were submitted, by tenant and in all: Philly and MIT in steps of 10 minutes, openb in steps of an
+    hour.
+    """
     import pandas as pd
 
     for kind, path, step_s, length, starts in (
@@ -182,9 +180,7 @@ def _arrivals(folder: Path) -> Iterator[Window]:
         steps = int(place.max())
         series = {"all": np.bincount(place, minlength=steps + 1)[:steps].astype(float)}
         for tenant in frame["tenant"].value_counts().index[:8]:
-            series[str(tenant)] = np.bincount(place[tenants == tenant], minlength=steps + 1)[:steps].astype(
-                float
-            )
+            series[str(tenant)] = np.bincount(place[tenants == tenant], minlength=steps + 1)[:steps].astype(float)
         yield from windows_of(kind, step_s, (1, 3, 6), series, length, starts)
 
 
@@ -237,9 +233,7 @@ def _drawn(kind: str, rng: np.random.Generator, steps: int) -> F64:
             level.append(np.full(stay, rng.lognormal(2.0, 1.0)))
             length += stay
         shape = np.concatenate(level)[:steps]
-        return shape * np.where(
-            np.arange(steps) // 900 % 2, rng.gamma(5.0, 0.2, steps), rng.gamma(80.0, 0.0125, steps)
-        )
+        return shape * np.where(np.arange(steps) // 900 % 2, rng.gamma(5.0, 0.2, steps), rng.gamma(80.0, 0.0125, steps))
     if kind == "counts with bursts":
         rate = np.full(steps, rng.uniform(0.5, 5.0))
         for start in rng.integers(0, steps, steps // 300):

@@ -2,12 +2,13 @@
 
 Usage: python -m benchmarks.forecast_speed [--services 5000] [--jobs 3000] [--seed 1] [--quick] [--json OUT]
 
-Services have a mean of their own, a day that goes up and down, and noise. Two hours of minutes are played, with the fits
-that fall due; then minutes are timed: requests and tokens of all services, taken in, compared with what was promised,
-and foreseen. A retrain looks at all the history that the controller keeps of so many services, for both kinds of demand,
-with the trial before the gate, against the model that served before; and at the last 8,000 jobs. Jobs come one by one,
-beside 500 that wait or run, when 3,000 have ended. CPU, not wall time. The memory of all that is the largest resident
-set of the process, of which the history and its copy in the fit are what must be there. `--quick`: few services and jobs.
+Services have a mean of their own, a day that goes up and down, and noise. Two hours of minutes are played, with the
+fits that fall due; then minutes are timed: requests and tokens of all services, taken in, compared with what was
+promised, and foreseen. A retrain looks at all the history that the controller keeps of so many services, for both
+kinds of demand, with the trial before the gate, against the model that served before; and at the last 8,000 jobs. Jobs
+come one by one, beside 500 that wait or run, when 3,000 have ended. CPU, not wall time. The memory of all that is the
+largest resident set of the process, of which the history and its copy in the fit are what must be there. `--quick`: few
+services and jobs.
 """
 
 from __future__ import annotations
@@ -57,10 +58,16 @@ TOKENS_A_REQUEST = 900.0
 def snapshot_of(services: ServiceTable | None = None, work: WorkloadTable | None = None) -> ClusterSnapshot:
     """A cluster of which nothing is known but its services or its jobs."""
     return ClusterSnapshot(
-        Names((), (), tuple(f"team-{n}" for n in range(40)), ()), empty(NodeTable), empty(GpuTable), empty(InstanceTable),
-        work if work is not None else empty(WorkloadTable), empty(PlacementTable),
-        services if services is not None else empty(ServiceTable), empty(QueueTable), empty_signals(),
-    )  # fmt: skip
+        Names((), (), tuple(f"team-{n}" for n in range(40)), ()),
+        empty(NodeTable),
+        empty(GpuTable),
+        empty(InstanceTable),
+        work if work is not None else empty(WorkloadTable),
+        empty(PlacementTable),
+        services if services is not None else empty(ServiceTable),
+        empty(QueueTable),
+        empty_signals(),
+    )
 
 
 def rates(rng: np.random.Generator, services: int, minutes: int, usual_rps: F64) -> F64:
@@ -88,9 +95,12 @@ def play_services(services: int, seed: int) -> tuple[Bursts, list[float], dict[s
     names = [f"service-{number:05d}" for number in range(services)]
     for minute in range(PLAYED + TIMED):
         columns: dict[str, Any] = {
-            "id": names, "uid": names, "age_s": np.zeros(services), "recent_rps": found[:, minute],
+            "id": names,
+            "uid": names,
+            "age_s": np.zeros(services),
+            "recent_rps": found[:, minute],
             "tokens_per_s": found[:, minute] * TOKENS_A_REQUEST,
-        }  # fmt: skip
+        }
         seen = snapshot_of(make(ServiceTable, **columns, **_unstated(services)))
         now_s = STEP_S * (minute + 1)
         began_s = time.process_time()
@@ -130,21 +140,39 @@ def retrain_demand(bursts: Bursts, served: dict[str, Boosting], minutes: int, se
 def jobs_of(rng: np.random.Generator, first: int, count: int, now_s: float) -> WorkloadTable:
     """`count` jobs of forty tenants that were submitted just now."""
     widths = rng.choice([1, 1, 1, 2, 4, 8], count)
-    found: WorkloadTable = make(WorkloadTable, id=[f"job-{first + n:06d}" for n in range(count)], uid=[f"uid-{first + n:06d}" for n in range(count)],
-        name=[f"train-{n}" for n in rng.integers(200, size=count)], tenant=rng.integers(40, size=count),
-        user=[f"user-{n}" for n in rng.integers(300, size=count)], submit_s=now_s + np.arange(count),
-        gpus=widths, min_gpus=widths, **_columns(count),
-    )  # fmt: skip
+    found: WorkloadTable = make(
+        WorkloadTable,
+        id=[f"job-{first + n:06d}" for n in range(count)],
+        uid=[f"uid-{first + n:06d}" for n in range(count)],
+        name=[f"train-{n}" for n in rng.integers(200, size=count)],
+        tenant=rng.integers(40, size=count),
+        user=[f"user-{n}" for n in rng.integers(300, size=count)],
+        submit_s=now_s + np.arange(count),
+        gpus=widths,
+        min_gpus=widths,
+        **_columns(count),
+    )
     return found
 
 
 def _columns(count: int) -> dict[str, Any]:
     """What these jobs do not say."""
     nan = np.full(count, np.nan)
-    return {"queue": np.ones(count), "state": np.full(count, State.PENDING), "start_s": nan, "ended_s": nan,
-            "gpus_per_member": np.ones(count), "mig_profile": np.full(count, -1), "limit_s": nan, "preemptible": np.ones(count),
-            "checkpoint_interval_s": nan, "last_checkpoint_s": nan, "checkpoint_write_s": nan, "restart_s": nan,
-            "service": np.full(count, -1)}  # fmt: skip
+    return {
+        "queue": np.ones(count),
+        "state": np.full(count, State.PENDING),
+        "start_s": nan,
+        "ended_s": nan,
+        "gpus_per_member": np.ones(count),
+        "mig_profile": np.full(count, -1),
+        "limit_s": nan,
+        "preemptible": np.ones(count),
+        "checkpoint_interval_s": nan,
+        "last_checkpoint_s": nan,
+        "checkpoint_write_s": nan,
+        "restart_s": nan,
+        "service": np.full(count, -1),
+    }
 
 
 def play_jobs(ended: int, asked: int, rows: int, seed: int) -> tuple[list[float], float]:
@@ -155,9 +183,7 @@ def play_jobs(ended: int, asked: int, rows: int, seed: int) -> tuple[list[float]
         batch = jobs_of(rng, done, 200, now_s)
         forecaster.forecast(now_s, snapshot_of(work=batch))
         now_s += 3600.0
-        over = replace(
-            batch, state=np.full(200, State.SUCCEEDED, np.int8), served_s=rng.lognormal(7.0, 1.8, 200)
-        )
+        over = replace(batch, state=np.full(200, State.SUCCEEDED, np.int8), served_s=rng.lognormal(7.0, 1.8, 200))
         forecaster.update(now_s, snapshot_of(work=over))
         done += 200
         began_s = time.process_time()
@@ -195,19 +221,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sum(demand_s) + jobs_s,
     )
     peak_gib = memory_gib()
-    bars = ((minute_s, MINUTE_S, f"a minute of {services:,} services, s (slowest {max(minutes_s):.2f})"),
-            (slowest_ms, JOB_MS, f"a job, ms at the 99th percentile of {asked} (median {np.median(job_ms):.1f})"),
-            (retrain_s, RETRAIN_S, f"a retrain, s (requests {demand_s[0]:.0f}, tokens {demand_s[1]:.0f}, jobs {jobs_s:.0f})"),
-            (peak_gib, MEMORY_GIB, "memory at its largest, GiB"))  # fmt: skip
+    bars = (
+        (minute_s, MINUTE_S, f"a minute of {services:,} services, s (slowest {max(minutes_s):.2f})"),
+        (slowest_ms, JOB_MS, f"a job, ms at the 99th percentile of {asked} (median {np.median(job_ms):.1f})"),
+        (
+            retrain_s,
+            RETRAIN_S,
+            f"a retrain, s (requests {demand_s[0]:.0f}, tokens {demand_s[1]:.0f}, jobs {jobs_s:.0f})",
+        ),
+        (peak_gib, MEMORY_GIB, "memory at its largest, GiB"),
+    )
     table(
         ("on one core, in CPU time", "figure"),
         [(what, judged(value, bar, least=False)) for value, bar, what in bars],
     )
-    write_json(given.json, {
-        "benchmark": "forecast_speed", "services": services, "minute_s": minutes_s, "job_ms_p99": slowest_ms,
-        "job_ms_median": float(np.median(job_ms)), "retrain_s": {"requests": demand_s[0], "tokens": demand_s[1], "jobs": jobs_s},
-        "minutes_of_history": minutes, "memory_gib": peak_gib,
-    })  # fmt: skip
+    write_json(
+        given.json,
+        {
+            "benchmark": "forecast_speed",
+            "services": services,
+            "minute_s": minutes_s,
+            "job_ms_p99": slowest_ms,
+            "job_ms_median": float(np.median(job_ms)),
+            "retrain_s": {"requests": demand_s[0], "tokens": demand_s[1], "jobs": jobs_s},
+            "minutes_of_history": minutes,
+            "memory_gib": peak_gib,
+        },
+    )
     return int(any(value > bar for value, bar, _ in bars))
 
 

@@ -1,9 +1,10 @@
-r"""What run-time forecasts are worth to decisions (B5): one policy, told the truth, by `last-two`, and by its own models.
+r"""What run-time forecasts are worth to decisions (B5): one policy, told the truth, by `last-two`, and by its own
+models.
 
-P1 and P2: of the average total wait that separates `last-two` from `exact`, what part does `predicted` recover? P10 (ten
-tenants on 56 nodes): how much lower is the average wait to the first start with `predicted` than with `last-two`? And how
-often does a gang start later than its reservation promised, where nobody is preempted (policy `admission`)? Run by the
-functions behind
+P1 and P2: of the average total wait that separates `last-two` from `exact`, what part does `predicted` recover? P10
+(ten tenants on 56 nodes): how much lower is the average wait to the first start with `predicted` than with `last-two`?
+And how often does a gang start later than its reservation promised, where nobody is preempted (policy `admission`)?
+Run by the functions behind
 
     autopilot simulate --jobs JOBS --tenant TENANT --cluster 7x8 --physics charged --telemetry off \
         --policy autopilot --durations exact|last-two|predicted
@@ -11,10 +12,10 @@ functions behind
     python -m benchmarks.foresight [--quick] [--files P1,P2,P10] [--reservations P1,P2] [--policy autopilot]
         [--draws 0] [--workers 2] [--keep ROWS.jsonl] [--json OUT]
 
-One run decides little: which of a few wide gangs goes first moves a mean by tens of percent. `--draws N` plays every mode
-N times more, each with all durations drawn anew within 5 % (`simulate --jitter 0.05 --seed 1` and so on), and prints what
-was recovered in each. `--quick` plays the first 30 days of P1. With `--keep` every measured row is written at once, and a
-run that was stopped goes on where it was. P10 alone takes hours.
+One run decides little: which of a few wide gangs goes first moves a mean by tens of percent. `--draws N` plays every
+mode N times more, each with all durations drawn anew within 5 % (`simulate --jitter 0.05 --seed 1` and so on), and
+prints what was recovered in each. `--quick` plays the first 30 days of P1. With `--keep` every measured row is written
+at once, and a run that was stopped goes on where it was. P10 alone takes hours.
 """
 
 from __future__ import annotations
@@ -102,19 +103,40 @@ class Row:
 
 def measure(task: Task) -> Row:
     """Run one call and read its document."""
-    outcome = simulate(SimulateOptions(
-        jobs=task.jobs, tenants=task.tenants, cluster=task.cluster, policies=(task.policy,), physics="charged",
-        telemetry="off", durations=task.durations, series=False, seed=task.draw,
-        jitter_ratio=JITTER_RATIO if task.draw else 0.0,
-    ))  # fmt: skip
+    outcome = simulate(
+        SimulateOptions(
+            jobs=task.jobs,
+            tenants=task.tenants,
+            cluster=task.cluster,
+            policies=(task.policy,),
+            physics="charged",
+            telemetry="off",
+            durations=task.durations,
+            series=False,
+            seed=task.draw,
+            jitter_ratio=JITTER_RATIO if task.draw else 0.0,
+        )
+    )
     tell_violations(f"{task.file} {task.policy} {task.durations}", outcome)
     (entry,) = outcome.document()["policies"].values()
     jobs, stops, held = entry["jobs"], entry["disruptions"], entry["reservations"]
     return Row(
-        task.file, task.policy, task.durations, jobs["queue_wait_s_mean"], jobs["total_wait_s_mean"], jobs["jct_s_mean"],
-        stops["preemptions_per_1000_jobs"], stops["migrations_per_1000_jobs"], stops["lost_gpu_s"], held["made"] or 0, held["kept"] or 0,
-        held["late"] or 0, entry["wall_s"], entry["invariants"]["violated"], task.draw,
-    )  # fmt: skip
+        task.file,
+        task.policy,
+        task.durations,
+        jobs["queue_wait_s_mean"],
+        jobs["total_wait_s_mean"],
+        jobs["jct_s_mean"],
+        stops["preemptions_per_1000_jobs"],
+        stops["migrations_per_1000_jobs"],
+        stops["lost_gpu_s"],
+        held["made"] or 0,
+        held["kept"] or 0,
+        held["late"] or 0,
+        entry["wall_s"],
+        entry["invariants"]["violated"],
+        task.draw,
+    )
 
 
 def measured(tasks: Sequence[Task], workers: int) -> Iterator[Row]:
@@ -132,11 +154,30 @@ def recovered(rows: Mapping[str, Row]) -> float:
 def show(file: str, rows: Mapping[str, Row]) -> bool:
     """Print one file's table and what is judged; True when the bar is kept and nothing was violated."""
     table(
-        [file, "average wait s", "average total wait s", "JCT s", "pre+moves/1,000 jobs", "lost GPU-s", "wall s",
-         "violations"],
-        [[name, f"{row.wait_s:,.0f}", f"{row.total_wait_s:,.0f}", f"{row.jct_s:,.0f}", f"{row.preempted_per_1000:,.0f}+{row.moved_per_1000:,.0f}",
-          f"{row.lost_gpu_s:,.0f}", f"{row.wall_s:.0f}", str(row.violated)] for name, row in rows.items()],
-    )  # fmt: skip
+        [
+            file,
+            "average wait s",
+            "average total wait s",
+            "JCT s",
+            "pre+moves/1,000 jobs",
+            "lost GPU-s",
+            "wall s",
+            "violations",
+        ],
+        [
+            [
+                name,
+                f"{row.wait_s:,.0f}",
+                f"{row.total_wait_s:,.0f}",
+                f"{row.jct_s:,.0f}",
+                f"{row.preempted_per_1000:,.0f}+{row.moved_per_1000:,.0f}",
+                f"{row.lost_gpu_s:,.0f}",
+                f"{row.wall_s:.0f}",
+                str(row.violated),
+            ]
+            for name, row in rows.items()
+        ],
+    )
     if file in RECOVERED:
         words, found = "total wait recovered", judged(recovered(rows), RECOVERED[file], least=True)
     else:
@@ -166,15 +207,23 @@ def show_draws(file: str, draws: Mapping[int, Mapping[str, Row]]) -> None:
     parts = {draw: recovered(rows) for draw, rows in draws.items()}
     told = ", ".join(f"{part:.2f}" for part in parts.values())
     print(
-        f"{file}, durations drawn anew within {JITTER_RATIO:.0%}: total wait recovered {told}; median {median(parts.values()):.2f}"
+        f"{file}, durations drawn anew within {JITTER_RATIO:.0%}: total wait recovered {told}; median "
+        f"{median(parts.values()):.2f}"
     )
     for draw, rows in draws.items():
         waits = ", ".join(f"{name} {row.total_wait_s:,.0f} s" for name, row in rows.items())
         print(f"  draw {draw}: average total wait {waits}")
 
 
-def tasks_for(files: Sequence[str], promising: Sequence[str], policy: str, jobs: Path, frame: pd.DataFrame,
-              folder: Path, draws: int = 0) -> list[Task]:  # fmt: skip
+def tasks_for(
+    files: Sequence[str],
+    promising: Sequence[str],
+    policy: str,
+    jobs: Path,
+    frame: pd.DataFrame,
+    folder: Path,
+    draws: int = 0,
+) -> list[Task]:
     """One task a file and mode, those that count reservations, and the draws of P1 and P2.
 
     The cluster of P10 is written to `folder`.
@@ -188,15 +237,28 @@ def tasks_for(files: Sequence[str], promising: Sequence[str], policy: str, jobs:
         clusters["P10"] = (tuple(case.guarantee), str(path))
     calls = [(file, policy, mode, 0) for file in files for mode in MODES[file]]
     calls += [(file, PROMISING, "predicted", 0) for file in promising]
-    calls += [(file, policy, mode, draw) for draw in range(1, draws + 1)
-              for file in files if file in RECOVERED for mode in MODES[file]]  # fmt: skip
+    calls += [
+        (file, policy, mode, draw)
+        for draw in range(1, draws + 1)
+        for file in files
+        if file in RECOVERED
+        for mode in MODES[file]
+    ]
     return [Task(file, name, mode, jobs, *clusters[file], draw) for file, name, mode, draw in calls]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print a table a file and the reservations, write the JSON; 1 when a bar is missed."""
-    given = options(str(__doc__), arguments, files=",".join(MODES), reservations="P1,P2", policy="autopilot", draws=0,
-                    workers=2, keep="")  # fmt: skip
+    given = options(
+        str(__doc__),
+        arguments,
+        files=",".join(MODES),
+        reservations="P1,P2",
+        policy="autopilot",
+        draws=0,
+        workers=2,
+        keep="",
+    )
     jobs = philly_jobs()
     if jobs is None:
         return 0
@@ -213,16 +275,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.quick:
             jobs = Path(folder) / "first-days.parquet"
             first_days(frame, FILES["P1"][:1], QUICK_DAYS).to_parquet(jobs)
-        tasks = [task for task in tasks_for(files, promising, given.policy, jobs, frame, Path(folder), given.draws)
-                 if (task.file, task.policy, task.durations, task.draw) not in done]  # fmt: skip
+        tasks = [
+            task
+            for task in tasks_for(files, promising, given.policy, jobs, frame, Path(folder), given.draws)
+            if (task.file, task.policy, task.durations, task.draw) not in done
+        ]
         for row in measured(tasks, given.workers):
             rows.append(row)
             keep_row(given.keep, row)
-    print(f"what run-time forecasts are worth, charged physics{f', first {QUICK_DAYS} days' if given.quick else ''}: "
-          f"{given.policy}")  # fmt: skip
+    print(
+        f"what run-time forecasts are worth, charged physics{f', first {QUICK_DAYS} days' if given.quick else ''}: "
+        f"{given.policy}"
+    )
     by_call = {(row.file, row.policy, row.durations, row.draw): row for row in rows}
-    found = {(file, draw): {mode: by_call[file, given.policy, mode, draw] for mode in MODES[file]}
-             for file in files for draw in range(given.draws + 1 if file in RECOVERED else 1)}  # fmt: skip
+    found = {
+        (file, draw): {mode: by_call[file, given.policy, mode, draw] for mode in MODES[file]}
+        for file in files
+        for draw in range(given.draws + 1 if file in RECOVERED else 1)
+    }
     bad = [file for file in files if not show(file, found[file, 0])]
     for file in [each for each in files if given.draws and each in RECOVERED]:
         show_draws(file, {draw: found[file, draw] for draw in range(1, given.draws + 1)})

@@ -6,7 +6,8 @@ A closed loop of arriving and ending jobs under the shipped `reconcile`, with th
 simulator through the collectors' windows (8 signals, mean and maximum over 1, 5 and 30 min), after the
 longest window has filled. Each row looks at telemetry every so many seconds and keeps it to so many
 significant bits on its way in ("all" is as measured: 24); the record itself never rounds, and the end of
-every row is read back and compared. The goal is 200 MB a day. Also printed: what recording costs per tick, here and on a cluster of 56 GPUs.
+every row is read back and compared. The goal is 200 MB a day. Also printed: what recording costs per tick, here and on
+a cluster of 56 GPUs.
 """
 
 from __future__ import annotations
@@ -69,8 +70,16 @@ class Gauges:
         values, quality = self.generator.sample(slot, self.entities, self.state())
         self.buffer.put(slot * SCRAPE_S, self.entities.id, values, quality)
         seen = self.buffer.windowed(slot * SCRAPE_S)
-        self.world.telemetry = SignalTable(seen.signals, seen.windows_s, slot * SCRAPE_S, seen.mean, seen.maximum,
-                                           seen.samples, seen.age_s, seen.quality)  # fmt: skip
+        self.world.telemetry = SignalTable(
+            seen.signals,
+            seen.windows_s,
+            slot * SCRAPE_S,
+            seen.mean,
+            seen.maximum,
+            seen.samples,
+            seen.age_s,
+            seen.quality,
+        )
 
 
 def to_bits(values: F32, bits: int | None) -> F32:
@@ -96,9 +105,7 @@ class Row:
         """Record a tick with telemetry as this row keeps it."""
         snapshot = tick.observation.snapshot
         seen = snapshot.telemetry
-        if self.shown is None or (
-            seen.collected_s % self.refresh_s == 0 and seen.collected_s > self.shown.collected_s
-        ):
+        if self.shown is None or (seen.collected_s % self.refresh_s == 0 and seen.collected_s > self.shown.collected_s):
             mean, maximum = to_bits(seen.mean, self.bits), to_bits(seen.maximum, self.bits)
             self.shown = replace(seen, mean=mean, maximum=maximum)
         older_s = np.float32(tick.observation.now_s - self.shown.collected_s)
@@ -134,9 +141,7 @@ def large(gpus: int, minutes: float, tick_s: float, seed: int, folder: Path) -> 
     gauges = Gauges(world, seed)
     rules = JournalRules()
     rows = [
-        Row(
-            refresh_s, bits, SqliteJournal(folder / f"{refresh_s}-{bits}.journal", durable=False, rules=rules)
-        )
+        Row(refresh_s, bits, SqliteJournal(folder / f"{refresh_s}-{bits}.journal", durable=False, rules=rules))
         for refresh_s, bits in KEPT
     ]
     ticks = 0
@@ -153,11 +158,17 @@ def large(gpus: int, minutes: float, tick_s: float, seed: int, folder: Path) -> 
             *_, read = reader.ticks()
         difference = first_unequal(wanted, read.observation, "observation")
         invariant(difference is None, f"the record is not what was recorded: {difference}")
-        results.append({
-            "gpus": gpus, "refresh_s": row.refresh_s, "significant_bits": row.bits, "ticks": ticks,
-            "mb_per_day": path.stat().st_size * per_day, "telemetry_mb_per_day": telemetry_bytes(path) * per_day,
-            "cpu_ms_per_tick": row.cpu_s / ticks * 1e3,
-        })  # fmt: skip
+        results.append(
+            {
+                "gpus": gpus,
+                "refresh_s": row.refresh_s,
+                "significant_bits": row.bits,
+                "ticks": ticks,
+                "mb_per_day": path.stat().st_size * per_day,
+                "telemetry_mb_per_day": telemetry_bytes(path) * per_day,
+                "cpu_ms_per_tick": row.cpu_s / ticks * 1e3,
+            }
+        )
     return results
 
 
@@ -181,8 +192,13 @@ def small(seed: int, folder: Path) -> dict[str, Any]:
             journal.conclude(tick.observation.tick, tick.outcomes)
     spent_s = time.process_time() - started
     rows = float(np.mean([len(tick.observation.snapshot.workloads.id) for tick in ticks]))
-    return {"gpus": 56, "ticks": len(ticks), "workloads_mean": rows, "cpu_ms_per_tick": spent_s / len(ticks) * 1e3,
-            "bytes_per_tick": path.stat().st_size / len(ticks)}  # fmt: skip
+    return {
+        "gpus": 56,
+        "ticks": len(ticks),
+        "workloads_mean": rows,
+        "cpu_ms_per_tick": spent_s / len(ticks) * 1e3,
+        "bytes_per_tick": path.stat().st_size / len(ticks),
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -199,10 +215,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{'refresh':>8} {'bits kept':>10} {'MB a day':>9} {'telemetry':>10} {'ms a tick':>10}")
     for row in rows:
         verdict = "" if row["mb_per_day"] <= GOAL_MB_PER_DAY else "   above the goal"
-        print(f"{row['refresh_s']:>6g} s {row['significant_bits'] or 'all':>10} {row['mb_per_day']:>9.0f} "
-              f"{row['telemetry_mb_per_day']:>10.0f} {row['cpu_ms_per_tick']:>10.1f}{verdict}")  # fmt: skip
-    print(f"56 GPUs, {tick['workloads_mean']:.0f} jobs: {tick['cpu_ms_per_tick']:.2f} ms and "
-          f"{tick['bytes_per_tick']:.0f} bytes a tick")  # fmt: skip
+        print(
+            f"{row['refresh_s']:>6g} s {row['significant_bits'] or 'all':>10} {row['mb_per_day']:>9.0f} "
+            f"{row['telemetry_mb_per_day']:>10.0f} {row['cpu_ms_per_tick']:>10.1f}{verdict}"
+        )
+    print(
+        f"56 GPUs, {tick['workloads_mean']:.0f} jobs: {tick['cpu_ms_per_tick']:.2f} ms and "
+        f"{tick['bytes_per_tick']:.0f} bytes a tick"
+    )
     write_json(given.json, {"small": tick, "large": rows})
     return int(not any(row["mb_per_day"] <= GOAL_MB_PER_DAY for row in rows))
 

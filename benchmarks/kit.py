@@ -39,16 +39,16 @@ def philly_jobs() -> Path | None:
     path = data_folder() / "philly_jobs" / "jobs.parquet"
     if path.exists():
         return path
-    print(f"SKIPPED: {path} is absent. docs/data-sources.md names the publisher of the Philly jobs; put the imported\n"
-          "file there, or name another folder in AUTOPILOT_SHARED_DATA.")  # fmt: skip
+    print(
+        f"SKIPPED: {path} is absent. docs/data-sources.md names the publisher of the Philly jobs; put the imported\n"
+        "file there, or name another folder in AUTOPILOT_SHARED_DATA."
+    )
     return None
 
 
 def options(description: str, arguments: Sequence[str] | None, **more: Any) -> argparse.Namespace:
     """Parse `--quick`, `--json` and what `more` adds (`rounds=5` makes `--rounds`, of the default's type)."""
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="less of the same, to see that it works")
     parser.add_argument("--json", type=Path, help="write the figures here too")
     for name, default in more.items():
@@ -85,13 +85,18 @@ def keep_row(path: str, row: DataclassInstance) -> None:
 
 
 def each_of(calls: Mapping[str, T], measure: Callable[[T], R], workers: int) -> Iterator[R]:
-    """What `measure` gives for each call as it comes, in processes, with a line of progress; `calls` by what is said of them."""
+    """What `measure` gives for each call as it comes, in processes, with a line of progress; `calls` by what is said
+    of them.
+    """
     began_s = time.perf_counter()
     with ProcessPoolExecutor(workers) as pool:
         running = {pool.submit(measure, task): words for words, task in calls.items()}
         for done, future in enumerate(as_completed(running), 1):
-            print(f"  {done}/{len(calls)} after {time.perf_counter() - began_s:.0f} s: {running[future]}",
-                  file=sys.stderr, flush=True)  # fmt: skip
+            print(
+                f"  {done}/{len(calls)} after {time.perf_counter() - began_s:.0f} s: {running[future]}",
+                file=sys.stderr,
+                flush=True,
+            )
             yield future.result()
 
 
@@ -99,16 +104,21 @@ def tell_violations(what: str, outcome: SimulationOutcome) -> None:
     """Say what the checkers found, at once: a run of an hour is not played again to learn it."""
     for policy in outcome.policies:
         for each in policy.simulated.found.violations[:5]:
-            print(f"  {what}: violated {each.checker} at {each.at_s:.0f} s: {each.object}: {each.message}",
-                  file=sys.stderr, flush=True)  # fmt: skip
+            print(
+                f"  {what}: violated {each.checker} at {each.at_s:.0f} s: {each.object}: {each.message}",
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print columns: the first to the left, the others to the right."""
     widths = [max(len(line[place]) for line in (heading, *rows)) for place in range(len(heading))]
     for line in (heading, *rows):
-        cells = [cell.ljust(width) if not place else cell.rjust(width)
-                 for place, (cell, width) in enumerate(zip(line, widths, strict=True))]  # fmt: skip
+        cells = [
+            cell.ljust(width) if not place else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
         print("  ".join(cells).rstrip())
 
 

@@ -38,7 +38,10 @@ def printed(entry: dict[str, Any]) -> str:
     """One cell of the table."""
     jobs = entry["jobs"]
     percent = 100 * entry["utilization"]["to_last_arrival_ratio"]
-    return f"{jobs['jct_s_mean']:,.0f} / {jobs['queue_wait_s_mean']:,.0f} / {percent:.2f} / {jobs['queue_wait_s_p99']:,.0f}"
+    return (
+        f"{jobs['jct_s_mean']:,.0f} / {jobs['queue_wait_s_mean']:,.0f} / {percent:.2f} / "
+        f"{jobs['queue_wait_s_p99']:,.0f}"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,8 +53,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows, figures, differing = [], {}, 0
     for file in ("P1",) if given.quick else FILES:
         tenant, cluster = FILES[file]
-        outcome = simulate(SimulateOptions(jobs=jobs, tenants=(tenant,), cluster=cluster, policies=tuple(TABLE[file]),
-                                           physics="ideal", series=False))  # fmt: skip
+        outcome = simulate(
+            SimulateOptions(
+                jobs=jobs,
+                tenants=(tenant,),
+                cluster=cluster,
+                policies=tuple(TABLE[file]),
+                physics="ideal",
+                series=False,
+            )
+        )
         policies = outcome.document()["policies"]
         found = {name: printed(entry) for name, entry in policies.items()}
         bound = f"{100 * policies['fifo']['utilization']['bound_ratio']:.2f}"
@@ -59,9 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, wanted in (*TABLE[file].items(), ("bound", BOUND[file])):
             same = figures[file][name] == wanted
             differing += not same
-            rows.append(
-                [f"{file} {name}", figures[file][name], "equal" if same else f"DIFFERS from {wanted}"]
-            )
+            rows.append([f"{file} {name}", figures[file][name], "equal" if same else f"DIFFERS from {wanted}"])
     table(["parity", "JCT / wait / utilization % / p99 wait", "published"], rows)
     write_json(given.json, {"benchmark": "parity", "found": figures, "differing": differing})
     return int(differing > 0)

@@ -88,14 +88,21 @@ def measure(task: Task) -> list[Row]:
         if task.weight is not None:
             path = Path(folder) / "weight.yaml"
             part, name = WEIGHT.split(".")
-            path.write_text(
-                f"name: weight\nbase: {policies[0]}\n{part}:\n  {name}: {task.weight}\n", encoding="utf-8"
-            )
+            path.write_text(f"name: weight\nbase: {policies[0]}\n{part}:\n  {name}: {task.weight}\n", encoding="utf-8")
             policies = (str(path),)
-        outcome = simulate(SimulateOptions(
-            jobs=task.jobs, tenants=(tenant,), cluster=cluster, policies=policies, physics="charged", telemetry="off",
-            durations="last-two", seed=1, series=False,
-        ))  # fmt: skip
+        outcome = simulate(
+            SimulateOptions(
+                jobs=task.jobs,
+                tenants=(tenant,),
+                cluster=cluster,
+                policies=policies,
+                physics="charged",
+                telemetry="off",
+                durations="last-two",
+                seed=1,
+                series=False,
+            )
+        )
     return [_row(task, name, entry) for name, entry in outcome.document()["policies"].items()]
 
 
@@ -103,43 +110,73 @@ def _row(task: Task, name: str, entry: dict[str, Any]) -> Row:
     used, jobs, disrupted = entry["utilization"], entry["jobs"], entry["disruptions"]
     thousands = jobs["finished"] / 1000
     return Row(
-        task.file, name, task.weight, used["to_last_arrival_ratio"] / used["bound_ratio"], jobs["jct_s_mean"],
-        jobs["queue_wait_s_p99"], jobs["total_wait_s_p99"], disrupted["migrations"] / thousands,
-        disrupted["preemptions"] / thousands, disrupted["lost_gpu_s"] / entry["gpu_s"]["handed_out"], entry["wall_s"],
+        task.file,
+        name,
+        task.weight,
+        used["to_last_arrival_ratio"] / used["bound_ratio"],
+        jobs["jct_s_mean"],
+        jobs["queue_wait_s_p99"],
+        jobs["total_wait_s_p99"],
+        disrupted["migrations"] / thousands,
+        disrupted["preemptions"] / thousands,
+        disrupted["lost_gpu_s"] / entry["gpu_s"]["handed_out"],
+        entry["wall_s"],
         entry["invariants"]["violated"],
-    )  # fmt: skip
+    )
 
 
 def measured(tasks: Sequence[Task], workers: int) -> Iterator[Row]:
     """All rows as they come."""
-    calls = {
-        f"{task.file}{'' if task.weight is None else f' {WEIGHT} {task.weight:g}'}": task for task in tasks
-    }
+    calls = {f"{task.file}{'' if task.weight is None else f' {WEIGHT} {task.weight:g}'}": task for task in tasks}
     for rows in each_of(calls, measure, workers):
         yield from rows
 
 
 def show(rows: Sequence[Row], file: str) -> bool:
     """Print one file's table; True when every bar is kept."""
-    mine = sorted((row for row in rows if row.file == file and row.weight is None),
-                  key=lambda row: ([*BASELINES, row.policy].index(row.policy), row.policy))  # fmt: skip
+    mine = sorted(
+        (row for row in rows if row.file == file and row.weight is None),
+        key=lambda row: ([*BASELINES, row.policy].index(row.policy), row.policy),
+    )
     plain = next(row for row in mine if row.policy == "fifo-skip")
     lines, kept = [], True
     for row in mine:
         own = row.policy not in BASELINES
         useful, jct, wait = f"{row.useful_ratio:.3f}", f"{row.jct_s:,.0f}", f"{row.first_start_s_p99:,.0f}"
         if own:
-            useful = (
-                judged(row.useful_ratio, USEFUL[file], least=True, digits=3) if file in USEFUL else useful
-            )
+            useful = judged(row.useful_ratio, USEFUL[file], least=True, digits=3) if file in USEFUL else useful
             jct = judged(row.jct_s, JCT_S.get(file, plain.jct_s), least=False, digits=0)
             wait = judged(row.first_start_s_p99, plain.first_start_s_p99, least=False, digits=0)
         kept &= not any("MISSED" in cell for cell in (useful, jct, wait)) and not (own and row.violated)
-        lines.append([row.policy, useful, jct, f"{row.jct_s / plain.jct_s:.2f}", wait, f"{row.total_wait_s_p99:,.0f}",
-                      f"{row.preempted_per_1000:.0f}+{row.moved_per_1000:.0f}", f"{row.lost_ratio:.2%}", f"{row.wall_s:.0f}",
-                      str(row.violated)])  # fmt: skip
-    table([file, "useful share", "JCT s", "/ fifo-skip", "first start p99 s", "total wait p99 s", "pre+moves/1,000", "lost",
-           "wall s", "violations"], lines)  # fmt: skip
+        lines.append(
+            [
+                row.policy,
+                useful,
+                jct,
+                f"{row.jct_s / plain.jct_s:.2f}",
+                wait,
+                f"{row.total_wait_s_p99:,.0f}",
+                f"{row.preempted_per_1000:.0f}+{row.moved_per_1000:.0f}",
+                f"{row.lost_ratio:.2%}",
+                f"{row.wall_s:.0f}",
+                str(row.violated),
+            ]
+        )
+    table(
+        [
+            file,
+            "useful share",
+            "JCT s",
+            "/ fifo-skip",
+            "first start p99 s",
+            "total wait p99 s",
+            "pre+moves/1,000",
+            "lost",
+            "wall s",
+            "violations",
+        ],
+        lines,
+    )
     return kept
 
 
@@ -149,16 +186,26 @@ def show_curve(rows: Sequence[Row], own: str, weight: float) -> None:
     if played:
         played += [row for row in rows if (row.file, row.policy, row.weight) == ("P1", own, None)]
         found = {row.weight if row.weight is not None else weight: row for row in played}
-        table([f"P1 by {WEIGHT}", "useful share", "JCT s", "pre+moves/1,000", "lost"],
-              [[f"{value:g}", f"{row.useful_ratio:.3f}", f"{row.jct_s:,.0f}",
-                f"{row.preempted_per_1000:.0f}+{row.moved_per_1000:.0f}", f"{row.lost_ratio:.2%}"]
-               for value, row in sorted(found.items())])  # fmt: skip
+        table(
+            [f"P1 by {WEIGHT}", "useful share", "JCT s", "pre+moves/1,000", "lost"],
+            [
+                [
+                    f"{value:g}",
+                    f"{row.useful_ratio:.3f}",
+                    f"{row.jct_s:,.0f}",
+                    f"{row.preempted_per_1000:.0f}+{row.moved_per_1000:.0f}",
+                    f"{row.lost_ratio:.2%}",
+                ]
+                for value, row in sorted(found.items())
+            ],
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print a table a file and the curve, write the JSON; 1 when a bar is missed."""
-    given = options(str(__doc__), arguments, files="P1,P2,T1,T2,T3,T4,T5", policy="autopilot", workers=2,
-                    curve="1.5,6,12", keep="")  # fmt: skip
+    given = options(
+        str(__doc__), arguments, files="P1,P2,T1,T2,T3,T4,T5", policy="autopilot", workers=2, curve="1.5,6,12", keep=""
+    )
     jobs = philly_jobs()
     if jobs is None:
         return 0

@@ -1,16 +1,19 @@
 """Every owner returns at once: 4,000 GPUs, 300 tenants, and the guests hold all of it.
 
-250 tenants are guaranteed nine tenths of 500 nodes of eight H100, and use nothing of it; the other 50 fill the cluster with
-training that saves every 10, 30 or 60 minutes, or never; a fifth of it is elastic. After 85 minutes each owner submits, in
-the same second, gangs of 1 to 16 GPUs for its whole guarantee. Physics `real`: a grace of 120 s, a store that takes five
-checkpoints at a time. An owner has its guarantee back when the last of those gangs has started; that must be within one grace
-and two ticks (of 5 s, as live). Lost work is split into what was done since the last periodic checkpoint, and what could have been
-saved within the grace had the store been the victim's alone (no bandwidth). CPU is that of a whole tick: observe and decide.
+250 tenants are guaranteed nine tenths of 500 nodes of eight H100, and use nothing of it; the other 50 fill the cluster
+with training that saves every 10, 30 or 60 minutes, or never; a fifth of it is elastic. After 85 minutes each owner
+submits, in the same second, gangs of 1 to 16 GPUs for its whole guarantee. Physics `real`: a grace of 120 s, a store
+that takes five checkpoints at a time. An owner has its guarantee back when the last of those gangs has started; that
+must be within one grace and two ticks (of 5 s, as live). Lost work is split into what was done since the last periodic
+checkpoint, and what could have been saved within the grace had the store been the victim's alone (no bandwidth). CPU
+is that of a whole
+tick: observe and decide.
 
-    python -m benchmarks.reclaim_storm [--quick] [--nodes 500] [--tenants 300] [--seed 1] [--policy autopilot] [--json OUT]
-    python -m benchmarks.reclaim_storm --profile [--quick]
+    python -m benchmarks.reclaim_storm [--quick] [--nodes 500] [--tenants 300] [--seed 1] [--policy autopilot] [--json
+    OUT] python -m benchmarks.reclaim_storm --profile [--quick]
 
-`--quick` does the same with 40 nodes and 30 tenants; `--profile` prints where the ticks after the return spend their time.
+`--quick` does the same with 40 nodes and 30 tenants; `--profile` prints where the ticks after the return spend their
+time.
 """
 
 from __future__ import annotations
@@ -63,20 +66,39 @@ def storm(nodes: int, tenants: int, seed: int) -> World:
     shares = _shares(rng, tenants - guests, int(nodes * GPUS_PER_NODE * GUARANTEED))
     shape = shape_cluster(nodes, GPUS_PER_NODE)
     model = shape.pools[0].gpu_model
-    queues = tuple(QueueSpec(name, ROOT, {model: gpus} if gpus else {}, None, 1.0, 0, None) for name, gpus in
-                   [*((f"o-{n:03d}", gpus) for n, gpus in enumerate(shares)), *((f"g-{n:03d}", 0) for n in range(guests))])  # fmt: skip
+    queues = tuple(
+        QueueSpec(name, ROOT, {model: gpus} if gpus else {}, None, 1.0, 0, None)
+        for name, gpus in [
+            *((f"o-{n:03d}", gpus) for n, gpus in enumerate(shares)),
+            *((f"g-{n:03d}", 0) for n in range(guests)),
+        ]
+    )
     spec = ClusterSpec(f"{nodes}x{GPUS_PER_NODE}", shape.pools, queues)
     jobs = Jobs()
     for width in _widths(rng, nodes * GPUS_PER_NODE, GUEST_WIDTHS):
         elastic = width >= 2 * GPUS_PER_NODE and rng.random() < 0.5
-        jobs.add(f"guest-{len(jobs):05d}", f"g-{rng.integers(guests):03d}",
-                 _gang(width, GPUS_PER_NODE if elastic else width), 0.0, BORROWED_S,
-                 checkpoint_interval_s=float(rng.choice(SAVES_S)))  # fmt: skip
+        jobs.add(
+            f"guest-{len(jobs):05d}",
+            f"g-{rng.integers(guests):03d}",
+            _gang(width, GPUS_PER_NODE if elastic else width),
+            0.0,
+            BORROWED_S,
+            checkpoint_interval_s=float(rng.choice(SAVES_S)),
+        )
     for owner, gpus in enumerate(shares):
         for width in _widths(rng, gpus):
             jobs.add(f"owner-{len(jobs):05d}", f"o-{owner:03d}", _gang(width, width), RETURN_S, OWNED_S)
-    return World("reclaim storm", seed, "real", spec, build_inventory(spec), (), telemetry="off", durations="last-two",
-                 _jobs=jobs)  # fmt: skip
+    return World(
+        "reclaim storm",
+        seed,
+        "real",
+        spec,
+        build_inventory(spec),
+        (),
+        telemetry="off",
+        durations="last-two",
+        _jobs=jobs,
+    )
 
 
 def _widths(rng: np.random.Generator, gpus: int, choice: Sequence[int] = WIDTHS) -> list[int]:
@@ -124,16 +146,30 @@ def play(world: World, policy: str, profile: cProfile.Profile | None = None) -> 
     clocks: list[Clock] = []
 
     def make(cluster: Cluster) -> Scheduler:
-        scheduler, running = manage(cluster, Managed(name=chosen.name, policy=chosen, seed=world.seed, durations=world.durations,
-                                                     telemetry="off", queues=world.spec.queues))  # fmt: skip
+        scheduler, running = manage(
+            cluster,
+            Managed(
+                name=chosen.name,
+                policy=chosen,
+                seed=world.seed,
+                durations=world.durations,
+                telemetry="off",
+                queues=world.spec.queues,
+            ),
+        )
         clocks.append(Clock(running.controller.tick, profile))
         running.controller.tick = clocks[0].tick  # type: ignore[method-assign]
         return scheduler
 
     simulation = Simulation(
-        world.inventory, world.jobs(), make, PHYSICS[world.physics], checkers=CHECKERS,
-        rules=Rules.of_policy(chosen, queues=world.spec.queues), horizon_s=RETURN_S + WATCHED_S,
-    )  # fmt: skip
+        world.inventory,
+        world.jobs(),
+        make,
+        PHYSICS[world.physics],
+        checkers=CHECKERS,
+        rules=Rules.of_policy(chosen, queues=world.spec.queues),
+        horizon_s=RETURN_S + WATCHED_S,
+    )
     return simulation.run(), clocks[0]
 
 
@@ -182,29 +218,41 @@ def figures(world: World, policy: str, simulated: Simulated, clock: Clock) -> di
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play, print the tables, write the JSON; 1 when an owner waits longer than the bound, or a checker objects."""
-    given = options(
-        str(__doc__), arguments, nodes=500, tenants=300, seed=1, policy="autopilot", profile=False
-    )
+    given = options(str(__doc__), arguments, nodes=500, tenants=300, seed=1, policy="autopilot", profile=False)
     nodes, tenants = (40, 30) if given.quick else (given.nodes, given.tenants)
     profile = cProfile.Profile() if given.profile else None
     world = storm(nodes, tenants, given.seed)
     found = figures(world, given.policy, *play(world, given.policy, profile))
     if profile is not None:
         pstats.Stats(profile).sort_stats("tottime").print_stats(30)
-    print(f"{found['owners']} owners of {found['tenants']} tenants return to {found['gpus']:,} GPUs with "
-          f"{found['gangs_of_owners']:,} gangs; policy {given.policy}")  # fmt: skip
+    print(
+        f"{found['owners']} owners of {found['tenants']} tenants return to {found['gpus']:,} GPUs with "
+        f"{found['gangs_of_owners']:,} gangs; policy {given.policy}"
+    )
     table(
         ["guarantee back after, s", "median", "95 %", "worst", "owners later than the bound"],
-        [["", *(f"{found[key]:.1f}" for key in ("restored_s_p50", "restored_s_p95", "restored_s_worst")),
-          str(found["late_owners"])]],
-    )  # fmt: skip
+        [
+            [
+                "",
+                *(f"{found[key]:.1f}" for key in ("restored_s_p50", "restored_s_p95", "restored_s_worst")),
+                str(found["late_owners"]),
+            ]
+        ],
+    )
     table(
         ["", "preempted", "moved", "resized", "lost since checkpoint, GPU-s", "lost for bandwidth, GPU-s"],
-        [["gangs", *(str(found[key]) for key in ("preemptions", "migrations", "resizes")),
-          *(f"{found[key]:,.0f}" for key in ("lost_since_checkpoint_gpu_s", "lost_no_bandwidth_gpu_s"))]],
-    )  # fmt: skip
-    print(f"CPU: worst tick {found['worst_tick_cpu_s']:.2f} s with {found['worst_tick_proposals']:,} proposals, "
-          f"{found['ticks_after_the_return']} ticks after the return {found['cpu_after_the_return_s']:.1f} s")  # fmt: skip
+        [
+            [
+                "gangs",
+                *(str(found[key]) for key in ("preemptions", "migrations", "resizes")),
+                *(f"{found[key]:,.0f}" for key in ("lost_since_checkpoint_gpu_s", "lost_no_bandwidth_gpu_s")),
+            ]
+        ],
+    )
+    print(
+        f"CPU: worst tick {found['worst_tick_cpu_s']:.2f} s with {found['worst_tick_proposals']:,} proposals, "
+        f"{found['ticks_after_the_return']} ticks after the return {found['cpu_after_the_return_s']:.1f} s"
+    )
     print(
         f"worst owner, s: {judged(found['restored_s_worst'], found['bound_s'], least=False)}; "
         f"violations: {found['violations'] or 'none'}"

@@ -52,9 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = [total_row(name, found) for name, found in figures.items()]
     print("\nTotal run time, the 0.9 quantile and the point forecast (in parentheses: recent-kNN)")
     table(("file", "jobs", "relative error", "R2 of log", "0.9 pinball", "coverage", "worst tenth"), rows)
-    left = [
-        left_row(name, found) for name, found in figures.items() if found["remaining"][HOUR]["pinball_p90"]
-    ]
+    left = [left_row(name, found) for name, found in figures.items() if found["remaining"][HOUR]["pinball_p90"]]
     print("\nTime left of the jobs that outlived one hour (in parentheses: the quantile of all that did)")
     table(("file", "0.9 pinball / floor's", "coverage", "floor's coverage"), left)
     write_json(given.json, figures)
@@ -87,15 +85,23 @@ def total_row(name: str, found: dict[str, Any]) -> tuple[str, ...]:
         if name not in COVERAGE:
             worst = judged(found["coverage_p90_worst_tenth"], WORST_TENTH, least=True, digits=3)
     parts = (
-        judged(error, 0.92, least=False, digits=3), judged(ahead, 0.08, least=True, digits=3),
-        judged(loss, 0.97, least=False, digits=3),
-    ) if name in AGAINST_FLOOR else (f"{error:.3f}", f"{ahead:+.3f}", f"{loss:.3f}")  # fmt: skip
+        (
+            judged(error, 0.92, least=False, digits=3),
+            judged(ahead, 0.08, least=True, digits=3),
+            judged(loss, 0.97, least=False, digits=3),
+        )
+        if name in AGAINST_FLOOR
+        else (f"{error:.3f}", f"{ahead:+.3f}", f"{loss:.3f}")
+    )
     return (
-        name, f"{found['jobs']:,}",
+        name,
+        f"{found['jobs']:,}",
         f"{found['median_relative_error']:.3f} ({floor['median_relative_error']:.3f}) {parts[0]}",
         f"{found['r2_log']:.3f} ({floor['r2_log']:.3f}) {parts[1]}",
-        f"{found['pinball_p90']:.3f} ({floor['pinball_p90']:.3f}) {parts[2]}", covered, worst,
-    )  # fmt: skip
+        f"{found['pinball_p90']:.3f} ({floor['pinball_p90']:.3f}) {parts[2]}",
+        covered,
+        worst,
+    )
 
 
 def left_row(name: str, found: dict[str, Any]) -> tuple[str, ...]:
@@ -104,8 +110,12 @@ def left_row(name: str, found: dict[str, Any]) -> tuple[str, ...]:
     ratio, covered = own["pinball_p90"] / floor["pinball_p90"], own["coverage_p90"]
     if name not in AGAINST_FLOOR:
         return name, f"{ratio:.3f}", f"{covered:.3f}", f"{floor['coverage_p90']:.3f}"
-    return (name, judged(ratio, 0.87, least=False, digits=3), judged(covered, 0.88, least=True, digits=3),
-            f"{floor['coverage_p90']:.3f}")  # fmt: skip
+    return (
+        name,
+        judged(ratio, 0.87, least=False, digits=3),
+        judged(covered, 0.88, least=True, digits=3),
+        f"{floor['coverage_p90']:.3f}",
+    )
 
 
 if __name__ == "__main__":

@@ -47,9 +47,7 @@ class Timed:
         return arrivals
 
 
-def measure(
-    case: tuple[str, str, int, float, float], hours: float, seed: int
-) -> dict[str, float | int | str | None]:
+def measure(case: tuple[str, str, int, float, float], hours: float, seed: int) -> dict[str, float | int | str | None]:
     """One case, start to end."""
     name, shape_name, slots, decode, load = case
     spec = ServiceSpec(

@@ -43,10 +43,20 @@ GPUS_PER_NODE = 8
 NO_INSTANCES, NO_SERVICES = empty(InstanceTable), empty(ServiceTable)
 
 _DEFAULTS: dict[str, Any] = {
-    "slo_class": 2, "min_gpus": 0, "gpus_per_member": 8, "mig_profile": -1, "preemptible": True, "service": -1,
-    "start_s": np.nan, "ended_s": np.nan, "limit_s": np.nan, "checkpoint_interval_s": np.nan,
-    "last_checkpoint_s": np.nan, "checkpoint_write_s": np.nan, "restart_s": np.nan,
-}  # fmt: skip
+    "slo_class": 2,
+    "min_gpus": 0,
+    "gpus_per_member": 8,
+    "mig_profile": -1,
+    "preemptible": True,
+    "service": -1,
+    "start_s": np.nan,
+    "ended_s": np.nan,
+    "limit_s": np.nan,
+    "checkpoint_interval_s": np.nan,
+    "last_checkpoint_s": np.nan,
+    "checkpoint_write_s": np.nan,
+    "restart_s": np.nan,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +88,7 @@ class Job:
 class World:
     """`nodes` nodes of eight GPUs. `load` is the work that arrives, relative to what the cluster can do."""
 
-    def __init__(
-        self, nodes: int, seed: int, *, load: float = 1.1, run_s: float = 3000.0, backlog: int = 0
-    ) -> None:
+    def __init__(self, nodes: int, seed: int, *, load: float = 1.1, run_s: float = 3000.0, backlog: int = 0) -> None:
         self.rng = np.random.default_rng(seed)
         gpus = nodes * GPUS_PER_NODE
         self.jobs: list[Job] = []
@@ -92,8 +100,15 @@ class World:
         self.outcomes: tuple[Outcome, ...] = ()
         self.names = Names(("H100-80GB",), ("main",), tuple(f"team-{n}" for n in range(8)), ())
         self.nodes, self.gpus = _hardware(nodes, self.rng)
-        self.queues = make(QueueTable, id=["root", "batch"], parent=[-1, 0], weight=[1.0, 1.0],
-                               limit=[-1, -1], guarantee=np.zeros((2, 1), np.int32), order=[1, 1])  # fmt: skip
+        self.queues = make(
+            QueueTable,
+            id=["root", "batch"],
+            parent=[-1, 0],
+            weight=[1.0, 1.0],
+            limit=[-1, -1],
+            guarantee=np.zeros((2, 1), np.int32),
+            order=[1, 1],
+        )
         self.row_of_gpu = {str(name): row for row, name in enumerate(self.gpus.uuid.tolist())}
         self.telemetry = empty_signals()
         self.dirty = True
@@ -116,28 +131,46 @@ class World:
             self._work = self._tables()
             self.dirty = False
         workloads, placements, runtimes = self._work
-        snapshot = ClusterSnapshot(self.names, self.nodes, self.gpus, NO_INSTANCES, workloads, placements,
-                                   NO_SERVICES, self.queues, self.telemetry)  # fmt: skip
-        signals = measure(snapshot, WhatIf(snapshot))
-        return Observation(
-            self.tick, self.now_s, snapshot, signals, Forecasts(runtimes), outcomes=self.outcomes
+        snapshot = ClusterSnapshot(
+            self.names,
+            self.nodes,
+            self.gpus,
+            NO_INSTANCES,
+            workloads,
+            placements,
+            NO_SERVICES,
+            self.queues,
+            self.telemetry,
         )
+        signals = measure(snapshot, WhatIf(snapshot))
+        return Observation(self.tick, self.now_s, snapshot, signals, Forecasts(runtimes), outcomes=self.outcomes)
 
     def _tables(self) -> tuple[WorkloadTable, PlacementTable, RuntimeForecast]:
         jobs = self.jobs
         width = [job.gpus for job in jobs]
-        workloads = make(WorkloadTable, id=[job.id for job in jobs], uid=[job.id for job in jobs], name=["train"] * len(jobs),
-            tenant=[job.tenant for job in jobs], queue=[1] * len(jobs), state=[int(job.state) for job in jobs],
-            incarnation=[job.incarnation for job in jobs], submit_s=[job.submit_s for job in jobs],
-            start_s=[job.start_s for job in jobs], gpus=width, min_gpus=width, **_rest(len(jobs)),
-        )  # fmt: skip
+        workloads = make(
+            WorkloadTable,
+            id=[job.id for job in jobs],
+            uid=[job.id for job in jobs],
+            name=["train"] * len(jobs),
+            tenant=[job.tenant for job in jobs],
+            queue=[1] * len(jobs),
+            state=[int(job.state) for job in jobs],
+            incarnation=[job.incarnation for job in jobs],
+            submit_s=[job.submit_s for job in jobs],
+            start_s=[job.start_s for job in jobs],
+            gpus=width,
+            min_gpus=width,
+            **_rest(len(jobs)),
+        )
         rows = [row for row, job in enumerate(jobs) for _ in job.slots]
         gpu = np.array([slot for job in jobs for slot in job.slots], np.int32)
         placements: PlacementTable = make(PlacementTable, workload=rows, node=self.gpus.node[gpu], gpu=gpu)
         spread = np.exp(1.2 * np.array([-1.64, -0.67, 0, 0.67, 1.28, 1.64, 2.33]))
         total_s = np.array([job.run_s for job in jobs]).reshape(-1, 1) * spread
-        runtimes = RuntimeForecast("spread", self.now_s, LEVELS, total_s, np.ones(len(jobs), np.bool_),
-                                   np.array(width, np.int32))  # fmt: skip
+        runtimes = RuntimeForecast(
+            "spread", self.now_s, LEVELS, total_s, np.ones(len(jobs), np.bool_), np.array(width, np.int32)
+        )
         return workloads, placements, runtimes
 
     def apply(self, instructions: tuple[Instruction, ...]) -> tuple[Outcome, ...]:
@@ -174,12 +207,18 @@ class World:
     def measure_gpus(self, mean: Any, maximum: Any, samples: Any) -> None:
         """Replace the telemetry. Shapes as in SignalTable."""
         gpus = len(self.gpus.uuid)
-        self.telemetry = SignalTable(SIGNALS, WINDOWS_S, self.now_s, mean, maximum, samples,
-                                     np.zeros(gpus, np.float32), np.full(gpus, 3, np.int8))  # fmt: skip
+        self.telemetry = SignalTable(
+            SIGNALS,
+            WINDOWS_S,
+            self.now_s,
+            mean,
+            maximum,
+            samples,
+            np.zeros(gpus, np.float32),
+            np.full(gpus, 3, np.int8),
+        )
 
-    def run(
-        self, ticks: int, policy: Policy = AUTO, memory: ControllerMemory | None = None
-    ) -> Iterator[Tick]:
+    def run(self, ticks: int, policy: Policy = AUTO, memory: ControllerMemory | None = None) -> Iterator[Tick]:
         """Turn the loop `ticks` times, one event each."""
         memory = memory or ControllerMemory()
         for _ in range(ticks):
@@ -211,16 +250,31 @@ def _rest(rows: int) -> dict[str, Any]:
 
 def _hardware(nodes: int, rng: np.random.Generator) -> tuple[NodeTable, GpuTable]:
     count = np.arange(nodes)
-    node = make(NodeTable, id=[f"node-{n:04d}" for n in range(nodes)], first_gpu=count * GPUS_PER_NODE,
-        gpus=[GPUS_PER_NODE] * nodes, cpu_milli=[-1] * nodes, memory_mib=[-1] * nodes, island=count,
-        leaf=count // 16, block=count // 64, ready=[True] * nodes,
-    )  # fmt: skip
+    node = make(
+        NodeTable,
+        id=[f"node-{n:04d}" for n in range(nodes)],
+        first_gpu=count * GPUS_PER_NODE,
+        gpus=[GPUS_PER_NODE] * nodes,
+        cpu_milli=[-1] * nodes,
+        memory_mib=[-1] * nodes,
+        island=count,
+        leaf=count // 16,
+        block=count // 64,
+        ready=[True] * nodes,
+    )
     gpus = nodes * GPUS_PER_NODE
     hexes = rng.bytes(16 * gpus).hex()
-    uuids = [f"GPU-{hexes[at:at + 8]}-{hexes[at + 8:at + 12]}-{hexes[at + 12:at + 16]}-{hexes[at + 16:at + 32]}"
-             for at in range(0, 32 * gpus, 32)]  # fmt: skip
-    gpu = make(GpuTable, uuid=uuids, node=np.repeat(count, GPUS_PER_NODE),
-                   index=np.tile(np.arange(GPUS_PER_NODE), nodes), healthy=[True] * gpus)  # fmt: skip
+    uuids = [
+        f"GPU-{hexes[at : at + 8]}-{hexes[at + 8 : at + 12]}-{hexes[at + 12 : at + 16]}-{hexes[at + 16 : at + 32]}"
+        for at in range(0, 32 * gpus, 32)
+    ]
+    gpu = make(
+        GpuTable,
+        uuid=uuids,
+        node=np.repeat(count, GPUS_PER_NODE),
+        index=np.tile(np.arange(GPUS_PER_NODE), nodes),
+        healthy=[True] * gpus,
+    )
     return node, gpu
 
 

@@ -11,7 +11,8 @@ Average wait is to the first start, average total wait is completion time less d
 its mean completion time by what it would have had alone under fifo-skip on its guaranteed nodes (at least those
 of its widest gang); the worst tenant's is printed with its name. Useful share is to_last_arrival_ratio /
 bound_ratio. The shipped policy must have a lower average wait and a lower worst slowdown than kueue and easy. `las` is
-no bar: it knows no guarantees and stops whom it likes. It stands beside them because it shows how little waiting that buys.
+no bar: it knows no guarantees and stops whom it likes. It stands beside them because it shows how little waiting that
+buys.
 
     python -m benchmarks.tenants [--quick] [--files P12,P10] [--policy autopilot] [--baselines fifo-skip,las,easy,kueue]
         [--workers 2] [--keep ROWS.jsonl] [--json OUT]
@@ -114,10 +115,14 @@ def case_of(file: str, jobs: pd.DataFrame) -> Case:
 
 def cluster_text(case: Case) -> str:
     """The cluster file of a case."""
-    lines = [f"pools:\n  - {{name: default, nodes: {case.nodes}, gpus_per_node: {GPUS_PER_NODE}, gpu_model: {SHAPE_MODEL}}}",
-             "queues:"]  # fmt: skip
-    lines += [f"  - {{name: {tenant}, guarantee: {{{SHAPE_MODEL}: {GPUS_PER_NODE * nodes}}}}}"
-              for tenant, nodes in case.guarantee.items()]  # fmt: skip
+    lines = [
+        f"pools:\n  - {{name: default, nodes: {case.nodes}, gpus_per_node: {GPUS_PER_NODE}, gpu_model: {SHAPE_MODEL}}}",
+        "queues:",
+    ]
+    lines += [
+        f"  - {{name: {tenant}, guarantee: {{{SHAPE_MODEL}: {GPUS_PER_NODE * nodes}}}}}"
+        for tenant, nodes in case.guarantee.items()
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -139,20 +144,40 @@ def first_days(frame: pd.DataFrame, tenants: Sequence[str], days: float) -> pd.D
 
 def measure(task: Task) -> Row:
     """Run one call and read its document."""
-    outcome = simulate(SimulateOptions(
-        jobs=task.jobs, tenants=task.tenants, cluster=str(task.cluster), policies=(task.policy,), physics="charged",
-        telemetry="off", durations="last-two", series=False,
-    ))  # fmt: skip
+    outcome = simulate(
+        SimulateOptions(
+            jobs=task.jobs,
+            tenants=task.tenants,
+            cluster=str(task.cluster),
+            policies=(task.policy,),
+            physics="charged",
+            telemetry="off",
+            durations="last-two",
+            series=False,
+        )
+    )
     tell_violations(f"{task.file} {task.policy}", outcome)
     ((name, entry),) = outcome.document()["policies"].items()
     jobs, used, stops = entry["jobs"], entry["utilization"], entry["disruptions"]
     worst = max(task.tenants, key=lambda tenant: entry["tenants"][tenant]["slowdown"])
     return Row(
-        task.file, name, jobs["submitted"], jobs["finished"], jobs["queue_wait_s_mean"], jobs["total_wait_s_mean"],
-        entry["tenants"][worst]["slowdown"], worst, stops["preemptions_per_1000_jobs"], stops["migrations_per_1000_jobs"],
-        stops["evictions_per_job_max"], jobs["longest_wait_s"], stops["lost_gpu_s"],
-        used["to_last_arrival_ratio"] / used["bound_ratio"], entry["wall_s"], entry["invariants"]["violated"],
-    )  # fmt: skip
+        task.file,
+        name,
+        jobs["submitted"],
+        jobs["finished"],
+        jobs["queue_wait_s_mean"],
+        jobs["total_wait_s_mean"],
+        entry["tenants"][worst]["slowdown"],
+        worst,
+        stops["preemptions_per_1000_jobs"],
+        stops["migrations_per_1000_jobs"],
+        stops["evictions_per_job_max"],
+        jobs["longest_wait_s"],
+        stops["lost_gpu_s"],
+        used["to_last_arrival_ratio"] / used["bound_ratio"],
+        entry["wall_s"],
+        entry["invariants"]["violated"],
+    )
 
 
 def measured(tasks: Sequence[Task], workers: int) -> Iterator[Row]:
@@ -179,13 +204,38 @@ def missed(found: Mapping[str, float]) -> list[str]:
 def show(rows: Mapping[str, Row], file: str, ours: str) -> bool:
     """Print one file's two tables; True when every bar is kept, nothing was violated and all work ended."""
     table(
-        [file, "average wait s", "average total wait s", "worst slowdown", "of tenant", "pre+moves/1,000 jobs", "most evictions", "longest wait s", "lost GPU-h",
-         "useful share", "wall s", "violations"],
-        [[row.policy, f"{row.wait_s:,.0f}", f"{row.total_wait_s:,.0f}", f"{row.slowdown:.3f}", row.worst_tenant,
-          f"{row.preemptions_per_1000:,.0f}+{row.moves_per_1000:,.0f}", f"{row.most_evictions:,}", f"{row.longest_wait_s:,.0f}",
-          f"{row.lost_gpu_s / 3600:,.0f}", f"{row.useful_ratio:.3f}", f"{row.wall_s:.1f}",
-          str(row.violated)] for row in rows.values()],
-    )  # fmt: skip
+        [
+            file,
+            "average wait s",
+            "average total wait s",
+            "worst slowdown",
+            "of tenant",
+            "pre+moves/1,000 jobs",
+            "most evictions",
+            "longest wait s",
+            "lost GPU-h",
+            "useful share",
+            "wall s",
+            "violations",
+        ],
+        [
+            [
+                row.policy,
+                f"{row.wait_s:,.0f}",
+                f"{row.total_wait_s:,.0f}",
+                f"{row.slowdown:.3f}",
+                row.worst_tenant,
+                f"{row.preemptions_per_1000:,.0f}+{row.moves_per_1000:,.0f}",
+                f"{row.most_evictions:,}",
+                f"{row.longest_wait_s:,.0f}",
+                f"{row.lost_gpu_s / 3600:,.0f}",
+                f"{row.useful_ratio:.3f}",
+                f"{row.wall_s:.1f}",
+                str(row.violated),
+            ]
+            for row in rows.values()
+        ],
+    )
     lines, kept = [], True
     for row in rows.values():
         found = ratios(row, rows)
@@ -203,8 +253,15 @@ def show(rows: Mapping[str, Row], file: str, ours: str) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print two tables a file, write the JSON; 1 when a bar is missed."""
-    given = options(str(__doc__), arguments, files="P12,P10", policy="autopilot", baselines="fifo-skip,las,easy,kueue",
-                    workers=2, keep="")  # fmt: skip
+    given = options(
+        str(__doc__),
+        arguments,
+        files="P12,P10",
+        policy="autopilot",
+        baselines="fifo-skip,las,easy,kueue",
+        workers=2,
+        keep="",
+    )
     jobs = philly_jobs()
     if jobs is None:
         return 0
@@ -234,19 +291,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for row in measured(tasks, given.workers):
             rows.append(row)
             keep_row(given.keep, row)
-    print(f"many tenants, charged physics{f', first {QUICK_DAYS} days' if given.quick else ''}: "
-          f"{ours or 'baselines alone'}, durations last-two")  # fmt: skip
+    print(
+        f"many tenants, charged physics{f', first {QUICK_DAYS} days' if given.quick else ''}: "
+        f"{ours or 'baselines alone'}, durations last-two"
+    )
     found = {
         file: {row.policy: row for name in policies for row in rows if (row.file, row.policy) == (file, name)}
         for file in files
     }
     bad = [file for file in files if not show(found[file], file, ours)]
-    write_json(given.json, {
-        "benchmark": "tenants",
-        "guaranteed_nodes": {file: dict(case.guarantee) for file, case in cases.items()},
-        "rows": [asdict(row) for rows_of in found.values() for row in rows_of.values()],
-        "ratios": {file: {name: ratios(row, rows_of) for name, row in rows_of.items()} for file, rows_of in found.items()},
-    })  # fmt: skip
+    write_json(
+        given.json,
+        {
+            "benchmark": "tenants",
+            "guaranteed_nodes": {file: dict(case.guarantee) for file, case in cases.items()},
+            "rows": [asdict(row) for rows_of in found.values() for row in rows_of.values()],
+            "ratios": {
+                file: {name: ratios(row, rows_of) for name, row in rows_of.items()} for file, rows_of in found.items()
+            },
+        },
+    )
     return int(bool(bad))
 
 

@@ -83,8 +83,11 @@ class Fleet:
     def batches(self, now_s: float) -> list[Batch]:
         """All sources, just read."""
         work = Work(self.tenants, self.workloads, self.placements, empty(ServiceTable), self.queues)
-        return [Batch("inventory", now_s, inventory=self.inventory), Batch("work", now_s, work=work),
-                Batch("telemetry", now_s, telemetry=self.telemetry)]  # fmt: skip
+        return [
+            Batch("inventory", now_s, inventory=self.inventory),
+            Batch("work", now_s, work=work),
+            Batch("telemetry", now_s, telemetry=self.telemetry),
+        ]
 
     def carry_out(self, step: Step, now_s: float) -> tuple[Outcome, ...]:
         """Let every admission of a step take place at once."""
@@ -100,8 +103,11 @@ class Fleet:
             gpus += [gpu_of[slot.gpu] for slot in effect.slots]
         self.workloads = replace(self.workloads, state=state, start_s=start_s)
         held = self.placements
-        self.placements = placements(np.concatenate([held.workload, np.array(rows, np.int32)]),
-                                     np.concatenate([held.gpu, np.array(gpus, np.int32)]), self.inventory.gpus)  # fmt: skip
+        self.placements = placements(
+            np.concatenate([held.workload, np.array(rows, np.int32)]),
+            np.concatenate([held.gpu, np.array(gpus, np.int32)]),
+            self.inventory.gpus,
+        )
         return tuple(Outcome(effect.id, OutcomeKind.DONE, now_s) for effect in step.instructions)
 
 
@@ -119,18 +125,36 @@ def build_fleet(nodes: int, gangs: int, tenants: int, seed: int, *, distinct: bo
     rng = np.random.default_rng(seed)
     node = np.arange(nodes)
     gpus = nodes * 8
-    node_table: NodeTable = make(NodeTable, id=[f"node-{n:05d}" for n in range(nodes)], first_gpu=node * 8, gpus=np.full(nodes, 8),
-        cpu_milli=np.full(nodes, 128_000), memory_mib=np.full(nodes, 2_000_000), island=node, leaf=node // 32,
-        block=node // 256, ready=np.ones(nodes), gpu_model=(node >= nodes // 2),
-    )  # fmt: skip
-    gpu_table: GpuTable = make(GpuTable, uuid=[f"GPU-{n:08x}-0000-4000-8000-{n:012x}" for n in range(gpus)], node=np.repeat(node, 8),
-        index=np.tile(np.arange(8), nodes), healthy=np.ones(gpus),
-    )  # fmt: skip
+    node_table: NodeTable = make(
+        NodeTable,
+        id=[f"node-{n:05d}" for n in range(nodes)],
+        first_gpu=node * 8,
+        gpus=np.full(nodes, 8),
+        cpu_milli=np.full(nodes, 128_000),
+        memory_mib=np.full(nodes, 2_000_000),
+        island=node,
+        leaf=node // 32,
+        block=node // 256,
+        ready=np.ones(nodes),
+        gpu_model=(node >= nodes // 2),
+    )
+    gpu_table: GpuTable = make(
+        GpuTable,
+        uuid=[f"GPU-{n:08x}-0000-4000-8000-{n:012x}" for n in range(gpus)],
+        node=np.repeat(node, 8),
+        index=np.tile(np.arange(8), nodes),
+        healthy=np.ones(gpus),
+    )
     names = Names(("H100-80GB", "A100-80GB"), ("main",), (), ())
-    queues: QueueTable = make(QueueTable, id=["root", *(f"team-{n:03d}" for n in range(tenants))], parent=[-1] + [0] * tenants,
-        weight=np.ones(tenants + 1), limit=np.full(tenants + 1, -1), guarantee=np.zeros((tenants + 1, 2), np.int32),
+    queues: QueueTable = make(
+        QueueTable,
+        id=["root", *(f"team-{n:03d}" for n in range(tenants))],
+        parent=[-1] + [0] * tenants,
+        weight=np.ones(tenants + 1),
+        limit=np.full(tenants + 1, -1),
+        guarantee=np.zeros((tenants + 1, 2), np.int32),
         order=np.ones(tenants + 1),
-    )  # fmt: skip
+    )
     widths, owner = _running(rng, nodes)
     asked = rng.choice(PENDING_WIDTHS, gangs)
     workloads = _workloads(rng, widths, asked, tenants)
@@ -139,8 +163,14 @@ def build_fleet(nodes: int, gangs: int, tenants: int, seed: int, *, distinct: bo
         workloads = replace(workloads, memory_mib=memory_mib)
     held_gpu = np.flatnonzero(owner >= 0).astype(np.int32)
     held = placements(owner[held_gpu].astype(np.int32), held_gpu, gpu_table)
-    return Fleet(Inventory(names, node_table, gpu_table, empty(InstanceTable)), _telemetry(rng, gpu_table), queues,
-                 workloads, held, tuple(f"team-{n:03d}" for n in range(tenants)))  # fmt: skip
+    return Fleet(
+        Inventory(names, node_table, gpu_table, empty(InstanceTable)),
+        _telemetry(rng, gpu_table),
+        queues,
+        workloads,
+        held,
+        tuple(f"team-{n:03d}" for n in range(tenants)),
+    )
 
 
 def _running(rng: np.random.Generator, nodes: int) -> tuple[I32, I32]:
@@ -167,14 +197,32 @@ def _workloads(rng: np.random.Generator, running: I32, pending: I32, tenants: in
     start_s = np.concatenate([NOW_S - rng.exponential(20_000.0, held), np.full(len(pending), np.nan)])
     submit_s = np.where(np.isnan(start_s), NOW_S - rng.exponential(2 * 86_400.0, count), start_s - 60.0)
     unknown = np.full(count, np.nan)
-    table_of: WorkloadTable = make(WorkloadTable, id=[f"job-{n:06d}" for n in range(count)], uid=[f"uid-{n:06d}" for n in range(count)], name=["train"] * count,
-        tenant=(tenant := rng.integers(tenants, size=count)), queue=tenant + 1, slo_class=np.full(count, 2),
-        state=np.where(np.isnan(start_s), State.PENDING, State.RUNNING), submit_s=submit_s, start_s=start_s,
-        ended_s=unknown, gpus=widths, gpus_per_member=np.minimum(widths, 8), min_gpus=widths,
-        mig_profile=np.full(count, -1), gpu_models=rng.choice([0, 0, 0, 1, 2], count), cpu_milli=np.minimum(widths, 8) * 8000,
-        preemptible=np.ones(count), limit_s=unknown, checkpoint_interval_s=unknown, last_checkpoint_s=unknown,
-        checkpoint_write_s=unknown, restart_s=unknown, service=np.full(count, -1),
-    )  # fmt: skip
+    table_of: WorkloadTable = make(
+        WorkloadTable,
+        id=[f"job-{n:06d}" for n in range(count)],
+        uid=[f"uid-{n:06d}" for n in range(count)],
+        name=["train"] * count,
+        tenant=(tenant := rng.integers(tenants, size=count)),
+        queue=tenant + 1,
+        slo_class=np.full(count, 2),
+        state=np.where(np.isnan(start_s), State.PENDING, State.RUNNING),
+        submit_s=submit_s,
+        start_s=start_s,
+        ended_s=unknown,
+        gpus=widths,
+        gpus_per_member=np.minimum(widths, 8),
+        min_gpus=widths,
+        mig_profile=np.full(count, -1),
+        gpu_models=rng.choice([0, 0, 0, 1, 2], count),
+        cpu_milli=np.minimum(widths, 8) * 8000,
+        preemptible=np.ones(count),
+        limit_s=unknown,
+        checkpoint_interval_s=unknown,
+        last_checkpoint_s=unknown,
+        checkpoint_write_s=unknown,
+        restart_s=unknown,
+        service=np.full(count, -1),
+    )
     return table_of
 
 
@@ -182,8 +230,16 @@ def _telemetry(rng: np.random.Generator, gpus: GpuTable) -> Telemetry:
     shape = (len(SIGNALS), len(WINDOWS_S), len(gpus.uuid))
     mean = rng.random(shape, np.float32)
     samples = np.full(shape[1:], 10, np.int32)
-    return Telemetry(SIGNALS, WINDOWS_S, gpus.uuid, mean, mean, samples, np.full(shape[2], 5.0, np.float32),
-                     np.full(shape[2], 3, np.int8))  # fmt: skip
+    return Telemetry(
+        SIGNALS,
+        WINDOWS_S,
+        gpus.uuid,
+        mean,
+        mean,
+        samples,
+        np.full(shape[2], 5.0, np.float32),
+        np.full(shape[2], 3, np.int8),
+    )
 
 
 @dataclass(slots=True)
@@ -201,9 +257,7 @@ class Loop:
         snapshot, gaps = timed(spent, "assemble", lambda: assemble(batches, now_s))
         signals: Signals = timed(spent, "measure", lambda: measure(snapshot, WhatIf(snapshot)))
         forecasts: Forecasts = timed(spent, "forecast", lambda: self.foresee(now_s, snapshot))
-        observation = Observation(
-            self.memory.tick + 1, now_s, snapshot, signals, forecasts, (), self.outcomes, gaps
-        )
+        observation = Observation(self.memory.tick + 1, now_s, snapshot, signals, forecasts, (), self.outcomes, gaps)
         policy = shipped_policy("autopilot")
         step: Step = timed(spent, "reconcile", lambda: reconcile(self.memory, observation, policy))
         self.memory, self.outcomes = step.memory, ()
@@ -250,45 +304,84 @@ def one_round(nodes: int, gangs: int, tenants: int, seed: int, *, distinct: bool
         busy = len(fleet.placements.gpu) / len(fleet.inventory.gpus.uuid)
         pending = int((fleet.workloads.state == State.PENDING).sum())
         loop.outcomes = fleet.carry_out(step, now_s)
-        found.append({"tick": f"{title}, all shapes differ" if distinct else title, "busy_ratio": busy, "pending": pending, "admitted": len(step.instructions),
-                      "reserved": len(step.decision.plan.reservations),
-                      "proposals": len(step.decision.plan.proposals)} | spent)  # fmt: skip
+        found.append(
+            {
+                "tick": f"{title}, all shapes differ" if distinct else title,
+                "busy_ratio": busy,
+                "pending": pending,
+                "admitted": len(step.instructions),
+                "reserved": len(step.decision.plan.reservations),
+                "proposals": len(step.decision.plan.proposals),
+            }
+            | spent
+        )
     return found
 
 
 def measured(size: tuple[int, int, int], rounds: int, seed: int) -> list[dict[str, Any]]:
     """Ticks of one size, printed as a table: the medians over the rounds."""
     nodes, gangs, tenants = size
-    found = [[tick for distinct in (False, True) for tick in one_round(nodes, gangs, tenants, seed + number, distinct=distinct)]
-             for number in range(rounds)]  # fmt: skip
-    print(f"tick of {nodes:,} nodes, {8 * nodes:,} GPUs, {gangs:,} pending gangs of {tenants} tenants; CPU ms, "
-          f"median of {rounds} rounds (min..max of the whole)")  # fmt: skip
+    found = [
+        [
+            tick
+            for distinct in (False, True)
+            for tick in one_round(nodes, gangs, tenants, seed + number, distinct=distinct)
+        ]
+        for number in range(rounds)
+    ]
+    print(
+        f"tick of {nodes:,} nodes, {8 * nodes:,} GPUs, {gangs:,} pending gangs of {tenants} tenants; CPU ms, "
+        f"median of {rounds} rounds (min..max of the whole)"
+    )
     rows, figures = [], []
     for ticks in zip(*found, strict=True):
         whole = [sum(tick[part] for part in PARTS) for tick in ticks]
-        figures.append({**ticks[0], **{part: median(tick[part] for tick in ticks) for part in PARTS}, "nodes": nodes,
-                        "gangs": gangs, "whole_s": median(whole), "min_s": min(whole), "max_s": max(whole)})  # fmt: skip
+        figures.append(
+            {
+                **ticks[0],
+                **{part: median(tick[part] for tick in ticks) for part in PARTS},
+                "nodes": nodes,
+                "gangs": gangs,
+                "whole_s": median(whole),
+                "min_s": min(whole),
+                "max_s": max(whole),
+            }
+        )
         parts = [f"{1e3 * figures[-1][part]:.0f}" for part in PARTS]
-        rows.append([ticks[0]["tick"], f"{ticks[0]['busy_ratio']:.1%}", f"{ticks[0]['pending']}", f"{ticks[0]['admitted']}",
-                     f"{ticks[0]['reserved']}", *parts, f"{1e3 * median(whole):.0f}",
-                     f"{1e3 * min(whole):.0f}..{1e3 * max(whole):.0f}"])  # fmt: skip
+        rows.append(
+            [
+                ticks[0]["tick"],
+                f"{ticks[0]['busy_ratio']:.1%}",
+                f"{ticks[0]['pending']}",
+                f"{ticks[0]['admitted']}",
+                f"{ticks[0]['reserved']}",
+                *parts,
+                f"{1e3 * median(whole):.0f}",
+                f"{1e3 * min(whole):.0f}..{1e3 * max(whole):.0f}",
+            ]
+        )
     table(["tick", "busy", "pending", "admitted", "reserved", *PARTS, "whole", "range"], rows)
-    print(
-        f"slowest tick, s of CPU: {judged(max(row['whole_s'] for row in figures), GOAL_CPU_S, least=False)}"
-    )
+    print(f"slowest tick, s of CPU: {judged(max(row['whole_s'] for row in figures), GOAL_CPU_S, least=False)}")
     return figures
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print the tables, write the JSON; 1 when a tick takes longer than the goal."""
     nodes, gangs, tenants = SIZES[0]
-    given = options(str(__doc__), arguments, rounds=5, nodes=nodes, gangs=gangs, tenants=tenants, seed=1, profile=False,
-                    distinct=False)  # fmt: skip
+    given = options(
+        str(__doc__),
+        arguments,
+        rounds=5,
+        nodes=nodes,
+        gangs=gangs,
+        tenants=tenants,
+        seed=1,
+        profile=False,
+        distinct=False,
+    )
     if given.profile:
         profiled = cProfile.Profile()
-        profiled.runcall(
-            one_round, given.nodes, given.gangs, given.tenants, given.seed, distinct=given.distinct
-        )
+        profiled.runcall(one_round, given.nodes, given.gangs, given.tenants, given.seed, distinct=given.distinct)
         pstats.Stats(profiled).sort_stats("cumulative").print_stats(60)
         return 0
     rounds = 2 if given.quick else given.rounds

@@ -103,7 +103,10 @@ def cases(family: str, seed: int, count: int) -> Iterator[Case]:
     """`count` cases of a family in which the newcomer may ask and does not fit yet."""
     rng = np.random.default_rng([FAMILIES.index(family), seed])
     draw: Callable[[np.random.Generator], Case | None] = {
-        "across queues": _across, "within a queue": _within, "tight donors": _tight}[family]  # fmt: skip
+        "across queues": _across,
+        "within a queue": _within,
+        "tight donors": _tight,
+    }[family]
     while count:
         case = draw(rng)
         if case is not None and case.offers and not (case.search(()) and case.allowed(())):
@@ -142,7 +145,7 @@ def _within(rng: np.random.Generator) -> Case | None:
     """One queue with up to four lower priorities; some have a limit that is nearly used up."""
     gangs, nodes = _gangs(rng, [1], priorities=int(rng.integers(1, 5)))
     used = sum(len(gang.gpus) for gang in gangs)
-    limit = used + int(rng.integers(0, 33)) if rng.random() < 0.5 else -1  # fmt: skip
+    limit = used + int(rng.integers(0, 33)) if rng.random() < 0.5 else -1
     search, quota, newcomer = _world(rng, nodes, gangs, [-1, 0], np.ones(2), queue=1, priority=9, limit=limit)
     asked = Asked()
     hierarchical.within_queue(quota.books, newcomer, quota.running(), asked)
@@ -154,12 +157,10 @@ def _tight(rng: np.random.Generator) -> Case | None:
     queues, ranks = int(rng.integers(1, 6)), int(rng.integers(1, 5))
     gangs, nodes = _gangs(rng, list(range(1, queues + 1)), priorities=ranks)
     search, _, _ = _world(rng, nodes, gangs, [-1] + [0] * (queues + 1), np.ones(queues + 2), queue=queues + 1)
-    rows = {
-        queue: [row for row, gang in enumerate(gangs) if gang.queue == queue]
-        for queue in range(1, queues + 1)
+    rows = {queue: [row for row, gang in enumerate(gangs) if gang.queue == queue] for queue in range(1, queues + 1)}
+    spare = {
+        queue: float(rng.choice([0.2, 0.5, 9.0])) * sum(len(gangs[row].gpus) for row in rows[queue]) for queue in rows
     }
-    spare = {queue: float(rng.choice([0.2, 0.5, 9.0])) * sum(len(gangs[row].gpus) for row in rows[queue])
-             for queue in rows}  # fmt: skip
 
     def allowed(takes: Sequence[Take]) -> bool:
         taken = dict.fromkeys(spare, 0.0)
@@ -173,9 +174,7 @@ def _tight(rng: np.random.Generator) -> Case | None:
     offers: list[Offer] = []
     for row, gang in enumerate(gangs):
         wide, member = len(gang.gpus), gang.member_gpus
-        part = Offer(
-            Take(row, float(member), whole=False), gang.priority, gang.lost_gpu_s * member / wide, gang.queue
-        )
+        part = Offer(Take(row, float(member), whole=False), gang.priority, gang.lost_gpu_s * member / wide, gang.queue)
         offers += [part] * ((wide - gang.least_gpus) // member)
         offers.append(Offer(Take(row, float(wide), whole=True), gang.priority, gang.lost_gpu_s, gang.queue))
     offers.sort(key=lambda offer: offer.rank)
@@ -204,13 +203,17 @@ def _gangs(rng: np.random.Generator, queues: Sequence[int], priorities: int) -> 
             homes = rng.choice(homes, over, replace=False).tolist()
         member = part if over > 1 else int(rng.choice([size for size in (1, 2, 4, 8) if part % size == 0]))
         members = part * over // member
-        least = (
-            member * int(rng.integers(1, members)) if rng.random() < elastic and members > 1 else part * over
+        least = member * int(rng.integers(1, members)) if rng.random() < elastic and members > 1 else part * over
+        gangs.append(
+            Gang(
+                tuple(free[node].pop() for node in homes for _ in range(part)),
+                member,
+                least,
+                int(rng.choice(queues)),
+                int(rng.integers(priorities)),
+                float(round(part * over * rng.lognormal(np.log(LOST_S), sigma))),
+            )
         )
-        gangs.append(Gang(
-            tuple(free[node].pop() for node in homes for _ in range(part)), member, least, int(rng.choice(queues)),
-            int(rng.integers(priorities)), float(round(part * over * rng.lognormal(np.log(LOST_S), sigma))),
-        ))  # fmt: skip
     return gangs, nodes
 
 
@@ -226,8 +229,16 @@ def _newcomer(rng: np.random.Generator) -> tuple[int, int]:
     return need, min(need, int(rng.choice([1, 2, 3, 4, 8])))
 
 
-def _world(rng: np.random.Generator, nodes: int, gangs: Sequence[Gang], parents: Sequence[int], weight: np.ndarray,
-           queue: int, priority: int = 0, limit: int = -1) -> tuple[Search, Quota, Claim]:  # fmt: skip
+def _world(
+    rng: np.random.Generator,
+    nodes: int,
+    gangs: Sequence[Gang],
+    parents: Sequence[int],
+    weight: np.ndarray,
+    queue: int,
+    priority: int = 0,
+    limit: int = -1,
+) -> tuple[Search, Quota, Claim]:
     """The gangs on their nodes, and one that waits; of the GPUs that nobody holds some are idle, the others broken."""
     need, member = _newcomer(rng)
     held = np.array([gpu for gang in gangs for gpu in gang.gpus], np.int32)
@@ -237,39 +248,76 @@ def _world(rng: np.random.Generator, nodes: int, gangs: Sequence[Gang], parents:
     return question(nodes, gangs, need, member, healthy, parents, weight, queue, priority, limit)
 
 
-def question(nodes: int, gangs: Sequence[Gang], need: int, member: int, healthy: np.ndarray, parents: Sequence[int],
-             weight: np.ndarray, queue: int, priority: int = 0, limit: int = -1) -> tuple[Search, Quota, Claim]:  # fmt: skip
+def question(
+    nodes: int,
+    gangs: Sequence[Gang],
+    need: int,
+    member: int,
+    healthy: np.ndarray,
+    parents: Sequence[int],
+    weight: np.ndarray,
+    queue: int,
+    priority: int = 0,
+    limit: int = -1,
+) -> tuple[Search, Quota, Claim]:
     """A search on nodes of eight GPUs for a gang of `need` GPUs that waits in `queue`; quota and claim of that gang."""
     node, rows = np.arange(nodes), np.arange(nodes * GPUS_PER_NODE)
-    node_table = make(NodeTable, id=[f"node-{n}" for n in node], first_gpu=node * GPUS_PER_NODE,
-                      gpus=np.full(nodes, GPUS_PER_NODE), ready=np.ones(nodes))  # fmt: skip
-    gpu_table = make(GpuTable, uuid=[f"GPU-{n}" for n in rows], node=rows // GPUS_PER_NODE, index=rows % GPUS_PER_NODE,
-                     healthy=healthy)  # fmt: skip
+    node_table = make(
+        NodeTable,
+        id=[f"node-{n}" for n in node],
+        first_gpu=node * GPUS_PER_NODE,
+        gpus=np.full(nodes, GPUS_PER_NODE),
+        ready=np.ones(nodes),
+    )
+    gpu_table = make(
+        GpuTable,
+        uuid=[f"GPU-{n}" for n in rows],
+        node=rows // GPUS_PER_NODE,
+        index=rows % GPUS_PER_NODE,
+        healthy=healthy,
+    )
     wide, count = [*(len(gang.gpus) for gang in gangs), need], len(gangs) + 1
     work = make(
-        WorkloadTable, id=[f"gang-{n}" for n in range(count)], gpus=wide, preemptible=np.ones(count),
-        state=[State.RUNNING] * len(gangs) + [State.PENDING], queue=[*(gang.queue for gang in gangs), queue],
-        priority=[*(gang.priority for gang in gangs), priority], gpus_per_member=[*(gang.member_gpus for gang in gangs), member],
-        min_gpus=[*(gang.least_gpus for gang in gangs), need], start_s=np.zeros(count),
-    )  # fmt: skip
+        WorkloadTable,
+        id=[f"gang-{n}" for n in range(count)],
+        gpus=wide,
+        preemptible=np.ones(count),
+        state=[State.RUNNING] * len(gangs) + [State.PENDING],
+        queue=[*(gang.queue for gang in gangs), queue],
+        priority=[*(gang.priority for gang in gangs), priority],
+        gpus_per_member=[*(gang.member_gpus for gang in gangs), member],
+        min_gpus=[*(gang.least_gpus for gang in gangs), need],
+        start_s=np.zeros(count),
+    )
     gpu = np.array([gpu for gang in gangs for gpu in gang.gpus], np.int32)
     holder = np.repeat(np.arange(len(gangs)), [len(gang.gpus) for gang in gangs])
-    queues = make(QueueTable, id=[f"queue-{n}" for n in range(len(parents))], parent=parents, weight=weight,
-                  limit=[limit if n == queue else -1 for n in range(len(parents))], order=np.ones(len(parents)),
-                  guarantee=np.zeros((len(parents), 1)))  # fmt: skip
+    queues = make(
+        QueueTable,
+        id=[f"queue-{n}" for n in range(len(parents))],
+        parent=parents,
+        weight=weight,
+        limit=[limit if n == queue else -1 for n in range(len(parents))],
+        order=np.ones(len(parents)),
+        guarantee=np.zeros((len(parents), 1)),
+    )
     snapshot = ClusterSnapshot(
-        Names(("H100-80GB",), ("main",), ("tenant",), ()), node_table, gpu_table, empty(InstanceTable), work,
-        make(PlacementTable, workload=holder, node=gpu // GPUS_PER_NODE, gpu=gpu), empty(ServiceTable), queues, empty_signals(),
-    )  # fmt: skip
+        Names(("H100-80GB",), ("main",), ("tenant",), ()),
+        node_table,
+        gpu_table,
+        empty(InstanceTable),
+        work,
+        make(PlacementTable, workload=holder, node=gpu // GPUS_PER_NODE, gpu=gpu),
+        empty(ServiceTable),
+        queues,
+        empty_signals(),
+    )
     whatif = WhatIf(snapshot)
     members, tail = divmod(need, member)
 
     def fits_on(free: I32) -> bool:
         capacity = free // member
         total = int(capacity.sum())
-        return total > members or (
-            total == members and (not tail or bool((free - capacity * member >= tail).any()))
-        )
+        return total > members or (total == members and (not tail or bool((free - capacity * member >= tail).any())))
 
     lost_gpu_s = np.array([*(gang.lost_gpu_s for gang in gangs), 0.0])
     quota = build_quota(snapshot, Policy(), whatif, lost_gpu_s)

@@ -112,8 +112,13 @@ class Exact:
         upper[self.hosts] = np.inf
         target = np.zeros(self.count)
         target[: len(weights)] = weights
-        found = milp(target, integrality=np.ones(self.count, np.int8), bounds=Bounds(0, upper), options={"mip_rel_gap": 0},
-                     constraints=LinearConstraint(matrix, self.least, self.most))  # fmt: skip
+        found = milp(
+            target,
+            integrality=np.ones(self.count, np.int8),
+            bounds=Bounds(0, upper),
+            options={"mip_rel_gap": 0},
+            constraints=LinearConstraint(matrix, self.least, self.most),
+        )
         if found.x is None:
             return None
         taken = [at for at in range(len(self.choices)) if found.x[at] > 0.5]

@@ -70,9 +70,7 @@ def measure(family: str, case: Case) -> Row:
     optimum_ms = 1e3 * (time.process_time() - began_s)
     within = Exact(case)
     for at in range(len(spent)):
-        costs = [
-            sum(each) for each in zip(*(exact.costs(rank) for rank in exact.ranks()[: at + 1]), strict=True)
-        ]
+        costs = [sum(each) for each in zip(*(exact.costs(rank) for rank in exact.ranks()[: at + 1]), strict=True)]
         within.cap(costs, LOST_RATIO * sum(spent[: at + 1]) + 1e-3)
     near = within.least_of(gpus)
     if near is None:
@@ -81,9 +79,16 @@ def measure(family: str, case: Case) -> Row:
     used = sum(each.take.gpus for each in taken)
     lost = [sum(each.cost for each in taken if each.rank == rank) for rank in exact.ranks()]
     return Row(
-        family, found is not None, True, _worst(lost, spent) if found is not None else np.inf, used / max(near[0], 1.0),
-        used / max(least[0], 1.0), sum(gpus[at] for at in optimum) / max(least[0], 1.0), search_ms, optimum_ms,
-    )  # fmt: skip
+        family,
+        found is not None,
+        True,
+        _worst(lost, spent) if found is not None else np.inf,
+        used / max(near[0], 1.0),
+        used / max(least[0], 1.0),
+        sum(gpus[at] for at in optimum) / max(least[0], 1.0),
+        search_ms,
+        optimum_ms,
+    )
 
 
 def _optimum(exact: Exact) -> tuple[list[float], list[int]]:
@@ -115,8 +120,7 @@ def _choice(choices: Sequence[Choice], take: Take) -> Choice:
     return next(
         each
         for each in choices
-        if (each.take.row, each.take.whole) == (take.row, take.whole)
-        and abs(each.take.gpus - take.gpus) < 1e-6
+        if (each.take.row, each.take.whole) == (take.row, take.whole) and abs(each.take.gpus - take.gpus) < 1e-6
     )
 
 
@@ -129,16 +133,24 @@ def large(seed: int) -> Case:
         left = -at % GPUS_PER_NODE or GPUS_PER_NODE
         if wanted > left and left < GPUS_PER_NODE:
             at += left
-        gangs.append(Gang(tuple(range(at, at + wanted)), min(wanted, GPUS_PER_NODE), wanted, 1, int(rng.integers(3)),
-                          float(round(wanted * rng.lognormal(np.log(LOST_S), 1.0)))))  # fmt: skip
+        gangs.append(
+            Gang(
+                tuple(range(at, at + wanted)),
+                min(wanted, GPUS_PER_NODE),
+                wanted,
+                1,
+                int(rng.integers(3)),
+                float(round(wanted * rng.lognormal(np.log(LOST_S), 1.0))),
+            )
+        )
         at += wanted
     healthy = np.zeros(LARGE_NODES * GPUS_PER_NODE, np.bool_)
     healthy[[gpu for gang in gangs for gpu in gang.gpus]] = True
-    search, _, _ = question(
-        LARGE_NODES, gangs, LARGE_NEED, GPUS_PER_NODE, healthy, [-1, 0], np.ones(2), queue=1
-    )
-    offers = [Offer(Take(row, float(len(gang.gpus)), whole=True), gang.priority, gang.lost_gpu_s, 1)
-              for row, gang in enumerate(gangs)]  # fmt: skip
+    search, _, _ = question(LARGE_NODES, gangs, LARGE_NEED, GPUS_PER_NODE, healthy, [-1, 0], np.ones(2), queue=1)
+    offers = [
+        Offer(Take(row, float(len(gang.gpus)), whole=True), gang.priority, gang.lost_gpu_s, 1)
+        for row, gang in enumerate(gangs)
+    ]
     offers.sort(key=lambda offer: (offer.rank, offer.price_gpu_s))
     return Case(search, offers, lambda _: True, Limits())
 
@@ -160,15 +172,21 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     lost = np.array([row.lost_ratio for row in possible])
     search_ms = np.array([row.search_ms for row in rows])
     return {
-        "family": rows[0].family, "cases": len(rows), "possible": len(possible),
+        "family": rows[0].family,
+        "cases": len(rows),
+        "possible": len(possible),
         "unanswered": sum(not row.answered for row in possible),
-        "lost_ratio_max": float(lost.max()), "lost_ratio_p95": _high(lost), "exact_ratio": float((lost <= 1.0 + 1e-9).mean()),
+        "lost_ratio_max": float(lost.max()),
+        "lost_ratio_p95": _high(lost),
+        "exact_ratio": float((lost <= 1.0 + 1e-9).mean()),
         "gpus_ratio_p95": _high([row.gpus_ratio for row in possible]),
         "gpus_by_least_p95": _high([row.gpus_by_least for row in possible]),
         "optimum_by_least_p95": _high([row.optimum_by_least for row in possible]),
-        "search_ms_p50": float(np.median(search_ms)), "search_ms_p99": float(np.quantile(search_ms, 0.99)),
-        "search_ms_max": float(search_ms.max()), "optimum_ms_p50": float(np.median([row.optimum_ms for row in rows])),
-    }  # fmt: skip
+        "search_ms_p50": float(np.median(search_ms)),
+        "search_ms_p99": float(np.quantile(search_ms, 0.99)),
+        "search_ms_max": float(search_ms.max()),
+        "optimum_ms_p50": float(np.median([row.optimum_ms for row in rows])),
+    }
 
 
 def _high(values: Sequence[float] | np.ndarray) -> float:
@@ -185,13 +203,43 @@ def show(found: Sequence[dict[str, Any]]) -> bool:
             judged(each["gpus_ratio_p95"], GPUS_RATIO, least=False),
         ]
         kept &= not any("MISSED" in bar for bar in bars)
-        lines.append([
-            each["family"], f"{each['cases']}", f"{each['possible']}", f"{each['unanswered']}", f"{each['exact_ratio']:.1%}",
-            bars[0], f"{each['lost_ratio_p95']:.2f}", bars[1], f"{each['gpus_by_least_p95']:.2f}", f"{each['optimum_by_least_p95']:.2f}",
-            f"{each['search_ms_p50']:.1f}", f"{each['search_ms_p99']:.1f}", f"{each['search_ms_max']:.1f}", f"{each['optimum_ms_p50']:.0f}",
-        ])  # fmt: skip
-    table(["family", "cases", "possible", "unanswered", "exact", "lost work worst", "p95", "GPUs p95", "GPUs by least p95",
-           "optimum's", "search ms", "p99", "max", "milp ms"], lines)  # fmt: skip
+        lines.append(
+            [
+                each["family"],
+                f"{each['cases']}",
+                f"{each['possible']}",
+                f"{each['unanswered']}",
+                f"{each['exact_ratio']:.1%}",
+                bars[0],
+                f"{each['lost_ratio_p95']:.2f}",
+                bars[1],
+                f"{each['gpus_by_least_p95']:.2f}",
+                f"{each['optimum_by_least_p95']:.2f}",
+                f"{each['search_ms_p50']:.1f}",
+                f"{each['search_ms_p99']:.1f}",
+                f"{each['search_ms_max']:.1f}",
+                f"{each['optimum_ms_p50']:.0f}",
+            ]
+        )
+    table(
+        [
+            "family",
+            "cases",
+            "possible",
+            "unanswered",
+            "exact",
+            "lost work worst",
+            "p95",
+            "GPUs p95",
+            "GPUs by least p95",
+            "optimum's",
+            "search ms",
+            "p99",
+            "max",
+            "milp ms",
+        ],
+        lines,
+    )
     return kept
 
 
@@ -206,11 +254,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kept = show(found)
     times_ms = [large_ms(large(given.seed + number)) for number in range(2 if given.quick else 10)]
     slowest = judged(max(times_ms), SEARCH_MS, least=False)
-    print(f"{LARGE_GANGS:,} gangs on {LARGE_NODES:,} nodes, a newcomer of {LARGE_NEED} GPUs: median {np.median(times_ms):.1f} ms of CPU, "
-          f"slowest of {len(times_ms)} {slowest}")  # fmt: skip
-    write_json(
-        given.json, {"benchmark": "victims", "seed": given.seed, "families": found, "large_ms": times_ms}
+    print(
+        f"{LARGE_GANGS:,} gangs on {LARGE_NODES:,} nodes, a newcomer of {LARGE_NEED} GPUs: median "
+        f"{np.median(times_ms):.1f} ms of CPU, "
+        f"slowest of {len(times_ms)} {slowest}"
     )
+    write_json(given.json, {"benchmark": "victims", "seed": given.seed, "families": found, "large_ms": times_ms})
     return int(not kept or "MISSED" in slowest)
 
 

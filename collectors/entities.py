@@ -21,9 +21,7 @@ from autopilot.core.model.snapshot import F32, I8, Bools
 RATIOS = tuple(row for row, name in enumerate(dcgm.SIGNALS) if name.endswith("_ratio"))
 FB_USED = dcgm.SIGNALS.index("fb_used_mib")
 BOARD_ONLY = tuple(
-    row
-    for row, name in enumerate(dcgm.SIGNALS)
-    if all(f.level is dcgm.Level.BOARD for f in dcgm.fields_of(name))
+    row for row, name in enumerate(dcgm.SIGNALS) if all(f.level is dcgm.Level.BOARD for f in dcgm.fields_of(name))
 )
 """Rows of SIGNALS that no instance has a value of its own for."""
 

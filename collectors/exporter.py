@@ -115,9 +115,7 @@ class ExporterCollector:
         remap = np.where(np.isnan(failed) & np.isnan(pending), REMAP_UNKNOWN, REMAP_NONE)
         remap = np.where(pending > 0, REMAP_PENDING, remap)
         xid = np.where(np.isnan(facts["xid_code"]), UNKNOWN_XID, np.nan_to_num(facts["xid_code"]))
-        return Errors(
-            entity_ids, xid.astype(np.int32), np.where(failed > 0, REMAP_FAILED, remap).astype(np.int8)
-        )
+        return Errors(entity_ids, xid.astype(np.int32), np.where(failed > 0, REMAP_FAILED, remap).astype(np.int8))
 
     def attributions(self) -> tuple[Attribution, ...]:
         """Pods on the entities of the latest text or round."""
@@ -142,9 +140,7 @@ class ExporterCollector:
         if self._fetch is not None:  # virtual: in order, one after the other
             return [_attempt(self._fetch, target.url) for target in self.targets]
         pool = ThreadPoolExecutor(self._workers, "scrape")
-        pending: list[Future[bytes | str]] = [
-            pool.submit(_attempt, self._get, target.url) for target in self.targets
-        ]
+        pending: list[Future[bytes | str]] = [pool.submit(_attempt, self._get, target.url) for target in self.targets]
         done, _ = wait(pending, self._round_s)
         pool.shutdown(wait=False, cancel_futures=True)
         late = f"no answer within the round of {self._round_s:g} s"
@@ -200,9 +196,7 @@ def check_url(url: str, field: str) -> None:
     except ValueError:
         usable = False
     if not usable:
-        raise InputError(
-            f"{field}: {url!r} is not an address; write for example http://10.0.0.5:9400/metrics"
-        )
+        raise InputError(f"{field}: {url!r} is not an address; write for example http://10.0.0.5:9400/metrics")
 
 
 def http_session(connections: int, headers: dict[str, str] | None) -> requests.Session:
@@ -235,9 +229,7 @@ def get_limited(
             if time.monotonic() > end_s:
                 raise TimeoutError(f"answer took longer than {timeout_s:g} s")
         if answer.status_code != requests.codes.ok:
-            raise OSError(
-                f"HTTP {answer.status_code} {answer.reason}: {_text(b''.join(parts))[:200]}".rstrip(": ")
-            )
+            raise OSError(f"HTTP {answer.status_code} {answer.reason}: {_text(b''.join(parts))[:200]}".rstrip(": "))
     return b"".join(parts)
 
 

@@ -219,8 +219,10 @@ class Scanner:
                 column = self.entities.board(uuid, node)
         self._field.append(_FIELD_ROW[field.id])
         self._entity.append(column)
-        plain = (labels.get("namespace") or labels.get("pod_namespace", ""),
-                 labels.get("pod") or labels.get("pod_name", ""))  # fmt: skip
+        plain = (
+            labels.get("namespace") or labels.get("pod_namespace", ""),
+            labels.get("pod") or labels.get("pod_name", ""),
+        )
         self._owner.append(((labels.get("exported_namespace", ""), labels.get("exported_pod", "")), plain))
         return len(self._field) - 1
 
@@ -274,8 +276,7 @@ class Scanner:
         known = list(dcgm.FIELDS.values())
         bad = np.flatnonzero((faults != dcgm.Fault.OK) & np.isnan(table[fields, columns]))
         found = {
-            (self.entities.ids[columns[k]], known[fields[k]].names[0], dcgm.Fault(int(faults[k]))): None
-            for k in bad
+            (self.entities.ids[columns[k]], known[fields[k]].names[0], dcgm.Fault(int(faults[k]))): None for k in bad
         }
         return tuple(found)
 

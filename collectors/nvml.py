@@ -156,9 +156,7 @@ class NvmlCollector:
             )
         except nvml.NVMLError as error:
             known = self._known.get(index)
-            self._gaps.append(
-                Gap(self.name, known.uuid if known else f"{self.node} GPU {index}", "", str(error))
-            )
+            self._gaps.append(Gap(self.name, known.uuid if known else f"{self.node} GPU {index}", "", str(error)))
             if known:
                 known.handle, known.healthy = None, False
             return known
@@ -188,8 +186,12 @@ class NvmlCollector:
                 return []
             handles = (nvml.c_nvmlGpuInstance_t * max(1, profile.instanceCount))()
             count = c_uint(len(handles))
-            if self._try(device.uuid, "mig", nvml.nvmlDeviceGetGpuInstances, device.handle, profile.id, handles,
-                         byref(count)) is None:  # fmt: skip
+            if (
+                self._try(
+                    device.uuid, "mig", nvml.nvmlDeviceGetGpuInstances, device.handle, profile.id, handles, byref(count)
+                )
+                is None
+            ):
                 continue
             for handle in handles[: count.value]:
                 info = self._try(device.uuid, "mig", nvml.nvmlGpuInstanceGetInfo, handle)
@@ -202,9 +204,7 @@ class NvmlCollector:
     def _measure(self, devices: list[_Device], now_s: float) -> None:
         for device in devices:
             for instance in device.instances:
-                self._entities.instance(
-                    device.uuid, str(instance.gi_id), instance.profile, device.model, self.node
-                )
+                self._entities.instance(device.uuid, str(instance.gi_id), instance.profile, device.model, self.node)
         # before measuring: a GPM sample of the old instance and one of the new make no value
         recut, self._entities.recut = self._entities.recut, set()
         self._window.forget(recut)
@@ -274,9 +274,7 @@ class NvmlCollector:
         """MiB in use by GPU instance id, summed over the MIG devices (compute instances) inside it."""
         nvml = self._nvml
         used: dict[int, float] = {}
-        for index in range(
-            self._try(device.uuid, "mig", nvml.nvmlDeviceGetMaxMigDeviceCount, device.handle) or 0
-        ):
+        for index in range(self._try(device.uuid, "mig", nvml.nvmlDeviceGetMaxMigDeviceCount, device.handle) or 0):
             try:
                 part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(device.handle, index)
             except (nvml.NVMLError_NotFound, nvml.NVMLError_InvalidArgument):
@@ -285,9 +283,7 @@ class NvmlCollector:
                 self._gaps.append(Gap(self.name, device.uuid, "fb_used_mib", str(error)))
                 continue
             gi_id = self._try(device.uuid, "mig", nvml.nvmlDeviceGetGpuInstanceId, part)
-            memory = self._try(
-                device.uuid, "fb_used_mib", nvml.nvmlDeviceGetMemoryInfo, part, nvml.nvmlMemory_v2
-            )
+            memory = self._try(device.uuid, "fb_used_mib", nvml.nvmlDeviceGetMemoryInfo, part, nvml.nvmlMemory_v2)
             if gi_id is not None and memory is not None:
                 # compute instances share the memory of their GPU instance: each shows the same use
                 used[gi_id] = max(used.get(gi_id, 0.0), memory.used / MIB)
@@ -300,9 +296,13 @@ class NvmlCollector:
             return False
 
     def _gpm_signals(
-        self, entity: str, sample_of: Callable[..., Any], source: tuple[Any, ...], now_s: float,
+        self,
+        entity: str,
+        sample_of: Callable[..., Any],
+        source: tuple[Any, ...],
+        now_s: float,
         signals: dict[str, float],
-    ) -> tuple[dict[str, float], Quality]:  # fmt: skip
+    ) -> tuple[dict[str, float], Quality]:
         """Signals since the last sample of this entity, added to `signals`."""
         nvml = self._nvml
         before = self._gpm.get(entity)
@@ -341,11 +341,7 @@ class NvmlCollector:
         if answer is None:
             return {}
         given = {m.metricId: (m.nvmlReturn, m.value) for m in answer.metrics[: len(_GPM_IDS)]}
-        return {
-            n: v
-            for n, (code, v) in given.items()
-            if code == nvml.NVML_SUCCESS and v >= 0 and math.isfinite(v)
-        }
+        return {n: v for n, (code, v) in given.items() if code == nvml.NVML_SUCCESS and v >= 0 and math.isfinite(v)}
 
 
 def profile_name(profile: Any) -> str:
@@ -361,11 +357,23 @@ def inventory_of(node: str, devices: Sequence[_Device]) -> Inventory:
     zero, size = np.zeros(1, np.int32), len(devices)
     no, unstated = np.zeros(1, bool), np.full(1, -1, np.int64)
     nodes = NodeTable(
-        id=np.array([node], dtype=object), pool=zero, gpu_model=zero if models else zero - 1, first_gpu=zero,
-        gpus=np.array([size], np.int32), cpu_milli=unstated, memory_mib=unstated, island=zero, leaf=zero,
-        block=zero, zone=zero, ready=np.ones(1, bool), cordoned=no, spot=no, reclaim_at_s=np.full(1, np.nan),
+        id=np.array([node], dtype=object),
+        pool=zero,
+        gpu_model=zero if models else zero - 1,
+        first_gpu=zero,
+        gpus=np.array([size], np.int32),
+        cpu_milli=unstated,
+        memory_mib=unstated,
+        island=zero,
+        leaf=zero,
+        block=zero,
+        zone=zero,
+        ready=np.ones(1, bool),
+        cordoned=no,
+        spot=no,
+        reclaim_at_s=np.full(1, np.nan),
         labels=np.zeros(1, np.int64),
-    )  # fmt: skip
+    )
     gpus = GpuTable(
         uuid=np.array([device.uuid for device in devices], dtype=object),
         node=np.zeros(size, np.int32),

@@ -68,9 +68,7 @@ class PrometheusCollector:
         self._matchers = promql.operator_matchers(matchers or {})
         self._timeout_s, self._workers, self._refresh = timeout_s, workers, refresh
         self._session = http_session(workers, headers)
-        self._client = PrometheusConnect(
-            self.url, session=self._session, timeout=timeout_s, retry=Retry(total=0)
-        )
+        self._client = PrometheusConnect(self.url, session=self._session, timeout=timeout_s, retry=Retry(total=0))
         self._site: Site | None = None
         self._probed_s = float("-inf")
         self._gaps: dict[tuple[str, str, str], Gap] = {}
@@ -130,9 +128,7 @@ class PrometheusCollector:
         """The site, probed anew when it is older than PROBE_S. A change of style forgets the answers."""
         if self._site is not None and 0 <= now_s - self._probed_s < PROBE_S:
             return self._site
-        names = self._values(
-            "__name__", promql.any_of(list(dcgm.BY_NAME), self._matchers), now_s, max(self.windows_s)
-        )
+        names = self._values("__name__", promql.any_of(list(dcgm.BY_NAME), self._matchers), now_s, max(self.windows_s))
         site = Site(frozenset(names), matchers=self._matchers)
         if names:
             match = promql.any_of(names, self._matchers)
@@ -199,22 +195,25 @@ class PrometheusCollector:
             answers.append((given, rows))
         return answers
 
-    def _queries(
-        self, site: Site, given: dcgm.Field, query: Query, width: float, shared: bool
-    ) -> Iterable[str]:
+    def _queries(self, site: Site, given: dcgm.Field, query: Query, width: float, shared: bool) -> Iterable[str]:
         levels = (False, True) if site.mig and given.level is not dcgm.Level.BOARD else (False,)
         for name in site.names_of(given):
             for instances in levels:
                 yield query(site, given, name, width, Selection(instances, shared))
 
     def _table(
-        self, pool: ThreadPoolExecutor, site: Site, now_s: float, fields: Sequence[dcgm.Field], query: Query,
-        width: float, *, shared: bool = False,
-    ) -> dict[int, F64]:  # fmt: skip
+        self,
+        pool: ThreadPoolExecutor,
+        site: Site,
+        now_s: float,
+        fields: Sequence[dcgm.Field],
+        query: Query,
+        width: float,
+        *,
+        shared: bool = False,
+    ) -> dict[int, F64]:
         """Values by field id, [entities known so far]; of an old and a new name the larger."""
-        asked = [
-            (given, text) for given in fields for text in self._queries(site, given, query, width, shared)
-        ]
+        asked = [(given, text) for given in fields for text in self._queries(site, given, query, width, shared)]
         table: dict[int, F64] = {}
         for given, rows in self._run(pool, now_s, asked):
             columns, numbers = self._columns(rows)
@@ -272,9 +271,7 @@ class PrometheusCollector:
         fields = [f for f in dcgm.FIELDS.values() if f.signal in dcgm.SIGNALS and f.id not in stands_in]
         window = self._ask_fields(pool, site, width, now_s, fields)
         for number, _ in dcgm.ACTIVITY[1:]:
-            have = [
-                widen(window.mean[n], len(self._entities.ids)) for n, _ in dcgm.ACTIVITY if n in window.mean
-            ]
+            have = [widen(window.mean[n], len(self._entities.ids)) for n, _ in dcgm.ACTIVITY if n in window.mean]
             if have and not np.isnan(np.fmax.reduce(have)).any():
                 break  # the better counters speak for everyone
             more = self._ask_fields(pool, site, width, now_s, [dcgm.FIELDS[number]])

@@ -37,8 +37,7 @@ def prefer_fuller(device: WindowAnswer, shared: WindowAnswer, size: int) -> None
     """
     unknown = np.full(size, np.nan)
     counts = [
-        np.fmax.reduce([unknown, *(widen(c, size) for c in answer.count.values())])
-        for answer in (device, shared)
+        np.fmax.reduce([unknown, *(widen(c, size) for c in answer.count.values())]) for answer in (device, shared)
     ]
     fuller = np.nan_to_num(counts[1]) > np.nan_to_num(counts[0])
     for kept, other in (
@@ -92,9 +91,15 @@ def assemble(
     ids = np.array(entities.ids, dtype=object)[kept]
     gaps += missing_gaps(source, list(ids), mean[:, -1, kept], f"no sample in {windows_s[-1]:.0f} s")
     telemetry = Telemetry(
-        dcgm.SIGNALS, windows_s, ids, mean[..., kept], maximum[..., kept], samples[:, kept],
-        age_s[kept].astype(np.float32), worst[kept].astype(np.int8),
-    )  # fmt: skip
+        dcgm.SIGNALS,
+        windows_s,
+        ids,
+        mean[..., kept],
+        maximum[..., kept],
+        samples[:, kept],
+        age_s[kept].astype(np.float32),
+        worst[kept].astype(np.int8),
+    )
     return telemetry, gaps
 
 
@@ -112,9 +117,7 @@ def _blank_gaps(source: str, blank: dict[int, Bools], entities: Entities) -> lis
     for number, mask in blank.items():
         given = dcgm.FIELDS[number]
         named = [entities.ids[int(column)] for column in np.flatnonzero(mask)]
-        gaps += gaps_of(
-            source, given.signal, f"{given.names[0]} was blank or out of range in the window", named
-        )
+        gaps += gaps_of(source, given.signal, f"{given.names[0]} was blank or out of range in the window", named)
     return gaps
 
 

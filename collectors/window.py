@@ -69,9 +69,7 @@ class WindowBuffer:
         slot_s: float = 10.0,
     ) -> None:
         if not slot_s > 0 or min(windows_s) < slot_s:
-            raise InputError(
-                f"slot_s: {slot_s} must be above 0 and at most the shortest window ({min(windows_s)} s)"
-            )
+            raise InputError(f"slot_s: {slot_s} must be above 0 and at most the shortest window ({min(windows_s)} s)")
         self.signals = tuple(signals)
         self.windows_s = tuple(windows_s)
         self.slot_s = slot_s
@@ -107,9 +105,7 @@ class WindowBuffer:
         window is not taken in.
         """
         invariant(values.shape == (len(self.signals), len(entity_ids)), f"samples of shape {values.shape}")
-        if not len(entity_ids) or (
-            self._blocks and now_s <= self._blocks[-1].times_s[-1] - self.windows_s[0]
-        ):
+        if not len(entity_ids) or (self._blocks and now_s <= self._blocks[-1].times_s[-1] - self.windows_s[0]):
             return
         columns = self._columns_of(entity_ids)
         block, place = self._slot(now_s)
@@ -144,9 +140,7 @@ class WindowBuffer:
                     self._ids.append(entity)
             if len(self._ids) > self._capacity:
                 self._grow(max(len(self._ids), int(self._capacity * 1.25)))
-            self._last_columns = np.fromiter(
-                map(self._columns.__getitem__, entity_ids), np.intp, len(entity_ids)
-            )
+            self._last_columns = np.fromiter(map(self._columns.__getitem__, entity_ids), np.intp, len(entity_ids))
             self._last_ids = entity_ids
         return self._last_columns
 

@@ -83,9 +83,7 @@ class GateRules:
     coverage_windows: int = 8  # equal parts of the test time among which the worst is sought
     group_min_origins: int = 200  # a group with fewer is only advised on
     window_min_origins: int = 100  # of a part of the test time, to be judged by its coverage
-    max_counted_work: int = (
-        700_000_000  # rows x trees: three minutes of a core at the measured 4 million a second
-    )
+    max_counted_work: int = 700_000_000  # rows x trees: three minutes of a core at the measured 4 million a second
     advisory_groups: frozenset[str] = frozenset()
 
 
@@ -217,12 +215,15 @@ def _with_outcome(case: CaseLosses) -> CaseLosses:
         return case
 
     def part(scores: Scores) -> Scores:
-        return Scores({name: each[known] for name, each in scores.losses.items()},
-                      {level: each[known] for level, each in scores.covered.items()})  # fmt: skip
+        return Scores(
+            {name: each[known] for name, each in scores.losses.items()},
+            {level: each[known] for level, each in scores.covered.items()},
+        )
 
     champion = None if case.champion is None else part(case.champion)
-    return CaseLosses(case.case, case.group, case.time_s[known], case.overlap_s, part(case.challenger),
-                      part(case.floor), champion)  # fmt: skip
+    return CaseLosses(
+        case.case, case.group, case.time_s[known], case.overlap_s, part(case.challenger), part(case.floor), champion
+    )
 
 
 def _judge_case(
@@ -253,15 +254,26 @@ def _judge_case(
 
 
 def _must_beat(
-    label: str, sums: Sums, overlap_s: float, most: float, first: bool, rules: GateRules,
+    label: str,
+    sums: Sums,
+    overlap_s: float,
+    most: float,
+    first: bool,
+    rules: GateRules,
     rng: np.random.Generator,
-) -> list[Finding]:  # fmt: skip
+) -> list[Finding]:
     """In the mean at most `most`, shown behind in no window, and, on the `first` loss, shown ahead in enough."""
     ratio = sums.ratio
     found = [
-        Finding(f"{label}: mean", bool(ratio <= most), True, ratio, most,
-                f"{label}: {ratio:.3f} of its loss, at most {most:g} is asked")
-    ]  # fmt: skip
+        Finding(
+            f"{label}: mean",
+            bool(ratio <= most),
+            True,
+            ratio,
+            most,
+            f"{label}: {ratio:.3f} of its loss, at most {most:g} is asked",
+        )
+    ]
     won = lost = 0
     for begin, end in window_edges(sums.time_s, rules.windows):
         _, high = ratio_bounds(sums.cut(begin, end), overlap_s, rules.error_ratio, rules.resamples, rng)
@@ -272,16 +284,27 @@ def _must_beat(
         enough = won >= rules.wins_needed
         found.append(Finding(f"{label}: windows", enough, True, float(won), float(rules.wins_needed), words))
     found.append(
-        Finding(f"{label}: lost windows", lost == 0, True, float(lost), 0.0,
-                f"{label}: shown behind in {lost} of {rules.windows} windows")
-    )  # fmt: skip
+        Finding(
+            f"{label}: lost windows",
+            lost == 0,
+            True,
+            float(lost),
+            0.0,
+            f"{label}: shown behind in {lost} of {rules.windows} windows",
+        )
+    )
     return found
 
 
 def _must_not_lose(
-    label: str, sums: Sums, overlap_s: float, groups: int, blocking: bool, rules: GateRules,
+    label: str,
+    sums: Sums,
+    overlap_s: float,
+    groups: int,
+    blocking: bool,
+    rules: GateRules,
     rng: np.random.Generator,
-) -> Finding:  # fmt: skip
+) -> Finding:
     """A group may gain nothing; it may not pay."""
     ratio = sums.ratio
     paid = _is_behind(sums, overlap_s, groups, rules, rng)
@@ -297,9 +320,14 @@ def _is_behind(sums: Sums, overlap_s: float, tests: int, rules: GateRules, rng: 
 
 
 def _coverage(
-    case: CaseLosses, level: float, blocking: bool, rules: GateRules, rng: np.random.Generator, *,
+    case: CaseLosses,
+    level: float,
+    blocking: bool,
+    rules: GateRules,
+    rng: np.random.Generator,
+    *,
     aggregate: bool,
-) -> list[Finding]:  # fmt: skip
+) -> list[Finding]:
     """What was promised is delivered, over all and in the worst part of the test time.
 
     A group is held to both only where the bootstrap shows that they are missed: its few origins cannot
@@ -313,11 +341,23 @@ def _coverage(
     if not aggregate:
         reach = coverage_bound(case.time_s, covered, case.overlap_s, rules.error_ratio, rules.resamples, rng)
     found = [
-        Finding(f"coverage {level:g}", bool(reach >= least), blocking, share, least,
-                f"the {level:g} bound held {share:.4f} of the time, at least {least:.3f} is asked"),
-        Finding(f"coverage {level:g}: not too wide", bool(share <= most), False, share, most,
-                f"the {level:g} bound held {share:.4f} of the time: wider than promised"),
-    ]  # fmt: skip
+        Finding(
+            f"coverage {level:g}",
+            bool(reach >= least),
+            blocking,
+            share,
+            least,
+            f"the {level:g} bound held {share:.4f} of the time, at least {least:.3f} is asked",
+        ),
+        Finding(
+            f"coverage {level:g}: not too wide",
+            bool(share <= most),
+            False,
+            share,
+            most,
+            f"the {level:g} bound held {share:.4f} of the time: wider than promised",
+        ),
+    ]
     asked = rules.worst_window_coverage.get(level)
     edges = window_edges(case.time_s, rules.coverage_windows)
     parts = [slice(begin, end) for begin, end in edges if end - begin >= rules.window_min_origins]
@@ -328,10 +368,11 @@ def _coverage(
             reach = coverage_bound(
                 case.time_s[worst], covered[worst], case.overlap_s, rules.error_ratio, rules.resamples, rng
             )
-        words = f"the {level:g} bound held {share:.3f} of the time in the worst of {len(parts)} parts, at least {asked:g} is asked"
-        found.append(
-            Finding(f"coverage {level:g}: worst window", bool(reach >= asked), blocking, share, asked, words)
+        words = (
+            f"the {level:g} bound held {share:.3f} of the time in the worst of {len(parts)} parts, at least "
+            f"{asked:g} is asked"
         )
+        found.append(Finding(f"coverage {level:g}: worst window", bool(reach >= asked), blocking, share, asked, words))
     return found
 
 

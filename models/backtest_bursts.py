@@ -60,9 +60,7 @@ class Run:
     counted_work: int
 
 
-def backtest(
-    names: Sequence[str], values: F64, ask: Ask, seed: int, cpu_s: CpuSeconds, progress: Progress
-) -> Run:
+def backtest(names: Sequence[str], values: F64, ask: Ask, seed: int, cpu_s: CpuSeconds, progress: Progress) -> Run:
     """Run it over `values` [series, steps]."""
     values = tidy(values)
     steps = values.shape[1]
@@ -91,12 +89,27 @@ def backtest(
         choice, upper = spoken_for(raw, floor_upper, came, first_test - until, root, ask)
     test = slice(first_test - until, None)
     return Run(
-        ask=ask, names=tuple(names), came=came[:, test], all_came=came, all_raw=raw, all_floor=floor_upper, root=root, models=models, until=until, upper=upper[:, test],
-        floor_raw=floor[:, test], floor_upper=floor_upper[:, test], mean=usual(values),
-        step_error=_step_error(values[:, :first_test]), choice=choice, first_test=first_test, last_step=steps,
-        fit_cpu_s=fit_s, predict_cpu_s=predict_s,
+        ask=ask,
+        names=tuple(names),
+        came=came[:, test],
+        all_came=came,
+        all_raw=raw,
+        all_floor=floor_upper,
+        root=root,
+        models=models,
+        until=until,
+        upper=upper[:, test],
+        floor_raw=floor[:, test],
+        floor_upper=floor_upper[:, test],
+        mean=usual(values),
+        step_error=_step_error(values[:, :first_test]),
+        choice=choice,
+        first_test=first_test,
+        last_step=steps,
+        fit_cpu_s=fit_s,
+        predict_cpu_s=predict_s,
         counted_work=sum(int(getattr(model, "counted_work", 0)) for model in models),
-    )  # fmt: skip
+    )
 
 
 def spoken_for(
@@ -129,13 +142,13 @@ def calibrated(raw: F64, came: F64, root: F64, ask: Ask, renewals: int = MOST_RE
     Margins are renewed at every n-th origin, n the whole part of their number over `renewals`, one at least.
     """
     refresh = max(1, raw.shape[1] // renewals)
-    return replayed(
-        Layer(ask.levels, len(raw), ask.steps, stated=states_spread(raw)), raw, came, root, refresh=refresh
-    )
+    return replayed(Layer(ask.levels, len(raw), ask.steps, stated=states_spread(raw)), raw, came, root, refresh=refresh)
 
 
 def _known_at(came: F64, stop: int, ask: Ask) -> F64:
-    """What had come by the origin `stop` for the origins before it; NaN for the rest. Shape [series, stop, horizons]."""
+    """What had come by the origin `stop` for the origins before it; NaN for the rest. Shape [series, stop,
+    horizons].
+    """
     found = came[:, :stop].copy()
     for place, steps in enumerate(ask.steps):
         found[:, max(0, stop - steps) :, place] = np.nan
@@ -179,8 +192,13 @@ def document(run: Run) -> dict[str, Any]:
                 "headroom_p99": _median(floor["headroom_p99"]),
             },
         }
-    return {"schema": SCHEMA, "series": len(run.names), "horizons": horizons, "fit_cpu_s": round(run.fit_cpu_s, 3),
-            "predict_cpu_s": round(run.predict_cpu_s, 3)}  # fmt: skip
+    return {
+        "schema": SCHEMA,
+        "series": len(run.names),
+        "horizons": horizons,
+        "fit_cpu_s": round(run.fit_cpu_s, 3),
+        "predict_cpu_s": round(run.predict_cpu_s, 3),
+    }
 
 
 def _figures(run: Run, place: int, raw: F64, upper: F64) -> dict[str, F64]:
@@ -201,8 +219,10 @@ def _worst_eighth(run: Run, place: int) -> float | None:
     bound = run.upper[:, :, place, run.ask.levels.index(0.99)]
     error = run.came[:, :, place] - bound
     last = run.came.shape[1] - run.ask.steps[place]
-    kept = [_mean(np.where(np.isnan(part), np.nan, part <= 0.0).ravel())
-            for part in np.array_split(error[:, : max(last, 0)], EIGHTHS, axis=1)]  # fmt: skip
+    kept = [
+        _mean(np.where(np.isnan(part), np.nan, part <= 0.0).ravel())
+        for part in np.array_split(error[:, : max(last, 0)], EIGHTHS, axis=1)
+    ]
     known = [each for each in kept if each is not None]
     return min(known) if known else None
 

@@ -75,8 +75,12 @@ def watch(history: JobHistory, progress: Progress) -> Watched:
             blocks.append(_describe(asked, job + 1 - len(parts), joined(parts)))
             parts.clear()
             progress("watching the jobs", (job + 1) / len(asked))
-    return Watched(*(np.concatenate([getattr(block, name) for block in blocks])
-                     for name in ("features", "opinions", "candidates", "floor")))  # fmt: skip
+    return Watched(
+        *(
+            np.concatenate([getattr(block, name) for block in blocks])
+            for name in ("features", "opinions", "candidates", "floor")
+        )
+    )
 
 
 def _describe(asked: Asked, first: int, kept: Kept) -> Watched:
@@ -104,17 +108,24 @@ class Backtest:
     champion_problem: str = ""
 
 
-def run_backtest(history: JobHistory, cpu: Callable[[], float], progress: Progress, *, seed: int = 0,
-                 rules: BoostingRules | None = None, champion: Mapping[str, Any] | None = None, schema: Sequence[str] = ()) -> Backtest:  # fmt: skip
+def run_backtest(
+    history: JobHistory,
+    cpu: Callable[[], float],
+    progress: Progress,
+    *,
+    seed: int = 0,
+    rules: BoostingRules | None = None,
+    champion: Mapping[str, Any] | None = None,
+    schema: Sequence[str] = (),
+) -> Backtest:
     """Backtest the blend, the floor and, where given, a stored model in the place of the fitted one.
 
-    `champion` is that model's content, fitted on the features `schema`. `cpu` tells the CPU seconds spent so far. Raises `InputError` where the jobs are too few.
+    `champion` is that model's content, fitted on the features `schema`. `cpu` tells the CPU seconds spent so far.
+    Raises `InputError` where the jobs are too few.
     """
     known = np.flatnonzero(~np.isnan(history.duration_s))
     if len(known) < LEAST_JOBS:
-        raise InputError(
-            f"a backtest needs at least {LEAST_JOBS} jobs with a run time; there are {len(known)}"
-        )
+        raise InputError(f"a backtest needs at least {LEAST_JOBS} jobs with a run time; there are {len(known)}")
     first, test = known[int(TRAIN * len(known))], known[int((TRAIN + CALIBRATE) * len(known))]
     began = cpu()
     watched = watch(history, progress)
@@ -158,7 +169,9 @@ def run_backtest(history: JobHistory, cpu: Callable[[], float], progress: Progre
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """The models of the first part: boosting, None where there was too little, and the floor of the time left [levels]."""
+    """The models of the first part: boosting, None where there was too little, and the floor of the time left
+    [levels].
+    """
 
     boosted: Boosted | None
     usual_left: F64
@@ -178,7 +191,8 @@ def fit_models(history: JobHistory, watched: Watched, first: int, rules: Boostin
 
 
 def usual_left(log_s: F64, weight: F64) -> F64:
-    """The floor: quantiles at LEVELS of log(run time - an hour) of all jobs that ran for longer; NaN where they are few.
+    """The floor: quantiles at LEVELS of log(run time - an hour) of all jobs that ran for longer; NaN where they are
+    few.
 
     `weight` [jobs] are those of models/censoring.py; jobs count as often as they stand for others (rounded).
     """
@@ -200,9 +214,7 @@ class Judged:
     floor: F64
 
 
-def _judge_total(
-    history: JobHistory, watched: Watched, boosted: Boosted | None, later: I64, tested: Bools
-) -> Judged:
+def _judge_total(history: JobHistory, watched: Watched, boosted: Boosted | None, later: I64, tested: Bools) -> Judged:
     asked = history.asked
     opinions = watched.opinions[later]
     if boosted is not None:
@@ -210,9 +222,7 @@ def _judge_total(
     promises = Promises(asked.submit_s[later], history.start_s[later], history.log_s[later])
     blend = calibrated(promises, Blend(history, later, opinions))
     floor = calibrated(promises, Given(watched.floor[later]))
-    return Judged(
-        later[tested], promises.made_s[tested], promises.log_s[tested], blend[tested], floor[tested]
-    )
+    return Judged(later[tested], promises.made_s[tested], promises.log_s[tested], blend[tested], floor[tested])
 
 
 def _judge_hour(history: JobHistory, usual: F64, later: I64, test_s: float) -> Judged:
@@ -233,8 +243,17 @@ def _scores(quantile: F64, log_s: F64) -> dict[str, float | None]:
     known = ~np.isnan(quantile[:, MEDIAN])
     point, came = quantile[known, MEDIAN], log_s[known]
     if not len(came):
-        return dict.fromkeys(("median_relative_error", "r2_log", "mae_log", "under_ratio", "pinball_p90",
-                              "coverage_p90", "coverage_p90_worst_tenth"))  # fmt: skip
+        return dict.fromkeys(
+            (
+                "median_relative_error",
+                "r2_log",
+                "mae_log",
+                "under_ratio",
+                "pinball_p90",
+                "coverage_p90",
+                "coverage_p90_worst_tenth",
+            )
+        )
     spread = float(np.sum((came - came.mean()) ** 2))
     tenths = [part.mean() for part in np.array_split(came <= quantile[known, P90], 10) if len(part)]
     return {

@@ -152,8 +152,12 @@ class Profile:
             )
         return _days_before(
             lambda begin, stop: outcomes(values[:, begin : stop + steps], steps, peak=True)[:, : stop - begin],
-            origins, ask.day, 0, steps, len(values),
-        )  # fmt: skip
+            origins,
+            ask.day,
+            0,
+            steps,
+            len(values),
+        )
 
 
 def _days_before(
@@ -161,8 +165,8 @@ def _days_before(
 ) -> F64:
     """Mean over the days before of `measure` at the origins' time of day plus `ahead`; NaN where none is known.
 
-    `measure(begin, stop)` [series, stop - begin] is asked for the columns that count and no others. It looks at values up
-    to `reach` steps after that time of day; a day counts only if these are none after the origin (a horizon may be
+    `measure(begin, stop)` [series, stop - begin] is asked for the columns that count and no others. It looks at values
+    up to `reach` steps after that time of day; a day counts only if these are none after the origin (a horizon may be
     longer than a day). `origins` follow one another.
     """
     total, count = np.zeros((series, len(origins))), np.zeros((series, len(origins)))

@@ -1,8 +1,8 @@
 """Features as the numbers of their bins, so that many fits on the same rows sort them once.
 
-A boosted tree looks at a feature in bins only, with bounds at quantiles. Scikit-learn finds them by itself, anew for each
-model of the same rows, which costs more than the trees. A feature that comes as the number of its bin has few values,
-each of which scikit-learn takes for a bin: the trees are those of the feature itself
+A boosted tree looks at a feature in bins only, with bounds at quantiles. Scikit-learn finds them by itself, anew for
+each model of the same rows, which costs more than the trees. A feature that comes as the number of its bin has few
+values, each of which scikit-learn takes for a bin: the trees are those of the feature itself
 (tests/unit/models/test_bins.py).
 """
 

@@ -23,7 +23,9 @@ LEAST_ROWS = 2000
 """Rows of all series together below which nothing is learned: a few hundred give more error than they take."""
 
 MOST_ROWS = 30_000
-"""Rows that one fit sees, spread over all: more take longer and give no more (retrain of everything in three minutes)."""
+"""Rows that one fit sees, spread over all: more take longer and give no more (retrain of everything in three
+minutes).
+"""
 
 TREES = 120
 LEARNING_RATE = 0.06
@@ -79,7 +81,9 @@ class Boosting:
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any], ask: Ask) -> Boosting:
-        """The model of `content`, for `ask`. Raises `InputError` where it is not of this shape, or for something else."""
+        """The model of `content`, for `ask`. Raises `InputError` where it is not of this shape, or for something
+        else.
+        """
         try:
             made = cls(int(content["seed"]))
             made._step_s, made._peak = float(content["step_s"]), bool(content["peak"])
@@ -100,9 +104,7 @@ class Boosting:
             raise InputError("it has no model for these horizons; fit one for them")
         known = names_of(ask)
         if unknown := [name for name in made.features if name not in known]:
-            raise InputError(
-                f"it looks at {', '.join(unknown)}, which this version does not compute; fit it again"
-            )
+            raise InputError(f"it looks at {', '.join(unknown)}, which this version does not compute; fit it again")
         return made
 
     @property
@@ -128,8 +130,9 @@ class Boosting:
             columns = at_cells(past, scale, series, origins, steps, ask)
             # an error on the log scale counts by what it is in requests: as 1 + y / scale
             weight = np.exp(np.clip(columns["mean"], 0.0, MOST_WEIGHT))
-            bounds = {name: bounds_of(column, weight, BINS) for name, column in columns.items()
-                      if not np.isnan(column).all()}  # fmt: skip
+            bounds = {
+                name: bounds_of(column, weight, BINS) for name, column in columns.items() if not np.isnan(column).all()
+            }
             rows = _in_bins(columns, bounds)
             self._columns[steps] = bounds
             reached = np.log1p(_came(past, series, origins, steps, ask) / scale[series])
@@ -144,10 +147,18 @@ class Boosting:
 
         self.counted_work += len(rows) * self._trees
         model = HistGradientBoostingRegressor(
-            loss="quantile", quantile=level, learning_rate=LEARNING_RATE, max_iter=self._trees, max_leaf_nodes=LEAVES,
-            min_samples_leaf=LEAST_LEAF, l2_regularization=RIDGE, max_features=FEATURE_SHARE, max_bins=BINS,
-            early_stopping=False, random_state=self._seed + member,
-        )  # fmt: skip
+            loss="quantile",
+            quantile=level,
+            learning_rate=LEARNING_RATE,
+            max_iter=self._trees,
+            max_leaf_nodes=LEAVES,
+            min_samples_leaf=LEAST_LEAF,
+            l2_regularization=RIDGE,
+            max_features=FEATURE_SHARE,
+            max_bins=BINS,
+            early_stopping=False,
+            random_state=self._seed + member,
+        )
         return model.fit(rows, change, sample_weight=weight)
 
     def predict(self, values: F64, first: int, ask: Ask, *, judged: bool = False) -> F64:

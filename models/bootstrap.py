@@ -131,9 +131,7 @@ def block_length(time_s: F64, overlap_s: float) -> int:
     return max(1, int(np.ceil(count ** (1 / 3))), min(overlapping, count))
 
 
-def _draw(
-    columns: Sequence[F64], block: int, resamples: int, rng: np.random.Generator
-) -> tuple[F64, ...] | None:
+def _draw(columns: Sequence[F64], block: int, resamples: int, rng: np.random.Generator) -> tuple[F64, ...] | None:
     """Sums of each column over resampled blocks, each [resamples]; None where there are not two blocks."""
     count = len(columns[0])
     blocks = count // block

@@ -43,7 +43,9 @@ FIRST_FIT_STEPS = 60
 """Steps of history before the first fit; the next ones follow when it has doubled, until the regular cadence."""
 
 USUAL_STEPS = 1440
-"""Steps after which a minute counts half in the usual demand of a series: a service that grew is measured by what it is."""
+"""Steps after which a minute counts half in the usual demand of a series: a service that grew is measured by what it
+is.
+"""
 
 MOST_FORESEEN = 1000
 """Series that the global model looks at in one minute: a fifth of a second of CPU."""
@@ -87,7 +89,9 @@ def ask_of(horizons_s: Sequence[float] = HORIZONS_S) -> Ask:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The promises of one step, and what they were made of. Axes [series], [series, horizons], [series, horizons, levels]."""
+    """The promises of one step, and what they were made of. Axes [series], [series, horizons], [series, horizons,
+    levels].
+    """
 
     raw: F64  # of the model that is tried
     margins: F64
@@ -104,8 +108,16 @@ class Made:
 class Demand:
     """Forecasts of one kind of demand for all services. With `gate` a new global model has to beat the `champion`."""
 
-    def __init__(self, kind: str, seed: int, horizons_s: Sequence[float], pinned: Sequence[str] = (), *,
-                 gate: FreshRng | None = None, champion: Boosting | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        kind: str,
+        seed: int,
+        horizons_s: Sequence[float],
+        pinned: Sequence[str] = (),
+        *,
+        gate: FreshRng | None = None,
+        champion: Boosting | None = None,
+    ) -> None:
         self._gate, self._champion = gate, champion
         self.kind, self.rates = kind, Rates(STEP_S)
         self.ask = ask_of(horizons_s)
@@ -247,9 +259,7 @@ class Demand:
         shares = self._weighing.shares()
         self._spoke = (self._names, np.where(shares.any(axis=2), speaks, 0))
         upper = mixed(floor_upper, own, shares)
-        self._made[self.rates.step] = Made(
-            raw, margins, root, own, floor, usual, below, floor_upper, upper, fell
-        )
+        self._made[self.rates.step] = Made(raw, margins, root, own, floor, usual, below, floor_upper, upper, fell)
 
     def _renewed(self) -> F64:
         """The floor's margins: those of one horizon are renewed each step, of all where a series has come or gone."""
@@ -308,18 +318,23 @@ class Demand:
         spoke[told] = speaks[rows[told], 0]
         without = np.isnan(values).any(axis=(1, 2))
         reasons = [
-            self._reason(row, bool(there[at]), made.raw) if without[at] else ""
-            for at, row in enumerate(rows.tolist())
+            self._reason(row, bool(there[at]), made.raw) if without[at] else "" for at, row in enumerate(rows.tolist())
         ]
         return Forecast(
-            model="bursts", made_s=made_s, series=tuple(names),
-            horizons_s=tuple(steps * STEP_S for steps in self.ask.steps), levels=LEVELS, values=values, kind=self.kind,
+            model="bursts",
+            made_s=made_s,
+            series=tuple(names),
+            horizons_s=tuple(steps * STEP_S for steps in self.ask.steps),
+            levels=LEVELS,
+            values=values,
+            kind=self.kind,
             chosen=tuple(names_then[place] for place in spoke.tolist()),
-            history=self._known[rows].astype(np.int32), coverage=self._delivered.ratio(now_s)[groups],
+            history=self._known[rows].astype(np.int32),
+            coverage=self._delivered.ratio(now_s)[groups],
             outcomes=self._delivered.promises[groups][:, :, -1].astype(np.int32),
             drifting=self._drift.drifting[rows],
             reasons=tuple(reasons),
-        )  # fmt: skip
+        )
 
     def _reason(self, row: int, there: bool, raw: F64) -> str:
         """Why not everything is promised."""
@@ -334,9 +349,7 @@ class Demand:
     def wanted(self) -> Fit | None:
         """The fit that is due, on the cadence or on drift; None when none is. Asking begins the next interval."""
         due = self._steps_seen >= self._next_fit
-        drifted = (
-            self._drift.retrain and self._steps_seen >= self._next_fit - round(RETRAIN_S / STEP_S) * 5 // 6
-        )
+        drifted = self._drift.retrain and self._steps_seen >= self._next_fit - round(RETRAIN_S / STEP_S) * 5 // 6
         if not (due or drifted) or not self.rates.names or self.rates.values.shape[1] < FIRST_FIT_STEPS:
             return None
         self._fits += 1
@@ -345,18 +358,22 @@ class Demand:
         pinned = tuple(names.index(name) for name in self._pinned if name in names)
         trial = Trial(names, self._gate, self._champion) if self._gate is not None else None
         return Fit(
-            self.kind, names, self.rates.values.copy(), self.ask, self._seed + self._fits, pinned, trial,
+            self.kind,
+            names,
+            self.rates.values.copy(),
+            self.ask,
+            self._seed + self._fits,
+            pinned,
+            trial,
             from_s=(self.rates.step - self.rates.values.shape[1] + 1) * STEP_S,
-        )  # fmt: skip
+        )
 
     def adopt(self, fit: DemandFit) -> str | None:
         """Let the models of a finished fit speak from the next step on; why the gate refused one of them."""
         asked, fitted = fit.asked, fit.fitted
         invariant(asked.kind == self.kind, "a fit is adopted by the demand that wanted it")
         rows = [
-            at
-            for at, name in enumerate(asked.names)
-            if at < len(self.rates.names) and self.rates.names[at] == name
+            at for at, name in enumerate(asked.names) if at < len(self.rates.names) and self.rates.names[at] == name
         ]
         self._models = {model.name: model for model in fitted.models}
         before = np.array(self._names)[self._chosen]
@@ -397,16 +414,27 @@ class Bursts:
 
     name = "bursts"
 
-    def __init__(self, seed: int, *, horizons_s: Sequence[float] = HORIZONS_S, pinned: Sequence[str] = (),
-                 gate: FreshRng | None = None, champion: Boosting | None = None) -> None:  # fmt: skip
-        self.demands = (Demand(REQUESTS, seed, horizons_s, pinned, gate=gate, champion=champion),
-                        Demand(TOKENS, seed, horizons_s, pinned, gate=gate))  # fmt: skip
+    def __init__(
+        self,
+        seed: int,
+        *,
+        horizons_s: Sequence[float] = HORIZONS_S,
+        pinned: Sequence[str] = (),
+        gate: FreshRng | None = None,
+        champion: Boosting | None = None,
+    ) -> None:
+        self.demands = (
+            Demand(REQUESTS, seed, horizons_s, pinned, gate=gate, champion=champion),
+            Demand(TOKENS, seed, horizons_s, pinned, gate=gate),
+        )
         self._made_s = 0.0
         self._asked: tuple[Forecast, ...] = ()
         self._shown: tuple[int, tuple[str, ...]] = (-1, ())
 
     def update(self, now_s: float, snapshot: ClusterSnapshot) -> None:
-        """Take in the last whole minute of every service; look at what matured; foresee anew when a minute has begun."""
+        """Take in the last whole minute of every service; look at what matured; foresee anew when a minute has
+        begun.
+        """
         services = snapshot.services
         names = [str(each) for each in services.id.tolist()]
         if not names or not np.isfinite(now_s):

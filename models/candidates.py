@@ -19,9 +19,7 @@ def models_for(seed: int, pinned: Sequence[int] = ()) -> tuple[DemandModel, ...]
     return (*always, Harmonic(pinned)) if pinned else always
 
 
-def fitted_further(
-    models: Sequence[DemandModel], choice: Choice, values: F64, until: int
-) -> Sequence[DemandModel]:
+def fitted_further(models: Sequence[DemandModel], choice: Choice, values: F64, until: int) -> Sequence[DemandModel]:
     """Those of `models` that were tried on a few series and, chosen there, are now fitted to more: they speak anew."""
     return [
         model

@@ -77,9 +77,18 @@ class Adaptive:
     is spread (a forecast over h steps, made at every step, misses one burst up to h times): steps are divided by it.
     """
 
-    def __init__(self, levels: Sequence[float], groups: int, *, window: int = WINDOW,
-                 pool: ArrayLike | None = None, rate: Sequence[float] | None = None, comparable: bool = False,
-                 belief: float = BELIEF, overlap: float = 1.0) -> None:  # fmt: skip
+    def __init__(
+        self,
+        levels: Sequence[float],
+        groups: int,
+        *,
+        window: int = WINDOW,
+        pool: ArrayLike | None = None,
+        rate: Sequence[float] | None = None,
+        comparable: bool = False,
+        belief: float = BELIEF,
+        overlap: float = 1.0,
+    ) -> None:
         self.levels = tuple(levels)
         invariant(
             all(0.0 < level < 1.0 for level in self.levels) and list(self.levels) == sorted(self.levels),
@@ -130,8 +139,7 @@ class Adaptive:
         self._count[rows] = 0
         self._pool[rows] = 0  # as a new group is
 
-    def learn(self, group: ArrayLike, scores: ArrayLike, promised: ArrayLike,
-              weights: ArrayLike | None = None) -> None:  # fmt: skip
+    def learn(self, group: ArrayLike, scores: ArrayLike, promised: ArrayLike, weights: ArrayLike | None = None) -> None:
         """Take in what came: `scores` [n] of the groups `group` [n], and the margins `promised` [n, levels] then.
 
         A group may occur several times, oldest first. A NaN score is left out; where the promise is not finite the
@@ -326,7 +334,9 @@ class Delivered:
         self._made[rows] = 0.0
 
     def note(self, now_s: float, group: ArrayLike, scores: ArrayLike, promised: ArrayLike) -> None:
-        """Count promises `promised` [n, levels] against `scores` [n] that came at `now_s`; NaN on a side: no promise."""
+        """Count promises `promised` [n, levels] against `scores` [n] that came at `now_s`; NaN on a side: no
+        promise.
+        """
         values, margins = np.asarray(scores, float)[:, None], np.asarray(promised, float)
         self._turn(now_s)
         known = np.isfinite(margins) & ~np.isnan(values)
@@ -335,7 +345,9 @@ class Delivered:
         np.add.at(self._kept[:, :, place], np.asarray(group, np.int64), known & (values <= margins))
 
     def ratio(self, now_s: float) -> F64:
-        """Promises kept / made over the last week (today and six days before); NaN where none was made. Shape [groups, levels]."""
+        """Promises kept / made over the last week (today and six days before); NaN where none was made. Shape [groups,
+        levels].
+        """
         self._turn(now_s)
         made = self._made.sum(axis=2)
         return np.where(made > 0, self._kept.sum(axis=2) / np.maximum(made, 1.0), np.nan)

@@ -149,7 +149,5 @@ class Drift:
         self._outcomes[rows] += 1
         seen = np.minimum(self._outcomes[rows], LAST) // self._overlap
         misses = self._missed[rows].sum(axis=1) // self._overlap
-        beyond = np.where(
-            misses > 0, bdtrc(np.maximum(misses - 1, 0), np.maximum(seen, 1), self._miss_rate), 1.0
-        )
+        beyond = np.where(misses > 0, bdtrc(np.maximum(misses - 1, 0), np.maximum(seen, 1), self._miss_rate), 1.0)
         return np.asarray((seen >= 20) & (misses > 0) & (beyond < BREACH))

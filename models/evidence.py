@@ -21,8 +21,16 @@ MOST_GROUPS = 12
 GATED_LEVELS = (0.9, 0.99)
 
 
-def burst_cases(names: Sequence[str], first_s: float, ask: Ask, came: F64, mean: F64, challenger: F64, floor: F64,
-                champion: F64 | None) -> list[CaseLosses]:  # fmt: skip
+def burst_cases(
+    names: Sequence[str],
+    first_s: float,
+    ask: Ask,
+    came: F64,
+    mean: F64,
+    challenger: F64,
+    floor: F64,
+    champion: F64 | None,
+) -> list[CaseLosses]:
     """A case for each horizon and group of services.
 
     `came` [series, origins, horizons] is what came, the promises are [series, origins, horizons, levels], the first
@@ -42,8 +50,17 @@ def burst_cases(names: Sequence[str], first_s: float, ask: Ask, came: F64, mean:
             )
             assert one is not None  # noqa: S101 - only a champion may be missing
             assert low is not None  # noqa: S101 - as above
-            cases.append(CaseLosses(f"bursts {format_duration(horizon_s)}", group, np.repeat(times_s, len(rows)),
-                                    horizon_s, one, low, high))  # fmt: skip
+            cases.append(
+                CaseLosses(
+                    f"bursts {format_duration(horizon_s)}",
+                    group,
+                    np.repeat(times_s, len(rows)),
+                    horizon_s,
+                    one,
+                    low,
+                    high,
+                )
+            )
     return cases
 
 
@@ -52,13 +69,12 @@ def groups_of(names: Sequence[str]) -> dict[str, NDArray[np.int64]]:
     stems = [name.split("#")[0] for name in names]
     if not 1 < len(set(stems)) <= MOST_GROUPS:
         return {EVERYONE: np.arange(len(names))}
-    return {
-        stem: np.array([at for at, own in enumerate(stems) if own == stem]) for stem in dict.fromkeys(stems)
-    }
+    return {stem: np.array([at for at, own in enumerate(stems) if own == stem]) for stem in dict.fromkeys(stems)}
 
 
-def _burst_scores(came: F64, mean: F64, upper: F64, judged: NDArray[np.bool_], rows: NDArray[np.int64], place: int,
-                  ask: Ask) -> Scores:  # fmt: skip
+def _burst_scores(
+    came: F64, mean: F64, upper: F64, judged: NDArray[np.bool_], rows: NDArray[np.int64], place: int, ask: Ask
+) -> Scores:
     """Losses and kept promises of one horizon, NaN (and not kept) where nothing came or somebody abstained."""
     losses: dict[str, F64] = {}
     covered: dict[float, NDArray[np.bool_]] = {}
@@ -70,9 +86,11 @@ def _burst_scores(came: F64, mean: F64, upper: F64, judged: NDArray[np.bool_], r
     return Scores(losses, covered)
 
 
-def runtime_cases(tenants: NDArray[np.object_], made_s: F64, log_s: F64, challenger: F64, floor: F64,
-                  champion: F64 | None) -> list[CaseLosses]:  # fmt: skip
-    """A case for each tenant: quantiles of the log run time [jobs, levels] promised at `made_s` [jobs], against `log_s`.
+def runtime_cases(
+    tenants: NDArray[np.object_], made_s: F64, log_s: F64, challenger: F64, floor: F64, champion: F64 | None
+) -> list[CaseLosses]:
+    """A case for each tenant: quantiles of the log run time [jobs, levels] promised at `made_s` [jobs], against
+    `log_s`.
 
     Outcomes of neighbours overlap for as long as a usual job runs.
     """
@@ -80,11 +98,17 @@ def runtime_cases(tenants: NDArray[np.object_], made_s: F64, log_s: F64, challen
     cases = []
     for tenant in sorted(set(tenants.tolist())):
         mine = np.flatnonzero(tenants == tenant)
-        cases.append(CaseLosses(
-            "run time", str(tenant), made_s[mine], typical_s, _runtime_scores(challenger[mine], log_s[mine]),
-            _runtime_scores(floor[mine], log_s[mine]),
-            None if champion is None else _runtime_scores(champion[mine], log_s[mine]),
-        ))  # fmt: skip
+        cases.append(
+            CaseLosses(
+                "run time",
+                str(tenant),
+                made_s[mine],
+                typical_s,
+                _runtime_scores(challenger[mine], log_s[mine]),
+                _runtime_scores(floor[mine], log_s[mine]),
+                None if champion is None else _runtime_scores(champion[mine], log_s[mine]),
+            )
+        )
     return cases
 
 

@@ -103,8 +103,7 @@ def ahead(values: F64, scale: F64, mean: F64, first: int, steps: int, ask: Ask) 
         then = z_before(back - steps) if back > steps else np.full(mean.shape, np.nan)
         found[f"same {days}"] = then - mean
         found[f"change {days}"] = then - z_before(back)
-    around = [z_before(ask.day - steps + side) for side in range(-AROUND, AROUND + 1)
-              if ask.day - steps + side > 0]  # fmt: skip
+    around = [z_before(ask.day - steps + side) for side in range(-AROUND, AROUND + 1) if ask.day - steps + side > 0]
     found["same highest"] = (np.max(around, axis=0) if around else np.full(mean.shape, np.nan)) - mean
     return found
 
@@ -136,7 +135,9 @@ def _window(z: F64, first: int, width: int, whole: Bools, *, highest: bool) -> F
 
 
 def _moments(z: F64, first: int, width: int, whole: Bools) -> tuple[F64, F64]:
-    """Mean and standard deviation of the known of the last `width` steps; NaN where not so many have gone by (`whole`)."""
+    """Mean and standard deviation of the known of the last `width` steps; NaN where not so many have gone by
+    (`whole`).
+    """
     start = max(0, first - width + 1)
     near = z[:, start:]
     known = ~np.isnan(near)

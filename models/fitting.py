@@ -24,8 +24,8 @@ FIT_PART = 0.75
 """Part of the history that models are fitted to; the rest calibrates them and chooses between them."""
 
 LEAST_OUTCOMES = 15
-"""Forecasts of each series and horizon that calibrate and choose: with thousands of series a few of each are enough, for
-they are judged together. Fewer than eight would not be judged at all (models/selection.py)."""
+"""Forecasts of each series and horizon that calibrate and choose: with thousands of series a few of each are enough,
+for they are judged together. Fewer than eight would not be judged at all (models/selection.py)."""
 
 RENEWALS = 50
 """Renewals of the margins while the layer is warmed."""
@@ -48,7 +48,7 @@ class Fitted:
     proof: Proof | None = None
 
 
-def fit_demand(values: F64, ask: Ask, seed: int, pinned: Sequence[int] = (), trial: Trial | None = None) -> Fitted:  # fmt: skip
+def fit_demand(values: F64, ask: Ask, seed: int, pinned: Sequence[int] = (), trial: Trial | None = None) -> Fitted:
     """Fit on the first part of `values` [series, steps], choose and calibrate on the rest.
 
     With a `trial` a new global model speaks only if the gate lets it.

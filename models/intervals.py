@@ -123,7 +123,9 @@ class Intervals:
                     self._next_s[name] = self._break(made, spent_s)
 
     def end(self, name: Hashable, ran_s: float, now_s: float) -> None:
-        """A job ended after `ran_s`: what is open was broken since the last look, or will be kept when its time is up."""
+        """A job ended after `ran_s`: what is open was broken since the last look, or will be kept when its time is
+        up.
+        """
         made = self._promises.pop(name, None)
         if made is None:
             return

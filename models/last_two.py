@@ -2,8 +2,8 @@
 
 The prediction for a job is the geometric mean of the run times of the last two ended jobs of the same
 tenant and width; without such, of the tenant; without such, of anyone. Around it lies what the model's own
-last errors show, quantile by quantile: they have heavier tails than a log-normal. That two recent jobs of the same user beat a user's
-estimate was shown by Tsafrir, Etsion and Feitelson (2007).
+last errors show, quantile by quantile: they have heavier tails than a log-normal. That two recent jobs of the same
+user beat a user's estimate was shown by Tsafrir, Etsion and Feitelson (2007).
 
 Where the last two say little about the next one, they are not believed: the prediction is drawn towards the
 tenant's usual run time by a factor that is learned online too (the slope of what came on what the last two
@@ -124,7 +124,9 @@ class LastTwo:
 
     @property
     def spread(self) -> F64:
-        """Quantiles of the log error at LEVELS: those of the last errors, mixed with the first guess while they are few."""
+        """Quantiles of the log error at LEVELS: those of the last errors, mixed with the first guess while they are
+        few.
+        """
         count = len(self._sorted)
         guess = FIRST_SPREAD * _Z
         if not count:

@@ -47,7 +47,9 @@ DIED, PASSED = np.diff(_REACHED, axis=1), 1.0 - _REACHED[:, :-1]
 """What a job that ended in a cell (row) says of each cell: that it ended there, that it reached it."""
 
 AT_RISK = np.tril(np.ones((CELLS, CELLS))) - 0.5 * np.eye(CELLS)
-"""What a job that runs, and is now in a cell (row), says: that it reached those before, and is half-way through its own."""
+"""What a job that runs, and is now in a cell (row), says: that it reached those before, and is half-way through its
+own.
+"""
 
 FIRST = np.diff(ndtr((EDGES - FIRST_LOG_S) / FIRST_SPREAD))
 BEFORE: Bools = np.asarray(EDGES[1:] <= np.log(OUTLIVED_S))
@@ -167,7 +169,9 @@ class _Window:
         self._said, self._first = np.unique(said[self.order], return_index=True)
 
     def counted(self, weight: F64) -> tuple[F64, F64]:
-        """Jobs that ended in each cell, and that reached it, at their `weight` [asking, order]. Shapes [asking, cells]."""
+        """Jobs that ended in each cell, and that reached it, at their `weight` [asking, order]. Shapes [asking,
+        cells].
+        """
         alike = np.zeros((len(weight), 2 * CELLS))
         alike[:, self._said] = np.add.reduceat(weight, self._first, axis=1)
         running, ended = alike[:, :CELLS], alike[:, CELLS:]

@@ -104,13 +104,17 @@ class Layer:
 
 
 def states_spread(raw: F64) -> Bools:
-    """Which of the forecasts `raw` [series, origins, horizons, levels] have quantiles apart. Shape [series, horizons]."""
+    """Which of the forecasts `raw` [series, origins, horizons, levels] have quantiles apart. Shape [series,
+    horizons].
+    """
     with np.errstate(invalid="ignore"):
         return np.asarray((raw[..., -1] > raw[..., 0]).any(axis=1))
 
 
 def units(raw: F64, root: F64) -> F64:
-    """Unit of the scores of forecasts `raw` [..., levels], lowest level first, of series whose usual demand has `root`."""
+    """Unit of the scores of forecasts `raw` [..., levels], lowest level first, of series whose usual demand has
+    `root`.
+    """
     spread = np.sqrt(raw[..., -1]) - np.sqrt(raw[..., 0])
     return np.asarray((1.0 - SPREAD_SHARE) * root + SPREAD_SHARE * spread)
 
@@ -138,12 +142,9 @@ def replayed(layer: Layer, raw: F64, came: F64, root: F64, *, refresh: int = 1) 
         for horizon, ahead in enumerate(layer.steps):
             then = origin - ahead
             if then >= 0:
-                layer.learn(horizon, rows, raw[:, then, horizon], root, came[:, then, horizon],
-                            given[:, then, horizon])  # fmt: skip
+                layer.learn(horizon, rows, raw[:, then, horizon], root, came[:, then, horizon], given[:, then, horizon])
         if origin % refresh == 0:
             margins = layer.margins()
         given[:, origin] = margins
-        found[:, origin] = promised(
-            raw[:, origin], margins, np.repeat(root[:, None], len(layer.steps), axis=1)
-        )
+        found[:, origin] = promised(raw[:, origin], margins, np.repeat(root[:, None], len(layer.steps), axis=1))
     return found

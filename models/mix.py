@@ -3,8 +3,9 @@
 Arrivals are Poisson with a rate of their own for each pool and hour of the day, and each is of one kind. What is
 not known of a rate is a gamma distribution and what is not known of the kinds a Dirichlet (the conjugate
 priors), so that the number that arrives is close to negative binomial. What an hour of the day has not shown
-itself is taken from its pool, and what a pool has not shown from all pools (empirical Bayes). Old arrivals fade with a half-life. Arrivals that come in clusters spread wider than
-Poisson; by how much is learned from the hours that were foreseen (a quasi-Poisson factor; Wedderburn 1974).
+itself is taken from its pool, and what a pool has not shown from all pools (empirical Bayes). Old arrivals fade with a
+half-life. Arrivals that come in clusters spread wider than Poisson; by how much is learned from the hours that were
+foreseen (a quasi-Poisson factor; Wedderburn 1974).
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ class DemandMix:
         total = of_pool * behind / (of_pool * self._watched_h[hour] + COURSE_ARRIVALS)
         return total, behind, here + MIX_ARRIVALS * share
 
-    def forecast(self, from_s: float, to_s: float, levels: tuple[float, ...] = (0.5, 0.9, 0.99)) -> MixForecast:  # fmt: skip
+    def forecast(self, from_s: float, to_s: float, levels: tuple[float, ...] = (0.5, 0.9, 0.99)) -> MixForecast:
         """What is expected to arrive in [from_s, to_s), at most a week."""
         from scipy.special import betaincinv
         from scipy.stats import nbinom
@@ -186,13 +187,23 @@ class DemandMix:
         bounds = betaincinv(alpha[..., None], np.maximum(total - alpha, 1e-6)[..., None], asked)
         row = known[:, None]
         return MixForecast(
-            from_s, to_s, self.kinds, levels, np.where(row, mean, np.nan),
-            np.where(row[..., None], np.maximum(counts, 0.0), np.nan), np.where(row, alpha / total, np.nan),
-            np.where(row[..., None], bounds, np.nan), known, np.full(len(mean), watched), self.spread,
-        )  # fmt: skip
+            from_s,
+            to_s,
+            self.kinds,
+            levels,
+            np.where(row, mean, np.nan),
+            np.where(row[..., None], np.maximum(counts, 0.0), np.nan),
+            np.where(row, alpha / total, np.nan),
+            np.where(row[..., None], bounds, np.nan),
+            known,
+            np.full(len(mean), watched),
+            self.spread,
+        )
 
     def sample(self, from_s: float, to_s: float, draws: int, rng: np.random.Generator) -> I64:
-        """Draws of what may arrive in [from_s, to_s): [draws, pools, kinds]. Raises `InvariantError` before anything was learned."""
+        """Draws of what may arrive in [from_s, to_s): [draws, pools, kinds]. Raises `InvariantError` before anything
+        was learned.
+        """
         invariant(self._watched_h.sum() >= LEAST_H, "mix: nothing was watched yet; ask for a forecast first")
         mean, variance, _ = self._moments(from_s, to_s)
         excess = np.maximum(variance, mean * 1.0001 + 1e-12)

@@ -1,8 +1,9 @@
 """What is held against each other for a job: quantiles of its log run time by several models, mixed per kind of job.
 
 No model of run times wins everywhere: where history repeats, the last jobs alike are best; where it does not,
-boosting is (measured on the Philly, Alibaba and MIT files of docs/data-sources.md). Each kind of job weighs the opinions by the pinball loss that they
-had there lately, level by level; a kind that has seen little leans on what holds for all jobs.
+boosting is (measured on the Philly, Alibaba and MIT files of docs/data-sources.md). Each kind of job weighs the
+opinions by the pinball loss that they had there lately, level by level; a kind that has seen little leans on what
+holds for all jobs.
 """
 
 from __future__ import annotations
@@ -95,9 +96,7 @@ def most_likely(candidates: F32, boosted: F64) -> F64:
         known = ~np.isnan(candidates[part])
         values = np.where(known, candidates[part], np.float32(0.0))
         near = np.exp(-0.5 * ((values - middle[part]) / spread[part]) ** 2)
-        weight = np.concatenate(
-            [np.where(known, fade * near, 0.0), np.full((len(values), 1), OWN_WEIGHT)], axis=1
-        )
+        weight = np.concatenate([np.where(known, fade * near, 0.0), np.full((len(values), 1), OWN_WEIGHT)], axis=1)
         values = np.concatenate([values, middle[part]], axis=1)
         kernel = np.exp(-(((values[:, :, None] - values[:, None, :]) / np.float32(SAME_WIDTH)) ** 2))
         density = np.where(weight > 0.0, np.einsum("nij,nj->ni", kernel, weight.astype(np.float32)), -1.0)

@@ -70,8 +70,15 @@ def proved(values: F64, until: int, ask: Ask, challenger: Boosting, trial: Trial
         theirs = raw | {Boosting.name: trial.champion.predict(part, first, ask)}
     _, before = spoken_for(theirs, floor, came, half, root, ask, MOST_RENEWALS)
     cases = burst_cases(
-        names, (first + half) * ask.step_s, ask, came[:, half:], usual(part), upper[:, half:], floor[:, half:], before[:, half:]
-    )  # fmt: skip
+        names,
+        (first + half) * ask.step_s,
+        ask,
+        came[:, half:],
+        usual(part),
+        upper[:, half:],
+        floor[:, half:],
+        before[:, half:],
+    )
     verdict = judge(cases, challenger.counted_work, trial.rng(), trial.rules)
     return Proof(challenger, verdict)
 

@@ -53,9 +53,7 @@ class Rates:
         free = max(0, len(self.names) + len(new) - MOST_SERIES)
         wanted = {self._row[name] for name in names if name in self._row}
         oldest = (
-            [row for row in np.argsort(self._seen, kind="stable").tolist() if row not in wanted][:free]
-            if free
-            else []
+            [row for row in np.argsort(self._seen, kind="stable").tolist() if row not in wanted][:free] if free else []
         )
         reused = []
         for name, row in zip(new, oldest, strict=False):

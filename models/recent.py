@@ -45,9 +45,23 @@ CHAIN = (0, 2, 3, 4, 5)
 """The back-off chain: levels of kin in which a job looks for ended jobs, narrowest first."""
 
 STATISTICS = (
-    "last", "median3", "median10", "median40", "mean10", "spread10", "low40", "high40", "count", "age",
-    "gap1", "gap20", "neighbour", "neighbours10", "neighbour_place", "neighbour_spread",
-)  # fmt: skip
+    "last",
+    "median3",
+    "median10",
+    "median40",
+    "mean10",
+    "spread10",
+    "low40",
+    "high40",
+    "count",
+    "age",
+    "gap1",
+    "gap20",
+    "neighbour",
+    "neighbours10",
+    "neighbour_place",
+    "neighbour_spread",
+)
 """Statistics of one kin, in logs of seconds; `count` and `neighbour_place` are counts (the first as log(1 + n))."""
 
 
@@ -68,8 +82,14 @@ class Asked:
 
 def taken(asked: Asked, rows: NDArray[np.intp] | slice) -> Asked:
     """The jobs at `rows`."""
-    return Asked(asked.tenant[rows], asked.user[rows], asked.stem[rows], asked.gpus[rows], asked.submit_s[rows],
-                 asked.other[rows])  # fmt: skip
+    return Asked(
+        asked.tenant[rows],
+        asked.user[rows],
+        asked.stem[rows],
+        asked.gpus[rows],
+        asked.submit_s[rows],
+        asked.other[rows],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +206,12 @@ class Recent:
 
 def joined(parts: Sequence[Kept]) -> Kept:
     """Several `Kept` one after the other."""
-    return Kept(*(np.concatenate([getattr(part, name) for part in parts])
-                  for name in ("ended", "count", "age_s", "submitted", "submitted_ago_s")))  # fmt: skip
+    return Kept(
+        *(
+            np.concatenate([getattr(part, name) for part in parts])
+            for name in ("ended", "count", "age_s", "submitted", "submitted_ago_s")
+        )
+    )
 
 
 def quantiles(values: NDArray[np.floating], levels: Sequence[float]) -> F64:
@@ -227,11 +251,23 @@ def statistics(kept: Kept) -> F64:
     place = np.where(alive.all(axis=-1), SUBMITTED, alive.argmin(axis=-1))
     gaps = np.log1p(np.maximum(kept.submitted_ago_s[..., [0, 19]], 0.0))
     columns = (
-        ended[..., 0], quantiles(ended[..., :3], (0.5,))[..., 0], quantiles(ten, (0.5,))[..., 0], wide[..., 1],
-        np.where(empty, np.nan, mean), np.where(empty, np.nan, spread), wide[..., 0], wide[..., 2],
-        np.log1p(kept.count), np.log1p(np.maximum(kept.age_s, 0.0)), gaps[..., 0], gaps[..., 1],
-        near[..., 0], beside[..., 1], place, beside[..., 2] - beside[..., 0],
-    )  # fmt: skip
+        ended[..., 0],
+        quantiles(ended[..., :3], (0.5,))[..., 0],
+        quantiles(ten, (0.5,))[..., 0],
+        wide[..., 1],
+        np.where(empty, np.nan, mean),
+        np.where(empty, np.nan, spread),
+        wide[..., 0],
+        wide[..., 2],
+        np.log1p(kept.count),
+        np.log1p(np.maximum(kept.age_s, 0.0)),
+        gaps[..., 0],
+        gaps[..., 1],
+        near[..., 0],
+        beside[..., 1],
+        place,
+        beside[..., 2] - beside[..., 0],
+    )
     return np.stack([np.asarray(column, float) for column in columns], axis=-1)
 
 

@@ -85,7 +85,9 @@ class Given:
 
 
 class Blend:
-    """Raw quantiles of the blend at each submission: opinions mixed as they are believed then, corrected by siblings."""
+    """Raw quantiles of the blend at each submission: opinions mixed as they are believed then, corrected by
+    siblings.
+    """
 
     def __init__(self, history: JobHistory, rows: I64, opinions: F64) -> None:
         """Jobs `rows` of the history are foreseen, `opinions` [rows, opinions, levels] held of them."""
@@ -183,7 +185,9 @@ def calibrated(promises: Promises, source: Source) -> F64:
 
 
 def left_after_an_hour(history: JobHistory, rows: I64) -> F64:
-    """Log quantiles of the time left of `rows` when each has run for an hour, all in order of that moment. [rows, levels]."""
+    """Log quantiles of the time left of `rows` when each has run for an hour, all in order of that moment. [rows,
+    levels].
+    """
     lasting, log_s = Lasting(), history.log_s
     at_s, end_s = history.start_s + OUTLIVED_S, history.end_s
     outlived = np.flatnonzero(~(history.duration_s <= OUTLIVED_S))

@@ -69,8 +69,13 @@ def content_of(boosted: Boosted | None) -> dict[str, Any]:
     """The models as plain values, arrays and estimators, for the registry; empty for none."""
     if boosted is None:
         return {}
-    return {"levels": list(boosted.levels), "models": list(boosted.models), "columns": boosted.columns,
-            "width": boosted.width, "rows": boosted.rows}  # fmt: skip
+    return {
+        "levels": list(boosted.levels),
+        "models": list(boosted.models),
+        "columns": boosted.columns,
+        "width": boosted.width,
+        "rows": boosted.rows,
+    }
 
 
 def boosted_from(content: Mapping[str, Any], width: int) -> Boosted | None:
@@ -81,12 +86,19 @@ def boosted_from(content: Mapping[str, Any], width: int) -> Boosted | None:
         raise InputError(
             f"a model of run times looks at {content['width']} columns, these jobs have {width}; fit it anew"
         )
-    return Boosted(tuple(content["levels"]), tuple(content["models"]), np.asarray(content["columns"], np.int32),
-                   int(content["width"]), int(content["rows"]), Forest(content["models"]))  # fmt: skip
+    return Boosted(
+        tuple(content["levels"]),
+        tuple(content["models"]),
+        np.asarray(content["columns"], np.int32),
+        int(content["width"]),
+        int(content["rows"]),
+        Forest(content["models"]),
+    )
 
 
 def placed(boosted: Boosted, schema: Sequence[str], names: Sequence[str]) -> Boosted:
-    """`boosted`, fitted on the columns `schema` [width], for features with the columns `names`, which may stand elsewhere.
+    """`boosted`, fitted on the columns `schema` [width], for features with the columns `names`, which may stand
+    elsewhere.
 
     Raises `InputError` where it looks at one that is not there, or foresees other levels.
     """
@@ -102,7 +114,8 @@ def placed(boosted: Boosted, schema: Sequence[str], names: Sequence[str]) -> Boo
 
 
 def stored_boosted(content: Mapping[str, Any], schema: Sequence[str], names: Sequence[str]) -> Boosted | None:
-    """The model of a stored artifact's `content`, fitted on the columns `schema`, for features with the columns `names`.
+    """The model of a stored artifact's `content`, fitted on the columns `schema`, for features with the columns
+    `names`.
 
     None where there was too little to fit one. Raises `InputError` where it cannot be used here.
     """
@@ -127,8 +140,9 @@ def telling_columns(features: F64) -> I32:
     return np.array(kept, np.int32)
 
 
-def fit_boosted(features: F64, log_s: F64, weight: F64, levels: Sequence[float], rules: BoostingRules,
-                seed: int = 0) -> Boosted | None:  # fmt: skip
+def fit_boosted(
+    features: F64, log_s: F64, weight: F64, levels: Sequence[float], rules: BoostingRules, seed: int = 0
+) -> Boosted | None:
     """Fit on rows in order of time; None where the rows are too few or say nothing."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
@@ -142,10 +156,16 @@ def fit_boosted(features: F64, log_s: F64, weight: F64, levels: Sequence[float],
     chosen = np.ascontiguousarray(rows[:, columns])
     models = tuple(
         HistGradientBoostingRegressor(
-            loss="quantile", quantile=level, max_iter=rules.trees, learning_rate=rules.rate,
-            max_leaf_nodes=rules.leaves, min_samples_leaf=rules.least_in_leaf, max_bins=rules.bins, early_stopping=False,
+            loss="quantile",
+            quantile=level,
+            max_iter=rules.trees,
+            learning_rate=rules.rate,
+            max_leaf_nodes=rules.leaves,
+            min_samples_leaf=rules.least_in_leaf,
+            max_bins=rules.bins,
+            early_stopping=False,
             random_state=seed,
         ).fit(chosen, log_s[known], sample_weight=weight[known])
         for level in levels
-    )  # fmt: skip
+    )
     return Boosted(tuple(levels), models, columns, features.shape[1], len(known), Forest(models))

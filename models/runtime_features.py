@@ -42,18 +42,20 @@ def runtime_features(asked: Asked, kept: Kept, opinions: F64, candidates: F32) -
     """Features [jobs, columns]: the same columns for every job of a history, NaN where unknown."""
     beside = candidates[:, -NEIGHBOURS:]
     day = asked.submit_s / DAY_S
-    return np.column_stack([
-        statistics(kept).reshape(len(asked), -1),
-        first_known(kept, LEAST_ENDED),
-        modes(candidates[:, :-NEIGHBOURS]),
-        modes(beside),
-        opinions[:, 0],
-        name_columns(asked),
-        asked.gpus,
-        asked.other,
-        (day % 1.0) * 24.0,
-        np.floor(day) % WEEK_DAYS,
-    ])  # fmt: skip
+    return np.column_stack(
+        [
+            statistics(kept).reshape(len(asked), -1),
+            first_known(kept, LEAST_ENDED),
+            modes(candidates[:, :-NEIGHBOURS]),
+            modes(beside),
+            opinions[:, 0],
+            name_columns(asked),
+            asked.gpus,
+            asked.other,
+            (day % 1.0) * 24.0,
+            np.floor(day) % WEEK_DAYS,
+        ]
+    )
 
 
 def feature_names(others: Sequence[str]) -> tuple[str, ...]:

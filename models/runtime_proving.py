@@ -127,21 +127,20 @@ def proved(challenger: Boosted, trial: Trial) -> Proof:
     promises = Promises(made_s, np.array([job.start_s for job in jobs]), log_s)
     kinds = [job.kind for job in jobs]
     ours, theirs = (
-        calibrated(promises, Mix(kinds, opinions_with(jobs, model), log_s))
-        for model in (challenger, trial.champion)
+        calibrated(promises, Mix(kinds, opinions_with(jobs, model), log_s)) for model in (challenger, trial.champion)
     )
     floor = calibrated(promises, Given(np.stack([job.opinions[FLOOR] for job in jobs])))
     tenants = np.empty(len(jobs), object)
     tenants[:] = [job.tenant for job in jobs]
     judged = slice(int(WARM_PART * len(jobs)), None)
-    cases = runtime_cases(
-        tenants[judged], made_s[judged], log_s[judged], ours[judged], floor[judged], theirs[judged]
-    )
+    cases = runtime_cases(tenants[judged], made_s[judged], log_s[judged], ours[judged], floor[judged], theirs[judged])
     return Proof(challenger, judge(cases, challenger.work, trial.rng(), trial.rules))
 
 
 def opinions_with(jobs: Sequence[EndedJob], boosted: Boosted | None) -> F64:
-    """Opinions of each job with those of `boosted` in their place; None: nobody speaks there. [jobs, opinions, levels]."""
+    """Opinions of each job with those of `boosted` in their place; None: nobody speaks there. [jobs, opinions,
+    levels].
+    """
     opinions = np.stack([job.opinions for job in jobs])
     opinions[:, BOOSTED] = np.nan
     if boosted is not None:

@@ -3,9 +3,9 @@
 A job is forecast when it is first seen: opinions of the last jobs alike and of boosting, mixed by what they were
 worth lately (models/opinions.py), are a prior, which the jobs submitted near it correct (models/siblings.py); that is
 promised under calibrated intervals (models/intervals.py). From then on the jobs submitted near it, which end or
-outlive what was expected, go on correcting the prior, under the same margins, as does its own running on; once it has run for an hour, what
-came of others that ran so long says what is left of it (models/lasting.py). Until the first job has ended the
-forecaster abstains, unless it begins with a model: an unknown job is not backfilled past a reservation.
+outlive what was expected, go on correcting the prior, under the same margins, as does its own running on; once it has
+run for an hour, what came of others that ran so long says what is left of it (models/lasting.py). Until the first job
+has ended the forecaster abstains, unless it begins with a model: an unknown job is not backfilled past a reservation.
 
 A fit is work that may be run anywhere: `due()` hands it out, `adopt()` takes in the result (autopilot/worker.py). With
 a gate a new model speaks only if it passes on the jobs submitted last (models/runtime_proving.py).
@@ -88,9 +88,7 @@ class FitWork:
         proof = None if boosted is None else proved(boosted, self.trial)
         passed = proof is not None and proof.verdict.passed
         digest = sha256(self.features.tobytes() + self.log_s.tobytes() + self.weight.tobytes()).hexdigest()
-        asked = replace(
-            self, features=self.features[:0], log_s=self.log_s[:0], weight=self.weight[:0], trial=None
-        )
+        asked = replace(self, features=self.features[:0], log_s=self.log_s[:0], weight=self.weight[:0], trial=None)
         return Fit(boosted if passed else self.trial.champion, proof, asked, digest)
 
 
@@ -113,8 +111,14 @@ class Runtimes:
 
     name = "predicted"
 
-    def __init__(self, rules: Forecasting | None = None, seed: int = 0, *, gate: FreshRng | None = None,
-                 champion: Boosted | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        rules: Forecasting | None = None,
+        seed: int = 0,
+        *,
+        gate: FreshRng | None = None,
+        champion: Boosted | None = None,
+    ) -> None:
         """`gate` makes the generator of its bootstrap; `champion` is the model that served before this run, if any."""
         self.rules, self._seed, self._gate = rules or Forecasting(), seed, gate
         self._recent, self._mixer, self._with_siblings = Recent(), Mixer(), Mixer(SIBLINGS)
@@ -171,9 +175,9 @@ class Runtimes:
         self._recent.end(job.kins, job.turn, job.submit_s, log_s, now_s)
         for mixer, held in ((self._mixer, job.opinions), (self._with_siblings, job.held)):
             mixer.learn(int(mixer.rows([job.kins[KIND]])[0]), held, log_s)
-        self._ended.append(EndedJob(
-            job.tenant, job.kins[KIND], job.submit_s, now_s, log_s, job.features, job.opinions, job.candidates
-        ))  # fmt: skip
+        self._ended.append(
+            EndedJob(job.tenant, job.kins[KIND], job.submit_s, now_s, log_s, job.features, job.opinions, job.candidates)
+        )
         if len(self._ended) > 2 * self.rules.most_rows:
             del self._ended[: self.rules.most_rows]
             self._fitted_rows = max(self._fitted_rows - self.rules.most_rows, 0)
@@ -206,7 +210,9 @@ class Runtimes:
         return FitWork(features, log_s, weight, boosting, self._seed, trial, from_s, to_s)
 
     def adopt(self, fit: Fit) -> str | None:
-        """Forecast with `fit` from now on, a job that has a forecast keeps it as its prior; why the gate refused a new one."""
+        """Forecast with `fit` from now on, a job that has a forecast keeps it as its prior; why the gate refused a new
+        one.
+        """
         self._fit = fit
         return None if fit.proof is None else fit.proof.verdict.refusal("boosting for run times")
 
@@ -218,9 +224,10 @@ class Runtimes:
         names = work.id.tolist()
         known = self._jobs
         fresh = [
-            place for place, name in enumerate(names)
+            place
+            for place, name in enumerate(names)
             if name not in known and work.service[place] < 0 and work.state[place] < State.SUCCEEDED
-        ]  # fmt: skip
+        ]
         if fresh:
             self._meet(np.array(fresh), names, snapshot)
         if len(known) > np.count_nonzero((work.service < 0) & (work.state < State.SUCCEEDED)):
@@ -238,7 +245,9 @@ class Runtimes:
         return Forecasts(RuntimeForecast(self.name, now_s, LEVELS, total_s, certain, self._history[rows]))
 
     def _calibrated(self, said: Mapping[Hashable, F64]) -> dict[Hashable, F64]:
-        """What siblings make of jobs, with the margins of their submission: log quantiles, none below what has been run."""
+        """What siblings make of jobs, with the margins of their submission: log quantiles, none below what has been
+        run.
+        """
         if not said:
             return {}
         names = [str(name) for name in said]
@@ -283,17 +292,26 @@ class Runtimes:
         for number, name in enumerate(ordered_names):
             row, submit_s = self._new_row(), float(asked.submit_s[number])
             self._jobs[name] = Job(
-                row, str(asked.tenant[number]), kins[number], turns[number], submit_s, features[number],
-                opinions[number], candidates[number], held[number],
+                row,
+                str(asked.tenant[number]),
+                kins[number],
+                turns[number],
+                submit_s,
+                features[number],
+                opinions[number],
+                candidates[number],
+                held[number],
                 np.where(np.isfinite(margin[number]), margin[number], 0.0),
-            )  # fmt: skip
+            )
             self._log_total[row] = given[number]
             self._history[row] = int(kept.count[number, -1])
             self._lasting.add(name, kins[number], submit_s)
             if sure[number]:
                 self._intervals.add(name, raw[number], margin[number], int(group[number]))
 
-    def _posterior(self, names: list[str], kins: list[tuple[Hashable, ...]], submit_s: F64, prior: F64, sure: Bools) -> F64:  # fmt: skip
+    def _posterior(
+        self, names: list[str], kins: list[tuple[Hashable, ...]], submit_s: F64, prior: F64, sure: Bools
+    ) -> F64:
         """What siblings make of the `prior` of new jobs; NaN where nothing is known yet. Shape of `prior`."""
         for name, kin, at_s in zip(names, kins, submit_s.tolist(), strict=True):
             self._siblings.add(name, kin[0], at_s)

@@ -34,8 +34,8 @@ class Choice:
 
     `losses` is [models, series, horizons]: weighted mean over levels of loss / loss of the floor, drawn towards that of
     all series; NaN where a model abstained. The floor is model 0. `tried`: the chosen model, or where that is the floor
-    the best other one, which has yet to show that it is ahead. `doubt` [series, horizons, levels]: how much more it must
-    show (models/weighing.py): 2 where it was not chosen, 1 at a level at which a chosen one was not
+    the best other one, which has yet to show that it is ahead. `doubt` [series, horizons, levels]: how much more it
+    must show (models/weighing.py): 2 where it was not chosen, 1 at a level at which a chosen one was not
     ahead, else 0.
     """
 
@@ -56,7 +56,10 @@ class Choice:
             if not len(others) or not np.isfinite(others.min()):
                 return f"{self.names[0]}: no other model can speak yet"
             best = int(np.argmin(others)) + 1
-            return f"{self.names[0]}: the best other, {self.names[best]}, lost {losses[best]:.2f} of what it did (needed {GAIN})"
+            return (
+                f"{self.names[0]}: the best other, {self.names[best]}, lost {losses[best]:.2f} of what it did "
+                f"(needed {GAIN})"
+            )
         return f"{self.names[place]}: lost {losses[place]:.2f} of what {self.names[0]} did"
 
 
@@ -91,7 +94,9 @@ def choose(raw: Mapping[str, F64], came: F64, root: F64, ask: Ask) -> Choice:
 
 
 def _drawn(logs: F64, trust: F64) -> F64:
-    """Logs of relative losses [models, series, ...] drawn towards their mean over the series, less where `trust` is high."""
+    """Logs of relative losses [models, series, ...] drawn towards their mean over the series, less where `trust` is
+    high.
+    """
     known = ~np.isnan(logs)
     total = np.where(known, logs, 0.0).sum(axis=1, keepdims=True)
     overall = total / np.maximum(known.sum(axis=1, keepdims=True), 1)

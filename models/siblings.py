@@ -1,10 +1,10 @@
 """Jobs that were submitted near each other teach each other: what came of some says what to expect of the others.
 
 Adjacent submissions of one tenant and width are alike far beyond what its last ended jobs tell, and most of them end,
-or outlive what was expected, after the others were submitted. The distribution of a job's log run time, on a grid, is therefore a Bayesian survival curve
-under right censoring (beta-Stacy process: Walker and Muliere 1997; the discrete form of Susarla and Van Ryzin 1976):
-the hazard in a cell is (prior mass + siblings that ended in it) / (prior mass from it on + siblings that reached it).
-A sibling that still runs counts as having reached where it is, and no further.
+or outlive what was expected, after the others were submitted. The distribution of a job's log run time, on a grid, is
+therefore a Bayesian survival curve under right censoring (beta-Stacy process: Walker and Muliere 1997; the discrete
+form of Susarla and Van Ryzin 1976): the hazard in a cell is (prior mass + siblings that ended in it) / (prior mass
+from it on + siblings that reached it). A sibling that still runs counts as having reached where it is, and no further.
 
 The prior is a mixture of what was forecast at submission and the product-limit estimate (Kaplan and Meier 1958) of the
 last jobs of all, those that still run included; which of the two is believed how far follows from what came (online
@@ -118,9 +118,7 @@ class Kin:
     ended: list[bool] = field(default_factory=list)
     first: int = 0  # number of the oldest that is kept
     live: dict[Hashable, int] = field(default_factory=dict)  # jobs that have not ended -> number
-    heard: set[int] = field(
-        default_factory=set
-    )  # numbers of those that ended or ran on since the last renewal
+    heard: set[int] = field(default_factory=set)  # numbers of those that ended or ran on since the last renewal
     added: set[int] = field(default_factory=set)  # and of those that were submitted
 
     def stale(self) -> list[Hashable]:
@@ -150,9 +148,7 @@ class Siblings:
     def __init__(self) -> None:
         self._kins: dict[Hashable, Kin] = {}
         self._key: dict[Hashable, Hashable] = {}
-        self._parts: dict[
-            Hashable, F64 | None
-        ] = {}  # cells by what was forecast, and usually; None: nothing was known
+        self._parts: dict[Hashable, F64 | None] = {}  # cells by what was forecast, and usually; None: nothing was known
         self._prior: dict[Hashable, F64] = {}
         self._share = np.full(2, 0.5)
         self._ended_log_s: list[float] = []
@@ -215,9 +211,7 @@ class Siblings:
             del self._ended_log_s[:USUAL_JOBS]
         if parts is not None:
             right = self._share * (parts[:, int(cells_of(np.array(log_s)))] + 1e-6)
-            share = np.maximum(
-                (1.0 - LEARN_RATE) * self._share + LEARN_RATE * right / right.sum(), LEAST_SHARE
-            )
+            share = np.maximum((1.0 - LEARN_RATE) * self._share + LEARN_RATE * right / right.sum(), LEAST_SHARE)
             self._share = share / share.sum()
         self._stale.add(key)
 
@@ -274,14 +268,8 @@ class Siblings:
         from_place, to_place = max(int(place.min()) - MOST_SIBLINGS, 0), int(place.max()) + MOST_SIBLINGS + 1
         seen = from_place + np.flatnonzero(log_s[from_place:to_place] >= 0.0)
         prior = np.stack([self._prior[name] for name in names])
-        spread = (
-            np.stack([kin.spread[number] for number in seen.tolist()])
-            if len(seen)
-            else np.empty((0, len(EDGES)))
-        )
-        done = _posterior(
-            prior, _weights(np.array(kin.submit_s), place, seen), log_s[seen], ended[seen], spread
-        )
+        spread = np.stack([kin.spread[number] for number in seen.tolist()]) if len(seen) else np.empty((0, len(EDGES)))
+        done = _posterior(prior, _weights(np.array(kin.submit_s), place, seen), log_s[seen], ended[seen], spread)
         return dict(zip(names, quantiles_given(done, log_s[place]), strict=True))
 
 

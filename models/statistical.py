@@ -46,8 +46,9 @@ LEAST_DAYS = 2
 class Ets:
     """Simple or damped-trend exponential smoothing, the one with the smaller AICc; one fit for each series.
 
-    Of more than `most_series` series `TRIED_SERIES`, evenly spread, are fitted, and the others abstain unless `fit_others`
-    finds that it is chosen: a choice between models rests on all series together (models/selection.py), which those few tell.
+    Of more than `most_series` series `TRIED_SERIES`, evenly spread, are fitted, and the others abstain unless
+    `fit_others` finds that it is chosen: a choice between models rests on all series together (models/selection.py),
+    which those few tell.
     """
 
     name = "ets"
@@ -132,9 +133,7 @@ def _fit_one(past: F64) -> tuple[float, float, float]:
             alpha = float(shape["smoothing_level"])
             # statsmodels' beta is the weight of the trend itself, not that times alpha
             found = (
-                (alpha, float(shape["smoothing_trend"]), float(shape["damping_trend"]))
-                if damped
-                else (alpha, 0.0, 0.0)
+                (alpha, float(shape["smoothing_trend"]), float(shape["damping_trend"])) if damped else (alpha, 0.0, 0.0)
             )
     return tuple(np.nan_to_num(found, nan=0.0).tolist())
 
@@ -180,8 +179,9 @@ class Harmonic:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 try:
-                    fitted = SARIMAX(np.log1p(past / scale), exog=_harmonics(start, until, ask.day), order=(2, 0, 1),
-                                     trend="c").fit(disp=False, maxiter=50)  # fmt: skip
+                    fitted = SARIMAX(
+                        np.log1p(past / scale), exog=_harmonics(start, until, ask.day), order=(2, 0, 1), trend="c"
+                    ).fit(disp=False, maxiter=50)
                 except (ValueError, np.linalg.LinAlgError):
                     continue
             if np.isfinite(fitted.params).all():
@@ -204,8 +204,9 @@ class Harmonic:
         found = np.full((len(row) - first, len(ask.steps), len(ask.levels)), np.nan)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model = SARIMAX(np.log1p(row[start:] / scale), exog=_harmonics(start, len(row), ask.day), order=(2, 0, 1),
-                            trend="c")  # fmt: skip
+            model = SARIMAX(
+                np.log1p(row[start:] / scale), exog=_harmonics(start, len(row), ask.day), order=(2, 0, 1), trend="c"
+            )
             whole = model.filter(parameters)
             ahead = _harmonics(len(row), len(row) + ask.longest, ask.day)
             for origin in range(first, len(row)):
@@ -229,11 +230,5 @@ class Harmonic:
 
 def _harmonics(start: int, stop: int, day: int) -> F64:
     """Sines and cosines of the time of day, [steps, 2 x HARMONICS]; only those that the step resolves."""
-    angle = (
-        2.0
-        * np.pi
-        * np.arange(start, stop)[:, None]
-        * np.arange(1, HARMONICS + 1)
-        / max(day, 2 * HARMONICS + 1)
-    )
+    angle = 2.0 * np.pi * np.arange(start, stop)[:, None] * np.arange(1, HARMONICS + 1) / max(day, 2 * HARMONICS + 1)
     return np.hstack([np.sin(angle), np.cos(angle)])

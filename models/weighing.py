@@ -1,4 +1,5 @@
-"""How far a chosen model is believed over the floor, by the errors of both on the series itself: less until they are clear.
+"""How far a chosen model is believed over the floor, by the errors of both on the series itself: less until they are
+clear.
 
 Promises of the model and of the floor are mixed, for each series, horizon and level, by a share that rests on what both
 lost lately. Losses are convex (absolute error, pinball), so a mixture never loses more than the same mixture of the two
@@ -24,9 +25,10 @@ MEMORIES = ((1000.0, 60.0), (300.0, 60.0))
 """Outcomes after which one counts 1/e, long and short, of the median and of upper levels."""
 
 LATELY = (2.0, 0.5)
-"""Standard errors by which a model may be behind in the short memory, of the median and of upper levels, without a smaller
-share: of two medians the better one is the better one for days, and what one hour says of them is mostly chance. A bound
-that has become too wide or too low is seen within hours."""
+"""Standard errors by which a model may be behind in the short memory, of the median and of upper levels, without a
+smaller
+share: of two medians the better one is the better one for days, and what one hour says of them is mostly chance. A
+bound that has become too wide or too low is seen within hours."""
 
 LEAST_BLOCK = 5
 """Outcomes of a block at least: losses come in bursts also where forecasts do not overlap."""
@@ -45,9 +47,7 @@ class Weighing:
     `doubt` [series, horizons, levels]: standard errors asked for beyond that (models/selection.py); none by default.
     """
 
-    def __init__(
-        self, levels: Sequence[float], series: int, steps: Sequence[int], doubt: F64 | None = None
-    ) -> None:
+    def __init__(self, levels: Sequence[float], series: int, steps: Sequence[int], doubt: F64 | None = None) -> None:
         self.levels, self.steps = tuple(levels), tuple(steps)
         self._doubt = np.zeros((series, len(self.steps), len(self.levels))) if doubt is None else doubt.copy()
         self._blocks = [max(LEAST_BLOCK, each) for each in self.steps]
@@ -56,14 +56,10 @@ class Weighing:
         self._lately = np.array([LATELY[level > 0.5] for level in self.levels])
         self._ahead = [np.zeros((len(self._fade), *shape)) for _ in self.steps]
         self._square = [np.zeros((len(self._fade), *shape)) for _ in self.steps]
-        self._usual = [
-            np.zeros((2, *shape)) for _ in self.steps
-        ]  # sum of the floor's losses, and their weight
+        self._usual = [np.zeros((2, *shape)) for _ in self.steps]  # sum of the floor's losses, and their weight
         self._recent = [np.zeros((block, *shape)) for block in self._blocks]
         self._turn = [np.zeros(series, np.int64) for _ in self.steps]
-        self._exact = [
-            np.zeros((1, *shape)) for _ in self.steps
-        ]  # outcomes since the floor last lost anything
+        self._exact = [np.zeros((1, *shape)) for _ in self.steps]  # outcomes since the floor last lost anything
 
     def grow(self, series: int) -> None:
         """Add series that have seen nothing."""
@@ -131,9 +127,7 @@ class Weighing:
 
 def mixed(floor: F64, model: F64, share: F64) -> F64:
     """Promises [..., levels] of both, mixed by the model's `share`; of one alone where the other abstains."""
-    found = np.where(
-        np.isnan(model), floor, np.where(np.isnan(floor), model, floor + share * (model - floor))
-    )
+    found = np.where(np.isnan(model), floor, np.where(np.isnan(floor), model, floor + share * (model - floor)))
     return np.where(np.isnan(found), np.nan, np.fmax.accumulate(found, axis=-1))
 
 
@@ -145,9 +139,7 @@ def weighed(weighing: Weighing, floor: F64, model: F64, came: F64) -> F64:
         for horizon, ahead in enumerate(weighing.steps):
             then = origin - ahead
             if then >= 0:
-                weighing.learn(
-                    horizon, rows, came[:, then, horizon], floor[:, then, horizon], model[:, then, horizon]
-                )
+                weighing.learn(horizon, rows, came[:, then, horizon], floor[:, then, horizon], model[:, then, horizon])
         found[:, origin] = mixed(floor[:, origin], model[:, origin], weighing.shares())
     return found
 

@@ -75,9 +75,7 @@ def fit(data: Path) -> ArrivalModel:
     jobs["width"] = jobs["gpus"].astype(int)
     gap_s = jobs.groupby(["tenant", "width"])["submit_s"].diff()
     jobs["batch"] = (~(gap_s <= BATCH_GAP_S)).groupby([jobs["tenant"], jobs["width"]]).cumsum()
-    batches = jobs.groupby(["tenant", "width", "batch"]).agg(
-        start_s=("submit_s", "min"), size=("submit_s", "size")
-    )
+    batches = jobs.groupby(["tenant", "width", "batch"]).agg(start_s=("submit_s", "min"), size=("submit_s", "size"))
     inside = np.log(gap_s[gap_s <= BATCH_GAP_S].to_numpy() + 0.5)
     hour_shape, burst_shape = rhythm(batches["start_s"].to_numpy())
     limited = slurm.dropna(subset=["timelimit_s"])
@@ -143,12 +141,7 @@ def as_python(model: ArrivalModel) -> str:
     """The constants, each with its source."""
 
     def row(values: tuple[float, ...], digits: int = 3) -> str:
-        return (
-            "("
-            + ", ".join(f"{value:.{digits}f}" for value in values)
-            + ("," if len(values) == 1 else "")
-            + ")"
-        )
+        return "(" + ", ".join(f"{value:.{digits}f}" for value in values) + ("," if len(values) == 1 else "") + ")"
 
     lines = [
         "FITTED = ArrivalModel(",
@@ -177,10 +170,7 @@ def as_python(model: ArrivalModel) -> str:
         f"    batch_likeness={model.batch_likeness:.3f},",
         f"    gap_log_s={row(model.gap_log_s)},",
         "    hour_shape=(",
-        *(
-            f"        {', '.join(f'{each:.2f}' for each in model.hour_shape[at : at + 12])},"
-            for at in (0, 12)
-        ),
+        *(f"        {', '.join(f'{each:.2f}' for each in model.hour_shape[at : at + 12])}," for at in (0, 12)),
         "    ),",
         f"    burst_shape={model.burst_shape:.2f},",
         "    # Batches of the ten busiest virtual clusters; jobs of the 50 busiest users: Philly 2017.",

@@ -43,9 +43,7 @@ def fit_day(t_s: Floats, rate_rps: Floats) -> tuple[tuple[float, float, float, f
     seen = rate_rps > 0
     t, log_rate = t_s[seen], np.log(rate_rps[seen])
     angle = 2 * np.pi * t / DAY_S
-    terms = np.column_stack(
-        [np.ones(len(t)), np.cos(angle), np.sin(angle), np.cos(2 * angle), np.sin(2 * angle)]
-    )
+    terms = np.column_stack([np.ones(len(t)), np.cos(angle), np.sin(angle), np.cos(2 * angle), np.sin(2 * angle)])
     weights = np.linalg.lstsq(terms, log_rate, rcond=None)[0]
     noise = log_rate - terms @ weights
     next_to = np.diff(t) == PERIOD_S
@@ -58,9 +56,7 @@ def fit_servegen(folder: Path, model: str) -> RequestShape:
     """One model of the ServeGen data."""
     rates = pd.read_parquet(folder / "model_rate_10min.parquet")
     rates = rates[rates["model"] == model].sort_values("t_s")
-    daily, noise_sd, noise_corr = fit_day(
-        rates["t_s"].to_numpy(np.float64), rates["rate_rps"].to_numpy(np.float64)
-    )
+    daily, noise_sd, noise_corr = fit_day(rates["t_s"].to_numpy(np.float64), rates["rate_rps"].to_numpy(np.float64))
     windows = pd.read_parquet(folder / "client_windows.parquet")
     windows = windows[windows["model"] == model]
     client_rate = windows.groupby("tenant")["rate_rps"].sum()

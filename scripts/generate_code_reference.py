@@ -1,4 +1,5 @@
-"""Write the table of reason codes into docs/output.md, from autopilot/core/model/records.py and autopilot/explain/proposals.py.
+"""Write the table of reason codes into docs/output.md, from autopilot/core/model/records.py and
+autopilot/explain/proposals.py.
 
 python scripts/generate_code_reference.py           write it
 python scripts/generate_code_reference.py --check   compare only; exit 1 when it differs

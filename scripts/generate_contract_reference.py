@@ -142,8 +142,13 @@ def _table(rows: list[ContractField]) -> str:
 
 def unit_of(found: ContractField) -> str:
     """The unit of a field, `-` for what has none."""
-    units = {"members": "members", "min-members": "members", "gpus-per-member": "GPUs", "tensor-parallel": "GPUs",
-             "gpu-milli": "GPU / 1000"}  # fmt: skip
+    units = {
+        "members": "members",
+        "min-members": "members",
+        "gpus-per-member": "GPUs",
+        "tensor-parallel": "GPUs",
+        "gpu-milli": "GPU / 1000",
+    }
     if found.key.endswith("-gib"):
         return "GiB"
     return "s" if is_duration(found.key) else units.get(found.key, "-")
@@ -155,9 +160,7 @@ def _docstring(item: Any) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0 done or equal, 1 `--check` found a difference."""
-    return write_or_compare(
-        render, TARGET, "the tree of the contract", "generate_contract_reference.py", arguments
-    )
+    return write_or_compare(render, TARGET, "the tree of the contract", "generate_contract_reference.py", arguments)
 
 
 if __name__ == "__main__":

@@ -41,9 +41,7 @@ def bursts() -> pd.DataFrame:
     for number in range(14):
         kind = ("daily", "bursty", "sparse", "walk", "shifting", "resting", "daily")[number % 7]
         rate = _rate(kind, t_s.astype(float), rng)
-        frames.append(
-            pd.DataFrame({"t_s": t_s, "service": f"{kind}#{number:02d}", "value": rng.poisson(rate)})
-        )
+        frames.append(pd.DataFrame({"t_s": t_s, "service": f"{kind}#{number:02d}", "value": rng.poisson(rate)}))
     whole = pd.concat(frames, ignore_index=True)
     return whole.sort_values(["t_s", "service"], kind="stable", ignore_index=True)
 
@@ -91,8 +89,10 @@ def runtimes() -> pd.DataFrame:
     rng = np.random.default_rng(SEED + 1)
     habits = [
         (tenant, user, stem, float(rng.normal(7.0, 1.6)), float(rng.uniform(0.3, 1.1)), int(2 ** rng.integers(0, 5)))
-        for tenant in range(9) for user in range(4) for stem in range(3)
-    ]  # fmt: skip
+        for tenant in range(9)
+        for user in range(4)
+        for stem in range(3)
+    ]
     weight = rng.pareto(1.2, len(habits)) + 0.1
     chosen = rng.choice(len(habits), JOBS, p=weight / weight.sum())
     # people submit in rows: half of the jobs repeat the one before
@@ -109,11 +109,19 @@ def runtimes() -> pd.DataFrame:
         shortened = float(rng.uniform(0.02, 0.9)) if status != "succeeded" else 1.0
         duration_s = round(min(max(np.exp(log_s) * shortened, 5.0), 4 * DAY_S), 1)
         version = int(when_s // (5 * DAY_S))
-        rows.append((f"job-{at:05d}", f"tenant-{tenant}", f"user-{tenant}-{user}", f"train-{stem}-v{version}-{at}",
-                     round(when_s, 1), duration_s, gpus, status))  # fmt: skip
-    return pd.DataFrame(
-        rows, columns=["job_id", "tenant", "user", "name", "submit_s", "duration_s", "gpus", "status"]
-    )
+        rows.append(
+            (
+                f"job-{at:05d}",
+                f"tenant-{tenant}",
+                f"user-{tenant}-{user}",
+                f"train-{stem}-v{version}-{at}",
+                round(when_s, 1),
+                duration_s,
+                gpus,
+                status,
+            )
+        )
+    return pd.DataFrame(rows, columns=["job_id", "tenant", "user", "name", "submit_s", "duration_s", "gpus", "status"])
 
 
 def digest(frame: pd.DataFrame) -> str:
@@ -123,12 +131,8 @@ def digest(frame: pd.DataFrame) -> str:
 
 def main() -> None:
     """Write the files, or with --check compare them with what would be written."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit code 1 when something differs"
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 when something differs")
     check = parser.parse_args().check
     frames = {"bursts": bursts(), "runtimes": runtimes()}
     lock = {

@@ -201,9 +201,7 @@ def _compare(target: Path, text: str) -> int:
     if committed == text:
         print(f"{target.name} equals its data")
         return 0
-    changes = difflib.unified_diff(
-        committed.splitlines(), text.splitlines(), "committed", "from the data", lineterm=""
-    )
+    changes = difflib.unified_diff(committed.splitlines(), text.splitlines(), "committed", "from the data", lineterm="")
     print("\n".join(changes))
     print(f"{target.name} differs from its data; run: python scripts/generate_mig_facts.py", file=sys.stderr)
     return 1

@@ -29,9 +29,7 @@ from models.backtest import METRIC_VERSION  # as above
 
 def main() -> None:
     """Measure, then write or compare."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare with what is recorded; write nothing")
     check = parser.parse_args().check
     recorded = recorded_scores() if check else {}
@@ -40,11 +38,7 @@ def main() -> None:
         worse = [line for kind in scores for line in worse_than(recorded[kind], scores[kind], kind)]
         for line in worse:
             print(line)
-        print(
-            "the models do worse on the golden set"
-            if worse
-            else "on the golden set nothing is worse than recorded"
-        )
+        print("the models do worse on the golden set" if worse else "on the golden set nothing is worse than recorded")
         sys.exit(1 if worse else 0)
     record = {"golden_version": GOLDEN_VERSION, "metric_version": METRIC_VERSION, "scores": scores}
     (FOLDER / "scores.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")

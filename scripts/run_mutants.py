@@ -2,11 +2,11 @@
 
     python scripts/run_mutants.py [--workers N] [--only NAME ...] [--fresh]
 
-Each mutant in tests/mutants/*.toml replaces one text in one file and names the tests that must fail then. Mutants run in
-copies of the checkout, in parallel. Verdicts are kept in build/mutants.json under a digest of the mutant, its file and
-its test files, so that an interrupted run resumes and an unchanged mutant does not run again. The run fails where a text
-is not found exactly once, where a mutant does not import, where the tests fail without a mutant, where a survivor has no
-reason, and where fewer than 95 % are killed.
+Each mutant in tests/mutants/*.toml replaces one text in one file and names the tests that must fail then. Mutants run
+in copies of the checkout, in parallel. Verdicts are kept in build/mutants.json under a digest of the mutant, its file
+and its test files, so that an interrupted run resumes and an unchanged mutant does not run again. The run fails where a
+text is not found exactly once, where a mutant does not import, where the tests fail without a mutant, where a survivor
+has no reason, and where fewer than 95 % are killed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,17 @@ from queue import Queue
 ROOT = Path(__file__).resolve().parent.parent
 LISTS = ROOT / "tests" / "mutants"
 RECORD = ROOT / "build" / "mutants.json"
-COPIED = ("autopilot", "actuators", "collectors", "models", "simulator", "tests", "benchmarks", "scripts",
-          "pyproject.toml")  # fmt: skip
+COPIED = (
+    "autopilot",
+    "actuators",
+    "collectors",
+    "models",
+    "simulator",
+    "tests",
+    "benchmarks",
+    "scripts",
+    "pyproject.toml",
+)
 LEAST_KILLED = 0.95
 TIMEOUT_S = 180
 """A mutant whose tests run this long is killed: it loops."""
@@ -80,9 +89,7 @@ class Copies:
 
 def main() -> None:
     """Run what has no verdict yet, print the table, end with 1 on a failed run."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, default=2, help="mutants at once (default 2)")
     parser.add_argument("--only", nargs="*", default=[], help="names of mutants, or of lists without .toml")
     parser.add_argument("--fresh", action="store_true", help="forget earlier verdicts")
@@ -147,7 +154,7 @@ def check_untouched(copy: Path, todo: list[Mutant], workers: int) -> None:
     code, output = run_tests(copy, named, TIMEOUT_S * 6, ["-n", str(workers)], first_failure=False)
     if code != PASSED:
         wrong = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
-        sys.exit("\n".join(["tests fail without any mutant; correct that first:", *(wrong or [output[-2000:]])]))  # fmt: skip
+        sys.exit("\n".join(["tests fail without any mutant; correct that first:", *(wrong or [output[-2000:]])]))
 
 
 def run_all(todo: list[Mutant], known: dict[str, str], copies: list[Path]) -> None:
@@ -188,9 +195,15 @@ def run_tests(
     copy: Path, tests: list[str], timeout_s: float, more: list[str], *, first_failure: bool = True
 ) -> tuple[int, str]:
     """Exit code and output of pytest in a copy of the checkout; tests that do not end in time fail."""
-    env = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1",
-           "OPENBLAS_NUM_THREADS": "1", "HYPOTHESIS_PROFILE": "quick",
-           "AUTOPILOT_SHARED_DATA": str(copy / "no-data")}  # fmt: skip
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(copy),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "HYPOTHESIS_PROFILE": "quick",
+        "AUTOPILOT_SHARED_DATA": str(copy / "no-data"),
+    }
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *more, *tests]
     command += ["-x"] if first_failure else []
     try:

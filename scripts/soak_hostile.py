@@ -2,9 +2,9 @@
 
     python scripts/soak_hostile.py [--runs 10000] [--workers 2] [--minutes 30] [--fresh]
 
-A seed is RUNS_A_SEED runs of 50 steps in tests/hostile. What each seed found is kept in build/hostile-soak.json, under a
-digest of the source, so that a changed source begins anew. Ends with 1 on a violation, and with 3 when the minutes are
-over before the runs are: run it again.
+A seed is RUNS_A_SEED runs of 50 steps in tests/hostile. What each seed found is kept in build/hostile-soak.json, under
+a digest of the source, so that a changed source begins anew. Ends with 1 on a violation, and with 3 when the minutes
+are over before the runs are: run it again.
 """
 
 from __future__ import annotations
@@ -35,8 +35,15 @@ SOURCES = ("autopilot/core", "autopilot/controller.py", "autopilot/memory.py", "
 def run_seed(number: int) -> dict[str, Any]:
     """RUNS_A_SEED runs: steps, seconds and the first violation, "" where there is none."""
     begun_s, Hostile.steps = time.monotonic(), 0
-    rules = settings(max_examples=RUNS_A_SEED, stateful_step_count=STEPS_A_RUN, deadline=None, database=None,
-                     phases=[Phase.generate], suppress_health_check=list(HealthCheck), print_blob=False)  # fmt: skip
+    rules = settings(
+        max_examples=RUNS_A_SEED,
+        stateful_step_count=STEPS_A_RUN,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+        print_blob=False,
+    )
     violation = ""
     try:
         run_state_machine_as_test(seed(number)(Hostile), settings=rules)
@@ -65,14 +72,10 @@ def read_record(source: str, *, fresh: bool) -> dict[str, dict[str, Any]]:
 
 def main() -> None:
     """Run the seeds that are missing, until the minutes are over; print the summary."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10_000, help="runs of 50 steps in all (default 10000)")
     parser.add_argument("--workers", type=int, default=2, help="processes (default 2)")
-    parser.add_argument(
-        "--minutes", type=float, default=30.0, help="no seed begins after this long (default 30)"
-    )
+    parser.add_argument("--minutes", type=float, default=30.0, help="no seed begins after this long (default 30)")
     parser.add_argument("--fresh", action="store_true", help="forget earlier seeds")
     asked = parser.parse_args()
     source = digest()
@@ -91,8 +94,11 @@ def main() -> None:
                 number = running.pop(future)
                 found[str(number)] = result = future.result()
                 RECORD.write_text(json.dumps({"source": source, "seeds": found}, indent=1), "utf-8")
-                print(f"seed {number}: {result['steps']} steps, {result['seconds']} s"
-                      f"{', ' + result['violation'] if result['violation'] else ''}", flush=True)  # fmt: skip
+                print(
+                    f"seed {number}: {result['steps']} steps, {result['seconds']} s"
+                    f"{', ' + result['violation'] if result['violation'] else ''}",
+                    flush=True,
+                )
     sys.exit(summary(found, seeds))
 
 
@@ -100,8 +106,10 @@ def summary(found: dict[str, dict[str, Any]], seeds: int) -> int:
     """Print what all seeds found; the exit status."""
     bad = {number: each["violation"] for number, each in found.items() if each["violation"]}
     steps = sum(each["steps"] for each in found.values())
-    print(f"hostile world: {len(found)} of {seeds} seeds, {len(found) * RUNS_A_SEED} runs, {steps} steps, "
-          f"{len(bad)} seeds with a violation")  # fmt: skip
+    print(
+        f"hostile world: {len(found)} of {seeds} seeds, {len(found) * RUNS_A_SEED} runs, {steps} steps, "
+        f"{len(bad)} seeds with a violation"
+    )
     for number, violation in bad.items():
         print(f"  seed {number}: {violation}")
     if bad:

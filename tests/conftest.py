@@ -27,9 +27,7 @@ SOAK_SEEDS = int(os.environ.get("AUTOPILOT_SOAK_SEEDS", "50"))
 settings.register_profile(
     "quick", derandomize=True, deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile(
-    "soak", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("soak", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
@@ -134,7 +132,9 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 
 @pytest.fixture
 def heeded_ctrl_c() -> Iterator[None]:
-    """Ctrl-C is heeded, here and in processes that are started, even where the whole run was started in the background."""
+    """Ctrl-C is heeded, here and in processes that are started, even where the whole run was started in the
+    background.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

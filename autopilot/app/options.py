@@ -19,9 +19,19 @@ POLICY_NAMES = ("autopilot", "admission", "reactive")
 SHIPPED_NAMES = ("recommend", *POLICY_NAMES)
 """All shipped policies, for commands that look and do not act."""
 SCENARIO_NAMES = (
-    "burst", "bursts", "demo", "faulty", "flood", "gang-deadlock", "liar", "mixed", "no-checkpoint", "quickstart", "reclaim-storm",
+    "burst",
+    "bursts",
+    "demo",
+    "faulty",
+    "flood",
+    "gang-deadlock",
+    "liar",
+    "mixed",
+    "no-checkpoint",
+    "quickstart",
+    "reclaim-storm",
     "spot-cascade",
-)  # fmt: skip
+)
 """The files of `simulator/scenarios`, for the same reason."""
 FULL_TELEMETRY_S = 86_400.0
 """Longest run for which `auto` renders and parses every scrape."""
@@ -68,9 +78,7 @@ class SimulateOptions:
         ):
             if value not in allowed:
                 near = nearest(value, allowed)
-                raise InputError(
-                    f"{flag}: {value!r} is not one of {', '.join(allowed)}{near and '; ' + near}"
-                )
+                raise InputError(f"{flag}: {value!r} is not one of {', '.join(allowed)}{near and '; ' + near}")
         if not 0.0 <= self.jitter_ratio < 1.0:
             raise InputError(f"--jitter: {self.jitter_ratio!r} must be 0 or more and below 1")
         if not 0.0 < self.rate_scale <= 1.0:
@@ -80,9 +88,7 @@ class SimulateOptions:
         if (self.jobs or self.requests) and self.cluster is None and self.scenario is None:
             raise InputError("--cluster: a trace needs a cluster to run on; write for example --cluster 7x8")
         if self.columns and not (self.jobs or self.requests):
-            raise InputError(
-                "--columns: it is about a job or request file; name one with --jobs or --requests"
-            )
+            raise InputError("--columns: it is about a job or request file; name one with --jobs or --requests")
         for flag, path in (("--tenant", self.tenants), ("--defaults", self.defaults)):
             if path and self.jobs is None:
                 raise InputError(f"{flag}: it is about a job file; name one with --jobs")
@@ -92,8 +98,11 @@ class SimulateOptions:
     def files(self) -> tuple[tuple[str, Path], ...]:
         """(flag, path) of every file that the call reads."""
         paths = (
-            ("--jobs", self.jobs), ("--requests", self.requests), ("--defaults", self.defaults),
-            ("--cluster", self.cluster), ("--scenario", self.scenario),
+            ("--jobs", self.jobs),
+            ("--requests", self.requests),
+            ("--defaults", self.defaults),
+            ("--cluster", self.cluster),
+            ("--scenario", self.scenario),
             *(("--policy", policy) for policy in self.policies),
-        )  # fmt: skip
+        )
         return tuple((flag, Path(path)) for flag, path in paths if path and Path(path).is_file())

@@ -76,9 +76,7 @@ def read(values: Mapping[str, str]) -> tuple[dict[str, Any], list[Problem]]:
             try:
                 said[key] = _value(known[key], text.strip())
             except _Refused as error:
-                problems.append(
-                    Problem(key, show(text), "is not allowed", _mend(known[key], text, str(error)))
-                )
+                problems.append(Problem(key, show(text), "is not allowed", _mend(known[key], text, str(error))))
         elif key not in OTHERS:
             near = nearest(key.replace("_", "-"), known) or unknown_name(key, known, most=len(known))
             problems.append(Problem(_shown_key(key), show(text), "belongs to no field", near))
@@ -177,13 +175,7 @@ def value_text(value: Any, between: str = "|") -> str:
         return "true" if value else "false"
     if isinstance(value, tuple):
         return between.join(value)
-    return (
-        f"{value:.15g}"
-        if isinstance(value, float)
-        else word_of(value)
-        if is_enum(type(value))
-        else str(value)
-    )
+    return f"{value:.15g}" if isinstance(value, float) else word_of(value) if is_enum(type(value)) else str(value)
 
 
 def show(text: str) -> str:

@@ -96,9 +96,13 @@ class Service:
     slo_class: Annotated[
         SloClass,
         Doc("class of service"),
-        Said("slo-class", "slo_class", "latency-critical where an objective is stated, for no other class has one; "
-             "else batch: shelter is for those who ask for it"),
-    ] = SloClass.BATCH  # fmt: skip
+        Said(
+            "slo-class",
+            "slo_class",
+            "latency-critical where an objective is stated, for no other class has one; "
+            "else batch: shelter is for those who ask for it",
+        ),
+    ] = SloClass.BATCH
     objective_s: Annotated[
         float | None,
         Interval(ge=0.001, le=3600.0),
@@ -109,9 +113,13 @@ class Service:
         int,
         Interval(ge=0, le=2**31 - 1),
         Doc("higher is served first"),
-        Said("priority", "priority", "the value of the pods' PriorityClass, else 0: work that does not say that "
-             "it matters more stands behind work that does"),
-    ] = 0  # fmt: skip
+        Said(
+            "priority",
+            "priority",
+            "the value of the pods' PriorityClass, else 0: work that does not say that "
+            "it matters more stands behind work that does",
+        ),
+    ] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +137,7 @@ class Gang:
         Interval(ge=1, le=MOST_GPUS),
         Doc("it may start, and be shrunk to, so many members; below `members` the gang is elastic"),
         Said("min-members", "min_gpus", "`members`: to run with less is something that a program must be able to do"),
-    ] = 1  # fmt: skip
+    ] = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +187,12 @@ class Place:
     topology: Annotated[
         Domain | None,
         Doc("domain that all members of the gang must share"),
-        Said("topology", "topology", "island where a tensor-parallel group is wider than one member, else any nodes, "
-             "as for `gpu-type`"),
-    ] = None  # fmt: skip
+        Said(
+            "topology",
+            "topology",
+            "island where a tensor-parallel group is wider than one member, else any nodes, as for `gpu-type`",
+        ),
+    ] = None
     preferred_topology: Annotated[
         Level | None,
         Doc("narrower domain that they should share where it has room"),
@@ -206,9 +217,12 @@ class Checkpoint:
     interval_s: Annotated[
         Span | None,
         Doc("time between two checkpoints"),
-        Said("checkpoint-interval-s", "checkpoint_interval_s", "unknown: all since its start would be lost, so "
-             "the youngest gang is the cheapest to stop"),
-    ] = None  # fmt: skip
+        Said(
+            "checkpoint-interval-s",
+            "checkpoint_interval_s",
+            "unknown: all since its start would be lost, so the youngest gang is the cheapest to stop",
+        ),
+    ] = None
     size_gib: Annotated[
         float | None,
         Interval(ge=0.0, le=1e7),
@@ -218,15 +232,21 @@ class Checkpoint:
     write_s: Annotated[
         Seconds | None,
         Doc("time of one checkpoint write, with the store for itself"),
-        Said("checkpoint-write-s", "", "unknown: no time is set aside for it, and nobody counts on a checkpoint "
-             "that is written on request"),
-    ] = None  # fmt: skip
+        Said(
+            "checkpoint-write-s",
+            "",
+            "unknown: no time is set aside for it, and nobody counts on a checkpoint that is written on request",
+        ),
+    ] = None
     on_request: Annotated[
         bool,
         Doc("it writes a checkpoint when it is told to leave, and is done within `checkpoint-write-s`"),
-        Said("checkpoint-on-request", "checkpoint_on_request", "false: a stop is priced at the time since its last "
-             "periodic checkpoint, or since its start"),
-    ] = False  # fmt: skip
+        Said(
+            "checkpoint-on-request",
+            "checkpoint_on_request",
+            "false: a stop is priced at the time since its last periodic checkpoint, or since its start",
+        ),
+    ] = False
     restart_s: Annotated[
         Seconds | None,
         Doc("time from placement to the first useful step after a stop"),
@@ -241,9 +261,13 @@ class GivingWay:
     preemptible: Annotated[
         bool,
         Doc("may be stopped for others"),
-        Said("preemptible", "preemptible", "true for batch, whose work can be repeated; false for the other classes, "
-             "whose requests and sessions cannot"),
-    ] = True  # fmt: skip
+        Said(
+            "preemptible",
+            "preemptible",
+            "true for batch, whose work can be repeated; false for the other classes, "
+            "whose requests and sessions cannot",
+        ),
+    ] = True
     exclude: Annotated[
         bool,
         Doc("no action of the autopilot touches it, nor starts it"),
@@ -257,8 +281,10 @@ class GivingWay:
     trust: Annotated[
         Trust,
         Doc("trusted work may share a GPU by MPS or time-slicing, untrusted gets whole GPUs or MIG instances"),
-        Said("trust", "", "untrusted: there is no wall between neighbours that share softly, and nobody vouched for it"),
-    ] = Trust.UNTRUSTED  # fmt: skip
+        Said(
+            "trust", "", "untrusted: there is no wall between neighbours that share softly, and nobody vouched for it"
+        ),
+    ] = Trust.UNTRUSTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,9 +294,13 @@ class Limits:
     limit_s: Annotated[
         Span | None,
         Doc("wall-time limit that its owner declared"),
-        Said("limit-s", "limit_s", "the pods' activeDeadlineSeconds, else none: it is not stopped for its time, and only a "
-             "forecast says when it ends"),
-    ] = None  # fmt: skip
+        Said(
+            "limit-s",
+            "limit_s",
+            "the pods' activeDeadlineSeconds, else none: it is not stopped for its time, and only a "
+            "forecast says when it ends",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,9 +386,7 @@ def _fields_of(section: str, kind: type[Any]) -> list[ContractField]:
         meaning = next(note.documentation for note in notes if isinstance(note, Doc))
         said = next(note for note in notes if isinstance(note, Said))
         low, high = (None if bound is None else float(str(bound)) for bound in (limits.ge, limits.le))
-        found.append(
-            ContractField(section, item.name, _bare(hints[item.name]), meaning, said, item.default, low, high)
-        )
+        found.append(ContractField(section, item.name, _bare(hints[item.name]), meaning, said, item.default, low, high))
     return found
 
 

@@ -36,7 +36,8 @@ REASONS: dict[Code, str] = {
     "{value} GPUs of them are left on the path of its queue, it needs {threshold}",
     Code.FAIRNESS: "fair share gives it nothing: the queues that could give way are within their share, "
     "or its own queue would exceed its share",
-    Code.PRIORITY: "no work that could give way has a lower priority; {value} GPUs of quota are free, it needs {threshold}",
+    Code.PRIORITY: "no work that could give way has a lower priority; {value} GPUs of quota are free, it needs "
+    "{threshold}",
     Code.POLICY: "the settings of its queue do not let it displace the work that could give way; "
     "{value} GPUs of quota are free, it needs {threshold}",
     Code.PROTECTED: "only work that may not be displaced stands in the way of its {threshold} GPUs",
@@ -52,9 +53,11 @@ REASONS: dict[Code, str] = {
     Code.NEEDS_APPROVAL: "it waits for a person's approval of this very state",
     Code.ON_PAPER: "it counts on GPUs or quota that only a recommendation frees",
     Code.APPROVAL_EXPIRED: "its approval was given {value} s ago and has expired (it holds for {threshold} s)",
-    Code.APPROVAL_COST_ROSE: "its approval ended: it would cost {value} GPU-s now, more than the {threshold} GPU-s that "
+    Code.APPROVAL_COST_ROSE: "its approval ended: it would cost {value} GPU-s now, more than the {threshold} "
+    "GPU-s that "
     "what was shown allows",
-    Code.APPROVAL_GAIN_FELL: "its approval ended: it would gain {value} GPU-s now, less than the {threshold} GPU-s that "
+    Code.APPROVAL_GAIN_FELL: "its approval ended: it would gain {value} GPU-s now, less than the {threshold} "
+    "GPU-s that "
     "what was shown asks for",
     Code.REJECTED: "a person rejected it in this state",
     Code.KILL_SWITCH: "the kill switch is on, or cannot be read",
@@ -79,14 +82,19 @@ REASONS: dict[Code, str] = {
     Code.BUDGET_TENANT: "{value} disruptions in the window exceed the tenant's {threshold}",
     Code.BUDGET_NODE: "{value} disruptions in the window exceed the node's {threshold}",
     Code.BUDGET_CONCURRENT: "{value} disruptions at once exceed {threshold}",
-    Code.BUDGET_CHECKPOINT: "the victims' checkpoints take {value} s to write, and the store has {threshold} s within the grace",
+    Code.BUDGET_CHECKPOINT: "the victims' checkpoints take {value} s to write, and the store has {threshold} s "
+    "within the grace",
     Code.BLAST_RADIUS: "it would take {value} GPUs for each that it needs, at most {threshold} are allowed",
-    Code.WITHOUT_CHECKPOINT: "{value} of its victims cannot save within the grace, and policy lets only those be taken that can",
-    Code.SLO_BURNING: "a victim serves requests at {value} times its latency objective, or does not say how well (limit {threshold})",
+    Code.WITHOUT_CHECKPOINT: "{value} of its victims cannot save within the grace, and policy lets only those be "
+    "taken that can",
+    Code.SLO_BURNING: "a victim serves requests at {value} times its latency objective, or does not say how well "
+    "(limit {threshold})",
     Code.FORECAST_UNKNOWN: "nothing is foreseen",
     Code.FORECAST_STALE: "the forecast was made {value} s ago (limit {threshold} s)",
-    Code.FORECAST_UNPROVEN: "the forecast has {value} outcomes behind it, too few to tell what its promise is worth (at least {threshold})",
-    Code.FORECAST_UNCALIBRATED: "{value} of the outcomes were within the forecast's promise, at least {threshold} have to be",
+    Code.FORECAST_UNPROVEN: "the forecast has {value} outcomes behind it, too few to tell what its promise is "
+    "worth (at least {threshold})",
+    Code.FORECAST_UNCALIBRATED: "{value} of the outcomes were within the forecast's promise, at least "
+    "{threshold} have to be",
     Code.FORECAST_DRIFTING: "the forecast's model has drifted: its errors are out of their usual range",
     Code.WAIVED_CONTRACT: "the work was started on the promise to give way, or stands on what another is owed",
     Code.OK: "in order",
@@ -130,12 +138,13 @@ def evidence_words(evidence: Evidence) -> str:
 def verdict_words(verdict: Verdict) -> str:
     """One guard's answer on one line."""
     if verdict.allowed and verdict.code == Code.OK:
-        return (
-            f"{verdict.guard}: ok ({number(verdict.value)} {verdict.unit}, limit {number(verdict.threshold)})"
-        )
+        return f"{verdict.guard}: ok ({number(verdict.value)} {verdict.unit}, limit {number(verdict.threshold)})"
     answer = "waived" if verdict.allowed else _held_words(verdict.code)
     why = code_words(verdict.code, verdict.value, verdict.threshold)
-    return f"{verdict.guard}: {answer}, {verdict.code}: {why} ({number(verdict.value)} {verdict.unit}, limit {number(verdict.threshold)})"
+    return (
+        f"{verdict.guard}: {answer}, {verdict.code}: {why} ({number(verdict.value)} {verdict.unit}, limit "
+        f"{number(verdict.threshold)})"
+    )
 
 
 def _held_words(code: Code) -> str:
@@ -149,7 +158,9 @@ def where(slots: Sequence[Slot]) -> str:
     if any(slot.instance for slot in slots):
         return f"{counted(len(slots), 'MIG instance')} of {nodes}"
     if any(slot.milli < GPU_MILLI for slot in slots):
-        return f"{counted(len(slots), 'share')} ({number(sum(slot.milli for slot in slots) / GPU_MILLI)} GPUs) of {nodes}"
+        return (
+            f"{counted(len(slots), 'share')} ({number(sum(slot.milli for slot in slots) / GPU_MILLI)} GPUs) of {nodes}"
+        )
     return f"{counted(len(slots), 'GPU')} of {nodes}"
 
 
@@ -225,9 +236,7 @@ def proposal_words(proposal: Proposal, _decision: Decision | None = None) -> str
     refused = [verdict for verdict in proposal.verdicts if not verdict.allowed]
     if not refused:
         return words
-    return words + "; refused: " + "; ".join(
-        f"{v.code} ({code_words(v.code, v.value, v.threshold)})" for v in refused
-    )  # fmt: skip
+    return words + "; refused: " + "; ".join(f"{v.code} ({code_words(v.code, v.value, v.threshold)})" for v in refused)
 
 
 def answer_words(answer: Answer) -> str:
@@ -311,7 +320,8 @@ def _whose(proposal: Proposal) -> str:
 def explain_proposal(proposal: Proposal, decision: Decision) -> list[str]:
     """The whole case of one proposal: what, for whom, gain and price, evidence, every guard."""
     lines = [
-        f"{proposal.id}: {answer_words(answer_of(proposal, decision.halted))} at {format_duration(decision.now_s)} (tick {decision.tick})",
+        f"{proposal.id}: {answer_words(answer_of(proposal, decision.halted))} at "
+        f"{format_duration(decision.now_s)} (tick {decision.tick})",
         f"  {proposal.action}: {proposal_words(proposal)}",
         f"  {_whose(proposal)} of tenant {proposal.tenant}, queue {proposal.queue}",
         f"  benefit {format_gpu_s(proposal.benefit_gpu_s)}, cost {format_gpu_s(proposal.cost_gpu_s)}",
@@ -333,9 +343,7 @@ def _victim_lines(proposal: Proposal) -> list[str]:
         return []
     own = all(victim.workload == proposal.workload for victim in proposal.victims)
     lines = [] if own else [f"  for {proposal.workload} give way:"]
-    lines += [
-        f"  victim {victim_words(victim)} (restart {victim.incarnation})" for victim in proposal.victims
-    ]
+    lines += [f"  victim {victim_words(victim)} (restart {victim.incarnation})" for victim in proposal.victims]
     gpus = sum(victim.gpus for victim in proposal.victims)
     lost_gpu_s = sum(victim.lost_gpu_s for victim in proposal.victims)
     worst_gpu_s = sum(np.fmax(victim.worst_gpu_s, victim.lost_gpu_s) for victim in proposal.victims)
@@ -344,14 +352,14 @@ def _victim_lines(proposal: Proposal) -> list[str]:
         lost = f"{format_gpu_s(lost_gpu_s)} expected to be lost, at most {format_gpu_s(worst_gpu_s)}"
     lines.append(f"  in all {counted(gpus, 'GPU')} of {counted(len(proposal.victims), 'gang')}, {lost}")
     if any(victim.contract for victim in proposal.victims):
-        lines.append(
-            f"  by contract, hence neither weighed nor budgeted: {_CONTRACTS.get(proposal.action, _OWED)}"
-        )
+        lines.append(f"  by contract, hence neither weighed nor budgeted: {_CONTRACTS.get(proposal.action, _OWED)}")
     return lines
 
 
 def loss_words(loss: Loss) -> str:
-    """What a victim really lost, beside what was expected: `lost 1080 GPU-s (2.4 GPU-h expected, at most 16.0 GPU-h)`."""
+    """What a victim really lost, beside what was expected: `lost 1080 GPU-s (2.4 GPU-h expected, at most 16.0
+    GPU-h)`.
+    """
     expected = f"{format_gpu_s(loss.expected_gpu_s)} expected"
     if loss.worst_gpu_s > loss.expected_gpu_s:
         expected += f", at most {format_gpu_s(loss.worst_gpu_s)}"
@@ -381,15 +389,14 @@ def explain_decision(decision: Decision) -> list[str]:
     refusals = decision.plan.refusals
     for code, count in Counter(refusals.code.tolist()).most_common():
         first = int(np.flatnonzero(refusals.code == code)[0])
-        words = code_words(
-            refusals.codes[code], float(refusals.value[first]), float(refusals.threshold[first])
-        )
+        words = code_words(refusals.codes[code], float(refusals.value[first]), float(refusals.threshold[first]))
         waits = "workload waits" if count == 1 else "workloads wait"
         lines.append(f"  {count} {waits}, {refusals.codes[code]}: first in order: {words}")
     for held in decision.plan.reservations:
         said = "promised" if held.firm else "planned, not promised,"
         lines.append(
-            f"  reservation: {held.workload}, {held.gpus} GPUs, {said} {format_duration(held.promised_s)} after the start of the run"
+            f"  reservation: {held.workload}, {held.gpus} GPUs, {said} {format_duration(held.promised_s)} after "
+            f"the start of the run"
         )
     if not decision.plan.proposals and not len(refusals.code):
         lines.append("  nothing waits")

@@ -126,8 +126,15 @@ class DecisionEncoder:
         self._policy_written = b""
         self._whole = True
 
-    def encode(self, policy: Policy, memory: ControllerMemory, decision: Decision,
-               instructions: Sequence[Instruction], moved: Rows | None, lost: bool) -> bytes:  # fmt: skip
+    def encode(
+        self,
+        policy: Policy,
+        memory: ControllerMemory,
+        decision: Decision,
+        instructions: Sequence[Instruction],
+        moved: Rows | None,
+        lost: bool,
+    ) -> bytes:
         """One decision. `moved`: how workload rows moved since the tick before; `lost`: nobody knows."""
         if self._policy is None or self._policy[0] is not policy:
             text = policy_bytes(policy)
@@ -168,9 +175,7 @@ class DecisionEncoder:
         self._proposals = {text: at for at, text in enumerate(encoded)}
         return packed
 
-    def _pack_refusals(
-        self, refusals: Refusals, moved: Rows | None, lost: bool, parts: dict[str, Any]
-    ) -> None:
+    def _pack_refusals(self, refusals: Refusals, moved: Rows | None, lost: bool, parts: dict[str, Any]) -> None:
         if refusals.codes != self._codes:
             parts["codes"] = refusals.codes
             self._codes = refusals.codes
@@ -209,8 +214,7 @@ class DecisionDecoder:
         if "proposals" in parts:
             before = self._proposals
             self._proposals = [
-                before[text] if isinstance(text, int) else _PROPOSAL.decode(text)
-                for text in parts["proposals"]
+                before[text] if isinstance(text, int) else _PROPOSAL.decode(text) for text in parts["proposals"]
             ]
         plan = Plan(
             proposals=tuple(self._proposals),

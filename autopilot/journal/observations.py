@@ -105,9 +105,7 @@ _DEMAND = msgspec.msgpack.Decoder(tuple[Forecast, ...], dec_hook=column)
 _TYPES: dict[str, type[Any]] = {**dict(NAMED_TABLES), "placements": PlacementTable}
 _TABLES = (*_TYPES, "runtimes")
 _NAMES = {name: column_names(table) for name, table in _TYPES.items()} | {"runtimes": _FORECAST_COLUMNS}
-_READERS: dict[str, Callable[[Any], tuple[Array, ...]]] = {
-    name: reader_of(names) for name, names in _NAMES.items()
-}
+_READERS: dict[str, Callable[[Any], tuple[Array, ...]]] = {name: reader_of(names) for name, names in _NAMES.items()}
 
 
 @dataclass(slots=True)
@@ -166,8 +164,15 @@ class ObservationEncoder:
         telemetry = snapshot.telemetry
         past = self._state.telemetry
         signals = None if telemetry is past.table else pack_signals(telemetry, observation.now_s, past)
-        head = [observation.tick, observation.now_s, snapshot.inventory_age_s, snapshot.work_age_s,
-                observation.kill_switch, parts, observation.elapsed_s]  # fmt: skip
+        head = [
+            observation.tick,
+            observation.now_s,
+            snapshot.inventory_age_s,
+            snapshot.work_age_s,
+            observation.kill_switch,
+            parts,
+            observation.elapsed_s,
+        ]
         return ENCODER.encode(head), signals
 
     def _table(self, name: str, table: Any, parts: dict[str, Any]) -> None:
@@ -187,9 +192,7 @@ class ObservationEncoder:
             self.workload_rows, self.whole_workloads = (None, True) if part is None else (rows, False)
         self._keep(name, table, packed, part, parts)
 
-    def _keep(
-        self, name: str, table: Any, packed: Packed, part: list[Any] | None, parts: dict[str, Any]
-    ) -> None:
+    def _keep(self, name: str, table: Any, packed: Packed, part: list[Any] | None, parts: dict[str, Any]) -> None:
         if part is None:
             parts[name] = whole(packed, _NAMES[name])
         elif part:
@@ -315,9 +318,7 @@ class ObservationDecoder:
         if len(part) == 4:
             packed, names = read_whole(part)
             if tuple(names) != _NAMES[name]:
-                raise UnreadableError(
-                    f"{name} had the columns {', '.join(names)}: another version wrote this"
-                )
+                raise UnreadableError(f"{name} had the columns {', '.join(names)}: another version wrote this")
             return packed
         before = before or self._state.tables[name].packed
         if before is None:

@@ -76,12 +76,14 @@ class JournalReader:
             raise InputError(f"{self.path}: is a pipe or a device; give the journal file")
         if not self.path.exists():
             raise InputError(
-                f"{self.path}: there is no such journal; `autopilot simulate` and `autopilot demo` print where theirs is"
+                f"{self.path}: there is no such journal; `autopilot simulate` and `autopilot demo` print where "
+                f"theirs is"
             )
         fault = fault_of(self.path)
         if fault or not self.path.stat().st_size:
             raise InputError(
-                f"{self.path}: {fault or 'is empty'}; give the path that `autopilot simulate` or `autopilot demo` printed"
+                f"{self.path}: {fault or 'is empty'}; give the path that `autopilot simulate` or `autopilot "
+                f"demo` printed"
             )
         with self._guard():
             self._db = self._connect()
@@ -124,8 +126,7 @@ class JournalReader:
                 " ORDER BY t.number LIMIT 1) FROM runs r ORDER BY r.run"
             ).fetchall()
         return tuple(
-            RunHeader(run, version, created, json.loads(about), tick)
-            for run, version, created, about, tick in rows
+            RunHeader(run, version, created, json.loads(about), tick) for run, version, created, about, tick in rows
         )
 
     def __len__(self) -> int:
@@ -170,7 +171,9 @@ class JournalReader:
                 yield TickRecord(observation, decided)
 
     def decisions(self, first: int | None = None, *, refusals: bool = True) -> Iterator[DecisionRecord]:
-        """Every decision in order, without what was observed: far quicker than `ticks`, and again without `refusals`."""
+        """Every decision in order, without what was observed: far quicker than `ticks`, and again without
+        `refusals`.
+        """
         for number, _, decided in self._walk(first, with_observations=False, refusals=refusals):
             if first is None or number >= first:
                 yield decided
@@ -208,9 +211,7 @@ class JournalReader:
         with self._guard():
             segments = self._db.execute("SELECT first, starts, run FROM segments ORDER BY first").fetchall()
         begin = (
-            0
-            if first is None
-            else max((at for at, (start, _, _) in enumerate(segments) if start <= first), default=0)
+            0 if first is None else max((at for at, (start, _, _) in enumerate(segments) if start <= first), default=0)
         )
         for at in range(begin, len(segments)):
             start, starts, run = segments[at]
@@ -219,8 +220,9 @@ class JournalReader:
                 start, end, (int(run), bool(starts)), with_observations=with_observations, refusals=refusals
             )
 
-    def _segment(self, start: int, end: int, run: tuple[int, bool], *, with_observations: bool,
-                 refusals: bool) -> Iterator[tuple[int, Observation | None, DecisionRecord]]:  # fmt: skip
+    def _segment(
+        self, start: int, end: int, run: tuple[int, bool], *, with_observations: bool, refusals: bool
+    ) -> Iterator[tuple[int, Observation | None, DecisionRecord]]:
         """Ticks of one segment; `run`: which one, and whether the segment begins it."""
         streams = [zlib.decompressobj(-15) for _ in range(2)]
         observations, decisions = ObservationDecoder(), DecisionDecoder(refusals=refusals)
@@ -271,8 +273,9 @@ class JournalReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:  # fmt: skip
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     @contextmanager
@@ -285,8 +288,17 @@ class JournalReader:
                 f"{self.path}: the journal cannot be read ({error}); it is truncated or damaged: "
                 "use another one, or the copy of a backup"
             ) from error
-        except (UnreadableError, msgspec.MsgspecError, zlib.error, ValueError, KeyError, IndexError,
-                TypeError, StopIteration, AttributeError) as error:  # fmt: skip
+        except (
+            UnreadableError,
+            msgspec.MsgspecError,
+            zlib.error,
+            ValueError,
+            KeyError,
+            IndexError,
+            TypeError,
+            StopIteration,
+            AttributeError,
+        ) as error:
             where = "" if tick is None else f", tick {tick}"
             raise InputError(
                 f"{self.path}{where}: the record does not fit together ({error}); it is damaged or of another "

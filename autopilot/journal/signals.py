@@ -52,9 +52,7 @@ class Past:
             self.frames.popleft()
         self.table = table
 
-    def parts_of(
-        self, now_s: float, name: str, windows_s: tuple[float, ...], window: int
-    ) -> list[Array] | None:
+    def parts_of(self, now_s: float, name: str, windows_s: tuple[float, ...], window: int) -> list[Array] | None:
         """The columns of the next shorter window that together fill this one up to now, without the newest.
 
         None unless there is one for every part.
@@ -66,9 +64,7 @@ class Past:
         found = []
         for step in range(1, count):
             wanted_s = now_s - step * part_s
-            at_s, table = min(
-                self.frames, key=lambda frame: abs(frame[0] - wanted_s), default=(-np.inf, self.table)
-            )
+            at_s, table = min(self.frames, key=lambda frame: abs(frame[0] - wanted_s), default=(-np.inf, self.table))
             if abs(at_s - wanted_s) > TOLERANCE * part_s:
                 return None
             found.append(getattr(table, name)[:, 0])
@@ -186,9 +182,7 @@ def _squeeze(data: bytes) -> bytes:
 
 def pack_plain(column: Array, before: Array | None) -> list[Any]:
     """Any other small column: nothing when equal, else as it is."""
-    if before is column or (
-        before is not None and before.dtype == column.dtype and np.array_equal(before, column)
-    ):
+    if before is column or (before is not None and before.dtype == column.dtype and np.array_equal(before, column)):
         return [_SAME]
     return [_WHOLE, column.dtype.str, list(column.shape), _squeeze(np.ascontiguousarray(column).tobytes())]
 

@@ -60,9 +60,17 @@ class SqliteJournal:
     Raises `InputError` where the record cannot be kept; what was written until then stays readable.
     """
 
-    def __init__(self, path: Path | str, *, durable: bool, rules: JournalRules, version: str = "",
-                 run: Mapping[str, Any] | None = None, replace: bool = False,
-                 created_s: float | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        durable: bool,
+        rules: JournalRules,
+        version: str = "",
+        run: Mapping[str, Any] | None = None,
+        replace: bool = False,
+        created_s: float | None = None,
+    ) -> None:
         """Open or create the record at `path` and begin a run in it.
 
         `durable`: every decision is on the disk before `intend` returns. `run` describes the run in
@@ -97,8 +105,16 @@ class SqliteJournal:
             self._lock.free()
             raise
 
-    def _begin_run(self, place: Path, version: str, run: Mapping[str, Any] | None, created_s: float | None, *,
-                   durable: bool, replace: bool) -> None:  # fmt: skip
+    def _begin_run(
+        self,
+        place: Path,
+        version: str,
+        run: Mapping[str, Any] | None,
+        created_s: float | None,
+        *,
+        durable: bool,
+        replace: bool,
+    ) -> None:
         with self._guard("opened"):
             if replace:
                 _remove(place)
@@ -131,8 +147,14 @@ class SqliteJournal:
 
     # --- the port --------------------------------------------------------------------------------
 
-    def intend(self, observation: Observation, policy: Policy, memory: ControllerMemory,
-               decision: Decision, instructions: Sequence[Instruction]) -> None:  # fmt: skip
+    def intend(
+        self,
+        observation: Observation,
+        policy: Policy,
+        memory: ControllerMemory,
+        decision: Decision,
+        instructions: Sequence[Instruction],
+    ) -> None:
         """Record one tick before its effects; `memory` is the one that the decision was made with."""
         self._refuse_when_failed()
         now_s, number = observation.now_s, self._next
@@ -160,9 +182,7 @@ class SqliteJournal:
         self._refuse_when_failed()
         if not outcomes:
             return
-        invariant(
-            tick == self._last_tick, f"outcomes of tick {tick} come after tick {self._last_tick} was recorded"
-        )
+        invariant(tick == self._last_tick, f"outcomes of tick {tick} come after tick {self._last_tick} was recorded")
         self._outcomes.append((self._next - 1, outcomes_bytes(outcomes)))
         if self._commit_ticks == 1:
             self.flush()
@@ -253,8 +273,9 @@ class SqliteJournal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:  # fmt: skip
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _refuse_when_failed(self) -> None:

@@ -153,9 +153,7 @@ def reader_of(names: Sequence[str]) -> Callable[[Any], tuple[Array, ...]]:
 def pack_columns(columns: Sequence[Array]) -> Packed:
     """Stack columns of one length by item size."""
     rows = len(columns[0])
-    layout = tuple(
-        (column.dtype, column.shape[1:], column.ndim > 1 and column.flags.fnc) for column in columns
-    )
+    layout = tuple((column.dtype, column.shape[1:], column.ndim > 1 and column.flags.fnc) for column in columns)
     counts = _columns_by_size(layout)
     groups = {size: np.empty((count, rows), _UNSIGNED[size]) for size, count in counts.items() if count}
     at = dict.fromkeys(_UNSIGNED, 0)

@@ -15,6 +15,18 @@ from autopilot.registry.store import KINDS, Entry, Registry, Served
 from autopilot.registry.trees import difference, lineage
 
 __all__ = [
-    "KINDS", "ArtifactError", "Entry", "Manifest", "Registry", "RegistryError", "Served", "VerdictBook", "difference",
-    "library_versions", "lineage", "pack", "run_name", "unpack",
-]  # fmt: skip
+    "KINDS",
+    "ArtifactError",
+    "Entry",
+    "Manifest",
+    "Registry",
+    "RegistryError",
+    "Served",
+    "VerdictBook",
+    "difference",
+    "library_versions",
+    "lineage",
+    "pack",
+    "run_name",
+    "unpack",
+]

@@ -15,26 +15,61 @@ from typing import Any
 
 from autopilot.registry.files import RegistryError, sha256
 
-TRUSTED_TYPES = frozenset({
-    "builtins.dict", "builtins.list", "builtins.tuple", "builtins.str", "builtins.int", "builtins.float",
-    "builtins.bool", "builtins.type", "numpy.ndarray", "numpy.dtype", "numpy.bool", "numpy.float32", "numpy.float64",
-    "numpy.int8", "numpy.int32", "numpy.int64", "numpy.uint8", "numpy.uint32", "numpy.uint64", "numpy.str_",
-    "numpy.random._generator.Generator", "numpy.random.mtrand.RandomState",
-    "sklearn._loss.link.IdentityLink", "sklearn._loss.link.Interval",
-    "sklearn._loss.loss.PinballLoss", "sklearn._loss.loss.HalfSquaredError", "sklearn._loss.loss.AbsoluteError",
-    "sklearn._loss._loss.CyPinballLoss", "sklearn._loss._loss.CyHalfSquaredError",
-    "sklearn._loss._loss.CyAbsoluteError",
-    "sklearn.ensemble._hist_gradient_boosting.binning._BinMapper",
-    "sklearn.ensemble._hist_gradient_boosting.gradient_boosting.HistGradientBoostingRegressor",
-    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
-    "sklearn.feature_extraction.text.HashingVectorizer",
-})  # fmt: skip
+TRUSTED_TYPES = frozenset(
+    {
+        "builtins.dict",
+        "builtins.list",
+        "builtins.tuple",
+        "builtins.str",
+        "builtins.int",
+        "builtins.float",
+        "builtins.bool",
+        "builtins.type",
+        "numpy.ndarray",
+        "numpy.dtype",
+        "numpy.bool",
+        "numpy.float32",
+        "numpy.float64",
+        "numpy.int8",
+        "numpy.int32",
+        "numpy.int64",
+        "numpy.uint8",
+        "numpy.uint32",
+        "numpy.uint64",
+        "numpy.str_",
+        "numpy.random._generator.Generator",
+        "numpy.random.mtrand.RandomState",
+        "sklearn._loss.link.IdentityLink",
+        "sklearn._loss.link.Interval",
+        "sklearn._loss.loss.PinballLoss",
+        "sklearn._loss.loss.HalfSquaredError",
+        "sklearn._loss.loss.AbsoluteError",
+        "sklearn._loss._loss.CyPinballLoss",
+        "sklearn._loss._loss.CyHalfSquaredError",
+        "sklearn._loss._loss.CyAbsoluteError",
+        "sklearn.ensemble._hist_gradient_boosting.binning._BinMapper",
+        "sklearn.ensemble._hist_gradient_boosting.gradient_boosting.HistGradientBoostingRegressor",
+        "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+        "sklearn.feature_extraction.text.HashingVectorizer",
+    }
+)
 """Types that an artifact may be made of."""
 
-TRUSTED_LOADERS = frozenset({
-    "DictNode", "JsonNode", "ListNode", "LossNode", "NdArrayNode", "DTypeNode", "ObjectNode", "RandomGeneratorNode",
-    "RandomStateNode", "TupleNode", "TypeNode",
-})  # fmt: skip
+TRUSTED_LOADERS = frozenset(
+    {
+        "DictNode",
+        "JsonNode",
+        "ListNode",
+        "LossNode",
+        "NdArrayNode",
+        "DTypeNode",
+        "ObjectNode",
+        "RandomGeneratorNode",
+        "RandomStateNode",
+        "TupleNode",
+        "TypeNode",
+    }
+)
 """Ways in which skops builds them; those of functions, methods and partial calls are not among them."""
 
 MAX_BYTES = 256 * 1024 * 1024

@@ -69,7 +69,9 @@ class VerdictBook:
         return [each for each in found if each is not None]
 
     def drop_unknown(self, known: set[str]) -> int:
-        """Drop the runs that judged a version which is not `known` any more: how many. Those of code and policies stay."""
+        """Drop the runs that judged a version which is not `known` any more: how many. Those of code and policies
+        stay.
+        """
         with locked(self.folder):
             gone = [
                 str(each["run"])

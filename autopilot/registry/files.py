@@ -72,7 +72,9 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_whole(path: Path, limit_bytes: int) -> bytes:
-    """The bytes of a plain file. Raises `RegistryError` (`MissingError`: there is none), for more than `limit_bytes` too."""
+    """The bytes of a plain file. Raises `RegistryError` (`MissingError`: there is none), for more than `limit_bytes`
+    too.
+    """
     try:
         # a pipe in its place would keep the reader waiting for ever
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -135,9 +137,7 @@ def _take(handle: int, path: Path, wait_s: float) -> None:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in {errno.EWOULDBLOCK, errno.EACCES}:
-                raise RegistryError(
-                    f"{path}: cannot be locked ({error.strerror}); use a volume with locks"
-                ) from error
+                raise RegistryError(f"{path}: cannot be locked ({error.strerror}); use a volume with locks") from error
             if time.monotonic() >= until_s:
                 raise RegistryError(
                     f"{path}: another process has held the registry for {wait_s:g} s; try again, or end it"

@@ -63,8 +63,14 @@ class Served:
 class Registry:
     """A folder of models. Raises `RegistryError`, an `InputError`, for whatever its disk or its user does wrong."""
 
-    def __init__(self, folder: Path, *, quota_mib: float = QUOTA_MIB, now_s: Callable[[], float] = time.time,
-                 libraries: Mapping[str, str] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        quota_mib: float = QUOTA_MIB,
+        now_s: Callable[[], float] = time.time,
+        libraries: Mapping[str, str] | None = None,
+    ) -> None:
         """Use `folder`, which is made by the first write. `now_s` dates what is written; `libraries` stands for
         the versions that run (a test gives others).
         """
@@ -76,12 +82,10 @@ class Registry:
     # --- what is there ---------------------------------------------------------------------------
 
     def versions(self, kind: str) -> list[str]:
-        """Names of all versions of a kind; those with a damaged manifest too. Raises `RegistryError` for an unreadable folder."""
-        names = [
-            name.removesuffix(".json")
-            for name in names_in(self._models(_known(kind)))
-            if name.endswith(".json")
-        ]
+        """Names of all versions of a kind; those with a damaged manifest too. Raises `RegistryError` for an unreadable
+        folder.
+        """
+        names = [name.removesuffix(".json") for name in names_in(self._models(_known(kind))) if name.endswith(".json")]
         return [name for name in names if _NAME.fullmatch(name)]
 
     def manifest(self, kind: str, version: str) -> Manifest:
@@ -123,14 +127,10 @@ class Registry:
                 raise RegistryError(f"{name}: no version serves; promote one (`autopilot models list`)")
             return self.manifest(name, current)
         if len(name) < 4:
-            raise RegistryError(
-                f"{name!r}: give a kind ({', '.join(KINDS)}) or at least 4 characters of a version"
-            )
+            raise RegistryError(f"{name!r}: give a kind ({', '.join(KINDS)}) or at least 4 characters of a version")
         hits = [(kind, each) for kind in KINDS for each in self.versions(kind) if each.startswith(name)]
         if len(hits) != 1:
-            how = (
-                "no version begins so" if not hits else f"{len(hits)} versions begin so; give more characters"
-            )
+            how = "no version begins so" if not hits else f"{len(hits)} versions begin so; give more characters"
             raise RegistryError(f"{name!r}: {how}; `autopilot models list` shows those of {self.folder}")
         return self.manifest(*hits[0])
 
@@ -175,9 +175,7 @@ class Registry:
             raise RegistryError(f"{kind} {version[:SHORT]}: {problem}")
         data = read_whole(self.blob_path(manifest.artifact), manifest.artifact_bytes)
         if len(data) != manifest.artifact_bytes or sha256(data) != manifest.artifact:
-            raise RegistryError(
-                f"{kind} {version[:SHORT]}: its artifact was changed or cut off; fit it again"
-            )
+            raise RegistryError(f"{kind} {version[:SHORT]}: its artifact was changed or cut off; fit it again")
         try:
             return manifest, unpack(data)
         except RegistryError as error:
@@ -201,10 +199,13 @@ class Registry:
         data = pack(content)
         with locked(self.folder):
             made = replace(
-                manifest, artifact=sha256(data), artifact_bytes=len(data),
+                manifest,
+                artifact=sha256(data),
+                artifact_bytes=len(data),
                 parent=manifest.parent or self.pointer(manifest.kind).current,
-                libraries=manifest.libraries or self._libraries, created_s=manifest.created_s or self._now_s(),
-            )  # fmt: skip
+                libraries=manifest.libraries or self._libraries,
+                created_s=manifest.created_s or self._now_s(),
+            )
             path = self._models(made.kind) / f"{made.version}.json"
             with suppress(RegistryError):
                 there = self.manifest(made.kind, made.version)
@@ -217,8 +218,9 @@ class Registry:
             write_whole(path, text)
         return made
 
-    def promote(self, kind: str, version: str, *, by: str, why: str, forced: bool = False,
-                expected: str | None = None) -> Pointer:  # fmt: skip
+    def promote(
+        self, kind: str, version: str, *, by: str, why: str, forced: bool = False, expected: str | None = None
+    ) -> Pointer:
         """Let a version serve. `expected`: the version it was judged against; another one serving is a conflict.
 
         Raises `RegistryError` for a version that could not be served, and for a conflict.
@@ -235,8 +237,9 @@ class Registry:
                 )
             if pointer.current == version:
                 return pointer
-            entry = Promotion(version, pointer.current, self._now_s(), by, why.strip(),
-                              "forced" if forced else "promoted")  # fmt: skip
+            entry = Promotion(
+                version, pointer.current, self._now_s(), by, why.strip(), "forced" if forced else "promoted"
+            )
             return self._write_pointer(kind, pointer.promoted(entry))
 
     def rollback(self, kind: str, *, by: str, why: str, expected: str | None = None) -> Pointer:
@@ -250,7 +253,8 @@ class Registry:
             if expected is not None and pointer.current != expected:
                 raise RegistryError(
                     f"{kind}: {pointer.current[:SHORT] or 'none'} serves now, no more {expected[:SHORT] or 'none'}: "
-                    "somebody else changed it at this moment; look at `autopilot models list`, and go back from there if need be"
+                    "somebody else changed it at this moment; look at `autopilot models list`, and go back from "
+                    "there if need be"
                 )
             problems: list[str] = []
             for at in range(len(pointer.serving) - 2, -1, -1):
@@ -289,7 +293,9 @@ class Registry:
         return pointer
 
     def _make_room(self, needed: int, made: Manifest) -> None:
-        """Collect with less and less kept until `needed` bytes fit the quota. Raises `RegistryError` where they cannot."""
+        """Collect with less and less kept until `needed` bytes fit the quota. Raises `RegistryError` where they
+        cannot.
+        """
         if self.used_bytes() + needed <= self.quota_bytes:
             return
         for keep in (KEEP, 3, 1):
@@ -316,8 +322,9 @@ class Registry:
         blobs = {path.stem: path for path in (self.folder / "blobs").glob("*/*.skops")}
         owned = {each.artifact for each in everything.values()}
         dropped = sorted(name for name in set(blobs) - kept_artifacts if name in owned or not unknown)
-        lost = [self._models(each.kind) / f"{name}.json" for name, each in everything.items()
-                if name not in kept_manifests]  # fmt: skip
+        lost = [
+            self._models(each.kind) / f"{name}.json" for name, each in everything.items() if name not in kept_manifests
+        ]
         doomed = [*(blobs[name] for name in dropped), *lost, *partial_files(self.folder)]
         freed = sum(_size(path) for path in doomed)
         if not dry_run:

@@ -20,12 +20,26 @@ from autopilot.replay.results import OPEN_LOOP, Difference, PolicyDiff, ReplayRe
 from autopilot.replay.text import replay_lines
 
 __all__ = [
-    "OPEN_LOOP", "Difference", "PolicyDiff", "Progress", "ReplayResult", "Shift", "TickDiff", "replay", "replay_lines",
-]  # fmt: skip
+    "OPEN_LOOP",
+    "Difference",
+    "PolicyDiff",
+    "Progress",
+    "ReplayResult",
+    "Shift",
+    "TickDiff",
+    "replay",
+    "replay_lines",
+]
 
 
-def replay(path: Path | str, policy: Policy | None = None, progress: Progress | None = None, *,
-           keep: int = 200, decide: Decide = reconcile) -> ReplayResult:  # fmt: skip
+def replay(
+    path: Path | str,
+    policy: Policy | None = None,
+    progress: Progress | None = None,
+    *,
+    keep: int = 200,
+    decide: Decide = reconcile,
+) -> ReplayResult:
     """Decide the record at `path` again.
 
     Without `policy`: every decision, its instructions and the memory they rest on are compared with the

@@ -41,16 +41,12 @@ def verify(reader: JournalReader, total: int, progress: Progress | None, decide:
     return ReplayResult(str(reader.path), done, first, last, tuple(names), difference=difference)
 
 
-def remembered(
-    memory: ControllerMemory | None, record: TickRecord
-) -> tuple[ControllerMemory, Difference | None]:
+def remembered(memory: ControllerMemory | None, record: TickRecord) -> tuple[ControllerMemory, Difference | None]:
     """The memory to decide with; it must be the recorded one, but for who leads (the fence)."""
     decided = record.decided
     if memory is None or (decided.starts and decided.memory is not None):
         if decided.memory is None:
-            return ControllerMemory(), Difference(
-                decided.tick, decided.now_s, "memory", "not in the record", "unknown"
-            )
+            return ControllerMemory(), Difference(decided.tick, decided.now_s, "memory", "not in the record", "unknown")
         return replace(decided.memory, fence=decided.fence), None
     if memory.fence != decided.fence:
         memory = replace(memory, fence=decided.fence)
@@ -66,9 +62,7 @@ def remembered(
     )
 
 
-def first_difference(
-    record: TickRecord, decision: Decision, instructions: Sequence[Instruction]
-) -> Difference | None:
+def first_difference(record: TickRecord, decision: Decision, instructions: Sequence[Instruction]) -> Difference | None:
     """The first field of decision or instructions that differs from the record."""
     decided = record.decided
     pairs = (

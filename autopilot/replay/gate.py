@@ -175,8 +175,7 @@ def _groups(
         ours = [name for name in sorted(recorded.admitted_s) if group in people.of(name)]
         both = [name for name in ours if name in candidate.admitted_s]
         waits = [
-            [side.admitted_s[name] - people.known[name][2] for name in both if name in people.known]
-            for side in sides
+            [side.admitted_s[name] - people.known[name][2] for name in both if name in people.known] for side in sides
         ]
         mean = [float(np.mean(each)) if each else 0.0 for each in waits]
         effects = [key for key in sorted(done) if group in people.of(key[1])]
@@ -200,6 +199,4 @@ def _groups(
 def _measured(rule: Rule, values: tuple[float, ...], heavy: bool) -> Measured:
     recorded, candidate, base = (float(value) for value in values)
     limit = recorded + max(rule.absolute, rule.relative * abs(base))
-    return Measured(
-        rule.measure, recorded, candidate, limit, candidate <= limit, rule.blocking and heavy, rule.words
-    )
+    return Measured(rule.measure, recorded, candidate, limit, candidate <= limit, rule.blocking and heavy, rule.words)

@@ -8,11 +8,7 @@ from autopilot.replay.results import OPEN_LOOP, PolicyDiff, ReplayResult, Shift
 
 def replay_lines(result: ReplayResult, *, rows: int = 20) -> list[str]:
     """The result as lines; at most `rows` ticks and as many workloads are listed."""
-    span = (
-        f"ticks {result.first_tick} to {result.last_tick}"
-        if result.ticks or result.difference
-        else "no ticks"
-    )
+    span = f"ticks {result.first_tick} to {result.last_tick}" if result.ticks or result.difference else "no ticks"
     head = f"{result.path}: {span}, policy {', '.join(result.policies) or 'none'}"
     if result.diff is not None:
         return [head, *_policy_lines(result, result.diff, rows)]
@@ -57,9 +53,7 @@ def _policy_lines(result: ReplayResult, diff: PolicyDiff, rows: int) -> list[str
 
 def _count_lines(diff: PolicyDiff) -> list[str]:
     kinds = sorted({*diff.recorded.proposals, *diff.candidate.proposals})
-    table = [
-        (kind, diff.recorded.proposals.get(kind, 0), diff.candidate.proposals.get(kind, 0)) for kind in kinds
-    ]
+    table = [(kind, diff.recorded.proposals.get(kind, 0), diff.candidate.proposals.get(kind, 0)) for kind in kinds]
     table += [
         ("accepted proposals", diff.recorded.accepted, diff.candidate.accepted),
         ("evicted workloads", diff.recorded.evictions, diff.candidate.evictions),

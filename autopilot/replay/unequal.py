@@ -17,9 +17,7 @@ def first_unequal(recorded: Any, now: Any, path: str) -> tuple[str, str, str] | 
     if isinstance(recorded, np.ndarray) or isinstance(now, np.ndarray):
         return _unequal_columns(np.asarray(recorded), np.asarray(now), path)
     if is_dataclass(recorded) and type(recorded) is type(now):
-        pairs = [
-            (f"{path}.{f.name}", getattr(recorded, f.name), getattr(now, f.name)) for f in fields(recorded)
-        ]
+        pairs = [(f"{path}.{f.name}", getattr(recorded, f.name), getattr(now, f.name)) for f in fields(recorded)]
     elif isinstance(recorded, Mapping) and isinstance(now, Mapping):
         keys = [*recorded, *(key for key in now if key not in recorded)]
         pairs = [(f"{path}[{key}]", recorded.get(key, ABSENT), now.get(key, ABSENT)) for key in keys]

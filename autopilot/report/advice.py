@@ -34,20 +34,25 @@ FIELD_OF: dict[Code, str] = {
     Code.RESERVED: "reservation.depth",
     Code.BOUND: "limits.proposals_per_tick",
 }
-"""The policy field that sets the limit behind a code; codes without one follow from the cluster, the queues or the work."""
+"""The policy field that sets the limit behind a code; codes without one follow from the cluster, the queues or the
+work.
+"""
 MODE_CODES = frozenset({Code.MODE_OFF, Code.MODE_OBSERVE, Code.MODE_RECOMMEND, Code.NEEDS_APPROVAL})
 """Codes that the mode of the action decides (`modes.ACTION`)."""
 
 
 GUARD_SHARE = 0.05
-"""A guard is named when the gain that it refused is at least this part of the gain that was proposed, and of all waiting."""
+"""A guard is named when the gain that it refused is at least this part of the gain that was proposed, and of all
+waiting.
+"""
 WAIT_SHARE = 0.2
 """A reason for waiting is named when it accounts for at least this part of all waiting."""
 
 WAITING: dict[Code, str] = {
     Code.CAPACITY: "the GPUs were all in use. No policy field changes that; more GPUs or less demand would",
     Code.FRAGMENTED: "free GPUs did not have the shape it needs. Let modes.defragment act, or ask for smaller members",
-    Code.TOPOLOGY: "no single domain held all members. Let modes.defragment act, or relax the topology that jobs ask for",
+    Code.TOPOLOGY: "no single domain held all members. Let modes.defragment act, or relax the topology that jobs "
+    "ask for",
     Code.MIG_GEOMETRY: "no MIG instance of the right profile was free. Change the MIG geometry of a pool",
     Code.RESERVED: "GPUs were held for reservations. Lower reservation.depth",
     Code.RUNTIME_UNKNOWN: "its run time was unknown. Let those jobs declare a limit",
@@ -58,7 +63,8 @@ WAITING: dict[Code, str] = {
     "guarantees and weights in the cluster file change it",
     Code.PRIORITY: "those that could give way had no lower priority. Change the priorities if that is not meant",
     Code.POLICY: "its queue may not displace others. Change the preemption settings of that queue",
-    Code.PROTECTED: "only work that may not be displaced stood in its way. Fewer classes in protection.classes, or more "
+    Code.PROTECTED: "only work that may not be displaced stood in its way. Fewer classes in protection.classes, "
+    "or more "
     "preemptible jobs, would help",
     Code.QUOTA: "its queue and those that share with it had no quota left. Raise quotas in the cluster file",
     Code.KEPT: "idle quota was kept for others. Change what queues lend in the cluster file",
@@ -71,7 +77,9 @@ def advice(run: PolicyRun) -> str:
     """One sentence or two on what to change next, from the figures of a run; says so where nothing stands out."""
     violated = pick(run.result, "invariants", "violated")
     if violated:
-        return f"{count(violated)} invariants were violated. That is a defect: report it before you rely on other figures."
+        return (
+            f"{count(violated)} invariants were violated. That is a defect: report it before you rely on other figures."
+        )
     return _of_modes(run) or _of_guards(run) or _of_waiting(run) or NOTHING
 
 
@@ -94,7 +102,9 @@ def _of_modes(run: PolicyRun) -> str:
 
 
 def refused_gain(run: PolicyRun) -> dict[str, float]:
-    """Reason code -> gain that its guard refused, in GPU-seconds: the largest of each workload, which asks again and again."""
+    """Reason code -> gain that its guard refused, in GPU-seconds: the largest of each workload, which asks again and
+    again.
+    """
     best: dict[tuple[str, str], float] = {}
     for row in run.decisions:
         for _, code, _ in row.refusals:
@@ -130,4 +140,7 @@ def _of_waiting(run: PolicyRun) -> str:
     code = max(known, key=lambda each: (known[each], each), default="")
     if not code or known[code] < WAIT_SHARE * total or not total:
         return ""
-    return f"{format_ratio(known[code] / total)} of the waiting ({format_gpu_s(known[code])}) was because {WAITING[Code(code)]}."
+    return (
+        f"{format_ratio(known[code] / total)} of the waiting ({format_gpu_s(known[code])}) was because "
+        f"{WAITING[Code(code)]}."
+    )

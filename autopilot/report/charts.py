@@ -134,9 +134,7 @@ def _picture(plot: Plot, files: bool) -> Picture:
             return picture
         head = textwrap.wrap(plot.title, TITLE_LETTERS)
         _write_above(wide, "\n".join(head))
-        svg, png = (
-            _saved(wide, kind, plot.title, head_in=0.06 + 0.21 * len(head)) for kind in ("svg", "png")
-        )
+        svg, png = (_saved(wide, kind, plot.title, head_in=0.06 + 0.21 * len(head)) for kind in ("svg", "png"))
         return replace(picture, svg=svg, png=png)
 
 

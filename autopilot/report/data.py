@@ -53,9 +53,7 @@ class Heat:
     def __post_init__(self) -> None:
         """Hold that labels and values have matching shapes."""
         shape = (len(self.node_ids), max(len(self.t_edges_s) - 1, 0))
-        invariant(
-            self.busy_ratio.shape == shape, f"Heat: busy_ratio is {self.busy_ratio.shape}, labels {shape}"
-        )
+        invariant(self.busy_ratio.shape == shape, f"Heat: busy_ratio is {self.busy_ratio.shape}, labels {shape}")
 
 
 NO_SERIES = Series(

@@ -31,9 +31,7 @@ class Part:
     rows: Sequence[DecisionRow]
 
 
-def parts_of(
-    runs: Sequence[tuple[str, Sequence[DecisionRow]]], most: int = MOST_ON_A_PAGE
-) -> tuple[Part, ...]:
+def parts_of(runs: Sequence[tuple[str, Sequence[DecisionRow]]], most: int = MOST_ON_A_PAGE) -> tuple[Part, ...]:
     """Every decision of every run, in order; the first part of each run stands on the main page."""
     found: list[Part] = []
     pages = 1

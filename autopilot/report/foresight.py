@@ -19,7 +19,7 @@ SHOWN_JOBS = 400
 HEIGHT_IN = 3.4
 
 
-def demand_plot(service: str, what: str, made_s: F64, bounds: dict[float, F64], came: F64, horizon_s: float) -> Plot:  # fmt: skip
+def demand_plot(service: str, what: str, made_s: F64, bounds: dict[float, F64], came: F64, horizon_s: float) -> Plot:
     """Upper bounds of the peak until `made_s + horizon_s` [forecasts] by level, and the peak that came."""
 
     def draw(figure: Figure, wide: bool) -> None:
@@ -28,9 +28,7 @@ def demand_plot(service: str, what: str, made_s: F64, bounds: dict[float, F64], 
         unit_s, label = time_axis(float(made_s[-1]) if len(made_s) else 0.0)
         at = made_s / unit_s
         for index, (level, values) in enumerate(sorted(bounds.items(), reverse=True)):
-            axis.plot(
-                at, values, color=SERIES[index % len(SERIES)], linewidth=1.2, label=f"promised, {level:g}"
-            )
+            axis.plot(at, values, color=SERIES[index % len(SERIES)], linewidth=1.2, label=f"promised, {level:g}")
         axis.plot(at, came, color=COLOURS["ink"], linewidth=1.0, label="came")
         top = bounds[max(bounds)]
         over = np.isfinite(came) & (came > top)
@@ -56,8 +54,16 @@ def demand_plot(service: str, what: str, made_s: F64, bounds: dict[float, F64], 
     )
 
 
-def jobs_plot(job: str, made_s: F64, low_s: F64, middle_s: F64, high_s: F64, came_s: F64, own: int | None,
-              levels: tuple[float, float]) -> Plot:  # fmt: skip
+def jobs_plot(
+    job: str,
+    made_s: F64,
+    low_s: F64,
+    middle_s: F64,
+    high_s: F64,
+    came_s: F64,
+    own: int | None,
+    levels: tuple[float, float],
+) -> Plot:
     """Promised bands and run times that came, of jobs in the order of their promises; `own`: the row of `job`."""
     first = max(len(made_s) - SHOWN_JOBS, 0)
     rows = np.arange(first, len(made_s))
@@ -66,11 +72,15 @@ def jobs_plot(job: str, made_s: F64, low_s: F64, middle_s: F64, high_s: F64, cam
         figure.set_figheight(HEIGHT_IN)
         axis = figure.subplots()
         places = rows - first
-        axis.vlines(places, low_s[rows], high_s[rows], color=COLOURS["unknown"], linewidth=1.2,
-                    label=f"promised, {levels[0]:g} to {levels[1]:g}")  # fmt: skip
-        axis.plot(
-            places, middle_s[rows], linestyle="", marker="_", color=COLOURS["quiet"], label="promised, middle"
+        axis.vlines(
+            places,
+            low_s[rows],
+            high_s[rows],
+            color=COLOURS["unknown"],
+            linewidth=1.2,
+            label=f"promised, {levels[0]:g} to {levels[1]:g}",
         )
+        axis.plot(places, middle_s[rows], linestyle="", marker="_", color=COLOURS["quiet"], label="promised, middle")
         over = came_s[rows] > high_s[rows]
         axis.plot(places[~over], came_s[rows][~over], linestyle="", marker=".", color=SERIES[0], label="came")
         axis.plot(

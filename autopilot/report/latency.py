@@ -80,14 +80,13 @@ def latency_plot(data: ReportData) -> Plot | None:
     return Plot(
         name="latency",
         title=_title(data, by_name[shown[0]]),
-        reading="Per service: the 99th percentile of latency (logarithmic, the worst minute of each step drawn) with the objective as a dashed line, "
-        "the replicas that serve, and the requests that arrive (filled) below what was foreseen at that time, where it was. "
-        "A line above the objective is a time in which more than one request in a hundred was late; a quiet minute has few. "
-        + (
-            f"The {MOST_SERVICES} worst of {len(by_name)} services are shown."
-            if len(by_name) > len(shown)
-            else ""
-        ),
+        reading="Per service: the 99th percentile of latency (logarithmic, the worst minute of each step drawn) "
+        "with the objective as a dashed line, "
+        "the replicas that serve, and the requests that arrive (filled) below what was foreseen at that time, "
+        "where it was. "
+        "A line above the objective is a time in which more than one request in a hundred was late; a quiet "
+        "minute has few. "
+        + (f"The {MOST_SERVICES} worst of {len(by_name)} services are shown." if len(by_name) > len(shown) else ""),
         draw=draw,
     )
 
@@ -102,7 +101,11 @@ def _over(service: ServiceSeries) -> float | None:
 
 def _title(data: ReportData, lines: Lines) -> str:
     """The share of late requests, as the figures of the page have it."""
-    shares = [(run.name, format_ratio(late)) for run in ordered(data) if (late := pick(run.result, "slo", "violation_ratio")) is not None]  # fmt: skip
+    shares = [
+        (run.name, format_ratio(late))
+        for run in ordered(data)
+        if (late := pick(run.result, "slo", "violation_ratio")) is not None
+    ]
     if shares:
         return f"Requests over their latency objective: {beside(shares)}"
     name, objective_s = lines[0][2].name, lines[0][2].objective_s
@@ -137,9 +140,7 @@ def _service(trio: list[Axes], lines: Lines, unit_s: float, points: int, policie
         middle.step(t / unit_s, steps(service.t_s, service.replicas, points)[1], where="post", **style)
     first = lines[0][2]
     if first.objective_s is not None:
-        line = top.axhline(
-            first.objective_s, label="objective", color=COLOURS["ink"], linewidth=1.2, zorder=4
-        )
+        line = top.axhline(first.objective_s, label="objective", color=COLOURS["ink"], linewidth=1.2, zorder=4)
         line.set_linestyle((0, (4, 2)))
     t, rate = steps(first.t_s, first.rate_rps, points)
     bottom.fill_between(t / unit_s, 0, rate, step="post", color=COLOURS["unknown"], linewidth=0)

@@ -31,7 +31,9 @@ def pairs(label: str, names: Sequence[str], rows: Sequence[Sequence[object]]) ->
     kept = [at for at, _ in enumerate(names) if at == 0 or any(str(row[at]) != "-" for row in rows)]
     head = "".join(f"<th scope=col>{text(names[at])}</th>" for at in kept)
     body = [
-        "<tr>" + "".join(f"<th scope=row>{text(row[at])}</th>" if at == 0 else f"<td>{text(row[at])}</td>" for at in kept)
-        + "</tr>" for row in rows
-    ]  # fmt: skip
+        "<tr>"
+        + "".join(f"<th scope=row>{text(row[at])}</th>" if at == 0 else f"<td>{text(row[at])}</td>" for at in kept)
+        + "</tr>"
+        for row in rows
+    ]
     return box(label, table(f"<tr>{head}</tr>", body, "words"))

@@ -151,9 +151,7 @@ def _summaries(data: ReportData, parts: tuple[Part, ...]) -> list[str]:
     ]
 
 
-_FIGURES_NOTE = (
-    "The best of each column is bold. A dash means that the figure does not apply or was not measured."
-)
+_FIGURES_NOTE = "The best of each column is bold. A dash means that the figure does not apply or was not measured."
 _FARED_NOTE = (
     "A mean hides the jobs that pay for it. A job fared worse when it ended more than a minute later than under the "
     "policy that stands for comparison. Evictions are all stops after which the job waited again, moves among them."
@@ -166,9 +164,7 @@ _DECISIONS_NOTE = (
     "Every decision, as autopilot decisions lists them: a proposal that the next tick makes again with the same answer "
     "is not repeated. The whole case is what autopilot explain prints for its id."
 )
-_TENANTS_NOTE = (
-    "Means per job. Slowdown compares with what the tenant would have had alone on its own guarantee."
-)
+_TENANTS_NOTE = "Means per job. Slowdown compares with what the tenant would have had alone on its own guarantee."
 
 
 def _header(data: ReportData) -> str:
@@ -197,9 +193,7 @@ def _header(data: ReportData) -> str:
 def _section(name: str, title: str, body: str, note: str = "") -> str:
     if not body:
         return ""
-    return (
-        f'<section id="{name}"><h2>{text(title)}</h2>{f"<p>{text(note)}</p>" if note else ""}{body}</section>'
-    )
+    return f'<section id="{name}"><h2>{text(title)}</h2>{f"<p>{text(note)}</p>" if note else ""}{body}</section>'
 
 
 def _drawn(picture: Picture | None) -> str:

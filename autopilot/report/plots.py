@@ -20,8 +20,16 @@ if TYPE_CHECKING:
 CURVE_POINTS = 300
 WIDE_POINTS = 300
 PANEL_POINTS = 150
-WAIT_TICKS_S = {1: "1 s", 10: "10 s", 60: "1 min", 600: "10 min", 3600: "1 h", 36000: "10 h", 259200: "3 d",
-                2592000: "30 d"}  # fmt: skip
+WAIT_TICKS_S = {
+    1: "1 s",
+    10: "10 s",
+    60: "1 min",
+    600: "10 min",
+    3600: "1 h",
+    36000: "10 h",
+    259200: "3 d",
+    2592000: "30 d",
+}
 
 
 def plots_of(data: ReportData) -> tuple[Plot, ...]:
@@ -91,9 +99,7 @@ def columns_for(count: int, most: int = 3) -> int:
     return 2 if count in (2, 4) else min(count, most)
 
 
-def panels(
-    figure: Figure, count: int, wide: bool, height_in: float, most: int = 3, head_in: float = 0.5
-) -> list[Axes]:
+def panels(figure: Figure, count: int, wide: bool, height_in: float, most: int = 3, head_in: float = 0.5) -> list[Axes]:
     """`count` axes that share both scales, up to `most` beside each other; sets the figure's height."""
     columns = columns_for(count, most) if wide else 1
     rows = -(-count // columns)
@@ -140,9 +146,7 @@ def utilization_plot(data: ReportData) -> Plot | None:
 
     idle = [(run.name, run.result) for run in runs]
     gaps = [(n, format_ratio(g)) for n, r in idle if (g := _gap(r)) is not None]
-    handed = [
-        (n, format_ratio(a)) for n, r in idle if (a := pick(r, "utilization", "allocation_ratio")) is not None
-    ]
+    handed = [(n, format_ratio(a)) for n, r in idle if (a := pick(r, "utilization", "allocation_ratio")) is not None]
     title = "How many GPUs were handed out"
     if gaps:
         title = f"Of the GPU time handed out, idle: {beside(gaps)}"
@@ -183,9 +187,7 @@ def _utilization_panel(axis: Axes, series: Series, unit_s: float) -> None:
         # a bin counts to its end, hence `where` also holds at the next one's start
         until = where | np.append(False, where[:-1])
         high_to, low_to = np.where(where, high, 0.0), np.where(where, low, 0.0)
-        axis.fill_between(
-            t, low_to * 100, high_to * 100, where=until, step="post", linewidth=0, color=COLOURS[colour]
-        )
+        axis.fill_between(t, low_to * 100, high_to * 100, where=until, step="post", linewidth=0, color=COLOURS[colour])
     axis.step(t, allocation * 100, where="post", color=COLOURS["ink"], linewidth=0.9)
     axis.step(t, hardware * 100, where="post", color=COLOURS["ink"], linewidth=0.7, linestyle=(0, (1, 1.5)))
 
@@ -220,9 +222,7 @@ def _utilization_key(figure: Figure, wide: bool, measured: bool, blind: bool) ->
     if blind:
         entries.append(("handed out, hardware not measured", Patch(color=COLOURS["unknown"])))
     names, marks = [name for name, _ in entries], [mark for _, mark in entries]
-    figure.legend(
-        marks, names, loc="outside upper left", ncols=len(entries) if wide else 1, columnspacing=1.4
-    )
+    figure.legend(marks, names, loc="outside upper left", ncols=len(entries) if wide else 1, columnspacing=1.4)
 
 
 # --- waiting --------------------------------------------------------------------------------------
@@ -247,9 +247,7 @@ def waits_plot(data: ReportData) -> Plot | None:
         axis.set_xlim(1, longest_s * 1.3)
         axis.set_ylim(max(100 / most, 0.001) * 0.8, 130)
         ticks = [t for t in WAIT_TICKS_S if t <= longest_s * 1.3]
-        axis.set_xticks(
-            ticks if wide else ticks[::2], [WAIT_TICKS_S[t] for t in (ticks if wide else ticks[::2])]
-        )
+        axis.set_xticks(ticks if wide else ticks[::2], [WAIT_TICKS_S[t] for t in (ticks if wide else ticks[::2])])
         axis.minorticks_off()
         shares = [p for p in (100.0, 10.0, 1.0, 0.1, 0.01) if p >= axis.get_ylim()[0]]
         axis.set_yticks(shares, [f"{p:g} %" for p in shares])
@@ -315,8 +313,12 @@ def heat_plot(data: ReportData) -> Plot | None:
                 heat.t_edges_s / unit_s,
                 np.arange(len(heat.node_ids) + 1) - 0.5,
                 np.ma.masked_invalid(heat.busy_ratio * 100),
-                cmap="cividis", vmin=0, vmax=100, rasterized=True, linewidth=0,
-            )  # fmt: skip
+                cmap="cividis",
+                vmin=0,
+                vmax=100,
+                rasterized=True,
+                linewidth=0,
+            )
             axis.set_title(run.name)
             axis.set_xlim(0, until_s / unit_s)
             axis.set_ylim(rows - 0.5, -0.5)
@@ -367,9 +369,7 @@ def fragmentation_plot(data: ReportData) -> Plot | None:
         upper, lower = figure.subplots(2, 1, sharex=True)
         for run in runs:
             style = line_style(places[run.name], len(places))
-            t, stranded = steps(
-                run.series.t_s, run.series.stranded_gpus, WIDE_POINTS if wide else PANEL_POINTS
-            )
+            t, stranded = steps(run.series.t_s, run.series.stranded_gpus, WIDE_POINTS if wide else PANEL_POINTS)
             pending = steps(run.series.t_s, run.series.pending_gpus, WIDE_POINTS if wide else PANEL_POINTS)[1]
             name = f"{run.name}: {means[run.name]:.1f} GPUs on average"
             upper.step(t / unit_s, stranded, where="post", label=name, **style)

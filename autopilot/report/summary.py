@@ -49,7 +49,7 @@ def summary(run: PolicyRun, parts: Sequence[Part]) -> str:
         ("What waiting work waited for", by_reason(run)),
         ("Jobs that fared worse", f'<p>{text(worse)}. <a href="#fared">Which ones</a></p>' if worse else ""),
         ("What to do next", f'<p class="advice">{text(advice(run))}</p>'),
-    )  # fmt: skip
+    )
     return "".join(f"<h3>{title}</h3>{body}" for title, body in pieces if body)
 
 
@@ -61,12 +61,14 @@ def by_action(run: PolicyRun) -> str:
     for row in run.decisions:
         lost[row.action] += row.lost_gpu_s if row.answer == Answer.ACCEPTED else 0.0
     totals = Counter(row.action for row in run.decisions)
-    head = _head(("Action", *(answer.value.replace("_", " ") for answer in answers), *([EXPECTED] if any(lost.values()) else [])))  # fmt: skip
+    head = _head(
+        ("Action", *(answer.value.replace("_", " ") for answer in answers), *([EXPECTED] if any(lost.values()) else []))
+    )
     rows = []
     for action, _ in totals.most_common():
         about = f"<small>{text(ACTIONS.get(action, ''))}</small>"
         cells = "".join(f"<td>{counts[action, answer] or '-'}</td>" for answer in answers)
-        paid = f"<td>{text(format_gpu_s(lost[action])) if lost[action] else '-'}</td>" if any(lost.values()) else ""  # fmt: skip
+        paid = f"<td>{text(format_gpu_s(lost[action])) if lost[action] else '-'}</td>" if any(lost.values()) else ""
         rows.append(f"<tr><th scope=row>{text(action)}{about}</th>{cells}{paid}</tr>")
     return box("Decisions by action", table(head, rows, "counts"))
 
@@ -76,16 +78,20 @@ def _really_lost(run: PolicyRun) -> str:
     lost_gpu_s = pick(run.result, "disruptions", "lost_gpu_s")
     if lost_gpu_s is None or not any(row.lost_gpu_s for row in run.decisions):
         return ""
-    return f"<p>An expected loss is what a decision was judged by; really lost and repeated in the whole run: {text(format_gpu_s(lost_gpu_s))}.</p>"
+    return (
+        f"<p>An expected loss is what a decision was judged by; really lost and repeated in the whole run: "
+        f"{text(format_gpu_s(lost_gpu_s))}.</p>"
+    )
 
 
-def _best(run: PolicyRun, name: str, worth: Callable[[DecisionRow], float], link: Callable[[DecisionRow], str]) -> str:  # fmt: skip
+def _best(run: PolicyRun, name: str, worth: Callable[[DecisionRow], float], link: Callable[[DecisionRow], str]) -> str:
     """The accepted decisions of highest worth, each with a link to its whole case."""
     taken = [row for row in run.decisions if row.answer == Answer.ACCEPTED and worth(row) > 0]
     best = sorted(taken, key=worth, reverse=True)[:MOST_NAMED]
     losses = name == EXPECTED and any(isfinite(row.really_lost_gpu_s) for row in best)
     rows = [
-        f"<tr><th scope=row>{text(format_gpu_s(worth(row)))}</th>{_really(row) if losses else ''}<td>{text(row.at)}</td><td>{text(row.action)}</td>"
+        f"<tr><th scope=row>{text(format_gpu_s(worth(row)))}</th>{_really(row) if losses else ''}"
+        f"<td>{text(row.at)}</td><td>{text(row.action)}</td>"
         f'<td>{text(row.workload)}<small>{text(row.tenant)}</small></td><td class="why">{text(row.why)}'
         f"<small>{link(row)}</small></td></tr>"
         for row in best
@@ -109,7 +115,8 @@ def by_guard(run: PolicyRun) -> str:
     gains = refused_gain(run)
     rows = [
         f"<tr><th scope=row>{text(guard)}<small>{text(code)}</small></th><td>{count:,}</td>"
-        f'<td>{text(format_gpu_s(gains[code])) if gains[code] else "-"}</td><td class="why">{text(example[guard, code])}</td>'
+        f"<td>{text(format_gpu_s(gains[code])) if gains[code] else '-'}</td><td "
+        f'class="why">{text(example[guard, code])}</td>'
         f"<td>{_field(code, run.policy)}</td></tr>"
         for (guard, code), count in times.most_common()
     ]
@@ -158,7 +165,8 @@ def finder(part: Part, data: str, further: Sequence[Part]) -> str:
     return (
         f"<h3>{text(part.run)}</h3><p>{part.total:,} decisions{_span(part)}: {said}</p>"
         + (f"<p>The rest stands on pages beside this one, each with its own search:</p><ul>{rest}</ul>" if rest else "")
-        + f'<div class="finder" data-prefix="{text(part.prefix)}"><p class="wait">Unpacking the decisions needs a script; '
+        + f'<div class="finder" data-prefix="{text(part.prefix)}"><p class="wait">Unpacking the decisions needs '
+        f"a script; "
         "autopilot decisions finds them too.</p>"
         '<p class="find" hidden><label>Containing <input name="words" type="search" autocomplete="off" '
         'placeholder="a job, an id, a reason, a code"></label> '
@@ -171,7 +179,7 @@ def finder(part: Part, data: str, further: Sequence[Part]) -> str:
         + box(f"Decisions of {part.run}", table(_head(names), (), "decisions"), "box long")
         + '<p><button type="button" class="more" hidden></button></p>'
         f'<script type="text/plain">{data}</script></div>'
-    )  # fmt: skip
+    )
 
 
 def _span(part: Part) -> str:

@@ -46,15 +46,31 @@ def _decimal(value: float | None) -> str:
 CAPACITY = (
     Figure("Submitted", "jobs", _at("jobs", "submitted"), count, 0),
     Figure("Finished", "jobs", _at("jobs", "finished"), count, 0),
-    Figure("Real utilization", "SM active, of capacity, until the last arrival", _at(*TO_LAST_ARRIVAL, "real_utilization_ratio"), format_ratio, 1),
-    Figure("Real over makespan", "SM active, of capacity", _at("utilization", "real_utilization_ratio"), format_ratio, 1),
-    Figure("Handed out", "allocation, of capacity, until the last arrival", _at(*TO_LAST_ARRIVAL, "allocation_ratio"), format_ratio, 1),
-    Figure("Handed out over makespan", "allocation, of capacity", _at("utilization", "allocation_ratio"), format_ratio, 1),
+    Figure(
+        "Real utilization",
+        "SM active, of capacity, until the last arrival",
+        _at(*TO_LAST_ARRIVAL, "real_utilization_ratio"),
+        format_ratio,
+        1,
+    ),
+    Figure(
+        "Real over makespan", "SM active, of capacity", _at("utilization", "real_utilization_ratio"), format_ratio, 1
+    ),
+    Figure(
+        "Handed out",
+        "allocation, of capacity, until the last arrival",
+        _at(*TO_LAST_ARRIVAL, "allocation_ratio"),
+        format_ratio,
+        1,
+    ),
+    Figure(
+        "Handed out over makespan", "allocation, of capacity", _at("utilization", "allocation_ratio"), format_ratio, 1
+    ),
     Figure("Hardware", "SM active, of handed out", _at("utilization", "hardware_ratio"), format_ratio, 1),
     Figure("Goodput", "useful, of handed out", _at("utilization", "goodput_ratio"), format_ratio, 1),
     Figure("Useful share", "of the utilization bound", useful_share, format_ratio, 1),
     Figure("Broken invariants", "found by the checkers", _at("invariants", "violated"), count, 0),
-)  # fmt: skip
+)
 WAITING = (
     Figure("Job time", "mean, submit to end", _at("jobs", "jct_s_mean"), format_duration, -1),
     Figure("Total wait", "mean, job time less run time", _at("jobs", "total_wait_s_mean"), format_duration, -1),
@@ -68,7 +84,7 @@ WAITING = (
     Figure("Evictions", "of one job, mean", _at("disruptions", "evictions_per_job_mean"), _decimal, -1),
     Figure("Most evictions", "of one job", _at("disruptions", "evictions_per_job_max"), count, -1),
     Figure("Lost work", "done twice", _at("disruptions", "lost_gpu_s"), format_gpu_s, -1),
-)  # fmt: skip
+)
 
 
 def key_figures(data: ReportData) -> str:
@@ -116,7 +132,9 @@ JOB_COLUMNS: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
 
 
 def fared(run: PolicyRun) -> str:
-    """The jobs of a run that fared worse than under the reference, and those that waited longest; empty without jobs."""
+    """The jobs of a run that fared worse than under the reference, and those that waited longest; empty without
+    jobs.
+    """
     said = fared_words(run.result)
     worse: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
         ("worse_by_s", "Later by", format_duration),
@@ -132,15 +150,11 @@ def fared(run: PolicyRun) -> str:
     return f"<h3>{text(run.name)}</h3>{''.join(parts)}" if parts else ""
 
 
-def _jobs(
-    label: str, rows: Sequence[object], columns: Sequence[tuple[str, str, Callable[[float | None], str]]]
-) -> str:
+def _jobs(label: str, rows: Sequence[object], columns: Sequence[tuple[str, str, Callable[[float | None], str]]]) -> str:
     """A table of jobs of a result, without columns that are zero throughout; empty where there are none."""
     if not rows:
         return ""
-    columns = [
-        each for each in columns if any(isinstance(row, Mapping) and pick(row, each[0]) for row in rows)
-    ]
+    columns = [each for each in columns if any(isinstance(row, Mapping) and pick(row, each[0]) for row in rows)]
     cells = [
         (str(row.get("job_id")), str(row.get("tenant")), *(show(pick(row, key)) for key, _, show in columns))
         for row in rows
@@ -188,9 +202,10 @@ def tenants(data: ReportData) -> str:
     if not names:
         return ""
     figures = [
-        figure for figure in TENANT_FIGURES
+        figure
+        for figure in TENANT_FIGURES
         if any(pick(block.get(name, {}), figure[0]) is not None for block in blocks for name in names)
-    ]  # fmt: skip
+    ]
     head = "<tr><th scope=col rowspan=2>Tenant</th><th scope=col rowspan=2>Jobs</th>" + "".join(
         f'<th scope=colgroup class="group" colspan={len(figures)}>{text(run.name)}</th>' for run in runs
     )
@@ -198,16 +213,10 @@ def tenants(data: ReportData) -> str:
     rows = []
     for name in names[:MOST_TENANTS]:
         cells = [
-            f"<td>{text(show(pick(block.get(name, {}), key)))}</td>"
-            for block in blocks
-            for key, _, show in figures
+            f"<td>{text(show(pick(block.get(name, {}), key)))}</td>" for block in blocks for key, _, show in figures
         ]
-        rows.append(
-            f"<tr><th scope=row>{text(name)}</th><td>{count(submitted[name])}</td>{''.join(cells)}</tr>"
-        )
-    more = (
-        f"<p>The {MOST_TENANTS} with most jobs, of {len(names):,}.</p>" if len(names) > MOST_TENANTS else ""
-    )
+        rows.append(f"<tr><th scope=row>{text(name)}</th><td>{count(submitted[name])}</td>{''.join(cells)}</tr>")
+    more = f"<p>The {MOST_TENANTS} with most jobs, of {len(names):,}.</p>" if len(names) > MOST_TENANTS else ""
     return more + box("Tenants by policy", table(f"{head}</tr><tr>{sub}</tr>", rows, "tenants"))
 
 

@@ -20,7 +20,8 @@ PHYSICS = {
 }
 DURATIONS = {
     "exact": "policies that ask for a run time are told the true one",
-    "predicted": "run times are predicted by models that learn from the jobs that ended, and are corrected as jobs run on",
+    "predicted": "run times are predicted by models that learn from the jobs that ended, and are corrected as "
+    "jobs run on",
     "last-two": "run times are predicted from the tenant's last two jobs of that width",
 }
 TELEMETRY = {
@@ -195,7 +196,7 @@ STATEMENTS: tuple[tuple[str, tuple[str, ...], Callable[[float | None], str], int
     ("Moves", ("disruptions", "migrations"), count, -1),
     ("Most evictions of one job", ("disruptions", "evictions_per_job_max"), count, -1),
     ("Work lost and repeated", ("disruptions", "lost_gpu_s"), format_gpu_s, -1),
-)  # fmt: skip
+)
 """Label, where the figure stands in a result, how it is written, and whether more (1) or less (-1) is better."""
 
 

@@ -26,7 +26,9 @@ BASELINES: dict[str, Callable[[], Scheduler]] = {
     "static": Static,
     "kueue": Kueue,
 }
-"""How each one is made, by the name that `--policy` takes. `Static` also takes guaranteed nodes by tenant, `Kueue` queues."""
+"""How each one is made, by the name that `--policy` takes. `Static` also takes guaranteed nodes by tenant, `Kueue`
+queues.
+"""
 
 TEXTBOOK = ("fifo", "fifo-skip", "sjf", "sjf-skip", "gpu-time-skip")
 """The five textbook orders."""

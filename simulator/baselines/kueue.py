@@ -57,7 +57,9 @@ class Kueue:
     name = "kueue"
 
     def __init__(self, queues: Sequence[QueueSpec] = ()) -> None:
-        """`queues`: guarantees and limits; a tenant without a queue of its name is guaranteed nothing and may borrow."""
+        """`queues`: guarantees and limits; a tenant without a queue of its name is guaranteed nothing and may
+        borrow.
+        """
         self._specs = tuple(queues)
 
     def attach(self, cluster: Cluster) -> None:
@@ -130,7 +132,9 @@ class Kueue:
     # --- one cycle ---------------------------------------------------------------------------
 
     def _first_groups(self) -> list[Group]:
-        """The open group of each queue whose first gang comes first. A queue whose head is landing has no other head."""
+        """The open group of each queue whose first gang comes first. A queue whose head is landing has no other
+        head.
+        """
         busy = {landing.claim.queue for landing in self._landing.values()}
         pending = self._cluster.pending
         found = []
@@ -154,7 +158,8 @@ class Kueue:
         """Whether the rules are worth asking, which costs a hundred times as much.
 
         Their answer is no unless its queue displaces while it borrows, runs lower priorities, or (itself, or a cohort
-        of it below that of all) holds it within its own quota. Quota that was used is the use of the books: nothing is kept from lending.
+        of it below that of all) holds it within its own quota. Quota that was used is the use of the books: nothing is
+        kept from lending.
         """
         if self._books.queues.while_borrowing[claim.queue] != Displace.NEVER:
             return True
@@ -220,9 +225,7 @@ class Kueue:
         """Books with a queue for every tenant, and all that is booked by now in them."""
         self._books, self._queue_of = quota_books(self._specs, self._cluster)
         self._strict: list[bool] = self._books.queues.strict.tolist()
-        self._quota = [
-            cohort.cohort_tree(self._books, kind, COHORT).quota for kind in range(len(self._books.use))
-        ]
+        self._quota = [cohort.cohort_tree(self._books, kind, COHORT).quota for kind in range(len(self._books.use))]
         for claim in (*self._running.values(), *(landing.claim for landing in self._landing.values())):
             self._book(claim, 1)
 
@@ -235,11 +238,17 @@ class Kueue:
         jobs, shape = self._cluster.jobs, self._cluster.jobs.shape_of(job)
         gpus = shape.gpus if shape.profile else shape.full_milli / GPU_MILLI
         return Claim(
-            row=job, queue=self._queue_of[jobs.tenant[job]], gpus=gpus,
-            kinds=claim_kinds(self._books.kind_of_model, shape.models), priority=jobs.priority[job],
-            submit_s=jobs.submit_s[job], start_s=nan, preemptible=jobs.preemptible[job], least_gpus=gpus,
+            row=job,
+            queue=self._queue_of[jobs.tenant[job]],
+            gpus=gpus,
+            kinds=claim_kinds(self._books.kind_of_model, shape.models),
+            priority=jobs.priority[job],
+            submit_s=jobs.submit_s[job],
+            start_s=nan,
+            preemptible=jobs.preemptible[job],
+            least_gpus=gpus,
             member_gpus=gpus,
-        )  # fmt: skip
+        )
 
     def _kinds(self, claim: Claim, gpus: Sequence[int]) -> tuple[int, ...]:
         """The kinds that a gang on these GPUs uses: its model is known then."""
@@ -274,9 +283,7 @@ def quota_books(specs: Sequence[QueueSpec], cluster: Cluster) -> tuple[Books, li
     models = cluster.inventory.names.gpu_models
     named = {spec.name for spec in specs}
     queues = [*specs]  # parents first
-    queues += [
-        QueueSpec(name, ROOT, {}, None, 1.0, 0, None) for name in cluster.jobs.tenants if name not in named
-    ]
+    queues += [QueueSpec(name, ROOT, {}, None, 1.0, 0, None) for name in cluster.jobs.tenants if name not in named]
     row = {spec.name: number for number, spec in enumerate(queues, COHORT + 1)}
     parent = [-1, 0, *(COHORT if spec.parent == ROOT else row[spec.parent] for spec in queues)]
     several = len(set(cluster.hardware.model_of)) > 1
@@ -286,10 +293,7 @@ def quota_books(specs: Sequence[QueueSpec], cluster: Cluster) -> tuple[Books, li
     own, limits = [], []
     for kind, whole in enumerate(capacity):
         left = [0.0, whole]
-        left += [
-            float(sum(gpus for model, gpus in spec.guarantee.items() if kind in kinds[model]))
-            for spec in queues
-        ]
+        left += [float(sum(gpus for model, gpus in spec.guarantee.items() if kind in kinds[model])) for spec in queues]
         promised = left.copy()
         for queue, above in enumerate(parent[COHORT + 1 :], COHORT + 1):
             left[above] -= promised[queue]
@@ -305,23 +309,36 @@ def quota_books(specs: Sequence[QueueSpec], cluster: Cluster) -> tuple[Books, li
     plain = QueueSpec("", ROOT, {}, None, 1.0, 0, None)
     rows = [plain, plain, *queues]
     table: QueueTable = make(
-        QueueTable, id=["root", "cohort", *row], parent=parent, guarantee=np.zeros((count, len(models)), np.int32),
+        QueueTable,
+        id=["root", "cohort", *row],
+        parent=parent,
+        guarantee=np.zeros((count, len(models)), np.int32),
         strict=[spec.strict for spec in rows],
         borrow_limit=[-1 if spec.borrow_limit is None else spec.borrow_limit for spec in rows],
         lend_limit=[-1 if spec.lend_limit is None else spec.lend_limit for spec in rows],
-        within_queue=[spec.within_queue for spec in rows], reclaim=[spec.reclaim for spec in rows],
+        within_queue=[spec.within_queue for spec in rows],
+        reclaim=[spec.reclaim for spec in rows],
         while_borrowing=[spec.while_borrowing for spec in rows],
         while_borrowing_priority=[spec.while_borrowing_priority for spec in rows],
-    )  # fmt: skip
+    )
     paths: list[tuple[int, ...]] = []
     for queue, above in enumerate(parent):
         paths.append((queue, *paths[above]) if above >= 0 else ())
     none = [[0.0] * count for _ in own]
     books = Books(
-        queues=table, parent=parent, paths=paths, capacity=capacity, guarantee=own, limit=limits,
-        use=deepcopy(none), sheltered=deepcopy(none), fair=none, guarantee_binds=False, kind_of_model=kind_of_model,
+        queues=table,
+        parent=parent,
+        paths=paths,
+        capacity=capacity,
+        guarantee=own,
+        limit=limits,
+        use=deepcopy(none),
+        sheltered=deepcopy(none),
+        fair=none,
+        guarantee_binds=False,
+        kind_of_model=kind_of_model,
         children=[[queue for queue in range(count) if parent[queue] == above] for above in range(count)],
-    )  # fmt: skip
+    )
     return books, [row[name] for name in cluster.jobs.tenants]
 
 

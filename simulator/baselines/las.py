@@ -6,9 +6,9 @@ jobs in the way of a wide one are moved. Work that may not be stopped (not preem
 evicted nor moved.
 
 What a job attained is the GPU time that it was given, whatever became of its progress: work that starts for longer
-than it is left alone would else stay the least served for ever. GPU time is compared by its power of two in GPU-hours, as the discretized queues of Tiresias (NSDI'19) do.
-Compared to the second, two equal jobs overtake each other at every event, and where a preemption has a
-price they lose more than they gain.
+than it is left alone would else stay the least served for ever. GPU time is compared by its power of two in GPU-hours,
+as the discretized queues of Tiresias (NSDI'19) do. Compared to the second, two equal jobs overtake each other at every
+event, and where a preemption has a price they lose more than they gain.
 """
 
 from __future__ import annotations
@@ -152,9 +152,7 @@ class LeastAttained:
         missing = need - cluster.hardware.free[node]
         moved: list[int] = []
         price = 0
-        for gpus, other in sorted(
-            (cluster.jobs.gpus[job], job) for job in cluster.hardware.node_holders(node)
-        ):
+        for gpus, other in sorted((cluster.jobs.gpus[job], job) for job in cluster.hardware.node_holders(node)):
             if missing <= 0:
                 break
             held = cluster.held[other]

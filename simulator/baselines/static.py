@@ -90,9 +90,7 @@ def largest_remainder(weight: list[float], total: int, least: list[int]) -> list
         return shares
     while any(share < low for share, low in zip(shares, least, strict=True)):
         poorest = next(k for k, low in enumerate(least) if shares[k] < low)
-        richest = max(
-            range(len(shares)), key=lambda k: (shares[k] - max(exact[k], least[k]), shares[k] - least[k])
-        )
+        richest = max(range(len(shares)), key=lambda k: (shares[k] - max(exact[k], least[k]), shares[k] - least[k]))
         if shares[richest] <= least[richest]:
             richest = max(range(len(shares)), key=lambda k: shares[k] - least[k])
         shares[richest] -= 1

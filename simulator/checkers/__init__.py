@@ -75,7 +75,9 @@ class CheckerSet:
         self.checkers = [CHECKERS[name](world) for name in names]
 
     def close(self, end_s: float, capacity: int, idle: int, by_tenant: tuple[Booked, ...]) -> Found:
-        """End the run: compare the accounts (integers of simulator/running/accounting.py) and collect what was found."""
+        """End the run: compare the accounts (integers of simulator/running/accounting.py) and collect what was
+        found.
+        """
         for checker in self.checkers:
             if isinstance(checker, Conservation):
                 checker.compare(end_s, capacity, idle, by_tenant)

@@ -48,17 +48,16 @@ class Advance(Checker):
         used = {self._floor.model_of[self._floor.node_of[gpu]] for gpu in fact.gpus}
         for spec in self._specs:
             model, row = self._models.index(spec.gpu_model), self._row[spec.queue]
-            if (
-                model not in used
-                or row in path
-                or not spec.start_s <= fact.at_s < spec.start_s + spec.grace_s
-            ):
+            if model not in used or row in path or not spec.start_s <= fact.at_s < spec.start_s + spec.grace_s:
                 continue
             self.checked += 1
             left = self._idle(model) + self._own(row, model)
             if left < spec.gpus:
-                self.violate(fact.at_s, self.job(fact.job),
-                             f"started while {spec.gpus} GPUs are reserved as {spec.name}, and left {left}")  # fmt: skip
+                self.violate(
+                    fact.at_s,
+                    self.job(fact.job),
+                    f"started while {spec.gpus} GPUs are reserved as {spec.name}, and left {left}",
+                )
 
     def on_stopped(self, fact: Stopped) -> None:
         """It holds no more."""

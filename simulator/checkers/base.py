@@ -57,8 +57,14 @@ class Rules:
     queues: tuple[QueueSpec, ...] = ()  # guaranteed to the tenants of the same names, and to those below them
 
     @staticmethod
-    def of_policy(policy: Policy, excluded: frozenset[int] = frozenset(), queues: tuple[QueueSpec, ...] = (), *,
-                  effects_fail: bool = False, advance: tuple[AdvanceSpec, ...] = ()) -> Rules:  # fmt: skip
+    def of_policy(
+        policy: Policy,
+        excluded: frozenset[int] = frozenset(),
+        queues: tuple[QueueSpec, ...] = (),
+        *,
+        effects_fail: bool = False,
+        advance: tuple[AdvanceSpec, ...] = (),
+    ) -> Rules:
         """What `policy` promises to the tenants of `queues`.
 
         A guarantee is back within one grace and two ticks (of `TICK_S`), where the policy takes back by itself under
@@ -91,9 +97,7 @@ class Rules:
             queues=queues,
             advance=advance if modes.admit_gang is Mode.AUTO and not effects_fail else (),
             held_actions=frozenset(
-                mode.name
-                for mode in fields(policy.modes)
-                if getattr(policy.modes, mode.name) in HOLDING_MODES
+                mode.name for mode in fields(policy.modes) if getattr(policy.modes, mode.name) in HOLDING_MODES
             ),
         )
 

@@ -57,6 +57,4 @@ class Budgets(Checker):
         while times[0] <= fact.at_s - window_s:
             times.popleft()
         if len(times) > limit:
-            self.violate(
-                fact.at_s, whose, f"{len(times)} disruptions within {window_s:g} s, allowed are {limit}"
-            )
+            self.violate(fact.at_s, whose, f"{len(times)} disruptions within {window_s:g} s, allowed are {limit}")

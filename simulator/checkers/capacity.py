@@ -66,9 +66,7 @@ class Capacity(Checker):
             held = self._held[job]
             where = dict(zip(held.instances, held.gpus, strict=True)).get(row)
             if where == fact.gpu and row not in rows:
-                self.violate(
-                    fact.at_s, self.gpu(fact.gpu), f"instance {row} was destroyed under {self.job(job)}"
-                )
+                self.violate(fact.at_s, self.gpu(fact.gpu), f"instance {row} was destroyed under {self.job(job)}")
 
     def _each(self, fact: Started) -> int:
         milli = self.jobs.shapes[self.jobs.shape[fact.job]].milli

@@ -125,14 +125,17 @@ class Conservation(Checker):
             self.violate(
                 fact.at_s,
                 job,
-                f"made {fact.gain_s:g} s of progress at full width in {fact.halt_s - fact.ready_s:g} s on {stay.milli} of "
+                f"made {fact.gain_s:g} s of progress at full width in {fact.halt_s - fact.ready_s:g} s on "
+                f"{stay.milli} of "
                 f"{fact.full_milli} thousandths",
             )
         if self.world.physics is None:
             return
         ready_s = min(stay.ready_s, fact.at_s)
         if fact.ready_s != ready_s:
-            said = f"was ready {fact.ready_s - stay.since_s:g} s after its start, which takes {ready_s - stay.since_s:g} s"
+            said = (
+                f"was ready {fact.ready_s - stay.since_s:g} s after its start, which takes {ready_s - stay.since_s:g} s"
+            )
             self.violate(fact.at_s, job, said)
         if fact.halt_s > max(stay.told_s, fact.ready_s):
             said = f"worked on for {fact.halt_s - stay.told_s:g} s after it was told to leave"
@@ -175,9 +178,7 @@ class Conservation(Checker):
         job = fact.job
         if not physics.writes_checkpoints or self._interval_s(job, physics) == inf:
             return False
-        write_s = physics.write_s(
-            physics.checkpoint_size_gib(self.jobs.checkpoint_gib[job], self.jobs.gpus[job])
-        )
+        write_s = physics.write_s(physics.checkpoint_size_gib(self.jobs.checkpoint_gib[job], self.jobs.gpus[job]))
         in_time = write_s <= physics.grace_s and fact.at_s - stay.told_s >= write_s
         return self.jobs.saves_on_request[job] and in_time
 

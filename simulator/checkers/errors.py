@@ -20,9 +20,7 @@ class Errors(Checker):
         super().__init__(world)
         self._condemned: dict[int, int] = {}  # GPU -> XID
         self._holders: dict[int, Started] = {}
-        self._due_s: dict[
-            int, tuple[float, int]
-        ] = {}  # job -> (when it must be told to leave at the latest, GPU)
+        self._due_s: dict[int, tuple[float, int]] = {}  # job -> (when it must be told to leave at the latest, GPU)
 
     def on_gpu(self, fact: GpuChanged) -> None:
         """Whoever holds a GPU that is condemned now must leave it soon."""
@@ -49,8 +47,11 @@ class Errors(Checker):
         self._holders[fact.job] = fact
         for gpu in fact.gpus if self._condemned else ():
             if gpu in self._condemned:
-                self.violate(fact.at_s, self.job(fact.job),
-                             f"started on {self.gpu(gpu)}, which reported XID {self._condemned[gpu]}")  # fmt: skip
+                self.violate(
+                    fact.at_s,
+                    self.job(fact.job),
+                    f"started on {self.gpu(gpu)}, which reported XID {self._condemned[gpu]}",
+                )
 
     def on_evicting(self, fact: Evicting) -> None:
         """It was told to leave."""

@@ -40,23 +40,17 @@ class Floors(Checker):
         return any(needed > self._serving.get(service, 0) for service, needed in self._needed.items())
 
     def on_floored(self, fact: Floored) -> None:
-        """A floor ends some time, within the lease; it is not lowered within the dwell of its latest rise, unless a need
-        is not met.
+        """A floor ends some time, within the lease; it is not lowered within the dwell of its latest rise, unless a
+        need is not met.
         """
         self.checked += 1
         rules, subject = self.world.rules, f"service {fact.service}"
         stood = self._standing(fact.service, fact.at_s)
         if fact.replicas and not isfinite(fact.until_s):
             self.violate(fact.at_s, subject, f"has a floor of {fact.replicas} replicas that never ends")
-        elif (
-            fact.replicas
-            and rules.floor_lease_s is not None
-            and fact.until_s > fact.at_s + rules.floor_lease_s
-        ):
+        elif fact.replicas and rules.floor_lease_s is not None and fact.until_s > fact.at_s + rules.floor_lease_s:
             lasts_s = fact.until_s - fact.at_s
-            self.violate(
-                fact.at_s, subject, f"has a floor for {lasts_s:g} s (lease {rules.floor_lease_s:g} s)"
-            )
+            self.violate(fact.at_s, subject, f"has a floor for {lasts_s:g} s (lease {rules.floor_lease_s:g} s)")
         risen_s = self._raised_s.get(fact.service)
         if fact.replicas > stood:
             self._raised_s[fact.service] = fact.at_s

@@ -46,9 +46,7 @@ class Gangs(Checker):
         if shape.models:
             for gpu in fact.gpus:
                 if not shape.models >> self._model_of[self._node_of[gpu]] & 1:
-                    self.violate(
-                        fact.at_s, self.job(fact.job), f"{self.gpu(gpu)} is of a model that it may not use"
-                    )
+                    self.violate(fact.at_s, self.job(fact.job), f"{self.gpu(gpu)} is of a model that it may not use")
 
     def _resized(self, fact: Started) -> None:
         self._resizing.discard(fact.job)

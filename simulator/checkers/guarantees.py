@@ -2,13 +2,14 @@
 
 A queue is owed what it waits for inside its guarantee and could have if those gave way who must: preemptible work
 of queues above their own guarantees. That is found anew from the facts, with a place on the nodes for all who are
-owed at once. From then on time runs, whatever is put in the way later, but for work of another queue that was owed, too,
-where there was room for one of them: which of the two goes first is not for a checker to say. It ends when work of the queue starts; it
-begins anew when the hardware changes, and stands still while work that was told to leave overstays its grace.
+owed at once. From then on time runs, whatever is put in the way later, but for work of another queue that was owed,
+too, where there was room for one of them: which of the two goes first is not for a checker to say. It ends when work
+of the queue starts; it begins anew when the hardware changes, and stands still while work that was told to leave
+overstays its grace.
 
 Looked at are gangs of whole GPUs that ask for nothing else but a GPU model, which they name where there are several;
-no replicas of services (they are taken away while they wait, without a fact), and nothing that lets others be for a while
-(`preemption_delay_s`).
+no replicas of services (they are taken away while they wait, without a fact), and nothing that lets others be for a
+while (`preemption_delay_s`).
 """
 
 from __future__ import annotations
@@ -209,7 +210,9 @@ class Guarantees(Checker):
                     self._lots.setdefault(queue, deque()).append(_Lot(self._now_s, more))
 
     def _make_way(self, milli: int) -> None:
-        """Others who were owed took so much: what can be had no more is not owed any longer, up to that, the newest first."""
+        """Others who were owed took so much: what can be had no more is not owed any longer, up to that, the newest
+        first.
+        """
         able = self._able()
         for queue, lots in self._lots.items():
             gone = min(self._sum(queue) - able.get(queue, 0), milli)
@@ -251,16 +254,16 @@ class Guarantees(Checker):
         return total
 
     def _wishes(self, queue: int) -> list[tuple[int, int, int, int]]:
-        """(least thousandths, GPUs of a member, GPU model, how many) of those in a queue who are looked at, the widest first."""
+        """(least thousandths, GPUs of a member, GPU model, how many) of those in a queue who are looked at, the widest
+        first.
+        """
         shapes = self.jobs.shapes
         found = []
         waiting = self._waiting.get(queue, Counter())
         for code in by_width((code for code, count in waiting.items() if count > 0), shapes):
             model = sole_model(shapes[code], self._models)
             if model is not None:
-                found.append(
-                    (MILLI * least_gpus(shapes[code]), shapes[code].per_member, model, waiting[code])
-                )
+                found.append((MILLI * least_gpus(shapes[code]), shapes[code].per_member, model, waiting[code]))
         return found
 
     # --- what could be had ----------------------------------------------------------------
@@ -299,9 +302,7 @@ class Guarantees(Checker):
         leaving = list(self._leaving)
         staying = [job for job in reversed(self._held) if job not in self._leaving and self._may_give(job)]
         give = self._givers([*leaving, *staying])
-        return self._floor.idle(
-            gpu for job, held in self._held.items() if job not in give for gpu in held.gpus
-        )
+        return self._floor.idle(gpu for job, held in self._held.items() if job not in give for gpu in held.gpus)
 
     def _may_give(self, job: int) -> bool:
         """Work on whole GPUs that is preemptible, sheltered by no class, and has not opted out."""

@@ -44,8 +44,11 @@ class Limits(Checker):
                 used = self._owners.use[each][model]
                 if used > most:
                     what = "GPUs" if model < 0 else f"GPUs of {self._models[model]}"
-                    self.violate(fact.at_s, f"queue {self._owners.name[each]}",
-                                 f"holds {used / MILLI:g} {what}, its limit is {most / MILLI:g}")  # fmt: skip
+                    self.violate(
+                        fact.at_s,
+                        f"queue {self._owners.name[each]}",
+                        f"holds {used / MILLI:g} {what}, its limit is {most / MILLI:g}",
+                    )
 
     def on_evicting(self, fact: Evicting) -> None:
         """What it holds counts no more."""

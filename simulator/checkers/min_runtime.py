@@ -33,6 +33,4 @@ class MinRuntime(Checker):
         self.checked += 1
         age_s = fact.at_s - self._since_s.get(fact.job, fact.at_s)
         if age_s < limit_s:
-            self.violate(
-                fact.at_s, self.job(fact.job), f"was evicted after {age_s:g} s, before its {limit_s:g} s"
-            )
+            self.violate(fact.at_s, self.job(fact.job), f"was evicted after {age_s:g} s, before its {limit_s:g} s")

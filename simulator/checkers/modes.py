@@ -1,4 +1,6 @@
-"""What the policy only recommends is not done: no effect that only actions can be behind which may not go by themselves."""
+"""What the policy only recommends is not done: no effect that only actions can be behind which may not go by
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ SHRINKS, GROWS = TAKES, frozenset({"resize"})
 
 
 class Modes(Checker):
-    """Tells the actions that may be behind an effect by its facts: what fills a gap, moves, repairs or is owed is marked."""
+    """Tells the actions that may be behind an effect by its facts: what fills a gap, moves, repairs or is owed is
+    marked.
+    """
 
     name = "modes"
 
@@ -55,9 +59,7 @@ class Modes(Checker):
         """A floor is of one action alone."""
         self.checked += 1
         if "scale_ahead" in self.world.rules.held_actions:
-            self.violate(
-                fact.at_s, f"service {fact.service}", "has a floor although scale_ahead may not act by itself"
-            )
+            self.violate(fact.at_s, f"service {fact.service}", "has a floor although scale_ahead may not act by itself")
 
     def _effect(self, at_s: float, job: int, words: str, actions: frozenset[str] | set[str]) -> None:
         self.checked += 1

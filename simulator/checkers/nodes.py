@@ -16,9 +16,7 @@ class Nodes(Checker):
         super().__init__(world)
         nodes, gpus = world.inventory.nodes, world.inventory.gpus
         self._node_of: list[int] = gpus.node.tolist()
-        self._unfit = {
-            n for n, (up, no) in enumerate(zip(nodes.ready, nodes.cordoned, strict=True)) if no or not up
-        }
+        self._unfit = {n for n, (up, no) in enumerate(zip(nodes.ready, nodes.cordoned, strict=True)) if no or not up}
         self._broken = {gpu for gpu, healthy in enumerate(gpus.healthy) if not healthy}
 
     def on_node(self, fact: NodeChanged) -> None:

@@ -1,4 +1,6 @@
-"""Nothing starts before it was submitted, and nothing starts again after it has ended; what is resized goes on at once."""
+"""Nothing starts before it was submitted, and nothing starts again after it has ended; what is resized goes on at
+once.
+"""
 
 from __future__ import annotations
 

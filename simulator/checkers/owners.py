@@ -52,9 +52,7 @@ class Owners:
         while tenant >= len(self._of_tenant):
             name = self._jobs.tenants[len(self._of_tenant)]
             row = self._row.get(name)
-            self._of_tenant.append(
-                self._add(QueueSpec(name, ROOT, {}, None, 1.0, 0, None)) if row is None else row
-            )
+            self._of_tenant.append(self._add(QueueSpec(name, ROOT, {}, None, 1.0, 0, None)) if row is None else row)
         return self._of_tenant[tenant]
 
     def book(self, queue: int, model: int, milli: int) -> None:
@@ -89,7 +87,8 @@ def least_milli(shape: Shape) -> int:
 
 
 def sole_model(shape: Shape, models: int) -> int | None:
-    """The one GPU model that work of `shape` runs on, for work that asks for nothing but whole GPUs; None for any other.
+    """The one GPU model that work of `shape` runs on, for work that asks for nothing but whole GPUs; None for any
+    other.
 
     `models`: how many there are.
     """

@@ -55,13 +55,13 @@ class AutoscalerSpec:
             )
         for name in ("period_s", "tolerance_ratio", "down_stabilisation_s", "up_stabilisation_s", "up_ratio"):
             if not (getattr(self, name) >= 0 and math.isfinite(getattr(self, name))):
-                raise InputError(
-                    f"autoscaler {name}: {getattr(self, name)!r} is not a finite number of 0 or more"
-                )
+                raise InputError(f"autoscaler {name}: {getattr(self, name)!r} is not a finite number of 0 or more")
 
 
 class Scaling(NamedTuple):
-    """The replica count wanted now, when added replicas are ready (NaN: none were added), and what the load alone wants."""
+    """The replica count wanted now, when added replicas are ready (NaN: none were added), and what the load alone
+    wants.
+    """
 
     replicas: int
     ready_at_s: float

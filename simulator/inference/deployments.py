@@ -97,8 +97,9 @@ class Deployment:
                 f"but {', '.join(names)}"
             )
         gpus = self.gpus_per_replica
-        return Shape(gpus=gpus, per_member=gpus, min_gpus=gpus, milli=self.gpu_milli, profile=self.mig_profile,
-                     models=models)  # fmt: skip
+        return Shape(
+            gpus=gpus, per_member=gpus, min_gpus=gpus, milli=self.gpu_milli, profile=self.mig_profile, models=models
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,9 +230,7 @@ def _scaled(deployment: Deployment, rate_scale: float) -> Deployment:
         min_replicas=ceil(spec.min_replicas * rate_scale),
         max_replicas=ceil(spec.max_replicas * rate_scale),
     )
-    return replace(
-        deployment, autoscaler=scaled, initial_replicas=ceil(deployment.initial_replicas * rate_scale)
-    )
+    return replace(deployment, autoscaler=scaled, initial_replicas=ceil(deployment.initial_replicas * rate_scale))
 
 
 def sized_deployment(name: str, arrivals: Arrivals) -> tuple[Deployment, str]:

@@ -107,8 +107,8 @@ class _Service:
         self.ready_log.append((now_s, len(self.ready)))
 
     def recent(self, now_s: float) -> tuple[float, ...]:
-        """(p99_s, rate_rps, violation_ratio) of the last closed windows, and (rate_rps, violation_ratio, tokens/s) of the
-        last one; NaN where nothing is known.
+        """(p99_s, rate_rps, violation_ratio) of the last closed windows, and (rate_rps, violation_ratio, tokens/s) of
+        the last one; NaN where nothing is known.
         """
         closed = int(now_s // WINDOW_S)
         if self._recent[0] != closed:
@@ -154,9 +154,7 @@ class ServiceFleet:
         self._jobs, self._physics, self.horizon_s = jobs, physics, services.horizon_s
         self._services = [
             _Service(row, deployment, deployment.shape(inventory), source)
-            for row, (deployment, source) in enumerate(
-                zip(services.deployments, services.sources(), strict=True)
-            )
+            for row, (deployment, source) in enumerate(zip(services.deployments, services.sources(), strict=True))
         ]
         queues = queue_of_tenant or {}
         self._queue = [queues.get(service.deployment.tenant, 0) for service in self._services]
@@ -175,9 +173,7 @@ class ServiceFleet:
         for service in self._services:
             reason = never_fits(engine.cluster.hardware, service.shape)
             if reason:
-                raise InputError(
-                    f"service {service.deployment.name}: a replica never fits on this cluster: {reason}"
-                )
+                raise InputError(f"service {service.deployment.name}: a replica never fits on this cluster: {reason}")
         if not self._services:
             return
         engine.cluster.observe(self)

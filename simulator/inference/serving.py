@@ -60,9 +60,7 @@ def _microseconds(times_s: Floats | float) -> int:
 
 _NO_TIMES: Floats = np.empty(0)
 _NO_BINS: Ints = np.empty(0, dtype=np.int64)
-_NOTHING_RUNS = _Running(
-    np.empty(0, np.int64), _NO_TIMES, _NO_TIMES, _NO_TIMES, _NO_TIMES, np.empty(0, dtype=np.bool_)
-)
+_NOTHING_RUNS = _Running(np.empty(0, np.int64), _NO_TIMES, _NO_TIMES, _NO_TIMES, _NO_TIMES, np.empty(0, dtype=np.bool_))
 
 
 class ServiceSim:
@@ -243,9 +241,7 @@ class ServiceSim:
         nan = float("nan")
         busy, capacity = self._busy_us(), self._capacity_us
         now = (self.arrived, self.completed, self.violations, busy, capacity, self._tokens)
-        arrived, completed, violations, busy_us, capacity_us, tokens = map(
-            int.__sub__, now, self._window_from
-        )
+        arrived, completed, violations, busy_us, capacity_us, tokens = map(int.__sub__, now, self._window_from)
         self._window_from = now
         self._closed += 1
         p50_s, p99_s = self._window_latencies.quantiles_s(0.5, 0.99) if completed else (nan, nan)
@@ -298,9 +294,7 @@ class ServiceSim:
         taken to be spread evenly: sorted by end, a lost replica held every c-th of them.
         Returns how many were put back.
         """
-        invariant(
-            0 <= replicas <= self.replicas, f"service {self.spec.name}: {replicas} of {self.replicas} lost"
-        )
+        invariant(0 <= replicas <= self.replicas, f"service {self.spec.name}: {replicas} of {self.replicas} lost")
         self._change(now_s)
         if replicas == 0:
             return 0

@@ -154,9 +154,7 @@ class SyntheticArrivals:
         checks = ((load.mean_rps, "mean_rps"), (horizon_s, "horizon_s"), (load.swing, "swing"))
         for value, name in checks:
             if not (np.isfinite(value) and value >= 0):
-                raise InputError(
-                    f"service {load.name}: {name} = {value!r} is not a finite number of 0 or more"
-                )
+                raise InputError(f"service {load.name}: {name} = {value!r} is not a finite number of 0 or more")
         self._rng, self._load, self._horizon_s = rng, load, horizon_s
         self._period = 0
         self._noise = load.shape.noise_sd * rng.standard_normal()
@@ -176,9 +174,7 @@ class SyntheticArrivals:
         drawn = [self._ahead]
         while self._period * PERIOD_S <= min(to_s, self._horizon_s):
             drawn.append(self._next_period())
-        columns = (
-            self._ahead if len(drawn) == 1 else Arrivals._make(map(np.concatenate, zip(*drawn, strict=True)))
-        )
+        columns = self._ahead if len(drawn) == 1 else Arrivals._make(map(np.concatenate, zip(*drawn, strict=True)))
         due = int(np.searchsorted(columns.t_s, to_s, side="right"))
         self._ahead = Arrivals._make(column[due:] for column in columns)
         return Arrivals._make(column[:due] for column in columns)
@@ -247,9 +243,7 @@ class SyntheticArrivals:
         return np.clip(np.rint(drawn), 1, most).astype(np.int64)
 
 
-def _drawn_bursts(
-    rng: np.random.Generator, bursts: Bursts | None, horizon_s: float
-) -> list[tuple[float, float]]:
+def _drawn_bursts(rng: np.random.Generator, bursts: Bursts | None, horizon_s: float) -> list[tuple[float, float]]:
     """(start, logarithm of the multiple) of every burst up to the horizon; nothing is drawn where there are none."""
     if bursts is None:
         return []
@@ -264,9 +258,7 @@ def service_rng(rng_seed: int, name: str) -> np.random.Generator:
     return np.random.default_rng([rng_seed, zlib.crc32(name.encode())])
 
 
-def generate_requests(
-    rng: np.random.Generator, services: Sequence[ServiceLoad], horizon_s: float
-) -> Requests:
+def generate_requests(rng: np.random.Generator, services: Sequence[ServiceLoad], horizon_s: float) -> Requests:
     """Synthetic requests of `services` in [0, horizon_s], sorted by time.
 
     One number is drawn from `rng`; each service's requests depend on it and on the service's
@@ -278,9 +270,7 @@ def generate_requests(
     if twice:
         raise InputError(f"service {twice[0]!r} is named twice; each service has its own load")
     seed = int(rng.integers(2**63))
-    drawn = [
-        SyntheticArrivals(service_rng(seed, load.name), load, horizon_s).upto(horizon_s) for load in services
-    ]
+    drawn = [SyntheticArrivals(service_rng(seed, load.name), load, horizon_s).upto(horizon_s) for load in services]
     t_s = np.concatenate([part.t_s for part in drawn]) if drawn else np.empty(0)
     order = np.argsort(t_s, kind="stable")
     codes = np.repeat(np.arange(len(drawn)), [len(part.t_s) for part in drawn])

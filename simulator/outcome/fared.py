@@ -66,7 +66,9 @@ def longest_waits(simulated: Simulated) -> list[dict[str, Any]]:
 
 
 def evictions(simulated: Simulated) -> dict[str, Any]:
-    """How often jobs were stopped and waited again (evicted, moved, recovered, hit by a fault): mean, most, and whose that is."""
+    """How often jobs were stopped and waited again (evicted, moved, recovered, hit by a fault): mean, most, and whose
+    that is.
+    """
     counts = [(simulated.cluster.evictions[job], -job) for job in submitted_jobs(simulated)]
     most, row = max(counts, default=(0, 0))
     return {

@@ -224,9 +224,7 @@ def _worst_slowdown(tenants: Mapping[str, dict[str, Any]]) -> tuple[float | None
     return max(known, default=(None, None))
 
 
-def _jobs(
-    simulated: Simulated, unusable: Mapping[str, int], worst: tuple[float | None, str | None]
-) -> dict[str, Any]:
+def _jobs(simulated: Simulated, unusable: Mapping[str, int], worst: tuple[float | None, str | None]) -> dict[str, Any]:
     waits, _ = _waits(simulated)
     for values in (waits.queue_s, waits.jct_s, waits.total_s):
         values.sort()
@@ -276,8 +274,8 @@ def write_document(result: Mapping[str, Any], path: Path | str) -> None:
 def job_rows(policy: str, simulated: Simulated) -> pd.DataFrame:
     """A row for each job; what did not happen is empty.
 
-    `total_wait_s` is end - submit - duration, empty where the job did not end. `evictions` counts every stop after which
-    the job waited again (moves, recoveries and faults too), `moves` those of them that were moves.
+    `total_wait_s` is end - submit - duration, empty where the job did not end. `evictions` counts every stop after
+    which the job waited again (moves, recoveries and faults too), `moves` those of them that were moves.
     """
     import pandas as pd
 
@@ -292,9 +290,7 @@ def job_rows(policy: str, simulated: Simulated) -> pd.DataFrame:
             "start_s": [cluster.first_start_s[job] for job in rows],
             "end_s": [cluster.end_s[job] for job in rows],
             "duration_s": [jobs.duration_s[job] for job in rows],
-            "total_wait_s": [
-                waited_s(simulated, job) if isfinite(cluster.end_s[job]) else nan for job in rows
-            ],
+            "total_wait_s": [waited_s(simulated, job) if isfinite(cluster.end_s[job]) else nan for job in rows],
             "gpus": [jobs.gpus[job] for job in rows],
             "nodes": pd.array([cluster.nodes_used[job] or None for job in rows], dtype="Int64"),
             "evictions": [cluster.evictions[job] for job in rows],

@@ -178,9 +178,7 @@ class Accounts:
             total.overhead += share.overhead
         early = self._early + sum(e * full for kept in self._kept.values() for e, _, full in kept)
         capacity = self._cluster.hardware.capacity_milli * int(end_s * TICKS_PER_S)
-        return Totals(
-            capacity, capacity - total.handed_out, total, tuple(self.shares), early, self._early_handed_out
-        )
+        return Totals(capacity, capacity - total.handed_out, total, tuple(self.shares), early, self._early_handed_out)
 
 
 class Stays:

@@ -62,9 +62,14 @@ class ClusterCollector:
 
     name = "simulated-cluster"
 
-    def __init__(self, cluster: Cluster, queues: QueueTable, queue_of_tenant: dict[str, int],
-                 services: Callable[[float], ServiceTable] | None = None,
-                 advance: AdvanceTable | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        cluster: Cluster,
+        queues: QueueTable,
+        queue_of_tenant: dict[str, int],
+        services: Callable[[float], ServiceTable] | None = None,
+        advance: AdvanceTable | None = None,
+    ) -> None:
         """`services` answers with the services' table at a time; None: there are none. `advance`: what is reserved."""
         self._advance: AdvanceTable = empty(AdvanceTable) if advance is None else advance
         self.cluster, self.queues, self._queue_of_tenant = cluster, queues, queue_of_tenant
@@ -143,10 +148,21 @@ class ClusterCollector:
     def _rebuild_inventory(self) -> Inventory:
         """Node and GPU states as they are; instances by the present cuts."""
         hardware, was = self.cluster.hardware, self._inventory
-        nodes = replace(was.nodes, ready=np.array(hardware.ready, bool), cordoned=np.array(hardware.cordoned, bool),
-                        reclaim_at_s=np.where(np.isinf(hardware.reclaim_at_s), np.nan, hardware.reclaim_at_s))  # fmt: skip
-        gpus = GpuTable(was.gpus.uuid, was.gpus.node, was.gpus.index, np.array(hardware.healthy, bool),
-                        np.array(hardware.mig, bool), np.array(self.cluster.xids(), np.int32), was.gpus.remap)  # fmt: skip
+        nodes = replace(
+            was.nodes,
+            ready=np.array(hardware.ready, bool),
+            cordoned=np.array(hardware.cordoned, bool),
+            reclaim_at_s=np.where(np.isinf(hardware.reclaim_at_s), np.nan, hardware.reclaim_at_s),
+        )
+        gpus = GpuTable(
+            was.gpus.uuid,
+            was.gpus.node,
+            was.gpus.index,
+            np.array(hardware.healthy, bool),
+            np.array(hardware.mig, bool),
+            np.array(self.cluster.xids(), np.int32),
+            was.gpus.remap,
+        )
         return Inventory(was.names, nodes, gpus, self._instances())
 
     def _instances(self) -> InstanceTable:
@@ -280,9 +296,7 @@ class ClusterCollector:
             "gpu_memory_mib": np.array([shape.gpu_memory_mib for shape in shapes], np.int32),
             "cpu_milli": np.array([shape.cpu_milli for shape in shapes], np.int64),
             "memory_mib": np.array([shape.memory_mib for shape in shapes], np.int64),
-            "topology": np.array(
-                [Topology.SPREAD if shape.spread else shape.topology for shape in shapes], np.int8
-            ),
+            "topology": np.array([Topology.SPREAD if shape.spread else shape.topology for shape in shapes], np.int8),
             "preferred": np.zeros(count, np.int8),
             "selector": np.zeros(count, np.int64),
             "preemptible": np.array(jobs.preemptible, bool),
@@ -345,7 +359,9 @@ class ClusterActuator:
         fault: Callable[[Instruction, float], Outcome | None] | None = None,
         scale: Scale | None = None,
     ) -> None:
-        """`fault` may answer instead of the cluster (injected conflicts and failures); None for `scale`: no services."""
+        """`fault` may answer instead of the cluster (injected conflicts and failures); None for `scale`: no
+        services.
+        """
         self._cluster, self._fault, self._scale = cluster, fault, scale
         self._done: dict[str, Outcome] = {}
         self._job = {name: row for row, name in enumerate(cluster.jobs.id)}
@@ -386,8 +402,15 @@ class ClusterActuator:
         """A floor of a service; the replicas that it brings are pending at once."""
         if self._scale is None:
             return Outcome(instruction.id, OutcomeKind.FAILED, now_s, "there are no services")
-        reason = self._scale(instruction.workload, instruction.replicas, instruction.until_s, instruction.incarnation,
-                             now_s, instruction.id, instruction.uid)  # fmt: skip
+        reason = self._scale(
+            instruction.workload,
+            instruction.replicas,
+            instruction.until_s,
+            instruction.incarnation,
+            now_s,
+            instruction.id,
+            instruction.uid,
+        )
         self.changed |= not reason
         return Outcome(instruction.id, OutcomeKind.CONFLICT if reason else OutcomeKind.DONE, now_s, reason)
 
@@ -401,22 +424,34 @@ class ClusterActuator:
         cluster = self._cluster
         if instruction.kind == "evict":
             contract = cluster.backfilled[job] or instruction.reason in CONTRACTS
-            refusal = cluster.evict(job, now_s, moving=instruction.reason in MOVES,
-                                    recover=instruction.reason in {"recover", "restart"}, contract=contract,
-                                    suspend=instruction.reason == "suspend",
-                                    save=instruction.save, effect=instruction.id, incarnation=instruction.incarnation)  # fmt: skip
+            refusal = cluster.evict(
+                job,
+                now_s,
+                moving=instruction.reason in MOVES,
+                recover=instruction.reason in {"recover", "restart"},
+                contract=contract,
+                suspend=instruction.reason == "suspend",
+                save=instruction.save,
+                effect=instruction.id,
+                incarnation=instruction.incarnation,
+            )
             self.changed |= refusal is None
             return refusal
         gpus = [self._gpu[slot.gpu] for slot in instruction.slots]
         if instruction.kind == "resize":
-            refusal = cluster.resize(
-                job, gpus, now_s, effect=instruction.id, incarnation=instruction.incarnation
-            )
+            refusal = cluster.resize(job, gpus, now_s, effect=instruction.id, incarnation=instruction.incarnation)
             self.changed |= refusal is None
             return refusal
         instances = [self._instance_row(slot.instance) for slot in instruction.slots if slot.instance]
-        return cluster.start(job, gpus, now_s, instances=instances, backfill=instruction.backfill,
-                             effect=instruction.id, incarnation=instruction.incarnation)  # fmt: skip
+        return cluster.start(
+            job,
+            gpus,
+            now_s,
+            instances=instances,
+            backfill=instruction.backfill,
+            effect=instruction.id,
+            incarnation=instruction.incarnation,
+        )
 
     def _instance_row(self, name: str) -> int:
         """Row of the instance "<UUID>/<GPU instance id>"; the newest with that name."""

@@ -96,7 +96,8 @@ class Engine:
     ) -> None:
         """`stall_s`: give up when wake-ups alone changed nothing for this long.
 
-        `ready_wakes`: ask the scheduler also when a start-up is over. `on_progress` is given (virtual seconds, jobs ended, jobs in all) now and then.
+        `ready_wakes`: ask the scheduler also when a start-up is over. `on_progress` is given (virtual seconds, jobs
+        ended, jobs in all) now and then.
         """
         self.cluster, self.scheduler = cluster, scheduler
         self.horizon_s, self.stall_s = horizon_s, stall_s

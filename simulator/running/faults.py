@@ -134,17 +134,13 @@ class Faults:
                     node,
                 )
             if options.spot_mtbr_s and inventory.nodes.spot[node]:
-                self._later(
-                    child_generator(self.seed, f"spot/{name}"), options.spot_mtbr_s, 0.0, self._notice, node
-                )
+                self._later(child_generator(self.seed, f"spot/{name}"), options.spot_mtbr_s, 0.0, self._notice, node)
             if inventory.nodes.spot[node] and 0 < options.spot_at_s < options.until_s:
                 rng = child_generator(self.seed, f"spot-at/{name}")
                 engine.at(options.spot_at_s, partial(self._wave, rng, node), essential=False)
         if options.gpu_mtbf_s:
             for gpu, uuid in enumerate(inventory.gpus.uuid.tolist()):
-                self._later(
-                    child_generator(self.seed, f"gpu/{uuid}"), options.gpu_mtbf_s, 0.0, self._fail_gpu, gpu
-                )
+                self._later(child_generator(self.seed, f"gpu/{uuid}"), options.gpu_mtbf_s, 0.0, self._fail_gpu, gpu)
         if options.member_mtbf_s:
             cluster.observe(self)
         if options.stuck_ratio:

@@ -30,6 +30,4 @@ class Oracle:
         total[np.isinf(total)] = np.nan
         total_s = np.repeat(total[:, None], len(LEVELS), axis=1)
         known = ~np.isnan(total)
-        return Forecasts(
-            RuntimeForecast(self.name, now_s, LEVELS, total_s, known, np.zeros(len(total), np.int32))
-        )
+        return Forecasts(RuntimeForecast(self.name, now_s, LEVELS, total_s, known, np.zeros(len(total), np.int32)))

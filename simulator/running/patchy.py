@@ -34,9 +34,7 @@ class PatchyCollector:
 
 def _half(work: Work) -> Work:
     """Every other workload that has not ended, with what it holds."""
-    rows = np.flatnonzero(
-        (np.arange(len(work.workloads.id)) % 2 == 0) | (work.workloads.state >= State.SUCCEEDED)
-    )
+    rows = np.flatnonzero((np.arange(len(work.workloads.id)) % 2 == 0) | (work.workloads.state >= State.SUCCEEDED))
     moved = np.full(len(work.workloads.id), -1, np.int32)
     moved[rows] = np.arange(len(rows), dtype=np.int32)
     held = work.placements

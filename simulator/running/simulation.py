@@ -55,9 +55,7 @@ class Simulation:
         `services` tells the checkers how the services of the run are at a time.
         """
         self.cluster = Cluster(inventory, jobs, physics, GPU_MEMORY_MIB)
-        last_s = max(
-            (s for s, service in zip(jobs.submit_s, jobs.service, strict=True) if service < 0), default=0.0
-        )
+        last_s = max((s for s, service in zip(jobs.submit_s, jobs.service, strict=True) if service < 0), default=0.0)
         self.accounts = Accounts(self.cluster, last_s)
         self.checkers = CheckerSet(World(inventory, jobs, rules or Rules(), services, physics), checkers)
         for observer in (self.accounts, *self.checkers.checkers, *observers):
@@ -79,7 +77,9 @@ class Simulation:
 
 
 def width_gpus(hardware: Hardware, shape: Shape) -> float:
-    """GPUs that work of `shape` takes: whole, a share, or MIG instances by their part of the first model that has them."""
+    """GPUs that work of `shape` takes: whole, a share, or MIG instances by their part of the first model that has
+    them.
+    """
     if not shape.profile:
         return shape.full_milli / 1000
     names = hardware.inventory.names.gpu_models
@@ -91,7 +91,9 @@ def width_gpus(hardware: Hardware, shape: Shape) -> float:
 
 
 def bound_ratio(cluster: Cluster) -> float:
-    """The utilization bound of the cluster's jobs; NaN when there is none, or when services take part of the cluster."""
+    """The utilization bound of the cluster's jobs; NaN when there is none, or when services take part of the
+    cluster.
+    """
     jobs, hardware = cluster.jobs, cluster.hardware
     if any(service >= 0 for service in jobs.service):
         return nan  # the share that is left for jobs changes with the load of the services
@@ -118,11 +120,7 @@ def alone_jct_s(
     """
     means: dict[str, float] = {}
     for name, nodes in guarantee_nodes.items():
-        rows = [
-            job
-            for job, code in enumerate(jobs.tenant)
-            if jobs.tenants[code] == name and jobs.service[job] < 0
-        ]
+        rows = [job for job, code in enumerate(jobs.tenant) if jobs.tenants[code] == name and jobs.service[job] < 0]
         if not rows:
             continue
         mine = Jobs()
@@ -134,8 +132,6 @@ def alone_jct_s(
             cluster.hardware.set_node(node, ready=False, cordoned=False)
         if Engine(cluster, make_scheduler()).run().interrupted:
             raise KeyboardInterrupt
-        jct_s = [
-            end - submit for end, submit in zip(cluster.end_s, mine.submit_s, strict=True) if isfinite(end)
-        ]
+        jct_s = [end - submit for end, submit in zip(cluster.end_s, mine.submit_s, strict=True) if isfinite(end)]
         means[name] = fsum(jct_s) / len(jct_s) if jct_s else nan
     return means

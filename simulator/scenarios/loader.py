@@ -110,7 +110,8 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
     path = SHIPPED / f"{words}.yaml" if words in scenario_names() else Path(name_or_path)
     if not path.exists():
         raise InputError(
-            f"scenario {words!r}: neither a file nor one of the shipped scenarios; {unknown_name(words, scenario_names())}"
+            f"scenario {words!r}: neither a file nor one of the shipped scenarios; "
+            f"{unknown_name(words, scenario_names())}"
         )
     root = load_yaml(path, "the scenario file")
     cluster = _cluster(root, path)

@@ -140,9 +140,9 @@ def _group(place: Fields, horizon_s: float) -> JobGroup:
         gpu_milli=place.whole("gpu_milli", 1, 1000, default=1000),
         mig_profile="" if profile == "-" else profile,
         spread=place.number("spread", 0.0, 5.0, default=0.5),
-        topology=place.text(
-            "topology", default="-", allowed=("-", "node", "island", "leaf", "block", "zone")
-        ).replace("-", ""),
+        topology=place.text("topology", default="-", allowed=("-", "node", "island", "leaf", "block", "zone")).replace(
+            "-", ""
+        ),
         preemptible=None if place.get("preemptible") is None else place.flag("preemptible", default=True),
         priority=None if place.get("priority") is None else place.whole("priority", 0, 2**31 - 1),
         min_gpus=place.whole("min_gpus", 1, MOST_WIDTH) if place.get("min_gpus") is not None else 0,

@@ -43,8 +43,8 @@ class SyntheticJobs:
 class JobGroup:
     """`count` jobs of one kind, submitted uniformly in [from_s, to_s], of tenants and widths drawn uniformly.
 
-    Durations are log-normal around the median `duration_s`, `spread` the deviation of the logarithm. `limit_ratio` is the
-    run time that they declare over the true one; NaN: they declare none.
+    Durations are log-normal around the median `duration_s`, `spread` the deviation of the logarithm. `limit_ratio` is
+    the run time that they declare over the true one; NaN: they declare none.
     """
 
     kind: str
@@ -137,9 +137,7 @@ def _group(rng: np.random.Generator, group: JobGroup, number: int) -> JobTrace:
 
 def _merged(parts: Sequence[JobTrace]) -> JobTrace:
     """All parts as one trace, by submit time, then id. Columns beyond the format are left behind."""
-    columns: dict[str, Any] = {
-        name: np.concatenate([getattr(part, name) for part in parts]) for name in BY_NAME
-    }
+    columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in BY_NAME}
     order = np.lexsort((columns["job_id"].astype(str), columns["submit_s"]))
     ids = columns["job_id"].tolist()
     if len(set(ids)) < len(ids):

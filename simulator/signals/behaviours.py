@@ -325,12 +325,8 @@ class Board:
     loaded_w: float
 
 
-def _board(
-    product: str, memory_gib: float, limit_w: float, idle: float = 0.159, loaded: float = 0.241
-) -> Board:
-    return Board(
-        product, int(memory_gib * 1024), limit_w, round(idle * limit_w, 1), round(loaded * limit_w, 1)
-    )
+def _board(product: str, memory_gib: float, limit_w: float, idle: float = 0.159, loaded: float = 0.241) -> Board:
+    return Board(product, int(memory_gib * 1024), limit_w, round(idle * limit_w, 1), round(loaded * limit_w, 1))
 
 
 # Idle and loaded-but-idle: A100 [acme] 63.5 W and 96.5 W of 400 W (lower half of unallocated GPUs; the

@@ -45,9 +45,7 @@ Pods = Sequence[Sequence[PodLabels]]
 class NodeExporter:
     """The exporter of one node. Label texts are built anew only when the pods change."""
 
-    def __init__(
-        self, generator: TelemetryGenerator, inventory: Inventory, entities: Entities, node: int
-    ) -> None:
+    def __init__(self, generator: TelemetryGenerator, inventory: Inventory, entities: Entities, node: int) -> None:
         self.rows = entities.rows_of(node)
         """Rows of this node's entities in the tables of the whole cluster."""
         self._generator = generator
@@ -55,9 +53,7 @@ class NodeExporter:
         self._node = node
         self._hardware = _hardware_labels(inventory, self.rows, node, generator.faults)
         quality = Quality(int(generator.counters(self._entities)[0])) if len(self.rows) else Quality.NONE
-        self._fields = [
-            (row, FIELDS[number]) for row, number in enumerate(METRICS) if _listed(number, quality)
-        ]
+        self._fields = [(row, FIELDS[number]) for row, number in enumerate(METRICS) if _listed(number, quality)]
         self._pods: tuple[tuple[PodLabels, ...], ...] | None = None
         self._labels: list[list[str]] = []
 
@@ -123,9 +119,7 @@ def _sentinel(field: Field) -> str:
     return "9223372036854775794" if field.unit == "B/s" else f"{field.blank + 1:.6f}"
 
 
-def _hardware_labels(
-    inventory: Inventory, rows: NDArray[np.intp], node: int, faults: TelemetryFaults
-) -> list[str]:
+def _hardware_labels(inventory: Inventory, rows: NDArray[np.intp], node: int, faults: TelemetryFaults) -> list[str]:
     gpus, instances, names, nodes = inventory.gpus, inventory.instances, inventory.names, inventory.nodes
     model_code = int(nodes.gpu_model[node])
     product = board_of(names.gpu_models[model_code] if model_code >= 0 else "").product
@@ -140,7 +134,8 @@ def _hardware_labels(
             profile = names.profiles[int(instances.profile[instance])]
             mig = f',GPU_I_PROFILE="{profile}",GPU_I_ID="{int(instances.gi_id[instance])}"'
         labels.append(
-            f'gpu="{index}",UUID="{_escaped(str(gpus.uuid[gpu]))}",pci_bus_id="{index // 20:08X}:{0x0F + 0x0C * (index % 20):02X}:00.0",'
+            f'gpu="{index}",UUID="{_escaped(str(gpus.uuid[gpu]))}",'
+            f'pci_bus_id="{index // 20:08X}:{0x0F + 0x0C * (index % 20):02X}:00.0",'
             f'device="nvidia{index}",modelName="{_escaped(product)}"{mig}{host},'
             f'DCGM_FI_DRIVER_VERSION="{DRIVER_VERSION}"'
         )

@@ -49,12 +49,31 @@ NO_FAULTS = TelemetryFaults()
 
 def _behaviour_table() -> F64:
     rows = [
-        [float(b.fixed_level is None), b.fixed_level or 0.0, b.occupancy_per_sm, b.tensor_per_sm, b.dram_base,
-         b.dram_per_sm, b.nvlink_per_sm, b.nvlink_swing, b.pcie_base, b.pcie_per_sm, b.busy_base, b.busy_exponent,
-         b.power_per_sm, *b.memory_ratio, b.jitter * _SM_NOISE, b.noise * _SQRT12, b.period_s, b.duty, b.gain,
-         float(b.pattern == Pattern.BURST), float(archetype != 0)]
+        [
+            float(b.fixed_level is None),
+            b.fixed_level or 0.0,
+            b.occupancy_per_sm,
+            b.tensor_per_sm,
+            b.dram_base,
+            b.dram_per_sm,
+            b.nvlink_per_sm,
+            b.nvlink_swing,
+            b.pcie_base,
+            b.pcie_per_sm,
+            b.busy_base,
+            b.busy_exponent,
+            b.power_per_sm,
+            *b.memory_ratio,
+            b.jitter * _SM_NOISE,
+            b.noise * _SQRT12,
+            b.period_s,
+            b.duty,
+            b.gain,
+            float(b.pattern == Pattern.BURST),
+            float(archetype != 0),
+        ]
         for archetype, b in BEHAVIOURS.items()
-    ]  # fmt: skip
+    ]
     invariant(list(BEHAVIOURS) == list(range(len(BEHAVIOURS))), "BEHAVIOURS is not in the order of Archetype")
     return np.array(rows).T.copy()
 
@@ -100,9 +119,7 @@ class TelemetryGenerator:
         values, quality = self.values(np.array([slot]), entities, state)
         return values[:, 0], quality[0]
 
-    def values(
-        self, slots: NDArray[np.integer], entities: Entities, state: GpuState
-    ) -> tuple[F32, NDArray[np.int8]]:
+    def values(self, slots: NDArray[np.integer], entities: Entities, state: GpuState) -> tuple[F32, NDArray[np.int8]]:
         """What a collector makes of the scrapes at `slots`, without the text between.
 
         Signals [signals, slots, entities], NaN for unknown, and the dcgm.Quality of the SM activity
@@ -140,11 +157,23 @@ class TelemetryGenerator:
         to_device = np.floor(out[PCIE] * _PCIE_RX_SHARE)
         reserved = np.rint(entities.memory_mib * _RESERVED_RATIO)
         columns = {
-            1002: out[SM], 1003: out[OCCUPANCY], 1001: util[0], 1004: out[TENSOR], 1005: out[DRAM], 1011: half,
-            1012: out[NVLINK] - half, 1009: out[PCIE] - to_device, 1010: to_device, 203: util[1], 252: out[MEMORY],
-            251: entities.memory_mib - reserved - out[MEMORY], 253: np.where(alive, reserved, np.nan),
-            155: out[POWER], 230: np.where(alive, 0.0, np.nan), 395: np.where(alive, 0.0, np.nan),
-        }  # fmt: skip
+            1002: out[SM],
+            1003: out[OCCUPANCY],
+            1001: util[0],
+            1004: out[TENSOR],
+            1005: out[DRAM],
+            1011: half,
+            1012: out[NVLINK] - half,
+            1009: out[PCIE] - to_device,
+            1010: to_device,
+            203: util[1],
+            252: out[MEMORY],
+            251: entities.memory_mib - reserved - out[MEMORY],
+            253: np.where(alive, reserved, np.nan),
+            155: out[POWER],
+            230: np.where(alive, 0.0, np.nan),
+            395: np.where(alive, 0.0, np.nan),
+        }
         for field, column in columns.items():
             result[_ROW[field]] = column
         return result
@@ -189,9 +218,7 @@ class TelemetryGenerator:
     def _never_blank(self, entities: Entities) -> bool:
         return not (self.faults.blank_ratio or np.isfinite(entities.since_s).any())
 
-    def _measure(
-        self, slots: I64, entities: Entities, state: GpuState, engine: bool
-    ) -> tuple[F64, Bools, F64]:
+    def _measure(self, slots: I64, entities: Entities, state: GpuState, engine: bool) -> tuple[F64, Bools, F64]:
         """Printed signals [signals, T, E], which entities are reported [T, E], and, where `engine` asks
         for them, engine ratio and util percent [2, T, E] (else an empty array).
         """
@@ -209,12 +236,32 @@ class TelemetryGenerator:
         alive = self._hide(slots, ticks, entities, out, util)
         return out, alive, util
 
-    def _physics(
-        self, ticks: I64, entities: Entities, state: GpuState, engine: bool
-    ) -> tuple[F64, F64 | None]:
+    def _physics(self, ticks: I64, entities: Entities, state: GpuState, engine: bool) -> tuple[F64, F64 | None]:
         """Signals of every entity as if it were a whole board, and the engine's busy ratio if asked for."""
-        (varies, fixed, occupancy1, tensor1, dram0, dram1, nvlink1, swing, pcie0, pcie1, busy0, busy_exponent, power1,
-         memory0, memory1, jitter, noise, period_s, duty, gain, bursty, held) = _TABLE.take(state.archetype, axis=1)  # fmt: skip
+        (
+            varies,
+            fixed,
+            occupancy1,
+            tensor1,
+            dram0,
+            dram1,
+            nvlink1,
+            swing,
+            pcie0,
+            pcie1,
+            busy0,
+            busy_exponent,
+            power1,
+            memory0,
+            memory1,
+            jitter,
+            noise,
+            period_s,
+            duty,
+            gain,
+            bursty,
+            held,
+        ) = _TABLE.take(state.archetype, axis=1)
         watch_s = self.watch_interval_s
         level = fixed + varies * state.level
         job, job_share = self._job_keys(entities, state)
@@ -353,9 +400,7 @@ def _give_to_boards(values: F32, quality: I8, entities: Entities, alive: Bools) 
         values[signal][missing] = whole[missing]
         if signal == SM:
             grade = np.full(quality.shape, Quality.SM_ACTIVE, np.int8)
-            np.minimum.at(
-                grade.T, parent, np.where(here, quality[:, rows], Quality.SM_ACTIVE).astype(np.int8).T
-            )
+            np.minimum.at(grade.T, parent, np.where(here, quality[:, rows], Quality.SM_ACTIVE).astype(np.int8).T)
             quality[missing] = np.where(np.isnan(whole), np.int8(Quality.NONE), grade)[missing]
 
 

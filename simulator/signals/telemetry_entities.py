@@ -55,14 +55,15 @@ class TelemetryFaults:
                 raise InputError(f"telemetry faults: {field.name} is {value}; give a probability from 0 to 1")
             if field.name.endswith("_s") and not 0.0 < value < float("inf"):
                 raise InputError(f"telemetry faults: {field.name} is {value}; give seconds above 0")
-        words = {"blank_style": ("absent", "sentinel", "nan"), "names": ("old", "new"),
-                 "hostname_label": ("hostname", "Hostname", "")}  # fmt: skip
+        words = {
+            "blank_style": ("absent", "sentinel", "nan"),
+            "names": ("old", "new"),
+            "hostname_label": ("hostname", "Hostname", ""),
+        }
         for name, allowed in words.items():
             if getattr(self, name) not in allowed:
                 choices = ", ".join(repr(word) for word in allowed)
-                raise InputError(
-                    f"telemetry faults: {name} is {getattr(self, name)!r}; give one of {choices}"
-                )
+                raise InputError(f"telemetry faults: {name} is {getattr(self, name)!r}; give one of {choices}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +116,24 @@ def entities_of(inventory: Inventory, since_s: F64 | None = None) -> Entities:
         memory[row] = memory_mib(models[row], names.profiles[profile])
     cut = np.zeros(len(ids), bool)
     cut[instances.gpu] = True
-    watts = (
-        np.array([(boards[m].limit_w, boards[m].idle_w, boards[m].loaded_w) for m in models]).reshape(-1, 3).T
-    )
+    watts = np.array([(boards[m].limit_w, boards[m].idle_w, boards[m].loaded_w) for m in models]).reshape(-1, 3).T
     digests = b"".join(blake2b(str(name).encode(), digest_size=8).digest() for name in ids)
     born = np.full(len(ids), -np.inf) if since_s is None else np.asarray(since_s, float)
     instance = np.arange(len(ids)) >= len(uuids)
-    return Entities(np.array(ids, object), np.frombuffer(digests, "<u8").astype(np.uint64), node, parent, instance,
-                    cut, share, memory, watts[0], watts[1], watts[2], born)  # fmt: skip
+    return Entities(
+        np.array(ids, object),
+        np.frombuffer(digests, "<u8").astype(np.uint64),
+        node,
+        parent,
+        instance,
+        cut,
+        share,
+        memory,
+        watts[0],
+        watts[1],
+        watts[2],
+        born,
+    )
 
 
 @dataclass(slots=True)
@@ -141,5 +152,10 @@ class GpuState:
 
 def idle_state(count: int) -> GpuState:
     """`count` entities that nobody holds."""
-    return GpuState(np.full(count, -1, np.int32), np.zeros(count, np.int8), np.zeros(count, np.float32),
-                    np.full(count, -np.inf), np.ones(count, np.int32))  # fmt: skip
+    return GpuState(
+        np.full(count, -1, np.int32),
+        np.zeros(count, np.int8),
+        np.zeros(count, np.float32),
+        np.full(count, -np.inf),
+        np.ones(count, np.int32),
+    )

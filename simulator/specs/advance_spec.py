@@ -118,8 +118,12 @@ def advance_table(specs: Sequence[AdvanceSpec], queues: Sequence[str], models: S
     ids = np.empty(len(specs), object)
     ids[:] = [spec.name for spec in specs]
     table: AdvanceTable = make(
-        AdvanceTable, id=ids, queue=[list(queues).index(spec.queue) for spec in specs],
-        gpu_model=[list(models).index(spec.gpu_model) for spec in specs], gpus=[spec.gpus for spec in specs],
-        start_s=[spec.start_s for spec in specs], grace_s=[spec.grace_s for spec in specs],
-    )  # fmt: skip
+        AdvanceTable,
+        id=ids,
+        queue=[list(queues).index(spec.queue) for spec in specs],
+        gpu_model=[list(models).index(spec.gpu_model) for spec in specs],
+        gpus=[spec.gpus for spec in specs],
+        start_s=[spec.start_s for spec in specs],
+        grace_s=[spec.grace_s for spec in specs],
+    )
     return table

@@ -156,9 +156,7 @@ def parse_cluster(text: str | Path) -> ClusterSpec:
         return _from_shape(words)
     path = Path(text)
     if len(words) > LONGEST_PATH or not path.exists():
-        raise InputError(
-            f"cluster {shown(words)}: neither a shape such as 7x8 (nodes x GPUs per node) nor a file"
-        )
+        raise InputError(f"cluster {shown(words)}: neither a shape such as 7x8 (nodes x GPUs per node) nor a file")
     root = load_yaml(path, "the cluster file")
     pools = tuple(_pool(fields) for fields in root.each("pools"))
     if not pools:
@@ -258,9 +256,7 @@ def _mig(fields: Fields, model: str, gpus_per_node: int) -> tuple[MigSpec, ...]:
         specs.append(MigSpec(gpus, placements))
     if sum(spec.gpus for spec in specs) > gpus_per_node:
         cut = sum(spec.gpus for spec in specs)
-        raise InputError(
-            f"{fields.where('mig')}: {cut} GPUs of each node are cut, but a node has {gpus_per_node}"
-        )
+        raise InputError(f"{fields.where('mig')}: {cut} GPUs of each node are cut, but a node has {gpus_per_node}")
     return tuple(specs)
 
 

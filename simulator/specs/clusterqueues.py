@@ -158,8 +158,9 @@ def _check_queue(spec: QueueSpec, fields: Fields) -> None:
         )
 
 
-def _by_model(fields: Fields, field_name: str, gpus_by_model: Mapping[str, int], example: str, *,
-              with_all: bool) -> Fields:  # fmt: skip
+def _by_model(
+    fields: Fields, field_name: str, gpus_by_model: Mapping[str, int], example: str, *, with_all: bool
+) -> Fields:
     """The mapping of GPU models in one field, each model one that a pool has."""
     value = fields.get(field_name)
     if not isinstance(value, Mapping):
@@ -207,9 +208,7 @@ def _parents_first(specs: Mapping[str, QueueSpec], places: Mapping[str, Fields])
         ready = [spec for spec in waiting if spec.parent == ROOT or spec.parent in ordered]
         if not ready:
             chain = _cycle(waiting[0].name, specs)
-            raise places[chain[0]].fail(
-                "parent", f"the queues form a cycle: {' -> '.join([*chain, chain[0]])}"
-            )
+            raise places[chain[0]].fail("parent", f"the queues form a cycle: {' -> '.join([*chain, chain[0]])}")
         ordered.update((spec.name, spec) for spec in ready)
         waiting = [spec for spec in waiting if spec.name not in ordered]
     return tuple(ordered.values())

@@ -118,9 +118,7 @@ class Fields:
         if not isinstance(value, list):
             raise self.fail(field, "write a list")
         for index, item in enumerate(value):
-            yield Fields(
-                item, self.source, ".".join(part for part in (self.path, f"{field}[{index}]") if part)
-            )
+            yield Fields(item, self.source, ".".join(part for part in (self.path, f"{field}[{index}]") if part))
 
     def done(self) -> None:
         """Refuse every field that was not asked for."""

@@ -94,8 +94,15 @@ def _gpus(spec: ClusterSpec, nodes: NodeTable) -> tuple[GpuTable, list[tuple[Pla
     index = np.arange(len(node), dtype=np.int32) - nodes.first_gpu[node]
     uuids = [f"GPU-{uuid5(NAMESPACE_OID, f'{nodes.id[n]}/{k}')}" for n, k in zip(node, index, strict=True)]
     mig = np.array([bool(geometry) for geometry in geometries], bool)
-    return GpuTable(np.array(uuids, object), node, index, np.ones(len(node), bool), mig,
-                    np.zeros(len(node), np.int32), np.zeros(len(node), np.int8)), geometries  # fmt: skip
+    return GpuTable(
+        np.array(uuids, object),
+        node,
+        index,
+        np.ones(len(node), bool),
+        mig,
+        np.zeros(len(node), np.int32),
+        np.zeros(len(node), np.int8),
+    ), geometries
 
 
 def _node_geometries(pool: PoolSpec) -> Iterator[tuple[Placement, ...]]:
@@ -104,9 +111,7 @@ def _node_geometries(pool: PoolSpec) -> Iterator[tuple[Placement, ...]]:
     yield from [()] * (pool.gpus_per_node - sum(part.gpus for part in pool.mig))
 
 
-def _instances(
-    gpus: GpuTable, geometries: list[tuple[Placement, ...]], profiles: tuple[str, ...]
-) -> InstanceTable:
+def _instances(gpus: GpuTable, geometries: list[tuple[Placement, ...]], profiles: tuple[str, ...]) -> InstanceTable:
     rows = [
         (gpu, FIRST_GI_ID + k, placement)
         for gpu, geometry in enumerate(geometries)

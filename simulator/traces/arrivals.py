@@ -235,13 +235,9 @@ def _draw_jobs(
     return {name: values[:enough] for name, values in jobs.items()}
 
 
-def _draw_batches(
-    rng: np.random.Generator, model: ArrivalModel, longest_s: float, widest: int
-) -> dict[str, Any]:
+def _draw_batches(rng: np.random.Generator, model: ArrivalModel, longest_s: float, widest: int) -> dict[str, Any]:
     batches = 256
-    kinds = [
-        (g, w, s) for g, c in enumerate(model.classes) for w, s in zip(c.widths, c.width_shares, strict=True)
-    ]
+    kinds = [(g, w, s) for g, c in enumerate(model.classes) for w, s in zip(c.widths, c.width_shares, strict=True)]
     kinds = [kind for kind in kinds if kind[1] <= widest] or [(0, 1, 1.0)]
     share = np.array([kind[2] for kind in kinds])
     pick = rng.choice(len(kinds), size=batches, p=share / share.sum())
@@ -250,9 +246,7 @@ def _draw_batches(
     mean, spread = _components(rng, model, group)
     most_log = np.log(longest_s)
     common, own = np.sqrt(model.batch_likeness), np.sqrt(1 - model.batch_likeness)
-    centre = _redraw_above(
-        lambda at: mean[at] + common * spread[at] * rng.standard_normal(len(at)), batches, most_log
-    )
+    centre = _redraw_above(lambda at: mean[at] + common * spread[at] * rng.standard_normal(len(at)), batches, most_log)
     batch = np.repeat(np.arange(batches), _batch_sizes(rng, model, group))
     log_s = _redraw_above(
         lambda at: centre[batch[at]] + own * spread[batch[at]] * rng.standard_normal(len(at)),
@@ -352,17 +346,15 @@ def _trace(
     columns |= {
         "job_id": np.array([f"synthetic-{number:0{digits}d}" for number in range(rows)], dtype=object),
         "tenant": np.array(names, dtype=object)[tenant[batch]],
-        "user": np.array([f"{names[t]}-user-{u}" for t, u in zip(tenant, user, strict=True)], dtype=object)[
-            batch
-        ],
+        "user": np.array([f"{names[t]}-user-{u}" for t, u in zip(tenant, user, strict=True)], dtype=object)[batch],
         "name": np.array([f"sweep-{number}" for number in range(len(tenant))], dtype=object)[batch],
         "submit_s": np.trunc(submit_s - submit_s[0]),
         "duration_s": duration_s,
         "gpus": width.astype(np.int64),
         "kind": np.where(interactive, "interactive", "train").astype(object),
-        "status": np.where(
-            fate < failed, "failed", np.where(fate < failed + killed, "killed", "completed")
-        ).astype(object),
+        "status": np.where(fate < failed, "failed", np.where(fate < failed + killed, "killed", "completed")).astype(
+            object
+        ),
         "limit_s": limit_s,
     }
     return JobTrace(source="synthetic jobs", **columns, rows=rows)

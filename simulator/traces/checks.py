@@ -47,16 +47,13 @@ class RowReasons:
 
     def first_rows(self, frame: pd.DataFrame, path: Path) -> dict[str, str]:
         """Where each reason was met first, as a person finds it in the file."""
-        return {
-            reason: row_label(path, int(frame.index[row])) for reason, row in self.first_row_by_reason.items()
-        }
+        return {reason: row_label(path, int(frame.index[row])) for reason, row in self.first_row_by_reason.items()}
 
     def in_words(self, frame: pd.DataFrame, path: Path) -> str:
         """All reasons in one sentence."""
         first = self.first_rows(frame, path)
         return "; ".join(
-            f"{count:,} x {reason} (first in {first[reason]})"
-            for reason, count in self.count_by_reason.items()
+            f"{count:,} x {reason} (first in {first[reason]})" for reason, count in self.count_by_reason.items()
         )
 
 
@@ -76,9 +73,7 @@ class Capacity:
     def most_gpus(self, tenant: str, types: Iterable[str]) -> int:
         """The most GPUs of these types together that a tenant may ever hold, each type within its own limit."""
         limits = self.type_limit_by_tenant.get(tenant, {})
-        return sum(
-            min(self.by_type.get(name, 0), limits.get(name, self.by_type.get(name, 0))) for name in set(types)
-        )
+        return sum(min(self.by_type.get(name, 0), limits.get(name, self.by_type.get(name, 0))) for name in set(types))
 
 
 def find_unusable(
@@ -96,9 +91,7 @@ def find_unusable(
     reasons.refuse(text["job_id"] == "", "job_id is missing")
     for column in JOB_COLUMNS:
         if column.name in numbers:
-            _check_limits(
-                reasons, numbers[column.name], column.name, column.low, column.high, column.required
-            )
+            _check_limits(reasons, numbers[column.name], column.name, column.low, column.high, column.required)
         elif column.allowed and column.name in text:
             known = np.isin(text[column.name].astype(str), ("", *column.allowed))
             reasons.refuse(~known, f"unknown {column.name}")
@@ -112,9 +105,7 @@ def find_unusable(
     return reasons
 
 
-def _check_limits(
-    reasons: RowReasons, values: FloatArray, name: str, low: float, high: float, required: bool
-) -> None:
+def _check_limits(reasons: RowReasons, values: FloatArray, name: str, low: float, high: float, required: bool) -> None:
     if required:
         reasons.refuse(np.isnan(values), f"{name} is not known")
     reasons.refuse(np.isinf(values), f"{name} is infinite")
@@ -130,9 +121,7 @@ def _check_order_of_times(reasons: RowReasons, numbers: Mapping[str, FloatArray]
     if start_s is not None:
         reasons.refuse(start_s < submit_s, "start before submit")
     if end_s is not None:
-        reasons.refuse(
-            end_s < (submit_s if start_s is None else np.fmax(start_s, submit_s)), "end before start"
-        )
+        reasons.refuse(end_s < (submit_s if start_s is None else np.fmax(start_s, submit_s)), "end before start")
 
 
 def _check_shape(
@@ -175,9 +164,7 @@ def _check_capacity(
     numbers: Mapping[str, FloatArray],
     capacity: Capacity,
 ) -> None:
-    slices = (
-        text["mig_profile"] != "" if "mig_profile" in text else np.zeros(len(numbers["gpus"]), dtype=bool)
-    )
+    slices = text["mig_profile"] != "" if "mig_profile" in text else np.zeros(len(numbers["gpus"]), dtype=bool)
     # A GPU holds at most seven slices, so a row of slices needs at least a seventh of its count.
     gpus = np.where(slices, np.ceil(numbers["gpus"] / 7), np.ceil(numbers["gpus"]))
     reasons.refuse(gpus > capacity.gpus, "wider than the cluster")
@@ -192,12 +179,8 @@ def _check_capacity(
             capacity.most_gpus(tenant, _named(wish) if wish else capacity.by_type)
             for tenant, wish in zip(tenants, types.tolist(), strict=True)
         ]
-        known = np.array(
-            [not wish or any(name in capacity.by_type for name in _named(wish)) for wish in types]
-        )
-        reasons.refuse(
-            known & (least > np.array(most, float)), "wider than the limit of its queue for its GPU type"
-        )
+        known = np.array([not wish or any(name in capacity.by_type for name in _named(wish)) for wish in types])
+        reasons.refuse(known & (least > np.array(most, float)), "wider than the limit of its queue for its GPU type")
     if not capacity.by_type or "gpu_type" not in text:
         return
     room = np.full(len(gpus), float(capacity.gpus))
@@ -256,9 +239,7 @@ def _repeated(job_id: npt.NDArray[np.object_], usable: BoolArray) -> BoolArray:
     return repeated
 
 
-def parse_flags(
-    column: pd.Series[str], true_words: tuple[str, ...], false_words: tuple[str, ...]
-) -> FloatArray:
+def parse_flags(column: pd.Series[str], true_words: tuple[str, ...], false_words: tuple[str, ...]) -> FloatArray:
     """1 for a true word, 0 for a false one, NaN where empty, infinite for any other word."""
     words = column.astype("string").str.strip().str.lower()
     flags = np.full(len(words), np.inf)

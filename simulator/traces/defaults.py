@@ -111,9 +111,7 @@ def usual_limit_s(wanted_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.where(step < len(ladder), ladder[np.minimum(step, len(ladder) - 1)], wanted_s)
 
 
-def declared_limits_s(
-    duration_s: npt.NDArray[np.float64], rng: np.random.Generator
-) -> npt.NDArray[np.float64]:
+def declared_limits_s(duration_s: npt.NDArray[np.float64], rng: np.random.Generator) -> npt.NDArray[np.float64]:
     """Limits that people might have declared: over-estimates by 1, 2, 3, 5 or 10, rounded up to a usual one.
 
     For traces without limits, where a policy needs one (EASY backfill); one factor a job, in job order.
@@ -130,9 +128,7 @@ def load_defaults(path: Path | str | None = None) -> Defaults:
     content = load_yaml(path, "the defaults file").content
     unknown = sorted(set(content) - {"schema", "kinds"})
     if unknown:
-        raise InputError(
-            f"{path}: {unknown[0]}: no such field; {unknown_name(unknown[0], ('schema', 'kinds'))}"
-        )
+        raise InputError(f"{path}: {unknown[0]}: no such field; {unknown_name(unknown[0], ('schema', 'kinds'))}")
     if content.get("schema", SCHEMA) != SCHEMA:
         raise InputError(f"{path}: schema: {content['schema']!r} is not {SCHEMA}")
     entries = content.get("kinds")

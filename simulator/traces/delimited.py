@@ -102,9 +102,7 @@ def _parsed(path: Path, names: Sequence[str] | None, separator: str, encoding: s
     except UnicodeDecodeError:
         raise
     except pd.errors.ParserWarning as error:
-        raise InputError(
-            f"{path}: line 2 has more columns than the header; not a readable CSV file"
-        ) from error
+        raise InputError(f"{path}: line 2 has more columns than the header; not a readable CSV file") from error
     except pd.errors.EmptyDataError as error:
         raise InputError(f"{path}: nothing but blank lines in the file") from error
     except (pd.errors.ParserError, UnicodeError, ValueError) as error:

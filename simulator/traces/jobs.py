@@ -211,9 +211,7 @@ def _columns_of(frame: pd.DataFrame, path: Path) -> tuple[dict[str, Texts], dict
                 first = int(np.isinf(numbers[column.name]).argmax())
                 where = row_label(path, int(frame.index[first]))
                 value = frame[column.name].iloc[first]
-                raise InputError(
-                    f"{path}: {where}, column {column.name}: {value!r} is neither true nor false"
-                )
+                raise InputError(f"{path}: {where}, column {column.name}: {value!r} is neither true nor false")
         else:
             numbers[column.name] = number_array(frame, column.name, path)
     for name in ("start_s", "end_s"):

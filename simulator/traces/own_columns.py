@@ -28,14 +28,41 @@ JOB_ALIASES: dict[str, tuple[str, ...]] = {
     "user": ("username", "owner", "iduser", "uid"),
     "name": ("jobname",),
     "submit_s": (
-        "submit", "submittime", "submitted", "submittedat", "submittedtime", "submissiontime", "timesubmit", "arrival",
-        "arrivaltime", "created", "createdat", "creationtime", "creationtimestamp", "queuedat", "timestamp",
+        "submit",
+        "submittime",
+        "submitted",
+        "submittedat",
+        "submittedtime",
+        "submissiontime",
+        "timesubmit",
+        "arrival",
+        "arrivaltime",
+        "created",
+        "createdat",
+        "creationtime",
+        "creationtimestamp",
+        "queuedat",
+        "timestamp",
     ),
     "start_s": ("start", "starttime", "started", "startedat", "timestart"),
     "end_s": ("end", "endtime", "ended", "endedat", "finish", "finishtime", "finishedat", "completedat", "timeend"),
     "duration_s": ("duration", "elapsed", "elapsedraw", "runtime", "runtimes", "walltime", "elapsedtime"),
-    "gpus": ("gpu", "numgpus", "numgpu", "ngpus", "gpunum", "gpucount", "gpusrequested", "reqgpus", "allocgpus",
-             "reqtres", "alloctres", "reqgres", "allocgres", "gres"),
+    "gpus": (
+        "gpu",
+        "numgpus",
+        "numgpu",
+        "ngpus",
+        "gpunum",
+        "gpucount",
+        "gpusrequested",
+        "reqgpus",
+        "allocgpus",
+        "reqtres",
+        "alloctres",
+        "reqgres",
+        "allocgres",
+        "gres",
+    ),
     "nodes": ("nnodes", "numnodes", "nodecount", "allocnodes", "reqnodes"),
     "status": ("state", "jobstate", "exitstatus"),
     "kind": ("type", "jobtype", "tasktype"),
@@ -44,32 +71,38 @@ JOB_ALIASES: dict[str, tuple[str, ...]] = {
     "priority": ("prio",),
     "slo_class": ("slo", "qosclass", "serviceclass"),
     "cpus": ("ncpus", "numcpus", "alloccpus", "reqcpus", "cpucount"),
-}  # fmt: skip
+}
 REQUEST_ALIASES: dict[str, tuple[str, ...]] = {
     "t_s": ("timestamp", "time", "arrival", "arrivaltime", "arrivedat", "receivedat", "requesttime", "starttime", "t"),
     "service": ("model", "modelname", "deployment", "endpoint", "servicename"),
-    "input_tokens": ("prompttokens", "contexttokens", "inputtokencount", "promptlength", "inputlength",
-                     "numprefilltokens"),
-    "output_tokens": ("completiontokens", "generatedtokens", "outputtokencount", "responselength", "outputlength",
-                      "numdecodetokens"),
+    "input_tokens": (
+        "prompttokens",
+        "contexttokens",
+        "inputtokencount",
+        "promptlength",
+        "inputlength",
+        "numprefilltokens",
+    ),
+    "output_tokens": (
+        "completiontokens",
+        "generatedtokens",
+        "outputtokencount",
+        "responselength",
+        "outputlength",
+        "numdecodetokens",
+    ),
     "latency_s": ("latency", "duration", "e2elatency"),
-}  # fmt: skip
+}
 TIMES = ("submit_s", "start_s", "end_s", "t_s")
 CLOCKS = ("duration_s", "limit_s", "restart_s", "checkpoint_interval_s", "preemption_delay_s", "latency_s")
 """Amounts of time, which may be written as [D-]HH:MM:SS."""
 
 AMOUNTS = (
-    *(
-        column.name
-        for column in JOB_COLUMNS
-        if column.kind in ("amount", "count") and column.name != "submit_s"
-    ),
+    *(column.name for column in JOB_COLUMNS if column.kind in ("amount", "count") and column.name != "submit_s"),
     "latency_s",
 )
 JOB_NAMES = (*BY_NAME, "start_s", "end_s")
-NOT_ENDED = frozenset(
-    {"running", "pending", "suspended", "requeued", "resizing", "configuring", "completing"}
-)
+NOT_ENDED = frozenset({"running", "pending", "suspended", "requeued", "resizing", "configuring", "completing"})
 _GPUS = re.compile(r"(?:gres/)?gpu(?::[\w.-]+)?[=:](\d{1,7})\b")
 _PLAIN_GPUS = re.compile(r"(?:gres/)?gpu[=:](\d{1,7})\b")
 _STEP = r"\.(?:batch|extern|interactive|\d+)$"
@@ -97,9 +130,7 @@ def parse_columns(text: str) -> dict[str, str]:
                 f"--columns: {part.strip()!r} is no pair; write for example submit_s=Submit,gpus=AllocTRES"
             )
         if ours not in known:
-            raise InputError(
-                f"--columns: {ours!r} is none of our columns; {unknown_name(ours, sorted(known), 40)}"
-            )
+            raise InputError(f"--columns: {ours!r} is none of our columns; {unknown_name(ours, sorted(known), 40)}")
         if ours in found:
             raise InputError(f"--columns: {ours} is named twice; name it once")
         found[ours] = theirs
@@ -130,8 +161,14 @@ def own_requests(frame: pd.DataFrame, path: Path, columns: Mapping[str, str]) ->
     return own
 
 
-def _rename(own: Own, path: Path, columns: Mapping[str, str], names: Sequence[str],
-            aliases: Mapping[str, tuple[str, ...]], required: Sequence[str]) -> dict[str, str]:  # fmt: skip
+def _rename(
+    own: Own,
+    path: Path,
+    columns: Mapping[str, str],
+    names: Sequence[str],
+    aliases: Mapping[str, tuple[str, ...]],
+    required: Sequence[str],
+) -> dict[str, str]:
     """Give the columns our names; returns those that bore another one, by ours.
 
     In a file that has all `required` columns under our names the others mean what they say: no alias is looked for.
@@ -161,14 +198,10 @@ def _rename(own: Own, path: Path, columns: Mapping[str, str], names: Sequence[st
                 taken[ours] = theirs
                 break
     hidden = [ours for ours, theirs in taken.items() if ours in there and ours != theirs]
-    own.frame = own.frame.drop(columns=hidden).rename(
-        columns={theirs: ours for ours, theirs in taken.items()}
-    )
+    own.frame = own.frame.drop(columns=hidden).rename(columns={theirs: ours for ours, theirs in taken.items()})
     renamed = {ours: theirs for ours, theirs in taken.items() if ours != theirs}
     if renamed:
-        own.notes.append(
-            "columns: " + ", ".join(f"{theirs} read as {ours}" for ours, theirs in renamed.items())
-        )
+        own.notes.append("columns: " + ", ".join(f"{theirs} read as {ours}" for ours, theirs in renamed.items()))
     return renamed
 
 
@@ -178,13 +211,7 @@ def _folded(name: str) -> str:
 
 def _drop_steps(own: Own) -> None:
     """The steps of a Slurm job are parts of it."""
-    steps = (
-        own.frame["job_id"]
-        .astype("string")
-        .str.contains(_STEP, regex=True)
-        .fillna(False)
-        .to_numpy(dtype=bool)
-    )
+    steps = own.frame["job_id"].astype("string").str.contains(_STEP, regex=True).fillna(False).to_numpy(dtype=bool)
     if steps.any() and not steps.all():
         own.frame = own.frame[~steps]
         own.notes.append(f"{int(steps.sum()):,} job steps left out (their job counts)")
@@ -204,7 +231,8 @@ def _convert(own: Own, path: Path, *, lenient: bool = False) -> None:
     if kinds and "" in (ways[name] for name in ways if np.isfinite(frame[name].to_numpy(np.float64)).any()):
         odd = next(name for name, way in ways.items() if not way)
         raise InputError(
-            f"{path}: column {odd} counts from a zero of its own and {next(n for n, w in ways.items() if w)} since 1970; "
+            f"{path}: column {odd} counts from a zero of its own and {next(n for n, w in ways.items() if w)} "
+            f"since 1970; "
             "write both in one way"
         )
     if kinds:

@@ -59,9 +59,7 @@ def _check_claims(path: Path, file: Any) -> None:
     if rows > MOST_ROWS:
         raise InputError(f"{path}: {rows:,} rows; at most {MOST_ROWS:,} are read")
     if rows * columns > MOST_CELLS:
-        raise InputError(
-            f"{path}: {rows:,} rows of {columns:,} columns; at most {MOST_CELLS:,} cells are read"
-        )
+        raise InputError(f"{path}: {rows:,} rows of {columns:,} columns; at most {MOST_CELLS:,} cells are read")
     if size > MOST_BYTES:
         raise _too_large(path)
 

@@ -31,9 +31,7 @@ def no_progress(_what: str, _done: float) -> None:
     """The progress callback of a caller who does not look."""
 
 
-def read_table(
-    path: Path, *, names: Sequence[str] | None = None, separator: str | None = None
-) -> pd.DataFrame:
+def read_table(path: Path, *, names: Sequence[str] | None = None, separator: str | None = None) -> pd.DataFrame:
     """The table at `path` by its ending: text cells (CSV) or typed cells (Parquet).
 
     `names` are the columns of a CSV file without a header. Without `separator` the file tells it. Raises `InputError`
@@ -152,9 +150,7 @@ def write_table(
     """
     ending = path.suffix.lower()
     if ending not in (".csv", ".parquet", ".pq"):
-        raise InputError(
-            f"{path}: a table is written to a .csv or .parquet file; {ending or 'no ending'} is neither"
-        )
+        raise InputError(f"{path}: a table is written to a .csv or .parquet file; {ending or 'no ending'} is neither")
 
     def fill(temporary: Path) -> None:
         if ending == ".csv":
@@ -176,9 +172,7 @@ def _write_parquet(frame: pd.DataFrame, temporary: Path, path: Path) -> None:
     try:
         frame.to_parquet(temporary, index=False, compression="zstd")
     except pa.ArrowException as error:
-        raise InputError(
-            f"{path}: a column has no Parquet type: {str(error).splitlines()[0]}; write CSV"
-        ) from error
+        raise InputError(f"{path}: a column has no Parquet type: {str(error).splitlines()[0]}; write CSV") from error
 
 
 def write_text(text: str, path: Path) -> None:

@@ -36,8 +36,9 @@ _CLOCK = r"^(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d{1,2}(?:\.\d+)?)$"
 _DAYS_AND_HOURS = r"^(\d{1,6})-(\d{1,2})$"
 
 
-def read_times(raw: pd.Series[Any], name: str, path: Path, label: Label, *, comma: bool = False,
-               lenient: bool = False) -> tuple[Floats, str]:  # fmt: skip
+def read_times(
+    raw: pd.Series[Any], name: str, path: Path, label: Label, *, comma: bool = False, lenient: bool = False
+) -> tuple[Floats, str]:
     """Seconds (NaN where unknown) and how the column was read: "", "epoch", "epoch ms", "date" or "date with zone".
 
     Dates and epoch times count from 1970; a date without a zone is taken as UTC. With `lenient` a cell that is no time
@@ -100,8 +101,9 @@ def _epoch(values: Floats, raw: pd.Series[Any], name: str, path: Path, label: La
     return values, "epoch" if known.any() and seconds.sum() == known.sum() else ""
 
 
-def read_amounts(raw: pd.Series[Any], name: str, path: Path, label: Label, *, comma: bool = False,
-                 clock: bool = False) -> Floats:  # fmt: skip
+def read_amounts(
+    raw: pd.Series[Any], name: str, path: Path, label: Label, *, comma: bool = False, clock: bool = False
+) -> Floats:
     """Numbers, NaN where unknown. `comma`: a comma is the decimal sign; `clock`: also [D-]HH:MM:SS in seconds.
 
     Raises `InputError` naming the first row that is none of these.
@@ -134,9 +136,7 @@ def _clocks(text: pd.Series[Any]) -> Floats:
     return _floats(seconds.fillna(whole[0] * 86_400 + whole[1] * 3600))
 
 
-def with_points(
-    text: pd.Series[Any], raw: pd.Series[Any], name: str, path: Path, label: Label
-) -> pd.Series[Any]:
+def with_points(text: pd.Series[Any], raw: pd.Series[Any], name: str, path: Path, label: Label) -> pd.Series[Any]:
     """Decimal commas as points, where no cell may mean thousands. Raises `InputError`."""
     with_comma = text.str.fullmatch(r"[+-]?\d*,\d+").fillna(False).to_numpy(dtype=bool)
     if not with_comma.any():
@@ -172,14 +172,10 @@ def _numbers(text: pd.Series[Any], given: pd.Series[Any]) -> pd.Series[Any]:
     """As float64; NaN for all that is no number, and for a number that is longer than any."""
     import pandas as pd
 
-    return pd.to_numeric(text.where(given & (text.str.len() <= LONGEST_NUMBER)), errors="coerce").astype(
-        "float64"
-    )
+    return pd.to_numeric(text.where(given & (text.str.len() <= LONGEST_NUMBER)), errors="coerce").astype("float64")
 
 
-def _mixed(
-    raw: pd.Series[Any], name: str, path: Path, label: Label, rows: tuple[int, int], what: str
-) -> InputError:
+def _mixed(raw: pd.Series[Any], name: str, path: Path, label: Label, rows: tuple[int, int], what: str) -> InputError:
     first, second = sorted(rows)
     return InputError(
         f"{path}: {label(second)}, column {name}: {shown(raw.iloc[second])} beside {shown(raw.iloc[first])} "

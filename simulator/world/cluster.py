@@ -167,9 +167,7 @@ class Cluster(Breakable):
         self._startups.pull(job, held.masks)
         self._expect(job, number, held, ready_s, ready_s > now_s)
         self.publish(fact)
-        self.publish(
-            Started(now_s, job, number, held.gpus, held.instances, held.milli, self.backfilled[job], effect)
-        )
+        self.publish(Started(now_s, job, number, held.gpus, held.instances, held.milli, self.backfilled[job], effect))
         return None
 
     def ready(self, job: int, incarnation: int) -> bool:
@@ -191,13 +189,25 @@ class Cluster(Breakable):
         self._stop(job, now_s, Why.END, gain_s, 0.0, _SUCCEEDED)
         return None
 
-    def evict(self, job: int, now_s: float, *, moving: bool = False, recover: bool = False, contract: bool = False,
-              suspend: bool = False, save: Save = Save.TRY, effect: str = "", incarnation: int | None = None) -> Refusal | None:  # fmt: skip
+    def evict(
+        self,
+        job: int,
+        now_s: float,
+        *,
+        moving: bool = False,
+        recover: bool = False,
+        contract: bool = False,
+        suspend: bool = False,
+        save: Save = Save.TRY,
+        effect: str = "",
+        incarnation: int | None = None,
+    ) -> Refusal | None:
         """Tell a job to leave; it is pending again at once, or when it has saved its progress and is gone.
 
         `moving`: it is stopped to be started elsewhere. `recover`: it is broken or about to be; work that is stuck
         (see there) is then taken off its GPUs by force. `contract`: it was promised to give way. `suspend`: it went
-        on for too long, and does not wait again: nobody here starts it anew. `save`: what becomes of it when it cannot save its progress within the grace, which it knows when it is told.
+        on for too long, and does not wait again: nobody here starts it anew. `save`: what becomes of it when it cannot
+        save its progress within the grace, which it knows when it is told.
         """
         if self.held[job] is None:
             return Refusal.NOT_HOLDING
@@ -318,8 +328,20 @@ class Cluster(Breakable):
         ready_s = min(self.ready_s[job], now_s)
         halt_s = self._halt_s(job, now_s) if self.leaving or self.stale else now_s
         starved = lost_s > 0 and job in self.leaving and self.leaving[job].starved(now_s)
-        return Stopped(now_s, job, self.incarnation[job], why, self.start_s[job], ready_s, max(halt_s, ready_s),
-                       gain_s, lost_s, held.milli, self._full_milli(job, held), starved)  # fmt: skip
+        return Stopped(
+            now_s,
+            job,
+            self.incarnation[job],
+            why,
+            self.start_s[job],
+            ready_s,
+            max(halt_s, ready_s),
+            gain_s,
+            lost_s,
+            held.milli,
+            self._full_milli(job, held),
+            starved,
+        )
 
     # --- time and loss --------------------------------------------------------------------
 
@@ -342,9 +364,7 @@ class Cluster(Breakable):
             return 0.0
         held = self.held[job]
         if held is not None and len(held.gpus) != self.jobs.gpus[job]:
-            elapsed_s = (
-                floor(elapsed_s * TICKS_PER_S * held.milli / self._full_milli(job, held)) / TICKS_PER_S
-            )
+            elapsed_s = floor(elapsed_s * TICKS_PER_S * held.milli / self._full_milli(job, held)) / TICKS_PER_S
         return min(elapsed_s, self.jobs.duration_s[job] - self.served_s[job])
 
     def _lost_s(self, job: int, now_s: float, gain_s: float) -> float:

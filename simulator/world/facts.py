@@ -113,7 +113,9 @@ class Recut(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """An accepted decision allows the effect with this id; when it does not follow at once, it failed or was refused."""
+    """An accepted decision allows the effect with this id; when it does not follow at once, it failed or was
+    refused.
+    """
 
     at_s: float
     effect: str
@@ -142,17 +144,7 @@ class Scaled(NamedTuple):
 
 
 Fact = (
-    Submitted
-    | Withdrawn
-    | Started
-    | Evicting
-    | Stopped
-    | NodeChanged
-    | GpuChanged
-    | Recut
-    | Decided
-    | Floored
-    | Scaled
+    Submitted | Withdrawn | Started | Evicting | Stopped | NodeChanged | GpuChanged | Recut | Decided | Floored | Scaled
 )
 
 HOOKS = {

@@ -118,9 +118,7 @@ class Hardware:
     def node_holders(self, node: int) -> list[int]:
         """The jobs on a node, in order of their rows."""
         first = self.first_gpu[node]
-        return sorted(
-            {job for gpu in range(first, first + self.node_gpus[node]) for job in self.holders(gpu)}
-        )
+        return sorted({job for gpu in range(first, first + self.node_gpus[node]) for job in self.holders(gpu)})
 
     def lowest_free(self, node: int, count: int) -> list[int]:
         """Rows of the `count` lowest free GPUs of a node."""
@@ -133,9 +131,7 @@ class Hardware:
 
     # --- taking and giving ----------------------------------------------------------------
 
-    def take(
-        self, job: int, shape: Shape, gpus: Sequence[int], instances: Sequence[int] = ()
-    ) -> Held | Refusal:
+    def take(self, job: int, shape: Shape, gpus: Sequence[int], instances: Sequence[int] = ()) -> Held | Refusal:
         """Give the GPUs (or shares, or instances) to `job`, all of them or none."""
         if not shape.plain:
             if refusal := self._constraint(shape, gpus, instances):
@@ -303,12 +299,8 @@ class Hardware:
             if refusal := self._constraint(shape, gpus, ()):
                 self._count_host(shape, held, -1)
                 return refusal
-        self._release(
-            list(was - now), {node: mask & ~masks.get(node, 0) for node, mask in held.masks.items()}
-        )
-        self._occupy(
-            job, list(now - was), {node: mask & ~held.masks.get(node, 0) for node, mask in masks.items()}
-        )
+        self._release(list(was - now), {node: mask & ~masks.get(node, 0) for node, mask in held.masks.items()})
+        self._occupy(job, list(now - was), {node: mask & ~held.masks.get(node, 0) for node, mask in masks.items()})
         changed = Held(tuple(gpus), (), masks, GPU_MILLI * count)
         if not shape.plain:
             self._count_host(shape, changed, -1)

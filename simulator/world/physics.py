@@ -46,9 +46,7 @@ class Physics:
     checkpoint_gib_per_gpu: float = 0.0  # where the job does not say
     checkpoint_interval_s: float = 0.0  # where the job does not say; 0: progress is never lost
     grace_s: float = 0.0  # longest wait for a checkpoint before the work is stopped without one
-    resize_s: float = (
-        0.0  # a running gang meets anew, narrower or wider, and loads what it has; it keeps its progress
-    )
+    resize_s: float = 0.0  # a running gang meets anew, narrower or wider, and loads what it has; it keeps its progress
     mig_reconfigure_s: float = 0.0
 
     @property
@@ -91,9 +89,7 @@ class Physics:
         pull_s = 0.0 if image_cached else self.image_pull_s
         if not isnan(stated_s):
             return pull_s + stated_s
-        return (
-            pull_s + self.container_start_s + self.load_s + self.write_s(checkpoint_gib) + self.flat_restore_s
-        )
+        return pull_s + self.container_start_s + self.load_s + self.write_s(checkpoint_gib) + self.flat_restore_s
 
 
 IDEAL = Physics("ideal")

@@ -114,9 +114,7 @@ def _next_free(hardware: Hardware, node: int, count: int, taken: list[int]) -> l
 
 def _has_host(hardware: Hardware, shape: Shape, node: int, members: int) -> bool:
     cpu = not hardware.limits_cpu[node] or members * shape.cpu_milli <= hardware.cpu_free[node]
-    return cpu and (
-        not hardware.limits_memory[node] or members * shape.memory_mib <= hardware.memory_free[node]
-    )
+    return cpu and (not hardware.limits_memory[node] or members * shape.memory_mib <= hardware.memory_free[node])
 
 
 def _share(hardware: Hardware, shape: Shape, allowed: int) -> Spot | None:
@@ -208,9 +206,7 @@ def _rest_room(hardware: Hardware, shape: Shape, nodes: int, rest: int) -> bool:
     """Whether the smaller last member finds room beside the full ones."""
     for node in bits(nodes):
         members = _members(hardware, shape, node, shape.per_member)
-        if _whole_gpus(hardware, node) - members * shape.per_member >= rest and not (
-            shape.spread and members
-        ):
+        if _whole_gpus(hardware, node) - members * shape.per_member >= rest and not (shape.spread and members):
             return True
     return False
 

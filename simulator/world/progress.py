@@ -39,7 +39,9 @@ class Leaving(NamedTuple):
         return self.write.done_s <= now_s
 
     def starved(self, now_s: float) -> bool:
-        """Whether it would have its checkpoint by now, or would have been let to write it, with the store for itself."""
+        """Whether it would have its checkpoint by now, or would have been let to write it, with the store for
+        itself.
+        """
         if self.write.done_s == inf:
             return self.write.alone_s < inf
         return self.write.alone_s <= now_s < self.write.done_s
@@ -51,9 +53,7 @@ class Checkpoints:
     def __init__(self, jobs: Jobs, physics: Physics) -> None:
         """No writer is busy."""
         self._jobs, self._physics = jobs, physics
-        count = (
-            int(physics.store_gib_per_s // physics.checkpoint_gib_per_s) if physics.writes_checkpoints else 1
-        )
+        count = int(physics.store_gib_per_s // physics.checkpoint_gib_per_s) if physics.writes_checkpoints else 1
         self._writers = [0.0] * max(1, count)  # when each is free
 
     def interval_s(self, job: int) -> float:
@@ -68,9 +68,7 @@ class Checkpoints:
     def stated_interval_s(self, job: int) -> float:
         """The interval that a source states: the job's own word, or what a stop loses at most where that is flat."""
         stated_s = self._jobs.checkpoint_interval_s[job]
-        return (
-            stated_s if self._physics.checkpoint_interval_s or stated_s == inf else self._physics.flat_loss_s
-        )
+        return stated_s if self._physics.checkpoint_interval_s or stated_s == inf else self._physics.flat_loss_s
 
     def on_request(self, job: int) -> bool:
         """Whether it writes a checkpoint when it is told to leave."""

@@ -182,9 +182,7 @@ def jitter(duration_s: Sequence[float], ratio: float, seed: int) -> list[float]:
     return values
 
 
-def jobs_from_trace(
-    trace: JobTrace, inventory: Inventory, *, jitter_ratio: float = 0.0, seed: int = 0
-) -> Jobs:
+def jobs_from_trace(trace: JobTrace, inventory: Inventory, *, jitter_ratio: float = 0.0, seed: int = 0) -> Jobs:
     """The jobs of a trace, for the hardware of `inventory`.
 
     A gang whose number of nodes is not stated is cut into members of the widest node that it may use.
@@ -201,8 +199,9 @@ def jobs_from_trace(
         jobs.tenant_code(name)
     jobs.gpus = trace.gpus.tolist()
     jobs.submit_s = (np.rint(trace.submit_s * TICKS_PER_S) / TICKS_PER_S).tolist()
-    jobs.duration_s = jitter((np.maximum(np.rint(trace.duration_s * TICKS_PER_S), 1) / TICKS_PER_S).tolist(),
-                             jitter_ratio, seed)  # fmt: skip
+    jobs.duration_s = jitter(
+        (np.maximum(np.rint(trace.duration_s * TICKS_PER_S), 1) / TICKS_PER_S).tolist(), jitter_ratio, seed
+    )
     jobs.limit_s = trace.limit_s.tolist()
     jobs.priority = np.maximum(trace.priority, 0).tolist()
     class_code = {name: code for code, name in enumerate(SLO_CLASS_NAMES)}
@@ -255,10 +254,13 @@ def _shape(row: tuple[int, int, int, int, str, str, float, float, int, str], inv
     if gpu_type and not models:
         models = 1 << len(inventory.names.gpu_models)  # a model that this cluster has not: never fits
     widest = max(
-        (int(n) for n, m in zip(inventory.nodes.gpus, inventory.nodes.gpu_model, strict=True)
-         if not models or models >> int(m) & 1),
+        (
+            int(n)
+            for n, m in zip(inventory.nodes.gpus, inventory.nodes.gpu_model, strict=True)
+            if not models or models >> int(m) & 1
+        ),
         default=1,
-    )  # fmt: skip
+    )
     if profile or topology == "node":
         per_member = 1 if profile else gpus
     elif nodes > 0:

@@ -18,15 +18,9 @@ from tests.conformance.judge import judge
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the files that the command line names; the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.conformance", description=__doc__.partition("\n")[0]
-    )
-    parser.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="cases, format gpu-decision-conformance/1"
-    )
-    parser.add_argument(
-        "--reasons", action="store_true", help="show where a gang waits for another reason than stated"
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__.partition("\n")[0])
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="cases, format gpu-decision-conformance/1")
+    parser.add_argument("--reasons", action="store_true", help="show where a gang waits for another reason than stated")
     given = parser.parse_args(arguments)
     try:
         entries = [entry for path in given.files for entry in read_file(path)]

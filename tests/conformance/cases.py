@@ -28,7 +28,7 @@ Placed = tuple[str, Count]  # profile, first memory slice
 RuleName = Literal["hierarchical-fair-share", "cohort-classic", "cohort-fair", "elastic-quota", "mig"]
 Action = Literal[
     "allocate", "preempt", "reclaim", "consolidate", "stale_gang", "admit", "elastic_quota", "mig_replan", "mig_fit"
-]  # fmt: skip
+]
 TaskState = Literal["pending", "running", "releasing", "terminating_stuck", "failed", "succeeded"]
 CheckState = Literal["pending", "ready", "retry", "rejected"]
 StartMode = Literal["now", "reserved"]
@@ -230,9 +230,7 @@ def read_file(path: Path) -> list[Entry]:
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read as JSON: {error}") from error
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        raise InputError(
-            f'{path}: is no file of decision cases; it must be an object with "schema": "{SCHEMA}"'
-        )
+        raise InputError(f'{path}: is no file of decision cases; it must be an object with "schema": "{SCHEMA}"')
     cases = content.get("cases")
     if not isinstance(cases, list):
         raise InputError(f'{path}: has no list "cases"')
@@ -274,8 +272,12 @@ def _twice(case: Case) -> list[str]:
         "tasks": [task.name for gang in case.gangs for task in gang.tasks],
         "gpus": [f"{gpu.node}/{gpu.index}" for gpu in case.gpus],
     }
-    return [f"{what}: {name!r} is there twice" for what, names in lists.items()
-            for name, count in Counter(names).items() if count > 1]  # fmt: skip
+    return [
+        f"{what}: {name!r} is there twice"
+        for what, names in lists.items()
+        for name, count in Counter(names).items()
+        if count > 1
+    ]
 
 
 def _astray(case: Case) -> list[str]:
@@ -295,10 +297,18 @@ def _astray(case: Case) -> list[str]:
         ("expect.place", (node for names in expect.place.values() for node in names), nodes),
         ("expect.start_mode", modes, gangs),
         ("expect.reserved", expect.reserved or (), gangs),
-        *((f"expect.{f}", getattr(expect, f), gangs)
-          for f in ("start", "pending", "keep", "evict", "move", "tasks", "same_domain", "deactivated")),
-        *((f"expect.{f}", getattr(expect, f), tasks)
-          for f in ("start_tasks", "pending_tasks", "evict_tasks", "keep_tasks")),
-    ]  # fmt: skip
-    return [f"{field}: the case has no {name!r}" for field, names, known in references
-            for name in names if name not in known]  # fmt: skip
+        *(
+            (f"expect.{f}", getattr(expect, f), gangs)
+            for f in ("start", "pending", "keep", "evict", "move", "tasks", "same_domain", "deactivated")
+        ),
+        *(
+            (f"expect.{f}", getattr(expect, f), tasks)
+            for f in ("start_tasks", "pending_tasks", "evict_tasks", "keep_tasks")
+        ),
+    ]
+    return [
+        f"{field}: the case has no {name!r}"
+        for field, names, known in references
+        for name in names
+        if name not in known
+    ]

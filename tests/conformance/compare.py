@@ -66,17 +66,21 @@ def differences(world: World, outcome: Outcome, stays_off: Callable[[str], bool]
         *_counts(case, members),
         *_single_members(case, members),
         *_places(world, members, outcome),
-        *((f"{name} is switched off", f"{name} is queued again")
-          for name in case.expect.deactivated if not stays_off(name)),
-    ]  # fmt: skip
+        *(
+            (f"{name} is switched off", f"{name} is queued again")
+            for name in case.expect.deactivated
+            if not stays_off(name)
+        ),
+    ]
 
 
 def reasons(case: Case, outcome: Outcome) -> list[Difference]:
     """Where a reason is expected and another is given."""
     return [
         (f"{name}: {reason}", f"{name}: {outcome.reasons.get(name, 'none')}")
-        for name, reason in case.expect.pending.items() if outcome.reasons.get(name) != reason
-    ]  # fmt: skip
+        for name, reason in case.expect.pending.items()
+        if outcome.reasons.get(name) != reason
+    ]
 
 
 def _tasks_named(case: Case) -> dict[str, str]:
@@ -173,9 +177,13 @@ def _counts(case: Case, members: dict[str, Members]) -> Iterator[Difference]:
         each = members[name]
         stays, started, moved = len(each.stays), len(each.started), len(each.moved)
         got = {
-            "started": {started}, "evicted": {len(each.evicted)}, "moved": {moved}, "survive": {stays + moved},
-            "pending": {len(each.waiting) - started}, "running": _running(wanted, stays, started, moved),
-        }  # fmt: skip
+            "started": {started},
+            "evicted": {len(each.evicted)},
+            "moved": {moved},
+            "survive": {stays + moved},
+            "pending": {len(each.waiting) - started},
+            "running": _running(wanted, stays, started, moved),
+        }
         for what, count in wanted:
             if count is not None and count not in got[what]:
                 yield f"{name}: {count} {what}", f"{name}: {' or '.join(map(str, sorted(got[what])))} {what}"

@@ -20,9 +20,15 @@ WHOLE_GPU_MODEL = "A100-80GB"
 """Model of the GPUs of a case without MIG: any will do."""
 
 LEVELS = {
-    "node": Topology.ISLAND, "host": Topology.ISLAND, "hostname": Topology.ISLAND, "island": Topology.ISLAND,
-    "rack": Topology.LEAF, "leaf": Topology.LEAF, "block": Topology.BLOCK, "zone": Topology.ZONE,
-}  # fmt: skip
+    "node": Topology.ISLAND,
+    "host": Topology.ISLAND,
+    "hostname": Topology.ISLAND,
+    "island": Topology.ISLAND,
+    "rack": Topology.LEAF,
+    "leaf": Topology.LEAF,
+    "block": Topology.BLOCK,
+    "zone": Topology.ZONE,
+}
 OF_ONE_NODE = ("node", "host", "hostname")
 """Levels whose domain is the node itself."""
 
@@ -81,9 +87,7 @@ class Fleet:
 
     def seat(self, task: Task, size: Size) -> Seat:
         """Hand out what a running member holds. Raises `InputError` when its node has no room for it."""
-        named = (
-            [task.node] if task.node is not None and any(b.name == task.node for b in self.boxes) else None
-        )
+        named = [task.node] if task.node is not None and any(b.name == task.node for b in self.boxes) else None
         if self.beyond:  # only quota counts: a member may sit on both nodes
             rows = self._take([box.name for box in self.boxes], size)
             return Seat("pool", rows or (), GPU_MILLI)
@@ -91,8 +95,10 @@ class Fleet:
             rows = self._take([node], size)
             if rows is not None:
                 return Seat(node, rows, 0 if size.profiles else size.milli or GPU_MILLI)
-        raise InputError(f"task {task.name}: it runs, but {task.node or 'no node'} has no room for it; "
-                         "correct the node's size or the tasks on it")  # fmt: skip
+        raise InputError(
+            f"task {task.name}: it runs, but {task.node or 'no node'} has no room for it; "
+            "correct the node's size or the tasks on it"
+        )
 
     def _take(self, nodes: Sequence[str], size: Size) -> tuple[tuple[int, int], ...] | None:
         if size.profiles:
@@ -127,9 +133,7 @@ def scale_of(case: Case) -> int:
         return 1
     numbers = [task.gpus for gang in case.gangs for task in gang.tasks]
     for queue in case.queues:
-        numbers += [
-            n for n in (queue.guaranteed, queue.limit, queue.borrow_limit, queue.lend_limit) if n is not None
-        ]
+        numbers += [n for n in (queue.guaranteed, queue.limit, queue.borrow_limit, queue.lend_limit) if n is not None]
     factor = 1
     for number in numbers:
         factor *= Fraction(number * factor).limit_denominator(1000).denominator
@@ -140,9 +144,7 @@ def whole(number: float, scale: int, what: str) -> int:
     """`number` GPUs in units of the case. Raises `InputError` where that is no whole number."""
     scaled = Fraction(number * scale).limit_denominator(1000)
     if scaled.denominator != 1:
-        raise InputError(
-            f"{what}: {number:g} GPUs; where nodes matter only a task may ask for a part of a GPU"
-        )
+        raise InputError(f"{what}: {number:g} GPUs; where nodes matter only a task may ask for a part of a GPU")
     return int(scaled)
 
 
@@ -177,27 +179,53 @@ def build_fleet(case: Case, scale: int) -> Fleet:
     levels = _levels(case)
     labels = _labels(case, levels)
     gpu_rows = [(at, index, index >= box.gpus) for at, box in enumerate(boxes) for index in range(counts[at])]
-    places = [(first[at] + boxes[at].gpus + number, place, gi)
-              for at, (_, gpus) in enumerate(cut) for number, gpu in enumerate(gpus)
-              for gi, place in enumerate(gpu)]  # fmt: skip
+    places = [
+        (first[at] + boxes[at].gpus + number, place, gi)
+        for at, (_, gpus) in enumerate(cut)
+        for number, gpu in enumerate(gpus)
+        for gi, place in enumerate(gpu)
+    ]
     nodes = make(
-        NodeTable, id=[box.name for box in boxes], first_gpu=first, gpus=counts,
-        gpu_model=[models.index(model) for model, _ in cut], cordoned=[box.name == beyond for box in boxes],
+        NodeTable,
+        id=[box.name for box in boxes],
+        first_gpu=first,
+        gpus=counts,
+        gpu_model=[models.index(model) for model, _ in cut],
+        cordoned=[box.name == beyond for box in boxes],
         labels=[_bits(box, labels) for box in boxes],
-        **{level.name.lower(): _domains(boxes, levels, level)
-           for level in (Topology.ISLAND, Topology.LEAF, Topology.BLOCK, Topology.ZONE)},
-    )  # fmt: skip
-    gpus = make(GpuTable, uuid=[f"GPU-{boxes[at].name}-{index}" for at, index, _ in gpu_rows],
-                node=[at for at, _, _ in gpu_rows], index=[index for _, index, _ in gpu_rows],
-                mig=[is_mig for _, _, is_mig in gpu_rows])  # fmt: skip
-    instances = make(InstanceTable, id=[f"{gpus.uuid[gpu]}/{gi}" for gpu, _, gi in places],
-                     gpu=[gpu for gpu, _, _ in places], profile=[profiles.index(p.profile) for _, p, _ in places],
-                     start=[p.start for _, p, _ in places], gi_id=[gi for _, _, gi in places])  # fmt: skip
+        **{
+            level.name.lower(): _domains(boxes, levels, level)
+            for level in (Topology.ISLAND, Topology.LEAF, Topology.BLOCK, Topology.ZONE)
+        },
+    )
+    gpus = make(
+        GpuTable,
+        uuid=[f"GPU-{boxes[at].name}-{index}" for at, index, _ in gpu_rows],
+        node=[at for at, _, _ in gpu_rows],
+        index=[index for _, index, _ in gpu_rows],
+        mig=[is_mig for _, _, is_mig in gpu_rows],
+    )
+    instances = make(
+        InstanceTable,
+        id=[f"{gpus.uuid[gpu]}/{gi}" for gpu, _, gi in places],
+        gpu=[gpu for gpu, _, _ in places],
+        profile=[profiles.index(p.profile) for _, p, _ in places],
+        start=[p.start for _, p, _ in places],
+        gi_id=[gi for _, _, gi in places],
+    )
     return Fleet(
-        boxes, models, profiles, labels, levels, nodes, gpus, instances, beyond,
+        boxes,
+        models,
+        profiles,
+        labels,
+        levels,
+        nodes,
+        gpus,
+        instances,
+        beyond,
         {row: GPU_MILLI for row, (_, _, is_mig) in enumerate(gpu_rows) if not is_mig},
         {row: (boxes[gpu_rows[gpu][0]].name, place.profile) for row, (gpu, place, _) in enumerate(places)},
-    )  # fmt: skip
+    )
 
 
 def _boxes(case: Case, scale: int) -> tuple[list[Node], str]:
@@ -205,8 +233,12 @@ def _boxes(case: Case, scale: int) -> tuple[list[Node], str]:
     if case.kind != "quota":
         return list(case.nodes), ""
     pool = sum(whole(queue.guaranteed, scale, f"queue {queue.name}") for queue in case.queues)
-    held = sum(size_of(task, scale).width for gang in case.gangs for task in gang.tasks
-               if task.state in {"running", "releasing", "terminating_stuck"})  # fmt: skip
+    held = sum(
+        size_of(task, scale).width
+        for gang in case.gangs
+        for task in gang.tasks
+        if task.state in {"running", "releasing", "terminating_stuck"}
+    )
     boxes = [Node(name="pool", gpus=pool)]
     if held <= pool:
         return boxes, ""
@@ -231,9 +263,7 @@ def _model(profiles: Sequence[str], wished: Sequence[str]) -> str | None:
     if not profiles:
         return WHOLE_GPU_MODEL
     knows = [model for model in mig.MODELS if all(mig.find_profile(model, name) for name in profiles)]
-    best = max(
-        knows, key=lambda each: sum(mig.find_profile(each, name) is not None for name in wished), default=None
-    )
+    best = max(knows, key=lambda each: sum(mig.find_profile(each, name) is not None for name in wished), default=None)
     return best.name if best else None
 
 
@@ -254,23 +284,17 @@ def _cut(model: str, profiles: Sequence[str]) -> list[list[mig.Placement]]:
 def _levels(case: Case) -> dict[str, Topology]:
     """The level of topology that each word of the case stands for. Raises `InputError` when they are too many."""
     words = {key for box in case.nodes for key in box.labels if key in LEVELS}
-    asked = {
-        word for gang in case.gangs for word in (gang.topology.required, gang.topology.preferred) if word
-    }
+    asked = {word for gang in case.gangs for word in (gang.topology.required, gang.topology.preferred) if word}
     levels = {word: LEVELS[word] for word in sorted(words | asked) if word in LEVELS}
     for word in sorted(asked - levels.keys()):
-        spare = [
-            each for each in (Topology.BLOCK, Topology.ZONE, Topology.LEAF) if each not in levels.values()
-        ]
+        spare = [each for each in (Topology.BLOCK, Topology.ZONE, Topology.LEAF) if each not in levels.values()]
         if not spare:
             raise InputError(f"topology {word}: a case may use three levels above the node")
         levels[word] = spare[0]
     return levels
 
 
-def domain(
-    labels: Mapping[str, str], node: str, levels: Mapping[str, Topology], word: str
-) -> tuple[str, ...] | None:
+def domain(labels: Mapping[str, str], node: str, levels: Mapping[str, Topology], word: str) -> tuple[str, ...] | None:
     """The domain of a node at a level, told by the labels of that level and the known ones above; None without."""
     if word in OF_ONE_NODE:
         return (node,)
@@ -283,9 +307,7 @@ def domain(
 def _domains(boxes: Sequence[Node], levels: Mapping[str, Topology], level: Topology) -> list[int]:
     """Codes of the domains at one level: its own for a node outside all of them, one for all where nobody has one."""
     words = [word for word in levels if levels[word] == level]
-    found = [
-        next((d for w in words if (d := domain(box.labels, box.name, levels, w))), None) for box in boxes
-    ]
+    found = [next((d for w in words if (d := domain(box.labels, box.name, levels, w))), None) for box in boxes]
     if not any(found) and level != Topology.ISLAND:
         return [0] * len(boxes)
     known = list(dict.fromkeys(each for each in found if each))

@@ -23,9 +23,7 @@ class Judgement:
     def line(self) -> str:
         """The failed case in one line: id, expected, got."""
         expected = "; ".join(expected for expected, _ in self.failures)
-        return f"{self.id}: expected {expected}; got {'; '.join(got for _, got in self.failures)}".replace(
-            "\n", " "
-        )
+        return f"{self.id}: expected {expected}; got {'; '.join(got for _, got in self.failures)}".replace("\n", " ")
 
 
 def judge(entry: Entry) -> Judgement:

@@ -75,10 +75,7 @@ def _gpu(case: Case, gpu: MigGpu) -> CutGpu:
         return CutGpu.from_counts(gpu.node, gpu.index, gpu.model, used, free)
     if sum(other.index == gpu.index for other in case.gpus) > 1:
         raise InputError(f"placements.{gpu.index}: several GPUs have this index")
-    places = [
-        tuple((_name(model, profile), start) for profile, start in part)
-        for part in (stated.used, stated.free)
-    ]
+    places = [tuple((_name(model, profile), start) for profile, start in part) for part in (stated.used, stated.free)]
     for what, counts, part in (("used", used, places[0]), ("free", free, places[1])):
         if Counter(profile for profile, _ in part) != +counts:
             raise InputError(f"placements.{gpu.index}.{what}: differs from gpus.{what}, {dict(counts)}")

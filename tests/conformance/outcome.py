@@ -22,9 +22,12 @@ from tests.conformance.cases import Action, Case, Task
 from tests.conformance.world import ACTIONS_OF, HOLDING, Row, World, build_world
 
 REASON_OF = {
-    Code.FRAGMENTED: "capacity", Code.MIG_GEOMETRY: "capacity", Code.TOO_WIDE: "capacity",
-    Code.CHECK: "gated", Code.KEPT: "reserved",
-}  # fmt: skip
+    Code.FRAGMENTED: "capacity",
+    Code.MIG_GEOMETRY: "capacity",
+    Code.TOO_WIDE: "capacity",
+    Code.CHECK: "gated",
+    Code.KEPT: "reserved",
+}
 """The contract's word for a reason of ours, where it is another one."""
 
 Key = tuple[str, str]
@@ -59,8 +62,14 @@ def decide(case: Case) -> tuple[World, Outcome]:
     """One decision on a `schedule` or `quota` case. Raises `InputError` for a case that cannot be built."""
     world = build_world(case)
     snapshot = world.observation.snapshot
-    made, planner = plan(world.observation, world.policy, ControllerMemory(), WhatIf(snapshot), frozenset(),
-                   actions=actions_of(case.action))  # fmt: skip
+    made, planner = plan(
+        world.observation,
+        world.policy,
+        ControllerMemory(),
+        WhatIf(snapshot),
+        frozenset(),
+        actions=actions_of(case.action),
+    )
     outcome = read_plan(world, made)
     outcome.held = _held_without_start(world, planner)
     return world, outcome
@@ -169,8 +178,10 @@ def _use(slots: Sequence[Slot]) -> Use:
 
 def _seated(world: World, tasks: set[str]) -> Counter[str]:
     """Entries of these members by node."""
-    return sum((Counter({world.seats[task].node: len(world.seats[task].rows)})
-                for task in tasks if task in world.seats), Counter())  # fmt: skip
+    return sum(
+        (Counter({world.seats[task].node: len(world.seats[task].rows)}) for task in tasks if task in world.seats),
+        Counter(),
+    )
 
 
 def _on_nodes(slots: Sequence[Slot]) -> Counter[str]:
@@ -208,9 +219,7 @@ def _start(world: World, proposal: Proposal, left: dict[str, Use], outcome: Outc
     left[row.id] = _use(proposal.slots)
 
 
-def _assign(
-    world: World, tasks: Sequence[Task], rooms: Counter[str], outcome: Outcome, who: str
-) -> dict[str, str]:
+def _assign(world: World, tasks: Sequence[Task], rooms: Counter[str], outcome: Outcome, who: str) -> dict[str, str]:
     """A node for as many of `tasks` as fill `rooms` (entries by node) exactly, the earlier ones first."""
     members = [task for task in tasks if world.sizes[task.name].width]
     seen: set[tuple[int, tuple[tuple[str, int], ...]]] = set()
@@ -243,5 +252,8 @@ def _assign(
 def _check_books(left: Mapping[str, Use], outcome: Outcome) -> None:
     """No GPU is handed out beyond its whole and no instance twice, once all that leaves has left."""
     used = sum(left.values(), Counter())
-    outcome.problems += [f"{instance or gpu} is handed out beyond its whole"
-                         for (gpu, instance), milli in sorted(used.items()) if milli > GPU_MILLI]  # fmt: skip
+    outcome.problems += [
+        f"{instance or gpu} is handed out beyond its whole"
+        for (gpu, instance), milli in sorted(used.items())
+        if milli > GPU_MILLI
+    ]

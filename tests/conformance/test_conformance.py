@@ -31,7 +31,14 @@ def test_every_action_and_kind_is_met_by_our_own_cases() -> None:
     """Without the shared file no action goes untested."""
     cases = [entry.case for entry in read_file(OWN) if entry.case]
     assert {case.action for case in cases} == {
-        "allocate", "preempt", "reclaim", "consolidate", "stale_gang", "admit", "elastic_quota", "mig_replan",
+        "allocate",
+        "preempt",
+        "reclaim",
+        "consolidate",
+        "stale_gang",
+        "admit",
+        "elastic_quota",
+        "mig_replan",
         "mig_fit",
-    }  # fmt: skip
+    }
     assert {case.kind for case in cases} == {"schedule", "quota", "mig_replan", "mig_fit"}

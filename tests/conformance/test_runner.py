@@ -30,15 +30,19 @@ def gang(name: str, *tasks: dict[str, Any], least: int = 1, order: int = 0, **mo
     return {"name": name, "queue": "q", "min_member": least, "submit_order": order, "tasks": [*tasks], **more}
 
 
-def case(
-    *gangs: dict[str, Any], expect: dict[str, Any] | None = None, gpus: int = 4, **more: Any
-) -> dict[str, Any]:
+def case(*gangs: dict[str, Any], expect: dict[str, Any] | None = None, gpus: int = 4, **more: Any) -> dict[str, Any]:
     """One node n1, one queue q that is guaranteed all of it."""
     return {
-        "id": "made-up", "kind": "schedule", "policy": "hierarchical-fair-share", "action": "allocate",
-        "nodes": [{"name": "n1", "gpus": gpus}], "queues": [{"name": "q", "guaranteed": gpus}],
-        "gangs": [*gangs], "expect": expect or {}, **more,
-    }  # fmt: skip
+        "id": "made-up",
+        "kind": "schedule",
+        "policy": "hierarchical-fair-share",
+        "action": "allocate",
+        "nodes": [{"name": "n1", "gpus": gpus}],
+        "queues": [{"name": "q", "guaranteed": gpus}],
+        "gangs": [*gangs],
+        "expect": expect or {},
+        **more,
+    }
 
 
 def world_of(raw: dict[str, Any]) -> World:
@@ -103,9 +107,7 @@ def test_a_missing_file_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "none.json" in capsys.readouterr().err
 
 
-def test_an_unknown_field_fails_its_case_and_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_field_fails_its_case_and_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The other cases of the file are run all the same."""
     odd = case(gang("g", {**task("g.0"), "colour": "red"}))
     assert main([written(tmp_path, odd, STARTS)]) == 1
@@ -122,9 +124,7 @@ def test_names_that_lead_nowhere_are_named() -> None:
         parse_case(raw)
 
 
-def test_reasons_are_shown_on_request_and_decide_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_reasons_are_shown_on_request_and_decide_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A gang that waits for another reason than stated passes."""
     file = written(tmp_path, case(gang("g", task("g.0", gpus=9)), expect={"pending": {"g": "order"}}))
     assert main([file]) == 0
@@ -153,20 +153,26 @@ def test_the_actions_are_the_products_own() -> None:
 
 def test_states_of_members_become_the_state_of_the_gang() -> None:
     """Partly running, leaving, stuck and over; members that leave beside waiting ones are a row of their own."""
-    world = world_of(case(
-        gang("part", task("p.0", "running"), task("p.1")),
-        gang("leaves", task("l.0", "releasing")),
-        gang("returns", task("r.0", "releasing"), task("r.1")),
-        gang("hangs", task("h.0", "terminating_stuck")),
-        gang("over", task("o.0", "succeeded")),
-    ))  # fmt: skip
+    world = world_of(
+        case(
+            gang("part", task("p.0", "running"), task("p.1")),
+            gang("leaves", task("l.0", "releasing")),
+            gang("returns", task("r.0", "releasing"), task("r.1")),
+            gang("hangs", task("h.0", "terminating_stuck")),
+            gang("over", task("o.0", "succeeded")),
+        )
+    )
     work, held = world.observation.snapshot.workloads, world.observation.snapshot.placements
     rows = {name: row for row, name in enumerate(work.id.tolist())}
     states = {name: State(int(work.state[row])) for name, row in rows.items()}
     assert states == {
-        "part": State.RUNNING, "leaves": State.CHECKPOINTING, "returns": State.PENDING,
-        "returns/leaving": State.CHECKPOINTING, "hangs": State.CHECKPOINTING, "over": State.SUCCEEDED,
-    }  # fmt: skip
+        "part": State.RUNNING,
+        "leaves": State.CHECKPOINTING,
+        "returns": State.PENDING,
+        "returns/leaving": State.CHECKPOINTING,
+        "hangs": State.CHECKPOINTING,
+        "over": State.SUCCEEDED,
+    }
     assert int(work.gpus[rows["part"]]) == 2
     assert [name for name, row in rows.items() if work.stuck[row]] == ["hangs"]
     leaving = {work.id[row] for row in held.workload[held.leaving]}
@@ -175,10 +181,15 @@ def test_states_of_members_become_the_state_of_the_gang() -> None:
 
 def test_a_quota_case_is_scaled_to_whole_gpus() -> None:
     """Halves and quarters of the pool become units; what runs beyond the pool sits on a closed node."""
-    world = world_of(case(
-        gang("a", task("a.0", "running", gpus=2.25)), gang("b", task("b.0", gpus=0.5)),
-        kind="quota", nodes=[], queues=[{"name": "q", "guaranteed": 2, "limit": 3, "borrow_limit": 1.5}],
-    ))  # fmt: skip
+    world = world_of(
+        case(
+            gang("a", task("a.0", "running", gpus=2.25)),
+            gang("b", task("b.0", gpus=0.5)),
+            kind="quota",
+            nodes=[],
+            queues=[{"name": "q", "guaranteed": 2, "limit": 3, "borrow_limit": 1.5}],
+        )
+    )
     snapshot = world.observation.snapshot
     assert snapshot.queues.guarantee.tolist() == [[0], [8]]
     assert (snapshot.queues.limit.tolist(), snapshot.queues.borrow_limit.tolist()) == ([-1, 12], [-1, 6])
@@ -209,13 +220,15 @@ def test_cut_gpus_carry_legal_instances_of_one_model() -> None:
 
 def test_times_follow_what_is_stated_and_else_the_order() -> None:
     """Ages beat the order of submission, and stated precedence beats both."""
-    world = world_of(case(
-        gang("old", task("a.0", "running"), order=2, age_s=60),
-        gang("young", task("b.0", "running"), order=0, age_s=0),
-        gang("waits", task("c.0"), order=3, preemption_delay_s=100, waiting_s=40),
-        gang("first", task("d.0"), order=4, submitted_before=["old"]),
-        gang("later", task("e.0"), order=5),
-    ))  # fmt: skip
+    world = world_of(
+        case(
+            gang("old", task("a.0", "running"), order=2, age_s=60),
+            gang("young", task("b.0", "running"), order=0, age_s=0),
+            gang("waits", task("c.0"), order=3, preemption_delay_s=100, waiting_s=40),
+            gang("first", task("d.0"), order=4, submitted_before=["old"]),
+            gang("later", task("e.0"), order=5),
+        )
+    )
     work = world.observation.snapshot.workloads
     at_s = dict(zip(work.id.tolist(), work.submit_s.tolist(), strict=True))
     assert at_s["first"] < at_s["old"] < at_s["young"]
@@ -231,9 +244,7 @@ def test_topology_labels_and_selectors_reach_the_tables() -> None:
         {"name": "n2", "gpus": 1, "labels": {"zone": "b", "rack": "1", "disk": "fast"}},
         {"name": "n3", "gpus": 1},
     ]
-    asks = gang(
-        "g", task("g.0", node_selector={"disk": "fast"}), topology={"required": "rack", "preferred": "zone"}
-    )
+    asks = gang("g", task("g.0", node_selector={"disk": "fast"}), topology={"required": "rack", "preferred": "zone"})
     snapshot = world_of(case(asks, nodes=nodes)).observation.snapshot
     assert len(set(snapshot.nodes.leaf.tolist())) == 3
     assert snapshot.workloads.topology.tolist() == [Topology.LEAF]
@@ -253,20 +264,36 @@ def test_members_that_differ_are_listed_and_equal_ones_are_not() -> None:
 
 def test_gates_checks_and_staleness() -> None:
     """A check that nobody has answered is open; finished members are present; a stale one is dated."""
-    world = world_of(case(
-        gang("gated", task("a.0"), gates=["x"], check_state={"budget": "ready"}),
-        gang("asked", task("b.0")),
-        gang("off", task("c.0"), check_state={"budget": "rejected"}),
-        gang("clear", task("d.0"), check_state={"budget": "ready"}),
-        gang("whole", task("e.0", "running"), task("e.1", "succeeded"), least=2, stale_s=9, check_state={"budget": "ready"}),
-        gang("broken", task("f.0", "running"), task("f.1", "failed"), least=2, stale_s=9, check_state={"budget": "ready"}),
-        queues=[{"name": "q", "checks": ["budget"]}],
-    ))  # fmt: skip
+    world = world_of(
+        case(
+            gang("gated", task("a.0"), gates=["x"], check_state={"budget": "ready"}),
+            gang("asked", task("b.0")),
+            gang("off", task("c.0"), check_state={"budget": "rejected"}),
+            gang("clear", task("d.0"), check_state={"budget": "ready"}),
+            gang(
+                "whole",
+                task("e.0", "running"),
+                task("e.1", "succeeded"),
+                least=2,
+                stale_s=9,
+                check_state={"budget": "ready"},
+            ),
+            gang(
+                "broken",
+                task("f.0", "running"),
+                task("f.1", "failed"),
+                least=2,
+                stale_s=9,
+                check_state={"budget": "ready"},
+            ),
+            queues=[{"name": "q", "checks": ["budget"]}],
+        )
+    )
     work = world.observation.snapshot.workloads
     assert work.gate.tolist() == [Gate.WAITING, Gate.WAITING, Gate.REJECTED, Gate.OPEN, Gate.OPEN, Gate.OPEN]
-    assert [
-        name for name, since_s in zip(work.id, work.stale_since_s, strict=True) if since_s == NOW_S - 9
-    ] == ["broken"]
+    assert [name for name, since_s in zip(work.id, work.stale_since_s, strict=True) if since_s == NOW_S - 9] == [
+        "broken"
+    ]
 
 
 def test_a_parent_that_is_not_listed_is_a_cohort_without_quota() -> None:
@@ -301,7 +328,7 @@ def test_the_named_actions_act_and_spreading_turns_the_packing_around() -> None:
 ELASTIC = case(
     gang("e", task("e.0", "running", rank=1), task("e.1", "running", rank=2), task("e.2")),
     gang("new", task("n.0"), task("n.1"), least=2),
-)  # fmt: skip
+)
 
 
 def test_the_members_on_the_slots_that_go_are_those_that_leave() -> None:
@@ -339,12 +366,16 @@ def test_a_start_on_what_is_being_given_up_is_told_from_one_that_evicts() -> Non
     ("proposals", "problem"),
     [
         ([proposal("admit", "new", [1, 2])], "GPU-n1-1 is handed out beyond its whole"),
-        ([proposal("admit", "new", [2, 3, 1]), proposal("evict", "new", [], (Victim("e", 0, 2, 0.0, False),))],
-         "new is given slots that its members cannot use"),
-        ([proposal("evict", "new", [], (Victim("e", 0, 2, 0.0, False),) * 2),
-          proposal("swap", "new", [])], "swap-new is a proposal of an unknown kind, swap"),
+        (
+            [proposal("admit", "new", [2, 3, 1]), proposal("evict", "new", [], (Victim("e", 0, 2, 0.0, False),))],
+            "new is given slots that its members cannot use",
+        ),
+        (
+            [proposal("evict", "new", [], (Victim("e", 0, 2, 0.0, False),) * 2), proposal("swap", "new", [])],
+            "swap-new is a proposal of an unknown kind, swap",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_plan_that_cannot_be_carried_out_fails_any_case(proposals: list[Proposal], problem: str) -> None:
     """Whatever the case expects."""
     world = world_of(ELASTIC)
@@ -385,8 +416,11 @@ def _failures(expect: dict[str, Any], outcome: Outcome) -> list[tuple[str, str]]
         ({"evict": ["a"]}, ALL_OF_A, ONE_OF_A),  # half a gang still has its place
         ({"move": ["b"]}, B_MOVES, Outcome(evicted={"b.0"})),
         ({"choose": [{"evict": 1, "from": ["a", "b"]}]}, ALL_OF_A, Outcome(evicted={"a.0", "a.1", "b.0"})),
-        ({"choose": [{"evict": 1, "from": ["a", "b"]}]}, ALL_OF_A,
-         Outcome(evicted={"a.0", "a.1"}, moved={"b.0": "n1"})),
+        (
+            {"choose": [{"evict": 1, "from": ["a", "b"]}]},
+            ALL_OF_A,
+            Outcome(evicted={"a.0", "a.1"}, moved={"b.0": "n1"}),
+        ),
         ({"choose": [{"move": 1, "from": ["a", "b"]}]}, B_MOVES, NOTHING),
         ({"choose": [{"evict": 1, "from": ["a.0", "a.1"]}]}, ONE_OF_A, ALL_OF_A),
         ({"tasks": {"a": {"running": 1, "evicted": 1}}}, ONE_OF_A, ALL_OF_A),
@@ -402,10 +436,9 @@ def _failures(expect: dict[str, Any], outcome: Outcome) -> list[tuple[str, str]]
         ({"tasks": {"c": {"started": 2, "pending": 0}}}, C_STARTS, NOTHING),
         ({"reserved": ["c"]}, Outcome(held={"c"}), NOTHING),
         ({"start": ["c"], "start_mode": "reserved"}, Outcome(started=C_STARTS.started, on_leaving={"c"}), C_STARTS),
-        ({"start": ["c"], "start_mode": {"c": "now"}}, C_STARTS,
-         Outcome(started=C_STARTS.started, on_leaving={"c"})),
+        ({"start": ["c"], "start_mode": {"c": "now"}}, C_STARTS, Outcome(started=C_STARTS.started, on_leaving={"c"})),
     ],
-)  # fmt: skip
+)
 def test_a_decision_is_told_from_a_wrong_one(expect: dict[str, Any], right: Outcome, wrong: Outcome) -> None:
     """Each kind of expectation passes what fulfils it and fails what does not."""
     assert _failures(expect, right) == []

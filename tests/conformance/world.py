@@ -59,9 +59,11 @@ ACTIONS_OF: dict[Action, tuple[str, ...]] = {
 """The product's actions that make the decision which a case names; all others are off."""
 
 DISPLACE = {
-    "never": Displace.NEVER, "lower": Displace.LOWER, "any": Displace.ANY,
+    "never": Displace.NEVER,
+    "lower": Displace.LOWER,
+    "any": Displace.ANY,
     "lower_or_newer_equal": Displace.LOWER_OR_NEWER_EQUAL,
-}  # fmt: skip
+}
 HOLDING = ("running", "releasing", "terminating_stuck")
 NO_MAXIMUM = 2**31 - 1
 
@@ -96,8 +98,12 @@ def build_world(case: Case) -> World:
     fleet = build_fleet(case, scale)
     sizes = {task.name: size_of(task, scale) for gang in case.gangs for task in gang.tasks}
     rows = [row for gang in case.gangs for row in rows_of(gang)]
-    seats = {task.name: fleet.seat(task, sizes[task.name]) for row in rows for task in row.tasks
-             if task.state in HOLDING and sizes[task.name].width}  # fmt: skip
+    seats = {
+        task.name: fleet.seat(task, sizes[task.name])
+        for row in rows
+        for task in row.tasks
+        if task.state in HOLDING and sizes[task.name].width
+    }
     queues = _queues(case, len(fleet.models), scale)
     work = [_workload(row, case, fleet, sizes, queues.id.tolist()) for row in rows]
     submit_s = _submit_times(case)
@@ -125,9 +131,7 @@ def policy_of(case: Case) -> Policy:
     """The default policy with the case's rules, every action on its own, and no guard that the contract lacks."""
     base, most = Policy(), 1_000_000
     spread = case.settings.placement == "spread"
-    placement = (
-        replace(base.placement, fill=-base.placement.fill, island=0.0, leaf=0.0) if spread else base.placement
-    )
+    placement = replace(base.placement, fill=-base.placement.fill, island=0.0, leaf=0.0) if spread else base.placement
     grace_s = case.settings.stale_grace_s
     policy = replace(
         base,
@@ -144,9 +148,7 @@ def policy_of(case: Case) -> Policy:
         placement=placement,
         tenancy=_tenancy(case, base.tenancy),
         preemption=replace(base.preemption, without_checkpoint=True, priority_weight=1e9, blast_ratio=1e6),
-        recovery=base.recovery
-        if grace_s is None or grace_s < 0
-        else replace(base.recovery, stale_grace_s=grace_s),
+        recovery=base.recovery if grace_s is None or grace_s < 0 else replace(base.recovery, stale_grace_s=grace_s),
         hysteresis=replace(base.hysteresis, dwell_s=0.0, cool_down_s=0.0, margin_ratio=0.0),
         budget=replace(base.budget, per_cluster=most, per_tenant=most, per_node=most, concurrent=most),
         protection=replace(base.protection, min_runtime_s=0.0),
@@ -160,9 +162,7 @@ def _tenancy(case: Case, base: Tenancy) -> Tenancy:
     chosen: dict[str, Any] = {}
     if case.settings.fair_preemption_rules is not None:
         if not any(field.name == "fair_preemption_rules" for field in fields(Tenancy)):
-            raise InputError(
-                "settings.fair_preemption_rules: the policy has no tenancy.fair_preemption_rules"
-            )
+            raise InputError("settings.fair_preemption_rules: the policy has no tenancy.fair_preemption_rules")
         chosen["fair_preemption_rules"] = tuple(case.settings.fair_preemption_rules)
     return replace(base, shelter_always=True, usage_half_life_s=0.0, usage_weight=0.0, **chosen)
 
@@ -173,14 +173,14 @@ def _tenancy(case: Case, base: Tenancy) -> Tenancy:
 def rows_of(gang: Gang) -> list[Row]:
     """The rows of one gang, that of its live members first; none for a gang without tasks."""
     order = sorted(gang.tasks, key=lambda task: (task.state not in HOLDING, -task.rank))
-    by_state = {state: [task for task in order if task.state == state] for state in
-                ("running", "pending", "releasing", "terminating_stuck", "failed", "succeeded")}  # fmt: skip
+    by_state = {
+        state: [task for task in order if task.state == state]
+        for state in ("running", "pending", "releasing", "terminating_stuck", "failed", "succeeded")
+    }
     running, pending, leaving = by_state["running"], by_state["pending"], by_state["releasing"]
     parts: list[tuple[str, list[Task], State, bool]] = []
     if running:
-        parts.append(
-            ("", [task for task in order if task in (*running, *pending, *leaving)], State.RUNNING, False)
-        )
+        parts.append(("", [task for task in order if task in (*running, *pending, *leaving)], State.RUNNING, False))
     else:
         parts += [("", pending, State.PENDING, False), ("leaving", leaving, State.CHECKPOINTING, False)]
     parts.append(("stuck", by_state["terminating_stuck"], State.CHECKPOINTING, True))
@@ -188,13 +188,13 @@ def rows_of(gang: Gang) -> list[Row]:
     if not found:
         over = State.SUCCEEDED if not by_state["failed"] else State.FAILED
         return [Row(gang.name, gang, (), over)] if gang.tasks else []
-    return [Row(f"{gang.name}/{what}" if what and number else gang.name, gang, tuple(tasks), state, stuck)
-            for number, (what, tasks, state, stuck) in enumerate(found)]  # fmt: skip
+    return [
+        Row(f"{gang.name}/{what}" if what and number else gang.name, gang, tuple(tasks), state, stuck)
+        for number, (what, tasks, state, stuck) in enumerate(found)
+    ]
 
 
-def _workload(
-    row: Row, case: Case, fleet: Fleet, sizes: dict[str, Size], queues: Sequence[str]
-) -> dict[str, Any]:
+def _workload(row: Row, case: Case, fleet: Fleet, sizes: dict[str, Size], queues: Sequence[str]) -> dict[str, Any]:
     """The columns of one row, without its times."""
     gang = row.gang
     lasting = [task for task in row.tasks if task.state != "releasing"] or list(row.tasks)
@@ -212,19 +212,32 @@ def _workload(
     if required and required not in OF_ONE_NODE:
         common.add((required, "*"))  # a node outside every domain of the level is no place for it
     return {
-        "id": row.id, "uid": row.id, "name": row.id, "tenant": queues.index(gang.queue), "queue": queues.index(gang.queue),
-        "priority": gang.priority, "state": row.state, "gpus": sum(widths), "gpus_per_member": max(widths, default=1),
-        "min_gpus": sum(widths[:least]), "gpu_milli": milli, "mig_profile": profile,
+        "id": row.id,
+        "uid": row.id,
+        "name": row.id,
+        "tenant": queues.index(gang.queue),
+        "queue": queues.index(gang.queue),
+        "priority": gang.priority,
+        "state": row.state,
+        "gpus": sum(widths),
+        "gpus_per_member": max(widths, default=1),
+        "min_gpus": sum(widths[:least]),
+        "gpu_milli": milli,
+        "mig_profile": profile,
         "topology": fleet.levels[required] if required else Topology.NONE,
         "preferred": fleet.levels[preferred] if preferred else Topology.NONE,
-        "selector": fleet.label_bits(sorted(common)), "preemptible": gang.preemptible,
+        "selector": fleet.label_bits(sorted(common)),
+        "preemptible": gang.preemptible,
         "gate": _gate(gang, next(queue for queue in case.queues if queue.name == gang.queue), case.policy)
         or (Gate.WAITING if incomplete else Gate.OPEN),
-        "over_quota": gang.over_quota, "stuck": row.stuck,
+        "over_quota": gang.over_quota,
+        "stuck": row.stuck,
         "preemption_delay_s": inf if _gates_evictions(gang, case.policy) else gang.preemption_delay_s,
-        "cpu_milli": 0, "memory_mib": 0, "stale_since_s": _stale_since_s(gang),
+        "cpu_milli": 0,
+        "memory_mib": 0,
+        "stale_since_s": _stale_since_s(gang),
         "stale_grace_s": nan if grace_s is None else inf if grace_s < 0 else grace_s,
-    }  # fmt: skip
+    }
 
 
 def _share(row: Row, sizes: Sequence[Size], fleet: Fleet) -> tuple[int, int]:
@@ -233,17 +246,15 @@ def _share(row: Row, sizes: Sequence[Size], fleet: Fleet) -> tuple[int, int]:
     profiles = {profile for names, _ in kinds for profile in names}
     if len({milli for _, milli in kinds}) > 1 or len({bool(names) for names, _ in kinds}) > 1:
         if row.state == State.PENDING:
-            raise InputError(
-                f"gang {row.gang.name}: it asks for several kinds of GPU parts; the tables have one"
-            )
+            raise InputError(f"gang {row.gang.name}: it asks for several kinds of GPU parts; the tables have one")
         return -1, 0
-    return (fleet.profiles.index(min(profiles)) if profiles else -1), max(
-        (milli for _, milli in kinds), default=0
-    )
+    return (fleet.profiles.index(min(profiles)) if profiles else -1), max((milli for _, milli in kinds), default=0)
 
 
 def _gate(gang: Gang, queue: Queue, rules: RuleName) -> Gate:
-    """Closed by a gate or by a check of its queue that is not ready; shut by a rejected one, or one that asks for a retry."""
+    """Closed by a gate or by a check of its queue that is not ready; shut by a rejected one, or one that asks for a
+    retry.
+    """
     states = {**dict.fromkeys(queue.checks, "pending"), **gang.check_state}
     for state, gate in (("rejected", Gate.REJECTED), ("retry", Gate.RETRY)):
         if state in states.values():
@@ -253,11 +264,11 @@ def _gate(gang: Gang, queue: Queue, rules: RuleName) -> Gate:
 
 
 def _gates_evictions(gang: Gang, rules: RuleName) -> bool:
-    """Are the gates of a gang Kueue's preemption gates, which leave it what is free? Gates of pods are closed altogether."""
+    """Are the gates of a gang Kueue's preemption gates, which leave it what is free? Gates of pods are closed
+    altogether.
+    """
     cohorts = rules in ("cohort-classic", "cohort-fair")
-    return bool(gang.gates) and all(
-        "preempt" in name or (cohorts and "admission" not in name) for name in gang.gates
-    )
+    return bool(gang.gates) and all("preempt" in name or (cohorts and "admission" not in name) for name in gang.gates)
 
 
 def _stale_since_s(gang: Gang) -> float:
@@ -273,21 +284,38 @@ def _members(rows: Sequence[Row], fleet: Fleet, sizes: dict[str, Size]) -> list[
         lasting = [task for task in row.tasks if task.state != "releasing"] or row.tasks
         alike = {(sizes[t.name], t.rank, tuple(sorted(t.node_selector.items()))) for t in lasting}
         if len(alike) > 1 or any(len(sizes[task.name].profiles) > 1 for task in lasting):
-            found += [{"id": f"{task.name}/{profile}" if profile else task.name, "workload": number, "gpus": count,
-                       "rank": task.rank, "selector": fleet.label_bits(sorted(task.node_selector.items())),
-                       "mig_profile": fleet.profiles.index(profile) if profile else -1, "pod": task.name}
-                      for task in lasting
-                      for profile, count in sizes[task.name].profiles or (("", sizes[task.name].width),)]  # fmt: skip
+            found += [
+                {
+                    "id": f"{task.name}/{profile}" if profile else task.name,
+                    "workload": number,
+                    "gpus": count,
+                    "rank": task.rank,
+                    "selector": fleet.label_bits(sorted(task.node_selector.items())),
+                    "mig_profile": fleet.profiles.index(profile) if profile else -1,
+                    "pod": task.name,
+                }
+                for task in lasting
+                for profile, count in sizes[task.name].profiles or (("", sizes[task.name].width),)
+            ]
     return found
 
 
 def _placements(rows: Sequence[Row], seats: dict[str, Seat], fleet: Fleet) -> list[dict[str, Any]]:
     return [
-        {"workload": number, "node": fleet.gpus.node[gpu], "gpu": gpu, "instance": instance,
-         "milli": seats[task.name].milli, "leaving": task.state == "releasing", "rank": task.rank}
-        for number, row in enumerate(rows) for task in row.tasks if task.name in seats
+        {
+            "workload": number,
+            "node": fleet.gpus.node[gpu],
+            "gpu": gpu,
+            "instance": instance,
+            "milli": seats[task.name].milli,
+            "leaving": task.state == "releasing",
+            "rank": task.rank,
+        }
+        for number, row in enumerate(rows)
+        for task in row.tasks
+        if task.name in seats
         for gpu, instance in seats[task.name].rows
-    ]  # fmt: skip
+    ]
 
 
 # --- times -------------------------------------------------------------------------------------
@@ -330,9 +358,7 @@ def _keep_stated_order(case: Case, at_s: dict[str, float]) -> None:
             return
         for earlier, later in wrong:
             at_s[earlier] = min(at_s[earlier], at_s[later] - 1.0)
-    raise InputError(
-        f"submitted_before, submitted_after: {wrong[0][0]} and {wrong[0][1]} contradict each other"
-    )
+    raise InputError(f"submitted_before, submitted_after: {wrong[0][0]} and {wrong[0][1]} contradict each other")
 
 
 # --- queues ------------------------------------------------------------------------------------
@@ -368,15 +394,21 @@ def _queue(queue: Queue, parent: int, models: int, scale: int) -> dict[str, Any]
     preempt, borrowing = queue.preempt, queue.preempt.while_borrowing
     highest = borrowing.max_priority if borrowing else None
     return {
-        "id": queue.name, "parent": parent,
+        "id": queue.name,
+        "parent": parent,
         "guarantee": [whole(queue.guaranteed, scale, f"queue {queue.name}"), *[0] * (models - 1)],
-        "order": QueueOrder.SUBMISSION, "weight": queue.over_quota_weight,
-        "limit": cap(queue.limit), "borrow_limit": cap(queue.borrow_limit), "lend_limit": cap(queue.lend_limit),
-        "priority": queue.priority, "strict": queue.queueing == "strict",
-        "within_queue": DISPLACE[preempt.within_queue], "reclaim": DISPLACE[preempt.reclaim_in_cohort],
+        "order": QueueOrder.SUBMISSION,
+        "weight": queue.over_quota_weight,
+        "limit": cap(queue.limit),
+        "borrow_limit": cap(queue.borrow_limit),
+        "lend_limit": cap(queue.lend_limit),
+        "priority": queue.priority,
+        "strict": queue.queueing == "strict",
+        "within_queue": DISPLACE[preempt.within_queue],
+        "reclaim": DISPLACE[preempt.reclaim_in_cohort],
         "while_borrowing": DISPLACE[borrowing.policy if borrowing else "never"],
         "while_borrowing_priority": NO_MAXIMUM if highest is None else highest,
-    }  # fmt: skip
+    }
 
 
 def _table(table: type[Any], rows: Sequence[dict[str, Any]]) -> Any:

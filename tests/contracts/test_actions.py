@@ -32,16 +32,26 @@ def scene(seed: int) -> Observation:
     total_s = {f"r{n}": float(rng.integers(100, 4000)) for n in range(2)}
     for number in range(25):
         kind = rng.integers(0, 10)
-        columns = {"submit_s": float(rng.integers(-5000, 0)), "slo_class": int(rng.choice([0, 1, 2, 2])),
-                   "preemptible": bool(rng.integers(0, 2)), "priority": int(rng.integers(0, 2))}  # fmt: skip
+        columns = {
+            "submit_s": float(rng.integers(-5000, 0)),
+            "slo_class": int(rng.choice([0, 1, 2, 2])),
+            "preemptible": bool(rng.integers(0, 2)),
+            "priority": int(rng.integers(0, 2)),
+        }
         if kind == 0:
             item = waits(f"w{number}", 1, gpu_milli=int(rng.integers(1, 1000)), **columns)
         elif kind == 1:
             item = waits(f"w{number}", int(rng.integers(1, 3)), mig_profile=0, **columns)
         else:
             width = int(rng.choice([1, 2, 4, 8, 12, 16, 40]))
-            item = waits(f"w{number}", width, min_gpus=max(width // 2, 1) if width % 2 == 0 else width,
-                         gpus_per_member=min(width, 8) if width < 16 else 8, excluded=kind == 2, **columns)  # fmt: skip
+            item = waits(
+                f"w{number}",
+                width,
+                min_gpus=max(width // 2, 1) if width % 2 == 0 else width,
+                gpus_per_member=min(width, 8) if width < 16 else 8,
+                excluded=kind == 2,
+                **columns,
+            )
         work.append(item)
         if rng.random() < 0.7:
             total_s[item.id] = float(rng.integers(10, 5000))
@@ -67,7 +77,9 @@ def test_what_is_instructed_fits_the_cluster(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", RNG_SEEDS)
 def test_every_proposal_has_its_case(seed: int) -> None:
-    """A proposal names its action, its gang as it is now, benefit, cost, evidence and a digest, and every id is its own."""
+    """A proposal names its action, its gang as it is now, benefit, cost, evidence and a digest, and every id is its
+    own.
+    """
     observation = scene(seed)
     work, services = observation.snapshot.workloads, observation.snapshot.services
     step = decide(observation, HOLDING, ControllerMemory(services=LEARNED))

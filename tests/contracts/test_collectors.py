@@ -63,9 +63,7 @@ def refuse(url: str) -> bytes:
 
 
 TEXTS = {
-    "http://a/metrics": render(
-        [Device("GPU-a", pod="p"), Device("GPU-b", 1).reading({1002: "NaN"})]
-    ).encode(),
+    "http://a/metrics": render([Device("GPU-a", pod="p"), Device("GPU-b", 1).reading({1002: "NaN"})]).encode(),
     "http://b/metrics": render(
         [Device("GPU-m", gi_id="1", profile="3g.40gb"), Device("GPU-m", gi_id="2", profile="4g.40gb")]
     ).encode(),

@@ -39,10 +39,7 @@ CALM = with_policy(AUTO, hysteresis={"dwell_s": 0.0})
 def state_of(ctx: Context) -> dict[str, bytes]:
     """Everything that a guard could change."""
     books = {name: getattr(ctx.whatif, name).tobytes() for name in ("gpu_used", "node_free", "instance_used")}
-    columns = {
-        name: getattr(ctx, name).tobytes()
-        for name in ("taken", "code", "value", "threshold", "gpu_free_at_s")
-    }
+    columns = {name: getattr(ctx, name).tobytes() for name in ("taken", "code", "value", "threshold", "gpu_free_at_s")}
     return books | columns | arrays(ctx.observation) | {"memory": memory_text(ctx.memory).encode()}
 
 
@@ -63,9 +60,7 @@ def test_a_guard_reads_and_never_writes(name: str, check: Check) -> None:
         assert isinstance(verdict.threshold, float)
         return verdict
 
-    observation = world(
-        "2x8", [holds("v", 4), waits("a", 8), waits("b", 4), waits("s", 1, gpu_milli=300)], 9000.0
-    )
+    observation = world("2x8", [holds("v", 4), waits("a", 8), waits("b", 4), waits("s", 1, gpu_milli=300)], 9000.0)
     guards = tuple((guard, watched if guard == name else other) for guard, other in GUARDS)
     for actions in (None, Disrupt("a", ("v",)).table, Disrupt("a", ("v",), contract=True).table):
         more = {} if actions is None else {"actions": actions}
@@ -100,9 +95,7 @@ def test_confidence_alone_holds_a_floor_on_a_forecast_that_has_drifted() -> None
     policy, memory = with_policy(AUTO, modes={"scale_ahead": Mode.AUTO}), ControllerMemory(services=LEARNED)
     assert decide(observation, policy, memory).instructions == ()
     without = tuple((guard, check) for guard, check in GUARDS if guard != "confidence")
-    assert [each.kind for each in decide(observation, policy, memory, guards=without).instructions] == [
-        "scale"
-    ]
+    assert [each.kind for each in decide(observation, policy, memory, guards=without).instructions] == ["scale"]
 
 
 CASES: dict[str, tuple[dict[str, Any], Disrupt]] = {
@@ -131,8 +124,13 @@ def part_of_a_gang(ctx: Context, submit: object) -> None:
     """A planted action that starts a gang below its minimum."""
     from autopilot.core.placement.fit import Spot, find_spot, shape_of
 
-    found = find_spot(ctx.whatif, shape_of(ctx.observation.snapshot, 0, 2), ctx.whatif.node_free,
-                      ctx.policy.placement, ctx.gpu_memory_mib)  # fmt: skip
+    found = find_spot(
+        ctx.whatif,
+        shape_of(ctx.observation.snapshot, 0, 2),
+        ctx.whatif.node_free,
+        ctx.policy.placement,
+        ctx.gpu_memory_mib,
+    )
     assert isinstance(found, Spot)
     submit(Draft("admit_gang", "admit", 0, 0, found, ctx.now_s, (), 1.0, 0.0, ()))  # type: ignore[operator]
 
@@ -180,8 +178,13 @@ def _same_gpus_again(ctx: Context, submit: object) -> None:
 def test_the_planner_is_the_only_door() -> None:
     """A draft beyond the bound of the tick is not judged and not carried out."""
     observation = world("1x8", [waits("g", 1)])
-    planner = plan(observation, with_policy(AUTO, limits={"proposals_per_tick": 1}), ControllerMemory(),
-                   WhatIf(observation.snapshot), frozenset())[1]  # fmt: skip
+    planner = plan(
+        observation,
+        with_policy(AUTO, limits={"proposals_per_tick": 1}),
+        ControllerMemory(),
+        WhatIf(observation.snapshot),
+        frozenset(),
+    )[1]
     assert isinstance(planner, Planner)
     assert planner.submit(Draft("backfill", "evict", -1, 0, None, 0.0, (), 1.0, 0.0, ())) is False
     assert planner.bound_hit

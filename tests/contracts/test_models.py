@@ -1,4 +1,6 @@
-"""What holds for every model of demand: shape, order of quantiles, same seed same answer, bad history, and its floor."""
+"""What holds for every model of demand: shape, order of quantiles, same seed same answer, bad history, and its
+floor.
+"""
 
 from __future__ import annotations
 
@@ -94,9 +96,7 @@ def test_an_origin_sees_nothing_that_comes_after_it(name: str) -> None:
 def test_one_origin_alone_is_foreseen_as_among_many(name: str) -> None:
     """What the controller asks each minute is what the backtest judged."""
     if name == "sarimax":
-        pytest.skip(
-            "its states start 600 steps before the first origin, so two starts differ in the fifth digit"
-        )
+        pytest.skip("its states start 600 steps before the first origin, so two starts differ in the fifth digit")
     values = days(16, 6 * DAY)
     model = MODELS[name]()
     model.fit(values, 5 * DAY, ASK)

@@ -88,12 +88,18 @@ def test_quantiles_have_the_shape_and_rise(make_model: Callable[[], Model]) -> N
     assert found.history.tolist() == [5]
 
 
-@pytest.mark.parametrize("durations_s", [
-    [600.0], [600.0] * 40, [1.0, 1e7] * 20, [np.nan, 600.0, np.nan], [0.0, 600.0, 0.2], [600.0] * 10 + [60_000.0],
-])  # fmt: skip
-def test_poor_histories_give_finite_forecasts(
-    make_model: Callable[[], Model], durations_s: list[float]
-) -> None:
+@pytest.mark.parametrize(
+    "durations_s",
+    [
+        [600.0],
+        [600.0] * 40,
+        [1.0, 1e7] * 20,
+        [np.nan, 600.0, np.nan],
+        [0.0, 600.0, 0.2],
+        [600.0] * 10 + [60_000.0],
+    ],
+)
+def test_poor_histories_give_finite_forecasts(make_model: Callable[[], Model], durations_s: list[float]) -> None:
     """Short, constant, wild and broken histories, run times of nothing, and an outlier a hundred times too long."""
     found = live(make_model(), durations_s)
     assert found.known.all()
@@ -178,12 +184,18 @@ def test_a_fit_is_adopted_and_sees_what_the_last_jobs_do_not_tell() -> None:
 
     def batch(kinds: list[int], state: State, first: int) -> list[Item]:
         return [
-            Item(f"job-{first + number}", {
-                "state": state, "memory_mib": 1024 * (1 + kind), "submit_s": DAY_S * (first + number), "name": "train",
-                "served_s": 60.0 * 10.0**kind * rng.lognormal(0.0, 0.1) if state == State.SUCCEEDED else 0.0,
-            })
+            Item(
+                f"job-{first + number}",
+                {
+                    "state": state,
+                    "memory_mib": 1024 * (1 + kind),
+                    "submit_s": DAY_S * (first + number),
+                    "name": "train",
+                    "served_s": 60.0 * 10.0**kind * rng.lognormal(0.0, 0.1) if state == State.SUCCEEDED else 0.0,
+                },
+            )
             for number, kind in enumerate(kinds)
-        ]  # fmt: skip
+        ]
 
     model, first, middle_s = Runtimes(replace(NO_DELAY, trees=100), 3), 0, np.zeros((3, 3))
     # the fit; then opinions are weighed by what they are worth, at last against what siblings say
@@ -243,11 +255,19 @@ def test_what_the_controller_tells_of_a_new_job_is_what_was_promised() -> None:
             begun_s[met] = now_s
             met += 1
         items = [
-            Item(f"job-{number}", {
-                "state": State.SUCCEEDED if number in over else State.RUNNING, "submit_s": submit_s[number], "start_s": at_s,
-                "served_s": run_s[number] if number in over else 0.0, "name": f"train{number % 3}", "gpus": 1,
-            }) for number, at_s in begun_s.items()
-        ]  # fmt: skip
+            Item(
+                f"job-{number}",
+                {
+                    "state": State.SUCCEEDED if number in over else State.RUNNING,
+                    "submit_s": submit_s[number],
+                    "start_s": at_s,
+                    "served_s": run_s[number] if number in over else 0.0,
+                    "name": f"train{number % 3}",
+                    "gpus": 1,
+                },
+            )
+            for number, at_s in begun_s.items()
+        ]
         found = said(model, now_s, snapshot("60x8", items))
         for row, number in enumerate(begun_s):
             if np.isnan(told[number, 0]):

@@ -17,9 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 HEADER = "job_id,tenant,submit_s,duration_s,gpus\n"
-ROWS = "".join(
-    f"j{n},team-{n % 3},{n * 40},{300 + 60 * (n % 7)},{(1, 2, 4, 8, 16)[n % 5]}\n" for n in range(60)
-)
+ROWS = "".join(f"j{n},team-{n % 3},{n * 40},{300 + 60 * (n % 7)},{(1, 2, 4, 8, 16)[n % 5]}\n" for n in range(60))
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -41,9 +39,14 @@ def autopilot(tmp_path: Path, environment: dict[str, str]) -> Run:
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "autopilot.cli", *arguments], cwd=tmp_path, env=environment, text=True,
-            capture_output=True, timeout=120, check=False,
-        )  # fmt: skip
+            [sys.executable, "-m", "autopilot.cli", *arguments],
+            cwd=tmp_path,
+            env=environment,
+            text=True,
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
 
     return run
 
@@ -59,9 +62,22 @@ def jobs(tmp_path: Path) -> Path:
 def test_simulate_writes_all_that_it_promises(autopilot: Run, jobs: Path, tmp_path: Path) -> None:
     """One call writes the JSON, the job rows and the page; the journal replays identically and explains itself."""
     done = autopilot(
-        "simulate", "--jobs", str(jobs), "--cluster", "2x8", "--policy", "fifo-skip,autopilot", "--durations", "exact",
-        "--json", "out.json", "--jobs-out", "rows.csv", "--report", "page",
-    )  # fmt: skip
+        "simulate",
+        "--jobs",
+        str(jobs),
+        "--cluster",
+        "2x8",
+        "--policy",
+        "fifo-skip,autopilot",
+        "--durations",
+        "exact",
+        "--json",
+        "out.json",
+        "--jobs-out",
+        "rows.csv",
+        "--report",
+        "page",
+    )
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "out.json").read_text())
     assert result["schema"] == "gpu-autopilot/simulation/1"
@@ -128,9 +144,7 @@ BAD_FILES = {
 
 
 @pytest.mark.parametrize("name", BAD_FILES)
-def test_a_job_file_that_cannot_be_used_is_one_clear_message(
-    autopilot: Run, tmp_path: Path, name: str
-) -> None:
+def test_a_job_file_that_cannot_be_used_is_one_clear_message(autopilot: Run, tmp_path: Path, name: str) -> None:
     """It names the file and what is wrong with it; exit code 2, no traceback, nothing written."""
     text, named = BAD_FILES[name]
     (tmp_path / name).write_text(text)
@@ -140,10 +154,13 @@ def test_a_job_file_that_cannot_be_used_is_one_clear_message(
 
 
 CLUSTERS = {
-    "illegal MIG": "pools:\n- {name: p, nodes: 1, gpus_per_node: 8, gpu_model: H100-80GB, mig: [{gpus_per_node: 1, geometry: {7g.80gb: 2}}]}\n",
-    "duplicate names": "pools:\n- {name: p, nodes: 1, gpus_per_node: 8, gpu_model: H100-80GB}\n- {name: p, nodes: 1, gpus_per_node: 8, gpu_model: H100-80GB}\n",
+    "illegal MIG": "pools:\n- {name: p, nodes: 1, gpus_per_node: 8, gpu_model: H100-80GB, mig: [{gpus_per_node: "
+    "1, geometry: {7g.80gb: 2}}]}\n",
+    "duplicate names": "pools:\n- {name: p, nodes: 1, gpus_per_node: 8, gpu_model: H100-80GB}\n- {name: p, "
+    "nodes: 1, gpus_per_node: 8, gpu_model: H100-80GB}\n",
     "unknown GPU model": "pools:\n- {name: p, nodes: 1, gpus_per_node: 8, gpu_model: X9000}\n",
-    "cycle of queues": "pools:\n- {name: p, nodes: 1, gpus_per_node: 8, gpu_model: H100-80GB}\nqueues:\n- {name: a, parent: b}\n- {name: b, parent: a}\n",
+    "cycle of queues": "pools:\n- {name: p, nodes: 1, gpus_per_node: 8, gpu_model: H100-80GB}\nqueues:\n- {name: "
+    "a, parent: b}\n- {name: b, parent: a}\n",
 }
 
 
@@ -170,7 +187,7 @@ def test_a_cluster_file_with_a_mistake_is_one_clear_message(
         (("--tenant", "nobody"), "nobody"),
         (("--journal", "/proc/journal"), "/proc/journal"),
     ],
-)  # fmt: skip
+)
 def test_a_flag_that_cannot_be_used_is_one_clear_message(
     autopilot: Run, jobs: Path, arguments: tuple[str, ...], named: str
 ) -> None:
@@ -214,12 +231,19 @@ def test_traces_are_listed_and_imported(autopilot: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("--jobs", "closed/x.csv"), ("--requests", "closed/x.csv"), ("--cluster", "closed/x.yaml"),
-        ("--scenario", "closed/x.yaml"), ("--json", "closed/x.json"), ("--report", "closed/page"),
-        ("--journal", "closed/x.journal"), ("--json", "fixed/x.json"), ("--jobs-out", "fixed/x.csv"),
-        ("--report", "fixed/page"), ("--journal", "fixed/x.journal"),
+        ("--jobs", "closed/x.csv"),
+        ("--requests", "closed/x.csv"),
+        ("--cluster", "closed/x.yaml"),
+        ("--scenario", "closed/x.yaml"),
+        ("--json", "closed/x.json"),
+        ("--report", "closed/page"),
+        ("--journal", "closed/x.journal"),
+        ("--json", "fixed/x.json"),
+        ("--jobs-out", "fixed/x.csv"),
+        ("--report", "fixed/page"),
+        ("--journal", "fixed/x.journal"),
     ],
-)  # fmt: skip
+)
 def test_a_folder_that_may_not_be_used_is_one_clear_message(
     jobs: Path, tmp_path: Path, environment: dict[str, str], arguments: tuple[str, str]
 ) -> None:
@@ -232,9 +256,14 @@ def test_a_folder_that_may_not_be_used_is_one_clear_message(
     # root may read and write everything, unless it lays that down
     plain = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
     done = subprocess.run(
-        [*plain, sys.executable, "-m", "autopilot.cli", "simulate", *given, *arguments], cwd=tmp_path,
-        env=environment, text=True, capture_output=True, timeout=120, check=False,
-    )  # fmt: skip
+        [*plain, sys.executable, "-m", "autopilot.cli", "simulate", *given, *arguments],
+        cwd=tmp_path,
+        env=environment,
+        text=True,
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
     _refused(done, arguments[1].split("/")[0])
     assert not done.stdout
     assert not list((tmp_path / "fixed").iterdir())
@@ -246,8 +275,22 @@ def test_ctrl_c_keeps_what_was_done(jobs: Path, tmp_path: Path, environment: dic
     """In the middle of a long run it stops with 130, writes what there is, and says that it is not all."""
     rows = "".join(f"k{n},t,{n * 7},{5000 + n % 900},{1 + n % 8}\n" for n in range(40_000))
     jobs.write_text(HEADER + rows)
-    command = [sys.executable, "-m", "autopilot.cli", "simulate", "--jobs", str(jobs), "--cluster", "8x8",
-               "--policy", "autopilot,easy", "--telemetry", "off", "--json", "out.json"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "autopilot.cli",
+        "simulate",
+        "--jobs",
+        str(jobs),
+        "--cluster",
+        "8x8",
+        "--policy",
+        "autopilot,easy",
+        "--telemetry",
+        "off",
+        "--json",
+        "out.json",
+    ]
     process = subprocess.Popen(
         command, cwd=tmp_path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

@@ -27,11 +27,20 @@ WAIT_S = 20.0
 
 NO_SM = {1002: None, 1003: None}
 MIG = [
-    Device("GPU-mig", gi_id="1", profile="3g.40gb", pod="infer-0",
-           values={1002: 0.9, 1003: 0.4, 1004: 0.2, 1005: 0.5, 252: 9000.0, 155: 480.0, 203: 100.0, 1009: 1e9, 1010: 2e9}),
-    Device("GPU-mig", gi_id="2", profile="4g.40gb",
-           values={1002: 0.1, 1003: 0.1, 1004: 0.0, 1005: 0.1, 252: 500.0, 155: 480.0, 203: 100.0, 1009: 1e9, 1010: 2e9}),
-]  # fmt: skip
+    Device(
+        "GPU-mig",
+        gi_id="1",
+        profile="3g.40gb",
+        pod="infer-0",
+        values={1002: 0.9, 1003: 0.4, 1004: 0.2, 1005: 0.5, 252: 9000.0, 155: 480.0, 203: 100.0, 1009: 1e9, 1010: 2e9},
+    ),
+    Device(
+        "GPU-mig",
+        gi_id="2",
+        profile="4g.40gb",
+        values={1002: 0.1, 1003: 0.1, 1004: 0.0, 1005: 0.1, 252: 500.0, 155: 480.0, 203: 100.0, 1009: 1e9, 1010: 2e9},
+    ),
+]
 SHARED = Device("GPU-shared").reading({252: 60000.0})
 NODES: dict[str, list[str]] = {
     # by phase: what the node's exporter sends, then what it sends later
@@ -51,14 +60,14 @@ NODES: dict[str, list[str]] = {
         )
     ],
     "node-poor": [
-        render([Device("GPU-engine").reading(NO_SM), Device("GPU-util", 1).reading({**NO_SM, 1001: None})], host_label="")
-    ],
-    "node-shared": [
         render(
-            [SHARED, *(SHARED.but(pod=f"p{k}", vgpu=str(k)).reading({252: 20000.0, 203: 30.0}) for k in range(2))]
+            [Device("GPU-engine").reading(NO_SM), Device("GPU-util", 1).reading({**NO_SM, 1001: None})], host_label=""
         )
     ],
-}  # fmt: skip
+    "node-shared": [
+        render([SHARED, *(SHARED.but(pod=f"p{k}", vgpu=str(k)).reading({252: 20000.0, 203: 30.0}) for k in range(2))])
+    ],
+}
 
 
 def free_port() -> int:
@@ -125,10 +134,17 @@ def prometheus(binary: str, exporters: str, down_port: int, folder: Path) -> Ite
     (folder / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
     address = f"127.0.0.1:{free_port()}"
     process = subprocess.Popen(
-        [binary, f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}",
-         f"--web.listen-address={address}", "--web.enable-lifecycle", "--log.level=error"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [
+            binary,
+            f"--config.file={folder / 'prometheus.yml'}",
+            f"--storage.tsdb.path={folder / 'data'}",
+            f"--web.listen-address={address}",
+            "--web.enable-lifecycle",
+            "--log.level=error",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         yield f"http://{address}"
     finally:
@@ -159,11 +175,7 @@ def table(batch: Batch, what: str) -> dict[str, np.ndarray]:
 
 def samples_of(batch: Batch, entity: str) -> int:
     """Samples of the longest window; 0 for an unknown entity."""
-    return (
-        int(table(batch, "samples")[entity][-1])
-        if batch.telemetry and entity in table(batch, "samples")
-        else 0
-    )
+    return int(table(batch, "samples")[entity][-1]) if batch.telemetry and entity in table(batch, "samples") else 0
 
 
 def reasons(batch: Batch, entity: str) -> str:
@@ -271,9 +283,7 @@ def check_values(batch: Batch) -> None:
 def vector(*rows: tuple[dict[str, str], str], **more: object) -> bytes:
     """The body of an instant query."""
     result = [{"metric": labels, "value": [1.0, value]} for labels, value in rows]
-    return json.dumps(
-        {"status": "success", "data": {"resultType": "vector", "result": result}, **more}
-    ).encode()
+    return json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}, **more}).encode()
 
 
 def site(query: Callable[[str], tuple[int, bytes]]) -> Callable[[str], tuple[int, bytes]]:
@@ -387,9 +397,7 @@ def test_windows_are_asked_for_when_they_are_due() -> None:
         for now_s in (1000.0, 1003.0, 1007.0):
             asked.clear()
             collector.collect(now_s)
-            widths = {
-                width for width in ("[60s]", "[300s]", "[1800s]") if any(width in text for text in asked)
-            }
+            widths = {width for width in ("[60s]", "[300s]", "[1800s]") if any(width in text for text in asked)}
             assert widths == {1000.0: {"[60s]", "[300s]", "[1800s]"}, 1003.0: set(), 1007.0: {"[60s]"}}[now_s]
 
 

@@ -63,15 +63,19 @@ def test_prometheus_brings_what_the_simulated_cluster_measured(
         (tmp_path / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
         address = f"127.0.0.1:{free_port()}"
         process = subprocess.Popen(
-            [binary, f"--config.file={tmp_path / 'prometheus.yml'}", f"--storage.tsdb.path={tmp_path / 'data'}",
-             f"--web.listen-address={address}", "--log.level=error"],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            [
+                binary,
+                f"--config.file={tmp_path / 'prometheus.yml'}",
+                f"--storage.tsdb.path={tmp_path / 'data'}",
+                f"--web.listen-address={address}",
+                "--log.level=error",
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         try:
             collector = PrometheusCollector(f"http://{address}", refresh=0.0, workers=2)
-            batch = until(
-                collector, lambda found: all(samples_of(found, name) >= 2 for name in entities.id.tolist())
-            )
+            batch = until(collector, lambda found: all(samples_of(found, name) >= 2 for name in entities.id.tolist()))
         finally:
             process.terminate()
             process.wait(10)

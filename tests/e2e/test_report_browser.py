@@ -22,10 +22,18 @@ from tests.kits.report_data import make_report
 
 Reply = dict[str, Any]
 FLAGS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
-    "--hide-scrollbars", "--remote-debugging-pipe",
-)  # fmt: skip
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-sync",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+    "--remote-debugging-pipe",
+)
 # the browser reads commands from descriptor 3 and answers on 4; the copies keep clear of both
 LAUNCH = """
 import os, sys
@@ -143,9 +151,7 @@ class Browser:
 
 
 @pytest.fixture(scope="module")
-def browser(
-    require_tool: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Browser]:
+def browser(require_tool: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """A headless browser for the tests of this file."""
     opened = Browser(require_tool("chromium"), tmp_path_factory.mktemp("browser"))
     yield opened
@@ -171,9 +177,7 @@ def test_the_page_fits_its_window_and_asks_nothing_of_a_network(
     (tmp_path / f"report-{width}-{scheme}.png").write_bytes(browser.picture())
     noise = [e for e in browser.events if e["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")]
     noise += [e for e in browser.events if e["method"] == "Runtime.consoleAPICalled"]
-    asked = {
-        e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"
-    }
+    asked = {e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"}
     assert not noise
     assert {url for url in asked if not url.startswith("data:")} == {address}
     assert browser.value("innerWidth") == width
@@ -206,7 +210,8 @@ def test_nothing_of_a_picture_is_cut_off(browser: Browser, address: str) -> None
             "[...document.querySelectorAll('figure svg')].filter(s => s.getBoundingClientRect().width > 0).flatMap("
             "s => { const f = s.getBoundingClientRect(); return [...s.querySelectorAll('text')].filter(t => {"
             "const b = t.getBoundingClientRect(); return b.left < f.left - 1 || b.right > f.right + 1"
-            "|| b.top < f.top - 1 || b.bottom > f.bottom + 1; }).map(t => s.closest('section').id + ': ' + t.textContent) })"
+            "|| b.top < f.top - 1 || b.bottom > f.bottom + 1; }).map(t => s.closest('section').id + ': ' + "
+            "t.textContent) })"
         )
         assert outside == [], f"at {width} px"
 
@@ -222,7 +227,8 @@ def unpacked(browser: Browser, address: str) -> None:
     browser.open(address)
     browser.call(
         "Runtime.evaluate",
-        expression=f"new Promise(done => {{ const look = () => {READY} ? done() : requestAnimationFrame(look); look(); }})",
+        expression=f"new Promise(done => "
+        f"{{ const look = () => {READY} ? done() : requestAnimationFrame(look); look(); }})",
         awaitPromise=True,
     )
 
@@ -267,13 +273,14 @@ def test_a_link_leads_to_the_whole_case_of_a_decision(browser: Browser, address:
     assert browser.value(f"{row}.querySelector('details').open")
     assert browser.value(f"{row}.querySelector('.chip').textContent") == "accepted"
     case = browser.call(
-        "Runtime.evaluate", expression=f"new Promise(done => setTimeout(() => done({row}.nextElementSibling.querySelector('pre').textContent)))",
-        awaitPromise=True, returnByValue=True,
-    )  # fmt: skip
-    assert case["result"]["value"].startswith(f"{href[3:]}: the case")
-    assert browser.value(
-        f"{row}.getBoundingClientRect().top < innerHeight && {row}.getBoundingClientRect().bottom > 0"
+        "Runtime.evaluate",
+        expression=f"new Promise(done => setTimeout(() => "
+        f"done({row}.nextElementSibling.querySelector('pre').textContent)))",
+        awaitPromise=True,
+        returnByValue=True,
     )
+    assert case["result"]["value"].startswith(f"{href[3:]}: the case")
+    assert browser.value(f"{row}.getBoundingClientRect().top < innerHeight && {row}.getBoundingClientRect().bottom > 0")
 
 
 def test_a_wide_table_shows_that_it_goes_on(browser: Browser, address: str) -> None:

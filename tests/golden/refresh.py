@@ -20,15 +20,17 @@ FOLDER = Path(__file__).parent
 def in_words(observation: Observation, step: Step) -> dict[str, Any]:
     """A decision as plain values: what was proposed and answered, who waits and why, what is set in motion."""
     plan, ids = step.decision.plan, observation.snapshot.workloads.id
-    waiting = zip(
-        plan.refusals.workload, plan.refusals.code, plan.refusals.value, plan.refusals.threshold, strict=True
-    )
+    waiting = zip(plan.refusals.workload, plan.refusals.code, plan.refusals.value, plan.refusals.threshold, strict=True)
     return {
         "halted": step.decision.halted,
         "proposals": [
             {
-                "action": p.action, "kind": p.kind, "workload": p.workload, "accepted": p.accepted,
-                "gpus": [slot.instance or slot.gpu for slot in p.slots], "victims": [v.workload for v in p.victims],
+                "action": p.action,
+                "kind": p.kind,
+                "workload": p.workload,
+                "accepted": p.accepted,
+                "gpus": [slot.instance or slot.gpu for slot in p.slots],
+                "victims": [v.workload for v in p.victims],
                 "refused": sorted(str(v.code) for v in p.verdicts if not v.allowed),
                 "waived": sorted(v.guard for v in p.verdicts if v.code == "waived_contract"),
             }
@@ -39,11 +41,16 @@ def in_words(observation: Observation, step: Step) -> dict[str, Any]:
             for row, code, value, threshold in waiting
         },
         "reservations": [
-            {"workload": r.workload, "start_s": round(r.start_s, 6), "promised_s": round(r.promised_s, 6), "nodes": list(r.nodes)}
+            {
+                "workload": r.workload,
+                "start_s": round(r.start_s, 6),
+                "promised_s": round(r.promised_s, 6),
+                "nodes": list(r.nodes),
+            }
             for r in plan.reservations
         ],
         "instructions": [{"kind": i.kind, "workload": i.workload, "backfill": i.backfill} for i in step.instructions],
-    }  # fmt: skip
+    }
 
 
 def text_of(scene: tuple[Any, Policy]) -> str:

@@ -45,9 +45,7 @@ def test_a_score_that_is_missing_or_new_is_named() -> None:
     """A horizon that is no longer measured, and one that nothing is recorded of."""
     recorded = RECORDED["bursts"]
     fewer = {name: value for name, value in recorded.items() if name != "600 pinball_p90"}
-    assert golden.worse_than(recorded, fewer, "bursts") == [
-        "bursts, 600 pinball_p90: is not measured any more"
-    ]
+    assert golden.worse_than(recorded, fewer, "bursts") == ["bursts, 600 pinball_p90: is not measured any more"]
     more = {**recorded, "60 pinball_p90": 0.1}
     (told,) = golden.worse_than(recorded, more, "bursts")
     assert "where nothing is recorded" in told

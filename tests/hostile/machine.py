@@ -74,12 +74,14 @@ class Hostile(RuleBasedStateMachine):
     def _start(self) -> Controller:
         ports = self.ports
         collectors = [
-            Collect("nodes", ports.collect_nodes), Collect("jobs", ports.collect_work),
+            Collect("nodes", ports.collect_nodes),
+            Collect("jobs", ports.collect_work),
             Collect("dcgm", ports.collect_telemetry),
-        ]  # fmt: skip
+        ]
         carries: dict[str, Actuator] = dict.fromkeys(("admit", "evict", "resize", "scale"), ports)
-        wiring = Wiring(collectors, [], carries, ports, ports, ports, ports, ports,
-                        monotonic_s=lambda: self.cluster.true_s)  # fmt: skip
+        wiring = Wiring(
+            collectors, [], carries, ports, ports, ports, ports, ports, monotonic_s=lambda: self.cluster.true_s
+        )
         return Controller(wiring)
 
     @initialize(widths=st.lists(st.integers(1, 4), min_size=20, max_size=26), data=st.data())
@@ -140,10 +142,12 @@ class Hostile(RuleBasedStateMachine):
         elif what == "edit":
             edits = ["excluded", "preemptible", "class"] + (["gpus"] if gang.state == State.PENDING else [])
             edit = data.draw(st.sampled_from(edits))
-            columns: dict[str, dict[str, Any]] = {"excluded": {"excluded": not gang.columns.get("excluded", False)},
-                       "preemptible": {"preemptible": not gang.columns.get("preemptible", True)},
-                       "class": {"slo_class": SloClass.LATENCY_CRITICAL},
-                       "gpus": {"gpus": data.draw(st.integers(1, 8))}}  # fmt: skip
+            columns: dict[str, dict[str, Any]] = {
+                "excluded": {"excluded": not gang.columns.get("excluded", False)},
+                "preemptible": {"preemptible": not gang.columns.get("preemptible", True)},
+                "class": {"slo_class": SloClass.LATENCY_CRITICAL},
+                "gpus": {"gpus": data.draw(st.integers(1, 8))},
+            }
             gang.columns.update(columns[edit])
         elif what == "hang":
             gang.hangs = gang.state == State.RUNNING
@@ -165,8 +169,12 @@ class Hostile(RuleBasedStateMachine):
 
     # --- views and clocks -----------------------------------------------------------------------------
 
-    @happens(work=st.sampled_from(tuple(Sight)), nodes=st.sampled_from(tuple(set(Sight) - {Sight.LIE, Sight.PAGE})),
-          exporter=st.sampled_from(("clear", "zeros", "silent")), which=st.integers(0, 3))  # fmt: skip
+    @happens(
+        work=st.sampled_from(tuple(Sight)),
+        nodes=st.sampled_from(tuple(set(Sight) - {Sight.LIE, Sight.PAGE})),
+        exporter=st.sampled_from(("clear", "zeros", "silent")),
+        which=st.integers(0, 3),
+    )
     def see(self, work: Sight, nodes: Sight, exporter: str, which: int) -> None:
         """What one or all of the collectors bring from now on."""
         if work == Sight.LIE and not self._may_lie():
@@ -200,8 +208,10 @@ class Hostile(RuleBasedStateMachine):
 
     # --- effects -----------------------------------------------------------------------------------------
 
-    @happens(fates=st.lists(st.sampled_from(tuple(Fate)), min_size=1, max_size=6),
-          late_s=st.sampled_from((10.0, 60.0, 110.0)))  # fmt: skip
+    @happens(
+        fates=st.lists(st.sampled_from(tuple(Fate)), min_size=1, max_size=6),
+        late_s=st.sampled_from((10.0, 60.0, 110.0)),
+    )
     def doom(self, fates: list[Fate], late_s: float) -> None:
         """What becomes of the next effects."""
         self.ports.fates, self.ports.late_s = fates, late_s
@@ -233,16 +243,17 @@ class Hostile(RuleBasedStateMachine):
         self.ports.exporter = exporter
         self._calm_ticks(8, 50.0)
 
-    @happens(data=st.data(), fate=st.sampled_from((Fate.RETRY, Fate.LOST, Fate.UNSEEN)),
-             change=st.sampled_from(("mode", "opt out", "shelter", "recreate", "limit")))  # fmt: skip
+    @happens(
+        data=st.data(),
+        fate=st.sampled_from((Fate.RETRY, Fate.LOST, Fate.UNSEEN)),
+        change=st.sampled_from(("mode", "opt out", "shelter", "recreate", "limit")),
+    )
     def change_before_a_retry(self, data: st.DataObject, fate: Fate, change: str) -> None:
         """Effects fail or get lost, and before they are sent again something changes."""
         self._see_all()
         self.ports.fates = [fate] * 6
         self.tick_after(35.0)
-        under_way = sorted(
-            {entry.instruction.workload for entry in self.controller.memory.in_flight.values()}
-        )
+        under_way = sorted({entry.instruction.workload for entry in self.controller.memory.in_flight.values()})
         chosen = [self.cluster.gangs[name] for name in under_way if name in self.cluster.gangs]
         if change == "mode":
             self.ports.policy = replace(self.ports.policy, modes=Modes(*[Mode.OFF] * len(ACTIONS)))
@@ -287,9 +298,7 @@ class Hostile(RuleBasedStateMachine):
 
     # --- people -------------------------------------------------------------------------------------------
 
-    @happens(
-        action=st.sampled_from(ACTIONS), mode=st.sampled_from((Mode.AUTO, Mode.AUTO, Mode.APPROVE, *Mode))
-    )
+    @happens(action=st.sampled_from(ACTIONS), mode=st.sampled_from((Mode.AUTO, Mode.AUTO, Mode.APPROVE, *Mode)))
     def change_mode(self, action: str, mode: Mode) -> None:
         """An operator changes the mode of one action."""
         policy = self.ports.policy
@@ -303,9 +312,7 @@ class Hostile(RuleBasedStateMachine):
             self.shown = [Approval(each, self.cluster.true_s) for each in waiting]
 
     @precondition(lambda self: self.shown)
-    @happens(
-        data=st.data(), kind=st.sampled_from((CommandKind.APPROVE, CommandKind.APPROVE, CommandKind.REJECT))
-    )
+    @happens(data=st.data(), kind=st.sampled_from((CommandKind.APPROVE, CommandKind.APPROVE, CommandKind.REJECT)))
     def answer(self, data: st.DataObject, kind: CommandKind) -> None:
         """A person approves or rejects what was shown, perhaps long ago."""
         shown = data.draw(st.sampled_from(self.shown))
@@ -332,8 +339,9 @@ class Hostile(RuleBasedStateMachine):
         ports.received += 1
         command = Command(kind, "anna", ports.now_s, subject, sequence=ports.received)
         if shown is not None:
-            command = replace(command, state_digest=shown.state_digest, benefit_gpu_s=shown.benefit_gpu_s,
-                              cost_gpu_s=shown.cost_gpu_s)  # fmt: skip
+            command = replace(
+                command, state_digest=shown.state_digest, benefit_gpu_s=shown.benefit_gpu_s, cost_gpu_s=shown.cost_gpu_s
+            )
         ports.commands.append(command)
 
     # --- what must hold -------------------------------------------------------------------------------------
@@ -367,8 +375,13 @@ class Hostile(RuleBasedStateMachine):
         if memory.in_flight or memory.landings:
             return f"still under way: {[*sorted(memory.in_flight), *(each.proposal_id for each in memory.landings)]}"
         free = self.cluster.free()
-        waiting = [gang for gang in self.cluster.gangs.values() if gang.state == State.PENDING
-                   and not gang.columns.get("excluded") and gang.columns.get("preemptible", True)]  # fmt: skip
+        waiting = [
+            gang
+            for gang in self.cluster.gangs.values()
+            if gang.state == State.PENDING
+            and not gang.columns.get("excluded")
+            and gang.columns.get("preemptible", True)
+        ]
         fits = [gang.name for gang in waiting if gang.columns["gpus"] <= free]
         return f"{free} GPUs are free, and {fits} wait" if fits else ""
 
@@ -392,8 +405,13 @@ class Hostile(RuleBasedStateMachine):
 def kinds(draw: st.DrawFn) -> dict[str, object]:
     """Queue, tenant, priority and shelter of one workload."""
     team = draw(st.integers(0, 1))
-    return {"queue": team + 1, "tenant": team, "priority": draw(st.integers(0, 2)),
-            "preemptible": draw(st.integers(0, 5)) > 0, "excluded": draw(st.integers(0, 9)) == 0}  # fmt: skip
+    return {
+        "queue": team + 1,
+        "tenant": team,
+        "priority": draw(st.integers(0, 2)),
+        "preemptible": draw(st.integers(0, 5)) > 0,
+        "excluded": draw(st.integers(0, 9)) == 0,
+    }
 
 
 def _needs_approval(proposal: Proposal) -> bool:

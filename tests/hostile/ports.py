@@ -194,8 +194,14 @@ class Ports:
         if self.lying and self.decision is not None and "clock" not in self.decision.halted:
             self.lied_s = self.cluster.true_s  # a lie that no process remembers was not told
 
-    def intend(self, observation: Observation, _policy: Policy, _memory: ControllerMemory, decision: Decision,
-               _instructions: Sequence[Instruction]) -> None:  # fmt: skip
+    def intend(
+        self,
+        observation: Observation,
+        _policy: Policy,
+        _memory: ControllerMemory,
+        decision: Decision,
+        _instructions: Sequence[Instruction],
+    ) -> None:
         """Note what the decision was made on."""
         self.last, self.decision = observation, decision
         if self.crash == "intend":
@@ -213,8 +219,20 @@ class Ports:
         assert self.saved is not None
         if self.crash == "apply":
             raise CrashError
-        self.sent.append(Sent(self.cluster.true_s, now_s, order, self.last, self.decision, self.saved, self.policy,
-                              self.leader, self._clear(), self.lied_s))  # fmt: skip
+        self.sent.append(
+            Sent(
+                self.cluster.true_s,
+                now_s,
+                order,
+                self.last,
+                self.decision,
+                self.saved,
+                self.policy,
+                self.leader,
+                self._clear(),
+                self.lied_s,
+            )
+        )
         if order.fence < self._fence:
             return Outcome(order.id, OutcomeKind.CONFLICT, now_s, "a newer leader acts")
         self._fence = order.fence
@@ -233,8 +251,12 @@ class Ports:
             Sight.CLEAR,
             Sight.STALE,
         }
-        return bool(honest and snapshot is not None and snapshot.work_age_s <= fresh.work_s
-                    and snapshot.inventory_age_s <= fresh.inventory_s)  # fmt: skip
+        return bool(
+            honest
+            and snapshot is not None
+            and snapshot.work_age_s <= fresh.work_s
+            and snapshot.inventory_age_s <= fresh.inventory_s
+        )
 
     def _promise(self, order: Instruction) -> None:
         """GPUs of a start that others hold, or that a start under way was promised, are a defect."""
@@ -249,9 +271,7 @@ class Ports:
             other = each.instruction
             alive = each.until_s >= self.cluster.true_s and not self.cluster.refusal(other)
             if alive and other.id != order.id and asked & {slot.gpu for slot in other.slots}:
-                self.cluster.problems.append(
-                    f"{order.id}: GPUs are promised to {other.id}, which is under way"
-                )
+                self.cluster.problems.append(f"{order.id}: GPUs are promised to {other.id}, which is under way")
 
     def _carry_out(self, order: Instruction, now_s: float) -> Outcome:
         fate = self.fates.pop(0) if self.fates else Fate.DONE

@@ -21,8 +21,15 @@ RUNS = 25
 
 def found(words: str) -> str:
     """The first violation that names one of `words` ("|" between them); "" when there is none."""
-    rules = settings(max_examples=RUNS, stateful_step_count=50, deadline=None, database=None, print_blob=False,
-                     phases=[Phase.generate], suppress_health_check=list(HealthCheck))  # fmt: skip
+    rules = settings(
+        max_examples=RUNS,
+        stateful_step_count=50,
+        deadline=None,
+        database=None,
+        print_blob=False,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
     for number in range(SEEDS):
         try:
             run_state_machine_as_test(seed(number)(Hostile), settings=rules)
@@ -72,8 +79,9 @@ def approves_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )
-def test_a_planted_defect_is_found(plant: Callable[[pytest.MonkeyPatch], None], words: str,
-                                   monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+def test_a_planted_defect_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each of them shows as the violation that it is."""
     plant(monkeypatch)
     assert found(words)

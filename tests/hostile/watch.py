@@ -1,4 +1,6 @@
-"""What must hold after every step in the hostile world. Facts alone are judged: what was sent, on what view, by what policy."""
+"""What must hold after every step in the hostile world. Facts alone are judged: what was sent, on what view, by what
+policy.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,7 @@ class Watch:
     approvals: dict[str, Approval] = field(default_factory=dict)
     stopped_by: str = ""  # kill or pause of a person that no resume has ended
     confirmed_s: float = float("-inf")
-    disrupted: dict[str, tuple[float, str]] = field(
-        default_factory=dict
-    )  # instruction id -> (true time, tenant)
+    disrupted: dict[str, tuple[float, str]] = field(default_factory=dict)  # instruction id -> (true time, tenant)
     judged: int = 0
 
     def problems(self) -> list[str]:
@@ -47,9 +47,15 @@ class Watch:
             order = sent.instruction
             entry = sent.memory.in_flight[order.id]
             wrong = [
-                *self._view(sent), *self._fence(sent), *self._identity(sent), *self._victim(sent, entry),
-                *self._mode(sent, entry), *self._people(), *self._contract(sent, entry), *self._size(sent),
-            ]  # fmt: skip
+                *self._view(sent),
+                *self._fence(sent),
+                *self._identity(sent),
+                *self._victim(sent, entry),
+                *self._mode(sent, entry),
+                *self._people(),
+                *self._contract(sent, entry),
+                *self._size(sent),
+            ]
             found += [f"{order.id} ({order.kind} {order.workload}, {entry.action}): {what}" for what in wrong]
             self._count(sent, entry)
         self.judged = len(self.ports.sent)
@@ -65,11 +71,7 @@ class Watch:
         return []
 
     def _fence(self, sent: Sent) -> list[str]:
-        return (
-            []
-            if sent.instruction.fence == sent.fence
-            else [f"fence {sent.instruction.fence}, not {sent.fence}"]
-        )
+        return [] if sent.instruction.fence == sent.fence else [f"fence {sent.instruction.fence}, not {sent.fence}"]
 
     def _identity(self, sent: Sent) -> list[str]:
         """The object is in the view, under the uid that the instruction names."""
@@ -77,9 +79,7 @@ class Watch:
         if row is None:
             return ["its object is not in the view"]
         uid = sent.observation.snapshot.workloads.uid[row]
-        return (
-            [] if uid == sent.instruction.uid else [f"names uid {sent.instruction.uid}, the view has {uid}"]
-        )
+        return [] if uid == sent.instruction.uid else [f"names uid {sent.instruction.uid}, the view has {uid}"]
 
     def _victim(self, sent: Sent, entry: InFlight) -> list[str]:
         row = row_of(sent, sent.instruction)
@@ -171,7 +171,11 @@ def takes(order: Instruction) -> bool:
 
 def content(proposal: Proposal) -> tuple[object, ...]:
     """What a person approves: who, what, where, and at whose expense."""
-    victims = tuple(sorted((v.workload, v.uid, v.how, v.gpus, v.contract, tuple(sorted(s.gpu for s in v.keeps)))
-                           for v in proposal.victims))  # fmt: skip
+    victims = tuple(
+        sorted(
+            (v.workload, v.uid, v.how, v.gpus, v.contract, tuple(sorted(s.gpu for s in v.keeps)))
+            for v in proposal.victims
+        )
+    )
     slots = tuple(sorted(slot.gpu for slot in proposal.slots))
     return proposal.action, proposal.kind, proposal.workload, proposal.uid, slots, victims

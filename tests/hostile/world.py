@@ -73,9 +73,7 @@ class Cluster:
     ended: list[Gang] = field(default_factory=list)  # finished since the last view; shown once more
     deleted: list[str] = field(default_factory=list)  # uids deleted by their owners since the last view
     problems: list[str] = field(default_factory=list)
-    stopped: list[tuple[float, str]] = field(
-        default_factory=list
-    )  # (true time, uid) of each eviction that took place
+    stopped: list[tuple[float, str]] = field(default_factory=list)  # (true time, uid) of each eviction that took place
 
     # --- owners and hardware --------------------------------------------------------------------
 
@@ -159,9 +157,7 @@ class Cluster:
         rows = rows_of(order.slots)
         taken = {gpu for other in self.gangs.values() if other is not gang for gpu in other.on}
         if not taken.isdisjoint(rows):
-            self.problems.append(
-                f"{order.workload} starts on GPUs {sorted(taken & set(rows))}, which are in use"
-            )
+            self.problems.append(f"{order.workload} starts on GPUs {sorted(taken & set(rows))}, which are in use")
             return "in use"
         if order.kind == "admit":
             if not gang.columns.get("min_gpus", gang.columns["gpus"]) <= len(rows) <= gang.columns["gpus"]:
@@ -177,9 +173,7 @@ class Cluster:
 
     def view(self, items: Iterable[Item] | None = None) -> ClusterSnapshot:
         """The tables as a truthful collector sees them."""
-        shown = (
-            [gang.item() for gang in (*self.gangs.values(), *self.ended)] if items is None else list(items)
-        )
+        shown = [gang.item() for gang in (*self.gangs.values(), *self.ended)] if items is None else list(items)
         nodes = {"ready": [node not in self.down for node in range(NODES)]}
         return snapshot(f"{NODES}x{PER_NODE}", shown, nodes=nodes, queues=queues(self.limit), tenants=TENANTS)
 
@@ -193,8 +187,9 @@ class Cluster:
         values = np.broadcast_to(active, shape).astype(np.float32)
         samples = np.broadcast_to(np.array([[2], [60]], np.int32), (len(WINDOWS_S), GPUS)).copy()
         uuids = np.array([f"GPU-{gpu}" for gpu in range(GPUS)], object)
-        return Telemetry(SIGNALS, WINDOWS_S, uuids, values, values, samples,
-                         np.zeros(GPUS, np.float32), np.full(GPUS, 2, np.int8))  # fmt: skip
+        return Telemetry(
+            SIGNALS, WINDOWS_S, uuids, values, values, samples, np.zeros(GPUS, np.float32), np.full(GPUS, 2, np.int8)
+        )
 
     def free(self) -> int:
         """GPUs on good nodes that nobody holds."""

@@ -23,14 +23,20 @@ def pools(*parts: PoolSpec) -> Inventory:
     return build_inventory(ClusterSpec("test", parts, ()))
 
 
-def pool(
-    name: str = "default", nodes: int = 1, gpus: int = 2, model: str = "A100-80GB", **more: Any
-) -> PoolSpec:
+def pool(name: str = "default", nodes: int = 1, gpus: int = 2, model: str = "A100-80GB", **more: Any) -> PoolSpec:
     """One pool; `more` are fields of PoolSpec."""
     values: dict[str, Any] = {
-        "gpu_memory_gb": 80, "cpus": None, "memory_mib": None, "nodes_per_island": 1, "nodes_per_leaf": nodes,
-        "leaves_per_block": 1, "zone": "a", "spot": False, "mig": (), "price_weight": 1.0,
-    }  # fmt: skip
+        "gpu_memory_gb": 80,
+        "cpus": None,
+        "memory_mib": None,
+        "nodes_per_island": 1,
+        "nodes_per_leaf": nodes,
+        "leaves_per_block": 1,
+        "zone": "a",
+        "spot": False,
+        "mig": (),
+        "price_weight": 1.0,
+    }
     return PoolSpec(name=name, nodes=nodes, gpus_per_node=gpus, gpu_model=model, **(values | more))
 
 
@@ -39,9 +45,7 @@ def gang(gpus: int, per_member: int = 8, **more: Any) -> Shape:
     return Shape(gpus=gpus, per_member=min(gpus, per_member), min_gpus=more.pop("min_gpus", gpus), **more)
 
 
-def make_jobs(
-    rows: Sequence[tuple[float, float, int]], per_member: int = 8, tenant: str = "t", **more: Any
-) -> Jobs:
+def make_jobs(rows: Sequence[tuple[float, float, int]], per_member: int = 8, tenant: str = "t", **more: Any) -> Jobs:
     """Jobs of (submit_s, duration_s, gpus)."""
     jobs = Jobs()
     for number, (submit_s, duration_s, gpus) in enumerate(rows):
@@ -56,9 +60,7 @@ def one_job(shape: Shape, duration_s: float = 1000.0, **more: Any) -> Jobs:
     return jobs
 
 
-def cluster_of(
-    jobs: Jobs, hardware: Inventory | None = None, physics: Physics = IDEAL, **more: Any
-) -> Cluster:
+def cluster_of(jobs: Jobs, hardware: Inventory | None = None, physics: Physics = IDEAL, **more: Any) -> Cluster:
     """A cluster on which all jobs are submitted."""
     cluster = Cluster(hardware or inventory(), jobs, physics, **more)
     for job in range(len(jobs)):

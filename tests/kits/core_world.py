@@ -57,16 +57,52 @@ MODELS = ("A100-80GB", "H100-80GB", "A100-40GB")
 PROFILES = ("1g.10gb", "2g.20gb", "3g.40gb", "7g.80gb")
 
 DEFAULTS: dict[str, Any] = {
-    "name": "", "user": "", "tenant": 0, "queue": 0, "slo_class": 2, "priority": 0, "state": State.PENDING, "incarnation": 0,
-    "submit_s": 0.0, "start_s": np.nan, "runs_since_s": np.nan, "ended_s": np.nan, "served_s": 0.0, "outlived_s": 0.0,
-    "gpus": 1, "gpus_per_member": 8,
-    "min_gpus": -1, "gpu_milli": 0, "mig_profile": -1, "gpu_models": 0, "gpu_memory_mib": 0, "cpu_milli": 0,
-    "memory_mib": 0, "topology": 0, "preferred": 0, "selector": 0, "preemptible": True, "excluded": False, "gate": 0,
-    "over_quota": False, "preemption_delay_s": 0.0, "backfilled": False, "stuck": False, "stale_since_s": np.nan,
-    "stale_grace_s": np.nan, "job_group": "", "coordinates": "",
-    "limit_s": np.nan, "checkpoint_interval_s": np.nan, "last_checkpoint_s": np.nan, "checkpoint_write_s": np.nan,
-    "checkpoint_on_request": False, "restart_s": np.nan, "lost_gpu_s": np.nan, "service": -1,
-}  # fmt: skip
+    "name": "",
+    "user": "",
+    "tenant": 0,
+    "queue": 0,
+    "slo_class": 2,
+    "priority": 0,
+    "state": State.PENDING,
+    "incarnation": 0,
+    "submit_s": 0.0,
+    "start_s": np.nan,
+    "runs_since_s": np.nan,
+    "ended_s": np.nan,
+    "served_s": 0.0,
+    "outlived_s": 0.0,
+    "gpus": 1,
+    "gpus_per_member": 8,
+    "min_gpus": -1,
+    "gpu_milli": 0,
+    "mig_profile": -1,
+    "gpu_models": 0,
+    "gpu_memory_mib": 0,
+    "cpu_milli": 0,
+    "memory_mib": 0,
+    "topology": 0,
+    "preferred": 0,
+    "selector": 0,
+    "preemptible": True,
+    "excluded": False,
+    "gate": 0,
+    "over_quota": False,
+    "preemption_delay_s": 0.0,
+    "backfilled": False,
+    "stuck": False,
+    "stale_since_s": np.nan,
+    "stale_grace_s": np.nan,
+    "job_group": "",
+    "coordinates": "",
+    "limit_s": np.nan,
+    "checkpoint_interval_s": np.nan,
+    "last_checkpoint_s": np.nan,
+    "checkpoint_write_s": np.nan,
+    "checkpoint_on_request": False,
+    "restart_s": np.nan,
+    "lost_gpu_s": np.nan,
+    "service": -1,
+}
 
 
 @dataclass(frozen=True)
@@ -136,11 +172,23 @@ def snapshot(
 def _nodes(count: int, per_node: int, overrides: Mapping[str, Sequence[Any]]) -> NodeTable:
     row = np.arange(count)
     columns: dict[str, Any] = {
-        "id": [f"node-{n}" for n in range(count)], "pool": 0 * row, "gpu_model": 0 * row,
-        "first_gpu": row * per_node, "gpus": 0 * row + per_node, "cpu_milli": 0 * row - 1,
-        "memory_mib": 0 * row - 1, "island": row, "leaf": 0 * row, "block": 0 * row, "zone": 0 * row,
-        "ready": row >= 0, "cordoned": row < 0, "spot": row < 0, "reclaim_at_s": np.nan * row, "labels": 0 * row,
-    }  # fmt: skip
+        "id": [f"node-{n}" for n in range(count)],
+        "pool": 0 * row,
+        "gpu_model": 0 * row,
+        "first_gpu": row * per_node,
+        "gpus": 0 * row + per_node,
+        "cpu_milli": 0 * row - 1,
+        "memory_mib": 0 * row - 1,
+        "island": row,
+        "leaf": 0 * row,
+        "block": 0 * row,
+        "zone": 0 * row,
+        "ready": row >= 0,
+        "cordoned": row < 0,
+        "spot": row < 0,
+        "reclaim_at_s": np.nan * row,
+        "labels": 0 * row,
+    }
     columns.update(overrides)
     return NodeTable(**{f.name: np.array(columns[f.name], DTYPES[str(f.type)]) for f in fields(NodeTable)})
 
@@ -167,9 +215,7 @@ def _workloads(items: Sequence[Item], per_node: int) -> WorkloadTable:
     columns: dict[str, Any] = {name: [row[name] for row in rows] for name in DEFAULTS}
     columns["id"] = [item.id for item in items]
     columns["uid"] = [item.columns.get("uid", item.id) for item in items]
-    return WorkloadTable(
-        **{f.name: np.array(columns[f.name], DTYPES[str(f.type)]) for f in fields(WorkloadTable)}
-    )
+    return WorkloadTable(**{f.name: np.array(columns[f.name], DTYPES[str(f.type)]) for f in fields(WorkloadTable)})
 
 
 def _placements(items: Sequence[Item], gpus: GpuTable, instances: InstanceTable) -> PlacementTable:
@@ -188,14 +234,10 @@ def _placements(items: Sequence[Item], gpus: GpuTable, instances: InstanceTable)
     columns = np.array(entries, np.int32).reshape(-1, 4).T
     leaving = np.array([items[row].columns["state"] == State.CHECKPOINTING for row in columns[0]], bool)
     rank = np.zeros(columns.shape[1], np.int32)
-    return PlacementTable(
-        columns[0], gpus.node[columns[1]], columns[1], columns[2], columns[3], leaving, rank
-    )
+    return PlacementTable(columns[0], gpus.node[columns[1]], columns[1], columns[2], columns[3], leaving, rank)
 
 
-def queue_tree(
-    *rows: tuple[str, int, int], priority: Mapping[str, int] | None = None, order: int = 1
-) -> QueueTable:
+def queue_tree(*rows: tuple[str, int, int], priority: Mapping[str, int] | None = None, order: int = 1) -> QueueTable:
     """A root without a limit and `rows` of (id, parent row, limit); row 1 is the first of them."""
     table = [("root", -1, -1), *rows]
     given = priority or {}
@@ -222,21 +264,41 @@ def forecasts(snap: ClusterSnapshot, total_s: Mapping[str, float | Sequence[floa
     return Forecasts(RuntimeForecast("test", 0.0, LEVELS, table, known, np.zeros(len(table), np.int32)))
 
 
-def observe(snap: ClusterSnapshot, now_s: float = 0.0, *, total_s: Mapping[str, Any] | None = None, tick: int = 0,
-            **more: Any) -> Observation:  # fmt: skip
+def observe(
+    snap: ClusterSnapshot, now_s: float = 0.0, *, total_s: Mapping[str, Any] | None = None, tick: int = 0, **more: Any
+) -> Observation:
     """An observation of `snap`; `more` are fields of Observation (commands, outcomes, kill_switch ...)."""
     foreseen = Forecasts() if total_s is None else forecasts(snap, total_s)
     return Observation(tick, now_s, snap, measure(snap, WhatIf(snap)), foreseen, **more)
 
 
-def world(shape: str = "2x8", work: Iterable[Item] = (), now_s: float = 0.0, *,
-          total_s: Mapping[str, Any] | None = None, tick: int = 0, commands: tuple[Command, ...] = (),
-          outcomes: tuple[Outcome, ...] = (), kill_switch: bool = False, inventory_age_s: float = 0.0,
-          work_age_s: float = 0.0, views: tuple[View, ...] = (), **more: Any) -> Observation:  # fmt: skip
+def world(
+    shape: str = "2x8",
+    work: Iterable[Item] = (),
+    now_s: float = 0.0,
+    *,
+    total_s: Mapping[str, Any] | None = None,
+    tick: int = 0,
+    commands: tuple[Command, ...] = (),
+    outcomes: tuple[Outcome, ...] = (),
+    kill_switch: bool = False,
+    inventory_age_s: float = 0.0,
+    work_age_s: float = 0.0,
+    views: tuple[View, ...] = (),
+    **more: Any,
+) -> Observation:
     """`observe(snapshot(...))` in one."""
     snap = replace(snapshot(shape, work, **more), inventory_age_s=inventory_age_s, work_age_s=work_age_s)
-    return observe(snap, now_s, views=views, total_s=total_s, tick=tick, commands=commands,
-                   outcomes=outcomes, kill_switch=kill_switch)  # fmt: skip
+    return observe(
+        snap,
+        now_s,
+        views=views,
+        total_s=total_s,
+        tick=tick,
+        commands=commands,
+        outcomes=outcomes,
+        kill_switch=kill_switch,
+    )
 
 
 def decide(
@@ -276,8 +338,14 @@ def proposals(step: Step, kind: str = "") -> dict[str, Proposal]:
     return {p.workload: p for p in step.decision.plan.proposals if kind in {"", p.kind}}
 
 
-def done(instructions: Iterable[Instruction], at_s: float, kind: OutcomeKind = OutcomeKind.DONE,
-         reason: str = "", *, retryable: bool = False) -> tuple[Outcome, ...]:  # fmt: skip
+def done(
+    instructions: Iterable[Instruction],
+    at_s: float,
+    kind: OutcomeKind = OutcomeKind.DONE,
+    reason: str = "",
+    *,
+    retryable: bool = False,
+) -> tuple[Outcome, ...]:
     """An outcome of the same kind for each instruction."""
     return tuple(Outcome(i.id, kind, at_s, reason, retryable) for i in instructions)
 
@@ -290,9 +358,7 @@ def arrays(value: Any, path: str = "") -> dict[str, bytes]:
         parts = [arrays(getattr(value, f.name), f"{path}.{f.name}") for f in fields(value)]
         return {name: data for part in parts for name, data in part.items()}
     if isinstance(value, tuple):
-        return {
-            name: data for n, item in enumerate(value) for name, data in arrays(item, f"{path}[{n}]").items()
-        }
+        return {name: data for n, item in enumerate(value) for name, data in arrays(item, f"{path}[{n}]").items()}
     return {}
 
 
@@ -313,9 +379,20 @@ class Disrupt:
     def __call__(self, ctx: Context, submit: Submit) -> None:
         """The action."""
         ids = ctx.observation.snapshot.workloads.id.tolist()
-        draft = Draft("backfill", "evict", -1, ids.index(self.winner), None, ctx.now_s, (), self.benefit_gpu_s,
-                      self.cost_gpu_s, (Evidence("planted", 1),), tuple(self._give(ctx, ids.index(name)) for name in self.victims),
-                      self.contract)  # fmt: skip
+        draft = Draft(
+            "backfill",
+            "evict",
+            -1,
+            ids.index(self.winner),
+            None,
+            ctx.now_s,
+            (),
+            self.benefit_gpu_s,
+            self.cost_gpu_s,
+            (Evidence("planted", 1),),
+            tuple(self._give(ctx, ids.index(name)) for name in self.victims),
+            self.contract,
+        )
         self.answers.append(submit(draft))
 
     def _give(self, ctx: Context, row: int) -> Give:
@@ -329,9 +406,7 @@ class Disrupt:
 
 def with_policy(policy: Policy = AUTO, **parts: Mapping[str, Any]) -> Policy:
     """A policy with fields of its parts replaced, for example hysteresis={"dwell_s": 0.0}."""
-    return replace(
-        policy, **{name: replace(getattr(policy, name), **dict(values)) for name, values in parts.items()}
-    )
+    return replace(policy, **{name: replace(getattr(policy, name), **dict(values)) for name, values in parts.items()})
 
 
 HOLDING = with_policy(

@@ -38,9 +38,18 @@ LEARNED = {"chat": ServiceRecord(ready=2, minute_s=0.0, at_target_rps=(2.0,) * 8
 def serving(observation: Observation, *demand: Forecast, **columns: Any) -> Observation:
     """The observation with one service, whose load needs two replicas, and these forecasts of it."""
     usual: dict[str, Any] = {
-        "id": ["chat"], "uid": ["chat"], "objective_s": [10.0], "age_s": [0.0], "ready_replicas": [2], "replicas": [2],
-        "min_replicas": [1], "max_replicas": [20], "needed_replicas": [2], "recent_rps": [np.nan], "generation": [7],
-    }  # fmt: skip
+        "id": ["chat"],
+        "uid": ["chat"],
+        "objective_s": [10.0],
+        "age_s": [0.0],
+        "ready_replicas": [2],
+        "replicas": [2],
+        "min_replicas": [1],
+        "max_replicas": [20],
+        "needed_replicas": [2],
+        "recent_rps": [np.nan],
+        "generation": [7],
+    }
     table: ServiceTable = make(ServiceTable, **(usual | columns))
     snap = replace(observation.snapshot, services=table)
     return replace(observation, snapshot=snap, forecasts=replace(observation.forecasts, demand=demand))
@@ -61,8 +70,10 @@ class Growing:
         if minute == self._minute or not len(services.id):
             return
         self._minute = minute
-        peaks = {name: float(rps) * self.factor
-                 for name, rps in zip(services.id.tolist(), services.recent_rps.tolist(), strict=True)}  # fmt: skip
+        peaks = {
+            name: float(rps) * self.factor
+            for name, rps in zip(services.id.tolist(), services.recent_rps.tolist(), strict=True)
+        }
         self._made = Forecasts(demand=(forecast(peaks, now_s),))
 
     def forecast(self, now_s: float, snapshot: ClusterSnapshot) -> Forecasts:

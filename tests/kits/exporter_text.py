@@ -66,11 +66,7 @@ def render(
     lines: list[str] = []
     devices = list(devices)
     for number, known in dcgm.FIELDS.items():
-        name = (
-            known.names[1]
-            if new_names and len(known.names) > 1 and known.names[1].isupper()
-            else known.names[0]
-        )
+        name = known.names[1] if new_names and len(known.names) > 1 and known.names[1].isupper() else known.names[0]
         samples = [(device, device.values[number]) for device in devices if number in device.values]
         if samples:
             lines += [f"# HELP {name} {known.help}", f"# TYPE {name} {known.kind.value}"]

@@ -29,16 +29,25 @@ def estimator() -> Any:
 
 def content(number: int = 0, *, rows: int = 4) -> dict[str, Any]:
     """The content of a model without estimators."""
-    return {"model": "test/1", "number": number, "weights": np.arange(rows, dtype=float) + number, "levels": (0.5, 0.9)}  # fmt: skip
+    return {"model": "test/1", "number": number, "weights": np.arange(rows, dtype=float) + number, "levels": (0.5, 0.9)}
 
 
 def manifest(kind: str = "bursts", **changed: Any) -> Manifest:
     """A manifest to be filled in by `put`."""
     given: dict[str, Any] = {
-        "kind": kind, "model": "test/1", "artifact": "", "artifact_bytes": 0, "data": {"name": "a.csv", "digest": "d"},
-        "feature_schema": ("lag_1",), "parameters": {"trees": 5}, "libraries": LIBRARIES, "code": "0.1.0", "seed": 0,
-        "scores": {"pinball_p99": 0.5}, "created_by": "test",
-    }  # fmt: skip
+        "kind": kind,
+        "model": "test/1",
+        "artifact": "",
+        "artifact_bytes": 0,
+        "data": {"name": "a.csv", "digest": "d"},
+        "feature_schema": ("lag_1",),
+        "parameters": {"trees": 5},
+        "libraries": LIBRARIES,
+        "code": "0.1.0",
+        "seed": 0,
+        "scores": {"pinball_p99": 0.5},
+        "created_by": "test",
+    }
     return Manifest(**{**given, **changed})
 
 

@@ -41,22 +41,19 @@ def make_report(
         telemetry="windowed",
         cluster={"nodes": nodes, "gpus": nodes * 8},
         assumed={"checkpoint_interval_s": 9054, "cpus": 212},
-        command=f"autopilot simulate --jobs jobs.parquet --cluster {nodes}x8 --policy {','.join(policies)} --seed {seed}",
+        command=f"autopilot simulate --jobs jobs.parquet --cluster {nodes}x8 --policy {','.join(policies)} "
+        f"--seed {seed}",
         notes=("Times are moved so that the first job arrives at 0.",),
         policies=tuple(make_run(p, rng, nodes, span_s, services, name) for p in policies),
     )
 
 
-def make_run(
-    policy: str, rng: np.random.Generator, nodes: int, span_s: float, services: bool, name: str
-) -> PolicyRun:
+def make_run(policy: str, rng: np.random.Generator, nodes: int, span_s: float, services: bool, name: str) -> PolicyRun:
     """One policy: `autopilot` waits less and fills more than the others."""
     ours = policy == "autopilot"
     textbook = not ours
     waits_s = _waits(rng, 4000, 0.5 if ours else 1.0)
-    series = _series(
-        rng, nodes * 8, span_s, 0.9 if ours else 0.8, measured=not textbook or policy == "fifo-skip"
-    )
+    series = _series(rng, nodes * 8, span_s, 0.9 if ours else 0.8, measured=not textbook or policy == "fifo-skip")
     return PolicyRun(
         name=policy,
         result=_result(policy, waits_s, series, nodes, span_s),

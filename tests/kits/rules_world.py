@@ -21,8 +21,12 @@ from autopilot.core.rules import cohort, cohort_fair, elastic_quota
 from autopilot.core.rules.base import Claim, Refusal, Take
 
 RULE_SETS: dict[str, ModuleType] = {each.NAME: each for each in (cohort, cohort_fair, elastic_quota)}
-HOW = {"never": Displace.NEVER, "lower": Displace.LOWER, "any": Displace.ANY,
-       "lower_or_newer_equal": Displace.LOWER_OR_NEWER_EQUAL}  # fmt: skip
+HOW = {
+    "never": Displace.NEVER,
+    "lower": Displace.LOWER,
+    "any": Displace.ANY,
+    "lower_or_newer_equal": Displace.LOWER_OR_NEWER_EQUAL,
+}
 ANY_PRIORITY = 2**31 - 1
 
 
@@ -87,8 +91,19 @@ class World:
         """A gang as a claim, under a row of its own."""
         if each.name not in self.names:
             self.names.append(each.name)
-        return Claim(self.names.index(each.name), self.queues[each.queue], each.gpus, each.kinds, each.priority, each.submit_s,
-                     each.start_s, each.preemptible, each.gpus, each.gpus, each.over_quota)  # fmt: skip
+        return Claim(
+            self.names.index(each.name),
+            self.queues[each.queue],
+            each.gpus,
+            each.kinds,
+            each.priority,
+            each.submit_s,
+            each.start_s,
+            each.preemptible,
+            each.gpus,
+            each.gpus,
+            each.over_quota,
+        )
 
     def start(self, each: Gang) -> None:
         """Enter a gang as running."""
@@ -105,8 +120,9 @@ class World:
         self.running = [claim for claim in self.running if claim.row not in gone]
         return [self.names[number] for number in sorted(gone)]
 
-    def ask(self, engine: ModuleType, each: Gang, room: Callable[[Sequence[Take]], bool] = lambda _: True,
-            **more: Any) -> set[str] | Code:  # fmt: skip
+    def ask(
+        self, engine: ModuleType, each: Gang, room: Callable[[Sequence[Take]], bool] = lambda _: True, **more: Any
+    ) -> set[str] | Code:
         """Names of those whom a rule set lets the gang displace, or the reason why it may not."""
         answer = engine.takes(self.books, self.claim(each), self.running, room, **more)
         return answer.code if isinstance(answer, Refusal) else {self.names[take.row] for take in answer}
@@ -124,26 +140,37 @@ def world(rows: Sequence[Row], gangs: Sequence[Gang] = (), models: int = 0) -> W
     parent = [-1] + [at[each.parent] for each in everyone]
     tree = [Row("root"), *everyone]
     table = make(
-        QueueTable, id=[each.name for each in tree], parent=parent, guarantee=[[0]] * len(tree),
-        weight=[each.weight for each in tree], borrow_limit=[each.borrow_limit for each in tree],
-        lend_limit=[each.lend_limit for each in tree], within_queue=[HOW[each.within] for each in tree],
-        reclaim=[HOW[each.reclaim] for each in tree], while_borrowing=[HOW[each.while_borrowing] for each in tree],
+        QueueTable,
+        id=[each.name for each in tree],
+        parent=parent,
+        guarantee=[[0]] * len(tree),
+        weight=[each.weight for each in tree],
+        borrow_limit=[each.borrow_limit for each in tree],
+        lend_limit=[each.lend_limit for each in tree],
+        within_queue=[HOW[each.within] for each in tree],
+        reclaim=[HOW[each.reclaim] for each in tree],
+        while_borrowing=[HOW[each.while_borrowing] for each in tree],
         while_borrowing_priority=[each.highest for each in tree],
-    )  # fmt: skip
+    )
     paths: list[tuple[int, ...]] = [()]
     for number in range(1, len(tree)):
         paths.append((number, *paths[parent[number]]))
     guarantee = [[each.guarantee for each in tree]]
-    guarantee += [
-        [each.by_model[model] if each.by_model else 0.0 for each in tree] for model in range(models)
-    ]
+    guarantee += [[each.by_model[model] if each.by_model else 0.0 for each in tree] for model in range(models)]
     zeros = [[0.0] * len(tree) for _ in guarantee]
     books = Books(
-        table, parent, paths, [sum(kind) for kind in guarantee], guarantee,
+        table,
+        parent,
+        paths,
+        [sum(kind) for kind in guarantee],
+        guarantee,
         [[each.limit for each in tree], *([math.inf] * len(tree) for _ in range(models))],
-        [list(kind) for kind in zeros], [list(kind) for kind in zeros], [list(kind) for kind in zeros], False,
+        [list(kind) for kind in zeros],
+        [list(kind) for kind in zeros],
+        [list(kind) for kind in zeros],
+        False,
         children=[[n for n in range(len(tree)) if parent[n] == number] for number in range(len(tree))],
-    )  # fmt: skip
+    )
     made = World(books, at, [], [])
     for each in gangs:
         made.start(each)
@@ -189,9 +216,7 @@ def play(case: Mapping[str, Any]) -> Outcome:
             heads.setdefault(each.queue, each)
         head = min(heads.values(), key=lambda one: rules.head_key(now.books, now.claim(one)))
         waiting.remove(head)
-        answers = [
-            (gpus, _serve(now, rules, replace(head, gpus=gpus), spare, case)) for gpus in _widths(case, head)
-        ]
+        answers = [(gpus, _serve(now, rules, replace(head, gpus=gpus), spare, case)) for gpus in _widths(case, head)]
         gpus, answer = next((each for each in answers if isinstance(each[1], set)), answers[0])
         if isinstance(answer, set):
             done.evicted |= answer
@@ -212,9 +237,7 @@ def _widths(case: Mapping[str, Any], head: Gang) -> list[float]:
     return [sum(sizes[:members]) for members in range(len(sizes), told["min_member"] - 1, -1)]
 
 
-def _serve(
-    now: World, rules: ModuleType, head: Gang, spare: float, case: Mapping[str, Any]
-) -> set[str] | Code:
+def _serve(now: World, rules: ModuleType, head: Gang, spare: float, case: Mapping[str, Any]) -> set[str] | Code:
     """Whom a gang displaces so that it starts, if it has to; or why it waits."""
     used = sum(claim.gpus for claim in now.running)
 
@@ -231,12 +254,18 @@ def _case_row(queue: Mapping[str, Any]) -> Row:
     how = queue.get("preempt") or {}
     borrowing = how.get("while_borrowing") or {}
     return Row(
-        queue["name"], float(queue.get("guaranteed") or 0), queue.get("parent") or "", _stated(queue.get("limit"), math.inf),
-        float(_stated(queue.get("over_quota_weight"), 1.0)), int(_stated(queue.get("borrow_limit"), -1)),
-        int(_stated(queue.get("lend_limit"), -1)), how.get("within_queue", "never"),
-        how.get("reclaim_in_cohort", "never"), borrowing.get("policy", "never"),
+        queue["name"],
+        float(queue.get("guaranteed") or 0),
+        queue.get("parent") or "",
+        _stated(queue.get("limit"), math.inf),
+        float(_stated(queue.get("over_quota_weight"), 1.0)),
+        int(_stated(queue.get("borrow_limit"), -1)),
+        int(_stated(queue.get("lend_limit"), -1)),
+        how.get("within_queue", "never"),
+        how.get("reclaim_in_cohort", "never"),
+        borrowing.get("policy", "never"),
         int(_stated(borrowing.get("max_priority"), ANY_PRIORITY)),
-    )  # fmt: skip
+    )
 
 
 def _case_gangs(case: Mapping[str, Any], state: str) -> list[Gang]:
@@ -250,8 +279,18 @@ def _case_gangs(case: Mapping[str, Any], state: str) -> list[Gang]:
         submit = max([submit, *(order[name] + 0.5 for name in each.get("submitted_after") or ())])
         age = each.get("age_s")
         start = math.nan if state == "pending" else order[each["name"]] if age is None else -float(age)
-        gangs.append(Gang(each["name"], each["queue"], sum(task["gpus"] for task in each["tasks"]), each.get("priority", 0),
-                          start, submit, each.get("preemptible", True), bool(each.get("over_quota"))))  # fmt: skip
+        gangs.append(
+            Gang(
+                each["name"],
+                each["queue"],
+                sum(task["gpus"] for task in each["tasks"]),
+                each.get("priority", 0),
+                start,
+                submit,
+                each.get("preemptible", True),
+                bool(each.get("over_quota")),
+            )
+        )
     return gangs
 
 
@@ -262,9 +301,7 @@ def _stated(value: Any, otherwise: Any) -> Any:
 def check(case: Mapping[str, Any]) -> None:
     """Play a case and hold what came of it against what it expects of quotas."""
     done, expect = play(case), case["expect"]
-    choose = [
-        (choice["evict"], set(choice["from"])) for choice in expect.get("choose") or () if "evict" in choice
-    ]
+    choose = [(choice["evict"], set(choice["from"])) for choice in expect.get("choose") or () if "evict" in choice]
     free = done.evicted - set(expect.get("evict") or ())
     for count, names in choose:
         assert len(free & names) == count, done
@@ -288,5 +325,9 @@ def cases(path: Path, *policies: str) -> list[dict[str, Any]]:
         return []
     told: list[dict[str, Any]] = json.loads(path.read_text())["cases"]
     rejected = {"rejected"}
-    return [case for case in told if case["policy"] in policies
-            and not any(rejected & set((gang.get("check_state") or {}).values()) for gang in case["gangs"])]  # fmt: skip
+    return [
+        case
+        for case in told
+        if case["policy"] in policies
+        and not any(rejected & set((gang.get("check_state") or {}).values()) for gang in case["gangs"])
+    ]

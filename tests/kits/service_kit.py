@@ -19,9 +19,7 @@ CHAT = ServiceSpec(name="chat", slots=2, prefill_tokens_per_s=1e9, decode_tokens
 
 def deployment(low: int = 1, high: int = 4, initial: int = 1, **more: Any) -> Deployment:
     """A service of two slots a replica, looked at every 30 s; `more` are fields of Deployment."""
-    scaler = AutoscalerSpec(
-        target=0.5, min_replicas=low, max_replicas=high, period_s=30.0, down_stabilisation_s=60.0
-    )
+    scaler = AutoscalerSpec(target=0.5, min_replicas=low, max_replicas=high, period_s=30.0, down_stabilisation_s=60.0)
     values: dict[str, Any] = {
         "serving": CHAT,
         "tenant": "web",

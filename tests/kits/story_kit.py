@@ -34,15 +34,18 @@ def tree(*rows: tuple[str, int, int, int], **columns: Any) -> QueueTable:
 
 
 def with_columns(observation: Observation, **columns: Any) -> Observation:
-    """The same with columns of the workload table set to one value for all: what a gang asks for beside what it holds."""
+    """The same with columns of the workload table set to one value for all: what a gang asks for beside what it
+    holds.
+    """
     work = observation.snapshot.workloads
     given = {name: np.full_like(getattr(work, name), value) for name, value in columns.items()}
     snapshot = replace(observation.snapshot, workloads=replace(work, **given))
     return replace(observation, snapshot=snapshot, signals=measure(snapshot, WhatIf(snapshot)))
 
 
-def story(observation: Observation, workload: str, policy: Policy = EAGER,
-          memory: ControllerMemory | None = None) -> tuple[str, Step]:  # fmt: skip
+def story(
+    observation: Observation, workload: str, policy: Policy = EAGER, memory: ControllerMemory | None = None
+) -> tuple[str, Step]:
     """What is told of a workload at one tick, and the decision."""
     watch = Watch()
     step = decide(observation, policy, memory, actions=watch.actions)

@@ -20,11 +20,7 @@ SM, OCCUPANCY, TENSOR, DRAM, NVLINK, PCIE, MEMORY, POWER = range(8)
 def inventory(nodes: int, gpus: int, cut: dict[int, Sequence[tuple[str, int]]] | None = None) -> Inventory:
     """H100 nodes; `cut` gives the (profile, start) of the instances of a GPU row."""
     whole = build_inventory(shape_cluster(nodes, gpus, "H100-80GB"))
-    rows = [
-        (gpu, *placed, 7 + k)
-        for gpu, all_placed in (cut or {}).items()
-        for k, placed in enumerate(all_placed)
-    ]
+    rows = [(gpu, *placed, 7 + k) for gpu, all_placed in (cut or {}).items() for k, placed in enumerate(all_placed)]
     profiles = tuple(dict.fromkeys(row[1] for row in rows))
     instances = InstanceTable(
         id=np.array([f"{whole.gpus.uuid[gpu]}/{gi}" for gpu, _, _, gi in rows], object),

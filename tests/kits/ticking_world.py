@@ -53,8 +53,13 @@ class Gang:
     incarnation: int = 0
 
 
-def tenants(*rows: tuple[str, int, int], limit: Mapping[str, int] | None = None, weight: Mapping[str, float] | None = None,
-            priority: Mapping[str, int] | None = None, order: int = 0) -> QueueTable:  # fmt: skip
+def tenants(
+    *rows: tuple[str, int, int],
+    limit: Mapping[str, int] | None = None,
+    weight: Mapping[str, float] | None = None,
+    priority: Mapping[str, int] | None = None,
+    order: int = 0,
+) -> QueueTable:
     """A queue tree of (id, parent row, guaranteed GPUs); row 0 is the root, row 1 the first of them."""
     limits, weights = limit or {}, weight or {}
     tree = queue_tree(
@@ -69,8 +74,16 @@ def tenants(*rows: tuple[str, int, int], limit: Mapping[str, int] | None = None,
 class Ticking:
     """See the module. `slow`: evictions take until `leave`; else they are done at once."""
 
-    def __init__(self, shape: str, work: Iterable[Item], policy: Policy = EAGER, *, queues: QueueTable | None = None,
-                 slow: bool = True, **more: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        shape: str,
+        work: Iterable[Item],
+        policy: Policy = EAGER,
+        *,
+        queues: QueueTable | None = None,
+        slow: bool = True,
+        **more: Any,
+    ) -> None:
         self.shape, self.policy, self.queues, self.slow, self.more = shape, policy, queues, slow, more
         self.nodes, self.per_node = (int(part) for part in shape.split("x"))
         self.gangs: dict[str, Gang] = {}
@@ -86,9 +99,7 @@ class Ticking:
         first = snapshot(shape, given, queues=queues, **more)
         for row, item in enumerate(given):
             on = tuple(first.placements.gpu[first.placements.workload == row].tolist())
-            columns = {
-                name: value for name, value in item.columns.items() if name not in {"state", "incarnation"}
-            }
+            columns = {name: value for name, value in item.columns.items() if name not in {"state", "incarnation"}}
             self.gangs[item.id] = Gang(
                 columns, State(first.workloads.state[row]), on, int(first.workloads.incarnation[row])
             )
@@ -154,9 +165,7 @@ class Ticking:
         """The cluster as it is, or with other work on it."""
         nodes = {"ready": [node not in self.down for node in range(self.nodes)], **self.more.get("nodes", {})}
         rest = {name: value for name, value in self.more.items() if name != "nodes"}
-        return snapshot(
-            self.shape, self.items() if items is None else items, queues=self.queues, nodes=nodes, **rest
-        )
+        return snapshot(self.shape, self.items() if items is None else items, queues=self.queues, nodes=nodes, **rest)
 
     def items(self) -> list[Item]:
         """The work as it is."""
@@ -165,9 +174,7 @@ class Ticking:
     def tick(self, now_s: float, *, lost: bool = False) -> Step:
         """Decide once and do what is said; `lost`: the process dies after it saved its memory and before it acts."""
         observation = self.observe(now_s)
-        step = reconcile(
-            self.memory, observation, self.policy, actions=(*ACTIONS, ("admit_gang", self._look))
-        )
+        step = reconcile(self.memory, observation, self.policy, actions=(*ACTIONS, ("admit_gang", self._look)))
         self.texts.append(memory_text(step.memory))
         self.memory = read_memory_text(self.texts[-1], "memory")
         assert memory_text(self.memory) == self.texts[-1]
@@ -220,9 +227,7 @@ class Ticking:
         for slot, gpu in zip(order.slots, rows, strict=True):
             used[gpu] += slot.milli
             assert used[gpu] <= GPU_MILLI, f"{order.workload} is given GPU {gpu}, which somebody holds"
-            assert gpu // self.per_node not in self.down, (
-                f"{order.workload} is given GPU {gpu} of a node that is down"
-            )
+            assert gpu // self.per_node not in self.down, f"{order.workload} is given GPU {gpu} of a node that is down"
 
     # --- what must hold -------------------------------------------------------------------------
 

@@ -52,11 +52,11 @@ class VictimsWorld:
             found.append(Offer(Take(row, wide, whole=True), each.rank, each.lost_gpu_s, 0))
         return found
 
-    def chosen(self, bids: Iterable[Bid], allowed: Callable[[dict[str, float]], bool] | None = None) -> dict[str, float] | None:  # fmt: skip
+    def chosen(
+        self, bids: Iterable[Bid], allowed: Callable[[dict[str, float]], bool] | None = None
+    ) -> dict[str, float] | None:
         """Name -> GPUs that are taken; `allowed` is asked in the same form."""
-        takes = self.search.cheapest(
-            self.offers(bids), lambda takes: allowed is None or allowed(self.named(takes))
-        )
+        takes = self.search.cheapest(self.offers(bids), lambda takes: allowed is None or allowed(self.named(takes)))
         return None if takes is None else self.named(takes)
 
     def named(self, takes: Sequence[Take]) -> dict[str, float]:
@@ -64,8 +64,17 @@ class VictimsWorld:
         return {self.names[take.row]: take.gpus for take in takes}
 
 
-def victims_world(shape: str, work: Iterable[Item], need: int, member: int = 0, *, domain: Sequence[int] | None = None,
-                  spread: bool = False, suits: Sequence[bool] | None = None, **more: Any) -> VictimsWorld:  # fmt: skip
+def victims_world(
+    shape: str,
+    work: Iterable[Item],
+    need: int,
+    member: int = 0,
+    *,
+    domain: Sequence[int] | None = None,
+    spread: bool = False,
+    suits: Sequence[bool] | None = None,
+    **more: Any,
+) -> VictimsWorld:
     """A newcomer of `need` GPUs in members of `member` (0: one member). `domain`, `suits`: one for each node."""
     items = list(work)
     whatif = WhatIf(snapshot(shape, items, **more))
@@ -80,12 +89,12 @@ def victims_world(shape: str, work: Iterable[Item], need: int, member: int = 0, 
         for each in [0] if level is None else np.unique(level).tolist():
             inside = usable if level is None else level == each
             total = int(hosts[inside].sum())
-            if total > members or (
-                total == members and (not tail or (free - hosts * member >= tail)[inside].any())
-            ):
+            if total > members or (total == members and (not tail or (free - hosts * member >= tail)[inside].any())):
                 return True
         return False
 
     room = np.where(usable, whatif.node_free, 0).astype(np.int32)
-    search = Search(whatif, room, need, member, fits_on, suits=None if suits is None else usable, domain=level, spread=spread)  # fmt: skip
+    search = Search(
+        whatif, room, need, member, fits_on, suits=None if suits is None else usable, domain=level, spread=spread
+    )
     return VictimsWorld(search, [item.id for item in items])

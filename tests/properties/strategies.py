@@ -130,23 +130,33 @@ def jobs_of(case: Case) -> Jobs:
     jobs = Jobs()
     for number, (submit_s, duration_s, gpus, min_gpus, limit_s, slo_class) in enumerate(case.jobs):
         shape = gang(gpus, 4, min_gpus=min(min_gpus, gpus) or gpus)
-        jobs.add(f"j{number}", "ab"[number % 2], shape, submit_s, duration_s, limit_s=limit_s,
-                 slo_class=slo_class, preemptible=slo_class == 2)  # fmt: skip
+        jobs.add(
+            f"j{number}",
+            "ab"[number % 2],
+            shape,
+            submit_s,
+            duration_s,
+            limit_s=limit_s,
+            slo_class=slo_class,
+            preemptible=slo_class == 2,
+        )
     return jobs
 
 
-def loop_of(case: Case, physics: Physics = IDEAL, store: Held | None = None,
-            on_decision: Callable[[Observation, Decision], None] | None = None,
-            tree: QueueTable | None = None) -> Loop:  # fmt: skip
+def loop_of(
+    case: Case,
+    physics: Physics = IDEAL,
+    store: Held | None = None,
+    on_decision: Callable[[Observation, Decision], None] | None = None,
+    tree: QueueTable | None = None,
+) -> Loop:
     """The shipped controller in charge of the case's cluster; its extra ticks are events of the engine.
 
     `tree`: queues with a first one for tenant a and a second one for tenant b, in place of the case's.
     """
     jobs = jobs_of(case)
     cluster = Cluster(inventory(case.nodes, 4), jobs, physics)
-    queues: QueueTable = (
-        queue_tree(("q", 0, case.queue_limit), order=1) if case.queue_limit >= 0 else queue_tree()
-    )
+    queues: QueueTable = queue_tree(("q", 0, case.queue_limit), order=1) if case.queue_limit >= 0 else queue_tree()
     queues = tree or replace(queues, guarantee=np.zeros((len(queues.id), 1), np.int32))
     of_tenant = {"a": len(queues.id) - 1} if tree is None else {"a": 1, "b": 2}
     collector = ClusterCollector(cluster, queues, of_tenant)
@@ -155,8 +165,19 @@ def loop_of(case: Case, physics: Physics = IDEAL, store: Held | None = None,
     quiet, held = Quiet(), store or Held(case.policy)
     effects: list[Effect] = []
     spy = Spy(actuator, effects)
-    controller = Controller(Wiring([collector], [forecaster], dict.fromkeys(("admit", "evict", "resize"), spy), quiet, held, quiet, held,
-                                   quiet, on_decision))  # fmt: skip
+    controller = Controller(
+        Wiring(
+            [collector],
+            [forecaster],
+            dict.fromkeys(("admit", "evict", "resize"), spy),
+            quiet,
+            held,
+            quiet,
+            held,
+            quiet,
+            on_decision,
+        )
+    )
     engine = Engine(cluster, ControllerScheduler("autopilot", controller, actuator), horizon_s=20_000.0)
     for at_s in case.extra_s:
         engine.at(at_s, lambda _now_s: None, essential=False)
@@ -197,13 +218,24 @@ def cases(draw: st.DrawFn) -> Case:
     """A handful of jobs on one to three nodes of four GPUs."""
     nodes = draw(st.integers(1, 3))
     widths = st.sampled_from([w for w in (1, 1, 2, 3, 4, 6, 8, 12) if w <= 4 * nodes])
-    job = st.tuples(st.integers(0, 20).map(lambda n: n * 61.0), seconds, widths,
-                    st.sampled_from([0, 0, 0, 4]), st.sampled_from([float("nan"), float("nan"), 1500.0]),
-                    st.sampled_from([2, 2, 2, 1]))  # fmt: skip
+    job = st.tuples(
+        st.integers(0, 20).map(lambda n: n * 61.0),
+        seconds,
+        widths,
+        st.sampled_from([0, 0, 0, 4]),
+        st.sampled_from([float("nan"), float("nan"), 1500.0]),
+        st.sampled_from([2, 2, 2, 1]),
+    )
     jobs = draw(st.lists(job, min_size=2, max_size=14))
     extra = draw(st.lists(st.integers(1, 4000).map(float), max_size=25))
-    return Case(nodes, tuple(jobs), draw(policies()), draw(st.booleans()), tuple(sorted(extra)),
-                draw(st.sampled_from([-1, -1, 4])))  # fmt: skip
+    return Case(
+        nodes,
+        tuple(jobs),
+        draw(policies()),
+        draw(st.booleans()),
+        tuple(sorted(extra)),
+        draw(st.sampled_from([-1, -1, 4])),
+    )
 
 
 @st.composite

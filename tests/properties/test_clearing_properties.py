@@ -54,15 +54,17 @@ def cases(draw: st.DrawFn) -> Case:
     nodes = draw(st.integers(1, 4))
     found = draw(st.lists(candidates(nodes), min_size=1, max_size=6))
     size = draw(st.integers(1, 4))
-    demand = Demand(
-        draw(st.integers(0, 4)), size, draw(st.integers(0, size - 1)), draw(st.sampled_from([1, 9]))
-    )
+    demand = Demand(draw(st.integers(0, 4)), size, draw(st.integers(0, size - 1)), draw(st.sampled_from([1, 9])))
     split = draw(st.integers(0, nodes))
     parts = [range(nodes)] if split in {0, nodes} else [range(split), range(split, nodes)]
     regions = [
-        Region({node: draw(st.integers(0, 4)) for node in part}, draw(st.integers(0, 1)), draw(st.booleans()) and demand.tail > 0)
+        Region(
+            {node: draw(st.integers(0, 4)) for node in part},
+            draw(st.integers(0, 1)),
+            draw(st.booleans()) and demand.tail > 0,
+        )
         for part in parts
-    ]  # fmt: skip
+    ]
     owed = draw(st.sampled_from([0, 0, 2, 4]))
     most = draw(st.sampled_from([99, 99, 2, 3]))
 
@@ -85,9 +87,7 @@ def suffices(case: Case, levels: Levels) -> bool:
     for region in case.regions:
         members, beside = region.members, region.beside
         for node, free in region.free.items():
-            freed = sum(
-                each.frees[level].get(node, 0) for each, level in zip(case.candidates, levels, strict=True)
-            )
+            freed = sum(each.frees[level].get(node, 0) for each, level in zip(case.candidates, levels, strict=True))
             hosts = min((free + freed) // demand.size, demand.most)
             members += hosts
             beside |= free + freed - hosts * demand.size >= demand.tail
@@ -112,11 +112,7 @@ def test_the_cheapest_levels_are_found(case: Case) -> None:
     """They make room, are allowed, and nothing that does both costs less; None only where nothing does."""
     found = Clearing(case.candidates, case.regions, case.demand, case.allowed, case.owed).solve(MANY, MANY)
     best = min(
-        (
-            cost(case, levels)
-            for levels in everything(case)
-            if suffices(case, levels) and is_allowed(case, levels)
-        ),
+        (cost(case, levels) for levels in everything(case) if suffices(case, levels) and is_allowed(case, levels)),
         default=None,
     )
     assert (found is None) == (best is None)

@@ -89,8 +89,11 @@ def test_short_series_are_pooled_by_kind_and_horizon() -> None:
     rows = [ROW, short, replace(short, series="b"), replace(short, steps=3), replace(short, kind="other")]
     found = judged_rows(rows)
     assert [(row.series, row.kind, row.steps, row.outcomes) for row in found] == [
-        ("a", "kind", 1, 2000), ("2 short ones", "kind", 1, 800), ("1 short ones", "kind", 3, 400), ("1 short ones", "other", 1, 400),
-    ]  # fmt: skip
+        ("a", "kind", 1, 2000),
+        ("2 short ones", "kind", 1, 800),
+        ("1 short ones", "kind", 3, 400),
+        ("1 short ones", "other", 1, 400),
+    ]
 
 
 def test_an_outcome_equal_to_its_bound_is_covered_and_unknown_ones_are_not_scored() -> None:

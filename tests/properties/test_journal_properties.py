@@ -110,8 +110,12 @@ def edit(rng: np.random.Generator, old: Any) -> Any:
 
 def retyped(old: Any) -> Any:
     """An empty table whose columns have other types than declared."""
-    return type(old)(*(np.empty(getattr(old, f.name)[:0].shape, np.float64) if f.type != "Texts"
-                       else np.empty(0, object) for f in fields(old)))  # fmt: skip
+    return type(old)(
+        *(
+            np.empty(getattr(old, f.name)[:0].shape, np.float64) if f.type != "Texts" else np.empty(0, object)
+            for f in fields(old)
+        )
+    )
 
 
 def evolve(rng: np.random.Generator, old: Any) -> Any:
@@ -127,9 +131,7 @@ def evolve(rng: np.random.Generator, old: Any) -> Any:
             if not len(getattr(old, fields(old)[0].name))
             else take(old, np.flatnonzero(rng.random(len(getattr(old, fields(old)[0].name))) < 0.9))
         )
-        return (
-            edit(rng, insert(rng, kept, int(rng.integers(0, 4)))) if names_of(kept).dtype == object else old
-        )
+        return edit(rng, insert(rng, kept, int(rng.integers(0, 4)))) if names_of(kept).dtype == object else old
     if choice < 0.87:
         return take(old, rng.permutation(len(getattr(old, fields(old)[0].name))))
     if choice < 0.92:
@@ -175,8 +177,18 @@ def telemetry(rng: np.random.Generator, old: SignalTable) -> SignalTable:
     samples = rng.integers(0, 9, shape[1:]).astype(np.int32)
     sources = ("one", "two")[: int(rng.integers(0, 3))]
     source = rng.integers(-1, len(sources), entities if sources else 0).astype(np.int8)
-    return SignalTable(("a", "b"), (60.0, 300.0, 1800.0), float(rng.random()), mean, np.asfortranarray(mean + 1),
-                       samples, age_s, np.zeros(entities, np.int8), sources, source)  # fmt: skip
+    return SignalTable(
+        ("a", "b"),
+        (60.0, 300.0, 1800.0),
+        float(rng.random()),
+        mean,
+        np.asfortranarray(mean + 1),
+        samples,
+        age_s,
+        np.zeros(entities, np.int8),
+        sources,
+        source,
+    )
 
 
 def runtimes(rng: np.random.Generator, rows: int, old: RuntimeForecast | None) -> RuntimeForecast | None:
@@ -209,8 +221,13 @@ def observations(rng: np.random.Generator, ticks: int) -> list[Observation]:
         if rng.random() < 0.2:
             gaps = (*gaps, Gap("dcgm", f"node-{tick}", "", "down"))
             demand = () if demand else (Forecast("b", 1.0, ("s",), (60.0,), LEVELS, rng.random((1, 1, 7))),)
-        snapshot = ClusterSnapshot(Names(("H100",), (), (f"t{tick // 3}",), ()), placements=held, telemetry=signals,
-                                   work_age_s=float(rng.random()), **tables)  # fmt: skip
+        snapshot = ClusterSnapshot(
+            Names(("H100",), (), (f"t{tick // 3}",), ()),
+            placements=held,
+            telemetry=signals,
+            work_age_s=float(rng.random()),
+            **tables,
+        )
         measures = replace(NOTHING_MEASURED, free_gpus=float(rng.random()), gap_ratio=float("nan"))
         views = (
             View(
@@ -225,8 +242,20 @@ def observations(rng: np.random.Generator, ticks: int) -> list[Observation]:
             ),
         )
         commands = (Command(CommandKind.PAUSE, "x", 1.0),) if rng.random() < 0.2 else ()
-        found.append(Observation(tick, float(tick), snapshot, measures, Forecasts(forecast, demand), commands, (),
-                                 gaps, kill_switch=bool(rng.random() < 0.1), views=views))  # fmt: skip
+        found.append(
+            Observation(
+                tick,
+                float(tick),
+                snapshot,
+                measures,
+                Forecasts(forecast, demand),
+                commands,
+                (),
+                gaps,
+                kill_switch=bool(rng.random() < 0.1),
+                views=views,
+            )
+        )
     return found
 
 
@@ -290,21 +319,31 @@ def decision(rng: np.random.Generator, tick: int, workloads: int, before: tuple[
     """A decision some of whose proposals were made before."""
     fresh = tuple(
         Proposal(
-            f"p{int(rng.integers(1 << 30))}", "admit_gang", "admit", f"w{at}", at, "q", "t",
-            slots=(Slot("n", "g"),), verdicts=(Verdict("mode", True, Code.OK, np.float64(1.0), "", float("nan")),),
+            f"p{int(rng.integers(1 << 30))}",
+            "admit_gang",
+            "admit",
+            f"w{at}",
+            at,
+            "q",
+            "t",
+            slots=(Slot("n", "g"),),
+            verdicts=(Verdict("mode", True, Code.OK, np.float64(1.0), "", float("nan")),),
         )
         for at in range(int(rng.integers(0, 3)))
-    )  # fmt: skip
+    )
     kept = tuple(proposal for proposal in before if rng.random() < 0.7)
     refused = rng.permutation(workloads)[: int(workloads * 0.8)].astype(np.int32)
     if rng.random() < 0.7:
         refused = np.sort(refused)
-    refusals = Refusals(tuple(Code)[:5], refused, rng.integers(0, 5, len(refused)).astype(np.int8),
-                        rng.choice(SPECIAL, len(refused)), np.floor(rng.random(len(refused)) * 3))  # fmt: skip
-    held = (Reservation("w", 0, 8, 0.0, float("nan"), 5.0, ("n1", "n2")),) if rng.random() < 0.5 else ()
-    return Decision(
-        tick, float(tick), Plan((*kept, *fresh), refusals, held, ("w9",) if rng.random() < 0.2 else ())
+    refusals = Refusals(
+        tuple(Code)[:5],
+        refused,
+        rng.integers(0, 5, len(refused)).astype(np.int8),
+        rng.choice(SPECIAL, len(refused)),
+        np.floor(rng.random(len(refused)) * 3),
     )
+    held = (Reservation("w", 0, 8, 0.0, float("nan"), 5.0, ("n1", "n2")),) if rng.random() < 0.5 else ()
+    return Decision(tick, float(tick), Plan((*kept, *fresh), refusals, held, ("w9",) if rng.random() < 0.2 else ()))
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -321,9 +360,7 @@ def test_decisions_are_read_as_they_were_written(seed: int) -> None:
         seen.encode(observation)
         memory = ControllerMemory(tick=tick, fence=7)
         made = decision(rng, tick, len(observation.snapshot.workloads.id), before)
-        effects = tuple(
-            Instruction(f"{tick}/{at}", "admit", "w", 0, (), False, 1.0, 7, "p") for at in range(tick % 3)
-        )
+        effects = tuple(Instruction(f"{tick}/{at}", "admit", "w", 0, (), False, 1.0, 7, "p") for at in range(tick % 3))
         data = encoder.encode(AUTO, memory, made, effects, seen.workload_rows, seen.whole_workloads)
         read = decoder.decode(data)
         assert first_unequal(made, read.decision, "decision") is None

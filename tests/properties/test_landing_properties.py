@@ -48,8 +48,14 @@ class Story:
 
     def play(self) -> Ticking:
         """The cluster before the first tick."""
-        return Ticking(f"{self.nodes}x{PER_NODE}", self.work, self.policy, queues=self.queues, slow=self.slow,
-                       nodes={"gpu_model": list(self.models)})  # fmt: skip
+        return Ticking(
+            f"{self.nodes}x{PER_NODE}",
+            self.work,
+            self.policy,
+            queues=self.queues,
+            slow=self.slow,
+            nodes={"gpu_model": list(self.models)},
+        )
 
 
 @st.composite
@@ -58,9 +64,7 @@ def trees(draw: st.DrawFn, gpus: int) -> tuple[QueueTable, int]:
     organisations = draw(st.integers(1, 2))
     rows = [(f"o{n}", 0, draw(st.integers(0, gpus)) // organisations) for n in range(organisations)]
     teams = draw(st.lists(st.integers(0, organisations), min_size=2, max_size=4))
-    rows += [
-        (f"t{n}", parent, draw(st.integers(0, gpus // len(teams) + 1))) for n, parent in enumerate(teams)
-    ]
+    rows += [(f"t{n}", parent, draw(st.integers(0, gpus // len(teams) + 1))) for n, parent in enumerate(teams)]
     limit = {name: draw(st.integers(2, gpus)) for name, _, _ in rows if draw(st.integers(0, 3)) == 0}
     weight = {name: draw(st.sampled_from([0.0, 0.5, 1.0, 2.0])) for name, _, _ in rows}
     priority = {name: draw(st.integers(0, 1)) for name, _, _ in rows}
@@ -74,15 +78,17 @@ def gangs(draw: st.DrawFn, name: str, teams: range, *, runs: bool) -> Item:
     """One gang: whole GPUs or shares, elastic or not, now and then broken, shut, opted out or bound to a topology."""
     width = draw(st.sampled_from([1, 1, 2, 3, 4, 6, 8]))
     columns: dict[str, Any] = {
-        "queue": draw(st.sampled_from(list(teams))), "priority": draw(st.integers(0, 2)),
-        "preemptible": draw(st.integers(0, 4)) > 0, "submit_s": float(draw(st.integers(0, 50))),
+        "queue": draw(st.sampled_from(list(teams))),
+        "priority": draw(st.integers(0, 2)),
+        "preemptible": draw(st.integers(0, 4)) > 0,
+        "submit_s": float(draw(st.integers(0, 50))),
         "gpus_per_member": min(draw(st.sampled_from([1, 1, 2, 4])), width),
         "preemption_delay_s": draw(st.sampled_from([0.0, 0.0, 0.0, 100.0, 400.0])),
         "gate": draw(st.sampled_from([Gate.OPEN] * 15 + [Gate.REJECTED])),
         "excluded": draw(st.integers(0, 15)) == 0,
         "topology": draw(st.sampled_from([Topology.NONE] * 8 + [Topology.ISLAND, Topology.SPREAD])),
         "last_checkpoint_s": draw(st.sampled_from([np.nan, 20.0])),
-    }  # fmt: skip
+    }
     if width <= 2 and draw(st.booleans()):
         columns.update(gpu_milli=draw(st.sampled_from([300, 500, 600])), gpus_per_member=1)
     elif draw(st.booleans()):
@@ -97,11 +103,14 @@ def happenings(draw: st.DrawFn, number: int, nodes: int, teams: range) -> Happen
     """Mostly time and leaving; now and then something worse."""
     arrives = draw(gangs(f"n{number}", teams, runs=False)) if draw(st.integers(0, 2)) == 0 else None
     return Happening(
-        pass_s=draw(st.sampled_from([0.0, 1.0, 30.0, 60.0, 200.0])), leave=draw(st.integers(0, 255)),
-        finish=draw(st.sampled_from([0, 0, 0, 1, 2, 4])), arrives=arrives,
-        cancel=draw(st.sampled_from([-1] * 9 + [0, 1])), fails=draw(st.sampled_from([-1] * 15 + [nodes - 1])),
+        pass_s=draw(st.sampled_from([0.0, 1.0, 30.0, 60.0, 200.0])),
+        leave=draw(st.integers(0, 255)),
+        finish=draw(st.sampled_from([0, 0, 0, 1, 2, 4])),
+        arrives=arrives,
+        cancel=draw(st.sampled_from([-1] * 9 + [0, 1])),
+        fails=draw(st.sampled_from([-1] * 15 + [nodes - 1])),
         crash=draw(st.sampled_from(CRASHES)),
-    )  # fmt: skip
+    )
 
 
 @st.composite
@@ -119,18 +128,22 @@ def stories(draw: st.DrawFn, rules: RuleSetName = RuleSetName.HIERARCHICAL_FAIR_
             work.append(Item(item.id, item.columns, tuple(sorted(free[:width]))))
             free = free[width:]
     work += [draw(gangs(f"w{number}", teams, runs=False)) for number in range(draw(st.integers(1, 4)))]
-    policy = with_policy(replace(EAGER, rules=rules), preemption={"move_victims": draw(st.integers(0, 3)) > 0,
-                         "landing_timeout_s": draw(st.sampled_from([120.0, 600.0]))})  # fmt: skip
+    policy = with_policy(
+        replace(EAGER, rules=rules),
+        preemption={
+            "move_victims": draw(st.integers(0, 3)) > 0,
+            "landing_timeout_s": draw(st.sampled_from([120.0, 600.0])),
+        },
+    )
     if draw(st.booleans()):
         policy = with_policy(policy, hysteresis=PATIENT)
     if draw(st.integers(0, 2)) == 0:
-        policy = with_policy(policy, reservation={"depth": 2, "whole_nodes_only": False, "firm_after_s": 0.0,
-                                                  "max_spread_ratio": 1e6})  # fmt: skip
+        policy = with_policy(
+            policy, reservation={"depth": 2, "whole_nodes_only": False, "firm_after_s": 0.0, "max_spread_ratio": 1e6}
+        )
     events = [draw(happenings(number, nodes, teams)) for number in range(draw(st.integers(2, 8)))]
     models = [draw(st.integers(0, 1)) if draw(st.integers(0, 3)) == 0 else 0 for _ in range(nodes)]
-    return Story(
-        nodes, queues, tuple(work), policy, draw(st.integers(0, 3)) > 0, tuple(events), tuple(models)
-    )
+    return Story(nodes, queues, tuple(work), policy, draw(st.integers(0, 3)) > 0, tuple(events), tuple(models))
 
 
 def go_through(story: Story, look: Callable[[Ticking, Step], None] | None = None) -> tuple[Ticking, float]:
@@ -167,7 +180,9 @@ def happen(play: Ticking, each: Happening, now_s: float) -> None:
 @settings(max_examples=60)
 @given(story=stories())
 def test_quota_books_balance_after_every_event(story: Story) -> None:
-    """Use by queue, level and GPU model is the sum of placements once all that was decided is done; so is what is sheltered."""
+    """Use by queue, level and GPU model is the sum of placements once all that was decided is done; so is what is
+    sheltered.
+    """
     assert go_through(story, lambda play, _: play.check_books())
 
 
@@ -199,17 +214,12 @@ def test_limits_guarantees_and_gangs_hold_at_every_tick(story: Story) -> None:
         books, before = play.books, last["use"]
         assert books is not None
         for queue in range(1, len(books.parent)):
-            had = (
-                (before.use[0][queue], before.sheltered[0][queue]) if before is not None else (np.inf, np.inf)
-            )
+            had = (before.use[0][queue], before.sheltered[0][queue]) if before is not None else (np.inf, np.inf)
             assert books.use[0][queue] <= max(books.limit[0][queue], had[0]) + 1e-9
             if books.guarantee_binds:
                 assert books.sheltered[0][queue] <= max(books.guarantee[0][queue], had[1]) + 1e-9
         victims = [
-            victim
-            for proposal in step.decision.plan.proposals
-            if proposal.accepted
-            for victim in proposal.victims
+            victim for proposal in step.decision.plan.proposals if proposal.accepted for victim in proposal.victims
         ]
         assert len({victim.workload for victim in victims}) == len(victims)
         for proposal in step.decision.plan.proposals:

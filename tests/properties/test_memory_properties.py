@@ -30,8 +30,19 @@ from autopilot.replay.unequal import first_unequal
 numbers = st.floats(allow_nan=True, allow_infinity=True)
 texts = st.text(max_size=8)
 slots = st.builds(Slot, texts, texts, texts, st.integers(0, 1000))
-instructions = st.builds(Instruction, texts, texts, texts, st.integers(0, 9), st.lists(slots, max_size=3).map(tuple),
-                         st.booleans(), numbers, st.integers(0, 9), texts, uid=texts)  # fmt: skip
+instructions = st.builds(
+    Instruction,
+    texts,
+    texts,
+    texts,
+    st.integers(0, 9),
+    st.lists(slots, max_size=3).map(tuple),
+    st.booleans(),
+    numbers,
+    st.integers(0, 9),
+    texts,
+    uid=texts,
+)
 in_flight = st.builds(
     InFlight,
     instructions,
@@ -48,8 +59,22 @@ in_flight = st.builds(
 )
 names = st.lists(texts, max_size=3).map(tuple)
 parts = st.builds(Part, texts, st.integers(0, 9), st.lists(slots, max_size=2).map(tuple), texts, texts)
-landings = st.builds(Landing, texts, texts, texts, texts, st.just(()), st.lists(parts, max_size=2).map(tuple), numbers,
-                     numbers, st.booleans(), texts, numbers, numbers, texts)  # fmt: skip
+landings = st.builds(
+    Landing,
+    texts,
+    texts,
+    texts,
+    texts,
+    st.just(()),
+    st.lists(parts, max_size=2).map(tuple),
+    numbers,
+    numbers,
+    st.booleans(),
+    texts,
+    numbers,
+    numbers,
+    texts,
+)
 view_records = st.builds(
     ViewRecord,
     st.integers(0, 9),
@@ -82,15 +107,13 @@ memories = st.builds(
     ).map(tuple),
     cooled_until_s=st.dictionaries(texts, numbers, max_size=3),
     wished_since_s=st.dictionaries(texts, numbers, max_size=3),
-    ledger=st.lists(
-        st.builds(Disruption, numbers, texts, texts, names, st.booleans(), texts, texts), max_size=3
-    ).map(tuple),
+    ledger=st.lists(st.builds(Disruption, numbers, texts, texts, names, st.booleans(), texts, texts), max_size=3).map(
+        tuple
+    ),
     landings=st.lists(landings, max_size=2).map(tuple),
     views=st.dictionaries(texts, view_records, max_size=3),
     offers=st.dictionaries(texts, st.builds(Offer, texts, numbers, numbers), max_size=3),
-    approvals=st.dictionaries(
-        texts, st.builds(Approval, texts, numbers, numbers, numbers, texts, texts), max_size=3
-    ),
+    approvals=st.dictionaries(texts, st.builds(Approval, texts, numbers, numbers, numbers, texts, texts), max_size=3),
     rejections=st.dictionaries(texts, st.builds(Rejection, texts, numbers, texts), max_size=3),
     last_sequence=st.integers(-1, 1 << 40),
     last_kill=st.none() | st.builds(Command, st.just(CommandKind.KILL), texts, numbers),

@@ -43,19 +43,19 @@ TREE = tenants(("a", 0, 2), ("b", 0, 0), weight={"b": 2.0})
 TREE = replace(TREE, guarantee=TREE.guarantee[:, :1])
 
 
-@given(
-    case=cases(), half_life_s=st.sampled_from([600.0, 86_400.0]), min_runtime_s=st.sampled_from([0.0, 500.0])
-)
+@given(case=cases(), half_life_s=st.sampled_from([600.0, 86_400.0]), min_runtime_s=st.sampled_from([0.0, 500.0]))
 @settings(max_examples=8)
 def test_a_tick_that_nothing_called_for_changes_nothing_between_tenants(
     case: Case, half_life_s: float, min_runtime_s: float
 ) -> None:
     """The same where queues take from each other, and past use moves their shares with time."""
     policy = with_policy(
-        replace(case.policy, modes=ALL_AUTO.modes), tenancy={"usage_half_life_s": half_life_s},
-        hysteresis={"dwell_s": 100.0, "cool_down_s": 400.0}, protection={"min_runtime_s": min_runtime_s},
+        replace(case.policy, modes=ALL_AUTO.modes),
+        tenancy={"usage_half_life_s": half_life_s},
+        hysteresis={"dwell_s": 100.0, "cool_down_s": 400.0},
+        protection={"min_runtime_s": min_runtime_s},
         preemption={"priority_weight": 100.0},
-    )  # fmt: skip
+    )
     case = replace(case, policy=policy, exact=True)
     calm, restless = loop_of(replace(case, extra_s=()), tree=TREE), loop_of(case, tree=TREE)
     calm.engine.run()
@@ -148,7 +148,9 @@ def test_everything_that_fits_runs_in_the_end(case: Case) -> None:
 
 
 def test_a_forgotten_timer_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A gang that passes a reservation when it is overdue starts at that review; without the timer the streams differ."""
+    """A gang that passes a reservation when it is overdue starts at that review; without the timer the streams
+    differ.
+    """
     policy = with_policy(
         AUTO,
         review={"batch_s": 60.0},

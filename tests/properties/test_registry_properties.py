@@ -134,10 +134,15 @@ def test_racing_controllers_do_not_corrupt_the_registry(tmp_path: Path) -> None:
     made = first.put(content(0), manifest())
     first.promote("bursts", made.version, by="test", why="start")
     writers = [
-        subprocess.Popen([sys.executable, "-c", WRITER, str(who), str(tmp_path), "8"], cwd=ROOT,
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(who), str(tmp_path), "8"],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         for who in range(1, 4)
-    ]  # fmt: skip
+    ]
     changes = 1
     for writer in writers:
         said, wrong = writer.communicate(timeout=300)
@@ -193,9 +198,7 @@ def test_a_lock_that_is_held_is_said_so(tmp_path: Path) -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(
-    st.lists(st.tuples(st.sampled_from(("put", "promote", "rollback", "gc")), st.integers(0, 5)), max_size=25)
-)
+@given(st.lists(st.tuples(st.sampled_from(("put", "promote", "rollback", "gc")), st.integers(0, 5)), max_size=25))
 def test_any_order_of_operations_keeps_the_promises(steps: list[tuple[str, int]]) -> None:
     """What serves is what the log says; a rollback leads to a version that served; nothing that serves is collected."""
     with tempfile.TemporaryDirectory() as folder:

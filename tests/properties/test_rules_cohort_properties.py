@@ -54,16 +54,35 @@ def trees(draw: st.DrawFn, *, flat: bool = False) -> list[Row]:
         rows.append(Row(f"top{top}", draw(counts) // 3))
         parents.append(f"top{top}")
         for inner in range(0 if flat else draw(st.integers(0, 2))):
-            rows.append(Row(f"in{top}{inner}", draw(st.integers(0, 2)), f"top{top}", weight=draw(weights),
-                            borrow_limit=draw(bounds), lend_limit=draw(bounds)))  # fmt: skip
+            rows.append(
+                Row(
+                    f"in{top}{inner}",
+                    draw(st.integers(0, 2)),
+                    f"top{top}",
+                    weight=draw(weights),
+                    borrow_limit=draw(bounds),
+                    lend_limit=draw(bounds),
+                )
+            )
             parents.append(f"in{top}{inner}")
     for number in range(draw(st.integers(2, 5))):
         guarantee = draw(counts)
         limit = float("inf") if draw(st.integers(0, 9)) else float(guarantee + draw(counts))
-        rows.append(Row(
-            f"q{number}", guarantee, draw(st.sampled_from([*parents, *parents, ""])), limit, draw(weights), draw(bounds), draw(bounds),
-            draw(settings), draw(settings), draw(st.sampled_from(["lower", "never"])), draw(st.integers(0, 3)),
-        ))  # fmt: skip
+        rows.append(
+            Row(
+                f"q{number}",
+                guarantee,
+                draw(st.sampled_from([*parents, *parents, ""])),
+                limit,
+                draw(weights),
+                draw(bounds),
+                draw(bounds),
+                draw(settings),
+                draw(settings),
+                draw(st.sampled_from(["lower", "never"])),
+                draw(st.integers(0, 3)),
+            )
+        )
     return rows
 
 
@@ -72,8 +91,16 @@ def gangs(draw: st.DrawFn, rows: Sequence[Row], name: str) -> Gang:
     """A gang of some queue."""
     queue = draw(st.sampled_from([each.name for each in rows if each.name.startswith("q")]))
     gpus = draw(st.sampled_from([0.5, 1.0, 1.0, 2.0, 3.0, 5.0]))
-    return Gang(name, queue, gpus, draw(st.integers(0, 3)), float(draw(counts)), float(draw(counts)),
-                bool(draw(st.integers(0, 7))), draw(st.booleans()))  # fmt: skip
+    return Gang(
+        name,
+        queue,
+        gpus,
+        draw(st.integers(0, 3)),
+        float(draw(counts)),
+        float(draw(counts)),
+        bool(draw(st.integers(0, 7))),
+        draw(st.booleans()),
+    )
 
 
 @st.composite
@@ -86,9 +113,7 @@ def scenes(draw: st.DrawFn, engine: ModuleType, *, flat: bool = False) -> Scene:
         each = draw(gangs(rows, f"g{number}"))
         if not legal or engine.may_start(now.books, now.claim(each)) is None:
             now.start(each)
-    newcomer = replace(
-        draw(gangs(rows, "in")), start_s=float("nan"), priority=draw(st.sampled_from([4, 2, 0]))
-    )
+    newcomer = replace(draw(gangs(rows, "in")), start_s=float("nan"), priority=draw(st.sampled_from([4, 2, 0])))
     used = sum(claim.gpus for claim in now.running)
     gpus = draw(st.sampled_from([float("inf"), float("inf"), used + 4, used]))
     return Scene(now, newcomer, gpus)
@@ -174,9 +199,7 @@ def test_a_classic_borrower_takes_only_what_its_settings_allow(data: st.DataObje
     if books.use[ALL][claim.queue] - gone + claim.gpus > own_quota(scene, claim.queue) + EPSILON:
         lower = int(books.queues.while_borrowing[claim.queue]) == HOW["lower"]
         highest = int(books.queues.while_borrowing_priority[claim.queue])
-        assert all(
-            lower and other.priority < claim.priority and other.priority <= highest for other in others
-        )
+        assert all(lower and other.priority < claim.priority and other.priority <= highest for other in others)
 
 
 @given(st.data())

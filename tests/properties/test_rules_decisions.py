@@ -50,28 +50,43 @@ def cases(draw: st.DrawFn, rules: str, action: str) -> Case:
             gangs.append(_gang(draw, f"g{number}", queues, tasks, draw(st.integers(0, 4)) > 0))
     for number in range(draw(st.sampled_from([1, 1, 2]))):
         sizes = SIZES if mig else ("",)
-        tasks = [{"state": "pending", **_asks(draw(st.sampled_from(sizes)), draw(st.sampled_from([1, 2, 2, 3])))}
-                 for _ in range(draw(st.sampled_from([1, 1, 2])))]  # fmt: skip
+        tasks = [
+            {"state": "pending", **_asks(draw(st.sampled_from(sizes)), draw(st.sampled_from([1, 2, 2, 3])))}
+            for _ in range(draw(st.sampled_from([1, 1, 2])))
+        ]
         waits = _gang(draw, f"w{number}", queues, tasks, draw(st.integers(0, 2)) > 0)
         gangs.append(waits | {"priority": draw(st.sampled_from([3, 3, 1]))})
     for order, gang in enumerate(gangs):
         gang["submit_order"] = order
-    return parse_case({
-        "id": "drawn", "kind": "schedule", "policy": rules, "action": action,
-        "nodes": nodes, "queues": queues, "gangs": gangs, "expect": {},
-    })  # fmt: skip
+    return parse_case(
+        {
+            "id": "drawn",
+            "kind": "schedule",
+            "policy": rules,
+            "action": action,
+            "nodes": nodes,
+            "queues": queues,
+            "gangs": gangs,
+            "expect": {},
+        }
+    )
 
 
 def _queue(draw: st.DrawFn, name: str, rules: str) -> dict[str, Any]:
-    queue: dict[str, Any] = {"name": name, "guaranteed": draw(st.integers(0, 4)),
-                             "over_quota_weight": draw(st.sampled_from([0.0, 1.0, 2.0]))}  # fmt: skip
+    queue: dict[str, Any] = {
+        "name": name,
+        "guaranteed": draw(st.integers(0, 4)),
+        "over_quota_weight": draw(st.sampled_from([0.0, 1.0, 2.0])),
+    }
     if rules.startswith("cohort"):
         borrowing = {
             "policy": draw(st.sampled_from(["never", "lower"])),
             "max_priority": draw(st.integers(0, 2)),
         }
-        queue |= {"parent": "co", "preempt": {"within_queue": draw(HOW), "reclaim_in_cohort": draw(HOW),
-                                              "while_borrowing": borrowing}}  # fmt: skip
+        queue |= {
+            "parent": "co",
+            "preempt": {"within_queue": draw(HOW), "reclaim_in_cohort": draw(HOW), "while_borrowing": borrowing},
+        }
     return queue
 
 
@@ -79,13 +94,18 @@ def _asks(size: str, count: int) -> dict[str, Any]:
     return {"mig": {size: count}} if size else {"gpus": count}
 
 
-def _gang(draw: st.DrawFn, name: str, queues: list[dict[str, Any]], tasks: list[dict[str, Any]],
-          preemptible: bool) -> dict[str, Any]:  # fmt: skip
+def _gang(
+    draw: st.DrawFn, name: str, queues: list[dict[str, Any]], tasks: list[dict[str, Any]], preemptible: bool
+) -> dict[str, Any]:
     return {
-        "name": name, "queue": draw(st.sampled_from(queues))["name"], "priority": draw(st.integers(0, 2)),
-        "preemptible": preemptible, "min_member": draw(st.integers(1, len(tasks))), "over_quota": draw(st.booleans()),
+        "name": name,
+        "queue": draw(st.sampled_from(queues))["name"],
+        "priority": draw(st.integers(0, 2)),
+        "preemptible": preemptible,
+        "min_member": draw(st.integers(1, len(tasks))),
+        "over_quota": draw(st.booleans()),
         "tasks": [{"name": f"{name}.{number}", **task} for number, task in enumerate(tasks)],
-    }  # fmt: skip
+    }
 
 
 def _gpus(gang: Gang, names: tuple[str, ...]) -> list[float]:
@@ -118,9 +138,7 @@ def test_nobody_is_disturbed_in_vain(rules: str, action: str, data: st.DataObjec
     members = {gang.name: members_of(gang, outcome) for gang in case.gangs}
     started = [gang for gang in case.gangs if not members[gang.name].running and members[gang.name].started]
     assert all(len(members[gang.name].started) >= gang.least for gang in started)
-    disturbed = [
-        gang for gang in case.gangs if members[gang.name].running and members[gang.name].fate != "keep"
-    ]
+    disturbed = [gang for gang in case.gangs if members[gang.name].running and members[gang.name].fate != "keep"]
     assert started or not disturbed
     assert all(gang.preemptible for gang in disturbed)
     for gang in disturbed:
@@ -133,9 +151,7 @@ def test_nobody_is_disturbed_in_vain(rules: str, action: str, data: st.DataObjec
 
 @pytest.mark.parametrize(("rules", "action"), [each for each in DECISIONS if each[1] != "consolidate"])
 @given(st.data())
-def test_nothing_is_taken_from_a_queue_inside_its_guarantee(
-    rules: str, action: str, data: st.DataObject
-) -> None:
+def test_nothing_is_taken_from_a_queue_inside_its_guarantee(rules: str, action: str, data: st.DataObject) -> None:
     """A queue holds more than its guarantee before each step that is taken from it for others, the largest last."""
     case = data.draw(cases(rules, action))
     _, outcome = decide(case)

@@ -80,9 +80,7 @@ def assert_sound(gpus: list[CutGpu], requests: list[MigRequest], plan: Replan) -
     assert sorted((*plan.placed, *plan.unplaced)) == sorted(asked)
     assert set(plan.nodes) == set(plan.placed)
     by_place = {(gpu.node, gpu.index): gpu for gpu in gpus}
-    assert [(cut.node, cut.index) for cut in plan.changed] == sorted(
-        {(cut.node, cut.index) for cut in plan.changed}
-    )
+    assert [(cut.node, cut.index) for cut in plan.changed] == sorted({(cut.node, cut.index) for cut in plan.changed})
     for cut in plan.changed:
         gpu = by_place[cut.node, cut.index]
         assert overlap_free(FACTS[str(gpu.model)], [*cut.used, *cut.free])
@@ -230,9 +228,7 @@ def test_nothing_changes_if_the_free_instances_suffice(
 
 
 @given(clusters(), st.data())
-def test_the_order_of_gpus_does_not_matter(
-    cluster: tuple[list[CutGpu], list[MigRequest]], data: st.DataObject
-) -> None:
+def test_the_order_of_gpus_does_not_matter(cluster: tuple[list[CutGpu], list[MigRequest]], data: st.DataObject) -> None:
     """Any order of the GPUs, and of the instances on one, gives the same plan."""
     gpus, requests = cluster
     turned = [CutGpu(gpu.node, gpu.index, gpu.model, gpu.used[::-1], gpu.free[::-1]) for gpu in gpus]
@@ -256,9 +252,7 @@ def test_carried_out_a_plan_asks_for_no_more(cluster: tuple[list[CutGpu], list[M
     plan = replan(gpus, requests)
     new = {(cut.node, cut.index): cut for cut in plan.changed}
     after = [
-        CutGpu(gpu.node, gpu.index, gpu.model, cut.used, cut.free)
-        if (cut := new.get((gpu.node, gpu.index)))
-        else gpu
+        CutGpu(gpu.node, gpu.index, gpu.model, cut.used, cut.free) if (cut := new.get((gpu.node, gpu.index))) else gpu
         for gpu in gpus
     ]
     again = replan(after, [request for request in requests if request.name in plan.placed])

@@ -16,9 +16,7 @@ from simulator.inference.synthetic_requests import SHAPES, ServiceLoad, Syntheti
 HORIZON_S = 400.0
 
 # (time, what, count): what 0 = advance only, 1 = set_replicas(count), 2 = lose(count)
-changes = st.lists(st.tuples(st.integers(0, 399), st.integers(0, 2), st.integers(0, 5)), max_size=8).map(
-    sorted
-)
+changes = st.lists(st.tuples(st.integers(0, 399), st.integers(0, 2), st.integers(0, 5)), max_size=8).map(sorted)
 cuts = st.lists(st.floats(0, HORIZON_S), max_size=12).map(sorted)
 
 
@@ -44,9 +42,7 @@ def start(seed: int, slots: int, replicas: int, rate_rps: float) -> Run:
     t_s = np.sort(t_s[t_s <= HORIZON_S])
     tokens = np.minimum(rng.lognormal(4.5, 1.5, len(t_s)), 3000).astype(np.int64)
     arrivals = ListedArrivals(Arrivals(t_s, tokens // 2, tokens))
-    spec = ServiceSpec(
-        name="chat", slots=slots, prefill_tokens_per_s=5e3, decode_tokens_per_s=50.0, objective_s=10.0
-    )
+    spec = ServiceSpec(name="chat", slots=slots, prefill_tokens_per_s=5e3, decode_tokens_per_s=50.0, objective_s=10.0)
     served: list[Served] = []
     return Run(ServiceSim(spec, arrivals, replicas=replicas, window_s=25.0, on_served=served.append), served)
 
@@ -155,9 +151,7 @@ def test_utilization_is_a_share_and_its_sum_is_the_service_time(
 
 
 @given(seed=st.integers(0, 1000), extra_cuts=st.lists(st.floats(0, 3000), max_size=8).map(sorted))
-def test_synthetic_requests_do_not_depend_on_how_they_are_asked_for(
-    seed: int, extra_cuts: list[float]
-) -> None:
+def test_synthetic_requests_do_not_depend_on_how_they_are_asked_for(seed: int, extra_cuts: list[float]) -> None:
     """Any cuts give the same requests to the last bit, each once and in order."""
     load = ServiceLoad(name="chat", mean_rps=0.5, shape=SHAPES["mooncake"])
     whole = SyntheticArrivals(np.random.default_rng(seed), load, 3000.0).upto(3000.0)

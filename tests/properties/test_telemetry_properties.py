@@ -69,19 +69,16 @@ def test_a_node_alone_reads_as_within_its_cluster(
     generator, rows = TelemetryGenerator(seed, faults=faults), ENTITIES.rows_of(node)
     own = GpuState(*(getattr(state, field.name)[rows] for field in fields(GpuState)))
     whole = generator.metrics(np.array(slots), ENTITIES, state)
-    np.testing.assert_array_equal(
-        generator.metrics(np.array(slots), ENTITIES.take(rows), own), whole[:, :, rows]
-    )
+    np.testing.assert_array_equal(generator.metrics(np.array(slots), ENTITIES.take(rows), own), whole[:, :, rows])
 
 
 @given(seeds, slot_lists, states())
-def test_a_history_of_occupants_reads_as_its_slots_alone(
-    seed: int, slots: list[int], state: GpuState
-) -> None:
+def test_a_history_of_occupants_reads_as_its_slots_alone(seed: int, slots: list[int], state: GpuState) -> None:
     """Columns of shape [slots, entities] give the same as one question per slot."""
     generator = TelemetryGenerator(seed)
-    history = GpuState(*(np.stack([np.roll(getattr(state, field.name), k) for k in range(len(slots))])
-                         for field in fields(GpuState)))  # fmt: skip
+    history = GpuState(
+        *(np.stack([np.roll(getattr(state, field.name), k) for k in range(len(slots))]) for field in fields(GpuState))
+    )
     values, _ = generator.values(np.array(slots), ENTITIES, history)
     for row, slot in enumerate(slots):
         then = GpuState(*(getattr(history, field.name)[row] for field in fields(GpuState)))
@@ -89,9 +86,7 @@ def test_a_history_of_occupants_reads_as_its_slots_alone(
 
 
 @given(seeds, slot_lists, states(), fault_records)
-def test_nothing_is_out_of_range(
-    seed: int, slots: list[int], state: GpuState, faults: TelemetryFaults
-) -> None:
+def test_nothing_is_out_of_range(seed: int, slots: list[int], state: GpuState, faults: TelemetryFaults) -> None:
     """Ratios in 0..1, nothing negative or infinite, power and memory within the board, missing is NaN."""
     generator, board = TelemetryGenerator(seed, faults=faults), board_of("H100-80GB")
     values, quality = generator.values(np.array(slots), ENTITIES, state)
@@ -111,8 +106,13 @@ def test_nothing_is_out_of_range(
 def test_another_seed_is_another_fleet(one: int, other: int) -> None:
     """Two seeds agree only where they are equal."""
     rng = np.random.default_rng(0)
-    state = GpuState(np.arange(COUNT, dtype=np.int32), np.full(COUNT, 3, np.int8),
-                     rng.random(COUNT).astype(np.float32), np.zeros(COUNT), np.full(COUNT, 8, np.int32))  # fmt: skip
+    state = GpuState(
+        np.arange(COUNT, dtype=np.int32),
+        np.full(COUNT, 3, np.int8),
+        rng.random(COUNT).astype(np.float32),
+        np.zeros(COUNT),
+        np.full(COUNT, 8, np.int32),
+    )
     first, _ = TelemetryGenerator(one).sample(50, ENTITIES, state)
     second, _ = TelemetryGenerator(other).sample(50, ENTITIES, state)
     assert np.array_equal(first, second) == (one == other)

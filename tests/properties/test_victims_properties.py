@@ -67,10 +67,14 @@ def cases(draw: st.DrawFn) -> Case:
     member = draw(st.integers(1, min(need, PER_NODE)))
     shape = draw(st.sampled_from(["", "", "", "domain", "spread", "suits"]))
     world = victims_world(
-        f"{nodes}x{PER_NODE}", items, need, member,
+        f"{nodes}x{PER_NODE}",
+        items,
+        need,
+        member,
         domain=[node % 2 for node in range(nodes)] if shape == "domain" and need > member else None,
-        spread=shape == "spread", suits=[node != 0 for node in range(nodes)] if shape == "suits" else None,
-    )  # fmt: skip
+        spread=shape == "spread",
+        suits=[node != 0 for node in range(nodes)] if shape == "suits" else None,
+    )
     kind = draw(st.sampled_from(["open", "spare", "owed", "beside"]))
     first = {row for row in range(len(items)) if draw(st.booleans())}
     gpus = float(draw(st.integers(1, 6)))
@@ -167,7 +171,9 @@ def test_the_same_question_has_the_same_answer(case: Case) -> None:
 
 @given(cases(), st.integers(0, 1))
 def test_without_steps_the_answer_is_still_sound(case: Case, steps: int) -> None:
-    """With hardly any steps an answer may be dearer or missing, never forbidden, too small, or with somebody needless."""
+    """With hardly any steps an answer may be dearer or missing, never forbidden, too small, or with somebody
+    needless.
+    """
     with pytest.MonkeyPatch.context() as patch:
         solve = Clearing.solve
         patch.setattr(Clearing, "solve", lambda self, *_: solve(self, steps, steps))

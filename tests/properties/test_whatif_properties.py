@@ -14,18 +14,30 @@ from autopilot.core.placement.whatif import Layout, WhatIf
 from tests.kits.core_world import arrays
 from tests.properties.strategies import snapshots
 
-COLUMNS = ("gpu_used", "gpu_usable", "node_ok", "node_free", "node_cpu", "node_memory", "instance_gpu",
-           "instance_profile", "instance_start", "instance_used", "instance_alive")  # fmt: skip
+COLUMNS = (
+    "gpu_used",
+    "gpu_usable",
+    "node_ok",
+    "node_free",
+    "node_cpu",
+    "node_memory",
+    "instance_gpu",
+    "instance_profile",
+    "instance_start",
+    "instance_used",
+    "instance_alive",
+)
 MEMORY = np.array([81_920.0, 81_920.0, 40_960.0])
 
 
 def columns(books: WhatIf) -> dict[str, bytes]:
     """Every column as bytes, and who holds what."""
     held = {
-        f"layout {row}": books.layout_of(row).gpu.tobytes() + books.layout_of(row).instance.tobytes()
+        f"layout {row}": books.layout_of(row).gpu.tobytes()
+        + books.layout_of(row).instance.tobytes()
         + books.layout_of(row).milli.tobytes()
         for row in range(len(books.snapshot.workloads.id))
-    }  # fmt: skip
+    }
     return {name: getattr(books, name).tobytes() for name in COLUMNS} | held
 
 
@@ -48,21 +60,20 @@ def try_change(books: WhatIf, kind: str, row: int, profiles: list[int]) -> None:
         free = np.flatnonzero(books.gpu_usable & (books.gpu_used == 0))
         width = len(books.layout_of(row).gpu)
         if len(free) >= width and not len(np.flatnonzero(books.layout_of(row).instance >= 0)):
-            target = Layout(
-                free[:width].astype(np.int32), books.layout_of(row).instance, books.layout_of(row).milli
-            )
+            target = Layout(free[:width].astype(np.int32), books.layout_of(row).instance, books.layout_of(row).milli)
             books.move(row, target)
     elif kind == "refused":
         try:
-            books.place(
-                row, Layout(np.zeros(2, np.int32), np.full(2, -1, np.int32), np.full(2, 1000, np.int32))
-            )
+            books.place(row, Layout(np.zeros(2, np.int32), np.full(2, -1, np.int32), np.full(2, 1000, np.int32)))
         except InvariantError:
             return
 
 
-change = st.tuples(st.sampled_from(["place", "evict", "move", "repartition", "refused"]), st.integers(0, 12),
-                   st.lists(st.integers(0, 3), max_size=3))  # fmt: skip
+change = st.tuples(
+    st.sampled_from(["place", "evict", "move", "repartition", "refused"]),
+    st.integers(0, 12),
+    st.lists(st.integers(0, 3), max_size=3),
+)
 
 
 @given(snapshots(), st.lists(st.lists(change, max_size=6), min_size=1, max_size=4))

@@ -38,7 +38,8 @@ cluster:
   pools:
     - {{name: reserved, nodes: {nodes}, gpus_per_node: 4, gpu_model: A100-80GB}}
     - {{name: spot, nodes: 1, gpus_per_node: 4, gpu_model: H100-80GB, spot: true}}
-    - {{name: cut, nodes: 1, gpus_per_node: 2, gpu_model: A100-80GB, mig: [{{gpus_per_node: 1, geometry: {{2g.20gb: 3}}}}]}}
+    - {{name: cut, nodes: 1, gpus_per_node: 2, gpu_model: A100-80GB,
+       mig: [{{gpus_per_node: 1, geometry: {{2g.20gb: 3}}}}]}}
 jobs:
   synthetic: {{load: {load}, tenants: [red, green, blue], max_duration: 40m, max_width: 4}}
   groups:
@@ -156,22 +157,43 @@ def run(world: World, setup: Setup | None = None) -> Ran:
     tape = Tape()
 
     def make(cluster: Cluster) -> Scheduler:
-        scheduler, running = manage(cluster, Managed(
-            name=setup.policy.name, policy=setup.policy, seed=world.seed, durations=setup.durations or world.durations,
-            telemetry=setup.telemetry or world.telemetry, queues=world.spec.queues, advance=world.spec.advance, journal=setup.journal,
-            run={"seed": world.seed}, faults=faults, services=services.table if services is not None else None,
-            scale=services.set_floor if services is not None else None, demand=setup.demand,
-            recorder=tape, actions=setup.actions, guards=setup.guards,
-        ))  # fmt: skip
+        scheduler, running = manage(
+            cluster,
+            Managed(
+                name=setup.policy.name,
+                policy=setup.policy,
+                seed=world.seed,
+                durations=setup.durations or world.durations,
+                telemetry=setup.telemetry or world.telemetry,
+                queues=world.spec.queues,
+                advance=world.spec.advance,
+                journal=setup.journal,
+                run={"seed": world.seed},
+                faults=faults,
+                services=services.table if services is not None else None,
+                scale=services.set_floor if services is not None else None,
+                demand=setup.demand,
+                recorder=tape,
+                actions=setup.actions,
+                guards=setup.guards,
+            ),
+        )
         setup.made.append(running)
         return scheduler
 
     simulation = Simulation(
-        world.inventory, jobs, make, PHYSICS[world.physics], checkers=CHECKERS,
+        world.inventory,
+        jobs,
+        make,
+        PHYSICS[world.physics],
+        checkers=CHECKERS,
         rules=setup.rules
-        or Rules.of_policy(setup.policy, queues=world.spec.queues, advance=world.spec.advance, effects_fail=world.effects_fail),
-        services=services.table if services is not None else None, ready_wakes=services is not None,
-    )  # fmt: skip
+        or Rules.of_policy(
+            setup.policy, queues=world.spec.queues, advance=world.spec.advance, effects_fail=world.effects_fail
+        ),
+        services=services.table if services is not None else None,
+        ready_wakes=services is not None,
+    )
     if services is not None:
         services.arm(simulation.engine)
     if faults is not None:
@@ -193,10 +215,17 @@ def scenario(text: str, folder: Path, seed: int = 0) -> World:
 def faulty_world(seed: int, folder: Path, telemetry: str = "windowed") -> World:
     """A small faulty world; its size, load, physics and predictions differ from seed to seed."""
     rng = np.random.default_rng(seed)
-    return scenario(FAULTY.format(
-        nodes=rng.integers(2, 5), load=rng.choice([0.5, 0.8, 1.1]), physics=rng.choice(["real", "real", "charged", "ideal"]),
-        telemetry=telemetry, durations=rng.choice(["last-two", "exact"]),
-    ), folder, seed)  # fmt: skip
+    return scenario(
+        FAULTY.format(
+            nodes=rng.integers(2, 5),
+            load=rng.choice([0.5, 0.8, 1.1]),
+            physics=rng.choice(["real", "real", "charged", "ideal"]),
+            telemetry=telemetry,
+            durations=rng.choice(["last-two", "exact"]),
+        ),
+        folder,
+        seed,
+    )
 
 
 def faulty_policy(seed: int) -> Policy:
@@ -208,14 +237,20 @@ def faulty_policy(seed: int) -> Policy:
         ADMISSION,
         name="early",
         reservation=replace(
-            ADMISSION.reservation, firm_after_s=180.0, whole_nodes_only=False, max_spread_ratio=1e6,
-            level=0.25 if bold else 0.5, timeout_s=600.0 if bold else 3600.0, conservative_depth=4,
+            ADMISSION.reservation,
+            firm_after_s=180.0,
+            whole_nodes_only=False,
+            max_spread_ratio=1e6,
+            level=0.25 if bold else 0.5,
+            timeout_s=600.0 if bold else 3600.0,
+            conservative_depth=4,
         ),
         backfill=replace(
-            ADMISSION.backfill, level=0.5 if bold else 0.9,
+            ADMISSION.backfill,
+            level=0.5 if bold else 0.9,
             kind=BackfillKind.CONSERVATIVE if seed % 4 == 2 else BackfillKind.EASY,
         ),
-    )  # fmt: skip
+    )
 
 
 def without(guard: str) -> tuple[tuple[str, Check], ...]:
@@ -224,12 +259,16 @@ def without(guard: str) -> tuple[tuple[str, Check], ...]:
 
     assert guard in dict(GUARDS)
     return tuple(
-        (name, (lambda *_, said=name: allow(said, 0.0, "", 0.0)) if name == guard else check)
-        for name, check in GUARDS
+        (name, (lambda *_, said=name: allow(said, 0.0, "", 0.0)) if name == guard else check) for name, check in GUARDS
     )
 
 
 def verdict_codes(moments: Sequence[Moment], guard: str) -> set[str]:
     """The reasons for which a guard refused something."""
-    return {verdict.code.value for moment in moments for proposal in moment.decision.plan.proposals
-            for verdict in proposal.verdicts if verdict.guard == guard and not verdict.allowed}  # fmt: skip
+    return {
+        verdict.code.value
+        for moment in moments
+        for proposal in moment.decision.plan.proposals
+        for verdict in proposal.verdicts
+        if verdict.guard == guard and not verdict.allowed
+    }

@@ -30,14 +30,24 @@ from simulator.world.work import Jobs, Shape
 from tests.kits.cluster_kit import gang, pool, pools
 
 RULES = Rules(
-    min_runtime_s=900.0, dwell_s=300.0, window_s=3600.0, per_cluster=3, per_tenant=2, per_node=1, cool_down_s=1800.0,
-    blast_ratio=2.0, landing_s=600.0, grace_s=120.0, guarantee_within_s=130.0, recover_within_s=10.0, floor_dwell_s=600.0, floor_lease_s=1800.0,
+    min_runtime_s=900.0,
+    dwell_s=300.0,
+    window_s=3600.0,
+    per_cluster=3,
+    per_tenant=2,
+    per_node=1,
+    cool_down_s=1800.0,
+    blast_ratio=2.0,
+    landing_s=600.0,
+    grace_s=120.0,
+    guarantee_within_s=130.0,
+    recover_within_s=10.0,
+    floor_dwell_s=600.0,
+    floor_lease_s=1800.0,
     queues=(QueueSpec("a", "root", {"A100-80GB": 16}, 17, 1.0, 0, None, {"T4": 0}),),
     advance=(AdvanceSpec("launch", "a", "A100-80GB", 20, 1000.0, 600.0),),
-)  # fmt: skip
-HELD = frozenset(
-    {"backfill", "preempt", "reclaim_borrowed", "defragment", "resize", "scale_ahead", "recover"}
 )
+HELD = frozenset({"backfill", "preempt", "reclaim_borrowed", "defragment", "resize", "scale_ahead", "recover"})
 END_S = 90_000.0
 
 
@@ -100,9 +110,7 @@ def started(job: int, gpus: Sequence[int], at_s: float = 10.0, **more: Any) -> S
     )
 
 
-def stopped(
-    job: int, why: Why = Why.PREEMPT, at_s: float = 100.0, start_s: float = 10.0, **more: Any
-) -> Stopped:
+def stopped(job: int, why: Why = Why.PREEMPT, at_s: float = 100.0, start_s: float = 10.0, **more: Any) -> Stopped:
     """A stop."""
     values: dict[str, Any] = {
         "ready_s": start_s,

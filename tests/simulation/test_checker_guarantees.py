@@ -23,8 +23,12 @@ def queue(name: str, gpus: int = 0, parent: str = "root", limit: int | None = No
     return QueueSpec(name, parent, {MODEL: gpus} if gpus else {}, limit, 1.0, 0, None)
 
 
-def found(facts: list[Fact], queues: tuple[QueueSpec, ...] = (queue(OWNER, 8), queue(RICH, 8)), end_s: float = 500.0,
-          within_s: float | None = 130.0) -> list[str]:  # fmt: skip
+def found(
+    facts: list[Fact],
+    queues: tuple[QueueSpec, ...] = (queue(OWNER, 8), queue(RICH, 8)),
+    end_s: float = 500.0,
+    within_s: float | None = 130.0,
+) -> list[str]:
     """What the checker says of these facts on two nodes of eight, with a bound of 130 s."""
     jobs = Jobs()
     for width in (8, 4):
@@ -73,15 +77,28 @@ def test_room_lost_to_later_starts_is_no_excuse() -> None:
 @pytest.mark.parametrize(
     "facts",
     [
-        [*FULL, come(WIDE), evicting(GUEST_WIDE, 20.0), stopped(GUEST_WIDE, at_s=140.0), started(WIDE, range(8), 145.0)],
+        [
+            *FULL,
+            come(WIDE),
+            evicting(GUEST_WIDE, 20.0),
+            stopped(GUEST_WIDE, at_s=140.0),
+            started(WIDE, range(8), 145.0),
+        ],
         [*FULL[:2], *runs(RICH_WIDE, range(8, 16)), *runs(SHELTERED, range(4)), come(WIDE)],
         [*runs(SHELTERED, range(4)), *runs(GUEST_PARTS, range(8, 12)), *runs(RICH_WIDE, range(8, 16)), come(WIDE)],
         [come(WIDE), come(NARROW), started(NARROW, range(4), 30.0)],
-        [*runs(SHELTERED, range(4)), *runs(RICH_WIDE, range(8, 16)), come(WIDE), come(RICH_NEXT), evicting(RICH_WIDE, 22.0),
-         stopped(RICH_WIDE, at_s=24.0), started(RICH_NEXT, range(8, 16), 24.0)],
+        [
+            *runs(SHELTERED, range(4)),
+            *runs(RICH_WIDE, range(8, 16)),
+            come(WIDE),
+            come(RICH_NEXT),
+            evicting(RICH_WIDE, 22.0),
+            stopped(RICH_WIDE, at_s=24.0),
+            started(RICH_NEXT, range(8, 16), 24.0),
+        ],
     ],
     ids=["in-time", "others-within-their-own", "no-whole-node", "its-own-choice", "others-take-turns"],
-)  # fmt: skip
+)
 def test_what_is_not_owed_is_not_claimed(facts: list[Fact]) -> None:
     """Given in time; held by owners and sheltered work; not to be had on one node; its own other job came first; two of
     an owner take turns on what is theirs.
@@ -89,8 +106,14 @@ def test_what_is_not_owed_is_not_claimed(facts: list[Fact]) -> None:
     assert found(facts) == []
 
 
-ONE_PLACE: list[Fact] = [*runs(SHELTERED, range(4)), *runs(GUEST_WIDE, range(8, 16)), come(WIDE), come(RICH_WIDE),
-                         evicting(GUEST_WIDE, 30.0), stopped(GUEST_WIDE, at_s=60.0)]  # fmt: skip
+ONE_PLACE: list[Fact] = [
+    *runs(SHELTERED, range(4)),
+    *runs(GUEST_WIDE, range(8, 16)),
+    come(WIDE),
+    come(RICH_WIDE),
+    evicting(GUEST_WIDE, 30.0),
+    stopped(GUEST_WIDE, at_s=60.0),
+]
 """Two owners wait, each for a node, and one node alone can be had."""
 
 
@@ -136,9 +159,7 @@ def test_work_that_does_not_go_stops_the_clock() -> None:
     told = [*FULL, come(WIDE), *(evicting(job, 20.0, contract=True) for job in (GUEST_WIDE, GUEST_WIDE + 1))]
     slow = [*told, come(NARROW, 141.0), stopped(GUEST_WIDE, at_s=300.0), stopped(GUEST_WIDE + 1, at_s=300.0)]
     assert found(slow, end_s=420.0) == []
-    assert found(slow, end_s=450.0) == [
-        "430 tenant owner: waits for 8 GPUs of its guarantee of 8 for more than 130 s"
-    ]
+    assert found(slow, end_s=450.0) == ["430 tenant owner: waits for 8 GPUs of its guarantee of 8 for more than 130 s"]
 
 
 def test_siblings_give_back_what_they_borrowed_inside_their_parent() -> None:

@@ -55,9 +55,7 @@ def test_disruptions_at_once_are_counted_until_the_work_has_left() -> None:
     ):
         for fact in facts:
             getattr(checker, HOOKS[type(fact)])(fact)
-    assert [violation.message for violation in at_once.violations] == [
-        "2 disruptions under way at once, allowed are 1"
-    ]
+    assert [violation.message for violation in at_once.violations] == ["2 disruptions under way at once, allowed are 1"]
     assert in_turn.violations == []
 
 
@@ -81,9 +79,7 @@ def test_accounts_that_do_not_add_up_are_caught() -> None:
 class DoubleBooking(Hardware):
     """Gives every fourth job the first GPU, taken or not."""
 
-    def take(
-        self, job: int, shape: Shape, gpus: Sequence[int], instances: Sequence[int] = ()
-    ) -> Held | Refusal:
+    def take(self, job: int, shape: Shape, gpus: Sequence[int], instances: Sequence[int] = ()) -> Held | Refusal:
         if job % 4 == 1:
             return Held(tuple(range(shape.gpus)), (), {}, 1000 * shape.gpus)
         return super().take(job, shape, gpus, instances)
@@ -92,9 +88,7 @@ class DoubleBooking(Hardware):
 class HalfGang(Hardware):
     """Starts a wide gang with what there is."""
 
-    def take(
-        self, job: int, shape: Shape, gpus: Sequence[int], instances: Sequence[int] = ()
-    ) -> Held | Refusal:
+    def take(self, job: int, shape: Shape, gpus: Sequence[int], instances: Sequence[int] = ()) -> Held | Refusal:
         return super().take(job, shape._replace(min_gpus=1, per_member=1), gpus[:8], instances)
 
 

@@ -1,4 +1,6 @@
-"""What a cluster file says of queues binds the shipped controller under each rule set, from the file to the end of the run."""
+"""What a cluster file says of queues binds the shipped controller under each rule set, from the file to the end of the
+run.
+"""
 
 from __future__ import annotations
 
@@ -53,9 +55,11 @@ def first_waits_s(ran: Ran, tenant: str) -> list[float]:
 )
 def test_reclaim_in_a_cohort_is_as_the_file_says(tmp_path: Path, settings: str, *, waits: bool) -> None:
     """The guest borrows all; the owner has its four back at once, unless its queue never reclaims."""
-    queues = ("[{name: all, guarantee: {H100-80GB: 8, A100-80GB: 4}},"
-              f" {{name: owner, parent: all, guarantee: {{H100-80GB: 4, A100-80GB: 4}}{settings}}},"
-              " {name: guest, parent: all, guarantee: {H100-80GB: 4}}]")  # fmt: skip
+    queues = (
+        "[{name: all, guarantee: {H100-80GB: 8, A100-80GB: 4}},"
+        f" {{name: owner, parent: all, guarantee: {{H100-80GB: 4, A100-80GB: 4}}{settings}}},"
+        " {name: guest, parent: all, guarantee: {H100-80GB: 4}}]"
+    )
     ran = played(tmp_path, queues, f"[{LENDER}, {BORROWERS}]", RuleSetName.COHORT_CLASSIC)
     assert (first_waits_s(ran, "owner") == [0.0]) is waits
     assert (ran.simulated.accounts.preemptions > 0) is waits
@@ -63,9 +67,11 @@ def test_reclaim_in_a_cohort_is_as_the_file_says(tmp_path: Path, settings: str, 
 
 def test_what_a_queue_does_not_lend_stays_idle(tmp_path: Path) -> None:
     """The owner lends one node of its two: the third gang of the guest waits for the end of another."""
-    queues = ("[{name: all, guarantee: {H100-80GB: 8, A100-80GB: 4}},"
-              " {name: owner, parent: all, guarantee: {H100-80GB: 8}, lend_limit: 4},"
-              " {name: guest, parent: all, guarantee: {A100-80GB: 4}}]")  # fmt: skip
+    queues = (
+        "[{name: all, guarantee: {H100-80GB: 8, A100-80GB: 4}},"
+        " {name: owner, parent: all, guarantee: {H100-80GB: 8}, lend_limit: 4},"
+        " {name: guest, parent: all, guarantee: {A100-80GB: 4}}]"
+    )
     ran = played(tmp_path, queues, f"[{BORROWERS}]", RuleSetName.COHORT_CLASSIC)
     waits_s = first_waits_s(ran, "guest")
     assert waits_s[:2] == [0.0, 0.0]
@@ -75,9 +81,11 @@ def test_what_a_queue_does_not_lend_stays_idle(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rules", list(RuleSetName))
 def test_a_limit_of_one_model_holds_under_every_rule_set(tmp_path: Path, rules: RuleSetName) -> None:
     """One node of H100 is the most for the guest: its third gang waits, though a node of H100 idles."""
-    queues = ("[{name: all, guarantee: {H100-80GB: 8, A100-80GB: 4}},"
-              " {name: guest, parent: all, guarantee: {H100-80GB: 4, A100-80GB: 4}, limit: {H100-80GB: 4}},"
-              " {name: owner, parent: all, guarantee: {H100-80GB: 4}}]")  # fmt: skip
+    queues = (
+        "[{name: all, guarantee: {H100-80GB: 8, A100-80GB: 4}},"
+        " {name: guest, parent: all, guarantee: {H100-80GB: 4, A100-80GB: 4}, limit: {H100-80GB: 4}},"
+        " {name: owner, parent: all, guarantee: {H100-80GB: 4}}]"
+    )
     if rules is RuleSetName.ELASTIC_QUOTA:  # teams stand under the root
         queues = "[{name: guest, guarantee: {H100-80GB: 8, A100-80GB: 4}, limit: {H100-80GB: 8}}]".replace(
             "limit: {H100-80GB: 8}", "limit: {H100-80GB: 8, A100-80GB: 4}"
@@ -118,8 +126,11 @@ def test_reserved_gpus_are_there_at_their_time_and_go_when_nobody_comes(
     waits = first_waits_s(ran, "launch")
     if waits_s is not None:
         assert waits == [waits_s, waits_s]
-    free_s = [moment.observation.now_s for moment in ran.tape.moments
-              if any("advance reservation demo holds" in note.name for note in moment.decision.notes)]  # fmt: skip
+    free_s = [
+        moment.observation.now_s
+        for moment in ran.tape.moments
+        if any("advance reservation demo holds" in note.name for note in moment.decision.notes)
+    ]
     assert min(free_s) >= 7200.0
     assert max(free_s) < 8400.0
 

@@ -149,8 +149,15 @@ def _run(physics: Physics, kind: type[Cluster] = Cluster, accounts: type[Account
     jobs = Jobs()
     for number in range(80):
         width = int(rng.choice([1, 2, 4, 8, 16]))
-        jobs.add(f"j{number}", "ab"[number % 2], gang(width, min_gpus=max(width // 2, 1)), 200.0 * number,
-                 float(rng.integers(600, 12_000)), kind="train", saves_on_request=number % 3 > 0)  # fmt: skip
+        jobs.add(
+            f"j{number}",
+            "ab"[number % 2],
+            gang(width, min_gpus=max(width // 2, 1)),
+            200.0 * number,
+            float(rng.integers(600, 12_000)),
+            kind="train",
+            saves_on_request=number % 3 > 0,
+        )
     cluster = kind(inventory(4, 8), jobs, physics)
     booked = accounts(cluster, max(jobs.submit_s))
     checkers = CheckerSet(World(cluster.inventory, jobs, physics=physics), ["conservation"])
@@ -194,9 +201,7 @@ def test_a_sound_run_violates_nothing(physics: Physics) -> None:
         (HidesWork, CHARGED, "made only"),
     ],
 )
-def test_a_cluster_that_lies_about_its_time_is_found_out(
-    kind: type[Cluster], physics: Physics, words: str
-) -> None:
+def test_a_cluster_that_lies_about_its_time_is_found_out(kind: type[Cluster], physics: Physics, words: str) -> None:
     """The checker follows the facts, and knows what things take."""
     assert any(words in message for message in _run(physics, kind))
 

@@ -34,9 +34,7 @@ def ended_or_explained(ran: Ran) -> None:
     """Every job is done, or no cluster of this size could ever run it and the last decision says why it waits."""
     cluster, impossible = ran.cluster, ran.simulated.run.never_fits
     left = [
-        job
-        for job, state in enumerate(cluster.state)
-        if state != State.SUCCEEDED and cluster.jobs.service[job] < 0
+        job for job, state in enumerate(cluster.state) if state != State.SUCCEEDED and cluster.jobs.service[job] < 0
     ]
     assert left == sorted(impossible)
     last = ran.tape.moments[-1]
@@ -74,7 +72,9 @@ def nothing_moves_any_more(ran: Ran) -> None:
 
 
 def test_the_faults_were_met(tmp_path: Path) -> None:
-    """Over a few seeds nodes and GPUs fail, effects fail and are tried again, gangs are cut off and run again, lists do not come."""
+    """Over a few seeds nodes and GPUs fail, effects fail and are tried again, gangs are cut off and run again, lists
+    do not come.
+    """
     faults = waits = retried = reserved = backfilled = blind = 0
     for seed in range(4):
         ran = run(faulty_world(seed, tmp_path), Setup(policy=faulty_policy(seed)))

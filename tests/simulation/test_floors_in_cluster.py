@@ -56,15 +56,22 @@ def late_ratio(ran: Ran) -> float:
     """Requests over their objective, as the collector last saw them, summed over the ticks of whole minutes."""
     minutes = {int(m.observation.now_s // 60): m.observation.snapshot.services for m in ran.tape.moments}
     asked = sum(float(table.recent_rps[0]) for table in minutes.values() if table.recent_rps[0] > 0)
-    late = sum(float(table.recent_rps[0] * table.recent_violation_ratio[0]) for table in minutes.values()
-               if table.recent_rps[0] > 0 and table.recent_violation_ratio[0] >= 0)  # fmt: skip
+    late = sum(
+        float(table.recent_rps[0] * table.recent_violation_ratio[0])
+        for table in minutes.values()
+        if table.recent_rps[0] > 0 and table.recent_violation_ratio[0] >= 0
+    )
     return late / asked
 
 
 def floors(ran: Ran) -> list[int]:
     """The floors that were asked for, in order."""
-    return [each.replicas for moment in ran.tape.moments for each in moment.decision.plan.proposals
-            if each.kind == "scale" and each.accepted]  # fmt: skip
+    return [
+        each.replicas
+        for moment in ran.tape.moments
+        for each in moment.decision.plan.proposals
+        if each.kind == "scale" and each.accepted
+    ]
 
 
 def test_a_floor_ahead_of_the_burst_spares_violations_and_is_given_back(tmp_path: Path) -> None:
@@ -106,17 +113,14 @@ class Silent(Growing):
 
 
 def test_a_forecaster_that_falls_silent_leaves_the_service_to_its_autoscaler(tmp_path: Path) -> None:
-    """Its last forecast ages, the last floor on it lapses with its lease, nothing else is changed, and the verdict says why."""
+    """Its last forecast ages, the last floor on it lapses with its lease, nothing else is changed, and the verdict
+    says why.
+    """
     ran = run(world(tmp_path), Setup(demand=Silent(1.8)))
     assert ran.violated == set()
     after = [moment for moment in ran.tape.moments if moment.observation.now_s > 2400.0 + 180.0 + 1800.0]
     assert {int(moment.observation.snapshot.services.floor[0]) for moment in after} == {0}
-    late = [
-        proposal
-        for moment in after
-        for proposal in moment.decision.plan.proposals
-        if proposal.kind == "scale"
-    ]
+    late = [proposal for moment in after for proposal in moment.decision.plan.proposals if proposal.kind == "scale"]
     assert late
     assert {verdict.code for proposal in late for verdict in proposal.verdicts if not verdict.allowed} == {
         "forecast_stale"

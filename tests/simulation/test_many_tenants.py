@@ -1,4 +1,6 @@
-"""The scenarios of many tenants under the shipped policy: each stays lawful, all work ends, and each does what it is about."""
+"""The scenarios of many tenants under the shipped policy: each stays lawful, all work ends, and each does what it is
+about.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +113,9 @@ OWNERS = ("vision", "speech", "language", "search", "maps", "robots")
 
 
 def test_after_the_storm_every_owner_has_its_guarantee_in_time() -> None:
-    """Whoever left all of it to guests has all of it back within one grace and two ticks, and is not disturbed again."""
+    """Whoever left all of it to guests has all of it back within one grace and two ticks, and is not disturbed
+    again.
+    """
     ran = played("reclaim-storm")
     back_s = {owner: max(waits_s(ran, owner)) for owner in OWNERS}
     assert max(back_s.values()) <= BOUND_S, back_s
@@ -125,7 +129,9 @@ def test_after_the_storm_every_owner_has_its_guarantee_in_time() -> None:
 
 
 def test_the_storm_says_what_was_lost_and_why() -> None:
-    """Many checkpoints at once do not fit the store: what that costs stands apart from what no checkpoint could save."""
+    """Many checkpoints at once do not fit the store: what that costs stands apart from what no checkpoint could
+    save.
+    """
     ran = played("reclaim-storm")
     lost, no_bandwidth = ran.simulated.totals.all.lost, ran.simulated.accounts.lost_no_bandwidth
     assert 0 < no_bandwidth <= lost
@@ -173,8 +179,10 @@ def test_a_fifth_of_the_nodes_goes_at_once_and_everything_runs_again() -> None:
     announced_s = snapshots[0].nodes.reclaim_at_s
     assert announced_s[spot].tolist() == [HOUR_S + 120.0] * 2
     assert np.isnan(np.delete(announced_s, spot)).all()
-    there = [set(snapshot.workloads.id[snapshot.placements.workload[np.isin(snapshot.placements.node, spot)]])
-             for snapshot in snapshots]  # fmt: skip
+    there = [
+        set(snapshot.workloads.id[snapshot.placements.workload[np.isin(snapshot.placements.node, spot)]])
+        for snapshot in snapshots
+    ]
     assert there[0]
     assert all(later <= there[0] for later in there)
     hit = [job for job in range(len(ran.cluster.jobs)) if ran.cluster.jobs.id[job] in there[0]]
@@ -192,17 +200,15 @@ FLOODED_SEARCH_S = 1487.3
 
 
 def test_the_others_hardly_notice_the_flood() -> None:
-    """Most of their jobs wait a fraction of what they wait where the first come are first served; the flood pays little for it."""
+    """Most of their jobs wait a fraction of what they wait where the first come are first served; the flood pays
+    little for it.
+    """
     ran = played("flood")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "flood.yaml"
         path.write_text(text("flood"), encoding="utf-8")
-        usual = simulate(
-            SimulateOptions(scenario=str(path), policies=("fifo-skip",), seed=1, series=False)
-        ).document()
-    before = {
-        name: entry["queue_wait_s_mean"] for name, entry in usual["policies"]["fifo-skip"]["tenants"].items()
-    }
+        usual = simulate(SimulateOptions(scenario=str(path), policies=("fifo-skip",), seed=1, series=False)).document()
+    before = {name: entry["queue_wait_s_mean"] for name, entry in usual["policies"]["fifo-skip"]["tenants"].items()}
     assert before["search"] == pytest.approx(FLOODED_SEARCH_S, rel=1e-3)
     for tenant in ("vision", "speech"):  # within their guarantees
         assert np.mean(waits_s(ran, tenant)) < 0.1 * before[tenant], (tenant, before)
@@ -219,13 +225,13 @@ def test_who_has_a_weight_alone_hardly_notices_the_flood_either() -> None:
 
 
 def test_who_never_saves_loses_all_and_who_saves_loses_little() -> None:
-    """An eviction costs the one at most ten minutes of its width, the other everything; its owners have theirs in time."""
+    """An eviction costs the one at most ten minutes of its width, the other everything; its owners have theirs in
+    time.
+    """
     ran = played("no-checkpoint")
     jobs, totals = ran.cluster.jobs, ran.simulated.totals
     lost = dict(zip(jobs.tenants, (gpu_s(each.lost) for each in totals.by_tenant), strict=True))
-    stops = {
-        name: sum(ran.cluster.evictions[job] for job in jobs_of(ran, name)) for name in ("saver", "never")
-    }
+    stops = {name: sum(ran.cluster.evictions[job] for job in jobs_of(ran, name)) for name in ("saver", "never")}
     assert min(stops.values()) > 0
     assert lost["saver"] <= 600.0 * 4 * stops["saver"]
     assert lost["never"] / stops["never"] > lost["saver"] / stops["saver"]
@@ -236,7 +242,9 @@ def test_who_never_saves_loses_all_and_who_saves_loses_little() -> None:
 
 
 def test_nobody_gets_more_of_the_cluster_by_lying_about_wall_time() -> None:
-    """While all three wait, each holds about the same, whatever it declares; and work that outlives its word still ends."""
+    """While all three wait, each holds about the same, whatever it declares; and work that outlives its word still
+    ends.
+    """
     ran = played("liar")
     names = ("honest", "short", "long")
     held, waited_s = dict.fromkeys(names, 0.0), 0.0
@@ -248,9 +256,7 @@ def test_nobody_gets_more_of_the_cluster_by_lying_about_wall_time() -> None:
     assert waited_s > 1800.0
     assert max(held.values()) <= 1.4 * min(held.values()), held
     outlived = [
-        job
-        for job in jobs_of(ran, "short")
-        if ran.cluster.jobs.limit_s[job] < ran.cluster.jobs.duration_s[job]
+        job for job in jobs_of(ran, "short") if ran.cluster.jobs.limit_s[job] < ran.cluster.jobs.duration_s[job]
     ]
     assert len(outlived) == len(jobs_of(ran, "short"))
     assert max(ran.cluster.end_s) < inf

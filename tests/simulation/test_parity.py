@@ -73,7 +73,10 @@ def printed(entry: dict[str, Any]) -> str:
     """One cell of the table."""
     jobs = entry["jobs"]
     percent = 100 * entry["utilization"]["to_last_arrival_ratio"]
-    return f"{jobs['jct_s_mean']:,.0f} / {jobs['queue_wait_s_mean']:,.0f} / {percent:.2f} / {jobs['queue_wait_s_p99']:,.0f}"
+    return (
+        f"{jobs['jct_s_mean']:,.0f} / {jobs['queue_wait_s_mean']:,.0f} / {percent:.2f} / "
+        f"{jobs['queue_wait_s_p99']:,.0f}"
+    )
 
 
 @needs_traces

@@ -49,9 +49,7 @@ CALM = replace(shipped_policy("recommend"), name="calm", modes=AUTOPILOT.modes)
 def world_of(jobs: Jobs, nodes: int = 2) -> World:
     """Nodes of eight GPUs, run times known, no overheads: what goes wrong was planted."""
     spec = shape_cluster(nodes, 8)
-    return World(
-        "planted", 0, "ideal", spec, build_inventory(spec), (), durations="exact", telemetry="off", _jobs=jobs
-    )
+    return World("planted", 0, "ideal", spec, build_inventory(spec), (), durations="exact", telemetry="off", _jobs=jobs)
 
 
 def full_with_backlog() -> World:
@@ -150,8 +148,20 @@ def churn(benefit_gpu_s: float) -> Propose:
             if left[int(work.tenant[row])] > 0:
                 give = Give(row, "evict", None, len(ctx.whatif.layout_of(row).gpu), 1.0)
                 left[int(work.tenant[row])] -= submit(
-                    Draft(action="preempt", kind="evict", at=-1, row=row, spot=None, start_s=ctx.now_s, nodes=(),
-                          benefit_gpu_s=benefit_gpu_s, cost_gpu_s=1.0, evidence=(), gives=(give,)))  # fmt: skip
+                    Draft(
+                        action="preempt",
+                        kind="evict",
+                        at=-1,
+                        row=row,
+                        spot=None,
+                        start_s=ctx.now_s,
+                        nodes=(),
+                        benefit_gpu_s=benefit_gpu_s,
+                        cost_gpu_s=1.0,
+                        evidence=(),
+                        gives=(give,),
+                    )
+                )
 
     return propose
 
@@ -162,8 +172,20 @@ def halves(ctx: Context, submit: Submit) -> None:
         half = shape_of(ctx.observation.snapshot, row, int(ctx.observation.snapshot.workloads.gpus[row]) // 2)
         spot = find_spot(ctx.whatif, half, ctx.whatif.node_free, ctx.policy.placement, ctx.gpu_memory_mib)
         if isinstance(spot, Spot):
-            ctx.taken[at] = submit(Draft(action="admit_gang", kind="admit", at=at, row=row, spot=spot, start_s=ctx.now_s,
-                                         nodes=(), benefit_gpu_s=1.0, cost_gpu_s=0.0, evidence=()))  # fmt: skip
+            ctx.taken[at] = submit(
+                Draft(
+                    action="admit_gang",
+                    kind="admit",
+                    at=at,
+                    row=row,
+                    spot=spot,
+                    start_s=ctx.now_s,
+                    nodes=(),
+                    benefit_gpu_s=1.0,
+                    cost_gpu_s=0.0,
+                    evidence=(),
+                )
+            )
 
 
 def careless(ctx: Context, submit: Submit) -> None:
@@ -174,8 +196,20 @@ def careless(ctx: Context, submit: Submit) -> None:
         if not ctx.taken[at] and len(idle) == gpus[row]:
             layout = Layout(idle, np.full(len(idle), -1, np.int32), np.full(len(idle), GPU_MILLI, np.int32))
             spot = Spot(layout, np.zeros(1, np.int32), 0.0, ())
-            ctx.taken[at] = submit(Draft(action="admit_gang", kind="admit", at=at, row=row, spot=spot, start_s=ctx.now_s,
-                                         nodes=(), benefit_gpu_s=1.0, cost_gpu_s=0.0, evidence=()))  # fmt: skip
+            ctx.taken[at] = submit(
+                Draft(
+                    action="admit_gang",
+                    kind="admit",
+                    at=at,
+                    row=row,
+                    spot=spot,
+                    start_s=ctx.now_s,
+                    nodes=(),
+                    benefit_gpu_s=1.0,
+                    cost_gpu_s=0.0,
+                    evidence=(),
+                )
+            )
 
 
 def sledgehammer(ctx: Context, submit: Submit) -> None:
@@ -188,13 +222,30 @@ def sledgehammer(ctx: Context, submit: Submit) -> None:
     victim, row = int(running[np.argmax(work.gpus[running])]), int(ctx.pending[at])
     mark = ctx.whatif.checkpoint()
     held = ctx.whatif.evict(victim)
-    spot = find_spot(ctx.whatif, shape_of(ctx.observation.snapshot, row), ctx.whatif.node_free, ctx.policy.placement,
-                     ctx.gpu_memory_mib)  # fmt: skip
+    spot = find_spot(
+        ctx.whatif,
+        shape_of(ctx.observation.snapshot, row),
+        ctx.whatif.node_free,
+        ctx.policy.placement,
+        ctx.gpu_memory_mib,
+    )
     ctx.whatif.rollback(mark)
     if isinstance(spot, Spot):
-        ctx.taken[at] = submit(Draft(action="preempt", kind="land", at=at, row=row, spot=spot, start_s=ctx.now_s, nodes=(),
-                                     benefit_gpu_s=1e9, cost_gpu_s=1.0, evidence=(),
-                                     gives=(Give(victim, "evict", None, len(held.gpu), 1.0),)))  # fmt: skip
+        ctx.taken[at] = submit(
+            Draft(
+                action="preempt",
+                kind="land",
+                at=at,
+                row=row,
+                spot=spot,
+                start_s=ctx.now_s,
+                nodes=(),
+                benefit_gpu_s=1e9,
+                cost_gpu_s=1.0,
+                evidence=(),
+                gives=(Give(victim, "evict", None, len(held.gpu), 1.0),),
+            )
+        )
 
 
 # --- planted weaknesses of the world ----------------------------------------------------------------------
@@ -203,9 +254,7 @@ def sledgehammer(ctx: Context, submit: Submit) -> None:
 class PodByPod(Hardware):
     """Starts each pod for itself, as a cluster does that knows no gangs."""
 
-    def take(
-        self, job: int, shape: Shape, gpus: Sequence[int], instances: Sequence[int] = ()
-    ) -> Held | Refusal:
+    def take(self, job: int, shape: Shape, gpus: Sequence[int], instances: Sequence[int] = ()) -> Held | Refusal:
         return super().take(job, shape._replace(min_gpus=1, per_member=1), gpus, instances)
 
 
@@ -283,30 +332,95 @@ GAIN = (*ACTIONS, ("churn", churn(1e9)))
 VAIN = (*ACTIONS, ("churn", churn(1.0)))
 
 PLANTS = (
-    Plant(guard="freshness", world=steady_arrivals, codes=frozenset({"node_unfit"}), caught_by="nodes",
-          actions=(*ACTIONS, ("careless", careless)), change=cordoned_node),
-    Plant(guard="protected", world=full_with_backlog, codes=frozenset({"protected_class", "not_preemptible"}), caught_by="protected",
-          actions=GAIN),
-    Plant(guard="gang", world=wide_gangs, codes=frozenset({"partial_gang"}), caught_by="gangs",
-          actions=(("halves", halves), *ACTIONS), change=pod_by_pod),
-    Plant(guard="slo", world=overrun_service, codes=frozenset({"slo_burning"}), caught_by="slo", actions=GAIN, policy=UNSHELTERED,
-          change=replicas_like_jobs),
-    Plant(guard="blast_radius", world=one_wide_one_narrow, codes=frozenset({"blast_radius"}), caught_by="blast-radius",
-          actions=(*ACTIONS, ("sledgehammer", sledgehammer))),
-    Plant(guard="min_runtime", world=full_with_backlog, codes=frozenset({"min_runtime"}), caught_by="min-runtime", actions=GAIN),
+    Plant(
+        guard="freshness",
+        world=steady_arrivals,
+        codes=frozenset({"node_unfit"}),
+        caught_by="nodes",
+        actions=(*ACTIONS, ("careless", careless)),
+        change=cordoned_node,
+    ),
+    Plant(
+        guard="protected",
+        world=full_with_backlog,
+        codes=frozenset({"protected_class", "not_preemptible"}),
+        caught_by="protected",
+        actions=GAIN,
+    ),
+    Plant(
+        guard="gang",
+        world=wide_gangs,
+        codes=frozenset({"partial_gang"}),
+        caught_by="gangs",
+        actions=(("halves", halves), *ACTIONS),
+        change=pod_by_pod,
+    ),
+    Plant(
+        guard="slo",
+        world=overrun_service,
+        codes=frozenset({"slo_burning"}),
+        caught_by="slo",
+        actions=GAIN,
+        policy=UNSHELTERED,
+        change=replicas_like_jobs,
+    ),
+    Plant(
+        guard="blast_radius",
+        world=one_wide_one_narrow,
+        codes=frozenset({"blast_radius"}),
+        caught_by="blast-radius",
+        actions=(*ACTIONS, ("sledgehammer", sledgehammer)),
+    ),
+    Plant(
+        guard="min_runtime",
+        world=full_with_backlog,
+        codes=frozenset({"min_runtime"}),
+        caught_by="min-runtime",
+        actions=GAIN,
+    ),
     Plant(guard="hysteresis", world=half_empty, codes=frozenset({"margin"}), caught_by="flapping", actions=VAIN),
-    Plant(guard="hysteresis", world=half_empty, codes=frozenset({"margin"}), caught_by="preemption-rate", actions=VAIN,
-          policy=allowing(per_node=99, per_tenant=99, per_cluster=99)),
+    Plant(
+        guard="hysteresis",
+        world=half_empty,
+        codes=frozenset({"margin"}),
+        caught_by="preemption-rate",
+        actions=VAIN,
+        policy=allowing(per_node=99, per_tenant=99, per_cluster=99),
+    ),
     Plant(guard="budget", world=full_with_backlog, codes=frozenset({"budget_node"}), caught_by="budgets", actions=GAIN),
-    Plant(guard="budget", world=full_with_backlog, codes=frozenset({"budget_tenant"}), caught_by="budgets", actions=GAIN,
-          policy=allowing(per_node=9, per_tenant=1, per_cluster=9)),
-    Plant(guard="budget", world=full_with_backlog, codes=frozenset({"budget_cluster"}), caught_by="budgets", actions=GAIN,
-          policy=allowing(per_node=9, per_tenant=9, per_cluster=2)),
-    Plant(guard="budget", world=slow_to_leave, codes=frozenset({"budget_concurrent"}), caught_by="budgets", actions=GAIN,
-          policy=allowing(per_node=9, per_tenant=9, per_cluster=18, concurrent=1)),
-    Plant(guard="mode", world=steady_arrivals, codes=frozenset({"mode_recommend"}), caught_by="modes",
-          policy=shipped_policy("recommend"), change=short_patience),
-)  # fmt: skip
+    Plant(
+        guard="budget",
+        world=full_with_backlog,
+        codes=frozenset({"budget_tenant"}),
+        caught_by="budgets",
+        actions=GAIN,
+        policy=allowing(per_node=9, per_tenant=1, per_cluster=9),
+    ),
+    Plant(
+        guard="budget",
+        world=full_with_backlog,
+        codes=frozenset({"budget_cluster"}),
+        caught_by="budgets",
+        actions=GAIN,
+        policy=allowing(per_node=9, per_tenant=9, per_cluster=2),
+    ),
+    Plant(
+        guard="budget",
+        world=slow_to_leave,
+        codes=frozenset({"budget_concurrent"}),
+        caught_by="budgets",
+        actions=GAIN,
+        policy=allowing(per_node=9, per_tenant=9, per_cluster=18, concurrent=1),
+    ),
+    Plant(
+        guard="mode",
+        world=steady_arrivals,
+        codes=frozenset({"mode_recommend"}),
+        caught_by="modes",
+        policy=shipped_policy("recommend"),
+        change=short_patience,
+    ),
+)
 
 by_guard = pytest.mark.parametrize("plant", PLANTS, ids=[plant.guard for plant in PLANTS])
 
@@ -334,7 +448,8 @@ def test_without_the_guard_its_checker_finds_the_harm(plant: Plant) -> None:
 
 def test_every_guard_has_a_planted_bug() -> None:
     """No guard is accepted without one, and each is caught by a checker that exists."""
-    # `confidence` keeps from waste, which no checker of safety knows: planted in tests/unit/core/actions/test_scale_ahead.py
+    # `confidence` keeps from waste, which no checker of safety knows: planted in
+    # tests/unit/core/actions/test_scale_ahead.py
     assert {plant.guard for plant in PLANTS} == set(dict(GUARDS)) - {"confidence"}
     assert {plant.caught_by for plant in PLANTS} <= set(CHECKERS)
 

@@ -87,13 +87,13 @@ def test_a_spot_notice_saves_what_the_store_can_take(tmp_path: Path) -> None:
     lost, before = with_it.simulated.totals.all.lost, without.simulated.totals.all.lost
     assert lost < 0.7 * before
     said = [
-        note.name
-        for moment in with_it.tape.moments
-        for note in moment.decision.notes
-        if "cannot be saved" in note.name
+        note.name for moment in with_it.tape.moments for note in moment.decision.notes if "cannot be saved" in note.name
     ]
-    told = {moment.observation.now_s for moment in with_it.tape.moments
-            if any(p.action == "recover" and p.accepted for p in moment.decision.plan.proposals)}  # fmt: skip
+    told = {
+        moment.observation.now_s
+        for moment in with_it.tape.moments
+        if any(p.action == "recover" and p.accepted for p in moment.decision.plan.proposals)
+    }
     assert told
     assert min(told) >= HOUR_S
     assert max(told) < HOUR_S + 120.0

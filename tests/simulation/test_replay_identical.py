@@ -32,9 +32,7 @@ def decided(path: Path) -> str:
     with JournalReader(path) as reader:
         for record in reader.ticks():
             part = record.decided
-            digest.update(
-                ENCODER.encode((part.decision, part.instructions, part.outcomes, part.memory_digest))
-            )
+            digest.update(ENCODER.encode((part.decision, part.instructions, part.outcomes, part.memory_digest)))
             digest.update(record.observation.snapshot.telemetry.mean.tobytes())
     return digest.hexdigest()
 
@@ -63,8 +61,16 @@ def test_nothing_depends_on_the_order_of_hashes(tmp_path: Path) -> None:
         folder = tmp_path / number
         folder.mkdir()
         environment = {**os.environ, "PYTHONHASHSEED": number}
-        found.add(subprocess.run([sys.executable, "-c", program, str(folder)], cwd=ROOT, env=environment, check=True,
-                                 capture_output=True, text=True).stdout)  # fmt: skip
+        found.add(
+            subprocess.run(
+                [sys.executable, "-c", program, str(folder)],
+                cwd=ROOT,
+                env=environment,
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout
+        )
     assert len(found) == 1
     assert found != {""}
 
@@ -82,7 +88,9 @@ def test_a_journal_replays_in_every_telemetry_mode(telemetry: str, tmp_path: Pat
 
 @pytest.mark.parametrize("seed", [SEED, SEED + 1])
 def test_a_memory_that_was_written_and_read_at_every_tick_decides_alike(seed: int, tmp_path: Path) -> None:
-    """`explain` and a restarted controller begin with a memory whose names are in the order of the file, not of their coming."""
+    """`explain` and a restarted controller begin with a memory whose names are in the order of the file, not of their
+    coming.
+    """
     memory, ticks = None, 0
     with JournalReader(play(tmp_path, seed=seed)) as reader:
         for record in reader.ticks():
@@ -104,9 +112,7 @@ def test_a_run_by_another_logic_is_told_apart(tmp_path: Path) -> None:
             ACTIONS[0][1](ctx, submit)
 
     path = tmp_path / "run.journal"
-    run(
-        faulty_world(SEED, tmp_path), Setup(journal=path, actions=(("admit_gang", late), *ACTIONS[1:]))
-    ).close()
+    run(faulty_world(SEED, tmp_path), Setup(journal=path, actions=(("admit_gang", late), *ACTIONS[1:]))).close()
     again = replay(path)
     assert not again.identical
     assert again.difference is not None

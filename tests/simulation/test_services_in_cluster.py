@@ -82,8 +82,9 @@ def simulate(
             return BASELINES[policy]()
         collector = ClusterCollector(cluster, one_queue(len(hardware.names.gpu_models)), {}, fleet.table)
         actuator = ClusterActuator(cluster)
-        wiring = Wiring([collector], [LastTwo()], {"admit": actuator, "evict": actuator}, ports, ports, ports,
-                        ports, ports)  # fmt: skip
+        wiring = Wiring(
+            [collector], [LastTwo()], {"admit": actuator, "evict": actuator}, ports, ports, ports, ports, ports
+        )
         return ControllerScheduler(policy, Controller(wiring), actuator)
 
     simulation = Simulation(hardware, jobs, make, physics)
@@ -108,9 +109,7 @@ def slo(fleet: ServiceFleet, done: Simulated) -> dict[str, Any]:
     return block
 
 
-@pytest.mark.parametrize(
-    "policy", ["fifo", "fifo-skip", "sjf-skip", "gpu-time-skip", "easy", "static", "kueue"]
-)
+@pytest.mark.parametrize("policy", ["fifo", "fifo-skip", "sjf-skip", "gpu-time-skip", "easy", "static", "kueue"])
 def test_services_run_beside_training_under_every_textbook_order(policy: str) -> None:
     """All jobs end, every request is counted once, no invariant is violated."""
     scenario = load_scenario("quickstart")

@@ -35,7 +35,9 @@ def test_decisions_are_equal(both: tuple[Ran, Ran]) -> None:
 
 
 def test_the_windows_are_equal(both: tuple[Ran, Ran]) -> None:
-    """What the controller sees of the GPUs is the same: samples, ages and grades exactly, values as they are printed."""
+    """What the controller sees of the GPUs is the same: samples, ages and grades exactly, values as they are
+    printed.
+    """
     measured = 0
     for one, two in zip(both[0].tape.moments, both[1].tape.moments, strict=True):
         measured += same_windows(one, two)

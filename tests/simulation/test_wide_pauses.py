@@ -20,10 +20,19 @@ def test_forty_gpus_are_not_taken_so_that_eight_can_start(tmp_path: Path) -> Non
     rows += [f"next-{number},t,4000,900,8,1,true,node" for number in range(3)]
     jobs = tmp_path / "jobs.csv"
     jobs.write_text(HEAD + "\n".join(rows) + "\n", encoding="utf-8")
-    (played,) = simulate(SimulateOptions(
-        jobs=jobs, cluster="10x8", policies=("autopilot",), physics="charged", telemetry="off", durations="exact", seed=1,
-        series=False, journal=tmp_path / "run.journal",
-    )).policies  # fmt: skip
+    (played,) = simulate(
+        SimulateOptions(
+            jobs=jobs,
+            cluster="10x8",
+            policies=("autopilot",),
+            physics="charged",
+            telemetry="off",
+            durations="exact",
+            seed=1,
+            series=False,
+            journal=tmp_path / "run.journal",
+        )
+    ).policies
     assert played.simulated.found.violations == ()
     assert played.simulated.run.complete
     assert played.simulated.accounts.preemptions == 0

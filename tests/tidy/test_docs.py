@@ -36,9 +36,7 @@ def test_every_make_verb_in_a_document_is_in_the_makefile(path: Path) -> None:
 def test_every_command_in_a_document_is_in_the_command_line() -> None:
     """`autopilot X` in a code block or span of a document is a command that explains itself."""
     verbs = {
-        verb
-        for path in DOCUMENTS
-        for verb in re.findall(r"(?m)(?:^|[\s`;&(/])autopilot ([a-z][a-z-]*)", _code(path))
+        verb for path in DOCUMENTS for verb in re.findall(r"(?m)(?:^|[\s`;&(/])autopilot ([a-z][a-z-]*)", _code(path))
     }
     for verb in sorted(verbs):
         done = subprocess.run(
@@ -48,9 +46,7 @@ def test_every_command_in_a_document_is_in_the_command_line() -> None:
             text=True,
             timeout=60,
         )
-        assert done.returncode == 0, (
-            f"`autopilot {verb}` is documented and does not exist: {done.stderr[-300:]}"
-        )
+        assert done.returncode == 0, f"`autopilot {verb}` is documented and does not exist: {done.stderr[-300:]}"
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)

@@ -10,9 +10,7 @@ from tests.tidy.tree import ROOT, files, name_of
 
 def _layers() -> str:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
-    return " ".join(
-        line for c in contracts["contracts"] if c["name"].startswith("1a.") for line in c["layers"]
-    )
+    return " ".join(line for c in contracts["contracts"] if c["name"].startswith("1a.") for line in c["layers"])
 
 
 def test_every_module_of_the_shell_has_a_layer() -> None:

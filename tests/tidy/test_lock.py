@@ -47,13 +47,17 @@ def _pins(name: str) -> dict[str, str]:
 
 
 def test_every_declared_dependency_is_pinned() -> None:
-    """What pyproject.toml asks for at run time stands in requirements.lock; with the tools, in requirements-dev.lock."""
+    """What pyproject.toml asks for at run time stands in requirements.lock; with the tools, in
+    requirements-dev.lock.
+    """
     assert not _names([*_project()["dependencies"], *_extra("build")]) - _pins(LOCK).keys(), "run `make lock`"
     assert not _declared() - _pins(DEV_LOCK).keys(), "run `make lock`"
 
 
 def test_the_demo_installs_no_tools() -> None:
-    """requirements.lock pins nothing that only tests and checks need, and the same versions as requirements-dev.lock."""
+    """requirements.lock pins nothing that only tests and checks need, and the same versions as
+    requirements-dev.lock.
+    """
     assert not _names(_extra("dev")) & _pins(LOCK).keys(), "run `make lock`"
     assert _pins(LOCK).items() < _pins(DEV_LOCK).items(), "run `make lock`"
 

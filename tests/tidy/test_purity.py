@@ -21,8 +21,16 @@ BUILTINS = {
     "exec": "write the code out",
 }
 NUMPY_FILES = {
-    "fromfile", "genfromtxt", "load", "loadtxt", "memmap", "save", "savetxt", "savez", "savez_compressed",
-}  # fmt: skip
+    "fromfile",
+    "genfromtxt",
+    "load",
+    "loadtxt",
+    "memmap",
+    "save",
+    "savetxt",
+    "savez",
+    "savez_compressed",
+}
 # Types and seeding by a given value are no draw; a draw comes from the generator that is passed in.
 RANDOM_TYPES = {"Generator", "BitGenerator", "SeedSequence"}
 
@@ -38,18 +46,14 @@ def impure_uses(tree: ast.AST) -> list[tuple[int, str]]:
             if owner in ("np", "numpy") and node.attr in NUMPY_FILES:
                 found.append((node.lineno, f"numpy.{node.attr}: take the array as a parameter"))
             if owner in ("np.random", "numpy.random") and node.attr not in RANDOM_TYPES:
-                found.append(
-                    (node.lineno, f"numpy.random.{node.attr}: take a seeded Generator as a parameter")
-                )
+                found.append((node.lineno, f"numpy.random.{node.attr}: take a seeded Generator as a parameter"))
     return found
 
 
 def test_the_core_and_the_models_touch_no_file_terminal_or_unseeded_chance() -> None:
     """No open, print or input, no numpy file functions and no numpy.random draw in the pure folders."""
     found = [
-        f"{name_of(path)}:{line}: {what}"
-        for path in python_files(*PURE)
-        for line, what in impure_uses(parsed(path))
+        f"{name_of(path)}:{line}: {what}" for path in python_files(*PURE) for line, what in impure_uses(parsed(path))
     ]
     assert not found, "\n".join(found)
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
+
+import pytest
 
 from tests.tidy.tree import name_of, parsed, python_files
 
@@ -10,6 +13,9 @@ FILE_LINES = 450
 FUNCTION_LINES = 70
 # A function longer than the limit, as "file:name", each with its reason in a comment.
 LONG_FUNCTIONS: frozenset[str] = frozenset()
+
+SKIP = "# fmt" + ": skip"
+TABLE_END = re.compile(r"[\])}]+  " + SKIP)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -51,3 +57,20 @@ def test_the_length_of_a_function_leaves_its_docstring_out() -> None:
     """The measure counts the statements and not the prose."""
     tree = ast.parse('def f():\n    """One.\n\n    Two.\n    """\n    x = 1\n    return x\n')
     assert _length(_functions(tree)[0]) == 3
+
+
+def test_the_formatter_is_overruled_for_tables_of_data_alone() -> None:
+    """`fmt: skip` stands behind the bracket that closes a table at module level, and nowhere else."""
+    found = [
+        f"{name_of(path)}:{number}"
+        for path in python_files()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if SKIP in line and not TABLE_END.fullmatch(line)
+    ]
+    assert not found, "let the formatter lay it out; shorten the signature or name a part of it"
+
+
+@pytest.mark.parametrize("line", ["    f(a, b)  " + SKIP, "x = [1, 2]  " + SKIP, "    ]  " + SKIP])
+def test_a_planted_skip_is_caught(line: str) -> None:
+    """A statement inside a function or on one line is no table."""
+    assert not TABLE_END.fullmatch(line)

@@ -33,10 +33,25 @@ NAMES = ("service", "partition")
 KINDS = ("kind", "num_lora", "gpu_type", "mig_profile")
 """Columns with few values that tell work of one name apart."""
 ASKED = (
-    "cpus", "cpu_milli", "memory_mib", "memory_gib", "gpu_milli", "gpu_memory_gib", "nodes", "limit_s", "timelimit_s",
-    "priority", "min_gpus", "rdma_pct", "disk_gib", "max_instance_per_node", "images", "steps", "num_lora",
+    "cpus",
+    "cpu_milli",
+    "memory_mib",
+    "memory_gib",
+    "gpu_milli",
+    "gpu_memory_gib",
+    "nodes",
+    "limit_s",
+    "timelimit_s",
+    "priority",
+    "min_gpus",
+    "rdma_pct",
+    "disk_gib",
+    "max_instance_per_node",
+    "images",
+    "steps",
+    "num_lora",
     "prompt_length",
-)  # fmt: skip
+)
 """Numbers that a job states when it is submitted."""
 SHAPE = ("cpus", "cpu_milli", "memory_mib", "memory_gib", "gpu_milli")
 """Those that name a job which has no name: replicas of one template ask for the same."""
@@ -83,8 +98,10 @@ def _fill(evidence: GateEvidence, found: Backtest, history: JobHistory, seed: in
     )
     evidence.champion_problem = found.champion_problem
     evidence.artifact = {
-        "model": "runtimes", "boosted": content_of(models.boosted), "usual_left": models.usual_left,
-    }  # fmt: skip
+        "model": "runtimes",
+        "boosted": content_of(models.boosted),
+        "usual_left": models.usual_left,
+    }
     evidence.feature_schema = feature_names(history.others)
     evidence.parameters = asdict(BoostingRules()) | {"seed": seed}
     evidence.data = dict(zip(("from_s", "to_s", "rows"), found.trained, strict=True))
@@ -122,9 +139,13 @@ def read_history(path: Path) -> tuple[JobHistory, dict[str, int]]:
     other = np.column_stack(numbers) if numbers else np.zeros((len(frame), 0))
     gpus = number_array(frame, "gpus", path) if "gpus" in frame.columns else np.ones(len(frame))
     asked = Asked(
-        _text(frame, ("tenant",)), _text(frame, ("user",)), _stems(frame),
-        np.asarray(np.round(np.nan_to_num(gpus, nan=1.0), 6), float), submit_s, np.where(np.isinf(other), np.nan, other),
-    )  # fmt: skip
+        _text(frame, ("tenant",)),
+        _text(frame, ("user",)),
+        _stems(frame),
+        np.asarray(np.round(np.nan_to_num(gpus, nan=1.0), 6), float),
+        submit_s,
+        np.where(np.isinf(other), np.nan, other),
+    )
     return JobHistory(asked, start_s, duration_s, others), counted(left_out)
 
 
@@ -167,8 +188,6 @@ def _stems(frame: pd.DataFrame) -> NDArray[np.object_]:
     stems = np.full(len(frame), "", object)
     stems[:] = [
         "|".join(part for part in (name_stem(name), other, kind) if part)
-        for name, other, kind in zip(
-            names.tolist(), others.tolist(), _text(frame, KINDS).tolist(), strict=True
-        )
+        for name, other, kind in zip(names.tolist(), others.tolist(), _text(frame, KINDS).tolist(), strict=True)
     ]
     return stems

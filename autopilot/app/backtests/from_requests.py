@@ -64,8 +64,7 @@ def run(options: BurstsOptions, progress: BackProgress) -> dict[str, Any]:
     written = document(found)
     # a horizon is named as it was asked for, though it is judged at the nearest whole step
     written["horizons"] = {
-        f"{asked_s:g}": found
-        for asked_s, found in zip(options.horizons_s, written["horizons"].values(), strict=True)
+        f"{asked_s:g}": found for asked_s, found in zip(options.horizons_s, written["horizons"].values(), strict=True)
     }
     written |= {"left_out_by_reason": read.left_out_by_reason, "assumed_by_reason": read.assumed_by_reason}
     if options.evidence is not None:
@@ -85,16 +84,21 @@ def _fill(evidence: GateEvidence, run_: Run, values: F64, seed: int) -> None:
     champion: F64 | None = None
     if evidence.champion is not None:
         try:
-            raw = Boosting.from_content(evidence.champion, run_.ask).predict(
-                tidy(values), run_.until, run_.ask
-            )
+            raw = Boosting.from_content(evidence.champion, run_.ask).predict(tidy(values), run_.until, run_.ask)
         except InputError as error:
             evidence.champion_problem = str(error)
         else:
             champion = champion_promises(run_, raw)
     evidence.cases += burst_cases(
-        run_.names, run_.first_test * run_.ask.step_s, run_.ask, run_.came, run_.mean, run_.upper, run_.floor_upper, champion
-    )  # fmt: skip
+        run_.names,
+        run_.first_test * run_.ask.step_s,
+        run_.ask,
+        run_.came,
+        run_.mean,
+        run_.upper,
+        run_.floor_upper,
+        champion,
+    )
     if boosting.counted_work:  # else there was too little to fit one
         evidence.artifact = boosting.content()
     evidence.feature_schema = boosting.features
@@ -118,8 +122,10 @@ def champion_promises(run_: Run, raw: F64) -> F64:
 
 def _steps_of(horizon_s: float, step_s: float) -> int:
     if horizon_s < 0.5 * step_s:
-        raise InputError(f"--horizons: {format_duration(horizon_s)} is shorter than the step of the series, "
-                         f"{format_duration(step_s)}; name longer ones")  # fmt: skip
+        raise InputError(
+            f"--horizons: {format_duration(horizon_s)} is shorter than the step of the series, "
+            f"{format_duration(step_s)}; name longer ones"
+        )
     return max(1, round(horizon_s / step_s))
 
 
@@ -168,23 +174,26 @@ def _median_step(path: Path, t_s: F64, row: NDArray[np.intp], series: int) -> fl
     order = np.lexsort((t_s, row))
     gap, same = np.diff(t_s[order]), np.diff(row[order]) == 0
     gap, owner = gap[same & (gap > 0.0)], row[order][1:][same & (gap > 0.0)]
-    medians = [
-        float(np.median(gap[owner == each])) for each in range(min(series, 1000)) if (owner == each).any()
-    ]
+    medians = [float(np.median(gap[owner == each])) for each in range(min(series, 1000)) if (owner == each).any()]
     if not medians:
         raise InputError(f"{path}: no service has two rows at different times (t_s), so there is no step")
     return float(np.median(medians))
 
 
-def _laid_out(path: Path, row: NDArray[np.intp], place: NDArray[np.int64], value: F64, series: int,
-              step_s: float) -> tuple[F64, int, int]:  # fmt: skip
-    """(mean of the usable values in each step, NaN where there is none; values not usable; values beyond one a step)."""
+def _laid_out(
+    path: Path, row: NDArray[np.intp], place: NDArray[np.int64], value: F64, series: int, step_s: float
+) -> tuple[F64, int, int]:
+    """(mean of the usable values in each step, NaN where there is none; values not usable; values beyond one a
+    step).
+    """
     from models.demand import tidy
 
     steps = int(place.max()) + 1
     if steps * series > MOST_CELLS:
-        raise InputError(f"{path}: {series} series of {steps:,} steps of {format_duration(step_s)} are more than the "
-                         f"{MOST_CELLS:,} values that are laid out; take a part of the file")  # fmt: skip
+        raise InputError(
+            f"{path}: {series} series of {steps:,} steps of {format_duration(step_s)} are more than the "
+            f"{MOST_CELLS:,} values that are laid out; take a part of the file"
+        )
     usable = tidy(value)
     known = ~np.isnan(usable)
     cell = row[known] * steps + place[known]
@@ -205,8 +214,10 @@ def read_rates(path: Path, step_s: float) -> Series:
     steps = int(place.max())
     series = len(requests.services)
     if steps * series > MOST_CELLS:
-        raise InputError(f"--step: {format_duration(step_s)} cuts {path} into {steps:,} steps of {series} services, more "
-                         f"than {MOST_CELLS:,} values; take a longer step")  # fmt: skip
+        raise InputError(
+            f"--step: {format_duration(step_s)} cuts {path} into {steps:,} steps of {series} services, more "
+            f"than {MOST_CELLS:,} values; take a longer step"
+        )
     whole = place < steps
     cell = requests.service[whole] * steps + place[whole]
     count = np.bincount(cell, minlength=steps * series).astype(float)

@@ -1,4 +1,6 @@
-"""The gate around a backtest: the champion from the registry, the verdict into the book, the candidate onto the shelf."""
+"""The gate around a backtest: the champion from the registry, the verdict into the book, the candidate onto the
+shelf.
+"""
 
 from __future__ import annotations
 
@@ -72,10 +74,19 @@ def file_digest(path: Path) -> str:
 
 
 def judge_models(
-    kind: str, registry: Registry, evidence: GateEvidence, champion: str, document: Mapping[str, Any],
-    data: Mapping[str, Any], setting: Mapping[str, Any], seed: int, by: str, *, store: bool,
+    kind: str,
+    registry: Registry,
+    evidence: GateEvidence,
+    champion: str,
+    document: Mapping[str, Any],
+    data: Mapping[str, Any],
+    setting: Mapping[str, Any],
+    seed: int,
+    by: str,
+    *,
+    store: bool,
     rules: GateRules | None = None,
-) -> Judged:  # fmt: skip
+) -> Judged:
     """Judge what a backtest left, write the verdict of each case into the book, and store the candidate.
 
     `data` names and digests the file; `setting` is what else the run was asked for. Without `store` (the
@@ -86,9 +97,15 @@ def judge_models(
     candidate = None
     if evidence.artifact is not None:
         candidate = Candidate(
-            evidence.artifact, {**evidence.data, **data}, evidence.feature_schema, {**evidence.parameters, **setting},
-            scores_of(document), evidence.counted_work, seed, by,
-        )  # fmt: skip
+            evidence.artifact,
+            {**evidence.data, **data},
+            evidence.feature_schema,
+            {**evidence.parameters, **setting},
+            scores_of(document),
+            evidence.counted_work,
+            seed,
+            by,
+        )
     notes: list[str] = []
     if store and candidate is None:
         notes.append("the backtest fitted nothing that could be stored; the code was judged")
@@ -115,9 +132,15 @@ class Candidate:
 
 
 def write_verdict(
-    kind: str, registry: Registry, verdict: GateVerdict, candidate: Candidate | None, champion: str,
-    data: Mapping[str, Any], setting: Mapping[str, Any], rules: GateRules,
-) -> tuple[str, str, int]:  # fmt: skip
+    kind: str,
+    registry: Registry,
+    verdict: GateVerdict,
+    candidate: Candidate | None,
+    champion: str,
+    data: Mapping[str, Any],
+    setting: Mapping[str, Any],
+    rules: GateRules,
+) -> tuple[str, str, int]:
     """Store the candidate (None: the code was judged), and each case of the verdict: (version, run, cases written).
 
     Raises `RegistryError` where the disk refuses.
@@ -126,23 +149,47 @@ def write_verdict(
     version = f"code {code}"
     if candidate is not None:
         manifest = Manifest(
-            kind=kind, model=str(candidate.artifact.get("model", kind)), artifact="", artifact_bytes=0,
-            data=candidate.data, feature_schema=candidate.feature_schema, parameters=candidate.parameters, libraries={},
-            code=code, seed=candidate.seed, scores=candidate.scores, counted_work=candidate.counted_work, parent=champion,
+            kind=kind,
+            model=str(candidate.artifact.get("model", kind)),
+            artifact="",
+            artifact_bytes=0,
+            data=candidate.data,
+            feature_schema=candidate.feature_schema,
+            parameters=candidate.parameters,
+            libraries={},
+            code=code,
+            seed=candidate.seed,
+            scores=candidate.scores,
+            counted_work=candidate.counted_work,
+            parent=champion,
             created_by=candidate.by,
-        )  # fmt: skip
+        )
         version = registry.put(candidate.artifact, manifest).version
     book = VerdictBook(registry.folder)
     run = run_name(
-        kind=kind, version=version, champion=champion, data=data["digest"], metric=METRIC_VERSION,
-        setting=dict(setting), rules=_plain(asdict(rules)), seed=BOOTSTRAP_SEED,
-    )  # fmt: skip
+        kind=kind,
+        version=version,
+        champion=champion,
+        data=data["digest"],
+        metric=METRIC_VERSION,
+        setting=dict(setting),
+        rules=_plain(asdict(rules)),
+        seed=BOOTSTRAP_SEED,
+    )
     written = sum(book.write(run, f"{each.case}, {each.group}", _case(each)) for each in verdict.cases)
     summary = {
-        "kind": kind, "version": version, "champion": champion, "data": data["name"], "code": code,
-        "data_digest": data["digest"], "metric_version": METRIC_VERSION, "passed": verdict.passed,
-        "reasons": list(verdict.reasons), "against_champion": verdict.against_champion, "setting": dict(setting),
-    }  # fmt: skip
+        "kind": kind,
+        "version": version,
+        "champion": champion,
+        "data": data["name"],
+        "code": code,
+        "data_digest": data["digest"],
+        "metric_version": METRIC_VERSION,
+        "passed": verdict.passed,
+        "reasons": list(verdict.reasons),
+        "against_champion": verdict.against_champion,
+        "setting": dict(setting),
+    }
     written += book.write(run, SUMMARY, summary)
     return version, run, written
 
@@ -165,9 +212,12 @@ def scores_of(document: Mapping[str, Any]) -> dict[str, float]:
 
 def _case(verdict: CaseVerdict) -> dict[str, Any]:
     return {
-        "group": verdict.group, "what": verdict.case, "origins": verdict.origins, "passed": verdict.passed,
+        "group": verdict.group,
+        "what": verdict.case,
+        "origins": verdict.origins,
+        "passed": verdict.passed,
         "findings": [_plain(asdict(finding)) for finding in verdict.findings],
-    }  # fmt: skip
+    }
 
 
 def _plain(value: Any) -> Any:

@@ -24,8 +24,8 @@ TOLERANCES = {
     "runtimes": {"pinball_p90": 0.02, "mae_log": 0.02, "median_relative_error": 0.02},
 }
 """By how much a score may be higher than recorded, as a part of it. Three seeds of the same code lie up to 6 % apart in
-0.99 pinball, 3 % in headroom and 1.5 % in the other scores of bursts: a tolerance lies above that, for it is no change of
-quality, and at most twice as high. Run times draw nothing: there it is room for the rounding of another machine."""
+0.99 pinball, 3 % in headroom and 1.5 % in the other scores of bursts: a tolerance lies above that, for it is no change
+of quality, and at most twice as high. Run times draw nothing: there it is room for the rounding of another machine."""
 
 BOUNDS = {
     "bursts": {
@@ -35,8 +35,8 @@ BOUNDS = {
     },
     "runtimes": {"coverage_p90": (0.88, 0.95), "coverage_p90_worst_tenth": (0.82, 1.0)},
 }
-"""What the promises must keep, whatever was recorded: the bounds of the gate (models/backtest.py: GateRules). Above 0.95
-a bound that was promised for 0.9 is another one."""
+"""What the promises must keep, whatever was recorded: the bounds of the gate (models/backtest.py: GateRules). Above
+0.95 a bound that was promised for 0.9 is another one."""
 
 _MEND = "restore it from the release, or write it again with scripts/generate_golden.py"
 
@@ -80,9 +80,7 @@ def _lock() -> dict[str, Any]:
 
 def scores_in(document: Mapping[str, Any], kind: str) -> dict[str, float]:
     """The scores of a backtest's document that are recorded: `NAME` or, by horizon, `SECONDS NAME`."""
-    parts = (
-        {f"{each} ": found for each, found in document["horizons"].items()} if "horizons" in document else {}
-    )
+    parts = {f"{each} ": found for each, found in document["horizons"].items()} if "horizons" in document else {}
     names = (*TOLERANCES[kind], *BOUNDS[kind])
     return {
         f"{prefix}{name}": round(float(part[name]), 6)
@@ -107,7 +105,9 @@ def recorded_scores() -> dict[str, dict[str, float]]:
 
 
 def worse_than(recorded: Mapping[str, float], scores: Mapping[str, float], kind: str) -> list[str]:
-    """What a change of the code made worse, in words: beyond its tolerance, out of its bounds, or not there any more."""
+    """What a change of the code made worse, in words: beyond its tolerance, out of its bounds, or not there any
+    more.
+    """
     found = [f"{kind}, {name}: is not measured any more" for name in recorded if name not in scores]
     for name, value in scores.items():
         score = name.split()[-1]
@@ -119,7 +119,9 @@ def worse_than(recorded: Mapping[str, float], scores: Mapping[str, float], kind:
         before = recorded.get(name)
         if before is None or not value <= before * (1.0 + TOLERANCES[kind][score]):
             was = "nothing" if before is None else f"{before:.4f}"
-            found.append(f"{kind}, {name}: {value:.4f}, where {was} is recorded and {TOLERANCES[kind][score]:.0%} more allowed")  # fmt: skip
+            found.append(
+                f"{kind}, {name}: {value:.4f}, where {was} is recorded and {TOLERANCES[kind][score]:.0%} more allowed"
+            )
     return found
 
 

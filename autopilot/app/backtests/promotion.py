@@ -1,4 +1,5 @@
-"""The registry behind the running controller: what passed the gate is stored and serves, what did not is stored with why.
+"""The registry behind the running controller: what passed the gate is stored and serves, what did not is stored with
+why.
 
 It works where the fit does, in the worker's thread: the loop waits for no disk.
 """
@@ -83,7 +84,7 @@ class Promoter:
         try:
             version, run, _ = write_verdict(
                 kind, self._registry, judged.verdict, candidate, champion, candidate.data, judged.setting, GateRules()
-            )  # fmt: skip
+            )
             if not judged.verdict.passed:
                 return ""  # what is adopted then is without it
         except RegistryError as error:
@@ -115,27 +116,45 @@ def _judged(result: Any) -> Judged | None:
 def _of_demand(fit: DemandFit, proof: Proof) -> Judged:
     asked = fit.asked
     data = {
-        "name": WINDOW, "digest": fit.digest, "from_s": asked.from_s, "to_s": asked.from_s + fit.fitted.steps * STEP_S,
+        "name": WINDOW,
+        "digest": fit.digest,
+        "from_s": asked.from_s,
+        "to_s": asked.from_s + fit.fitted.steps * STEP_S,
         "rows": proof.challenger.rows,
-    }  # fmt: skip
-    setting = {"target": "peak", "horizons_s": [steps * STEP_S for steps in asked.ask.steps], "step_s": STEP_S}  # fmt: skip
+    }
+    setting = {"target": "peak", "horizons_s": [steps * STEP_S for steps in asked.ask.steps], "step_s": STEP_S}
     candidate = Candidate(
-        proof.challenger.content(), data, proof.challenger.features, {"seed": asked.seed, **setting},
-        _scores(proof.verdict), fit.fitted.counted_work, asked.seed, BY,
-    )  # fmt: skip
+        proof.challenger.content(),
+        data,
+        proof.challenger.features,
+        {"seed": asked.seed, **setting},
+        _scores(proof.verdict),
+        fit.fitted.counted_work,
+        asked.seed,
+        BY,
+    )
     return Judged(BURSTS, candidate, proof.verdict, setting)
 
 
 def _of_run_times(digest: str, asked: FitWork, proof: RuntimeProof) -> Judged:
     data = {
-        "name": WINDOW, "digest": digest, "from_s": asked.from_s, "to_s": asked.to_s, "rows": proof.challenger.rows,
-    }  # fmt: skip
+        "name": WINDOW,
+        "digest": digest,
+        "from_s": asked.from_s,
+        "to_s": asked.to_s,
+        "rows": proof.challenger.rows,
+    }
     setting = {"target": "run time"}
     candidate = Candidate(
-        {"model": "runtimes", "boosted": content_of(proof.challenger)}, data, FEATURES,
-        {"seed": asked.seed, **asdict(asked.rules), **setting}, _scores(proof.verdict), proof.challenger.work,
-        asked.seed, BY,
-    )  # fmt: skip
+        {"model": "runtimes", "boosted": content_of(proof.challenger)},
+        data,
+        FEATURES,
+        {"seed": asked.seed, **asdict(asked.rules), **setting},
+        _scores(proof.verdict),
+        proof.challenger.work,
+        asked.seed,
+        BY,
+    )
     return Judged(RUNTIMES, candidate, proof.verdict, setting)
 
 

@@ -35,7 +35,8 @@ def run_plan(options: SimulateOptions, at: str, policy: str, json_out: Path | No
     signals_now = observation.signals
     free, widest = signals_now.stranded_gpus, signals_now.largest_gang_gpus
     out.print(
-        f"{signals_now.allocated_gpus:g} of {signals_now.capacity_gpus:g} GPUs handed out, {signals_now.pending_gpus:g} asked for; "
+        f"{signals_now.allocated_gpus:g} of {signals_now.capacity_gpus:g} GPUs handed out, "
+        f"{signals_now.pending_gpus:g} asked for; "
         f"{free:g} free GPUs fit nothing that waits; the widest gang that fits now has {widest} GPUs"
     )
     print_lines(explain_decision(decision), json_out)
@@ -61,13 +62,9 @@ def run_replay(journal: Path | None, policy: str | None, json_out: Path | None) 
     check_place(json_out, (path,))
     candidate = load_policy(policy) if policy else None
     with progress_bar() as show:
-        result = replay(
-            path, candidate, lambda done, total: show("replay", done, total, f"{done:,}/{total:,} ticks")
-        )
+        result = replay(path, candidate, lambda done, total: show("replay", done, total, f"{done:,}/{total:,} ticks"))
     if json_out is not None:
-        write_json(
-            json_out, {"schema": "gpu-autopilot/replay/1", "identical": result.identical} | asdict(result)
-        )
+        write_json(json_out, {"schema": "gpu-autopilot/replay/1", "identical": result.identical} | asdict(result))
     print_lines(replay_lines(result), json_out)
     if candidate is None and not result.identical:
         sys.exit(1)

@@ -28,9 +28,7 @@ Gate = Annotated[
 ]
 Folder = Annotated[
     Path | None,
-    typer.Option(
-        "--registry", help="Folder of models and verdicts.", show_default="in the user's state folder"
-    ),
+    typer.Option("--registry", help="Folder of models and verdicts.", show_default="in the user's state folder"),
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of everything that is drawn.")]
 
@@ -42,15 +40,11 @@ def bursts(
     ] = None,
     requests: Annotated[
         Path | None,
-        typer.Option(
-            "--requests", help="Request file (Parquet or CSV): t_s, service, input_tokens, output_tokens."
-        ),
+        typer.Option("--requests", help="Request file (Parquet or CSV): t_s, service, input_tokens, output_tokens."),
     ] = None,
     step: Annotated[
         str | None,
-        typer.Option(
-            "--step", help="With --requests: the width of a bin, for example 10s.", show_default="the file's"
-        ),
+        typer.Option("--step", help="With --requests: the width of a bin, for example 10s.", show_default="the file's"),
     ] = None,
     horizons: Annotated[str, typer.Option("--horizons", help="How far ahead, by comma.")] = "10m,30m,60m",
     target: Annotated[
@@ -76,7 +70,9 @@ def bursts(
             series=series, requests=requests, step_s=step_s, horizons_s=horizons_s, target=target, seed=seed
         )
     elif step is not None or target != "value" or horizons != "10m,30m,60m" or seed:
-        raise InputError("backtest bursts: name a file, with --series or with --requests; the golden set has its own options")  # fmt: skip
+        raise InputError(
+            "backtest bursts: name a file, with --series or with --requests; the golden set has its own options"
+        )
     backtest_bursts(options, json_out, registry, gate=gate)
 
 
@@ -108,22 +104,20 @@ def policies(
     ] = None,
     policy: Annotated[
         str,
-        typer.Option(
-            "--policy", help=f"The candidate: {', '.join(SHIPPED_NAMES)}, or a policy file (.yaml)."
-        ),
+        typer.Option("--policy", help=f"The candidate: {', '.join(SHIPPED_NAMES)}, or a policy file (.yaml)."),
     ] = "",
     json_out: JsonOut = None,
     registry: Folder = None,
 ) -> None:
-    """A candidate policy held against recorded runs: decisions and outcomes, with thresholds. Exit code 1 when refused."""
+    """A candidate policy held against recorded runs: decisions and outcomes, with thresholds. Exit code 1 when
+    refused.
+    """
     from autopilot.app.commands.ask_commands import no_baseline
     from autopilot.app.commands.backtest_commands import backtest_policies
     from autopilot.app.commands.run_commands import journal_to_read
 
     if not policy:
-        raise InputError(
-            f"--policy: name the candidate: {', '.join(SHIPPED_NAMES)}, or a policy file (.yaml)"
-        )
+        raise InputError(f"--policy: name the candidate: {', '.join(SHIPPED_NAMES)}, or a policy file (.yaml)")
     no_baseline("backtest policies", policy)
     given: list[Path | None] = list(journal) if journal else [None]
     paths = tuple(dict.fromkeys(journal_to_read(path) for path in given))

@@ -21,15 +21,24 @@ from autopilot.core.model.units import format_duration
 from autopilot.files import check_output
 
 BURST_ROWS = (
-    ("MAE / last value", "mae_vs_naive"), ("MASE", "mase"), ("0.9 pinball / mean", "pinball_p90"),
-    ("0.99 pinball / mean", "pinball_p99"), ("coverage of 0.9", "coverage_p90"), ("coverage of 0.99", "coverage_p99"),
-    ("  worst eighth", "coverage_p99_worst_eighth"), ("headroom of 0.99", "headroom_p99"),
-)  # fmt: skip
+    ("MAE / last value", "mae_vs_naive"),
+    ("MASE", "mase"),
+    ("0.9 pinball / mean", "pinball_p90"),
+    ("0.99 pinball / mean", "pinball_p99"),
+    ("coverage of 0.9", "coverage_p90"),
+    ("coverage of 0.99", "coverage_p99"),
+    ("  worst eighth", "coverage_p99_worst_eighth"),
+    ("headroom of 0.99", "headroom_p99"),
+)
 RUNTIME_ROWS = (
-    ("relative error, median", "median_relative_error"), ("R2 of log", "r2_log"), ("MAE of log", "mae_log"),
-    ("ran longer than said", "under_ratio"), ("0.9 pinball of log", "pinball_p90"), ("coverage of 0.9", "coverage_p90"),
+    ("relative error, median", "median_relative_error"),
+    ("R2 of log", "r2_log"),
+    ("MAE of log", "mae_log"),
+    ("ran longer than said", "under_ratio"),
+    ("0.9 pinball of log", "pinball_p90"),
+    ("coverage of 0.9", "coverage_p90"),
     ("  worst tenth", "coverage_p90_worst_tenth"),
-)  # fmt: skip
+)
 
 
 def check_json(path: Path | None, reads: tuple[Path, ...]) -> None:
@@ -41,7 +50,7 @@ def check_json(path: Path | None, reads: tuple[Path, ...]) -> None:
         raise InputError(f"--json: {path} is read by this command too; name another file")
 
 
-def backtest_bursts(options: BurstsOptions | None, json_out: Path | None, folder: Path | None, *, gate: bool) -> None:  # fmt: skip
+def backtest_bursts(options: BurstsOptions | None, json_out: Path | None, folder: Path | None, *, gate: bool) -> None:
     """Backtest burst forecasts on a file; without one on the golden set. Exit code 1 where the gate refuses."""
     from autopilot.app.backtests.from_requests import run
 
@@ -51,11 +60,12 @@ def backtest_bursts(options: BurstsOptions | None, json_out: Path | None, folder
 
         options = BurstsOptions(series=golden_file("bursts"))
     setting = {"target": options.target, "horizons_s": list(options.horizons_s), "step_s": options.step_s}
-    _run("bursts", run, options, options.path, json_out, folder, setting,
-         gate=gate, golden=golden, show=print_bursts)  # fmt: skip
+    _run("bursts", run, options, options.path, json_out, folder, setting, gate=gate, golden=golden, show=print_bursts)
 
 
-def backtest_runtimes(options: RuntimesOptions | None, json_out: Path | None, folder: Path | None, *, gate: bool) -> None:  # fmt: skip
+def backtest_runtimes(
+    options: RuntimesOptions | None, json_out: Path | None, folder: Path | None, *, gate: bool
+) -> None:
     """Backtest run-time forecasts on a file; without one on the golden set. Exit code 1 where the gate refuses."""
     from autopilot.app.backtests.from_jobs import run
 
@@ -64,12 +74,22 @@ def backtest_runtimes(options: RuntimesOptions | None, json_out: Path | None, fo
         from autopilot.app.backtests.golden import golden_file
 
         options = RuntimesOptions(jobs=golden_file("runtimes"))
-    _run("runtimes", run, options, options.jobs, json_out, folder, {},
-         gate=gate, golden=golden, show=print_runtimes)  # fmt: skip
+    _run("runtimes", run, options, options.jobs, json_out, folder, {}, gate=gate, golden=golden, show=print_runtimes)
 
 
-def _run(kind: str, run: Any, options: Any, path: Path, json_out: Path | None, folder: Path | None,
-         setting: Mapping[str, Any], *, gate: bool, golden: bool, show: Any) -> None:  # fmt: skip
+def _run(
+    kind: str,
+    run: Any,
+    options: Any,
+    path: Path,
+    json_out: Path | None,
+    folder: Path | None,
+    setting: Mapping[str, Any],
+    *,
+    gate: bool,
+    golden: bool,
+    show: Any,
+) -> None:
     """Run, print, write and judge. What was measured is written before the registry can refuse anything."""
     if not path.exists():
         raise InputError(f"{path}: there is no such file")
@@ -101,9 +121,17 @@ def _run(kind: str, run: Any, options: Any, path: Path, json_out: Path | None, f
 
     name = f"golden set {GOLDEN_VERSION}" if golden else path.name
     judged = judge_models(
-        kind, registry, evidence, champion, document, {"name": name, "digest": digest}, setting,
-        options.seed, person(None), store=not golden,
-    )  # fmt: skip
+        kind,
+        registry,
+        evidence,
+        champion,
+        document,
+        {"name": name, "digest": digest},
+        setting,
+        options.seed,
+        person(None),
+        store=not golden,
+    )
     out.print()
     print_verdict(judged, notes)
     if not judged.verdict.passed:
@@ -134,10 +162,15 @@ def _print_odd_rows(document: Mapping[str, Any]) -> None:
 def print_bursts(document: Mapping[str, Any]) -> None:
     """One column a horizon, the floor's figures in parentheses, and what was chosen."""
     horizons: Mapping[str, Mapping[str, Any]] = document["horizons"]
-    out.print(f"{document['series']} series, on the last fifth of the time (in parentheses: last value under the same conformal layer)")  # fmt: skip
-    print_rows(["", *(format_duration(float(horizon)) for horizon in horizons)],
-               [[heading, *(_figure(found, key) for found in horizons.values())] for heading, key in BURST_ROWS],
-               figures=True)  # fmt: skip
+    out.print(
+        f"{document['series']} series, on the last fifth of the time (in parentheses: last value under the same "
+        f"conformal layer)"
+    )
+    print_rows(
+        ["", *(format_duration(float(horizon)) for horizon in horizons)],
+        [[heading, *(_figure(found, key) for found in horizons.values())] for heading, key in BURST_ROWS],
+        figures=True,
+    )
     for horizon, found in horizons.items():
         out.print(f"chosen at {format_duration(float(horizon))}: {_chosen(found.get('chosen', {}))}")
     _print_cpu(document)
@@ -171,10 +204,7 @@ def _number(value: Any) -> str:
 
 
 def _chosen(counts: Mapping[str, int]) -> str:
-    return (
-        ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), key=lambda each: -each[1]))
-        or "-"
-    )
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), key=lambda each: -each[1])) or "-"
 
 
 def _print_cpu(document: Mapping[str, Any]) -> None:
@@ -208,13 +238,13 @@ def print_verdict(judged: Any, notes: tuple[str, ...]) -> None:
         if len(advice) > 10:
             out.print(f"  and {len(advice) - 10} more")
     if not judged.version.startswith("code "):
-        out.print(f"stored as {judged.version[:12]}" + (
-            f"; let it serve: autopilot models promote {judged.version[:12]} --why ..." if verdict.passed else ""))  # fmt: skip
+        out.print(
+            f"stored as {judged.version[:12]}"
+            + (f"; let it serve: autopilot models promote {judged.version[:12]} --why ..." if verdict.passed else "")
+        )
 
 
-def backtest_policies(
-    journals: tuple[Path, ...], policy: str, json_out: Path | None, folder: Path | None
-) -> None:
+def backtest_policies(journals: tuple[Path, ...], policy: str, json_out: Path | None, folder: Path | None) -> None:
     """Replay journals under a candidate and hold it to the thresholds. Exit code 1 where it does not keep them."""
     from autopilot.app.backtests.gate import file_digest
     from autopilot.journal.decisions import digest, policy_bytes
@@ -228,30 +258,46 @@ def backtest_policies(
     registry = open_registry(folder)
     registry.check_writable()
     book = VerdictBook(registry.folder)
-    run = run_name(policy=digest(policy_bytes(candidate)).hex(), rules=[asdict(rule) for rule in RULES],
-                   rules_version=RULES_VERSION)  # fmt: skip
+    run = run_name(
+        policy=digest(policy_bytes(candidate)).hex(),
+        rules=[asdict(rule) for rule in RULES],
+        rules_version=RULES_VERSION,
+    )
     cases: list[dict[str, Any]] = []
     rows: list[list[str]] = []
     reasons: list[str] = []
     for path in journals:
         name = f"{path.stem}-{file_digest(path)[:12]}"
         with progress_bar() as shown:
-            case = judge_policy(path, candidate, lambda done, total: shown("replay", done, total, f"{done:,}/{total:,} ticks"))  # fmt: skip
+            case = judge_policy(
+                path, candidate, lambda done, total: shown("replay", done, total, f"{done:,}/{total:,} ticks")
+            )
         verdict = asdict(case)
         book.write(run, name, verdict)
         cases.append({"run": run, "case": name, **verdict})
-        rows.append([str(path), f"{case.ticks:,}", f"{case.ticks_that_differ:,}", "passed" if case.passed else "refused"])  # fmt: skip
+        rows.append(
+            [str(path), f"{case.ticks:,}", f"{case.ticks_that_differ:,}", "passed" if case.passed else "refused"]
+        )
         reasons += [f"{path}: {reason}" for reason in case.reasons]
     passed = not reasons
-    book.write(run, SUMMARY, {"policy": candidate.name, "passed": passed, "reasons": reasons,
-                              "cases": [each["case"] for each in cases]})  # fmt: skip
-    print_rows(("journal", "ticks", "differ", "verdict"), rows)
-    out.print(
-        f"gate: {'passed' if passed else 'refused'} for {candidate.name} (rules {RULES_VERSION}, run {run})"
+    book.write(
+        run,
+        SUMMARY,
+        {"policy": candidate.name, "passed": passed, "reasons": reasons, "cases": [each["case"] for each in cases]},
     )
+    print_rows(("journal", "ticks", "differ", "verdict"), rows)
+    out.print(f"gate: {'passed' if passed else 'refused'} for {candidate.name} (rules {RULES_VERSION}, run {run})")
     for reason in reasons:
         out.print(f"  {reason}")
-    _write({"schema": "gpu-autopilot/backtest-policies/1", "policy": candidate.name, "passed": passed,
-            "rules_version": RULES_VERSION, "cases": cases}, json_out)  # fmt: skip
+    _write(
+        {
+            "schema": "gpu-autopilot/backtest-policies/1",
+            "policy": candidate.name,
+            "passed": passed,
+            "rules_version": RULES_VERSION,
+            "cases": cases,
+        },
+        json_out,
+    )
     if not passed:
         sys.exit(1)

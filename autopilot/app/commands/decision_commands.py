@@ -71,9 +71,7 @@ class Asked:
         if self.follow and (self.top is not None or self.until is not None):
             raise InputError("--follow: it waits for new decisions; leave out --top and --until")
         if self.follow and self.json not in {None, STDOUT}:
-            raise InputError(
-                "--follow: it goes on printing; write --json without a path, and redirect the output"
-            )
+            raise InputError("--follow: it goes on printing; write --json without a path, and redirect the output")
 
     @property
     def answer(self) -> Answer | None:
@@ -90,10 +88,13 @@ def run_decisions(asked: Asked) -> None:
     with JournalReader(path) as reader:
         when, last_s = clock_of(reader)
         wanted = Wanted(
-            action=asked.action, workload=asked.workload, tenant=asked.tenant, answer=asked.answer,
+            action=asked.action,
+            workload=asked.workload,
+            tenant=asked.tenant,
+            answer=asked.answer,
             since_s=_moment(asked.since, "--since", when, last_s, float("-inf")),
             until_s=_moment(asked.until, "--until", when, last_s, float("inf")),
-        )  # fmt: skip
+        )
         rows = rows_of(reader, wanted)
         if asked.json is not None:
             write_lines(asked.json, (row_document(row, when) for row in chosen(rows, asked, 0)))
@@ -144,19 +145,25 @@ def _cells(row: Row, when: When) -> tuple[str, ...]:
     codes = ", ".join(code.value for code in refusing_codes(proposal))
     lost = lost_gpu_s(proposal)
     return (
-        when.words(row.at_s), answer_words(row.answer), proposal.action, proposal.workload, proposal.tenant,
-        f"{gpus_of(proposal):,}" if gpus_of(proposal) else "-", format_gpu_s(proposal.benefit_gpu_s), format_gpu_s(lost) if lost else "-",
+        when.words(row.at_s),
+        answer_words(row.answer),
+        proposal.action,
+        proposal.workload,
+        proposal.tenant,
+        f"{gpus_of(proposal):,}" if gpus_of(proposal) else "-",
+        format_gpu_s(proposal.benefit_gpu_s),
+        format_gpu_s(lost) if lost else "-",
         proposal.id + (f"  {codes}" if codes else ""),
-    )  # fmt: skip
+    )
 
 
 # --- follow -----------------------------------------------------------------------------------------
 
 
-def follow(
-    reader: JournalReader, wanted: Wanted, wait: Callable[[float], None] = time.sleep
-) -> Iterator[Row]:
-    """New decisions as the run writes them, until it is interrupted. Raises `InputError` where another run took the file."""
+def follow(reader: JournalReader, wanted: Wanted, wait: Callable[[float], None] = time.sleep) -> Iterator[Row]:
+    """New decisions as the run writes them, until it is interrupted. Raises `InputError` where another run took the
+    file.
+    """
     fresh = Fresh()
     number, file = -1, reader.path.stat().st_ino
     bounds = reader.tick_bounds()

@@ -32,14 +32,16 @@ NO_DEMAND = (
     "an older version wrote it)"
 )
 _STATES = {
-    State.PENDING: "waits", State.STARTING: "starts", State.RUNNING: "runs", State.CHECKPOINTING: "is told to leave",
-    State.SUCCEEDED: "has ended", State.FAILED: "has failed",
-}  # fmt: skip
+    State.PENDING: "waits",
+    State.STARTING: "starts",
+    State.RUNNING: "runs",
+    State.CHECKPOINTING: "is told to leave",
+    State.SUCCEEDED: "has ended",
+    State.FAILED: "has failed",
+}
 
 
-def run_forecast(
-    name: str, at: str | None, picture: Path | None, json_out: Path | None, journal: Path | None
-) -> None:
+def run_forecast(name: str, at: str | None, picture: Path | None, json_out: Path | None, journal: Path | None) -> None:
     """Print the forecast of a service or job from a journal, and draw how such forecasts have done."""
     at_s = None if at is None else parse_duration_s(at, "--at")
     path = journal_to_read(journal)
@@ -90,39 +92,50 @@ def _job(found: JobRecord) -> tuple[dict[str, Any], list[str], Plot | None]:
     now = found.now
     assert now is not None  # noqa: S101 - a record without it is refused where it is read
     after = f" after {format_duration(now.ran_s)} on its GPUs" if now.ran_s else ""
-    lines = [f"job {now.job} of {now.tenant}, {now.gpus} GPUs: {_STATES[now.state]}{after} at {format_duration(now.at_s)}"]  # fmt: skip
+    lines = [
+        f"job {now.job} of {now.tenant}, {now.gpus} GPUs: {_STATES[now.state]}{after} at {format_duration(now.at_s)}"
+    ]
     ended = now.state >= State.SUCCEEDED
     if not now.total_s and not ended:
-        why = (
-            f"the model {now.model} abstains: no job alike has ended yet"
-            if now.model
-            else "this run made none"
-        )
+        why = f"the model {now.model} abstains: no job alike has ended yet" if now.model else "this run made none"
         lines.append(f"no forecast of its run time: {why}")
     else:
-        lines.append(
-            f"forecast of {now.model}, from {now.history} ended jobs, made at {format_duration(now.made_s)}"
-        )
+        lines.append(f"forecast of {now.model}, from {now.history} ended jobs, made at {format_duration(now.made_s)}")
         lines.append(f"  run time in all: {_band(now.levels, now.total_s)}")
         if now.ran_s:
             lines.append(f"  still to run:    {_band(now.levels, now.left_s)}")
     own = next((each for each in found.promises if each.job == now.job), None)
     if own is not None and np.isfinite(own.came_s):
-        lines.append(f"it ran {format_duration(own.came_s)}; promised by {own.model} at {format_duration(own.made_s)}, from {own.history} ended jobs:")  # fmt: skip
+        lines.append(
+            f"it ran {format_duration(own.came_s)}; promised by {own.model} at {format_duration(own.made_s)}, "
+            f"from {own.history} ended jobs:"
+        )
         lines.append(f"  run time in all: {_band(own.levels, own.total_s)}")
     elif ended:
         lines.append("no promise of its run time is recorded: it was over before anything could be said")
-    kept = {"all": _kept_jobs(found.promises), now.tenant: _kept_jobs([p for p in found.promises if p.tenant == now.tenant])}  # fmt: skip
+    kept = {
+        "all": _kept_jobs(found.promises),
+        now.tenant: _kept_jobs([p for p in found.promises if p.tenant == now.tenant]),
+    }
     lines += _kept_lines(kept, "jobs that have ended")
     beyond = sum(not np.isfinite(each.came_s) for each in found.promises)
     if beyond:
         lines.append(f"  {beyond} more promises are open: those jobs have not ended, and long ones end last")
     document = {
-        "kind": "job", "state": now.state.name.lower(), "at_s": now.at_s, "ran_s": now.ran_s, "model": now.model,
-        "made_s": now.made_s, "levels": list(now.levels), "total_s": list(now.total_s), "left_s": list(now.left_s),
-        "history": now.history, "came_s": own.came_s if own is not None and np.isfinite(own.came_s) else None,
-        "delivered": {group: _plain(each) for group, each in kept.items()}, "open_promises": beyond,
-    }  # fmt: skip
+        "kind": "job",
+        "state": now.state.name.lower(),
+        "at_s": now.at_s,
+        "ran_s": now.ran_s,
+        "model": now.model,
+        "made_s": now.made_s,
+        "levels": list(now.levels),
+        "total_s": list(now.total_s),
+        "left_s": list(now.left_s),
+        "history": now.history,
+        "came_s": own.came_s if own is not None and np.isfinite(own.came_s) else None,
+        "delivered": {group: _plain(each) for group, each in kept.items()},
+        "open_promises": beyond,
+    }
     return document, lines, _jobs_picture(found.promises, now.job)
 
 
@@ -135,7 +148,10 @@ def _band(levels: tuple[float, ...], values_s: tuple[float, ...]) -> str:
     middle = values_s[_nearest(levels, 0.5)]
     high = _nearest(levels, 0.9)
     band = span_words(values_s[0], values_s[-1])
-    return f"{format_duration(middle)} in the middle, {format_duration(values_s[high])} at {levels[high]:g}; from {band} ({levels[0]:g} to {levels[-1]:g})"  # fmt: skip
+    return (
+        f"{format_duration(middle)} in the middle, {format_duration(values_s[high])} at {levels[high]:g}; "
+        f"from {band} ({levels[0]:g} to {levels[-1]:g})"
+    )
 
 
 def _nearest(levels: tuple[float, ...], wanted: float) -> int:
@@ -153,8 +169,16 @@ def _jobs_picture(promises: list[JobPromise], job: str) -> Plot | None:
     shown = [each for each in shown if each.levels == levels]
     low, middle, high = (as_array([each.total_s[at] for each in shown]) for at in places)
     own = next((row for row, each in enumerate(shown) if each.job == job), None)
-    return jobs_plot(job, as_array([p.made_s for p in shown]), low, middle, high, as_array([p.came_s for p in shown]),
-                     own, (levels[0], levels[-1]))  # fmt: skip
+    return jobs_plot(
+        job,
+        as_array([p.made_s for p in shown]),
+        low,
+        middle,
+        high,
+        as_array([p.came_s for p in shown]),
+        own,
+        (levels[0], levels[-1]),
+    )
 
 
 # --- a service --------------------------------------------------------------------------------------
@@ -190,11 +214,13 @@ def _demand(record: DemandRecord, lines: list[str]) -> dict[str, Any]:
         lines.append(f"  abstains: {reason or 'no reason recorded'}")
     else:
         for at, horizon_s in enumerate(last.horizons_s):
-            known = [(value, level) for level, value in zip(last.levels, values[at].tolist(), strict=True) if np.isfinite(value)]  # fmt: skip
+            known = [
+                (value, level)
+                for level, value in zip(last.levels, values[at].tolist(), strict=True)
+                if np.isfinite(value)
+            ]
             bounds = ", ".join(f"{_rate(value)} at {level:g}" for value, level in known)
-            lines.append(
-                f"  peak of the next {format_duration(horizon_s)}: {bounds or 'nothing is promised yet'}"
-            )
+            lines.append(f"  peak of the next {format_duration(horizon_s)}: {bounds or 'nothing is promised yet'}")
         if reason:
             lines.append(f"  abstains in part: {reason}")
     if reason and np.isfinite(record.whole_s):
@@ -210,11 +236,16 @@ def _demand(record: DemandRecord, lines: list[str]) -> dict[str, Any]:
     for why, count in sorted(record.abstained.items(), key=lambda each: -each[1]):
         lines.append(f"  abstained {count} times: {why}")
     return {
-        "model": model, "made_s": last.made_s, "horizons_s": list(last.horizons_s), "levels": list(last.levels),
-        "values": [[_finite(value) for value in line] for line in values.tolist()], "reason": reason,
-        "drifting": drifting, "delivered": {horizon: _plain(each) for horizon, each in kept.items()},
+        "model": model,
+        "made_s": last.made_s,
+        "horizons_s": list(last.horizons_s),
+        "levels": list(last.levels),
+        "values": [[_finite(value) for value in line] for line in values.tolist()],
+        "reason": reason,
+        "drifting": drifting,
+        "delivered": {horizon: _plain(each) for horizon, each in kept.items()},
         "abstained": record.abstained,
-    }  # fmt: skip
+    }
 
 
 def _rate(value: float) -> str:
@@ -232,13 +263,21 @@ def _demand_picture(record: DemandRecord) -> Plot | None:
     last = record.last
     assert last is not None  # noqa: S101 - as above
     # the horizon that the most promises were closed for, the longest of them
-    horizon_s = max(last.horizons_s, key=lambda h: (sum(p.horizon_s == h and np.isfinite(p.came) for p in record.promises), h))  # fmt: skip
+    horizon_s = max(
+        last.horizons_s, key=lambda h: (sum(p.horizon_s == h and np.isfinite(p.came) for p in record.promises), h)
+    )
     shown = [p for p in record.promises if p.horizon_s == horizon_s and p.levels == last.levels]
     if not shown:
         return None
     bounds = {level: as_array([p.values[at] for p in shown]) for at, level in enumerate(last.levels)}
-    return demand_plot(record.service, record.kind.replace("_per_s", " a second"), as_array([p.made_s for p in shown]),
-                       bounds, as_array([p.came for p in shown]), horizon_s)  # fmt: skip
+    return demand_plot(
+        record.service,
+        record.kind.replace("_per_s", " a second"),
+        as_array([p.made_s for p in shown]),
+        bounds,
+        as_array([p.came for p in shown]),
+        horizon_s,
+    )
 
 
 # --- both -------------------------------------------------------------------------------------------

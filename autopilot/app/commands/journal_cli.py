@@ -24,9 +24,7 @@ def decisions(
         str | None,
         typer.Option("--workload", help="Only those for this workload, or that take GPUs from it."),
     ] = None,
-    tenant: Annotated[
-        str | None, typer.Option("--tenant", help="Only those for work of this tenant.")
-    ] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Only those for work of this tenant.")] = None,
     since: Annotated[
         str | None,
         typer.Option(
@@ -40,9 +38,7 @@ def decisions(
     refused: Annotated[bool, typer.Option("--refused", help="Only those that a guard refused.")] = False,
     top: Annotated[
         str | None,
-        typer.Option(
-            "--top", help="gain: the largest benefit first; loss: the most work lost by victims first."
-        ),
+        typer.Option("--top", help="gain: the largest benefit first; loss: the most work lost by victims first."),
     ] = None,
     limit: Annotated[
         int | None,
@@ -64,24 +60,35 @@ def decisions(
     """
     from autopilot.app.commands.decision_commands import Asked, run_decisions
 
-    run_decisions(Asked(
-        action=action, workload=workload, tenant=tenant, since=since, until=until, accepted=accepted, refused=refused,
-        top=top, limit=limit, follow=follow, json=json_out, journal=journal,
-    ))  # fmt: skip
+    run_decisions(
+        Asked(
+            action=action,
+            workload=workload,
+            tenant=tenant,
+            since=since,
+            until=until,
+            accepted=accepted,
+            refused=refused,
+            top=top,
+            limit=limit,
+            follow=follow,
+            json=json_out,
+            journal=journal,
+        )
+    )
 
 
 def replay(
     journal: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="JOURNAL", help="The journal to decide again.", show_default="that of the last run"
-        ),
+        typer.Argument(metavar="JOURNAL", help="The journal to decide again.", show_default="that of the last run"),
     ] = None,
     policy: Annotated[
         str | None,
         typer.Option(
             "--policy",
-            help=f"Decide under this policy instead ({', '.join(SHIPPED_NAMES)}, or a policy file), and show what differs.",
+            help=f"Decide under this policy instead ({', '.join(SHIPPED_NAMES)}, or a policy file), and show "
+            f"what differs.",
         ),
     ] = None,
     json_out: JsonPlace = None,
@@ -98,9 +105,7 @@ def replay(
 def explain(
     decision: Annotated[
         str | None,
-        typer.Argument(
-            metavar="ID", help="A proposal's id, or the number of a tick.", show_default="the last tick"
-        ),
+        typer.Argument(metavar="ID", help="A proposal's id, or the number of a tick.", show_default="the last tick"),
     ] = None,
     workload: Annotated[
         str | None,
@@ -126,9 +131,7 @@ def explain(
 def forecast(
     name: Annotated[
         str | None,
-        typer.Argument(
-            metavar="SERVICE|JOB", help="A service, or the id of a job.", show_default="with --mix: none"
-        ),
+        typer.Argument(metavar="SERVICE|JOB", help="A service, or the id of a job.", show_default="with --mix: none"),
     ] = None,
     mix: Annotated[
         bool,
@@ -136,9 +139,7 @@ def forecast(
     ] = False,
     at: Annotated[
         str | None,
-        typer.Option(
-            "--at", help="As it stood at this time of the run, for example 2h.", show_default="the end"
-        ),
+        typer.Option("--at", help="As it stood at this time of the run, for example 2h.", show_default="the end"),
     ] = None,
     picture: Annotated[
         Path | None,

@@ -1,4 +1,6 @@
-"""`--json` of commands that read: alone it prints to standard output in place of the words, with a path it writes a file."""
+"""`--json` of commands that read: alone it prints to standard output in place of the words, with a path it writes a
+file.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,7 @@ from autopilot.files import replace_file
 STDOUT = Path("-")
 JsonPlace = Annotated[
     Path | None,
-    typer.Option(
-        "--json", metavar="[PATH]", help="Print JSON in place of the words; with a path, write it there."
-    ),
+    typer.Option("--json", metavar="[PATH]", help="Print JSON in place of the words; with a path, write it there."),
 ]
 
 

@@ -1,4 +1,6 @@
-"""What `autopilot forecast --mix` does: learn from a journal what arrived, and say what may arrive in the next hours."""
+"""What `autopilot forecast --mix` does: learn from a journal what arrived, and say what may arrive in the next
+hours.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ LEVELS = (0.05, 0.5, 0.95)
 
 @dataclass(slots=True)
 class Arrivals:
-    """Gangs in the order in which a journal first shows them; replicas of services, which nobody submits, are left out."""
+    """Gangs in the order in which a journal first shows them; replicas of services, which nobody submits, are left
+    out.
+    """
 
     from_s: float = float("nan")
     to_s: float = float("nan")
@@ -51,7 +55,9 @@ class Arrivals:
                 if float(work.submit_s[row]) >= self.from_s:
                     self.at_s.append(float(work.submit_s[row]))
                     self.pool.append(_pool(int(work.gpu_models[row]), names))
-                    self.kind.append(_kind(int(work.gpus[row]), int(work.gpu_milli[row]), int(work.mig_profile[row]), names))  # fmt: skip
+                    self.kind.append(
+                        _kind(int(work.gpus[row]), int(work.gpu_milli[row]), int(work.mig_profile[row]), names)
+                    )
 
 
 def _pool(models: int, names: Names) -> str:
@@ -97,13 +103,14 @@ def foreseen_mix(arrivals: Arrivals, hours: int = HOURS_AHEAD) -> tuple[tuple[st
     # watched from here on
     mix.learn(arrivals.from_s, np.empty(0), np.empty(0, np.int32), np.empty(0, np.int32))
     mix.learn(
-        arrivals.to_s, np.array(arrivals.at_s), np.array([pools.index(each) for each in arrivals.pool], np.int32),
+        arrivals.to_s,
+        np.array(arrivals.at_s),
+        np.array([pools.index(each) for each in arrivals.pool], np.int32),
         np.array([kinds.index(each) for each in arrivals.kind], np.int32),
-    )  # fmt: skip
+    )
     start_s = arrivals.to_s
     return pools, [
-        mix.forecast(start_s + number * HOUR_S, start_s + (number + 1) * HOUR_S, LEVELS)
-        for number in range(hours)
+        mix.forecast(start_s + number * HOUR_S, start_s + (number + 1) * HOUR_S, LEVELS) for number in range(hours)
     ]
 
 
@@ -119,14 +126,19 @@ def run_mix(at: str | None, json_out: Path | None, journal: Path | None) -> None
     path = journal_to_read(journal)
     check_place(json_out, (path,))
     with progress_bar() as show:
-        arrivals = read_arrivals(path, at_s, lambda done, total: show("reading", done, total, f"{done:,}/{total:,} ticks"))  # fmt: skip
+        arrivals = read_arrivals(
+            path, at_s, lambda done, total: show("reading", done, total, f"{done:,}/{total:,} ticks")
+        )
     pools, hours = foreseen_mix(arrivals)
     if json_out is not None:
         write_json(json_out, mix_document(pools, hours, len(arrivals.at_s)))
         if json_out == STDOUT:
             return
     watched = format_duration(arrivals.to_s - arrivals.from_s)
-    out.print(f"what may arrive, from {len(arrivals.at_s)} submissions in {watched}: gangs an hour, expected (nine in ten times), and their part of all")  # fmt: skip
+    out.print(
+        f"what may arrive, from {len(arrivals.at_s)} submissions in {watched}: gangs an hour, expected (nine in "
+        f"ten times), and their part of all"
+    )
     for place, pool in enumerate(pools):
         out.print(f"on {pool}:")
         print_rows(("hour", *hours[0].kinds), [_row(hour, place) for hour in hours], figures=True)
@@ -136,24 +148,36 @@ def run_mix(at: str | None, json_out: Path | None, journal: Path | None) -> None
 
 
 def _row(hour: MixForecast, pool: int) -> list[str]:
-    cells = [f"{hour.expected[pool, kind]:.2g} ({hour.counts[pool, kind, 0]:.0f}-{hour.counts[pool, kind, -1]:.0f}), {hour.shares[pool, kind]:.0%}"
-             for kind in range(len(hour.kinds))]  # fmt: skip
+    cells = [
+        f"{hour.expected[pool, kind]:.2g} ({hour.counts[pool, kind, 0]:.0f}-{hour.counts[pool, kind, -1]:.0f}), "
+        f"{hour.shares[pool, kind]:.0%}"
+        for kind in range(len(hour.kinds))
+    ]
     return [format_duration(hour.from_s), *cells]
 
 
 def mix_document(pools: Sequence[str], hours: Sequence[MixForecast], submissions: int) -> dict[str, Any]:
     """The same for other programs. `counts` and `share_bounds` are quantiles at `levels`."""
     return {
-        "schema": "gpu-autopilot/mix/1", "submissions": submissions, "levels": list(LEVELS), "kinds": list(hours[0].kinds),
+        "schema": "gpu-autopilot/mix/1",
+        "submissions": submissions,
+        "levels": list(LEVELS),
+        "kinds": list(hours[0].kinds),
         "hours": [
             {
-                "from_s": hour.from_s, "to_s": hour.to_s, "spread": hour.spread,
+                "from_s": hour.from_s,
+                "to_s": hour.to_s,
+                "spread": hour.spread,
                 "pools": {
-                    pool: {"expected": hour.expected[place].tolist(), "counts": hour.counts[place].tolist(),
-                           "shares": hour.shares[place].tolist(), "share_bounds": hour.share_bounds[place].tolist()}
+                    pool: {
+                        "expected": hour.expected[place].tolist(),
+                        "counts": hour.counts[place].tolist(),
+                        "shares": hour.shares[place].tolist(),
+                        "share_bounds": hour.share_bounds[place].tolist(),
+                    }
                     for place, pool in enumerate(pools)
                 },
             }
             for hour in hours
         ],
-    }  # fmt: skip
+    }

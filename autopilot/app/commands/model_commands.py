@@ -67,10 +67,17 @@ def list_models(folder: Path | None, kind: str | None, *, as_json: bool) -> None
         passed_over = dict(served.refused)
         damaged += [*served.refused, *(pair for pair in broken if pair[0] not in passed_over)]
         document[each] = [
-            {**asdict(entry.manifest), "version": entry.manifest.version, "current": entry.current,
-             "serves": entry.manifest.version == serves, "served_before": entry.served_before, "stored": entry.stored,
-             "gate": _gate_word(verdicts.get(entry.manifest.version))} for entry in entries
-        ]  # fmt: skip
+            {
+                **asdict(entry.manifest),
+                "version": entry.manifest.version,
+                "current": entry.current,
+                "serves": entry.manifest.version == serves,
+                "served_before": entry.served_before,
+                "stored": entry.stored,
+                "gate": _gate_word(verdicts.get(entry.manifest.version)),
+            }
+            for entry in entries
+        ]
         for entry in entries:
             manifest, summaries = entry.manifest, verdicts.get(entry.manifest.version)
             mark = (
@@ -83,11 +90,27 @@ def list_models(folder: Path | None, kind: str | None, *, as_json: bool) -> None
                 else ""
             )
             name = manifest.version[:SHORT] + ("" if entry.stored else " (dropped)")
-            rows.append([mark, name, each, manifest.model, when(manifest.created_s), _window(manifest.data),
-                         _gate_word(summaries), _reasons(summaries)])  # fmt: skip
+            rows.append(
+                [
+                    mark,
+                    name,
+                    each,
+                    manifest.model,
+                    when(manifest.created_s),
+                    _window(manifest.data),
+                    _gate_word(summaries),
+                    _reasons(summaries),
+                ]
+            )
     if as_json:
-        print_json({"schema": "gpu-autopilot/models/1", "registry": str(registry.folder), **document,
-                    "damaged": [{"name": name, "problem": problem} for name, problem in damaged]})  # fmt: skip
+        print_json(
+            {
+                "schema": "gpu-autopilot/models/1",
+                "registry": str(registry.folder),
+                **document,
+                "damaged": [{"name": name, "problem": problem} for name, problem in damaged],
+            }
+        )
         return
     if rows:
         print_rows(("", "version", "kind", "model", "made", "fitted on", "gate", "why"), rows)
@@ -122,9 +145,7 @@ def _window(data: Mapping[str, Any]) -> str:
 
 def _reasons(summaries: list[dict[str, Any]] | None) -> str:
     """The first reason why the gate refused a version, and how many more there are."""
-    reasons = [
-        reason for each in summaries or () if not each.get("passed") for reason in each.get("reasons", ())
-    ]
+    reasons = [reason for each in summaries or () if not each.get("passed") for reason in each.get("reasons", ())]
     return (reasons[0] + (f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else "")) if reasons else ""
 
 
@@ -141,28 +162,38 @@ def show_model(folder: Path | None, name: str, *, as_json: bool) -> None:
     except RegistryError as error:
         problem = str(error)
     document = {
-        **asdict(manifest), "version": manifest.version, "current": pointer.current == manifest.version,
-        "promotions": changes, "verdicts": summaries, "problem": problem,
-    }  # fmt: skip
+        **asdict(manifest),
+        "version": manifest.version,
+        "current": pointer.current == manifest.version,
+        "promotions": changes,
+        "verdicts": summaries,
+        "problem": problem,
+    }
     if as_json:
         print_json(document)
         return
-    out.print(
-        f"{manifest.kind} {manifest.version}" + (" (serves)" if document["current"] and not problem else "")
-    )
+    out.print(f"{manifest.kind} {manifest.version}" + (" (serves)" if document["current"] and not problem else ""))
     if problem:
         out.print(f"cannot serve: {problem}")
-    out.print(f"made {when(manifest.created_s)} by {manifest.created_by or 'unknown'}, code {manifest.code}, seed {manifest.seed}")  # fmt: skip
+    out.print(
+        f"made {when(manifest.created_s)} by {manifest.created_by or 'unknown'}, code {manifest.code}, seed "
+        f"{manifest.seed}"
+    )
     for heading, value in (
-        ("model", manifest.model), ("artifact", f"{manifest.artifact} ({manifest.artifact_bytes:,} bytes)"),
+        ("model", manifest.model),
+        ("artifact", f"{manifest.artifact} ({manifest.artifact_bytes:,} bytes)"),
         ("data", _pairs(manifest.data)),
         ("features", f"{len(manifest.feature_schema)}: {', '.join(manifest.feature_schema)}"),
-        ("parameters", _pairs(manifest.parameters)), ("libraries", _pairs(manifest.libraries)),
-        ("counted work", f"{manifest.counted_work:,} rows x trees"), ("parent", manifest.parent or "none"),
-    ):  # fmt: skip
+        ("parameters", _pairs(manifest.parameters)),
+        ("libraries", _pairs(manifest.libraries)),
+        ("counted work", f"{manifest.counted_work:,} rows x trees"),
+        ("parent", manifest.parent or "none"),
+    ):
         out.print(f"{heading + ':':14}{value or '-'}")
-    print_rows(("score", ""), [[name, f"{value:.4g}" if isinstance(value, float) else str(value)]
-                               for name, value in manifest.scores.items()])  # fmt: skip
+    print_rows(
+        ("score", ""),
+        [[name, f"{value:.4g}" if isinstance(value, float) else str(value)] for name, value in manifest.scores.items()],
+    )
     for summary in summaries:
         scored = summary.get("against_champion")
         against = str(summary.get("champion", ""))[:SHORT] if scored else ""
@@ -186,14 +217,21 @@ def diff_models(folder: Path | None, one: str, other: str, *, as_json: bool) -> 
     left, right = registry.find(one), registry.find(other)
     found = difference(left, right)
     if as_json:
-        print_json({"one": left.version, "other": right.version,
-                    "differs": {name: [before, after] for name, before, after in found}})  # fmt: skip
+        print_json(
+            {
+                "one": left.version,
+                "other": right.version,
+                "differs": {name: [before, after] for name, before, after in found},
+            }
+        )
         return
     if not found:
         out.print(f"{left.version[:SHORT]} and {right.version[:SHORT]} are the same version")
         return
-    print_rows(["", left.version[:SHORT], right.version[:SHORT]],
-               [[name, *("-" if value is None else str(value) for value in values)] for name, *values in found])  # fmt: skip
+    print_rows(
+        ["", left.version[:SHORT], right.version[:SHORT]],
+        [[name, *("-" if value is None else str(value) for value in values)] for name, *values in found],
+    )
 
 
 def promote_model(folder: Path | None, name: str, by: str | None, why: str, *, force: bool) -> None:
@@ -210,9 +248,7 @@ def promote_model(folder: Path | None, name: str, by: str | None, why: str, *, f
     pointer = registry.promote(
         manifest.kind, manifest.version, by=person(by), why=why, forced=bool(problem), expected=current
     )
-    out.print(
-        f"{manifest.kind}: {pointer.current[:SHORT]} serves now; before it {current[:SHORT] or 'none'} did"
-    )
+    out.print(f"{manifest.kind}: {pointer.current[:SHORT]} serves now; before it {current[:SHORT] or 'none'} did")
 
 
 def gate_problem(registry: Registry, manifest: Manifest, current: str) -> str:
@@ -257,9 +293,7 @@ def show_lineage(folder: Path | None, name: str, *, as_json: bool) -> None:
         return
     for each in found:
         digest = str(each.data.get("digest", ""))[:SHORT] or "unknown"
-        out.print(
-            f"{each.version[:SHORT]}  {when(each.created_s)}  {each.model}, data {digest}, code {each.code}"
-        )
+        out.print(f"{each.version[:SHORT]}  {when(each.created_s)}  {each.model}, data {digest}, code {each.code}")
     if end:
         out.print(f"ends here: {end}")
 
@@ -269,12 +303,12 @@ def collect_garbage(folder: Path | None, keep: int, *, dry_run: bool) -> None:
     registry = open_registry(folder)
     dropped, freed = registry.gc(keep, dry_run=dry_run)
     if not dry_run:
-        VerdictBook(registry.folder).drop_unknown(
-            {name for kind in KINDS for name in registry.versions(kind)}
-        )
+        VerdictBook(registry.folder).drop_unknown({name for kind in KINDS for name in registry.versions(kind)})
     verb = "would drop" if dry_run else "dropped"
     mib = 1024 * 1024
-    out.print(f"{verb} {len(dropped)} artifacts, {freed / mib:.1f} MiB; {registry.used_bytes() / mib:.1f} of "
-              f"{registry.quota_bytes / mib:.0f} MiB are in use")  # fmt: skip
+    out.print(
+        f"{verb} {len(dropped)} artifacts, {freed / mib:.1f} MiB; {registry.used_bytes() / mib:.1f} of "
+        f"{registry.quota_bytes / mib:.0f} MiB are in use"
+    )
     for name in dropped:
         out.print(f"  {name[:SHORT]}")

@@ -25,9 +25,7 @@ Version = Annotated[
     ),
 ]
 Kind = Annotated[str, typer.Argument(metavar="KIND", help="bursts or runtimes.")]
-By = Annotated[
-    str | None, typer.Option("--by", help="Who does it, for the record.", show_default="the user's name")
-]
+By = Annotated[str | None, typer.Option("--by", help="Who does it, for the record.", show_default="the user's name")]
 
 
 @models_app.command("list")
@@ -70,7 +68,9 @@ def promote(
     ] = False,
     registry: Folder = None,
 ) -> None:
-    """Let a version serve, if the gate let it pass against what serves now. A running controller takes it up when it starts again."""
+    """Let a version serve, if the gate let it pass against what serves now. A running controller takes it up when it
+    starts again.
+    """
     from autopilot.app.commands.model_commands import promote_model
 
     promote_model(registry, version, by, why, force=force)
@@ -83,7 +83,9 @@ def rollback(
     by: By = None,
     registry: Folder = None,
 ) -> None:
-    """Let the version serve that served before: one step back. A running controller takes it up when it starts again."""
+    """Let the version serve that served before: one step back. A running controller takes it up when it starts
+    again.
+    """
     from autopilot.app.commands.model_commands import rollback_models
 
     rollback_models(registry, kind, by, why)
@@ -101,9 +103,7 @@ def lineage_command(version: Version, as_json: Json = False, registry: Folder = 
 def gc(
     keep: Annotated[
         int,
-        typer.Option(
-            "--keep", help="Versions of a kind that stay: as many that served, as many of the newest."
-        ),
+        typer.Option("--keep", help="Versions of a kind that stay: as many that served, as many of the newest."),
     ] = 10,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
     registry: Folder = None,

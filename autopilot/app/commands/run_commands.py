@@ -36,7 +36,9 @@ SHOWN_NOTES = 5
 
 
 def state_folder() -> Path:
-    """The user's state folder of this product (XDG_STATE_HOME/gpu-autopilot; a relative XDG_STATE_HOME does not count)."""
+    """The user's state folder of this product (XDG_STATE_HOME/gpu-autopilot; a relative XDG_STATE_HOME does not
+    count).
+    """
     base = Path(os.environ.get("XDG_STATE_HOME") or "")
     return (base if base.is_absolute() else Path.home() / ".local" / "state") / "gpu-autopilot"
 
@@ -50,11 +52,7 @@ def journal_to_read(given: Path | None) -> Path:
     """The journal that a command reads. Raises `InputError` when there is none."""
     path = given or last_journal()
     if not path.exists():
-        hint = (
-            ""
-            if given
-            else " Run `autopilot demo` or `autopilot simulate` first, or name one with --journal."
-        )
+        hint = "" if given else " Run `autopilot demo` or `autopilot simulate` first, or name one with --journal."
         raise InputError(f"{path}: there is no journal here.{hint}")
     return path
 
@@ -95,10 +93,14 @@ def progress_bar(now_s: Callable[[], float] = time.monotonic) -> Iterator[Show]:
         yield _line_by_line(now_s)
         return
     with Progress(
-        SpinnerColumn(), TextColumn("{task.description:<16}", markup=False), BarColumn(),
-        TextColumn("{task.fields[words]}", markup=False), TimeElapsedColumn(),
-        console=err, transient=True,
-    ) as bars:  # fmt: skip
+        SpinnerColumn(),
+        TextColumn("{task.description:<16}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[words]}", markup=False),
+        TimeElapsedColumn(),
+        console=err,
+        transient=True,
+    ) as bars:
         tasks: dict[str, Any] = {}
 
         def show(name: str, done: int, total: int, words: str) -> None:
@@ -234,15 +236,13 @@ def print_outcome(outcome: SimulationOutcome) -> None:
     from autopilot.report.words import fared_lines, fared_words  # with numpy, which help does without
 
     world = outcome.world
-    out.print(f"{world.title}: {world.spec.nodes} nodes, {world.spec.gpus} GPUs, physics {world.physics}, seed {world.seed}"
-              + (f", durations {outcome.setting.durations}" if outcome.setting.durations else ""))  # fmt: skip
-    names = [
-        policy.name + (" (interrupted)" if policy.result["interrupted"] else "")
-        for policy in outcome.policies
-    ]
+    out.print(
+        f"{world.title}: {world.spec.nodes} nodes, {world.spec.gpus} GPUs, physics {world.physics}, seed {world.seed}"
+        + (f", durations {outcome.setting.durations}" if outcome.setting.durations else "")
+    )
+    names = [policy.name + (" (interrupted)" if policy.result["interrupted"] else "") for policy in outcome.policies]
     rows = [
-        [heading, *(_cell(policy.result, key, kind) for policy in outcome.policies)]
-        for heading, key, kind in FIGURES
+        [heading, *(_cell(policy.result, key, kind) for policy in outcome.policies)] for heading, key, kind in FIGURES
     ]
     print_rows(["", *names], [row for row in rows if set(row[1:]) != {"-"}], figures=True)
     for policy in outcome.policies:
@@ -257,7 +257,8 @@ def print_outcome(outcome: SimulationOutcome) -> None:
             out.print(f"{policy.name}: models: {note}")
         for violation in policy.simulated.found.violations[:3]:
             out.print(
-                f"{policy.name}: violated {violation.checker} at {format_duration(violation.at_s)}: {violation.object}: {violation.message}"
+                f"{policy.name}: violated {violation.checker} at {format_duration(violation.at_s)}: "
+                f"{violation.object}: {violation.message}"
             )
     print_world(world)
     if world.physics == "ideal" and any(_disrupted(policy.result) for policy in outcome.policies):
@@ -273,9 +274,7 @@ def print_world(world: World) -> None:
     for note in world.notes[:SHOWN_NOTES]:
         out.print(note)
     if len(world.notes) > SHOWN_NOTES:
-        out.print(
-            f"and {len(world.notes) - SHOWN_NOTES:,} more notes of this kind; the page (--report) has all"
-        )
+        out.print(f"and {len(world.notes) - SHOWN_NOTES:,} more notes of this kind; the page (--report) has all")
     if world.assumed:
         out.print(
             "assumed where the file is silent: "
@@ -323,37 +322,47 @@ def list_traces() -> None:
 
     for kind in TRACE_KINDS.values():
         out.print(Text.assemble((kind.kind, "bold"), f" ({kind.makes}): {kind.what}"))
-        out.print(
-            f"    {kind.address}\n    reads {kind.files}\n    licence: {kind.licence}\n    cite: {kind.citation}"
-        )
+        out.print(f"    {kind.address}\n    reads {kind.files}\n    licence: {kind.licence}\n    cite: {kind.citation}")
 
 
 def import_public_trace(
     kind: str, path: Path, target: Path | None, seed: int, start: str, span: str | None, rate_scale: float
 ) -> None:
-    """Import one public trace and say what became of its rows. Without `target` it goes to KIND.parquet, if that is new."""
+    """Import one public trace and say what became of its rows. Without `target` it goes to KIND.parquet, if that is
+    new.
+    """
     from simulator.traces.importers.common import ImportOptions
     from simulator.traces.importing import import_trace
 
     options = ImportOptions(
-        seed=seed, start_s=parse_duration_s(start, "--start"),
-        span_s=parse_duration_s(span, "--span") if span is not None else None, rate_scale=rate_scale,
-    )  # fmt: skip
+        seed=seed,
+        start_s=parse_duration_s(start, "--start"),
+        span_s=parse_duration_s(span, "--span") if span is not None else None,
+        rate_scale=rate_scale,
+    )
     if target is None:
         target = Path(f"{kind}.parquet")
         if target.exists():
-            raise InputError(
-                f"{target}: is there already; write --out {target} to replace it, or name another file"
-            )
+            raise InputError(f"{target}: is there already; write --out {target} to replace it, or name another file")
     with progress_bar() as show:
-        report = import_trace(kind, path, target, options=options,
-                              progress=lambda what, part: show(kind, int(100 * part), 100, f"{part:.0%} {what}"))  # fmt: skip
-    out.print(f"{report.out}: {report.rows_written:,} rows of {report.rows_read:,} read, {report.tenants:,} tenants, "
-              f"over {format_duration(report.span_s)}")  # fmt: skip
+        report = import_trace(
+            kind,
+            path,
+            target,
+            options=options,
+            progress=lambda what, part: show(kind, int(100 * part), 100, f"{part:.0%} {what}"),
+        )
+    out.print(
+        f"{report.out}: {report.rows_written:,} rows of {report.rows_read:,} read, {report.tenants:,} tenants, "
+        f"over {format_duration(report.span_s)}"
+    )
     if report.cluster_out:
         out.print(f"cluster file: {report.cluster_out}")
-    for heading, counts in (("dropped", report.dropped_by_reason), ("a replay will skip", report.unusable_by_reason),
-                            ("assumed", report.assumed)):  # fmt: skip
+    for heading, counts in (
+        ("dropped", report.dropped_by_reason),
+        ("a replay will skip", report.unusable_by_reason),
+        ("assumed", report.assumed),
+    ):
         for reason, count in counts.items():
             out.print(f"{heading}: {count:,} {reason}")
     for note in report.notes:

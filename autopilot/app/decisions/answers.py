@@ -127,8 +127,7 @@ def _proposal(reader: JournalReader, proposal_id: str) -> Told:
         if each.instruction_id in effects:
             effect = effects[each.instruction_id]
             lines.append(
-                f"  outcome {each.kind} ({effect.kind} {effect.workload})"
-                + (f": {each.reason}" if each.reason else "")
+                f"  outcome {each.kind} ({effect.kind} {effect.workload})" + (f": {each.reason}" if each.reason else "")
             )
     losses = _losses(reader, numbers[0], found[0])
     lines += [f"  {loss.workload} {loss_words(loss)}" for loss in losses]
@@ -137,10 +136,16 @@ def _proposal(reader: JournalReader, proposal_id: str) -> Told:
     when, _ = clock_of(reader)
     lines = _dated(lines, when, record.now_s)
     outcomes = [
-        {"kind": each.kind.value, "effect": effects[each.instruction_id].kind, "workload": effects[each.instruction_id].workload,
-         "at_s": each.at_s, "reason": each.reason}
-        for each in record.outcomes if each.instruction_id in effects
-    ]  # fmt: skip
+        {
+            "kind": each.kind.value,
+            "effect": effects[each.instruction_id].kind,
+            "workload": effects[each.instruction_id].workload,
+            "at_s": each.at_s,
+            "reason": each.reason,
+        }
+        for each in record.outcomes
+        if each.instruction_id in effects
+    ]
     case = case_document(row_of(found[0], record.decision), when)
     really = [{"workload": loss.workload, "lost_gpu_s": known(loss.lost_gpu_s)} for loss in losses]
     return Told(lines, {"decision": case | {"outcomes": outcomes, "really_lost": really}})
@@ -202,9 +207,10 @@ def _whole_life(life: Life, past: _Past) -> str:
     """A life that is over, in one line."""
     stops = ", ".join(f"{_STOPS[how]} {_times(count)}" for how, count in past.stops.items())
     return (
-        f"{life.workload}: {life.end_words()} at {format_duration(life.end_s)}; submitted at {format_duration(life.submit_s)}, "
-        f"waited {format_duration(life.waited_s())} in all, ran {format_duration(life.ran_s())} on {counted(life.gpus, 'GPU')}"
-        + (f", {stops}" if stops else "")
+        f"{life.workload}: {life.end_words()} at {format_duration(life.end_s)}; submitted at "
+        f"{format_duration(life.submit_s)}, "
+        f"waited {format_duration(life.waited_s())} in all, ran {format_duration(life.ran_s())} on "
+        f"{counted(life.gpus, 'GPU')}" + (f", {stops}" if stops else "")
     )
 
 
@@ -244,8 +250,10 @@ def _told(reader: JournalReader, workload: str, number: int) -> list[str]:
             difference = first_difference(tick, step.decision, step.instructions)
         if difference is not None:
             at = reader.at(number)
-            note = (f"(this version decides tick {difference.tick} differently at {difference.field}: "
-                    "told is what the record itself says)")  # fmt: skip
+            note = (
+                f"(this version decides tick {difference.tick} differently at {difference.field}: "
+                "told is what the record itself says)"
+            )
             return [*tell(workload, at.observation, at.decided.decision), f"  {note}"]
     if tick is None:
         raise InputError(f"{reader.path}: {EMPTY}")
@@ -336,11 +344,7 @@ class _Past:
             if proposal is None or own:
                 return f"{again}start on {place}{_after(proposal)}: {by}"
             return f"{again}start again on {place}, moved for {proposal.workload}: {by}"
-        victim = (
-            next((each for each in proposal.victims if each.workload == self.workload), None)
-            if proposal
-            else None
-        )
+        victim = next((each for each in proposal.victims if each.workload == self.workload), None) if proposal else None
         if victim is not None and proposal is not None:
             self.stops[victim.how] += not again
             for_whom = "" if own else f", for {proposal.workload}"
@@ -350,7 +354,9 @@ class _Past:
         return f"{again}stopped ({effect.reason or 'told to leave'}): {by}"
 
     def add_life(self, life: Life) -> None:
-        """Put what the ticks saw between what was decided; of work that nothing was decided on there is no story yet."""
+        """Put what the ticks saw between what was decided; of work that nothing was decided on there is no story
+        yet.
+        """
         if not self.events and not life.ended:
             return
         lived = [_Event(at_s, words) for at_s, words in life.events()]
@@ -362,14 +368,16 @@ class _Past:
             return ["nothing was proposed for it or done to it so far as this journal goes"]
         now = [each for each in self.events if until_s is None or each.at_s <= until_s]
         later = self.events[len(now) :]
-        return [*(["what happened to it:"] if now else []), *_event_lines(now, when),
-                *(["later:"] if later else []), *_event_lines(later, when)]  # fmt: skip
+        return [
+            *(["what happened to it:"] if now else []),
+            *_event_lines(now, when),
+            *(["later:"] if later else []),
+            *_event_lines(later, when),
+        ]
 
 
 def _after(proposal: Proposal | None) -> str:
-    waited = (
-        [each.value for each in proposal.evidence if each.name == "waited"] if proposal is not None else []
-    )
+    waited = [each.value for each in proposal.evidence if each.name == "waited"] if proposal is not None else []
     return f" after {format_duration(float(waited[0]))}" if waited else ""
 
 

@@ -55,13 +55,23 @@ class DecisionLog:
     def _row(self, row: Row, decision: Decision) -> DecisionRow:
         proposal = row.proposal
         return DecisionRow(
-            at=self._when.words(row.at_s), id=proposal.id, action=proposal.action,
-            workload=proposal.workload, tenant=proposal.tenant, gpus=gpus_of(proposal), answer=row.answer.value,
-            refusals=tuple((each.guard, each.code.value, code_words(each.code, each.value, each.threshold))
-                           for each in proposal.verdicts if not each.allowed),
-            why=proposal_words(proposal), benefit_gpu_s=proposal.benefit_gpu_s, lost_gpu_s=lost_gpu_s(proposal),
+            at=self._when.words(row.at_s),
+            id=proposal.id,
+            action=proposal.action,
+            workload=proposal.workload,
+            tenant=proposal.tenant,
+            gpus=gpus_of(proposal),
+            answer=row.answer.value,
+            refusals=tuple(
+                (each.guard, each.code.value, code_words(each.code, each.value, each.threshold))
+                for each in proposal.verdicts
+                if not each.allowed
+            ),
+            why=proposal_words(proposal),
+            benefit_gpu_s=proposal.benefit_gpu_s,
+            lost_gpu_s=lost_gpu_s(proposal),
             case=tuple(explain_proposal(proposal, decision)),
-        )  # fmt: skip
+        )
 
 
 def _waiting_gpus(observation: Observation, decision: Decision) -> dict[str, float]:

@@ -153,8 +153,13 @@ def tick_document(decision: Decision, when: When) -> dict[str, Any]:
     for code, count in Counter(refusals.code.tolist()).most_common():
         first = int(np.flatnonzero(refusals.code == code)[0])
         numbers = float(refusals.value[first]), float(refusals.threshold[first])
-        waiting.append({"code": refusals.codes[code].value, "workloads": count,
-                        "words": code_words(refusals.codes[code], *numbers)})  # fmt: skip
+        waiting.append(
+            {
+                "code": refusals.codes[code].value,
+                "workloads": count,
+                "words": code_words(refusals.codes[code], *numbers),
+            }
+        )
     return {
         "tick": decision.tick,
         "at_s": decision.now_s,
@@ -164,10 +169,7 @@ def tick_document(decision: Decision, when: When) -> dict[str, Any]:
         "decisions": [case_document(row_of(each, decision), when) for each in decision.plan.proposals],
         "waiting": waiting,
         "reservations": [
-            {
-                name: known(value) if isinstance(value, float) else value
-                for name, value in asdict(held).items()
-            }
+            {name: known(value) if isinstance(value, float) else value for name, value in asdict(held).items()}
             for held in decision.plan.reservations
         ],
     }
@@ -192,12 +194,16 @@ def _victim(victim: Victim) -> dict[str, Any]:
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
     return {
-        "guard": verdict.guard, "allowed": verdict.allowed, "code": verdict.code.value, "value": known(verdict.value),
-        "unit": verdict.unit, "threshold": known(verdict.threshold),
+        "guard": verdict.guard,
+        "allowed": verdict.allowed,
+        "code": verdict.code.value,
+        "value": known(verdict.value),
+        "unit": verdict.unit,
+        "threshold": known(verdict.threshold),
         "words": code_words(verdict.code, verdict.value, verdict.threshold),
-    }  # fmt: skip
+    }
 
 
 def _number(evidence: Evidence) -> dict[str, Any]:
     value = evidence.value
-    return {"name": evidence.name, "value": known(value) if isinstance(value, float) else value, "unit": evidence.unit}  # fmt: skip
+    return {"name": evidence.name, "value": known(value) if isinstance(value, float) else value, "unit": evidence.unit}

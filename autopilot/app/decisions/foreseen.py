@@ -121,9 +121,7 @@ def coverage(promised: list[tuple[tuple[float, ...], tuple[float, ...], float]])
     held: dict[float, list[bool]] = {}
     for levels, values, came in promised:
         if np.isfinite(came):
-            known = (
-                (level, value) for level, value in zip(levels, values, strict=True) if np.isfinite(value)
-            )
+            known = ((level, value) for level, value in zip(levels, values, strict=True) if np.isfinite(value))
             for level, value in known:
                 held.setdefault(level, []).append(came <= value)
     return [Kept(level, sum(each) / len(each), len(each)) for level, each in sorted(held.items())]
@@ -157,7 +155,8 @@ def read_foreseen(
         more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
         has = f"its services are {', '.join(sorted(others)[:MOST_NAMED])}{more}; " if others else ""
         raise InputError(
-            f"{path}: knows no service and no job {name!r}; {has}its page, or `autopilot explain`, names the jobs that were there"
+            f"{path}: knows no service and no job {name!r}; {has}its page, or `autopilot explain`, names the "
+            f"jobs that were there"
         )
     return jobs.done()
 
@@ -252,9 +251,14 @@ class _Jobs:
             if job not in self._seen:
                 self._seen.add(job)
                 self._open[job] = JobPromise(
-                    job, names.tenants[int(work.tenant[row])], runtimes.made_s, runtimes.model,
-                    runtimes.levels, tuple(runtimes.total_s[row].tolist()), int(runtimes.history[row]),
-                )  # fmt: skip
+                    job,
+                    names.tenants[int(work.tenant[row])],
+                    runtimes.made_s,
+                    runtimes.model,
+                    runtimes.levels,
+                    tuple(runtimes.total_s[row].tolist()),
+                    int(runtimes.history[row]),
+                )
 
     def _end(self, job: str, came_s: float) -> None:
         promise = self._open.pop(job, None)
@@ -273,16 +277,27 @@ class _Jobs:
         if known and runtimes is not None and state < State.SUCCEEDED:
             total = runtimes.total_s[row : row + 1]
             left = remaining_quantiles_s(runtimes.levels, total, done_s, runtimes.levels, outlived_s)
-            said = (runtimes.model, runtimes.made_s, runtimes.levels, tuple(total[0].tolist()),
-                    tuple(left[0].tolist()), int(runtimes.history[row]))  # fmt: skip
+            said = (
+                runtimes.model,
+                runtimes.made_s,
+                runtimes.levels,
+                tuple(total[0].tolist()),
+                tuple(left[0].tolist()),
+                int(runtimes.history[row]),
+            )
         elif before is not None and state >= State.SUCCEEDED:  # what was said last stands
             said = (before.model, before.made_s, before.levels, before.total_s, before.left_s, before.history)
         else:
             said = (runtimes.model if runtimes is not None else "", observation.now_s, (), (), (), 0)
         self.found.now = JobNow(
-            self._name, snapshot.names.tenants[int(work.tenant[row])], int(work.gpus[row]), state,
-            observation.now_s, ran_s, *said,
-        )  # fmt: skip
+            self._name,
+            snapshot.names.tenants[int(work.tenant[row])],
+            int(work.gpus[row]),
+            state,
+            observation.now_s,
+            ran_s,
+            *said,
+        )
 
     def done(self) -> JobRecord:
         """All that was found; promises to jobs that have not ended stand open at the end."""
@@ -293,9 +308,16 @@ class _Jobs:
 
 def _with_end(promise: JobPromise, came_s: float) -> JobPromise:
     return JobPromise(
-        promise.job, promise.tenant, promise.made_s, promise.model, promise.levels, promise.total_s,
-        promise.history, came_s, came_s,
-    )  # fmt: skip
+        promise.job,
+        promise.tenant,
+        promise.made_s,
+        promise.model,
+        promise.levels,
+        promise.total_s,
+        promise.history,
+        came_s,
+        came_s,
+    )
 
 
 def span_words(low_s: float, high_s: float) -> str:

@@ -108,7 +108,12 @@ class Life:
             elif not each.waits and over:
                 found.append((each.to_s, f"off its GPUs after {format_duration(lasted_s)}"))
         if self.ended:
-            found.append((self.end_s, f"{self.end_words()}, {format_duration(self.end_s - self.submit_s)} after it was submitted"))  # fmt: skip
+            found.append(
+                (
+                    self.end_s,
+                    f"{self.end_words()}, {format_duration(self.end_s - self.submit_s)} after it was submitted",
+                )
+            )
         return found
 
     def end_words(self) -> str:
@@ -131,7 +136,7 @@ class Life:
                 {"waits": each.waits, "from_s": each.from_s, "to_s": each.to_s, "waited_s_by_code": dict(each.by_code)}
                 for each in self.stretches
             ],
-        }  # fmt: skip
+        }
 
 
 def life_of(reader: JournalReader, workload: str, submit_s: float) -> Life:

@@ -32,7 +32,7 @@ def check_outputs(outputs: Outputs, options: SimulateOptions) -> None:
     """
     files = [
         (flag, path) for flag, path in (("--json", outputs.json), ("--jobs-out", outputs.jobs)) if path is not None
-    ]  # fmt: skip
+    ]
     for flag, path in files:
         check_output(path, flag)
     if outputs.jobs is not None and outputs.jobs.suffix not in {".csv", ".parquet"}:

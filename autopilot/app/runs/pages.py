@@ -86,6 +86,4 @@ def headline(outcome: SimulationOutcome) -> str:
 
 def _figures(policy: PolicyOutcome) -> PolicyRun:
     """A run without what pictures need."""
-    return PolicyRun(
-        name=policy.name, result=policy.result, series=NO_SERIES, waits_s=NO_SERIES.t_s, heat=NO_HEAT
-    )
+    return PolicyRun(name=policy.name, result=policy.result, series=NO_SERIES, waits_s=NO_SERIES.t_s, heat=NO_HEAT)

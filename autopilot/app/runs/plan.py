@@ -28,22 +28,34 @@ def plan_at(options: SimulateOptions, at_s: float, policy_name: str) -> tuple[Wo
     That order leaves room that others could use, so there is something to decide. Raises `InputError`.
     """
     if at_s > LATEST_S:
-        raise InputError(
-            f"--at: {format_duration(at_s)} is not allowed; write at most {LATEST_S / 86_400:g}d"
-        )
+        raise InputError(f"--at: {format_duration(at_s)} is not allowed; write at most {LATEST_S / 86_400:g}d")
     policy = load_policy(policy_name)
     world = build_world(options)
     check_models(policy, world.spec.gpus_by_model, f"--policy: {policy_name}")
     jobs = world.jobs()
     services = world.fleet(jobs)
-    simulation = Simulation(world.inventory, jobs, lambda _: fifo(), PHYSICS[world.physics], horizon_s=at_s,
-                            ready_wakes=services is not None)  # fmt: skip
+    simulation = Simulation(
+        world.inventory,
+        jobs,
+        lambda _: fifo(),
+        PHYSICS[world.physics],
+        horizon_s=at_s,
+        ready_wakes=services is not None,
+    )
     if services is not None:
         services.arm(simulation.engine)
-    _, running = manage(simulation.cluster, Managed(
-        name=policy.name, policy=policy, seed=world.seed, telemetry="windowed", queues=world.spec.queues, advance=world.spec.advance,
-        services=services.table if services is not None else None,
-    ))  # fmt: skip
+    _, running = manage(
+        simulation.cluster,
+        Managed(
+            name=policy.name,
+            policy=policy,
+            seed=world.seed,
+            telemetry="windowed",
+            queues=world.spec.queues,
+            advance=world.spec.advance,
+            services=services.table if services is not None else None,
+        ),
+    )
     run = simulation.engine.run()
     if run.interrupted:
         raise KeyboardInterrupt

@@ -95,13 +95,12 @@ class StayRecorder:
         at = np.array([(s[1], s[4]) for s in self.stays] + [(s[2], -s[4]) for s in self.stays]).reshape(-1, 2)
         used = _steps(at)
         rates = self._rates()
-        busy = np.array(list(zip(self._ready_s, rates, strict=True))
-                        + [(s[2], -r) for s, r in zip(self.stays, rates, strict=True)]).reshape(-1, 2)  # fmt: skip
+        busy = np.array(
+            list(zip(self._ready_s, rates, strict=True)) + [(s[2], -r) for s, r in zip(self.stays, rates, strict=True)]
+        ).reshape(-1, 2)
         t_s, allocation = resample(*used, until_s)
         active = (
-            resample(*_steps(busy), until_s)[1]
-            if len(busy) and not np.isnan(busy).any()
-            else np.full(len(t_s), np.nan)
+            resample(*_steps(busy), until_s)[1] if len(busy) and not np.isnan(busy).any() else np.full(len(t_s), np.nan)
         )
         with np.errstate(invalid="ignore", divide="ignore"):
             hardware = np.where(allocation > 1e-9, active / allocation, np.nan)
@@ -111,8 +110,13 @@ class StayRecorder:
             if stranded
             else np.full(len(t_s), np.nan)
         )
-        return Series(t_s=t_s, allocation_ratio=allocation / max(capacity_gpus, 1), hardware_ratio=hardware,
-                      pending_gpus=pending if len(pending) == len(t_s) else np.zeros(len(t_s)), stranded_gpus=lost)  # fmt: skip
+        return Series(
+            t_s=t_s,
+            allocation_ratio=allocation / max(capacity_gpus, 1),
+            hardware_ratio=hardware,
+            pending_gpus=pending if len(pending) == len(t_s) else np.zeros(len(t_s)),
+            stranded_gpus=lost,
+        )
 
     def heat(self, until_s: float) -> Heat:
         """Share of each node (or group of neighbours) handed out, by time."""
@@ -126,9 +130,7 @@ class StayRecorder:
         node_of = inventory.gpus.node
         for _, from_s, to_s, gpus, held in self.stays:
             found, counts = np.unique(node_of[list(gpus)] // group, return_counts=True)
-            overlap = (
-                np.clip(np.minimum(to_s, edges[1:]) - np.maximum(from_s, edges[:-1]), 0.0, width) / width
-            )
+            overlap = np.clip(np.minimum(to_s, edges[1:]) - np.maximum(from_s, edges[:-1]), 0.0, width) / width
             first, last = np.searchsorted(edges, (from_s, to_s))
             span = slice(max(first - 1, 0), max(last, 1))
             busy[found, span] += (counts * held / max(len(gpus), 1))[:, None] * overlap[span]
@@ -189,7 +191,9 @@ class DecisionRecorder:
             self._foreseen.setdefault(name, []).append((forecast.made_s, value))
 
     def foreseen(self, service: str, t_s: F64) -> tuple[F64 | None, str]:
-        """(what stood as the most to be expected of a service at these times, in what sense); None: nothing ever did."""
+        """(what stood as the most to be expected of a service at these times, in what sense); None: nothing ever
+        did.
+        """
         made = np.array(self._foreseen.get(service, ()), float).reshape(-1, 2)
         if not len(made):
             return None, ""

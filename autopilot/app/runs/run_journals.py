@@ -48,13 +48,13 @@ def _reserve(folder: Path) -> Path:
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o664))
             return path
-    raise InputError(
-        f"{folder}: {_TRIES:,} runs began in this second; try again, or name a journal with --journal"
-    )
+    raise InputError(f"{folder}: {_TRIES:,} runs began in this second; try again, or name a journal with --journal")
 
 
 def _point(folder: Path, path: Path) -> str:
-    """Let `last.journal` lead to `path`; returns where it led before. A plain file of that name gets a name of its own."""
+    """Let `last.journal` lead to `path`; returns where it led before. A plain file of that name gets a name of its
+    own.
+    """
     last, before = folder / LAST, _target(folder)
     if last.exists() and not last.is_symlink():  # an earlier version wrote here
         kept = _reserve(folder)

@@ -120,21 +120,25 @@ def simulate(options: SimulateOptions, progress: Progress | None = None) -> Simu
     telemetry = _telemetry(options, world)
     managed = any(policy is not None for policy in policies.values())
     setting = Setting(
-        seed=world.seed, physics=world.physics, durations=_durations(options, world) if managed else None,
-        jitter_ratio=options.jitter_ratio, telemetry=telemetry, nodes=world.spec.nodes,
-        gpus=world.spec.gpus, assumed=world.assumed, unusable_by_reason=world.unusable_by_reason,
-    )  # fmt: skip
+        seed=world.seed,
+        physics=world.physics,
+        durations=_durations(options, world) if managed else None,
+        jitter_ratio=options.jitter_ratio,
+        telemetry=telemetry,
+        nodes=world.spec.nodes,
+        gpus=world.spec.gpus,
+        assumed=world.assumed,
+        unusable_by_reason=world.unusable_by_reason,
+    )
     outcome = SimulationOutcome(options, world, setting)
     if options.registry is not None and sum(policy is not None for policy in policies.values()) != 1:
-        raise InputError("--registry: one policy at a time may fill a registry, and a baseline has no models; name it with --policy")  # fmt: skip
+        raise InputError(
+            "--registry: one policy at a time may fill a registry, and a baseline has no models; name it with --policy"
+        )
     journals = _journals(options.journal, policies)
     alone = _alone(world)
     for name, policy in policies.items():
-        report = (
-            (lambda now_s, ended, total, shown=name: progress(shown, now_s, ended, total))
-            if progress
-            else None
-        )
+        report = (lambda now_s, ended, total, shown=name: progress(shown, now_s, ended, total)) if progress else None
         try:
             one = _run(name, policy, options, world, telemetry, alone, journals.get(name), report)
         except InputError as error:
@@ -178,9 +182,16 @@ def _alone(world: World) -> Mapping[str, float]:
     return alone_jct_s(world.inventory, world.jobs(), guaranteed, fifo_skip) if guaranteed else {}
 
 
-def _run(name: str, policy: Policy | None, options: SimulateOptions, world: World, telemetry: str,
-         alone: Mapping[str, float], journal: Path | None,
-         progress: Callable[[float, int, int], None] | None) -> PolicyOutcome:  # fmt: skip
+def _run(
+    name: str,
+    policy: Policy | None,
+    options: SimulateOptions,
+    world: World,
+    telemetry: str,
+    alone: Mapping[str, float],
+    journal: Path | None,
+    progress: Callable[[float, int, int], None] | None,
+) -> PolicyOutcome:
     """One policy on a fresh copy of the world."""
     faults = Faults(world.faults, world.seed) if world.faults is not None else None
     log = DecisionLog(When(world.start_s)) if options.series else None
@@ -193,23 +204,43 @@ def _run(name: str, policy: Policy | None, options: SimulateOptions, world: Worl
         if policy is None:
             return _baseline(name, world)
         table: Callable[[float], ServiceTable] | None = services.table if services is not None else None
-        scheduler, run = manage(cluster, Managed(
-            name=name, policy=policy, seed=world.seed, durations=_durations(options, world), telemetry=telemetry,
-            queues=world.spec.queues, advance=world.spec.advance, journal=journal, run=_describe(name, options, world), faults=faults,
-            services=table, scale=services.set_floor if services is not None else None, recorder=recorder,
-            registry=options.registry,
-        ))  # fmt: skip
+        scheduler, run = manage(
+            cluster,
+            Managed(
+                name=name,
+                policy=policy,
+                seed=world.seed,
+                durations=_durations(options, world),
+                telemetry=telemetry,
+                queues=world.spec.queues,
+                advance=world.spec.advance,
+                journal=journal,
+                run=_describe(name, options, world),
+                faults=faults,
+                services=table,
+                scale=services.set_floor if services is not None else None,
+                recorder=recorder,
+                registry=options.registry,
+            ),
+        )
         running.append(run)
         return scheduler
 
     simulation = Simulation(
-        world.inventory, jobs, make, PHYSICS[world.physics],
+        world.inventory,
+        jobs,
+        make,
+        PHYSICS[world.physics],
         checkers=CHECKERS if policy is not None else PHYSICAL,
-        rules=Rules.of_policy(policy, queues=world.spec.queues, advance=world.spec.advance, effects_fail=world.effects_fail)
-        if policy is not None else None,
-        services=services.table if services is not None else None, ready_wakes=services is not None,
+        rules=Rules.of_policy(
+            policy, queues=world.spec.queues, advance=world.spec.advance, effects_fail=world.effects_fail
+        )
+        if policy is not None
+        else None,
+        services=services.table if services is not None else None,
+        ready_wakes=services is not None,
         on_progress=progress,
-    )  # fmt: skip
+    )
     stays = StayRecorder(simulation.cluster) if options.series or telemetry != "off" else None
     if services is not None:
         services.arm(simulation.engine)
@@ -224,9 +255,12 @@ def _run(name: str, policy: Policy | None, options: SimulateOptions, world: Worl
         stays.know(*behaviours_of(world.seed, jobs))
     measured = _measured(simulated, stays, recorder, services, alone)
     outcome = PolicyOutcome(
-        name, policy_result(simulated, measured, world.unusable_by_reason), simulated, journal=journal,
+        name,
+        policy_result(simulated, measured, world.unusable_by_reason),
+        simulated,
+        journal=journal,
         passed_over=running[0].passed_over if running else (),
-    )  # fmt: skip
+    )
     if options.series and stays is not None:
         outcome.run = _pictures(outcome, policy, stays, recorder, services)
     return outcome
@@ -239,8 +273,13 @@ def _baseline(name: str, world: World) -> Scheduler:
     return Kueue(world.spec.queues) if name == "kueue" else BASELINES[name]()
 
 
-def _measured(simulated: Simulated, stays: StayRecorder | None, recorder: DecisionRecorder | None, services: Any,
-              alone: Mapping[str, float]) -> Measured:  # fmt: skip
+def _measured(
+    simulated: Simulated,
+    stays: StayRecorder | None,
+    recorder: DecisionRecorder | None,
+    services: Any,
+    alone: Mapping[str, float],
+) -> Measured:
     """What the observers of the run know beyond the cluster."""
     slo = services.totals(simulated.run.end_s) if services is not None else None
     return Measured(
@@ -255,8 +294,9 @@ def _measured(simulated: Simulated, stays: StayRecorder | None, recorder: Decisi
     )
 
 
-def _pictures(outcome: PolicyOutcome, policy: Policy | None, stays: StayRecorder, recorder: DecisionRecorder | None,
-              services: Any) -> PolicyRun:  # fmt: skip
+def _pictures(
+    outcome: PolicyOutcome, policy: Policy | None, stays: StayRecorder, recorder: DecisionRecorder | None, services: Any
+) -> PolicyRun:
     """The run as the report wants it."""
     import numpy as np
 
@@ -265,17 +305,24 @@ def _pictures(outcome: PolicyOutcome, policy: Policy | None, stays: StayRecorder
     rows = [job for job, state in enumerate(cluster.state) if state >= 0 and cluster.jobs.service[job] < 0]
     waits = np.array([cluster.first_start_s[job] - cluster.jobs.submit_s[job] for job in rows], float)
     series = tuple(
-        ServiceSeries(name=row.name, t_s=row.t_s, p99_s=row.p99_s, objective_s=row.objective_s, rate_rps=row.rate_rps,
-                      replicas=row.replicas, late=row.late, foreseen_rps=band, foreseen=words)
+        ServiceSeries(
+            name=row.name,
+            t_s=row.t_s,
+            p99_s=row.p99_s,
+            objective_s=row.objective_s,
+            rate_rps=row.rate_rps,
+            replicas=row.replicas,
+            late=row.late,
+            foreseen_rps=band,
+            foreseen=words,
+        )
         for row in (services.series() if services is not None else ())
         for band, words in (recorder.foreseen(row.name, row.t_s) if recorder else (None, ""),)
-    )  # fmt: skip
+    )
     return PolicyRun(
         name=outcome.name,
         result=outcome.result,
-        series=stays.series(
-            end_s, cluster.hardware.capacity_milli / 1000, recorder.stranded if recorder else []
-        ),
+        series=stays.series(end_s, cluster.hardware.capacity_milli / 1000, recorder.stranded if recorder else []),
         waits_s=waits,
         heat=stays.heat(end_s),
         services=series,
@@ -287,7 +334,9 @@ def _pictures(outcome: PolicyOutcome, policy: Policy | None, stays: StayRecorder
 
 
 def _journals(given: Path | None, policies: Mapping[str, Policy | None]) -> dict[str, Path]:
-    """One file a policy that keeps a journal: the given one for the first, with number and name of the policy for further ones."""
+    """One file a policy that keeps a journal: the given one for the first, with number and name of the policy for
+    further ones.
+    """
     if given is None:
         return {}
     managed = [name for name, policy in policies.items() if policy is not None]
@@ -301,7 +350,13 @@ def _journals(given: Path | None, policies: Mapping[str, Policy | None]) -> dict
 def _describe(name: str, options: SimulateOptions, world: World) -> dict[str, Any]:
     """How a run came about, kept in its journal and shown by replay."""
     return {
-        "policy": name, "seed": world.seed, "physics": world.physics, "durations": _durations(options, world),
-        "jobs": str(options.jobs) if options.jobs else world.title, "cluster": world.spec.source,
-        "nodes": world.spec.nodes, "gpus": world.spec.gpus, "start_s": world.start_s,
-    }  # fmt: skip
+        "policy": name,
+        "seed": world.seed,
+        "physics": world.physics,
+        "durations": _durations(options, world),
+        "jobs": str(options.jobs) if options.jobs else world.title,
+        "cluster": world.spec.source,
+        "nodes": world.spec.nodes,
+        "gpus": world.spec.gpus,
+        "start_s": world.start_s,
+    }

@@ -89,9 +89,7 @@ class TelemetryFeed:
             if full
             else []
         )
-        self._targets = [
-            Target(f"http://{name}:9400/metrics", str(name)) for name in inventory.nodes.id.tolist()
-        ]
+        self._targets = [Target(f"http://{name}:9400/metrics", str(name)) for name in inventory.nodes.id.tolist()]
         self._collector = ExporterCollector(slot_s=generator.scrape_interval_s / 2) if full else None
 
     def collect(self, now_s: float) -> Batch:
@@ -121,9 +119,7 @@ class TelemetryFeed:
     def _windowed(self, now_s: float, first: int, last: int) -> Batch:
         entities = self._occupants.entities
         if last >= first:
-            values, quality = self._generator.values(
-                np.arange(first, last + 1), entities, self._occupants.state
-            )
+            values, quality = self._generator.values(np.arange(first, last + 1), entities, self._occupants.state)
             for place, slot in enumerate(range(first, last + 1)):
                 seen = ~np.isnan(values[6, place])
                 ids = entities.id if seen.all() else entities.id[seen]

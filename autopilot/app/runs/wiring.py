@@ -142,13 +142,23 @@ def manage(cluster: Cluster, managed: Managed) -> tuple[ControllerScheduler, Run
         journal = SqliteJournal(
             managed.journal, durable=False, rules=managed.policy.journal, run=managed.run, replace=True
         )
-    controller = Controller(Wiring(
-        collectors=collectors, forecasters=forecasters,
-        actuators=dict.fromkeys(("admit", "evict", "resize", "scale"), actuator),
-        journal=as_port(journal), memory=InMemoryStore(), inbox=NoInbox(), policy=StaticPolicySource(managed.policy),
-        leadership=SoleLeader(), worker=InlineWorker(keep), on_decision=managed.recorder.on_tick if managed.recorder else None,
-        actions=managed.actions, guards=managed.guards, lists=((INVENTORY, whole.name), (WORK, whole.name)),
-    ))  # fmt: skip
+    controller = Controller(
+        Wiring(
+            collectors=collectors,
+            forecasters=forecasters,
+            actuators=dict.fromkeys(("admit", "evict", "resize", "scale"), actuator),
+            journal=as_port(journal),
+            memory=InMemoryStore(),
+            inbox=NoInbox(),
+            policy=StaticPolicySource(managed.policy),
+            leadership=SoleLeader(),
+            worker=InlineWorker(keep),
+            on_decision=managed.recorder.on_tick if managed.recorder else None,
+            actions=managed.actions,
+            guards=managed.guards,
+            lists=((INVENTORY, whole.name), (WORK, whole.name)),
+        )
+    )
     return ControllerScheduler(managed.name, controller, actuator), Running(
         controller, occupants, journal, keep.notes if keep is not None else ()
     )
@@ -177,9 +187,7 @@ def _demand(managed: Managed, keep: Promoter | None) -> list[Forecaster]:
     from autopilot.app.backtests.gate import bootstrap_rng
     from models.bursts import Bursts  # with the libraries that its models need
 
-    return [
-        Bursts(managed.seed, gate=bootstrap_rng if keep else None, champion=keep.champion if keep else None)
-    ]
+    return [Bursts(managed.seed, gate=bootstrap_rng if keep else None, champion=keep.champion if keep else None)]
 
 
 def _runtimes(cluster: Cluster, managed: Managed, keep: Promoter | None) -> Forecaster:
@@ -206,9 +214,7 @@ def as_port(journal: SqliteJournal | NoJournal) -> Journal:
 
 def _generator(managed: Managed) -> TelemetryGenerator:
     lost = managed.faults.options.scrape_loss_ratio if managed.faults else 0.0
-    return TelemetryGenerator(
-        managed.seed, scrape_interval_s=SCRAPE_S, faults=TelemetryFaults(lost_scrape_ratio=lost)
-    )
+    return TelemetryGenerator(managed.seed, scrape_interval_s=SCRAPE_S, faults=TelemetryFaults(lost_scrape_ratio=lost))
 
 
 def _fate_of(faults: Faults | None) -> Callable[[Instruction, float], Outcome | None] | None:
@@ -231,8 +237,9 @@ def _fate_of(faults: Faults | None) -> Callable[[Instruction, float], Outcome | 
     return answer
 
 
-def queue_table(specs: tuple[QueueSpec, ...], cluster: Cluster,
-                rules: RuleSetName = RuleSetName.HIERARCHICAL_FAIR_SHARE) -> tuple[QueueTable, dict[str, int]]:  # fmt: skip
+def queue_table(
+    specs: tuple[QueueSpec, ...], cluster: Cluster, rules: RuleSetName = RuleSetName.HIERARCHICAL_FAIR_SHARE
+) -> tuple[QueueTable, dict[str, int]]:
     """The queue tree of a cluster file, root first, and the queue of each tenant.
 
     A tenant without a queue of its own name gets one of guarantee 0 and weight 1 under the root. Under the rules of
@@ -259,7 +266,11 @@ def queue_table(specs: tuple[QueueSpec, ...], cluster: Cluster,
         if any(getattr(spec, name) for spec in rows):
             columns[name] = [[getattr(spec, name).get(model, unstated) for model in models] for spec in rows]
     table: QueueTable = make(
-        QueueTable, id=ids, parent=parent, guarantee=guarantee.reshape(len(rows), len(models)),
-        order=[ORDERS[spec.order or "index"] for spec in rows], **columns,
-    )  # fmt: skip
+        QueueTable,
+        id=ids,
+        parent=parent,
+        guarantee=guarantee.reshape(len(rows), len(models)),
+        order=[ORDERS[spec.order or "index"] for spec in rows],
+        **columns,
+    )
     return table, {tenant: place[tenant] for tenant in cluster.jobs.tenants}

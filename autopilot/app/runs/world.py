@@ -75,9 +75,7 @@ class World:
         """Whole nodes guaranteed to each tenant by the queue of its name."""
         widest = max((pool.gpus_per_node for pool in self.spec.pools), default=1)
         tenants = set(self._jobs.tenants)
-        guaranteed = {
-            queue.name: sum(queue.guarantee.values()) for queue in self.spec.queues if queue.name in tenants
-        }
+        guaranteed = {queue.name: sum(queue.guarantee.values()) for queue in self.spec.queues if queue.name in tenants}
         return {name: ceil(gpus / widest) for name, gpus in guaranteed.items() if gpus > 0}
 
 
@@ -89,16 +87,17 @@ def build_world(options: SimulateOptions) -> World:
     inventory = build_inventory(spec)
     trace = _trace(options, scenario, spec, seed)
     jobs = (
-        jobs_from_trace(trace, inventory, jitter_ratio=options.jitter_ratio, seed=seed)
-        if trace is not None
-        else Jobs()
+        jobs_from_trace(trace, inventory, jitter_ratio=options.jitter_ratio, seed=seed) if trace is not None else Jobs()
     )
     _set_limits(jobs, options.limits)
     services = requests_for(
-        scenario.services if scenario else (), options.requests,
-        horizon_s=scenario.horizon_s if scenario else 0.0, seed=seed, rate_scale=options.rate_scale,
+        scenario.services if scenario else (),
+        options.requests,
+        horizon_s=scenario.horizon_s if scenario else 0.0,
+        seed=seed,
+        rate_scale=options.rate_scale,
         columns=parse_columns(options.columns or ""),
-    )  # fmt: skip
+    )
     assumed = dict(trace.assumed) if trace is not None else {}
     if jobs.unknown_preemptible and options.jobs is not None:
         assumed.setdefault("preemptible", jobs.unknown_preemptible)
@@ -106,9 +105,7 @@ def build_world(options: SimulateOptions) -> World:
     _check_replica_ids(jobs, services)
     tenants = {*jobs.tenants, *(deployment.tenant for deployment in services.deployments)}
     return World(
-        title=scenario.name
-        if scenario
-        else " + ".join(str(path) for path in (options.jobs, options.requests) if path),
+        title=scenario.name if scenario else " + ".join(str(path) for path in (options.jobs, options.requests) if path),
         seed=seed,
         physics=options.physics or (scenario.physics if scenario else "ideal"),
         spec=spec,
@@ -186,17 +183,18 @@ def _cluster_of(scenario: Scenario | None) -> ClusterSpec:
     return scenario.cluster
 
 
-def _trace(
-    options: SimulateOptions, scenario: Scenario | None, spec: ClusterSpec, seed: int
-) -> JobTrace | None:
+def _trace(options: SimulateOptions, scenario: Scenario | None, spec: ClusterSpec, seed: int) -> JobTrace | None:
     """Jobs of the file, else those that the scenario makes."""
     if options.jobs is None:
         return scenario.jobs(seed) if scenario is not None else None
     defaults = load_defaults(options.defaults) if options.defaults is not None else None
     return read_jobs(
-        options.jobs, tenants=options.tenants, defaults=defaults, capacity=spec.capacity,
+        options.jobs,
+        tenants=options.tenants,
+        defaults=defaults,
+        capacity=spec.capacity,
         columns=parse_columns(options.columns or ""),
-    )  # fmt: skip
+    )
 
 
 def _set_limits(jobs: Jobs, limits: str) -> None:
@@ -204,7 +202,5 @@ def _set_limits(jobs: Jobs, limits: str) -> None:
     if limits == "none":
         jobs.limit_s = [float("nan")] * len(jobs)
     elif limits == "declared":
-        made = declared_limits_s(
-            np.asarray(jobs.duration_s, float), np.random.default_rng(LIMIT_SEED)
-        ).tolist()
+        made = declared_limits_s(np.asarray(jobs.duration_s, float), np.random.default_rng(LIMIT_SEED)).tolist()
         jobs.limit_s = [other if isnan(own) else own for own, other in zip(jobs.limit_s, made, strict=True)]

@@ -1,8 +1,8 @@
 """Start pending gangs that fit whole, and hold room for those at the head that do not.
 
-One pass in the order of service on one what-if; every start changes whose turn is next. A gang starts beside the reservations made so far in
-the pass, or in the gap before them (actions/backfill.py); so what stands before a gang in the order
-(latency-critical work, overdue gangs, short ones) is never held back by room held for it. The first
+One pass in the order of service on one what-if; every start changes whose turn is next. A gang starts beside the
+reservations made so far in the pass, or in the gap before them (actions/backfill.py); so what stands before a gang in
+the order (latency-critical work, overdue gangs, short ones) is never held back by room held for it. The first
 gangs in order that find no room get a reservation, up to `reservation.depth` (more under conservative
 backfill): tentative while they are young, a promise once they have waited `firm_after_s`. A promise
 that slips by `timeout_s` is released, and its gang cools down before it may hold another.
@@ -136,8 +136,15 @@ def _turns(ctx: Context, positions: Rows) -> Turns:
 
     key = quota.rules.head_key
     head_key = None if key is None else lambda at: key(quota.books, quota.claim(pending[at], width[at]))
-    return Turns(quota.books, groups, work.submit_s[ctx.pending].tolist(), ctx.line.queue,
-                 extra, head_key, host if quota.books.host_use else None)  # fmt: skip
+    return Turns(
+        quota.books,
+        groups,
+        work.submit_s[ctx.pending].tolist(),
+        ctx.line.queue,
+        extra,
+        head_key,
+        host if quota.books.host_use else None,
+    )
 
 
 def _kept_from(ctx: Context, at: int) -> bool:
@@ -148,9 +155,7 @@ def _kept_from(ctx: Context, at: int) -> bool:
         return False
     claim, books = ctx.quota.claim(row, ctx.line.least_gpus[at]), ctx.quota.books
     left = (
-        books.guarantee_room(claim.queue, claim.kinds)
-        if kept.sheltered
-        else books.limit_room(claim.queue, claim.kinds)
+        books.guarantee_room(claim.queue, claim.kinds) if kept.sheltered else books.limit_room(claim.queue, claim.kinds)
     )
     ctx.refuse(at, Miss(Code.KEPT, max(left, 0.0), claim.gpus))
     return True
@@ -158,9 +163,7 @@ def _kept_from(ctx: Context, at: int) -> bool:
 
 def _codes(ctx: Context) -> list[int]:
     """A number for each position: equal ones fit or fail together."""
-    codes: list[int] = (
-        ctx.classes.astype(np.int64) << 32 | ctx.binding_sets(np.arange(len(ctx.pending)))
-    ).tolist()
+    codes: list[int] = (ctx.classes.astype(np.int64) << 32 | ctx.binding_sets(np.arange(len(ctx.pending)))).tolist()
     return codes
 
 
@@ -190,11 +193,7 @@ def _serve(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
     miss_code = run.failed[code].code
     if miss_code in SHAPES and _by_moves(ctx, at, run, submit):
         return True
-    if (
-        ctx.may_reserve[at]
-        and sum(held.row >= 0 for held in ctx.held) < _depth(ctx)
-        and _reserve(ctx, at, submit)
-    ):
+    if ctx.may_reserve[at] and sum(held.row >= 0 for held in ctx.held) < _depth(ctx) and _reserve(ctx, at, submit):
         _refuse(ctx, np.array([at]), run.failed[code])
         _redraw(ctx, run)
         return False
@@ -403,8 +402,15 @@ def _promise(ctx: Context, at: int, row: int, shape: Shape, plan: StartPlan, hel
     """The wish to make a reservation firm."""
     rules = ctx.policy.reservation
     return Draft(
-        action=NAME, kind="reserve", at=at, row=row, spot=None, start_s=held.record.promised_s, nodes=held.record.nodes,
-        benefit_gpu_s=0.0, cost_gpu_s=0.0,
+        action=NAME,
+        kind="reserve",
+        at=at,
+        row=row,
+        spot=None,
+        start_s=held.record.promised_s,
+        nodes=held.record.nodes,
+        benefit_gpu_s=0.0,
+        cost_gpu_s=0.0,
         evidence=(
             Evidence("planned_start_in", round(max(plan.start_s - ctx.now_s, 0.0), 3), "s"),
             Evidence("quantile_of_remaining_run_times", rules.level, "probability"),
@@ -413,7 +419,7 @@ def _promise(ctx: Context, at: int, row: int, shape: Shape, plan: StartPlan, hel
             Evidence("gpus", shape.gpus, "GPUs"),
             Evidence("nodes", len(held.nodes), "nodes"),
         ),
-    )  # fmt: skip
+    )
 
 
 def _admission(ctx: Context, at: int, spot: Spot, shape: Shape) -> Draft:
@@ -424,14 +430,17 @@ def _admission(ctx: Context, at: int, spot: Spot, shape: Shape) -> Draft:
     run_s = float(ctx.run_low_s[at])
     idle_s = min(run_s, ctx.policy.review.batch_s, ctx.policy.horizon_s)
     weight = ctx.price_weight(int(spot.nodes[0]))
-    gpus = (
-        float(spot.layout.milli.sum()) / GPU_MILLI
-        if shape.profile < 0
-        else ctx.instance_share(spot.layout.instance)
-    )
+    gpus = float(spot.layout.milli.sum()) / GPU_MILLI if shape.profile < 0 else ctx.instance_share(spot.layout.instance)
     return Draft(
-        action=NAME, kind="admit", at=at, row=row, spot=spot, start_s=ctx.now_s, nodes=(),
-        benefit_gpu_s=gpus * idle_s * weight, cost_gpu_s=0.0,
+        action=NAME,
+        kind="admit",
+        at=at,
+        row=row,
+        spot=spot,
+        start_s=ctx.now_s,
+        nodes=(),
+        benefit_gpu_s=gpus * idle_s * weight,
+        cost_gpu_s=0.0,
         evidence=(
             Evidence("gpus", len(spot.layout.gpu), "GPUs"),
             Evidence("waited", round(ctx.now_s - float(ctx.observation.snapshot.workloads.submit_s[row]), 3), "s"),
@@ -439,4 +448,4 @@ def _admission(ctx: Context, at: int, spot: Spot, shape: Shape) -> Draft:
             Evidence("expected_run_time", run_s if np.isfinite(run_s) else "unknown", "s"),
             Evidence("idle_avoided", idle_s, "s until the next review at the latest"),
         ),
-    )  # fmt: skip
+    )

@@ -46,7 +46,13 @@ def gap_draft(ctx: Context, at: int, spot: Spot) -> Draft:
     run_s = float(ctx.run_high_s[at]) if known else gap_s
     overrun = 1.0 - ctx.policy.backfill.level if known else 1.0
     return Draft(
-        action=NAME, kind="admit", at=at, row=int(ctx.pending[at]), spot=spot, start_s=ctx.now_s, nodes=(),
+        action=NAME,
+        kind="admit",
+        at=at,
+        row=int(ctx.pending[at]),
+        spot=spot,
+        start_s=ctx.now_s,
+        nodes=(),
         benefit_gpu_s=gpus * max(min(gap_s, run_s, ctx.policy.horizon_s), 0.0),
         cost_gpu_s=overrun * gpus * max(gap_s, 0.0),
         evidence=(
@@ -56,7 +62,7 @@ def gap_draft(ctx: Context, at: int, spot: Spot) -> Draft:
             Evidence("quantile", ctx.policy.backfill.level, "probability"),
             Evidence("chance_of_eviction", round(overrun, 4), "probability"),
         ),
-    )  # fmt: skip
+    )
 
 
 def _make_way(ctx: Context, held: Held, submit: Submit) -> None:
@@ -68,14 +74,8 @@ def _make_way(ctx: Context, held: Held, submit: Submit) -> None:
     leaving = _leaving(ctx)
     stays = np.ones(len(work.id), np.bool_)
     stays[leaving] = False
-    marked = np.flatnonzero(
-        work.backfilled & stays & ((work.state == State.RUNNING) | (work.state == State.STARTING))
-    )
-    if (
-        not len(marked)
-        or _fits(ctx, held, leaving)
-        or not _fits(ctx, held, np.concatenate([leaving, marked]))
-    ):
+    marked = np.flatnonzero(work.backfilled & stays & ((work.state == State.RUNNING) | (work.state == State.STARTING)))
+    if not len(marked) or _fits(ctx, held, leaving) or not _fits(ctx, held, np.concatenate([leaving, marked])):
         return
     lost = ctx.losses.price_gpu_s[marked]
     needed = set(marked.tolist())
@@ -84,16 +84,29 @@ def _make_way(ctx: Context, held: Held, submit: Submit) -> None:
         if _fits(ctx, held, trial):
             needed.discard(row)
     price = float(lost[np.isin(marked, list(needed))].sum())
-    submit(Draft(
-        action=NAME, kind="evict", at=-1, row=held.row, spot=None, start_s=ctx.now_s,
-        nodes=held.record.nodes, benefit_gpu_s=held.shape.gpus * ctx.policy.review.batch_s,
-        cost_gpu_s=price, contract=True,
-        gives=tuple(Give(row, "evict", None, len(ctx.whatif.layout_of(row).gpu), float(ctx.losses.price_gpu_s[row]))
-                    for row in sorted(needed)),
-        evidence=(Evidence("reserved_gang_gpus", held.shape.gpus, "GPUs"),
-                  Evidence("backfilled_gangs_evicted", len(needed), "gangs"),
-                  Evidence("lost", round(price, 3), "GPU-s")),
-    ))  # fmt: skip
+    submit(
+        Draft(
+            action=NAME,
+            kind="evict",
+            at=-1,
+            row=held.row,
+            spot=None,
+            start_s=ctx.now_s,
+            nodes=held.record.nodes,
+            benefit_gpu_s=held.shape.gpus * ctx.policy.review.batch_s,
+            cost_gpu_s=price,
+            contract=True,
+            gives=tuple(
+                Give(row, "evict", None, len(ctx.whatif.layout_of(row).gpu), float(ctx.losses.price_gpu_s[row]))
+                for row in sorted(needed)
+            ),
+            evidence=(
+                Evidence("reserved_gang_gpus", held.shape.gpus, "GPUs"),
+                Evidence("backfilled_gangs_evicted", len(needed), "gangs"),
+                Evidence("lost", round(price, 3), "GPU-s"),
+            ),
+        )
+    )
 
 
 def _clear(ctx: Context, held: Held, submit: Submit) -> None:
@@ -111,22 +124,32 @@ def _clear(ctx: Context, held: Held, submit: Submit) -> None:
             if int(free_of(ctx, gone)[node]) >= count:
                 break
             gpus, price = len(ctx.whatif.layout_of(row).gpu), float(ctx.losses.price_gpu_s[row])
-            submit(Draft(
-                action=NAME, kind="evict", at=-1, row=row, spot=None, start_s=ctx.now_s, nodes=held.record.nodes,
-                benefit_gpu_s=gpus * ctx.policy.review.batch_s, cost_gpu_s=price, contract=True,
-                gives=(Give(row, "evict", None, gpus, price),),
-                evidence=(Evidence("reserved_gpus", held.record.gpus, f"GPUs of {held.record.workload}"),
-                          Evidence("lost", round(price, 3), "GPU-s")),
-            ))  # fmt: skip
+            submit(
+                Draft(
+                    action=NAME,
+                    kind="evict",
+                    at=-1,
+                    row=row,
+                    spot=None,
+                    start_s=ctx.now_s,
+                    nodes=held.record.nodes,
+                    benefit_gpu_s=gpus * ctx.policy.review.batch_s,
+                    cost_gpu_s=price,
+                    contract=True,
+                    gives=(Give(row, "evict", None, gpus, price),),
+                    evidence=(
+                        Evidence("reserved_gpus", held.record.gpus, f"GPUs of {held.record.workload}"),
+                        Evidence("lost", round(price, 3), "GPU-s"),
+                    ),
+                )
+            )
 
 
 def _leaving(ctx: Context) -> np.ndarray:
     """Rows of work that holds GPUs and is on its way out: saving, or told to leave."""
     work = ctx.observation.snapshot.workloads
     leaving = work.state == State.CHECKPOINTING
-    told = [
-        entry.instruction.uid for entry in ctx.memory.in_flight.values() if entry.instruction.kind == "evict"
-    ]
+    told = [entry.instruction.uid for entry in ctx.memory.in_flight.values() if entry.instruction.kind == "evict"]
     told += [entry.uid for entry in ctx.accepted]
     if told:
         leaving = leaving | (np.isin(work.uid, np.array(told, object)) & holding_mask(work))

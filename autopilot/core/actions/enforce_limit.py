@@ -52,11 +52,22 @@ def _over_time(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
         over, limit_s = float(over_s[row]), float(work.limit_s[row])
         if ctx.now_s < float(start_s[row] + work.limit_s[row]) + grace_s:
             ctx.wake_s.append(float(start_s[row] + work.limit_s[row]) + grace_s)
-            ctx.notes.append(Evidence(f"{work.id[row]} is past its run-time limit of {limit_s:g} s and is suspended in",
-                                      round(grace_s - over, 3), "s"))  # fmt: skip
+            ctx.notes.append(
+                Evidence(
+                    f"{work.id[row]} is past its run-time limit of {limit_s:g} s and is suspended in",
+                    round(grace_s - over, 3),
+                    "s",
+                )
+            )
             continue
-        submit(_suspend(ctx, row, Evidence("over_limit", round(over, 3), "s past its run-time limit"),
-                        Evidence("limit", limit_s, "s")))  # fmt: skip
+        submit(
+            _suspend(
+                ctx,
+                row,
+                Evidence("over_limit", round(over, 3), "s past its run-time limit"),
+                Evidence("limit", limit_s, "s"),
+            )
+        )
         suspended.append(row)
     return suspended
 
@@ -70,26 +81,44 @@ def _over_budget(ctx: Context, open_rows: Bools, submit: Submit) -> None:
         if tenant not in snapshot.names.tenants:
             continue
         ratio = spent.last_day_gpu_s / max(spent.mean_day_gpu_s, 1.0)
-        ctx.notes.append(Evidence(f"tenant {tenant} used {spent.last_day_gpu_s:.0f} GPU-s in the last day, its mean day "
-                                  f"of {spent.days} has {spent.mean_day_gpu_s:.0f}; that is", round(ratio, 3), "times"))  # fmt: skip
+        ctx.notes.append(
+            Evidence(
+                f"tenant {tenant} used {spent.last_day_gpu_s:.0f} GPU-s in the last day, its mean day "
+                f"of {spent.days} has {spent.mean_day_gpu_s:.0f}; that is",
+                round(ratio, 3),
+                "times",
+            )
+        )
         if not rules.spend_suspends:
             continue
         mine = open_rows & (work.tenant == snapshot.names.tenants.index(tenant)) & work.preemptible
         rows = np.flatnonzero(mine).tolist()
-        for row in sorted(
-            rows, key=lambda row: (int(work.priority[row]), float(ctx.losses.price_gpu_s[row]), row)
-        ):
+        for row in sorted(rows, key=lambda row: (int(work.priority[row]), float(ctx.losses.price_gpu_s[row]), row)):
             queue = int(work.queue[row])
             if books.use[ALL][queue] > books.guarantee[ALL][queue] + EPSILON:
-                submit(_suspend(ctx, row, Evidence("spent", round(ratio, 3), "times the mean day of its tenant"),
-                                Evidence("allowed", rules.spend_ratio, "times")))  # fmt: skip
+                submit(
+                    _suspend(
+                        ctx,
+                        row,
+                        Evidence("spent", round(ratio, 3), "times the mean day of its tenant"),
+                        Evidence("allowed", rules.spend_ratio, "times"),
+                    )
+                )
 
 
 def _suspend(ctx: Context, row: int, *why: Evidence) -> Draft:
     held, lost_gpu_s = len(ctx.whatif.layout_of(row).gpu), float(ctx.losses.price_gpu_s[row])
     return Draft(
-        action=NAME, kind="evict", at=-1, row=row, spot=None, start_s=ctx.now_s, nodes=(),
-        benefit_gpu_s=held * ctx.policy.horizon_s, cost_gpu_s=lost_gpu_s, contract=True,
+        action=NAME,
+        kind="evict",
+        at=-1,
+        row=row,
+        spot=None,
+        start_s=ctx.now_s,
+        nodes=(),
+        benefit_gpu_s=held * ctx.policy.horizon_s,
+        cost_gpu_s=lost_gpu_s,
+        contract=True,
         gives=(Give(row, "evict", None, held, lost_gpu_s),),
         evidence=(*why, Evidence("gpus", held, "GPUs freed")),
-    )  # fmt: skip
+    )

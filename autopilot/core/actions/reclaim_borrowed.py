@@ -28,7 +28,9 @@ OWED = 40
 
 
 def propose(ctx: Context, submit: Submit) -> None:
-    """Takings across queues: what is owed by contract first, and both in the order of service of those that still wait."""
+    """Takings across queues: what is owed by contract first, and both in the order of service of those that still
+    wait.
+    """
     if ctx.quota.rules.across is None or ctx.quota.rules.at_once or len(ctx.quota.snapshot.queues.id) <= 2:
         return
     refused: dict[int, Miss] = {}
@@ -96,7 +98,9 @@ def _could_take(ctx: Context, at: int) -> bool:
 
 
 def _try(ctx: Context, at: int, key: int | None, submit: Submit) -> Miss | None:
-    """Propose the takings for one gang; why there are none else. `key`: of those like it, to look for moves; None: do not."""
+    """Propose the takings for one gang; why there are none else. `key`: of those like it, to look for moves; None: do
+    not.
+    """
     across = ctx.quota.rules.across
     contract = _owed(ctx, at)
     found = wish(ctx, at, across, contract=contract) if across is not None else Miss(Code.POLICY, 0.0, 0.0)

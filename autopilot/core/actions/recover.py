@@ -1,10 +1,11 @@
 """Stop what cannot go on where it is, whole and once, so that it starts again as a whole elsewhere.
 
 In this order: gangs that lost members (after their grace, the longest broken first), gangs on GPUs whose errors condemn
-them, work on nodes that the cloud calls back (core/checkpoints/spot_notice.py), gangs that do nothing by their telemetry (core/tracking/hangs.py),
-coordinators whose own workers wait for GPUs, work that was told to leave long ago and does not, and gangs that an
-outside check switched off. What is left of a broken gang is stopped by contract. Gangs that do nothing and coordinators
-that wait are whole: they are weighed, and held to every guard. What is broken receives no new work (core/placement/whatif.py), so nothing comes back to the bad part.
+them, work on nodes that the cloud calls back (core/checkpoints/spot_notice.py), gangs that do nothing by their
+telemetry (core/tracking/hangs.py), coordinators whose own workers wait for GPUs, work that was told to leave long ago
+and does not, and gangs that an outside check switched off. What is left of a broken gang is stopped by contract. Gangs
+that do nothing and coordinators that wait are whole: they are weighed, and held to every guard. What is broken
+receives no new work (core/placement/whatif.py), so nothing comes back to the bad part.
 """
 
 from __future__ import annotations
@@ -50,9 +51,7 @@ def give_back(ctx: Context, open_rows: Bools, submit: Submit) -> None:
 def may_stop(ctx: Context) -> Bools:
     """Gangs that hold GPUs and are not leaving. Shape [workloads]."""
     work = ctx.observation.snapshot.workloads
-    open_rows: Bools = holding_mask(work) & ~(
-        (work.state == State.CHECKPOINTING) | work.stuck | work.excluded
-    )
+    open_rows: Bools = holding_mask(work) & ~((work.state == State.CHECKPOINTING) | work.stuck | work.excluded)
     open_rows[list(ctx.busy | ctx.quota.gone)] = False
     return open_rows
 
@@ -104,9 +103,7 @@ def _called_back(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
         left_s = float(gone_s[row]) - ctx.now_s
         if stays[row] is None:
             write_s = float(np.nan_to_num(work.checkpoint_write_s[row]))
-            at_risk.append(
-                AtRisk(row, left_s, write_s, float(ctx.losses.worst_gpu_s[row]), not ctx.unsaved[row])
-            )
+            at_risk.append(AtRisk(row, left_s, write_s, float(ctx.losses.worst_gpu_s[row]), not ctx.unsaved[row]))
         elif left_s <= margin_s:
             submit(_shrink(ctx, row, stays[row], left_s))
         else:
@@ -121,14 +118,18 @@ def _save(ctx: Context, at_risk: list[AtRisk], submit: Submit) -> list[int]:
     write_s = dict(zip(work.id.tolist(), work.checkpoint_write_s.tolist(), strict=True)) if at_risk else {}
     busy_s = []
     if at_risk and ctx.policy.preemption.checkpoint_writers:
-        busy_s = writers_s(
-            ctx.memory.in_flight.values(), write_s, ctx.observation.snapshot, ctx.now_s, ctx.policy
-        )
+        busy_s = writers_s(ctx.memory.in_flight.values(), write_s, ctx.observation.snapshot, ctx.now_s, ctx.policy)
     plan = plan_saves(at_risk, busy_s)
     for each in plan.lost:
         needs = f"{each.write_s:g} s to write" if each.write_s > 0 else "a checkpoint, and makes none"
-        ctx.notes.append(Evidence(f"{work.id[each.row]} is on a node that is gone in {each.left_s:g} s and cannot be saved: "
-                                  f"it needs {needs}; it runs on and loses", round(each.saved_gpu_s, 3), "GPU-s"))  # fmt: skip
+        ctx.notes.append(
+            Evidence(
+                f"{work.id[each.row]} is on a node that is gone in {each.left_s:g} s and cannot be saved: "
+                f"it needs {needs}; it runs on and loses",
+                round(each.saved_gpu_s, 3),
+                "GPU-s",
+            )
+        )
     margin_s = ctx.policy.recovery.notice_margin_s
     if plan.slack_s > margin_s:
         if plan.turns:
@@ -140,11 +141,16 @@ def _save(ctx: Context, at_risk: list[AtRisk], submit: Submit) -> list[int]:
     )
     told = [turn for turn in plan.turns if turn.start_s <= 0]
     for turn in told:
-        submit(_stop(
-            ctx, turn.row, Evidence("gone_in", round(left_s[turn.row], 3), "s until the cloud takes a node of it"),
-            Evidence("saved", round(saved[turn.row], 3), "GPU-s"), Evidence("written_in", round(turn.done_s, 3), "s"),
-            until_s=ctx.now_s + left_s[turn.row],
-        ))  # fmt: skip
+        submit(
+            _stop(
+                ctx,
+                turn.row,
+                Evidence("gone_in", round(left_s[turn.row], 3), "s until the cloud takes a node of it"),
+                Evidence("saved", round(saved[turn.row], 3), "GPU-s"),
+                Evidence("written_in", round(turn.done_s, 3), "s"),
+                until_s=ctx.now_s + left_s[turn.row],
+            )
+        )
     ctx.wake_s.extend(ctx.now_s + turn.start_s for turn in plan.turns if turn.start_s > 0)
     return [turn.row for turn in told]
 
@@ -166,12 +172,22 @@ def _shrink(ctx: Context, row: int, keeps: Layout | None, left_s: float) -> Draf
     """Go on without the members on nodes that are called back."""
     given = len(ctx.whatif.layout_of(row).gpu) - (0 if keeps is None else len(keeps.gpu))
     return Draft(
-        action=NAME, kind="evict", at=-1, row=row, spot=None, start_s=ctx.now_s, nodes=(),
-        benefit_gpu_s=float(ctx.losses.worst_gpu_s[row]), cost_gpu_s=0.0, contract=True,
+        action=NAME,
+        kind="evict",
+        at=-1,
+        row=row,
+        spot=None,
+        start_s=ctx.now_s,
+        nodes=(),
+        benefit_gpu_s=float(ctx.losses.worst_gpu_s[row]),
+        cost_gpu_s=0.0,
+        contract=True,
         gives=(Give(row, "shrink", keeps, given, 0.0),),
-        evidence=(Evidence("gone_in", round(left_s, 3), "s until the cloud takes a node of it"),
-                  Evidence("gpus", given, "GPUs given up")),
-    )  # fmt: skip
+        evidence=(
+            Evidence("gone_in", round(left_s, 3), "s until the cloud takes a node of it"),
+            Evidence("gpus", given, "GPUs given up"),
+        ),
+    )
 
 
 def _hung(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
@@ -182,12 +198,17 @@ def _hung(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
     rules, snapshot = ctx.policy.recovery, ctx.observation.snapshot
     work = snapshot.workloads
     alive = set(work.id.tolist())
-    past = {key: at_s for key, at_s in ctx.memory.noted_since_s.items()
-            if key.startswith("hung/") and key.split("/", 2)[2] in alive}  # fmt: skip
+    past = {
+        key: at_s
+        for key, at_s in ctx.memory.noted_since_s.items()
+        if key.startswith("hung/") and key.split("/", 2)[2] in alive
+    }
     ctx.noted.update(past)
     _note_work(ctx, alive)
     quiet = doing_nothing(snapshot, ctx.policy)
-    earlier = {row: _restarts(past, str(work.id[row]), int(work.incarnation[row])) for row in np.flatnonzero(quiet).tolist()}  # fmt: skip
+    earlier = {
+        row: _restarts(past, str(work.id[row]), int(work.incarnation[row])) for row in np.flatnonzero(quiet).tolist()
+    }
     worked = np.array([f"worked/{name}" in ctx.noted for name in work.id.tolist()], np.bool_)
     left = quiet & ~worked
     left[[row for row, count in earlier.items() if count >= rules.hung_restarts]] = True
@@ -198,20 +219,39 @@ def _hung(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
         for_s = ctx.now_s - ctx.since_s(f"quiet/{number}/{name}") + window_s(snapshot)
         if for_s < rules.hung_after_s or ctx.now_s - float(work.start_s[row]) < rules.hung_after_s:
             ctx.wake_s.append(
-                ctx.now_s
-                + max(rules.hung_after_s - for_s, rules.hung_after_s - ctx.now_s + float(work.start_s[row]))
+                ctx.now_s + max(rules.hung_after_s - for_s, rules.hung_after_s - ctx.now_s + float(work.start_s[row]))
             )
         elif not worked[row]:
-            ctx.notes.append(Evidence(f"{name} has done nothing since it started and is left to its owner; its GPUs did nothing for",
-                                      round(for_s, 3), "s"))  # fmt: skip
+            ctx.notes.append(
+                Evidence(
+                    f"{name} has done nothing since it started and is left to its owner; its GPUs did nothing for",
+                    round(for_s, 3),
+                    "s",
+                )
+            )
         elif left[row]:
-            ctx.notes.append(Evidence(f"{name} does nothing again after {earlier[row]} restarts and is left to its owner; its GPUs did nothing for",
-                                      round(for_s, 3), "s"))  # fmt: skip
+            ctx.notes.append(
+                Evidence(
+                    f"{name} does nothing again after {earlier[row]} restarts and is left to its owner; its GPUs "
+                    f"did nothing for",
+                    round(for_s, 3),
+                    "s",
+                )
+            )
         elif row in why_not:
-            ctx.notes.append(Evidence(f"{name} seems to hang and is not stopped, for {why_not[row]}; its GPUs did nothing for",
-                                      round(for_s, 3), "s"))  # fmt: skip
+            ctx.notes.append(
+                Evidence(
+                    f"{name} seems to hang and is not stopped, for {why_not[row]}; its GPUs did nothing for",
+                    round(for_s, 3),
+                    "s",
+                )
+            )
         else:
-            submit(_restart(ctx, row, for_s, Evidence("did_nothing", round(for_s, 3), "s on all its GPUs, by fresh telemetry")))  # fmt: skip
+            submit(
+                _restart(
+                    ctx, row, for_s, Evidence("did_nothing", round(for_s, 3), "s on all its GPUs, by fresh telemetry")
+                )
+            )
             if any(entry.workload == name for entry in ctx.accepted):
                 ctx.since_s(f"hung/{number}/{name}")
             stopped.append(row)
@@ -253,8 +293,15 @@ def _waiting_coordinators(ctx: Context, open_rows: Bools, submit: Submit) -> lis
             ctx.wake_s.append(ctx.now_s + limit_s - for_s)
             continue
         ctx.since_s(f"waited/{name}")
-        submit(_restart(ctx, row, 0.0, Evidence("waits_for", waiting, "workers of its own that have no GPUs"),
-                        Evidence("waited", round(for_s, 3), "s")))  # fmt: skip
+        submit(
+            _restart(
+                ctx,
+                row,
+                0.0,
+                Evidence("waits_for", waiting, "workers of its own that have no GPUs"),
+                Evidence("waited", round(for_s, 3), "s"),
+            )
+        )
         stopped.append(row)
     return stopped
 
@@ -289,8 +336,17 @@ def _restart(ctx: Context, row: int, for_s: float, *why: Evidence) -> Draft:
 def _stop(ctx: Context, row: int, *why: Evidence, until_s: float = float("nan")) -> Draft:
     held = len(ctx.whatif.layout_of(row).gpu)
     return Draft(
-        action=NAME, kind="evict", at=-1, row=row, spot=None, start_s=ctx.now_s, nodes=(),
-        benefit_gpu_s=held * ctx.policy.horizon_s, cost_gpu_s=0.0, contract=True,
-        gives=(Give(row, "evict", None, held, 0.0),), until_s=until_s,
+        action=NAME,
+        kind="evict",
+        at=-1,
+        row=row,
+        spot=None,
+        start_s=ctx.now_s,
+        nodes=(),
+        benefit_gpu_s=held * ctx.policy.horizon_s,
+        cost_gpu_s=0.0,
+        contract=True,
+        gives=(Give(row, "evict", None, held, 0.0),),
+        until_s=until_s,
         evidence=(*why, Evidence("gpus", held, "GPUs freed")),
-    )  # fmt: skip
+    )

@@ -27,11 +27,18 @@ def propose(ctx: Context, submit: Submit) -> None:
 def _growth(ctx: Context, row: int, held: int, spot: Spot, shape: Shape) -> Draft:
     work = ctx.observation.snapshot.workloads
     return Draft(
-        action=NAME, kind="grow", at=-1, row=row, spot=spot, start_s=ctx.now_s, nodes=(),
-        benefit_gpu_s=shape.gpus * min(ctx.policy.review.batch_s, ctx.policy.horizon_s), cost_gpu_s=0.0,
+        action=NAME,
+        kind="grow",
+        at=-1,
+        row=row,
+        spot=spot,
+        start_s=ctx.now_s,
+        nodes=(),
+        benefit_gpu_s=shape.gpus * min(ctx.policy.review.batch_s, ctx.policy.horizon_s),
+        cost_gpu_s=0.0,
         evidence=(
             Evidence("held", held, "GPUs"),
             Evidence("more", shape.gpus, "GPUs"),
             Evidence("full_width", int(work.gpus[row]), "GPUs"),
         ),
-    )  # fmt: skip
+    )

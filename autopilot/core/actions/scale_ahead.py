@@ -4,8 +4,8 @@ The wish is the number of replicas that serve what is foreseen within the lead t
 below which the service's own autoscaler does not go: a forecast adds replicas or holds them, and what the load needs
 stays the autoscaler's affair. A floor goes up at once, comes down to the highest wish of the dwell time, and lapses by
 itself where nobody renews it. The replicas start on free and borrowed capacity only (Context.ahead). Needs go first:
-while a replica that a load needs finds no place, no floor rises, and those that hold replicas beyond their own need come
-down to it, as many as it takes.
+while a replica that a load needs finds no place, no floor rises, and those that hold replicas beyond their own need
+come down to it, as many as it takes.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ NAME = "scale_ahead"
 
 def propose(ctx: Context, submit: Submit) -> None:
     """One proposal for each service whose floor should change or be renewed; where nothing is known, a note."""
-    under_way = {entry.instruction.uid for entry in ctx.memory.in_flight.values()
-                 if entry.instruction.kind == "scale"}  # fmt: skip
+    under_way = {entry.instruction.uid for entry in ctx.memory.in_flight.values() if entry.instruction.kind == "scale"}
     services = ctx.observation.snapshot.services
     asked = foresee(ctx.observation, ctx.memory.services, ctx.policy)
     lacking_gpus = _lacking_gpus(ctx) if asked else 0.0
@@ -64,8 +63,7 @@ def _yields(ctx: Context, lacking_gpus: float) -> frozenset[int]:
     return frozenset(chosen)
 
 
-def _propose(ctx: Context, ahead: Ahead, lacking_gpus: float, yields: frozenset[int],
-             submit: Submit) -> None:  # fmt: skip
+def _propose(ctx: Context, ahead: Ahead, lacking_gpus: float, yields: frozenset[int], submit: Submit) -> None:
     """Raise, renew, lower or give back the floor of one service, if there is anything to do."""
     services, row = ctx.observation.snapshot.services, ahead.row
     record = ctx.memory.services.get(str(services.uid[row]), ServiceRecord())
@@ -86,21 +84,34 @@ def _draft(ctx: Context, ahead: Ahead, record: ServiceRecord, wish: int, until_s
     gpus, more = _gpus_per_replica(ctx, row), max(wish - needed, 0)
     beyond, missing = _beyond(ahead, needed * ahead.capacity_rps)
     return Draft(
-        action=NAME, kind="scale", at=-1, row=-1, spot=None, start_s=ctx.now_s, nodes=(),
+        action=NAME,
+        kind="scale",
+        at=-1,
+        row=-1,
+        spot=None,
+        start_s=ctx.now_s,
+        nodes=(),
         benefit_gpu_s=gpus * min(missing / ahead.capacity_rps, more) * ahead.lead_s,
         cost_gpu_s=gpus * more * ctx.policy.scale_ahead.dwell_s * (1.0 - beyond),
         evidence=(
-            Evidence("demand_foreseen", round(ahead.demand_rps, 6), f"requests/s, level {ahead.level:g} of the forecast"),
+            Evidence(
+                "demand_foreseen", round(ahead.demand_rps, 6), f"requests/s, level {ahead.level:g} of the forecast"
+            ),
             Evidence("within", round(ahead.within_s, 3), "s"),
             Evidence("lead_time", round(ahead.lead_s, 3), f"s from {len(record.cold_starts_s)} measured start-ups"),
-            Evidence("replica_serves", round(ahead.capacity_rps, 6), "requests/s by its owner's target and its objective"),
+            Evidence(
+                "replica_serves", round(ahead.capacity_rps, 6), "requests/s by its owner's target and its objective"
+            ),
             Evidence("needed_now", needed, "replicas"),
             Evidence("floor", stands, "replicas"),
             Evidence("wanted", wish, "replicas"),
             Evidence("model", _model(ahead)),
         ),
-        service=row, replicas=wish, until_s=until_s, ahead=ahead,
-    )  # fmt: skip
+        service=row,
+        replicas=wish,
+        until_s=until_s,
+        ahead=ahead,
+    )
 
 
 def _model(ahead: Ahead) -> str:

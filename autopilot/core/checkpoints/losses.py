@@ -23,7 +23,9 @@ REQUESTS = 16
 """So many requests to save are remembered of a workload or a tenant; the older half counts half from then on."""
 
 OWN_WEIGHT = 1.0
-"""The tenant's share of successes counts as so many requests of the workload itself, the prior as so many of the tenant."""
+"""The tenant's share of successes counts as so many requests of the workload itself, the prior as so many of the
+tenant.
+"""
 
 SAVED_S = 1.0
 """A stop that lost at most so much of a gang's progress was saved."""
@@ -49,9 +51,7 @@ class Losses:
 def stop_losses(snapshot: ClusterSnapshot, at_s: float, saves_ratio: F64) -> Losses:
     """What stopping each gang at `at_s` would cost. `saves_ratio` [workloads]: how likely it saves."""
     work, held = snapshot.workloads, snapshot.placements
-    gpus = np.bincount(
-        held.workload, np.where(held.instance < 0, held.milli / GPU_MILLI, 1.0), minlength=len(work.id)
-    )
+    gpus = np.bincount(held.workload, np.where(held.instance < 0, held.milli / GPU_MILLI, 1.0), minlength=len(work.id))
     worst = gpus * _unsaved_s(work, at_s)
     write_s = np.nan_to_num(work.checkpoint_write_s) * saves_ratio
     return Losses((1.0 - saves_ratio) * worst, worst, gpus * (write_s + np.nan_to_num(work.restart_s)))
@@ -77,9 +77,7 @@ def saves_ratio(snapshot: ClusterSnapshot, memory: ControllerMemory, policy: Pol
     ratio = np.zeros(len(work.id))
     fits = work.checkpoint_on_request & (turn_s + work.checkpoint_write_s <= rules.grace_s)
     for row in np.flatnonzero(fits).tolist():
-        tenant = share(
-            memory.tenant_saves.get(snapshot.names.tenants[int(work.tenant[row])]), rules.saves_prior
-        )
+        tenant = share(memory.tenant_saves.get(snapshot.names.tenants[int(work.tenant[row])]), rules.saves_prior)
         ratio[row] = share(memory.workload_saves.get(str(work.id[row])), tenant)
     return ratio
 
@@ -93,8 +91,9 @@ def share(counts: tuple[float, float] | None, prior: float) -> float:
 # --- afterwards -------------------------------------------------------------------------------------
 
 
-def remember_stops(memory: ControllerMemory, effects: Sequence[Instruction], proposals: Sequence[Proposal],
-                   observation: Observation) -> ControllerMemory:  # fmt: skip
+def remember_stops(
+    memory: ControllerMemory, effects: Sequence[Instruction], proposals: Sequence[Proposal], observation: Observation
+) -> ControllerMemory:
     """Memory with the victims that are told to leave, or to shrink, by `effects`."""
     if not effects:
         return memory
@@ -105,10 +104,20 @@ def remember_stops(memory: ControllerMemory, effects: Sequence[Instruction], pro
     for effect in effects:
         victim = victims.get((effect.proposal_id, effect.workload))
         if victim is not None:
-            stops.append(Stop(effect.id, effect.proposal_id, effect.workload, effect.incarnation,
-                              names.tenants[tenants[effect.workload]], observation.now_s, float(victim.gpus),
-                              victim.lost_gpu_s, victim.worst_gpu_s,
-                              _asked(effect)))  # fmt: skip
+            stops.append(
+                Stop(
+                    effect.id,
+                    effect.proposal_id,
+                    effect.workload,
+                    effect.incarnation,
+                    names.tenants[tenants[effect.workload]],
+                    observation.now_s,
+                    float(victim.gpus),
+                    victim.lost_gpu_s,
+                    victim.worst_gpu_s,
+                    _asked(effect),
+                )
+            )
     return replace(memory, stops=(*memory.stops, *stops))
 
 
@@ -117,9 +126,7 @@ def _asked(effect: Instruction) -> bool:
     return effect.kind == "evict" and effect.save != Save.SKIP and effect.reason != "recover"
 
 
-def settle_stops(
-    memory: ControllerMemory, observation: Observation
-) -> tuple[ControllerMemory, tuple[Loss, ...]]:
+def settle_stops(memory: ControllerMemory, observation: Observation) -> tuple[ControllerMemory, tuple[Loss, ...]]:
     """What stops that are over really lost, and a memory that learned from them whether work saves when asked.
 
     A stop is over when its workload shows a later incarnation or has ended. One whose effect failed, or that is
@@ -138,11 +145,12 @@ def settle_stops(
         if outcome is not None and outcome.kind == OutcomeKind.DECLINED:
             asked.append((stop, False))
         elif row is not None and _over(stop, row, work):
-            lost_gpu_s = (
-                float(work.lost_gpu_s[row]) if work.incarnation[row] == stop.incarnation + 1 else np.nan
+            lost_gpu_s = float(work.lost_gpu_s[row]) if work.incarnation[row] == stop.incarnation + 1 else np.nan
+            losses.append(
+                Loss(
+                    stop.proposal_id, stop.workload, stop.incarnation, lost_gpu_s, stop.expected_gpu_s, stop.worst_gpu_s
+                )
             )
-            losses.append(Loss(stop.proposal_id, stop.workload, stop.incarnation, lost_gpu_s, stop.expected_gpu_s,
-                               stop.worst_gpu_s))  # fmt: skip
             if stop.asked and not np.isnan(lost_gpu_s):
                 asked.append((stop, lost_gpu_s <= SAVED_S * max(stop.gpus, 1.0)))
         elif observation.now_s < stop.at_s + STOP_KEPT_S and not _failed(outcome):
@@ -161,9 +169,7 @@ def _failed(outcome: Outcome | None) -> bool:
     return outcome is not None and outcome.kind in gone and not outcome.retryable
 
 
-def _learn(
-    memory: ControllerMemory, asked: list[tuple[Stop, bool]], rows: Mapping[str, int]
-) -> ControllerMemory:
+def _learn(memory: ControllerMemory, asked: list[tuple[Stop, bool]], rows: Mapping[str, int]) -> ControllerMemory:
     """Memory with the answers to requests to save; of workloads that are gone nothing is kept."""
     if not asked:
         return memory

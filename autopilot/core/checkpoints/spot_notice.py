@@ -35,7 +35,9 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class SavePlan:
-    """Who is saved when, who cannot be, and for how long the whole of it can wait (inf where nothing is to be saved)."""
+    """Who is saved when, who cannot be, and for how long the whole of it can wait (inf where nothing is to be
+    saved).
+    """
 
     turns: tuple[Turn, ...]
     lost: tuple[AtRisk, ...]

@@ -28,12 +28,19 @@ def cannot_save(work: WorkloadTable, grace_s: float) -> Bools:
     return np.asarray((work.checkpoint_write_s > grace_s) | np.isinf(work.checkpoint_interval_s))
 
 
-def in_turn(effects: Sequence[Instruction], under_way: Iterable[InFlight], snapshot: ClusterSnapshot, lost_gpu_s: F64,
-            now_s: float, policy: Policy) -> tuple[Instruction, ...]:  # fmt: skip
+def in_turn(
+    effects: Sequence[Instruction],
+    under_way: Iterable[InFlight],
+    snapshot: ClusterSnapshot,
+    lost_gpu_s: F64,
+    now_s: float,
+    policy: Policy,
+) -> tuple[Instruction, ...]:
     """Takings in the order in which their checkpoints are asked for, the most work saved per byte first.
 
     Bytes count by the time that they take to write. Equal ones, and what writes nothing, stay in their order.
-    `lost_gpu_s` [workloads]: what stopping each gang without a checkpoint would lose. `under_way`: takings of earlier ticks.
+    `lost_gpu_s` [workloads]: what stopping each gang without a checkpoint would lose. `under_way`: takings of earlier
+    ticks.
     """
     work = snapshot.workloads
     rows = {str(name): row for row, name in enumerate(work.id.tolist())} if effects else {}
@@ -52,10 +59,13 @@ def in_turn(effects: Sequence[Instruction], under_way: Iterable[InFlight], snaps
     return tuple(_with_turn(effect, write_s, free_s) for effect in ordered)
 
 
-def writers_s(under_way: Iterable[InFlight], write_s: Mapping[str, float], snapshot: ClusterSnapshot, now_s: float,
-             policy: Policy) -> list[float]:  # fmt: skip
-    """For how long each writer of the store is still busy, as a heap. Work that leaves unasked is taken to begin now."""
-    begun_s = {entry.instruction.workload: entry.since_s for entry in under_way if entry.instruction.kind == "evict"}  # fmt: skip
+def writers_s(
+    under_way: Iterable[InFlight], write_s: Mapping[str, float], snapshot: ClusterSnapshot, now_s: float, policy: Policy
+) -> list[float]:
+    """For how long each writer of the store is still busy, as a heap. Work that leaves unasked is taken to begin
+    now.
+    """
+    begun_s = {entry.instruction.workload: entry.since_s for entry in under_way if entry.instruction.kind == "evict"}
     leaving = snapshot.workloads.state == State.CHECKPOINTING
     names = dict.fromkeys([*begun_s, *snapshot.workloads.id[leaving].tolist()])
     free_s = [0.0] * policy.preemption.checkpoint_writers

@@ -32,9 +32,16 @@ NEEDED_FOR_REASONS = frozenset({"admit_gang", "backfill"})
 """They run even when they are off: between them they say why each gang waits."""
 
 PASSING = PAPER_CODES | {
-    Code.DWELL, Code.COOL_DOWN, Code.GIVEN_UP, Code.MIN_RUNTIME, Code.BUDGET_CLUSTER, Code.BUDGET_TENANT, Code.BUDGET_NODE,
-    Code.BUDGET_CONCURRENT, Code.BUDGET_CHECKPOINT,
-}  # fmt: skip
+    Code.DWELL,
+    Code.COOL_DOWN,
+    Code.GIVEN_UP,
+    Code.MIN_RUNTIME,
+    Code.BUDGET_CLUSTER,
+    Code.BUDGET_TENANT,
+    Code.BUDGET_NODE,
+    Code.BUDGET_CONCURRENT,
+    Code.BUDGET_CHECKPOINT,
+}
 """What holds a taking for a time only: until then nobody grows into the idle GPUs that it counts on."""
 
 
@@ -61,9 +68,7 @@ class Planner:
         if len(self.proposals) >= ctx.policy.limits.proposals_per_tick:
             self.bound_hit = True
             if draft.at >= 0:
-                ctx.refuse(
-                    draft.at, Miss(Code.BOUND, len(self.proposals), ctx.policy.limits.proposals_per_tick)
-                )
+                ctx.refuse(draft.at, Miss(Code.BOUND, len(self.proposals), ctx.policy.limits.proposals_per_tick))
             return False
         proposal = _proposal(draft, ctx)
         verdicts = tuple(check(proposal, draft, ctx) for _, check in self.guards)
@@ -75,9 +80,7 @@ class Planner:
             self.dwells_s[wish_key(proposal)] = dwell_s(ctx, draft.row)
         if accepted:
             self.rows[proposal.uid] = draft.row
-            self.rows.update(
-                (victim.uid, row) for victim, row in zip(proposal.victims, draft.victims, strict=True)
-            )
+            self.rows.update((victim.uid, row) for victim, row in zip(proposal.victims, draft.victims, strict=True))
         if accepted and draft.victims:
             self.disruptions[proposal.id] = disruptions(draft, ctx, proposal.id)
             ctx.accepted.extend(self.disruptions[proposal.id])
@@ -95,7 +98,7 @@ class Planner:
             ctx.refuse(draft.at, Miss(Code.GATED, float(len(refused)), 0.0))
             if draft.spot is not None and all(verdict.code in PASSING for verdict in refused):
                 ctx.wanted.append(draft.spot.layout)
-                ctx.wanted += [give.keeps for give in draft.gives if give.how == "move" and give.keeps is not None]  # fmt: skip
+                ctx.wanted += [give.keeps for give in draft.gives if give.how == "move" and give.keeps is not None]
         return stands
 
 
@@ -113,9 +116,7 @@ def _apply(draft: Draft, layout: Layout, ctx: Context) -> tuple[Victim, ...]:
             quota.gone.add(give.row)
             if give.keeps is not None:
                 quota.book(give.row, give.keeps)
-        moves = {
-            give.row: give.keeps for give in draft.gives if give.how == "move" and give.keeps is not None
-        }
+        moves = {give.row: give.keeps for give in draft.gives if give.how == "move" and give.keeps is not None}
         for row, target in moves.items():
             ctx.foresee(target, float(ctx.end_s[row]), row)
         gone = make_way(whatif, [*draft.victims, *ctx.leaving], [layout, *moves.values()], moves)
@@ -133,15 +134,22 @@ def _leaver(row: int, keeps: Layout | None) -> Give:
     return Give(row) if keeps is None else Give(row, "shrink", keeps)
 
 
-def plan(observation: Observation, policy: Policy, memory: ControllerMemory, whatif: WhatIf, busy: frozenset[int],
-         actions: tuple[tuple[str, Propose], ...] = ACTIONS,
-         guards: tuple[tuple[str, Check], ...] = GUARDS) -> tuple[Plan, Planner]:  # fmt: skip
+def plan(
+    observation: Observation,
+    policy: Policy,
+    memory: ControllerMemory,
+    whatif: WhatIf,
+    busy: frozenset[int],
+    actions: tuple[tuple[str, Propose], ...] = ACTIONS,
+    guards: tuple[tuple[str, Check], ...] = GUARDS,
+) -> tuple[Plan, Planner]:
     """The plan of one tick, and the planner with what stands behind it."""
     return plan_on(build_context(observation, policy, memory, whatif, busy), actions, guards)
 
 
-def plan_on(ctx: Context, actions: tuple[tuple[str, Propose], ...],
-            guards: tuple[tuple[str, Check], ...]) -> tuple[Plan, Planner]:  # fmt: skip
+def plan_on(
+    ctx: Context, actions: tuple[tuple[str, Propose], ...], guards: tuple[tuple[str, Check], ...]
+) -> tuple[Plan, Planner]:
     """The same on a working set that is built already."""
     policy = ctx.policy
     hold_advance(ctx)
@@ -155,27 +163,19 @@ def plan_on(ctx: Context, actions: tuple[tuple[str, Propose], ...],
 
 def _leaving(observation: Observation, memory: ControllerMemory) -> set[int]:
     """Rows with an eviction under way."""
-    names = [
-        entry.instruction.uid for entry in memory.in_flight.values() if entry.instruction.kind == "evict"
-    ]
+    names = [entry.instruction.uid for entry in memory.in_flight.values() if entry.instruction.kind == "evict"]
     if not names:
         return set()
-    rows: list[int] = np.flatnonzero(
-        np.isin(observation.snapshot.workloads.uid, np.array(names, object))
-    ).tolist()
+    rows: list[int] = np.flatnonzero(np.isin(observation.snapshot.workloads.uid, np.array(names, object))).tolist()
     return set(rows)
 
 
 def _reservations(ctx: Context, planner: Planner) -> tuple[Reservation, ...]:
     """What memory keeps: room held now, unless a guard refused it, and promises that have no room now."""
-    refused = {
-        proposal.uid for proposal in planner.proposals if proposal.kind == "reserve" and not proposal.accepted
-    }
+    refused = {proposal.uid for proposal in planner.proposals if proposal.kind == "reserve" and not proposal.accepted}
     started = set(ctx.pending[ctx.taken].tolist())
     held = tuple(
-        held.record
-        for held in ctx.held
-        if held.row >= 0 and held.record.uid not in refused and held.row not in started
+        held.record for held in ctx.held if held.row >= 0 and held.record.uid not in refused and held.row not in started
     )
     return held + kept_promises(ctx)
 
@@ -233,9 +233,7 @@ def _state_digest(draft: Draft, subject: str, slots: tuple[Slot, ...], victims: 
     for slot in slots:
         digest.update(f"|{_place(slot)}".encode())
     for victim in victims:
-        digest.update(
-            f"|-{victim.workload}:{victim.uid}:{victim.incarnation}:{victim.how}:{victim.gpus}".encode()
-        )
+        digest.update(f"|-{victim.workload}:{victim.uid}:{victim.incarnation}:{victim.how}:{victim.gpus}".encode())
         for slot in victim.keeps:
             digest.update(f">{_place(slot)}".encode())
     for node in draft.nodes:
@@ -253,8 +251,10 @@ def _scaling(draft: Draft, ctx: Context) -> Proposal:
     services = snapshot.services
     name, generation = str(services.id[row]), int(services.generation[row])
     mine = np.flatnonzero(snapshot.workloads.service == row)
-    state = blake2s(f"{draft.action}|scale|{name}|{services.uid[row]}|{generation}|{int(services.floor[row])}>{draft.replicas}".encode(),
-                    digest_size=6).hexdigest()  # fmt: skip
+    state = blake2s(
+        f"{draft.action}|scale|{name}|{services.uid[row]}|{generation}|{int(services.floor[row])}>{draft.replicas}".encode(),
+        digest_size=6,
+    ).hexdigest()
     return Proposal(
         id=f"scale-{name}-{state[:8]}",
         action=draft.action,
@@ -282,11 +282,27 @@ def _whole_of(draft: Draft, layout: Layout, ctx: Context) -> Layout:
 def _with_verdicts(proposal: Proposal, verdicts: tuple[Verdict, ...], accepted: bool) -> Proposal:
     """The proposal with the guards' answers (a plain copy: dataclasses.replace is slow here)."""
     return Proposal(
-        proposal.id, proposal.action, proposal.kind, proposal.workload, proposal.incarnation, proposal.queue,
-        proposal.tenant, proposal.slots, proposal.victims, proposal.start_s, proposal.benefit_gpu_s,
-        proposal.cost_gpu_s, proposal.score_terms, proposal.evidence, proposal.state_digest, verdicts, accepted,
-        proposal.replicas, proposal.until_s, proposal.uid,
-    )  # fmt: skip
+        proposal.id,
+        proposal.action,
+        proposal.kind,
+        proposal.workload,
+        proposal.incarnation,
+        proposal.queue,
+        proposal.tenant,
+        proposal.slots,
+        proposal.victims,
+        proposal.start_s,
+        proposal.benefit_gpu_s,
+        proposal.cost_gpu_s,
+        proposal.score_terms,
+        proposal.evidence,
+        proposal.state_digest,
+        verdicts,
+        accepted,
+        proposal.replicas,
+        proposal.until_s,
+        proposal.uid,
+    )
 
 
 def slots_of(ctx: Context, layout: Layout) -> tuple[Slot, ...]:
@@ -304,8 +320,17 @@ def _victim(give: Give, contract: bool, ctx: Context) -> Victim:
     part = give.gpus / max(len(ctx.whatif.layout_of(give.row).gpu), 1) if give.how == "shrink" else 1.0
     losses = ctx.losses
     expected, worst, overhead = (
-        float(column[give.row]) * part
-        for column in (losses.expected_gpu_s, losses.worst_gpu_s, losses.overhead_gpu_s)
+        float(column[give.row]) * part for column in (losses.expected_gpu_s, losses.worst_gpu_s, losses.overhead_gpu_s)
     )
-    return Victim(str(work.id[give.row]), int(work.incarnation[give.row]), give.gpus, expected, contract, give.how,
-                  keeps, worst, overhead, str(work.uid[give.row]))  # fmt: skip
+    return Victim(
+        str(work.id[give.row]),
+        int(work.incarnation[give.row]),
+        give.gpus,
+        expected,
+        contract,
+        give.how,
+        keeps,
+        worst,
+        overhead,
+        str(work.uid[give.row]),
+    )

@@ -47,9 +47,14 @@ from autopilot.core.tracking.lifecycle import absorb, halted
 from autopilot.core.tracking.replicas import floor_timers_s, remember_services
 
 
-def reconcile(memory: ControllerMemory, observation: Observation, policy: Policy, *,
-              actions: tuple[tuple[str, Propose], ...] = ACTIONS,
-              guards: tuple[tuple[str, Check], ...] = GUARDS) -> Step:  # fmt: skip
+def reconcile(
+    memory: ControllerMemory,
+    observation: Observation,
+    policy: Policy,
+    *,
+    actions: tuple[tuple[str, Propose], ...] = ACTIONS,
+    guards: tuple[tuple[str, Check], ...] = GUARDS,
+) -> Step:
     """The decision of one tick. `actions` and `guards` are the shipped tables; tests plant bugs there."""
     clock = read_clock(memory, observation.now_s, observation.elapsed_s, policy)
     memory = before = clock.memory
@@ -73,7 +78,11 @@ def reconcile(memory: ControllerMemory, observation: Observation, policy: Policy
     instructions = () if held_by else (*moving.again, *instructions, *moving.starts)
     wake_at_s = _wake_at(memory, observation, policy, chosen, planner)
     memory = replace(memory, tick=observation.tick, now_s=observation.now_s, wake_at_s=wake_at_s)
-    notes = (*_said(clock, before, observation, policy), *moving.notes, *_notes(before, observation, planner, instructions))  # fmt: skip
+    notes = (
+        *_said(clock, before, observation, policy),
+        *moving.notes,
+        *_notes(before, observation, planner, instructions),
+    )
     return Step(
         memory,
         Decision(observation.tick, observation.now_s, chosen, held_by, notes, losses),
@@ -82,7 +91,7 @@ def reconcile(memory: ControllerMemory, observation: Observation, policy: Policy
     )
 
 
-def _said(clock: Reading, before: ControllerMemory, observation: Observation, policy: Policy) -> tuple[Evidence, ...]:  # fmt: skip
+def _said(clock: Reading, before: ControllerMemory, observation: Observation, policy: Policy) -> tuple[Evidence, ...]:
     """That the clock was set, and which commands were refused."""
     notes = obey(before, observation.commands, observation.now_s, policy)[1]
     if not clock.moved_s:
@@ -93,20 +102,27 @@ def _said(clock: Reading, before: ControllerMemory, observation: Observation, po
     )
 
 
-def _notes(before: ControllerMemory, observation: Observation, planner: Planner,
-           instructions: tuple[Instruction, ...]) -> tuple[Evidence, ...]:  # fmt: skip
+def _notes(
+    before: ControllerMemory, observation: Observation, planner: Planner, instructions: tuple[Instruction, ...]
+) -> tuple[Evidence, ...]:
     """What is said beside the plan: takings given up because somebody cannot save, and losses for want of a turn to."""
-    declined = {outcome.instruction_id for outcome in observation.outcomes if outcome.kind == OutcomeKind.DECLINED}  # fmt: skip
+    declined = {outcome.instruction_id for outcome in observation.outcomes if outcome.kind == OutcomeKind.DECLINED}
     effects = [entry.instruction for key, entry in before.in_flight.items() if key in declined]
     start_of = {landing.proposal_id: landing.workload for landing in before.landings}
-    notes = [Evidence(f"{effect.workload} cannot save within its grace and stays, given up is",
-                      f"the start of {start_of.get(effect.proposal_id, 'whoever it was for')} there")
-             for effect in effects]  # fmt: skip
+    notes = [
+        Evidence(
+            f"{effect.workload} cannot save within its grace and stays, given up is",
+            f"the start of {start_of.get(effect.proposal_id, 'whoever it was for')} there",
+        )
+        for effect in effects
+    ]
     work, lost = observation.snapshot.workloads, planner.ctx.losses.worst_gpu_s
     for effect in instructions:
         if effect.save == Save.SKIP:
             lost_gpu_s = float(lost[work.id == effect.workload].sum())
-            notes.append(Evidence(f"{effect.workload} has no turn to save before it leaves and loses", lost_gpu_s, "GPU-s"))  # fmt: skip
+            notes.append(
+                Evidence(f"{effect.workload} has no turn to save before it leaves and loses", lost_gpu_s, "GPU-s")
+            )
     return (*notes, *planner.ctx.notes)
 
 
@@ -118,8 +134,9 @@ def _stand_still(memory: ControllerMemory, observation: Observation, policy: Pol
     return Step(replace(memory, tick=observation.tick), decision, (), observation.now_s + 1.0)
 
 
-def _blind(memory: ControllerMemory, observation: Observation, policy: Policy,
-           sight: Sight, notes: tuple[Evidence, ...]) -> Step:  # fmt: skip
+def _blind(
+    memory: ControllerMemory, observation: Observation, policy: Policy, sight: Sight, notes: tuple[Evidence, ...]
+) -> Step:
     """The view is not fresh, not whole or not plausible: outcomes and commands count, nothing is concluded or done."""
     memory = absorb(memory, observation, policy, blind=True)
     wake_at_s = min(wake_s for wake_s in sight.wake_s if wake_s > observation.now_s)
@@ -129,8 +146,9 @@ def _blind(memory: ControllerMemory, observation: Observation, policy: Policy,
     return Step(memory, Decision(observation.tick, observation.now_s, plan, why, notes), (), wake_at_s)
 
 
-def _commit(memory: ControllerMemory, observation: Observation, policy: Policy, chosen: Plan,
-            planner: Planner) -> tuple[ControllerMemory, tuple[Instruction, ...]]:  # fmt: skip
+def _commit(
+    memory: ControllerMemory, observation: Observation, policy: Policy, chosen: Plan, planner: Planner
+) -> tuple[ControllerMemory, tuple[Instruction, ...]]:
     """Memory after this plan, and its effects in order (evictions before admissions of one tick)."""
     now_s = observation.now_s
     in_flight, ledger, landings = dict(memory.in_flight), list(memory.ledger), list(memory.landings)
@@ -149,28 +167,48 @@ def _commit(memory: ControllerMemory, observation: Observation, policy: Policy, 
         for effect in _effects(proposal, observation, policy, memory.fence):
             entries = planner.disruptions.get(proposal.id, ())
             contract = bool(entries) and all(entry.contract for entry in entries)
-            in_flight[effect.id] = InFlight(effect, "issued", now_s, proposal.action, proposal.tenant,
-                                            proposal.cost_gpu_s, contract, benefit_gpu_s=proposal.benefit_gpu_s,
-                                            digest=proposal.state_digest, shape=shape,
-                                            kind=proposal.kind)  # fmt: skip
+            in_flight[effect.id] = InFlight(
+                effect,
+                "issued",
+                now_s,
+                proposal.action,
+                proposal.tenant,
+                proposal.cost_gpu_s,
+                contract,
+                benefit_gpu_s=proposal.benefit_gpu_s,
+                digest=proposal.state_digest,
+                shape=shape,
+                kind=proposal.kind,
+            )
             (admissions if effect.kind == "admit" or proposal.kind == "grow" else evictions).append(effect)
         _enter_in_ledger(planner.disruptions.get(proposal.id, ()), ledger, cooled, now_s, policy)
     for record in planner.ctx.standing.values():
         if record.workload in chosen.released:
             cooled[record.uid] = now_s + policy.reservation.cool_down_s
     memory = remember_offers(memory, chosen.proposals, whole=not planner.bound_hit)
-    in_turns = in_turn(evictions, memory.in_flight.values(), observation.snapshot, planner.ctx.losses.worst_gpu_s, now_s, policy)  # fmt: skip
+    in_turns = in_turn(
+        evictions, memory.in_flight.values(), observation.snapshot, planner.ctx.losses.worst_gpu_s, now_s, policy
+    )
     for effect in in_turns:
         in_flight[effect.id] = replace(in_flight[effect.id], instruction=effect)
     memory = remember_stops(memory, in_turns, chosen.proposals, observation)
-    memory = replace(memory, in_flight=in_flight, ledger=tuple(ledger), cooled_until_s=cooled,
-                     wished_since_s=wished, noted_since_s=planner.ctx.noted, advance=planner.ctx.advance, reservations=chosen.reservations,
-                     landings=tuple(landings))  # fmt: skip
+    memory = replace(
+        memory,
+        in_flight=in_flight,
+        ledger=tuple(ledger),
+        cooled_until_s=cooled,
+        wished_since_s=wished,
+        noted_since_s=planner.ctx.noted,
+        advance=planner.ctx.advance,
+        reservations=chosen.reservations,
+        landings=tuple(landings),
+    )
     return memory, (*in_turns, *admissions)
 
 
-def _enter_in_ledger(entries: tuple[Disruption, ...], ledger: list[Disruption], cooled: dict[str, float],
-                     now_s: float, policy: Policy) -> None:  # fmt: skip
+def _enter_in_ledger(
+    entries: tuple[Disruption, ...], ledger: list[Disruption], cooled: dict[str, float], now_s: float, policy: Policy
+) -> None:
     for entry in entries:
         ledger.append(entry)
         if not entry.contract:
@@ -192,12 +230,26 @@ def _landing(proposal: Proposal, planner: Planner, observation: Observation, pol
         return shape_digest(observation.snapshot, planner.rows[uid])
 
     parts = [Part(proposal.workload, proposal.incarnation, proposal.slots, proposal.uid, shape(proposal.uid))]
-    parts += [Part(victim.workload, victim.incarnation + 1, victim.keeps, victim.uid, shape(victim.uid))
-              for victim in proposal.victims if victim.how == "move"]  # fmt: skip
-    return Landing(proposal.id, proposal.action, proposal.tenant, proposal.workload, (*proposal.victims, *waits), tuple(parts),
-                   now_s, now_s + policy.preemption.landing_timeout_s,
-                   all(victim.contract for victim in proposal.victims), proposal.uid, proposal.benefit_gpu_s,
-                   proposal.cost_gpu_s, proposal.state_digest)  # fmt: skip
+    parts += [
+        Part(victim.workload, victim.incarnation + 1, victim.keeps, victim.uid, shape(victim.uid))
+        for victim in proposal.victims
+        if victim.how == "move"
+    ]
+    return Landing(
+        proposal.id,
+        proposal.action,
+        proposal.tenant,
+        proposal.workload,
+        (*proposal.victims, *waits),
+        tuple(parts),
+        now_s,
+        now_s + policy.preemption.landing_timeout_s,
+        all(victim.contract for victim in proposal.victims),
+        proposal.uid,
+        proposal.benefit_gpu_s,
+        proposal.cost_gpu_s,
+        proposal.state_digest,
+    )
 
 
 _REASONS = {
@@ -227,20 +279,58 @@ def _effects(proposal: Proposal, observation: Observation, policy: Policy, fence
         reason = (_REASONS if victim.contract else _WEIGHED).get(proposal.action, "preempt")
         if victim.how == "move":
             reason = "reclaim-move" if victim.contract else "move"
-        effects.append(Instruction(
-            f"{prefix}/{'resize' if shrinks else 'evict'}-{victim.workload}", "resize" if shrinks else "evict",
-            victim.workload, victim.incarnation, victim.keeps if shrinks else (), False,
-            deadline_s + grace_s, fence, proposal.id, reason, grace_s,
-            Save.TRY if shrinks or victim.contract or reason == "restart" or rules.without_checkpoint else Save.MUST, uid=victim.uid,
-        ))  # fmt: skip
+        effects.append(
+            Instruction(
+                f"{prefix}/{'resize' if shrinks else 'evict'}-{victim.workload}",
+                "resize" if shrinks else "evict",
+                victim.workload,
+                victim.incarnation,
+                victim.keeps if shrinks else (),
+                False,
+                deadline_s + grace_s,
+                fence,
+                proposal.id,
+                reason,
+                grace_s,
+                Save.TRY
+                if shrinks or victim.contract or reason == "restart" or rules.without_checkpoint
+                else Save.MUST,
+                uid=victim.uid,
+            )
+        )
     if proposal.kind == "scale":
-        effects.append(Instruction(prefix, "scale", proposal.workload, proposal.incarnation, (), False, deadline_s, fence,
-                                   proposal.id, replicas=proposal.replicas, until_s=proposal.until_s, uid=proposal.uid))  # fmt: skip
+        effects.append(
+            Instruction(
+                prefix,
+                "scale",
+                proposal.workload,
+                proposal.incarnation,
+                (),
+                False,
+                deadline_s,
+                fence,
+                proposal.id,
+                replicas=proposal.replicas,
+                until_s=proposal.until_s,
+                uid=proposal.uid,
+            )
+        )
     if proposal.kind in {"admit", "grow"}:
         kind = "admit" if proposal.kind == "admit" else "resize"
-        effects.append(Instruction(prefix, kind, proposal.workload, proposal.incarnation, proposal.slots,
-                                   proposal.action == "backfill", deadline_s, fence, proposal.id,
-                                   uid=proposal.uid))  # fmt: skip
+        effects.append(
+            Instruction(
+                prefix,
+                kind,
+                proposal.workload,
+                proposal.incarnation,
+                proposal.slots,
+                proposal.action == "backfill",
+                deadline_s,
+                fence,
+                proposal.id,
+                uid=proposal.uid,
+            )
+        )
     return effects
 
 
@@ -250,9 +340,9 @@ def _wake_at(
     """The earliest time at which, with no new event, this decision could change.
 
     Timers: the end of a pause, an approval or a rejection, dwell, cool-down and guaranteed run time that hold a wish,
-    budget entries that leave the window, a reservation that outlives its promise, and the next review as long as anything waits. Deadlines of
-    open effects are the shell's to add (lifecycle.next_deadline_s): it knows which ended at once. inf
-    when nothing could ever change by itself.
+    budget entries that leave the window, a reservation that outlives its promise, and the next review as long as
+    anything waits. Deadlines of open effects are the shell's to add (lifecycle.next_deadline_s): it knows which ended
+    at once. inf when nothing could ever change by itself.
     """
     now_s = observation.now_s
     if planner.bound_hit:
@@ -284,8 +374,7 @@ def _work_timers_s(observation: Observation, policy: Policy) -> list[float]:
     # may be taken from then on
     settling_s = running_since(work)[holding_mask(work)] + policy.protection.min_runtime_s
     takes = any(
-        mode != Mode.OFF
-        for mode in (policy.modes.defragment, policy.modes.reclaim_borrowed, policy.modes.preempt)
+        mode != Mode.OFF for mode in (policy.modes.defragment, policy.modes.reclaim_borrowed, policy.modes.preempt)
     )
     if not takes or not (work.state == State.PENDING).any():
         settling_s = settling_s[:0]
@@ -299,9 +388,12 @@ def _work_timers_s(observation: Observation, policy: Policy) -> list[float]:
 
 def _guaranteed_until_s(observation: Observation, chosen: Plan, policy: Policy) -> list[float]:
     """When the guaranteed run time of victims ends that it alone still shelters."""
-    sheltered = {victim.workload for proposal in chosen.proposals if not proposal.accepted
-                 and any(verdict.code == Code.MIN_RUNTIME for verdict in proposal.verdicts)
-                 for victim in proposal.victims}  # fmt: skip
+    sheltered = {
+        victim.workload
+        for proposal in chosen.proposals
+        if not proposal.accepted and any(verdict.code == Code.MIN_RUNTIME for verdict in proposal.verdicts)
+        for victim in proposal.victims
+    }
     if not sheltered:
         return []
     work = observation.snapshot.workloads
@@ -345,7 +437,9 @@ def _next_review_s(chosen: Plan, planner: Planner, policy: Policy) -> float:
 
 
 def _past_moves(ctx: Context) -> bool:
-    """True when the past use of queues moves their shares with time: what is held now is past use at the next review."""
+    """True when the past use of queues moves their shares with time: what is held now is past use at the next
+    review.
+    """
     rules, memory = ctx.policy.tenancy, ctx.memory
     return bool(rules.usage_half_life_s and rules.usage_weight and (memory.usage_gpu_s or memory.held_gpus))
 

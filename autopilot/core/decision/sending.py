@@ -26,11 +26,25 @@ from autopilot.core.planning.draft import Draft, Give
 from autopilot.core.tracking.pipelined import Lookup, shows
 from autopilot.core.tracking.replicas import foresee
 
-ENDS = frozenset({
-    Code.CHANGED, Code.CHECK, Code.CAPACITY, Code.OPTED_OUT, Code.PROTECTED_CLASS, Code.NOT_PREEMPTIBLE,
-    Code.WITHOUT_CHECKPOINT, Code.PARTIAL_GANG, Code.PARTIAL_EVICTION, Code.NODE_UNFIT, Code.LIMIT, Code.GUARANTEE,
-    Code.FAIRNESS, Code.QUOTA, Code.KEPT,
-})  # fmt: skip
+ENDS = frozenset(
+    {
+        Code.CHANGED,
+        Code.CHECK,
+        Code.CAPACITY,
+        Code.OPTED_OUT,
+        Code.PROTECTED_CLASS,
+        Code.NOT_PREEMPTIBLE,
+        Code.WITHOUT_CHECKPOINT,
+        Code.PARTIAL_GANG,
+        Code.PARTIAL_EVICTION,
+        Code.NODE_UNFIT,
+        Code.LIMIT,
+        Code.GUARANTEE,
+        Code.FAIRNESS,
+        Code.QUOTA,
+        Code.KEPT,
+    }
+)
 """Refusals that do not pass by themselves: what was decided is planned anew."""
 
 
@@ -81,14 +95,21 @@ class Sender:
 
     def start_of(self, landing: Landing, part: Part) -> Code | None:
         """Why a part of a landing may not start now; None when it may."""
-        origin = _Origin(landing.proposal_id, landing.action, landing.tenant, landing.benefit_gpu_s,
-                         landing.cost_gpu_s, landing.digest)  # fmt: skip
+        origin = _Origin(
+            landing.proposal_id,
+            landing.action,
+            landing.tenant,
+            landing.benefit_gpu_s,
+            landing.cost_gpu_s,
+            landing.digest,
+        )
         return self._start(origin, part.uid, part.incarnation, part.shape, part.slots, "admit")
 
     # --- starts -----------------------------------------------------------------------------------
 
-    def _start(self, origin: _Origin, uid: str, incarnation: int, shape: str, slots: tuple[Slot, ...],
-               kind: str) -> Code | None:  # fmt: skip
+    def _start(
+        self, origin: _Origin, uid: str, incarnation: int, shape: str, slots: tuple[Slot, ...], kind: str
+    ) -> Code | None:
         """An admission, or a gang that grows to `slots`."""
         ctx, snapshot = self.ctx, self.ctx.observation.snapshot
         row, layout = self.names.workload.get(uid), self.names.layout(slots)
@@ -106,13 +127,26 @@ class Sender:
         has = self.bare.whatif.layout_of(row)
         more = _without(layout, has)
         nodes = np.unique(snapshot.gpus.node[more.gpu]).astype(np.int32)
-        draft = Draft(origin.action, "grow" if kind == "resize" else "admit", -1, row, Spot(more, nodes, 0.0, ()),
-                      ctx.now_s, (), origin.benefit_gpu_s, origin.cost_gpu_s, (), resent=origin.proposal_id)  # fmt: skip
+        draft = Draft(
+            origin.action,
+            "grow" if kind == "resize" else "admit",
+            -1,
+            row,
+            Spot(more, nodes, 0.0, ()),
+            ctx.now_s,
+            (),
+            origin.benefit_gpu_s,
+            origin.cost_gpu_s,
+            (),
+            resent=origin.proposal_id,
+        )
         refusal = self._ask(self._proposal(origin, draft, slots, ()), draft)
         return refusal or self._quota(row, layout, has, len(more.gpu))
 
     def _quota(self, row: int, layout: Layout, has: Layout, gpus: int) -> Code | None:
-        """May it start at this width as far as quotas go? The books count it already: it is taken off for the question."""
+        """May it start at this width as far as quotas go? The books count it already: it is taken off for the
+        question.
+        """
         quota = self.ctx.quota
         saved = quota.books.saved()
         quota.book(row, layout, -1)
@@ -128,8 +162,11 @@ class Sender:
         """Evictions and shrinks of one proposal, judged with all of its victims that are still there."""
         ctx, first = self.ctx, due[0]
         proposal_id = first.instruction.proposal_id
-        entries = [entry for entry in ctx.memory.in_flight.values()
-                   if entry.instruction.proposal_id == proposal_id and takes_gpus(entry.instruction)]  # fmt: skip
+        entries = [
+            entry
+            for entry in ctx.memory.in_flight.values()
+            if entry.instruction.proposal_id == proposal_id and takes_gpus(entry.instruction)
+        ]
         landing = next((each for each in ctx.memory.landings if each.proposal_id == proposal_id), None)
         code: Code | None = None
         if first.kind == "land" and landing is None and not all(map(self._leaves, due)):
@@ -146,18 +183,30 @@ class Sender:
             origin = _origin_of(first)
             cost_gpu_s = max(origin.cost_gpu_s, sum(victim.lost_gpu_s for victim in victims))
             row = self.names.workload.get(landing.uid, gives[0].row) if landing is not None else gives[0].row
-            draft = Draft(origin.action, "evict", -1, row, None, ctx.now_s, (), origin.benefit_gpu_s, cost_gpu_s, (),
-                          tuple(gives), first.contract, needed_gpus=_needed(landing, gives), resent=proposal_id,
-                          by_telemetry=origin.action == "recover" and not first.contract)  # fmt: skip
+            draft = Draft(
+                origin.action,
+                "evict",
+                -1,
+                row,
+                None,
+                ctx.now_s,
+                (),
+                origin.benefit_gpu_s,
+                cost_gpu_s,
+                (),
+                tuple(gives),
+                first.contract,
+                needed_gpus=_needed(landing, gives),
+                resent=proposal_id,
+                by_telemetry=origin.action == "recover" and not first.contract,
+            )
             code = self._ask(self._proposal(origin, draft, (), tuple(victims)), draft)
         return dict.fromkeys((entry.instruction.id for entry in due), code)
 
     def _leaves(self, entry: InFlight) -> bool:
         """True for a victim that is on its way out already."""
         row = self.names.workload.get(entry.instruction.uid)
-        return row is not None and bool(
-            self.ctx.observation.snapshot.workloads.state[row] == State.CHECKPOINTING
-        )
+        return row is not None and bool(self.ctx.observation.snapshot.workloads.state[row] == State.CHECKPOINTING)
 
     def _give(self, entry: InFlight) -> tuple[Give, Victim] | None:
         """What a victim gives up; None when it is another object, or cannot keep what it was to keep."""
@@ -174,8 +223,16 @@ class Sender:
             if keeps is None:
                 return None
             give = Give(row, "shrink", keeps, held - len(keeps.gpu), lost_gpu_s)
-        victim = Victim(effect.workload, effect.incarnation, give.gpus, lost_gpu_s, entry.contract, give.how,
-                        effect.slots, uid=effect.uid)  # fmt: skip
+        victim = Victim(
+            effect.workload,
+            effect.incarnation,
+            give.gpus,
+            lost_gpu_s,
+            entry.contract,
+            give.how,
+            effect.slots,
+            uid=effect.uid,
+        )
         return give, victim
 
     # --- floors of services -----------------------------------------------------------------------
@@ -190,27 +247,62 @@ class Sender:
         ahead = next((each for each in asked if each.row == row), None)
         if effect.replicas and ahead is None:
             return Code.FORECAST_UNKNOWN
-        draft = Draft(entry.action, "scale", -1, -1, None, ctx.now_s, (), entry.benefit_gpu_s, entry.cost_gpu_s, (),
-                      service=row, replicas=effect.replicas, until_s=effect.until_s, ahead=ahead,
-                      resent=effect.proposal_id)  # fmt: skip
-        proposal = Proposal(effect.proposal_id, entry.action, "scale", effect.workload, effect.incarnation, "",
-                            entry.tenant, benefit_gpu_s=entry.benefit_gpu_s, cost_gpu_s=entry.cost_gpu_s,
-                            state_digest=entry.digest, replicas=effect.replicas, until_s=effect.until_s,
-                            uid=effect.uid)  # fmt: skip
+        draft = Draft(
+            entry.action,
+            "scale",
+            -1,
+            -1,
+            None,
+            ctx.now_s,
+            (),
+            entry.benefit_gpu_s,
+            entry.cost_gpu_s,
+            (),
+            service=row,
+            replicas=effect.replicas,
+            until_s=effect.until_s,
+            ahead=ahead,
+            resent=effect.proposal_id,
+        )
+        proposal = Proposal(
+            effect.proposal_id,
+            entry.action,
+            "scale",
+            effect.workload,
+            effect.incarnation,
+            "",
+            entry.tenant,
+            benefit_gpu_s=entry.benefit_gpu_s,
+            cost_gpu_s=entry.cost_gpu_s,
+            state_digest=entry.digest,
+            replicas=effect.replicas,
+            until_s=effect.until_s,
+            uid=effect.uid,
+        )
         return self._ask(proposal, draft)
 
     # --- guards -----------------------------------------------------------------------------------
 
-    def _proposal(self, origin: _Origin, draft: Draft, slots: tuple[Slot, ...],
-                  victims: tuple[Victim, ...]) -> Proposal:  # fmt: skip
+    def _proposal(
+        self, origin: _Origin, draft: Draft, slots: tuple[Slot, ...], victims: tuple[Victim, ...]
+    ) -> Proposal:
         snapshot = self.ctx.observation.snapshot
         work = snapshot.workloads
         return Proposal(
-            origin.proposal_id, origin.action, draft.kind, str(work.id[draft.row]), int(work.incarnation[draft.row]),
-            str(snapshot.queues.id[int(work.queue[draft.row])]), origin.tenant, slots, victims,
-            benefit_gpu_s=draft.benefit_gpu_s, cost_gpu_s=draft.cost_gpu_s, state_digest=origin.digest,
+            origin.proposal_id,
+            origin.action,
+            draft.kind,
+            str(work.id[draft.row]),
+            int(work.incarnation[draft.row]),
+            str(snapshot.queues.id[int(work.queue[draft.row])]),
+            origin.tenant,
+            slots,
+            victims,
+            benefit_gpu_s=draft.benefit_gpu_s,
+            cost_gpu_s=draft.cost_gpu_s,
+            state_digest=origin.digest,
             uid=str(work.uid[draft.row]),
-        )  # fmt: skip
+        )
 
     def _ask(self, proposal: Proposal, draft: Draft) -> Code | None:
         """The refusal of a guard, one that ends the effect before one that passes; None when all agree."""
@@ -220,15 +312,14 @@ class Sender:
 
 
 def _origin_of(entry: InFlight) -> _Origin:
-    return _Origin(entry.instruction.proposal_id, entry.action, entry.tenant, entry.benefit_gpu_s, entry.cost_gpu_s,
-                   entry.digest)  # fmt: skip
+    return _Origin(
+        entry.instruction.proposal_id, entry.action, entry.tenant, entry.benefit_gpu_s, entry.cost_gpu_s, entry.digest
+    )
 
 
 def _needed(landing: Landing | None, gives: Sequence[Give]) -> int:
     """GPUs that start on what is taken, rounded up; where nothing lands, those that are taken."""
-    slots = (
-        [slot for part in landing.parts if part.uid == landing.uid for slot in part.slots] if landing else []
-    )
+    slots = [slot for part in landing.parts if part.uid == landing.uid for slot in part.slots] if landing else []
     if not slots:
         return max(sum(give.gpus for give in gives), 1)
     return max(-(-sum(slot.milli if not slot.instance else GPU_MILLI for slot in slots) // GPU_MILLI), 1)

@@ -1,8 +1,8 @@
 """What earlier decisions set in motion, on the books of this tick: open effects, landings, and what of them leaves now.
 
 Everything under way is put on the what-if first, so that nothing is handed out twice. Then each effect that would
-leave now is checked as a new one (core/decision/sending.py). What is ended by that leaves the books, and the rest is put on
-them anew.
+leave now is checked as a new one (core/decision/sending.py). What is ended by that leaves the books, and the rest is
+put on them anew.
 """
 
 from __future__ import annotations
@@ -36,8 +36,14 @@ class UnderWay:
 _Start = tuple[Landing, Part, InFlight]
 
 
-def follow(memory: ControllerMemory, observation: Observation, policy: Policy, guards: tuple[tuple[str, Check], ...],
-           *, halted: bool) -> UnderWay:  # fmt: skip
+def follow(
+    memory: ControllerMemory,
+    observation: Observation,
+    policy: Policy,
+    guards: tuple[tuple[str, Check], ...],
+    *,
+    halted: bool,
+) -> UnderWay:
     """Nothing leaves while everything is `halted`: what is due then is due again after the time that an effect has."""
     notes: tuple[Evidence, ...] = ()
     while True:
@@ -47,7 +53,9 @@ def follow(memory: ControllerMemory, observation: Observation, policy: Policy, g
         landed = Landed((), (), (), frozenset())
         if memory.landings:
             landed = follow_landings(memory.landings, whatif, names, observation.now_s, may_start=not halted)
-        starts = [(landing, part, _start(landing, part, memory, observation, policy)) for landing, part in landed.starts]  # fmt: skip
+        starts = [
+            (landing, part, _start(landing, part, memory, observation, policy)) for landing, part in landed.starts
+        ]
         started = _with_starts(memory, landed, starts, observation.now_s, policy)
         ctx = build_context(observation, policy, started, whatif, busy | landed.busy)
         held = [entry for entry in started.in_flight.values() if entry.state == "held"]
@@ -59,8 +67,15 @@ def follow(memory: ControllerMemory, observation: Observation, policy: Policy, g
         sender = Sender(ctx, guards, names)
         refused = sender.held(held)
         codes = {start[2].instruction.id: sender.start_of(start[0], start[1]) for start in starts}
-        ended, more = _end(_without_given_up(memory, landed, observation.now_s, policy), refused, codes, held, starts,
-                           observation.now_s, policy)  # fmt: skip
+        ended, more = _end(
+            _without_given_up(memory, landed, observation.now_s, policy),
+            refused,
+            codes,
+            held,
+            starts,
+            observation.now_s,
+            policy,
+        )
         notes += more
         if ended is not None:
             memory = ended
@@ -101,19 +116,42 @@ def _apply_open_effects(memory: ControllerMemory, whatif: WhatIf, names: Lookup)
 # --- starts that waited for others to leave -----------------------------------------------------------
 
 
-def _start(landing: Landing, part: Part, memory: ControllerMemory, observation: Observation,
-           policy: Policy) -> InFlight:  # fmt: skip
+def _start(
+    landing: Landing, part: Part, memory: ControllerMemory, observation: Observation, policy: Policy
+) -> InFlight:
     """The admission of one part."""
     now_s = observation.now_s
-    effect = Instruction(f"{observation.tick}/{landing.proposal_id}/{part.workload}", "admit", part.workload,
-                         part.incarnation, part.slots, False, now_s + policy.limits.deadline_s, memory.fence,
-                         landing.proposal_id, "move" if part.uid != landing.uid else "", uid=part.uid)  # fmt: skip
-    return InFlight(effect, "issued", now_s, landing.action, landing.tenant, landing.cost_gpu_s, landing.contract,
-                    benefit_gpu_s=landing.benefit_gpu_s, digest=landing.digest, shape=part.shape, kind="land")  # fmt: skip
+    effect = Instruction(
+        f"{observation.tick}/{landing.proposal_id}/{part.workload}",
+        "admit",
+        part.workload,
+        part.incarnation,
+        part.slots,
+        False,
+        now_s + policy.limits.deadline_s,
+        memory.fence,
+        landing.proposal_id,
+        "move" if part.uid != landing.uid else "",
+        uid=part.uid,
+    )
+    return InFlight(
+        effect,
+        "issued",
+        now_s,
+        landing.action,
+        landing.tenant,
+        landing.cost_gpu_s,
+        landing.contract,
+        benefit_gpu_s=landing.benefit_gpu_s,
+        digest=landing.digest,
+        shape=part.shape,
+        kind="land",
+    )
 
 
-def _with_starts(memory: ControllerMemory, landed: Landed, starts: list[_Start], now_s: float,
-                 policy: Policy) -> ControllerMemory:  # fmt: skip
+def _with_starts(
+    memory: ControllerMemory, landed: Landed, starts: list[_Start], now_s: float, policy: Policy
+) -> ControllerMemory:
     """Memory with these starts under way, and without the landings that were given up."""
     if not landed.given_up and not starts and landed.open == memory.landings:
         return memory
@@ -123,9 +161,7 @@ def _with_starts(memory: ControllerMemory, landed: Landed, starts: list[_Start],
     return replace(memory, in_flight=in_flight, landings=landed.open)
 
 
-def _without_given_up(
-    memory: ControllerMemory, landed: Landed, now_s: float, policy: Policy
-) -> ControllerMemory:
+def _without_given_up(memory: ControllerMemory, landed: Landed, now_s: float, policy: Policy) -> ControllerMemory:
     """Memory without the landings that came to nothing; their gangs cool down."""
     if not landed.given_up:
         return memory
@@ -145,19 +181,30 @@ def _held_back(landed: Landed, starts: list[_Start], codes: Mapping[str, Code | 
     if not waiting:
         return landed
     known = {landing.proposal_id for landing in landed.open}
-    emptied = {landing.proposal_id: replace(landing, parts=()) for landing, _, _ in starts
-               if landing.proposal_id in waiting and landing.proposal_id not in known}  # fmt: skip
-    stays = tuple(replace(landing, parts=(*landing.parts, *waiting.get(landing.proposal_id, ())))
-                  for landing in (*landed.open, *emptied.values()))  # fmt: skip
+    emptied = {
+        landing.proposal_id: replace(landing, parts=())
+        for landing, _, _ in starts
+        if landing.proposal_id in waiting and landing.proposal_id not in known
+    }
+    stays = tuple(
+        replace(landing, parts=(*landing.parts, *waiting.get(landing.proposal_id, ())))
+        for landing in (*landed.open, *emptied.values())
+    )
     return replace(landed, open=stays)
 
 
 # --- what a check ends or holds -----------------------------------------------------------------------
 
 
-def _end(memory: ControllerMemory, refused: Mapping[str, Code | None], codes: Mapping[str, Code | None],
-         held: list[InFlight], starts: list[_Start], now_s: float,
-         policy: Policy) -> tuple[ControllerMemory | None, tuple[Evidence, ...]]:  # fmt: skip
+def _end(
+    memory: ControllerMemory,
+    refused: Mapping[str, Code | None],
+    codes: Mapping[str, Code | None],
+    held: list[InFlight],
+    starts: list[_Start],
+    now_s: float,
+    policy: Policy,
+) -> tuple[ControllerMemory | None, tuple[Evidence, ...]]:
     """Memory without what ends now (None: nothing does), and a note on each effect that does not leave."""
     notes: list[Evidence] = []
     in_flight, over, gone = dict(memory.in_flight), set(), set()
@@ -192,9 +239,7 @@ def _end(memory: ControllerMemory, refused: Mapping[str, Code | None], codes: Ma
     return (after if changed else None), tuple(notes)
 
 
-def _put_off(
-    memory: ControllerMemory, held: list[InFlight], now_s: float, policy: Policy
-) -> ControllerMemory:
+def _put_off(memory: ControllerMemory, held: list[InFlight], now_s: float, policy: Policy) -> ControllerMemory:
     """Memory while everything is halted: what is due is due again later, and no attempt is counted."""
     in_flight = dict(memory.in_flight)
     for entry in held:
@@ -204,9 +249,12 @@ def _put_off(
     return replace(memory, in_flight=in_flight)
 
 
-def _send_again(memory: ControllerMemory, entries: list[InFlight], ctx: Context,
-                policy: Policy) -> tuple[ControllerMemory, tuple[Instruction, ...]]:  # fmt: skip
-    """Memory with these effects sent again; the disruption of each counts from now on, so that budgets hold in any window."""
+def _send_again(
+    memory: ControllerMemory, entries: list[InFlight], ctx: Context, policy: Policy
+) -> tuple[ControllerMemory, tuple[Instruction, ...]]:
+    """Memory with these effects sent again; the disruption of each counts from now on, so that budgets hold in any
+    window.
+    """
     if not entries:
         return memory, ()
     in_flight, ledger, cooled = dict(memory.in_flight), list(memory.ledger), dict(memory.cooled_until_s)
@@ -221,8 +269,17 @@ def _send_again(memory: ControllerMemory, entries: list[InFlight], ctx: Context,
         own = [each for each in ledger if (each.proposal_id, each.uid) == (effect.proposal_id, effect.uid)]
         nodes = own[0].nodes if own else ()
         ledger = [each for each in ledger if each not in own]
-        ledger.append(Disruption(ctx.now_s, effect.workload, own[0].tenant if own else entry.tenant, nodes,
-                                 entry.contract, effect.uid, effect.proposal_id))  # fmt: skip
+        ledger.append(
+            Disruption(
+                ctx.now_s,
+                effect.workload,
+                own[0].tenant if own else entry.tenant,
+                nodes,
+                entry.contract,
+                effect.uid,
+                effect.proposal_id,
+            )
+        )
         if not entry.contract:
             cooled[effect.uid] = ctx.now_s + policy.hysteresis.cool_down_s
     return replace(memory, in_flight=in_flight, ledger=tuple(ledger), cooled_until_s=cooled), tuple(sent)

@@ -20,18 +20,20 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     """Counts the ledger of the window, what this tick already accepted, and the proposal itself."""
     rules = ctx.policy.budget
     victims = len(proposal.victims)
-    past = [entry for entry in (*ctx.memory.ledger, *ctx.accepted)
-            if not entry.contract and entry.at_s + rules.window_s > ctx.now_s
-            and not (draft.resent and entry.proposal_id == draft.resent)]  # fmt: skip
+    past = [
+        entry
+        for entry in (*ctx.memory.ledger, *ctx.accepted)
+        if not entry.contract
+        and entry.at_s + rules.window_s > ctx.now_s
+        and not (draft.resent and entry.proposal_id == draft.resent)
+    ]
     total = len(past) + victims
     if not victims:
         return allow(NAME, float(total), "disruptions in the window", float(rules.per_cluster))
     if draft.contract:
         return waive(NAME, float(total), "disruptions in the window", float(rules.per_cluster))
     if total > rules.per_cluster:
-        return deny(
-            NAME, Code.BUDGET_CLUSTER, float(total), "disruptions in the window", float(rules.per_cluster)
-        )
+        return deny(NAME, Code.BUDGET_CLUSTER, float(total), "disruptions in the window", float(rules.per_cluster))
     under_way = sum(
         takes_gpus(entry.instruction)
         and not entry.contract
@@ -40,9 +42,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     )
     at_once = under_way + victims + sum(1 for entry in ctx.accepted if not entry.contract)
     if at_once > rules.concurrent:
-        return deny(
-            NAME, Code.BUDGET_CONCURRENT, float(at_once), "disruptions under way", float(rules.concurrent)
-        )
+        return deny(NAME, Code.BUDGET_CONCURRENT, float(at_once), "disruptions under way", float(rules.concurrent))
     writing = _writing_s(draft, ctx)
     bound_s = ctx.policy.preemption.checkpoint_writers * ctx.policy.preemption.grace_s
     if ctx.policy.preemption.checkpoint_writers and writing > bound_s:
@@ -61,9 +61,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     nodes = Counter(node for entry in (*past, *wanted) for node in entry.nodes)
     worst_node = max((nodes[node] for entry in wanted for node in entry.nodes), default=0)
     if worst_node > rules.per_node:
-        return deny(
-            NAME, Code.BUDGET_NODE, float(worst_node), "disruptions on one node", float(rules.per_node)
-        )
+        return deny(NAME, Code.BUDGET_NODE, float(worst_node), "disruptions on one node", float(rules.per_node))
     return allow(NAME, float(total), "disruptions in the window", float(rules.per_cluster))
 
 
@@ -79,9 +77,7 @@ def _writing_s(draft: Draft, ctx: Context) -> float:
     """
     work = ctx.observation.snapshot.workloads
     leaving = np.asarray(work.state == State.CHECKPOINTING)
-    told = [
-        entry.instruction.uid for entry in ctx.memory.in_flight.values() if entry.instruction.kind == "evict"
-    ]
+    told = [entry.instruction.uid for entry in ctx.memory.in_flight.values() if entry.instruction.kind == "evict"]
     told += [entry.uid for entry in ctx.accepted]
     if told:
         leaving = leaving | (np.isin(work.uid, np.array(told, object)) & holding_mask(work))
@@ -95,8 +91,15 @@ def disruptions(draft: Draft, ctx: Context, proposal_id: str) -> tuple[Disruptio
     entries = []
     for row in draft.victims:
         nodes = sorted(set(snapshot.gpus.node[ctx.whatif.layout_of(row).gpu].tolist()))
-        entries.append(Disruption(ctx.now_s, str(snapshot.workloads.id[row]),
-                                  snapshot.names.tenants[int(snapshot.workloads.tenant[row])],
-                                  tuple(str(snapshot.nodes.id[node]) for node in nodes), draft.contract,
-                                  str(snapshot.workloads.uid[row]), proposal_id))  # fmt: skip
+        entries.append(
+            Disruption(
+                ctx.now_s,
+                str(snapshot.workloads.id[row]),
+                snapshot.names.tenants[int(snapshot.workloads.tenant[row])],
+                tuple(str(snapshot.nodes.id[node]) for node in nodes),
+                draft.contract,
+                str(snapshot.workloads.uid[row]),
+                proposal_id,
+            )
+        )
     return tuple(entries)

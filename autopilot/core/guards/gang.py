@@ -24,9 +24,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     distinct = len({(slot.gpu, slot.instance) for slot in proposal.slots})
     if not need <= got <= wide or distinct < _distinct(got, work, draft.row):
         return deny(NAME, Code.PARTIAL_GANG, float(got), "GPUs at once", float(need))
-    if proposal.kind == "grow" and not set(_names(draft.row, ctx)) <= {
-        (s.gpu, s.instance) for s in proposal.slots
-    }:
+    if proposal.kind == "grow" and not set(_names(draft.row, ctx)) <= {(s.gpu, s.instance) for s in proposal.slots}:
         return deny(
             NAME,
             Code.PARTIAL_EVICTION,

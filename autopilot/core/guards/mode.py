@@ -50,11 +50,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
 def _rests_on_paper(draft: Draft, ctx: Context) -> bool:
     """Does it count on GPUs or quota that only a recommendation frees?"""
     layouts = [give.keeps for give in draft.gives if give.how == "move" and give.keeps is not None]
-    asked = (
-        {place for layout in (*layouts, draft.spot.layout) for place in _places(layout)}
-        if draft.spot
-        else set()
-    )
+    asked = {place for layout in (*layouts, draft.spot.layout) for place in _places(layout)} if draft.spot else set()
     if any(not asked.isdisjoint(_places(held)) for held, _ in ctx.paper.values()):
         return True
     quota = ctx.quota

@@ -18,9 +18,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     work = ctx.observation.snapshot.workloads
     if proposal.kind == "admit" and work.excluded[draft.row]:
         return deny(NAME, Code.OPTED_OUT, 1.0, "workloads opted out", 0.0)
-    if (
-        proposal.action == "recover" and draft.contract
-    ):  # what is left of a broken gang is stopped for its own sake
+    if proposal.action == "recover" and draft.contract:  # what is left of a broken gang is stopped for its own sake
         return allow(NAME, 0.0, "protected victims", 0.0)
     for row in draft.victims:
         if SLO_CLASS_NAMES[int(work.slo_class[row])] in ctx.policy.protection.classes:
@@ -31,11 +29,6 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
         if not work.preemptible[row] and not work.backfilled[row] and not limited:
             return deny(NAME, Code.NOT_PREEMPTIBLE, 1.0, "victims not preemptible", 0.0)
     unsaved = sum(bool(ctx.unsaved[give.row]) for give in draft.gives if give.how != "shrink")
-    if (
-        unsaved
-        and not draft.contract
-        and proposal.action != "recover"
-        and not ctx.policy.preemption.without_checkpoint
-    ):
+    if unsaved and not draft.contract and proposal.action != "recover" and not ctx.policy.preemption.without_checkpoint:
         return deny(NAME, Code.WITHOUT_CHECKPOINT, float(unsaved), "victims that cannot save in time", 0.0)
     return allow(NAME, 0.0, "protected victims", 0.0)

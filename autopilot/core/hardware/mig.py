@@ -267,8 +267,7 @@ def fits(
         return None
     places = list(layout)
     return tuple(
-        places.pop(next(index for index, place in enumerate(places) if place.profile == name))
-        for name in wanted
+        places.pop(next(index for index, place in enumerate(places) if place.profile == name)) for name in wanted
     )
 
 
@@ -294,9 +293,7 @@ def _best_layout(
     return max(_layouts(table, occupied, wanted, -1), key=value, default=None)
 
 
-def _layouts(
-    table: _Table, occupied: int, wanted: tuple[str, ...], after: int
-) -> Iterator[tuple[Placement, ...]]:
+def _layouts(table: _Table, occupied: int, wanted: tuple[str, ...], after: int) -> Iterator[tuple[Placement, ...]]:
     """Every way to place `wanted`; equal neighbours by rising start (first one past `after`)."""
     if not wanted:
         yield ()

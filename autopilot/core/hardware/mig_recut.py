@@ -145,8 +145,7 @@ def replan(gpus: Sequence[CutGpu], requests: Sequence[MigRequest]) -> Replan:
     cuts: dict[Cut, int] = {}
     kinds: dict[tuple[int, ...], int] = {}
     kind_of = [
-        kinds.setdefault(tuple(cuts.setdefault(_cut(gpu), len(cuts)) for gpu in row), len(kinds))
-        for row in rows
+        kinds.setdefault(tuple(cuts.setdefault(_cut(gpu), len(cuts)) for gpu in row), len(kinds)) for row in rows
     ]
     cover = Cover(profiles, list(cuts), list(kinds))
     demands = [tuple(counts[name] for name in profiles) for counts in asked]
@@ -219,9 +218,7 @@ def _cut(gpu: CutGpu) -> Cut:
     return Cut(gpu.model, tuple(sorted(gpu.used, key=place)), tuple(sorted(gpu.free, key=place)))
 
 
-def _new_cuts(
-    gpus: Sequence[CutGpu], offers: Sequence[Vector | None], asked: Mapping[str, int]
-) -> list[NewCut]:
+def _new_cuts(gpus: Sequence[CutGpu], offers: Sequence[Vector | None], asked: Mapping[str, int]) -> list[NewCut]:
     """The new geometries of one node's GPUs, cut for no more than what is `asked` of it.
 
     `offers` is per GPU the most that it can be cut for, in the order of `asked`; None: it stays as it is.
@@ -255,9 +252,7 @@ def _new_cut(gpu: CutGpu, wanted: Sequence[str]) -> NewCut:
     return _cut_to(gpu, used, new, [place.profile for place in free if place not in new])
 
 
-def _assumed_cut(
-    gpu: CutGpu, used: Sequence[Placement], somewhere: Sequence[str], wanted: Sequence[str]
-) -> NewCut:
+def _assumed_cut(gpu: CutGpu, used: Sequence[Placement], somewhere: Sequence[str], wanted: Sequence[str]) -> NewCut:
     """As `_new_cut` where starts are not known: instances stay by profile, wherever they are assumed to be."""
     present = [name for name, _start in gpu.free]
     spare = sorted((Counter(present) - Counter(wanted)).elements())
@@ -281,9 +276,7 @@ def _known(instances: Sequence[Instance]) -> tuple[list[Placement], list[str]]:
     return placed, [name for name, start in instances if start is None]
 
 
-def _cut_to(
-    gpu: CutGpu, used: Sequence[Placement], free: Sequence[Placement], destroyed: Sequence[str]
-) -> NewCut:
+def _cut_to(gpu: CutGpu, used: Sequence[Placement], free: Sequence[Placement], destroyed: Sequence[str]) -> NewCut:
     def by_start(place: Placement) -> tuple[int, str]:
         return place.start, place.profile
 

@@ -131,9 +131,7 @@ class Cover:
     that leaves the least to cover, and `exact` turns False.
     """
 
-    def __init__(
-        self, profiles: Sequence[str], cuts: Sequence[Cut], nodes: Sequence[tuple[int, ...]]
-    ) -> None:
+    def __init__(self, profiles: Sequence[str], cuts: Sequence[Cut], nodes: Sequence[tuple[int, ...]]) -> None:
         self.exact = True
         self.size, self.width = len(nodes), len(profiles)
         self._cells = 0
@@ -289,9 +287,6 @@ class Cover:
 def _slices(name: str, models: Iterable[str | GpuModel]) -> int:
     """Memory slices of a profile, the most of any of `models`; 0 where none has it."""
     sizes = [
-        profile.memory_slices
-        for model in models
-        for profile in mig.gpu_model(model).profiles
-        if profile.name == name
+        profile.memory_slices for model in models for profile in mig.gpu_model(model).profiles if profile.name == name
     ]
     return max(sizes, default=0)

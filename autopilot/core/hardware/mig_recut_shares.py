@@ -158,9 +158,7 @@ def _displace(shares: Shares, request: int, last_step: int) -> bool:
 
 def _improve(shares: Shares) -> bool:
     """Make the plan cheaper; False if a bound on work ended that."""
-    least_changed = shares.cover.least_changed(
-        shares.kind_of, tuple(map(sum, zip(*shares.load, strict=True)))
-    )
+    least_changed = shares.cover.least_changed(shares.kind_of, tuple(map(sum, zip(*shares.load, strict=True))))
     floor = max(CHANGED * least_changed, *(min(shares.alone(request))[0] for request in shares.home))
     last_step = shares.steps + IMPROVE_STEPS
     cheaper = sum(shares.price) > floor
@@ -178,9 +176,7 @@ def _guests(shares: Shares, node: int) -> list[int]:
     return sorted(request for request, home in shares.home.items() if home == node)
 
 
-def _again(
-    shares: Shares, guests: Sequence[int], ceiling: int, newcomer: tuple[int, int] | None = None
-) -> bool:
+def _again(shares: Shares, guests: Sequence[int], ceiling: int, newcomer: tuple[int, int] | None = None) -> bool:
     """Take `guests` off their nodes and put each where it adds least, behind the newcomer (request, node).
 
     False, and all as before, unless all find a place and the plan's price is below `ceiling` then.

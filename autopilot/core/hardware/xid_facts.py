@@ -1,11 +1,12 @@
 """What an error of a GPU asks for: the class of each XID, and of memory rows that are to be remapped.
 
-Source: NVIDIA, "Analyzing Xid Errors with the Xid Catalog" (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html),
-column "Resolution Bucket (Immediate Action)", for Ampere and newer. Codes that it calls unused, that ask for support,
-for an update or for a look at the machine, or whose workflow needs more than the number (45, 74, 144 to 150, 154, 159)
-are `INSPECT`, as is every code that it does not have. XID 48 (double-bit error) is a workflow too, which ends in a reset
-of the GPU whatever it finds. Row remapping: NVIDIA, "GPU Memory Error Management", "Row Remapping": pending ones take
-effect with the next reset, until which work may go on; a GPU whose remapping failed is to be replaced.
+Source: NVIDIA, "Analyzing Xid Errors with the Xid Catalog"
+(docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html), column "Resolution Bucket (Immediate Action)", for
+Ampere and newer. Codes that it calls unused, that ask for support, for an update or for a look at the machine, or
+whose workflow needs more than the number (45, 74, 144 to 150, 154, 159) are `INSPECT`, as is every code that it does
+not have. XID 48 (double-bit error) is a workflow too, which ends in a reset of the GPU whatever it finds. Row
+remapping: NVIDIA, "GPU Memory Error Management", "Row Remapping": pending ones take effect with the next reset, until
+which work may go on; a GPU whose remapping failed is to be replaced.
 """
 
 from __future__ import annotations
@@ -20,9 +21,7 @@ from autopilot.core.model.snapshot import I8, I32, Bools, GpuTable, NodeTable
 class Remedy(IntEnum):
     """What is to be done about a GPU, the mildest first."""
 
-    NONE = (
-        0  # nothing, or the application alone is to be restarted: its own fault, or one that stayed within it
-    )
+    NONE = 0  # nothing, or the application alone is to be restarted: its own fault, or one that stayed within it
     INSPECT = 1  # a person decides: it takes no new work, and what runs there goes on
     RESET_LATER = 2  # it is to be reset when it is idle: the same
     RESET_GPU = 3  # nothing can run on it until it is reset: its work is stopped and goes on elsewhere

@@ -38,8 +38,9 @@ NO_INVENTORY = Inventory(Names(), empty(NodeTable), empty(GpuTable), empty(Insta
 NO_WORK = Work((), empty(WorkloadTable), empty(PlacementTable), empty(ServiceTable), empty(QueueTable))
 
 
-def assemble(batches: Sequence[Batch], now_s: float,
-             max_skew_s: float = MAX_SKEW_S) -> tuple[ClusterSnapshot, tuple[Gap, ...]]:  # fmt: skip
+def assemble(
+    batches: Sequence[Batch], now_s: float, max_skew_s: float = MAX_SKEW_S
+) -> tuple[ClusterSnapshot, tuple[Gap, ...]]:
     """One snapshot of all batches, and every gap that they reported. What is dated in the future is not known.
 
     Raises `InvariantError` when tables contradict each other.
@@ -90,9 +91,7 @@ def _with_errors(gpus: GpuTable, found: Sequence[Errors]) -> GpuTable:
     place = {str(name): row for row, name in enumerate(gpus.uuid.tolist())}
     xid, remap = gpus.xid.copy(), gpus.remap.copy()
     for each in found:
-        for name, code, rows in zip(
-            each.entity_ids.tolist(), each.xid.tolist(), each.remap.tolist(), strict=True
-        ):
+        for name, code, rows in zip(each.entity_ids.tolist(), each.xid.tolist(), each.remap.tolist(), strict=True):
             row = place.get(str(name).partition("/")[0])
             if row is not None:
                 if code >= 0 and (xid[row] < 0 or remedy_of(code) >= remedy_of(int(xid[row]))):
@@ -115,15 +114,23 @@ def _join_telemetry(found: list[tuple[Telemetry, Batch]], inventory: Inventory, 
     return best
 
 
-def _align(
-    telemetry: Telemetry, entities: Texts, batch: Batch, sources: tuple[str, ...], now_s: float
-) -> SignalTable:
+def _align(telemetry: Telemetry, entities: Texts, batch: Batch, sources: tuple[str, ...], now_s: float) -> SignalTable:
     """One source's columns in the row order of `entities`; how long ago it was read is added to every age."""
     older_s, number = max(now_s - batch.collected_s, 0.0), sources.index(batch.source)
     if len(telemetry.entity_ids) == len(entities) and bool((telemetry.entity_ids == entities).all()):
         age_s = telemetry.age_s if older_s == 0 else (telemetry.age_s + older_s).astype(np.float32)
-        return SignalTable(telemetry.signals, telemetry.windows_s, batch.collected_s, telemetry.mean, telemetry.maximum,
-                           telemetry.samples, age_s, telemetry.quality, sources, np.full(len(entities), number, np.int8))  # fmt: skip
+        return SignalTable(
+            telemetry.signals,
+            telemetry.windows_s,
+            batch.collected_s,
+            telemetry.mean,
+            telemetry.maximum,
+            telemetry.samples,
+            age_s,
+            telemetry.quality,
+            sources,
+            np.full(len(entities), number, np.int8),
+        )
     place = {str(name): row for row, name in enumerate(telemetry.entity_ids.tolist())}
     rows = np.array([place.get(str(name), -1) for name in entities.tolist()], np.int64)
     known = rows >= 0
@@ -133,10 +140,18 @@ def _align(
         out[..., known] = column[..., rows[known]]
         return out
 
-    return SignalTable(telemetry.signals, telemetry.windows_s, batch.collected_s, pick(telemetry.mean, np.nan),
-                       pick(telemetry.maximum, np.nan), pick(telemetry.samples, 0),
-                       (pick(telemetry.age_s, np.inf) + older_s).astype(np.float32), pick(telemetry.quality, 0),
-                       sources, np.where(known, number, -1).astype(np.int8))  # fmt: skip
+    return SignalTable(
+        telemetry.signals,
+        telemetry.windows_s,
+        batch.collected_s,
+        pick(telemetry.mean, np.nan),
+        pick(telemetry.maximum, np.nan),
+        pick(telemetry.samples, 0),
+        (pick(telemetry.age_s, np.inf) + older_s).astype(np.float32),
+        pick(telemetry.quality, 0),
+        sources,
+        np.where(known, number, -1).astype(np.int8),
+    )
 
 
 def _better_of(one: SignalTable, two: SignalTable) -> SignalTable:
@@ -146,7 +161,15 @@ def _better_of(one: SignalTable, two: SignalTable) -> SignalTable:
     def choose(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.where(second, b, a).astype(a.dtype)
 
-    return SignalTable(one.signals, one.windows_s, min(one.collected_s, two.collected_s), choose(one.mean, two.mean),
-                       choose(one.maximum, two.maximum), choose(one.samples, two.samples),
-                       choose(one.age_s, two.age_s), choose(one.quality, two.quality), one.sources,
-                       choose(one.source, two.source))  # fmt: skip
+    return SignalTable(
+        one.signals,
+        one.windows_s,
+        min(one.collected_s, two.collected_s),
+        choose(one.mean, two.mean),
+        choose(one.maximum, two.maximum),
+        choose(one.samples, two.samples),
+        choose(one.age_s, two.age_s),
+        choose(one.quality, two.quality),
+        one.sources,
+        choose(one.source, two.source),
+    )

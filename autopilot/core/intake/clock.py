@@ -37,8 +37,16 @@ SETTLED_S = 0.5
 
 TIMES: dict[type[Any], tuple[str, ...]] = {
     ControllerMemory: (
-        "now_s", "cooled_until_s", "no_landing_until_s", "wished_since_s", "noted_since_s", "spent_until_s", "failures",
-        "usage_at_s", "paused_since_s", "wake_at_s",
+        "now_s",
+        "cooled_until_s",
+        "no_landing_until_s",
+        "wished_since_s",
+        "noted_since_s",
+        "spent_until_s",
+        "failures",
+        "usage_at_s",
+        "paused_since_s",
+        "wake_at_s",
     ),
     InFlight: ("since_s",),
     Instruction: ("deadline_s",),
@@ -50,7 +58,7 @@ TIMES: dict[type[Any], tuple[str, ...]] = {
     Approval: ("given_s",),
     Rejection: ("until_s",),
     ServiceRecord: ("ready_since_s", "minute_s", "wishes", "raised_s"),
-}  # fmt: skip
+}
 """Fields that hold times of the controller's clock: a number, or numbers in a mapping or tuple."""
 
 NOT_TIMES: dict[type[Any], tuple[str, ...]] = {
@@ -64,7 +72,9 @@ NOT_TIMES: dict[type[Any], tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Memory at this reading of the clock, why the clock is not believed ("" when it is), and by how much memory moved."""
+    """Memory at this reading of the clock, why the clock is not believed ("" when it is), and by how much memory
+    moved.
+    """
 
     memory: ControllerMemory
     doubt: str
@@ -111,9 +121,7 @@ def moved(memory: ControllerMemory, by_s: float) -> ControllerMemory:
     """Memory with all its times later by `by_s`, as if the clock had always been that far ahead."""
     after: ControllerMemory = _moved(memory, by_s)
     days = round(by_s / DAY_S)
-    spent = {
-        who: tuple((day + days, used) for day, used in used_on) for who, used_on in memory.spent_gpu_s.items()
-    }
+    spent = {who: tuple((day + days, used) for day, used in used_on) for who, used_on in memory.spent_gpu_s.items()}
     return replace(after, spent_gpu_s=spent)
 
 
@@ -123,9 +131,10 @@ def _moved(value: Any, by_s: float, *, is_time: bool = False) -> Any:
         changed = {
             field.name: _moved(getattr(value, field.name), by_s, is_time=field.name in times)
             for field in fields(value)
-            if field.name in times or isinstance(getattr(value, field.name), (tuple, Mapping)) or
-            is_dataclass(getattr(value, field.name))
-        }  # fmt: skip
+            if field.name in times
+            or isinstance(getattr(value, field.name), (tuple, Mapping))
+            or is_dataclass(getattr(value, field.name))
+        }
         return replace(value, **changed) if changed else value
     if isinstance(value, Mapping):
         return {key: _moved(each, by_s, is_time=is_time) for key, each in value.items()}
@@ -154,7 +163,9 @@ def not_of_the_future(batch: Batch, now_s: float, most_s: float) -> Batch:
 
 
 def _known_work(work: Work, batch: Batch, latest_s: float, most_s: float, gaps: list[Gap]) -> Work:
-    """Work without checkpoints and service figures of the future. Starts of the future are said: they shelter the work."""
+    """Work without checkpoints and service figures of the future. Starts of the future are said: they shelter the
+    work.
+    """
     table, services = work.workloads, work.services
     for signal, times_s in (("start", table.start_s), ("last checkpoint", table.last_checkpoint_s)):
         if (times_s > latest_s).any():
@@ -170,6 +181,4 @@ def _known_work(work: Work, batch: Batch, latest_s: float, most_s: float, gaps: 
 
 
 def _skew(batch: Batch, signal: str, ahead_s: float) -> Gap:
-    return Gap(
-        batch.source, "", signal, f"clock skew: dated {ahead_s:.0f} s in the future; set the clocks right"
-    )
+    return Gap(batch.source, "", signal, f"clock skew: dated {ahead_s:.0f} s in the future; set the clocks right")

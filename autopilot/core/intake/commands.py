@@ -22,13 +22,20 @@ Entry = TypeVar("Entry")
 UNNUMBERED = -1
 """The sequence of a command that came without one."""
 
-_CAUTION = (CommandKind.RESUME, CommandKind.CONFIRM, CommandKind.APPROVE, CommandKind.REJECT, CommandKind.PAUSE,
-            CommandKind.KILL)  # fmt: skip
+_CAUTION = (
+    CommandKind.RESUME,
+    CommandKind.CONFIRM,
+    CommandKind.APPROVE,
+    CommandKind.REJECT,
+    CommandKind.PAUSE,
+    CommandKind.KILL,
+)
 """Commands of one number, or of none, count in this order: the most cautious has the last word."""
 
 
-def obey(memory: ControllerMemory, commands: Sequence[Command], now_s: float,
-         policy: Policy) -> tuple[ControllerMemory, tuple[Evidence, ...]]:  # fmt: skip
+def obey(
+    memory: ControllerMemory, commands: Sequence[Command], now_s: float, policy: Policy
+) -> tuple[ControllerMemory, tuple[Evidence, ...]]:
     """Memory after these commands, and a note for each that was refused."""
     if not commands:
         return memory, ()
@@ -59,28 +66,32 @@ def _kill(memory: ControllerMemory, command: Command, newest: int) -> Controller
     return replace(memory, killed=True, last_kill=command, kill_sequence=max(number, memory.kill_sequence))
 
 
-def _obey_one(memory: ControllerMemory, command: Command, now_s: float,
-              policy: Policy) -> tuple[ControllerMemory, str]:  # fmt: skip
+def _obey_one(memory: ControllerMemory, command: Command, now_s: float, policy: Policy) -> tuple[ControllerMemory, str]:
     """Memory after one command that is not a KILL, and why it is refused; "" when it is not."""
     given_s = min(command.at_s, now_s)
     if command.kind == CommandKind.APPROVE:
         return _approve(memory, command, given_s)
     if command.kind == CommandKind.REJECT:
         rejection = Rejection(command.state_digest, given_s + policy.approval.rejected_s, command.who)
-        return replace(memory, approvals=_without(memory.approvals, command.subject),
-                       rejections={**memory.rejections, command.subject: rejection}), ""  # fmt: skip
+        return replace(
+            memory,
+            approvals=_without(memory.approvals, command.subject),
+            rejections={**memory.rejections, command.subject: rejection},
+        ), ""
     if command.kind == CommandKind.CONFIRM:
         return _confirm(memory, command)
     if command.kind == CommandKind.PAUSE:
-        return replace(memory, paused_reason=f"paused by {command.who}", paused_since_s=given_s,
-                       paused_by=command.who or "a person"), ""  # fmt: skip
+        return replace(
+            memory,
+            paused_reason=f"paused by {command.who}",
+            paused_since_s=given_s,
+            paused_by=command.who or "a person",
+        ), ""
     if command.kind != CommandKind.RESUME:
         return memory, ""
     if memory.killed and command.sequence <= memory.kill_sequence:
         return memory, "it was not surely received after the kill; send it again"
-    return replace(
-        memory, killed=False, paused_reason="", paused_by="", paused_since_s=float("nan"), failures=()
-    ), ""
+    return replace(memory, killed=False, paused_reason="", paused_by="", paused_since_s=float("nan"), failures=()), ""
 
 
 def _approve(memory: ControllerMemory, command: Command, given_s: float) -> tuple[ControllerMemory, str]:
@@ -89,17 +100,27 @@ def _approve(memory: ControllerMemory, command: Command, given_s: float) -> tupl
     if not (isfinite(benefit_gpu_s) and isfinite(cost_gpu_s)):
         offer = memory.offers.get(command.subject)
         if offer is None or offer.state_digest != command.state_digest:
-            return memory, f"it does not say at which benefit and cost, and {command.subject} is not proposed now; look again"  # fmt: skip
+            return (
+                memory,
+                f"it does not say at which benefit and cost, and {command.subject} is not proposed now; look again",
+            )
         benefit_gpu_s, cost_gpu_s = offer.benefit_gpu_s, offer.cost_gpu_s
     approval = Approval(command.state_digest, given_s, benefit_gpu_s, cost_gpu_s, command.who)
-    return replace(memory, approvals={**memory.approvals, command.subject: approval},
-                   rejections=_without(memory.rejections, command.subject)), ""  # fmt: skip
+    return replace(
+        memory,
+        approvals={**memory.approvals, command.subject: approval},
+        rejections=_without(memory.rejections, command.subject),
+    ), ""
 
 
 def _confirm(memory: ControllerMemory, command: Command) -> tuple[ControllerMemory, str]:
-    """The loss that a source is suspected of is real: its next list that still shows it counts (core/intake/sight.py)."""
-    views = {key: replace(record, confirmed=True) if record.lists and key.partition("/")[2] == command.subject else record
-             for key, record in memory.views.items()}  # fmt: skip
+    """The loss that a source is suspected of is real: its next list that still shows it counts
+    (core/intake/sight.py).
+    """
+    views = {
+        key: replace(record, confirmed=True) if record.lists and key.partition("/")[2] == command.subject else record
+        for key, record in memory.views.items()
+    }
     if views == dict(memory.views):
         return memory, f"no source {command.subject!r} is suspected"
     return replace(memory, views=views), ""
@@ -113,8 +134,9 @@ ENDS = frozenset({Code.APPROVAL_EXPIRED, Code.APPROVAL_COST_ROSE, Code.APPROVAL_
 """Refusals of the guard `mode` that end an approval for good."""
 
 
-def approval_ended(approval: Approval, proposal: Proposal, now_s: float,
-                   policy: Policy) -> tuple[Code, float, str, float] | None:  # fmt: skip
+def approval_ended(
+    approval: Approval, proposal: Proposal, now_s: float, policy: Policy
+) -> tuple[Code, float, str, float] | None:
     """Why an approval of this very state holds no more: code, value, unit, threshold. None while it holds."""
     rules = policy.approval
     dearest, least = approval.cost_gpu_s * rules.cost_ratio, approval.benefit_gpu_s * rules.gain_ratio
@@ -134,12 +156,11 @@ def approval_ended(approval: Approval, proposal: Proposal, now_s: float,
     return None
 
 
-def remember_offers(
-    memory: ControllerMemory, proposals: Sequence[Proposal], *, whole: bool
-) -> ControllerMemory:
+def remember_offers(memory: ControllerMemory, proposals: Sequence[Proposal], *, whole: bool) -> ControllerMemory:
     """Memory after a decision: what it offers for approval, and which approvals it ended.
 
-    An approval ends with the state that it was given for; of a decision that is not `whole` nothing is known to be gone.
+    An approval ends with the state that it was given for; of a decision that is not `whole` nothing is known to be
+    gone.
     """
     offers: dict[str, Offer] = {}
     approvals = dict(memory.approvals)
@@ -151,9 +172,7 @@ def remember_offers(
             if verdict.code in ENDS and proposal.id in approvals:
                 approvals[proposal.id] = replace(approvals[proposal.id], ended=verdict.code)
             if verdict.code in ENDS or verdict.code == Code.NEEDS_APPROVAL:
-                offers[proposal.id] = Offer(
-                    proposal.state_digest, proposal.benefit_gpu_s, proposal.cost_gpu_s
-                )
+                offers[proposal.id] = Offer(proposal.state_digest, proposal.benefit_gpu_s, proposal.cost_gpu_s)
     if whole:
         approvals = {key: approval for key, approval in approvals.items() if key in made}
     return replace(memory, offers=offers, approvals=approvals)

@@ -22,7 +22,8 @@ def contain(work: Work, source: str, now_s: float) -> tuple[Work, tuple[Gap, ...
     """`work` without what nobody may act on, and what was done about it.
 
     - An id that several workloads bear: all of them opt out of every action, and hold what they hold.
-    - A uid that several workloads bear, or a workload without one: they opt out of every action, and hold what they hold.
+    - A uid that several workloads bear, or a workload without one: they opt out of every action, and hold what they
+    hold.
     - A workload of a queue that is not there: it opts out of every action, so nothing happens to it.
     - A checkpoint of another incarnation, or of a time that has not come: it is not known when it saved.
     - A queue whose parent does not stand above it (a cycle, an orphan): nothing of it starts, it is guaranteed nothing.
@@ -96,8 +97,9 @@ def _known_queues(work: WorkloadTable, queues: int, source: str, gaps: list[Gap]
     lost = (work.queue < 0) | (work.queue >= queues)
     if not lost.any():
         return work
-    gaps.extend(Gap(source, str(name), "queue", "its queue is not there: it is left alone")
-                for name in work.id[lost].tolist())  # fmt: skip
+    gaps.extend(
+        Gap(source, str(name), "queue", "its queue is not there: it is left alone") for name in work.id[lost].tolist()
+    )
     return replace(work, queue=np.where(lost, 0, work.queue).astype(np.int32), excluded=work.excluded | lost)
 
 
@@ -105,13 +107,13 @@ def _own_checkpoints(work: WorkloadTable, source: str, now_s: float, gaps: list[
     """Reports that cannot be of this incarnation are not believed."""
     running = (work.state == State.RUNNING) | (work.state == State.CHECKPOINTING)
     with np.errstate(invalid="ignore"):
-        other = running & (
-            (work.last_checkpoint_s < work.start_s) | (work.last_checkpoint_s > now_s + EARLY_S)
-        )
+        other = running & ((work.last_checkpoint_s < work.start_s) | (work.last_checkpoint_s > now_s + EARLY_S))
     if not other.any():
         return work
-    gaps.extend(Gap(source, str(name), "last_checkpoint", "the report is of another incarnation or of the future")
-                for name in work.id[other].tolist())  # fmt: skip
+    gaps.extend(
+        Gap(source, str(name), "last_checkpoint", "the report is of another incarnation or of the future")
+        for name in work.id[other].tolist()
+    )
     return replace(work, last_checkpoint_s=np.where(other, np.nan, work.last_checkpoint_s))
 
 
@@ -125,10 +127,14 @@ def _sound_queues(queues: QueueTable, source: str, gaps: list[Gap]) -> QueueTabl
     negative = (queues.limit < -1) | (queues.guarantee < 0).any(axis=1) | ~(queues.weight >= 0)
     if not astray.any() and not negative.any():
         return queues
-    gaps.extend(Gap(source, str(name), "parent", "its parent does not stand above it: nothing of it starts")
-                for name in queues.id[astray].tolist())  # fmt: skip
-    gaps.extend(Gap(source, str(name), "quota", "a negative guarantee, limit or weight: it counts as none")
-                for name in queues.id[negative].tolist())  # fmt: skip
+    gaps.extend(
+        Gap(source, str(name), "parent", "its parent does not stand above it: nothing of it starts")
+        for name in queues.id[astray].tolist()
+    )
+    gaps.extend(
+        Gap(source, str(name), "quota", "a negative guarantee, limit or weight: it counts as none")
+        for name in queues.id[negative].tolist()
+    )
     parent = np.where(astray, 0, queues.parent).astype(np.int32)
     guarantee = np.maximum(np.where(astray[:, None], 0, queues.guarantee), 0).astype(np.int32)
     limit = np.where(astray, 0, np.maximum(queues.limit, -1)).astype(np.int32)

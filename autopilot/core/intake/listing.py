@@ -26,8 +26,12 @@ class Shown:
     columns: tuple[Texts, ...]
 
 
-def views_of(batches: Sequence[Batch], expected: Iterable[tuple[str, str]],
-             known: Mapping[str, Objects], before: Mapping[str, Shown]) -> tuple[tuple[View, ...], dict[str, Shown]]:  # fmt: skip
+def views_of(
+    batches: Sequence[Batch],
+    expected: Iterable[tuple[str, str]],
+    known: Mapping[str, Objects],
+    before: Mapping[str, Shown],
+) -> tuple[tuple[View, ...], dict[str, Shown]]:
     """The views of these batches, and the objects that each shows, by "<kind>/<source>".
 
     `expected` are (kind, source) that must answer: one that is silent is an incomplete view. `known` are the objects of
@@ -53,14 +57,11 @@ def views_of(batches: Sequence[Batch], expected: Iterable[tuple[str, str]],
     for kind, source in expected:
         if f"{kind}/{source}" not in views:
             reasons = [gap.reason for batch in batches if batch.source == source for gap in batch.gaps]
-            views[f"{kind}/{source}"] = View(
-                source, kind, False, -inf, 0, reason=(reasons or ["it is silent"])[0]
-            )
+            views[f"{kind}/{source}"] = View(source, kind, False, -inf, 0, reason=(reasons or ["it is silent"])[0])
     return tuple(views.values()), shown
 
 
-def _view(batch: Batch, kind: str, listing: Listing, there: Objects, ended: list[str],
-          known: Objects | None) -> View:  # fmt: skip
+def _view(batch: Batch, kind: str, listing: Listing, there: Objects, ended: list[str], known: Objects | None) -> View:
     complete, reason = listing.complete, listing.reason
     if complete and 0 <= listing.objects != len(there) + len(ended):
         complete, reason = False, f"it has {listing.objects} objects and lists {len(there) + len(ended)}"

@@ -75,16 +75,21 @@ def _stale_halves(observation: Observation, limits: Freshness) -> list[str]:
     }
     shown = {view.kind for view in observation.views}
     return [
-        f"no source shows {KINDS[kind]}" if age_s == float("inf")
+        f"no source shows {KINDS[kind]}"
+        if age_s == float("inf")
         else f"{KINDS[kind]} were last listed {age_s:.0f} s ago (limit {limit_s:g} s)"
-        for kind, (age_s, limit_s) in ages.items() if not age_s <= limit_s and kind not in shown
-    ]  # fmt: skip
+        for kind, (age_s, limit_s) in ages.items()
+        if not age_s <= limit_s and kind not in shown
+    ]
 
 
 def _unusable(view: View, before: ViewRecord | None, now_s: float, policy: Policy) -> str:
     """Why a list says nothing about what is absent from it; "" when it does."""
     limits, early_s = policy.freshness, policy.clock.max_skew_s
-    name, limit_s = f"{view.source}: its list of {KINDS[view.kind]}", (limits.inventory_s if view.kind == INVENTORY else limits.work_s)  # fmt: skip
+    name, limit_s = (
+        f"{view.source}: its list of {KINDS[view.kind]}",
+        (limits.inventory_s if view.kind == INVENTORY else limits.work_s),
+    )
     if not view.complete:
         return f"{name} is not complete ({view.reason or 'it does not say why'})"
     if not now_s - view.listed_s <= limit_s:
@@ -118,9 +123,7 @@ def _judge(before: ViewRecord | None, view: View, policy: Policy) -> ViewRecord:
     lists = before.lists + apart
     if lists >= rules.lists:
         return trusted
-    return replace(
-        before, listed_s=view.listed_s, lists=lists, counted_s=view.listed_s if apart else before.counted_s
-    )
+    return replace(before, listed_s=view.listed_s, lists=lists, counted_s=view.listed_s if apart else before.counted_s)
 
 
 def _suspicion(record: ViewRecord, view: View, policy: Policy) -> str:

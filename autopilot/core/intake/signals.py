@@ -26,15 +26,10 @@ def measure(snapshot: ClusterSnapshot, whatif: WhatIf) -> Signals:
     usable = snapshot.gpus.healthy & whatif.node_ok[snapshot.gpus.node]
     capacity = float(usable.sum())
     instance_part = _instance_part(snapshot)
-    allocated = float(whatif.gpu_used.sum()) / GPU_MILLI + float(
-        (instance_part * (whatif.instance_used > 0)).sum()
-    )
+    allocated = float(whatif.gpu_used.sum()) / GPU_MILLI + float((instance_part * (whatif.instance_used > 0)).sum())
     pending = work.state == State.PENDING
     pending_gpus = float(
-        (
-            work.gpus[pending]
-            * np.where(work.gpu_milli[pending] > 0, work.gpu_milli[pending] / GPU_MILLI, 1.0)
-        ).sum()
+        (work.gpus[pending] * np.where(work.gpu_milli[pending] > 0, work.gpu_milli[pending] / GPU_MILLI, 1.0)).sum()
     )
     active = _active_gpus(snapshot, whatif)
     stranded = _stranded(snapshot, whatif, pending)
@@ -68,9 +63,7 @@ def _active_gpus(snapshot: ClusterSnapshot, whatif: WhatIf) -> float:
     window = telemetry.windows_s.index(ACTIVITY_WINDOW_S)
     mean = telemetry.mean[telemetry.signals.index("sm_active_ratio"), window]
     gpus = len(snapshot.gpus.uuid)
-    used = np.concatenate(
-        [whatif.gpu_used / GPU_MILLI, _instance_part(snapshot) * (whatif.instance_used > 0)]
-    )
+    used = np.concatenate([whatif.gpu_used / GPU_MILLI, _instance_part(snapshot) * (whatif.instance_used > 0)])
     known = ~np.isnan(mean) & (used > 0)
     if not known.any() or len(mean) < gpus:
         return float("nan")

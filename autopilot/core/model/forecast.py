@@ -69,9 +69,12 @@ class Forecasts:
 
 
 def remaining_quantiles_s(
-    levels: tuple[float, ...], total_s: F64, served_s: F64, wanted: tuple[float, ...],
+    levels: tuple[float, ...],
+    total_s: F64,
+    served_s: F64,
+    wanted: tuple[float, ...],
     outlived_s: F64 | None = None,
-) -> F64:  # fmt: skip
+) -> F64:
     """Several quantiles of the time left at once. Shape [jobs, wanted].
 
     `outlived_s` is what each job is known to outlive, where that is more than the progress that it still has: one that

@@ -9,9 +9,18 @@ import numpy as np
 from autopilot.core.model.snapshot import ClusterSnapshot, ServiceTable, WorkloadTable
 
 _ASKED = (
-    "gpus", "gpus_per_member", "min_gpus", "gpu_milli", "mig_profile", "gpu_models", "gpu_memory_mib", "cpu_milli",
-    "memory_mib", "topology", "selector",
-)  # fmt: skip
+    "gpus",
+    "gpus_per_member",
+    "min_gpus",
+    "gpu_milli",
+    "mig_profile",
+    "gpu_models",
+    "gpu_memory_mib",
+    "cpu_milli",
+    "memory_mib",
+    "topology",
+    "selector",
+)
 
 
 def rows_by_uid(table: WorkloadTable | ServiceTable) -> dict[str, int]:

@@ -133,7 +133,9 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class ClockDoubt:
-    """A clock that jumped and is not believed yet: since which reading, and how often in a row it went on from there."""
+    """A clock that jumped and is not believed yet: since which reading, and how often in a row it went on from
+    there.
+    """
 
     first_s: float
     last_s: float

@@ -76,15 +76,15 @@ class RuleSetName(StrEnum):
 class Modes:
     """One mode per action."""
 
-    admit_gang: Annotated[
-        Mode, Doc("start pending gangs that fit whole, and hold room for those that do not")
-    ] = Mode.RECOMMEND
-    backfill: Annotated[
-        Mode, Doc("start work in gaps before a reservation; evict it when the gang can land")
-    ] = Mode.RECOMMEND
-    defragment: Annotated[
-        Mode, Doc("move running gangs so that one that waits fits; nobody loses its place")
-    ] = Mode.RECOMMEND
+    admit_gang: Annotated[Mode, Doc("start pending gangs that fit whole, and hold room for those that do not")] = (
+        Mode.RECOMMEND
+    )
+    backfill: Annotated[Mode, Doc("start work in gaps before a reservation; evict it when the gang can land")] = (
+        Mode.RECOMMEND
+    )
+    defragment: Annotated[Mode, Doc("move running gangs so that one that waits fits; nobody loses its place")] = (
+        Mode.RECOMMEND
+    )
     reclaim_borrowed: Annotated[
         Mode, Doc("take back from queues above their share what a queue below its own is owed")
     ] = Mode.RECOMMEND
@@ -92,13 +92,14 @@ class Modes:
         Mode, Doc("displace lower priority of the same queue, or, with time sharing, work of lower index")
     ] = Mode.RECOMMEND
     resize: Annotated[Mode, Doc("grow elastic gangs into idle capacity")] = Mode.RECOMMEND
-    scale_ahead: Annotated[
-        Mode, Doc("ask for replicas of a service before the load that is foreseen comes")
-    ] = Mode.RECOMMEND
+    scale_ahead: Annotated[Mode, Doc("ask for replicas of a service before the load that is foreseen comes")] = (
+        Mode.RECOMMEND
+    )
     recover: Annotated[
         Mode,
         Doc(
-            "stop gangs that lost members, that hang, or whose GPU or node is broken or called back, and start them again as a whole elsewhere"
+            "stop gangs that lost members, that hang, or whose GPU or node is broken or called back, and start "
+            "them again as a whole elsewhere"
         ),
     ] = Mode.RECOMMEND
     enforce_limit: Annotated[
@@ -122,13 +123,9 @@ class Order:
     short_s: Annotated[
         float,
         Interval(ge=0, le=7 * DAY_S),
-        Doc(
-            "gangs whose median run time is at most this come first, shortest first; they may pass over reservations"
-        ),
+        Doc("gangs whose median run time is at most this come first, shortest first; they may pass over reservations"),
     ] = 7200.0
-    width_exponent: Annotated[
-        float, Interval(ge=0, le=2), Doc("alpha in 1 / (expected run time x gpus^alpha)")
-    ] = 0.0
+    width_exponent: Annotated[float, Interval(ge=0, le=2), Doc("alpha in 1 / (expected run time x gpus^alpha)")] = 0.0
     aging_s: Annotated[
         float,
         Interval(ge=60, le=366 * DAY_S),
@@ -154,12 +151,8 @@ class ReservationRules:
     its gang has waited `firm_after_s` it is firm: a promise, kept until the gang starts.
     """
 
-    depth: Annotated[
-        int, Interval(ge=0, le=30), Doc("gangs that may hold a reservation at once; 0: none")
-    ] = 3
-    conservative_depth: Annotated[int, Interval(ge=1, le=30), Doc("the same under conservative backfill")] = (
-        16
-    )
+    depth: Annotated[int, Interval(ge=0, le=30), Doc("gangs that may hold a reservation at once; 0: none")] = 3
+    conservative_depth: Annotated[int, Interval(ge=1, le=30), Doc("the same under conservative backfill")] = 16
     whole_nodes_only: Annotated[
         bool,
         Doc("only gangs that need at least one whole node get one; smaller ones find gaps by themselves"),
@@ -183,7 +176,8 @@ class ReservationRules:
         float,
         Interval(ge=1, le=1e6),
         Doc(
-            "only overdue gangs get one while the run-time forecasts are vaguer than this (0.75 over 0.25 quantile): room held on a guess is room wasted"
+            "only overdue gangs get one while the run-time forecasts are vaguer than this (0.75 over 0.25 "
+            "quantile): room held on a guess is room wasted"
         ),
     ] = 4.0
     timeout_s: Annotated[
@@ -194,9 +188,7 @@ class ReservationRules:
     share_hold_s: Annotated[
         float,
         Interval(ge=0, le=DAY_S),
-        Doc(
-            "GPUs that come free are held for a gang of a queue below its fair share that starts this soon; 0: never"
-        ),
+        Doc("GPUs that come free are held for a gang of a queue below its fair share that starts this soon; 0: never"),
     ] = 0.0
     advance_lead_s: Annotated[
         float,
@@ -218,9 +210,9 @@ class BackfillRules:
     level: Annotated[
         float, Interval(ge=0.5, le=0.99), Doc("quantile of the run time that must end before the reservation")
     ] = 0.9
-    evict_when_due: Annotated[
-        bool, Doc("evict backfilled work the instant the reserved gang can land without it")
-    ] = True
+    evict_when_due: Annotated[bool, Doc("evict backfilled work the instant the reserved gang can land without it")] = (
+        True
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,9 +227,7 @@ class Tenancy:
     ] = False
     fair_preemption_rules: Annotated[
         tuple[ShareRule, ...],
-        Doc(
-            "under cohort-fair: which comparisons of shares allow a preemption, in the order in which they are tried"
-        ),
+        Doc("under cohort-fair: which comparisons of shares allow a preemption, in the order in which they are tried"),
     ] = (ShareRule.FINAL_SHARE, ShareRule.INITIAL_SHARE)
     usage_half_life_s: Annotated[
         float,
@@ -247,9 +237,7 @@ class Tenancy:
     usage_weight: Annotated[
         float,
         Interval(ge=0, le=10),
-        Doc(
-            "how much past use above (below) a queue's part lowers (raises) its weight in the split of idle capacity"
-        ),
+        Doc("how much past use above (below) a queue's part lowers (raises) its weight in the split of idle capacity"),
     ] = 1.0
 
 
@@ -265,28 +253,32 @@ class Preemption:
     without_checkpoint: Annotated[
         bool,
         Doc(
-            "gangs that cannot write one in time may be victims of weighed takings too; else they keep their place and others are sought"
+            "gangs that cannot write one in time may be victims of weighed takings too; else they keep their "
+            "place and others are sought"
         ),
     ] = False
     checkpoint_writers: Annotated[
         int,
         Interval(ge=0, le=1_000_000),
         Doc(
-            "checkpoints that the store takes at once, the most work saved per byte first; whose turn cannot come within the grace is stopped from its last periodic one; 0: not bounded"
+            "checkpoints that the store takes at once, the most work saved per byte first; whose turn cannot "
+            "come within the grace is stopped from its last periodic one; 0: not bounded"
         ),
     ] = 0
     saves_prior: Annotated[
         float,
         Interval(ge=0, le=1),
         Doc(
-            "how likely work that declares checkpoint-on-request saves when it is told to leave, before any of its requests or of its tenant's were answered; 0: nobody counts on it"
+            "how likely work that declares checkpoint-on-request saves when it is told to leave, before any of "
+            "its requests or of its tenant's were answered; 0: nobody counts on it"
         ),
     ] = 0.0
     waiting_weight: Annotated[
         float,
         Interval(ge=0, le=1e9),
         Doc(
-            "price of one GPU-second that a victim waits again, in GPU-seconds; a victim is taken to wait until the gang that it makes room for ends"
+            "price of one GPU-second that a victim waits again, in GPU-seconds; a victim is taken to wait until "
+            "the gang that it makes room for ends"
         ),
     ] = 0.1
     move_victims: Annotated[bool, Doc("a victim that fits elsewhere is moved, not stopped")] = True
@@ -333,9 +325,7 @@ class ScaleAhead:
     lead_s: Annotated[
         float,
         Interval(ge=1, le=DAY_S),
-        Doc(
-            "lead time before any start-up of a replica was measured; then the 0.9 quantile of the latest start-ups"
-        ),
+        Doc("lead time before any start-up of a replica was measured; then the 0.9 quantile of the latest start-ups"),
     ] = 300.0
     dwell_s: Annotated[
         float,
@@ -345,18 +335,14 @@ class ScaleAhead:
     lease_s: Annotated[
         float,
         Interval(ge=60, le=DAY_S),
-        Doc(
-            "a floor that is not renewed lapses after this long, whatever becomes of us; renewed at half of it"
-        ),
+        Doc("a floor that is not renewed lapses after this long, whatever becomes of us; renewed at half of it"),
     ] = 1800.0
     most_ratio: Annotated[
         float,
         Interval(ge=1, le=1000),
         Doc("a floor is at most this multiple of the replicas that the present load needs"),
     ] = 4.0
-    forecast_age_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("an older forecast is not acted on")] = (
-        180.0
-    )
+    forecast_age_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("an older forecast is not acted on")] = 180.0
     least_outcomes: Annotated[
         int, Interval(ge=0, le=1_000_000), Doc("outcomes that must have come before a forecast is acted on")
     ] = 30
@@ -368,9 +354,7 @@ class ScaleAhead:
     violation_ratio: Annotated[
         float,
         Interval(ge=0, le=1),
-        Doc(
-            "share of requests over the objective up to which a load counts as served; 0.01 makes the objective a p99"
-        ),
+        Doc("share of requests over the objective up to which a load counts as served; 0.01 makes the objective a p99"),
     ] = 0.01
 
 
@@ -392,9 +376,7 @@ class Policy:
     reservation: Annotated[ReservationRules, Doc("reservations")] = field(default_factory=ReservationRules)
     backfill: Annotated[BackfillRules, Doc("backfill")] = field(default_factory=BackfillRules)
     tenancy: Annotated[Tenancy, Doc("queues and shares")] = field(default_factory=Tenancy)
-    preemption: Annotated[Preemption, Doc("taking GPUs from running work")] = field(
-        default_factory=Preemption
-    )
+    preemption: Annotated[Preemption, Doc("taking GPUs from running work")] = field(default_factory=Preemption)
     scale_ahead: Annotated[ScaleAhead, Doc("replicas ahead of the load")] = field(default_factory=ScaleAhead)
     recovery: Annotated[Recovery, Doc("what broke")] = field(default_factory=Recovery)
     enforcement: Annotated[Enforcement, Doc("what goes on for too long")] = field(default_factory=Enforcement)
@@ -410,9 +392,9 @@ class Policy:
     limits: Annotated[Limits, Doc("bounds of one tick")] = field(default_factory=Limits)
     journal: Annotated[JournalRules, Doc("record keeping")] = field(default_factory=JournalRules)
     forecasting: Annotated[Forecasting, Doc("fits of models")] = field(default_factory=Forecasting)
-    price_weight: Annotated[
-        dict[str, float], Doc("price of a GPU model relative to the others; 1 where not named")
-    ] = field(default_factory=dict)
+    price_weight: Annotated[dict[str, float], Doc("price of a GPU model relative to the others; 1 where not named")] = (
+        field(default_factory=dict)
+    )
 
 
 def check_policy(policy: Policy) -> None:
@@ -428,9 +410,7 @@ def check_policy(policy: Policy) -> None:
             f"({policy.budget.per_cluster}); lower it or raise the other"
         )
     if not policy.tenancy.fair_preemption_rules:
-        raise InputError(
-            "tenancy.fair_preemption_rules: the list is empty; name final_share, initial_share or both"
-        )
+        raise InputError("tenancy.fair_preemption_rules: the list is empty; name final_share, initial_share or both")
     for model, weight in policy.price_weight.items():
         if not 0 < weight < 1000:
             raise InputError(f"price_weight.{model}: {weight:g} is not above 0 and below 1000")

@@ -33,7 +33,8 @@ class Recovery:
         float,
         Interval(ge=0, le=3600),
         Doc(
-            "work on a node that the cloud called back goes on until its checkpoint must be asked for, this long before the last moment"
+            "work on a node that the cloud called back goes on until its checkpoint must be asked for, this long "
+            "before the last moment"
         ),
     ] = 60.0
     stuck_after_s: Annotated[
@@ -44,9 +45,7 @@ class Recovery:
     hung_after_s: Annotated[
         float,
         Interval(ge=1800, le=7 * DAY_S),
-        Doc(
-            "a gang of several GPUs that all did nothing for this long, by fresh telemetry, is stopped to start again"
-        ),
+        Doc("a gang of several GPUs that all did nothing for this long, by fresh telemetry, is stopped to start again"),
     ] = 3600.0
     hung_ratio: Annotated[
         float,
@@ -57,7 +56,8 @@ class Recovery:
         float,
         Interval(ge=0, le=1),
         Doc(
-            "more than this share of the running gangs of one telemetry source, and more than one gang, that do nothing at "
+            "more than this share of the running gangs of one telemetry source, and more than one gang, that do "
+            "nothing at "
             "once are a fault of the telemetry: none of them is stopped"
         ),
     ] = 0.25
@@ -65,7 +65,8 @@ class Recovery:
         float,
         Interval(ge=0, le=1),
         Doc(
-            "a gang that does nothing is stopped only where at least this share of the other work that the same telemetry "
+            "a gang that does nothing is stopped only where at least this share of the other work that the same "
+            "telemetry "
             "source measures is active, and some of it"
         ),
     ] = 0.25
@@ -79,9 +80,7 @@ class Recovery:
     coordinator_wait_s: Annotated[
         float,
         Interval(ge=60, le=7 * DAY_S),
-        Doc(
-            "a coordinator whose own workers have waited this long for GPUs is stopped, and starts again after them"
-        ),
+        Doc("a coordinator whose own workers have waited this long for GPUs is stopped, and starts again after them"),
     ] = 900.0
 
 
@@ -92,16 +91,12 @@ class Enforcement:
     grace_s: Annotated[
         float,
         Interval(ge=0, le=7 * DAY_S),
-        Doc(
-            "work past its run-time limit is warned, and suspended with a checkpoint this long after its limit"
-        ),
+        Doc("work past its run-time limit is warned, and suspended with a checkpoint this long after its limit"),
     ] = 900.0
     spend_ratio: Annotated[
         float,
         Interval(ge=1, le=1000),
-        Doc(
-            "a tenant whose use of the last day exceeds this many times the mean day of its last 30 has run away"
-        ),
+        Doc("a tenant whose use of the last day exceeds this many times the mean day of its last 30 has run away"),
     ] = 1.3
     spend_floor_gpu_s: Annotated[
         float,
@@ -111,7 +106,8 @@ class Enforcement:
     spend_suspends: Annotated[
         bool,
         Doc(
-            "work of a tenant that ran away, above what its queue is guaranteed, is suspended too; otherwise it is warned only"
+            "work of a tenant that ran away, above what its queue is guaranteed, is suspended too; otherwise it "
+            "is warned only"
         ),
     ] = False
 
@@ -138,15 +134,9 @@ class Budget:
     """Bounds on disruption in any window of `window_s`; contractual evictions are not counted."""
 
     window_s: Annotated[float, Interval(ge=60, le=7 * DAY_S), Doc("length of the sliding window")] = 3600.0
-    per_cluster: Annotated[
-        int, Interval(ge=0, le=1_000_000), Doc("disruptions per window over the whole cluster")
-    ] = 20
-    per_tenant: Annotated[
-        int, Interval(ge=0, le=1_000_000), Doc("disruptions per window of one tenant's work")
-    ] = 5
-    per_node: Annotated[
-        int, Interval(ge=0, le=1_000_000), Doc("disruptions per window touching one node")
-    ] = 2
+    per_cluster: Annotated[int, Interval(ge=0, le=1_000_000), Doc("disruptions per window over the whole cluster")] = 20
+    per_tenant: Annotated[int, Interval(ge=0, le=1_000_000), Doc("disruptions per window of one tenant's work")] = 5
+    per_node: Annotated[int, Interval(ge=0, le=1_000_000), Doc("disruptions per window touching one node")] = 2
     concurrent: Annotated[int, Interval(ge=0, le=1_000_000), Doc("disruptions under way at once")] = 4
 
 
@@ -156,9 +146,7 @@ class Freshness:
 
     inventory_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("nodes, GPUs and instances")] = 120.0
     work_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("workloads and their placements")] = 60.0
-    telemetry_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("signals, for actions that rest on them")] = (
-        180.0
-    )
+    telemetry_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("signals, for actions that rest on them")] = 180.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +160,8 @@ class Views:
         float,
         Interval(ge=0, le=1),
         Doc(
-            "a source that loses more than this part of its objects between two complete lists, other than by deletions "
+            "a source that loses more than this part of its objects between two complete lists, other than by "
+            "deletions "
             "that it reports and work that it shows ended, is suspected: nothing acts"
         ),
     ] = 0.5
@@ -207,18 +196,16 @@ class Pause:
         int, Interval(ge=1, le=1000), Doc("failed effects within the window that pause every action")
     ] = 5
     window_s: Annotated[float, Interval(ge=60, le=DAY_S), Doc("length of that window")] = 900.0
-    length_s: Annotated[
-        float, Interval(ge=60, le=7 * DAY_S), Doc("the pause ends by itself after this long")
-    ] = 1800.0
+    length_s: Annotated[float, Interval(ge=60, le=7 * DAY_S), Doc("the pause ends by itself after this long")] = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRules:
     """How long a person's word on one proposal holds."""
 
-    valid_s: Annotated[
-        float, Interval(ge=1, le=7 * DAY_S), Doc("an approval ends this long after it was given")
-    ] = 900.0
+    valid_s: Annotated[float, Interval(ge=1, le=7 * DAY_S), Doc("an approval ends this long after it was given")] = (
+        900.0
+    )
     cost_ratio: Annotated[
         float,
         Interval(ge=1, le=1000),
@@ -264,9 +251,7 @@ class ClockRules:
 class Limits:
     """Bounds of one tick."""
 
-    proposals_per_tick: Annotated[
-        int, Interval(ge=1, le=100_000), Doc("full proposals built in one tick")
-    ] = 2000
+    proposals_per_tick: Annotated[int, Interval(ge=1, le=100_000), Doc("full proposals built in one tick")] = 2000
     search_steps: Annotated[
         int,
         Interval(ge=1000, le=100_000_000),
@@ -275,12 +260,10 @@ class Limits:
             "in this tick, forty times as many for what is owed by contract; a search under way may end later"
         ),
     ] = 50_000
-    deadline_s: Annotated[
-        float, Interval(ge=1, le=3600), Doc("an effect not seen after this long is taken back")
-    ] = 120.0
-    attempts: Annotated[
-        int, Interval(ge=1, le=100), Doc("tries of one effect before it counts as failed")
-    ] = 3
+    deadline_s: Annotated[float, Interval(ge=1, le=3600), Doc("an effect not seen after this long is taken back")] = (
+        120.0
+    )
+    attempts: Annotated[int, Interval(ge=1, le=100), Doc("tries of one effect before it counts as failed")] = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,9 +274,9 @@ class JournalRules:
     keyframe_ticks: Annotated[
         int, Interval(ge=1, le=100_000), Doc("at least this many ticks lie between two of them")
     ] = 64
-    max_mib: Annotated[
-        int, Interval(ge=1, le=1_000_000), Doc("oldest whole segments are dropped above this size")
-    ] = 2048
+    max_mib: Annotated[int, Interval(ge=1, le=1_000_000), Doc("oldest whole segments are dropped above this size")] = (
+        2048
+    )
     max_age_s: Annotated[float, Interval(ge=3600, le=3660 * DAY_S), Doc("and beyond this age")] = 30 * DAY_S
 
 
@@ -306,9 +289,7 @@ class Forecasting:
         Interval(ge=0, le=DAY_S),
         Doc("in a simulation: virtual time after which what a fit gave is used, as if a worker had run it"),
     ] = 300.0
-    fit_cpu_s: Annotated[
-        float, Interval(ge=1, le=DAY_S), Doc("live: CPU time after which a fit is stopped")
-    ] = 180.0
+    fit_cpu_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("live: CPU time after which a fit is stopped")] = 180.0
     fit_timeout_s: Annotated[
         float,
         Interval(ge=1, le=DAY_S),
@@ -320,9 +301,7 @@ class Forecasting:
     growth_ratio: Annotated[
         float, Interval(ge=0.05, le=10), Doc("and earlier, once the history has grown by this part")
     ] = 0.5
-    most_rows: Annotated[
-        int, Interval(ge=1000, le=1_000_000), Doc("ended jobs that a fit looks at, the newest")
-    ] = 8000
+    most_rows: Annotated[int, Interval(ge=1000, le=1_000_000), Doc("ended jobs that a fit looks at, the newest")] = 8000
     trees: Annotated[int, Interval(ge=10, le=1000), Doc("trees of each model of run times")] = 60
 
 
@@ -338,12 +317,8 @@ class PlacementWeights:
     stranded: Annotated[
         float, Interval(ge=0, le=100), Doc("penalty for capacity that no typical gang could use afterwards")
     ] = 1.0
-    island: Annotated[
-        float, Interval(ge=0, le=100), Doc("prefer one NVLink island for a gang of several nodes")
-    ] = 2.0
-    leaf: Annotated[
-        float, Interval(ge=0, le=100), Doc("prefer one leaf switch for a gang of several nodes")
-    ] = 1.0
+    island: Annotated[float, Interval(ge=0, le=100), Doc("prefer one NVLink island for a gang of several nodes")] = 2.0
+    leaf: Annotated[float, Interval(ge=0, le=100), Doc("prefer one leaf switch for a gang of several nodes")] = 1.0
     interference: Annotated[
         float, Interval(ge=0, le=100), Doc("avoid nodes whose shared GPUs serve latency-critical work")
     ] = 1.0

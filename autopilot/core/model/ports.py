@@ -107,8 +107,14 @@ class Actuator(Protocol):
 class Journal(Protocol):
     """The append-only record of a run."""
 
-    def intend(self, observation: Observation, policy: Policy, memory: ControllerMemory,
-               decision: Decision, instructions: Sequence[Instruction]) -> None:  # fmt: skip
+    def intend(
+        self,
+        observation: Observation,
+        policy: Policy,
+        memory: ControllerMemory,
+        decision: Decision,
+        instructions: Sequence[Instruction],
+    ) -> None:
         """Make the decision durable before its effects."""
         ...
 

@@ -106,9 +106,7 @@ class Listing:
     """
 
     complete: bool = True
-    reason: str = (
-        ""  # what is missing from an incomplete list: a page, a pool, the events since the last list
-    )
+    reason: str = ""  # what is missing from an incomplete list: a page, a pool, the events since the last list
     objects: int = -1
     deleted: tuple[str, ...] = ()
 
@@ -389,9 +387,7 @@ class Instruction:
     """One effect. Idempotent by id; refused when its precondition (uid and incarnation) does not hold."""
 
     id: str
-    kind: (
-        str  # admit | evict | resize (go on with exactly `slots`) | scale (a service has at least `replicas`)
-    )
+    kind: str  # admit | evict | resize (go on with exactly `slots`) | scale (a service has at least `replicas`)
     workload: str
     incarnation: int  # precondition: the object is still this one
     slots: tuple[Slot, ...]
@@ -399,12 +395,12 @@ class Instruction:
     deadline_s: float
     fence: int
     proposal_id: str
-    reason: str = ""  # of what takes GPUs: preempt | reclaim | move | reclaim-move | backfill | recover | restart | suspend
+    reason: str = (
+        ""  # of what takes GPUs: preempt | reclaim | move | reclaim-move | backfill | recover | restart | suspend
+    )
     grace_s: float = 0.0  # of an eviction: time to write a checkpoint in before the work is stopped
     save: Save = Save.TRY
-    replicas: int = (
-        0  # of `scale`, whose `workload` is the service and `incarnation` its generation; 0: no floor
-    )
+    replicas: int = 0  # of `scale`, whose `workload` is the service and `incarnation` its generation; 0: no floor
     until_s: float = 0.0  # of `scale`: when the floor lapses by itself
     uid: str = ""  # precondition: of the workload, or of the service; "" names nothing and is refused
 

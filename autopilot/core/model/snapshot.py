@@ -165,9 +165,7 @@ class WorkloadTable:
     runs_since_s: F64  # since when it runs without a stop, at whatever width; NaN: since `start_s`
     ended_s: F64
     served_s: F64  # progress kept from earlier incarnations
-    outlived_s: (
-        F64  # most progress that an earlier incarnation reached, kept or lost: it runs for longer than this
-    )
+    outlived_s: F64  # most progress that an earlier incarnation reached, kept or lost: it runs for longer than this
     gpus: I32
     gpus_per_member: I32
     min_gpus: I32  # gang starts with at least these; equals gpus when not elastic
@@ -197,9 +195,7 @@ class WorkloadTable:
     stuck: Bools  # told to leave, past its grace, and still there: it frees nothing
     stale_since_s: F64  # since when fewer than its minimum of members live (finished ones count); NaN: whole
     stale_grace_s: F64  # its own grace for that; NaN: the policy's
-    job_group: (
-        Texts  # shared by a coordinator and its workers, where they are workloads of their own; "": none
-    )
+    job_group: Texts  # shared by a coordinator and its workers, where they are workloads of their own; "": none
     coordinates: Texts  # the group whose coordinator it is; "": none
 
 
@@ -373,15 +369,40 @@ def empty(table: type[Any]) -> Any:
 
 
 UNSTATED: dict[str, Any] = {
-    "limit": -1, "borrow_limit": -1, "lend_limit": -1, "weight": 1.0, "order": QueueOrder.INDEX, "ready": True,
-    "healthy": True, "cpu_milli": -1, "memory_mib": -1, "instance": -1, "milli": GPU_MILLI, "mig_profile": -1,
-    "service": -1, "gpus_per_member": 1, "slo_class": SloClass.BATCH, "start_s": np.nan, "runs_since_s": np.nan,
+    "limit": -1,
+    "borrow_limit": -1,
+    "lend_limit": -1,
+    "weight": 1.0,
+    "order": QueueOrder.INDEX,
+    "ready": True,
+    "healthy": True,
+    "cpu_milli": -1,
+    "memory_mib": -1,
+    "instance": -1,
+    "milli": GPU_MILLI,
+    "mig_profile": -1,
+    "service": -1,
+    "gpus_per_member": 1,
+    "slo_class": SloClass.BATCH,
+    "start_s": np.nan,
+    "runs_since_s": np.nan,
     "ended_s": np.nan,
-    "limit_s": np.nan, "checkpoint_interval_s": np.nan, "last_checkpoint_s": np.nan, "checkpoint_write_s": np.nan,
-    "restart_s": np.nan, "lost_gpu_s": np.nan, "stale_since_s": np.nan, "stale_grace_s": np.nan, "reclaim_at_s": np.nan,
-    "needed_replicas": -1, "floor_until_s": np.nan, "load_ratio": np.nan, "recent_rps": np.nan,
-    "recent_violation_ratio": np.nan, "tokens_per_s": np.nan,
-}  # fmt: skip
+    "limit_s": np.nan,
+    "checkpoint_interval_s": np.nan,
+    "last_checkpoint_s": np.nan,
+    "checkpoint_write_s": np.nan,
+    "restart_s": np.nan,
+    "lost_gpu_s": np.nan,
+    "stale_since_s": np.nan,
+    "stale_grace_s": np.nan,
+    "reclaim_at_s": np.nan,
+    "needed_replicas": -1,
+    "floor_until_s": np.nan,
+    "load_ratio": np.nan,
+    "recent_rps": np.nan,
+    "recent_violation_ratio": np.nan,
+    "tokens_per_s": np.nan,
+}
 """What a column reads where nobody states it; 0, "" or False for the others."""
 
 
@@ -405,8 +426,9 @@ def make(table: type[Any], **columns: Any) -> Any:
 def empty_signals() -> SignalTable:
     """A signal table with no signals and no entities: nothing is known."""
     none = np.empty((0, 0, 0), np.float32)
-    return SignalTable((), (), float("-inf"), none, none, np.empty((0, 0), np.int32),
-                       np.empty(0, np.float32), np.empty(0, np.int8))  # fmt: skip
+    return SignalTable(
+        (), (), float("-inf"), none, none, np.empty((0, 0), np.int32), np.empty(0, np.float32), np.empty(0, np.int8)
+    )
 
 
 def take(table: Any, rows: NDArray[Any]) -> Any:
@@ -416,7 +438,7 @@ def take(table: Any, rows: NDArray[Any]) -> Any:
 
 def check_snapshot(snapshot: ClusterSnapshot) -> None:
     """Raise `InvariantError` when tables contradict each other (lengths, row numbers out of range)."""
-    for name in ("nodes", "gpus", "instances", "workloads", "members", "placements", "services", "queues", "advance"):  # fmt: skip
+    for name in ("nodes", "gpus", "instances", "workloads", "members", "placements", "services", "queues", "advance"):
         table = getattr(snapshot, name)
         lengths = {len(getattr(table, f.name)) for f in fields(table)}
         invariant(len(lengths) <= 1, f"columns of {name} differ in length: {sorted(lengths)}")
@@ -438,7 +460,9 @@ def running_since(workloads: WorkloadTable) -> F64:
 
 
 def progress_s(work: WorkloadTable, rows: I32, at_s: float) -> tuple[F64, F64]:
-    """Progress at `at_s`, and the run time that is outlived by then: more, after a stop that lost some. Shape [rows]."""
+    """Progress at `at_s`, and the run time that is outlived by then: more, after a stop that lost some. Shape
+    [rows].
+    """
     start_s = np.nan_to_num(work.start_s[rows], nan=at_s)
     here_s = np.where(holding_mask(work)[rows], np.maximum(at_s - np.maximum(start_s, 0.0), 0.0), 0.0)
     done_s = work.served_s[rows] + here_s

@@ -63,9 +63,7 @@ def parse_memory_mib(text: str | int, field: str = "memory") -> int:
         return text
     match = _MEMORY.match(str(text)) if len(str(text)) <= LONGEST_DURATION else None
     if not match:
-        raise InputError(
-            f"{field}: {shown(text)} is not an amount of memory; write for example 80Gi or 512Mi"
-        )
+        raise InputError(f"{field}: {shown(text)} is not an amount of memory; write for example 80Gi or 512Mi")
     return int(float(match[1]) * MEBIBYTES[match[2] or ""])
 
 

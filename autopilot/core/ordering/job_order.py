@@ -45,8 +45,15 @@ def aged_index(index: F64, gpus: I32, wait_s: F64, order: Order) -> F64:
     return np.asarray(index / width * aged)
 
 
-def service_order(snapshot: ClusterSnapshot, rows: I32, index: F64, median_s: F64, promised_since_s: F64,
-                  review_now_s: float, order: Order) -> NDArray[np.intp]:  # fmt: skip
+def service_order(
+    snapshot: ClusterSnapshot,
+    rows: I32,
+    index: F64,
+    median_s: F64,
+    promised_since_s: F64,
+    review_now_s: float,
+    order: Order,
+) -> NDArray[np.intp]:
     """Positions of `rows` (pending workloads) in the order of service.
 
     `index` is the aged index, `median_s` the median time still to run, `promised_since_s` when a gang's reservation

@@ -49,9 +49,7 @@ def look_out(observation: Observation, policy: Policy, review_now_s: float) -> O
     rows = np.flatnonzero((work.state == State.PENDING) | holds).astype(np.int32)
     done_s, outlived_s = progress_s(work, rows, review_now_s)
     if forecast is not None:
-        left[rows] = remaining_quantiles_s(
-            forecast.levels, forecast.total_s[rows], done_s, levels, outlived_s
-        )
+        left[rows] = remaining_quantiles_s(forecast.levels, forecast.total_s[rows], done_s, levels, outlived_s)
     # of what nothing is known: as long again as it has run (Lindy's law), or the stand-in while that is longer
     lindy = 1.0 / np.maximum(1.0 / UNKNOWN_INDEX_PER_S, outlived_s)
     index[rows] = np.where(np.isnan(left[rows, 0]), lindy, gittins_per_s(levels, left[rows]))
@@ -63,9 +61,7 @@ def _since(work: WorkloadTable, rows: I32, review_now_s: float) -> F64:
     return np.maximum(np.nan_to_num(work.start_s[rows], nan=review_now_s), 0.0)
 
 
-def run_times(
-    observation: Observation, policy: Policy, outlook: Outlook, rows: I32
-) -> tuple[F64, F64, np.ndarray]:
+def run_times(observation: Observation, policy: Policy, outlook: Outlook, rows: I32) -> tuple[F64, F64, np.ndarray]:
     """Run time of pending rows at the reservation and the backfill level, capped by declared limits.
 
     Unknown run times become the limit, or inf.
@@ -116,8 +112,9 @@ def gpu_free_at(whatif: WhatIf, end_s: F64) -> F64:
     return free_at
 
 
-def may_reserve(observation: Observation, policy: Policy, memory: ControllerMemory, rows: I32,
-                 review_now_s: float) -> np.ndarray:  # fmt: skip
+def may_reserve(
+    observation: Observation, policy: Policy, memory: ControllerMemory, rows: I32, review_now_s: float
+) -> np.ndarray:
     """Which of `rows` may hold a reservation: whole GPUs, wide enough, not cooling down. Shape [rows].
 
     While the forecasts are vague only overdue gangs may: a promise made on a guess holds room for nothing.

@@ -26,10 +26,16 @@ Extra = Callable[[int], tuple[float, tuple[int, ...]]]
 class Turns:
     """Positions one after the other. Between two calls of `next` gangs may start; where use went down, `rebuild`."""
 
-    def __init__(self, books: Books, groups: Sequence[Group],
-                 submit_s: Sequence[float], queues: Sequence[int], extra: Extra,
-                 head_key: Callable[[int], Key] | None = None,
-                 host: Callable[[int], Sequence[float]] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        books: Books,
+        groups: Sequence[Group],
+        submit_s: Sequence[float],
+        queues: Sequence[int],
+        extra: Extra,
+        head_key: Callable[[int], Key] | None = None,
+        host: Callable[[int], Sequence[float]] | None = None,
+    ) -> None:
         """`groups`: the classes in order. `host`: CPU and memory that starting the gang at a position would add.
 
         `submit_s` and `queues` by position. `head_key` orders the first gangs of all queues, and must not fall while
@@ -176,11 +182,7 @@ class Turns:
         """The first gang of the queue whose turn it is: down the tree, or of the least key."""
         path = [0]
         while True:
-            child = (
-                self._least(self._head_key)
-                if self._head_key is not None
-                else heappop(self._heaps[path[-1]])[1]
-            )
+            child = self._least(self._head_key) if self._head_key is not None else heappop(self._heaps[path[-1]])[1]
             if child == path[-1] or child not in self._heaps:
                 self._last = (*path, child)
                 line = self._lines[child]

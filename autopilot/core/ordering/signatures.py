@@ -28,7 +28,9 @@ def line_of(work: WorkloadTable, rows: I32, classes: I32, members: Collection[in
     early = now_s < work.submit_s[rows] + work.preemption_delay_s[rows]  # the sum that the timer waits for
     may_ask = (work.gate[rows] == Gate.OPEN) & ~work.excluded[rows]
     least = _least_gpus(work, rows, differ)
-    return Line(work.queue[rows].tolist(), least.tolist(), early.tolist(), may_ask, _sorts(work, rows, classes, differ).tolist())  # fmt: skip
+    return Line(
+        work.queue[rows].tolist(), least.tolist(), early.tolist(), may_ask, _sorts(work, rows, classes, differ).tolist()
+    )
 
 
 def _least_gpus(work: WorkloadTable, rows: I32, differ: Bools) -> I32:

@@ -99,8 +99,20 @@ def shape_classes(snapshot: ClusterSnapshot, rows: I32, differ: Collection[int] 
     Gangs whose members `differ` (rows) have a code each.
     """
     work = snapshot.workloads
-    columns = (work.gpus, work.gpus_per_member, work.min_gpus, work.gpu_milli, work.mig_profile, work.gpu_models,
-               work.gpu_memory_mib, work.cpu_milli, work.memory_mib, work.topology, work.preferred, work.selector)  # fmt: skip
+    columns = (
+        work.gpus,
+        work.gpus_per_member,
+        work.min_gpus,
+        work.gpu_milli,
+        work.mig_profile,
+        work.gpu_models,
+        work.gpu_memory_mib,
+        work.cpu_milli,
+        work.memory_mib,
+        work.topology,
+        work.preferred,
+        work.selector,
+    )
     key = np.zeros(len(rows), np.uint64)
     with np.errstate(over="ignore"):
         for column in columns:
@@ -112,8 +124,9 @@ def shape_classes(snapshot: ClusterSnapshot, rows: I32, differ: Collection[int] 
     return codes.astype(np.int32)
 
 
-def suitable_nodes(whatif: WhatIf, shape: Shape, memory_mib_of_model: F64, *, empty: bool = False,
-                   rows: I32 | None = None) -> Bools:  # fmt: skip
+def suitable_nodes(
+    whatif: WhatIf, shape: Shape, memory_mib_of_model: F64, *, empty: bool = False, rows: I32 | None = None
+) -> Bools:
     """Nodes whose GPU model, GPU memory and host capacity suit one member now, or once `empty`. Shape [nodes].
 
     With `rows`, these nodes alone are looked at. Shape [rows].
@@ -138,8 +151,15 @@ def suitable_nodes(whatif: WhatIf, shape: Shape, memory_mib_of_model: F64, *, em
     return mask
 
 
-def find_spot(whatif: WhatIf, shape: Shape, room: I32, weights: PlacementWeights,
-              memory_mib_of_model: F64, node_end_s: F64 | None = None, end_s: float = np.nan) -> Spot | Miss:  # fmt: skip
+def find_spot(
+    whatif: WhatIf,
+    shape: Shape,
+    room: I32,
+    weights: PlacementWeights,
+    memory_mib_of_model: F64,
+    node_end_s: F64 | None = None,
+    end_s: float = np.nan,
+) -> Spot | Miss:
     """The best place for a gang now, or why there is none.
 
     `room` [nodes]: whole GPUs it may use. `node_end_s` [nodes] and `end_s` (predicted ends) feed the
@@ -188,8 +208,9 @@ def host_members(shape: Shape, cpu_milli: NDArray[np.int64], memory_mib: NDArray
     return np.maximum(members, 0).astype(np.int32)  # a node may be promised beyond what it has
 
 
-def _node_scores(gpus: I32, shape: Shape, free: I32, weights: PlacementWeights,
-                 node_end_s: F64 | None, end_s: float) -> F64:  # fmt: skip
+def _node_scores(
+    gpus: I32, shape: Shape, free: I32, weights: PlacementWeights, node_end_s: F64 | None, end_s: float
+) -> F64:
     """Score of one member on each node of `gpus` GPUs: fill (0..1) and, when asked for, drain (0..1). Shape [rows]."""
     total = np.maximum(gpus, 1)
     step = max(shape.per_member if shape.members else shape.tail, 1)
@@ -200,8 +221,15 @@ def _node_scores(gpus: I32, shape: Shape, free: I32, weights: PlacementWeights,
     return np.asarray(score)
 
 
-def _single(whatif: WhatIf, shape: Shape, rows: I32, free: I32, capacity: I32, scores: Callable[[], F64],
-            weights: PlacementWeights) -> Spot | Miss:  # fmt: skip
+def _single(
+    whatif: WhatIf,
+    shape: Shape,
+    rows: I32,
+    free: I32,
+    capacity: I32,
+    scores: Callable[[], F64],
+    weights: PlacementWeights,
+) -> Spot | Miss:
     """A gang of one member: the best-scored node that has room."""
     need = shape.gpus
     fits = free >= need if shape.tail else capacity >= 1
@@ -209,14 +237,30 @@ def _single(whatif: WhatIf, shape: Shape, rows: I32, free: I32, capacity: I32, s
         return _miss(free, need)
     score = scores()
     best = int(np.argmax(np.where(fits, score, -np.inf)))
-    return spot_on(whatif, rows[best : best + 1], np.array([need]), float(score[best]), (
-        Evidence("fill", round(float(score[best]), 4), f"weight {weights.fill:g} x share of the node in use afterwards"),
-        Evidence("left_on_node", int(free[best]) - need, "GPUs"),
-    ))  # fmt: skip
+    return spot_on(
+        whatif,
+        rows[best : best + 1],
+        np.array([need]),
+        float(score[best]),
+        (
+            Evidence(
+                "fill", round(float(score[best]), 4), f"weight {weights.fill:g} x share of the node in use afterwards"
+            ),
+            Evidence("left_on_node", int(free[best]) - need, "GPUs"),
+        ),
+    )
 
 
-def _several(whatif: WhatIf, shape: Shape, rows: I32, free: I32, capacity: I32, host: I32 | None,
-             scores: Callable[[], F64], weights: PlacementWeights) -> Spot | Miss:  # fmt: skip
+def _several(
+    whatif: WhatIf,
+    shape: Shape,
+    rows: I32,
+    free: I32,
+    capacity: I32,
+    host: I32 | None,
+    scores: Callable[[], F64],
+    weights: PlacementWeights,
+) -> Spot | Miss:
     """A gang of several members: the smallest domain that holds it, then its best nodes."""
     domain, level = _choose_domain(
         whatif.snapshot.nodes, shape, rows, capacity, _tail_room(shape, free, capacity, host), free, weights
@@ -258,9 +302,7 @@ def _several(whatif: WhatIf, shape: Shape, rows: I32, free: I32, capacity: I32, 
             round(weights.island / islands, 4),
             f"weight {weights.island:g} / {islands} NVLink islands",
         ),
-        Evidence(
-            "leaf", round(weights.leaf / leaves, 4), f"weight {weights.leaf:g} / {leaves} leaf switches"
-        ),
+        Evidence("leaf", round(weights.leaf / leaves, 4), f"weight {weights.leaf:g} / {leaves} leaf switches"),
     )
     total = fill + weights.island / islands + weights.leaf / leaves
     return spot_on(whatif, nodes, counts, total, terms)
@@ -282,8 +324,9 @@ def _tail_room(shape: Shape, free: I32, capacity: I32, host: I32 | None) -> Bool
     return np.asarray(room if host is None else room & (host > capacity))
 
 
-def _choose_domain(nodes: NodeTable, shape: Shape, rows: I32, capacity: I32, tail_room: Bools, free: I32,
-                   weights: PlacementWeights) -> tuple[Bools | None, int]:  # fmt: skip
+def _choose_domain(
+    nodes: NodeTable, shape: Shape, rows: I32, capacity: I32, tail_room: Bools, free: I32, weights: PlacementWeights
+) -> tuple[Bools | None, int]:
     """Nodes to choose among, and whether a required domain was the obstacle.
 
     A required level must hold the gang in one domain; among those that do, the one left with the
@@ -296,8 +339,9 @@ def _choose_domain(nodes: NodeTable, shape: Shape, rows: I32, capacity: I32, tai
     if required is not None:
         mask = _best_domain(required, shape, free, capacity, tail_room, spread=spread)
         if mask is not None and preferred is not None:
-            inside = _best_domain(preferred, shape, np.where(mask, free, 0), np.where(mask, capacity, 0),
-                                  tail_room & mask, spread=spread)  # fmt: skip
+            inside = _best_domain(
+                preferred, shape, np.where(mask, free, 0), np.where(mask, capacity, 0), tail_room & mask, spread=spread
+            )
             mask = mask if inside is None else inside
         return mask, int(mask is None and enough_anywhere)
     if not enough_anywhere:
@@ -314,9 +358,15 @@ def _choose_domain(nodes: NodeTable, shape: Shape, rows: I32, capacity: I32, tai
 
 
 def level_of(nodes: NodeTable, topology: int, rows: I32 | None = None) -> I32 | None:
-    """Domain of each node (of these, with `rows`) at a level of topology; None where the level is no domain. Shape [nodes]."""
-    level = {Topology.ISLAND: nodes.island, Topology.LEAF: nodes.leaf, Topology.BLOCK: nodes.block,
-             Topology.ZONE: nodes.zone}.get(Topology(topology))  # fmt: skip
+    """Domain of each node (of these, with `rows`) at a level of topology; None where the level is no domain. Shape
+    [nodes].
+    """
+    level = {
+        Topology.ISLAND: nodes.island,
+        Topology.LEAF: nodes.leaf,
+        Topology.BLOCK: nodes.block,
+        Topology.ZONE: nodes.zone,
+    }.get(Topology(topology))
     return level if level is None or rows is None else level[rows]
 
 
@@ -327,8 +377,9 @@ def _holds(members: np.ndarray, tail_room: np.ndarray, shape: Shape) -> np.ndarr
     return np.asarray((members > shape.members) | ((members >= shape.members) & tail_room))
 
 
-def _best_domain(level: I32, shape: Shape, free: I32, capacity: I32, tail_room: Bools, *,
-                 spread: bool = False) -> Bools | None:  # fmt: skip
+def _best_domain(
+    level: I32, shape: Shape, free: I32, capacity: I32, tail_room: Bools, *, spread: bool = False
+) -> Bools | None:
     """The domain that holds the gang and has the fewest free GPUs (the most, to spread); None when there is none."""
     members = np.bincount(level, capacity)
     gpus = np.bincount(level, free)
@@ -390,8 +441,12 @@ def _find_instances(whatif: WhatIf, shape: Shape, suits: Bools) -> Spot | Miss:
     """Free MIG instances of the profile, one a member, on the GPU with most of its cuts in use."""
     gpus = whatif.snapshot.gpus
     healthy = whatif.gpu_ok & suits[gpus.node]
-    free = (whatif.instance_alive & (whatif.instance_used == 0) & (whatif.instance_profile == shape.profile)
-            & healthy[whatif.instance_gpu])  # fmt: skip
+    free = (
+        whatif.instance_alive
+        & (whatif.instance_used == 0)
+        & (whatif.instance_profile == shape.profile)
+        & healthy[whatif.instance_gpu]
+    )
     found = np.flatnonzero(free)
     if len(found) < shape.gpus:
         return Miss(Code.MIG_GEOMETRY, float(len(found)), float(shape.gpus))

@@ -45,9 +45,9 @@ class WhatIf:
     """Capacity books of one snapshot.
 
     Columns: `gpu_used` [gpus] milli in use; `gpu_ok` [gpus] healthy and without an error that keeps new work away;
-    `gpu_usable` [gpus] such, whole (not MIG), on a ready node that is not cordoned nor called back by the cloud; `node_free` [nodes] usable GPUs with nothing on them; `node_cpu`,
-    `node_memory` [nodes] free milli-CPU and MiB; `instance_gpu`, `instance_profile`,
-    `instance_start`, `instance_used` (milli), `instance_alive` [instances].
+    `gpu_usable` [gpus] such, whole (not MIG), on a ready node that is not cordoned nor called back by the cloud;
+    `node_free` [nodes] usable GPUs with nothing on them; `node_cpu`, `node_memory` [nodes] free milli-CPU and MiB;
+    `instance_gpu`, `instance_profile`, `instance_start`, `instance_used` (milli), `instance_alive` [instances].
     """
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
@@ -85,9 +85,7 @@ class WhatIf:
         if len(workload) and bool((work.cpu_milli.any()) or work.memory_mib.any()):
             share = 1.0 / np.maximum(work.gpus_per_member[workload], 1)
             for free, asked in ((cpu, work.cpu_milli), (memory, work.memory_mib)):
-                used = (
-                    np.bincount(node, asked[workload] * share, minlength=len(free)).round().astype(np.int64)
-                )
+                used = np.bincount(node, asked[workload] * share, minlength=len(free)).round().astype(np.int64)
                 np.subtract(free, used, out=free, where=free != unlimited)
         return cpu, memory
 
@@ -219,8 +217,13 @@ class WhatIf:
             self._stamps.pop()
             if change.kind == "repartition":
                 assert change.before is not None  # noqa: S101 - repartition entries always carry it
-                (self.instance_gpu, self.instance_profile, self.instance_start,
-                 self.instance_used, self.instance_alive) = change.before  # fmt: skip
+                (
+                    self.instance_gpu,
+                    self.instance_profile,
+                    self.instance_start,
+                    self.instance_used,
+                    self.instance_alive,
+                ) = change.before
             elif change.kind == "place":
                 self._apply(change.workload, change.layout, -1)
                 self.layouts[change.workload] = _NOTHING

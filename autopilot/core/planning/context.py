@@ -175,8 +175,11 @@ class Context:
         free to it. With `promises_only`, room that is held tentatively binds nobody: what others give up is not kept
         for a plan that may be another at the next tick.
         """
-        binding = [held for held in self.held
-                   if held.start_s < end_s and (held.record.firm or not promises_only) and not self.may_use(held, row)]  # fmt: skip
+        binding = [
+            held
+            for held in self.held
+            if held.start_s < end_s and (held.record.firm or not promises_only) and not self.may_use(held, row)
+        ]
         if not binding:
             return self.whatif.node_free
         rooms = self.here().rooms
@@ -247,8 +250,9 @@ class Context:
         for kept in self.kept:
             work, books = self.observation.snapshot.workloads, self.quota.books
             models, kinds = int(work.gpu_models[row]), books.kind_of_model
-            may_use = kept.kind == ALL or any(kind == kept.kind and (not models or models >> code & 1)
-                                              for code, kind in enumerate(kinds))  # fmt: skip
+            may_use = kept.kind == ALL or any(
+                kind == kept.kind and (not models or models >> code & 1) for code, kind in enumerate(kinds)
+            )
             below = kept.queue in (*books.paths[int(work.queue[row])], 0)
             if kept.row != row and below and may_use and not (kept.sheltered and work.preemptible[row]):
                 return kept
@@ -286,18 +290,22 @@ class Context:
         if self._settled[0] != gone:
             may, uids = self._old_and_saved().tolist(), self.observation.snapshot.workloads.uid
             cooling = self.cooling()
-            settled = Running(claim for claim in self.quota.running()
-                              if may[claim.row] and uids[claim.row] not in cooling)  # fmt: skip
+            settled = Running(
+                claim for claim in self.quota.running() if may[claim.row] and uids[claim.row] not in cooling
+            )
             self._settled = (gone, {inf: settled})
         known = self._settled[1]
         if most_gpus not in known:
             instances = self.observation.snapshot.workloads.mig_profile >= 0
-            known[most_gpus] = Running(claim for claim in known[inf] if claim.gpus <= most_gpus or claim.elastic
-                                       or instances[claim.row])  # fmt: skip
+            known[most_gpus] = Running(
+                claim for claim in known[inf] if claim.gpus <= most_gpus or claim.elastic or instances[claim.row]
+            )
         return known[most_gpus]
 
     def _old_and_saved(self) -> Bools:
-        """Past its guaranteed run time, and able to save within the grace where that is asked for. Shape [workloads]."""
+        """Past its guaranteed run time, and able to save within the grace where that is asked for. Shape
+        [workloads].
+        """
         work = self.observation.snapshot.workloads
         settled = self.now_s >= running_since(work) + self.policy.protection.min_runtime_s
         return settled if self.policy.preemption.without_checkpoint else settled & ~self.unsaved
@@ -336,9 +344,7 @@ class Context:
     def price_weight(self, node: int) -> float:
         """Price of one GPU of a node relative to others, from policy; 1 where not named."""
         snapshot = self.observation.snapshot
-        return self.policy.price_weight.get(
-            snapshot.names.gpu_models[int(snapshot.nodes.gpu_model[node])], 1.0
-        )
+        return self.policy.price_weight.get(snapshot.names.gpu_models[int(snapshot.nodes.gpu_model[node])], 1.0)
 
     def node_end_s(self) -> F64:
         """Latest predicted end of the work on each node; now where it is idle. Shape [nodes]."""
@@ -361,8 +367,9 @@ class Context:
         return Refusals(CODES, self.pending[left], self.code[left], self.value[left], self.threshold[left])
 
 
-def build_context(observation: Observation, policy: Policy, memory: ControllerMemory, whatif: WhatIf,
-                  busy_rows: frozenset[int]) -> Context:  # fmt: skip
+def build_context(
+    observation: Observation, policy: Policy, memory: ControllerMemory, whatif: WhatIf, busy_rows: frozenset[int]
+) -> Context:
     """The working set of one tick. `busy_rows` have an effect under way and are not planned."""
     snapshot = observation.snapshot
     work = snapshot.workloads
@@ -375,15 +382,14 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
     standing = standing_reservations(memory, observation, pending)
     firm = wait_s >= policy.reservation.firm_after_s
     promised_since_s = np.full(len(pending), np.inf)
-    for at in np.flatnonzero(
-        firm & np.isin(pending, np.fromiter(standing, np.int32, len(standing)))
-    ).tolist():
+    for at in np.flatnonzero(firm & np.isin(pending, np.fromiter(standing, np.int32, len(standing)))).tolist():
         promised_since_s[at] = standing[int(pending[at])].since_s
     # who ran already would only take turns by its age
     fresh_s = np.where(progress_s(work, pending, review_now_s)[1] > 0, 0.0, wait_s)
     index = aged_index(outlook.index_per_s[pending], work.gpus[pending], fresh_s, policy.order)
-    order = service_order(snapshot, pending, index, outlook.quantile_s(pending, 0.5), promised_since_s, review_now_s,
-                          policy.order)  # fmt: skip
+    order = service_order(
+        snapshot, pending, index, outlook.quantile_s(pending, 0.5), promised_since_s, review_now_s, policy.order
+    )
     ordered, firm = pending[order], firm[order]
     low, high, known = run_times(observation, policy, outlook, ordered)
     end_s = predicted_ends(observation, policy, outlook, review_now_s, policy.reservation.level)
@@ -416,9 +422,7 @@ def build_context(observation: Observation, policy: Policy, memory: ControllerMe
         lost_gpu_s=lost_gpu_s,
         losses=stop_losses(snapshot, observation.now_s, saves),
         unsaved=cannot_save(work, policy.preemption.grace_s),
-        quota=build_quota(
-            snapshot, policy, whatif, lost_gpu_s, corrected_weights(memory, snapshot.queues, policy)
-        ),
+        quota=build_quota(snapshot, policy, whatif, lost_gpu_s, corrected_weights(memory, snapshot.queues, policy)),
         members=members,
         leaving=leaving_rows(snapshot, busy_rows),
         place_in_line=np.full(count, np.iinfo(np.int32).max, np.int32),

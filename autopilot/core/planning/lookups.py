@@ -20,9 +20,7 @@ def leaving_rows(snapshot: ClusterSnapshot, busy_rows: frozenset[int]) -> dict[i
     for row in rows.tolist():
         if row not in busy_rows and not work.stuck[row]:
             stays = (held.workload == row) & ~held.leaving
-            found[row] = (
-                Layout(held.gpu[stays], held.instance[stays], held.milli[stays]) if stays.any() else None
-            )
+            found[row] = Layout(held.gpu[stays], held.instance[stays], held.milli[stays]) if stays.any() else None
     return found
 
 
@@ -34,19 +32,14 @@ def members_by_row(snapshot: ClusterSnapshot) -> dict[int, list[int]]:
         by_row.setdefault(row, []).append(member)
 
     def differ(row: int, members: list[int]) -> bool:
-        kinds = {
-            (int(table.gpus[each]), int(table.selector[each]), int(table.mig_profile[each]))
-            for each in members
-        }
+        kinds = {(int(table.gpus[each]), int(table.selector[each]), int(table.mig_profile[each])) for each in members}
         one = (int(work.gpus_per_member[row]), int(work.selector[row]), int(work.mig_profile[row]))
         return bool(work.gpu_milli[row] == 0 and kinds != {one})
 
     return {row: members for row, members in by_row.items() if differ(row, members)}
 
 
-def standing_reservations(
-    memory: ControllerMemory, observation: Observation, pending: I32
-) -> dict[int, Reservation]:
+def standing_reservations(memory: ControllerMemory, observation: Observation, pending: I32) -> dict[int, Reservation]:
     """Reservations in memory whose gang still waits in the same incarnation, by row."""
     work = observation.snapshot.workloads
     found = {}

@@ -40,8 +40,7 @@ def find_members(ctx: Context, at: int) -> Spot | Miss:
     if level is None:
         return _inside(ctx, at, room)
     spots = [
-        _inside(ctx, at, np.where(level == domain, room, 0).astype(np.int32))
-        for domain in np.unique(level).tolist()
+        _inside(ctx, at, np.where(level == domain, room, 0).astype(np.int32)) for domain in np.unique(level).tolist()
     ]
     found = [spot for spot in spots if isinstance(spot, Spot)]
     if found:
@@ -65,9 +64,7 @@ def _inside(ctx: Context, at: int, room: I32) -> Spot | Miss:
         return Miss(Code.CAPACITY, float(sum(counts)), float(least))
     chosen, where = np.unique(np.array(nodes, np.int32), return_inverse=True)
     total = np.bincount(where, counts).astype(np.int32)
-    return spot_on(
-        ctx.whatif, chosen, total, 0.0, (Evidence("members", len(nodes), f"of {len(rows)} that differ"),)
-    )
+    return spot_on(ctx.whatif, chosen, total, 0.0, (Evidence("members", len(nodes), f"of {len(rows)} that differ"),))
 
 
 def _seat(ctx: Context, at: int, room: I32, base: Shape, order: list[int]) -> tuple[list[int], list[int]]:
@@ -121,15 +118,16 @@ def _find_instances(ctx: Context, at: int, level: I32 | None) -> Spot | Miss:
     row, whatif = int(ctx.pending[at]), ctx.whatif
     work, node_of = ctx.observation.snapshot.workloads, ctx.observation.snapshot.gpus.node
     least, pods = int(work.min_gpus[row]), _pods(ctx, row)
-    free = np.flatnonzero(
-        whatif.instance_alive & (whatif.instance_used == 0) & whatif.gpu_ok[whatif.instance_gpu]
-    )
+    free = np.flatnonzero(whatif.instance_alive & (whatif.instance_used == 0) & whatif.gpu_ok[whatif.instance_gpu])
     in_use = (whatif.instance_used > 0) & whatif.instance_alive
     busy = np.bincount(whatif.instance_gpu, in_use, minlength=len(node_of))
     free = free[np.argsort(-busy[whatif.instance_gpu[free]], kind="stable")]  # the GPU with most in use first
     node = node_of[whatif.instance_gpu[free]]
-    domains = [np.ones(len(free), np.bool_)] if level is None else [
-        level[node] == domain for domain in np.unique(level[node]).tolist()]  # fmt: skip
+    domains = (
+        [np.ones(len(free), np.bool_)]
+        if level is None
+        else [level[node] == domain for domain in np.unique(level[node]).tolist()]
+    )
     found: list[int] = []
     for inside in domains:
         for order in (
@@ -153,14 +151,18 @@ def _pods(ctx: Context, row: int) -> list[_Pod]:
     by_pod: dict[str, list[int]] = {}
     for member in ctx.members[row]:
         by_pod.setdefault(str(table.pod[member]) or str(table.id[member]), []).append(member)
-    pods = [_Pod(tuple((int(table.mig_profile[each]), int(table.gpus[each])) for each in rows),
-                 int(table.selector[rows[0]]), int(table.rank[rows[0]])) for rows in by_pod.values()]  # fmt: skip
+    pods = [
+        _Pod(
+            tuple((int(table.mig_profile[each]), int(table.gpus[each])) for each in rows),
+            int(table.selector[rows[0]]),
+            int(table.rank[rows[0]]),
+        )
+        for rows in by_pod.values()
+    ]
     return sorted(pods, key=lambda pod: -pod.rank)
 
 
-def _seat_instances(
-    ctx: Context, at: int, pods: Sequence[_Pod], free: NDArray[np.intp], least: int
-) -> list[int]:
+def _seat_instances(ctx: Context, at: int, pods: Sequence[_Pod], free: NDArray[np.intp], least: int) -> list[int]:
     """Instances of the members in this order, as many as fit; beyond the minimum as far as quotas go."""
     whatif, row = ctx.whatif, int(ctx.pending[at])
     node_of, base = ctx.observation.snapshot.gpus.node, shape_of(ctx.observation.snapshot, row)
@@ -172,12 +174,14 @@ def _seat_instances(
     for pod in pods:
         if len(taken) >= least and ctx.may_start(at, len(taken) + pod.count) is not None:
             continue
-        suits = suitable_nodes(
-            whatif, replace(base, selector=base.selector | pod.selector), ctx.gpu_memory_mib
-        )
-        nodes = [node for node in dict.fromkeys(node for node, _ in left) if suits[node]
-                 and not (base.topology == Topology.SPREAD and node in used)
-                 and all(len(left.get((node, profile), ())) >= count for profile, count in pod.wants)]  # fmt: skip
+        suits = suitable_nodes(whatif, replace(base, selector=base.selector | pod.selector), ctx.gpu_memory_mib)
+        nodes = [
+            node
+            for node in dict.fromkeys(node for node, _ in left)
+            if suits[node]
+            and not (base.topology == Topology.SPREAD and node in used)
+            and all(len(left.get((node, profile), ())) >= count for profile, count in pod.wants)
+        ]
         if not nodes:
             continue
         room = {node: sum(len(left[node, profile]) for profile, _ in pod.wants) for node in nodes}

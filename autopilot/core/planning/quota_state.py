@@ -39,9 +39,7 @@ class Quota:
     sheltered: frozenset[int] = frozenset()  # SLO classes whose work is never taken
     _running: Running | None = None
     _seen: tuple[int, Running] | None = None  # those of them who are there still, and how many had gone then
-    _leaving: dict[int, set[tuple[int, int]]] | None = (
-        None  # (GPU, instance) that gangs are giving up, by row
-    )
+    _leaving: dict[int, set[tuple[int, int]]] | None = None  # (GPU, instance) that gangs are giving up, by row
 
     def may_start(self, row: int, gpus: int) -> Refusal | None:
         """May the gang start at this width on idle capacity, as far as quotas go?"""
@@ -62,8 +60,11 @@ class Quota:
             return wish
         claim = self.claim(row, gpus)
         wished = [code for code in range(len(self.books.kind_of_model)) if not wish or wish >> code & 1]
-        left = [code for code in wished
-                if claim.gpus <= self.books.limit_room(claim.queue, (self.books.kind_of_model[code],)) + EPSILON]  # fmt: skip
+        left = [
+            code
+            for code in wished
+            if claim.gpus <= self.books.limit_room(claim.queue, (self.books.kind_of_model[code],)) + EPSILON
+        ]
         return wish if left == wished else sum(1 << code for code in left) or NO_MODEL
 
     def claim(self, row: int, gpus: int) -> Claim:
@@ -72,10 +73,18 @@ class Quota:
         part = int(work.gpu_milli[row]) / GPU_MILLI if work.gpu_milli[row] > 0 else 1.0
         models = int(work.gpu_models[row])
         return Claim(
-            row, int(work.queue[row]), gpus * part, claim_kinds(self.books.kind_of_model, models), int(work.priority[row]),
-            float(work.submit_s[row]), float("nan"), bool(work.preemptible[row]), int(work.min_gpus[row]) * part,
-            max(int(work.gpus_per_member[row]), 1) * part, bool(work.over_quota[row]),
-        )  # fmt: skip
+            row,
+            int(work.queue[row]),
+            gpus * part,
+            claim_kinds(self.books.kind_of_model, models),
+            int(work.priority[row]),
+            float(work.submit_s[row]),
+            float("nan"),
+            bool(work.preemptible[row]),
+            int(work.min_gpus[row]) * part,
+            max(int(work.gpus_per_member[row]), 1) * part,
+            bool(work.over_quota[row]),
+        )
 
     def running(self) -> Running:
         """Gangs that hold GPUs and could give them up: not leaving, not stuck, not in this tick's plan already.
@@ -104,15 +113,21 @@ class Quota:
         models = self.snapshot.nodes.gpu_model[held.node[first[rows]]].tolist()
         kinds = {model: self._held_kinds(model) for model in set(models)}
         sheltered = np.isin(work.slo_class, list(self.sheltered))
-        columns = (work.priority, work.submit_s, running_since(work), work.preemptible & ~sheltered, work.min_gpus * part,
-                   np.maximum(work.gpus_per_member, 1) * part, work.over_quota, self.lost_gpu_s)  # fmt: skip
+        columns = (
+            work.priority,
+            work.submit_s,
+            running_since(work),
+            work.preemptible & ~sheltered,
+            work.min_gpus * part,
+            np.maximum(work.gpus_per_member, 1) * part,
+            work.over_quota,
+            self.lost_gpu_s,
+        )
         rest = zip(*(column[rows].tolist() for column in columns), strict=True)
         held_gpus, queues = gpus[rows].tolist(), work.queue[rows].tolist()
         return Running(
             Claim(row, queue, width, kinds[model], *more)
-            for row, queue, width, model, more in zip(
-                rows.tolist(), queues, held_gpus, models, rest, strict=True
-            )
+            for row, queue, width, model, more in zip(rows.tolist(), queues, held_gpus, models, rest, strict=True)
         )
 
     def _held_kinds(self, model: int) -> tuple[int, ...]:
@@ -120,7 +135,9 @@ class Quota:
         return (ALL,) if kind == ALL else (ALL, kind)
 
     def book(self, row: int, layout: Layout, sign: int = 1) -> None:
-        """Enter into the books that a gang takes (or, with -1, gives up) a layout; what it is giving up counts no more."""
+        """Enter into the books that a gang takes (or, with -1, gives up) a layout; what it is giving up counts no
+        more.
+        """
         work, snapshot = self.snapshot.workloads, self.snapshot
         queue, preemptible = int(work.queue[row]), bool(work.preemptible[row])
         gpus = np.where(layout.instance < 0, layout.milli / GPU_MILLI, 1.0)
@@ -157,8 +174,9 @@ class Quota:
         return np.array([place in given_up for place in places], np.bool_)
 
 
-def build_quota(snapshot: ClusterSnapshot, policy: Policy, whatif: WhatIf, lost_gpu_s: F64,
-                weight: F64 | None = None) -> Quota:  # fmt: skip
+def build_quota(
+    snapshot: ClusterSnapshot, policy: Policy, whatif: WhatIf, lost_gpu_s: F64, weight: F64 | None = None
+) -> Quota:
     """Books and rules for one tick; `weight` [queues] as corrected by past use."""
     capacity = capacity_by_kind(snapshot, whatif.gpu_usable)
     books = build_books(snapshot, capacity, weight, shelter_always=policy.tenancy.shelter_always)

@@ -15,7 +15,9 @@ from autopilot.core.rules.base import Claim, Offer
 
 @dataclass(frozen=True, slots=True)
 class Movers:
-    """Gangs that might be moved, in the order of mercy. Rows, GPUs held, ranks, and more [gangs]; `columns` of very many."""
+    """Gangs that might be moved, in the order of mercy. Rows, GPUs held, ranks, and more [gangs]; `columns` of very
+    many.
+    """
 
     claims: list[Claim]
     rows: I32
@@ -45,6 +47,9 @@ def columns_of(whatif: WhatIf, offers: Sequence[Offer]) -> Columns:
         if take.whole or take.row not in largest:
             largest[take.row] = offer
     rows = list(largest)
-    return Columns(rows, holdings_of(whatif, np.array(rows, np.int32)),
-                   np.array([offer.rank for offer in largest.values()], np.int32),
-                   np.array([offer.price_gpu_s + offer.take.gpus for offer in largest.values()], np.float64))  # fmt: skip
+    return Columns(
+        rows,
+        holdings_of(whatif, np.array(rows, np.int32)),
+        np.array([offer.rank for offer in largest.values()], np.int32),
+        np.array([offer.price_gpu_s + offer.take.gpus for offer in largest.values()], np.float64),
+    )

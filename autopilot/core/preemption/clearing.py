@@ -25,8 +25,14 @@ class Clearing:
     nothing is owed, the search ends, and `lonely` are the candidates of which this is so.
     """
 
-    def __init__(self, candidates: Sequence[Candidate], regions: Sequence[Region], demand: Demand,
-                 allowed: Callable[[Mapping[int, int]], bool], owed: int = 0) -> None:  # fmt: skip
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        regions: Sequence[Region],
+        demand: Demand,
+        allowed: Callable[[Mapping[int, int]], bool],
+        owed: int = 0,
+    ) -> None:
         self.candidates, self.regions, self.demand, self.allowed = candidates, regions, demand, allowed
         self.owed = owed
         self.relaxation = Relaxation(candidates, regions, demand)
@@ -44,7 +50,8 @@ class Clearing:
     def solve(self, steps: int, patience: int) -> Levels | None:
         """The cheapest levels that make room and are allowed; None when there are none.
 
-        Exact unless it ends after `steps` with an answer, as many after the first one that came later, or after `patience`.
+        Exact unless it ends after `steps` with an answer, as many after the first one that came later, or after
+        `patience`.
         """
         children = self.relaxation.roots(self.owed)
         heap: list[tuple[int, int, State]] = []

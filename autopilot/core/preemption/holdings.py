@@ -26,7 +26,8 @@ Cleared = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]
 def leave_order(whatif: WhatIf, row: int, first: int = -1) -> tuple[tuple[int, ...], ...]:
     """Entries of the layout of `row`, member by member, in the order in which members would leave.
 
-    Those on the node `first`; then lower rank first, then members on nodes with more free GPUs, then the last entries first.
+    Those on the node `first`; then lower rank first, then members on nodes with more free GPUs, then the last entries
+    first.
     """
     layout = whatif.layout_of(row)
     snapshot = whatif.snapshot
@@ -131,8 +132,10 @@ class Takings:
             before, left = Counter(held), Counter(held)
             left.subtract(held[entry] for entry in gone)
             asked = (int(work.cpu_milli[take.row]) / size, int(work.memory_mib[take.row]) / size)
-            back = {node: [round(count * each) - round(left[node] * each) for each in asked]
-                    for node, count in before.items()}  # fmt: skip
+            back = {
+                node: [round(count * each) - round(left[node] * each) for each in asked]
+                for node, count in before.items()
+            }
             self._hosts[key] = tuple((node, cpu, memory) for node, (cpu, memory) in back.items())
         return self._hosts[key]
 
@@ -181,8 +184,13 @@ def _entries(whatif: WhatIf, rows: I32) -> tuple[I32, I32, I32]:
     columns = [(gang[mine], held.gpu[mine], np.where(held.instance[mine] < 0, held.milli[mine], 0))]
     for at, layout in changed:
         usable = np.flatnonzero(whatif.gpu_usable[layout.gpu])
-        columns.append((np.full(len(usable), at, np.int32), layout.gpu[usable],
-                        np.where(layout.instance[usable] < 0, layout.milli[usable], 0)))  # fmt: skip
+        columns.append(
+            (
+                np.full(len(usable), at, np.int32),
+                layout.gpu[usable],
+                np.where(layout.instance[usable] < 0, layout.milli[usable], 0),
+            )
+        )
     gangs, gpus, millis = (np.concatenate(parts) for parts in zip(*columns, strict=True))
     return gangs, gpus, millis
 
@@ -222,9 +230,12 @@ def cheapest_groups(group: I32, gpus: I32, rank: I32, cost: F64, missing: NDArra
     highest = np.bincount(group, spent * (rank == top[group]), minlength=count)
     whole = np.bincount(group, spent, minlength=count)
     alone = np.flatnonzero(gpus >= missing[group])
-    ways = np.lexsort((
-        np.append(whole[group[last]], cost[alone]), np.append(highest[group[last]], cost[alone]),
-        np.append(top[group[last]], rank[alone]),
-    ))  # fmt: skip
+    ways = np.lexsort(
+        (
+            np.append(whole[group[last]], cost[alone]),
+            np.append(highest[group[last]], cost[alone]),
+            np.append(top[group[last]], rank[alone]),
+        )
+    )
     found = np.append(group[last], group[alone])[ways]
     return found[np.sort(np.unique(found, return_index=True)[1])].astype(np.int32)

@@ -34,11 +34,7 @@ def moves_only(ctx: Context, at: int, key: int) -> Wish | None:
     row = int(ctx.pending[at])
     work = ctx.observation.snapshot.workloads
     gpus = ctx.line.least_gpus[at]
-    if (
-        not work.preemptible[row]
-        or not ctx.policy.preemption.move_victims
-        or ctx.may_start(at, gpus) is not None
-    ):
+    if not work.preemptible[row] or not ctx.policy.preemption.move_victims or ctx.may_start(at, gpus) is not None:
         return None
     in_vain, asked = ctx.here().unmovable, (key, len(ctx.quota.gone))
     if asked in in_vain:
@@ -85,8 +81,9 @@ def _nodes_of(ctx: Context, parts: Sequence[Offer], shape: Shape) -> list[int]:
     return found
 
 
-def _movers(ctx: Context, search: Search, most_gpus: float, without: Collection[int], *,
-            instances: bool) -> list[Offer]:  # fmt: skip
+def _movers(
+    ctx: Context, search: Search, most_gpus: float, without: Collection[int], *, instances: bool
+) -> list[Offer]:
     """Gangs that may be moved, of so many GPUs at most, or with `instances` those that hold some; of very many, those
     that count.
     """
@@ -106,14 +103,10 @@ def _movers(ctx: Context, search: Search, most_gpus: float, without: Collection[
         claim, rank = movers.claims[place], int(movers.rank[place])
         if movers.elastic[place]:  # one member may go and the rest stay
             count = round(claim.spare_gpus / claim.member_gpus)
-            part = Offer(
-                Take(claim.row, claim.member_gpus, whole=False), rank, claim.price_gpu_s / count, claim.queue
-            )
+            part = Offer(Take(claim.row, claim.member_gpus, whole=False), rank, claim.price_gpu_s / count, claim.queue)
             offers += [part] * count
         if claim.gpus <= most_gpus:
-            offers.append(
-                Offer(Take(claim.row, claim.gpus, whole=True), rank, claim.price_gpu_s, claim.queue)
-            )
+            offers.append(Offer(Take(claim.row, claim.gpus, whole=True), rank, claim.price_gpu_s, claim.queue))
     return offers
 
 
@@ -168,8 +161,11 @@ def _without_stuck(ctx: Context, at: int, shape: Shape, search: Search, offers: 
         found = on_paper(ctx, at, shape, search, takes, parts_move=True)
         if not isinstance(found, Wish):
             return None
-        stuck = {give.row for give in found.gives if give.keeps is None or give.how != "move"
-                 or len(give.keeps.gpu) < len(ctx.whatif.layout_of(give.row).gpu)}  # fmt: skip
+        stuck = {
+            give.row
+            for give in found.gives
+            if give.keeps is None or give.how != "move" or len(give.keeps.gpu) < len(ctx.whatif.layout_of(give.row).gpu)
+        }
         if not stuck:
             return found
         offers = [offer for offer in offers if offer.take.row not in stuck]

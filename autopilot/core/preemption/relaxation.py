@@ -101,8 +101,7 @@ class Relaxation:
         # by region, candidate and level: GPUs and cost by node
         self.frees = [[_inside(each, region) for each in candidates] for region in regions]
         self.shares = [
-            [_shares(each.costs, here) for each, here in zip(candidates, some, strict=True)]
-            for some in self.frees
+            [_shares(each.costs, here) for each, here in zip(candidates, some, strict=True)] for some in self.frees
         ]
         self.on_node: list[dict[int, list[int]]] = []
         for region, frees in zip(regions, self.frees, strict=True):
@@ -192,7 +191,9 @@ class Relaxation:
         return True
 
     def _together(self, state: State, missing: int, last: int, owed: int) -> tuple[int, Any] | None:
-        """The cheapest way over all nodes to `last` members more, or to `missing` and the tail; None when there is none."""
+        """The cheapest way over all nodes to `last` members more, or to `missing` and the tail; None when there is
+        none.
+        """
         fixed = self.demand.tail == 0 or self.regions[state.region].beside
         fixed |= any(curve.beside for curve in state.curves.values() if not curve.gains)
         ways: Ways = {(0, fixed, 0): (0, None)}
@@ -208,8 +209,11 @@ class Relaxation:
                     key, total = (min(done + gain, last), had or tail, min(given + gpus, owed)), spent + cost
                     if key not in ways or total < ways[key][0]:
                         ways[key] = (total, (chain, node, picks))
-        ends = [way for (done, tail, given), way in ways.items()
-                if given >= owed and (done >= last or (done >= missing and tail))]  # fmt: skip
+        ends = [
+            way
+            for (done, tail, given), way in ways.items()
+            if given >= owed and (done >= last or (done >= missing and tail))
+        ]
         return min(ends, key=lambda way: way[0], default=None)
 
 

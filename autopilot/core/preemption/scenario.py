@@ -65,9 +65,7 @@ def alike_at(ctx: Context, at: int) -> int:
     return ctx.line.sort[at] << len(ctx.held) | int(ctx.binding_sets(np.array([at]))[0])
 
 
-def place(
-    ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spared: I32 | None = None
-) -> Spot | Miss:
+def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spared: I32 | None = None) -> Spot | Miss:
     """Room for the gang at `at` on what is free now and not held for others.
 
     `displacing`: what is held tentatively counts too, but after all the rest where it is `spared` (`held_for_others`
@@ -84,8 +82,15 @@ def place(
     allowed = within_limits(ctx, int(ctx.pending[at]), shape)
 
     def on(room: I32) -> Spot | Miss:
-        return find_spot(ctx.whatif, allowed, room, ctx.policy.placement, ctx.gpu_memory_mib,
-                         drain, ctx.now_s + float(ctx.run_low_s[at]))  # fmt: skip
+        return find_spot(
+            ctx.whatif,
+            allowed,
+            room,
+            ctx.policy.placement,
+            ctx.gpu_memory_mib,
+            drain,
+            ctx.now_s + float(ctx.run_low_s[at]),
+        )
 
     if spared is not None and spared.any():
         first = on(np.minimum(ctx.whatif.node_free - spared, room))
@@ -121,9 +126,7 @@ def short(ctx: Context, shape: Shape, room: I32) -> Miss | None:
     free_gpus, members, most = counted[key]
     if free_gpus >= shape.gpus and members >= shape.members and most >= shape.tail:
         return None
-    return Miss(
-        Code.CAPACITY if free_gpus < shape.gpus else Code.FRAGMENTED, float(free_gpus), float(shape.gpus)
-    )
+    return Miss(Code.CAPACITY if free_gpus < shape.gpus else Code.FRAGMENTED, float(free_gpus), float(shape.gpus))
 
 
 def within_limits(ctx: Context, row: int, shape: Shape) -> Shape:
@@ -139,14 +142,20 @@ def search_for(ctx: Context, at: int, shape: Shape, first: int = -1) -> Search:
     free = ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at]), promises_only=True)
     room = np.where(suits, free, 0).astype(np.int32)
     by_gpus = shape.milli == 0 and shape.profile < 0 and int(ctx.pending[at]) not in ctx.members
-    search = Search(ctx.whatif, room, shape.gpus, shape.per_member if shape.members else shape.tail,
-                    lambda free: fits_on(ctx, shape, np.where(suits, free, 0).astype(np.int32)), suits=suits,
-                    domain=level_of(ctx.observation.snapshot.nodes, shape.topology),
-                    spread=shape.topology == Topology.SPREAD, by_gpus=by_gpus, first=first)  # fmt: skip
+    search = Search(
+        ctx.whatif,
+        room,
+        shape.gpus,
+        shape.per_member if shape.members else shape.tail,
+        lambda free: fits_on(ctx, shape, np.where(suits, free, 0).astype(np.int32)),
+        suits=suits,
+        domain=level_of(ctx.observation.snapshot.nodes, shape.topology),
+        spread=shape.topology == Topology.SPREAD,
+        by_gpus=by_gpus,
+        first=first,
+    )
     if by_gpus and shape.asks_hosts:
-        search.hosted = lambda cpu, memory: (
-            host_members(shape, cpu, memory).astype(np.int64) * shape.per_member
-        )
+        search.hosted = lambda cpu, memory: host_members(shape, cpu, memory).astype(np.int64) * shape.per_member
     elif not by_gpus:
         search.fits_slowly = lambda takes: _fits_slowly(ctx, at, shape, search, takes)
     return search
@@ -202,9 +211,7 @@ def most_given_up(ctx: Context, shape: Shape) -> float:
 
     inf where GPUs do not tell (shares, instances).
     """
-    return (
-        ctx.policy.preemption.blast_ratio * shape.gpus if shape.milli == 0 and shape.profile < 0 else np.inf
-    )
+    return ctx.policy.preemption.blast_ratio * shape.gpus if shape.milli == 0 and shape.profile < 0 else np.inf
 
 
 def let_leave(ctx: Context) -> int:
@@ -228,8 +235,9 @@ def after_leaving(ctx: Context, at: int) -> Wish | Miss:
     return Wish(shape, spot, ()) if isinstance(spot, Spot) else spot
 
 
-def on_paper(ctx: Context, at: int, shape: Shape, search: Search, takes: Sequence[Take], *,
-             parts_move: bool = False) -> Wish | Miss:  # fmt: skip
+def on_paper(
+    ctx: Context, at: int, shape: Shape, search: Search, takes: Sequence[Take], *, parts_move: bool = False
+) -> Wish | Miss:
     """Play it through: victims off, the gang on, victims that fit elsewhere there; then undo it all.
 
     `parts_move`: members that are taken of a gang are placed elsewhere too; else the gang goes on without them.
@@ -305,8 +313,9 @@ def _moved_parts(ctx: Context, takes: Sequence[Take]) -> dict[int, Layout]:
     moved = {}
     for take in sorted((take for take in takes if not take.whole), key=lambda each: (-each.gpus, each.row)):
         shape = within_limits(ctx, take.row, shape_of(ctx.observation.snapshot, take.row, round(take.gpus)))
-        spot = find_spot(ctx.whatif, shape, room_beside(ctx, take.row, ctx.room(np.inf)), ctx.policy.placement,
-                         ctx.gpu_memory_mib)  # fmt: skip
+        spot = find_spot(
+            ctx.whatif, shape, room_beside(ctx, take.row, ctx.room(np.inf)), ctx.policy.placement, ctx.gpu_memory_mib
+        )
         if isinstance(spot, Spot) and ctx.quota.may_start(take.row, shape.gpus) is None:
             moved[take.row] = joined(ctx.whatif.layout_of(take.row), spot.layout)
             ctx.whatif.move(take.row, moved[take.row])
@@ -383,8 +392,16 @@ def _waiting_gpu_s(ctx: Context, at: int, found: Wish) -> float:
     return gpus * wait_s * ctx.policy.preemption.waiting_weight
 
 
-def landing_draft(ctx: Context, action: str, at: int, found: Wish, benefit_gpu_s: float, *,
-                  contract: bool, net_of_waiting: bool = False) -> Draft:  # fmt: skip
+def landing_draft(
+    ctx: Context,
+    action: str,
+    at: int,
+    found: Wish,
+    benefit_gpu_s: float,
+    *,
+    contract: bool,
+    net_of_waiting: bool = False,
+) -> Draft:
     """The wish as a draft, with its evidence. Where nobody is to be waited for it is a plain start, at this tick.
 
     `net_of_waiting`: the waiting of those who are stopped is taken off the benefit already.
@@ -395,9 +412,18 @@ def landing_draft(ctx: Context, action: str, at: int, found: Wish, benefit_gpu_s
     stopping = _priced_cost_gpu_s(ctx, found)
     waiting = 0.0 if net_of_waiting else _waiting_gpu_s(ctx, at, found)
     return Draft(
-        action=action, kind="land" if found.gives or _awaits(ctx, found.spot.layout) else "admit",
-        at=at, row=row, spot=found.spot, start_s=ctx.now_s, nodes=(),
-        benefit_gpu_s=benefit_gpu_s, cost_gpu_s=stopping + waiting, gives=found.gives, contract=contract, needed_gpus=found.needed_gpus,
+        action=action,
+        kind="land" if found.gives or _awaits(ctx, found.spot.layout) else "admit",
+        at=at,
+        row=row,
+        spot=found.spot,
+        start_s=ctx.now_s,
+        nodes=(),
+        benefit_gpu_s=benefit_gpu_s,
+        cost_gpu_s=stopping + waiting,
+        gives=found.gives,
+        contract=contract,
+        needed_gpus=found.needed_gpus,
         evidence=(
             Evidence("gpus", found.shape.gpus, "GPUs"),
             Evidence("waited", round(ctx.now_s - float(work.submit_s[row]), 3), "s"),
@@ -407,7 +433,7 @@ def landing_draft(ctx: Context, action: str, at: int, found: Wish, benefit_gpu_s
             Evidence("stopping_at_review", round(stopping, 3), "GPU-s"),
             Evidence("waiting_again", round(waiting, 3), "GPU-s"),
         ),
-    )  # fmt: skip
+    )
 
 
 def _awaits(ctx: Context, layout: Layout) -> bool:

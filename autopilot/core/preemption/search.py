@@ -67,8 +67,8 @@ class Search:
     """Room for one gang on one what-if. `fits_on(free)`: does it fit on these whole free GPUs per node?
 
     `room` [nodes]: whole free GPUs that it may use now. `suits` [nodes]: nodes that it may use at all. `domain`
-    [nodes]: its members must stay inside one of these. `spread`: at most one member on a node. `hosted(cpu, memory)`: GPUs of
-    its members that so much free milli-CPU and MiB per node can host. `fits_slowly(takes)`: asked instead of
+    [nodes]: its members must stay inside one of these. `spread`: at most one member on a node. `hosted(cpu, memory)`:
+    GPUs of its members that so much free milli-CPU and MiB per node can host. `fits_slowly(takes)`: asked instead of
     `fits_on` where whole GPUs on nodes are not all (shares, members that differ).
     `by_gpus`: whole GPUs on nodes are needed at least, so that a choice by them is worth asking about.
     """
@@ -224,15 +224,27 @@ class Market:
             return levels if better is None else better
         return levels
 
-    def _solve(self, units: Sequence[Unit], regions: Sequence[Region], demand: Demand, allowed: Allowed, steps: int,
-               owed: int = 0) -> tuple[list[int] | None, frozenset[int]]:  # fmt: skip
+    def _solve(
+        self,
+        units: Sequence[Unit],
+        regions: Sequence[Region],
+        demand: Demand,
+        allowed: Allowed,
+        steps: int,
+        owed: int = 0,
+    ) -> tuple[list[int] | None, frozenset[int]]:
         """Places in the offers of the cheapest, and the units of which nothing is allowed alone."""
 
         def places(levels: Mapping[int, int]) -> list[int]:
             return sorted(place for unit, level in levels.items() for place in units[unit][0][level])
 
-        clearing = Clearing([candidate for _, candidate in units], regions, demand,
-                            lambda levels: allowed(taken(self.offers, places(levels))), owed)  # fmt: skip
+        clearing = Clearing(
+            [candidate for _, candidate in units],
+            regions,
+            demand,
+            lambda levels: allowed(taken(self.offers, places(levels))),
+            owed,
+        )
         found = clearing.solve(steps, self.search.patience - self.steps)
         self.steps += clearing.steps
         return None if found is None else places(dict(enumerate(found))), clearing.lonely
@@ -257,9 +269,7 @@ class Market:
         low, high = 1, ceil(total)
         while low < high:
             middle = (low + high) // 2
-            low, high = (
-                (low, middle) if pays(units[payers.index(True)], float(middle)) else (middle + 1, high)
-            )
+            low, high = (low, middle) if pays(units[payers.index(True)], float(middle)) else (middle + 1, high)
         told = []
         for (places, candidate), payer, needy in zip(units, payers, bound, strict=True):
             gpus = tuple(ceil(sum(offers[place].take.gpus for place in level)) * payer for level in places)
@@ -276,7 +286,9 @@ class Market:
         return [level == domain for domain in found[: DOMAINS if len(found) > EXACT else EXACT].tolist()]
 
     def _region(self, inside: Bools, open_: I64, demand: Demand) -> tuple[Region, bool]:
-        """The nodes of a domain that may be cleared, in the order of mercy, and what fits on its others; are these all?"""
+        """The nodes of a domain that may be cleared, in the order of mercy, and what fits on its others; are these
+        all?
+        """
         room = self.search.room
         here = open_[inside[self.node[open_]]]
         nodes: NDArray[Any] = np.flatnonzero(np.bincount(self.node[here], minlength=len(room)))
@@ -284,9 +296,7 @@ class Market:
         if not exact:
             members = np.minimum(room // demand.size, demand.most)
             missing = np.where(members < demand.most, (members + 1) * demand.size - room, 1 << 30)
-            nodes = self._cheapest(here, self.node[here], missing, demand.members)[
-                : NODES + 2 * demand.members
-            ]
+            nodes = self._cheapest(here, self.node[here], missing, demand.members)[: NODES + 2 * demand.members]
             kept = np.zeros(len(room), np.bool_)
             kept[nodes] = True
             here = here[kept[self.node[here]]]
@@ -322,9 +332,7 @@ class Market:
         chosen = np.zeros(len(self.rows), np.bool_)
         chosen[list(frees)] = True
         chosen[self.leader[np.flatnonzero(self.rank[self.leader] <= top)[:helpers]]] = True
-        leader_of = {
-            self.rows[gang]: int(self.leader[gang]) for gang in np.flatnonzero(chosen[self.leader]).tolist()
-        }
+        leader_of = {self.rows[gang]: int(self.leader[gang]) for gang in np.flatnonzero(chosen[self.leader]).tolist()}
         places: dict[int, list[int]] = {}
         for place, offer in enumerate(self.offers):
             row = offer.take.row
@@ -337,16 +345,15 @@ class Market:
     def _costs(self, places: Sequence[int]) -> dict[int, int]:
         """The cost of offers as one integer each: so many bits for each rank that all costs together fit in them."""
         offers = self.offers
-        parts = {place: round((offers[place].price_gpu_s + offers[place].take.gpus) * PARTS) + 1  # of equals the fewest
-                 for place in places}  # fmt: skip
-        bits = sum(parts.values()).bit_length()
-        shift = {
-            rank: bits * above for above, rank in enumerate(sorted({offers[place].rank for place in places}))
+        parts = {
+            place: round((offers[place].price_gpu_s + offers[place].take.gpus) * PARTS) + 1  # of equals the fewest
+            for place in places
         }
+        bits = sum(parts.values()).bit_length()
+        shift = {rank: bits * above for above, rank in enumerate(sorted({offers[place].rank for place in places}))}
         return {place: part << shift[offers[place].rank] for place, part in parts.items()}
 
-    def _unit(self, places: Sequence[int], costs: Mapping[int, int],
-              frees: dict[int, int]) -> Unit:  # fmt: skip
+    def _unit(self, places: Sequence[int], costs: Mapping[int, int], frees: dict[int, int]) -> Unit:
         """Levels of one gang: more members with each, all of it last. Of gangs that share a GPU: all or nothing."""
         offers = self.offers
         whole = tuple(place for place in places if offers[place].take.whole)
@@ -389,12 +396,11 @@ def in_order(offers: Sequence[Offer], enough: Callable[[Sequence[Take]], bool]) 
     return list(range(high))
 
 
-def one_wide(
-    offers: Sequence[Offer], allowed: Allowed, enough: Callable[[Sequence[Take]], bool]
-) -> list[int] | None:
+def one_wide(offers: Sequence[Offer], allowed: Allowed, enough: Callable[[Sequence[Take]], bool]) -> list[int] | None:
     """One of the widest gangs, with others in the order of mercy as far as quotas allow; the cheapest such choice.
 
-    Rules count the widest last, so that a donor may give one gang that is more than it has to spare, after others that are not.
+    Rules count the widest last, so that a donor may give one gang that is more than it has to spare, after others that
+    are not.
     """
     found: list[list[int]] = []
     for wide in sorted(range(len(offers)), key=lambda place: (-offers[place].take.gpus, place))[:WIDEST]:
@@ -408,14 +414,17 @@ def one_wide(
     ranks = sorted({offer.rank for offer in offers}, reverse=True)
 
     def cost(places: Sequence[int]) -> list[float]:
-        return [sum(offers[each].price_gpu_s + offers[each].take.gpus for each in places if offers[each].rank == rank)
-                for rank in ranks]  # fmt: skip
+        return [
+            sum(offers[each].price_gpu_s + offers[each].take.gpus for each in places if offers[each].rank == rank)
+            for rank in ranks
+        ]
 
     return min(found, key=cost, default=None)
 
 
-def without_needless(offers: Sequence[Offer], chosen: Sequence[int],
-                     enough: Callable[[Sequence[Take]], bool]) -> list[int]:  # fmt: skip
+def without_needless(
+    offers: Sequence[Offer], chosen: Sequence[int], enough: Callable[[Sequence[Take]], bool]
+) -> list[int]:
     """Put back whoever is not needed: the highest rank first, in it the dearest; members before whole gangs.
 
     Many at a time while that goes well, one by one where it does not.

@@ -84,8 +84,11 @@ class Books:
 
     def saved(self) -> Saved:
         """What is used as it stands, for `restore`."""
-        return ([list(row) for row in self.use], [list(row) for row in self.sheltered],
-                [list(row) for row in self.host_use])  # fmt: skip
+        return (
+            [list(row) for row in self.use],
+            [list(row) for row in self.sheltered],
+            [list(row) for row in self.host_use],
+        )
 
     def restore(self, saved: Saved) -> None:
         """Back to what `saved` gave, to the last bit."""
@@ -94,8 +97,10 @@ class Books:
 
     def limit_room(self, queue: int, kinds: Sequence[int] = (ALL,)) -> float:
         """GPUs that `queue` may still take under its own hard limits and every ancestor's; inf without one."""
-        return min((self.limit[kind][each] - self.use[kind][each]
-                    for kind in kinds for each in (*self.paths[queue], 0)), default=inf)  # fmt: skip
+        return min(
+            (self.limit[kind][each] - self.use[kind][each] for kind in kinds for each in (*self.paths[queue], 0)),
+            default=inf,
+        )
 
     def over_limit(self, queue: int, extra: float, kinds: Sequence[int]) -> bool:
         """True when `queue` itself would exceed one of its hard limits with `extra` more."""
@@ -103,8 +108,10 @@ class Books:
 
     def guarantee_room(self, queue: int, kinds: Sequence[int]) -> float:
         """GPUs that work which may not be preempted can still take inside the guarantees of the whole path."""
-        return min((self.guarantee[kind][each] - self.sheltered[kind][each]
-                    for kind in kinds for each in self.paths[queue]), default=inf)  # fmt: skip
+        return min(
+            (self.guarantee[kind][each] - self.sheltered[kind][each] for kind in kinds for each in self.paths[queue]),
+            default=inf,
+        )
 
     def saturation(self, queue: int, extra: float, kinds: Sequence[int], host: Sequence[float] = ()) -> float:
         """(used + extra) / fair share, of the resource where that is largest; inf above a share of nothing.
@@ -126,7 +133,9 @@ class Books:
         return all(self.use[kind][queue] + extra <= self.guarantee[kind][queue] + EPSILON for kind in kinds)
 
     def parting(self, one: int, other: int) -> tuple[int, int]:
-        """The ancestors (or selves) of two queues at the level where their paths part; equal ones when one is in the other."""
+        """The ancestors (or selves) of two queues at the level where their paths part; equal ones when one is in the
+        other.
+        """
         for mine, theirs in zip(reversed(self.paths[one]), reversed(self.paths[other]), strict=False):
             if mine != theirs:
                 return mine, theirs
@@ -139,8 +148,9 @@ def _ratio(part: float, whole: float) -> float:
     return inf if part > EPSILON else 0.0
 
 
-def build_books(snapshot: ClusterSnapshot, capacity_gpus: F64, weight: F64 | None = None, *,
-                shelter_always: bool = False) -> Books:  # fmt: skip
+def build_books(
+    snapshot: ClusterSnapshot, capacity_gpus: F64, weight: F64 | None = None, *, shelter_always: bool = False
+) -> Books:
     """Books of a snapshot. `capacity_gpus` [kinds]: what can be handed out; `weight` [queues] replaces the tree's.
 
     Work that may not be preempted is bound to guarantees where the tree states any, or with `shelter_always`.
@@ -172,29 +182,51 @@ def build_books(snapshot: ClusterSnapshot, capacity_gpus: F64, weight: F64 | Non
         demand[:, above] += np.minimum(demand[:, queue], most[:, queue])
     guarantee = _guarantees(queues, kind_of_model, kinds)
     chosen = _weights(queues, queues.weight if weight is None else weight, kind_of_model, kinds)
-    fair = np.stack([
-        fair_shares(queues.parent, guarantee[kind], chosen[kind], most[kind], demand[kind], float(capacity_gpus[kind]))
-        for kind in range(kinds)
-    ])  # fmt: skip
+    fair = np.stack(
+        [
+            fair_shares(
+                queues.parent, guarantee[kind], chosen[kind], most[kind], demand[kind], float(capacity_gpus[kind])
+            )
+            for kind in range(kinds)
+        ]
+    )
     host_use, host_fair = _host_shares(snapshot, guarantee[ALL], chosen[ALL], float(capacity_gpus[ALL]))
     parent: list[int] = queues.parent.tolist()
-    return Books(queues, parent, _paths(parent), capacity_gpus.tolist(), guarantee.tolist(), limit.tolist(),
-                 use.tolist(), sheltered.tolist(), fair.tolist(), shelter_always or bool(queues.guarantee.any()), kind_of_model,
-                 _children(parent), host_use, host_fair, bool(np.isfinite(limit[ALL + 1 :]).any()))  # fmt: skip
+    return Books(
+        queues,
+        parent,
+        _paths(parent),
+        capacity_gpus.tolist(),
+        guarantee.tolist(),
+        limit.tolist(),
+        use.tolist(),
+        sheltered.tolist(),
+        fair.tolist(),
+        shelter_always or bool(queues.guarantee.any()),
+        kind_of_model,
+        _children(parent),
+        host_use,
+        host_fair,
+        bool(np.isfinite(limit[ALL + 1 :]).any()),
+    )
 
 
-def _host_shares(snapshot: ClusterSnapshot, guarantee: F64, weight: F64,
-                 capacity_gpus: float) -> tuple[list[list[float]], list[list[float]]]:  # fmt: skip
+def _host_shares(
+    snapshot: ClusterSnapshot, guarantee: F64, weight: F64, capacity_gpus: float
+) -> tuple[list[list[float]], list[list[float]]]:
     """Use and fair shares of CPU (milli) and memory (MiB) by queue; empty where neither is stated and asked for.
 
-    A share of inf is that of a resource which some node does not state, or nobody asks for. A guarantee of GPUs is one of the same part of the hosts. Shapes [resource][queue].
+    A share of inf is that of a resource which some node does not state, or nobody asks for. A guarantee of GPUs is one
+    of the same part of the hosts. Shapes [resource][queue].
     """
     queues, nodes = snapshot.queues, snapshot.nodes
     used, asked = host_amounts(snapshot)
     open_nodes = nodes.ready & ~nodes.cordoned
     stated = np.stack([nodes.cpu_milli, nodes.memory_mib])[:, open_nodes]
-    counted = [bool(stated.shape[1]) and bool((stated[each] >= 0).all() and (used[each] + asked[each]).any())
-               for each in range(2)]  # fmt: skip
+    counted = [
+        bool(stated.shape[1]) and bool((stated[each] >= 0).all() and (used[each] + asked[each]).any())
+        for each in range(2)
+    ]
     if not any(counted):
         return [], []
     shares = np.full(used.shape, np.inf)
@@ -295,9 +327,7 @@ def _waiting(snapshot: ClusterSnapshot, kind_of_model: Sequence[int], shape: tup
     """Width of what waits and is not switched off, by kind and queue. Shape [kinds, queues]."""
     work = snapshot.workloads
     rows = np.flatnonzero((work.state == State.PENDING) & (work.gate < Gate.REJECTED))
-    width = np.where(
-        work.gpu_milli[rows] > 0, work.gpus[rows] * work.gpu_milli[rows] / GPU_MILLI, work.gpus[rows]
-    )
+    width = np.where(work.gpu_milli[rows] > 0, work.gpus[rows] * work.gpu_milli[rows] / GPU_MILLI, work.gpus[rows])
     waiting = np.zeros(shape)
     np.add.at(waiting[ALL], work.queue[rows], width)
     if shape[0] > 1:

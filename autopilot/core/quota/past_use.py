@@ -25,8 +25,9 @@ FORGOTTEN_GPU_S = 1e-3
 """Past use below this is dropped from memory."""
 
 
-def remember_use(memory: ControllerMemory, snapshot: ClusterSnapshot, now_s: float, review_s: float,
-                 policy: Policy) -> ControllerMemory:  # fmt: skip
+def remember_use(
+    memory: ControllerMemory, snapshot: ClusterSnapshot, now_s: float, review_s: float, policy: Policy
+) -> ControllerMemory:
     """Memory with what is held from `now_s` on, and the standing use as of `review_s`, the review's start.
 
     What was held until `now_s` is what the last observation showed. Nothing is kept where the past does not count.
@@ -50,15 +51,11 @@ def _forgetful(memory: ControllerMemory) -> ControllerMemory:
     return replace(memory, usage_gpu_s={}, standing_use_gpu_s={}, held_gpus={}, usage_at_s=-inf)
 
 
-def _decayed(
-    use: Mapping[str, float], held: Mapping[str, float], for_s: float, half_life_s: float
-) -> dict[str, float]:
+def _decayed(use: Mapping[str, float], held: Mapping[str, float], for_s: float, half_life_s: float) -> dict[str, float]:
     """Use after `for_s` seconds in which `held` GPUs were held: the integral of an exponential decay."""
     kept = 0.5 ** (for_s / half_life_s)
     gained_s = (1.0 - kept) * half_life_s / log(2.0)
-    after = {
-        name: use.get(name, 0.0) * kept + held.get(name, 0.0) * gained_s for name in sorted({*use, *held})
-    }
+    after = {name: use.get(name, 0.0) * kept + held.get(name, 0.0) * gained_s for name in sorted({*use, *held})}
     return {name: gpu_s for name, gpu_s in after.items() if gpu_s > FORGOTTEN_GPU_S or name in held}
 
 
@@ -68,10 +65,7 @@ def _held(snapshot: ClusterSnapshot) -> dict[str, float]:
     entry = holding_mask(work)[placed.workload]
     milli = np.where(placed.instance < 0, placed.milli, GPU_MILLI)[entry]
     held = np.bincount(work.queue[placed.workload[entry]], milli, minlength=len(snapshot.queues.id))
-    return {
-        str(snapshot.queues.id[queue]): float(held[queue]) / GPU_MILLI
-        for queue in np.flatnonzero(held).tolist()
-    }
+    return {str(snapshot.queues.id[queue]): float(held[queue]) / GPU_MILLI for queue in np.flatnonzero(held).tolist()}
 
 
 def corrected_weights(memory: ControllerMemory, queues: QueueTable, policy: Policy) -> F64 | None:
@@ -92,7 +86,5 @@ def corrected_weights(memory: ControllerMemory, queues: QueueTable, policy: Poli
         total, weight = used[below].sum(), weights[below].sum()
         if total > 0 and weight > 0:
             part = weights[below] / weight
-            weights[below] = np.maximum(
-                part + rules.usage_weight * (part - used[below] / total), LEAST_RATIO * part
-            )
+            weights[below] = np.maximum(part + rules.usage_weight * (part - used[below] / total), LEAST_RATIO * part)
     return weights

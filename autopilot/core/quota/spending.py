@@ -62,14 +62,16 @@ def runaways(memory: ControllerMemory, now_s: float, policy: Policy) -> dict[str
     """Tenants whose last day exceeds what the policy allows of their mean day."""
     rules = policy.enforcement
     return {
-        tenant: spent for tenant, spent in spent_by(memory, now_s).items()
+        tenant: spent
+        for tenant, spent in spent_by(memory, now_s).items()
         if spent.last_day_gpu_s > max(rules.spend_floor_gpu_s, rules.spend_ratio * spent.mean_day_gpu_s)
         and spent.days >= LEAST_DAYS
-    }  # fmt: skip
+    }
 
 
-def _booked(spent: Mapping[str, tuple[tuple[int, float], ...]], held: Mapping[str, float], since_s: float,
-            until_s: float) -> dict[str, dict[int, float]]:  # fmt: skip
+def _booked(
+    spent: Mapping[str, tuple[tuple[int, float], ...]], held: Mapping[str, float], since_s: float, until_s: float
+) -> dict[str, dict[int, float]]:
     """`spent` with what was held from `since_s` to `until_s` added, cut at midnights; days too long ago are dropped."""
     oldest = floor(until_s / DAY_S) - DAYS - 1
     after = {tenant: {day: gpu_s for day, gpu_s in days if day >= oldest} for tenant, days in spent.items()}

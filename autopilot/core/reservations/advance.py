@@ -55,8 +55,15 @@ def _hold(ctx: Context, row: int) -> None:
     chosen = np.flatnonzero(counts)
     nodes = chosen.astype(np.int32)
     ctx.advance[name] = tuple(snapshot.nodes.id[nodes].tolist())
-    record = Reservation(f"advance reservation {name} of queue {snapshot.queues.id[queue]}", 0, left, start_s, start_s,
-                         start_s, ctx.advance[name])  # fmt: skip
+    record = Reservation(
+        f"advance reservation {name} of queue {snapshot.queues.id[queue]}",
+        0,
+        left,
+        start_s,
+        start_s,
+        start_s,
+        ctx.advance[name],
+    )
     shape = Shape(left, 1, 0, 0, -1, 1 << model, 0, 0, 0, 0)
     spare = (ready[nodes] - counts[chosen]).astype(np.int32)
     ctx.held.append(Held(-1, record, shape, start_s, nodes, counts[chosen].astype(np.int32), spare, queue))
@@ -69,8 +76,13 @@ def _say(ctx: Context, row: int, left: int, free: int) -> None:
     table = ctx.observation.snapshot.advance
     ends_s = float(table.start_s[row] + table.grace_s[row]) - ctx.now_s
     short = f", {left - free} of them not free yet" if free < left else ""
-    ctx.notes.append(Evidence(f"advance reservation {table.id[row]} holds {left} GPUs{short}; what is not used is released in",
-                              round(ends_s, 3), "s"))  # fmt: skip
+    ctx.notes.append(
+        Evidence(
+            f"advance reservation {table.id[row]} holds {left} GPUs{short}; what is not used is released in",
+            round(ends_s, 3),
+            "s",
+        )
+    )
 
 
 def _own_gpus(ctx: Context, queue: int) -> Bools:
@@ -83,7 +95,9 @@ def _own_gpus(ctx: Context, queue: int) -> Bools:
 
 
 def _free_by(ctx: Context, start_s: float) -> Bools:
-    """GPUs that are free at `start_s` by prediction, or now once that is past; backfilled work gives way. Shape [gpus]."""
+    """GPUs that are free at `start_s` by prediction, or now once that is past; backfilled work gives way. Shape
+    [gpus].
+    """
     held, work = ctx.observation.snapshot.placements, ctx.observation.snapshot.workloads
     free = ctx.whatif.gpu_used == 0 if ctx.now_s >= start_s else ctx.gpu_free_at_s <= start_s
     marked = held.gpu[work.backfilled[held.workload]]

@@ -73,8 +73,11 @@ def _above_share(ctx: Context, queue: int) -> Bools:
 def _free_or_taken_at(ctx: Context, over: Bools) -> F64:
     """When each GPU comes free by prediction, or may be taken back from a queue that is `over`. Shape [gpus]."""
     work, held = ctx.observation.snapshot.workloads, ctx.observation.snapshot.placements
-    settles_s = np.where(work.preemptible & over[work.queue] & ~ctx.unsaved,
-                         running_since(work) + ctx.policy.protection.min_runtime_s, np.inf)  # fmt: skip
+    settles_s = np.where(
+        work.preemptible & over[work.queue] & ~ctx.unsaved,
+        running_since(work) + ctx.policy.protection.min_runtime_s,
+        np.inf,
+    )
     free_at_s = ctx.gpu_free_at_s.copy()
     if ctx.policy.modes.reclaim_borrowed != Mode.AUTO:
         return free_at_s

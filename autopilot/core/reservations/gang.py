@@ -39,9 +39,7 @@ def plan_start(ctx: Context, at: int, shape: Shape, gpu_free_at_s: F64 | None = 
     `gpu_free_at_s` [gpus]: when GPUs come free to it, where that is not by prediction alone.
     """
     suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib, empty=True)
-    free_at = _free_matrix(
-        ctx, _free_at(ctx, at, ctx.gpu_free_at_s) if gpu_free_at_s is None else gpu_free_at_s
-    )
+    free_at = _free_matrix(ctx, _free_at(ctx, at, ctx.gpu_free_at_s) if gpu_free_at_s is None else gpu_free_at_s)
     free_at[~suits] = np.inf
     start_s = _earliest_s(ctx, shape, free_at)
     return None if start_s is None else _choose_nodes(ctx, shape, free_at, start_s)
@@ -95,11 +93,7 @@ def _earliest_s(ctx: Context, shape: Shape, free_at: F64) -> float | None:
 def _one_member_a_node(ctx: Context, shape: Shape) -> bool:
     """No node holds two members, nothing must share a domain, and there is no tail: sorting is enough."""
     widest = int(ctx.observation.snapshot.nodes.gpus.max(initial=0))
-    return (
-        shape.tail == 0
-        and shape.topology == Topology.NONE
-        and shape.per_member <= widest < 2 * shape.per_member
-    )
+    return shape.tail == 0 and shape.topology == Topology.NONE and shape.per_member <= widest < 2 * shape.per_member
 
 
 def _free_at(ctx: Context, at: int, gpu_free_at_s: F64) -> F64:
@@ -174,11 +168,7 @@ def _holds(members: int, free: I32, capacity: I32, shape: Shape) -> bool:
     """Members fit, and so does the tail beside them."""
     if members < shape.members:
         return False
-    return (
-        shape.tail == 0
-        or members > shape.members
-        or bool((free - capacity * shape.per_member >= shape.tail).any())
-    )
+    return shape.tail == 0 or members > shape.members or bool((free - capacity * shape.per_member >= shape.tail).any())
 
 
 def _domains_that_hold(level: I32, free: I32, capacity: I32, shape: Shape) -> Bools:
@@ -199,9 +189,7 @@ def _choose_nodes(ctx: Context, shape: Shape, free_at: F64, start_s: float) -> S
         best = int(np.argmin(np.where(fits, np.bincount(level, free), np.inf)))
         free, capacity = np.where(level == best, free, 0), np.where(level == best, capacity, 0)
     if shape.members + (shape.tail > 0) == 1:
-        chosen = np.array(
-            [int(np.argmin(np.where(free >= shape.gpus, free, np.iinfo(np.int32).max)))], np.int32
-        )
+        chosen = np.array([int(np.argmin(np.where(free >= shape.gpus, free, np.iinfo(np.int32).max)))], np.int32)
         counts = np.array([shape.gpus], np.int32)
     else:
         chosen, counts = _spread(free, capacity, shape, free_at[:, shape.per_member - 1])
@@ -224,9 +212,15 @@ def _spread(free: I32, capacity: I32, shape: Shape, ready_s: F64) -> tuple[I32, 
 
 
 def hold(
-    ctx: Context, row: int, shape: Shape, plan: StartPlan, before: Reservation | None, *, firm: bool,
+    ctx: Context,
+    row: int,
+    shape: Shape,
+    plan: StartPlan,
+    before: Reservation | None,
+    *,
+    firm: bool,
     promised_s: float | None = None,
-) -> Held:  # fmt: skip
+) -> Held:
     """The reservation of `row` as planned now; `before` is its standing record, if any.
 
     A promise stands as it was made; `promised_s` is that of a new one (None: nothing is promised, hence as planned).

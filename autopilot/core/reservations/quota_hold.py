@@ -40,7 +40,10 @@ def keep_room(ctx: Context, at: int) -> None:
         return
     ready_s = [_ready_s(ctx, claim, *each) for each in found]
     if max(ready_s) < inf:
-        ctx.kept += [Kept(row, queue, kind, sheltered, when) for (queue, kind, sheltered), when in zip(found, ready_s, strict=True)]  # fmt: skip
+        ctx.kept += [
+            Kept(row, queue, kind, sheltered, when)
+            for (queue, kind, sheltered), when in zip(found, ready_s, strict=True)
+        ]
 
 
 def _short(ctx: Context, claim: Claim) -> Iterator[tuple[int, int, bool]]:
@@ -60,9 +63,11 @@ def _ready_s(ctx: Context, claim: Claim, queue: int, kind: int, sheltered: bool)
     books = ctx.quota.books
     bound, use = (books.guarantee, books.sheltered) if sheltered else (books.limit, books.use)
     missing = claim.gpus - (bound[kind][queue] - use[kind][queue])
-    ends = sorted((float(ctx.end_s[other.row]), other.gpus) for other in ctx.quota.running()
-                  if kind in other.kinds and queue in (*books.paths[other.queue], 0)
-                  and not (sheltered and other.preemptible))  # fmt: skip
+    ends = sorted(
+        (float(ctx.end_s[other.row]), other.gpus)
+        for other in ctx.quota.running()
+        if kind in other.kinds and queue in (*books.paths[other.queue], 0) and not (sheltered and other.preemptible)
+    )
     for end_s, gpus in ends:
         missing -= gpus
         if missing <= EPSILON:

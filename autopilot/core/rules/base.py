@@ -17,7 +17,9 @@ from autopilot.core.quota.ledger import EPSILON, Books
 
 
 class Claim(NamedTuple):
-    """One gang: what it holds when it runs, what it asks for when it waits. A plain tuple: there are thousands a tick."""
+    """One gang: what it holds when it runs, what it asks for when it waits. A plain tuple: there are thousands a
+    tick.
+    """
 
     row: int  # of WorkloadTable
     queue: int
@@ -40,11 +42,7 @@ class Claim(NamedTuple):
     @property
     def spare_gpus(self) -> float:
         """GPUs of the whole members that it can give up and go on; 0.0 when it is not elastic."""
-        return (
-            (self.gpus - self.least_gpus + EPSILON) // self.member_gpus * self.member_gpus
-            if self.elastic
-            else 0.0
-        )
+        return (self.gpus - self.least_gpus + EPSILON) // self.member_gpus * self.member_gpus if self.elastic else 0.0
 
 
 class Step(NamedTuple):
@@ -75,15 +73,15 @@ class Running(list[Claim]):
 
     @cached_property
     def steps(self) -> dict[tuple[int, tuple[int, ...]], list[Step]]:
-        """The same lines step by step: in each priority, members above the minimum of their gangs before whole gangs."""
+        """The same lines step by step: in each priority, members above the minimum of their gangs before whole
+        gangs.
+        """
         found = {}
         for key, line in self.lines.items():
             steps = [Step(claim, whole=True) for claim in line]
             elastic = [Step(claim, whole=False) for claim in line if claim.elastic]
             found[key] = (
-                sorted(elastic + steps, key=lambda step: (step.claim.priority, step.whole))
-                if elastic
-                else steps
+                sorted(elastic + steps, key=lambda step: (step.claim.priority, step.whole)) if elastic else steps
             )
         return found
 

@@ -217,9 +217,7 @@ def _attempts(quotas: Quotas, owed: Sequence[Claim], weighed: Sequence[Claim]) -
     return (False, True) if never and not owed else (True, False)
 
 
-def _in_order(
-    quotas: Quotas, owed: Sequence[Claim], weighed: Sequence[Claim], own: Sequence[Claim]
-) -> Iterator[Claim]:
+def _in_order(quotas: Quotas, owed: Sequence[Claim], weighed: Sequence[Claim], own: Sequence[Claim]) -> Iterator[Claim]:
     """Victims in order; from another queue only as long as it still borrows."""
     for other in (*owed, *weighed):
         if quotas.donates(other.queue) and (not quotas.may_borrow or _usable(quotas, other)):
@@ -250,7 +248,9 @@ def _barred(quotas: Quotas, other: Claim, allowed: bool) -> Code | None:
 
 
 def owed(books: Books, claim: Claim) -> bool:
-    """Does the gang's queue stay within its own quota with it? What others borrowed of that was lent on this condition."""
+    """Does the gang's queue stay within its own quota with it? What others borrowed of that was lent on this
+    condition.
+    """
     quotas = Quotas(books, claim)
     return bool(quotas.path) and quotas.within(claim.queue)
 
@@ -258,8 +258,9 @@ def owed(books: Books, claim: Claim) -> bool:
 def keeps(books: Books, claim: Claim) -> float:
     """GPUs of idle quota that a waiting head keeps from others, because it cannot be sure to take them back.
 
-    Only a queue whose `reclaim` is `any` can be sure. Kept is what idles of its own guarantee and, when it has to borrow,
-    of what it may borrow. A gang that is too large to displace anybody keeps nothing (Kueue: resourcesToReserve).
+    Only a queue whose `reclaim` is `any` can be sure. Kept is what idles of its own guarantee and, when it has to
+    borrow, of what it may borrow. A gang that is too large to displace anybody keeps nothing (Kueue:
+    resourcesToReserve).
     """
     return kept_gpus(books, claim, in_cohort=Displace(int(books.queues.while_borrowing[claim.queue])))
 
@@ -273,10 +274,13 @@ def kept_gpus(books: Books, claim: Claim, *, in_cohort: Displace) -> float:
     if not may_displace(quotas, in_cohort=in_cohort):
         return 0.0
     borrowing = not quotas.within(claim.queue)
-    left = min(
-        tree.quota[claim.queue] + (tree.borrow[claim.queue] if borrowing else 0.0) - tree.used[claim.queue]
-        for tree in quotas.trees.values()
-    ) + claim.gpus  # fmt: skip
+    left = (
+        min(
+            tree.quota[claim.queue] + (tree.borrow[claim.queue] if borrowing else 0.0) - tree.used[claim.queue]
+            for tree in quotas.trees.values()
+        )
+        + claim.gpus
+    )
     return max(min(claim.gpus, left, quotas.free_gpus, books.limit_room(claim.queue, claim.kinds)), 0.0)
 
 

@@ -39,16 +39,15 @@ Share = tuple[bool, float]
 may_start = cohort.may_start
 
 
-def takes(books: Books, claim: Claim, running: Sequence[Claim], room: Fits,
-          rules: Sequence[str] = RULES) -> tuple[Take, ...] | Refusal:  # fmt: skip
+def takes(
+    books: Books, claim: Claim, running: Sequence[Claim], room: Fits, rules: Sequence[str] = RULES
+) -> tuple[Take, ...] | Refusal:
     """Whom the newcomer displaces by its share, and in its own queue as `within_queue` says; () when it needs nobody.
 
     `rules`: one or both of RULES, tried in that order. Raises `InputError` for another.
     """
     if not rules or not set(rules) <= set(RULES):
-        raise InputError(
-            f"rules of shares {', '.join(rules) or '(none)'}: write {' or '.join(RULES)}, or both"
-        )
+        raise InputError(f"rules of shares {', '.join(rules) or '(none)'}: write {' or '.join(RULES)}, or both")
     quotas = Quotas(books, claim)
     trial = Trial(quotas, room)
     if trial.fits():
@@ -75,7 +74,9 @@ def keeps(books: Books, claim: Claim) -> float:
 
 
 def head_key(books: Books, claim: Claim) -> tuple[float, ...]:
-    """Order among the heads of all queues: shares after its start from the top of the tree down, priority, submit time."""
+    """Order among the heads of all queues: shares after its start from the top of the tree down, priority, submit
+    time.
+    """
     quotas = Quotas(books, claim)
     shares = [share(quotas, queue) for queue in reversed(quotas.path[:-1])]
     depth = max((len(path) for path in books.paths), default=1) - 1
@@ -121,8 +122,9 @@ def _search(trial: Trial, quotas: Quotas, rivals: Sequence[Claim], rules: Sequen
     return True
 
 
-def _in_order(quotas: Quotas, candidates: Sequence[Claim], rules: Sequence[str],
-              by_rule: dict[int, str]) -> Iterator[Claim]:  # fmt: skip
+def _in_order(
+    quotas: Quotas, candidates: Sequence[Claim], rules: Sequence[str], by_rule: dict[int, str]
+) -> Iterator[Claim]:
     """Victims in order, each judged by the books as they are once those before it were taken.
 
     `by_rule` notes the rule by which a gang was taken; gangs of its own queue, and what a newcomer within its
@@ -221,8 +223,11 @@ class _Donors:
     def _find(self, queue: int) -> int | None:
         """The next queue to give at or below `queue`; a cohort that does not borrow shields those below it."""
         quotas = self.quotas
-        options = [each for each in quotas.books.children[queue]
-                   if self._below.get(each) and (each in quotas.path or quotas.borrows(each))]  # fmt: skip
+        options = [
+            each
+            for each in quotas.books.children[queue]
+            if self._below.get(each) and (each in quotas.path or quotas.borrows(each))
+        ]
         for each in sorted(options, key=self._key):
             found = self._find(each)
             if found is not None:

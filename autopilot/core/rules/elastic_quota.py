@@ -1,8 +1,9 @@
 """Elastic quotas: each team has a minimum and a maximum, and may use what others leave of their minimum.
 
 A team is a queue just below the root, with all that stands below it; its minimum is its guarantee, its maximum
-its limit. Work that stands in the root itself is of no team and under no quota; it displaces only its like. A gang starts where its team stays within the maximum and all teams together within the sum of all
-minima. Part of what the others leave is a team's due: their unused minimum, times its own over the sum of all.
+its limit. Work that stands in the root itself is of no team and under no quota; it displaces only its like. A gang
+starts where its team stays within the maximum and all teams together within the sum of all minima. Part of what the
+others leave is a team's due: their unused minimum, times its own over the sum of all.
 
 Taking back: a team that stays within its minimum may displace work marked `over_quota` of teams above theirs. A
 team that stays within its minimum and its part may displace it of teams above their minimum and part, and then
@@ -74,9 +75,7 @@ def _parts(minimum: dict[int, float], used: dict[int, float]) -> dict[int, float
     """Each team's part of the unused minimum of the others, in proportion to its own minimum."""
     unused = {team: max(least - used[team], 0.0) for team, least in minimum.items()}
     left, pool = sum(unused.values()), sum(minimum.values())
-    return {
-        team: (left - unused[team]) * least / pool if pool > 0 else 0.0 for team, least in minimum.items()
-    }
+    return {team: (left - unused[team]) * least / pool if pool > 0 else 0.0 for team, least in minimum.items()}
 
 
 def may_start(books: Books, claim: Claim) -> Refusal | None:
@@ -98,9 +97,7 @@ def takes(books: Books, claim: Claim, running: Sequence[Claim], room: Fits) -> t
     due = bool(teams.team) and teams.within(teams.team, part=True)
     own = [other for other in running if part and teams.team_of[other.queue] == teams.team]
     marked = [
-        other
-        for other in running
-        if due and other.over_quota and teams.team_of[other.queue] not in {0, teams.team}
+        other for other in running if due and other.over_quota and teams.team_of[other.queue] not in {0, teams.team}
     ]
     lower = [other for other in own if other.priority < claim.priority]
     soft = ([o for o in marked if o.preemptible], [o for o in lower if o.preemptible])

@@ -46,9 +46,7 @@ def owed(books: Books, claim: Claim) -> bool:
     return bool(path) and all(books.within_guarantee(queue, claim.gpus, claim.kinds) for queue in path)
 
 
-def within_queue(
-    books: Books, claim: Claim, running: Sequence[Claim], room: Room
-) -> tuple[Take, ...] | Refusal:
+def within_queue(books: Books, claim: Claim, running: Sequence[Claim], room: Room) -> tuple[Take, ...] | Refusal:
     """Displace preemptible gangs of strictly lower priority in the newcomer's own queue."""
     outside = _outside_guarantee(books, claim)
     if outside is not None:
@@ -61,23 +59,25 @@ def within_queue(
     kinds_of = {other.row: other.kinds for other in victims}
 
     def allowed(takes: Sequence[Take]) -> bool:
-        return all(claim.gpus <= room + sum(take.gpus for take in takes if kind in kinds_of[take.row]) + EPSILON
-                   for kind, room in rooms.items())  # fmt: skip
+        return all(
+            claim.gpus <= room + sum(take.gpus for take in takes if kind in kinds_of[take.row]) + EPSILON
+            for kind, room in rooms.items()
+        )
 
-    ranks = {
-        priority: 2 * rank for rank, priority in enumerate(sorted({other.priority for other in victims}))
-    }
+    ranks = {priority: 2 * rank for rank, priority in enumerate(sorted({other.priority for other in victims}))}
     steps = Running(victims).steps
-    offers = [offer for line in steps.values() for step in line
-              for offer in _offers(step, ranks[step.claim.priority] + step.whole)]  # fmt: skip
+    offers = [
+        offer
+        for line in steps.values()
+        for step in line
+        for offer in _offers(step, ranks[step.claim.priority] + step.whole)
+    ]
     offers.sort(key=lambda offer: offer.rank)
     found = room.cheapest(offers, allowed)
     return found if found is not None else Refusal(Code.CAPACITY, sum(v.gpus for v in victims), claim.gpus)
 
 
-def across_queues(
-    books: Books, claim: Claim, running: Sequence[Claim], room: Room
-) -> tuple[Take, ...] | Refusal:
+def across_queues(books: Books, claim: Claim, running: Sequence[Claim], room: Room) -> tuple[Take, ...] | Refusal:
     """Take from queues that use more than is theirs, most over-served first."""
     refusal = _outside_guarantee(books, claim)
     if refusal is not None:
@@ -113,8 +113,12 @@ def _beyond_limit(books: Books, claim: Claim, donors: Sequence[Sequence[Step]]) 
         for queue in books.paths[claim.queue]:
             room = books.limit[kind][queue] - books.use[kind][queue]
             if claim.gpus > room + EPSILON:
-                below = sum(step.gpus for line in donors for step in line
-                            if kind in step.claim.kinds and queue in books.paths[step.claim.queue])  # fmt: skip
+                below = sum(
+                    step.gpus
+                    for line in donors
+                    for step in line
+                    if kind in step.claim.kinds and queue in books.paths[step.claim.queue]
+                )
                 if claim.gpus > room + below + EPSILON:
                     return Refusal(Code.LIMIT, max(room, 0.0), claim.gpus)
     return None
@@ -136,8 +140,9 @@ def _fair_at_best(books: Books, claim: Claim) -> bool:
     kinds = claim.kinds
     return all(
         claim.gpus <= max(books.fair[kind][queue], books.guarantee[kind][queue]) + EPSILON
-        for kind in kinds for queue in books.paths[claim.queue]
-    ) and books.within_fair(claim.queue, claim.gpus, kinds)  # fmt: skip
+        for kind in kinds
+        for queue in books.paths[claim.queue]
+    ) and books.within_fair(claim.queue, claim.gpus, kinds)
 
 
 class _Ledger:
@@ -175,8 +180,9 @@ class _Ledger:
             return False
         if self._left(theirs, shared, taken) > books.fair[shared][theirs] + EPSILON:
             return True
-        return all(self._left(mine, kind, taken) + claim.gpus <= books.guarantee[kind][mine] + EPSILON
-                   for kind in claim.kinds)  # fmt: skip
+        return all(
+            self._left(mine, kind, taken) + claim.gpus <= books.guarantee[kind][mine] + EPSILON for kind in claim.kinds
+        )
 
     def _left(self, queue: int, kind: int, taken: dict[tuple[int, int], float]) -> float:
         """What a queue uses of a kind after some takings."""
@@ -189,7 +195,8 @@ class _Ledger:
                 taken[kind, queue] = taken.get((kind, queue), 0.0) + gpus
 
     def allowed(self, takes: Sequence[Take]) -> bool:
-        """May these be taken, in the order in which they stand, largest last, and is the newcomer then within its share?
+        """May these be taken, in the order in which they stand, largest last, and is the newcomer then within its
+        share?
 
         Each must be allowed when its turn comes. An elastic gang gives its spare members before the rest of it.
         """
@@ -212,13 +219,19 @@ class _Ledger:
         """At each level where it took from others, the newcomer's side ends within its fair share."""
         books, claim = self.books, self.claim
         sides = {self.parting(self.offered[take.row].queue)[0] for take in takes}
-        return all(self._left(side, kind, taken) + claim.gpus <= books.fair[kind][side] + EPSILON
-                   for side in sides for kind in claim.kinds)  # fmt: skip
+        return all(
+            self._left(side, kind, taken) + claim.gpus <= books.fair[kind][side] + EPSILON
+            for side in sides
+            for kind in claim.kinds
+        )
 
     def _within_limits(self, taken: dict[tuple[int, int], float]) -> bool:
         """The newcomer ends within every hard limit on its path."""
-        return all(self._left(queue, kind, taken) + self.claim.gpus <= self.books.limit[kind][queue] + EPSILON
-                   for kind in self.claim.kinds for queue in self.books.paths[self.claim.queue])  # fmt: skip
+        return all(
+            self._left(queue, kind, taken) + self.claim.gpus <= self.books.limit[kind][queue] + EPSILON
+            for kind in self.claim.kinds
+            for queue in self.books.paths[self.claim.queue]
+        )
 
 
 def _in_order(ledger: _Ledger, donors: Sequence[Sequence[Step]]) -> Iterator[Offer]:

@@ -1,9 +1,9 @@
 """What is left is shared among elastic gangs in turns, member by member, the oldest first.
 
 Gangs that are about to start and hold their minimum on paper take part, and running ones below their full width.
-Between queues the turns are those of every start (core/ordering/queue_order.py). Inside a queue a higher priority takes all that it can
-use first; of equals, the gang with the fewest members above its minimum has the next turn, then the older one. Nothing
-is decided here: the what-if and the books are left as they were.
+Between queues the turns are those of every start (core/ordering/queue_order.py). Inside a queue a higher priority
+takes all that it can use first; of equals, the gang with the fewest members above its minimum has the next turn, then
+the older one. Nothing is decided here: the what-if and the books are left as they were.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ def running(ctx: Context) -> list[Elastic]:
     """Gangs below their full width that run and may grow."""
     whatif, work = ctx.whatif, ctx.observation.snapshot.workloads
     whole = (work.gpu_milli == 0) & (work.mig_profile < 0) & np.isnan(work.stale_since_s)
-    elastic = np.flatnonzero((work.state == State.RUNNING) & (work.min_gpus < work.gpus) & whole
-                             & ~work.excluded & ~work.stuck)  # fmt: skip
+    elastic = np.flatnonzero(
+        (work.state == State.RUNNING) & (work.min_gpus < work.gpus) & whole & ~work.excluded & ~work.stuck
+    )
     cooling, found = ctx.cooling(), []
     settled = ctx.quota.gone | ctx.busy | ctx.leaving.keys() | ctx.members.keys()
     for row in elastic.tolist():
@@ -79,8 +80,11 @@ def share(ctx: Context, gangs: Sequence[Elastic]) -> None:
     while (at := turns.next()) is not None:
         gang = gangs[at]
         free = int(ctx.whatif.node_free.sum())
-        members = min(max(free // max(4 * open_gpus, 1), 1), gang.most_members,
-                      -(-(gang.most_gpus - gang.width_gpus) // gang.member_gpus))  # fmt: skip
+        members = min(
+            max(free // max(4 * open_gpus, 1), 1),
+            gang.most_members,
+            -(-(gang.most_gpus - gang.width_gpus) // gang.member_gpus),
+        )
         if members and _widen(ctx, gang, members):
             turns.again(at, rank)
         elif members > 1:
@@ -97,8 +101,10 @@ def _turns(ctx: Context, gangs: Sequence[Elastic]) -> Turns:
     work, books = ctx.observation.snapshot.workloads, ctx.quota.books
     queues = [int(work.queue[gang.row]) for gang in gangs]
     submit_s = [float(work.submit_s[gang.row]) for gang in gangs]
-    order = sorted(range(len(gangs)), key=lambda each: (
-        -int(work.priority[gangs[each].row]), gangs[each].gained, submit_s[each], each))  # fmt: skip
+    order = sorted(
+        range(len(gangs)),
+        key=lambda each: (-int(work.priority[gangs[each].row]), gangs[each].gained, submit_s[each], each),
+    )
     groups: list[Group] = []
     for tier in sorted({int(work.slo_class[gang.row]) for gang in gangs}):
         lines: dict[int, list[int]] = {}
@@ -110,9 +116,7 @@ def _turns(ctx: Context, gangs: Sequence[Elastic]) -> Turns:
     def extra(each: int) -> tuple[float, tuple[int, ...]]:
         gang = gangs[each]
         milli = int(work.gpu_milli[gang.row]) or GPU_MILLI
-        return gang.member_gpus * milli / GPU_MILLI, claim_kinds(
-            books.kind_of_model, int(work.gpu_models[gang.row])
-        )
+        return gang.member_gpus * milli / GPU_MILLI, claim_kinds(books.kind_of_model, int(work.gpu_models[gang.row]))
 
     return Turns(books, groups, submit_s, queues, extra)
 
@@ -150,22 +154,23 @@ def _growth(ctx: Context, gang: Elastic, more: int) -> tuple[Spot, Shape] | None
     shape = within_limits(ctx, row, shape_of(ctx.observation.snapshot, row, more))
     if ctx.quota.may_start(row, more) is not None:
         return None
-    found = find_spot(
-        whatif, shape, room_beside(ctx, row, _unwanted(ctx)), ctx.policy.placement, ctx.gpu_memory_mib
-    )
+    found = find_spot(whatif, shape, room_beside(ctx, row, _unwanted(ctx)), ctx.policy.placement, ctx.gpu_memory_mib)
     if not isinstance(found, Spot):
         return None
     whatif.move(row, joined(whatif.layout_of(row), found.layout))
     ctx.quota.book(row, found.layout)
     if gang.spot is None or gang.shape is None:
         return found, shape
-    whole = Spot(joined(gang.spot.layout, found.layout), np.concatenate([gang.spot.nodes, found.nodes]),
-                 found.score, found.terms)  # fmt: skip
+    whole = Spot(
+        joined(gang.spot.layout, found.layout), np.concatenate([gang.spot.nodes, found.nodes]), found.score, found.terms
+    )
     return whole, shape_of(ctx.observation.snapshot, row, gang.shape.gpus + more)
 
 
 def _unwanted(ctx: Context) -> I32:
-    """Whole free GPUs per node that are neither reserved nor wanted by a taking which is held for now. Shape [nodes]."""
+    """Whole free GPUs per node that are neither reserved nor wanted by a taking which is held for now. Shape
+    [nodes].
+    """
     room, whatif = ctx.room(np.inf), ctx.whatif
     if not ctx.wanted:
         return room

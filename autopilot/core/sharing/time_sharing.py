@@ -86,8 +86,8 @@ def _pass(ctx: Context, order: list[int], benches: dict[int, _Bench], submit: Su
 def _askers(ctx: Context) -> I64:
     """Gangs that wait and may ask others to pause: preemptible, of whole GPUs, in a queue that is ordered by index.
 
-    Who was paused a moment ago asks nobody: a forecast that turned within minutes is no reason to turn the exchange round,
-    and each that was paused would pause the next.
+    Who was paused a moment ago asks nobody: a forecast that turned within minutes is no reason to turn the exchange
+    round, and each that was paused would pause the next.
     """
     snapshot = ctx.observation.snapshot
     work, waiting = snapshot.workloads, np.array(ctx.waiting(), np.int64)
@@ -182,7 +182,9 @@ def _behind(ctx: Context, at: int, bench: _Bench, index: float) -> list[int]:
 
 
 def _fitting(ctx: Context, behind: list[int], left: I32) -> int:
-    """GPUs of the gangs in `behind` that fit and start on the GPUs `left`, one after the other; they stay on the what-if."""
+    """GPUs of the gangs in `behind` that fit and start on the GPUs `left`, one after the other; they stay on the
+    what-if.
+    """
     total, most = 0, len(left)
     for at in behind:
         row, gpus = int(ctx.pending[at]), ctx.line.least_gpus[at]
@@ -231,8 +233,9 @@ def _on_paper(ctx: Context, at: int, shape: Shape, paused: list[int], behind: li
 def _propose(ctx: Context, at: int, found: Wish, bench: _Bench, submit: Submit) -> bool:
     """Worth of the exchange: waiting saved when the one that is done sooner goes first, and idle GPUs used."""
     soon_s = 1.0 / max(float(ctx.index[at]), 1e-12)
-    saved_s = sum(max(1.0 / max(bench.index[give.row], 1e-12) - soon_s, 0.0)
-                  for give in found.gives if give.how == "evict")  # fmt: skip
+    saved_s = sum(
+        max(1.0 / max(bench.index[give.row], 1e-12) - soon_s, 0.0) for give in found.gives if give.how == "evict"
+    )
     idle = found.shape.gpus - sum(give.gpus for give in found.gives if give.how == "evict")
     used_gpu_s = max(idle, 0) * min(float(ctx.run_low_s[at]), ctx.policy.horizon_s)
     worth = min(saved_s, ctx.policy.horizon_s) * ctx.policy.preemption.priority_weight + used_gpu_s

@@ -9,8 +9,8 @@ A broken exporter may say zero of everything, freshly. So a verdict needs the sa
 the same time (`doubts`): of the same source, and on each node of the gang as far as other work runs there. Where more
 gangs of one source than policy's share do nothing at once, the telemetry is at fault.
 
-A hang is a change: only a gang that was seen at work before (`at_work`) is hung. One that has done nothing since it started
-mostly just holds its GPUs, and would do the same after a restart.
+A hang is a change: only a gang that was seen at work before (`at_work`) is hung. One that has done nothing since it
+started mostly just holds its GPUs, and would do the same after a restart.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ SILENT_BYTES_S = 1e6
 
 
 def doing_nothing(snapshot: ClusterSnapshot, policy: Policy) -> Bools:
-    """Gangs of several whole GPUs, batch work that runs, whose GPUs all did nothing over the longest window. Shape [workloads]."""
+    """Gangs of several whole GPUs, batch work that runs, whose GPUs all did nothing over the longest window. Shape
+    [workloads].
+    """
     work, held = snapshot.workloads, snapshot.placements
     candidates = judged(snapshot)
     if not candidates.any():
@@ -41,7 +43,8 @@ def doing_nothing(snapshot: ClusterSnapshot, policy: Policy) -> Bools:
 
 
 def at_work(snapshot: ClusterSnapshot, policy: Policy, now_s: float) -> Bools:
-    """Gangs on whose GPUs something other than waiting was measured in the longest window, all of it theirs. Shape [workloads].
+    """Gangs on whose GPUs something other than waiting was measured in the longest window, all of it theirs. Shape
+    [workloads].
 
     Full SMs alone are not work: a collective that waits spins. The window must lie after the start of the gang, for
     the samples before it are of others.
@@ -56,16 +59,20 @@ def at_work(snapshot: ClusterSnapshot, policy: Policy, now_s: float) -> Bools:
 
 
 def judged(snapshot: ClusterSnapshot) -> Bools:
-    """Gangs that can be judged at all: batch work on several whole GPUs that runs, SM and memory activity measured. Shape [workloads]."""
+    """Gangs that can be judged at all: batch work on several whole GPUs that runs, SM and memory activity measured.
+    Shape [workloads].
+    """
     work, held, table = snapshot.workloads, snapshot.placements, snapshot.telemetry
-    if (
-        not table.windows_s
-        or not len(held.gpu)
-        or not {"sm_active_ratio", "dram_active_ratio"} <= set(table.signals)
-    ):
+    if not table.windows_s or not len(held.gpu) or not {"sm_active_ratio", "dram_active_ratio"} <= set(table.signals):
         return np.zeros(len(work.id), np.bool_)
-    candidates = ((work.state == State.RUNNING) & (work.slo_class == SloClass.BATCH) & (work.service < 0)
-                  & (work.gpu_milli == 0) & (work.mig_profile < 0) & ~work.excluded)  # fmt: skip
+    candidates = (
+        (work.state == State.RUNNING)
+        & (work.slo_class == SloClass.BATCH)
+        & (work.service < 0)
+        & (work.gpu_milli == 0)
+        & (work.mig_profile < 0)
+        & ~work.excluded
+    )
     gpus = np.bincount(held.workload, minlength=len(work.id))
     return np.asarray(candidates & (gpus > 1))
 
@@ -76,7 +83,8 @@ def window_s(snapshot: ClusterSnapshot) -> float:
 
 
 def doubts(snapshot: ClusterSnapshot, policy: Policy, suspects: Bools, known: Bools) -> dict[int, str]:
-    """Why the telemetry of some suspects is not believed, by row. `known` [workloads]: gangs that are known to do nothing.
+    """Why the telemetry of some suspects is not believed, by row. `known` [workloads]: gangs that are known to do
+    nothing.
 
     Work that is known to do nothing says nothing of its exporter, neither for nor against it.
     """
@@ -90,8 +98,11 @@ def doubts(snapshot: ClusterSnapshot, policy: Policy, suspects: Bools, known: Bo
     source = _sources(snapshot)[held.gpu]
     named = snapshot.telemetry.sources or ("telemetry",)
     found: dict[int, str] = {}
-    faulty = {number: why for number in np.unique(source[suspects[held.workload]]).tolist()
-              if (why := _fault(snapshot, policy, suspects, speaks & (source == number)))}  # fmt: skip
+    faulty = {
+        number: why
+        for number in np.unique(source[suspects[held.workload]]).tolist()
+        if (why := _fault(snapshot, policy, suspects, speaks & (source == number)))
+    }
     for row in np.flatnonzero(suspects).tolist():
         mine = held.workload == row
         for number in np.unique(source[mine]).tolist():
@@ -116,9 +127,7 @@ def _fault(snapshot: ClusterSnapshot, policy: Policy, suspects: Bools, speaks: B
     gangs &= judged(snapshot)
     total, quiet = int(gangs.sum()), int((gangs & suspects).sum())
     return (
-        f"{quiet} of {total} gangs do nothing at once"
-        if quiet > max(1.0, policy.recovery.hung_share * total)
-        else ""
+        f"{quiet} of {total} gangs do nothing at once" if quiet > max(1.0, policy.recovery.hung_share * total) else ""
     )
 
 
@@ -126,8 +135,11 @@ def _dark_nodes(snapshot: ClusterSnapshot, mine: Bools, beside: Bools, alive: Bo
     """Nodes of a gang on which other work runs, none of it seen at work."""
     held = snapshot.placements
     others, lit = held.node[beside], held.node[beside & alive]
-    return [str(snapshot.nodes.id[node]) for node in np.unique(held.node[mine]).tolist()
-            if node in others and node not in lit]  # fmt: skip
+    return [
+        str(snapshot.nodes.id[node])
+        for node in np.unique(held.node[mine]).tolist()
+        if node in others and node not in lit
+    ]
 
 
 def _sources(snapshot: ClusterSnapshot) -> np.ndarray:
@@ -179,7 +191,9 @@ def _quiet(snapshot: ClusterSnapshot, policy: Policy) -> Bools:
 
 
 def _activity(snapshot: ClusterSnapshot, window: int) -> tuple[np.ndarray, ...]:
-    """Over a window: most SM, memory and tensor activity, most NVLink traffic, mean SM activity, memory in use. Each of shape [gpus]."""
+    """Over a window: most SM, memory and tensor activity, most NVLink traffic, mean SM activity, memory in use. Each
+    of shape [gpus].
+    """
     table, count = snapshot.telemetry, len(snapshot.gpus.uuid)
 
     def most(signal: str) -> np.ndarray:

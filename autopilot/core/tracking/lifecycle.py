@@ -60,8 +60,9 @@ def halted(memory: ControllerMemory, observation: Observation) -> str:
     return memory.paused_reason
 
 
-def absorb(memory: ControllerMemory, observation: Observation, policy: Policy, *,
-           blind: bool = False) -> ControllerMemory:  # fmt: skip
+def absorb(
+    memory: ControllerMemory, observation: Observation, policy: Policy, *, blind: bool = False
+) -> ControllerMemory:
     """Memory after believing outcomes, snapshot, commands and time; what must be sent again is `held` in it.
 
     A `blind` tick believes outcomes and commands, and nothing else.
@@ -94,8 +95,9 @@ class _World:
         return not self._usable.issuperset(slot.gpu for slot in effect.slots)
 
 
-def _follow_effects(memory: ControllerMemory, observation: Observation, policy: Policy, *,
-                    blind: bool) -> ControllerMemory:  # fmt: skip
+def _follow_effects(
+    memory: ControllerMemory, observation: Observation, policy: Policy, *, blind: bool
+) -> ControllerMemory:
     now_s, world = observation.now_s, _World(observation)
     outcomes = {outcome.instruction_id: outcome for outcome in observation.outcomes}
     open_effects: dict[str, InFlight] = {}
@@ -140,9 +142,7 @@ def _shown(before: InFlight, entry: InFlight, world: _World, policy: Policy) -> 
     if entry.state in ENDED or entry.state == "reported":
         return entry
     if takes_room(effect) and (effect.uid not in world.rows or world.lost_room(effect)):
-        return step_to(
-            entry, "conflict", now_s
-        )  # nothing is left of it; the gang is planned anew if it is there
+        return step_to(entry, "conflict", now_s)  # nothing is left of it; the gang is planned anew if it is there
     if now_s < effect.deadline_s or entry is not before or entry.state == "held":
         return entry  # not due, or its actuator answered just now
     return step_to(entry, "conflict", now_s) if entry.state == "withdrawn" else _again(entry, now_s, policy)
@@ -164,8 +164,11 @@ def _in_order(in_flight: Mapping[str, InFlight]) -> list[tuple[str, InFlight]]:
     return sorted(in_flight.items(), key=lambda item: (takes_room(item[1].instruction), item[0]))
 
 
-def _without_declined(memory: ControllerMemory, declined: list[Instruction], now_s: float, policy: Policy) -> ControllerMemory:  # fmt: skip
-    """Work that cannot save in time keeps its place and is left alone for a while; the takings that counted on it are given up.
+def _without_declined(
+    memory: ControllerMemory, declined: list[Instruction], now_s: float, policy: Policy
+) -> ControllerMemory:
+    """Work that cannot save in time keeps its place and is left alone for a while; the takings that counted on it are
+    given up.
 
     What was to land there is planned anew at once, with other victims in its sight.
     """
@@ -217,8 +220,14 @@ def _floor_seen(instruction: Instruction, observation: Observation) -> bool:
 def next_deadline_s(memory: ControllerMemory, outcomes: tuple[Outcome, ...], now_s: float) -> float:
     """The earliest deadline after `now_s` of effects that are still open after `outcomes`; inf when there is none."""
     done = {outcome.instruction_id for outcome in outcomes if outcome.kind == OutcomeKind.DONE}
-    return min((entry.instruction.deadline_s for key, entry in memory.in_flight.items()
-                if key not in done and entry.instruction.deadline_s > now_s), default=float("inf"))  # fmt: skip
+    return min(
+        (
+            entry.instruction.deadline_s
+            for key, entry in memory.in_flight.items()
+            if key not in done and entry.instruction.deadline_s > now_s
+        ),
+        default=float("inf"),
+    )
 
 
 def _expire(memory: ControllerMemory, now_s: float, policy: Policy) -> ControllerMemory:

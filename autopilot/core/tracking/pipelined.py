@@ -6,8 +6,8 @@
 
 A landing lives in memory, so that a restart finds it. At every tick it is put on the what-if first: whoever was
 told to leave is off the books, and what is to start holds its slots, hence nothing else is planned onto them. A
-part starts when the snapshot shows its slots free; at the deadline what is ready starts. What is given up leaves no trace: victims that stopped are
-pending and have their turns like everybody, a gang that shrank grows again.
+part starts when the snapshot shows its slots free; at the deadline what is ready starts. What is given up leaves no
+trace: victims that stopped are pending and have their turns like everybody, a gang that shrank grows again.
 """
 
 from __future__ import annotations
@@ -58,10 +58,7 @@ class Lookup:
 
     def layout(self, slots: Sequence[Slot]) -> Layout | None:
         """Slots as rows; None when a GPU is not there any more."""
-        if any(
-            slot.gpu not in self.gpu or (slot.instance and slot.instance not in self.instance)
-            for slot in slots
-        ):
+        if any(slot.gpu not in self.gpu or (slot.instance and slot.instance not in self.instance) for slot in slots):
             return None
         return Layout(
             np.array([self.gpu[slot.gpu] for slot in slots], np.int32),
@@ -76,21 +73,24 @@ def fits(whatif: WhatIf, layout: Layout) -> bool:
     gpus, cuts = layout.gpu[plain], layout.instance[~plain]
     asked = np.bincount(gpus, layout.milli[plain], minlength=len(whatif.gpu_used))
     return bool(
-        (whatif.gpu_used[gpus] + asked[gpus] <= GPU_MILLI).all() and whatif.gpu_usable[gpus].all()
-        and (whatif.instance_used[cuts] == 0).all() and whatif.instance_alive[cuts].all()
+        (whatif.gpu_used[gpus] + asked[gpus] <= GPU_MILLI).all()
+        and whatif.gpu_usable[gpus].all()
+        and (whatif.instance_used[cuts] == 0).all()
+        and whatif.instance_alive[cuts].all()
         and whatif.node_ok[whatif.snapshot.gpus.node[layout.gpu]].all()
-    )  # fmt: skip
+    )
 
 
 def joined(one: Layout, other: Layout) -> Layout:
     """Two layouts as one."""
-    return Layout(np.concatenate([one.gpu, other.gpu]), np.concatenate([one.instance, other.instance]),
-                  np.concatenate([one.milli, other.milli]))  # fmt: skip
+    return Layout(
+        np.concatenate([one.gpu, other.gpu]),
+        np.concatenate([one.instance, other.instance]),
+        np.concatenate([one.milli, other.milli]),
+    )
 
 
-def make_way(
-    whatif: WhatIf, rows: Sequence[int], claimed: Sequence[Layout], targets: Mapping[int, Layout]
-) -> set[int]:
+def make_way(whatif: WhatIf, rows: Sequence[int], claimed: Sequence[Layout], targets: Mapping[int, Layout]) -> set[int]:
     """Take off those who leave what others claim of it, and give those who move their `targets`.
 
     Whatever nobody claims they hold on the books until they are really gone, so that nothing else is planned on it.
@@ -140,8 +140,9 @@ def _rest(layout: Layout, missing: dict[int, int], cuts: set[int]) -> Layout:
     return Layout(layout.gpu[stays], layout.instance[stays], milli[stays])
 
 
-def follow_landings(landings: Sequence[Landing], whatif: WhatIf, names: Lookup, now_s: float, *,
-                    may_start: bool = True) -> Landed:  # fmt: skip
+def follow_landings(
+    landings: Sequence[Landing], whatif: WhatIf, names: Lookup, now_s: float, *, may_start: bool = True
+) -> Landed:
     """Put every landing on the what-if; say which parts start, which landings are given up.
 
     Nothing starts without `may_start` (everything is halted): what is ready waits on, until its deadline.
@@ -174,9 +175,7 @@ def follow_landings(landings: Sequence[Landing], whatif: WhatIf, names: Lookup, 
     return Landed(tuple(stays), tuple(starts), tuple(given_up), frozenset(busy))
 
 
-def _book(
-    landing: Landing, whatif: WhatIf, names: Lookup, leaving: Sequence[int]
-) -> tuple[list[Part], set[int]]:
+def _book(landing: Landing, whatif: WhatIf, names: Lookup, leaving: Sequence[int]) -> tuple[list[Part], set[int]]:
     """Victims that are still there make way on the books, parts take their slots; those that could, and all rows.
 
     A part that cannot take its slots claims nothing: what others hold of them stays on the books.
@@ -185,11 +184,7 @@ def _book(
     victims = {}
     for victim in landing.victims:
         row = names.workload.get(victim.uid)
-        if (
-            row is not None
-            and int(work.incarnation[row]) == victim.incarnation
-            and len(whatif.layout_of(row).gpu)
-        ):
+        if row is not None and int(work.incarnation[row]) == victim.incarnation and len(whatif.layout_of(row).gpu):
             victims[row] = victim
     layouts: dict[int, Layout] = {}
     parts: dict[int, Part] = {}
@@ -213,8 +208,12 @@ def _book(
 def _waits(part: Part, row: int, snapshot: ClusterSnapshot) -> bool:
     """True when the part is pending as it was meant, and may be started."""
     work = snapshot.workloads
-    return bool(work.state[row] == State.PENDING and work.incarnation[row] == part.incarnation
-                and work.gate[row] == Gate.OPEN and not work.excluded[row])  # fmt: skip
+    return bool(
+        work.state[row] == State.PENDING
+        and work.incarnation[row] == part.incarnation
+        and work.gate[row] == Gate.OPEN
+        and not work.excluded[row]
+    )
 
 
 def _take(whatif: WhatIf, row: int, layout: Layout) -> bool:

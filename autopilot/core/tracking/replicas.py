@@ -99,9 +99,7 @@ def remember_services(memory: ControllerMemory, observation: Observation, policy
     return replace(memory, services=records, starting_s=starting_s)
 
 
-def _start_ups(
-    memory: ControllerMemory, observation: Observation
-) -> tuple[list[tuple[int, float]], dict[str, float]]:
+def _start_ups(memory: ControllerMemory, observation: Observation) -> tuple[list[tuple[int, float]], dict[str, float]]:
     """(service, seconds) of replicas that began to serve since the last look, and those that start up now."""
     work, services = observation.snapshot.workloads, observation.snapshot.services
     rows = np.flatnonzero((work.service >= 0) & (work.service < len(services.id)))
@@ -116,9 +114,7 @@ def _start_ups(
     return ended, starting_s
 
 
-def _learn(
-    record: ServiceRecord, services: ServiceTable, row: int, now_s: float, policy: Policy
-) -> ServiceRecord:
+def _learn(record: ServiceRecord, services: ServiceTable, row: int, now_s: float, policy: Policy) -> ServiceRecord:
     """The record after one more look; each whole minute is learned from once.
 
     For the objective only minutes count through which the number of ready replicas stood still and that began with
@@ -158,9 +154,7 @@ def _aged(loads: Loads, passed_s: float) -> Loads:
     """The bins `passed_s` later: what is older counts less, and what counts next to nothing is forgotten."""
     kept = 0.5 ** (passed_s / HALF_LIFE_S)
     return tuple(
-        (number, asked * kept, missed * kept)
-        for number, asked, missed in loads
-        if asked * kept >= FORGOTTEN_REQUESTS
+        (number, asked * kept, missed * kept) for number, asked, missed in loads if asked * kept >= FORGOTTEN_REQUESTS
     )
 
 
@@ -176,9 +170,9 @@ def _counted(loads: Loads, load_rps: float, requests: float, over: float) -> Loa
 def capacity_rps(record: ServiceRecord, violation_ratio: float) -> float:
     """Requests/s that one replica is to serve; NaN while nothing was learned.
 
-    That is the load that the service's owner scales by, unless it was seen to be too much: a floor is what the owner's own
-    autoscaler will ask for when the foreseen load is there. Where the owner's target is not known it is the highest load
-    at which at most `violation_ratio` of the requests missed the objective.
+    That is the load that the service's owner scales by, unless it was seen to be too much: a floor is what the owner's
+    own autoscaler will ask for when the foreseen load is there. Where the owner's target is not known it is the highest
+    load at which at most `violation_ratio` of the requests missed the objective.
     """
     good, bad = _judged(record.loads, violation_ratio)
     if len(record.at_target_rps) < LEAST_MINUTES:
@@ -240,8 +234,14 @@ def foresee(observation: Observation, records: Mapping[str, ServiceRecord], poli
     ]
 
 
-def _ahead(row: int, name: str, found: tuple[Forecast, int] | None, record: ServiceRecord,
-           observation: Observation, policy: Policy) -> Ahead:  # fmt: skip
+def _ahead(
+    row: int,
+    name: str,
+    found: tuple[Forecast, int] | None,
+    record: ServiceRecord,
+    observation: Observation,
+    policy: Policy,
+) -> Ahead:
     """What one service's forecast asks for."""
     rules, services, now_s = policy.scale_ahead, observation.snapshot.services, observation.now_s
     lead_s, capacity = lead_time_s(record, rules), capacity_rps(record, rules.violation_ratio)
@@ -253,8 +253,9 @@ def _ahead(row: int, name: str, found: tuple[Forecast, int] | None, record: Serv
     level = _first(forecast.levels, rules.level - 1e-9)
     demand_rps = demand_at(forecast, series, within_s, rules.level)
     needed = int(services.needed_replicas[row])
-    said = Ahead(row, -1, demand_rps, capacity, min(rules.level, forecast.levels[level]), within_s, lead_s,
-                 forecast, series)  # fmt: skip
+    said = Ahead(
+        row, -1, demand_rps, capacity, min(rules.level, forecast.levels[level]), within_s, lead_s, forecast, series
+    )
     if isnan(demand_rps):
         why = forecast.reasons[series] if forecast.reasons else ""
         return _unknown(row, lead_s, capacity, f"the forecast abstains{': ' + why if why else ''}")
@@ -268,7 +269,8 @@ def _ahead(row: int, name: str, found: tuple[Forecast, int] | None, record: Serv
 
 
 def peak_quantiles(forecast: Forecast, series: int, within_s: float) -> F64:
-    """Quantiles of the highest demand of a series within `within_s` of the forecast's making. Shape [levels], NaN: none.
+    """Quantiles of the highest demand of a series within `within_s` of the forecast's making. Shape [levels], NaN:
+    none.
 
     Between two horizons they lie on a straight line over the log of the time, a little above where they are: a highest
     demand grows the slower, the longer one waits for it.
@@ -303,12 +305,15 @@ def _first(steps: tuple[float, ...], least: float) -> int:
 
 
 def _unknown(row: int, lead_s: float, capacity: float, reason: str) -> Ahead:
-    return Ahead(row, -1, nan, capacity, nan, nan, lead_s, None, -1, Code.FORECAST_UNKNOWN, nan, nan,
-                 "requests/s", reason)  # fmt: skip
+    return Ahead(
+        row, -1, nan, capacity, nan, nan, lead_s, None, -1, Code.FORECAST_UNKNOWN, nan, nan, "requests/s", reason
+    )
 
 
 def _trusted(ahead: Ahead, age_s: float, level: int, rules: ScaleAhead) -> Ahead:
-    """The same with a judgement: fresh, steady, proven by enough outcomes, and calibrated, by the horizon that covers it."""
+    """The same with a judgement: fresh, steady, proven by enough outcomes, and calibrated, by the horizon that covers
+    it.
+    """
     forecast, series = ahead.forecast, ahead.series
     if forecast is None:
         return ahead
@@ -358,7 +363,8 @@ def wished_replicas(record: ServiceRecord, ahead: Ahead, now_s: float, dwell_s: 
 
 
 def ahead_mask(snapshot: ClusterSnapshot) -> Bools:
-    """Replicas that wait and are not needed by the present load: the youngest of those beyond the need. Shape [workloads].
+    """Replicas that wait and are not needed by the present load: the youngest of those beyond the need. Shape
+    [workloads].
 
     Where the need is not known all are needed.
     """

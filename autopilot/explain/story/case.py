@@ -17,9 +17,7 @@ from autopilot.explain.proposals import counted
 QUOTA_CODES = frozenset({Code.LIMIT, Code.GUARANTEE, Code.QUOTA, Code.KEPT})
 """Reasons that the queue tree gives before anybody asks for room."""
 
-NO_TURN_CODES = frozenset(
-    {Code.EXCLUDED, Code.CHECK, Code.WORKERS, Code.ORDER, Code.BOUND, Code.GATED, Code.DELAY}
-)
+NO_TURN_CODES = frozenset({Code.EXCLUDED, Code.CHECK, Code.WORKERS, Code.ORDER, Code.BOUND, Code.GATED, Code.DELAY})
 """Reasons for which it is not asked whom the gang could displace."""
 
 SHOWN_NAMES = 4
@@ -47,8 +45,13 @@ class Case:
 
 def refusing(case: Case, decision: Decision) -> list[tuple[Proposal, Verdict]]:
     """Guards that hold what was proposed for it."""
-    return [(proposal, verdict) for proposal in decision.plan.proposals if proposal.workload == case.name
-            for verdict in proposal.verdicts if not verdict.allowed]  # fmt: skip
+    return [
+        (proposal, verdict)
+        for proposal in decision.plan.proposals
+        if proposal.workload == case.name
+        for verdict in proposal.verdicts
+        if not verdict.allowed
+    ]
 
 
 def waiting_before(case: Case) -> list[int]:

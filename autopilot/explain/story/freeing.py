@@ -52,9 +52,7 @@ def freed_by(case: Case, decision: Decision) -> list[str]:
     for proposal, verdict in refusing(case, decision):
         left_s = verdict_ends_in_s(verdict, ctx)
         if left_s is not None:
-            lines.append(
-                f"guard {verdict.guard}: no longer in the way of {proposal.id} in {format_duration(left_s)}"
-            )
+            lines.append(f"guard {verdict.guard}: no longer in the way of {proposal.id} in {format_duration(left_s)}")
     return lines + _clocks(case)
 
 
@@ -87,11 +85,13 @@ def _clocks(case: Case) -> list[str]:
     overdue_s = (floor((submit_s + policy.order.max_wait_s) / period_s) + 1) * period_s
     if ctx.review_now_s >= overdue_s:
         lines.append(
-            f"overdue since {format_duration(ctx.now_s - overdue_s)}: of its class and the priority of its queue only older gangs come before it"
+            f"overdue since {format_duration(ctx.now_s - overdue_s)}: of its class and the priority of its queue "
+            f"only older gangs come before it"
         )
     else:
         lines.append(
-            f"overdue {soon(ctx, overdue_s)}: from then on only older gangs of its class and the priority of its queue come before it"
+            f"overdue {soon(ctx, overdue_s)}: from then on only older gangs of its class and the priority of its "
+            f"queue come before it"
         )
     return lines
 
@@ -108,14 +108,15 @@ def _room_prospect(case: Case) -> str:
     for held in reserved[:SHOWN_NAMES]:
         runs_s = float(ctx.run_low_s[np.flatnonzero(ctx.pending == held.row)[0]])
         how_long = (
-            f"for {format_duration(runs_s)} by forecast"
-            if isfinite(runs_s)
-            else "for how long nothing foretells"
+            f"for {format_duration(runs_s)} by forecast" if isfinite(runs_s) else "for how long nothing foretells"
         )
         parts.append(f"{held.record.workload} (starts {soon(ctx, held.start_s)} and runs {how_long})")
     if not isfinite(alone.at_s):
         return _when(ctx, alone, "it fits")
-    return f"not before what is reserved for {', '.join(parts)}; were nothing reserved, it would fit {soon(ctx, alone.at_s)}"
+    return (
+        f"not before what is reserved for {', '.join(parts)}; were nothing reserved, it would fit "
+        f"{soon(ctx, alone.at_s)}"
+    )
 
 
 def _ahead(case: Case) -> list[str]:
@@ -139,9 +140,7 @@ def _quota_prospect(case: Case) -> str:
     path = ctx.quota.books.paths[claim.queue]
     shared = {path[-1]} if path and cohorts(ctx) else {0}
     below = set(short_levels(ctx, claim, code)) if code in {Code.LIMIT, Code.GUARANTEE} else shared
-    found = quota_by_forecast(
-        ctx, lambda books: ctx.quota.rules.may_start(books, claim) is None, below or {0}
-    )
+    found = quota_by_forecast(ctx, lambda books: ctx.quota.rules.may_start(books, claim) is None, below or {0})
     return f"quota: {_when(ctx, found, 'its queue may start it')}"
 
 
@@ -153,12 +152,13 @@ def _owed_prospect(case: Case) -> str:
     path = path[:1] if cohorts(ctx) else path  # in a cohort its own quota decides
     if owed(books, claim):
         return "guarantee: its queue is owed this now; what others use beyond their own is taken back by contract"
-    least = [each for each in path
-             if any(claim.gpus > books.guarantee[kind][each] for kind in claim.kinds)]  # fmt: skip
+    least = [each for each in path if any(claim.gpus > books.guarantee[kind][each] for kind in claim.kinds)]
     if least:
         has = min(books.guarantee[kind][least[0]] for kind in claim.kinds)
-        return (f"guarantee: never owed, for queue {name_of(ctx, least[0])} is guaranteed {number(has)} GPUs "
-                f"and this gang needs {number(claim.gpus)}")  # fmt: skip
+        return (
+            f"guarantee: never owed, for queue {name_of(ctx, least[0])} is guaranteed {number(has)} GPUs "
+            f"and this gang needs {number(claim.gpus)}"
+        )
     beyond = {each for each in path if not books.within_guarantee(each, claim.gpus, claim.kinds)}
     found = quota_by_forecast(ctx, lambda rest: owed(rest, claim), beyond)
     return f"guarantee: {_when(ctx, found, 'its queue is owed the room')}"
@@ -169,11 +169,7 @@ def _when(ctx: Context, found: Prospect, what: str) -> str:
     if not isfinite(found.at_s):
         blind = unforeseen(ctx)
         held = sum(each.gpus for each in blind)
-        why = (
-            f": nothing foretells when {counted(len(blind), 'gang')} on {counted(held, 'GPU')} end"
-            if blind
-            else ""
-        )
+        why = f": nothing foretells when {counted(len(blind), 'gang')} on {counted(held, 'GPU')} end" if blind else ""
         return f"no forecast says when {what}{why}"
     level = f"quantile {ctx.policy.reservation.level:g} of run times"
     ended = f" ({level}), when {_endings(ctx, found.endings)} ended" if found.endings else ""

@@ -88,9 +88,7 @@ def _more(case: Case) -> list[str]:
         return _kept(case)
     if code == Code.ORDER:
         before = [row for row in waiting_before(case) if work.queue[row] == work.queue[case.row]]
-        return (
-            [f"before it in queue {name_of(ctx, case.claim.queue)}: {gangs(ctx, before)}"] if before else []
-        )
+        return [f"before it in queue {name_of(ctx, case.claim.queue)}: {gangs(ctx, before)}"] if before else []
     if code == Code.CHECK:
         return [_CHECK[Gate(int(work.gate[case.row]))]]
     return []
@@ -105,9 +103,11 @@ def _reservations(case: Case) -> list[str]:
         if held.start_s < end_s and held.row != case.row:
             sure = "promised" if held.record.firm else "tentative"
             nodes = ", ".join(held.record.nodes[:8]) + (" ..." if len(held.record.nodes) > 8 else "")
-            lines.append(f"reserved ({sure}) for {held.record.workload}: {counted(held.record.gpus, 'GPU')} on {nodes}, "
-                         f"planned to start {soon(ctx, held.start_s)}; "
-                         f"until then {counted(int(held.spare.clip(0).sum()), 'GPU')} of these nodes stay for others")  # fmt: skip
+            lines.append(
+                f"reserved ({sure}) for {held.record.workload}: {counted(held.record.gpus, 'GPU')} on {nodes}, "
+                f"planned to start {soon(ctx, held.start_s)}; "
+                f"until then {counted(int(held.spare.clip(0).sum()), 'GPU')} of these nodes stay for others"
+            )
     if lines and isfinite(end_s):
         level = ctx.policy.backfill.level
         lines.append(f"started now it would be gone {soon(ctx, end_s)} (quantile {level:g} of its run time)")
@@ -121,8 +121,10 @@ def _kept(case: Case) -> list[str]:
     if kept is None:
         return []
     what = "guarantee" if kept.sheltered else "limit"
-    return [f"kept for {ctx.observation.snapshot.workloads.id[kept.row]}, which is overdue, under the {what} of "
-            f"{name_of(ctx, kept.queue)}: enough has ended {soon(ctx, kept.ready_s)}; what surely ends before may use it"]  # fmt: skip
+    return [
+        f"kept for {ctx.observation.snapshot.workloads.id[kept.row]}, which is overdue, under the {what} of "
+        f"{name_of(ctx, kept.queue)}: enough has ended {soon(ctx, kept.ready_s)}; what surely ends before may use it"
+    ]
 
 
 def _domains(case: Case) -> list[str]:
@@ -143,12 +145,16 @@ def _who_runs(case: Case) -> str:
     """Running gangs in its queue and in others: how many may be displaced at all, how many are of lower priority."""
     running, mine = case.ctx.quota.running(), case.claim
     parts = []
-    for where, some in (("in its queue", [c for c in running if c.queue == mine.queue]),
-                        ("in other queues", [c for c in running if c.queue != mine.queue])):  # fmt: skip
+    for where, some in (
+        ("in its queue", [c for c in running if c.queue == mine.queue]),
+        ("in other queues", [c for c in running if c.queue != mine.queue]),
+    ):
         soft = [each for each in some if each.preemptible]
         lower = sum(each.priority < mine.priority for each in soft)
-        parts.append(f"{counted(len(some), 'gang')} {where} ({len(soft)} may be displaced, {lower} of them of lower "
-                     f"priority than its {mine.priority})")  # fmt: skip
+        parts.append(
+            f"{counted(len(some), 'gang')} {where} ({len(soft)} may be displaced, {lower} of them of lower "
+            f"priority than its {mine.priority})"
+        )
     return f"running: {'; '.join(parts)}"
 
 
@@ -162,9 +168,7 @@ def _room(case: Case) -> str:
 def _displacing(case: Case) -> list[str]:
     """Whom it could displace now, in its queue and in others, as the rule set answers."""
     ctx, rules, modes = case.ctx, case.ctx.quota.rules, case.ctx.policy.modes
-    across_off = not rules.at_once and (
-        modes.reclaim_borrowed == Mode.OFF or len(ctx.quota.books.parent) <= 2
-    )
+    across_off = not rules.at_once and (modes.reclaim_borrowed == Mode.OFF or len(ctx.quota.books.parent) <= 2)
     if ctx.ahead[case.at]:
         return ["nobody gives way for it: it is a replica that is only foreseen to be needed"]
     lines = []
@@ -172,9 +176,7 @@ def _displacing(case: Case) -> list[str]:
         lines.append(f"displacing lower priority in its queue: {_taking(case, rules.within, contract=False)}")
     if rules.across is not None and not across_off:
         where = "displacing" if rules.within is None else "taking back from other queues"
-        lines.append(
-            f"{where}: {_taking(case, rules.across, contract=rules.owed(ctx.quota.books, case.claim))}"
-        )
+        lines.append(f"{where}: {_taking(case, rules.across, contract=rules.owed(ctx.quota.books, case.claim))}")
     if modes.defragment != Mode.OFF and case.why.code in {Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY}:
         found = moves_only(ctx, case.at, alike(ctx)[case.at])
         lines.append("moving others: " + ("no moves give room" if found is None else _victims(ctx, found)))
@@ -188,7 +190,10 @@ def _taking(case: Case, takes: Takes, *, contract: bool) -> str:
     if isinstance(found, Refusal) and found.code == Code.CAPACITY:
         if not found.value:
             return "no work there can be preempted"
-        return f"the work there that can be preempted holds {counted(found.value, 'GPU')}, too few or in the wrong place for its {number(found.threshold)}"
+        return (
+            f"the work there that can be preempted holds {counted(found.value, 'GPU')}, too few or in the "
+            f"wrong place for its {number(found.threshold)}"
+        )
     if isinstance(found, Refusal) and found.code == Code.FAIRNESS and not cohorts(case.ctx):
         return _unfair(case)
     return code_words(found.code, found.value, found.threshold)
@@ -200,8 +205,10 @@ def _unfair(case: Case) -> str:
     above = short_levels(case.ctx, claim, Code.FAIRNESS)
     if above:
         use, fair = books.use[ALL][above[0]] + claim.gpus, books.fair[ALL][above[0]]
-        return (f"not beyond its fair share: with it queue {name_of(case.ctx, above[0])} would use {number(use)} GPUs, "
-                f"its fair share is {number(round(fair, 2))}")  # fmt: skip
+        return (
+            f"not beyond its fair share: with it queue {name_of(case.ctx, above[0])} would use {number(use)} GPUs, "
+            f"its fair share is {number(round(fair, 2))}"
+        )
     return "nobody there who could give way uses more than the fair share"
 
 

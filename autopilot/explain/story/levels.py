@@ -38,8 +38,7 @@ def short_levels(ctx: Context, claim: Claim, code: Code) -> tuple[int, ...]:
     """Levels of its path that leave it too little of what `code` is about, the lowest first."""
     books = ctx.quota.books
     if code == Code.LIMIT:
-        return tuple(each for each in (*books.paths[claim.queue], 0)
-                     if books.over_limit(each, claim.gpus, claim.kinds))  # fmt: skip
+        return tuple(each for each in (*books.paths[claim.queue], 0) if books.over_limit(each, claim.gpus, claim.kinds))
     if code == Code.GUARANTEE:
         return _over(books, claim, books.sheltered, books.guarantee)
     if code == Code.FAIRNESS and not cohorts(ctx):
@@ -53,8 +52,11 @@ def _over(
     books: Books, claim: Claim, held: Sequence[Sequence[float]], allowed: Sequence[Sequence[float]]
 ) -> tuple[int, ...]:
     """Levels where what is held, and the gang's own, is more than is allowed in some kind."""
-    return tuple(each for each in books.paths[claim.queue]
-                 if any(held[kind][each] + claim.gpus > allowed[kind][each] + EPSILON for kind in claim.kinds))  # fmt: skip
+    return tuple(
+        each
+        for each in books.paths[claim.queue]
+        if any(held[kind][each] + claim.gpus > allowed[kind][each] + EPSILON for kind in claim.kinds)
+    )
 
 
 def _short_in_cohort(books: Books, claim: Claim) -> tuple[int, ...]:
@@ -75,16 +77,15 @@ def cohorts(ctx: Context) -> bool:
     return str(ctx.policy.rules).startswith("cohort")
 
 
-def quota_lines(ctx: Context, queue: int, kinds: Sequence[int], use_before: Sequence[Sequence[float]],
-                short: Collection[int] = ()) -> list[str]:  # fmt: skip
+def quota_lines(
+    ctx: Context, queue: int, kinds: Sequence[int], use_before: Sequence[Sequence[float]], short: Collection[int] = ()
+) -> list[str]:
     """One line a level, from its queue upwards: use, guarantee, limit, fair share in GPUs; `short` ones are marked."""
     lines = []
     for kind in kinds:
         for each in levels_of(ctx.quota.books, queue):
             mark = "  <- leaves it too little" if each in short else ""
-            lines.append(
-                f"queue {name_of(ctx, each)}{_model(ctx, kind)}: {_level(ctx, kind, each, use_before)}{mark}"
-            )
+            lines.append(f"queue {name_of(ctx, each)}{_model(ctx, kind)}: {_level(ctx, kind, each, use_before)}{mark}")
     return lines
 
 
@@ -140,8 +141,11 @@ def rival_lines(ctx: Context, claim: Claim) -> list[str]:
         use, fair, owed = (column[ALL][queue] for column in (books.use, books.fair, books.guarantee))
         above, part = (use - owed, "guarantee") if cohorts(ctx) else (use - fair, "fair share")
         says = f"{number(round(above, 2))} above its {part}" if above > EPSILON else f"within its {part}"
-        lines.append(f"queue {name_of(ctx, queue)} beside it: uses {number(use)} GPUs, guarantee {number(owed)}, "
-                     + ("" if cohorts(ctx) else f"fair share {number(round(fair, 2))}, ") + says)  # fmt: skip
+        lines.append(
+            f"queue {name_of(ctx, queue)} beside it: uses {number(use)} GPUs, guarantee {number(owed)}, "
+            + ("" if cohorts(ctx) else f"fair share {number(round(fair, 2))}, ")
+            + says
+        )
     if len(used) > SHOWN_RIVALS:
         lines.append(f"and {len(used) - SHOWN_RIVALS} more queues beside it, less over-served than these")
     return lines
@@ -155,6 +159,7 @@ def settings_line(ctx: Context, queue: int) -> str:
         return Displace(int(column[queue])).name.lower().replace("_", " ")
 
     return (
-        f"queue {name_of(ctx, queue)} may displace, inside the queue: {how(queues.within_queue.tolist())}; in queues that "
+        f"queue {name_of(ctx, queue)} may displace, inside the queue: {how(queues.within_queue.tolist())}; in "
+        f"queues that "
         f"borrow: {how(queues.reclaim.tolist())}; while it borrows itself: {how(queues.while_borrowing.tolist())}"
     )

@@ -87,13 +87,14 @@ def _places(layout: Layout) -> set[tuple[int, int]]:
 def quota_by_forecast(ctx: Context, lets_in: Callable[[Books], bool], below: Collection[int]) -> Prospect:
     """When the books let a gang in as gangs of the queues `below` (and beneath them) end; 0, the root: of all."""
     work, books = ctx.observation.snapshot.workloads, ctx.quota.books
-    known = [each for each in endings(ctx) if isfinite(each.end_s)
-             and not {*books.paths[int(work.queue[each.row])], 0}.isdisjoint(below)]  # fmt: skip
+    known = [
+        each
+        for each in endings(ctx)
+        if isfinite(each.end_s) and not {*books.paths[int(work.queue[each.row])], 0}.isdisjoint(below)
+    ]
 
     def after(count: int) -> bool:
-        rest = replace(
-            books, use=[[*row] for row in books.use], sheltered=[[*row] for row in books.sheltered]
-        )
+        rest = replace(books, use=[[*row] for row in books.use], sheltered=[[*row] for row in books.sheltered])
         quota = replace(ctx.quota, books=rest)
         for each in known[:count]:
             quota.book(each.row, ctx.whatif.layout_of(each.row), -1)
@@ -111,7 +112,9 @@ def unforeseen(ctx: Context) -> Sequence[Ending]:
 
 
 def sheltered(ctx: Context, claim: Claim) -> list[Ending]:
-    """Gangs that `claim` could displace were they not too young or cooling down; each with when that ends, soonest first."""
+    """Gangs that `claim` could displace were they not too young or cooling down; each with when that ends, soonest
+    first.
+    """
     work, limit_s = ctx.observation.snapshot.workloads, ctx.policy.protection.min_runtime_s
     running = ctx.quota.running()
     settled = {each.row for each in ctx.settled()}

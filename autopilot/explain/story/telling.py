@@ -45,9 +45,7 @@ class Watch:
         self.ctx = ctx
 
 
-def tell(
-    workload: str, observation: Observation, decision: Decision, watch: Watch | None = None
-) -> list[str]:
+def tell(workload: str, observation: Observation, decision: Decision, watch: Watch | None = None) -> list[str]:
     """The story of one workload at a tick, line by line.
 
     `watch` saw this very plan being made; without it only what the record itself says is told.
@@ -68,8 +66,12 @@ def tell(
         for each in decision.plan.proposals
         if each.workload == workload
     ]
-    lines += [f"  gives way now to {each.workload}: {how_words(victim)}: {each.id} ({each.action})" for each in decision.plan.proposals
-              for victim in each.victims if victim.workload == workload and each.workload != workload]  # fmt: skip
+    lines += [
+        f"  gives way now to {each.workload}: {how_words(victim)}: {each.id} ({each.action})"
+        for each in decision.plan.proposals
+        for victim in each.victims
+        if victim.workload == workload and each.workload != workload
+    ]
     if watch is None or ctx is None:
         return lines + [f"  {line}" for line in _recorded(row, observation, decision)]
     if work.state[row] == State.PENDING:
@@ -104,16 +106,24 @@ def _under_way(ctx: Context, workload: str) -> list[str]:
     for entry in ctx.memory.in_flight.values():
         effect = entry.instruction
         if effect.workload == workload:
-            lines.append(f"told to {_EFFECTS[effect.kind]} {format_duration(now_s - entry.since_s)} ago ({entry.state}, "
-                         f"attempt {entry.attempts}), looked after again {soon(ctx, effect.deadline_s)}: {effect.proposal_id} ({entry.action})")  # fmt: skip
+            lines.append(
+                f"told to {_EFFECTS[effect.kind]} {format_duration(now_s - entry.since_s)} ago ({entry.state}, "
+                f"attempt {entry.attempts}), looked after again {soon(ctx, effect.deadline_s)}: "
+                f"{effect.proposal_id} ({entry.action})"
+            )
     for landing in ctx.memory.landings:
         if landing.workload == workload:
             slots = [slot for part in landing.parts if part.workload == workload for slot in part.slots]
             away = "; ".join(victim_words(victim) for victim in landing.victims) or "those who leave already"
-            lines.append(f"starts on {by_node(slots)} when others have given way ({away}), "
-                         f"given up {soon(ctx, landing.deadline_s)}: {landing.proposal_id} ({landing.action})")  # fmt: skip
-        lines += [f"gives way to {landing.workload}: {how_words(victim)}: {landing.proposal_id} ({landing.action})"
-                  for victim in landing.victims if victim.workload == workload]  # fmt: skip
+            lines.append(
+                f"starts on {by_node(slots)} when others have given way ({away}), "
+                f"given up {soon(ctx, landing.deadline_s)}: {landing.proposal_id} ({landing.action})"
+            )
+        lines += [
+            f"gives way to {landing.workload}: {how_words(victim)}: {landing.proposal_id} ({landing.action})"
+            for victim in landing.victims
+            if victim.workload == workload
+        ]
     return lines
 
 
@@ -130,11 +140,10 @@ def _recorded(row: int, observation: Observation, decision: Decision) -> list[st
         code = refusals.codes[int(refusals.code[at])]
         waited_s = observation.now_s - float(observation.snapshot.workloads.submit_s[row])
         lines.append(
-            f"waits since {format_duration(waited_s)}, place {at + 1} of {len(refusals.workload)} in the order of service"
+            f"waits since {format_duration(waited_s)}, place {at + 1} of {len(refusals.workload)} in the order "
+            f"of service"
         )
-        lines.append(
-            f"held by {code}: {code_words(code, float(refusals.value[at]), float(refusals.threshold[at]))}"
-        )
+        lines.append(f"held by {code}: {code_words(code, float(refusals.value[at]), float(refusals.threshold[at]))}")
     return lines + _own_reservation(str(observation.snapshot.workloads.id[row]), decision)
 
 
@@ -155,8 +164,10 @@ def _own_reservation(workload: str, decision: Decision) -> list[str]:
                 else "no room by forecast now"
             )
             where = f" on {', '.join(held.nodes[:8])}" if held.nodes else ""
-            lines.append(f"holds a reservation of {counted(held.gpus, 'GPU')}{where}: {planned} ({sure}, held since "
-                         f"{format_duration(decision.now_s - held.since_s)})")  # fmt: skip
+            lines.append(
+                f"holds a reservation of {counted(held.gpus, 'GPU')}{where}: {planned} ({sure}, held since "
+                f"{format_duration(decision.now_s - held.since_s)})"
+            )
     return lines
 
 
@@ -174,8 +185,16 @@ def _waits(ctx: Context, row: int, decision: Decision, watch: Watch) -> list[str
     quota = why if why.code in QUOTA_CODES else None
     if quota is None and ctx.quota.rules.keeps is None:  # else the books hold what is kept for this very gang
         quota = ctx.may_start(at, least)
-    case = Case(ctx, at, row, shape_of(ctx.observation.snapshot, row, least), ctx.quota.claim(row, least), why, quota,
-                watch.use_before)  # fmt: skip
+    case = Case(
+        ctx,
+        at,
+        row,
+        shape_of(ctx.observation.snapshot, row, least),
+        ctx.quota.claim(row, least),
+        why,
+        quota,
+        watch.use_before,
+    )
     return [
         *lines,
         *held_by(case),
@@ -245,7 +264,5 @@ def _at_stake(ctx: Context, row: int) -> str:
         shelters.append(f"its promised run time ends {soon(ctx, settled_s)}")
     cooled_s = ctx.memory.cooled_until_s.get(str(work.uid[row]), float("-inf"))
     if ctx.now_s < cooled_s:
-        shelters.append(
-            f"it was disrupted before and is left alone until its cool-down ends {soon(ctx, cooled_s)}"
-        )
+        shelters.append(f"it was disrupted before and is left alone until its cool-down ends {soon(ctx, cooled_s)}")
     return f"sheltered: {', '.join(shelters)}; {lost}" if shelters else f"may be displaced; {lost}"

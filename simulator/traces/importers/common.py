@@ -32,9 +32,7 @@ class ImportOptions:
 
     def __post_init__(self) -> None:
         if not 0 < self.rate_scale <= 1:
-            raise InputError(
-                f"rate scale: {self.rate_scale!r} is not allowed; write a number above 0 and at most 1"
-            )
+            raise InputError(f"rate scale: {self.rate_scale!r} is not allowed; write a number above 0 and at most 1")
         if not 0 <= self.start_s < float("inf"):
             raise InputError(f"start: {self.start_s!r} is not allowed; write seconds from 0 on")
         if self.span_s is not None and not 0 < self.span_s < float("inf"):
@@ -56,9 +54,7 @@ class Imported:
 def layout_error(path: Path, kind: str, known: Sequence[str], frame: pd.DataFrame) -> InputError:
     """The error for a file whose columns are those of no known layout of `kind`."""
     there = ", ".join(str(name) for name in list(frame.columns)[:20])
-    return InputError(
-        f"{path}: not a {kind} trace: the columns must be {' or '.join(known)}; the file has {there}"
-    )
+    return InputError(f"{path}: not a {kind} trace: the columns must be {' or '.join(known)}; the file has {there}")
 
 
 def timestamps_s(frame: pd.DataFrame, name: str, path: Path) -> pd.Series[float]:

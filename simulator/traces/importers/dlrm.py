@@ -27,9 +27,7 @@ def read(path: Path, options: ImportOptions, progress: Progress) -> Imported:
     elif set(PUBLISHED) <= set(frame.columns):
         jobs = _from_publisher(frame, path)
     else:
-        raise layout_error(
-            path, "dlrm", (", ".join(PUBLISHED), "job_id, tenant, submit_s, end_s, gpus, ..."), frame
-        )
+        raise layout_error(path, "dlrm", (", ".join(PUBLISHED), "job_id, tenant, submit_s, end_s, gpus, ..."), frame)
     end_of_trace_s = float(np.nanmax(jobs[["submit_s", "start_s", "end_s"]].to_numpy(dtype=np.float64)))
     before, still = jobs["submit_s"].isna(), jobs["end_s"].isna()
     jobs["submit_s"] = jobs["submit_s"].fillna(0.0)

@@ -30,9 +30,7 @@ def read(path: Path, options: ImportOptions, progress: Progress) -> Imported:
     elif set(POD_COLUMNS) <= set(frame.columns):
         jobs = _from_publisher(frame, path)
     else:
-        raise layout_error(
-            path, "openb", (", ".join(POD_COLUMNS), "job_id, submit_s, num_gpu, gpu_milli, ..."), frame
-        )
+        raise layout_error(path, "openb", (", ".join(POD_COLUMNS), "job_id, submit_s, num_gpu, gpu_milli, ..."), frame)
     jobs["tenant"] = "openb"
     num_gpu = number_column(frame, "num_gpu", path)
     jobs["gpus"] = num_gpu
@@ -42,9 +40,7 @@ def read(path: Path, options: ImportOptions, progress: Progress) -> Imported:
         raise InputError(f"{path}: no pod has a creation time; this mix of openb has no arrivals to replay")
     waiting = int(number_column(jobs, "start_s", path).isna().sum())
     if waiting:
-        imported.notes.append(
-            f"{waiting:,} pods were never scheduled; their duration runs from creation to deletion"
-        )
+        imported.notes.append(f"{waiting:,} pods were never scheduled; their duration runs from creation to deletion")
     imported.cluster_yaml = _cluster(path.parent, imported.notes)
     return imported
 
@@ -87,12 +83,12 @@ def _cluster(folder: Path, notes: list[str]) -> str | None:
     for name in ("gpus", "cpu_milli", "memory_mib"):
         nodes[name] = number_column(nodes, name, path).astype("int64")
     with_gpus = nodes[nodes["gpus"] > 0]
-    shapes = (
-        with_gpus.groupby(["gpu_model", "gpus", "cpu_milli", "memory_mib"]).size().reset_index(name="nodes")
-    )
+    shapes = with_gpus.groupby(["gpu_model", "gpus", "cpu_milli", "memory_mib"]).size().reset_index(name="nodes")
     pools = tuple(_pool(shape, path) for shape in shapes.to_dict("records"))
     notes.append(f"{len(nodes) - len(with_gpus):,} nodes without GPUs are left out of the cluster file")
-    head = "Alibaba cluster-trace-gpu-v2023 (openb): nodes with GPUs, grouped by equal shape.\nSee docs/data-sources.md."
+    head = (
+        "Alibaba cluster-trace-gpu-v2023 (openb): nodes with GPUs, grouped by equal shape.\nSee docs/data-sources.md."
+    )
     return cluster_yaml(pools, head)
 
 

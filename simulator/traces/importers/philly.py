@@ -108,6 +108,4 @@ def _job(job: dict[str, Any], path: Path, number: int) -> dict[str, Any] | str:
             "attempts": len(attempts),
         }
     except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{path}: job {number + 1}: the field {error} is missing or has another form"
-        ) from error
+        raise InputError(f"{path}: job {number + 1}: the field {error} is missing or has another form") from error

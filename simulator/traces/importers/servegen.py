@@ -32,9 +32,7 @@ def read(path: Path, options: ImportOptions, progress: Progress) -> Imported:
     windows, tokens = _windows_of_folder(path) if path.is_dir() else _windows_of_table(path)
     span_s = DEFAULT_SPAN_S if options.span_s is None else options.span_s
     end_s = options.start_s + span_s
-    inside = (
-        (windows["t_s"] + WINDOW_S > options.start_s) & (windows["t_s"] < end_s) & (windows["rate_rps"] > 0)
-    )
+    inside = (windows["t_s"] + WINDOW_S > options.start_s) & (windows["t_s"] < end_s) & (windows["rate_rps"] > 0)
     chosen = windows[inside].sort_values(["t_s", "model", "tenant"], kind="stable").reset_index(drop=True)
     rng = np.random.default_rng(options.seed)
     expected = chosen["rate_rps"].to_numpy(dtype=np.float64) * WINDOW_S * options.rate_scale
@@ -55,7 +53,8 @@ def read(path: Path, options: ImportOptions, progress: Progress) -> Imported:
     progress("drawing tokens", 0.5)
     frame = _requests(rng, chosen, window, t_s, tokens, options.start_s)
     notes = [
-        f"drawn with seed {options.seed} from {len(chosen):,} client windows, {options.start_s:,.0f} s to {end_s:,.0f} s",
+        f"drawn with seed {options.seed} from {len(chosen):,} client windows, {options.start_s:,.0f} s to "
+        f"{end_s:,.0f} s",
         "counts and arrival shapes are published; the single requests are not",
     ]
     if options.rate_scale < 1:
@@ -66,9 +65,7 @@ def read(path: Path, options: ImportOptions, progress: Progress) -> Imported:
 def _windows_of_table(path: Path) -> tuple[Any, TokenTable]:
     frame = read_layout(path)
     if not set(TABLE_COLUMNS) <= set(frame.columns):
-        raise layout_error(
-            path, "servegen", (", ".join(TABLE_COLUMNS), "a folder of chunk-N-trace.csv files"), frame
-        )
+        raise layout_error(path, "servegen", (", ".join(TABLE_COLUMNS), "a folder of chunk-N-trace.csv files"), frame)
     for name in ("t_s", "rate_rps", "p1"):
         frame[name] = number_column(frame, name, path)
     quantiles = path.with_name("client_token_quantiles.parquet")

@@ -46,9 +46,7 @@ class TokenTable:
             low, high = np.array(LEVELS)[upper - 1], np.array(LEVELS)[upper]
             rows = knots[:, side]
             below, above = rows[window, upper - 1], rows[window, upper]
-            drawn[name] = np.maximum(
-                1.0, np.rint(np.exp(below + (above - below) * (level - low) / (high - low)))
-            )
+            drawn[name] = np.maximum(1.0, np.rint(np.exp(below + (above - below) * (level - low) / (high - low))))
         return drawn
 
     def _knots(self, tenant: str, model: str, t_s: float) -> npt.NDArray[np.float64]:
@@ -125,7 +123,5 @@ def _table(frame: Any, knots: npt.NDArray[np.float64]) -> TokenTable:
     return TokenTable(
         times_s={str(tenants[start]): times[start:end] for start, end in spans},
         knots={str(tenants[start]): knots[start:end] for start, end in spans},
-        of_model={
-            str(model): np.median(knots[models == model], axis=0) for model in np.unique(models.astype(str))
-        },
+        of_model={str(model): np.median(knots[models == model], axis=0) for model in np.unique(models.astype(str))},
     )

@@ -48,9 +48,7 @@ def read(path: Path, options: ImportOptions, progress: Progress) -> Imported:
         return Imported(jobs, len(frame), notes=_limits_note(jobs))
     if set(SACCT) <= columns:
         return _from_sacct(frame, path)
-    raise layout_error(
-        path, "slurm", (", ".join(SACCT), ", ".join(MIT), "job_id, tenant, submit_s, ..."), frame
-    )
+    raise layout_error(path, "slurm", (", ".join(SACCT), ", ".join(MIT), "job_id, tenant, submit_s, ..."), frame)
 
 
 def _table(path: Path) -> Any:
@@ -87,8 +85,7 @@ def _from_mit(frame: Any, path: Path) -> Any:
             "end_s": (times["end"] - zero).where(times["end"] > 0),
             "duration_s": (times["end"] - times["start"]).where(times["start"] > 0),
             "gpus": sum(
-                requested.str.extract(rf"(?:^|,){tres}=(\d+)")[0].astype("float64").fillna(0)
-                for tres in MIT_GPU_TRES
+                requested.str.extract(rf"(?:^|,){tres}=(\d+)")[0].astype("float64").fillna(0) for tres in MIT_GPU_TRES
             ),
             "nodes": number_column(frame, "nodes_alloc", path) if "nodes_alloc" in frame else np.nan,
             "status": state.map(MIT_STATES),
@@ -111,18 +108,12 @@ def _from_sacct(frame: Any, path: Path) -> Imported:
     never = jobs["Start"].isin(["Unknown", "None", ""]) | jobs["Start"].isna()
     running = ~never & (jobs["End"].isin(["Unknown", "None", ""]) | jobs["End"].isna())
     dropped = {
-        reason: int(mask.sum())
-        for reason, mask in (("never started", never), ("still running", running))
-        if mask.any()
+        reason: int(mask.sum()) for reason, mask in (("never started", never), ("still running", running)) if mask.any()
     }
     jobs = jobs[~never & ~running]
     times = {name: timestamps_s(jobs, name, path) for name in ("Submit", "Start", "End")}
     zero = times["Submit"].min()
-    requested = (
-        jobs["ReqTRES" if "ReqTRES" in jobs else "AllocTRES"]
-        if {"ReqTRES", "AllocTRES"} & set(jobs)
-        else None
-    )
+    requested = jobs["ReqTRES" if "ReqTRES" in jobs else "AllocTRES"] if {"ReqTRES", "AllocTRES"} & set(jobs) else None
     table = {
         "job_id": jobs["JobID"],
         "tenant": jobs["Account"] if "Account" in jobs else jobs.get("User", "unknown"),

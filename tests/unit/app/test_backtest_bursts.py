@@ -41,9 +41,17 @@ def test_the_document_has_the_fields_that_were_agreed() -> None:
     assert list(found["horizons"]) == ["600", "1800"]
     one = found["horizons"]["600"]
     assert set(one) == {
-        "mae_vs_naive", "mase", "pinball_p90", "pinball_p99", "coverage_p90", "coverage_p99", "coverage_p99_worst_eighth",
-        "headroom_p99", "chosen", "floor",
-    }  # fmt: skip
+        "mae_vs_naive",
+        "mase",
+        "pinball_p90",
+        "pinball_p99",
+        "coverage_p90",
+        "coverage_p99",
+        "coverage_p99_worst_eighth",
+        "headroom_p99",
+        "chosen",
+        "floor",
+    }
     assert set(one["floor"]) == {"mae", "pinball_p90", "pinball_p99", "coverage_p99", "headroom_p99"}
     assert sum(one["chosen"].values()) == 3
 
@@ -150,8 +158,9 @@ def test_a_step_without_a_row_and_a_negative_value_are_unknown(tmp_path: Path) -
     assert np.isnan(read.demand[0, [7, 20, 30]]).all()
     assert np.isnan(read.demand).sum() == 3
     assert read.left_out_by_reason == {
-        "without a time (t_s) or a service": 1, "whose value is missing, negative or infinite": 1,
-    }  # fmt: skip
+        "without a time (t_s) or a service": 1,
+        "whose value is missing, negative or infinite": 1,
+    }
 
 
 def test_requests_are_counted_into_rates(tmp_path: Path) -> None:
@@ -210,9 +219,7 @@ def test_the_gate_is_given_losses_and_what_would_serve(tmp_path: Path) -> None:
     champion = again.cases[0].champion
     assert champion is not None
     assert again.champion_problem == ""
-    assert np.array_equal(
-        champion.losses["pinball_p99"], case.challenger.losses["pinball_p99"], equal_nan=True
-    )
+    assert np.array_equal(champion.losses["pinball_p99"], case.challenger.losses["pinball_p99"], equal_nan=True)
 
 
 def test_a_champion_of_another_kind_is_said_to_be_unusable(tmp_path: Path) -> None:

@@ -36,16 +36,24 @@ def test_the_golden_set_is_what_its_script_writes() -> None:
     """Content for content; small enough for the repository."""
     done = subprocess.run(
         [sys.executable, str(golden.FOLDER.parent.parent / "scripts" / "generate_golden.py"), "--check"],
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert sum(path.stat().st_size for path in golden.FOLDER.iterdir()) < 300_000
 
 
 def test_scores_leave_out_what_this_machine_measured() -> None:
     """CPU seconds would make each run another version."""
-    found = scores_of({"horizons": {"600": {"mae": 1.0, "chosen": {"x": 3}, "floor": {"mae": 2.0}, "bad": float("nan")}},
-                       "fit_cpu_s": 3.0, "jobs": 4, "flag": True})  # fmt: skip
+    found = scores_of(
+        {
+            "horizons": {"600": {"mae": 1.0, "chosen": {"x": 3}, "floor": {"mae": 2.0}, "bad": float("nan")}},
+            "fit_cpu_s": 3.0,
+            "jobs": 4,
+            "flag": True,
+        }
+    )
     assert found == {"600 mae": 1.0, "jobs": 4}
 
 

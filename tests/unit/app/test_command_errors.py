@@ -47,9 +47,7 @@ def test_the_version(words: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("group", [[], ["models"], ["traces"]])
-def test_a_group_without_a_command_shows_its_help_once(
-    group: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_group_without_a_command_shows_its_help_once(group: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Help, no error message."""
     call(*group)
     said = capsys.readouterr()

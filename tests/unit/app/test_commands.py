@@ -63,7 +63,7 @@ def small(*policies: str, journal: Path | None = None) -> SimulationOutcome:
     """A small simulation, by its function."""
     return simulate(
         SimulateOptions(jobs=Path("jobs.csv"), cluster="1x8", policies=policies, telemetry="off", journal=journal)
-    )  # fmt: skip
+    )
 
 
 # --- policies ---------------------------------------------------------------------------------------
@@ -78,9 +78,7 @@ def test_help_names_what_there_is() -> None:
     assert scenario_names() == SCENARIO_NAMES
 
 
-def test_a_policy_that_would_start_nothing_is_refused(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_policy_that_would_start_nothing_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A file without a base is based on recommend: its simulation would wait for approvals for ever."""
     (folder / "bare.yaml").write_text("order: {max_wait_s: 2h}\n")
     for name in ("recommend", "bare.yaml"):
@@ -119,9 +117,7 @@ def test_an_unknown_policy_is_told_all_that_are_known(capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("command", ["replay", "plan"])
-def test_a_baseline_is_named_as_one_where_it_cannot_decide(
-    capsys: pytest.CaptureFixture[str], command: str
-) -> None:
+def test_a_baseline_is_named_as_one_where_it_cannot_decide(capsys: pytest.CaptureFixture[str], command: str) -> None:
     """Not as unknown; the message has what is taken."""
     said = refusal(capsys, command, "--policy", "kueue")
     assert "kueue is a baseline, known to `autopilot simulate` only" in said
@@ -151,7 +147,10 @@ def test_a_pipe_is_no_policy_file(folder: Path) -> None:
         (("--json", "run.journal", "--journal", "run.journal"), "--journal too"),
         (("--jobs-out", "mine.csv", "--json", "mine.yaml", "--policy", "mine.yaml"), "--policy too"),
         (("--report", "jobs.csv/page"), "jobs.csv is a file"),
-        (("--report", "page.html"), "page.html is to be a folder (the page and its pictures go into it); leave out .html"),
+        (
+            ("--report", "page.html"),
+            "page.html is to be a folder (the page and its pictures go into it); leave out .html",
+        ),
         (("--journal", "."), "is a folder"),
         (("--journal", "x", "--policy", "fifo"), "fifo leaves no journal"),
         (("--registry", "jobs.csv"), "--registry: jobs.csv is a file; name a folder"),
@@ -159,7 +158,7 @@ def test_a_pipe_is_no_policy_file(folder: Path) -> None:
         (("--cluster", "c" * 300), "File name too long"),
         (("--json", "c" * 300), "File name too long"),
     ],
-)  # fmt: skip
+)
 def test_a_flag_that_cannot_be_meant_is_refused(
     folder: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
 ) -> None:
@@ -192,7 +191,9 @@ def test_names_are_printed_as_they_are(folder: Path, capsys: pytest.CaptureFixtu
     """Square brackets and colons in names are no markup."""
     (folder / "odd.yaml").write_text('name: "[/red] :tada:"\nbase: autopilot\n')
     (folder / "[red]y.csv").write_text(HEADER + "[/a],[/t],0,10,1\n")
-    assert call("simulate", "--jobs", "[red]y.csv", "--cluster", "1x8", "--policy", "odd.yaml", "--json", "[b]o.json") == 0  # fmt: skip
+    assert (
+        call("simulate", "--jobs", "[red]y.csv", "--cluster", "1x8", "--policy", "odd.yaml", "--json", "[b]o.json") == 0
+    )
     said = capsys.readouterr().out
     for name in ("[red]y.csv", "[/red] :tada:", "result: [b]o.json"):
         assert name in said
@@ -286,9 +287,7 @@ def test_a_folder_that_is_not_there_yet_is_fine_for_a_page(folder: Path) -> None
         check_outputs(Outputs(report=folder / "mine.yaml" / "b"), SimulateOptions())
 
 
-def test_ctrl_c_outside_a_run_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ctrl_c_outside_a_run_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 130 and a word, whatever the command was about."""
 
     def stop(*_: object) -> None:
@@ -303,7 +302,9 @@ def test_ctrl_c_outside_a_run_says_so(
 
 
 def test_plan_has_something_to_decide() -> None:
-    """Strict first come first served leaves room, so that a plan shows proposals; a recommendation is not called refused."""
+    """Strict first come first served leaves room, so that a plan shows proposals; a recommendation is not called
+    refused.
+    """
     _, _, decision = plan_at(SimulateOptions(), 2400.0, "recommend")
     assert len(decision.plan.proposals) > 5
     assert not any(proposal.accepted for proposal in decision.plan.proposals)
@@ -376,10 +377,7 @@ def test_dates_of_a_job_file_are_told_again(folder: Path, capsys: pytest.Capture
     assert call("explain", "--workload", "j0") == 0
     assert "  2026-11-18 11:06:40: submitted, for 4 GPUs" in capsys.readouterr().out.splitlines()
     page = (folder / "page" / "index.html").read_text(encoding="utf-8")
-    assert (
-        "2026-11-18 11:06:40"
-        in unpacked(re.findall(r'<script type="text/plain">([^<]+)<', page)[0])["strings"]
-    )
+    assert "2026-11-18 11:06:40" in unpacked(re.findall(r'<script type="text/plain">([^<]+)<', page)[0])["strings"]
 
 
 def test_an_import_needs_no_name_for_its_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -419,8 +417,9 @@ def test_a_job_is_as_busy_under_every_policy(folder: Path) -> None:
     assert run("--policy", "fifo,las,autopilot", "--telemetry", "windowed", "--json", "out.json") == 0
     blocks = json.loads((folder / "out.json").read_text())["policies"]
     active = {
-        name: block["utilization"]["real_utilization_ratio"] * block["gpu_s"]["capacity"] for name, block in blocks.items()
-    }  # fmt: skip
+        name: block["utilization"]["real_utilization_ratio"] * block["gpu_s"]["capacity"]
+        for name, block in blocks.items()
+    }
     assert active["fifo"] > 0
     assert active == pytest.approx(dict.fromkeys(blocks, active["fifo"]))
 
@@ -435,9 +434,7 @@ def test_the_comparison_says_who_fared_worse(folder: Path, capsys: pytest.Captur
     assert "real utilization" not in said
     assert run("--policy", "fifo-skip,autopilot", "--telemetry", "windowed") == 0
     said = capsys.readouterr().out
-    assert said.index("real utilization until the last arrival") < said.index(
-        "handed out until the last arrival"
-    )
+    assert said.index("real utilization until the last arrival") < said.index("handed out until the last arrival")
 
 
 def test_among_several_tenants_las_is_compared_too(folder: Path) -> None:

@@ -24,9 +24,26 @@ from tests.kits.story_kit import EAGER
 
 HELD = with_policy(EAGER, hysteresis={"dwell_s": 3600.0})
 ROW_FIELDS = {
-    "id", "tick", "at_s", "at", "action", "kind", "workload", "tenant", "queue", "gpus", "answer", "codes", "halted",
-    "benefit_gpu_s", "cost_gpu_s", "lost_gpu_s", "victims", "refused_by", "words",
-}  # fmt: skip
+    "id",
+    "tick",
+    "at_s",
+    "at",
+    "action",
+    "kind",
+    "workload",
+    "tenant",
+    "queue",
+    "gpus",
+    "answer",
+    "codes",
+    "halted",
+    "benefit_gpu_s",
+    "cost_gpu_s",
+    "lost_gpu_s",
+    "victims",
+    "refused_by",
+    "words",
+}
 EPOCH_S = 1_795_000_000.0
 
 
@@ -97,7 +114,7 @@ def test_a_decision_made_again_at_the_next_tick_is_listed_once(path: Path) -> No
         ({"until_s": 600.0}, [0]),
         ({"tenant": "nobody"}, []),
     ],
-)  # fmt: skip
+)
 def test_each_filter_leaves_what_it_names(path: Path, wanted: dict[str, object], ticks: list[int]) -> None:
     """By action, workload (its own and those that take from it), answer, time and tenant."""
     assert [row.tick for row in rows(path, **wanted)] == ticks
@@ -147,15 +164,15 @@ def test_each_command_that_reads_has_json(path: Path, capsys: pytest.CaptureFixt
     identity = rows(path)[1].proposal.id
     documents = {}
     for name, arguments in (
-        ("decision", ("explain", identity)), ("tick", ("explain", "3")), ("workload", ("explain", "--workload", "w")),
+        ("decision", ("explain", identity)),
+        ("tick", ("explain", "3")),
+        ("workload", ("explain", "--workload", "w")),
         ("replay", ("replay",)),
-    ):  # fmt: skip
+    ):
         _, said, _ = call(capsys, *arguments, "--json", "--journal", str(path))
         documents[name] = json.loads(said)
     assert documents["decision"]["decision"]["id"] == identity
-    assert ROW_FIELDS | {"verdicts", "evidence", "slots", "outcomes"} <= set(
-        documents["decision"]["decision"]
-    )
+    assert ROW_FIELDS | {"verdicts", "evidence", "slots", "outcomes"} <= set(documents["decision"]["decision"])
     assert documents["tick"]["decisions"][0]["id"] == identity
     assert documents["workload"]["life"]["submit_s"] == 0.0
     assert documents["replay"]["schema"] == "gpu-autopilot/replay/1"

@@ -23,7 +23,9 @@ Turn = tuple[Observation, tuple[Outcome, ...] | None]
 
 
 def record(path: Path, turns: Sequence[Turn], policy: Policy = EAGER, *, changed: bool = False) -> list[Step]:
-    """A journal of some turns, each decided with the memory of the one before; `changed`: with a note that nobody made."""
+    """A journal of some turns, each decided with the memory of the one before; `changed`: with a note that nobody
+    made.
+    """
     memory, steps = ControllerMemory(), []
     ended: tuple[Outcome, ...] = ()
     rules = JournalRules(keyframe_s=1e4, keyframe_ticks=64)
@@ -59,11 +61,30 @@ def path(tmp_path: Path) -> Path:
 def displaced(path: Path) -> list[Step]:
     """`w` displaces `a` of lower priority, starts, and runs."""
     queue: dict[str, dict[str, Any]] = {"low": {"priority": 5}, "high": {"priority": 9}}
-    return record(path, [
-        (seen(0, 600.0, holds("a", 8, **queue["low"]), waits("w", 8, **queue["high"])), None),
-        (seen(1, 640.0, waits("a", 8, incarnation=1, served_s=600.0, **queue["low"]), waits("w", 8, **queue["high"])), None),
-        (seen(2, 700.0, waits("a", 8, incarnation=1, **queue["low"]), holds("w", 8, start_s=650.0, **queue["high"])), None),
-    ])  # fmt: skip
+    return record(
+        path,
+        [
+            (seen(0, 600.0, holds("a", 8, **queue["low"]), waits("w", 8, **queue["high"])), None),
+            (
+                seen(
+                    1,
+                    640.0,
+                    waits("a", 8, incarnation=1, served_s=600.0, **queue["low"]),
+                    waits("w", 8, **queue["high"]),
+                ),
+                None,
+            ),
+            (
+                seen(
+                    2,
+                    700.0,
+                    waits("a", 8, incarnation=1, **queue["low"]),
+                    holds("w", 8, start_s=650.0, **queue["high"]),
+                ),
+                None,
+            ),
+        ],
+    )
 
 
 def test_an_eviction_is_told_to_its_victim_with_id_loss_and_for_whom(path: Path) -> None:
@@ -80,10 +101,7 @@ def test_an_eviction_is_told_to_its_victim_with_id_loss_and_for_whom(path: Path)
     winner = told(path, "w")
     happened = winner[winner.index("what happened to it:") :]
     assert f": {landing} (preempt, accepted)" in happened
-    assert (
-        f"  11 min: start on 8 GPUs of 1 node (node-0 x 8) after 10 min: {landing} (preempt, accepted)"
-        in happened
-    )
+    assert f"  11 min: start on 8 GPUs of 1 node (node-0 x 8) after 10 min: {landing} (preempt, accepted)" in happened
     assert "holds node-0 x 8 (8 of 8) since 50 s" in winner
 
 
@@ -103,11 +121,24 @@ def test_a_move_is_told_as_one_story(path: Path) -> None:
         holds("b", 4, on=range(8, 12), start_s=300.0),
         {"gpus_per_member": 4, "topology": 1},
     )
-    record(path, [
-        (seen(0, 600.0, a, b, waits("w", 8, **w), shape="2x8"), None),
-        (seen(1, 640.0, a, waits("b", 4, incarnation=1), waits("w", 8, **w), shape="2x8"), None),
-        (seen(2, 700.0, a, holds("b", 4, on=range(4, 8), incarnation=1), holds("w", 8, on=range(8, 16), **w), shape="2x8"), None),
-    ])  # fmt: skip
+    record(
+        path,
+        [
+            (seen(0, 600.0, a, b, waits("w", 8, **w), shape="2x8"), None),
+            (seen(1, 640.0, a, waits("b", 4, incarnation=1), waits("w", 8, **w), shape="2x8"), None),
+            (
+                seen(
+                    2,
+                    700.0,
+                    a,
+                    holds("b", 4, on=range(4, 8), incarnation=1),
+                    holds("w", 8, on=range(8, 16), **w),
+                    shape="2x8",
+                ),
+                None,
+            ),
+        ],
+    )
     said = told(path, "b")
     assert "  10 min: moves to node-0 x 4, 1200 GPU-s lost, for w: land-w-" in said
     assert "  11 min: start again on 4 GPUs of 1 node (node-0 x 4), moved for w: land-w-" in said
@@ -122,18 +153,14 @@ def test_a_shrink_is_told_with_what_is_kept_and_owed(path: Path) -> None:
         path,
         [
             (
-                seen(
-                    0, 600.0, holds("big", 8, **big), waits("w", 4, gpus_per_member=2, queue=1), queues=queues
-                ),
+                seen(0, 600.0, holds("big", 8, **big), waits("w", 4, gpus_per_member=2, queue=1), queues=queues),
                 None,
             )
         ],
     )
     said = told(path, "big")
     assert "gives way now to w: shrinks by 4 to 4 GPUs" in said
-    assert (
-        "  10 min: shrinks by 4 to 4 GPUs (node-0 x 4), 2400 GPU-s lost, by contract, for w: land-w-" in said
-    )
+    assert "  10 min: shrinks by 4 to 4 GPUs (node-0 x 4), 2400 GPU-s lost, by contract, for w: land-w-" in said
     assert "queue b: uses 4 GPUs (8 before this tick), guarantee 4" in said
 
 
@@ -186,17 +213,21 @@ def test_the_whole_story_of_work_that_is_over_is_told(path: Path) -> None:
     """Submitted, waited and why, started where, evicted for whom, and how long after its submission it ended."""
     low: dict[str, Any] = {"priority": 5}
     high: dict[str, Any] = {"priority": 9}
-    record(path, [
-        (seen(0, 60.0, holds("a", 8, **low)), None),
-        (seen(1, 600.0, holds("a", 8, **low), waits("w", 8, submit_s=600.0, **high)), None),
-        (seen(2, 640.0, waits("a", 8, incarnation=1, **low), waits("w", 8, submit_s=600.0, **high)), None),
-        (seen(3, 700.0, waits("a", 8, incarnation=1, **low), holds("w", 8, start_s=650.0, **high)), None),
-        (seen(4, 4300.0, holds("a", 8, start_s=4000.0, incarnation=1, **low)), None),
-        (seen(5, 4900.0), None),
-    ])  # fmt: skip
+    record(
+        path,
+        [
+            (seen(0, 60.0, holds("a", 8, **low)), None),
+            (seen(1, 600.0, holds("a", 8, **low), waits("w", 8, submit_s=600.0, **high)), None),
+            (seen(2, 640.0, waits("a", 8, incarnation=1, **low), waits("w", 8, submit_s=600.0, **high)), None),
+            (seen(3, 700.0, waits("a", 8, incarnation=1, **low), holds("w", 8, start_s=650.0, **high)), None),
+            (seen(4, 4300.0, holds("a", 8, start_s=4000.0, incarnation=1, **low)), None),
+            (seen(5, 4900.0), None),
+        ],
+    )
     said = told(path, "a").splitlines()
     assert said[0] == (
-        "a: finished, or was withdrawn at 1 h 21 min; submitted at 0 s, waited 1 h 1 min in all, ran 21 min on 8 GPUs, evicted once"
+        "a: finished, or was withdrawn at 1 h 21 min; submitted at 0 s, waited 1 h 1 min in all, ran 21 min on 8 "
+        "GPUs, evicted once"
     )
     assert said[2] == "  0 s: submitted, for 8 GPUs"
     assert any(": evicted from 8 GPUs, " in line and ", for w: " in line for line in said)

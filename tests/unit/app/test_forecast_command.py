@@ -69,14 +69,26 @@ def ended(name: str, ran_s: float, state: State = State.SUCCEEDED) -> Item:
 def a_run(path: Path) -> None:
     """Five jobs: three end within their 0.9 bound, one far beyond, one goes on."""
     promised = dict.fromkeys("abcde", BAND)
-    record(path, [
-        jobs(10.0, *(holds(name, 1, start_s=0.0) for name in "abcde"), total_s=promised),
-        jobs(400.0, ended("a", 290.0), *(holds(name, 1, start_s=0.0) for name in "bcde"),
-             total_s=dict.fromkeys("bcde", tuple(10 * value for value in BAND))),
-        jobs(900.0, ended("b", 50.0, State.FAILED), ended("c", 1100.0), *(holds(name, 1, start_s=0.0) for name in "de"),
-             total_s=dict.fromkeys("de", BAND)),
-        jobs(7500.0, ended("d", 7400.0), holds("e", 1, start_s=0.0), total_s={"e": BAND}),
-    ])  # fmt: skip
+    record(
+        path,
+        [
+            jobs(10.0, *(holds(name, 1, start_s=0.0) for name in "abcde"), total_s=promised),
+            jobs(
+                400.0,
+                ended("a", 290.0),
+                *(holds(name, 1, start_s=0.0) for name in "bcde"),
+                total_s=dict.fromkeys("bcde", tuple(10 * value for value in BAND)),
+            ),
+            jobs(
+                900.0,
+                ended("b", 50.0, State.FAILED),
+                ended("c", 1100.0),
+                *(holds(name, 1, start_s=0.0) for name in "de"),
+                total_s=dict.fromkeys("de", BAND),
+            ),
+            jobs(7500.0, ended("d", 7400.0), holds("e", 1, start_s=0.0), total_s={"e": BAND}),
+        ],
+    )
 
 
 def test_a_promise_is_what_was_said_first(path: Path) -> None:
@@ -171,29 +183,53 @@ def test_an_unknown_name_and_bad_places_are_refused(path: Path, capsys: pytest.C
 def demand(made_s: float, bound: float, *, known: bool = True) -> Forecast:
     """A forecast of the peak of `chat` within two and ten minutes: 0.9 at `bound`, 0.99 at twice as much."""
     values = np.array([[[bound, 2 * bound], [bound, 2 * bound]]]) if known else np.full((1, 2, 2), np.nan)
-    return Forecast("gate", made_s, ("chat",), (120.0, 600.0), (0.9, 0.99), values, kind=REQUESTS, chosen=("boosting",),
-                    history=np.array([900], np.int32), reasons=("" if known else "three observations only",))  # fmt: skip
+    return Forecast(
+        "gate",
+        made_s,
+        ("chat",),
+        (120.0, 600.0),
+        (0.9, 0.99),
+        values,
+        kind=REQUESTS,
+        chosen=("boosting",),
+        history=np.array([900], np.int32),
+        reasons=("" if known else "three observations only",),
+    )
 
 
 def serving(now_s: float, rate: float, forecast: Forecast | None) -> Observation:
     """One tick of a service that is asked `rate` times a second."""
     services: ServiceTable = make(
-        ServiceTable, id=["chat"], uid=["chat"], queue=[0], replicas=[1], ready_replicas=[1], min_replicas=[1], max_replicas=[4],
-        objective_s=[1.0], p99_s=[0.5], violation_ratio=[0.0], rate_rps=[rate], queue_depth=[0.0], age_s=[0.0],
+        ServiceTable,
+        id=["chat"],
+        uid=["chat"],
+        queue=[0],
+        replicas=[1],
+        ready_replicas=[1],
+        min_replicas=[1],
+        max_replicas=[4],
+        objective_s=[1.0],
+        p99_s=[0.5],
+        violation_ratio=[0.0],
+        rate_rps=[rate],
+        queue_depth=[0.0],
+        age_s=[0.0],
         recent_rps=[rate],
-    )  # fmt: skip
+    )
     observation = world("1x8", (), now_s, tick=int(now_s))
     return replace(
-        observation, snapshot=replace(observation.snapshot, services=services),
+        observation,
+        snapshot=replace(observation.snapshot, services=services),
         forecasts=Forecasts(None, () if forecast is None else (forecast,)),
-    )  # fmt: skip
+    )
 
 
 def a_service(path: Path) -> None:
     """Twenty minutes at 10 a second; at the eleventh a minute at 35. A forecast each minute, 0.9 at 12."""
-    record(path, [
-        serving(60.0 * minute, 35.0 if minute == 11 else 10.0, demand(60.0 * minute, 12.0)) for minute in range(21)
-    ])  # fmt: skip
+    record(
+        path,
+        [serving(60.0 * minute, 35.0 if minute == 11 else 10.0, demand(60.0 * minute, 12.0)) for minute in range(21)],
+    )
 
 
 def test_what_came_is_the_peak_after_the_promise(path: Path) -> None:
@@ -206,9 +242,10 @@ def test_what_came_is_the_peak_after_the_promise(path: Path) -> None:
     # the minute that ends at 660 s begins at 600 s: promises made at 540 s and 600 s are about it
     assert [made_s for made_s, came in short.items() if came == 35.0] == [540.0, 600.0]
     assert [made_s for made_s, came in short.items() if np.isnan(came)] == [1140.0, 1200.0]
-    kept = {each.level: each for each in coverage(
-        [(p.levels, p.values, p.came) for p in record_of.promises if p.horizon_s == 120.0]
-    )}  # fmt: skip
+    kept = {
+        each.level: each
+        for each in coverage([(p.levels, p.values, p.came) for p in record_of.promises if p.horizon_s == 120.0])
+    }
     assert kept[0.9].count == 19
     assert kept[0.9].share == pytest.approx(17 / 19)
     assert kept[0.99].share == pytest.approx(17 / 19)
@@ -217,9 +254,7 @@ def test_what_came_is_the_peak_after_the_promise(path: Path) -> None:
 def test_the_command_shows_a_service(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Model, age, bounds, promised and delivered, and a picture."""
     a_service(path)
-    assert (
-        call("forecast", "chat", "--journal", str(path), "--json", "chat.json", "--picture", "chat.svg") == 0
-    )
+    assert call("forecast", "chat", "--journal", str(path), "--json", "chat.json", "--picture", "chat.svg") == 0
     said = capsys.readouterr().out
     assert "requests a second: boosting, from 900 observations" in said
     assert "peak of the next 10 min: 12 at 0.9, 24 at 0.99" in said
@@ -231,9 +266,7 @@ def test_the_command_shows_a_service(path: Path, capsys: pytest.CaptureFixture[s
 
 def test_an_abstaining_model_gives_its_reason(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """And how often it did."""
-    record(
-        path, [serving(60.0 * minute, 5.0, demand(60.0 * minute, 1.0, known=False)) for minute in range(3)]
-    )
+    record(path, [serving(60.0 * minute, 5.0, demand(60.0 * minute, 1.0, known=False)) for minute in range(3)])
     assert call("forecast", "chat", "--journal", str(path)) == 0
     said = capsys.readouterr().out
     assert "abstains: three observations only" in said
@@ -247,9 +280,7 @@ def test_a_horizon_that_abstains_breaks_no_promise(path: Path, capsys: pytest.Ca
         forecast = demand(60.0 * minute, 12.0)
         values = forecast.values.copy()
         values[0, 1] = np.nan
-        partly.append(
-            serving(60.0 * minute, 10.0, replace(forecast, values=values, reasons=("too few outcomes",)))
-        )
+        partly.append(serving(60.0 * minute, 10.0, replace(forecast, values=values, reasons=("too few outcomes",))))
     record(path, partly)
     assert call("forecast", "chat", "--journal", str(path)) == 0
     said = capsys.readouterr().out

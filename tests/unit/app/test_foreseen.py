@@ -32,7 +32,9 @@ def test_the_band_at_a_time_is_the_last_one_that_was_made_by_then() -> None:
 
 
 def test_demand_is_foreseen_where_somebody_may_act_on_it() -> None:
-    """The shipped forecaster beside services, none without them or with the action switched off, another if it is given."""
+    """The shipped forecaster beside services, none without them or with the action switched off, another if it is
+    given.
+    """
     cluster = cluster_of(make_jobs([(0, 100, 1)]), inventory(1, 4))
     services = {"services": lambda _now_s: empty(ServiceTable)}
     given = Growing()

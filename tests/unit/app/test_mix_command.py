@@ -104,7 +104,10 @@ def test_the_command_prints_a_row_an_hour_and_writes_them(
     printed = capsys.readouterr().out
     assert "from 24 submissions in 6 h" in printed
     assert "on any model:" in printed
-    assert [line.split("  ")[0].strip() for line in printed.splitlines() if line.startswith(("16 h", "21 h"))] == ["16 h", "21 h"]  # fmt: skip
+    assert [line.split("  ")[0].strip() for line in printed.splitlines() if line.startswith(("16 h", "21 h"))] == [
+        "16 h",
+        "21 h",
+    ]
     document = json.loads(out.read_text(encoding="utf-8"))
     assert document["schema"] == "gpu-autopilot/mix/1"
     assert document["kinds"] == ["1 GPU", "8 GPUs"]

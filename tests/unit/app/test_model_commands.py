@@ -44,11 +44,24 @@ class FakeRun:
         progress(1, 2, "half")
         if options.evidence is not None:
             self._fill(options.evidence)
-        horizon = {"mae_vs_naive": 0.9, "pinball_p99": 0.01 * self.ratio, "coverage_p99": 0.99, "chosen": {"boosting": 3},
-                   "floor": {"pinball_p99": 0.01}}  # fmt: skip
-        return {"schema": "gpu-autopilot/backtest/1", "series": 3, "horizons": {"600": horizon},
-                "fit_cpu_s": 1.0, "predict_cpu_s": 2.0, "jobs": 30, "median_relative_error": 0.4,
-                "floor": {"median_relative_error": 0.5}, "remaining": {"3600": {"coverage_p90": 0.9}}}  # fmt: skip
+        horizon = {
+            "mae_vs_naive": 0.9,
+            "pinball_p99": 0.01 * self.ratio,
+            "coverage_p99": 0.99,
+            "chosen": {"boosting": 3},
+            "floor": {"pinball_p99": 0.01},
+        }
+        return {
+            "schema": "gpu-autopilot/backtest/1",
+            "series": 3,
+            "horizons": {"600": horizon},
+            "fit_cpu_s": 1.0,
+            "predict_cpu_s": 2.0,
+            "jobs": 30,
+            "median_relative_error": 0.4,
+            "floor": {"median_relative_error": 0.5},
+            "remaining": {"3600": {"coverage_p90": 0.9}},
+        }
 
     def _fill(self, evidence: Any) -> None:
         rng = np.random.default_rng(3)
@@ -128,14 +141,31 @@ def test_a_backtest_prints_a_table_and_writes_its_document(
     fake: FakeRun, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The options arrive as they were given; without --gate nothing is stored."""
-    text = said(capsys, "backtest", "bursts", "--series", "series.csv", "--horizons", "10m,1h", "--target", "peak",
-                "--json", "out.json", "--seed", "4")  # fmt: skip
+    text = said(
+        capsys,
+        "backtest",
+        "bursts",
+        "--series",
+        "series.csv",
+        "--horizons",
+        "10m,1h",
+        "--target",
+        "peak",
+        "--json",
+        "out.json",
+        "--seed",
+        "4",
+    )
     assert "0.007 (0.010)" in text
     assert "boosting 3" in text
     (options,) = fake.options
     assert (options.series, options.horizons_s, options.target, options.seed, options.evidence) == (
-        Path("series.csv"), (600.0, 3600.0), "peak", 4, None,
-    )  # fmt: skip
+        Path("series.csv"),
+        (600.0, 3600.0),
+        "peak",
+        4,
+        None,
+    )
     assert json.loads((folder / "out.json").read_text())["series"] == 3
     assert not (folder / "state").exists()
     text = said(capsys, "backtest", "runtimes", "--jobs", "jobs.csv")
@@ -143,9 +173,7 @@ def test_a_backtest_prints_a_table_and_writes_its_document(
     assert "left at 1 h" in text
 
 
-def test_requests_are_counted_in_steps(
-    fake: FakeRun, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_requests_are_counted_in_steps(fake: FakeRun, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """--requests wants a step."""
     (folder / "r.csv").write_text("t_s,service,input_tokens,output_tokens\n")
     said(capsys, "backtest", "bursts", "--requests", "r.csv", "--step", "10s")
@@ -194,9 +222,7 @@ def test_without_a_file_the_golden_set_is_judged(fake: FakeRun, capsys: pytest.C
     assert registry(Path("r")).versions("bursts") == []
 
 
-def test_code_that_fails_on_the_golden_set_is_not_promoted(
-    fake: FakeRun, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_code_that_fails_on_the_golden_set_is_not_promoted(fake: FakeRun, capsys: pytest.CaptureFixture[str]) -> None:
     """However good its models are on a record of one's own."""
     good = stored_version(said(capsys, "backtest", "bursts", "--series", "series.csv", "--gate"))
     judge_golden(fake, capsys, ratio=1.5)
@@ -224,8 +250,19 @@ def test_from_the_gate_to_serving_and_back(fake: FakeRun, capsys: pytest.Capture
     second = stored_version(text)
     assert second in said(capsys, "models", "promote", second, "--why", "sharper", "--by", "ben")
     shown = " ".join(said(capsys, "models", "show", "bursts").split())
-    for words in (second, "(serves)", "promoted", "by ben: sharper", f"parent: {first}", "trees 7", "lag_1",
-                  "600 pinball_p99 0.005", "1,000 rows x trees", "rows 12", f"against {first}: passed"):  # fmt: skip
+    for words in (
+        second,
+        "(serves)",
+        "promoted",
+        "by ben: sharper",
+        f"parent: {first}",
+        "trees 7",
+        "lag_1",
+        "600 pinball_p99 0.005",
+        "1,000 rows x trees",
+        "rows 12",
+        f"against {first}: passed",
+    ):
         assert words in shown, words
     assert f"{first} serves again, instead of {second}" in said(
         capsys, "models", "rollback", "bursts", "--why", "pages"
@@ -241,9 +278,7 @@ def test_lines_of_a_table_are_whole_on_a_narrow_terminal(
 ) -> None:
     """No column is cut: names are copied from here into the next command."""
     monkeypatch.setattr(run_commands.out, "_width", 12)
-    run_commands.print_rows(
-        ("name", "wait"), [["a-long-name-of-a-run", "1 min"], ["b", "12 min"]], figures=True
-    )
+    run_commands.print_rows(("name", "wait"), [["a-long-name-of-a-run", "1 min"], ["b", "12 min"]], figures=True)
     assert capsys.readouterr().out.splitlines() == [
         "name                    wait",
         "a-long-name-of-a-run   1 min",
@@ -260,29 +295,21 @@ def test_a_refused_model_is_promoted_only_by_force(fake: FakeRun, capsys: pytest
     bad = stored_version(text)
     assert "not judged on the golden set" in said(capsys, "models", "promote", bad, "--why", "hm", code=2)
     judge_golden(fake, capsys)
-    assert "the gate refused it: bursts 600 s" in said(
-        capsys, "models", "promote", bad, "--why", "hm", code=2
-    )
+    assert "the gate refused it: bursts 600 s" in said(capsys, "models", "promote", bad, "--why", "hm", code=2)
     fake.ratio, fake.number = 0.8, 1
     early = stored_version(said(capsys, *gate))
     assert bad in said(capsys, "models", "promote", bad, "--why", "an experiment", "--by", "cy", "--force")
     assert "forced" in said(capsys, "models", "show", bad)
     message = said(capsys, "models", "promote", early, "--why", "good", code=2)
     assert "judged against another version" in message
-    assert early not in [
-        line.split()[1] for line in said(capsys, "models", "list").splitlines() if "serves" in line
-    ]
+    assert early not in [line.split()[1] for line in said(capsys, "models", "list").splitlines() if "serves" in line]
     never = registry(Path("state/gpu-autopilot/registry"), libraries=None).put(
         {"model": "x", "a": 1}, manifest(libraries={})
     )
-    assert "the gate was not asked" in said(
-        capsys, "models", "promote", never.version[:12], "--why", "x", code=2
-    )
+    assert "the gate was not asked" in said(capsys, "models", "promote", never.version[:12], "--why", "x", code=2)
 
 
-def test_a_champion_that_was_not_compared_is_not_beaten(
-    fake: FakeRun, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_champion_that_was_not_compared_is_not_beaten(fake: FakeRun, capsys: pytest.CaptureFixture[str]) -> None:
     """Its place is taken by force alone: the floor is another opponent."""
     gate = ("backtest", "bursts", "--series", "series.csv", "--gate")
     judge_golden(fake, capsys)
@@ -336,23 +363,13 @@ def test_the_same_gate_again_writes_the_same(fake: FakeRun, capsys: pytest.Captu
     """Idempotent by (run, case): the same version, the same files, untouched."""
     gate = ("backtest", "bursts", "--series", "series.csv", "--gate", "--registry", "r")
     first = said(capsys, *gate)
-    before = {
-        path: path.stat().st_mtime_ns
-        for path in Path("r").rglob("*")
-        if path.is_file() and path.name != "lock"
-    }
+    before = {path: path.stat().st_mtime_ns for path in Path("r").rglob("*") if path.is_file() and path.name != "lock"}
     assert stored_version(said(capsys, *gate)) == stored_version(first)
-    after = {
-        path: path.stat().st_mtime_ns
-        for path in Path("r").rglob("*")
-        if path.is_file() and path.name != "lock"
-    }
+    after = {path: path.stat().st_mtime_ns for path in Path("r").rglob("*") if path.is_file() and path.name != "lock"}
     assert after == before
 
 
-def test_a_champion_that_cannot_be_loaded_is_passed_over(
-    fake: FakeRun, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_champion_that_cannot_be_loaded_is_passed_over(fake: FakeRun, capsys: pytest.CaptureFixture[str]) -> None:
     """The gate names it and judges against what serves in its place."""
     made, names = stocked(Path("r"), 2, libraries=None)
     made.blob_path(made.manifest("bursts", names[1]).artifact).write_bytes(b"x")

@@ -44,14 +44,10 @@ def test_the_classes_of_a_policy_are_those_of_the_work() -> None:
     assert Policy().protection == Protection(classes=(SloClassName.LATENCY_CRITICAL,))
 
 
-@pytest.mark.parametrize(
-    "name", ["latency_critical", "Latency-Critical", "latency-criticall", "batch ", "gold", ""]
-)
+@pytest.mark.parametrize("name", ["latency_critical", "Latency-Critical", "latency-criticall", "batch ", "gold", ""])
 def test_a_misspelt_class_does_not_load(name: str) -> None:
     """It would protect nothing."""
-    with pytest.raises(
-        InputError, match=r"mine\.yaml: protection\.classes\[0\]: .*one of latency-critical"
-    ) as caught:
+    with pytest.raises(InputError, match=r"mine\.yaml: protection\.classes\[0\]: .*one of latency-critical") as caught:
         parse_policy(f"protection: {{classes: ['{name}']}}", "mine.yaml")
     assert ("did you mean" in str(caught.value)) is (name not in ("gold", ""))
 
@@ -61,23 +57,37 @@ def test_a_misspelt_class_does_not_load(name: str) -> None:
     [
         (f"pools: [{POOL}]\nqueus: []", "queus", "queues"),
         (f"poools: [{POOL}]", "pools", ""),
-        ("pools: [{name: a, nodes: 1, gpus_per_nod: 8, gpu_model: T4, gpus_per_node: 8}]", "pools[0].gpus_per_nod",
-         "gpus_per_node"),
+        (
+            "pools: [{name: a, nodes: 1, gpus_per_nod: 8, gpu_model: T4, gpus_per_node: 8}]",
+            "pools[0].gpus_per_nod",
+            "gpus_per_node",
+        ),
         (f"pools: [{POOL.replace('H100-80GB', 'H100-80BG')}]", "pools[0].gpu_model", "H100-80GB"),
-        (f"pools: [{POOL.replace('}', ', mig: {geometry: {1g.10bg: 7}}}')}]", "pools[0].mig[0].geometry.1g.10bg",
-         "1g.10gb"),
+        (
+            f"pools: [{POOL.replace('}', ', mig: {geometry: {1g.10bg: 7}}}')}]",
+            "pools[0].mig[0].geometry.1g.10bg",
+            "1g.10gb",
+        ),
         (f"pools: [{POOL}]\n{QUEUES}, {{name: a, parent: reserch}}]", "queues[1].parent", "research"),
         (f"pools: [{POOL}]\n{QUEUES.replace('H100', 'H10')}]", "queues[0].guarantee.H10-80GB", "H100-80GB"),
         (f"pools: [{POOL}]\nqueues: [{{name: a, limit: {{al: 3}}}}]", "queues[0].limit.al", "all"),
         (f"pools: [{POOL}]\nqueues: [{{name: a, order: indx}}]", "queues[0].order", "index"),
         (f"pools: [{POOL}]\nqueues: [{{name: a, within_queue: lowr}}]", "queues[0].within_queue", "lower"),
         (f"pools: [{POOL}]\nqueues: [{{name: a, gurantee: {{}}}}]", "queues[0].gurantee", "guarantee"),
-        (f"pools: [{POOL}]\n{QUEUES}]\nreservations: [{{name: r, queue: Reserch, gpu_model: T4, gpus: 1, from: 1h}}]",
-         "reservations[0].queue", "research"),
-        (f"pools: [{POOL}]\n{QUEUES}]\nreservations: [{{name: r, queue: research, gpu_model: h100, gpus: 1, from: 1h}}]",
-         "reservations[0].gpu_model", "H100-80GB"),
+        (
+            f"pools: [{POOL}]\n{QUEUES}]\nreservations: "
+            f"[{{name: r, queue: Reserch, gpu_model: T4, gpus: 1, from: 1h}}]",
+            "reservations[0].queue",
+            "research",
+        ),
+        (
+            f"pools: [{POOL}]\n{QUEUES}]\nreservations: "
+            f"[{{name: r, queue: research, gpu_model: h100, gpus: 1, from: 1h}}]",
+            "reservations[0].gpu_model",
+            "H100-80GB",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_name_in_a_cluster_file_that_nothing_bears_is_refused(
     text: str, field: str, near: str, tmp_path: Path
 ) -> None:
@@ -98,9 +108,7 @@ def scenario(folder: Path, queues: str, tenants: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("queue", "tenant"), [("reserch", "research"), ("Research", "research"), ("team_1", "team-1")]
-)
+@pytest.mark.parametrize(("queue", "tenant"), [("reserch", "research"), ("Research", "research"), ("team_1", "team-1")])
 def test_a_queue_that_its_tenant_misses_by_a_slip_is_refused(queue: str, tenant: str, tmp_path: Path) -> None:
     """The tenant would be guaranteed nothing, and nothing would say so."""
     path = scenario(tmp_path, f"{{name: {queue}}}", tenant)
@@ -161,9 +169,7 @@ def test_near_is_said_of_short_names_alone() -> None:
     """A megabyte is compared with nothing, and a name that is right is near to itself only."""
     assert nearest("x" * 1_000_000, ["x"]) == ""
     assert nearest("batch", ["batch"]) == ""
-    assert (
-        unknown_name("zzz", [f"n{number}" for number in range(30)], most=2) == "there are n0, n1 and 28 more"
-    )
+    assert unknown_name("zzz", [f"n{number}" for number in range(30)], most=2) == "there are n0, n1 and 28 more"
     assert unknown_name("a", []) == "there are none"
 
 
@@ -196,8 +202,6 @@ def test_a_number_of_thousands_of_digits_is_one_message(number: str, tmp_path: P
     path = tmp_path / "x.yaml"
     path.write_text(f"pools: [{POOL.replace('nodes: 2', f'nodes: {number}')}]", encoding="utf-8")
     for read in (parse_cluster, load_policy, load_scenario):
-        with pytest.raises(
-            InputError, match=r"x\.yaml line 1, column .*a number of [\d,]+ characters"
-        ) as caught:
+        with pytest.raises(InputError, match=r"x\.yaml line 1, column .*a number of [\d,]+ characters") as caught:
             read(path)
         assert len(str(caught.value)) < 400

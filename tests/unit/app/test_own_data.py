@@ -53,7 +53,7 @@ SACCT = """JobID|User|Account|JobName|Submit|Start|End|Elapsed|Timelimit|State|A
 103|ben|ops|cpu|2026-03-01T11:00:00|2026-03-01T11:00:00|2026-03-01T12:00:00|01:00:00|01:00:00|FAILED|cpu=4
 104|ben|ops|now|2026-03-01T11:00:00|2026-03-01T11:00:00|Unknown|05:00:00|10:00:00|RUNNING|gres/gpu=1
 105|ben|ops|wait|2026-03-01T12:00:00|Unknown|Unknown|00:00:00|10:00:00|PENDING|
-"""
+"""  # noqa: E501
 
 
 def test_the_accounting_of_slurm_is_read_as_it_is(tmp_path: Path) -> None:
@@ -69,8 +69,14 @@ def test_the_accounting_of_slurm_is_read_as_it_is(tmp_path: Path) -> None:
     assert np.isnan(jobs.limit_s[1])
     assert dict(jobs.unusable_by_reason) == {"duration_s is not known": 2, "no GPU asked for": 1}
     said = "; ".join(jobs.notes)
-    for words in ("JobID read as job_id", "AllocTRES read as gpus", "1 job steps left out", "2 jobs have not ended",
-                  "taken as UTC", "vertical bar"):  # fmt: skip
+    for words in (
+        "JobID read as job_id",
+        "AllocTRES read as gpus",
+        "1 job steps left out",
+        "2 jobs have not ended",
+        "taken as UTC",
+        "vertical bar",
+    ):
         assert words in said
 
 
@@ -115,17 +121,21 @@ def test_times_are_read_as_they_are_written(tmp_path: Path, times: tuple[str, st
         (("yesterday", "today"), ["line 2", "'yesterday' is no time"]),
     ],
 )
-def test_times_of_two_kinds_are_refused_by_row(
-    tmp_path: Path, times: tuple[str, str], words: list[str]
-) -> None:
+def test_times_of_two_kinds_are_refused_by_row(tmp_path: Path, times: tuple[str, str], words: list[str]) -> None:
     """One message names the row, the column and the fix."""
     said = refusal(tmp_path, lines(*times))
     for part in words:
         assert part in said
 
 
-@pytest.mark.parametrize("header", ["JOB_ID,Tenant,SUBMIT_S,Duration_S,GPUS", "Job ID,Project,Submit Time,Run-Time,Num GPUs",
-                                    "id,account,created_at,elapsed,n_gpus"])  # fmt: skip
+@pytest.mark.parametrize(
+    "header",
+    [
+        "JOB_ID,Tenant,SUBMIT_S,Duration_S,GPUS",
+        "Job ID,Project,Submit Time,Run-Time,Num GPUs",
+        "id,account,created_at,elapsed,n_gpus",
+    ],
+)
 def test_common_headers_are_ours(tmp_path: Path, header: str) -> None:
     """Our names in any case, and what others call the same; the notes say which."""
     jobs = jobs_of(tmp_path, f"{header}\na,lab,0,00:10:00,2\n")
@@ -198,7 +208,7 @@ BAD_BYTES: list[tuple[Callable[[], str | bytes], str]] = [
     (lambda: f"{HEADER}\na,t\0,0,10,1\n", "line 2: a NUL byte"),
     (lambda: f'{HEADER}\na,"t,0,10,1\n' + "b,t,0,10,1\n" * 100_000, "line 2: a quote is opened and never closed"),
     (lambda: f"{HEADER}\na,t,0,10,1\n".encode("utf-16"), "UTF-16; save it as UTF-8"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("number", range(len(BAD_BYTES)))
@@ -229,9 +239,7 @@ print(next(line.split()[1] for line in Path("/proc/self/status").read_text().spl
 
 def read_bounded(path: Path) -> tuple[list[str], int]:
     """What both readers say in a process of 30 s CPU, and the most memory in MiB that it took."""
-    done = subprocess.run(
-        [sys.executable, "-c", BOUNDED, str(path)], capture_output=True, text=True, timeout=120
-    )
+    done = subprocess.run([sys.executable, "-c", BOUNDED, str(path)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-600:]
     *said, most = done.stdout.strip().splitlines()
     return said, int(most) // 1024
@@ -244,9 +252,7 @@ def bomb(folder: Path, kind: str) -> Path:
         zeros = pa.array(np.zeros(51_000_000, np.int8))
         pq.write_table(pa.table({"t_s": zeros}), path, compression="zstd")
     elif kind == "text":
-        word = pa.DictionaryArray.from_arrays(
-            pa.array(np.zeros(20_000, np.int32)), pa.array(["x" * 1_000_000])
-        )
+        word = pa.DictionaryArray.from_arrays(pa.array(np.zeros(20_000, np.int32)), pa.array(["x" * 1_000_000]))
         table = pa.table({"t_s": np.arange(20_000.0), "service": word})
         pq.write_table(table, path, compression="zstd", store_schema=False)
     elif kind == "columns":
@@ -326,8 +332,15 @@ def test_dates_in_parquet(tmp_path: Path) -> None:
     """Typed times and spans, of any unit."""
     path = tmp_path / "own.parquet"
     submit = pd.to_datetime(["2026-01-31T09:00:00", "2026-01-31T09:01:30"])
-    pd.DataFrame({"JobID": [1, 2], "Account": ["a", "b"], "Submit": submit, "Elapsed": pd.to_timedelta([60, 90], unit="s"),
-                  "gpus": [1, 2]}).to_parquet(path)  # fmt: skip
+    pd.DataFrame(
+        {
+            "JobID": [1, 2],
+            "Account": ["a", "b"],
+            "Submit": submit,
+            "Elapsed": pd.to_timedelta([60, 90], unit="s"),
+            "gpus": [1, 2],
+        }
+    ).to_parquet(path)
     jobs = read_jobs(path)
     assert jobs.submit_s.tolist() == [0, 90]
     assert jobs.duration_s.tolist() == [60, 90]

@@ -25,9 +25,7 @@ def record(path: Path, ticks: list[Tick], kind: OutcomeKind | None = None) -> Pa
     with SqliteJournal(path, durable=False, rules=RULES) as journal:
         for tick in ticks:
             journal.intend(tick.observation, AUTO, tick.memory, tick.step.decision, tick.step.instructions)
-            ended = (
-                tick.outcomes if kind is None else tuple(replace(each, kind=kind) for each in tick.outcomes)
-            )
+            ended = tick.outcomes if kind is None else tuple(replace(each, kind=kind) for each in tick.outcomes)
             journal.conclude(tick.observation.tick, ended)
     return path
 
@@ -69,9 +67,7 @@ def test_a_policy_that_starts_nothing_is_refused(path: Path) -> None:
     assert never.candidate == 93
     assert never.limit == 1.0
     assert answer(case, "unwished").candidate == 93
-    assert any(
-        reason.startswith("class batch: workloads that only the record admits") for reason in case.reasons
-    )
+    assert any(reason.startswith("class batch: workloads that only the record admits") for reason in case.reasons)
     small = answer(case, "never", "tenant team-0")
     assert not small.passed
     assert not small.blocking

@@ -113,13 +113,11 @@ def test_a_champion_that_is_no_such_model_is_passed_over(
     stored = registry.put({"model": "other"}, manifest(libraries={}))
     registry.promote("bursts", stored.version, by="a person", why="a mistake")
     (tmp_path / "jobs.csv").write_text("job_id,tenant,submit_s,duration_s,gpus\na,t,0,60,1\n")
-    options = SimulateOptions(jobs=tmp_path / "jobs.csv", cluster="1x8", policies=("autopilot",), telemetry="off",
-                              registry=tmp_path)  # fmt: skip
-    print_outcome(simulate(options))
-    assert (
-        f"autopilot: models: passed over {stored.version[:12]}: not a boosting model"
-        in capsys.readouterr().out
+    options = SimulateOptions(
+        jobs=tmp_path / "jobs.csv", cluster="1x8", policies=("autopilot",), telemetry="off", registry=tmp_path
     )
+    print_outcome(simulate(options))
+    assert f"autopilot: models: passed over {stored.version[:12]}: not a boosting model" in capsys.readouterr().out
     promoter = Promoter(registry)
     assert promoter.champion is None
     assert promoter("bursts", judged(plain, 1, passed=True)) == ""
@@ -152,16 +150,15 @@ def test_what_is_not_for_the_registry_is_left_alone(what: str, tmp_path: Path, p
         ),
     ],
 )
-def test_a_champion_for_something_else_is_passed_over(
-    changed: dict[str, Any], words: str, tmp_path: Path
-) -> None:
+def test_a_champion_for_something_else_is_passed_over(changed: dict[str, Any], words: str, tmp_path: Path) -> None:
     """Another step or target, other horizons, features of another release: named, and not asked for a forecast."""
     registry = Registry(tmp_path)
     content = small(1).content()
     whole = {name: value for name, value in changed.items() if name in content}
     content |= whole
-    content["parts"] = [part | {name: value for name, value in changed.items() if name not in whole}
-                        for part in content["parts"]]  # fmt: skip
+    content["parts"] = [
+        part | {name: value for name, value in changed.items() if name not in whole} for part in content["parts"]
+    ]
     from tests.kits.registry_kit import manifest
 
     stored = registry.put(content, manifest(libraries={}))

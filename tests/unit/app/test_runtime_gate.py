@@ -1,4 +1,6 @@
-"""The champion in a backtest of a job file: found by the names of its features, or named with why it cannot be scored."""
+"""The champion in a backtest of a job file: found by the names of its features, or named with why it cannot be
+scored.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,23 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     """Jobs whose run time follows the memory that they ask for."""
     rng = np.random.default_rng(5)
     kind = rng.integers(0, 3, JOBS)
-    return pd.DataFrame({
-        "job_id": [f"job-{number}" for number in range(JOBS)], "tenant": "t", "name": "train", "submit_s": 60.0 * np.arange(JOBS),
-        "duration_s": np.round(60.0 * 8.0**kind * rng.lognormal(0.0, 0.2, JOBS)), "gpus": 1, "memory_mib": 1024 << kind,
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            "job_id": [f"job-{number}" for number in range(JOBS)],
+            "tenant": "t",
+            "name": "train",
+            "submit_s": 60.0 * np.arange(JOBS),
+            "duration_s": np.round(60.0 * 8.0**kind * rng.lognormal(0.0, 0.2, JOBS)),
+            "gpus": 1,
+            "memory_mib": 1024 << kind,
+        }
+    )
 
 
 def test_a_champion_is_found_by_the_names_of_its_features(jobs: pd.DataFrame, tmp_path: Path) -> None:
-    """On a file with one column more, before its own, it says what it said; on one that lacks its column it is named."""
+    """On a file with one column more, before its own, it says what it said; on one that lacks its column it is
+    named.
+    """
     first, more, fewer = (tmp_path / f"{name}.parquet" for name in ("first", "more", "fewer"))
     jobs.to_parquet(first)
     jobs.assign(cpus=4).to_parquet(more)
@@ -62,6 +73,7 @@ def test_rows_that_cannot_be_used_are_told(jobs: pd.DataFrame, tmp_path: Path) -
     document = run(RuntimesOptions(jobs=path), lambda *_: None)
     assert document["jobs"] == 94
     assert document["left_out_by_reason"] == {
-        "without a submit time": 1, "whose run time is 0, below 0 or infinite": 2,
-    }  # fmt: skip
+        "without a submit time": 1,
+        "whose run time is 0, below 0 or infinite": 2,
+    }
     assert list(document["assumed_by_reason"].values()) == [3]

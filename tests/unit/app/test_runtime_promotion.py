@@ -1,4 +1,6 @@
-"""Models of run times behind the running controller: fitted, judged, kept, served after a restart; refused ones are not."""
+"""Models of run times behind the running controller: fitted, judged, kept, served after a restart; refused ones are
+not.
+"""
 
 from __future__ import annotations
 
@@ -43,21 +45,31 @@ def judged(seed: int, *, passed: bool) -> Fit:
 
 
 def batch(first: int, state: State) -> list[Item]:
-    """An hour of jobs of one name, a minute apart, whose run time follows the memory they ask for: seconds, or minutes."""
+    """An hour of jobs of one name, a minute apart, whose run time follows the memory they ask for: seconds, or
+    minutes.
+    """
     rng = np.random.default_rng(first)
     kinds = rng.integers(0, 2, BATCH).tolist()
     noise = rng.lognormal(0.0, 0.1, BATCH).tolist()
     return [
-        Item(f"job-{first + number}", {
-            "state": state, "memory_mib": 1024 * (1 + kind), "submit_s": HOUR_S * first / BATCH + 60.0 * number,
-            "name": "train", "served_s": 10.0 * 30.0**kind * more if state == State.SUCCEEDED else 0.0,
-        })
+        Item(
+            f"job-{first + number}",
+            {
+                "state": state,
+                "memory_mib": 1024 * (1 + kind),
+                "submit_s": HOUR_S * first / BATCH + 60.0 * number,
+                "name": "train",
+                "served_s": 10.0 * 30.0**kind * more if state == State.SUCCEEDED else 0.0,
+            },
+        )
         for number, (kind, more) in enumerate(zip(kinds, noise, strict=True))
-    ]  # fmt: skip
+    ]
 
 
 def lived(model: Runtimes, keep: Promoter) -> list[str]:
-    """Hours with a batch each, first seen at its end, until a fit was run by the controller's worker; what is said of it."""
+    """Hours with a batch each, first seen at its end, until a fit was run by the controller's worker; what is said of
+    it.
+    """
     worker = InlineWorker(keep)
     for hour in range(32):
         now_s = HOUR_S * (hour + 1)
@@ -84,7 +96,7 @@ def apart(model: Runtimes) -> float:
     new = [
         Item(f"new-{kind}", {"state": State.PENDING, "memory_mib": 1024 * (1 + kind), "submit_s": 1e6, "name": "train"})
         for kind in (0, 1)
-    ]  # fmt: skip
+    ]
     upper = said_of(model, 1e6, new)[:, LEVELS.index(0.9)]
     return float(upper[1] / upper[0])
 
@@ -140,7 +152,8 @@ def test_a_tampered_artifact_is_refused_and_the_floor_speaks_on(tmp_path: Path) 
     keep = Promoter(registry)
     assert keep.boosted is None
     assert keep.notes == (
-        f"passed over {stored.version[:12]}: runtimes {stored.version[:12]}: its artifact was changed or cut off; fit it again",
+        f"passed over {stored.version[:12]}: runtimes {stored.version[:12]}: its artifact was changed or cut "
+        f"off; fit it again",
     )
     model = Runtimes(RULES, gate=bootstrap_rng, champion=keep.boosted)
     said(model, 0.0, world(*batch(0, State.PENDING)))
@@ -167,13 +180,19 @@ def test_kinds_do_not_stand_in_for_each_other(tmp_path: Path) -> None:
     ("content", "schema", "problem"),
     [
         ({"model": "other"}, FEATURES, "not a model of run times"),
-        ({"model": "runtimes", "boosted": content_of(small_boosted(len(FEATURES)))}, ("column 0",),
-         f"a model of run times looks at {len(FEATURES)} columns, these jobs have 1; fit it anew"),
-        ({"model": "runtimes", "boosted": content_of(small_boosted(4))}, ("a", "b", "c", "rdma_pct"),
-         "it looks at what is not known of jobs here: a, rdma_pct; fit it anew"),
+        (
+            {"model": "runtimes", "boosted": content_of(small_boosted(len(FEATURES)))},
+            ("column 0",),
+            f"a model of run times looks at {len(FEATURES)} columns, these jobs have 1; fit it anew",
+        ),
+        (
+            {"model": "runtimes", "boosted": content_of(small_boosted(4))},
+            ("a", "b", "c", "rdma_pct"),
+            "it looks at what is not known of jobs here: a, rdma_pct; fit it anew",
+        ),
     ],
     ids=["foreign", "other width", "other columns"],
-)  # fmt: skip
+)
 def test_a_champion_that_cannot_serve_is_named(
     tmp_path: Path, content: dict[str, Any], schema: tuple[str, ...], problem: str
 ) -> None:

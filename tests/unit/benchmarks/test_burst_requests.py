@@ -34,8 +34,14 @@ def test_a_burst_of_the_trace_is_a_burst_afterwards() -> None:
 
 def test_the_rate_of_a_client_is_zero_where_it_has_no_window() -> None:
     """By rank of all its requests, window after window."""
-    windows = pd.DataFrame({"t_s": [0, 600, 1200, 600], "model": ["m", "m", "m", "n"],
-                            "tenant": ["small", "big", "big", "other"], "rate_rps": [1.0, 5.0, 7.0, 99.0]})  # fmt: skip
+    windows = pd.DataFrame(
+        {
+            "t_s": [0, 600, 1200, 600],
+            "model": ["m", "m", "m", "n"],
+            "tenant": ["small", "big", "big", "other"],
+            "rate_rps": [1.0, 5.0, 7.0, 99.0],
+        }
+    )
     assert client_rates(windows, "m", 0).tolist() == [0.0, 5.0, 7.0]
     assert client_rates(windows, "m", 1).tolist() == [1.0, 0.0, 0.0]
 
@@ -59,13 +65,9 @@ def test_a_crowd_raises_the_rate_to_its_multiple_and_goes_again() -> None:
 def test_crowds_come_as_often_as_they_are_said_to_and_depend_on_the_seed_alone() -> None:
     """About 24 a day; a load without crowds draws what it always drew."""
     crowds = Bursts(per_day=24.0, factor=3.0, rise_s=60.0, length_s=60.0)
-    counts = [
-        len(SyntheticArrivals(np.random.default_rng(n), load(crowds), 86_400.0)._bursts) for n in range(40)
-    ]
+    counts = [len(SyntheticArrivals(np.random.default_rng(n), load(crowds), 86_400.0)._bursts) for n in range(40)]
     assert 20 < np.mean(counts) < 28
-    one, again = (
-        SyntheticArrivals(np.random.default_rng(5), load(crowds), 3600.0).upto(3600.0) for _ in range(2)
-    )
+    one, again = (SyntheticArrivals(np.random.default_rng(5), load(crowds), 3600.0).upto(3600.0) for _ in range(2))
     np.testing.assert_array_equal(one.t_s, again.t_s)
     rng = np.random.default_rng(5)
     SyntheticArrivals(rng, load(None), 3600.0)
@@ -74,9 +76,7 @@ def test_crowds_come_as_often_as_they_are_said_to_and_depend_on_the_seed_alone()
 
 def row(policy: str, violation_ratio: float, gpu_h: float, violated: int = 0) -> Row:
     """One policy's figures of a thousand requests."""
-    return Row(
-        "synthetic", 0, policy, 1000, violation_ratio, 1000 * violation_ratio, 5.0, gpu_h, 10, violated, 1.0
-    )
+    return Row("synthetic", 0, policy, 1000, violation_ratio, 1000 * violation_ratio, 5.0, gpu_h, 10, violated, 1.0)
 
 
 @pytest.mark.parametrize(

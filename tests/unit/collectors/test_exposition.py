@@ -18,9 +18,7 @@ from collectors.exposition import Frame, Scanner, parse, split_line
 from tests.kits.exporter_text import BUSY, Device, render
 
 GPU = Device("GPU-aaaa")
-SLICE = Device(
-    "GPU-mig0", gi_id="1", profile="3g.40gb", values={1002: 1.0, 1003: 0.5, 1004: 0.4, 1005: 0.2, 252: 9e3}
-)
+SLICE = Device("GPU-mig0", gi_id="1", profile="3g.40gb", values={1002: 1.0, 1003: 0.5, 1004: 0.4, 1005: 0.2, 252: 9e3})
 
 
 def scan(*texts: str) -> Frame:
@@ -46,9 +44,7 @@ def reference(text: str) -> list[tuple[str, dict[str, str], float]]:
     return [(s.name, s.labels, s.value) for f in text_string_to_metric_families(text) for s in f.samples]
 
 
-def same(
-    ours: list[tuple[str, dict[str, str], float]], theirs: list[tuple[str, dict[str, str], float]]
-) -> bool:
+def same(ours: list[tuple[str, dict[str, str], float]], theirs: list[tuple[str, dict[str, str], float]]) -> bool:
     """Equal samples; NaN equals NaN."""
     return len(ours) == len(theirs) and all(
         a[:2] == b[:2] and (a[2] == b[2] or (math.isnan(a[2]) and math.isnan(b[2])))
@@ -77,9 +73,7 @@ def texts(draw: st.DrawFn) -> str:
     names = draw(st.lists(st.sampled_from(["m", "DCGM_FI_DEV_FB_USED", "a:b", "up"]), max_size=6))
     for place, name in enumerate(names):
         labels = draw(LABELS)
-        escaped = {
-            k: v.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"') for k, v in labels.items()
-        }
+        escaped = {k: v.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"') for k, v in labels.items()}
         inner = ",".join(f'{k}="{v}"' for k, v in escaped.items())
         comma = draw(st.sampled_from(["", ","])) if labels else ""
         bare = not labels and draw(BOOLS)
@@ -167,8 +161,17 @@ def test_signals_of_a_gpu() -> None:
     assert frame.extras["xid_code"][0] == 0.0
 
 
-@pytest.mark.parametrize("style", [{"new_names": True}, {"host_label": "Hostname"}, {"host_label": ""},
-                                   {"exported": True}, {"empty_pod_labels": True}, {"timestamps": True}])  # fmt: skip
+@pytest.mark.parametrize(
+    "style",
+    [
+        {"new_names": True},
+        {"host_label": "Hostname"},
+        {"host_label": ""},
+        {"exported": True},
+        {"empty_pod_labels": True},
+        {"timestamps": True},
+    ],
+)
 def test_styles_of_sites_do_not_change_the_values(style: dict[str, object]) -> None:
     """New names, either host label, exported_ prefixes, empty labels, timestamps: the same numbers."""
     plain, styled = scan(render([GPU])), scan(render([GPU], **style))  # type: ignore[arg-type]
@@ -178,9 +181,7 @@ def test_styles_of_sites_do_not_change_the_values(style: dict[str, object]) -> N
 
 def test_exporter_1x_style() -> None:
     """Lower-case names with a `uuid` label are the same GPU."""
-    frame = scan(
-        'dcgm_gpu_utilization{gpu="0",uuid="GPU-aaaa"} 50\ndcgm_fb_used{gpu="0",uuid="GPU-aaaa"} 7\n'
-    )
+    frame = scan('dcgm_gpu_utilization{gpu="0",uuid="GPU-aaaa"} 50\ndcgm_fb_used{gpu="0",uuid="GPU-aaaa"} 7\n')
     assert signal(frame, "GPU-aaaa", "sm_active_ratio") == pytest.approx(0.5)
     assert signal(frame, "GPU-aaaa", "fb_used_mib") == 7.0
 
@@ -200,9 +201,16 @@ def test_fallback_is_tagged() -> None:
 
 @pytest.mark.parametrize(
     ("written", "fault"),
-    [("140737488355328.000000", Fault.BLANK), ("9223372036854775794", Fault.BLANK), ("NaN", Fault.NAN),
-     ("<<<NOT_SUPPORTED>>>", Fault.NAN), ("1.7", Fault.RANGE), ("-0.5", Fault.RANGE), ("+Inf", Fault.RANGE)],
-)  # fmt: skip
+    [
+        ("140737488355328.000000", Fault.BLANK),
+        ("9223372036854775794", Fault.BLANK),
+        ("NaN", Fault.NAN),
+        ("<<<NOT_SUPPORTED>>>", Fault.NAN),
+        ("1.7", Fault.RANGE),
+        ("-0.5", Fault.RANGE),
+        ("+Inf", Fault.RANGE),
+    ],
+)
 def test_refused_numbers_are_unknown_with_a_reason(written: str, fault: Fault) -> None:
     """A blank, NaN, text or impossible number is never a value and never zero."""
     frame = scan(render([GPU.reading({1005: written})]))
@@ -337,9 +345,7 @@ def test_one_pod_owns_its_gpu() -> None:
 def test_exported_and_plain_labels_are_never_mixed() -> None:
     """Where exported_pod exists, `pod` names the exporter and owns nothing."""
     idle = GPU.but(uuid="GPU-idle")
-    assert owners(render([GPU.but(pod="train-0"), idle], exported=True)) == [
-        ("GPU-aaaa", "train-0", 1.0, False)
-    ]
+    assert owners(render([GPU.but(pod="train-0"), idle], exported=True)) == [("GPU-aaaa", "train-0", 1.0, False)]
 
 
 def test_empty_pod_labels_own_nothing() -> None:
@@ -349,10 +355,7 @@ def test_empty_pod_labels_own_nothing() -> None:
 
 def test_a_shared_gpu_is_split_by_use_and_marked() -> None:
     """Shares follow GPU_UTIL of the processes, else memory, and say that they are estimates."""
-    pods = [
-        GPU.but(pod=f"p{k}", vgpu=str(k)).reading({203: u, 252: m})
-        for k, u, m in ((0, 60.0, 1e3), (1, 20.0, 3e3))
-    ]
+    pods = [GPU.but(pod=f"p{k}", vgpu=str(k)).reading({203: u, 252: m}) for k, u, m in ((0, 60.0, 1e3), (1, 20.0, 3e3))]
     assert owners(render([GPU, *pods])) == [("GPU-aaaa", "p0", 0.75, True), ("GPU-aaaa", "p1", 0.25, True)]
     idle = [pod.reading({203: 0.0}) for pod in pods]
     assert owners(render([GPU, *idle])) == [("GPU-aaaa", "p0", 0.25, True), ("GPU-aaaa", "p1", 0.75, True)]

@@ -60,9 +60,22 @@ def library(require_tool: Callable[[str], str], tmp_path_factory: pytest.TempPat
     folder = tmp_path_factory.mktemp("nvml")
     built = folder / "libnvidia-ml.so.1"
     subprocess.run(
-        [require_tool("gcc"), "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o", built, STUB, "-lm",
-         "-Wl,-soname,libnvidia-ml.so.1"], check=True,
-    )  # fmt: skip
+        [
+            require_tool("gcc"),
+            "-shared",
+            "-fPIC",
+            "-O1",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-o",
+            built,
+            STUB,
+            "-lm",
+            "-Wl,-soname,libnvidia-ml.so.1",
+        ],
+        check=True,
+    )
     return folder
 
 
@@ -76,8 +89,12 @@ def watch(library: Path, tmp_path: Path) -> Watch:
         environment = {**os.environ, "LD_LIBRARY_PATH": str(library), "NVML_STUB_STATE": str(file)}
         done = subprocess.run(
             [sys.executable, "-c", DRIVER, str(file), json.dumps(steps)],
-            env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+            env=environment,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         assert done.returncode == 0, done.stderr
         answers: list[dict[str, Any]] = json.loads(done.stdout)
         return answers

@@ -47,12 +47,28 @@ KEYS = [found.key for found in contract_fields()]
 def test_each_statement_is_read_into_its_field() -> None:
     """Words, numbers, durations, lists and truth values, in any of their spellings."""
     found = contract(
-        slo_class="Interactive", priority="7", members="8", min_members=" 4 ", gpus_per_member="8",
-        gpu_type="H100-80GB | NVIDIA-H200", gpu_memory_gib="79.5", tensor_parallel="8", topology="block",
-        preferred_topology="rack", node_selector="disk=fast, example.com/row=", checkpoint_interval_s="1h30m",
-        checkpoint_gib="360", checkpoint_write_s="90", checkpoint_on_request="true", restart_s="2m", preemptible="TRUE", exclude="false",
-        preemption_delay_s="500ms", trust="trusted", limit_s="3d",
-    )  # fmt: skip
+        slo_class="Interactive",
+        priority="7",
+        members="8",
+        min_members=" 4 ",
+        gpus_per_member="8",
+        gpu_type="H100-80GB | NVIDIA-H200",
+        gpu_memory_gib="79.5",
+        tensor_parallel="8",
+        topology="block",
+        preferred_topology="rack",
+        node_selector="disk=fast, example.com/row=",
+        checkpoint_interval_s="1h30m",
+        checkpoint_gib="360",
+        checkpoint_write_s="90",
+        checkpoint_on_request="true",
+        restart_s="2m",
+        preemptible="TRUE",
+        exclude="false",
+        preemption_delay_s="500ms",
+        trust="trusted",
+        limit_s="3d",
+    )
     assert found.service == Service(SloClass.INTERACTIVE, None, 7)
     assert found.gang == Gang(8, 4)
     assert (found.gpus, found.min_gpus) == (64, 32)
@@ -63,9 +79,7 @@ def test_each_statement_is_read_into_its_field() -> None:
     assert (saves.interval_s, saves.size_gib, saves.write_s, saves.restart_s) == (5400, 360, 90, 120)
     assert saves.on_request
     way = found.giving_way
-    assert (way.preemptible, way.exclude, way.preemption_delay_s, way.trust) == (
-        True, False, 0.5, Trust.TRUSTED
-    )  # fmt: skip
+    assert (way.preemptible, way.exclude, way.preemption_delay_s, way.trust) == (True, False, 0.5, Trust.TRUSTED)
     assert found.limits.limit_s == 259_200
     assert found.assumed == ("objective-s", "gpu-milli", "mig-profile")
 
@@ -78,9 +92,7 @@ def test_a_profile_has_one_name_in_the_end(text: str) -> None:
 
 def test_alternatives_keep_their_order() -> None:
     """The best MIG profile stands first."""
-    assert contract(mig_profile="2g.20gb|1g.10gb|1g.18gb").shape.mig_profile == (
-        "2g.20gb", "1g.10gb", "1g.18gb"
-    )  # fmt: skip
+    assert contract(mig_profile="2g.20gb|1g.10gb|1g.18gb").shape.mig_profile == ("2g.20gb", "1g.10gb", "1g.18gb")
 
 
 def test_annotations_of_others_are_passed_over() -> None:
@@ -179,9 +191,7 @@ def test_a_silent_job_has_the_contract_of_the_defaults() -> None:
     assert found.checkpoint.interval_s is None
 
 
-@pytest.mark.parametrize(
-    ("word", "expected"), [("batch", True), ("interactive", False), ("latency-critical", False)]
-)
+@pytest.mark.parametrize(("word", "expected"), [("batch", True), ("interactive", False), ("latency-critical", False)])
 def test_only_batch_gives_way_by_itself(word: str, expected: bool) -> None:
     """`preemptible` follows from the class where it is not said, in columns as in annotations."""
     assert contract(slo_class=word).giving_way.preemptible is expected
@@ -265,12 +275,12 @@ def test_what_is_within_the_limits_is_read_or_contradicts(where: ContractField, 
 @given(
     st.dictionaries(
         st.sampled_from([PREFIX + key for key in [*KEYS, *OTHERS]]) | st.text(max_size=9).map(PREFIX.__add__),
-        st.text(max_size=12) | st.text(string.digits + ".-smhd|=,", max_size=8) | st.sampled_from(
-            ["batch", "true", "4", "1", "island", "1g.10gb", "8", "trusted", "30m", "a=b"]
-        ),
+        st.text(max_size=12)
+        | st.text(string.digits + ".-smhd|=,", max_size=8)
+        | st.sampled_from(["batch", "true", "4", "1", "island", "1g.10gb", "8", "trusted", "30m", "a=b"]),
         max_size=8,
     )
-)  # fmt: skip
+)
 def test_any_annotations_end_in_a_contract_or_in_problems(values: dict[str, str]) -> None:
     """Nothing that a person can write stops the reader, and what it accepts keeps the rules."""
     found = parse_contract(values, H100)
@@ -335,19 +345,39 @@ def test_columns_carry_the_limits_of_the_contract() -> None:
 def test_a_row_and_annotations_make_the_same_workload() -> None:
     """The same job, said in columns and in annotations, has the same width, minimum, class and price of a stop."""
     row = {
-        "job_id": "a", "tenant": "t", "submit_s": 0, "duration_s": 100, "gpus": 16, "nodes": 4, "min_gpus": 8,
-        "topology": "rack", "priority": 3, "limit_s": 600, "checkpoint_interval_s": 60, "restart_s": 5,
-        "preemption_delay_s": 30, "gpu_type": "A100-80GB", "gpu_memory_gib": 80, "checkpoint_on_request": True,
-    }  # fmt: skip
+        "job_id": "a",
+        "tenant": "t",
+        "submit_s": 0,
+        "duration_s": 100,
+        "gpus": 16,
+        "nodes": 4,
+        "min_gpus": 8,
+        "topology": "rack",
+        "priority": 3,
+        "limit_s": 600,
+        "checkpoint_interval_s": 60,
+        "restart_s": 5,
+        "preemption_delay_s": 30,
+        "gpu_type": "A100-80GB",
+        "gpu_memory_gib": 80,
+        "checkpoint_on_request": True,
+    }
     said = contract(
-        members="4", min_members="2", gpus_per_member="4", topology="rack", priority="3", limit_s="10m",
-        checkpoint_interval_s="1m", restart_s="5", preemption_delay_s="30", gpu_type="A100-80GB",
-        gpu_memory_gib="80", checkpoint_on_request="true",
-    )  # fmt: skip
-    inventory = build_inventory(shape_cluster(8, 8))
-    trace = jobs_from_frame(
-        pd.DataFrame([row, row | {"job_id": "b", "preemption_delay_s": None}]), Path("x.csv")
+        members="4",
+        min_members="2",
+        gpus_per_member="4",
+        topology="rack",
+        priority="3",
+        limit_s="10m",
+        checkpoint_interval_s="1m",
+        restart_s="5",
+        preemption_delay_s="30",
+        gpu_type="A100-80GB",
+        gpu_memory_gib="80",
+        checkpoint_on_request="true",
     )
+    inventory = build_inventory(shape_cluster(8, 8))
+    trace = jobs_from_frame(pd.DataFrame([row, row | {"job_id": "b", "preemption_delay_s": None}]), Path("x.csv"))
     cluster = Cluster(inventory, jobs_from_trace(trace, inventory), REAL)
     for job in range(2):
         cluster.submit(job, 0.0)

@@ -59,7 +59,7 @@ CONTRADICTIONS: list[tuple[Facts, dict[str, str], str, list[str]]] = [
         "checkpoint-write-s",
         ["checkpoint-interval-s is 600"],
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("facts", "values", "key", "words"), CONTRADICTIONS)
@@ -74,17 +74,13 @@ def test_a_contradiction_names_the_field_and_the_mend(
 
 def test_every_rule_finds_a_case_above() -> None:
     """No rule is there that nothing breaks: without it, one of the cases would pass."""
-    found = {
-        problem.reason for facts, values, _, _ in CONTRADICTIONS for problem in problems(facts, **values)
-    }
+    found = {problem.reason for facts, values, _, _ in CONTRADICTIONS for problem in problems(facts, **values)}
     silent = []
     for rule in RULES:
         rest = [each for each in RULES if each is not rule]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("autopilot.contract.rules.RULES", tuple(rest))
-            passed = [
-                v for f, v, _, _ in CONTRADICTIONS if isinstance(parse_contract(ours(**v), f), Contract)
-            ]
+            passed = [v for f, v, _, _ in CONTRADICTIONS if isinstance(parse_contract(ours(**v), f), Contract)]
         if not passed:
             silent.append(rule.__name__)
     assert not silent
@@ -110,7 +106,7 @@ def test_every_rule_finds_a_case_above() -> None:
         (Facts(), {"preferred_topology": "leaf"}),
         (Facts(), {"slo_class": "latency-critical"}),
     ],
-)  # fmt: skip
+)
 def test_what_only_looks_like_a_contradiction_passes(facts: Facts, values: dict[str, str]) -> None:
     """Unknown is no reason to refuse, and neither is a statement that says too little."""
     assert contract(facts, **values).assumed

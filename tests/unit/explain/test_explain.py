@@ -75,12 +75,8 @@ def test_a_code_says_the_number_that_it_was_judged_by(code: Code) -> None:
 
 def test_the_new_reasons_say_what_they_are_about() -> None:
     """Spot checks with value and threshold in their places."""
-    assert code_words(Code.GUARANTEE, 1.0, 4.0).endswith(
-        "1 GPUs of them are left on the path of its queue, it needs 4"
-    )
-    assert (
-        code_words(Code.DELAY, 60.0, 90.0) == "it has waited 60 s of the 90 s before it may displace anybody"
-    )
+    assert code_words(Code.GUARANTEE, 1.0, 4.0).endswith("1 GPUs of them are left on the path of its queue, it needs 4")
+    assert code_words(Code.DELAY, 60.0, 90.0) == "it has waited 60 s of the 90 s before it may displace anybody"
     assert "quota for 2 more GPUs, it needs 8" in code_words(Code.QUOTA, 2.0, 8.0)
     assert "take 40 s to write" in code_words(Code.BUDGET_CHECKPOINT, 40.0, 30.0)
     assert "12.5 GPUs for each that it needs, at most 4" in code_words(Code.BLAST_RADIUS, 12.5, 4.0)
@@ -137,20 +133,19 @@ def test_a_refusal_follows_the_words() -> None:
 def test_a_reclaim_is_explained_with_victims_contract_and_for_whom() -> None:
     """The whole case of a landing as the decision makes it: who shrinks, the loss, why it is not weighed."""
     queues = tree(("a", 0, -1, 4), ("b", 0, -1, 4))
-    observation = world("1x8", [holds("big", 8, queue=2, gpus_per_member=2, min_gpus=2), waits("w", 4, gpus_per_member=2, queue=1)],
-                        now_s=600.0, queues=queues)  # fmt: skip
+    observation = world(
+        "1x8",
+        [holds("big", 8, queue=2, gpus_per_member=2, min_gpus=2), waits("w", 4, gpus_per_member=2, queue=1)],
+        now_s=600.0,
+        queues=queues,
+    )
     step = decide(observation, EAGER)
     case = explain_proposal(proposals(step, "land")["w"], step.decision)
     assert "accepted at 10 min" in case[0]
     assert "  for w give way:" in case
-    assert (
-        "  victim big: shrinks by 4 to 4 GPUs (node-0 x 4), 2400 GPU-s lost, by contract (restart 0)" in case
-    )
+    assert "  victim big: shrinks by 4 to 4 GPUs (node-0 x 4), 2400 GPU-s lost, by contract (restart 0)" in case
     assert "  in all 4 GPUs of 1 gang, 2400 GPU-s lost" in case
-    assert (
-        "  by contract, hence neither weighed nor budgeted: the queue it is for stays within its guarantee"
-        in case
-    )
+    assert "  by contract, hence neither weighed nor budgeted: the queue it is for stays within its guarantee" in case
 
 
 def test_the_row_of_the_page_has_every_victim() -> None:
@@ -208,9 +203,7 @@ def test_a_broken_gang_is_stopped_for_its_own_sake() -> None:
 
 def test_growth_is_told_from_width_to_width() -> None:
     """An elastic gang at half its width."""
-    observation = with_columns(
-        world("1x8", [holds("e", 4, gpus_per_member=2)], now_s=600.0), gpus=8, min_gpus=2
-    )
+    observation = with_columns(world("1x8", [holds("e", 4, gpus_per_member=2)], now_s=600.0), gpus=8, min_gpus=2)
     step = decide(observation, replace(AUTO, modes=ALL_ON))
     said = proposal_words(proposals(step, "grow")["e"])
     assert said.startswith("grow from 4 to 8 GPUs of 1 node (full width 8)")
@@ -232,8 +225,10 @@ def test_backfill_that_is_due_gives_way_by_contract() -> None:
 
 def test_a_tick_counts_who_waits_by_reason() -> None:
     """Starts, promises and the first of each reason in order."""
-    step = decide(world("1x8", [holds("a", 8), waits("b", 8), waits("c", 4, submit_s=5.0)], 60.0, total_s={"a": 600.0}),
-                  with_policy(HOLDING, backfill={"evict_when_due": False}))  # fmt: skip
+    step = decide(
+        world("1x8", [holds("a", 8), waits("b", 8), waits("c", 4, submit_s=5.0)], 60.0, total_s={"a": 600.0}),
+        with_policy(HOLDING, backfill={"evict_when_due": False}),
+    )
     lines = explain_decision(step.decision)
     assert lines[0] == "tick 0 at 60 s: 1 proposal: 1 accepted"
     assert any(
@@ -244,13 +239,9 @@ def test_a_tick_counts_who_waits_by_reason() -> None:
 
 
 @pytest.mark.parametrize(("at_s", "counts"), [(900.0, (1, 1, 0)), (5000.0, (1, 0, 1))])
-def test_a_promise_is_kept_by_a_start_in_the_place_of_others_too(
-    at_s: float, counts: tuple[int, int, int]
-) -> None:
+def test_a_promise_is_kept_by_a_start_in_the_place_of_others_too(at_s: float, counts: tuple[int, int, int]) -> None:
     """A gang with a promise lands where others give way: on time, or late; it is not left open."""
-    promised = decide(
-        world("1x8", [holds("v", 8), waits("w", 8)], 0.0, total_s={"v": 1000.0, "w": 50.0}), HOLDING
-    )
+    promised = decide(world("1x8", [holds("v", 8), waits("w", 8)], 0.0, total_s={"v": 1000.0, "w": 50.0}), HOLDING)
     recorder = DecisionRecorder()
     recorder.on_tick(world("1x8", []), promised.decision)
     observation = world("1x8", [holds("v", 8), waits("w", 8, priority=5)], at_s)

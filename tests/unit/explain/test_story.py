@@ -36,9 +36,7 @@ def lines(said: str, start: str) -> list[str]:
 def test_the_onlooker_changes_nothing() -> None:
     """The same decision, memory and instructions with it and without."""
     work = [holds("big", 8, queue=2, gpus_per_member=2, min_gpus=2), small("w", 4, 1), small("v", 8, 2)]
-    observation = world(
-        "1x8", work, 600.0, queues=tree(("a", 0, -1, 4), ("b", 0, -1, 4)), total_s={"big": 900.0}
-    )
+    observation = world("1x8", work, 600.0, queues=tree(("a", 0, -1, 4), ("b", 0, -1, 4)), total_s={"big": 900.0})
     said, watched = story(observation, "v")
     assert first_unequal(decide(observation, EAGER), watched, "step") is None
     again, _ = story(observation, "v")
@@ -91,8 +89,7 @@ def test_work_that_may_not_be_preempted_waits_for_its_guarantee() -> None:
     said, _ = story(world("2x8", work, 600.0, queues=DEPARTMENT, total_s={"a1": 3600.0, "a2": 900.0}), "w")
     assert "held by guarantee" in said
     assert (
-        "queue a: uses 4 GPUs, guarantee 4, limit 6, fair share 6, 3 of its use may not be preempted  <- leaves"
-        in said
+        "queue a: uses 4 GPUs, guarantee 4, limit 6, fair share 6, 3 of its use may not be preempted  <- leaves" in said
     )
     assert "displacing" not in said
     (quota,) = lines(said, "quota:")
@@ -107,8 +104,8 @@ def test_fair_share_is_told_with_both_sides_and_when_a_guarantee_comes_due() -> 
     assert "held by fairness" in said
     assert "queue c beside it: uses 8 GPUs, guarantee 8, fair share 8, within its fair share" in said
     assert (
-        "taking back from other queues: not beyond its fair share: with it queue a would use 6 GPUs, its fair share is 4"
-        in said
+        "taking back from other queues: not beyond its fair share: with it queue a would use 6 GPUs, its fair "
+        "share is 4" in said
     )
     (room,), (owed,) = lines(said, "room: it fits"), lines(said, "guarantee:")
     assert room.startswith(
@@ -153,8 +150,13 @@ def test_a_guarantee_that_is_too_small_is_never_owed() -> None:
 @pytest.mark.parametrize("rules", [RuleSetName.COHORT_CLASSIC, RuleSetName.COHORT_FAIR])
 def test_cohort_quota_is_told_with_what_may_be_borrowed_and_displaced(rules: RuleSetName) -> None:
     """Two queues of a cohort use all its quota: who waits sees both, its settings, and when quota comes back."""
-    queues = tree(("co", 0, -1, 0), ("a", 1, -1, 4), ("b", 1, -1, 4), borrow_limit=[-1, -1, 2, -1],
-                  reclaim=[0, 0, int(Displace.NEVER), 0])  # fmt: skip
+    queues = tree(
+        ("co", 0, -1, 0),
+        ("a", 1, -1, 4),
+        ("b", 1, -1, 4),
+        borrow_limit=[-1, -1, 2, -1],
+        reclaim=[0, 0, int(Displace.NEVER), 0],
+    )
     work = [holds("a1", 4, queue=2), holds("b1", 4, queue=3), small("w", 2, 2)]
     observation = world("2x8", work, 600.0, queues=queues, total_s={"a1": 3600.0, "b1": 1200.0})
     said, step = story(observation, "w", replace(EAGER, rules=rules))
@@ -200,10 +202,7 @@ def test_topology_is_told_by_the_roomiest_domain() -> None:
         with_policy(AUTO, preemption={"move_victims": False}),
     )
     assert "held by topology" in said
-    assert (
-        "all members must share one island: of 2, the roomiest has 4 GPUs that it may use, all together 8"
-        in said
-    )
+    assert "all members must share one island: of 2, the roomiest has 4 GPUs that it may use, all together 8" in said
     (room,) = lines(said, "room:")
     assert "in 30 min" in room
     assert "b (4 GPUs, in 30 min) has ended" in room
@@ -220,10 +219,7 @@ def test_whose_reservation_is_in_the_way_and_from_when() -> None:
     assert "room: not before what is reserved for big (starts in 59 min and runs for 2 h by forecast)" in said
     assert "before it wait big (16 GPUs)" in said
     own, _ = story(observation, "big", HOLDING)
-    assert (
-        "holds a reservation of 16 GPUs on node-0, node-1: planned to start in 59 min (promised for 1 h after"
-        in own
-    )
+    assert "holds a reservation of 16 GPUs on node-0, node-1: planned to start in 59 min (promised for 1 h after" in own
     assert "a (8 GPUs, in 59 min) has ended" in own
 
 
@@ -278,10 +274,7 @@ def test_who_ends_elsewhere_is_not_named() -> None:
     observation = world("2x8", work, 0.0, total_s={"long": 9000.0, "early": 300.0, "other": 900.0})
     said, _ = story(observation, "w", AUTO)
     (room,) = lines(said, "room:")
-    assert (
-        "it fits in 15 min by forecast (quantile 0.5 of run times), when other (8 GPUs, in 15 min) has ended"
-        in room
-    )
+    assert "it fits in 15 min by forecast (quantile 0.5 of run times), when other (8 GPUs, in 15 min) has ended" in room
 
 
 # --- gates, delays, guards --------------------------------------------------------------------------
@@ -290,9 +283,7 @@ def test_who_ends_elsewhere_is_not_named() -> None:
 def test_a_strict_queue_names_who_is_before_it_and_when_that_fits() -> None:
     """There is room for the narrow gang; the wide one before it holds it up until `a` ends."""
     work = [holds("a", 4, queue=1), waits("x", 8, queue=1, submit_s=-5.0), small("w", 2, 1)]
-    observation = world(
-        "1x8", work, 600.0, queues=tree(("q", 0, -1, 0), strict=[False, True]), total_s={"a": 3600.0}
-    )
+    observation = world("1x8", work, 600.0, queues=tree(("q", 0, -1, 0), strict=[False, True]), total_s={"a": 3600.0})
     said, _ = story(observation, "w")
     assert "before it in queue q: x (8 GPUs)" in said
     assert "room: there is some now" in said
@@ -333,8 +324,13 @@ def test_what_guards_hold_is_told_with_when_they_let_go() -> None:
 
 def test_those_who_are_too_young_to_be_displaced_are_counted_with_when_that_ends() -> None:
     """Of three that may be displaced two are sheltered yet: one by its promised run time, one by its cool-down."""
-    work = [holds("young", 2, priority=1, start_s=540.0), holds("cool", 2, priority=1), holds("old", 3, priority=1),
-            holds("hard", 1, priority=1, start_s=599.0, preemptible=False), small("w", 8, 0, priority=3)]  # fmt: skip
+    work = [
+        holds("young", 2, priority=1, start_s=540.0),
+        holds("cool", 2, priority=1),
+        holds("old", 3, priority=1),
+        holds("hard", 1, priority=1, start_s=599.0, preemptible=False),
+        small("w", 8, 0, priority=3),
+    ]
     policy = with_policy(EAGER, protection={"min_runtime_s": 590.0})
     memory = ControllerMemory(cooled_until_s={"cool": 780.0})
     said, _ = story(world("1x8", work, 600.0), "w", policy, memory)
@@ -387,8 +383,8 @@ def test_a_start_that_waits_for_its_victim_is_told_from_both_sides() -> None:
     winner, _ = story(observation, "w", memory=step.memory)
     loser, _ = story(observation, "a", memory=step.memory)
     assert (
-        "starts on node-0 x 8 when others have given way (a: evicted from 8 GPUs, 1.3 GPU-h lost), given up in 9 min: land-w-"
-        in winner
+        "starts on node-0 x 8 when others have given way (a: evicted from 8 GPUs, 1.3 GPU-h lost), given up in 9 "
+        "min: land-w-" in winner
     )
     assert "told to leave 40 s ago (issued, attempt 1), looked after again in " in loser
     assert lines(loser, "gives way to w: evicted from 8 GPUs, 1.3 GPU-h lost: land-w-")
@@ -404,13 +400,20 @@ def test_the_reason_told_is_the_one_recorded() -> None:
     """Over a crowd of many kinds: every gang that waits is held by the code that its refusal has."""
     rng = np.random.default_rng(7)
     work: list[Item] = [holds(f"r{n}", 4, queue=int(rng.integers(2, 5)), gpus_per_member=4) for n in range(3)]
-    work += [waits(f"w{n}", int(rng.choice([1, 2, 4, 8, 12])), queue=int(rng.integers(2, 5)), gpus_per_member=2,
-                   priority=int(rng.integers(0, 3)), preemptible=bool(rng.integers(0, 2)),
-                   submit_s=float(-rng.integers(0, 900))) for n in range(14)]  # fmt: skip
+    work += [
+        waits(
+            f"w{n}",
+            int(rng.choice([1, 2, 4, 8, 12])),
+            queue=int(rng.integers(2, 5)),
+            gpus_per_member=2,
+            priority=int(rng.integers(0, 3)),
+            preemptible=bool(rng.integers(0, 2)),
+            submit_s=float(-rng.integers(0, 900)),
+        )
+        for n in range(14)
+    ]
     work += [small("own", 2, 2, excluded=True), small("out", 2, 3, gate=1)]
-    observation = world(
-        "2x8", work, 600.0, queues=DEPARTMENT, total_s={f"r{n}": 1000.0 * n + 700.0 for n in range(3)}
-    )
+    observation = world("2x8", work, 600.0, queues=DEPARTMENT, total_s={f"r{n}": 1000.0 * n + 700.0 for n in range(3)})
     told = set()
     for item in work[3:]:
         said, step = story(observation, item.id)

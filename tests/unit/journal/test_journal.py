@@ -375,17 +375,18 @@ def test_a_damaged_memory_stops_the_start(tmp_path: Path, damage: str) -> None:
     store.save(ControllerMemory(tick=7, cooled_until_s={"job": 1234.5}))
     text = path.read_text()
     damaged = {
-        "cut": text[: len(text) // 2], "digit": text.replace("1234.5", "1234.6"), "empty": "",
-        "schema": text.replace("memory/2", "memory/9"), "binary": "\x00\x01",
-    }  # fmt: skip
+        "cut": text[: len(text) // 2],
+        "digit": text.replace("1234.5", "1234.6"),
+        "empty": "",
+        "schema": text.replace("memory/2", "memory/9"),
+        "binary": "\x00\x01",
+    }
     path.write_text(damaged[damage])
     with pytest.raises(InputError, match=r"memory\.json.*remove it to start with an empty memory"):
         store.load()
 
 
-def test_a_memory_that_cannot_be_saved_leaves_the_last_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_memory_that_cannot_be_saved_leaves_the_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When saving fails half-way, the last memory is still there, and nothing half-written beside it."""
     path = tmp_path / "memory.json"
     store = FileMemoryStore(path)

@@ -13,8 +13,14 @@ from models.bins import bounds_of, numbered
 def columns(rows: int, seed: int) -> F64:
     """Features of every kind: spread out, with ties, with few values, with holes, constant, almost always zero."""
     rng = np.random.default_rng(seed)
-    found = [rng.normal(size=rows), np.round(rng.normal(size=rows), 1), rng.integers(0, 5, rows), rng.gamma(0.3, 1.0, rows),
-             np.full(rows, 2.0), np.where(rng.random(rows) < 0.97, 0.0, rng.normal(size=rows))]  # fmt: skip
+    found = [
+        rng.normal(size=rows),
+        np.round(rng.normal(size=rows), 1),
+        rng.integers(0, 5, rows),
+        rng.gamma(0.3, 1.0, rows),
+        np.full(rows, 2.0),
+        np.where(rng.random(rows) < 0.97, 0.0, rng.normal(size=rows)),
+    ]
     found[3][rng.random(rows) < 0.2] = np.nan
     return np.stack(found, axis=1).astype(float)
 
@@ -27,14 +33,19 @@ def test_trees_on_numbers_of_bins_are_those_on_the_features(level: float) -> Non
     came = np.nan_to_num(rows[:, 0] + rows[:, 3]) * rng.gamma(1.0, 1.0, 3000)
     weight = np.exp(rng.uniform(0.0, 3.0, 3000))
     bounds = [bounds_of(column, weight, 32) for column in rows.T]
-    settings = {"loss": "quantile", "quantile": level, "max_iter": 20, "max_bins": 32, "max_features": 0.5,
-                "early_stopping": False, "random_state": 5}  # fmt: skip
+    settings = {
+        "loss": "quantile",
+        "quantile": level,
+        "max_iter": 20,
+        "max_bins": 32,
+        "max_features": 0.5,
+        "early_stopping": False,
+        "random_state": 5,
+    }
     plain = HistGradientBoostingRegressor(**settings).fit(rows, came, sample_weight=weight)
 
     def in_bins(given: F64) -> F64:
-        return np.stack(
-            [numbered(column, each) for column, each in zip(given.T, bounds, strict=True)], axis=1
-        )
+        return np.stack([numbered(column, each) for column, each in zip(given.T, bounds, strict=True)], axis=1)
 
     binned = HistGradientBoostingRegressor(**settings).fit(in_bins(rows), came, sample_weight=weight)
     assert np.ptp(plain.predict(rows)) > 0.1

@@ -27,9 +27,13 @@ EMPTY = world("1x8", [], 0.0).snapshot
 def seen(names: list[str], rates: list[float], age_s: float = 5.0) -> ClusterSnapshot:
     """A snapshot of services that were asked so many requests/s in the last minute, ten tokens each."""
     table: ServiceTable = make(
-        ServiceTable, id=names, uid=names, recent_rps=rates, tokens_per_s=[10.0 * rate for rate in rates],
+        ServiceTable,
+        id=names,
+        uid=names,
+        recent_rps=rates,
+        tokens_per_s=[10.0 * rate for rate in rates],
         age_s=[age_s] * len(names),
-    )  # fmt: skip
+    )
     return replace(EMPTY, services=table)
 
 
@@ -222,11 +226,7 @@ def test_a_series_that_has_drifted_falls_back_to_the_floor() -> None:
     rising = calm(90, 2, seed=3) * np.linspace(1.0, 12.0, 90)[:, None] ** 2
     forecast = run(bursts, rising, start=360)
     assert forecast.drifting.any()
-    assert all(
-        model == "last-value"
-        for model, moved in zip(forecast.chosen, forecast.drifting, strict=True)
-        if moved
-    )
+    assert all(model == "last-value" for model, moved in zip(forecast.chosen, forecast.drifting, strict=True) if moved)
 
 
 def test_no_service_no_forecast() -> None:
@@ -255,9 +255,7 @@ def test_a_new_service_changes_nothing_for_the_others() -> None:
     other = deepcopy(bursts)
     minutes = calm(5, 4, seed=2)
     alone = run(bursts, minutes, start=240)
-    beside = run(
-        other, np.hstack([minutes, minutes[:, :1]]), [*(f"s{at}" for at in range(4)), "new"], start=240
-    )
+    beside = run(other, np.hstack([minutes, minutes[:, :1]]), [*(f"s{at}" for at in range(4)), "new"], start=240)
     assert set(alone.chosen) <= {"ewma", "ets"}
     assert beside.chosen == (*alone.chosen, "last-value")
     assert np.array_equal(beside.values[:4, :, 0], alone.values[:, :, 0])

@@ -16,9 +16,7 @@ def fed(groups: int = 1, count: int = 300, seed: int = 1, spread: float = 1.0, *
     rng = np.random.default_rng(seed)
     layer = Adaptive(LEVELS, groups, **more)  # type: ignore[arg-type]
     for _ in range(count):
-        layer.learn(
-            np.arange(groups), rng.normal(size=groups) * spread, np.full((groups, len(LEVELS)), np.nan)
-        )
+        layer.learn(np.arange(groups), rng.normal(size=groups) * spread, np.full((groups, len(LEVELS)), np.nan))
     return layer
 
 

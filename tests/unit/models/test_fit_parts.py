@@ -158,7 +158,9 @@ def told_by(ets: Ets, values: F64) -> list[int]:
 
 
 def test_exponential_smoothing_is_tried_on_a_few_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others follow where enough of those tried have chosen it, up to the most; once. Few series are fitted at once."""
+    """The others follow where enough of those tried have chosen it, up to the most; once. Few series are fitted at
+    once.
+    """
     monkeypatch.setattr(statistical, "TRIED_SERIES", 3)
     values = ramps(11, 60)
     everyone, nobody = np.ones(11, np.bool_), np.zeros(11, np.bool_)
@@ -178,9 +180,7 @@ def test_exponential_smoothing_is_tried_on_a_few_of_many(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("trend", [True, False])
-def test_a_fit_smooths_further_series_only_where_that_is_chosen(
-    trend: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fit_smooths_further_series_only_where_that_is_chosen(trend: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is where demand climbs and falls; not on a random walk, where the last value says all."""
     monkeypatch.setattr(statistical, "TRIED_SERIES", 3)
     walk = 500.0 + np.cumsum(np.random.default_rng(2).normal(size=(8, 400)), axis=1)
@@ -198,9 +198,7 @@ def test_a_fit_smooths_further_series_only_where_that_is_chosen(
     speaks = (fitted.choice.chosen == 2).any(axis=1)
     assert len(fits) == (6 if trend else 3)
     assert speaks.sum() == (6 if trend else 0)
-    judged = backtest_bursts.backtest(
-        [str(at) for at in range(8)], values, ASK, 1, lambda: 0.0, lambda *_: None
-    )
+    judged = backtest_bursts.backtest([str(at) for at in range(8)], values, ASK, 1, lambda: 0.0, lambda *_: None)
     assert len(fits) == 2 * (6 if trend else 3)
     assert ((judged.choice.chosen == 2).any(axis=1) == speaks).all()
 

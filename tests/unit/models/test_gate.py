@@ -23,8 +23,16 @@ def scores(losses: F64, covered: F64) -> Scores:
     return Scores({"pinball_p99": losses, "pinball_p90": 2 * losses}, {0.99: covered > 0})
 
 
-def case(ratio: float = 0.8, *, group: str = "a", count: int = 2000, champion: float | None = 1.0, misses: float = 0.01,
-         seed: int = 0, horizon: str = "bursts 600 s") -> CaseLosses:  # fmt: skip
+def case(
+    ratio: float = 0.8,
+    *,
+    group: str = "a",
+    count: int = 2000,
+    champion: float | None = 1.0,
+    misses: float = 0.01,
+    seed: int = 0,
+    horizon: str = "bursts 600 s",
+) -> CaseLosses:
     """A challenger whose losses are `ratio` of the champion's in the mean; the floor loses 1.2 times as much."""
     rng = np.random.default_rng(seed)
     level = np.exp(0.3 * np.sin(np.arange(count) / 20))
@@ -32,9 +40,14 @@ def case(ratio: float = 0.8, *, group: str = "a", count: int = 2000, champion: f
     challenger = ratio * level * rng.gamma(2.0, 0.5, count)
     held = (np.arange(count) % round(1 / misses) != 0).astype(float) if misses else np.ones(count)
     return CaseLosses(
-        horizon, group, STEP_S * np.arange(float(count)), 600.0, scores(challenger, held), scores(1.2 * base, held),
+        horizon,
+        group,
+        STEP_S * np.arange(float(count)),
+        600.0,
+        scores(challenger, held),
+        scores(1.2 * base, held),
         None if champion is None else scores(champion * base, held),
-    )  # fmt: skip
+    )
 
 
 def verdict(*cases: CaseLosses, work: int = 10**6, rules: GateRules = RULES) -> GateVerdict:
@@ -120,8 +133,10 @@ def test_chances_far_below_one_draw_are_told() -> None:
     base = rng.gamma(4.0, 0.25, 1000)
     worse = Sums.of(np.arange(1000.0), 1.1 * base * rng.gamma(25, 1 / 25, 1000), base)
     assert chance_not_behind(worse, 1.0, 200, rng) < 1e-6
-    tie = [chance_not_behind(Sums.of(np.arange(200.0), rng.gamma(4, 0.25, 200), rng.gamma(4, 0.25, 200)), 1.0, 200, rng)
-           for _ in range(200)]  # fmt: skip
+    tie = [
+        chance_not_behind(Sums.of(np.arange(200.0), rng.gamma(4, 0.25, 200), rng.gamma(4, 0.25, 200)), 1.0, 200, rng)
+        for _ in range(200)
+    ]
     assert 0.02 <= np.mean(np.array(tie) < 0.05) <= 0.12
     none, some = np.zeros(50), np.ones(50)
     assert chance_not_behind(Sums.of(np.arange(50.0), some, none), 1.0, 50, rng) == pytest.approx(1 / 51)
@@ -132,9 +147,7 @@ def test_chances_far_below_one_draw_are_told() -> None:
 
 def test_losses_are_summed_by_time_and_unjudged_origins_left_out() -> None:
     """Origins of several series at one time are one draw; NaN counts for nobody."""
-    sums = Sums.of(
-        np.array([0.0, 0.0, 5.0, 5.0]), np.array([1.0, 2.0, np.nan, 4.0]), np.array([1.0, 1.0, np.nan, 2.0])
-    )
+    sums = Sums.of(np.array([0.0, 0.0, 5.0, 5.0]), np.array([1.0, 2.0, np.nan, 4.0]), np.array([1.0, 1.0, np.nan, 2.0]))
     assert sums.time_s.tolist() == [0.0, 5.0]
     assert (sums.one.tolist(), sums.other.tolist(), sums.origins.tolist()) == ([3.0, 4.0], [2.0, 2.0], [2, 1])
     assert sums.ratio == pytest.approx(7 / 4)
@@ -277,8 +290,12 @@ def test_many_groups_are_not_refused_by_chance() -> None:
     refused = 0
     for draw in range(10):
         ties = [case(1.0, group=f"t{at}", count=250, seed=100 * draw + at) for at in range(40)]
-        refused += any(group.startswith("t") and "against" in rule for group, rule in failed(
-            verdict(case(0.4, group="a", count=20_000), *ties, rules=replace(RULES, resamples=200))))  # fmt: skip
+        refused += any(
+            group.startswith("t") and "against" in rule
+            for group, rule in failed(
+                verdict(case(0.4, group="a", count=20_000), *ties, rules=replace(RULES, resamples=200))
+            )
+        )
     assert refused <= 2, refused
 
 
@@ -300,8 +317,11 @@ def test_what_has_not_come_is_neither_kept_nor_missed() -> None:
         losses = {name: np.where(open_, np.nan, each) for name, each in given.losses.items()}
         return Scores(losses, {level: each & ~open_ for level, each in given.covered.items()})
 
-    found = verdict(replace(whole, challenger=unknown(whole.challenger), floor=unknown(whole.floor),
-                            champion=unknown(whole.champion)))  # fmt: skip
+    found = verdict(
+        replace(
+            whole, challenger=unknown(whole.challenger), floor=unknown(whole.floor), champion=unknown(whole.champion)
+        )
+    )
     assert found.passed, found.reasons
     assert {each.origins for each in found.cases if each.case == whole.case} == {1900}
 
@@ -394,9 +414,7 @@ def test_all_models_are_compared_where_none_of_them_abstains() -> None:
     upper = np.broadcast_to(np.array([20.0, 26.0, 31.0]), (4, 300, 1, 3)).copy()
     champion = upper.copy()
     champion[1] = np.nan
-    (case,) = burst_cases(
-        ["x#a", "x#b", "x#c", "x#d"], 0.0, ask, came, came.mean(axis=1)[:, 0], upper, upper, champion
-    )
+    (case,) = burst_cases(["x#a", "x#b", "x#c", "x#d"], 0.0, ask, came, came.mean(axis=1)[:, 0], upper, upper, champion)
     assert case.champion is not None
     for scores in (case.challenger, case.floor, case.champion):
         assert np.isnan(scores.losses["pinball_p99"]).sum() == 300

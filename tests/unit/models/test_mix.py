@@ -19,8 +19,9 @@ def course(hour: int) -> float:
     return 1.0 + 0.8 * float(np.sin(2 * np.pi * (hour % 24) / 24))
 
 
-def watch(mix: DemandMix, hours: range, rng: np.random.Generator, *, rates: F64 = RATES, cluster: int = 1,
-          daily: bool = True) -> list[tuple[MixForecast, F64]]:  # fmt: skip
+def watch(
+    mix: DemandMix, hours: range, rng: np.random.Generator, *, rates: F64 = RATES, cluster: int = 1, daily: bool = True
+) -> list[tuple[MixForecast, F64]]:
     """Let those hours pass: (what was foreseen of each, what came [pools, kinds])."""
     seen = []
     for hour in hours:

@@ -126,13 +126,9 @@ def test_a_better_model_replaces_the_champion(fitted: type[Told]) -> None:
 
 def test_a_fit_over_its_budget_of_counted_work_is_refused(fitted: type[Told]) -> None:
     """Rows x trees, so that the verdict is the same on any machine."""
-    found = fit_demand(
-        waves(), ASK, 1, trial=Trial(NAMES, bootstrap_rng, rules=GateRules(max_counted_work=4999))
-    )
+    found = fit_demand(waves(), ASK, 1, trial=Trial(NAMES, bootstrap_rng, rules=GateRules(max_counted_work=4999)))
     assert found.proof is not None
-    assert found.proof.verdict.reasons == (
-        "work, all: fits counted 5,000 rows x trees, at most 4,999 are allowed",
-    )
+    assert found.proof.verdict.reasons == ("work, all: fits counted 5,000 rows x trees, at most 4,999 are allowed",)
 
 
 def test_without_a_new_global_model_there_is_nothing_to_prove() -> None:

@@ -17,9 +17,16 @@ from models.runtime_boosting import LEAST_ROWS, BoostingRules, fit_boosted, tell
 P90 = LEVELS.index(0.9)
 
 
-@pytest.mark.parametrize(("name", "stem"), [
-    ("train-17", "train-#"), ("Train-18 ", "train-#"), ("bert_0a1b2c3d4e5f", "bert_#"), ("", ""), ("resnet50-lr0.1", "resnet#-lr#.#"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "stem"),
+    [
+        ("train-17", "train-#"),
+        ("Train-18 ", "train-#"),
+        ("bert_0a1b2c3d4e5f", "bert_#"),
+        ("", ""),
+        ("resnet50-lr0.1", "resnet#-lr#.#"),
+    ],
+)
 def test_a_stem_is_what_repetitions_share(name: str, stem: str) -> None:
     """Numbers and hexadecimal tails are left out, letters stay."""
     assert name_stem(name) == stem
@@ -134,7 +141,9 @@ def test_promises_are_kept_at_every_level(kind: str, level: float) -> None:
 
 
 def test_jobs_that_outlive_what_was_said_widen_it_before_they_end() -> None:
-    """Forty ended as foreseen; forty that run for three times as long already move the margin, and their end as far as it goes."""
+    """Forty ended as foreseen; forty that run for three times as long already move the margin, and their end as far as
+    it goes.
+    """
     layer, group = Intervals(), np.zeros(1, np.int32)
     for number in range(80):
         layer.add(number, SAID, NO_MARGIN, 0)
@@ -240,9 +249,7 @@ def test_boosting_needs_a_thousand_rows_and_stands_all_nan_columns() -> None:
 def test_groups_tell_size_and_vagueness_apart() -> None:
     """A short sharp, a long sharp and a long vague forecast are three groups."""
     short, long = np.log(60.0), np.log(1e6)
-    said = np.array(
-        [[short] * 7, [long] * 7, [long - 3, long - 2, long, long + 1, long + 2, long + 3, long + 4]]
-    )
+    said = np.array([[short] * 7, [long] * 7, [long - 3, long - 2, long, long + 1, long + 2, long + 3, long + 4]])
     assert len(set(groups_of(said).tolist())) == 3
     assert said[0, MEDIAN] == short
 

@@ -49,7 +49,9 @@ def told(wrong: float = 0.0) -> Told:
 
 
 def jobs_of(count: int = 800) -> tuple[EndedJob, ...]:
-    """Jobs of two kinds by turns of chance, minutes and hours; who looks at the last jobs alone cannot tell them apart."""
+    """Jobs of two kinds by turns of chance, minutes and hours; who looks at the last jobs alone cannot tell them
+    apart.
+    """
     rng = np.random.default_rng(4)
     usual = USUAL + 2.5 * rng.integers(0, 2, count)
     log_s = usual + SPREAD * rng.normal(size=count)
@@ -58,11 +60,17 @@ def jobs_of(count: int = 800) -> tuple[EndedJob, ...]:
     nobody = np.full(ENDED + NEIGHBOURS, np.nan, np.float32)
     return tuple(
         EndedJob(
-            f"tenant {number % 2}", number % 5, 120.0 * number, 120.0 * number + float(np.exp(log_s[number])),
-            float(log_s[number]), usual[number : number + 1], opinions, nobody,
+            f"tenant {number % 2}",
+            number % 5,
+            120.0 * number,
+            120.0 * number + float(np.exp(log_s[number])),
+            float(log_s[number]),
+            usual[number : number + 1],
+            opinions,
+            nobody,
         )
         for number in range(count)
-    )  # fmt: skip
+    )
 
 
 def verdict_on(challenger: Boosted, champion: Boosted | None = None) -> GateVerdict:
@@ -92,10 +100,7 @@ def test_a_model_that_is_wrong_is_refused(wrong: float) -> None:
 def test_a_model_as_good_as_the_champion_does_not_replace_it() -> None:
     """Nothing changes without gain."""
     found = verdict_on(told(), told())
-    assert (
-        "run time, all: pinball_p90 against the champion: 1.000 of its loss, at most 0.98 is asked"
-        in found.reasons
-    )
+    assert "run time, all: pinball_p90 against the champion: 1.000 of its loss, at most 0.98 is asked" in found.reasons
 
 
 def test_where_nothing_can_be_judged_the_model_is_refused() -> None:
@@ -104,7 +109,9 @@ def test_where_nothing_can_be_judged_the_model_is_refused() -> None:
 
 
 def test_the_fit_knows_nothing_of_what_came_after_the_window_began() -> None:
-    """Known jobs had ended by then; the window was submitted since; who ran then, or runs still, counts with its time so far."""
+    """Known jobs had ended by then; the window was submitted since; who ran then, or runs still, counts with its time
+    so far.
+    """
     jobs = jobs_of()
     now_s = max(job.end_s for job in jobs)
     parts = parted(jobs, np.array([now_s - 5000.0, 60.0]), now_s)
@@ -142,7 +149,9 @@ def test_what_another_model_said_then_is_left_out() -> None:
 
 
 def test_a_fit_is_due_when_enough_is_left_beside_the_window() -> None:
-    """A quarter is not fitted on: a thousand ended jobs are not enough, and the fit is tried against the one that serves."""
+    """A quarter is not fitted on: a thousand ended jobs are not enough, and the fit is tried against the one that
+    serves.
+    """
     champion = told()
     model = Runtimes(Forecasting(trees=10), gate=bootstrap_rng, champion=champion)
     jobs = jobs_of(1500)

@@ -14,7 +14,9 @@ STEPS = (1, 6)
 
 
 def drawn(seed: int, count: int, floor: float, model: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Outcomes of noise, and promises of a floor and a model that err by as much [series, origins, horizons, levels]."""
+    """Outcomes of noise, and promises of a floor and a model that err by as much [series, origins, horizons,
+    levels].
+    """
     rng = np.random.default_rng(seed)
     came = 10.0 + rng.normal(size=(3, count, len(STEPS)))
     said = [
@@ -126,9 +128,7 @@ def test_noise_that_becomes_a_walk_costs_no_more_than_the_last_value(seed: int) 
     """The choice is made on noise, where a mean is better; the test part walks, where it is worse."""
     rng = np.random.default_rng(seed)
     calm = 100.0 + rng.normal(size=(2, 800))
-    walk = 100.0 + np.cumsum(
-        np.concatenate([np.zeros((2, 1)), 3.0 * rng.normal(size=(2, 199))], axis=1), axis=1
-    )
+    walk = 100.0 + np.cumsum(np.concatenate([np.zeros((2, 1)), 3.0 * rng.normal(size=(2, 199))], axis=1), axis=1)
     values = np.concatenate([calm, walk], axis=1)
     run = backtest(("a", "b"), values, Ask(60.0, (1,)), 0, lambda: 0.0, lambda *_: None)
     found = document(run)["horizons"]["60"]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autopilot.registry import (  # fmt: skip
+from autopilot.registry import (
     ArtifactError,
     Registry,
     RegistryError,
@@ -84,10 +84,23 @@ def test_a_crafted_archive_is_refused_before_anything_is_built(
 ) -> None:
     """Even types that skops itself would trust."""
     marker = tmp_path / "built"
-    evil = {"__module__": module, "__class__": name, "__loader__": loader, "__id__": 2,
-            "content": {"command": f"touch {marker}"}}  # fmt: skip
-    schema = {"__class__": "dict", "__module__": "builtins", "__loader__": "DictNode", "__id__": 1, "protocol": 1,
-              "content": {"x": evil}, "key_types": {}, "_skops_version": "0.16"}  # fmt: skip
+    evil = {
+        "__module__": module,
+        "__class__": name,
+        "__loader__": loader,
+        "__id__": 2,
+        "content": {"command": f"touch {marker}"},
+    }
+    schema = {
+        "__class__": "dict",
+        "__module__": "builtins",
+        "__loader__": "DictNode",
+        "__id__": 1,
+        "protocol": 1,
+        "content": {"x": evil},
+        "key_types": {},
+        "_skops_version": "0.16",
+    }
     with pytest.raises(ArtifactError, match="not trusted"):
         unpack(_with_schema(schema))
     assert not marker.exists()
@@ -133,8 +146,12 @@ def test_a_manifest_says_where_a_version_comes_from(tmp_path: Path) -> None:
     shelf, names = stocked(tmp_path, 2)
     stored = shelf.manifest("bursts", names[1])
     assert stored.parent == names[0]
-    assert (stored.data, stored.feature_schema, stored.parameters) == ({"name": "a.csv", "digest": "d"}, ("lag_1",), {"trees": 5})  # fmt: skip
-    assert (stored.libraries, stored.code, stored.seed, stored.scores) == (LIBRARIES, "0.1.0", 1, {"pinball_p99": 0.5})  # fmt: skip
+    assert (stored.data, stored.feature_schema, stored.parameters) == (
+        {"name": "a.csv", "digest": "d"},
+        ("lag_1",),
+        {"trees": 5},
+    )
+    assert (stored.libraries, stored.code, stored.seed, stored.scores) == (LIBRARIES, "0.1.0", 1, {"pinball_p99": 0.5})
     assert stored.created_by == "test"
     assert stored.created_s > 0
     assert read_manifest(stored.to_bytes(), stored.version) == stored

@@ -145,9 +145,7 @@ except Exception as error:
     )
     assert done.returncode == 1
     assert done.stderr.startswith("RegistryError: ")
-    assert (
-        "(File too large: free some space, or run `autopilot models gc`); nothing was changed" in done.stderr
-    )
+    assert "(File too large: free some space, or run `autopilot models gc`); nothing was changed" in done.stderr
     assert sorted(shelf.versions("bursts")) == sorted(names)
     served = shelf.serve("bursts")
     assert served.manifest is not None

@@ -63,8 +63,10 @@ def test_a_decision_that_was_changed_is_named(tmp_path: Path, ticks: list[Tick])
     found = result.difference
     assert found is not None
     assert (found.tick, found.field, found.recorded) == (
-        ticks[at].observation.tick, "decision.plan.proposals[0].benefit_gpu_s", "1.0",
-    )  # fmt: skip
+        ticks[at].observation.tick,
+        "decision.plan.proposals[0].benefit_gpu_s",
+        "1.0",
+    )
     assert result.ticks == at
     text = "\n".join(replay_lines(result))
     assert f"differs at tick {found.tick}" in text

@@ -92,9 +92,19 @@ def test_the_page_holds_its_sections_in_order(page: str) -> None:
     sections = [attrs["id"] for tag, attrs in reader.found if tag == "section"]
     assert reader.open == []
     assert sections == [
-        "summary", "figures", "utilization", "waits", "nodes", "latency", "fragmentation",
-        "reservations", "tenants", "decisions", "assumed", "repeat",
-    ]  # fmt: skip
+        "summary",
+        "figures",
+        "utilization",
+        "waits",
+        "nodes",
+        "latency",
+        "fragmentation",
+        "reservations",
+        "tenants",
+        "decisions",
+        "assumed",
+        "repeat",
+    ]
 
 
 def test_the_page_holds_no_address(page: str) -> None:
@@ -155,9 +165,7 @@ def test_every_text_of_the_data_is_shown_and_never_read_as_html() -> None:
         assumed={HOSTILE: HOSTILE},
         policies=(hostile, base.policies[1]),
     )
-    data = with_result(
-        data, HOSTILE, tenants={HOSTILE: {"submitted": 1}}, jobs={"unusable_by_reason": {HOSTILE: 1}}
-    )
+    data = with_result(data, HOSTILE, tenants={HOSTILE: {"submitted": 1}}, jobs={"unusable_by_reason": {HOSTILE: 1}})
     page = render_page(data)
     reader = Reader(page)
     assert not [tag for tag, attrs in reader.found if tag == "b" and "onclick" in attrs]
@@ -183,9 +191,7 @@ def test_a_result_with_nothing_in_it_still_makes_a_page() -> None:
     """No policy, or a policy that ran nothing: a page that says so, without pictures."""
     data = make_report(("autopilot",))
     none = np.zeros(0)
-    series = Series(
-        t_s=none, allocation_ratio=none, hardware_ratio=none, pending_gpus=none, stranded_gpus=none
-    )
+    series = Series(t_s=none, allocation_ratio=none, hardware_ratio=none, pending_gpus=none, stranded_gpus=none)
     heat = Heat(t_edges_s=np.zeros(1), node_ids=(), busy_ratio=np.zeros((0, 0)))
     empty = PolicyRun(name="autopilot", result={}, series=series, waits_s=none, heat=heat)
     for policies in ((), (empty,)):

@@ -38,9 +38,13 @@ def test_the_summary_answers_what_why_and_what_next_in_order(run: PolicyRun) -> 
     """Counts by action, most useful, costliest, refusals by guard, reasons for waiting, advice."""
     headings = re.findall(r"<h3>(.*?)</h3>", told(run))
     assert headings == [
-        "By action", "Most useful decisions", "Costliest decisions", "Refused by guards", "What waiting work waited for",
+        "By action",
+        "Most useful decisions",
+        "Costliest decisions",
+        "Refused by guards",
+        "What waiting work waited for",
         "What to do next",
-    ]  # fmt: skip
+    ]
     text = told(run)
     assert "admit_gang<small>start waiting work that fits whole</small></th><td>87</td><td>-</td>" in text
     assert "<th scope=row>budget<small>budget_cluster</small></th><td>86</td>" in text
@@ -50,9 +54,7 @@ def test_the_summary_answers_what_why_and_what_next_in_order(run: PolicyRun) -> 
 
 def test_the_best_and_the_costliest_lead_to_their_case(run: PolicyRun) -> None:
     """Accepted ones alone, the largest first, each with a link to a decision that the page holds."""
-    useful = sorted(
-        (row for row in run.decisions if row.answer == "accepted"), key=lambda row: -row.benefit_gpu_s
-    )
+    useful = sorted((row for row in run.decisions if row.answer == "accepted"), key=lambda row: -row.benefit_gpu_s)
     links = re.findall(r'href="#d-([^"]+)"', told(run))
     assert links[:5] == [row.id for row in useful[:5]]
     assert set(links) <= {row.id for row in run.decisions}
@@ -81,9 +83,7 @@ def with_answers(run: PolicyRun, answer: str, *, gain_gpu_s: float, code: str = 
     rows = tuple(
         row
         if row.answer == "accepted"
-        else dataclasses.replace(
-            row, answer=answer, benefit_gpu_s=gain_gpu_s, refusals=(("guard", code, "w"),)
-        )
+        else dataclasses.replace(row, answer=answer, benefit_gpu_s=gain_gpu_s, refusals=(("guard", code, "w"),))
         for row in run.decisions
     )
     return dataclasses.replace(run, decisions=rows)
@@ -91,7 +91,9 @@ def with_answers(run: PolicyRun, answer: str, *, gain_gpu_s: float, code: str = 
 
 def test_advice_names_the_guard_that_refused_much_and_its_field(run: PolicyRun) -> None:
     """With how often, how much, and the present value."""
-    said = advice(dataclasses.replace(with_answers(run, "refused", gain_gpu_s=9e5), policy={"hysteresis.margin_ratio": "0.2"}))  # fmt: skip
+    said = advice(
+        dataclasses.replace(with_answers(run, "refused", gain_gpu_s=9e5), policy={"hysteresis.margin_ratio": "0.2"})
+    )
     assert said.startswith("Code margin refused 86 decisions with a gain of ")
     assert "change hysteresis.margin_ratio (now 0.2)" in said
 
@@ -127,9 +129,7 @@ def test_advice_speaks_of_modes_where_they_hold_most(run: PolicyRun) -> None:
 
 def test_advice_puts_a_defect_first(run: PolicyRun) -> None:
     """A violated invariant makes every other figure doubtful."""
-    assert "report it" in advice(
-        dataclasses.replace(run, result={**run.result, "invariants": {"violated": 2}})
-    )
+    assert "report it" in advice(dataclasses.replace(run, result={**run.result, "invariants": {"violated": 2}}))
 
 
 # --- all decisions on the page ----------------------------------------------------------------------
@@ -196,8 +196,6 @@ def test_empty_columns_and_tables_are_left_out() -> None:
 def test_version_date_and_digest_stand_on_the_page() -> None:
     """Where they are given; the page itself knows no time."""
     data = make_report((), services=False)
-    page = render_page(
-        dataclasses.replace(data, version="9.8", written="2026-11-23 03:30 UTC", digest="abc123")
-    )
+    page = render_page(dataclasses.replace(data, version="9.8", written="2026-11-23 03:30 UTC", digest="abc123"))
     assert "gpu-autopilot 9.8 · written 2026-11-23 03:30 UTC · input abc123" in page
     assert "written" not in re.sub(r"<(style|script).*?</\1>", "", render_page(data), flags=re.DOTALL)

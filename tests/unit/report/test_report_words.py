@@ -36,10 +36,8 @@ def data() -> ReportData:
         (0.0, 0.0, "no job waited"),
         (60.0, 0.0, "a mean wait of 60 s where fifo-skip had none"),
     ],
-)  # fmt: skip
-def test_the_headline_says_better_and_worse(
-    data: ReportData, ours_s: float, theirs_s: float, said: str
-) -> None:
+)
+def test_the_headline_says_better_and_worse(data: ReportData, ours_s: float, theirs_s: float, said: str) -> None:
     """One sentence gives the change in waiting, whichever way it went."""
     changed = with_result(data, "autopilot", jobs={"total_wait_s_mean": ours_s})
     changed = with_result(changed, "fifo-skip", jobs={"total_wait_s_mean": theirs_s})
@@ -52,17 +50,11 @@ def test_the_headline_has_utilization_before_and_after(data: ReportData) -> None
     both = with_result(data, "autopilot", utilization=early)
     assert ", at a real utilization of 40.1 % instead of" not in headline(both)
     both = with_result(both, "fifo-skip", utilization={"to_last_arrival": {"real_utilization_ratio": 0.352}})
-    assert headline(both).endswith(
-        ", at a real utilization of 40.1 % instead of 35.2 % until the last arrival."
-    )
-    plain = with_result(
-        both, "fifo-skip", utilization={"to_last_arrival": None, "real_utilization_ratio": 0.3}
-    )
+    assert headline(both).endswith(", at a real utilization of 40.1 % instead of 35.2 % until the last arrival.")
+    plain = with_result(both, "fifo-skip", utilization={"to_last_arrival": None, "real_utilization_ratio": 0.3})
     plain = with_result(plain, "autopilot", utilization={"real_utilization_ratio": 0.2})
     assert headline(plain).endswith(", at a real utilization of 20.0 % instead of 30.0 %.")
-    blind = with_result(
-        plain, "fifo-skip", utilization={"real_utilization_ratio": None, "to_last_arrival_ratio": 0.5}
-    )
+    blind = with_result(plain, "fifo-skip", utilization={"real_utilization_ratio": None, "to_last_arrival_ratio": 0.5})
     blind = with_result(blind, "autopilot", utilization={"to_last_arrival_ratio": 0.6})
     assert "useful utilization of 60.0 % instead of 50.0 % until the last arrival" in headline(blind)
 
@@ -70,16 +62,28 @@ def test_the_headline_has_utilization_before_and_after(data: ReportData) -> None
 def test_jobs_that_fared_worse_are_named_on_the_page(data: ReportData) -> None:
     """Count, by how much, and the worst ones; what was not compared is not mentioned."""
     job = {
-        "job_id": "wide-<7>", "tenant": "vision", "gpus": 32, "queue_wait_s": 60.0, "total_wait_s": 7200.0, "evictions": 3,
-        "moves": 1, "lost_gpu_s": 7200.0, "worse_by_s": 3600.0, "reference_total_wait_s": 3600.0,
-    }  # fmt: skip
+        "job_id": "wide-<7>",
+        "tenant": "vision",
+        "gpus": 32,
+        "queue_wait_s": 60.0,
+        "total_wait_s": 7200.0,
+        "evictions": 3,
+        "moves": 1,
+        "lost_gpu_s": 7200.0,
+        "worse_by_s": 3600.0,
+        "reference_total_wait_s": 3600.0,
+    }
     fared = {
-        "reference": "fifo-skip", "compared": 3997, "worse": 40, "better": 3000, "unfinished": 2, "worse_by_s_mean": 600.0,
-        "worse_by_s_max": 3600.0, "jobs": [job],
-    }  # fmt: skip
-    changed = with_result(
-        data, "autopilot", fared_worse=fared, jobs={"longest_waits": [{**job, "job_id": "late-1"}]}
-    )
+        "reference": "fifo-skip",
+        "compared": 3997,
+        "worse": 40,
+        "better": 3000,
+        "unfinished": 2,
+        "worse_by_s_mean": 600.0,
+        "worse_by_s_max": 3600.0,
+        "jobs": [job],
+    }
+    changed = with_result(data, "autopilot", fared_worse=fared, jobs={"longest_waits": [{**job, "job_id": "late-1"}]})
     said = (
         "40 of 3,997 jobs ended later than under fifo-skip, 3,000 earlier; the later ones by 10 min on average, "
         "at most 1 h; 2 did not end at all"
@@ -158,8 +162,14 @@ def test_an_interrupted_run_is_not_compared(data: ReportData) -> None:
 def test_how_often_a_job_was_stopped(data: ReportData, stops: int, moves: int, said: str) -> None:
     """A job may fare worse without being stopped: others went first."""
     job = {
-        "job_id": "j", "tenant": "t", "gpus": 1, "total_wait_s": 60.0, "reference_total_wait_s": 0.0, "worse_by_s": 60.0,
-        "evictions": stops, "moves": moves,
-    }  # fmt: skip
+        "job_id": "j",
+        "tenant": "t",
+        "gpus": 1,
+        "total_wait_s": 60.0,
+        "reference_total_wait_s": 0.0,
+        "worse_by_s": 60.0,
+        "evictions": stops,
+        "moves": moves,
+    }
     changed = with_result(data, "autopilot", fared_worse={"jobs": [job]})
     assert fared_lines(ordered(changed)[0].result, 3)[0].endswith(f"instead of 0 s, {said}")

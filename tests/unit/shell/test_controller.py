@@ -52,8 +52,12 @@ class World:
         """The snapshot as a batch."""
         self._maybe("collect")
         snap = self.snap
-        return Batch("world", now_s, Inventory(snap.names, snap.nodes, snap.gpus, snap.instances),
-                     Work(snap.names.tenants, snap.workloads, snap.placements, snap.services, snap.queues))  # fmt: skip
+        return Batch(
+            "world",
+            now_s,
+            Inventory(snap.names, snap.nodes, snap.gpus, snap.instances),
+            Work(snap.names.tenants, snap.workloads, snap.placements, snap.services, snap.queues),
+        )
 
     def update(self, *_: Any) -> None:
         """Learn nothing."""
@@ -234,9 +238,7 @@ def test_a_fit_that_fails_leaves_the_old_model_and_says_why() -> None:
     world, controller = fitting([Fails(), Square(3)])
     for now_s in (0.0, 100.0):
         controller.tick(now_s)
-    assert gaps_of(world) == (
-        Gap("world", "fit", "", "the models of before speak on: ZeroDivisionError: no rows"),
-    )
+    assert gaps_of(world) == (Gap("world", "fit", "", "the models of before speak on: ZeroDivisionError: no rows"),)
     assert world.adopted == []
     controller.tick(200.0)
     assert [answer for answer, _ in world.adopted] == [9]

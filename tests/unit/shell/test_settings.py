@@ -57,8 +57,12 @@ def refusal(text: str | bytes) -> str:
 def values(hint: Any) -> st.SearchStrategy[Any]:
     """Draws a legal value of an annotation, its limits included."""
     kind = bare(hint)
-    limits = {k: v for part in getattr(hint, "__metadata__", ()) for k in ("ge", "le")
-              if (v := getattr(part, k, None)) is not None}  # fmt: skip
+    limits = {
+        k: v
+        for part in getattr(hint, "__metadata__", ())
+        for k in ("ge", "le")
+        if (v := getattr(part, k, None)) is not None
+    }
     if isinstance(kind, type) and issubclass(kind, Enum):
         return st.sampled_from(list(kind))
     if kind is bool:
@@ -129,8 +133,7 @@ def test_each_action_acts_by_itself_in_the_simulation_and_none_on_a_real_cluster
 
 
 @pytest.mark.parametrize("name", ["autopilt", "nosuch", "", "x" * 5000, "a\0b"])
-def test_an_unknown_name_is_refused_with_the_table(name: str, monkeypatch: pytest.MonkeyPatch,
-                                                   tmp_path: Path) -> None:  # fmt: skip
+def test_an_unknown_name_is_refused_with_the_table(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What is neither a shipped name nor a file is refused with the names that there are."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="one of admission, autopilot, reactive, recommend") as caught:
@@ -138,9 +141,7 @@ def test_an_unknown_name_is_refused_with_the_table(name: str, monkeypatch: pytes
     assert ("did you mean autopilot?" in str(caught.value)) == (name == "autopilt")
 
 
-def test_a_shipped_name_wins_over_a_folder_of_that_name(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_shipped_name_wins_over_a_folder_of_that_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The name `autopilot` means the shipped policy wherever one stands."""
     (tmp_path / "autopilot").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -152,9 +153,7 @@ def test_a_shipped_name_wins_over_a_folder_of_that_name(
 
 def test_a_file_changes_what_it_names_and_leaves_the_rest(tmp_path: Path) -> None:
     """Gaps are filled from the defaults, the name is the file's, durations are read as people write them."""
-    path = written(
-        tmp_path, "budget: {window_s: 1h30m, per_node: 7}\nhysteresis:\n  dwell_s: 90\n", "night.yaml"
-    )
+    path = written(tmp_path, "budget: {window_s: 1h30m, per_node: 7}\nhysteresis:\n  dwell_s: 90\n", "night.yaml")
     policy, usual = load_policy(path), Policy()
     assert policy == replace(
         usual,
@@ -229,7 +228,7 @@ BAD_VALUES = [
     ("base:", ["base: null", "autopilot, reactive, recommend"]),
     ("hysteresis: {dwell_s: 1h}\nhorizon_s: 10m", ["hysteresis.dwell_s", "horizon_s"]),
     ("budget: {concurrent: 5, per_cluster: 4}", ["budget.concurrent: 5", "budget.per_cluster"]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "parts"), BAD_VALUES, ids=[text[:40] for text, _ in BAD_VALUES])
@@ -280,7 +279,7 @@ BAD_FILES = [
     ("apiVersion: gpu-autopilot.io/v1alpha1\nkind: AutopilotPolicy\nspec: {}", "metadata.name: null"),
     ("apiVersion: gpu-autopilot.io/v1alpha1\nkind: AutopilotPolicy\nmetadata: {name: a}", "spec: null"),
     ("apiVersion: gpu-autopilot.io/v1alpha1\nkind: AutopilotPolicy\nbudget: {}", "budget: no such field"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "part"), BAD_FILES, ids=[str(text[:30]) for text, _ in BAD_FILES])
@@ -319,8 +318,12 @@ def test_a_duration_is_written_without_loss(value_s: float) -> None:
     assert parse_duration_s(duration_text(value_s)) == value_s
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
-                    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner)))  # fmt: skip
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    )
+)
 def test_what_is_written_as_yaml_is_read_back(value: Any) -> None:
     """Texts that look like numbers, truth values or dates come back as texts."""
     assert read_yaml(write_yaml({"value": value}), "x") == {"value": value}
@@ -331,7 +334,10 @@ def test_durations_are_written_as_people_write_them() -> None:
     policy = replace(Policy(), name="mine", hysteresis=replace(Policy().hysteresis, dwell_s=5400.0))
     assert "dwell_s: 1h30m" in policy_to_yaml(policy)
     assert yaml.safe_load(policy_to_yaml(policy, "recommend")) == {
-        "name": "mine", "base": "recommend", "hysteresis": {"dwell_s": "1h30m"}}  # fmt: skip
+        "name": "mine",
+        "base": "recommend",
+        "hysteresis": {"dwell_s": "1h30m"},
+    }
 
 
 def test_a_difference_names_path_and_both_values() -> None:
@@ -369,9 +375,7 @@ def test_settings_load_no_heavy_library() -> None:
         "import sys, autopilot.settings as s; s.policy_names(); "
         "sys.exit(str({'numpy', 'pydantic', 'yaml', 'msgspec'} & set(sys.modules) or '') or 0)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
 

@@ -13,9 +13,7 @@ from tests.kits.cluster_kit import cluster_of, make_jobs
     ("away_s", "gpu", "reversals"),
     [(0.0, 0, 1), (299.0, 0, 1), (300.0, 0, 0), (0.0, 1, 0)],
 )
-def test_a_return_to_the_same_gpus_within_five_minutes_was_in_vain(
-    away_s: float, gpu: int, reversals: int
-) -> None:
+def test_a_return_to_the_same_gpus_within_five_minutes_was_in_vain(away_s: float, gpu: int, reversals: int) -> None:
     """Work that was preempted and comes back there soon is counted; later, or elsewhere, it is not."""
     accounts = Accounts(cluster_of(make_jobs([(0, 1000, 1)])), 0.0)
     accounts.on_started(Started(0.0, 0, 0, (0,), (), 1000, backfill=False, effect=""))

@@ -67,9 +67,7 @@ def elastic(physics: Physics = IDEAL) -> tuple[Cluster, Notes, ClusterActuator]:
 def told(cluster: Cluster, kind: str, gpus: Sequence[int] = (), **more: object) -> Instruction:
     """An instruction to the first gang."""
     inventory_ = cluster.inventory
-    slots = tuple(
-        Slot(inventory_.nodes.id[inventory_.gpus.node[gpu]], inventory_.gpus.uuid[gpu]) for gpu in gpus
-    )
+    slots = tuple(Slot(inventory_.nodes.id[inventory_.gpus.node[gpu]], inventory_.gpus.uuid[gpu]) for gpu in gpus)
     given = Instruction(f"1/{kind}", kind, "a", 0, slots, False, 120.0, 1, "p", uid=uid_of("job", 0))
     return replace(given, **more)  # type: ignore[arg-type]
 
@@ -131,9 +129,7 @@ def test_a_resize_that_is_refused_says_why(
         ("restart", Why.RECOVER, False, "recoveries"),
     ],
 )
-def test_the_reason_of_an_eviction_is_how_it_counts(
-    reason: str, why: Why, contract: bool, counted: str
-) -> None:
+def test_the_reason_of_an_eviction_is_how_it_counts(reason: str, why: Why, contract: bool, counted: str) -> None:
     """A move is a migration, a recovery neither; what was promised to give way is a contract."""
     cluster, notes, actuator = elastic()
     accounts = Accounts(cluster, 0.0)

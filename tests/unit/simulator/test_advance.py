@@ -36,8 +36,16 @@ TREE = queue_tree(("owner", 0, -1), ("guest", 0, -1), ("team", 1, -1))
 PATIENT: Policy = with_policy(EAGER, preemption={"time_sharing": False})
 
 
-def seen(work: list[Item], now_s: float, *, gpus: int = 8, shape: str = "2x8", total_s: Mapping[str, float] | None = None,
-         model: int = 0, queue: int = 1) -> Observation:  # fmt: skip
+def seen(
+    work: list[Item],
+    now_s: float,
+    *,
+    gpus: int = 8,
+    shape: str = "2x8",
+    total_s: Mapping[str, float] | None = None,
+    model: int = 0,
+    queue: int = 1,
+) -> Observation:
     """What is observed while 8 GPUs are reserved for the owner from 10,000 s on."""
     table = make(
         AdvanceTable,
@@ -108,9 +116,7 @@ def test_the_gpus_idle_for_the_owner_and_then_are_released() -> None:
     guest = [holds("x", 8, range(8), queue=2), waits("g", 8, queue=2, submit_s=0.0)]
     held = decide(seen(guest, FROM_S + 60.0), PATIENT)
     assert started(held) == {}
-    assert any(
-        "launch holds 8 GPUs; what is not used is released in" in note.name for note in held.decision.notes
-    )
+    assert any("launch holds 8 GPUs; what is not used is released in" in note.name for note in held.decision.notes)
     for queue in (1, 3):
         both = [*guest, waits("o", 8, queue=queue, submit_s=5000.0)]
         step = decide(seen(both, FROM_S + 60.0), PATIENT)
@@ -161,7 +167,9 @@ def test_another_model_is_not_held() -> None:
 
 # --- the file ---------------------------------------------------------------------------------------
 
-POOLS = "pools: [{name: a, nodes: 2, gpus_per_node: 8, gpu_model: H100-80GB}]\nqueues: [{name: q, limit: 12}, {name: r}]\n"
+POOLS = (
+    "pools: [{name: a, nodes: 2, gpus_per_node: 8, gpu_model: H100-80GB}]\nqueues: [{name: q, limit: 12}, {name: r}]\n"
+)
 
 
 def read(folder: Path, text: str) -> Any:
@@ -173,7 +181,10 @@ def read(folder: Path, text: str) -> Any:
 
 def test_a_file_reserves_for_a_queue_and_becomes_a_table(tmp_path: Path) -> None:
     """Durations in words; the grace has a default."""
-    text = "[{name: a, queue: r, gpu_model: H100-80GB, gpus: 16, from: 9h, grace: 10m}, {name: b, queue: q, gpu_model: H100-80GB, gpus: 8, from: 0}]"
+    text = (
+        "[{name: a, queue: r, gpu_model: H100-80GB, gpus: 16, from: 9h, grace: 10m}, {name: b, queue: q, "
+        "gpu_model: H100-80GB, gpus: 8, from: 0}]"
+    )
     cluster = read(tmp_path, text)
     assert [(each.start_s, each.grace_s, each.gpus) for each in cluster.advance] == [
         (32_400.0, 600.0, 16),
@@ -198,17 +209,25 @@ ONE = "name: a, queue: r, gpu_model: H100-80GB, gpus: 8, from: 9h"
         (f"[{{{ONE}}}, {{{ONE}}}]", ["reservations[1].name", "twice"]),
         ("[{name: a, queue: x, gpu_model: H100-80GB, gpus: 8, from: 9h}]", ["reservations[0].queue", "'x'", "q, r"]),
         ("[{name: a, queue: r, gpu_model: T4, gpus: 8, from: 9h}]", ["reservations[0].gpu_model", "no pool has"]),
-        ("[{name: a, queue: r, gpu_model: H100-80GB, gpus: 17, from: 9h}]", ["reservations[0].gpus", "17", "from 1 to 16"]),
+        (
+            "[{name: a, queue: r, gpu_model: H100-80GB, gpus: 17, from: 9h}]",
+            ["reservations[0].gpus", "17", "from 1 to 16"],
+        ),
         ("[{name: a, queue: r, gpu_model: H100-80GB, gpus: 0, from: 9h}]", ["reservations[0].gpus", "0"]),
-        ("[{name: a, queue: q, gpu_model: H100-80GB, gpus: 13, from: 9h}]", ["reservations[0].gpus", "queue q may hold 12"]),
+        (
+            "[{name: a, queue: q, gpu_model: H100-80GB, gpus: 13, from: 9h}]",
+            ["reservations[0].gpus", "queue q may hold 12"],
+        ),
         ("[{name: a, queue: r, gpu_model: H100-80GB, gpus: 8}]", ["reservations[0].from", "is missing"]),
         ("[{name: a, queue: r, gpu_model: H100-80GB, gpus: 8, from: -1}]", ["reservations[0].from"]),
         ("[{name: a, queue: r, gpu_model: H100-80GB, gpus: 8, from: soon}]", ["reservations[0].from", "soon"]),
-        (f"[{{{ONE}}}, {{name: b, queue: r, gpu_model: H100-80GB, gpus: 9, from: 9h15m}}]",
-         ["reservations[1].gpus", "17 x H100-80GB", "the cluster has 16"]),
+        (
+            f"[{{{ONE}}}, {{name: b, queue: r, gpu_model: H100-80GB, gpus: 9, from: 9h15m}}]",
+            ["reservations[1].gpus", "17 x H100-80GB", "the cluster has 16"],
+        ),
         (f"[{{{ONE}, colour: red}}]", ["reservations[0].colour", "no such field"]),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_in_a_reservation_is_named(tmp_path: Path, text: str, words: list[str]) -> None:
     """File, field, value and what is allowed stand in one message."""
     with pytest.raises(InputError) as error:
@@ -219,5 +238,8 @@ def test_a_mistake_in_a_reservation_is_named(tmp_path: Path, text: str, words: l
 
 def test_reservations_one_after_the_other_may_each_take_all(tmp_path: Path) -> None:
     """The second begins when the grace of the first is over."""
-    text = f"[{{{ONE.replace('gpus: 8', 'gpus: 16')}}}, {{name: b, queue: r, gpu_model: H100-80GB, gpus: 16, from: 9h30m}}]"
+    text = (
+        f"[{{{ONE.replace('gpus: 8', 'gpus: 16')}}}, "
+        f"{{name: b, queue: r, gpu_model: H100-80GB, gpus: 16, from: 9h30m}}]"
+    )
     assert len(read(tmp_path, text).advance) == 2

@@ -109,9 +109,7 @@ def test_constants_are_those_that_the_script_prints(shared_data: Path | None, ra
         rng = np.random.default_rng(5)
         log_s = np.concatenate([rng.normal(4, 0.3, 4000), rng.normal(9, 1.0, 6000)])
         (low, low_mean, low_spread), (_, high_mean, high_spread) = script.log_normal_mixture(log_s, 2)
-        assert [low, low_mean, low_spread, high_mean, high_spread] == pytest.approx(
-            [0.4, 4, 0.3, 9, 1], rel=0.05
-        )
+        assert [low, low_mean, low_spread, high_mean, high_spread] == pytest.approx([0.4, 4, 0.3, 9, 1], rel=0.05)
         numbers = np.arange(2, 500)
         sizes = rng.choice(numbers, size=20_000, p=numbers**-1.9 / (numbers**-1.9).sum())
         assert script.zeta_exponent(sizes, 499) == pytest.approx(1.9, abs=0.05)

@@ -128,8 +128,9 @@ def test_waiting_work_that_is_taken_away_blocks_nobody(name: str) -> None:
     """A replica retired while it waits at the head is forgotten; the next one starts."""
     jobs = make_jobs([(0, 100, 8), (200, 10, 8)])
     simulation = Simulation(inventory(1, 8), jobs, lambda _cluster: BASELINES[name]())
-    simulation.engine.at(1.0, lambda now_s: simulation.engine.submit(
-        jobs.add("svc-0", "t", gang(8), now_s, inf, service=0), now_s))  # fmt: skip
+    simulation.engine.at(
+        1.0, lambda now_s: simulation.engine.submit(jobs.add("svc-0", "t", gang(8), now_s, inf, service=0), now_s)
+    )
     simulation.engine.at(2.0, lambda now_s: simulation.cluster.retire(2, now_s))
     simulated = simulation.run()
     assert simulated.run.complete
@@ -215,7 +216,9 @@ def test_what_can_never_fit_is_known_beforehand(shape: Shape, words: str) -> Non
 
 
 def test_gpus_that_are_cut_hold_no_whole_work() -> None:
-    """Two of four GPUs of each node are cut: two whole ones a node are all that there ever is, and no share is cut from them."""
+    """Two of four GPUs of each node are cut: two whole ones a node are all that there ever is, and no share is cut
+    from them.
+    """
     cut = MigSpec(2, (Placement("3g.40gb", 0), Placement("3g.40gb", 4)))
     hardware = cluster_of(one_job(gang(1)), pools(pool(nodes=2, gpus=4, mig=(cut,)))).hardware
     assert never_fits(hardware, gang(4, 2)) == ""
@@ -322,9 +325,7 @@ def test_las_counts_the_gpu_time_that_was_given_whatever_became_of_it() -> None:
     jobs = Jobs()
     for name in "ab":
         jobs.add(name, "t", gang(16, 8), 0.0, 4000.0, checkpoint_interval_s=inf, restart_s=400.0)
-    simulated = Simulation(
-        inventory(2, 8), jobs, lambda _cluster: BASELINES["las"](), REAL, horizon_s=1e6
-    ).run()
+    simulated = Simulation(inventory(2, 8), jobs, lambda _cluster: BASELINES["las"](), REAL, horizon_s=1e6).run()
     assert simulated.run.complete
     assert simulated.accounts.preemptions < 30
 
@@ -345,9 +346,7 @@ def _two_tenants() -> Jobs:
     return jobs
 
 
-@pytest.mark.parametrize(
-    ("guarantee", "nodes"), [(None, [3, 1]), ({"a": 1, "b": 1}, [2, 2]), ({"a": 4}, [3, 1])]
-)
+@pytest.mark.parametrize(("guarantee", "nodes"), [(None, [3, 1]), ({"a": 1, "b": 1}, [2, 2]), ({"a": 4}, [3, 1])])
 def test_static_gives_each_tenant_its_nodes(guarantee: dict[str, int] | None, nodes: list[int]) -> None:
     """By guarantee, else by GPU-seconds, at least the widest gang; what a tenant does not use stays idle."""
     policy = Static(guarantee)

@@ -93,12 +93,14 @@ def fit_script() -> dict[str, Any]:
 def planted(folder: Path) -> Path:
     """Data sets with the columns of the real ones, made from the constants themselves."""
     tables = {"h100_telemetry_runs/gpu_1s": _planted_runs(), "acme_util_cdf/quantiles_raw": _planted_fleet()}
-    pods = np.repeat(
-        np.interp(np.linspace(0, 1, 201), LEVEL_POINTS, BEHAVIOURS[Archetype.NOTEBOOK].levels), 10
+    pods = np.repeat(np.interp(np.linspace(0, 1, 201), LEVEL_POINTS, BEHAVIOURS[Archetype.NOTEBOOK].levels), 10)
+    tables["gentd26/gpu_util"] = pd.DataFrame(
+        {
+            "pod": np.repeat(np.arange(201), 10),
+            "gpu_util": pods * 100,
+            "mem_used_mib": 20_000.0,
+        }
     )
-    tables["gentd26/gpu_util"] = pd.DataFrame({
-        "pod": np.repeat(np.arange(201), 10), "gpu_util": pods * 100, "mem_used_mib": 20_000.0,
-    })  # fmt: skip
     for name, table in tables.items():
         (folder / name).parent.mkdir()
         table.to_parquet(folder / f"{name}.parquet")
@@ -113,11 +115,7 @@ def _planted_runs() -> pd.DataFrame:
         watts = board.loaded_w + look.power_per_sm * board.limit_w * level
         util = 100 * (1 - (1 - level) ** look.busy_exponent)
         ratios = look.tensor_per_sm * level, look.dram_per_sm * level
-        rows += [
-            (run, "steady", t, g, util, level, *ratios, *links, *links, watts)
-            for t in range(60)
-            for g in (0, 1)
-        ]
+        rows += [(run, "steady", t, g, util, level, *ratios, *links, *links, watts) for t in range(60) for g in (0, 1)]
     for phase, watts in (("init", board.idle_w), ("loading", 100.0), ("steady", board.loaded_w)):
         rows += [("b1", phase, t, 0, 0.0, 0.0, 0.0, 0.0, *(0.0,) * 4, watts) for t in range(60)]
     names = ["run", "phase", "t_s", "gpu", "gpu_util", "sm_active", "tensor_active", "dram_active"]
@@ -134,13 +132,20 @@ def _planted_fleet() -> pd.DataFrame:
         spread = np.interp(np.linspace(0, 1, count), LEVEL_POINTS, BEHAVIOURS[archetype].levels)
         parts.append(spread if level is None else np.full(count, level))
     sm = np.sort(np.concatenate(parts))
-    values = {"sm_active": sm, "sm_occupancy": 0.279 * sm, "gpu_util": np.where(sm > 0, 1.0, 0.0),
-              "fb_used": np.linspace(0, 1, len(sm)) > 1 - HELD, "gpu_power": 0.6 + 3 * sm}  # fmt: skip
+    values = {
+        "sm_active": sm,
+        "sm_occupancy": 0.279 * sm,
+        "gpu_util": np.where(sm > 0, 1.0, 0.0),
+        "fb_used": np.linspace(0, 1, len(sm)) > 1 - HELD,
+        "gpu_power": 0.6 + 3 * sm,
+    }
     at = np.linspace(0, 1, len(sm))
-    return pd.concat([
-        pd.DataFrame({"cluster": "seren", "metric": name, "quantile": at, "value": 100.0 * np.asarray(value)})
-        for name, value in values.items()
-    ])  # fmt: skip
+    return pd.concat(
+        [
+            pd.DataFrame({"cluster": "seren", "metric": name, "quantile": at, "value": 100.0 * np.asarray(value)})
+            for name, value in values.items()
+        ]
+    )
 
 
 @pytest.fixture

@@ -147,8 +147,12 @@ def _mig_pool() -> Any:
 def test_mig_work_takes_instances_of_its_profile_only() -> None:
     """An instance is held once, has the right profile, and a cut GPU is never handed out whole."""
     jobs = Jobs()
-    shapes = (Shape(1, 1, 1, profile="3g.40gb"), Shape(2, 1, 2, profile="3g.40gb"),
-              Shape(1, 1, 1, profile="1g.10gb"), gang(1))  # fmt: skip
+    shapes = (
+        Shape(1, 1, 1, profile="3g.40gb"),
+        Shape(2, 1, 2, profile="3g.40gb"),
+        Shape(1, 1, 1, profile="1g.10gb"),
+        gang(1),
+    )
     for number, shape in enumerate(shapes):
         jobs.add(f"m{number}", "t", shape, 0.0, 100.0)
     cluster = cluster_of(jobs, _mig_pool())

@@ -118,8 +118,10 @@ def test_a_queue_states_limits_and_weights_by_model_and_whom_it_displaces(tmp_pa
     assert (full.within_queue, full.reclaim) == (Displace.LOWER_OR_NEWER_EQUAL, Displace.LOWER)
     assert (full.while_borrowing, full.while_borrowing_priority) == (Displace.ANY, 9)
     assert (plain.within_queue, plain.reclaim, plain.while_borrowing) == (
-        Displace.LOWER, Displace.ANY, Displace.NEVER,
-    )  # fmt: skip
+        Displace.LOWER,
+        Displace.ANY,
+        Displace.NEVER,
+    )
     assert (plain.borrow_limit, plain.lend_limit, plain.strict, plain.limit_by_model) == (
         None,
         None,
@@ -131,18 +133,25 @@ def test_a_queue_states_limits_and_weights_by_model_and_whom_it_displaces(tmp_pa
 
 def test_a_limit_of_one_model_holds_for_the_queues_below(tmp_path: Path) -> None:
     """As for all GPUs together: the least on the path; a job that is wider in it can never run."""
-    queues = "[{name: a, limit: {H100-80GB: 9}}, {name: b, parent: a}, {name: c, parent: a, limit: {H100-80GB: 4}}, {name: d}]"
+    queues = (
+        "[{name: a, limit: {H100-80GB: 9}}, {name: b, parent: a}, {name: c, parent: a, limit: {H100-80GB: "
+        "4}}, {name: d}]"
+    )
     cluster = parse_cluster(cluster_file(tmp_path, with_queues(queues)))
     assert cluster.limit_by_queue_and_model == {
-        "a": {"H100-80GB": 9}, "b": {"H100-80GB": 9}, "c": {"H100-80GB": 4},
-    }  # fmt: skip
+        "a": {"H100-80GB": 9},
+        "b": {"H100-80GB": 9},
+        "c": {"H100-80GB": 4},
+    }
     capacity = cluster.capacity
     assert [capacity.most_gpus(tenant, ["H100-80GB"]) for tenant in "acd"] == [9, 4, 32]
 
 
 def test_a_limit_holds_for_the_queues_below(tmp_path: Path) -> None:
     """What a queue may hold at most is the least limit on its path; a path without one has none."""
-    queues = "[{name: a, limit: 9}, {name: b, parent: a}, {name: c, parent: a, limit: 4}, {name: d, limit: 0}, {name: e}]"
+    queues = (
+        "[{name: a, limit: 9}, {name: b, parent: a}, {name: c, parent: a, limit: 4}, {name: d, limit: 0}, {name: e}]"
+    )
     cluster = parse_cluster(cluster_file(tmp_path, with_queues(queues)))
     assert cluster.limit_by_queue == {"a": 9, "b": 9, "c": 4, "d": 0}
     assert cluster.capacity.limit_by_tenant == cluster.limit_by_queue

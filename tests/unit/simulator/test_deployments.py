@@ -26,9 +26,7 @@ def test_a_named_service_takes_its_deployment_and_an_unknown_one_a_default_that_
     tmp_path: Path,
 ) -> None:
     """The notes say what was assumed and which deployments have no requests."""
-    path = write_requests(
-        tmp_path / "r.csv", [(t, "chat" if t % 2 else "mystery", 100, 400) for t in range(600)]
-    )
+    path = write_requests(tmp_path / "r.csv", [(t, "chat" if t % 2 else "mystery", 100, 400) for t in range(600)])
     idle = replace(deployment(), serving=replace(CHAT, name="idle"))
     found = requests_for([deployment(), idle], path, horizon_s=0.0)
     by_name = {each.name: each for each in found.deployments}

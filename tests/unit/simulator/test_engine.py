@@ -55,10 +55,19 @@ def test_ends_come_before_changes_before_arrivals_and_then_one_pass() -> None:
     engine.at(10.0, lambda _now_s: None)
     run = engine.run()
     assert scheduler.log == [
-        ("submit 0", 0.0), ("submit 1", 0.0), ("pass", 0.0),
-        ("end 0", 10.0), ("end 1", 10.0), ("change", 10.0), ("submit 2", 10.0), ("submit 3", 10.0), ("pass", 10.0),
-        ("end 2", 15.0), ("end 3", 15.0), ("pass", 15.0),
-    ]  # fmt: skip
+        ("submit 0", 0.0),
+        ("submit 1", 0.0),
+        ("pass", 0.0),
+        ("end 0", 10.0),
+        ("end 1", 10.0),
+        ("change", 10.0),
+        ("submit 2", 10.0),
+        ("submit 3", 10.0),
+        ("pass", 10.0),
+        ("end 2", 15.0),
+        ("end 3", 15.0),
+        ("pass", 15.0),
+    ]
     assert (run.complete, run.end_s, run.last_submit_s, run.passes) == (True, 15.0, 10.0, 3)
 
 

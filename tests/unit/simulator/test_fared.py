@@ -17,7 +17,7 @@ def run(name: str, jobs: Jobs | None = None, physics: Physics = IDEAL, horizon_s
     """One run on 2 x 8."""
     return Simulation(
         inventory(2, 8), jobs or make_jobs(ROWS), lambda _cluster: BASELINES[name](), physics, horizon_s=horizon_s
-    ).run()  # fmt: skip
+    ).run()
 
 
 def test_the_job_that_pays_for_the_others_is_named() -> None:
@@ -46,7 +46,12 @@ def test_a_job_that_did_not_end_is_counted_apart() -> None:
 def test_the_longest_wait_may_be_of_a_job_that_never_started() -> None:
     """It waits to the end of the run and says that it has not finished."""
     first, *_ = longest_waits(run("fifo", horizon_s=20_000.0))
-    assert (first["job_id"], first["finished"], first["queue_wait_s"], first["total_wait_s"]) == ("job-1", False, None, 10_000.0)  # fmt: skip
+    assert (first["job_id"], first["finished"], first["queue_wait_s"], first["total_wait_s"]) == (
+        "job-1",
+        False,
+        None,
+        10_000.0,
+    )
 
 
 def test_work_that_goes_on_does_not_wait() -> None:

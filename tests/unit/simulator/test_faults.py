@@ -28,9 +28,7 @@ class Watch:
 
 def faulty(options: FaultOptions, seed: int = 1, nodes: int = 4) -> tuple[Simulated, Watch, Faults]:
     """A day of work on nodes that fail, half of them spot."""
-    hardware = pools(
-        pool("firm", nodes=nodes // 2, gpus=8), pool("spot", nodes=nodes // 2, gpus=8, spot=True)
-    )
+    hardware = pools(pool("firm", nodes=nodes // 2, gpus=8), pool("spot", nodes=nodes // 2, gpus=8, spot=True))
     jobs = make_jobs([(600.0 * k, 3000.0 + 500 * (k % 7), (1, 2, 4, 8, 16)[k % 5]) for k in range(120)])
     watch = Watch()
     faults = Faults(options, seed)
@@ -52,11 +50,7 @@ def test_faulty_runs_end_with_all_work_done_and_nothing_violated() -> None:
     assert simulated.run.complete
     assert simulated.found.violations == ()
     assert faults.injected > 10
-    assert (
-        simulated.accounts.faults
-        == sum(isinstance(f, Stopped) and f.why == Why.FAULT for f in watch.facts)
-        > 0
-    )
+    assert simulated.accounts.faults == sum(isinstance(f, Stopped) and f.why == Why.FAULT for f in watch.facts) > 0
     assert all(simulated.cluster.hardware.ready)
     assert all(simulated.cluster.hardware.healthy)
 
@@ -72,11 +66,7 @@ def test_sources_draw_apart() -> None:
 
     def of_first(nodes: int) -> list[float]:
         facts = faulty(FaultOptions(node_mtbf_s=8_000, until_s=50_000), nodes=nodes)[1].facts
-        return [
-            fact.at_s
-            for fact in facts
-            if isinstance(fact, NodeChanged) and fact.node == 0 and fact.at_s < 50_000
-        ]
+        return [fact.at_s for fact in facts if isinstance(fact, NodeChanged) and fact.node == 0 and fact.at_s < 50_000]
 
     assert len(of_first(4)) > 1
     assert of_first(4) == of_first(8)
@@ -103,9 +93,7 @@ def test_a_spot_node_gives_notice() -> None:
 
 def test_a_node_that_fails_within_its_notice_is_taken_back_all_the_same() -> None:
     """Its return from the failure does not end the reclaim that was announced."""
-    options = FaultOptions(
-        spot_mtbr_s=20_000, spot_notice_s=4000, node_mtbf_s=6000, node_mttr_s=300, until_s=90_000
-    )
+    options = FaultOptions(spot_mtbr_s=20_000, spot_notice_s=4000, node_mtbf_s=6000, node_mttr_s=300, until_s=90_000)
     nodes = [fact for fact in faulty(options)[1].facts if isinstance(fact, NodeChanged)]
     seen = 0
     for before, fact in pairwise(nodes):
@@ -118,9 +106,13 @@ def test_a_node_that_fails_within_its_notice_is_taken_back_all_the_same() -> Non
 
 @pytest.mark.parametrize(
     ("ratios", "xids"),
-    [({}, {79}), ({"gpu_app_ratio": 1.0}, {94}), ({"gpu_reset_ratio": 1.0}, {95}),
-     ({"gpu_app_ratio": 0.3, "gpu_reset_ratio": 0.3}, {79, 94, 95})],
-)  # fmt: skip
+    [
+        ({}, {79}),
+        ({"gpu_app_ratio": 1.0}, {94}),
+        ({"gpu_reset_ratio": 1.0}, {95}),
+        ({"gpu_app_ratio": 0.3, "gpu_reset_ratio": 0.3}, {79, 94, 95}),
+    ],
+)
 def test_the_class_of_an_xid_is_what_becomes_of_the_gpu(ratios: dict[str, float], xids: set[int]) -> None:
     """It stays sound, is reset in a minute, or is out for a repair; its work breaks each time."""
     options = FaultOptions(gpu_mtbf_s=60_000, gpu_mttr_s=5000, until_s=90_000, **ratios)
@@ -161,9 +153,7 @@ def test_the_death_of_a_member_belongs_to_one_incarnation() -> None:
     cluster = cluster_of(jobs, inventory(9, 8))
     engine = Engine(cluster, BASELINES["fifo"](), horizon_s=1e5)
     Faults(FaultOptions(member_mtbf_s=4000.0, member_hang_s=1e6), 0).arm(engine, cluster)
-    first_s, second_s = (
-        float(child_generator(0, f"member/rigid/{number}").exponential(1000.0)) for number in range(2)
-    )
+    first_s, second_s = (float(child_generator(0, f"member/rigid/{number}").exponential(1000.0)) for number in range(2))
     for job, held in enumerate((range(32), range(32, 64), range(64, 72))):
         assert cluster.start(job, held, 0.0) is None
 
@@ -221,9 +211,7 @@ def test_stuck_pods_hold_their_gpus_and_go_in_the_end() -> None:
 def test_effects_and_scrapes_fail_in_the_wished_part() -> None:
     """Fates follow the ratios, repeat by id, and end with the safety phase."""
     faults = Faults(
-        FaultOptions(
-            scrape_loss_ratio=0.2, conflict_ratio=0.1, failure_ratio=0.2, delay_ratio=0.3, until_s=1e6
-        ),
+        FaultOptions(scrape_loss_ratio=0.2, conflict_ratio=0.1, failure_ratio=0.2, delay_ratio=0.3, until_s=1e6),
         7,
     )
     fates = [faults.fate(f"effect-{k}", 5.0) for k in range(2000)]
@@ -233,9 +221,7 @@ def test_effects_and_scrapes_fail_in_the_wished_part() -> None:
     )
     assert all((fate.delay_s > 0) == (fate.kind is FateKind.LATE) for fate in fates)
     assert faults.fate("effect-3", 9.0) == fates[3]
-    assert sum(faults.scrape_lost("node-1", float(k)) for k in range(2000)) / 2000 == pytest.approx(
-        0.2, abs=0.04
-    )
+    assert sum(faults.scrape_lost("node-1", float(k)) for k in range(2000)) / 2000 == pytest.approx(0.2, abs=0.04)
     assert faults.fate("effect-1999", 1e6).kind is FateKind.DONE
     assert not any(faults.scrape_lost("node-1", 1e6 + k) for k in range(50))
 
@@ -254,7 +240,5 @@ def test_ratios_that_exceed_one_together_are_refused() -> None:
     """An effect has one fate."""
     with pytest.raises(InputError, match="exceed 1"):
         FaultOptions(conflict_ratio=0.5, failure_ratio=0.4, delay_ratio=0.2)
-    with pytest.raises(
-        InputError, match="gpu_app_ratio, gpu_reset_ratio and gpu_hang_ratio together exceed 1"
-    ):
+    with pytest.raises(InputError, match="gpu_app_ratio, gpu_reset_ratio and gpu_hang_ratio together exceed 1"):
         FaultOptions(gpu_app_ratio=0.6, gpu_reset_ratio=0.5)

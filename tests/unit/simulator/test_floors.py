@@ -1,4 +1,6 @@
-"""Floors in the simulated cluster: replicas come at once, stay, and go when the floor ends; the actuator in front of it."""
+"""Floors in the simulated cluster: replicas come at once, stay, and go when the floor ends; the actuator in front of
+it.
+"""
 
 from __future__ import annotations
 
@@ -113,9 +115,7 @@ def instruction(**more: Any) -> Instruction:
         "uid": uid_of("service", 0),
     }
     columns |= more
-    return Instruction(
-        "e1", "scale", slots=(), backfill=False, deadline_s=720.0, fence=1, proposal_id="p", **columns
-    )
+    return Instruction("e1", "scale", slots=(), backfill=False, deadline_s=720.0, fence=1, proposal_id="p", **columns)
 
 
 def test_the_actuator_sets_a_floor_once() -> None:
@@ -151,9 +151,7 @@ def test_a_service_that_is_another_one_by_now_is_a_conflict(more: dict[str, Any]
     answers: list[Outcome] = []
 
     def act(fleet: ServiceFleet, now_s: float) -> None:
-        answers.append(
-            ClusterActuator(seen_cluster[0], scale=fleet.set_floor).apply(instruction(**more), now_s)
-        )
+        answers.append(ClusterActuator(seen_cluster[0], scale=fleet.set_floor).apply(instruction(**more), now_s))
 
     seen_cluster: list[Cluster] = []
     seen_cluster.append(Seen().cluster)

@@ -32,7 +32,7 @@ Row = tuple[str, float, float, int]
 
 def queue(name: str, gpus: int = 0, parent: str = ROOT, limit: int | None = None) -> QueueSpec:
     """A queue that is guaranteed `gpus`."""
-    return QueueSpec(name=name, parent=parent, guarantee={MODEL: gpus}, limit=limit, weight=1.0, priority=0, order=None)  # fmt: skip
+    return QueueSpec(name=name, parent=parent, guarantee={MODEL: gpus}, limit=limit, weight=1.0, priority=0, order=None)
 
 
 def jobs_of(rows: Sequence[Row], priorities: Sequence[int] = ()) -> Jobs:
@@ -44,8 +44,15 @@ def jobs_of(rows: Sequence[Row], priorities: Sequence[int] = ()) -> Jobs:
     return jobs
 
 
-def play(rows: Sequence[Row], queues: Sequence[QueueSpec], nodes: int = 2, *, physics: Physics = IDEAL,
-         priorities: Sequence[int] = (), scheduler: Scheduler | None = None) -> Simulated:  # fmt: skip
+def play(
+    rows: Sequence[Row],
+    queues: Sequence[QueueSpec],
+    nodes: int = 2,
+    *,
+    physics: Physics = IDEAL,
+    priorities: Sequence[int] = (),
+    scheduler: Scheduler | None = None,
+) -> Simulated:
     """One run on nodes of 8 GPUs, checked."""
     simulated = Simulation(
         inventory(nodes, 8), jobs_of(rows, priorities), lambda _: scheduler or Kueue(queues), physics
@@ -222,9 +229,7 @@ def test_a_victim_that_is_not_needed_is_put_back() -> None:
 # --- inside one queue --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("priority", "start_s"), [pytest.param(1, 10, id="higher"), pytest.param(0, 100, id="equal")]
-)
+@pytest.mark.parametrize(("priority", "start_s"), [pytest.param(1, 10, id="higher"), pytest.param(0, 100, id="equal")])
 def test_only_lower_priorities_of_the_own_queue_give_way(priority: int, start_s: float) -> None:
     """LowerPriority: a higher one starts at once, an equal one waits."""
     rows: list[Row] = [("a", 0, 100, 8), ("a", 1, 100, 8), ("a", 10, 50, 8)]
@@ -284,8 +289,9 @@ def test_a_landing_gang_that_its_owner_takes_away_gives_its_quota_up() -> None:
     """The next one of its queue finds the guarantee free again."""
     jobs = jobs_of([("b", 0, 9000, 8), ("a", 4020, 100, 8)])
     simulation = Simulation(inventory(1, 8), jobs, lambda _: Kueue([queue("a", 8)]), REAL)
-    simulation.engine.at(4000.0, lambda now_s: simulation.engine.submit(
-        jobs.add("svc-0", "a", gang(8), now_s, inf, service=0), now_s))  # fmt: skip
+    simulation.engine.at(
+        4000.0, lambda now_s: simulation.engine.submit(jobs.add("svc-0", "a", gang(8), now_s, inf, service=0), now_s)
+    )
     simulation.engine.at(4001.0, lambda now_s: simulation.cluster.retire(2, now_s))
     simulated = simulation.run()
     assert simulated.cluster.evictions[0] >= 1
@@ -300,8 +306,9 @@ def test_a_tenant_that_comes_later_may_borrow() -> None:
     """Work of an unknown tenant gets a queue that is guaranteed nothing, and gives way to the owner."""
     jobs = jobs_of([("a", 0, 10, 8), ("a", 50, 20, 8)])
     simulation = Simulation(inventory(1, 8), jobs, lambda _: Kueue([queue("a", 8)]))
-    simulation.engine.at(20.0, lambda now_s: simulation.engine.submit(
-        jobs.add("svc-0", "late", gang(8), now_s, inf, service=0), now_s))  # fmt: skip
+    simulation.engine.at(
+        20.0, lambda now_s: simulation.engine.submit(jobs.add("svc-0", "late", gang(8), now_s, inf, service=0), now_s)
+    )
     simulated = simulation.run()
     assert starts(simulated) == [0, 50, 20]
     assert simulated.cluster.evictions == [0, 0, 1]
@@ -312,12 +319,16 @@ def crowd(seed: int) -> tuple[list[Row], list[int], list[QueueSpec]]:
     rng = np.random.default_rng(seed)
     rows = sorted(
         (
-            (str(rng.choice(list("abcde"))), float(rng.integers(0, 3000)), float(rng.integers(20, 900)),
-             int(rng.choice([1, 1, 2, 3, 4, 8, 12, 16])))
+            (
+                str(rng.choice(list("abcde"))),
+                float(rng.integers(0, 3000)),
+                float(rng.integers(20, 900)),
+                int(rng.choice([1, 1, 2, 3, 4, 8, 12, 16])),
+            )
             for _ in range(150)
         ),
         key=lambda row: row[1],
-    )  # fmt: skip
+    )
     queues = [
         queue("team", 12),
         queue("a", 4, "team"),
@@ -336,9 +347,7 @@ class Checked(Kueue):
     def _may_displace(self, claim: Claim) -> bool:
         worth = super()._may_displace(claim)
         if not worth:
-            answer = cohort.takes(
-                self._books, claim, list(self._running.values()), partial(self._fits, claim)
-            )
+            answer = cohort.takes(self._books, claim, list(self._running.values()), partial(self._fits, claim))
             assert isinstance(answer, Refusal)
             self.vain += 1
         return worth
@@ -372,9 +381,14 @@ def test_the_queues_of_a_cluster_file_reach_the_baseline(tmp_path: Path) -> None
         "queues:\n  - {name: a, guarantee: {A100-80GB: 8}}\n"
     )
     (tmp_path / "jobs.csv").write_text("job_id,tenant,submit_s,duration_s,gpus\n0,b,0,100,8\n1,a,10,50,8\n")
-    entry = simulate(SimulateOptions(
-        jobs=tmp_path / "jobs.csv", cluster=str(tmp_path / "cluster.yaml"), policies=("kueue",), series=False,
-    )).document()["policies"]["kueue"]  # fmt: skip
+    entry = simulate(
+        SimulateOptions(
+            jobs=tmp_path / "jobs.csv",
+            cluster=str(tmp_path / "cluster.yaml"),
+            policies=("kueue",),
+            series=False,
+        )
+    ).document()["policies"]["kueue"]
     assert entry["disruptions"]["preemptions"] == 1
     assert entry["tenants"]["a"]["slowdown"] == 1.0
     assert entry["jobs"]["jct_s_mean"] == (50 + 150) / 2

@@ -70,9 +70,7 @@ def test_a_write_is_given_a_time_or_none_within_the_grace() -> None:
     jobs.add("huge", "t", gang(1), 0.0, checkpoint_gib=200.0)
     checkpoints = Checkpoints(jobs, REAL)
     writes = [checkpoints.ask(job, 1000.0) for job in range(12)]
-    assert [round(write.done_s - 1000, 3) for write in writes[:10]] == pytest.approx(
-        [60.0] * 5 + [120.0] * 5, abs=0.01
-    )
+    assert [round(write.done_s - 1000, 3) for write in writes[:10]] == pytest.approx([60.0] * 5 + [120.0] * 5, abs=0.01)
     assert [write.done_s for write in writes[10:]] == [inf, inf]
     assert [round(write.alone_s - 1000) for write in writes[:11]] == [60] * 11
     assert writes[11] == Write(inf, inf)
@@ -111,7 +109,9 @@ def test_lost_work_is_split_by_its_cause() -> None:
 
 @pytest.mark.parametrize(("after_s", "lost", "starved"), [(30, 6, 0), (90, 1, 1), (121, 0, 0)])
 def test_a_node_that_dies_under_the_writers(after_s: float, lost: int, starved: int) -> None:
-    """Who was writing loses since its last checkpoint; who waited although its time was up starved; the rest is safe."""
+    """Who was writing loses since its last checkpoint; who waited although its time was up starved; the rest is
+    safe.
+    """
     cluster, notes, now_s = working(make_jobs([(0, 50_000, 1)] * 6, checkpoint_gib=55.8))
     for job in range(6):
         cluster.evict(job, now_s)
@@ -142,8 +142,10 @@ def test_a_stuck_pod_holds_its_gpus_past_the_grace(physics: Physics) -> None:
     assert (cluster.state[0], cluster.hardware.free[0]) == (State.CHECKPOINTING, 4)
     grace_s = now_s + physics.grace_s
     assert [cluster.stuck(0, at_s) for at_s in (now_s, grace_s, grace_s + 1 / TICKS_PER_S)] == [
-        False, False, True,
-    ]  # fmt: skip
+        False,
+        False,
+        True,
+    ]
     at_s, kind, job, number = notes.events[-1]
     assert (at_s, kind) == (up_to_grid(now_s + physics.grace_s + 500.0), VACATE)
     assert cluster.evict(0, grace_s + 1.0) is Refusal.LEAVING
@@ -237,8 +239,10 @@ def test_a_gang_without_a_member_is_stopped_at_once_and_loses_what_it_did_not_sa
     cluster.lose_member(0, now_s, 600.0)
     assert cluster.evict(0, now_s + 60.0, recover=True) is None
     assert (cluster.state[0], notes.stopped[-1].why, notes.stopped[-1].lost_s) == (
-        State.PENDING, Why.RECOVER, 700.0,
-    )  # fmt: skip
+        State.PENDING,
+        Why.RECOVER,
+        700.0,
+    )
     assert not notes.stopped[-1].no_bandwidth
     cluster.start(0, range(16), now_s + 60.0)
     assert not cluster.give_up(0, now_s + 600.0, 0)

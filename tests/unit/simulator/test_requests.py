@@ -49,9 +49,7 @@ def test_a_file_is_read_in_order_of_time_and_keeps_what_it_adds(tmp_path: Path) 
 
 def test_parquet_and_csv_give_the_same_requests(tmp_path: Path) -> None:
     """The two formats differ in nothing but the file."""
-    frame = pd.DataFrame(
-        {"t_s": [2.5, 0.25], "service": ["x", "y"], "input_tokens": [7, 8], "output_tokens": [9, 10]}
-    )
+    frame = pd.DataFrame({"t_s": [2.5, 0.25], "service": ["x", "y"], "input_tokens": [7, 8], "output_tokens": [9, 10]})
     frame.to_parquet(tmp_path / "r.parquet")
     frame.to_csv(tmp_path / "r.csv.gz", index=False)
     left, right = read_requests(tmp_path / "r.parquet"), read_requests(tmp_path / "r.csv.gz")
@@ -123,9 +121,7 @@ def test_a_truncated_parquet_file_is_one_clear_error(tmp_path: Path) -> None:
         ("r.xlsx", "x", "read from a .csv or .parquet file; .xlsx is neither"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_one_clear_error(
-    tmp_path: Path, name: str, content: str, says: str
-) -> None:
+def test_a_file_that_cannot_be_used_is_one_clear_error(tmp_path: Path, name: str, content: str, says: str) -> None:
     """The error names the file and what is wrong with it."""
     with pytest.raises(InputError, match=says) as raised:
         read_requests(write(tmp_path, content, name))

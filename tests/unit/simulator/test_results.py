@@ -36,16 +36,28 @@ from simulator.world.work import Jobs, Shape, jitter, jobs_from_trace
 from tests.kits.cluster_kit import cluster_of, gang, inventory, make_jobs, one_job
 
 KEYS = {
-    "tenants", "reservations", "gpu_s", "jobs", "makespan_s", "utilization", "slo", "disruptions", "fragmentation",
-    "invariants", "wall_s", "fared_worse",
-}  # fmt: skip
+    "tenants",
+    "reservations",
+    "gpu_s",
+    "jobs",
+    "makespan_s",
+    "utilization",
+    "slo",
+    "disruptions",
+    "fragmentation",
+    "invariants",
+    "wall_s",
+    "fared_worse",
+}
 INNER = {
     "reservations": "made kept late released",
     "gpu_s": "capacity handed_out useful lost overhead idle",
     "jobs": "submitted finished unusable unusable_by_reason jct_s_mean jct_s_p50 jct_s_p99 queue_wait_s_mean "
-    "queue_wait_s_p50 queue_wait_s_p95 queue_wait_s_p99 total_wait_s_mean total_wait_s_p99 longest_wait_s longest_waits "
+    "queue_wait_s_p50 queue_wait_s_p95 queue_wait_s_p99 total_wait_s_mean total_wait_s_p99 longest_wait_s "
+    "longest_waits "
     "slowdown_worst slowdown_worst_tenant",
-    "utilization": "allocation_ratio to_last_arrival_ratio bound_ratio hardware_ratio real_utilization_ratio goodput_ratio "
+    "utilization": "allocation_ratio to_last_arrival_ratio bound_ratio hardware_ratio real_utilization_ratio "
+    "goodput_ratio "
     "to_last_arrival",
     "slo": "requests p99_latency_s violation_ratio",
     "disruptions": "preemptions migrations regeometries lost_gpu_s reversals resizes recoveries "
@@ -83,11 +95,21 @@ def test_the_result_has_every_key_and_nothing_that_is_no_number() -> None:
     }
     result = document(SETTING, {"fifo-skip": entry})
     assert list(result) == [
-        "schema", "seed", "physics", "durations", "jitter_ratio", "telemetry", "cluster", "assumed", "policies",
-    ]  # fmt: skip
+        "schema",
+        "seed",
+        "physics",
+        "durations",
+        "jitter_ratio",
+        "telemetry",
+        "cluster",
+        "assumed",
+        "policies",
+    ]
     assert (result["schema"], result["cluster"], result["assumed"]) == (
-        "gpu-autopilot/simulation/1", {"nodes": 2, "gpus": 16}, {"kind": 3},
-    )  # fmt: skip
+        "gpu-autopilot/simulation/1",
+        {"nodes": 2, "gpus": 16},
+        {"kind": 3},
+    )
     json.dumps(result, allow_nan=False)
     nothing = (entry["reservations"], entry["slo"], entry["fragmentation"])
     assert all(leaf is None for part in nothing for leaf in part.values())
@@ -102,27 +124,41 @@ def test_figures_follow_their_definitions() -> None:
     assert entry["jobs"]["total_wait_s_p99"] == 6.0
     assert (entry["jobs"]["jct_s_p50"], entry["makespan_s"]) == (26.0, 30.0)
     assert entry["gpu_s"] == {
-        "capacity": 480.0, "handed_out": 320.0, "useful": 320.0, "lost": 0.0, "overhead": 0.0, "idle": 160.0,
-    }  # fmt: skip
+        "capacity": 480.0,
+        "handed_out": 320.0,
+        "useful": 320.0,
+        "lost": 0.0,
+        "overhead": 0.0,
+        "idle": 160.0,
+    }
     utilization = entry["utilization"]
     assert utilization["allocation_ratio"] == 320 / 480
     assert utilization["to_last_arrival_ratio"] == 1.0
     assert utilization["goodput_ratio"] == 1.0
     assert utilization["to_last_arrival"] == {
-        "allocation_ratio": 1.0, "hardware_ratio": None, "real_utilization_ratio": None, "goodput_ratio": 1.0,
-    }  # fmt: skip
+        "allocation_ratio": 1.0,
+        "hardware_ratio": None,
+        "real_utilization_ratio": None,
+        "goodput_ratio": 1.0,
+    }
 
 
 def test_one_late_wide_job_moves_the_makespan_and_not_the_headline() -> None:
-    """Until the last arrival the cluster was full; the gang that had to wait for all of it leaves it half empty after."""
+    """Until the last arrival the cluster was full; the gang that had to wait for all of it leaves it half empty
+    after.
+    """
     entry = policy_result(
-        simulate(make_jobs([(0, 100, 8), (0, 100, 8), (100, 300, 8)])), Measured(active_gpu_s=3000.0, early_active_gpu_s=800.0)
-    )  # fmt: skip
+        simulate(make_jobs([(0, 100, 8), (0, 100, 8), (100, 300, 8)])),
+        Measured(active_gpu_s=3000.0, early_active_gpu_s=800.0),
+    )
     used = entry["utilization"]
     assert used["allocation_ratio"] == (1600 + 2400) / (16 * 400)
     assert used["to_last_arrival"] == {
-        "allocation_ratio": 1.0, "hardware_ratio": 0.5, "real_utilization_ratio": 0.5, "goodput_ratio": 1.0,
-    }  # fmt: skip
+        "allocation_ratio": 1.0,
+        "hardware_ratio": 0.5,
+        "real_utilization_ratio": 0.5,
+        "goodput_ratio": 1.0,
+    }
     assert used["real_utilization_ratio"] == 3000 / (16 * 400)
 
 
@@ -136,9 +172,17 @@ def test_a_run_that_was_cut_before_the_last_arrival_is_measured_up_to_the_cut() 
 def test_what_others_measured_is_taken_in() -> None:
     """Active time, requests, stranded capacity, reservations and tenants' slowdown come from outside."""
     measured = Measured(
-        active_gpu_s=160.0, requests=10, p99_latency_s=0.5, violation_ratio=0.1, stranded_gpu_s=7.0,
-        reservations=Reservations(4, 3, 1, 1), alone_jct_s={"t": 9.0}, checked=5, violated=1, wall_s=2.0,
-    )  # fmt: skip
+        active_gpu_s=160.0,
+        requests=10,
+        p99_latency_s=0.5,
+        violation_ratio=0.1,
+        stranded_gpu_s=7.0,
+        reservations=Reservations(4, 3, 1, 1),
+        alone_jct_s={"t": 9.0},
+        checked=5,
+        violated=1,
+        wall_s=2.0,
+    )
     simulated = simulate(make_jobs([(0, 10, 16), (4, 20, 8)]))
     entry = policy_result(simulated, measured, {"end before start": 2})
     assert (entry["utilization"]["hardware_ratio"], entry["utilization"]["real_utilization_ratio"]) == (
@@ -190,13 +234,20 @@ def test_the_percentile_is_the_rule_of_the_table() -> None:
 @pytest.mark.parametrize("physics", [IDEAL, CHARGED, REAL], ids=lambda each: each.name)
 @pytest.mark.parametrize("seed", range(4))
 def test_gpu_time_is_conserved_under_every_price(physics: Any, seed: int) -> None:
-    """The identities capacity = handed out + idle and handed out = useful + lost + overhead, in integers, by tenant too."""
+    """The identities capacity = handed out + idle and handed out = useful + lost + overhead, in integers, by tenant
+    too.
+    """
     rng = np.random.default_rng(seed)
     jobs = Jobs()
     for number in range(120):
         shape = Shape(1, 1, 1, milli=300) if number % 7 == 0 else gang(int(rng.choice([1, 2, 4, 8, 16])))
-        jobs.add(f"j{number}", "abc"[number % 3], shape, float(rng.integers(0, 40_000)),
-                 int(rng.integers(1, 9_000_000)) / TICKS_PER_S)  # fmt: skip
+        jobs.add(
+            f"j{number}",
+            "abc"[number % 3],
+            shape,
+            float(rng.integers(0, 40_000)),
+            int(rng.integers(1, 9_000_000)) / TICKS_PER_S,
+        )
     simulated = simulate(jobs, "las", physics=physics)
     totals = simulated.totals
     assert simulated.found.violations == ()
@@ -205,8 +256,9 @@ def test_gpu_time_is_conserved_under_every_price(physics: Any, seed: int) -> Non
     for tenant, share in enumerate(totals.by_tenant):
         work = sum(
             int(jobs.duration_s[job] * TICKS_PER_S) * jobs.shape_of(job).full_milli
-            for job, code in enumerate(jobs.tenant) if code == tenant
-        )  # fmt: skip
+            for job, code in enumerate(jobs.tenant)
+            if code == tenant
+        )
         assert share.useful == work
     if physics is IDEAL:
         assert totals.all.lost == totals.all.overhead == 0
@@ -242,9 +294,7 @@ def test_the_bound_counts_what_the_backlog_can_still_use() -> None:
     assert np.isnan(utilization_bound([0], [50], [4], 8))
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 50), st.integers(1, 40), st.integers(1, 12)), min_size=2, max_size=30)
-)
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 40), st.integers(1, 12)), min_size=2, max_size=30))
 def test_the_bound_is_one_and_equals_a_sweep_second_by_second(rows: list[tuple[int, int, int]]) -> None:
     """Stepping through each second by the definition gives the same."""
     last = max(row[0] for row in rows)
@@ -296,13 +346,22 @@ def test_jitter_is_one_draw_a_job_from_the_seed() -> None:
 
 def test_a_trace_becomes_jobs() -> None:
     """Shapes, classes and what is unknown are read as the format says."""
-    frame = pd.DataFrame({
-        "job_id": ["a", "b", "c", "d", "e"], "tenant": ["x", "y", "x", "x", "x"], "submit_s": [5, 5, 6, 7, 8],
-        "duration_s": [10, 20, 30, 40, 50], "gpus": [16, 0.25, 2, 12, 4], "nodes": [4, 1, None, None, None],
-        "slo_class": ["batch", "interactive", None, None, None], "mig_profile": [None, None, "3g.40gb", None, None],
-        "preemptible": [None, None, "true", "false", None], "gpu_type": [None, None, None, None, "A100-80GB|H100-80GB"],
-        "cpus": [None, None, None, 12, None], "topology": [None, None, None, "rack", None],
-    })  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "job_id": ["a", "b", "c", "d", "e"],
+            "tenant": ["x", "y", "x", "x", "x"],
+            "submit_s": [5, 5, 6, 7, 8],
+            "duration_s": [10, 20, 30, 40, 50],
+            "gpus": [16, 0.25, 2, 12, 4],
+            "nodes": [4, 1, None, None, None],
+            "slo_class": ["batch", "interactive", None, None, None],
+            "mig_profile": [None, None, "3g.40gb", None, None],
+            "preemptible": [None, None, "true", "false", None],
+            "gpu_type": [None, None, None, None, "A100-80GB|H100-80GB"],
+            "cpus": [None, None, None, 12, None],
+            "topology": [None, None, None, "rack", None],
+        }
+    )
     trace = jobs_from_frame(frame, Path("jobs.csv"))
     jobs = jobs_from_trace(trace, build_inventory(shape_cluster(4, 8)))
     shapes = [jobs.shape_of(job) for job in range(5)]

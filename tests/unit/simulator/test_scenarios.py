@@ -135,9 +135,7 @@ def test_a_small_file_is_read_with_its_defaults(tmp_path: Path) -> None:
 
 def test_jobs_and_cluster_may_be_files_beside_the_scenario(tmp_path: Path) -> None:
     """Relative paths start at the scenario file's folder, wherever the program runs."""
-    (tmp_path / "jobs.csv").write_text(
-        "job_id,tenant,submit_s,duration_s,gpus\nx,a,0,60,2\n", encoding="utf-8"
-    )
+    (tmp_path / "jobs.csv").write_text("job_id,tenant,submit_s,duration_s,gpus\nx,a,0,60,2\n", encoding="utf-8")
     pool = {"name": "p", "nodes": 1, "gpus_per_node": 4, "gpu_model": "A100-80GB"}
     (tmp_path / "small.yaml").write_text(yaml.safe_dump({"pools": [pool]}), encoding="utf-8")
     path = written(tmp_path, cluster="small.yaml", jobs={"file": "jobs.csv"}, services=[])

@@ -100,9 +100,7 @@ def test_a_constant_service_serves_exactly_as_its_queue_does_alone(rng: np.rando
 def test_requests_wait_until_the_start_up_is_over() -> None:
     """Under real overheads nothing is served before image, container and model are there."""
     world = World(services(calls([0.0], 10), 600.0), physics=REAL)
-    start_up_s = (
-        REAL.image_pull_s + REAL.container_start_s + REAL.load_s + REAL.weights_gib / REAL.load_gib_per_s
-    )
+    start_up_s = REAL.image_pull_s + REAL.container_start_s + REAL.load_s + REAL.weights_gib / REAL.load_gib_per_s
     assert world.totals is not None
     assert world.totals.p99_latency_s == pytest.approx(start_up_s + 10, rel=0.004)
 

@@ -52,9 +52,7 @@ def within_error(samples: list[float], expected: float) -> bool:
 
 
 @pytest.mark.parametrize(("servers", "load"), [(1, 0.5), (1, 0.8), (4, 0.7), (20, 0.9), (100, 0.95)])
-def test_exponential_services_wait_as_erlang_says(
-    rng: np.random.Generator, servers: int, load: float
-) -> None:
+def test_exponential_services_wait_as_erlang_says(rng: np.random.Generator, servers: int, load: float) -> None:
     """Mean wait, share of waiters and the tail of the wait equal M/M/c within statistical error."""
     runs = [waits(rng, servers, load, rng.exponential(1.0, 20_000)) for _ in range(REPETITIONS)]
     wait_ratio, drain_rate = erlang_c(servers, servers * load), servers * (1 - load)
@@ -180,9 +178,7 @@ def test_what_does_not_apply_is_none() -> None:
 def test_a_drained_replica_finishes_what_it_holds_and_takes_no_more() -> None:
     """The slots that get free first leave; the replica is released when its last one is idle."""
     served: list[Served] = []
-    sim = ServiceSim(
-        service(slots=2), listed([0, 0, 0, 5], [10, 20, 30, 1]), replicas=2, on_served=served.append
-    )
+    sim = ServiceSim(service(slots=2), listed([0, 0, 0, 5], [10, 20, 30, 1]), replicas=2, on_served=served.append)
     released_s = sim.set_replicas(5.0, 1)
     assert released_s.tolist() == [10.0]  # one slot idle at 5, one busy until 10
     sim.advance(40.0)
@@ -210,9 +206,7 @@ def test_a_lost_replica_puts_its_requests_back_at_the_head() -> None:
     assert sim.counters().busy_slot_s == pytest.approx(16.0)  # the lost work was busy time
     sim.advance(50.0)
     rows = sorted(
-        (int(q), float(s), float(w))
-        for p in served
-        for q, s, w in zip(p.seq, p.start_s, p.latency_s, strict=True)
+        (int(q), float(s), float(w)) for p in served for q, s, w in zip(p.seq, p.start_s, p.latency_s, strict=True)
     )
     assert [start for _, start, _ in rows] == [10.0, 0.0, 10.0, 0.0, 20.0]
     assert [latency for _, _, latency in rows] == [20.0, 10.0, 20.0, 10.0, 29.0]

@@ -143,9 +143,7 @@ def test_a_sample_is_the_mean_of_its_watch_interval() -> None:
 def test_two_scrapes_in_one_watch_interval_read_the_same() -> None:
     """With a watch interval of 30 s and a scrape each 15 s, scrapes come in equal pairs."""
     generator = TelemetryGenerator(5, scrape_interval_s=15.0, watch_interval_s=30.0)
-    values, _ = generator.values(
-        np.arange(10, 18), entities_of(inventory(1, 8)), running(8, Archetype.SMALL_TRAINING)
-    )
+    values, _ = generator.values(np.arange(10, 18), entities_of(inventory(1, 8)), running(8, Archetype.SMALL_TRAINING))
     np.testing.assert_array_equal(values[:, ::2], values[:, 1::2])
     assert (values[SM, 2] != values[SM, 0]).any()
 
@@ -160,8 +158,9 @@ def test_a_scrape_is_known_after_its_delay() -> None:
 def test_integrals_follow_level_time_and_share() -> None:
     """Expected SM-active GPU-seconds are level x time within the bounds x share."""
     kinds = np.array([Archetype.COMPUTE_TRAINING, Archetype.HOARDER, Archetype.DECODE])
-    found = sm_active_gpu_s(kinds, np.array([0.5, 0.5, 0.2]), np.array([0.0, 0.0, 90.0]), 50.0, 100.0,
-                            np.array([1.0, 1.0, 0.5]))  # fmt: skip
+    found = sm_active_gpu_s(
+        kinds, np.array([0.5, 0.5, 0.2]), np.array([0.0, 0.0, 90.0]), 50.0, 100.0, np.array([1.0, 1.0, 0.5])
+    )
     np.testing.assert_allclose(found, [25.0, 0.0, 1.0])
 
 
@@ -182,9 +181,7 @@ def test_lost_scrapes_and_outages_take_whole_nodes() -> None:
 def test_a_stuck_exporter_repeats_itself() -> None:
     """While stuck, every slot of the stretch reads as its first."""
     generator = TelemetryGenerator(5, faults=TelemetryFaults(stuck_ratio=1.0, stuck_s=300.0))
-    values, _ = generator.values(
-        np.arange(100, 120), entities_of(inventory(1, 8)), running(8, Archetype.DECODE)
-    )
+    values, _ = generator.values(np.arange(100, 120), entities_of(inventory(1, 8)), running(8, Archetype.DECODE))
     np.testing.assert_array_equal(values[:, :10], np.repeat(values[:, :1], 10, axis=1))
     assert (values[SM, 10] != values[SM, 0]).any()
 

@@ -52,9 +52,7 @@ def test_shipped_defaults_tell_services_from_training() -> None:
 
 def test_defaults_never_overwrite_what_the_file_says() -> None:
     """A value in the file stays, and only the others are counted as assumed."""
-    jobs = load_defaults().fill(
-        jobs_of("train", "train", slo_class=["interactive", None], restart_s=[None, 5])
-    )
+    jobs = load_defaults().fill(jobs_of("train", "train", slo_class=["interactive", None], restart_s=[None, 5]))
     assert jobs.slo_class.tolist() == ["interactive", "batch"]
     assert jobs.restart_s.tolist() == [30, 5]
     assert (jobs.assumed["slo_class"], jobs.assumed["restart_s"]) == (1, 1)

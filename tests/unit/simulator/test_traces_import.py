@@ -45,11 +45,9 @@ def small_extract(kind: str, folder: Path) -> tuple[str, int, int]:
     requests: dict[str, list[Any]] = {"t_s": [0.0, 1.0], "service": ["s", "s"]}
     tokens = {"input_tokens": [10, 20], "output_tokens": [5, 6]}
     columns = {
-        "openb": jobs
-        | {"num_gpu": [1, 0], "gpu_milli": [300, 0], "gpu_spec": ["T4", None], "cpu_milli": [4000, 1]},
+        "openb": jobs | {"num_gpu": [1, 0], "gpu_milli": [300, 0], "gpu_spec": ["T4", None], "cpu_milli": [4000, 1]},
         "slurm": jobs | {"timelimit_s": [3600.0, None]},
-        "genai": requests
-        | {"exec_s": [3.0, 4.0], "prompt_length": [9, 9], "images": [1, 2], "steps": [20, 30]},
+        "genai": requests | {"exec_s": [3.0, 4.0], "prompt_length": [9, 9], "images": [1, 2], "steps": [20, 30]},
     }.get(kind, jobs if TRACE_KINDS[kind].makes == "jobs" else requests | tokens)
     pd.DataFrame(columns).to_parquet(folder / f"{kind}.parquet")
     return f"{kind}.parquet", 2, 1 if TRACE_KINDS[kind].makes == "jobs" else 2
@@ -66,9 +64,7 @@ def test_catalog_and_importers_and_document_agree() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(EXTRACTS))
-def test_the_extracts_are_imported_whole(
-    kind: str, shared_data: Path | None, ran_on: Any, tmp_path: Path
-) -> None:
+def test_the_extracts_are_imported_whole(kind: str, shared_data: Path | None, ran_on: Any, tmp_path: Path) -> None:
     """Every row of an extract is written or counted, and the written file reads back with as many usable rows."""
     if shared_data is None:
         ran_on("synthetic")
@@ -139,9 +135,7 @@ def test_openb_as_published_brings_its_cluster(tmp_path: Path) -> None:
         "p3,4000,15258,1,1000,,BE,Pending,160,400,\n",
         encoding="utf-8",
     )
-    nodes = (
-        "sn,cpu_milli,memory_mib,gpu,model\nn0,32000,262144,0,\nn1,96000,393216,8,G2\nn2,96000,393216,8,G2\n"
-    )
+    nodes = "sn,cpu_milli,memory_mib,gpu,model\nn0,32000,262144,0,\nn1,96000,393216,8,G2\nn2,96000,393216,8,G2\n"
     (tmp_path / "openb_node_list_all_node.csv").write_text(nodes, encoding="utf-8")
     report = import_trace("openb", pods, tmp_path / "out.csv")
     jobs = read_jobs(tmp_path / "out.csv")
@@ -266,9 +260,7 @@ def servegen_folder(folder: Path) -> Path:
     """One client in the publisher's form: 2 requests/s, silence, 0.5 requests/s."""
     model = folder / "language" / "m-tiny"
     model.mkdir(parents=True)
-    (model / "chunk-0-trace.csv").write_text(
-        "0,2.0,3.0,Weibull,0.5,0.2\n600,0,0,,0,0\n1200,0.5,1,Gamma,0.3,5\n"
-    )
+    (model / "chunk-0-trace.csv").write_text("0,2.0,3.0,Weibull,0.5,0.2\n600,0,0,,0,0\n1200,0.5,1,Gamma,0.3,5\n")
     tokens = {"input_tokens": "{100: 0.5, 200: 0.4, 900: 0.1}", "output_tokens": "{10: 0.9, 50: 0.1}"}
     (model / "chunk-0-dataset.json").write_text(
         json.dumps({"0": tokens, "21600": {"input_tokens": "{}", "output_tokens": "{}"}})
@@ -299,7 +291,9 @@ def test_servegen_gives_the_published_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", sorted(TRACE_KINDS))
 def test_a_file_of_another_layout_is_refused(kind: str, tmp_path: Path) -> None:
-    """Each importer answers a foreign, an empty and an absent file with one message that names it, and writes nothing."""
+    """Each importer answers a foreign, an empty and an absent file with one message that names it, and writes
+    nothing.
+    """
     foreign = tmp_path / "foreign.csv"
     foreign.write_text("a,b\n1,2\n", encoding="utf-8")
     (tmp_path / "empty.csv").write_text("", encoding="utf-8")

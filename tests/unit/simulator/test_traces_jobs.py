@@ -194,9 +194,7 @@ def test_a_gang_wider_than_the_limit_of_its_queue_is_refused(values: dict[str, A
     """What could never start within its queue's limit is counted as such; a queue without one has none."""
     capacity = Capacity(16, limit_by_tenant={"t": 8, "closed": 0})
     good = {"job_id": "good", "tenant": "t", "submit_s": 0, "duration_s": 9, "gpus": 1}
-    jobs = jobs_from_frame(
-        pd.DataFrame([good, good | {"job_id": "a"} | values]), Path("x.csv"), capacity=capacity
-    )
+    jobs = jobs_from_frame(pd.DataFrame([good, good | {"job_id": "a"} | values]), Path("x.csv"), capacity=capacity)
     assert dict(jobs.unusable_by_reason) == ({} if usable else {"wider than the limit of its queue": 1})
 
 
@@ -327,7 +325,9 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
 
 def test_reading_module_imports_no_table_library() -> None:
     """Importing the reader costs neither pandas nor pyarrow; they come with the first file."""
-    code = "import sys, simulator.traces.jobs, simulator.traces.importing; print({'pandas', 'pyarrow'} & set(sys.modules))"
+    code = (
+        "import sys, simulator.traces.jobs, simulator.traces.importing; print({'pandas', 'pyarrow'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

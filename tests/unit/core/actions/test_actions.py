@@ -72,8 +72,14 @@ def test_the_gain_is_weighed_by_the_price_of_the_model() -> None:
 
 def test_mig_work_is_admitted_onto_instances() -> None:
     """A gang of MIG slices gets instances of its profile, counted at their share of the GPU."""
-    step = decide(world("1x8", [waits("m", 2, mig_profile=0)], total_s={"m": 60.0},
-                        cuts={0: [("1g.10gb", 0), ("1g.10gb", 1), ("2g.20gb", 2)]}))  # fmt: skip
+    step = decide(
+        world(
+            "1x8",
+            [waits("m", 2, mig_profile=0)],
+            total_s={"m": 60.0},
+            cuts={0: [("1g.10gb", 0), ("1g.10gb", 1), ("2g.20gb", 2)]},
+        )
+    )
     slots = step.instructions[0].slots
     assert [(slot.gpu, slot.instance, slot.milli) for slot in slots] == [
         ("GPU-0", "GPU-0/7", 0),
@@ -91,8 +97,9 @@ def test_shares_of_one_gpu_are_admitted_together() -> None:
 
 def test_work_that_opted_out_waits_and_says_so() -> None:
     """Excluded work is neither admitted nor backfilled nor given a reservation."""
-    observation = world("1x8", [waits("x", 1, excluded=True), holds("a", 7), waits("w", 8)],
-                        total_s={"a": 500.0, "x": 1.0, "w": 5.0})  # fmt: skip
+    observation = world(
+        "1x8", [waits("x", 1, excluded=True), holds("a", 7), waits("w", 8)], total_s={"a": 500.0, "x": 1.0, "w": 5.0}
+    )
     step = decide(observation, HOLDING)
     assert not step.instructions
     assert why_waits(step, observation, "x")[0] == "excluded"
@@ -123,8 +130,9 @@ def test_a_reserved_gang_obeys_the_limit_when_it_lands() -> None:
     first = decide(world("2x8", work, total_s=total_s, queues=queue_tree(("q", 0, 8))), HOLDING)
     assert first.memory.reservations
     later = [holds("x", 8, on=range(8, 16), queue=1), work[2]]
-    step = decide(world("2x8", later, 1000.0, total_s=total_s, queues=queue_tree(("q", 0, 8)), tick=1), HOLDING,
-                  first.memory)  # fmt: skip
+    step = decide(
+        world("2x8", later, 1000.0, total_s=total_s, queues=queue_tree(("q", 0, 8)), tick=1), HOLDING, first.memory
+    )
     assert not step.instructions
 
 
@@ -238,8 +246,11 @@ def test_eviction_can_be_switched_off() -> None:
 @pytest.mark.parametrize("told", ["checkpointing", "in flight"])
 def test_nothing_more_is_evicted_while_victims_leave(told: str) -> None:
     """Work that writes its checkpoint, or was told to leave, counts as gone: one eviction, not one per tick."""
-    late = [holds("f1", 4, on=range(8, 12), backfilled=True), holds("f2", 4, on=range(12, 16), backfilled=True, start_s=50.0),
-            waits("big", 12, priority=9)]  # fmt: skip
+    late = [
+        holds("f1", 4, on=range(8, 12), backfilled=True),
+        holds("f2", 4, on=range(12, 16), backfilled=True, start_s=50.0),
+        waits("big", 12, priority=9),
+    ]
     total_s = {"f1": 9000.0, "f2": 9000.0, "big": 5.0}
     first = decide(world("2x8", late, 1000.0, total_s=total_s, tick=1), HOLDING, reserved())
     assert evicted(first) == ["f2"]
@@ -248,8 +259,6 @@ def test_nothing_more_is_evicted_while_victims_leave(told: str) -> None:
         outcomes = done(first.instructions, 1000.0)
     else:
         outcomes = done(first.instructions, 1000.0, OutcomeKind.ACCEPTED)
-    second = decide(
-        world("2x8", late, 1005.0, total_s=total_s, tick=2, outcomes=outcomes), HOLDING, first.memory
-    )
+    second = decide(world("2x8", late, 1005.0, total_s=total_s, tick=2, outcomes=outcomes), HOLDING, first.memory)
     assert evicted(second) == []
     assert "big" not in started(second)

@@ -120,8 +120,11 @@ def test_a_hopeless_gang_is_asked_about_once_for_all_of_its_like() -> None:
 def test_a_wish_of_one_action_does_not_hide_the_gang_from_the_next() -> None:
     """The taking across queues is held by a guard; the one inside the queue is tried all the same."""
     queues = tenants(("a", 0, 0), ("b", 0, 0), weight={"b": 0.5})
-    work = [holds("young", 4, queue=2, start_s=4990.0, gpus_per_member=4), holds("low", 4, queue=1, gpus_per_member=4, start_s=0.0),
-            waits("high", 4, queue=1, priority=1, gpus_per_member=4, submit_s=0.0)]  # fmt: skip
+    work = [
+        holds("young", 4, queue=2, start_s=4990.0, gpus_per_member=4),
+        holds("low", 4, queue=1, gpus_per_member=4, start_s=0.0),
+        waits("high", 4, queue=1, priority=1, gpus_per_member=4, submit_s=0.0),
+    ]
     policy = with_policy(EAGER, protection={"min_runtime_s": 900.0}, preemption={"move_victims": False})
     step = decide(observe(snapshot("1x8", work, queues=queues), 5000.0), policy)
     assert [order.workload for order in step.instructions] == ["low"]
@@ -147,12 +150,18 @@ def test_nobody_moves_for_work_that_may_not_be_preempted() -> None:
 
 def test_a_gang_that_finds_no_other_place_is_not_moved() -> None:
     """The cheap one is too wide for any hole; the dearer one that fits goes."""
-    work = [holds("wide", 5, on=range(5), start_s=99.0, gpus_per_member=5), holds("x", 4, on=range(8, 12), start_s=0.0, gpus_per_member=4),
-            waits("w", 7, gpus_per_member=7)]  # fmt: skip
+    work = [
+        holds("wide", 5, on=range(5), start_s=99.0, gpus_per_member=5),
+        holds("x", 4, on=range(8, 12), start_s=0.0, gpus_per_member=4),
+        waits("w", 7, gpus_per_member=7),
+    ]
     step = decide(observe(snapshot("2x8", work), 100.0), EAGER)
     assert [order.workload for order in step.instructions] == []
-    work = [holds("wide", 5, on=range(5), start_s=99.0, gpus_per_member=5), holds("x", 3, on=range(8, 11), start_s=0.0, gpus_per_member=3),
-            waits("w", 8)]  # fmt: skip
+    work = [
+        holds("wide", 5, on=range(5), start_s=99.0, gpus_per_member=5),
+        holds("x", 3, on=range(8, 11), start_s=0.0, gpus_per_member=3),
+        waits("w", 8),
+    ]
     step = decide(observe(snapshot("2x8", work), 100.0), EAGER)
     assert [order.workload for order in step.instructions] == ["x"]
 
@@ -174,9 +183,7 @@ def narrow(name: str = "e", on: tuple[int, ...] = (0, 1), **columns: object) -> 
 def test_an_elastic_gang_grows_into_what_is_idle() -> None:
     """To its full width, keeping what it has; two of them share what there is, the narrower part first."""
     assert grown([narrow()]) == {"e": 8}
-    both = grown(
-        [narrow("e", (0, 1)), narrow("f", (8, 9, 10))], "2x8", unhealthy=[*range(4, 8), *range(13, 16)]
-    )
+    both = grown([narrow("e", (0, 1)), narrow("f", (8, 9, 10))], "2x8", unhealthy=[*range(4, 8), *range(13, 16)])
     assert both == {"e": 6} or sum(both.values()) == 9
 
 
@@ -208,16 +215,16 @@ def test_who_waits_comes_before_who_grows() -> None:
     """A pending gang takes the idle GPUs; what it leaves over is grown into."""
     step = decide(observe(snapshot("1x8", [narrow(), waits("w", 4, gpus_per_member=4)]), 100.0), EAGER)
     assert list(started(step)) == ["w"]
-    assert {order.workload: len(order.slots) for order in step.instructions if order.kind == "resize"} == {
-        "e": 4
-    }
+    assert {order.workload: len(order.slots) for order in step.instructions if order.kind == "resize"} == {"e": 4}
 
 
 # --- recovery ---------------------------------------------------------------------------------------
 
 
 def test_a_broken_gang_is_stopped_after_its_grace_to_the_second() -> None:
-    """Not a moment before; the timer is its end; its own grace counts before the policy's; then it starts as a whole."""
+    """Not a moment before; the timer is its end; its own grace counts before the policy's; then it starts as a
+    whole.
+    """
     play = Ticking("1x8", [holds("g", 8, stale_since_s=90.0)], EAGER)
     step = play.tick(149.0)
     assert (play.told, step.wake_at_s) == ([], 150.0)
@@ -236,16 +243,16 @@ def test_a_broken_gang_is_stopped_after_its_grace_to_the_second() -> None:
 
 def test_recovery_leaves_alone_who_opted_out_and_who_is_told_already() -> None:
     """An excluded gang is nobody's business; a victim on its way out is not told again."""
-    play = Ticking(
-        "1x8", [holds("o", 2, stale_since_s=0.0, excluded=True), holds("g", 2, stale_since_s=0.0)], EAGER
-    )
+    play = Ticking("1x8", [holds("o", 2, stale_since_s=0.0, excluded=True), holds("g", 2, stale_since_s=0.0)], EAGER)
     play.tick(100.0)
     play.tick(130.0)
     assert play.told == [(100.0, "evict", "g")]
 
 
 def test_the_longest_broken_comes_first_and_a_rejected_gang_goes_too() -> None:
-    """A running gang that a check switched off is stopped first and stays off; then in the order of how long they are broken."""
+    """A running gang that a check switched off is stopped first and stays off; then in the order of how long they are
+    broken.
+    """
     work = [
         holds("late", 2, stale_since_s=20.0),
         holds("early", 2, stale_since_s=10.0),

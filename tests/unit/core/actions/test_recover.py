@@ -82,9 +82,7 @@ def test_opted_out_work_is_left_on_its_condemned_gpu() -> None:
 # --- spot notices -----------------------------------------------------------------------------------
 
 
-def called_back(
-    work: list[Any], now_s: float, gone_s: float = 1000.0, nodes: int = 2, **more: Any
-) -> Observation:
+def called_back(work: list[Any], now_s: float, gone_s: float = 1000.0, nodes: int = 2, **more: Any) -> Observation:
     """Node 0 is called back."""
     reclaim = {"reclaim_at_s": [gone_s] + [np.nan] * (nodes - 1)}
     return observe(snapshot(f"{nodes}x8", work, nodes=reclaim, **more), now_s)
@@ -122,8 +120,7 @@ def test_what_cannot_be_saved_is_said_at_once_and_runs_on() -> None:
     assert evicted(step) == []
     said = notes(step)
     assert any(
-        "slow is on a node that is gone in 120 s and cannot be saved: it needs 600 s to write" in note
-        for note in said
+        "slow is on a node that is gone in 120 s and cannot be saved: it needs 600 s to write" in note for note in said
     )
     assert any("never" in note and "makes none" in note for note in said)
     assert [note.value for note in step.decision.notes] == [4 * 880.0, 4 * 880.0]

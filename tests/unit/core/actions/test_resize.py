@@ -54,11 +54,20 @@ def test_a_gang_grows_and_keeps_what_it_has_done() -> None:
     assert isinstance(stop, Stopped)
     assert isinstance(start, Started)
     assert (stop.at_s, stop.why, stop.gain_s, stop.lost_s, stop.milli, stop.incarnation) == (
-        50.0, Why.RESIZE, 25.0, 0.0, 8000, 0,
-    )  # fmt: skip
+        50.0,
+        Why.RESIZE,
+        25.0,
+        0.0,
+        8000,
+        0,
+    )
     assert (start.at_s, start.gpus, start.milli, start.incarnation, start.effect) == (
-        50.0, tuple(range(16)), 16_000, 1, "tick/grow",
-    )  # fmt: skip
+        50.0,
+        tuple(range(16)),
+        16_000,
+        1,
+        "tick/grow",
+    )
     assert (cluster.served_s[0], cluster.evictions[0], cluster.state[0]) == (25.0, 0, State.RUNNING)
     assert (cluster.pending, list(cluster.holding), cluster.hardware.free) == ({}, [0], [0, 0, 8])
     assert (cluster.first_start_s[0], cluster.start_s[0], cluster.nodes_used[0]) == (0.0, 50.0, 2)
@@ -81,9 +90,7 @@ def test_a_gang_shrinks_and_runs_longer() -> None:
     assert [fact.gain_s for fact in notes.stopped()] == [10.0, 40.0, 50.0]
 
 
-@pytest.mark.parametrize(
-    ("physics", "still_s"), [(IDEAL, 0.0), (CHARGED, CHARGED.resize_s), (REAL, REAL.resize_s)]
-)
+@pytest.mark.parametrize(("physics", "still_s"), [(IDEAL, 0.0), (CHARGED, CHARGED.resize_s), (REAL, REAL.resize_s)])
 def test_a_resize_costs_its_time_and_no_progress(physics: Physics, still_s: float) -> None:
     """It stands still for the time that the physics state; nothing is lost under any of them."""
     cluster, notes = elastic(physics, 10_000.0)
@@ -246,9 +253,7 @@ def test_resizes_are_counted_as_nothing_else_and_no_second_is_lost() -> None:
     """A gang that changes its width six times does exactly its work, and every checker agrees."""
     jobs = one_job(gang(16, 8, min_gpus=8), 5000.0)
     checkers = [name for name in CHECKERS if name not in {"effects", "modes"}]  # nobody decides here
-    simulation = Simulation(
-        inventory(2, 8), jobs, lambda _cluster: BASELINES["fifo"](), REAL, checkers=checkers
-    )
+    simulation = Simulation(inventory(2, 8), jobs, lambda _cluster: BASELINES["fifo"](), REAL, checkers=checkers)
 
     def change(width: int, now_s: float) -> None:
         assert simulation.cluster.resize(0, range(width), now_s) is None

@@ -31,9 +31,7 @@ from tests.kits.core_world import (
 from tests.kits.demand_world import LEARNED, forecast, serving
 
 EVERY = {f.name: Mode.AUTO for f in fields(Modes)}
-ACTING = with_policy(
-    AUTO, modes=EVERY, hysteresis={"dwell_s": 0.0}, scale_ahead={"level": 0.99, "dwell_s": 600.0}
-)
+ACTING = with_policy(AUTO, modes=EVERY, hysteresis={"dwell_s": 0.0}, scale_ahead={"level": 0.99, "dwell_s": 600.0})
 """Every action acts by itself."""
 
 
@@ -172,14 +170,10 @@ def test_a_forecast_that_is_not_trusted_moves_nothing(more: dict[str, Any], code
     from autopilot.core.guards import GUARDS
 
     without = tuple((name, check) for name, check in GUARDS if name != "confidence")
-    assert floors(decide(observation, ACTING, ControllerMemory(services=LEARNED), guards=without)) == [
-        (5, 1800.0)
-    ]
+    assert floors(decide(observation, ACTING, ControllerMemory(services=LEARNED), guards=without)) == [(5, 1800.0)]
 
 
-@pytest.mark.parametrize(
-    ("mode", "made"), [(Mode.OFF, 0), (Mode.OBSERVE, 1), (Mode.RECOMMEND, 1), (Mode.APPROVE, 1)]
-)
+@pytest.mark.parametrize(("mode", "made"), [(Mode.OFF, 0), (Mode.OBSERVE, 1), (Mode.RECOMMEND, 1), (Mode.APPROVE, 1)])
 def test_the_mode_decides_how_far_it_goes(mode: Mode, made: int) -> None:
     """Shown or not, but not done."""
     step = tell(seen(0.0, forecast({"chat": 9.0})), modes={"scale_ahead": mode})
@@ -213,8 +207,11 @@ def test_a_floor_under_way_is_not_asked_for_twice_and_its_deadline_is_a_timer() 
 def test_a_crash_between_effect_and_outcome_is_healed_by_looking() -> None:
     """The floor stands as asked: done, whoever saw it; one that lapses sooner, or another number, is not."""
     first, effect = sent()
-    for columns, left in (({"floor": [5], "floor_until_s": [1900.0]}, 0), ({"floor": [5], "floor_until_s": [500.0]}, 1),
-                          ({"floor": [4], "floor_until_s": [1900.0]}, 1)):  # fmt: skip
+    for columns, left in (
+        ({"floor": [5], "floor_until_s": [1900.0]}, 0),
+        ({"floor": [5], "floor_until_s": [500.0]}, 1),
+        ({"floor": [4], "floor_until_s": [1900.0]}, 1),
+    ):
         step = tell(seen(110.0, forecast({"chat": 9.0}, 110.0), **columns), first.memory)
         assert (effect.id in step.memory.in_flight) == bool(left)
 
@@ -272,36 +269,71 @@ TRAINING: dict[str, Any] = {
 @pytest.mark.parametrize(("needed", "victims"), [(4, 1), (3, 0)])
 def test_nobody_gives_way_for_what_is_only_foreseen(needed: int, victims: int) -> None:
     """Inside its guarantee a replica that the load needs takes the borrowers' GPUs back; one that is foreseen waits."""
-    work = [holds("chat/1", 1, **REPLICA), holds("chat/2", 1, **REPLICA), holds("chat/3", 1, **REPLICA),
-            *(holds(f"train/{n}", 1, **TRAINING) for n in range(5)), waits("chat/4", 1, **REPLICA)]  # fmt: skip
-    observation = seen(
-        0.0, work=work, replicas=[4], needed_replicas=[needed], floor=[4], floor_until_s=[1800.0]
-    )
+    work = [
+        holds("chat/1", 1, **REPLICA),
+        holds("chat/2", 1, **REPLICA),
+        holds("chat/3", 1, **REPLICA),
+        *(holds(f"train/{n}", 1, **TRAINING) for n in range(5)),
+        waits("chat/4", 1, **REPLICA),
+    ]
+    observation = seen(0.0, work=work, replicas=[4], needed_replicas=[needed], floor=[4], floor_until_s=[1800.0])
     step = decide(observation, ACTING)
     assert len(evicted(step)) == victims
 
 
 def test_what_is_foreseen_takes_what_is_free_and_comes_after_what_is_needed() -> None:
     """Two GPUs are free: the needed replica of another service first, then the foreseen one, then training."""
-    work = [*(holds(f"train/{n}", 1, **TRAINING) for n in range(6)),
-            waits("ahead/1", 1, **REPLICA | {"submit_s": -50.0}), waits("ahead/2", 1, **REPLICA | {"submit_s": -40.0}),
-            waits("need/1", 1, **REPLICA | {"service": 1}), waits("job", 1, **TRAINING | {"start_s": np.nan})]  # fmt: skip
-    observation = seen(0.0, work=work, id=["ahead", "need"], queue=[1, 1], objective_s=[1.0, 1.0], age_s=[0.0, 0.0],
-                       ready_replicas=[0, 0], replicas=[2, 1], min_replicas=[0, 0], max_replicas=[9, 9],
-                       needed_replicas=[0, 1], recent_rps=[0.0, 0.0], generation=[1, 1], floor=[2, 0],
-                       floor_until_s=[1800.0, np.nan])  # fmt: skip
+    work = [
+        *(holds(f"train/{n}", 1, **TRAINING) for n in range(6)),
+        waits("ahead/1", 1, **REPLICA | {"submit_s": -50.0}),
+        waits("ahead/2", 1, **REPLICA | {"submit_s": -40.0}),
+        waits("need/1", 1, **REPLICA | {"service": 1}),
+        waits("job", 1, **TRAINING | {"start_s": np.nan}),
+    ]
+    observation = seen(
+        0.0,
+        work=work,
+        id=["ahead", "need"],
+        queue=[1, 1],
+        objective_s=[1.0, 1.0],
+        age_s=[0.0, 0.0],
+        ready_replicas=[0, 0],
+        replicas=[2, 1],
+        min_replicas=[0, 0],
+        max_replicas=[9, 9],
+        needed_replicas=[0, 1],
+        recent_rps=[0.0, 0.0],
+        generation=[1, 1],
+        floor=[2, 0],
+        floor_until_s=[1800.0, np.nan],
+    )
     assert sorted(started(decide(observation, ACTING))) == ["ahead/1", "need/1"]
 
 
 def crowded(needed: int, **more: Any) -> Observation:
     """`ahead` holds two replicas beyond its need on a full cluster; one of `need` may find no place."""
-    work = [*(holds(f"ahead/{n}", 1, **REPLICA) for n in range(4)), holds("need/1", 1, **REPLICA | {"service": 1}),
-            *(holds(f"train/{n}", 1, **TRAINING | {"preemptible": False}) for n in range(3)),
-            waits("need/2", 1, **REPLICA | {"service": 1})]  # fmt: skip
-    columns = {"id": ["ahead", "need"], "uid": ["ahead", "need"], "queue": [1, 1], "objective_s": [1.0, 1.0], "age_s": [0.0, 0.0],
-               "ready_replicas": [4, 1], "replicas": [4, 2], "min_replicas": [1, 1], "max_replicas": [9, 9],
-               "needed_replicas": [2, needed], "recent_rps": [np.nan, np.nan], "generation": [1, 1], "floor": [4, 2],
-               "floor_until_s": [1800.0, 1800.0]}  # fmt: skip
+    work = [
+        *(holds(f"ahead/{n}", 1, **REPLICA) for n in range(4)),
+        holds("need/1", 1, **REPLICA | {"service": 1}),
+        *(holds(f"train/{n}", 1, **TRAINING | {"preemptible": False}) for n in range(3)),
+        waits("need/2", 1, **REPLICA | {"service": 1}),
+    ]
+    columns = {
+        "id": ["ahead", "need"],
+        "uid": ["ahead", "need"],
+        "queue": [1, 1],
+        "objective_s": [1.0, 1.0],
+        "age_s": [0.0, 0.0],
+        "ready_replicas": [4, 1],
+        "replicas": [4, 2],
+        "min_replicas": [1, 1],
+        "max_replicas": [9, 9],
+        "needed_replicas": [2, needed],
+        "recent_rps": [np.nan, np.nan],
+        "generation": [1, 1],
+        "floor": [4, 2],
+        "floor_until_s": [1800.0, 1800.0],
+    }
     return seen(0.0, forecast({"ahead": 12.0, "need": 12.0}), work=work, **columns | more)
 
 
@@ -316,9 +348,7 @@ def test_foresight_gives_way_to_a_need_that_finds_no_place() -> None:
 def test_a_floor_that_rose_stays_through_the_dwell_whenever_it_was_wished_for() -> None:
     """The wish may be older than the floor: it is the floor's rise that is waited for."""
     memory = wished((0.0, 6))
-    raised = tell(
-        seen(300.0, forecast({"chat": 2.0}, 300.0), floor=[6], floor_until_s=[2100.0]), memory
-    ).memory
+    raised = tell(seen(300.0, forecast({"chat": 2.0}, 300.0), floor=[6], floor_until_s=[2100.0]), memory).memory
     assert raised.services["chat"].raised_s == 300.0
     for now_s, told in ((700.0, []), (899.0, []), (900.0, [(0, 900.0)])):
         quiet = forecast({"chat": 2.0}, now_s)

@@ -104,9 +104,7 @@ def test_who_is_moved_or_shrinks_does_not_wait_again() -> None:
     """A move costs the stop alone: it starts again at once, elsewhere."""
     work = [holds("v", 4, on=range(4), start_s=0.0, gpus_per_member=4), waits("w", 8, gpus_per_member=8)]
     moving = with_policy(WAITING, preemption={"move_victims": True})
-    found = landing(
-        [*work, holds("x", 2, on=range(8, 10), gpus_per_member=2)], moving, "2x8", w=600.0, v=1e5, x=1e5
-    )
+    found = landing([*work, holds("x", 2, on=range(8, 10), gpus_per_member=2)], moving, "2x8", w=600.0, v=1e5, x=1e5)
     assert {victim.how for victim in found.victims} == {"move"}
     assert {each.name: each.value for each in found.evidence}["waiting_again"] == 0.0
 
@@ -119,9 +117,7 @@ DWELLS = with_policy(EAGER, hysteresis={"dwell_s": 300.0}, review={"batch_s": 36
 def wished(slo_class: int, now_s: float, before: Step | None = None) -> Step:
     """One tick with a newcomer of a class."""
     work = [holds("v", 8, start_s=0.0), high(slo_class=slo_class)]
-    return decide(
-        world("1x8", work, now_s, tick=0 if before is None else 1), DWELLS, before.memory if before else None
-    )
+    return decide(world("1x8", work, now_s, tick=0 if before is None else 1), DWELLS, before.memory if before else None)
 
 
 @pytest.mark.parametrize(("slo_class", "needs_s"), [(0, 1.0), (1, 300.0), (2, 300.0)])

@@ -104,12 +104,24 @@ def test_answers_of_the_tenant_and_of_the_workload_count() -> None:
 
 def stop(**more: Any) -> Stop:
     """`v` was told to leave an hour of work ago."""
-    given: dict[str, Any] = {"instruction_id": "0/p/evict-v", "proposal_id": "p", "workload": "v", "incarnation": 0, "tenant": "t0",
-             "at_s": NOW_S, "gpus": 8.0, "expected_gpu_s": 500.0, "worst_gpu_s": 2000.0, "asked": True}  # fmt: skip
+    given: dict[str, Any] = {
+        "instruction_id": "0/p/evict-v",
+        "proposal_id": "p",
+        "workload": "v",
+        "incarnation": 0,
+        "tenant": "t0",
+        "at_s": NOW_S,
+        "gpus": 8.0,
+        "expected_gpu_s": 500.0,
+        "worst_gpu_s": 2000.0,
+        "asked": True,
+    }
     return Stop(**given | more)
 
 
-def settled(memory: ControllerMemory, *work: Any, now_s: float = NOW_S + 60.0, **more: Any) -> tuple[ControllerMemory, tuple[Loss, ...]]:  # fmt: skip
+def settled(
+    memory: ControllerMemory, *work: Any, now_s: float = NOW_S + 60.0, **more: Any
+) -> tuple[ControllerMemory, tuple[Loss, ...]]:
     """One look at the cluster."""
     return settle_stops(memory, world("1x8", work, now_s, **more))
 
@@ -142,9 +154,7 @@ def test_what_nobody_reported_proves_nothing() -> None:
 
 def test_who_was_not_asked_says_nothing_about_saving() -> None:
     """Stopped at once for want of a turn."""
-    memory, losses = settled(
-        ControllerMemory(stops=(stop(asked=False),)), waits("v", incarnation=1, lost_gpu_s=9.0)
-    )
+    memory, losses = settled(ControllerMemory(stops=(stop(asked=False),)), waits("v", incarnation=1, lost_gpu_s=9.0))
     assert losses[0].lost_gpu_s == 9.0
     assert memory.tenant_saves == {}
 
@@ -175,11 +185,11 @@ def test_one_blind_look_forgets_nothing_and_what_never_ends_is_forgotten_late() 
 
 def test_counts_are_bounded_and_gone_workloads_are_not_kept() -> None:
     """The older half of many requests counts half."""
-    memory = ControllerMemory(
-        tenant_saves={"t0": (float(REQUESTS), 16.0)}, workload_saves={"gone": (1.0, 1.0)}
+    memory = ControllerMemory(tenant_saves={"t0": (float(REQUESTS), 16.0)}, workload_saves={"gone": (1.0, 1.0)})
+    memory, _ = settled(
+        ControllerMemory(stops=(stop(),), tenant_saves=memory.tenant_saves, workload_saves=memory.workload_saves),
+        waits("v", 8, incarnation=1, lost_gpu_s=5000.0),
     )
-    memory, _ = settled(ControllerMemory(stops=(stop(),), tenant_saves=memory.tenant_saves, workload_saves=memory.workload_saves),
-                        waits("v", 8, incarnation=1, lost_gpu_s=5000.0))  # fmt: skip
     assert memory.tenant_saves == {"t0": (9.0, 8.0)}
     assert set(memory.workload_saves) == {"v"}
 
@@ -235,8 +245,17 @@ def stated_and_charged(physics: Physics, **job: Any) -> tuple[Losses, float, flo
     batch = collector.collect(now_s)
     assert batch.work is not None
     snap = snapshot("1x4", [])
-    shown = snap.__class__(snap.names, snap.nodes, snap.gpus, snap.instances, batch.work.workloads, batch.work.placements,
-                           snap.services, snap.queues, snap.telemetry)  # fmt: skip
+    shown = snap.__class__(
+        snap.names,
+        snap.nodes,
+        snap.gpus,
+        snap.instances,
+        batch.work.workloads,
+        batch.work.placements,
+        snap.services,
+        snap.queues,
+        snap.telemetry,
+    )
     on_request = bool(batch.work.workloads.checkpoint_on_request[0])
     found = stop_losses(shown, now_s, np.array([1.0 if on_request else 0.0]))
     cluster.evict(0, now_s, save=Save.TRY)

@@ -50,7 +50,9 @@ def test_who_makes_no_checkpoint_is_lost_from_the_first() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_with_one_writer_it_saves_nearly_what_the_best_order_saves(seed: int) -> None:
-    """Against every order of up to six writes: by density and then whatever still fits is at least half of the optimum."""
+    """Against every order of up to six writes: by density and then whatever still fits is at least half of the
+    optimum.
+    """
     rng = np.random.default_rng(seed)
     work = [AtRisk(row, 100.0, float(rng.integers(5, 60)), float(rng.integers(1, 100))) for row in range(6)]
     plan = plan_saves(work, [0.0])

@@ -82,9 +82,7 @@ def test_who_declines_stays_and_another_is_told() -> None:
     assert play.memory.cooled_until_s["cheap"] == 9601.0
     assert not play.memory.failures
     (note,) = step.decision.notes
-    assert note == Evidence(
-        "cheap cannot save within its grace and stays, given up is", "the start of w there"
-    )
+    assert note == Evidence("cheap cannot save within its grace and stays, given up is", "the start of w there")
     assert any(note.name in line for line in explain_decision(step.decision))
     play.leave("dear")
     play.tick(9100.0)
@@ -111,9 +109,7 @@ def test_whoever_could_not_land_waits_before_it_tries_again() -> None:
     step = play.tick(late_s)
     assert play.memory.no_landing_until_s == {"w": late_s + 600.0}
     assert len(play.told) == 1
-    (refused,) = [
-        each for proposal in step.decision.plan.proposals for each in proposal.verdicts if not each.allowed
-    ]
+    (refused,) = [each for proposal in step.decision.plan.proposals for each in proposal.verdicts if not each.allowed]
     assert (refused.code, refused.value) == (Code.GIVEN_UP, 600.0)
     assert step.wake_at_s <= late_s + 600.0
     play.tick(late_s + 600.0)
@@ -125,9 +121,7 @@ def test_whoever_could_not_land_waits_before_it_tries_again() -> None:
 
 def evict(name: str, save: Save = Save.TRY) -> Instruction:
     """A taking with a grace of 100 s."""
-    return Instruction(
-        f"0/{name}", "evict", name, 0, (), False, 300.0, 1, "p", "reclaim", 100.0, save, uid=name
-    )
+    return Instruction(f"0/{name}", "evict", name, 0, (), False, 300.0, 1, "p", "reclaim", 100.0, save, uid=name)
 
 
 LEAVERS = [
@@ -139,9 +133,7 @@ LEAVERS = [
 LOST = [2000.0, 8000.0, 1000.0, 4000.0]
 
 
-def turns(
-    writers: int, *effects: Instruction, under_way: tuple[InFlight, ...] = ()
-) -> list[tuple[str, Save]]:
+def turns(writers: int, *effects: Instruction, under_way: tuple[InFlight, ...] = ()) -> list[tuple[str, Save]]:
     """Names in the order in which they are told, and what becomes of them."""
     snap = snapshot("2x8", LEAVERS)
     policy = with_policy(EAGER, preemption={"checkpoint_writers": writers})

@@ -22,16 +22,12 @@ APPROVE, REJECT = CommandKind.APPROVE, CommandKind.REJECT
 ASKING = replace(AUTO, modes=Modes(*[Mode.APPROVE] * 9))
 
 
-def said(
-    kind: CommandKind, sequence: int = -1, at_s: float = 100.0, who: str = "ann", **more: Any
-) -> Command:
+def said(kind: CommandKind, sequence: int = -1, at_s: float = 100.0, who: str = "ann", **more: Any) -> Command:
     """A command of a person."""
     return Command(kind, who, at_s, sequence=sequence, **more)
 
 
-def obey(
-    *commands: Command, memory: ControllerMemory | None = None, now_s: float = 100.0
-) -> ControllerMemory:
+def obey(*commands: Command, memory: ControllerMemory | None = None, now_s: float = 100.0) -> ControllerMemory:
     """Memory after commands."""
     return absorb(memory or ControllerMemory(), world("1x8", (), now_s, commands=commands), AUTO)
 
@@ -126,9 +122,7 @@ def test_a_refused_resume_is_said() -> None:
     """The person sees why nothing goes on."""
     killed = obey(said(KILL, 3))
     step = decide(world("1x8", (), 200.0, commands=(said(RESUME, 2), said(RESUME)), tick=1), AUTO, killed)
-    assert notes(step) == [
-        "resume by ann is refused: it was not surely received after the kill; send it again"
-    ]
+    assert notes(step) == ["resume by ann is refused: it was not surely received after the kill; send it again"]
 
 
 # --- approvals and rejections ------------------------------------------------------------------------
@@ -148,7 +142,9 @@ def test_the_latest_word_on_a_proposal_counts() -> None:
 
 
 class Wish:
-    """One eviction of `v` so that nobody gains but the test: its benefit, cost, place and contract are set from outside."""
+    """One eviction of `v` so that nobody gains but the test: its benefit, cost, place and contract are set from
+    outside.
+    """
 
     def __init__(self) -> None:
         self.benefit_gpu_s, self.cost_gpu_s, self.contract = 1e6, 100.0, False
@@ -163,12 +159,26 @@ class Wish:
         layout = ctx.whatif.layout_of(row)
         keeps = None if self.to is None else replace(layout, gpu=layout.gpu + 8 * self.to)
         give = Give(row, "evict" if keeps is None else "move", keeps, len(layout.gpu), 0.0)
-        submit(Draft(action="preempt", kind="evict", at=-1, row=names.index("w"), spot=None, start_s=ctx.now_s, nodes=(),
-                     benefit_gpu_s=self.benefit_gpu_s, cost_gpu_s=self.cost_gpu_s, evidence=(), gives=(give,),
-                     contract=self.contract))  # fmt: skip
+        submit(
+            Draft(
+                action="preempt",
+                kind="evict",
+                at=-1,
+                row=names.index("w"),
+                spot=None,
+                start_s=ctx.now_s,
+                nodes=(),
+                benefit_gpu_s=self.benefit_gpu_s,
+                cost_gpu_s=self.cost_gpu_s,
+                evidence=(),
+                gives=(give,),
+                contract=self.contract,
+            )
+        )
 
-    def decide(self, now_s: float, memory: ControllerMemory | None = None, policy: Policy = ASKING,
-               **more: Any) -> Step:  # fmt: skip
+    def decide(
+        self, now_s: float, memory: ControllerMemory | None = None, policy: Policy = ASKING, **more: Any
+    ) -> Step:
         """The decision with this wish as the only action."""
         calm = with_policy(policy, hysteresis={"dwell_s": 0.0, "cool_down_s": 0.0})
         return decide(self.seen(now_s, **more), calm, memory, actions=(("preempt", self),))
@@ -210,9 +220,7 @@ def test_an_approval_acts_on_what_was_shown(wish: Wish) -> None:
     ("cost", "benefit", "code"),
     [(120.0, 8e5, None), (120.1, 1e6, Code.APPROVAL_COST_ROSE), (100.0, 7.9e5, Code.APPROVAL_GAIN_FELL)],
 )
-def test_an_approval_ends_when_its_price_moves(
-    wish: Wish, cost: float, benefit: float, code: Code | None
-) -> None:
+def test_an_approval_ends_when_its_price_moves(wish: Wish, cost: float, benefit: float, code: Code | None) -> None:
     """At 1.2 times the cost and .8 of the gain it holds, beyond it does not, and stays ended when they come back."""
     memory, _ = wish.approved()
     wish.cost_gpu_s, wish.benefit_gpu_s = cost, benefit
@@ -258,9 +266,7 @@ def test_an_approval_without_figures_is_bound_to_those_of_the_last_decision(wish
     memory, proposal = wish.approved(benefit_gpu_s=float("nan"), cost_gpu_s=float("nan"))
     assert memory.approvals[proposal.id] == Approval(proposal.state_digest, 1000.0, 1e6, 100.0, "ann")
     word = said(APPROVE, 0, 5.0, subject=proposal.id, state_digest=proposal.state_digest)
-    blind = wish.decide(
-        1000.0, ControllerMemory(offers={proposal.id: Offer("other", 1.0, 1.0)}), commands=(word,)
-    )
+    blind = wish.decide(1000.0, ControllerMemory(offers={proposal.id: Offer("other", 1.0, 1.0)}), commands=(word,))
     assert refused(blind) == {Code.NEEDS_APPROVAL}
     assert any("it does not say at which benefit and cost" in note for note in notes(blind))
 
@@ -304,7 +310,9 @@ def test_a_rejection_holds_for_what_was_shown(wish: Wish) -> None:
 
 
 def test_a_stale_view_ends_no_approval() -> None:
-    """What is not proposed because nothing is known may be proposed again: the approval waits, and expires as promised."""
+    """What is not proposed because nothing is known may be proposed again: the approval waits, and expires as
+    promised.
+    """
     first = decide(world("1x8", [waits("a", 8)], 0.0), ASKING)
     (wanted,) = proposals(first).values()
     word = said(APPROVE, 0, 5.0, subject=wanted.id, state_digest=wanted.state_digest)

@@ -53,7 +53,9 @@ def full_queue() -> list[Item]:
 
 @pytest.mark.parametrize("mode", [Mode.RECOMMEND, Mode.OBSERVE, Mode.APPROVE])
 def test_a_recommended_taking_frees_no_quota_for_what_acts(mode: Mode) -> None:
-    """On paper `v` gives six and `w` takes four: two are left under the limit. Really nobody leaves, and nobody grows."""
+    """On paper `v` gives six and `w` takes four: two are left under the limit. Really nobody leaves, and nobody
+    grows.
+    """
     observation = world("3x8", full_queue(), NOW_S, queues=ONE)
     step = decide(observation, only(mode, "preempt"))
     assert set(proposals(step, "land")) == {"w"}
@@ -76,15 +78,20 @@ def test_recommendations_still_fit_to_each_other() -> None:
     policy = only(Mode.RECOMMEND, *Modes.__dataclass_fields__)
     step = decide(world("3x8", full_queue(), NOW_S, queues=ONE), policy)
     assert set(proposals(step)) == {"w", "e"}
-    assert all({each.code for each in made.verdicts if not each.allowed} == {Code.MODE_RECOMMEND}
-               for made in proposals(step).values())  # fmt: skip
+    assert all(
+        {each.code for each in made.verdicts if not each.allowed} == {Code.MODE_RECOMMEND}
+        for made in proposals(step).values()
+    )
 
 
 def test_gpus_that_a_recommendation_frees_are_not_booked_by_what_acts() -> None:
     """`big` leaves on paper for four of its eight GPUs; a start on the other four would wait for ever."""
     queues = tenants(("a", 0, 8), ("b", 0, 0))
-    work = [holds("big", 8, queue=2), waits("w", 4, queue=1, gpus_per_member=4),
-            waits("high", 4, queue=2, priority=5, gpus_per_member=4, submit_s=1.0)]  # fmt: skip
+    work = [
+        holds("big", 8, queue=2),
+        waits("w", 4, queue=1, gpus_per_member=4),
+        waits("high", 4, queue=2, priority=5, gpus_per_member=4, submit_s=1.0),
+    ]
     observation = world("1x8", work, NOW_S, queues=queues)
     step = decide(observation, only(Mode.RECOMMEND, "reclaim_borrowed"))
     assert not step.memory.landings
@@ -119,8 +126,11 @@ def planned(work: list[Item], shape: str, queues: QueueTable, **total_s: float) 
 
 def test_the_target_of_a_move_is_used_until_the_mover_ends() -> None:
     """`m` goes to the last four GPUs: they come free when it is predicted to end, not now."""
-    work = [holds("m", 4, on=range(4), queue=2, start_s=NOW_S), holds("x", 4, on=range(8, 12), queue=2, start_s=NOW_S),
-            waits("w", 8, queue=1, submit_s=1.0)]  # fmt: skip
+    work = [
+        holds("m", 4, on=range(4), queue=2, start_s=NOW_S),
+        holds("x", 4, on=range(8, 12), queue=2, start_s=NOW_S),
+        waits("w", 8, queue=1, submit_s=1.0),
+    ]
     step, ctx = planned(work, "2x8", tenants(("a", 0, 8), ("b", 0, 0)), m=5000.0, x=7000.0, w=1000.0)
     (landing,) = step.memory.landings
     assert [victim.how for victim in landing.victims] == ["move"]

@@ -227,9 +227,11 @@ def test_nothing_waits_so_nothing_wakes() -> None:
 def test_a_gang_becomes_overdue_at_a_review_that_is_woken_for(submit_s: float) -> None:
     """Following the wake-ups alone, an overdue gang is served first at the same review as with a tick every second."""
     policy = with_policy(
-        AUTO, order={"aging_exponent": 0.0, "max_wait_s": 600.0, "short_s": 0.0}, review={"batch_s": 60.0},
+        AUTO,
+        order={"aging_exponent": 0.0, "max_wait_s": 600.0, "short_s": 0.0},
+        review={"batch_s": 60.0},
         reservation={"depth": 1, "whole_nodes_only": False, "max_spread_ratio": 1e6},
-    )  # fmt: skip
+    )
     total_s = {"a": 5000.0, "old": 4000.0, "young": 10.0}
     work = [holds("a", 8), waits("old", 8, submit_s=submit_s), waits("young", 8, submit_s=submit_s + 500.0)]
 
@@ -251,9 +253,7 @@ def test_a_gang_becomes_overdue_at_a_review_that_is_woken_for(submit_s: float) -
 
 def test_instructions_name_what_they_are_for() -> None:
     """An instruction has an id of its tick, the incarnation it was meant for, a deadline and the leader's fence."""
-    step = decide(
-        world("1x8", [waits("a", 8, incarnation=3)], 50.0, tick=7), AUTO, ControllerMemory(fence=42)
-    )
+    step = decide(world("1x8", [waits("a", 8, incarnation=3)], 50.0, tick=7), AUTO, ControllerMemory(fence=42))
     (instruction,) = step.instructions
     assert instruction.id.startswith("7/admit-a-")
     assert (instruction.incarnation, instruction.deadline_s, instruction.fence) == (3, 170.0, 42)

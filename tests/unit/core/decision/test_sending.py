@@ -23,9 +23,7 @@ def failed(work: list[Item], policy: Policy = AUTO, **more: Any) -> tuple[Step, 
     outcomes = done(first.instructions, 1.0, OutcomeKind.FAILED, retryable=True)
 
     def later(now_s: float, items: list[Item], **changes: Any) -> Observation:
-        return world(
-            "2x8", items, now_s, tick=int(now_s), outcomes=outcomes if now_s < 2.0 else (), **(more | changes)
-        )
+        return world("2x8", items, now_s, tick=int(now_s), outcomes=outcomes if now_s < 2.0 else (), **(more | changes))
 
     return first, later
 
@@ -108,12 +106,12 @@ def test_a_retry_for_a_gang_that_changed_is_withdrawn(name: str) -> None:
 
 
 def test_a_new_object_under_an_old_name_is_planned_anew() -> None:
-    """It has the name and the restart count of the old one; its uid says that it is another, and the old start is over."""
+    """It has the name and the restart count of the old one; its uid says that it is another, and the old start is
+    over.
+    """
     first, later = failed([waits("a", 8)])
     step = decide(later(1.0, [waits("a", 8, uid="another")]), AUTO, first.memory)
-    assert [(each.uid, each.id == first.instructions[0].id) for each in step.instructions] == [
-        ("another", False)
-    ]
+    assert [(each.uid, each.id == first.instructions[0].id) for each in step.instructions] == [("another", False)]
 
 
 def test_a_retry_over_a_limit_that_was_lowered_is_withdrawn() -> None:
@@ -163,8 +161,11 @@ def test_an_eviction_is_sent_again_and_counts_from_then_on() -> None:
 def test_an_eviction_does_not_stand_in_the_way_of_itself() -> None:
     """A budget of one is used up by it, and it cools down because of it: it is sent again all the same."""
     play = lost_order()
-    play.policy = with_policy(EAGER, budget={"per_cluster": 1, "per_tenant": 1, "per_node": 1, "concurrent": 1},
-                              hysteresis={"cool_down_s": 5000.0})  # fmt: skip
+    play.policy = with_policy(
+        EAGER,
+        budget={"per_cluster": 1, "per_tenant": 1, "per_node": 1, "concurrent": 1},
+        hysteresis={"cool_down_s": 5000.0},
+    )
     step = play.tick(next(iter(play.memory.in_flight.values())).instruction.deadline_s)
     assert [each.workload for each in step.instructions] == ["v"]
 
@@ -218,17 +219,11 @@ def test_a_start_that_waited_goes_out() -> None:
     assert play.running() == ["w"]
 
 
-@pytest.mark.parametrize(
-    "changes", [{"gpus": 16, "min_gpus": 16}, {"gpus": 4, "min_gpus": 4}, {"gpus_per_member": 4}]
-)
+@pytest.mark.parametrize("changes", [{"gpus": 16, "min_gpus": 16}, {"gpus": 4, "min_gpus": 4}, {"gpus_per_member": 4}])
 def test_a_gang_that_changed_does_not_start_on_what_was_freed_for_it(changes: dict[str, Any]) -> None:
     """A gang of 16 on 8 slots, for one: the landing is given up."""
     play, step = landed(**changes)
-    started = [
-        (len(each.slots), each.proposal_id.split("-")[0])
-        for each in step.instructions
-        if each.workload == "w"
-    ]
+    started = [(len(each.slots), each.proposal_id.split("-")[0]) for each in step.instructions if each.workload == "w"]
     assert started in ([], [(changes.get("gpus", 8), "admit")]), "planned anew, as it is now"
     assert notes(step)[0] == "changed"
     assert play.memory.landings == ()
@@ -250,9 +245,7 @@ def test_a_start_that_waited_stays_with_its_landing_while_the_mode_is_off() -> N
 
 def test_a_start_over_a_limit_that_was_lowered_is_given_up() -> None:
     """The queue of the gang may use less by now."""
-    play = Ticking(
-        "1x8", [holds("v", 8, queue=2), waits("w", 8, queue=1)], queues=tenants(("a", 0, 8), ("b", 0, 0))
-    )
+    play = Ticking("1x8", [holds("v", 8, queue=2), waits("w", 8, queue=1)], queues=tenants(("a", 0, 8), ("b", 0, 0)))
     play.tick(100.0)
     assert play.leaving() == ["v"]
     play.queues = tenants(("a", 0, 4), ("b", 0, 0), limit={"a": 4})

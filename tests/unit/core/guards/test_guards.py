@@ -36,8 +36,13 @@ def scene(now_s: float = NOW, work: list[Any] | None = None, **more: Any) -> Obs
     return world("2x8", work or default, now_s, **more)
 
 
-def answer(guard: str, action: Disrupt, observation: Observation | None = None, policy: Policy = CALM,
-           memory: ControllerMemory | None = None) -> Verdict:  # fmt: skip
+def answer(
+    guard: str,
+    action: Disrupt,
+    observation: Observation | None = None,
+    policy: Policy = CALM,
+    memory: ControllerMemory | None = None,
+) -> Verdict:
     """The verdict of one guard on the planted wish."""
     observation = observation or scene()
     books = WhatIf(observation.snapshot)
@@ -69,9 +74,7 @@ CONTRACT = Disrupt("w", ("v1",), contract=True)
         ("work_age_s", 60.0, Code.OK, 60.0),
     ],
 )
-def test_freshness_refuses_what_is_old_or_of_unknown_age(
-    field: str, age_s: float, code: Code, limit: float
-) -> None:
+def test_freshness_refuses_what_is_old_or_of_unknown_age(field: str, age_s: float, code: Code, limit: float) -> None:
     """Placements and inventory older than policy allows, or of no known age, stop every action, contract or not."""
     snap = snapshot("2x8", [holds("v1", 4), waits("w", 8)])
     object.__setattr__(snap, field, age_s)
@@ -107,8 +110,10 @@ def test_protected_work_is_never_a_victim(columns: dict[str, Any], code: Code) -
 # --- min_runtime ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("start_s", "code", "ran_s"), [(NOW - 899.0, Code.MIN_RUNTIME, 899.0), (NOW - 900.0, Code.OK, 900.0),
-                                                       (float("nan"), Code.MIN_RUNTIME, 0.0)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("start_s", "code", "ran_s"),
+    [(NOW - 899.0, Code.MIN_RUNTIME, 899.0), (NOW - 900.0, Code.OK, 900.0), (float("nan"), Code.MIN_RUNTIME, 0.0)],
+)
 def test_a_victim_has_its_guaranteed_run_time(start_s: float, code: Code, ran_s: float) -> None:
     """The youngest victim counts; one whose start is unknown counts as just started; a contract waives it."""
     observation = scene(work=[holds("v1", 4, start_s=start_s), holds("v2", 4), waits("w", 8)])
@@ -131,10 +136,7 @@ def test_a_disruption_pays_by_the_margin(benefit: float, code: Code) -> None:
     if code == Code.MARGIN:
         assert verdict.value == benefit
         assert verdict.threshold == pytest.approx(120.0)
-    assert (
-        answer("hysteresis", Disrupt("w", ("v1",), benefit, 100.0, contract=True)).code
-        == Code.WAIVED_CONTRACT
-    )
+    assert answer("hysteresis", Disrupt("w", ("v1",), benefit, 100.0, contract=True)).code == Code.WAIVED_CONTRACT
 
 
 def test_a_wish_lasts_before_it_acts() -> None:
@@ -161,8 +163,9 @@ def test_the_timer_of_a_wish_is_the_instant_at_which_it_acts(dwell_s: float) -> 
     memory = first.memory
     at_s = 1234.56 + dwell_s
     assert first.wake_at_s == at_s
-    assert evicted(decide(scene(at_s, tick=1), with_policy(policy, protection={"min_runtime_s": 0.0}), memory,
-                          actions=WISH.table)) == ["v1"]  # fmt: skip
+    assert evicted(
+        decide(scene(at_s, tick=1), with_policy(policy, protection={"min_runtime_s": 0.0}), memory, actions=WISH.table)
+    ) == ["v1"]
 
 
 def test_a_victim_is_left_alone_for_a_while() -> None:
@@ -201,12 +204,11 @@ def test_a_wish_for_latency_critical_work_is_confirmed_by_one_more_tick() -> Non
 # --- budget ---------------------------------------------------------------------------------------
 
 
-def spent(count: int, tenant: str = "x", node: str = "elsewhere", at_s: float = NOW - 10.0, *,
-          contract: bool = False) -> ControllerMemory:  # fmt: skip
+def spent(
+    count: int, tenant: str = "x", node: str = "elsewhere", at_s: float = NOW - 10.0, *, contract: bool = False
+) -> ControllerMemory:
     """A ledger with `count` disruptions."""
-    return ControllerMemory(
-        ledger=tuple(Disruption(at_s, f"w{n}", tenant, (node,), contract) for n in range(count))
-    )
+    return ControllerMemory(ledger=tuple(Disruption(at_s, f"w{n}", tenant, (node,), contract) for n in range(count)))
 
 
 def under_way(count: int, *, contract: bool = False) -> ControllerMemory:
@@ -234,9 +236,7 @@ def under_way(count: int, *, contract: bool = False) -> ControllerMemory:
         (under_way(4, contract=True), Code.OK, 1.0, 20.0),
     ],
 )
-def test_the_budget_bounds_disruption(
-    memory: ControllerMemory, code: Code, value: float, limit: float
-) -> None:
+def test_the_budget_bounds_disruption(memory: ControllerMemory, code: Code, value: float, limit: float) -> None:
     """Cluster, tenant, node and concurrency each have a bound; contractual entries and old ones do not count."""
     verdict = answer("budget", WISH, memory=memory)
     assert (verdict.code, verdict.value, verdict.threshold) == (code, value, limit)
@@ -268,9 +268,14 @@ def test_the_ledger_opens_again_when_its_entries_leave_the_window() -> None:
 
 @pytest.mark.parametrize(
     ("mode", "code"),
-    [(Mode.OFF, Code.MODE_OFF), (Mode.OBSERVE, Code.MODE_OBSERVE), (Mode.RECOMMEND, Code.MODE_RECOMMEND),
-     (Mode.APPROVE, Code.NEEDS_APPROVAL), (Mode.AUTO, Code.OK)],
-)  # fmt: skip
+    [
+        (Mode.OFF, Code.MODE_OFF),
+        (Mode.OBSERVE, Code.MODE_OBSERVE),
+        (Mode.RECOMMEND, Code.MODE_RECOMMEND),
+        (Mode.APPROVE, Code.NEEDS_APPROVAL),
+        (Mode.AUTO, Code.OK),
+    ],
+)
 def test_the_mode_decides_how_far_an_action_goes(mode: Mode, code: Code) -> None:
     """Only `auto` acts by itself; a contract does not lift the mode."""
     policy = with_policy(CALM)
@@ -296,15 +301,16 @@ def test_the_kill_switch_and_a_pause_hold_everything() -> None:
 def test_every_guard_answers_on_every_proposal() -> None:
     """A wish that several guards refuse carries all of their answers."""
     memory = spent(20)
-    observation = scene(
-        kill_switch=True, work=[holds("v1", 4, preemptible=False, start_s=NOW), waits("w", 8)]
-    )
+    observation = scene(kill_switch=True, work=[holds("v1", 4, preemptible=False, start_s=NOW), waits("w", 8)])
     step = decide(observation, CALM, memory, actions=WISH.table)
     (proposal,) = step.decision.plan.proposals
     assert [verdict.guard for verdict in proposal.verdicts] == [name for name, _ in GUARDS]
     assert {v.code for v in proposal.verdicts if not v.allowed} == {
-        Code.NOT_PREEMPTIBLE, Code.MIN_RUNTIME, Code.BUDGET_CLUSTER, Code.KILL_SWITCH,
-    }  # fmt: skip
+        Code.NOT_PREEMPTIBLE,
+        Code.MIN_RUNTIME,
+        Code.BUDGET_CLUSTER,
+        Code.KILL_SWITCH,
+    }
 
 
 def test_a_victim_is_taken_once() -> None:

@@ -26,9 +26,7 @@ NOW = 9000.0
 
 def layout(*gpus: int, milli: int = 1000) -> Layout:
     """Whole GPUs, or shares."""
-    return Layout(
-        np.array(gpus, np.int32), np.full(len(gpus), -1, np.int32), np.full(len(gpus), milli, np.int32)
-    )
+    return Layout(np.array(gpus, np.int32), np.full(len(gpus), -1, np.int32), np.full(len(gpus), milli, np.int32))
 
 
 @dataclass(frozen=True)
@@ -140,15 +138,11 @@ def service(p99_s: float, objective_s: float = 0.2, age_s: float = 5.0) -> Servi
         (service(0.3, objective_s=float("nan")), Code.OK, 0.0),
     ],
 )
-def test_no_replica_of_a_service_that_misses_its_objective(
-    table: ServiceTable, code: Code, value: float
-) -> None:
+def test_no_replica_of_a_service_that_misses_its_objective(table: ServiceTable, code: Code, value: float) -> None:
     """Judged by p99 over objective; a p99 that is not known or old is not good; binds contracts too."""
     observation = scene(holds("v", 8, service=0), waits("w", 8), services=table)
     for contract in (False, True):
-        verdict = answer(
-            Planted("w", {"v": ("evict", None)}, layout(*range(8)), contract=contract), observation, "slo"
-        )
+        verdict = answer(Planted("w", {"v": ("evict", None)}, layout(*range(8)), contract=contract), observation, "slo")
         assert verdict.code == code
         assert verdict.value == pytest.approx(value)
 
@@ -196,14 +190,10 @@ def test_no_large_gang_for_a_small_need(wide: int, contract: bool, code: Code, r
 def test_parts_of_gpus_count_as_parts() -> None:
     """One whole GPU for a tenth of one is ten for one; three of eight members for two GPUs one and a half."""
     observation = scene(holds("v", 1, gpus_per_member=1), waits("w", 1, gpu_milli=100))
-    verdict = answer(
-        Planted("w", {"v": ("evict", None)}, layout(0, milli=100)), observation, "blast_radius", TIGHT
-    )
+    verdict = answer(Planted("w", {"v": ("evict", None)}, layout(0, milli=100)), observation, "blast_radius", TIGHT)
     assert (verdict.code, verdict.value) == (Code.BLAST_RADIUS, 10.0)
     shrunk = scene(holds("v", 8, gpus_per_member=1, min_gpus=2), waits("w", 2, gpus_per_member=2))
-    verdict = answer(
-        Planted("w", {"v": ("shrink", layout(*range(5)))}, layout(5, 6)), shrunk, "blast_radius", TIGHT
-    )
+    verdict = answer(Planted("w", {"v": ("shrink", layout(*range(5)))}, layout(5, 6)), shrunk, "blast_radius", TIGHT)
     assert (verdict.code, verdict.value) == (Code.OK, 1.5)
 
 
@@ -227,9 +217,7 @@ def test_a_share_that_has_no_place_yet_is_needed_as_its_part() -> None:
 def test_nothing_starts_on_a_broken_gpu() -> None:
     """A GPU that is not healthy is not fit, though its node is ready."""
     observation = scene(waits("w", 2, gpus_per_member=2), unhealthy=[1])
-    verdict = answer(
-        Planted("w", {}, layout(0, 1), kind="admit", action="admit_gang"), observation, "freshness"
-    )
+    verdict = answer(Planted("w", {}, layout(0, 1), kind="admit", action="admit_gang"), observation, "freshness")
     assert (verdict.code, verdict.value) == (Code.NODE_UNFIT, 1.0)
 
 
@@ -288,9 +276,7 @@ def test_a_gang_that_is_not_elastic_does_not_shrink() -> None:
     """Its minimum is its width."""
     observation = scene(holds("v", 8, gpus_per_member=1), waits("w", 4, gpus_per_member=4))
     assert (
-        answer(
-            Planted("w", {"v": ("shrink", layout(0, 1, 2, 3))}, layout(4, 5, 6, 7)), observation, "gang"
-        ).code
+        answer(Planted("w", {"v": ("shrink", layout(0, 1, 2, 3))}, layout(4, 5, 6, 7)), observation, "gang").code
         == Code.PARTIAL_EVICTION
     )
 
@@ -310,17 +296,12 @@ def test_growth_beyond_the_width_is_refused() -> None:
         answer(Planted("v", {}, layout(6, 7, 8), kind="grow", action="resize"), observation, "gang").code
         == Code.PARTIAL_GANG
     )
-    assert (
-        answer(Planted("v", {}, layout(6, 7), kind="grow", action="resize"), observation, "gang").code
-        == Code.OK
-    )
+    assert answer(Planted("v", {}, layout(6, 7), kind="grow", action="resize"), observation, "gang").code == Code.OK
 
 
 # --- checkpoint writes and shrinks in the budget ----------------------------------------------------
 
-WRITERS = with_policy(
-    EAGER, preemption={"checkpoint_writers": 2, "grace_s": 100.0, "without_checkpoint": True}
-)
+WRITERS = with_policy(EAGER, preemption={"checkpoint_writers": 2, "grace_s": 100.0, "without_checkpoint": True})
 
 
 @pytest.mark.parametrize(
@@ -391,9 +372,7 @@ def test_what_is_under_way_counts(entry: InFlight, code: Code) -> None:
     observation = scene(holds("x", 1), holds("v", 4), waits("w", 4, gpus_per_member=4))
     planted = Planted("w", {"v": ("evict", None)}, layout(1, 2, 3, 4))
     assert answer(planted, observation, "budget", policy, memory).code == code
-    assert takes_gpus(entry.instruction) is (
-        entry.instruction.kind != "admit" and bool(entry.instruction.reason)
-    )
+    assert takes_gpus(entry.instruction) is (entry.instruction.kind != "admit" and bool(entry.instruction.reason))
 
 
 # --- mode -------------------------------------------------------------------------------------------

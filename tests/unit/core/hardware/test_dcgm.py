@@ -37,8 +37,13 @@ def test_no_name_is_used_twice_and_ids_are_those_of_dcgm() -> None:
     """The table is a bijection of names, with the ids that DCGM gives."""
     names = [name for field in FIELDS.values() for name in field.names]
     assert len(names) == len(set(names))
-    known = {"DCGM_FI_PROF_SM_ACTIVE": 1002, "DCGM_FI_PROF_NVLINK_TX_BYTES": 1011, "DCGM_FI_DEV_FB_USED": 252,
-             "DCGM_FI_DEV_POWER_USAGE": 155, "DCGM_FI_DEV_ROW_REMAP_FAILURE": 395}  # fmt: skip
+    known = {
+        "DCGM_FI_PROF_SM_ACTIVE": 1002,
+        "DCGM_FI_PROF_NVLINK_TX_BYTES": 1011,
+        "DCGM_FI_DEV_FB_USED": 252,
+        "DCGM_FI_DEV_POWER_USAGE": 155,
+        "DCGM_FI_DEV_ROW_REMAP_FAILURE": 395,
+    }
     assert {name: dcgm.BY_NAME[name].id for name in known} == known
 
 
@@ -86,9 +91,18 @@ def test_units_of_the_signal() -> None:
 
 def test_levels_on_mig() -> None:
     """What belongs to the instance and what to the board is as in DCGM's field table."""
-    levels = {1002: Level.COMPUTE_INSTANCE, 1004: Level.COMPUTE_INSTANCE, 252: Level.COMPUTE_INSTANCE,
-              230: Level.COMPUTE_INSTANCE, 1005: Level.GPU_INSTANCE, 203: Level.BOARD, 155: Level.BOARD,
-              156: Level.BOARD, 1009: Level.BOARD, 1011: Level.BOARD}  # fmt: skip
+    levels = {
+        1002: Level.COMPUTE_INSTANCE,
+        1004: Level.COMPUTE_INSTANCE,
+        252: Level.COMPUTE_INSTANCE,
+        230: Level.COMPUTE_INSTANCE,
+        1005: Level.GPU_INSTANCE,
+        203: Level.BOARD,
+        155: Level.BOARD,
+        156: Level.BOARD,
+        1009: Level.BOARD,
+        1011: Level.BOARD,
+    }
     assert {number: FIELDS[number].level for number in levels} == levels
 
 
@@ -100,9 +114,18 @@ def test_fallback_order() -> None:
 
 @pytest.mark.parametrize(
     ("profile", "slices"),
-    [("1g.10gb", 1), ("7g.80gb", 7), ("1c.3g.40gb", 3), ("1g.10gb+me", 1), ("1g.24gb.me.all", 1),
-     ("2g.48gb+me.all", 2), ("1g.24gb-me", 1), ("", None), ("h100", None)],
-)  # fmt: skip
+    [
+        ("1g.10gb", 1),
+        ("7g.80gb", 7),
+        ("1c.3g.40gb", 3),
+        ("1g.10gb+me", 1),
+        ("1g.24gb.me.all", 1),
+        ("2g.48gb+me.all", 2),
+        ("1g.24gb-me", 1),
+        ("", None),
+        ("h100", None),
+    ],
+)
 def test_profile_names(profile: str, slices: int | None) -> None:
     """Compute slices come from the profile's name in each spelling; anything else is unknown."""
     assert dcgm.profile_slices(profile) == slices

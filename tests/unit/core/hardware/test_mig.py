@@ -157,9 +157,7 @@ def test_profile_names_are_read_in_every_spelling(text: str, parts: tuple[Any, .
     assert str(name) == written
 
 
-@pytest.mark.parametrize(
-    "text", ["", "gpu", "nvidia.com/gpu", "0g.5gb", "3g", "1g.10gb+", "4c.3g.40gb", "1g.١0gb"]
-)
+@pytest.mark.parametrize("text", ["", "gpu", "nvidia.com/gpu", "0g.5gb", "3g", "1g.10gb+", "4c.3g.40gb", "1g.١0gb"])
 def test_what_is_no_profile_is_refused(text: str) -> None:
     """Other resources, half names, and more compute slices than the instance has are not profiles."""
     assert mig.find_profile_name(text) is None

@@ -48,9 +48,7 @@ def profiles(placements: tuple[Placement, ...]) -> Counter[str]:
 
 def test_instances_of_a_request_may_sit_on_several_gpus_of_one_node() -> None:
     """Three 4g take three GPUs, since a GPU holds one; a node of two GPUs cannot have them."""
-    plan = replan(
-        [*(empty("a", i) for i in range(2)), *(empty("b", i) for i in range(3))], wants({"4g.40gb": 3})
-    )
+    plan = replan([*(empty("a", i) for i in range(2)), *(empty("b", i) for i in range(3))], wants({"4g.40gb": 3}))
     assert plan.nodes == {"a": "b"}
     assert changed(plan) == [("b", 0), ("b", 1), ("b", 2)]
 
@@ -126,9 +124,7 @@ def test_a_request_for_nothing_is_placed_nowhere() -> None:
 
 def test_no_request_no_change() -> None:
     """Free instances that nobody wants are nobody's problem."""
-    assert replan([CutGpu("n1", 0, A100, free=(("1g.10gb", 1),))], []) == Replan(
-        (), (), {}, (), (), exact=True
-    )
+    assert replan([CutGpu("n1", 0, A100, free=(("1g.10gb", 1),))], []) == Replan((), (), {}, (), (), exact=True)
 
 
 def test_fewest_gpus_change_whoever_came_first() -> None:
@@ -211,10 +207,7 @@ def test_unknown_places_are_assumed_as_suits_the_requests() -> None:
     assert mig.is_legal(A100, [*plan.changed[0].used, *plan.changed[0].free])
     half_known = CutGpu("n1", 0, A100, used=(("1g.10gb", 1), ("1g.10gb", None)))
     assert ("1g.10gb", 1) in replan([half_known], wants({"3g.40gb": 1})).changed[0].used
-    assert (
-        replan([replace(half_known, used=(("1g.10gb", 1), ("3g.40gb", None)))], wants({"3g.40gb": 1})).placed
-        == ()
-    )
+    assert replan([replace(half_known, used=(("1g.10gb", 1), ("3g.40gb", None)))], wants({"3g.40gb": 1})).placed == ()
 
 
 def test_any_arrangement_of_used_instances_may_be_assumed() -> None:
@@ -274,9 +267,7 @@ def test_sound_gpus_pass_the_check() -> None:
     """Legal instances, placed or counted."""
     check_gpu(CutGpu("n1", 0, A100, used=(("3g.40gb", 4),), free=(("1g.10gb", 3),)))
     check_gpu(CutGpu.from_counts("n1", 0, A100, {"3g.40gb": 1}, {"4g.40gb": 1}))
-    assert (
-        CutGpu.from_counts("n1", 0, A100, {"3g.40gb": 0, "1g.10gb": 2}, {}).used == (("1g.10gb", None),) * 2
-    )
+    assert CutGpu.from_counts("n1", 0, A100, {"3g.40gb": 0, "1g.10gb": 2}, {}).used == (("1g.10gb", None),) * 2
 
 
 @pytest.mark.parametrize("count", [-1, 1.5, float("nan")])
@@ -309,9 +300,7 @@ def crowd(nodes: int, requests: int) -> tuple[list[CutGpu], list[MigRequest]]:
             free = tuple(place for place in cut if place not in busy)
             gpus.append(CutGpu(f"n{node:02}", index, A100, tuple(sorted(busy)), free))
     names = mig.gpu_model(A100).core_profiles
-    wishes = [
-        {draw.choice(names): draw.randint(1, 4) for _ in range(draw.randint(1, 3))} for _ in range(requests)
-    ]
+    wishes = [{draw.choice(names): draw.randint(1, 4) for _ in range(draw.randint(1, 3))} for _ in range(requests)]
     return gpus, [MigRequest(f"r{row}", wish) for row, wish in enumerate(wishes)]
 
 

@@ -23,14 +23,10 @@ from tests.kits.core_world import snapshot
     ("codes", "remedy"),
     [
         pytest.param((0, -1), Remedy.NONE, id="none, or not known"),
-        pytest.param(
-            (13, 31, 43, 45 - 1, 94, 63, 92, 121, 137), Remedy.NONE, id="the application's, or a note"
-        ),
+        pytest.param((13, 31, 43, 45 - 1, 94, 63, 92, 121, 137), Remedy.NONE, id="the application's, or a note"),
         pytest.param((48, 62, 64, 95, 109, 119, 120, 140, 143, 158), Remedy.RESET_GPU, id="reset"),
         pytest.param((79, 151), Remedy.RESTART_NODE, id="restart of the machine"),
-        pytest.param(
-            (45, 54, 61, 74, 78, 142, 149, 154, 200, 255, 256, 9999), Remedy.INSPECT, id="a person's look"
-        ),
+        pytest.param((45, 54, 61, 74, 78, 142, 149, 154, 200, 255, 256, 9999), Remedy.INSPECT, id="a person's look"),
     ],
 )
 def test_the_class_of_a_number_is_that_of_the_catalogue(codes: tuple[int, ...], remedy: Remedy) -> None:
@@ -46,12 +42,15 @@ def test_contained_errors_spare_the_gpu_and_uncontained_ones_do_not() -> None:
 
 def test_the_gravest_of_a_gpus_errors_counts() -> None:
     """Rows that a reset remaps wait for it; remapping that failed is for good, whatever the number says."""
-    snap = snapshot(
-        "1x8", xids={0: 13, 1: 95, 2: 79, 3: 13, 4: 95}, remaps={3: REMAP_PENDING, 4: REMAP_FAILED}
-    )
+    snap = snapshot("1x8", xids={0: 13, 1: 95, 2: 79, 3: 13, 4: 95}, remaps={3: REMAP_PENDING, 4: REMAP_FAILED})
     assert gpu_remedies(snap.gpus).tolist()[:6] == [
-        Remedy.NONE, Remedy.RESET_GPU, Remedy.RESTART_NODE, Remedy.RESET_LATER, Remedy.REPLACE, Remedy.NONE,
-    ]  # fmt: skip
+        Remedy.NONE,
+        Remedy.RESET_GPU,
+        Remedy.RESTART_NODE,
+        Remedy.RESET_LATER,
+        Remedy.REPLACE,
+        Remedy.NONE,
+    ]
 
 
 def test_new_work_stays_away_from_what_is_broken() -> None:

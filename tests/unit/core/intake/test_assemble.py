@@ -28,8 +28,16 @@ def telemetry(ids: list[str], mean: list[float], age_s: float = 1.0, quality: in
     """One signal in one window."""
     column = np.array(mean, np.float32)[None, None, :]
     count = len(ids)
-    return Telemetry(("sm_active_ratio",), (300.0,), np.array(ids, object), column, column, np.ones((1, count), np.int32),
-                     np.full(count, age_s, np.float32), np.full(count, quality, np.int8))  # fmt: skip
+    return Telemetry(
+        ("sm_active_ratio",),
+        (300.0,),
+        np.array(ids, object),
+        column,
+        column,
+        np.ones((1, count), np.int32),
+        np.full(count, age_s, np.float32),
+        np.full(count, quality, np.int8),
+    )
 
 
 def test_halves_are_joined_with_their_ages() -> None:
@@ -70,9 +78,7 @@ def test_gaps_are_kept_with_their_reasons() -> None:
 def test_telemetry_stands_in_the_order_of_the_hardware() -> None:
     """Rows are GPUs, then instances; an entity without samples is NaN, without samples and infinitely old."""
     found = telemetry(["GPU-1/7", "elsewhere", "GPU-0"], [0.3, 0.9, 0.5])
-    table = assemble([Batch("i", 100.0, inventory=inventory()), Batch("t", 98.0, telemetry=found)], 100.0)[
-        0
-    ].telemetry
+    table = assemble([Batch("i", 100.0, inventory=inventory()), Batch("t", 98.0, telemetry=found)], 100.0)[0].telemetry
     assert table.mean[0, 0].tolist() == pytest.approx([0.5, np.nan, 0.3], nan_ok=True)
     assert table.age_s.tolist() == [3.0, np.inf, 3.0]
     assert table.samples[0].tolist() == [1, 0, 1]

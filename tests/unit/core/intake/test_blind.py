@@ -52,9 +52,13 @@ class Source:
         inventory = Inventory(snap.names, snap.nodes, snap.gpus, snap.instances)
         work = Work(snap.names.tenants, snap.workloads, snap.placements, snap.services, snap.queues)
         return Batch(
-            self.name, now_s - self.lag_s, inventory if INVENTORY in self.kinds else None,
-            work if WORK in self.kinds else None, inventory_list=self.listing, work_list=self.listing,
-        )  # fmt: skip
+            self.name,
+            now_s - self.lag_s,
+            inventory if INVENTORY in self.kinds else None,
+            work if WORK in self.kinds else None,
+            inventory_list=self.listing,
+            work_list=self.listing,
+        )
 
 
 class Loop:
@@ -62,8 +66,14 @@ class Loop:
 
     name = "loop"
 
-    def __init__(self, shape: str = "1x8", items: tuple[Item, ...] = (waits("a", 8), waits("b", 8)), *,
-                 kinds: tuple[tuple[str, ...], ...] = ((INVENTORY, WORK),), policy: Policy = AUTO) -> None:  # fmt: skip
+    def __init__(
+        self,
+        shape: str = "1x8",
+        items: tuple[Item, ...] = (waits("a", 8), waits("b", 8)),
+        *,
+        kinds: tuple[tuple[str, ...], ...] = ((INVENTORY, WORK),),
+        policy: Policy = AUTO,
+    ) -> None:
         self.shape, self.items = shape, list(items)
         self.quiet = Quiet()
         self.learned: list[int] = []
@@ -71,8 +81,9 @@ class Loop:
         self.answer = OutcomeKind.ACCEPTED
         self.sources = [Source(f"api-{number}", self.show, each) for number, each in enumerate(kinds)]
         self.store = InMemoryStore()
-        self.wiring = Wiring(self.sources, [self], {"admit": self, "evict": self}, self, self.store, self.quiet,
-                             Held(policy), self.quiet)  # fmt: skip
+        self.wiring = Wiring(
+            self.sources, [self], {"admit": self, "evict": self}, self, self.store, self.quiet, Held(policy), self.quiet
+        )
         self.controller = Controller(self.wiring)
         self.observations: list[Any] = []
 
@@ -215,9 +226,7 @@ def test_a_reported_end_counts_with_a_list_made_since_then() -> None:
     assert step.instructions == ()
     assert [entry.state for entry in step.memory.in_flight.values()] == ["reported"]
     assert step.wake_at_s <= 125.0
-    late = decide(
-        world("1x8", [waits("a", 8), waits("b", 8)], 300.0, tick=2, work_age_s=59.0), AUTO, step.memory
-    )
+    late = decide(world("1x8", [waits("a", 8), waits("b", 8)], 300.0, tick=2, work_age_s=59.0), AUTO, step.memory)
     gone = first.instructions[0].id not in late.memory.in_flight
     assert gone, "this list was made after the end and does not show it"
 

@@ -41,13 +41,16 @@ from tests.properties.strategies import Held, Quiet
 
 YEARS_S = 10 * 365 * 86_400.0
 EAGER = with_policy(
-    AUTO, hysteresis={"dwell_s": 0.0, "cool_down_s": 600.0}, protection={"min_runtime_s": 0.0},
+    AUTO,
+    hysteresis={"dwell_s": 0.0, "cool_down_s": 600.0},
+    protection={"min_runtime_s": 0.0},
     budget={"window_s": 900.0, "per_cluster": 2, "per_tenant": 2, "per_node": 2},
-)  # fmt: skip
+)
 
 
-def look(now_s: float, memory: ControllerMemory | None = None, elapsed_s: float = nan, *, policy: Policy = EAGER,
-         **more: Any) -> Step:  # fmt: skip
+def look(
+    now_s: float, memory: ControllerMemory | None = None, elapsed_s: float = nan, *, policy: Policy = EAGER, **more: Any
+) -> Step:
     """A tick at which the eviction of one gang is wished for, whatever happened before."""
     work = [holds("v", 8, start_s=-1e12), waits("w", 8)]
     observation = replace(world("1x8", work, now_s, **more), elapsed_s=elapsed_s)
@@ -115,7 +118,9 @@ def test_a_clock_that_leaps_at_every_tick_is_never_believed() -> None:
 
 
 def test_small_differences_are_made_up_for() -> None:
-    """A clock that runs a tenth too fast shortens no cool-down: it lasts its ten minutes by the clock that nobody sets."""
+    """A clock that runs a tenth too fast shortens no cool-down: it lasts its ten minutes by the clock that nobody
+    sets.
+    """
     memory, true_s = replace(look(1000.0).memory, in_flight={}), 0.0
     while True:
         true_s += 10.0
@@ -167,9 +172,16 @@ def test_commands_are_heard_while_the_clock_is_doubted() -> None:
     assert step.memory.now_s == 1000.0
 
 
-@given(st.lists(st.tuples(st.sampled_from((1.0, 10.0, 45.0, 200.0)),
-                          st.sampled_from((0.0, 0.0, 0.0, 30.0, -30.0, 5000.0, -5000.0, YEARS_S))),
-                min_size=10, max_size=60))  # fmt: skip
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from((1.0, 10.0, 45.0, 200.0)),
+            st.sampled_from((0.0, 0.0, 0.0, 30.0, -30.0, 5000.0, -5000.0, YEARS_S)),
+        ),
+        min_size=10,
+        max_size=60,
+    )
+)
 def test_budgets_and_cool_downs_hold_in_true_time(steps: list[tuple[float, float]]) -> None:
     """However the clock jumps: no cool-down and no budget window is shorter than promised, and nothing freezes."""
     memory, true_s, skew_s = ControllerMemory(), 0.0, 0.0
@@ -209,14 +221,10 @@ def test_every_time_in_memory_is_known_as_one() -> None:
     told = {Command}  # said by people, kept as it came
     for kind in records_of(ControllerMemory, set()):
         named = {
-            field.name
-            for field in fields(kind)
-            if field.name.endswith("_s") and not field.name.endswith("_gpu_s")
+            field.name for field in fields(kind) if field.name.endswith("_s") and not field.name.endswith("_gpu_s")
         }
         listed = {*TIMES.get(kind, ()), *NOT_TIMES.get(kind, ())}
-        assert kind in told or named <= listed, (
-            f"{kind.__name__}: {sorted(named - listed)} in TIMES or NOT_TIMES"
-        )
+        assert kind in told or named <= listed, f"{kind.__name__}: {sorted(named - listed)} in TIMES or NOT_TIMES"
         assert listed <= {field.name for field in fields(kind)}
 
 
@@ -224,10 +232,13 @@ def test_a_moved_memory_comes_back() -> None:
     """There and back it is the same, and unknown times stay unknown."""
     effect = Instruction("e", "evict", "v", 0, (), False, 500.0, 1, "p", grace_s=120.0)
     memory = ControllerMemory(
-        now_s=100.0, in_flight={"e": InFlight(effect, "issued", 90.0, "preempt", "t", 0.0, False)},
-        ledger=(Disruption(80.0, "v", "t", (), False),), cooled_until_s={"v": 700.0}, failures=(60.0,),
+        now_s=100.0,
+        in_flight={"e": InFlight(effect, "issued", 90.0, "preempt", "t", 0.0, False)},
+        ledger=(Disruption(80.0, "v", "t", (), False),),
+        cooled_until_s={"v": 700.0},
+        failures=(60.0,),
         spent_gpu_s={"t": ((0, 5.0),)},
-    )  # fmt: skip
+    )
     later = moved(memory, 10 * 86_400.0)
     assert later.in_flight["e"].instruction.deadline_s == 864_500.0
     assert later.in_flight["e"].instruction.grace_s == 120.0
@@ -265,8 +276,12 @@ class Shell:
     def collect(self, now_s: float) -> Batch:
         """All that there is."""
         snap = self.snap
-        return Batch("shell", now_s, Inventory(snap.names, snap.nodes, snap.gpus, snap.instances),
-                     Work(snap.names.tenants, snap.workloads, snap.placements, snap.services, snap.queues))  # fmt: skip
+        return Batch(
+            "shell",
+            now_s,
+            Inventory(snap.names, snap.nodes, snap.gpus, snap.instances),
+            Work(snap.names.tenants, snap.workloads, snap.placements, snap.services, snap.queues),
+        )
 
     def update(self, *_: Any) -> None:
         """Count."""
@@ -279,8 +294,9 @@ class Shell:
     def controller(self, memory: InMemoryStore) -> Controller:
         """A new process."""
         quiet = Quiet()
-        return Controller(Wiring([self], [self], {}, quiet, memory, quiet, Held(EAGER), quiet,
-                                 monotonic_s=lambda: self.read_s))  # fmt: skip
+        return Controller(
+            Wiring([self], [self], {}, quiet, memory, quiet, Held(EAGER), quiet, monotonic_s=lambda: self.read_s)
+        )
 
 
 def test_models_learn_nothing_from_a_time_that_is_not_believed() -> None:
@@ -318,11 +334,23 @@ def batch(now_s: float, *, ages_s: float = 0.0, collected_s: float | None = None
     """What a source brings."""
     snap = snapshot("1x2", [holds("x", 2, **columns)])
     table = np.zeros((1, 1, 2), np.float32)
-    seen = Telemetry(("sm_active_ratio",), (60.0,), snap.gpus.uuid, table, table, np.ones((1, 2), np.int32),
-                     np.full(2, ages_s, np.float32), np.full(2, 3, np.int8))  # fmt: skip
-    return Batch("src", now_s if collected_s is None else collected_s,
-                 Inventory(snap.names, snap.nodes, snap.gpus, snap.instances),
-                 Work(snap.names.tenants, snap.workloads, snap.placements, snap.services, snap.queues), seen)  # fmt: skip
+    seen = Telemetry(
+        ("sm_active_ratio",),
+        (60.0,),
+        snap.gpus.uuid,
+        table,
+        table,
+        np.ones((1, 2), np.int32),
+        np.full(2, ages_s, np.float32),
+        np.full(2, 3, np.int8),
+    )
+    return Batch(
+        "src",
+        now_s if collected_s is None else collected_s,
+        Inventory(snap.names, snap.nodes, snap.gpus, snap.instances),
+        Work(snap.names.tenants, snap.workloads, snap.placements, snap.services, snap.queues),
+        seen,
+    )
 
 
 def test_a_batch_of_the_future_is_not_known() -> None:

@@ -33,9 +33,7 @@ def work_of(snap: ClusterSnapshot) -> Work:
     return Work(snap.names.tenants, snap.workloads, snap.placements, snap.services, snap.queues)
 
 
-def seen(
-    work: list[Item], queues: QueueTable | None = None, **columns: Any
-) -> tuple[Observation, tuple[Gap, ...]]:
+def seen(work: list[Item], queues: QueueTable | None = None, **columns: Any) -> tuple[Observation, tuple[Gap, ...]]:
     """What a controller observes of work with these columns written over it, and the gaps."""
     snap = snapshot("2x8", work, queues=queues)
     given = replace(work_of(snap), workloads=replace(snap.workloads, **columns))
@@ -132,9 +130,7 @@ def test_the_most_extreme_priorities_are_priorities(priority: int) -> None:
         pytest.param([-1, 9, 0], {"a"}, ["in-b"], id="no such row"),
     ],
 )
-def test_a_queue_that_hangs_in_the_air_starts_nothing(
-    parent: list[int], named: set[str], starts: list[str]
-) -> None:
+def test_a_queue_that_hangs_in_the_air_starts_nothing(parent: list[int], named: set[str], starts: list[str]) -> None:
     """It is named, and nothing of it or below it starts; the work of other queues does."""
     tree = replace(queue_tree(("a", 0, -1), ("b", 0, -1)), parent=np.array(parent, np.int32))
     observation, gaps = seen([waits("in-a", 4, queue=1), waits("in-b", 4, queue=2)], tree)
@@ -150,9 +146,7 @@ def test_negative_figures_count_as_none(column: str) -> None:
     tree = queue_tree(("a", 0, -1), ("b", 0, -1))
     value = np.array(getattr(tree, column))
     value[1] = -5
-    observation, gaps = seen(
-        [waits("in-a", 4, queue=1), waits("in-b", 4, queue=2)], replace(tree, **{column: value})
-    )
+    observation, gaps = seen([waits("in-a", 4, queue=1), waits("in-b", 4, queue=2)], replace(tree, **{column: value}))
     assert [(gap.object_id, gap.signal) for gap in gaps] == [("a", "quota")]
     assert sorted(started(decide(observation, EAGER))) == ["in-a", "in-b"]
 

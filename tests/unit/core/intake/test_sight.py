@@ -18,9 +18,7 @@ INVENTORY = View("api", "inventory", True, 0.0, 10, 10, 0)
 def seen(memory: ControllerMemory, now_s: float, *, confirm: str = "", **more: Any) -> Sight:
     """One look at a list of workloads beside a sound inventory."""
     work = replace(View("api", "work", True, now_s, 100, 100, 0), **more)
-    commands = (
-        (Command(CommandKind.CONFIRM, "ann", now_s, confirm, sequence=int(now_s) + 1),) if confirm else ()
-    )
+    commands = (Command(CommandKind.CONFIRM, "ann", now_s, confirm, sequence=int(now_s) + 1),) if confirm else ()
     views = (replace(INVENTORY, listed_s=now_s), work)
     return look(memory, world("1x8", (), now_s, commands=commands, views=views), AUTO)
 

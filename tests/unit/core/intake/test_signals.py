@@ -18,8 +18,16 @@ def with_activity(snap: ClusterSnapshot, mean: list[float]) -> ClusterSnapshot:
     """SM activity over five minutes, GPUs first, then instances."""
     column = np.array(mean, np.float32)[None, None, :]
     count = len(mean)
-    table = SignalTable(("sm_active_ratio",), (300.0,), 0.0, column, column, np.ones((1, count), np.int32),
-                        np.zeros(count, np.float32), np.ones(count, np.int8))  # fmt: skip
+    table = SignalTable(
+        ("sm_active_ratio",),
+        (300.0,),
+        0.0,
+        column,
+        column,
+        np.ones((1, count), np.int32),
+        np.zeros(count, np.float32),
+        np.ones(count, np.int8),
+    )
     return replace(snap, telemetry=table)
 
 

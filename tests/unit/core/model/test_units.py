@@ -8,11 +8,23 @@ from autopilot.core.model.units import format_duration
 @pytest.mark.parametrize(
     ("value_s", "said"),
     [
-        (None, "-"), (float("nan"), "-"), (float("inf"), "never"), (0.0, "0 s"), (1.25, "1.2 s"), (-45.0, "-45 s"),
-        (119.0, "119 s"), (125.0, "2 min"), (3600.0, "1 h"), (12_000.0, "3 h 20 min"), (86_399.0, "23 h 59 min"),
-        (86_400.0, "1 d"), (86_700.0, "1 d 5 min"), (183_900.0, "2 d 3 h 5 min"), (-183_900.0, "-2 d 3 h 5 min"),
+        (None, "-"),
+        (float("nan"), "-"),
+        (float("inf"), "never"),
+        (0.0, "0 s"),
+        (1.25, "1.2 s"),
+        (-45.0, "-45 s"),
+        (119.0, "119 s"),
+        (125.0, "2 min"),
+        (3600.0, "1 h"),
+        (12_000.0, "3 h 20 min"),
+        (86_399.0, "23 h 59 min"),
+        (86_400.0, "1 d"),
+        (86_700.0, "1 d 5 min"),
+        (183_900.0, "2 d 3 h 5 min"),
+        (-183_900.0, "-2 d 3 h 5 min"),
     ],
-)  # fmt: skip
+)
 def test_a_duration_keeps_its_minutes_past_a_day(value_s: float | None, said: str) -> None:
     """Seconds up to two minutes, then minutes, however long it is; parts that are zero are left out."""
     assert format_duration(value_s) == said

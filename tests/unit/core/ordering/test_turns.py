@@ -45,10 +45,19 @@ class Line:
         return order
 
 
-def line(queues: Sequence[tuple[str, int, int]], gangs: Sequence[tuple[int, int]], *, submit_s: Sequence[float] = (),
-         classes: Sequence[int] = (), overdue: Sequence[int] = (), running: Sequence[tuple[int, int]] = (), capacity: int = 16,
-         weight: Mapping[str, float] | None = None, priority: Mapping[str, int] | None = None,
-         head_key: Callable[[Books, int], tuple[float, ...]] | None = None) -> Line:  # fmt: skip
+def line(
+    queues: Sequence[tuple[str, int, int]],
+    gangs: Sequence[tuple[int, int]],
+    *,
+    submit_s: Sequence[float] = (),
+    classes: Sequence[int] = (),
+    overdue: Sequence[int] = (),
+    running: Sequence[tuple[int, int]] = (),
+    capacity: int = 16,
+    weight: Mapping[str, float] | None = None,
+    priority: Mapping[str, int] | None = None,
+    head_key: Callable[[Books, int], tuple[float, ...]] | None = None,
+) -> Line:
     """Gangs of (queue, GPUs), in the order inside their queues; `running` the same of work that holds GPUs."""
     tree = tenants(*queues, weight=weight, priority=priority)
     work = [holds(f"r{n}", gpus, queue=queue) for n, (queue, gpus) in enumerate(running)]
@@ -65,9 +74,7 @@ def line(queues: Sequence[tuple[str, int, int]], gangs: Sequence[tuple[int, int]
         groups.append(([at for at in overdue if kinds[at] == kind], lines))
     key = None if head_key is None else lambda at: head_key(books, at)
     when = list(submit_s) or [float(at) for at in range(len(gangs))]
-    return Line(
-        books, queue, gpus, Turns(books, groups, when, queue, lambda at: (float(gpus[at]), (ALL,)), key)
-    )
+    return Line(books, queue, gpus, Turns(books, groups, when, queue, lambda at: (float(gpus[at]), (ALL,)), key))
 
 
 EQUAL = (("a", 0, 0), ("b", 0, 0))
@@ -106,8 +113,9 @@ def test_priority_of_a_queue_comes_before_saturation() -> None:
 
 def test_nested_queues_share_what_their_parent_is_served() -> None:
     """Two teams of one organisation get together as many turns as the single team of the other."""
-    world = line((("x", 0, 0), ("y", 0, 0), ("x1", 1, 0), ("x2", 1, 0), ("y1", 2, 0)),
-                 [(3, 1)] * 4 + [(4, 1)] * 4 + [(5, 1)] * 8)  # fmt: skip
+    world = line(
+        (("x", 0, 0), ("y", 0, 0), ("x1", 1, 0), ("x2", 1, 0), ("y1", 2, 0)), [(3, 1)] * 4 + [(4, 1)] * 4 + [(5, 1)] * 8
+    )
     order = [world.queue[at] for at in world.serve()]
     assert order == [3, 5, 4, 5, 3, 5, 4, 5, 3, 5, 4, 5, 3, 5, 4, 5]
 
@@ -132,9 +140,7 @@ def test_overdue_gangs_come_first_and_count_for_their_queue() -> None:
 
 def test_overdue_gangs_of_all_queues_of_one_priority_go_by_age() -> None:
     """The oldest first, whatever their queues hold; then the queues take turns as ever."""
-    world = line(
-        EQUAL, [(1, 1), (1, 1), (2, 1), (2, 1)], submit_s=[3, 1, 2, 0], overdue=[3, 1, 2], running=[(2, 8)]
-    )
+    world = line(EQUAL, [(1, 1), (1, 1), (2, 1), (2, 1)], submit_s=[3, 1, 2, 0], overdue=[3, 1, 2], running=[(2, 8)])
     assert world.serve() == [3, 1, 2, 0]
 
 
@@ -158,8 +164,13 @@ def test_a_priority_among_neighbours_does_not_hold_up_another_organisation() -> 
 
 def test_overdue_gangs_come_before_any_key_of_the_rule_set() -> None:
     """Oldest first."""
-    world = line(EQUAL, [(1, 1), (2, 1), (1, 1), (2, 1)], submit_s=[5, 4, 1, 0], overdue=[1, 0],
-                 head_key=lambda _, at: (float(-at),))  # fmt: skip
+    world = line(
+        EQUAL,
+        [(1, 1), (2, 1), (1, 1), (2, 1)],
+        submit_s=[5, 4, 1, 0],
+        overdue=[1, 0],
+        head_key=lambda _, at: (float(-at),),
+    )
     assert world.serve()[:2] == [1, 0]
 
 
@@ -227,8 +238,12 @@ def test_a_strict_queue_waits_behind_its_overdue_gang() -> None:
     """In the whole decision: the overdue gang of a strict queue finds no room, and none behind it passes; others do."""
     tree = queue_tree(("a", 0, -1), ("b", 0, -1), order=0)
     tree.strict[1] = True
-    work: list[Item] = [holds("r", 5), waits("old", 8, queue=1, submit_s=-9e6), waits("a2", 1, queue=1, submit_s=1.0),
-                        waits("b1", 1, queue=2, submit_s=2.0)]  # fmt: skip
+    work: list[Item] = [
+        holds("r", 5),
+        waits("old", 8, queue=1, submit_s=-9e6),
+        waits("a2", 1, queue=1, submit_s=1.0),
+        waits("b1", 1, queue=2, submit_s=2.0),
+    ]
     observation = observe(snapshot("1x8", work, queues=tree), 60.0)
     step = decide(observation, EAGER)
     assert list(started(step)) == ["b1"]
@@ -251,8 +266,15 @@ def lines(draw: st.DrawFn) -> Line:
     weight = {name: draw(st.sampled_from([0.0, 1.0, 3.0])) for name, _, _ in queues}
     priority = {name: draw(st.integers(0, 1)) for name, _, _ in queues}
     flat = draw(st.booleans())
-    return line(queues, gangs, classes=[draw(st.integers(0, 2)) for _ in gangs], overdue=overdue, weight=weight, priority=priority,
-                head_key=(lambda books, _: (books.use[ALL][0],)) if flat else None)  # fmt: skip
+    return line(
+        queues,
+        gangs,
+        classes=[draw(st.integers(0, 2)) for _ in gangs],
+        overdue=overdue,
+        weight=weight,
+        priority=priority,
+        head_key=(lambda books, _: (books.use[ALL][0],)) if flat else None,
+    )
 
 
 @settings(max_examples=200)
@@ -293,9 +315,7 @@ def test_inside_a_queue_and_class_the_order_is_kept(world: Line) -> None:
 @pytest.mark.parametrize("queues", [2, 3, 5])
 def test_equal_queues_never_part_by_more_than_one_gang(queues: int) -> None:
     """Any number of equal queues with equal gangs: at no moment has one started two more than another."""
-    world = line(
-        [(f"q{n}", 0, 0) for n in range(queues)], [(1 + at // 4, 1) for at in range(4 * queues)], capacity=64
-    )
+    world = line([(f"q{n}", 0, 0) for n in range(queues)], [(1 + at // 4, 1) for at in range(4 * queues)], capacity=64)
     counts = dict.fromkeys(range(1, queues + 1), 0)
     while (at := world.turns.next()) is not None:
         counts[world.queue[at]] += 1

@@ -82,16 +82,18 @@ def test_the_answer_agrees_with_trying_everything() -> None:
         gpus = int(rng.integers(1, 25))
         islands = rng.integers(0, 2, len(free)).tolist()
         topology = int(rng.choice([Topology.NONE, Topology.ISLAND]))
-        snap = snapshot(f"{len(free)}x8", [*busy(*free), waits("p", gpus, gpus_per_member=per, topology=topology)],
-                        nodes={"island": islands})  # fmt: skip
+        snap = snapshot(
+            f"{len(free)}x8",
+            [*busy(*free), waits("p", gpus, gpus_per_member=per, topology=topology)],
+            nodes={"island": islands},
+        )
         domains = [list(range(len(free)))]
         if topology:
             domains = [[n for n in range(len(free)) if islands[n] == island] for island in set(islands)]
         members, tail = divmod(gpus, per)
         exists = any(
             any(
-                sum((f - (tail if n == host else 0)) // per for n, f in ((n, free[n]) for n in domain))
-                >= members
+                sum((f - (tail if n == host else 0)) // per for n, f in ((n, free[n]) for n in domain)) >= members
                 for host in (domain if tail else [-1])
                 if not tail or free[host] >= tail
             )
@@ -208,8 +210,10 @@ def test_host_capacity_bounds_the_members_of_a_node() -> None:
 
 def test_shares_pack_and_never_exceed_a_gpu() -> None:
     """A share goes to the fullest GPU that has it; a whole GPU is opened only when none has."""
-    snap = snapshot("1x8", [holds("a", 1, on=[3], gpu_milli=500), holds("b", 1, on=[5], gpu_milli=800),
-                            waits("p", 1, gpu_milli=400)])  # fmt: skip
+    snap = snapshot(
+        "1x8",
+        [holds("a", 1, on=[3], gpu_milli=500), holds("b", 1, on=[5], gpu_milli=800), waits("p", 1, gpu_milli=400)],
+    )
     found = place(snap)
     assert isinstance(found, Spot)
     assert found.layout.gpu.tolist() == [3]

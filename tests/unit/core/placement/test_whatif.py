@@ -15,9 +15,7 @@ CUT = {7: [("1g.10gb", 0), ("1g.10gb", 1), ("2g.20gb", 2)]}
 
 def whole(*rows: int) -> Layout:
     """Whole GPUs."""
-    return Layout(
-        np.array(rows, np.int32), np.full(len(rows), -1, np.int32), np.full(len(rows), GPU_MILLI, np.int32)
-    )
+    return Layout(np.array(rows, np.int32), np.full(len(rows), -1, np.int32), np.full(len(rows), GPU_MILLI, np.int32))
 
 
 def share(row: int, milli: int) -> Layout:
@@ -64,9 +62,7 @@ def test_a_node_that_is_not_fit_has_nothing_free(column: str, values: list[bool]
 
 def test_a_gpu_is_never_handed_out_twice() -> None:
     """A GPU, a share beyond the whole, or an instance that is in use is refused, and the books stay as they were."""
-    snap = snapshot(
-        "1x8", [holds("a", 1), waits("p"), waits("q"), holds("i", 1, on=[0], mig_profile=0)], cuts=CUT
-    )
+    snap = snapshot("1x8", [holds("a", 1), waits("p"), waits("q"), holds("i", 1, on=[0], mig_profile=0)], cuts=CUT)
     books = WhatIf(snap)
     before = [books.gpu_used.copy(), books.node_free.copy(), books.instance_used.copy()]
     for layout in (whole(0), whole(1, 1), share(0, 1), slices(7, 0), slices(7, 1, 1)):

@@ -24,9 +24,7 @@ def quota_of(work: list[Item], shape: str = "2x8", **more: object) -> tuple[Quot
 
 def layout(*gpus: int, milli: int = 1000) -> Layout:
     """Whole GPUs, or shares."""
-    return Layout(
-        np.array(gpus, np.int32), np.full(len(gpus), -1, np.int32), np.full(len(gpus), milli, np.int32)
-    )
+    return Layout(np.array(gpus, np.int32), np.full(len(gpus), -1, np.int32), np.full(len(gpus), milli, np.int32))
 
 
 def test_what_is_booked_counts_on_every_level_and_comes_off_again() -> None:
@@ -79,8 +77,15 @@ def test_an_empty_layout_changes_nothing() -> None:
 
 def test_who_may_be_asked_to_give_way() -> None:
     """Running and starting gangs; not those that leave, are stuck, opted out, wait, or are in the plan already."""
-    work = [holds("r", 2, queue=2), holds("s", 1, queue=2, state=State.STARTING), holds("c", 1, queue=2, state=State.CHECKPOINTING),
-            holds("k", 1, queue=2, stuck=True), holds("o", 1, queue=2, excluded=True), waits("w", 1, queue=2), holds("g", 1, queue=3)]  # fmt: skip
+    work = [
+        holds("r", 2, queue=2),
+        holds("s", 1, queue=2, state=State.STARTING),
+        holds("c", 1, queue=2, state=State.CHECKPOINTING),
+        holds("k", 1, queue=2, stuck=True),
+        holds("o", 1, queue=2, excluded=True),
+        waits("w", 1, queue=2),
+        holds("g", 1, queue=3),
+    ]
     quota, snap = quota_of(work)
     quota.gone.add(6)
     assert [str(snap.workloads.id[claim.row]) for claim in quota.running()] == ["r", "s"]

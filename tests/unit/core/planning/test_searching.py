@@ -54,8 +54,9 @@ def test_a_host_that_is_promised_beyond_what_it_has_takes_nothing_from_its_neigh
     over = holds("over", 4, on=range(8, 12), gpus_per_member=1, cpu_milli=1_500, queue=2)
     gang = waits("w", 8, gpus_per_member=2, cpu_milli=4_000, queue=1)
     gives = holds("gives", 6, on=range(6), gpus_per_member=1, queue=2)
-    snap = snapshot("3x8", [over, gives, gang], queues=tenants(("a", 0, 0), ("b", 0, 0)),
-                    nodes={"cpu_milli": [8_000, 5_000, 8_000]})  # fmt: skip
+    snap = snapshot(
+        "3x8", [over, gives, gang], queues=tenants(("a", 0, 0), ("b", 0, 0)), nodes={"cpu_milli": [8_000, 5_000, 8_000]}
+    )
     ctx = context(snap)
     search = search_for(ctx, 0, shape_of(snap, 2))
     assert not search(())
@@ -73,28 +74,54 @@ def test_a_host_that_is_full_is_seen_in_columns_as_on_paper() -> None:
             while at < 8 * node + 7:
                 width = int(rng.choice([1, 2, 4]))
                 width = min(width, 8 * node + 8 - at)
-                work.append(holds(f"g{at}", width, on=range(at, at + width), gpus_per_member=1, min_gpus=1, queue=2,
-                                  cpu_milli=int(rng.choice([0, 500, 1500])), memory_mib=int(rng.choice([0, 700]))))  # fmt: skip
+                work.append(
+                    holds(
+                        f"g{at}",
+                        width,
+                        on=range(at, at + width),
+                        gpus_per_member=1,
+                        min_gpus=1,
+                        queue=2,
+                        cpu_milli=int(rng.choice([0, 500, 1500])),
+                        memory_mib=int(rng.choice([0, 700])),
+                    )
+                )
                 at += width
         wide = int(rng.choice([2, 3, 4, 6, 8]))
-        work.append(waits("w", wide, gpus_per_member=int(rng.choice([1, 2, 4])), cpu_milli=int(rng.choice([0, 2000, 4000])),
-                          memory_mib=int(rng.choice([0, 2500])), queue=1))  # fmt: skip
-        snap = snapshot("3x8", work, queues=tenants(("a", 0, 0), ("b", 0, 0)),
-                        nodes={"cpu_milli": [8000, 6000, -1], "memory_mib": [6000, -1, 5000]})  # fmt: skip
+        work.append(
+            waits(
+                "w",
+                wide,
+                gpus_per_member=int(rng.choice([1, 2, 4])),
+                cpu_milli=int(rng.choice([0, 2000, 4000])),
+                memory_mib=int(rng.choice([0, 2500])),
+                queue=1,
+            )
+        )
+        snap = snapshot(
+            "3x8",
+            work,
+            queues=tenants(("a", 0, 0), ("b", 0, 0)),
+            nodes={"cpu_milli": [8000, 6000, -1], "memory_mib": [6000, -1, 5000]},
+        )
         ctx = context(snap)
         shape = shape_of(snap, len(work) - 1)
         search = search_for(ctx, 0, shape)
         for _ in range(4):
             rows = rng.choice(len(work) - 1, size=int(rng.integers(0, 5)), replace=False).tolist()
-            takes = [Take(row, 1.0, whole=False) if rng.random() < 0.3 and snap.workloads.gpus[row] > 1
-                     else Take(row, float(snap.workloads.gpus[row]), whole=True) for row in rows]  # fmt: skip
+            takes = [
+                Take(row, 1.0, whole=False)
+                if rng.random() < 0.3 and snap.workloads.gpus[row] > 1
+                else Take(row, float(snap.workloads.gpus[row]), whole=True)
+                for row in rows
+            ]
             whatif = WhatIf(snap)
             for take in takes:
                 layout = whatif.evict(take.row)
                 if not take.whole:
                     gone = set(search.entries(take))
                     stays = np.array([entry not in gone for entry in range(len(layout.gpu))])
-                    whatif.place(take.row, type(layout)(layout.gpu[stays], layout.instance[stays], layout.milli[stays]))  # fmt: skip
+                    whatif.place(take.row, type(layout)(layout.gpu[stays], layout.instance[stays], layout.milli[stays]))
             found = find_spot(whatif, shape, whatif.node_free, ctx.policy.placement, ctx.gpu_memory_mib)
             assert search(takes) == isinstance(found, Spot), (takes, shape)
             answers.append(isinstance(found, Spot))
@@ -109,8 +136,9 @@ def test_the_one_who_can_help_is_found_behind_very_many_who_cannot() -> None:
         for at in range(8 * nodes)
     ]
     work.append(waits("w", 8, queue=1, selector=1))
-    snap = snapshot(f"{nodes}x8", work, queues=tenants(("a", 0, 8), ("b", 0, 0)),
-                    nodes={"labels": [0] * (nodes - 1) + [1]})  # fmt: skip
+    snap = snapshot(
+        f"{nodes}x8", work, queues=tenants(("a", 0, 8), ("b", 0, 0)), nodes={"labels": [0] * (nodes - 1) + [1]}
+    )
     ctx = context(snap)
     found = wish(ctx, 0, across_queues, contract=True)
     assert isinstance(found, Wish)

@@ -38,9 +38,7 @@ def planned(
     def chosen(_books: Books, _claim: Claim, running: list[Claim], _room: Room) -> tuple[Take, ...]:
         held = {claim.row: claim.gpus for claim in running}
         rows = {ids.index(name): gpus for name, gpus in takes.items()}
-        return tuple(
-            Take(row, held[row] if gpus is None else gpus, whole=gpus is None) for row, gpus in rows.items()
-        )
+        return tuple(Take(row, held[row] if gpus is None else gpus, whole=gpus is None) for row, gpus in rows.items())
 
     found = wish(ctx, 0, chosen)  # type: ignore[arg-type]
     assert isinstance(found, Wish)
@@ -114,9 +112,7 @@ def test_a_part_of_a_gang_costs_its_part() -> None:
 
 def test_the_smallest_start_is_whole_members() -> None:
     """A minimum in the middle of a member is rounded up, and never above the width."""
-    snap = snapshot(
-        "2x8", [waits("e", 8, min_gpus=3, gpus_per_member=2), waits("t", 5, min_gpus=5, gpus_per_member=2)]
-    )
+    snap = snapshot("2x8", [waits("e", 8, min_gpus=3, gpus_per_member=2), waits("t", 5, min_gpus=5, gpus_per_member=2)])
     ctx = context(snap)
     rows = {str(snap.workloads.id[row]): at for at, row in enumerate(ctx.pending.tolist())}
     assert (ctx.line.least_gpus[rows["e"]], ctx.line.least_gpus[rows["t"]]) == (4, 5)
@@ -124,21 +120,29 @@ def test_the_smallest_start_is_whole_members() -> None:
 
 def test_gangs_are_alike_when_queue_priority_and_shape_are() -> None:
     """What is refused to one is refused to all of its like, and to no others."""
-    work = [waits("a1", 4, queue=1), waits("a2", 4, queue=1), waits("b", 4, queue=2), waits("wide", 8, queue=1),
-            waits("high", 4, queue=1, priority=1), waits("firm", 4, queue=1, preemptible=False)]  # fmt: skip
+    work = [
+        waits("a1", 4, queue=1),
+        waits("a2", 4, queue=1),
+        waits("b", 4, queue=2),
+        waits("wide", 8, queue=1),
+        waits("high", 4, queue=1, priority=1),
+        waits("firm", 4, queue=1, preemptible=False),
+    ]
     snap = snapshot("2x8", work, queues=TREE)
     ctx = context(snap)
-    keys = {
-        str(snap.workloads.id[row]): key for key, row in zip(alike(ctx), ctx.pending.tolist(), strict=True)
-    }
+    keys = {str(snap.workloads.id[row]): key for key, row in zip(alike(ctx), ctx.pending.tolist(), strict=True)}
     assert keys["a1"] == keys["a2"]
     assert len(set(keys.values())) == 5
 
 
 def test_whom_the_guard_would_spare_a_search_does_not_offer() -> None:
     """A weighed taking counts on nobody that alone is wider than blast_ratio allows, unless parts of it will do."""
-    work = [holds("wide", 8, on=range(8), queue=2), holds("near", 4, on=range(8, 12), queue=2),
-            holds("elastic", 4, on=range(12, 16), queue=2, min_gpus=1, gpus_per_member=1), waits("w", 1, queue=1)]  # fmt: skip
+    work = [
+        holds("wide", 8, on=range(8), queue=2),
+        holds("near", 4, on=range(8, 12), queue=2),
+        holds("elastic", 4, on=range(12, 16), queue=2, min_gpus=1, gpus_per_member=1),
+        waits("w", 1, queue=1),
+    ]
     snap = snapshot("2x8", work, queues=TREE)
     tight = with_policy(EAGER, preemption={"blast_ratio": 3.0, "priority_weight": 1e6})
     ctx = build_context(observe(snap, 100.0), tight, ControllerMemory(), WhatIf(snap), frozenset())
@@ -191,7 +195,9 @@ def test_a_gang_that_has_no_other_place_is_not_asked_to_move() -> None:
 
 
 def test_where_nobody_can_go_nothing_is_searched() -> None:
-    """Two free GPUs on each of four nodes and gangs of six: no gang has another place, and a second look costs nothing."""
+    """Two free GPUs on each of four nodes and gangs of six: no gang has another place, and a second look costs
+    nothing.
+    """
     answer, steps = moved_for([2, 2, 2, 2], [[6], [6], [6], [6]], 8)
     assert answer is None
     assert steps < 100
@@ -211,11 +217,7 @@ def with_members(
     gpus: list[int], ranks: list[int], free: list[int], least: int, **columns: object
 ) -> tuple[Spot | Miss, ClusterSnapshot]:
     """Where a gang of such members goes on nodes with so many free GPUs of eight."""
-    work = [
-        holds(f"r{n}", 8 - spare, on=range(8 * n, 8 * n + 8 - spare))
-        for n, spare in enumerate(free)
-        if spare < 8
-    ]
+    work = [holds(f"r{n}", 8 - spare, on=range(8 * n, 8 * n + 8 - spare)) for n, spare in enumerate(free) if spare < 8]
     work.append(waits("w", sum(gpus), min_gpus=least, gpus_per_member=max(gpus), **columns))
     snap = snapshot(f"{len(free)}x8", work)
     row = len(work) - 1
@@ -235,9 +237,7 @@ def with_members(
 def counts(found: Spot | Miss, snap: ClusterSnapshot) -> list[int]:
     """GPUs taken on each node."""
     assert isinstance(found, Spot), found
-    return [
-        int(count) for count in np.bincount(snap.gpus.node[found.layout.gpu], minlength=len(snap.nodes.id))
-    ]
+    return [int(count) for count in np.bincount(snap.gpus.node[found.layout.gpu], minlength=len(snap.nodes.id))]
 
 
 def test_each_member_finds_a_node_of_its_own_size() -> None:

@@ -65,9 +65,11 @@ def test_a_gang_over_two_nodes_serves_both() -> None:
     """Alone it is dearer than either of its rivals; for two nodes it is cheaper than both together."""
     work = [
         holds("both", 8, on=[0, 1, 2, 3, 8, 9, 10, 11], gpus_per_member=4),
-        holds("a", 4, on=range(4, 8)), holds("b", 4, on=range(12, 16)),
-        holds("c", 8, on=range(16, 24)), holds("d", 8, on=range(24, 32)),
-    ]  # fmt: skip
+        holds("a", 4, on=range(4, 8)),
+        holds("b", 4, on=range(12, 16)),
+        holds("c", 8, on=range(16, 24)),
+        holds("d", 8, on=range(24, 32)),
+    ]
     lost = [bid("both", 500.0), bid("a", 10.0), bid("b", 10.0), bid("c", 400.0), bid("d", 400.0)]
     assert victims_world("4x8", work, need=8, member=8).chosen(lost) == {"c": 8}
     assert victims_world("4x8", work, need=16, member=8).chosen(lost) == {"both": 8, "a": 4, "b": 4}
@@ -84,8 +86,11 @@ def test_an_elastic_gang_gives_members_before_gangs_go() -> None:
 
 def test_members_leave_where_leaving_order_says_not_where_it_would_suit() -> None:
     """The first member to go is on the node with more room: the other node cannot be had without the whole gang."""
-    work = [holds("elastic", 8, on=[0, 1, 2, 3, 8, 9, 10, 11], gpus_per_member=4, min_gpus=4),
-            holds("a", 4, on=range(4, 8)), holds("b", 3, on=range(12, 15))]  # fmt: skip
+    work = [
+        holds("elastic", 8, on=[0, 1, 2, 3, 8, 9, 10, 11], gpus_per_member=4, min_gpus=4),
+        holds("a", 4, on=range(4, 8)),
+        holds("b", 3, on=range(12, 15)),
+    ]
     world = victims_world("2x8", work, need=8)
     assert world.chosen([bid("elastic", 800.0), bid("a", 10.0), bid("b", 200.0)]) == {"elastic": 4, "b": 3}
 
@@ -101,12 +106,17 @@ def test_a_lower_rank_goes_first_whatever_it_loses() -> None:
 
 def test_within_the_needed_ranks_the_highest_loses_least() -> None:
     """Node 0 takes less in all, node 1 less of rank 1."""
-    work = [holds("low0", 4, on=range(4)), holds("high0", 4, on=range(4, 8)),
-            holds("low1", 4, on=range(8, 12)), holds("high1", 4, on=range(12, 16))]  # fmt: skip
+    work = [
+        holds("low0", 4, on=range(4)),
+        holds("high0", 4, on=range(4, 8)),
+        holds("low1", 4, on=range(8, 12)),
+        holds("high1", 4, on=range(12, 16)),
+    ]
     world = victims_world("2x8", work, need=8)
     assert world.chosen([bid("low0", 10.0), bid("low1", 9000.0), bid("high0", 100.0, 1), bid("high1", 90.0, 1)]) == {
-        "low1": 4, "high1": 4,
-    }  # fmt: skip
+        "low1": 4,
+        "high1": 4,
+    }
 
 
 def test_what_quotas_forbid_is_left_for_the_next_best() -> None:
@@ -137,8 +147,14 @@ def test_a_higher_rank_is_searched_too_where_very_many_are_offered() -> None:
 
 def test_more_is_taken_than_the_room_needs_where_a_limit_asks_for_it() -> None:
     """One GPU is missing on the node, but five have to be given up in all: the cheapest five that free that one."""
-    work = [holds("here", 1, on=[0]), holds("four", 4, on=range(8, 12)), holds("dear", 4, on=range(12, 16)),
-            holds("three", 3, on=range(16, 19)), holds("two", 2, on=[19, 20]), holds("kept", 3, on=range(21, 24))]  # fmt: skip
+    work = [
+        holds("here", 1, on=[0]),
+        holds("four", 4, on=range(8, 12)),
+        holds("dear", 4, on=range(12, 16)),
+        holds("three", 3, on=range(16, 19)),
+        holds("two", 2, on=[19, 20]),
+        holds("kept", 3, on=range(21, 24)),
+    ]
     world = victims_world("3x8", work, need=8)
     bids = [
         bid("here", 500.0),
@@ -172,15 +188,21 @@ def test_some_may_go_only_beside_others() -> None:
     assert world.chosen(dear_own, allowed) == {"own3": 3, "n0": 8, "n1": 8}
     cheap_third = [bid("n0", 150.0), bid("n1", 100.0), bid("n2", 300.0), *dear_own[3:]]
     assert world.chosen(cheap_third, lambda taken: allowed(taken) and not {"n0", "n1"} <= taken.keys()) == {
-        "own3": 3, "n1": 8, "n2": 8,
-    }  # fmt: skip
+        "own3": 3,
+        "n1": 8,
+        "n2": 8,
+    }
 
 
 def test_a_shared_gpu_is_free_only_when_all_who_hold_it_leave() -> None:
     """Two halves of one GPU go together; a GPU whose other half is not offered is of no use."""
-    work = [holds("h1", 1, on=[0], gpu_milli=500), holds("h2", 1, on=[0], gpu_milli=500),
-            holds("h3", 1, on=[1], gpu_milli=500), holds("kept", 1, on=[1], gpu_milli=500),
-            holds("rest", 6, on=range(2, 8))]  # fmt: skip
+    work = [
+        holds("h1", 1, on=[0], gpu_milli=500),
+        holds("h2", 1, on=[0], gpu_milli=500),
+        holds("h3", 1, on=[1], gpu_milli=500),
+        holds("kept", 1, on=[1], gpu_milli=500),
+        holds("rest", 6, on=range(2, 8)),
+    ]
     world = victims_world("1x8", work, need=1)
     assert world.chosen([bid("h3", 1.0), bid("h1", 50.0), bid("h2", 60.0)]) == {"h1": 0.5, "h2": 0.5}
     assert world.chosen([bid("h3", 1.0), bid("h1", 50.0)]) is None
@@ -189,8 +211,15 @@ def test_a_shared_gpu_is_free_only_when_all_who_hold_it_leave() -> None:
 
 def test_gangs_on_a_shared_gpu_are_weighed_together() -> None:
     """Each half is cheaper than the gang beside them, both are dearer; a half that cannot be freed does not mislead."""
-    work = [holds("h1", 1, on=[0], gpu_milli=500), holds("h2", 1, on=[0], gpu_milli=500), holds("stuck", 1, on=[1], gpu_milli=500),
-            holds("kept", 1, on=[1], gpu_milli=500), holds("one", 1, on=[2]), holds("dear", 1, on=[3]), holds("rest", 4)]  # fmt: skip
+    work = [
+        holds("h1", 1, on=[0], gpu_milli=500),
+        holds("h2", 1, on=[0], gpu_milli=500),
+        holds("stuck", 1, on=[1], gpu_milli=500),
+        holds("kept", 1, on=[1], gpu_milli=500),
+        holds("one", 1, on=[2]),
+        holds("dear", 1, on=[3]),
+        holds("rest", 4),
+    ]
     world = victims_world("1x8", work, need=1)
     bids = [bid("dear", 900.0), bid("stuck", 1.0), bid("h1", 60.0), bid("h2", 70.0)]
     assert world.chosen([*bids, bid("one", 100.0)]) == {"one": 1}
@@ -241,8 +270,14 @@ def test_nodes_that_do_not_suit_are_not_cleared() -> None:
 
 def test_a_narrower_last_member_may_sit_beside_another() -> None:
     """One member of four and a tail of two: one node with six, or the tail on a node of its own."""
-    work = [holds("six", 6, on=range(6)), holds("x", 2, on=[6, 7]), holds("four", 4, on=range(8, 12)),
-            holds("y", 4, on=range(12, 16)), holds("two", 2, on=[16, 17]), holds("z", 6, on=range(18, 24))]  # fmt: skip
+    work = [
+        holds("six", 6, on=range(6)),
+        holds("x", 2, on=[6, 7]),
+        holds("four", 4, on=range(8, 12)),
+        holds("y", 4, on=range(12, 16)),
+        holds("two", 2, on=[16, 17]),
+        holds("z", 6, on=range(18, 24)),
+    ]
     world = victims_world("3x8", work, need=6, member=4)
     assert world.chosen([bid("six", 300.0), bid("four", 200.0), bid("two", 50.0)]) == {"four": 4, "two": 2}
     assert world.chosen([bid("six", 200.0), bid("four", 200.0), bid("two", 50.0)]) == {"six": 6}
@@ -276,9 +311,7 @@ def test_gangs_count_as_they_stand_on_paper() -> None:
     """`a` was moved to node 1 on the what-if, and only half of it was put back."""
     world = victims_world("2x8", [holds("a", 8, gpus_per_member=4), holds("b", 4, on=range(8, 12))], need=8)
     whatif = world.search.whatif
-    whatif.move(
-        0, Layout(np.arange(12, 16, dtype=np.int32), np.full(4, -1, np.int32), np.full(4, 1000, np.int32))
-    )
+    whatif.move(0, Layout(np.arange(12, 16, dtype=np.int32), np.full(4, -1, np.int32), np.full(4, 1000, np.int32)))
     world.search.room = np.array([4, 0], np.int32)  # half of node 0 is kept for somebody else
     assert world.chosen([bid("a", 10.0), bid("b", 20.0)]) == {"a": 4, "b": 4}
 
@@ -361,10 +394,14 @@ def test_an_order_of_which_only_a_part_is_allowed_is_tried_from_its_beginning() 
 
 
 def test_a_donor_with_little_to_spare_may_give_a_wide_gang_last() -> None:
-    """Five GPUs are to spare: no beginning of the order gives twenty, one of four and then one of sixteen do; the cheaper one."""
+    """Five GPUs are to spare: no beginning of the order gives twenty, one of four and then one of sixteen do; the
+    cheaper one.
+    """
     widths, prices = [4, 4, 16, 4, 16], [9.0, 2.0, 30.0, 1.0, 20.0]
-    offers = [Offer(Take(row, float(gpus), whole=True), 0, price, 1)
-              for row, (gpus, price) in enumerate(zip(widths, prices, strict=True))]  # fmt: skip
+    offers = [
+        Offer(Take(row, float(gpus), whole=True), 0, price, 1)
+        for row, (gpus, price) in enumerate(zip(widths, prices, strict=True))
+    ]
 
     def allowed(takes: Sequence[Take]) -> bool:
         given = sorted(take.gpus for take in takes)

@@ -25,8 +25,12 @@ from tests.kits.core_world import (
 )
 
 TREE = queue_tree(("org", 0, 10), ("team-a", 1, 6), ("team-b", 1, -1), ("other", 0, -1))
-WORK = [holds("a", 4, queue=2), holds("b", 2, queue=3), waits("p", 8, queue=2),
-        holds("gone", 1, queue=2, state=State.SUCCEEDED)]  # fmt: skip
+WORK = [
+    holds("a", 4, queue=2),
+    holds("b", 2, queue=3),
+    waits("p", 8, queue=2),
+    holds("gone", 1, queue=2, state=State.SUCCEEDED),
+]
 
 
 def test_use_counts_up_to_the_root() -> None:
@@ -62,8 +66,11 @@ def test_work_that_may_not_be_preempted_fills_guarantees_along_the_path() -> Non
     guarantee = np.zeros((5, len(MODELS)), np.int32)
     guarantee[1:, 0] = (5, 4, 4, 2)
     tree = replace(TREE, guarantee=guarantee)
-    work = [holds("a", 3, queue=2, preemptible=False), holds("b", 1, queue=3, preemptible=False),
-            holds("c", 4, queue=2)]  # fmt: skip
+    work = [
+        holds("a", 3, queue=2, preemptible=False),
+        holds("b", 1, queue=3, preemptible=False),
+        holds("c", 4, queue=2),
+    ]
     books = build_books(snapshot("2x8", work, queues=tree), np.array([16.0]))
     assert books.guarantee_room(2, (ALL,)) == 1.0  # its own leaves 1, its organisation's 1
     assert books.guarantee_room(3, (ALL,)) == 1.0  # its own leaves 3, its organisation's 1
@@ -80,12 +87,19 @@ def test_work_that_may_not_be_preempted_fills_guarantees_along_the_path() -> Non
         ([3, 0], [1, 0], [1, 4], 6, [1, 0]),  # no weight, no share of the rest
     ],
 )
-def test_fair_shares_of_one_level(guarantee: list[float], weight: list[float], demand: list[float], capacity: float,
-                                  expected: list[float]) -> None:  # fmt: skip
+def test_fair_shares_of_one_level(
+    guarantee: list[float], weight: list[float], demand: list[float], capacity: float, expected: list[float]
+) -> None:
     """Guarantees first as far as they are wanted, the rest by weight among those that want more."""
     unlimited = np.full(3, np.inf)
-    shares = fair_shares(np.array([-1, 0, 0], np.int32), np.array([0, *guarantee], float), np.array([1, *weight], float),
-                         unlimited, np.array([sum(demand), *demand], float), capacity)  # fmt: skip
+    shares = fair_shares(
+        np.array([-1, 0, 0], np.int32),
+        np.array([0, *guarantee], float),
+        np.array([1, *weight], float),
+        unlimited,
+        np.array([sum(demand), *demand], float),
+        capacity,
+    )
     assert shares[1:].tolist() == pytest.approx(expected)
 
 
@@ -150,11 +164,7 @@ def test_a_weight_of_one_model_splits_that_model_alone() -> None:
     """Three to one for the A100s, one to one for the rest; past use corrects both by the same ratio."""
     unstated = [np.nan] * len(MODELS)
     tree = by_model(weight_by_model=[unstated, [3.0, *unstated[1:]], unstated])
-    work = [
-        waits(f"{queue}{model}", 8, queue=queue, gpu_models=1 << model)
-        for queue in (1, 2)
-        for model in (0, 1)
-    ]
+    work = [waits(f"{queue}{model}", 8, queue=queue, gpu_models=1 << model) for queue in (1, 2) for model in (0, 1)]
     snap = snapshot("2x8", work, nodes=TWO_MODELS, queues=tree)
     capacity = np.array([16.0, 8.0, 8.0, 0.0])
     assert [each[1:] for each in build_books(snap, capacity).fair][:3] == [[8.0, 8.0], [6.0, 2.0], [4.0, 4.0]]
@@ -196,9 +206,7 @@ def test_the_dominant_resource_decides_whose_turn_it_is() -> None:
     assert tight.saturation(2, 2.0, (ALL,), (2000.0, 0.0)) == 1.0
 
 
-@pytest.mark.parametrize(
-    ("nodes", "heavy_first"), [(HOSTS, False), ({}, True)], ids=["CPUs stated", "not stated"]
-)
+@pytest.mark.parametrize(("nodes", "heavy_first"), [(HOSTS, False), ({}, True)], ids=["CPUs stated", "not stated"])
 def test_turns_follow_the_dominant_resource(nodes: dict[str, list[int]], *, heavy_first: bool) -> None:
     """The older gang of the CPU-heavy queue goes second where CPUs are counted; where nobody states them, first."""
     work = [

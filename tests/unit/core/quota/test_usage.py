@@ -29,9 +29,7 @@ def held(a: int, b: int = 0) -> ClusterSnapshot:
     return snapshot("2x8", work, queues=TREE)
 
 
-def seen(
-    memory: ControllerMemory, what: ClusterSnapshot, now_s: float, policy: Policy = POLICY
-) -> ControllerMemory:
+def seen(memory: ControllerMemory, what: ClusterSnapshot, now_s: float, policy: Policy = POLICY) -> ControllerMemory:
     """Memory after a tick at that time."""
     return remember_use(memory, what, now_s, now_s // REVIEW_S * REVIEW_S, policy)
 
@@ -61,7 +59,9 @@ def test_weights_change_at_the_start_of_a_review_and_not_before() -> None:
 
 
 def test_a_share_is_its_part_and_what_has_ended_holds_nothing() -> None:
-    """Two shares of 300 thousandths are .6 GPUs; a finished gang's entries do not count; one that is leaving holds on."""
+    """Two shares of 300 thousandths are .6 GPUs; a finished gang's entries do not count; one that is leaving holds
+    on.
+    """
     work: list[Item] = [
         holds("s", 2, on=[0, 0], gpu_milli=300, queue=1),
         holds("e", 4, queue=2, state=State.SUCCEEDED),
@@ -110,9 +110,7 @@ def test_where_the_past_does_not_count_nothing_is_kept(policy: Policy) -> None:
     assert again.usage_gpu_s.get("a", 0.0) == 0.0
 
 
-changes = st.lists(
-    st.tuples(st.integers(1, 2000), st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=6
-)
+changes = st.lists(st.tuples(st.integers(1, 2000), st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=6)
 
 
 @settings(max_examples=100)
@@ -149,8 +147,10 @@ def test_the_sum_is_what_simple_accounting_gives(changes: list[tuple[int, int, i
         now_s += length_s
     memory = seen(memory, held(0) if spans[-1][2:] != (0, 0) else held(1), now_s)
     for name, place in (("a", 2), ("b", 3)):
-        expected = sum(span[place] * HALF_S / log(2) * (0.5 ** ((now_s - span[1]) / HALF_S) - 0.5 ** ((now_s - span[0]) / HALF_S))
-                       for span in spans)  # fmt: skip
+        expected = sum(
+            span[place] * HALF_S / log(2) * (0.5 ** ((now_s - span[1]) / HALF_S) - 0.5 ** ((now_s - span[0]) / HALF_S))
+            for span in spans
+        )
         assert memory.usage_gpu_s.get(name, 0.0) == pytest.approx(expected, abs=2e-2, rel=1e-9)
 
 
@@ -205,9 +205,7 @@ def test_what_is_held_now_is_a_timer_for_whoever_waits(queues_that_wait: tuple[i
 
     With equal shares `w` may not displace; once all the past is the other queue's, it may.
     """
-    policy = with_policy(
-        EAGER, tenancy={"usage_half_life_s": HALF_S, "usage_weight": 1.0}, order={"max_wait_s": 1e6}
-    )
+    policy = with_policy(EAGER, tenancy={"usage_half_life_s": HALF_S, "usage_weight": 1.0}, order={"max_wait_s": 1e6})
     work = [holds("v", 4, queue=1), holds("x", 4, queue=1)]
     work += [waits(f"w{queue}", 6, queue=queue, gpus_per_member=6) for queue in queues_that_wait]
     play = Ticking("1x8", work, policy, queues=TREE)

@@ -43,7 +43,9 @@ def observed(
     queues: QueueTable = TWO,
     now_s: float = NOW_S,
 ) -> Observation:
-    """Seven GPUs of eight are held by gangs of `b`, of which the first has `left_s` to go; `w` of `a` needs two, `n` of `b` one."""
+    """Seven GPUs of eight are held by gangs of `b`, of which the first has `left_s` to go; `w` of `a` needs two, `n`
+    of `b` one.
+    """
     work = [holds(f"b{at}", 1, on=[at], queue=2, start_s=now_s - (0.0 if at else age_s)) for at in range(7)]
     work += [waits("w", 2, queue=1, submit_s=NOW_S - 60.0), waits("n", 1, queue=2, submit_s=NOW_S - 50.0)]
     total_s = {f"b{at}": 5000.0 if at else age_s + left_s for at in range(7)} | {"w": 900.0, "n": narrow_s}

@@ -50,19 +50,13 @@ def runs(name: str = "r", gpus: int = 4, queue: int = 2, **columns: Any) -> Item
     return holds(name, gpus, queue=queue, **columns)
 
 
-def served(
-    *work: Item, policy: Policy = POLICY, shape: str = "4x8", **more: Any
-) -> tuple[list[str], list[str]]:
+def served(*work: Item, policy: Policy = POLICY, shape: str = "4x8", **more: Any) -> tuple[list[str], list[str]]:
     """Who is started at this tick, and who waits for kept quota."""
     observation = observe(snapshot(shape, list(work), queues=LIMITED, **more), NOW_S)
     step = decide(observation, policy)
     refusals = step.decision.plan.refusals
     ids = observation.snapshot.workloads.id[refusals.workload].tolist()
-    kept = [
-        name
-        for name, code in zip(ids, refusals.code.tolist(), strict=True)
-        if refusals.codes[code] == Code.KEPT
-    ]
+    kept = [name for name, code in zip(ids, refusals.code.tolist(), strict=True) if refusals.codes[code] == Code.KEPT]
     return sorted(started(step)), sorted(kept)
 
 
@@ -95,7 +89,9 @@ def test_a_young_gang_keeps_nothing() -> None:
 
 
 def test_who_surely_ends_before_passes() -> None:
-    """The room is there when `r` ends: work of that length uses the time; longer work, or of unknown length, does not."""
+    """The room is there when `r` ends: work of that length uses the time; longer work, or of unknown length, does
+    not.
+    """
     short, long, unknown = (
         narrow("short", limit_s=3 * RUN_S),
         narrow("long", limit_s=3 * RUN_S + 1.0),
@@ -141,8 +137,12 @@ def test_nobody_displaces_into_kept_quota() -> None:
 def test_a_guarantee_is_kept_from_work_that_may_not_be_preempted_alone() -> None:
     """A gang that must stay inside its guarantee: others of its kind wait behind it, preemptible work goes on."""
     queues = tenants(("a", 0, 8), ("b", 0, 0))
-    work = [runs("r", 4, 1, preemptible=False), wide(queue=1, preemptible=False),
-            narrow("firm", 1, preemptible=False), narrow("soft", 1)]  # fmt: skip
+    work = [
+        runs("r", 4, 1, preemptible=False),
+        wide(queue=1, preemptible=False),
+        narrow("firm", 1, preemptible=False),
+        narrow("soft", 1),
+    ]
     observation = observe(snapshot("4x8", work, queues=queues), NOW_S)
     step = decide(observation, POLICY)
     assert list(started(step)) == ["soft"]
@@ -151,8 +151,13 @@ def test_a_guarantee_is_kept_from_work_that_may_not_be_preempted_alone() -> None
 
 def test_a_stream_of_narrow_gangs_delays_an_overdue_one_by_what_runs_and_no_more() -> None:
     """The bound of docs/decisions/0005: overdue, then the longest run, and ticks; before, they passed it for ever."""
-    play = Ticking("4x8", [holds(f"n{n}", 2, queue=2, start_s=0.0, gpus_per_member=2, limit_s=RUN_S) for n in range(4)]
-                   + [wide(submit_s=1.0)], POLICY, queues=LIMITED)  # fmt: skip
+    play = Ticking(
+        "4x8",
+        [holds(f"n{n}", 2, queue=2, start_s=0.0, gpus_per_member=2, limit_s=RUN_S) for n in range(4)]
+        + [wide(submit_s=1.0)],
+        POLICY,
+        queues=LIMITED,
+    )
     ends_s = {f"n{n}": RUN_S * (n + 1) / 4 for n in range(4)}
     now_s, count, tick_s = 2.0, 4, 30.0
     while "wide" not in play.running() and now_s < 20 * RUN_S:

@@ -40,9 +40,7 @@ def earliest_by_trying(ends: list[list[float]], gpus: int, per_member: int) -> f
         for host in range(len(free)) if tail else [-1]:
             rest = [count - (tail if node == host else 0) for node, count in enumerate(free)]
             fits |= (
-                min(rest) >= 0
-                and sum(count // per_member for count in rest) >= members
-                and members + (tail > 0) > 1
+                min(rest) >= 0 and sum(count // per_member for count in rest) >= members and members + (tail > 0) > 1
             )
         if fits:
             return float(time_s)
@@ -72,9 +70,7 @@ def test_the_planned_start_agrees_with_trying_every_end() -> None:
             ends.append(row)
         gpus, per = int(rng.integers(1, 4 * count + 1)), int(rng.integers(1, 5))
         expected = earliest_by_trying(ends, gpus, per)
-        step = decide(
-            world(f"{count}x4", [*work, waits("big", gpus, gpus_per_member=per)], total_s=total_s), HOLDING
-        )
+        step = decide(world(f"{count}x4", [*work, waits("big", gpus, gpus_per_member=per)], total_s=total_s), HOLDING)
         if expected == -np.inf:
             assert "big" in started(step)
         elif expected == np.inf:
@@ -99,7 +95,9 @@ def test_the_named_nodes_are_those_that_come_free() -> None:
 
 
 def test_a_promise_allows_for_work_that_runs_on() -> None:
-    """Planned is the likely start; promised is the one by which the work before it has ended with 0.95, or its limit is over."""
+    """Planned is the likely start; promised is the one by which the work before it has ended with 0.95, or its limit
+    is over.
+    """
     vague = [1000.0 * 2.0**at for at in range(len(LEVELS))]
     total_s = {"a": vague, "big": 50.0}
     record = promise(decide(world("1x8", [holds("a", 8), waits("big", 8)], total_s=total_s), HOLDING).memory)
@@ -152,9 +150,7 @@ def test_a_gang_that_can_never_start_holds_no_room() -> None:
 
 def test_a_declared_limit_stands_in_for_a_forecast() -> None:
     """Work without a forecast ends, for planning, when its own limit is over."""
-    step = decide(
-        world("1x8", [holds("a", 8, limit_s=1200.0), waits("big", 8)], total_s={"big": 5.0}), HOLDING
-    )
+    step = decide(world("1x8", [holds("a", 8, limit_s=1200.0), waits("big", 8)], total_s={"big": 5.0}), HOLDING)
     assert promise(step.memory).start_s == 1200.0
 
 
@@ -164,9 +160,7 @@ def test_only_so_many_gangs_hold_room() -> None:
     total_s = {"a": 1000.0, **{f"big{n}": 100.0 for n in range(4)}}
     easy = decide(world("1x8", work, total_s=total_s), HOLDING)
     assert [record.workload for record in easy.memory.reservations] == ["big0"]
-    rules = with_policy(
-        HOLDING, backfill={"kind": BackfillKind.CONSERVATIVE}, reservation={"conservative_depth": 3}
-    )
+    rules = with_policy(HOLDING, backfill={"kind": BackfillKind.CONSERVATIVE}, reservation={"conservative_depth": 3})
     conservative = decide(world("1x8", work, total_s=total_s), rules)
     assert [record.start_s for record in conservative.memory.reservations] == [1000.0, 1100.0, 1200.0]
     none = decide(world("1x8", work, total_s=total_s), with_policy(HOLDING, reservation={"depth": 0}))
@@ -176,8 +170,10 @@ def test_only_so_many_gangs_hold_room() -> None:
 def test_shares_and_instances_hold_no_room() -> None:
     """Only gangs of whole GPUs get a reservation."""
     work = [holds("a", 7, on=range(7)), waits("s", 1, gpu_milli=500), waits("i", 1, mig_profile=0)]
-    step = decide(world("1x8", [*work, holds("b", 1, on=[0], mig_profile=1)], total_s={"a": 100.0},
-                        cuts={7: [("2g.20gb", 0)]}), HOLDING)  # fmt: skip
+    step = decide(
+        world("1x8", [*work, holds("b", 1, on=[0], mig_profile=1)], total_s={"a": 100.0}, cuts={7: [("2g.20gb", 0)]}),
+        HOLDING,
+    )
     assert not step.memory.reservations
 
 
@@ -199,9 +195,7 @@ def test_a_promise_that_slips_too_far_is_released_and_its_gang_cools_down() -> N
     slow = {"a": 50_000.0, "big": 500.0}
     first = decide(world("1x8", work, total_s={"a": 1000.0, "big": 500.0}), policy)
     assert promise(first.memory).promised_s == 1000.0
-    kept = decide(
-        world("1x8", work, 300.0, total_s={"a": 1500.0, "big": 500.0}, tick=1), policy, first.memory
-    )
+    kept = decide(world("1x8", work, 300.0, total_s={"a": 1500.0, "big": 500.0}, tick=1), policy, first.memory)
     assert promise(kept.memory).promised_s == 1000.0
     assert promise(kept.memory).start_s == pytest.approx(1500.0)
     gone = decide(world("1x8", work, 600.0, total_s=slow, tick=2), policy, kept.memory)
@@ -276,9 +270,7 @@ def test_effects_under_way_count_in_the_plan() -> None:
     total_s = {"a": 1000.0, "big": 500.0}
     first = decide(world("1x8", work, total_s=total_s), HOLDING)
     assert list(started(first)) == ["a"]
-    second = decide(
-        world("1x8", work, 10.0, total_s=total_s, tick=1), HOLDING, replace(first.memory, reservations=())
-    )
+    second = decide(world("1x8", work, 10.0, total_s=total_s, tick=1), HOLDING, replace(first.memory, reservations=()))
     assert not second.instructions
     assert promise(second.memory).start_s == pytest.approx(1010.0)
 

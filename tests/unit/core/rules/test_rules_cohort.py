@@ -47,7 +47,8 @@ def free(rows: Sequence[Row], gangs: Sequence[Gang], queue: str, **more: Any) ->
         pytest.param([row("a", 6, "co", lend_limit=1), row("b", 2, "co")], [gang("x", "a", 6)], "b", 2,
                      id="and then what it does"),
         pytest.param([row("co", 4), row("a", 1, "co")], [], "a", 5, id="a cohort's own guarantee"),
-        pytest.param([row("top"), row("l", 0, "top"), row("r", 0, "top"), row("a", 3, "l"), row("b", 5, "r")], [], "a", 8,
+        pytest.param([row("top"), row("l", 0, "top"), row("r", 0, "top"), row("a", 3, "l"), row("b", 5, "r")], [],
+     "a", 8,
                      id="cohorts of one tree share"),
         pytest.param([row("top"), row("l", 0, "top", borrow_limit=1), row("a", 3, "l"), row("b", 5, "top")], [], "a", 4,
                      id="borrow limit of a cohort binds those below it"),
@@ -74,9 +75,7 @@ def test_quota_holds_in_every_kind() -> None:
     """A guarantee of one model is not paid in another."""
     rows = [row("a", 4, "co", by_model=(4, 0)), row("b", 4, "co", by_model=(1, 3), borrow_limit=3)]
     now = world(rows, [gang("x", "a", 3, kinds=(0, 1))], models=2)
-    assert cohort.may_start(now.books, now.claim(waits("in", "b", 3, kinds=(0, 1)))) == Refusal(
-        Code.QUOTA, 2, 3
-    )
+    assert cohort.may_start(now.books, now.claim(waits("in", "b", 3, kinds=(0, 1)))) == Refusal(Code.QUOTA, 2, 3)
     assert cohort.may_start(now.books, now.claim(waits("in", "b", 3, kinds=(0, 2)))) is None
     # limits count all models together
     assert cohort.may_start(now.books, now.claim(waits("in", "b", 5))) is None
@@ -153,10 +152,12 @@ CLASSIC: list[tuple[str, list[Row], list[Gang], Gang, set[str] | Code]] = [
      [gang("x", "q", 3, 9)], waits("in", "q", 2, 5), Code.LIMIT),
     ("across the tree, where the newcomer's side holds it", [*TREE, row("a", 5, "l", **ANY), row("b", 0, "r")],
      [gang("x", "b", 3, 9)], waits("in", "a", 5), {"x"}),
-    ("a cohort that does not borrow shields its queues", [*TREE, row("a", 5, "l", **ANY), row("b", 0, "r"), row("c", 4, "r")],
+    ("a cohort that does not borrow shields its queues",
+     [*TREE, row("a", 5, "l", **ANY), row("b", 0, "r"), row("c", 4, "r")],
      [gang("mine", "a", 4), gang("x", "b", 4)], waits("in", "a", 2), Code.QUOTA),
     ("whom its cohort has a claim on goes before whom only priority decides",
-     [row("top"), row("l", 3, "top"), row("r", 0, "top"), row("a", 2, "l", **BORROWS), row("b", 1, "l"), row("c", 0, "r")],
+     [row("top"), row("l", 3, "top"), row("r", 0, "top"), row("a", 2, "l", **BORROWS), row("b", 1, "l"),
+     row("c", 0, "r")],
      [gang("own", "a", 2, 9), gang("near", "b", 2, 1), gang("far", "c", 2, 7)], waits("in", "a", 2, 5), {"far"}),
     ("a borrower and some of its own rather than more of its own",
      [row("a", 3, "co", within="lower", reclaim="any"), row("b", 3, "co")],
@@ -165,7 +166,8 @@ CLASSIC: list[tuple[str, list[Row], list[Gang], Gang, set[str] | Code]] = [
     ("what a donor did not lend does not come free for others",
      [row("a", 3, "co", reclaim="any"), row("b", 4, "co", lend_limit=1), row("c", 0, "co")],
      [gang("b3", "b", 3), gang("b2", "b", 2, 5), gang("c2", "c", 2, 1)], waits("in", "a", 3), {"b3", "c2"}),
-    ("a cohort's own quota carries a gang larger than its queue's", [row("top"), row("l", 4, "top"), row("a", 0, "l", **ANY), row("b", 0, "top")],
+    ("a cohort's own quota carries a gang larger than its queue's",
+     [row("top"), row("l", 4, "top"), row("a", 0, "l", **ANY), row("b", 0, "top")],
      [gang("x", "b", 4, 9)], waits("in", "a", 3), {"x"}),
 ]  # fmt: skip
 
@@ -198,9 +200,7 @@ def test_who_borrows_is_asked_in_the_model_that_lacks() -> None:
     lent = [gang("x", "b", 2, -1, kinds=(0, 1)), gang("y", "b", 1, -2, kinds=(0, 2))]
     now = world(rows, [*lent, gang("own", "a", 2, 9, kinds=(0, 2))], models=2)
     assert now.ask(cohort, waits("in", "a", 1, 9, kinds=(0, 2))) == Code.QUOTA
-    now = world(
-        rows, [*lent, gang("own", "a", 1, 9, kinds=(0, 2)), gang("z", "b", 1, 5, kinds=(0, 2))], models=2
-    )
+    now = world(rows, [*lent, gang("own", "a", 1, 9, kinds=(0, 2)), gang("z", "b", 1, 5, kinds=(0, 2))], models=2)
     assert now.ask(cohort, waits("in", "a", 1, 9, kinds=(0, 2))) == {"y"}
 
 
@@ -288,9 +288,7 @@ def test_whoever_is_taken_is_given_back_to_the_ledger_when_it_does_not_help() ->
         pytest.param([row("a", 2)], [], waits("in", "", 7), 0, 0, id="work in the root keeps nothing"),
     ],
 )  # fmt: skip
-def test_what_a_waiting_head_keeps(
-    rows: list[Row], gangs: list[Gang], head: Gang, classic: float, fair: float
-) -> None:
+def test_what_a_waiting_head_keeps(rows: list[Row], gangs: list[Gang], head: Gang, classic: float, fair: float) -> None:
     """Idle quota is lent where it can surely be taken back, else kept."""
     now = world(rows, gangs)
     assert cohort.keeps(now.books, now.claim(head)) == pytest.approx(classic)
@@ -305,8 +303,12 @@ def first(rules: Any, now: World, heads: Sequence[Gang]) -> list[str]:
 def test_heads_that_do_not_borrow_come_first_then_priority_then_age() -> None:
     """The nearer the quota that holds it, the earlier."""
     now = world([*TREE, row("a", 2, "l"), row("b", 2, "l"), row("c", 2, "r"), row("d", 2, "r")])
-    heads = [waits("far", "a", 5, 9, submit_s=0), waits("near", "b", 3, 9, submit_s=1),
-             waits("low", "c", 1, 1, submit_s=2), waits("late", "d", 1, 5, submit_s=4)]  # fmt: skip
+    heads = [
+        waits("far", "a", 5, 9, submit_s=0),
+        waits("near", "b", 3, 9, submit_s=1),
+        waits("low", "c", 1, 1, submit_s=2),
+        waits("late", "d", 1, 5, submit_s=4),
+    ]
     assert first(cohort, now, heads) == ["late", "low", "near", "far"]
     heads[3] = waits("late", "d", 1, 1, submit_s=4)
     assert first(cohort, now, heads) == ["low", "late", "near", "far"]
@@ -334,35 +336,52 @@ def ones(queue: str, count: int, **more: Any) -> list[Gang]:
 
 
 FAIRLY: list[tuple[str, list[Row], list[Gang], Gang, set[str] | Code]] = [
-    ("within its guarantee from whoever borrows most", THREE, [*ones("a", 1), *ones("b", 5), *ones("c", 3)], waits("in", "a", 2), {"b5", "b4"}),
-    ("the largest share first, and again after each taking", THREE, [*ones("b", 5), *ones("c", 4)], waits("in", "a", 2), {"b5", "b4"}),
-    ("until it is no longer the largest", THREE, [*ones("b", 5), *ones("c", 4)], waits("in", "a", 3), {"b5", "b4", "c4"}),
-    ("all at their guarantee: stable", THREE, [*ones("a", 3), *ones("b", 3), *ones("c", 3)], waits("in", "a", 1), Code.FAIRNESS),
-    ("borrowing by final_share", THREE, [*ones("a", 3), *ones("b", 6)], waits("in", "a", 1), {"b6"}),
-    ("not when that turned it over", THREE, [*ones("a", 3), *ones("b", 4), *ones("c", 2)], waits("in", "a", 1), Code.FAIRNESS),
-    ("a big donor by initial_share", THREE, [gang("x", "b", 9)], waits("in", "a", 5), {"x"}),
-    ("but not against a bigger newcomer", THREE, [gang("x", "b", 7), gang("y", "c", 2)], waits("in", "a", 7), Code.FAIRNESS),
-    ("weight scales the share", [row("a", 3, "co", weight=2, **FAIR), *THREE[1:]], [*ones("a", 3), *ones("b", 6)], waits("in", "a", 2), {"b5", "b6"}),
-    ("no weight: any borrowing is infinite", [row("a", 3, "co", weight=0, **FAIR), *THREE[1:]], [*ones("a", 3), *ones("b", 6)], waits("in", "a", 1),
+    ("within its guarantee from whoever borrows most", THREE, [*ones("a", 1), *ones("b", 5), *ones("c", 3)],
+     waits("in", "a", 2), {"b5", "b4"}),
+    ("the largest share first, and again after each taking", THREE, [*ones("b", 5), *ones("c", 4)],
+     waits("in", "a", 2), {"b5", "b4"}),
+    ("until it is no longer the largest", THREE, [*ones("b", 5), *ones("c", 4)], waits("in", "a", 3),
+     {"b5", "b4", "c4"}),
+    ("all at their guarantee: stable", THREE, [*ones("a", 3), *ones("b", 3), *ones("c", 3)], waits("in", "a", 1),
      Code.FAIRNESS),
-    ("no weight: the first to give", [*THREE[:2], row("c", 3, "co", weight=0, **FAIR)], [*ones("b", 5), *ones("c", 4)], waits("in", "a", 1), {"c4"}),
+    ("borrowing by final_share", THREE, [*ones("a", 3), *ones("b", 6)], waits("in", "a", 1), {"b6"}),
+    ("not when that turned it over", THREE, [*ones("a", 3), *ones("b", 4), *ones("c", 2)], waits("in", "a", 1),
+     Code.FAIRNESS),
+    ("a big donor by initial_share", THREE, [gang("x", "b", 9)], waits("in", "a", 5), {"x"}),
+    ("but not against a bigger newcomer", THREE, [gang("x", "b", 7), gang("y", "c", 2)], waits("in", "a", 7),
+     Code.FAIRNESS),
+    ("weight scales the share", [row("a", 3, "co", weight=2, **FAIR), *THREE[1:]], [*ones("a", 3), *ones("b", 6)],
+     waits("in", "a", 2), {"b5", "b6"}),
+    ("no weight: any borrowing is infinite", [row("a", 3, "co", weight=0, **FAIR), *THREE[1:]],
+     [*ones("a", 3), *ones("b", 6)], waits("in", "a", 1),
+     Code.FAIRNESS),
+    ("no weight: the first to give", [*THREE[:2], row("c", 3, "co", weight=0, **FAIR)],
+     [*ones("b", 5), *ones("c", 4)], waits("in", "a", 1), {"c4"}),
     ("among those without weight the larger borrower gives",
      [row("a", 0, "co", weight=0, **FAIR), row("b", 0, "co", weight=0), row("c", 6, "co", weight=0)],
      [*ones("a", 1), *ones("b", 5)], waits("in", "a", 1), {"b5"}),
-    ("a small gang leaves the donor nearest to its share", THREE, [gang("old", "b", 4, start_s=1), gang("young", "b", 5, start_s=2)],
+    ("a small gang leaves the donor nearest to its share", THREE,
+     [gang("old", "b", 4, start_s=1), gang("young", "b", 5, start_s=2)],
      waits("in", "a", 4), {"old"}),
-    ("its own lower priority when its share is the largest", THREE, [gang("own", "a", 3), *ones("a", 3, priority=1), *ones("b", 3)],
+    ("its own lower priority when its share is the largest", THREE,
+     [gang("own", "a", 3), *ones("a", 3, priority=1), *ones("b", 3)],
      waits("in", "a", 2, 1), {"own"}),
-    ("within_queue never", [row("a", 3, "co", reclaim="any"), *THREE[1:]], [*ones("a", 3), *ones("b", 6)], waits("in", "a", 2, 5), Code.FAIRNESS),
-    ("a gang larger than its guarantee may displace its own", [row("q", 2, "co", within="lower"), row("b", 2, "co")], [gang("x", "q", 4)], waits("in", "q", 3, 5), {"x"}),
+    ("within_queue never", [row("a", 3, "co", reclaim="any"), *THREE[1:]], [*ones("a", 3), *ones("b", 6)],
+     waits("in", "a", 2, 5), Code.FAIRNESS),
+    ("a gang larger than its guarantee may displace its own", [row("q", 2, "co", within="lower"), row("b", 2, "co")],
+     [gang("x", "q", 4)], waits("in", "q", 3, 5), {"x"}),
     ("no reclaim", [row("a", 3, "co"), row("b", 3, "co")], ones("b", 6), waits("in", "a", 1, 5), Code.POLICY),
-    ("reclaim from lower only", [row("a", 3, "co", reclaim="lower"), row("b", 3, "co")], ones("b", 6), waits("in", "a", 1), Code.PRIORITY),
-    ("protected donors", [row("a", 3, "co", reclaim="any"), row("b", 3, "co")], ones("b", 6, preemptible=False), waits("in", "a", 1), Code.PROTECTED),
+    ("reclaim from lower only", [row("a", 3, "co", reclaim="lower"), row("b", 3, "co")], ones("b", 6),
+     waits("in", "a", 1), Code.PRIORITY),
+    ("protected donors", [row("a", 3, "co", reclaim="any"), row("b", 3, "co")], ones("b", 6, preemptible=False),
+     waits("in", "a", 1), Code.PROTECTED),
     ("shares are compared where the paths part", [*TREE, row("a", 1, "l", **FAIR), row("b", 1, "r"), row("c", 4, "r")],
      [*ones("a", 1), *ones("b", 5)], waits("in", "a", 1), Code.FAIRNESS),
-    ("and not queue by queue", [*TREE, row("a", 1, "l", **FAIR), row("b", 1, "r"), row("c", 3, "r"), row("e", 2, "top")],
+    ("and not queue by queue", [*TREE, row("a", 1, "l", **FAIR), row("b", 1, "r"), row("c", 3, "r"),
+     row("e", 2, "top")],
      [gang("a1", "a", 1, 9), *ones("b", 6)], waits("in", "a", 2), Code.FAIRNESS),
-    ("the largest share is looked for from the top", [*TREE, row("a", 2, "l", **FAIR), row("b", 1, "l"), row("c", 2, "r"), row("d", 0, "r"), row("e", 1, "top")],
+    ("the largest share is looked for from the top",
+     [*TREE, row("a", 2, "l", **FAIR), row("b", 1, "l"), row("c", 2, "r"), row("d", 0, "r"), row("e", 1, "top")],
      [gang("b1", "b", 2), gang("d1", "d", 3), gang("c1", "c", 1)], waits("in", "a", 2), {"d1"}),
 ]  # fmt: skip
 

@@ -30,8 +30,14 @@ NO_MOVES = with_policy(EAGER, preemption={"move_victims": False})
 TWO = tenants(("a", 0, 0), ("b", 0, 0))
 
 
-def asked(work: list[Item], queues: QueueTable = TWO, shape: str = "1x8", policy: Policy = NO_MOVES, now_s: float = 100.0,
-          **more: Any) -> tuple[dict[str, str], Observation, Any]:  # fmt: skip
+def asked(
+    work: list[Item],
+    queues: QueueTable = TWO,
+    shape: str = "1x8",
+    policy: Policy = NO_MOVES,
+    now_s: float = 100.0,
+    **more: Any,
+) -> tuple[dict[str, str], Observation, Any]:
     """Victims (name -> how) of what was accepted, the observation and the step."""
     observation = observe(snapshot(shape, work, queues=queues, **more), now_s)
     step = decide(observation, policy)
@@ -49,9 +55,7 @@ def singles(prefix: str, count: int, queue: int, **columns: Any) -> list[Item]:
 
 def test_a_queue_takes_up_to_its_fair_share_and_no_further() -> None:
     """Equal weights on eight GPUs: who has nothing gets four of those that the other took, one gang for one."""
-    work = singles("b", 8, 2) + [
-        waits(f"a{n}", 1, queue=1, submit_s=float(n), gpus_per_member=1) for n in range(8)
-    ]
+    work = singles("b", 8, 2) + [waits(f"a{n}", 1, queue=1, submit_s=float(n), gpus_per_member=1) for n in range(8)]
     taken, observation, step = asked(work)
     assert len(taken) == 4
     assert {p.workload for p in step.decision.plan.proposals if p.accepted} == {"a0", "a1", "a2", "a3"}
@@ -61,9 +65,7 @@ def test_a_queue_takes_up_to_its_fair_share_and_no_further() -> None:
 def test_nobody_is_taken_from_within_a_guarantee() -> None:
     """A queue that holds exactly what it is guaranteed is left alone by one above its own guarantee."""
     queues = tenants(("a", 0, 0), ("b", 0, 8))
-    taken, observation, step = asked(
-        [*singles("b", 8, 2), waits("a0", 1, queue=1, gpus_per_member=1)], queues
-    )
+    taken, observation, step = asked([*singles("b", 8, 2), waits("a0", 1, queue=1, gpus_per_member=1)], queues)
     assert taken == {}
     assert why_waits(step, observation, "a0")[0] == "fairness"
 
@@ -121,8 +123,12 @@ def test_paths_are_compared_where_they_part() -> None:
 def test_an_organisation_takes_no_more_than_its_fair_share() -> None:
     """`y` is further above its share than team `x2`, but with one more GPU `x` would exceed its own: `x2` gives."""
     queues = tenants(("x", 0, 0), ("y", 0, 0), ("z", 0, 0), ("x1", 1, 0), ("x2", 1, 0), weight={"x": 2.0})
-    work = [*singles("p", 4, 5), *singles("q", 5, 2), waits("n", 1, queue=4, gpus_per_member=1),
-            waits("nowhere", 3, queue=3, gpus_per_member=1, gpu_models=2)]  # fmt: skip
+    work = [
+        *singles("p", 4, 5),
+        *singles("q", 5, 2),
+        waits("n", 1, queue=4, gpus_per_member=1),
+        waits("nowhere", 3, queue=3, gpus_per_member=1, gpu_models=2),
+    ]
     taken, _, _ = asked(work, queues, shape="3x3")
     assert [name[0] for name in taken] == ["p"]
 
@@ -139,8 +145,11 @@ def test_protected_work_is_no_donor() -> None:
 def test_work_that_may_not_be_preempted_takes_inside_its_guarantee_only() -> None:
     """Within the guarantee it takes, beyond it waits for its guarantee."""
     queues = tenants(("a", 0, 2), ("b", 0, 0))
-    work = [*singles("b", 8, 2), waits("in", 2, queue=1, preemptible=False, gpus_per_member=2),
-            waits("out", 2, queue=1, preemptible=False, gpus_per_member=2, submit_s=5.0)]  # fmt: skip
+    work = [
+        *singles("b", 8, 2),
+        waits("in", 2, queue=1, preemptible=False, gpus_per_member=2),
+        waits("out", 2, queue=1, preemptible=False, gpus_per_member=2, submit_s=5.0),
+    ]
     taken, observation, step = asked(work, queues)
     assert len(taken) == 2
     assert why_waits(step, observation, "out")[0] == "guarantee"
@@ -207,8 +216,12 @@ def test_an_equal_priority_of_its_own_queue_is_not_displaced() -> None:
 
 def test_a_higher_priority_displaces_a_lower_one_of_its_own_queue() -> None:
     """Strictly lower, preemptible, the cheapest of the lowest class; nobody of another queue."""
-    work = [holds("low", 4, queue=1, gpus_per_member=4), holds("same", 2, queue=1, priority=1, gpus_per_member=2), holds("other", 2, queue=2, gpus_per_member=2),
-            waits("high", 4, queue=1, priority=1, gpus_per_member=4)]  # fmt: skip
+    work = [
+        holds("low", 4, queue=1, gpus_per_member=4),
+        holds("same", 2, queue=1, priority=1, gpus_per_member=2),
+        holds("other", 2, queue=2, gpus_per_member=2),
+        waits("high", 4, queue=1, priority=1, gpus_per_member=4),
+    ]
     queues = tenants(("a", 0, 0), ("b", 0, 0), weight={"a": 0.001})
     assert asked(work, queues)[0] == {"low": "evict"}
     equal = [replace(item, columns={**item.columns, "priority": 0}) for item in work]
@@ -253,9 +266,7 @@ def test_work_of_any_model_takes_no_guaranteed_gpus_of_one_model() -> None:
 def test_a_limit_of_one_model_sends_work_that_may_use_others_there() -> None:
     """Two of the A100s are the most for a: its third gang goes to the H100s, and what asks for A100s alone waits."""
     none = [-1] * 3
-    tree = replace(
-        tenants(("a", 0, 0), ("b", 0, 0)), limit_by_model=np.array([none, [2, *none[1:]], none], np.int32)
-    )
+    tree = replace(tenants(("a", 0, 0), ("b", 0, 0)), limit_by_model=np.array([none, [2, *none[1:]], none], np.int32))
     work = [waits(f"w{n}", 2, queue=1, gpus_per_member=2, submit_s=float(n)) for n in range(3)]
     work.append(waits("x", 2, queue=1, gpus_per_member=2, gpu_models=1, submit_s=9.0))
     observation = world("2x8", work, 100.0, nodes=MODELS, queues=tree)
@@ -268,9 +279,7 @@ def test_a_limit_of_one_model_sends_work_that_may_use_others_there() -> None:
 def test_no_room_but_on_a_model_whose_limit_is_reached_is_said_so() -> None:
     """The H100s are held: A100s idle, and the limit is what keeps it from them."""
     none = [-1] * 3
-    tree = replace(
-        tenants(("a", 0, 0), ("b", 0, 0)), limit_by_model=np.array([none, [2, *none[1:]], none], np.int32)
-    )
+    tree = replace(tenants(("a", 0, 0), ("b", 0, 0)), limit_by_model=np.array([none, [2, *none[1:]], none], np.int32))
     work = [holds("h", 8, range(8, 16), queue=2), waits("w", 4, queue=1, gpus_per_member=4)]
     observation = world("2x8", work, 100.0, nodes=MODELS, queues=tree)
     step = decide(observation, NO_MOVES)
@@ -299,9 +308,7 @@ def test_what_was_taken_is_not_taken_back(guaranteed: int) -> None:
 
 def test_the_price_of_a_gang_wider_than_the_share_that_is_missing() -> None:
     """A gang of eight that borrows is given up whole for one of four, and does not come back while that one runs."""
-    play = Ticking(
-        "1x8", [holds("b0", 8, queue=2), waits("a0", 4, queue=1, gpus_per_member=4)], NO_MOVES, queues=TWO
-    )
+    play = Ticking("1x8", [holds("b0", 8, queue=2), waits("a0", 4, queue=1, gpus_per_member=4)], NO_MOVES, queues=TWO)
     for tick in range(8):
         play.tick(100.0 + 50.0 * tick)
         play.leave_all()

@@ -20,15 +20,17 @@ SHARING = with_policy(
 )
 
 
-def taken(work: list[Item], total_s: Mapping[str, float | Sequence[float]], now_s: float = 1000.0, policy: Any = SHARING,
-          shape: str = "1x8", memory: ControllerMemory | None = None) -> dict[str, dict[str, str]]:  # fmt: skip
+def taken(
+    work: list[Item],
+    total_s: Mapping[str, float | Sequence[float]],
+    now_s: float = 1000.0,
+    policy: Any = SHARING,
+    shape: str = "1x8",
+    memory: ControllerMemory | None = None,
+) -> dict[str, dict[str, str]]:
     """Who gives way, and how, by newcomer."""
     found: dict[str, Proposal] = proposals(decide(world(shape, work, now_s, total_s=total_s), policy, memory))
-    return {
-        name: {victim.workload: victim.how for victim in one.victims}
-        for name, one in found.items()
-        if one.victims
-    }
+    return {name: {victim.workload: victim.how for victim in one.victims} for name, one in found.items() if one.victims}
 
 
 def test_short_work_pauses_long_work() -> None:
@@ -46,7 +48,9 @@ def test_who_was_paused_a_moment_ago_makes_nobody_pause() -> None:
 
 
 def test_progress_that_was_lost_brings_no_end_nearer() -> None:
-    """Most such work ends within the hour, the rest in days. Who outlived the hour is of the rest, with a minute to do again."""
+    """Most such work ends within the hour, the rest in days. Who outlived the hour is of the rest, with a minute to do
+    again.
+    """
     usual_s = [3500.0, 3550.0, 3570.0, 3590.0, 5 * DAY_S, 6 * DAY_S, 7 * DAY_S]
     for outlived_s, found in ((3600.0, {}), (0.0, {"paused": {"running": "evict"}})):
         work = [
@@ -61,9 +65,7 @@ def test_nobody_pauses_for_a_little_advantage() -> None:
     work = [holds("long", 8), waits("short", 8)]
     assert taken(work, {"long": 2 * HOUR_S + 1000.0, "short": HOUR_S}) == {}
     eager = with_policy(SHARING, preemption={"index_ratio": 1.5})
-    assert taken(work, {"long": 2 * HOUR_S + 1000.0, "short": HOUR_S}, policy=eager) == {
-        "short": {"long": "evict"}
-    }
+    assert taken(work, {"long": 2 * HOUR_S + 1000.0, "short": HOUR_S}, policy=eager) == {"short": {"long": "evict"}}
 
 
 def test_exactly_the_missing_gpus_are_taken_from_the_worst() -> None:
@@ -122,7 +124,9 @@ def test_only_queues_by_index_share_time() -> None:
 
 
 def test_a_wide_gang_pauses_only_for_as_much_as_fills_its_place() -> None:
-    """One job of one GPU would leave seven idle, and its eight times higher index is spent on them; eight together are not."""
+    """One job of one GPU would leave seven idle, and its eight times higher index is spent on them; eight together are
+    not.
+    """
     wide = holds("wide", 8)
     total_s = {"wide": 1000.0 + 2 * HOUR_S, **{f"n{number}": HOUR_S for number in range(8)}}
     assert taken([wide, waits("n0")], total_s) == {}
@@ -132,9 +136,7 @@ def test_a_wide_gang_pauses_only_for_as_much_as_fills_its_place() -> None:
 
 def test_who_makes_another_pause_starts_in_its_place() -> None:
     """Not on a GPU that is held for somebody else's start, where it would start without that pause."""
-    policy = with_policy(
-        SHARING, reservation={"depth": 0, "share_hold_s": 600.0}, protection={"min_runtime_s": 900.0}
-    )
+    policy = with_policy(SHARING, reservation={"depth": 0, "share_hold_s": 600.0}, protection={"min_runtime_s": 900.0})
     two = tenants(("a", 0, 0), ("b", 0, 0), order=int(QueueOrder.INDEX))
     work = [holds(f"b{at}", 1, on=[at], queue=2, start_s=1000.0) for at in (*range(7), *range(8, 15))]
     work += [holds("old", 1, on=[15], queue=2, start_s=0.0)]
@@ -166,7 +168,9 @@ def scattered(behind: str) -> list[Item]:
 
 
 def test_a_wide_gang_pauses_for_several_only_where_they_fit_in_its_place() -> None:
-    """Forty GPUs for thirty-two is fair. Forty for eight is not, where those behind need whole nodes that stay in use."""
+    """Forty GPUs for thirty-two is fair. Forty for eight is not, where those behind need whole nodes that stay in
+    use.
+    """
     total_s = {
         "long": 10 * DAY_S,
         "firm": 20 * DAY_S,

@@ -53,9 +53,7 @@ def test_equal_gangs_differ_by_one_member_at_most(shape: str, count: int, wide: 
 
 
 @given(SHAPES, st.lists(st.tuples(st.integers(1, 3), st.integers(0, 9)), min_size=1, max_size=6))
-def test_no_gang_has_less_than_its_minimum_or_more_than_its_width(
-    shape: str, gangs: list[tuple[int, int]]
-) -> None:
+def test_no_gang_has_less_than_its_minimum_or_more_than_its_width(shape: str, gangs: list[tuple[int, int]]) -> None:
     """And while GPUs are left every gang that started is at its full width."""
     wanted = [(least, least + more) for least, more in gangs]
     got = widths(shape, wanted)

@@ -25,8 +25,16 @@ def notes(step: Step) -> list[str]:
 # --- gangs that do nothing --------------------------------------------------------------------------
 
 
-def measured(observation: Observation, active: dict[int, float], *, dram: float = 0.0, tensor: float = 0.0,
-             links: float = 0.0, age_s: float = 30.0, samples: tuple[int, int] = (2, 60)) -> Observation:  # fmt: skip
+def measured(
+    observation: Observation,
+    active: dict[int, float],
+    *,
+    dram: float = 0.0,
+    tensor: float = 0.0,
+    links: float = 0.0,
+    age_s: float = 30.0,
+    samples: tuple[int, int] = (2, 60),
+) -> Observation:
     """The observation with telemetry of every GPU over 60 s and 1800 s: `active` by GPU row, 0.7 where not named."""
     count = len(observation.snapshot.gpus.uuid)
     signals = ("sm_active_ratio", "tensor_active_ratio", "dram_active_ratio", "nvlink_bytes_s")
@@ -35,16 +43,22 @@ def measured(observation: Observation, active: dict[int, float], *, dram: float 
     rows = [sm, *(np.where(busy, 0.5, value) for value in (tensor, dram)), np.where(busy, 1e9, links)]
     table = np.repeat(np.array(rows, np.float32)[:, None, :], 2, axis=1)
     counts = np.repeat(np.array(samples, np.int32)[:, None], count, axis=1)
-    telemetry = SignalTable(signals, (60.0, 1800.0), 0.0, table, table, counts, np.full(count, age_s, np.float32),
-                            np.full(count, 3, np.int8))  # fmt: skip
+    telemetry = SignalTable(
+        signals,
+        (60.0, 1800.0),
+        0.0,
+        table,
+        table,
+        counts,
+        np.full(count, age_s, np.float32),
+        np.full(count, 3, np.int8),
+    )
     return replace(observation, snapshot=replace(observation.snapshot, telemetry=telemetry))
 
 
 def training(**columns: Any) -> Observation:
     """A gang of four GPUs that began at 0, at 10,000 s, beside another."""
-    return observe(
-        snapshot("1x8", [holds("g", 4, range(4), **columns), holds("o", 4, range(4, 8))]), 10_000.0
-    )
+    return observe(snapshot("1x8", [holds("g", 4, range(4), **columns), holds("o", 4, range(4, 8))]), 10_000.0)
 
 
 @pytest.mark.parametrize(
@@ -92,9 +106,7 @@ def test_a_hung_gang_is_stopped_after_its_time_once_and_then_left() -> None:
     assert evicted(due) == ["g"]
     again = measured(
         observe(
-            snapshot(
-                "1x8", [holds("g", 4, range(4), incarnation=1, start_s=12_000.0), holds("o", 4, range(4, 8))]
-            ),
+            snapshot("1x8", [holds("g", 4, range(4), incarnation=1, start_s=12_000.0), holds("o", 4, range(4, 8))]),
             20_000.0,
         ),
         idle,
@@ -148,14 +160,9 @@ CHECKPOINTS: dict[str, Any] = {"start_s": 0.0, "checkpoint_interval_s": 1800.0}
 BUDGETED = with_policy(EAGER, budget={"window_s": 3600.0, "per_cluster": 1, "per_tenant": 9, "per_node": 9})
 
 
-def fleet(
-    now_s: float, hung: set[int], count: int = 20, *, zeros: bool = False, **columns: Any
-) -> Observation:
+def fleet(now_s: float, hung: set[int], count: int = 20, *, zeros: bool = False, **columns: Any) -> Observation:
     """Gangs g0, g1, ... of four GPUs, two on each node; those of `hung` do nothing, all by a broken exporter."""
-    work = [
-        holds(f"g{gang}", 4, range(4 * gang, 4 * gang + 4), **{**CHECKPOINTS, **columns})
-        for gang in range(count)
-    ]
+    work = [holds(f"g{gang}", 4, range(4 * gang, 4 * gang + 4), **{**CHECKPOINTS, **columns}) for gang in range(count)]
     idle = {gpu: 0.0 for gpu in range(4 * count) if zeros or gpu // 4 in hung}
     return measured(observe(snapshot(f"{(count + 1) // 2}x8", work), now_s), idle)
 
@@ -169,7 +176,9 @@ def by_sources(observation: Observation, first: int) -> Observation:
 
 
 def hours(see: Any, until_s: float = 20_000.0, policy: Policy = EAGER) -> list[tuple[float, str]]:
-    """Who is stopped when, looked at every 200 s from 8,000 s on; what is stopped is shown on. All worked until 10,000 s."""
+    """Who is stopped when, looked at every 200 s from 8,000 s on; what is stopped is shown on. All worked until 10,000
+    s.
+    """
     step, told = decide(see(8000.0), policy), []
     now_s = 10_000.0
     while now_s < until_s:
@@ -198,8 +207,8 @@ def test_fresh_zeros_of_a_broken_exporter_stop_nobody() -> None:
     assert hours(lambda now_s: seen(now_s, set(), zeros=True)) == []
     assert len(said) == 20
     assert (
-        said[0]
-        == "g0 seems to hang and is not stopped, for 20 of 20 gangs do nothing at once by telemetry; its GPUs did nothing for"
+        said[0] == "g0 seems to hang and is not stopped, for 20 of 20 gangs do nothing at once by telemetry; its GPUs "
+        "did nothing for"
     )
 
 

@@ -38,16 +38,16 @@ def reclaim(*more: Item, shape: str = "2x8", wide: int = 8, **columns: object) -
 
 def layout(*gpus: int, milli: int = 1000) -> Layout:
     """Whole GPUs, or shares of them."""
-    return Layout(
-        np.array(gpus, np.int32), np.full(len(gpus), -1, np.int32), np.full(len(gpus), milli, np.int32)
-    )
+    return Layout(np.array(gpus, np.int32), np.full(len(gpus), -1, np.int32), np.full(len(gpus), milli, np.int32))
 
 
 # --- as it should go --------------------------------------------------------------------------------
 
 
 def test_what_waits_for_nobody_starts_at_once() -> None:
-    """`w` is owed what is held for a gang that is overdue: the GPUs are idle, and it has them at this tick, not a later one."""
+    """`w` is owed what is held for a gang that is overdue: the GPUs are idle, and it has them at this tick, not a
+    later one.
+    """
     work = [holds("x", 8, queue=2), waits("big", 16, queue=2), waits("w", 1, queue=1, submit_s=8990.0)]
     observation = world("2x8", work, 9000.0, queues=TWO, total_s=FORESEEN)
     without = decide(observation, with_policy(PATIENT, modes={"reclaim_borrowed": Mode.OFF}))
@@ -60,15 +60,21 @@ def test_what_waits_for_nobody_starts_at_once() -> None:
 
 def test_idle_gpus_beside_one_who_leaves_are_waited_for() -> None:
     """`w` may have four idle GPUs. The CPU and memory beside them may be free only when `old` has left that node."""
-    work = [holds("x", 8, queue=2), holds("old", 4, on=range(12, 16), queue=2, state=State.CHECKPOINTING),
-            waits("big", 16, queue=2), waits("w", 1, queue=1, submit_s=8990.0)]  # fmt: skip
+    work = [
+        holds("x", 8, queue=2),
+        holds("old", 4, on=range(12, 16), queue=2, state=State.CHECKPOINTING),
+        waits("big", 16, queue=2),
+        waits("w", 1, queue=1, submit_s=8990.0),
+    ]
     step = decide(world("2x8", work, 9000.0, queues=TWO, total_s=FORESEEN), PATIENT)
     assert started(step) == {}
     assert [landing.workload for landing in step.memory.landings] == ["w"]
 
 
 def test_a_gang_starts_when_its_victim_is_gone_and_not_before() -> None:
-    """Told at the first tick; the gang waits, however many ticks come, and starts on those very GPUs once they are free."""
+    """Told at the first tick; the gang waits, however many ticks come, and starts on those very GPUs once they are
+    free.
+    """
     play = reclaim()
     step = play.tick(100.0)
     assert play.told == [(100.0, "evict", "v")]
@@ -108,8 +114,11 @@ def test_it_starts_only_when_the_last_victim_is_gone() -> None:
 
 def test_the_gpus_of_one_who_leaves_are_nobody_elses() -> None:
     """A victim frees more than the gang needs: the rest is not handed out before it is gone, and then it is."""
-    play = Ticking("1x8", [holds("v", 8, queue=2), waits("w", 4, queue=1, gpus_per_member=4),
-                           waits("small", 2, queue=1, submit_s=9.0)], queues=TWO)  # fmt: skip
+    play = Ticking(
+        "1x8",
+        [holds("v", 8, queue=2), waits("w", 4, queue=1, gpus_per_member=4), waits("small", 2, queue=1, submit_s=9.0)],
+        queues=TWO,
+    )
     play.tick(100.0)
     play.tick(110.0)
     assert play.running() == []
@@ -120,8 +129,15 @@ def test_the_gpus_of_one_who_leaves_are_nobody_elses() -> None:
 
 def test_a_second_gang_waits_for_the_same_victim_and_nobody_is_told_twice() -> None:
     """What one taking leaves over is booked for the next that waits; both start when the victim is gone."""
-    play = Ticking("1x8", [holds("v", 8, queue=2), waits("w", 4, queue=1, gpus_per_member=4),
-                           waits("w2", 4, queue=1, submit_s=9.0, gpus_per_member=4)], queues=TWO)  # fmt: skip
+    play = Ticking(
+        "1x8",
+        [
+            holds("v", 8, queue=2),
+            waits("w", 4, queue=1, gpus_per_member=4),
+            waits("w2", 4, queue=1, submit_s=9.0, gpus_per_member=4),
+        ],
+        queues=TWO,
+    )
     play.tick(100.0)
     play.tick(110.0)
     assert [kind for _, kind, _ in play.told] == ["evict"]
@@ -135,8 +151,11 @@ def test_a_second_gang_waits_for_the_same_victim_and_nobody_is_told_twice() -> N
 
 def moving() -> Ticking:
     """A gang of eight finds room when `m`, four on its node, goes to the four that are idle elsewhere."""
-    work = [holds("m", 4, on=range(4), queue=2), holds("x", 4, on=range(8, 12), queue=2),
-            waits("w", 8, queue=1, submit_s=1.0)]  # fmt: skip
+    work = [
+        holds("m", 4, on=range(4), queue=2),
+        holds("x", 4, on=range(8, 12), queue=2),
+        waits("w", 8, queue=1, submit_s=1.0),
+    ]
     return Ticking("2x8", work, queues=TWO)
 
 
@@ -147,9 +166,7 @@ def test_a_moved_victim_goes_on_at_its_target() -> None:
     (landing,) = step.memory.landings
     targets = {part.workload: rows_of(part.slots) for part in landing.parts}
     assert targets == {"w": tuple(range(8)), "m": (12, 13, 14, 15)}
-    assert [(order.kind, order.workload, order.reason) for order in step.instructions] == [
-        ("evict", "m", "move")
-    ]
+    assert [(order.kind, order.workload, order.reason) for order in step.instructions] == [("evict", "m", "move")]
     play.check_books()
     play.leave("m")
     step = play.tick(130.0)
@@ -227,9 +244,7 @@ def test_a_victim_that_never_leaves_ends_the_landing_and_nothing_is_lost() -> No
     play.tick(699.0)
     assert play.leaving() == ["v"]
     play.tick(700.0)
-    assert [(landing.since_s, landing.victims[0].workload) for landing in play.memory.landings] == [
-        (700.0, "x")
-    ]
+    assert [(landing.since_s, landing.victims[0].workload) for landing in play.memory.landings] == [(700.0, "x")]
     assert play.gangs["w"].state == State.PENDING
     assert play.gangs["v"].on == tuple(range(8))
     play.check_books()
@@ -309,11 +324,22 @@ def test_the_target_of_a_mover_fails() -> None:
 def test_who_moves_onto_the_gpus_of_another_waits_for_that_one() -> None:
     """The mover's target is held by a second victim: if the mover ends by itself, that one's GPUs stay its own."""
     landing = Landing(
-        "land-w", "reclaim_borrowed", "t0", "w", victims=(_victim("m"), _victim("o")),
-        parts=(_part("w", range(4), 0), _part("m", range(4, 8), 1)), since_s=90.0, deadline_s=700.0, contract=True,
-    )  # fmt: skip
-    work = [holds("m", 4, on=range(4), queue=2), holds("o", 4, on=range(4, 8), queue=2), waits("w", 4, queue=1, gpus_per_member=4),
-            waits("thief", 4, queue=1, submit_s=9.0, gpus_per_member=4)]  # fmt: skip
+        "land-w",
+        "reclaim_borrowed",
+        "t0",
+        "w",
+        victims=(_victim("m"), _victim("o")),
+        parts=(_part("w", range(4), 0), _part("m", range(4, 8), 1)),
+        since_s=90.0,
+        deadline_s=700.0,
+        contract=True,
+    )
+    work = [
+        holds("m", 4, on=range(4), queue=2),
+        holds("o", 4, on=range(4, 8), queue=2),
+        waits("w", 4, queue=1, gpus_per_member=4),
+        waits("thief", 4, queue=1, submit_s=9.0, gpus_per_member=4),
+    ]
     play = Ticking("1x8", work, queues=TWO)
     play.memory = replace(ControllerMemory(), landings=(landing,))
     for name in ("m", "o"):
@@ -404,8 +430,11 @@ def test_landings_and_usage_survive_being_written_down(tmp_path: Path) -> None:
     again = read_memory_text(memory_text(memory), "memory")
     assert again.landings == memory.landings
     assert (again.usage_gpu_s, again.standing_use_gpu_s, again.held_gpus, again.usage_at_s) == (
-        {"a": 1.5}, {"b": 2.5}, {"a": 8.0}, 100.0,
-    )  # fmt: skip
+        {"a": 1.5},
+        {"b": 2.5},
+        {"a": 8.0},
+        100.0,
+    )
     store = FileMemoryStore(tmp_path / "memory.json")
     store.save(memory)
     kept = InMemoryStore()

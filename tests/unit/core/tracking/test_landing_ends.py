@@ -35,8 +35,10 @@ def test_a_landing_is_looked_at_again_at_its_deadline() -> None:
     play = reclaim()
     play.tick(100.0)
     (landing,) = play.memory.landings
-    accepted = {key: replace(entry, state="accepted", instruction=replace(entry.instruction, deadline_s=1e6))
-                for key, entry in play.memory.in_flight.items()}  # fmt: skip
+    accepted = {
+        key: replace(entry, state="accepted", instruction=replace(entry.instruction, deadline_s=1e6))
+        for key, entry in play.memory.in_flight.items()
+    }
     policy = with_policy(play.policy, review={"batch_s": 3600.0})
     step = decide(play.observe(110.0), policy, replace(play.memory, in_flight=accepted))
     assert step.wake_at_s == landing.deadline_s == 700.0

@@ -24,12 +24,16 @@ def entry(effect: Instruction = EFFECT, state: str = "issued", attempts: int = 1
     return InFlight(effect, state, 0.0, "admit_gang", "t0", 0.0, contract=False, attempts=attempts)
 
 
-def after(item: InFlight, now_s: float = 10.0, outcome: Outcome | None = None,
-          observation: Observation | None = None, *, blind: bool = False) -> ControllerMemory:  # fmt: skip
+def after(
+    item: InFlight,
+    now_s: float = 10.0,
+    outcome: Outcome | None = None,
+    observation: Observation | None = None,
+    *,
+    blind: bool = False,
+) -> ControllerMemory:
     """Memory one tick later; by default nothing is visible yet."""
-    seen = observation or world(
-        "1x8", [waits("a") if item.instruction.kind == "admit" else holds("a")], now_s
-    )
+    seen = observation or world("1x8", [waits("a") if item.instruction.kind == "admit" else holds("a")], now_s)
     seen = replace(seen, now_s=now_s, outcomes=() if outcome is None else (outcome,))
     return absorb(ControllerMemory(in_flight={item.instruction.id: item}), seen, AUTO, blind=blind)
 
@@ -135,9 +139,7 @@ def test_an_eviction_is_done_when_its_gang_holds_nothing(state: State) -> None:
 
 def test_the_next_deadline_leaves_out_what_is_done() -> None:
     """The shell wakes for the earliest deadline of effects that are still open."""
-    memory = ControllerMemory(
-        in_flight={EFFECT.id: entry(), EVICT.id: entry(replace(EVICT, deadline_s=90.0))}
-    )
+    memory = ControllerMemory(in_flight={EFFECT.id: entry(), EVICT.id: entry(replace(EVICT, deadline_s=90.0))})
     assert next_deadline_s(memory, (), 0.0) == 90.0
     assert next_deadline_s(memory, (), 90.0) == 120.0
     assert next_deadline_s(memory, (said(OutcomeKind.DONE, effect=EVICT),), 0.0) == 120.0
@@ -207,9 +209,7 @@ def test_a_broken_gpu_ends_a_start_too_and_a_start_that_is_seen_stands() -> None
     first = decide(world("1x8", [waits("a", 4, gpus_per_member=4)]))
     (effect,) = first.instructions
     broken = int(effect.slots[0].gpu.removeprefix("GPU-"))
-    step = decide(
-        world("1x8", [waits("a", 4, gpus_per_member=4)], 5.0, tick=1, unhealthy=[broken]), AUTO, first.memory
-    )
+    step = decide(world("1x8", [waits("a", 4, gpus_per_member=4)], 5.0, tick=1, unhealthy=[broken]), AUTO, first.memory)
     (again,) = step.instructions
     assert effect.slots[0] not in again.slots
     seen = world("1x8", [holds("a", 4, gpus_per_member=4)], 5.0, tick=1, unhealthy=[broken])
@@ -221,17 +221,16 @@ def test_a_broken_gpu_ends_a_start_too_and_a_start_that_is_seen_stands() -> None
 # --- commands and time ----------------------------------------------------------------------------
 
 
-def obey(
-    *commands: Command, memory: ControllerMemory | None = None, now_s: float = 100.0
-) -> ControllerMemory:
+def obey(*commands: Command, memory: ControllerMemory | None = None, now_s: float = 100.0) -> ControllerMemory:
     """Memory after commands."""
     return absorb(memory or ControllerMemory(), world("1x8", (), now_s, commands=commands), AUTO)
 
 
 def test_what_time_has_ended_is_dropped() -> None:
     """Ledger entries, failures and cool-downs leave memory when their window is over."""
-    old = ControllerMemory(ledger=(Disruption(0.0, "w", "t", (), contract=False),), failures=(0.0,),
-                           cooled_until_s={"w": 50.0})  # fmt: skip
+    old = ControllerMemory(
+        ledger=(Disruption(0.0, "w", "t", (), contract=False),), failures=(0.0,), cooled_until_s={"w": 50.0}
+    )
     kept = obey(memory=old, now_s=49.0)
     assert (kept.ledger, kept.failures, dict(kept.cooled_until_s)) == (old.ledger, (0.0,), {"w": 50.0})
     late = obey(memory=old, now_s=3600.0)
@@ -271,7 +270,9 @@ def test_a_crash_before_the_effect_leads_to_one_start_under_the_same_id() -> Non
 
 
 def test_a_crash_after_the_effect_leads_to_no_second_start() -> None:
-    """After a crash between the effect and its outcome, the snapshot shows it done, and the GPUs are not given again."""
+    """After a crash between the effect and its outcome, the snapshot shows it done, and the GPUs are not given
+    again.
+    """
     first = decide(world("1x8", [waits("a", 8), waits("b", 8)]))
     after_crash = decide(world("1x8", [holds("a", 8), waits("b", 8)], 5.0, tick=1), AUTO, saved(first.memory))
     assert not after_crash.instructions

@@ -35,10 +35,21 @@ LEARNED = ServiceRecord(at_target_rps=(2.0,) * 8)
 def services(**columns: Any) -> ServiceTable:
     """One service, well and known, unless `columns` say otherwise."""
     usual: dict[str, Any] = {
-        "id": ["chat"], "uid": ["chat"], "objective_s": [10.0], "p99_s": [5.0], "age_s": [0.0], "ready_replicas": [2], "replicas": [2],
-        "min_replicas": [1], "max_replicas": [20], "needed_replicas": [2], "load_ratio": [1.0], "recent_rps": [4.0],
-        "recent_violation_ratio": [0.0], "queue_depth": [0.0],
-    }  # fmt: skip
+        "id": ["chat"],
+        "uid": ["chat"],
+        "objective_s": [10.0],
+        "p99_s": [5.0],
+        "age_s": [0.0],
+        "ready_replicas": [2],
+        "replicas": [2],
+        "min_replicas": [1],
+        "max_replicas": [20],
+        "needed_replicas": [2],
+        "load_ratio": [1.0],
+        "recent_rps": [4.0],
+        "recent_violation_ratio": [0.0],
+        "queue_depth": [0.0],
+    }
     table: ServiceTable = make(ServiceTable, **(usual | columns))
     return table
 
@@ -68,8 +79,14 @@ def minutes(
     memory = remember_services(ControllerMemory(), seen(0.0, ready_replicas=[ready], age_s=[np.inf]), POLICY)
     for number, (rps, over) in enumerate(loads, 1):
         waiting = queue[number - 1] if queue else 0.0
-        observation = seen(60.0 * number, ready_replicas=[ready], recent_rps=[rps], recent_violation_ratio=[over],
-                           queue_depth=[waiting], **columns)  # fmt: skip
+        observation = seen(
+            60.0 * number,
+            ready_replicas=[ready],
+            recent_rps=[rps],
+            recent_violation_ratio=[over],
+            queue_depth=[waiting],
+            **columns,
+        )
         memory = remember_services(memory, observation, POLICY)
     return memory.services["chat"]
 
@@ -120,9 +137,7 @@ def test_what_was_learned_fades_while_nothing_is_asked() -> None:
     bad = minutes([(10.0, 0.2)] * 61)
     memory = ControllerMemory(services={"chat": bad})
     for number in range(1, 24 * 60):
-        memory = remember_services(
-            memory, seen(3660.0 + 60.0 * number, ready_replicas=[1], recent_rps=[0.0]), POLICY
-        )
+        memory = remember_services(memory, seen(3660.0 + 60.0 * number, ready_replicas=[1], recent_rps=[0.0]), POLICY)
     (left,) = memory.services["chat"].loads
     assert left[1] == pytest.approx(bad.loads[0][1] / 2, rel=0.02)
 
@@ -187,9 +202,7 @@ def test_replicas_are_the_upper_quantile_over_what_one_serves() -> None:
     assert (asked(demand, policy=sure).replicas, asked(demand, policy=sure).level) == (6, 0.99)
 
 
-@pytest.mark.parametrize(
-    ("level", "rps"), [(0.5, 6.0), (0.8, 7.3134), (0.9, 8.0), (0.95, 9.0432), (0.999, 11.0)]
-)
+@pytest.mark.parametrize(("level", "rps"), [(0.5, 6.0), (0.8, 7.3134), (0.9, 8.0), (0.95, 9.0432), (0.999, 11.0)])
 def test_between_two_levels_the_demand_follows_the_normal_score(level: float, rps: float) -> None:
     """A bell curve's quantiles are those in between; above the highest level nothing is made up."""
     demand = forecast({"chat": (6.0, 8.0, 11.0)})
@@ -199,7 +212,9 @@ def test_between_two_levels_the_demand_follows_the_normal_score(level: float, rp
 
 
 def test_the_demand_is_that_within_lead_time_and_age() -> None:
-    """A forecast of 40 s ago has 80 of its first 120 s left; between horizons by the log of the time; the longest at most."""
+    """A forecast of 40 s ago has 80 of its first 120 s left; between horizons by the log of the time; the longest at
+    most.
+    """
     assert HORIZONS_S == (120.0, 600.0)
     values = np.array([[[1.0, 1.0, 1.0], [5.0, 5.0, 5.0]]])
     demand = forecast({"chat": 0.0}, values=values)
@@ -279,9 +294,7 @@ def test_wishes_are_a_falling_staircase_of_what_was_trusted() -> None:
     memory = ControllerMemory(services={"chat": record})
     peaks = {0.0: 8.0, 60.0: 14.0, 120.0: 10.0, 180.0: 4.0, 240.0: 6.0}
     for now_s, peak in peaks.items():
-        memory = remember_services(
-            memory, seen(now_s, forecast({"chat": peak}, now_s), recent_rps=[np.nan]), POLICY
-        )
+        memory = remember_services(memory, seen(now_s, forecast({"chat": peak}, now_s), recent_rps=[np.nan]), POLICY)
     assert memory.services["chat"].wishes == ((60.0, 7), (120.0, 5), (240.0, 3))
     doubtful = forecast({"chat": 16.0}, 300.0, drifting=np.array([True]))
     memory = remember_services(memory, seen(300.0, doubtful, recent_rps=[np.nan]), POLICY)
@@ -304,8 +317,11 @@ def test_a_service_out_of_sight_for_a_while_is_not_forgotten() -> None:
 
 def test_the_youngest_replicas_beyond_the_need_are_ahead_of_it() -> None:
     """Five are wanted, three needed: the two youngest that wait are only foreseen, though the floor is gone already."""
-    work = [holds("chat/1", 1, service=0), *(waits(f"chat/{n}", 1, service=0, submit_s=float(n)) for n in (5, 3, 4, 2)),
-            waits("job", 1)]  # fmt: skip
+    work = [
+        holds("chat/1", 1, service=0),
+        *(waits(f"chat/{n}", 1, service=0, submit_s=float(n)) for n in (5, 3, 4, 2)),
+        waits("job", 1),
+    ]
     for floor in (5, 0):
         snap = seen(0.0, work=work, replicas=[5], needed_replicas=[3], floor=[floor]).snapshot
         assert sorted(snap.workloads.id[ahead_mask(snap)].tolist()) == ["chat/4", "chat/5"]
