@@ -30,7 +30,7 @@ from autopilot.core.model.snapshot import F64
 from benchmarks.forecast_series import MIXED, Window, real_windows, zoo_windows
 from benchmarks.kit import data_folder, keep_row, kept_rows, options, table, write_json
 from models.backtest_bursts import backtest
-from models.bursts import HORIZONS_S, STEP_S, Demand
+from models.burst_demand import HORIZONS_S, STEP_S, Demand
 from models.demand import LEVELS, Ask, came_after, tidy
 from models.selection import pinball
 

@@ -41,7 +41,8 @@ from autopilot.core.model.snapshot import (
 )
 from benchmarks.kit import judged, options, table, write_json
 from models.boosting import Boosting
-from models.bursts import STEP_S, Bursts, Fit
+from models.burst_demand import STEP_S, Fit
+from models.bursts import Bursts
 from models.proving import Trial
 from models.runtimes import Runtimes
 

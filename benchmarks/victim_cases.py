@@ -261,6 +261,62 @@ def question(
     limit: int = -1,
 ) -> tuple[Search, Quota, Claim]:
     """A search on nodes of eight GPUs for a gang of `need` GPUs that waits in `queue`; quota and claim of that gang."""
+    work = _workloads(gangs, need, member, queue, priority)
+    limits = [limit if n == queue else -1 for n in range(len(parents))]
+    snapshot = _snapshot(nodes, gangs, healthy, work, _queues(parents, weight, limits))
+    whatif = WhatIf(snapshot)
+    members, tail = divmod(need, member)
+
+    def fits_on(free: I32) -> bool:
+        capacity = free // member
+        total = int(capacity.sum())
+        return total > members or (total == members and (not tail or bool((free - capacity * member >= tail).any())))
+
+    lost_gpu_s = np.array([*(gang.lost_gpu_s for gang in gangs), 0.0])
+    quota = build_quota(snapshot, Policy(), whatif, lost_gpu_s)
+    return (
+        Search(whatif, whatif.node_free.copy(), need, member, fits_on),
+        quota,
+        quota.claim(len(gangs), need),
+    )
+
+
+def _workloads(gangs: Sequence[Gang], need: int, member: int, queue: int, priority: int) -> WorkloadTable:
+    """The running gangs, then one pending gang of `need` GPUs."""
+    count = len(gangs) + 1
+    table: WorkloadTable = make(
+        WorkloadTable,
+        id=[f"gang-{n}" for n in range(count)],
+        gpus=[*(len(gang.gpus) for gang in gangs), need],
+        preemptible=np.ones(count),
+        state=[State.RUNNING] * len(gangs) + [State.PENDING],
+        queue=[*(gang.queue for gang in gangs), queue],
+        priority=[*(gang.priority for gang in gangs), priority],
+        gpus_per_member=[*(gang.member_gpus for gang in gangs), member],
+        min_gpus=[*(gang.least_gpus for gang in gangs), need],
+        start_s=np.zeros(count),
+    )
+    return table
+
+
+def _queues(parents: Sequence[int], weight: np.ndarray, limits: Sequence[int]) -> QueueTable:
+    """A tree of queues without guarantees."""
+    table: QueueTable = make(
+        QueueTable,
+        id=[f"queue-{n}" for n in range(len(parents))],
+        parent=parents,
+        weight=weight,
+        limit=limits,
+        order=np.ones(len(parents)),
+        guarantee=np.zeros((len(parents), 1)),
+    )
+    return table
+
+
+def _snapshot(
+    nodes: int, gangs: Sequence[Gang], healthy: np.ndarray, work: WorkloadTable, queues: QueueTable
+) -> ClusterSnapshot:
+    """Nodes of eight GPUs with the gangs placed on them."""
     node, rows = np.arange(nodes), np.arange(nodes * GPUS_PER_NODE)
     node_table = make(
         NodeTable,
@@ -276,31 +332,9 @@ def question(
         index=rows % GPUS_PER_NODE,
         healthy=healthy,
     )
-    wide, count = [*(len(gang.gpus) for gang in gangs), need], len(gangs) + 1
-    work = make(
-        WorkloadTable,
-        id=[f"gang-{n}" for n in range(count)],
-        gpus=wide,
-        preemptible=np.ones(count),
-        state=[State.RUNNING] * len(gangs) + [State.PENDING],
-        queue=[*(gang.queue for gang in gangs), queue],
-        priority=[*(gang.priority for gang in gangs), priority],
-        gpus_per_member=[*(gang.member_gpus for gang in gangs), member],
-        min_gpus=[*(gang.least_gpus for gang in gangs), need],
-        start_s=np.zeros(count),
-    )
     gpu = np.array([gpu for gang in gangs for gpu in gang.gpus], np.int32)
     holder = np.repeat(np.arange(len(gangs)), [len(gang.gpus) for gang in gangs])
-    queues = make(
-        QueueTable,
-        id=[f"queue-{n}" for n in range(len(parents))],
-        parent=parents,
-        weight=weight,
-        limit=[limit if n == queue else -1 for n in range(len(parents))],
-        order=np.ones(len(parents)),
-        guarantee=np.zeros((len(parents), 1)),
-    )
-    snapshot = ClusterSnapshot(
+    return ClusterSnapshot(
         Names(("H100-80GB",), ("main",), ("tenant",), ()),
         node_table,
         gpu_table,
@@ -310,19 +344,4 @@ def question(
         empty(ServiceTable),
         queues,
         empty_signals(),
-    )
-    whatif = WhatIf(snapshot)
-    members, tail = divmod(need, member)
-
-    def fits_on(free: I32) -> bool:
-        capacity = free // member
-        total = int(capacity.sum())
-        return total > members or (total == members and (not tail or bool((free - capacity * member >= tail).any())))
-
-    lost_gpu_s = np.array([*(gang.lost_gpu_s for gang in gangs), 0.0])
-    quota = build_quota(snapshot, Policy(), whatif, lost_gpu_s)
-    return (
-        Search(whatif, whatif.node_free.copy(), need, member, fits_on),
-        quota,
-        quota.claim(len(gangs), need),
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from autopilot.core.model.records import Batch, Gap, Listing, Work
 from autopilot.core.model.snapshot import PlacementTable, State, take
-from simulator.running.adapters import ClusterCollector
+from simulator.running.cluster_collector import ClusterCollector
 from simulator.running.faults import ViewFate
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from simulator.running.adapters import ClusterActuator
+from simulator.running.cluster_actuator import ClusterActuator
 from simulator.world.cluster import Cluster
 
 MAX_TICKS_AT_ONCE = 16

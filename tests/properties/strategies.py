@@ -16,7 +16,8 @@ from autopilot.core.model.ports import Forecaster
 from autopilot.core.model.records import Command, Decision, Instruction, Observation, Outcome
 from autopilot.core.model.snapshot import ClusterSnapshot, QueueTable
 from models.last_two import LastTwo
-from simulator.running.adapters import ClusterActuator, ClusterCollector
+from simulator.running.cluster_actuator import ClusterActuator
+from simulator.running.cluster_collector import ClusterCollector
 from simulator.running.engine import Engine
 from simulator.running.oracle import Oracle
 from simulator.running.turn import ControllerScheduler

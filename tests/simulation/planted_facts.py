@@ -2,154 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
-from autopilot.core.hardware.mig import Placement
-from autopilot.core.model.snapshot import ServiceTable, make
-from simulator.checkers import CHECKERS, Rules, World
-from simulator.specs.advance_spec import AdvanceSpec
-from simulator.specs.clusterfile import MigSpec
-from simulator.specs.clusterqueues import QueueSpec
 from simulator.world.facts import (
-    HOOKS,
     Decided,
-    Evicting,
     Fact,
-    Floored,
     GpuChanged,
     NodeChanged,
     Recut,
     Scaled,
-    Started,
-    Stopped,
     Submitted,
     Why,
 )
-from simulator.world.work import Jobs, Shape
-from tests.kits.cluster_kit import gang, pool, pools
-
-RULES = Rules(
-    min_runtime_s=900.0,
-    dwell_s=300.0,
-    window_s=3600.0,
-    per_cluster=3,
-    per_tenant=2,
-    per_node=1,
-    cool_down_s=1800.0,
-    blast_ratio=2.0,
-    landing_s=600.0,
-    grace_s=120.0,
-    guarantee_within_s=130.0,
-    recover_within_s=10.0,
-    floor_dwell_s=600.0,
-    floor_lease_s=1800.0,
-    queues=(QueueSpec("a", "root", {"A100-80GB": 16}, 17, 1.0, 0, None, {"T4": 0}),),
-    advance=(AdvanceSpec("launch", "a", "A100-80GB", 20, 1000.0, 600.0),),
+from tests.simulation.fact_builders import (
+    evicting,
+    floored,
+    resized,
+    started,
+    stopped,
 )
-HELD = frozenset({"backfill", "preempt", "reclaim_borrowed", "defragment", "resize", "scale_ahead", "recover"})
-END_S = 90_000.0
-
-
-def services(_now_s: float) -> ServiceTable:
-    """One service that misses its objective, one that keeps it."""
-    table: ServiceTable = make(
-        ServiceTable, id=["slow", "quick"], uid=["slow", "quick"], objective_s=[5.0, 5.0], p99_s=[5.1, 4.9]
-    )
-    return table
-
-
-def world(rules: Rules = RULES) -> World:
-    """Twelve jobs of two tenants on three nodes of eight; job 3 is latency-critical, 4 not preemptible, 5 opted out.
-
-    Job 5 is elastic, 8 names its GPU model, 4 and 10 are replicas. Tenant a is guaranteed two of the three nodes.
-    """
-    jobs = Jobs()
-    for number in range(12):
-        jobs.add(
-            f"job-{number}",
-            "ab"[number % 2],
-            gang((1, 2, 16)[number % 3]),
-            0.0,
-            5000.0,
-            slo_class=0 if number == 3 else 2,
-            preemptible=number not in {3, 4},
-        )
-    jobs.service[4], jobs.service[10] = 0, 1
-    jobs.shape[5] = jobs.shape_code(gang(16, min_gpus=8))
-    jobs.shape[8] = jobs.shape_code(gang(16, models=1))
-    jobs.shape[6] = jobs.shape_code(Shape(1, 1, 1, milli=600))
-    jobs.shape[7] = jobs.shape_code(Shape(1, 1, 1, profile="3g.40gb"))
-    jobs.shape[9] = jobs.shape_code(gang(1, models=1 << 1))
-    cut = MigSpec(1, (Placement("3g.40gb", 0), Placement("3g.40gb", 4)))
-    hardware = pools(
-        pool("main", nodes=3, gpus=8),
-        pool("cut", nodes=1, gpus=1, mig=(cut,)),
-        pool("t4", gpus=1, model="T4"),
-    )
-    held = {"excluded": frozenset({5}), "held_actions": HELD}
-    return World(
-        hardware,
-        jobs,
-        Rules(**{name: getattr(rules, name) for name in rules.__slots__} | held),
-        services,
-    )
-
-
-def started(job: int, gpus: Sequence[int], at_s: float = 10.0, **more: Any) -> Started:
-    """A start."""
-    return Started(
-        at_s,
-        job,
-        more.pop("incarnation", 0),
-        tuple(gpus),
-        more.pop("instances", ()),
-        more.pop("milli", 1000 * len(gpus)),
-        more.pop("backfill", False),
-        more.pop("effect", ""),
-    )
-
-
-def stopped(job: int, why: Why = Why.PREEMPT, at_s: float = 100.0, start_s: float = 10.0, **more: Any) -> Stopped:
-    """A stop."""
-    values: dict[str, Any] = {
-        "ready_s": start_s,
-        "halt_s": at_s,
-        "gain_s": at_s - start_s,
-        "lost_s": 0.0,
-        "milli": 1000,
-        "full_milli": 1000,
-    } | more
-    return Stopped(at_s, job, 0, why, start_s, **values)
-
-
-def evicting(
-    job: int, at_s: float = 2000.0, contract: bool = False, effect: str = "", why: Why = Why.PREEMPT
-) -> Evicting:
-    """Told to leave."""
-    return Evicting(at_s, job, 0, why, contract, effect)
-
-
-def resized(job: int, gpus: Sequence[int], at_s: float = 100.0, **more: Any) -> tuple[Stopped, Started]:
-    """Goes on with other GPUs at the same instant; `more` are fields of the stop."""
-    return stopped(job, Why.RESIZE, at_s, **more), started(job, gpus, at_s)
-
-
-def floored(replicas: int, at_s: float = 10.0, until_s: float = 1000.0, effect: str = "") -> Floored:
-    """Service 0 has at least so many replicas until then."""
-    return Floored(at_s, 0, replicas, until_s, effect)
-
-
-def check(name: str, *facts: Fact) -> list[str]:
-    """What checker `name` says of these facts."""
-    checker = CHECKERS[name](world())
-    for fact in facts:
-        hook: Callable[[Any], None] | None = getattr(checker, HOOKS[type(fact)], None)
-        if hook is not None:
-            hook(fact)
-    checker.at_end(END_S)
-    return [f"{violation.object}: {violation.message}" for violation in checker.violations]
-
 
 SUBMITS = [Submitted(0.0, job) for job in range(12)]
 

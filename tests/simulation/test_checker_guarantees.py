@@ -11,7 +11,7 @@ from simulator.specs.clusterqueues import QueueSpec
 from simulator.world.facts import HOOKS, Evicting, Fact, GpuChanged, NodeChanged, Submitted, Why
 from simulator.world.work import Jobs
 from tests.kits.cluster_kit import gang, inventory
-from tests.simulation.planted_facts import evicting, resized, started, stopped
+from tests.simulation.fact_builders import evicting, resized, started, stopped
 
 OWNER, GUEST, RICH = "owner", "guest", "rich"
 MODEL = "A100-80GB"

@@ -23,7 +23,8 @@ from simulator.world.hardware import Hardware, Held, Refusal
 from simulator.world.physics import CHARGED, TICKS_PER_S
 from simulator.world.work import Jobs, Shape
 from tests.kits.cluster_kit import gang, inventory, make_jobs, pool, pools
-from tests.simulation.planted_facts import FINE, PLANTED, check, evicting, started, stopped, world
+from tests.simulation.fact_builders import check, evicting, started, stopped, world
+from tests.simulation.planted_facts import FINE, PLANTED
 
 
 @pytest.mark.parametrize(("name", "words", "facts"), PLANTED)

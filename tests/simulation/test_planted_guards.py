@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from autopilot.app.runs.world import World
@@ -16,294 +14,29 @@ from autopilot.core.actions import ACTIONS
 from autopilot.core.guards import GUARDS
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import Protection
-from autopilot.core.model.ports import Collector
-from autopilot.core.model.records import Batch
-from autopilot.core.model.snapshot import GPU_MILLI, SloClass, State, holding_mask
-from autopilot.core.placement.fit import Spot, find_spot, shape_of
-from autopilot.core.placement.whatif import Layout
-from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, Give, Propose, Submit
+from autopilot.core.planning.draft import Propose
 from autopilot.settings import shipped_policy
 from simulator.checkers import CHECKERS
-from simulator.inference.autoscaler import AutoscalerSpec
-from simulator.inference.deployments import Deployment, requests_for
-from simulator.inference.serving_records import ServiceSpec
-from simulator.inference.synthetic_requests import ServiceLoad
 from simulator.running.simulation import Simulation
-from simulator.specs.clusterfile import shape_cluster
-from simulator.specs.inventory import build_inventory
-from simulator.world.facts import NodeChanged
-from simulator.world.hardware import Hardware, Held, Refusal
-from simulator.world.work import Jobs, Shape
-from tests.kits.cluster_kit import gang
-from tests.simulation.kit import AUTOPILOT, Setup, run, verdict_codes, without
-
-HOUR_S = 3600.0
-
-CALM = replace(shipped_policy("recommend"), name="calm", modes=AUTOPILOT.modes)
-"""What we advise on a real cluster, and every action acts by itself."""
-
-# --- worlds -----------------------------------------------------------------------------------------------
-
-
-def world_of(jobs: Jobs, nodes: int = 2) -> World:
-    """Nodes of eight GPUs, run times known, no overheads: what goes wrong was planted."""
-    spec = shape_cluster(nodes, 8)
-    return World("planted", 0, "ideal", spec, build_inventory(spec), (), durations="exact", telemetry="off", _jobs=jobs)
-
-
-def full_with_backlog() -> World:
-    """Sixteen long jobs hold everything; behind them wait short ones, which take what an eviction frees.
-
-    Of the long ones four are latency-critical and four not preemptible. No short one lives to be a victim.
-    """
-    jobs = Jobs()
-    for number in range(16):
-        kind = SloClass.LATENCY_CRITICAL if number < 4 else SloClass.BATCH
-        jobs.add(
-            f"long-{number:02d}",
-            "abcd"[number % 4],
-            gang(1),
-            0.0,
-            6 * HOUR_S,
-            slo_class=kind,
-            preemptible=not 4 <= number < 8,
-        )
-    for number in range(60):
-        jobs.add(f"short-{number:02d}", "abcd"[number % 4], gang(1), 10.0, 700.0)
-    return world_of(jobs)
-
-
-def slow_to_leave() -> World:
-    """The same, where a checkpoint takes a minute and more to write."""
-    world = full_with_backlog()
-    world.physics = "real"
-    jobs = world.jobs()
-    jobs.checkpoint_gib = [80.0] * len(jobs)
-    return replace(world, _jobs=jobs)
-
-
-def half_empty() -> World:
-    """Four jobs with room around them: who is evicted comes back to where it was. Now and then a small one passes."""
-    jobs = Jobs()
-    for number in range(4):
-        jobs.add(f"job-{number}", "ab"[number % 2], gang(2), 0.0, 2 * HOUR_S)
-    for number in range(20):
-        jobs.add(f"passer-{number}", "c", gang(1), 60.0 + 300.0 * number, 30.0)
-    return world_of(jobs)
-
-
-def wide_gangs() -> World:
-    """Gangs of sixteen and eight, of which one waits."""
-    jobs = Jobs()
-    for number, width in enumerate((16, 8, 16, 8)):
-        jobs.add(f"gang-{number}", "a", gang(width), 60.0 * number, 1200.0)
-    return world_of(jobs)
-
-
-def steady_arrivals() -> World:
-    """A small job every minute."""
-    jobs = Jobs()
-    for number in range(120):
-        jobs.add(f"job-{number:03d}", "a", gang(1 + number % 4), 60.0 * number, 300.0)
-    return world_of(jobs)
-
-
-def one_wide_one_narrow() -> World:
-    """A gang holds all of the cluster; behind it waits a job of one GPU."""
-    jobs = Jobs()
-    jobs.add("wide", "a", gang(16), 0.0, 2 * HOUR_S)
-    jobs.add("narrow", "a", gang(1), 10.0, 600.0)
-    return world_of(jobs)
-
-
-def overrun_service() -> World:
-    """Two replicas hold all of the cluster and get more calls than they can answer; behind them waits a job."""
-    chat = Deployment(
-        serving=ServiceSpec(
-            name="chat", slots=1, prefill_tokens_per_s=8000.0, decode_tokens_per_s=40.0, objective_s=5.0
-        ),
-        tenant="web",
-        autoscaler=AutoscalerSpec(target=0.6, min_replicas=2, max_replicas=2),
-        initial_replicas=2,
-        gpus_per_replica=8,
-        load=ServiceLoad(name="chat", mean_rps=1.0),
-    )
-    jobs = Jobs()
-    jobs.add("job", "web", gang(8), 10.0, 600.0)
-    return replace(world_of(jobs), services=requests_for((chat,), horizon_s=HOUR_S))
-
-
-# --- planted actions --------------------------------------------------------------------------------------
-
-
-def churn(benefit_gpu_s: float) -> Propose:
-    """Wants to evict whatever runs, at a cost of 1 GPU-s: for those of the same tenant who never ran, or in vain."""
-
-    def propose(ctx: Context, submit: Submit) -> None:
-        work = ctx.observation.snapshot.workloads
-        new = ctx.pending[~ctx.taken & (work.incarnation[ctx.pending] == 0)]
-        left = Counter(work.tenant[new if benefit_gpu_s > 1.0 else np.arange(len(work.id))].tolist())
-        for row in np.flatnonzero(holding_mask(work)).tolist():
-            if left[int(work.tenant[row])] > 0:
-                give = Give(row, "evict", None, len(ctx.whatif.layout_of(row).gpu), 1.0)
-                left[int(work.tenant[row])] -= submit(
-                    Draft(
-                        action="preempt",
-                        kind="evict",
-                        at=-1,
-                        row=row,
-                        spot=None,
-                        start_s=ctx.now_s,
-                        nodes=(),
-                        benefit_gpu_s=benefit_gpu_s,
-                        cost_gpu_s=1.0,
-                        evidence=(),
-                        gives=(give,),
-                    )
-                )
-
-    return propose
-
-
-def halves(ctx: Context, submit: Submit) -> None:
-    """Wants to start half of every gang that waits."""
-    for at, row in enumerate(ctx.pending.tolist()):
-        half = shape_of(ctx.observation.snapshot, row, int(ctx.observation.snapshot.workloads.gpus[row]) // 2)
-        spot = find_spot(ctx.whatif, half, ctx.whatif.node_free, ctx.policy.placement, ctx.gpu_memory_mib)
-        if isinstance(spot, Spot):
-            ctx.taken[at] = submit(
-                Draft(
-                    action="admit_gang",
-                    kind="admit",
-                    at=at,
-                    row=row,
-                    spot=spot,
-                    start_s=ctx.now_s,
-                    nodes=(),
-                    benefit_gpu_s=1.0,
-                    cost_gpu_s=0.0,
-                    evidence=(),
-                )
-            )
-
-
-def careless(ctx: Context, submit: Submit) -> None:
-    """Wants to start work on the first node, whatever the state of that node."""
-    gpus = ctx.observation.snapshot.workloads.gpus
-    for at, row in enumerate(ctx.pending.tolist()):
-        idle = np.flatnonzero(ctx.whatif.gpu_used[:8] == 0)[: int(gpus[row])].astype(np.int32)
-        if not ctx.taken[at] and len(idle) == gpus[row]:
-            layout = Layout(idle, np.full(len(idle), -1, np.int32), np.full(len(idle), GPU_MILLI, np.int32))
-            spot = Spot(layout, np.zeros(1, np.int32), 0.0, ())
-            ctx.taken[at] = submit(
-                Draft(
-                    action="admit_gang",
-                    kind="admit",
-                    at=at,
-                    row=row,
-                    spot=spot,
-                    start_s=ctx.now_s,
-                    nodes=(),
-                    benefit_gpu_s=1.0,
-                    cost_gpu_s=0.0,
-                    evidence=(),
-                )
-            )
-
-
-def sledgehammer(ctx: Context, submit: Submit) -> None:
-    """Wants to stop the widest gang so that the first of those who wait can start."""
-    work = ctx.observation.snapshot.workloads
-    running = np.flatnonzero(work.state == State.RUNNING)
-    if ctx.taken.all() or not len(running):
-        return
-    at = int(np.flatnonzero(~ctx.taken)[0])
-    victim, row = int(running[np.argmax(work.gpus[running])]), int(ctx.pending[at])
-    mark = ctx.whatif.checkpoint()
-    held = ctx.whatif.evict(victim)
-    spot = find_spot(
-        ctx.whatif,
-        shape_of(ctx.observation.snapshot, row),
-        ctx.whatif.node_free,
-        ctx.policy.placement,
-        ctx.gpu_memory_mib,
-    )
-    ctx.whatif.rollback(mark)
-    if isinstance(spot, Spot):
-        ctx.taken[at] = submit(
-            Draft(
-                action="preempt",
-                kind="land",
-                at=at,
-                row=row,
-                spot=spot,
-                start_s=ctx.now_s,
-                nodes=(),
-                benefit_gpu_s=1e9,
-                cost_gpu_s=1.0,
-                evidence=(),
-                gives=(Give(victim, "evict", None, len(held.gpu), 1.0),),
-            )
-        )
-
-
-# --- planted weaknesses of the world ----------------------------------------------------------------------
-
-
-class PodByPod(Hardware):
-    """Starts each pod for itself, as a cluster does that knows no gangs."""
-
-    def take(self, job: int, shape: Shape, gpus: Sequence[int], instances: Sequence[int] = ()) -> Held | Refusal:
-        return super().take(job, shape._replace(min_gpus=1, per_member=1), gpus, instances)
-
-
-def pod_by_pod(simulation: Simulation, _controller: Controller) -> None:
-    """The cluster has no notion of gangs."""
-    simulation.cluster.hardware.__class__ = PodByPod
-
-
-class Cordons:
-    """What the API knows of cordons, beside the inventory. The node takes what is bound to it, as a kubelet does."""
-
-    def __init__(self, inner: Collector) -> None:
-        self._inner, self.name = inner, inner.name
-        self._cordoned: set[int] = set()
-
-    def on_node(self, fact: NodeChanged) -> None:
-        self._cordoned.add(fact.node)
-
-    def collect(self, now_s: float) -> Batch:
-        batch = self._inner.collect(now_s)
-        assert batch.inventory is not None
-        nodes = batch.inventory.nodes
-        cordoned = np.isin(np.arange(len(nodes.id)), list(self._cordoned))
-        return replace(batch, inventory=replace(batch.inventory, nodes=replace(nodes, cordoned=cordoned)))
-
-
-def short_patience(simulation: Simulation, _controller: Controller) -> None:
-    """Give up soon where nothing will ever start."""
-    simulation.engine.stall_s = 2 * HOUR_S
-
-
-def replicas_like_jobs(simulation: Simulation, controller: Controller) -> None:
-    """The first replicas of the services may be preempted as jobs may."""
-    jobs = simulation.cluster.jobs
-    jobs.preemptible = [True] * len(jobs)
-    short_patience(simulation, controller)
-
-
-def cordoned_node(simulation: Simulation, controller: Controller) -> None:
-    """The first node is cordoned at 1500 s."""
-    wiring = controller._wiring
-    cordons = Cordons(wiring.collectors[0])
-    simulation.cluster.observe(cordons)
-    controller._wiring = replace(wiring, collectors=[cordons, *wiring.collectors[1:]])
-    cordon = NodeChanged(1500.0, 0, ready=True, cordoned=True)
-    simulation.engine.at(1500.0, lambda _now_s: simulation.cluster.publish(cordon))
-
-
-# --- the table --------------------------------------------------------------------------------------------
+from tests.simulation.guard_plants import (
+    CALM,
+    careless,
+    churn,
+    cordoned_node,
+    full_with_backlog,
+    half_empty,
+    halves,
+    one_wide_one_narrow,
+    overrun_service,
+    pod_by_pod,
+    replicas_like_jobs,
+    short_patience,
+    sledgehammer,
+    slow_to_leave,
+    steady_arrivals,
+    wide_gangs,
+)
+from tests.simulation.kit import Setup, run, verdict_codes, without
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

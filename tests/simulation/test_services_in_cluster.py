@@ -17,7 +17,8 @@ from simulator.baselines import BASELINES
 from simulator.inference.deployments import requests_for
 from simulator.inference.services import ServiceFleet
 from simulator.outcome.results import Measured, policy_result
-from simulator.running.adapters import ClusterActuator, ClusterCollector
+from simulator.running.cluster_actuator import ClusterActuator
+from simulator.running.cluster_collector import ClusterCollector
 from simulator.running.engine import Scheduler
 from simulator.running.faults import Faults
 from simulator.running.simulation import Simulated, Simulation

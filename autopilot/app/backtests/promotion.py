@@ -17,7 +17,7 @@ from autopilot.core.model.forecast import REQUESTS
 from autopilot.registry import Manifest, Registry, RegistryError
 from models.backtest import EVERYONE, GateRules, GateVerdict
 from models.boosting import Boosting
-from models.bursts import STEP_S, DemandFit, ask_of
+from models.burst_demand import STEP_S, DemandFit, ask_of
 from models.proving import Proof
 from models.runtime_boosting import content_of, stored_boosted
 from models.runtime_proving import Proof as RuntimeProof

@@ -200,29 +200,28 @@ def _run(
     jobs = world.jobs()
     services = world.fleet(jobs)
 
+    table: Callable[[float], ServiceTable] | None = services.table if services is not None else None
+
     def make(cluster: Cluster) -> Scheduler:
         if policy is None:
             return _baseline(name, world)
-        table: Callable[[float], ServiceTable] | None = services.table if services is not None else None
-        scheduler, run = manage(
-            cluster,
-            Managed(
-                name=name,
-                policy=policy,
-                seed=world.seed,
-                durations=_durations(options, world),
-                telemetry=telemetry,
-                queues=world.spec.queues,
-                advance=world.spec.advance,
-                journal=journal,
-                run=_describe(name, options, world),
-                faults=faults,
-                services=table,
-                scale=services.set_floor if services is not None else None,
-                recorder=recorder,
-                registry=options.registry,
-            ),
+        managed = Managed(
+            name=name,
+            policy=policy,
+            seed=world.seed,
+            durations=_durations(options, world),
+            telemetry=telemetry,
+            queues=world.spec.queues,
+            advance=world.spec.advance,
+            journal=journal,
+            run=_describe(name, options, world),
+            faults=faults,
+            services=table,
+            scale=services.set_floor if services is not None else None,
+            recorder=recorder,
+            registry=options.registry,
         )
+        scheduler, run = manage(cluster, managed)
         running.append(run)
         return scheduler
 
@@ -232,12 +231,8 @@ def _run(
         make,
         PHYSICS[world.physics],
         checkers=CHECKERS if policy is not None else PHYSICAL,
-        rules=Rules.of_policy(
-            policy, queues=world.spec.queues, advance=world.spec.advance, effects_fail=world.effects_fail
-        )
-        if policy is not None
-        else None,
-        services=services.table if services is not None else None,
+        rules=_rules(policy, world),
+        services=table,
         ready_wakes=services is not None,
         on_progress=progress,
     )
@@ -264,6 +259,14 @@ def _run(
     if options.series and stays is not None:
         outcome.run = _pictures(outcome, policy, stays, recorder, services)
     return outcome
+
+
+def _rules(policy: Policy | None, world: World) -> Rules | None:
+    """What the checkers hold a policy to; None for a baseline."""
+    if policy is None:
+        return None
+    spec = world.spec
+    return Rules.of_policy(policy, queues=spec.queues, advance=spec.advance, effects_fail=world.effects_fail)
 
 
 def _baseline(name: str, world: World) -> Scheduler:

@@ -28,7 +28,8 @@ from autopilot.registry import Registry
 from autopilot.settings import StaticPolicySource
 from autopilot.worker import InlineWorker
 from models.last_two import LastTwo
-from simulator.running.adapters import ClusterActuator, ClusterCollector, Scale
+from simulator.running.cluster_actuator import ClusterActuator, Scale
+from simulator.running.cluster_collector import ClusterCollector
 from simulator.running.faults import FateKind, Faults
 from simulator.running.oracle import Oracle
 from simulator.running.patchy import PatchyCollector

@@ -18,7 +18,8 @@ from autopilot.core.model.forecast import REQUESTS, TOKENS
 from autopilot.registry import Registry, VerdictBook
 from models.backtest import GateVerdict
 from models.boosting import Boosting
-from models.bursts import STEP_S, Bursts, DemandFit, Fit
+from models.burst_demand import STEP_S, DemandFit, Fit
+from models.bursts import Bursts
 from models.demand import Ask
 from models.fitting import Fitted, fit_demand
 from models.proving import Proof

@@ -28,7 +28,7 @@ from autopilot.contract import (
 from autopilot.contract.reading import OTHERS, value_text
 from autopilot.contract.tree import SECTIONS, ContractField, Gang, Service, word_of
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, QueueTable, SloClass, Topology, make
-from simulator.running.adapters import ClusterCollector
+from simulator.running.cluster_collector import ClusterCollector
 from simulator.specs.clusterfile import shape_cluster
 from simulator.specs.inventory import build_inventory
 from simulator.traces.columns import BY_NAME

@@ -13,7 +13,8 @@ from autopilot.core.model.forecast import REQUESTS, TOKENS, Forecast
 from autopilot.core.model.snapshot import F64, ClusterSnapshot, ServiceTable, make
 from models.baselines import LastValue
 from models.boosting import Boosting
-from models.bursts import HORIZONS_S, Bursts, DemandFit
+from models.burst_demand import HORIZONS_S, DemandFit
+from models.bursts import Bursts
 from models.demand import LEVELS, Ask, came_after, usual
 from models.fitting import Fitted, fit_demand
 from models.layer import Layer, replayed, states_spread

@@ -14,7 +14,8 @@ from autopilot.core.model.snapshot import F64
 from models import fitting
 from models.backtest import GateRules
 from models.boosting import Boosting
-from models.bursts import Bursts, DemandFit, Fit
+from models.burst_demand import DemandFit, Fit
+from models.bursts import Bursts
 from models.candidates import models_for
 from models.demand import Ask, DemandModel
 from models.fitting import Fitted, fit_demand

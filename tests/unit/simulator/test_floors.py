@@ -15,7 +15,7 @@ from autopilot.core.model.records import Instruction, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import ServiceTable
 from simulator.baselines.textbook import fifo_skip
 from simulator.inference.services import GENERATION, ServiceFleet
-from simulator.running.adapters import ClusterActuator
+from simulator.running.cluster_actuator import ClusterActuator
 from simulator.running.simulation import Simulation
 from simulator.world.cluster import Cluster
 from simulator.world.facts import Decided, Floored, Scaled

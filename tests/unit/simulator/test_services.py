@@ -18,7 +18,7 @@ from simulator.inference.deployments import Services
 from simulator.inference.requests import ListedArrivals
 from simulator.inference.services import MOST_POINTS, ServiceFleet
 from simulator.inference.serving import ServiceSim
-from simulator.running.adapters import ClusterCollector
+from simulator.running.cluster_collector import ClusterCollector
 from simulator.running.engine import Scheduler
 from simulator.running.simulation import Simulation
 from simulator.specs.clusterfile import MigSpec

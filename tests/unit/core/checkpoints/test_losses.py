@@ -13,7 +13,7 @@ from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Instruction, Loss, OutcomeKind, Save
 from autopilot.core.model.snapshot import QueueTable, make
 from autopilot.journal.decisions import DecisionDecoder, DecisionEncoder
-from simulator.running.adapters import ClusterCollector
+from simulator.running.cluster_collector import ClusterCollector
 from simulator.world.cluster import Cluster
 from simulator.world.facts import Stopped
 from simulator.world.physics import CHARGED, IDEAL, REAL, Physics

@@ -13,7 +13,7 @@ from autopilot.core.model.memory import InFlight
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Evidence, Instruction, Save
 from autopilot.explain.proposals import explain_decision
-from simulator.running.adapters import ClusterActuator
+from simulator.running.cluster_actuator import ClusterActuator
 from simulator.world.cluster import Cluster
 from simulator.world.facts import Stopped
 from simulator.world.physics import REAL

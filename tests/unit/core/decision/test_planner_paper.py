@@ -14,7 +14,7 @@ from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import QueueTable
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Submit
-from simulator.running.adapters import ClusterCollector
+from simulator.running.cluster_collector import ClusterCollector
 from simulator.world.cluster import Cluster
 from simulator.world.work import Jobs
 from tests.kits.cluster_kit import gang, inventory

@@ -19,7 +19,8 @@ from autopilot.core.model.snapshot import (
     make,
 )
 from simulator.running.accounting import Accounts
-from simulator.running.adapters import ClusterActuator, ClusterCollector
+from simulator.running.cluster_actuator import ClusterActuator
+from simulator.running.cluster_collector import ClusterCollector
 from simulator.world.cluster import Cluster
 from simulator.world.facts import Evicting, Started, Why
 from simulator.world.hardware import Refusal

@@ -1,0 +1,159 @@
+"""Effects in the simulated world: the controller's instructions, carried out on the simulated cluster.
+
+`ClusterActuator` does what an instruction asks or returns why not; it judges nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autopilot.core.model.records import Instruction, Outcome, OutcomeKind
+from autopilot.core.model.snapshot import (
+    State,
+)
+from simulator.world.cluster import Cluster
+from simulator.world.hardware import Refusal
+from simulator.world.work import uid_of
+
+CHANGED = (
+    Refusal.OTHER_OBJECT,
+    Refusal.OTHER_INCARNATION,
+    Refusal.NOT_PENDING,
+    Refusal.NOT_HOLDING,
+    Refusal.LEAVING,
+    Refusal.STALE,
+)
+
+
+OUTCOMES = {**dict.fromkeys(CHANGED, OutcomeKind.CONFLICT), Refusal.UNSAVED: OutcomeKind.DECLINED}
+"""What refusals mean: the object changed before the effect came, or the work keeps its place. The rest are failures."""
+
+
+MOVES = frozenset({"move", "reclaim-move"})
+"""Reasons of an eviction after which the work goes on elsewhere; the second by contract."""
+
+
+Scale = Callable[[str, int, float, int, float, str, str], str]
+"""Sets a service's floor: name, replicas, until when, generation, now, effect, uid -> why not ("": done)."""
+
+
+CONTRACTS = frozenset({"reclaim", "reclaim-move", "backfill", "suspend", "recover"})
+"""Reasons of an eviction that the work had promised to give way to."""
+
+
+class ClusterActuator:
+    """Carries out admissions, evictions, resizes and floors on the simulated cluster, once per instruction id."""
+
+    name = "simulated-cluster"
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        fault: Callable[[Instruction, float], Outcome | None] | None = None,
+        scale: Scale | None = None,
+    ) -> None:
+        """`fault` may answer instead of the cluster (injected conflicts and failures); None for `scale`: no
+        services.
+        """
+        self._cluster, self._fault, self._scale = cluster, fault, scale
+        self._done: dict[str, Outcome] = {}
+        self._job = {name: row for row, name in enumerate(cluster.jobs.id)}
+        self._gpu = {name: row for row, name in enumerate(cluster.inventory.gpus.uuid.tolist())}
+        self.changed = False  # an eviction or a resize changed what is free at once
+
+    def apply(self, instruction: Instruction, now_s: float) -> Outcome:
+        """Admit, evict or resize; a repeated id returns the first outcome."""
+        known = self._done.get(instruction.id)
+        if known is not None:
+            return known
+        job = self._row_of(instruction.workload)
+        if job is not None:
+            self._cluster.decided(instruction.id, instruction.kind, job, now_s)
+        injected = self._fault(instruction, now_s) if self._fault else None
+        if injected is not None:
+            return injected
+        if instruction.kind == "scale":
+            return self._remember(self._set_floor(instruction, now_s))
+        if job is None:
+            refusal: Refusal | None = Refusal.NOT_PENDING
+        elif instruction.uid != uid_of("job", job):
+            refusal = Refusal.OTHER_OBJECT
+        else:
+            refusal = self._act(instruction, job, now_s)
+        if refusal is None:
+            outcome = Outcome(instruction.id, self._progress(instruction), now_s)
+        else:
+            kind = OUTCOMES.get(refusal, OutcomeKind.FAILED)
+            outcome = Outcome(instruction.id, kind, now_s, str(refusal.value))
+        return self._remember(outcome)
+
+    def _remember(self, outcome: Outcome) -> Outcome:
+        self._done[outcome.instruction_id] = outcome
+        return outcome
+
+    def _set_floor(self, instruction: Instruction, now_s: float) -> Outcome:
+        """A floor of a service; the replicas that it brings are pending at once."""
+        if self._scale is None:
+            return Outcome(instruction.id, OutcomeKind.FAILED, now_s, "there are no services")
+        reason = self._scale(
+            instruction.workload,
+            instruction.replicas,
+            instruction.until_s,
+            instruction.incarnation,
+            now_s,
+            instruction.id,
+            instruction.uid,
+        )
+        self.changed |= not reason
+        return Outcome(instruction.id, OutcomeKind.CONFLICT if reason else OutcomeKind.DONE, now_s, reason)
+
+    def _progress(self, instruction: Instruction) -> OutcomeKind:
+        """Work that saves a checkpoint before it leaves holds its GPUs still: its eviction is under way."""
+        job = self._row_of(instruction.workload)
+        leaving = job is not None and self._cluster.state[job] == State.CHECKPOINTING
+        return OutcomeKind.ACCEPTED if leaving and instruction.kind == "evict" else OutcomeKind.DONE
+
+    def _act(self, instruction: Instruction, job: int, now_s: float) -> Refusal | None:
+        cluster = self._cluster
+        if instruction.kind == "evict":
+            contract = cluster.backfilled[job] or instruction.reason in CONTRACTS
+            refusal = cluster.evict(
+                job,
+                now_s,
+                moving=instruction.reason in MOVES,
+                recover=instruction.reason in {"recover", "restart"},
+                contract=contract,
+                suspend=instruction.reason == "suspend",
+                save=instruction.save,
+                effect=instruction.id,
+                incarnation=instruction.incarnation,
+            )
+            self.changed |= refusal is None
+            return refusal
+        gpus = [self._gpu[slot.gpu] for slot in instruction.slots]
+        if instruction.kind == "resize":
+            refusal = cluster.resize(job, gpus, now_s, effect=instruction.id, incarnation=instruction.incarnation)
+            self.changed |= refusal is None
+            return refusal
+        instances = [self._instance_row(slot.instance) for slot in instruction.slots if slot.instance]
+        return cluster.start(
+            job,
+            gpus,
+            now_s,
+            instances=instances,
+            backfill=instruction.backfill,
+            effect=instruction.id,
+            incarnation=instruction.incarnation,
+        )
+
+    def _instance_row(self, name: str) -> int:
+        """Row of the instance "<UUID>/<GPU instance id>"; the newest with that name."""
+        uuid, gi_id = name.rsplit("/", 1)
+        rows = self._cluster.hardware.cut.get(self._gpu[uuid], ())
+        return next((row for row in rows if self._cluster.hardware.instances[row].gi_id == int(gi_id)), -1)
+
+    def _row_of(self, name: str) -> int | None:
+        if name not in self._job:
+            for row in range(len(self._job), len(self._cluster.jobs.id)):
+                self._job[self._cluster.jobs.id[row]] = row
+        return self._job.get(name)
