@@ -51,7 +51,7 @@ format: $(TOOLED) ## mend what ruff can mend by itself
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
-bench: $(TOOLED) ## measure the figures of the README and print their table
+bench: $(TOOLED) ## measure the figures of docs/benchmarks.md and print them
 	@$(PY) -m benchmarks
 
 soak: export AUTOPILOT_SOAK_SEEDS ?= 500

@@ -1,4 +1,4 @@
-"""All figures of the README: `python -m benchmarks [NAME ...] [--quick]` prints a table each, and writes JSON.
+"""All figures of docs/benchmarks.md: `python -m benchmarks [NAME ...] [--quick]` prints a table each, and writes JSON.
 
 With no name everything is measured, in this order. `--quick` does less of the same, to see that it works. The
 JSON of each goes to benchmarks/out/NAME.json. The exit code is 1 when a figure misses its target.

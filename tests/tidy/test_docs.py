@@ -13,10 +13,12 @@ from tests.tidy.tree import ROOT, files, name_of
 
 CODE = re.compile(r"```[a-z]*\n(.*?)```|`([^`\n]+)`", re.DOTALL)
 DOCUMENTS = [p for p in files() if p.suffix == ".md"]
+NEW_FILES = {"autopilot/core/rules/priority_alone.py"}
+"""Files that the examples of CONTRIBUTING.md tell the reader to create."""
 
 
 def _code(path: Path) -> str:
-    """All that stands in code blocks and code spans of a document."""
+    """The text of all code blocks and code spans of a document."""
     text = path.read_text(encoding="utf-8")
     return "\n".join(match[1] or match[2] for match in CODE.finditer(text))
 
@@ -29,7 +31,7 @@ def _targets() -> set[str]:
 def test_every_make_verb_in_a_document_is_in_the_makefile(path: Path) -> None:
     """`make X` in a document names a target of the Makefile."""
     verbs = set(re.findall(r"(?m)(?:^|[\s`;&(])make ([a-z][a-z0-9-]*)", _code(path)))
-    assert not verbs - _targets(), "the Makefile lacks these; mend the document or add the verb"
+    assert not verbs - _targets(), "the Makefile lacks these; fix the document or add the verb"
 
 
 @pytest.mark.skipif(not (ROOT / "autopilot" / "cli.py").exists(), reason="needs autopilot/cli.py")
@@ -56,4 +58,30 @@ def test_every_relative_link_in_a_document_leads_somewhere(path: Path) -> None:
     links = [link.split("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text)]
     local = [link for link in links if link and not re.match(r"[a-z]+:", link)]
     missing = [link for link in local if not (path.parent / link).exists()]
-    assert not missing, "mend the link"
+    assert not missing, "fix the link"
+
+
+def test_the_readme_is_short() -> None:
+    """README.md stays under 250 lines."""
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 250, "move details to a page in docs/"
+
+
+def test_every_figure_of_the_readme_is_a_row_of_the_benchmarks_page() -> None:
+    """The summary in README.md repeats rows of docs/benchmarks.md, each with its command."""
+    readme, page = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/benchmarks.md"))
+    shown = readme.partition("<!-- figures:begin -->")[2].partition("<!-- figures:end -->")[0].strip().splitlines()
+    assert len(shown) > 2
+    assert set(shown) <= set(page.splitlines()), "run `python scripts/refresh_readme.py figures`"
+    assert all("`python -m benchmarks " in row for row in shown[2:])
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_every_source_file_that_a_document_names_exists(path: Path) -> None:
+    """`core/decision/planner.py` names a file from the root, `autopilot/` or `autopilot/core/`; so does a folder."""
+    text = path.read_text(encoding="utf-8")
+    if "Superseded by" in text:
+        pytest.skip("a superseded decision names the files of its time")
+    names = {name for pair in re.findall(r"`([\w./-]+/[\w.-]+\.py)`|`((?:\w+/)+)`", text) for name in pair if name}
+    bases = (ROOT, ROOT / "autopilot", ROOT / "autopilot" / "core")
+    missing = sorted(name for name in names - NEW_FILES if not any((base / name).exists() for base in bases))
+    assert not missing, "fix the path"

@@ -1,0 +1,237 @@
+"""How the JSON files of the benchmarks become the rows of docs/benchmarks.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from benchmarks.foresight import MOST_LATE, RECOVERED, WAIT_RATIO
+from benchmarks.preemption import JCT_S, USEFUL
+from benchmarks.tenants import RIVALS
+from simulator.baselines import TEXTBOOK
+
+LAST_TWO = "`--durations last-two --telemetry off`"
+"""Options of the autopilot's rows that are not the defaults."""
+
+
+class Figure(NamedTuple):
+    """One row of the table."""
+
+    what: str
+    value: str
+    goal: str
+
+
+def of_parity(found: dict[str, Any]) -> Iterator[Figure]:
+    """How many cells of the published table differ."""
+    cells = sum(len(rows) for rows in found["found"].values())
+    yield Figure(
+        f"textbook orders and bounds on {' and '.join(found['found'])}: rows that differ from the published table",
+        f"{found['differing']} of {cells}",
+        "0",
+    )
+
+
+def of_admission(found: dict[str, Any]) -> Iterator[Figure]:
+    """Useful share, completion time and longest waits of the autopilot, and of what stands beside it."""
+    for file, rows in found["medians"].items():
+        for row in rows:
+            if row["policy"] == "fifo-skip":
+                continue
+            flags = f" (`--durations {row['durations']} --telemetry off`)" if row["durations"] else ""
+            name = f"{row['policy']}{flags}"
+            exact = row["durations"] == "exact"
+            goal = {"P1": ">= 0.90, <= 0.55, <= 1.00", "P2": ">= 0.95, <= 1.10, <= 1.10"}[file] if exact else "stated"
+            if row["durations"] == "last-two" and file == "P1":
+                goal = "mean completion below 0.75"
+            draws = f"{row['seeds']} seed{'s' if row['seeds'] > 1 else ''}"
+            value = f"{row['useful_ratio']:.3f}, {row['jct_ratio']:.2f}, {row['wait_ratio']:.2f} ({draws})"
+            yield Figure(
+                f"{file}, {name}: useful share of the bound; mean completion time and p99 wait against fifo-skip",
+                value,
+                goal,
+            )
+
+
+def of_preemption(found: dict[str, Any]) -> Iterator[Figure]:
+    """Useful share, completion time, longest first starts and disruption when preemption and moves have a price.
+
+    P1 and P2 with what stands beside, the other tenants against fifo-skip alone, and the curve over one weight.
+    """
+    goals = {file: f">= {USEFUL[file]:.3f}; <= {most_s:,.0f} s; below fifo-skip" for file, most_s in JCT_S.items()}
+    for row in found["rows"]:
+        disrupted = f"{row['preempted_per_1000']:.0f} + {row['moved_per_1000']:.0f}"
+        share = f"{row['useful_ratio']:.3f}; {row['jct_s']:,.0f} s"
+        if row["weight"] is not None:
+            yield Figure(
+                f"P1, `preemption.index_ratio` {row['weight']:g} ({LAST_TWO}): useful share; mean completion; "
+                f"pauses + moves per 1,000 jobs",
+                f"{share}; {disrupted}",
+                "stated",
+            )
+        elif row["file"] in goals:
+            yield Figure(
+                f"{row['file']}, {row['policy']}{f' ({LAST_TWO})' if row['policy'] == 'autopilot' else ''}, a "
+                f"pause or move costs 60 s of progress and 30 s of restore: useful share; mean completion; p99 "
+                f"of the first start; pauses + moves per 1,000 jobs",
+                f"{share}; {row['first_start_s_p99']:,.0f} s; {disrupted}",
+                goals[row["file"]] if row["policy"] == "autopilot" else "stated",
+            )
+        elif row["policy"] == "autopilot":
+            plain = next(each for each in found["rows"] if (each["file"], each["policy"]) == (row["file"], "fifo-skip"))
+            jct, first = (row[key] / plain[key] for key in ("jct_s", "first_start_s_p99"))
+            yield Figure(
+                f"{row['file']}, autopilot ({LAST_TWO}), same prices: mean completion and p99 of "
+                f"the first start against fifo-skip; pauses + moves per 1,000 jobs",
+                f"{jct:.2f}; {first:.2f}; {disrupted}",
+                "below 1; at most 1",
+            )
+
+
+def of_sim_speed(found: dict[str, Any]) -> Iterator[Figure]:
+    """Jobs simulated per second: the slowest textbook order, and the others as they are."""
+    textbook = {name: row for name, row in found["policies"].items() if name in TEXTBOOK}
+    slowest = min(textbook, key=lambda name: float(textbook[name]["ratio"]))
+    for name, row in found["policies"].items():
+        if name == slowest:
+            yield Figure(
+                f"simulated jobs per second on P1, slowest textbook order ({name})",
+                f"{row['jobs_per_s']:,.0f}",
+                "10,000",
+            )
+        elif name not in TEXTBOOK:
+            yield Figure(f"simulated jobs per second on P1, {name}", f"{row['jobs_per_s']:,.0f}", "stated")
+
+
+def of_tick(found: dict[str, Any]) -> Iterator[Figure]:
+    """CPU time of the slowest tick of each size, with shapes that repeat and with none alike."""
+    sizes = sorted(
+        {(row["nodes"], "differ" in row["tick"]) for row in found["ticks"]},
+        key=lambda each: (-each[0], each[1]),
+    )
+    for size in sizes:
+        rows = [row for row in found["ticks"] if (row["nodes"], "differ" in row["tick"]) == size]
+        worst = max(rows, key=lambda row: float(row["whole_s"]))
+        yield Figure(
+            f"one tick of {8 * size[0]:,} GPUs with {worst['gangs']:,} pending gangs, slowest ({worst['tick']})",
+            f"{worst['whole_s']:.2f} s of CPU",
+            "under 1 s",
+        )
+
+
+def of_reclaim_storm(found: dict[str, Any]) -> Iterator[Figure]:
+    """How long the last owner waits for what it is guaranteed, and what that costs."""
+    title = f"{found['owners']} owners return at once to {found['gpus']:,} GPUs of {found['tenants']} tenants"
+    yield Figure(
+        f"{title}: the last one has its guarantee back after",
+        f"{found['restored_s_worst'] or float('inf'):.0f} s",
+        f"{found['bound_s']:.0f} s (one grace period and two ticks)",
+    )
+    yield Figure(
+        f"{title}: work lost since its checkpoint, and for lack of bandwidth to save it",
+        f"{found['lost_since_checkpoint_gpu_s'] / 3600:,.0f} and {found['lost_no_bandwidth_gpu_s'] / 3600:,.0f} GPU-h",
+        "stated",
+    )
+
+
+def of_victims(found: dict[str, Any]) -> Iterator[Figure]:
+    """The search for victims against the exact optimum."""
+    for row in found["families"]:
+        worst = max(each["lost_ratio"] for each in row["rows"] if each["possible"] and each["answered"])
+        gave_up = f", no answer for {row['unanswered']}" if row["unanswered"] else ""
+        yield Figure(
+            f"victims {row['family']}, {row['possible']} instances: lost work / exact optimum, worst; "
+            f"evicted GPUs / minimum, 95th percentile",
+            f"{worst:.2f}{gave_up}; {row['gpus_ratio_p95']:.2f}",
+            "<= 1.10; <= 1.15",
+        )
+
+
+def of_tenants(found: dict[str, Any]) -> Iterator[Figure]:
+    """Many tenants on one cluster: waits, the worst tenant, and what preemption costs; `las` is no bar."""
+    best = {
+        file: [
+            min(row[key] for row in found["rows"] if row["file"] == file and row["policy"] in RIVALS)
+            for key in ("wait_s", "slowdown")
+        ]
+        for file in {row["file"] for row in found["rows"]}
+    }
+    for row in found["rows"]:
+        wait_s, slowdown = best[row["file"]]
+        ours = row["policy"] not in ("fifo-skip", "las", *RIVALS)
+        yield Figure(
+            f"{row['file']}, {row['policy']}{f' ({LAST_TWO})' if ours else ''}: mean total wait; mean wait until "
+            f"the first start; "
+            "worst tenant's slowdown; preemptions + moves per 1,000 jobs; lost",
+            f"{row['total_wait_s']:,.0f} s; {row['wait_s']:,.0f} s; {row['slowdown']:.2f}; "
+            f"{row['preemptions_per_1000']:,.0f} + {row['moves_per_1000']:,.0f}; {row['lost_gpu_s'] / 3600:,.0f} GPU-h",
+            f"first start below {wait_s:,.0f} s, slowdown below {slowdown:.2f}" if ours else "stated",
+        )
+
+
+def of_foresight(found: dict[str, Any]) -> Iterator[Figure]:
+    """What run-time forecasts are worth to decisions, and how many reservations start late."""
+    recorded = [row for row in found["rows"] if not row.get("draw")]
+    rows = {(row["file"], row["policy"], row["durations"]): row for row in recorded}
+    for (file, policy, mode), row in rows.items():
+        if policy == "admission":
+            met = row["kept"] + row["late"]
+            yield Figure(
+                f"{file}, policy admission (`--telemetry off`): reservations that started later than promised",
+                f"{row['late']} of {met}",
+                f"at most {100 * MOST_LATE:g} %",
+            )
+        elif mode == "predicted":
+            last, own = rows[file, policy, "last-two"], row
+            if file in RECOVERED:
+                best = rows[file, policy, "exact"]["total_wait_s"]
+                part = (last["total_wait_s"] - own["total_wait_s"]) / (last["total_wait_s"] - best)
+                yield Figure(
+                    f"{file}, autopilot (`--telemetry off`), average total wait with last-two, predicted, exact "
+                    f"run times: part recovered",
+                    f"{last['total_wait_s']:,.0f}, {own['total_wait_s']:,.0f}, {best:,.0f} s: {part:.2f}",
+                    f">= {RECOVERED[file]:.2f}",
+                )
+            else:
+                kinds = ("wait_s", "total_wait_s")
+                yield Figure(
+                    f"{file}, autopilot (`--telemetry off`), average wait until the first start and average "
+                    f"total wait, predicted / last-two",
+                    "; ".join(
+                        f"{own[kind]:,.0f} / {last[kind]:,.0f} s: {own[kind] / last[kind]:.2f}" for kind in kinds
+                    ),
+                    f"<= {WAIT_RATIO}",
+                )
+
+
+def of_forecast_speed(found: dict[str, Any]) -> Iterator[Figure]:
+    """What forecasting costs."""
+    minute_s, retrain_s = sorted(found["minute_s"]), sum(found["retrain_s"].values())
+    yield Figure(
+        f"a minute's forecasts of {found['services']:,} services, requests and tokens; one job, 99th percentile",
+        f"{minute_s[len(minute_s) // 2]:.2f} s; {found['job_ms_p99']:.1f} ms of CPU",
+        "1 s; 10 ms",
+    )
+    yield Figure("a retrain of everything", f"{retrain_s:.0f} s of CPU", "180 s")
+
+
+def of_serving_speed(found: dict[str, Any]) -> Iterator[Figure]:
+    """Time to simulate a day of requests."""
+    worst = max(found["rows"], key=lambda row: float(row["day_at_1000_rps_s"] or 0.0))
+    yield Figure(
+        f"simulating a day of inference at 1,000 requests/s, worst case ({worst['case']})",
+        f"{worst['day_at_1000_rps_s']:.0f} s of CPU",
+        "under 60 s",
+    )
+
+
+def of_journal_size(found: dict[str, Any]) -> Iterator[Figure]:
+    """Size of the record of a day: telemetry as measured, and in the smallest form."""
+    rows = sorted(found["large"], key=lambda row: float(row["mb_per_day"]))
+    for row in (rows[-1], rows[0]):
+        digits = "as measured" if row["significant_bits"] is None else f"kept to {row['significant_bits']} bits"
+        yield Figure(
+            f"journal of a day, {row['gpus']:,} GPUs, telemetry every {row['refresh_s']:.0f} s {digits}",
+            f"{row['mb_per_day']:.0f} MB",
+            "200 MB",
+        )
