@@ -20,7 +20,7 @@ from autopilot.core.model.policy import Policy, check_policy
 from autopilot.core.model.units import SECONDS
 from autopilot.policies.checking import adapter, checked_policy, nearest, show
 from autopilot.policies.dialect import read_yaml, write_yaml
-from autopilot.policies.tree import (
+from autopilot.policies.policy_tree import (
     bare,
     duration_text,
     hints_of,

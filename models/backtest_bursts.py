@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.model.snapshot import F64
-from models.candidates import fitted_further, models_for
 from models.demand import Ask, DemandModel, came_after, tidy, usual
+from models.demand_models import fitted_further, models_for
 from models.layer import Layer, replayed, states_spread
 from models.selection import Choice, choose, composed, pinball
 from models.weighing import Weighing, weighed

@@ -13,9 +13,9 @@ import numpy as np
 
 from autopilot.core.model.snapshot import F64
 from models.boosting import Boosting
-from models.candidates import fitted_further, models_for
 from models.conformal import WINDOW
 from models.demand import Ask, DemandModel, came_after, usual
+from models.demand_models import fitted_further, models_for
 from models.layer import Layer, replayed, states_spread
 from models.proving import MOST_FORECASTS, Proof, Trial, proved
 from models.selection import Choice, choose, composed

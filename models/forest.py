@@ -1,8 +1,11 @@
-"""The trees of fitted boosting models as plain arrays: a few rows are evaluated fifty times faster than one by one.
+"""The trees of fitted boosting models as plain arrays, to predict a few rows quickly.
 
-scikit-learn's predict costs about a millisecond a model and call, whatever the rows: too much for a job that is
-submitted alone and asks seven models. Here all trees of all models step down at once. The answer is the same to the
-last digits (tests/unit/models/test_forest.py).
+`HistGradientBoostingRegressor.predict` costs 1 to 2 ms per model and call, whatever the number of rows. That is too
+slow for a job that is submitted alone and needs seven models. Here all trees of all models descend at once; the result
+differs in the last digits only (tests/unit/models/test_forest.py).
+
+scikit-learn has no public access to the fitted trees, so this module reads `_predictors` and `_baseline_prediction`.
+pyproject.toml therefore bounds scikit-learn from above. Before you raise the bound, run the test with the new version.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ class Forest:
     """Trees of several HistGradientBoostingRegressor models that look at the same columns."""
 
     def __init__(self, models: Sequence[Any]) -> None:
-        trees = [(number, step[0].nodes) for number, model in enumerate(models) for step in model._predictors]  # noqa: SLF001 - there is no public way to the trees
+        trees = [(number, step[0].nodes) for number, model in enumerate(models) for step in model._predictors]  # noqa: SLF001 - see the docstring of the module
         size = max((len(nodes) for _, nodes in trees), default=1)
         self._base = np.array([float(np.ravel(model._baseline_prediction)[0]) for model in models])  # noqa: SLF001
         self._model = np.array([number for number, _ in trees], np.int64)
@@ -41,7 +44,7 @@ class Forest:
             self._depth = max(self._depth, int(nodes["depth"].max()))
 
     def predict(self, features: F64) -> F64:
-        """What each model says of each row. Shape [rows, models]."""
+        """The prediction of each model for each row. Shape [rows, models]."""
         answer = np.tile(self._base, (len(features), 1))
         for row in range(len(features)):
             values, node = features[row], self._first

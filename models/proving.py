@@ -16,8 +16,8 @@ from autopilot.core.model.snapshot import F64
 from models.backtest import FreshRng, GateRules, GateVerdict, judge
 from models.backtest_bursts import calibrated, spoken_for
 from models.boosting import Boosting
-from models.candidates import models_for
 from models.demand import Ask, DemandModel, came_after, evenly_spread, usual
+from models.demand_models import models_for
 from models.evidence import burst_cases
 
 MOST_FORECASTS = 100_000

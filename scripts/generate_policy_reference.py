@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from autopilot.core.model.policy import Policy  # noqa: E402  # the checkout first, not an installed copy
-from autopilot.policies.tree import PolicyField, hints_of, policy_fields, value_text  # noqa: E402
+from autopilot.policies.policy_tree import PolicyField, hints_of, policy_fields, value_text  # noqa: E402
 from autopilot.settings import (  # noqa: E402
     API_VERSION,
     DEFAULT_BASE,

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RUNS_A_SEED = 50
 STEPS_A_RUN = 50
 RECORD = ROOT / "build" / "hostile-soak.json"
-SOURCES = ("autopilot/core", "autopilot/controller.py", "autopilot/memory.py", "tests/hostile")
+SOURCES = ("autopilot/core", "autopilot/controller.py", "autopilot/memory_store.py", "tests/hostile")
 
 
 def run_seed(number: int) -> dict[str, Any]:

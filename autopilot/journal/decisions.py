@@ -30,7 +30,7 @@ from autopilot.core.model.records import (
     no_refusals,
 )
 from autopilot.journal.observations import ENCODER
-from autopilot.journal.tables import (
+from autopilot.journal.table_codec import (
     Packed,
     Rows,
     UnreadableError,

@@ -31,8 +31,8 @@ from autopilot.core.model.snapshot import (
     ServiceTable,
     WorkloadTable,
 )
-from autopilot.journal.signals import Past, pack_signals, unpack_signals
-from autopilot.journal.tables import (
+from autopilot.journal.signal_codec import Past, pack_signals, unpack_signals
+from autopilot.journal.table_codec import (
     Packed,
     Rows,
     UnreadableError,

@@ -19,9 +19,9 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Instruction, Observation, Outcome
 from autopilot.journal.decisions import Decided, DecisionDecoder, read_outcomes
+from autopilot.journal.journal_file import APPLICATION_ID, SCHEMA, checksum_of, fault_of
 from autopilot.journal.observations import ObservationDecoder
-from autopilot.journal.store import APPLICATION_ID, SCHEMA, checksum_of, fault_of
-from autopilot.journal.tables import UnreadableError
+from autopilot.journal.table_codec import UnreadableError
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.errors import nearest as nearest_name
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.units import parse_duration_s
-from autopilot.policies.tree import (
+from autopilot.policies.policy_tree import (
     allowed_text,
     bare,
     hints_of,

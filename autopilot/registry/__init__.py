@@ -8,8 +8,8 @@ needs none, and verifies what it reads before it opens it.
 from __future__ import annotations
 
 from autopilot.registry.artifact import ArtifactError, pack, unpack
+from autopilot.registry.atomic_files import RegistryError
 from autopilot.registry.book import VerdictBook, run_name
-from autopilot.registry.files import RegistryError
 from autopilot.registry.manifest import Manifest, library_versions
 from autopilot.registry.store import KINDS, Entry, Registry, Served
 from autopilot.registry.trees import difference, lineage

@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from autopilot.registry.files import RegistryError, sha256
+from autopilot.registry.atomic_files import RegistryError, sha256
 
 TRUSTED_TYPES = frozenset(
     {

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from autopilot.registry.files import RegistryError, canonical, locked, read_whole, sha256, write_whole
+from autopilot.registry.atomic_files import RegistryError, canonical, locked, read_whole, sha256, write_whole
 
 SCHEMA = "gpu-autopilot/verdict/1"
 SUMMARY = "summary"

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from importlib import metadata
 from typing import Any
 
-from autopilot.registry.files import RegistryError, canonical, sha256
+from autopilot.registry.atomic_files import RegistryError, canonical, sha256
 
 SCHEMA = "gpu-autopilot/model/1"
 LIBRARIES = ("numpy", "scikit-learn", "scipy", "skops", "statsmodels")

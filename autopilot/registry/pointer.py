@@ -10,7 +10,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from autopilot.registry.files import MissingError, RegistryError, canonical, read_whole, sha256
+from autopilot.registry.atomic_files import MissingError, RegistryError, canonical, read_whole, sha256
 
 SCHEMA = "gpu-autopilot/current/1"
 MAX_SERVING = 50

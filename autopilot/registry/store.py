@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from autopilot.registry.artifact import pack, unpack
-from autopilot.registry.files import (
+from autopilot.registry.atomic_files import (
     MissingError,
     RegistryError,
     locked,

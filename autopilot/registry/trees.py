@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from autopilot.registry.files import RegistryError
+from autopilot.registry.atomic_files import RegistryError
 from autopilot.registry.manifest import Manifest
 from autopilot.registry.store import Registry
 

@@ -16,7 +16,7 @@ from autopilot.core.model.policy import Policy
 from autopilot.journal.reader import JournalReader
 from autopilot.replay.again import Decide, Progress, verify
 from autopilot.replay.compare import compare
-from autopilot.replay.results import OPEN_LOOP, Difference, PolicyDiff, ReplayResult, Shift, TickDiff
+from autopilot.replay.findings import OPEN_LOOP, Difference, PolicyDiff, ReplayResult, Shift, TickDiff
 from autopilot.replay.text import replay_lines
 
 __all__ = [

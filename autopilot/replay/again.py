@@ -11,7 +11,7 @@ from autopilot.core.model.records import Decision, Instruction, Observation
 from autopilot.journal.decisions import digest, memory_bytes
 from autopilot.journal.observations import ENCODER
 from autopilot.journal.reader import JournalReader, TickRecord
-from autopilot.replay.results import Difference, ReplayResult
+from autopilot.replay.findings import Difference, ReplayResult
 from autopilot.replay.unequal import first_unequal
 
 Progress = Callable[[int, int], None]

@@ -11,7 +11,7 @@ from autopilot.core.model.policy_names import check_models
 from autopilot.core.model.records import Decision, Plan
 from autopilot.journal.reader import JournalReader
 from autopilot.replay.again import Decide, Progress, remembered, reported
-from autopilot.replay.results import Counts, PolicyDiff, ReplayResult, Shift, TickDiff
+from autopilot.replay.findings import Counts, PolicyDiff, ReplayResult, Shift, TickDiff
 
 
 @dataclass(slots=True)

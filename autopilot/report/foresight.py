@@ -9,7 +9,8 @@ import numpy as np
 
 from autopilot.core.model.snapshot import F64
 from autopilot.report.charts import COLOURS, SERIES, Plot
-from autopilot.report.plots import WAIT_TICKS_S, time_axis
+from autopilot.report.plot_layout import time_axis
+from autopilot.report.plots import WAIT_TICKS_S
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

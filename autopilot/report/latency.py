@@ -9,7 +9,7 @@ import numpy as np
 from autopilot.core.model.units import format_ratio
 from autopilot.report.charts import COLOURS, Plot
 from autopilot.report.data import PolicyRun, ReportData, ServiceSeries
-from autopilot.report.plots import (
+from autopilot.report.plot_layout import (
     PANEL_POINTS,
     WIDE_POINTS,
     beside,

@@ -14,7 +14,7 @@ from pathlib import Path
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.units import format_duration
 from autopilot.files import put_in_place
-from autopilot.report import tables
+from autopilot.report import html_tables
 from autopilot.report.charts import Picture, draw_all
 from autopilot.report.data import ReportData
 from autopilot.report.embedded import Part, packed, parts_of
@@ -102,11 +102,11 @@ def _page(data: ReportData, pictures: tuple[Picture, ...], parts: tuple[Part, ..
     by_name = {picture.name: picture for picture in pictures}
     sections = [
         *_summaries(data, parts),
-        _section("figures", "Key figures by policy", tables.key_figures(data), _FIGURES_NOTE),
+        _section("figures", "Key figures by policy", html_tables.key_figures(data), _FIGURES_NOTE),
         *(_drawn(by_name.get(name)) for name in PICTURES),
-        _section("fared", "Single jobs", "".join(map(tables.fared, ordered(data))), _FARED_NOTE),
-        _section("reservations", "Reservations", tables.reservations(data), _RESERVATIONS_NOTE),
-        _section("tenants", "Tenants", tables.tenants(data), _TENANTS_NOTE),
+        _section("fared", "Single jobs", "".join(map(html_tables.fared, ordered(data))), _FARED_NOTE),
+        _section("reservations", "Reservations", html_tables.reservations(data), _RESERVATIONS_NOTE),
+        _section("tenants", "Tenants", html_tables.tenants(data), _TENANTS_NOTE),
         _section("decisions", "Decisions and their reasons", _decisions(parts), _DECISIONS_NOTE),
         _section("assumed", "What was assumed", _assumed(data)),
         _section("repeat", "How to repeat it", _repeat(data)),

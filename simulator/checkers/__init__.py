@@ -12,11 +12,11 @@ from simulator.checkers.budgets import Budgets
 from simulator.checkers.capacity import Capacity
 from simulator.checkers.conservation import Booked, Conservation
 from simulator.checkers.effects import Effects
-from simulator.checkers.errors import Errors
 from simulator.checkers.flapping import Flapping
 from simulator.checkers.floors import Floors
 from simulator.checkers.gangs import Gangs
 from simulator.checkers.geometry import Geometry
+from simulator.checkers.gpu_errors import Errors
 from simulator.checkers.guarantees import Guarantees
 from simulator.checkers.limits import Limits
 from simulator.checkers.min_runtime import MinRuntime

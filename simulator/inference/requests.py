@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from autopilot.core.model.errors import InputError
 from simulator.traces.own_columns import own_requests
-from simulator.traces.tables import read_table, require_columns
+from simulator.traces.table_files import read_table, require_columns
 
 if TYPE_CHECKING:
     import pandas as pd

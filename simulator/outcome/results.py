@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from simulator.outcome.fared import evictions, longest_waits, submitted_jobs, waited_s
 from simulator.running.accounting import gpu_s
 from simulator.running.simulation import Simulated, bound_ratio
-from simulator.traces.tables import write_table, write_text
+from simulator.traces.table_files import write_table, write_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,7 +1,7 @@
 """Scenarios: whole situations as data, read from YAML files, the shipped ones by name."""
 
 from simulator.scenarios.loader import SHIPPED, Scenario, load_scenario, scenario_names
-from simulator.scenarios.work import FileJobs, JobGroup, SyntheticJobs, scenario_jobs
+from simulator.scenarios.scenario_jobs import FileJobs, JobGroup, SyntheticJobs, scenario_jobs
 
 __all__ = [
     "SHIPPED",

@@ -35,7 +35,7 @@ services:
     autoscaler: {target: 0.6, metric: utilization, period: 30s, down_stabilisation: 5m}
     requests: {mean_rps: 2, shape: m-large, swing: 1.0, peak_at: 15h, from: 5m,
                bursts: {per_day: 6, factor: 3, rise: 10m, length: 30m}}    # left out: no crowds
-faults: {node_mtbf: 6h}         # fields of simulator.faults.FaultOptions; times without their _s
+faults: {node_mtbf: 6h}         # fields of simulator.running.faults.FaultOptions; times without their _s
 physics: real                   # ideal | charged | real
 telemetry: windowed             # off | windowed | full
 durations: predicted            # exact | last-two | predicted
@@ -51,12 +51,12 @@ from autopilot.core.model.errors import InputError, unknown_name
 from simulator.inference.deployments import Deployment
 from simulator.running.faults import FaultOptions
 from simulator.scenarios.parts import inside, read_faults, read_job_sources, read_service, seconds, texts
-from simulator.scenarios.work import FileJobs, JobGroup, SyntheticJobs, scenario_jobs
+from simulator.scenarios.scenario_jobs import FileJobs, JobGroup, SyntheticJobs, scenario_jobs
 from simulator.specs.advance_spec import parse_advance
 from simulator.specs.clusterfile import ClusterSpec, _check_pools, _pool, parse_cluster
 from simulator.specs.clusterqueues import parse_queues
 from simulator.specs.fields import Fields, load_yaml
-from simulator.traces.jobs import JobTrace
+from simulator.traces.job_trace import JobTrace
 from simulator.world.physics import PHYSICS
 
 SHIPPED = Path(__file__).parent

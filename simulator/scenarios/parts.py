@@ -15,7 +15,7 @@ from simulator.inference.deployments import Deployment
 from simulator.inference.serving_records import ServiceSpec
 from simulator.inference.synthetic_requests import SHAPES, Bursts, ServiceLoad
 from simulator.running.faults import FaultOptions
-from simulator.scenarios.work import FileJobs, JobGroup, SyntheticJobs
+from simulator.scenarios.scenario_jobs import FileJobs, JobGroup, SyntheticJobs
 from simulator.specs.clusterfile import ClusterSpec
 from simulator.specs.fields import Fields
 from simulator.traces.gpu_models import is_mig_profile, model_for_label

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from autopilot.core.model.errors import InputError
 from simulator.traces.defaults import usual_limit_s
-from simulator.traces.jobs import JobTrace, empty_columns
+from simulator.traces.job_trace import JobTrace
+from simulator.traces.jobs import empty_columns
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

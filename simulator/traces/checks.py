@@ -16,7 +16,7 @@ import numpy.typing as npt
 from autopilot.contract import Domain, Facts, contract_fields, contradictions
 from autopilot.core.model.snapshot import GPU_MILLI
 from simulator.traces.columns import JOB_COLUMNS
-from simulator.traces.tables import row_label
+from simulator.traces.table_files import row_label
 
 if TYPE_CHECKING:
     import pandas as pd

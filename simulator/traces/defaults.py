@@ -6,7 +6,7 @@ import fnmatch
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,7 @@ import numpy.typing as npt
 from autopilot.core.model.errors import InputError, unknown_name
 from simulator.specs.fields import load_yaml
 from simulator.traces.columns import BY_NAME
-
-if TYPE_CHECKING:
-    from simulator.traces.jobs import JobTrace
+from simulator.traces.job_trace import JobTrace
 
 SCHEMA = "gpu-autopilot/defaults/1"
 SHIPPED = Path(__file__).with_name("defaults.yaml")

@@ -16,7 +16,7 @@ from simulator.inference.requests import read_requests
 from simulator.traces.catalog import TRACE_KINDS
 from simulator.traces.importers.common import Imported, ImportOptions, window_of
 from simulator.traces.jobs import jobs_from_frame
-from simulator.traces.tables import Progress, no_progress, number_array, write_table, write_text
+from simulator.traces.table_files import Progress, no_progress, number_array, write_table, write_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,7 +16,7 @@ import numpy as np
 
 from autopilot.core.model.errors import InputError, unknown_name
 from simulator.traces.columns import BY_NAME, JOB_COLUMNS, REQUIRED
-from simulator.traces.tables import row_label
+from simulator.traces.table_files import row_label
 from simulator.traces.times import read_amounts, read_times
 
 if TYPE_CHECKING:

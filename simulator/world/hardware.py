@@ -16,7 +16,7 @@ from autopilot.core.hardware.mig import find_gpu_model
 from autopilot.core.model.records import Inventory
 from autopilot.core.model.snapshot import GPU_MILLI, Topology
 from simulator.specs.inventory import FIRST_GI_ID
-from simulator.world.holding import BROKEN, CUT, FREE, SHARED, Held, Instance, Refusal, bits
+from simulator.world.allocation import BROKEN, CUT, FREE, SHARED, Held, Instance, Refusal, bits
 from simulator.world.work import Shape
 
 __all__ = ["BROKEN", "CUT", "FREE", "SHARED", "Hardware", "Held", "Instance", "Refusal", "bits"]

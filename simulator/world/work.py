@@ -20,7 +20,7 @@ from simulator.world.physics import TICKS_PER_S
 
 if TYPE_CHECKING:
     from autopilot.core.model.records import Inventory
-    from simulator.traces.jobs import JobTrace
+    from simulator.traces.job_trace import JobTrace
 
 
 def uid_of(kind: str, row: int) -> str:

@@ -18,7 +18,7 @@ from autopilot.core.model.records import Proposal, Verdict
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft
-from autopilot.memory import memory_text
+from autopilot.memory_store import memory_text
 from tests.kits.core_world import (
     AUTO,
     Disrupt,

@@ -26,7 +26,7 @@ from autopilot.core.model.records import (
     OutcomeKind,
     Work,
 )
-from autopilot.memory import memory_text, read_memory_text
+from autopilot.memory_store import memory_text, read_memory_text
 from tests.hostile.world import Cluster, Late
 
 LIE_LISTS = 2

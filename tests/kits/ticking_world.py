@@ -26,7 +26,7 @@ from autopilot.core.model.snapshot import GPU_MILLI, ClusterSnapshot, QueueTable
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Submit
 from autopilot.core.quota.ledger import Books, build_books
-from autopilot.memory import memory_text, read_memory_text
+from autopilot.memory_store import memory_text, read_memory_text
 from tests.kits.core_world import AUTO, Item, observe, queue_tree, snapshot, with_policy
 
 ALL_AUTO = replace(AUTO, name="all-auto", modes=Modes(*[Mode.AUTO] * len(Modes.__dataclass_fields__)))

@@ -24,7 +24,7 @@ from autopilot.core.model.memory import (
 )
 from autopilot.core.model.records import Command, CommandKind, Instruction, Reservation, Slot
 from autopilot.journal.decisions import memory_bytes, read_memory
-from autopilot.memory import FileMemoryStore, InMemoryStore
+from autopilot.memory_store import FileMemoryStore, InMemoryStore
 from autopilot.replay.unequal import first_unequal
 
 numbers = st.floats(allow_nan=True, allow_infinity=True)

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autopilot.registry import Registry, RegistryError
-from autopilot.registry.files import locked
+from autopilot.registry.atomic_files import locked
 from tests.kits.registry_kit import LIBRARIES, content, estimator, manifest, registry, stocked
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,7 +101,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from autopilot.registry import Registry, RegistryError
-from tests.registry_kit import LIBRARIES, content, manifest
+from tests.kits.registry_kit import LIBRARIES, content, manifest
 who, folder, rounds = int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 shelf = Registry(folder, libraries=LIBRARIES)
 changes = 0
@@ -169,8 +169,8 @@ def test_a_writer_that_dies_leaves_the_lock_free(tmp_path: Path) -> None:
     script = """
 import os, sys
 from pathlib import Path
-from autopilot.registry import files
-from tests.registry_kit import content, manifest, registry
+from autopilot.registry import atomic_files
+from tests.kits.registry_kit import content, manifest, registry
 os.fsync = lambda handle: os._exit(9)
 registry(Path(sys.argv[1])).put(content(7), manifest(seed=7))
 """

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from autopilot.core.model.errors import InputError
 from simulator.traces.checks import Capacity
 from simulator.traces.defaults import load_defaults
-from simulator.traces.jobs import JobTrace, jobs_from_frame, read_jobs, write_jobs
+from simulator.traces.job_trace import JobTrace
+from simulator.traces.jobs import jobs_from_frame, read_jobs, write_jobs
 
 NUMBERS = st.one_of(
     st.floats(allow_nan=True, allow_infinity=True, width=32),

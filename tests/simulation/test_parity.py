@@ -16,7 +16,8 @@ from simulator.running.engine import Scheduler
 from simulator.running.simulation import Simulation
 from simulator.specs.clusterfile import parse_cluster
 from simulator.specs.inventory import build_inventory
-from simulator.traces.jobs import JobTrace, read_jobs
+from simulator.traces.job_trace import JobTrace
+from simulator.traces.jobs import read_jobs
 from simulator.world.cluster import Cluster
 from simulator.world.physics import CHARGED, IDEAL, Physics
 from simulator.world.work import jobs_from_trace

@@ -1,6 +1,6 @@
 """What a backtest is asked for, and what it hands to the gate beside its document.
 
-`autopilot.app.backtest_bursts.run(options, progress)` and `autopilot.app.backtest_runtimes.run(options,
+`autopilot.app.backtests.from_requests.run(options, progress)` and `autopilot.app.backtests.from_jobs.run(options,
 progress)` return the document of `--json` (a dict of plain values). `progress(done, total, words)` may be
 called as often as the work likes. With `options.evidence` they also fill it in, for the gate and the registry.
 """

@@ -112,7 +112,7 @@ def read_history(path: Path) -> tuple[JobHistory, dict[str, int]]:
     """The jobs of a file in order of submission, and why how many rows were left out. Raises `InputError`."""
     from models.recent import Asked
     from models.rehearsal import JobHistory
-    from simulator.traces.tables import number_array, read_table
+    from simulator.traces.table_files import number_array, read_table
 
     frame = read_table(path)
     frame = frame.rename(columns=lambda name: str(name).strip())
@@ -159,7 +159,7 @@ def _column(frame: pd.DataFrame, names: tuple[str, ...], path: Path) -> str:
 
 def _durations(frame: pd.DataFrame, path: Path) -> F64:
     """Run times; from start and end where no column states them. NaN: not ended yet."""
-    from simulator.traces.tables import number_array
+    from simulator.traces.table_files import number_array
 
     if not any(name in frame.columns for name in DURATION) and {"start_s", "end_s"} <= set(frame.columns):
         return number_array(frame, "end_s", path) - number_array(frame, "start_s", path)

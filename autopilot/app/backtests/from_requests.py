@@ -148,7 +148,7 @@ def read_series(path: Path) -> Series:
     in one step are averaged; a row without a time or a name is left out. Raises `InputError`.
     """
     from simulator.traces.jobs import text_column
-    from simulator.traces.tables import number_array, read_table, require_columns
+    from simulator.traces.table_files import number_array, read_table, require_columns
 
     frame = read_table(path)
     require_columns(frame, ("t_s", "service", "value"), path, "a series file")

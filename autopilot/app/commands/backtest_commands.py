@@ -250,7 +250,7 @@ def backtest_policies(journals: tuple[Path, ...], policy: str, json_out: Path | 
     from autopilot.journal.decisions import digest, policy_bytes
     from autopilot.registry import VerdictBook, run_name
     from autopilot.registry.book import SUMMARY
-    from autopilot.replay.gate import RULES, RULES_VERSION, judge_policy
+    from autopilot.replay.policy_gate import RULES, RULES_VERSION, judge_policy
     from autopilot.settings import load_policy
 
     candidate = load_policy(policy)

@@ -13,7 +13,7 @@ from typing import Any
 from autopilot.app.commands.run_commands import out, print_rows, state_folder
 from autopilot.core.model.errors import InputError
 from autopilot.registry import KINDS, Manifest, Registry, VerdictBook, difference, lineage
-from autopilot.registry.files import RegistryError
+from autopilot.registry.atomic_files import RegistryError
 from autopilot.registry.manifest import SHORT
 from autopilot.registry.pointer import Pointer
 

@@ -70,7 +70,7 @@ def journal_to_write(given: Path | None, policies: tuple[str, ...]) -> Iterator[
             )
         yield None
     elif given is not None:
-        from autopilot.journal.store import check_place
+        from autopilot.journal.journal_file import check_place
 
         check_place(given, replace=True)
         yield given

@@ -23,7 +23,7 @@ from autopilot.core.model.records import Command, Instruction, Outcome, OutcomeK
 from autopilot.core.model.snapshot import QueueOrder, QueueTable, ServiceTable, make
 from autopilot.core.planning.draft import Propose
 from autopilot.journal import SqliteJournal
-from autopilot.memory import InMemoryStore
+from autopilot.memory_store import InMemoryStore
 from autopilot.registry import Registry
 from autopilot.settings import StaticPolicySource
 from autopilot.worker import InlineWorker

@@ -19,7 +19,8 @@ from simulator.scenarios import Scenario, load_scenario
 from simulator.specs.clusterfile import ClusterSpec, parse_cluster
 from simulator.specs.inventory import build_inventory
 from simulator.traces.defaults import declared_limits_s, load_defaults
-from simulator.traces.jobs import JobTrace, read_jobs
+from simulator.traces.job_trace import JobTrace
+from simulator.traces.jobs import read_jobs
 from simulator.traces.own_columns import parse_columns
 from simulator.world.physics import PHYSICS
 from simulator.world.work import Jobs, jobs_from_trace

@@ -12,7 +12,7 @@ from simulator.traces.importers.common import (
     thin,
     timestamps_s,
 )
-from simulator.traces.tables import Progress, number_column
+from simulator.traces.table_files import Progress, number_column
 
 PUBLISHED = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autopilot.core.model.errors import InputError
-from simulator.traces.tables import read_table, row_label
+from simulator.traces.table_files import read_table, row_label
 from simulator.traces.times import read_times
 
 if TYPE_CHECKING:

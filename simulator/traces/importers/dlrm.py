@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from simulator.traces.importers.common import Imported, ImportOptions, layout_error, read_layout
-from simulator.traces.tables import Progress, number_column
+from simulator.traces.table_files import Progress, number_column
 
 PUBLISHED = ("instance_sn", "role", "app_name", "gpu_request", "creation_time", "deletion_time")
 

@@ -19,7 +19,7 @@ from simulator.traces.importers.common import (
     thin,
     timestamps_s,
 )
-from simulator.traces.tables import Progress, number_column
+from simulator.traces.table_files import Progress, number_column
 
 CHARACTERS_PER_TOKEN = 4.0
 

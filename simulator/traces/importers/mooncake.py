@@ -9,7 +9,7 @@ from typing import Any
 
 from autopilot.core.model.errors import InputError
 from simulator.traces.importers.common import Imported, ImportOptions, layout_error, read_layout, thin
-from simulator.traces.tables import Progress
+from simulator.traces.table_files import Progress
 
 
 def read(path: Path, options: ImportOptions, progress: Progress) -> Imported:

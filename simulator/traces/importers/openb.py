@@ -13,7 +13,7 @@ from autopilot.core.model.errors import InputError
 from simulator.specs.clusterfile import PoolSpec, cluster_yaml
 from simulator.traces.gpu_models import KNOWN_GPU_MODELS, model_for_label
 from simulator.traces.importers.common import Imported, ImportOptions, layout_error, read_layout
-from simulator.traces.tables import Progress, number_column, require_columns
+from simulator.traces.table_files import Progress, number_column, require_columns
 
 POD_COLUMNS = ("name", "num_gpu", "gpu_milli", "creation_time", "deletion_time")
 NODE_FILES = ("openb_node_list_gpu_node.csv", "openb_node_list_all_node.csv", "nodes.parquet")

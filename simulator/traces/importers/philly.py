@@ -15,7 +15,7 @@ from simulator.traces.importers.common import (
     read_layout,
     timestamps_s,
 )
-from simulator.traces.tables import Progress, number_column
+from simulator.traces.table_files import Progress, number_column
 
 SIA_COLUMNS = ("timestamp", "duration", "num_gpus", "cluster")
 STATUS = {"Pass": "completed", "Killed": "killed", "Failed": "failed"}

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from autopilot.core.model.errors import InputError
 from simulator.traces.importers.common import Imported, ImportOptions, layout_error, read_layout
 from simulator.traces.importers.servegen_tokens import TokenTable, tokens_of_folder, tokens_of_table
-from simulator.traces.tables import Progress, number_column, read_table
+from simulator.traces.table_files import Progress, number_column, read_table
 
 WINDOW_S = 600.0
 DEFAULT_SPAN_S = 3600.0

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from simulator.traces.importers.common import Imported, ImportOptions, layout_error, read_layout, timestamps_s
-from simulator.traces.tables import Progress, number_column, read_table
+from simulator.traces.table_files import Progress, number_column, read_table
 
 SACCT = ("JobID", "Submit", "Start", "End", "State")
 MIT = ("id_job", "time_submit", "time_start", "time_end", "tres_req")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autopilot.core.model.records import Code
-from autopilot.policies.tree import policy_fields
+from autopilot.policies.policy_tree import policy_fields
 from autopilot.report.advice import FIELD_OF
 from scripts.generate_code_reference import TARGET, main, table
 

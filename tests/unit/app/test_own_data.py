@@ -19,7 +19,8 @@ from autopilot.core.model.errors import InputError
 from autopilot.journal import JournalReader
 from simulator.inference.requests import read_requests
 from simulator.traces import parquet
-from simulator.traces.jobs import JobTrace, read_jobs
+from simulator.traces.job_trace import JobTrace
+from simulator.traces.jobs import read_jobs
 from simulator.traces.own_columns import parse_columns
 
 HEADER = "job_id,tenant,submit_s,duration_s,gpus"
@@ -223,9 +224,9 @@ import resource, sys
 from pathlib import Path
 import numpy, pandas, pyarrow.parquet
 from autopilot.cli import main
-from autopilot.core.errors import InputError
+from autopilot.core.model.errors import InputError
 from autopilot.journal import JournalReader
-from simulator.requests import read_requests
+from simulator.inference.requests import read_requests
 from simulator.traces.jobs import read_jobs
 resource.setrlimit(resource.RLIMIT_CPU, (30, 30))
 for read in (read_jobs, read_requests):

@@ -14,7 +14,7 @@ from autopilot.core.model.errors import InputError, InvariantError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy_bounds import JournalRules
 from autopilot.journal import JournalReader, SqliteJournal, TickRecord
-from autopilot.memory import FileMemoryStore
+from autopilot.memory_store import FileMemoryStore
 from autopilot.replay.unequal import first_unequal
 from benchmarks.small_world import AUTO, Tick, World
 

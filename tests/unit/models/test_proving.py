@@ -16,8 +16,8 @@ from models.backtest import GateRules
 from models.boosting import Boosting
 from models.burst_demand import DemandFit, Fit
 from models.bursts import Bursts
-from models.candidates import models_for
 from models.demand import Ask, DemandModel
+from models.demand_models import models_for
 from models.fitting import Fitted, fit_demand
 from models.proving import Trial
 from tests.unit.models.test_bursts import run

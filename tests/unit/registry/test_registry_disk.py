@@ -131,7 +131,7 @@ def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
 import resource, signal, sys
 from pathlib import Path
 import numpy as np
-from tests.registry_kit import manifest, registry
+from tests.kits.registry_kit import manifest, registry
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
 model = {"model": "test/1", "weights": np.random.default_rng(0).random(5000)}

@@ -19,9 +19,9 @@ from autopilot.report.data import (
     Series,
 )
 from autopilot.report.embedded import unpacked
+from autopilot.report.html_tables import WAITING, key_figures
 from autopilot.report.page import render_page, write_report
 from autopilot.report.plots import plots_of
-from autopilot.report.tables import WAITING, key_figures
 from tests.kits.report_data import make_report, with_result
 
 HOSTILE = '<b onclick=alert(1)>&"\'$x_{$</b> id="x"'

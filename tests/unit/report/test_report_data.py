@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from autopilot.core.model.errors import InvariantError
 from autopilot.report.data import Heat, Series, heat_of_intervals, resample, shrink_heat
-from autopilot.report.plots import exceedance, steps
+from autopilot.report.plot_layout import steps
+from autopilot.report.plots import exceedance
 
 
 def test_resample_gives_time_weighted_means() -> None:

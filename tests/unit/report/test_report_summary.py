@@ -12,9 +12,9 @@ from autopilot.report import embedded
 from autopilot.report.advice import NOTHING, advice
 from autopilot.report.data import PolicyRun
 from autopilot.report.embedded import anchor, packed, parts_of, unpacked
+from autopilot.report.html_tables import key_figures, reservations, tenants
 from autopilot.report.page import render_page, write_report
 from autopilot.report.summary import summary
-from autopilot.report.tables import key_figures, reservations, tenants
 from tests.kits.report_data import make_report, with_result
 
 HOSTILE = "<b onclick=alert(1)>&\"'</b> x/y#z"

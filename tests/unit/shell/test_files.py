@@ -16,8 +16,8 @@ import pytest
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.files import check_output, lock_beside, put_in_place, replace_file, write_bytes
-from autopilot.memory import FileMemoryStore, memory_text
-from simulator.traces.tables import write_table, write_text
+from autopilot.memory_store import FileMemoryStore, memory_text
+from simulator.traces.table_files import write_table, write_text
 
 STDOUT = """
 import sys

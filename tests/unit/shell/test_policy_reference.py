@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from autopilot.core.model.policy import Mode
-from autopilot.policies.tree import policy_fields
+from autopilot.policies.policy_tree import policy_fields
 from autopilot.settings import parse_policy, policy_names, policy_schema
 
 ROOT = Path(__file__).resolve().parents[3]

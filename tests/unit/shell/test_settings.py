@@ -18,7 +18,7 @@ from autopilot.core.model.policy import Mode, Policy, check_policy
 from autopilot.core.model.ports import PolicySource
 from autopilot.core.model.units import parse_duration_s
 from autopilot.policies.dialect import read_yaml, write_yaml
-from autopilot.policies.tree import bare, duration_text, hints_of, policy_fields
+from autopilot.policies.policy_tree import bare, duration_text, hints_of, policy_fields
 from autopilot.settings import (
     FilePolicySource,
     StaticPolicySource,

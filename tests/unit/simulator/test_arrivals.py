@@ -11,7 +11,8 @@ import pytest
 from autopilot.core.model.errors import InputError
 from simulator.traces.arrivals import FITTED, generate_jobs
 from simulator.traces.columns import BY_NAME
-from simulator.traces.jobs import JobTrace, read_jobs, write_jobs
+from simulator.traces.job_trace import JobTrace
+from simulator.traces.jobs import read_jobs, write_jobs
 
 ROOT = Path(__file__).resolve().parents[3]
 DAY_S = 86_400.0

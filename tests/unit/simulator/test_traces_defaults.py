@@ -8,7 +8,8 @@ import pytest
 
 from autopilot.core.model.errors import InputError
 from simulator.traces.defaults import declared_limits_s, load_defaults, usual_limit_s
-from simulator.traces.jobs import JobTrace, jobs_from_frame
+from simulator.traces.job_trace import JobTrace
+from simulator.traces.jobs import jobs_from_frame
 
 
 def jobs_of(*kinds: str, **columns: list[object]) -> JobTrace:

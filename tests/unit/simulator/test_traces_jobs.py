@@ -13,7 +13,8 @@ import pytest
 from autopilot.core.model.errors import InputError
 from simulator.inference.requests import read_requests
 from simulator.traces.checks import Capacity
-from simulator.traces.jobs import JobTrace, jobs_from_frame, read_jobs, write_jobs
+from simulator.traces.job_trace import JobTrace
+from simulator.traces.jobs import jobs_from_frame, read_jobs, write_jobs
 
 HEADER = "job_id,tenant,submit_s,duration_s,gpus"
 

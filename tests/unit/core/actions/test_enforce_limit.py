@@ -13,7 +13,7 @@ from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.policy_bounds import DAY_S
 from autopilot.core.model.records import Save
 from autopilot.core.quota.spending import remember_spending, runaways, spent_by
-from autopilot.memory import memory_text, read_memory_text
+from autopilot.memory_store import memory_text, read_memory_text
 from tests.kits.core_world import decide, evicted, holds, observe, snapshot, with_policy
 from tests.kits.ticking_world import EAGER, tenants
 

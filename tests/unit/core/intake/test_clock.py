@@ -24,7 +24,7 @@ from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import JournalRules
 from autopilot.core.model.records import Batch, Command, CommandKind, Instruction, Inventory, Telemetry, Work
 from autopilot.journal import SqliteJournal
-from autopilot.memory import InMemoryStore
+from autopilot.memory_store import InMemoryStore
 from tests.kits.core_world import (
     AUTO,
     Disrupt,

@@ -12,7 +12,7 @@ from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight
 from autopilot.core.model.records import Command, Instruction, Observation, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import State
 from autopilot.core.tracking.lifecycle import ENDED, TRANSITIONS, absorb, next_deadline_s, step_to
-from autopilot.memory import memory_text, read_memory_text
+from autopilot.memory_store import memory_text, read_memory_text
 from tests.kits.core_world import AUTO, decide, done, holds, started, waits, world
 
 EFFECT = Instruction("0/admit-a", "admit", "a", 0, (), False, 120.0, 1, "admit-a", uid="a")

@@ -22,7 +22,7 @@ from autopilot.core.tracking.replicas import (
     peak_quantiles,
     remember_services,
 )
-from autopilot.memory import memory_text, read_memory_text
+from autopilot.memory_store import memory_text, read_memory_text
 from tests.kits.core_world import holds, observe, snapshot, waits
 from tests.kits.demand_world import HORIZONS_S, forecast
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.model.snapshot import SignalTable
-from autopilot.journal.tables import UnreadableError
+from autopilot.journal.table_codec import UnreadableError
 
 Array = NDArray[Any]
 

@@ -15,7 +15,8 @@ from autopilot.core.model.errors import InputError
 from simulator.running.faults import child_generator
 from simulator.traces.arrivals import generate_jobs
 from simulator.traces.columns import BY_NAME
-from simulator.traces.jobs import JobTrace, empty_columns, read_jobs
+from simulator.traces.job_trace import JobTrace
+from simulator.traces.jobs import empty_columns, read_jobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
