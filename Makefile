@@ -47,7 +47,7 @@ check: $(TOOLED) ## lint, format, types, import contracts
 gate: $(TOOLED) ## hold the models to their recorded scores on the golden set (a minute; `make test` does it too)
 	@$(PY) scripts/record_golden_scores.py --check
 
-format: $(TOOLED) ## mend what ruff can mend by itself
+format: $(TOOLED) ## format, and fix what ruff can fix
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
@@ -60,7 +60,7 @@ soak: $(TOOLED) ## simulations and properties over many seeds (AUTOPILOT_SOAK_SE
 	@$(PY) -m pytest -n $(WORKERS) -m "not e2e" tests/simulation tests/properties
 	@$(PY) scripts/soak_hostile.py --workers $(WORKERS)
 
-mutants: $(TOOLED) ## break the source on purpose and see that the tests notice (resumable; build/mutants.json)
+mutants: $(TOOLED) ## plant defects and check that the tests notice (resumable; build/mutants.json)
 	@$(PY) scripts/run_mutants.py --workers $(WORKERS)
 
 e2e: $(TOOLED) ## the long tests in a real browser
