@@ -19,7 +19,7 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.files import is_plain, replace_file, target_of
 
-SCHEMA = "gpu-autopilot/memory/2"
+SCHEMA = "gpu-autopilot/memory/3"
 
 
 def memory_text(memory: ControllerMemory) -> str:

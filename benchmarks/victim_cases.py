@@ -35,7 +35,7 @@ from autopilot.core.planning.quota_state import Quota, build_quota
 from autopilot.core.preemption.search import Search
 from autopilot.core.quota.ledger import ALL
 from autopilot.core.rules import hierarchical
-from autopilot.core.rules.base import Allowed, Claim, Offer, Take
+from autopilot.core.rules.base import Allowed, Claim, RankedTarget, Take
 
 FAMILIES = ("across queues", "within a queue", "tight donors")
 GPUS_PER_NODE = 8
@@ -74,7 +74,7 @@ class Case:
     """One question to the search."""
 
     search: Search
-    offers: Sequence[Offer]
+    offers: Sequence[RankedTarget]
     allowed: Allowed
     limits: Limits
 
@@ -83,14 +83,14 @@ class Case:
 class Asked:
     """A room that notes what a rule set asks of it."""
 
-    offers: Sequence[Offer] = ()
+    offers: Sequence[RankedTarget] = ()
     allowed: Allowed = lambda _: True
 
     def __call__(self, takes: Sequence[Take]) -> bool:
         """No room."""
         return False
 
-    def cheapest(self, offers: Sequence[Offer], allowed: Allowed) -> tuple[Take, ...] | None:
+    def cheapest(self, offers: Sequence[RankedTarget], allowed: Allowed) -> tuple[Take, ...] | None:
         """Note the question."""
         self.offers, self.allowed = offers, allowed
         return None
@@ -171,12 +171,14 @@ def _tight(rng: np.random.Generator) -> Case | None:
             taken[queue] += take.gpus
         return True
 
-    offers: list[Offer] = []
+    offers: list[RankedTarget] = []
     for row, gang in enumerate(gangs):
         wide, member = len(gang.gpus), gang.member_gpus
-        part = Offer(Take(row, float(member), whole=False), gang.priority, gang.lost_gpu_s * member / wide, gang.queue)
+        part = RankedTarget(
+            Take(row, float(member), whole=False), gang.priority, gang.lost_gpu_s * member / wide, gang.queue
+        )
         offers += [part] * ((wide - gang.least_gpus) // member)
-        offers.append(Offer(Take(row, float(wide), whole=True), gang.priority, gang.lost_gpu_s, gang.queue))
+        offers.append(RankedTarget(Take(row, float(wide), whole=True), gang.priority, gang.lost_gpu_s, gang.queue))
     offers.sort(key=lambda offer: offer.rank)
     return Case(search, offers, allowed, Limits([(rows[queue], spare[queue]) for queue in rows]))
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from autopilot.core.rules.base import Offer, Take
+from autopilot.core.rules.base import RankedTarget, Take
 from benchmarks.kit import judged, options, table, write_json
 from benchmarks.victim_cases import FAMILIES, GPUS_PER_NODE, LOST_S, Case, Gang, Limits, cases, question
 from benchmarks.victim_optimum import Choice, Exact
@@ -148,7 +148,7 @@ def large(seed: int) -> Case:
     healthy[[gpu for gang in gangs for gpu in gang.gpus]] = True
     search, _, _ = question(LARGE_NODES, gangs, LARGE_NEED, GPUS_PER_NODE, healthy, [-1, 0], np.ones(2), queue=1)
     offers = [
-        Offer(Take(row, float(len(gang.gpus)), whole=True), gang.priority, gang.lost_gpu_s, 1)
+        RankedTarget(Take(row, float(len(gang.gpus)), whole=True), gang.priority, gang.lost_gpu_s, 1)
         for row, gang in enumerate(gangs)
     ]
     offers.sort(key=lambda offer: (offer.rank, offer.price_gpu_s))

@@ -195,7 +195,7 @@ def main() -> None:
     if not arguments.write:
         print(text, end="")
         return
-    module = ROOT / "simulator" / "arrivals.py"
+    module = ROOT / "simulator" / "traces" / "arrivals.py"
     source = module.read_text(encoding="utf-8")
     before, after = source.split(START)[0], source.split(END)[1]
     module.write_text(before + START + text + END + after, encoding="utf-8")

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGET = ROOT / "autopilot" / "core" / "mig_facts.py"
+TARGET = ROOT / "autopilot" / "core" / "hardware" / "mig_facts.py"
 SOURCE = ROOT.parent / "shared" / "data" / "mig" / "profiles.json"
 SCHEMA = "mig-profiles/1"
-LINE_LENGTH = 110
+LINE_LENGTH = 120
 
 HEADER = '''"""MIG facts: which GPU-instance profiles a GPU model has, and where each may be placed.
 

@@ -68,7 +68,7 @@ class Case:
     def instances(self) -> list[Profile]:
         """The MIG instances that its alternatives are, on those of its models that can be cut."""
         cut = [model for name in self.models if (model := find_gpu_model(name)) is not None]
-        found = [find_profile(model, wish) for model in cut for wish in self.filled["mig-profile"]]
+        found = [find_profile(model, scenario) for model in cut for scenario in self.filled["mig-profile"]]
         return [profile for profile in found if profile is not None]
 
     def against(self, key: str, reason: str, mend: str) -> Problem:
@@ -250,8 +250,8 @@ def groups_in_island(case: Case) -> Problem | None:
 
 def preference_is_narrower(case: Case) -> Problem | None:
     """`preferred-topology` is narrower than `topology`."""
-    wish, must = case["preferred-topology"], case["topology"]
-    if wish is None or must is None or SIZE[Domain(wish)] < SIZE[must]:
+    scenario, must = case["preferred-topology"], case["topology"]
+    if scenario is None or must is None or SIZE[Domain(scenario)] < SIZE[must]:
         return None
     mend = f"topology is {must}; say a narrower domain, or leave it out"
     return case.against("preferred-topology", "prefers nothing", mend)

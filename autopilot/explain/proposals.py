@@ -254,7 +254,7 @@ def _admit_words(proposal: Proposal, facts: Facts) -> str:
     return words
 
 
-def _land_words(proposal: Proposal, facts: Facts) -> str:
+def _pipelined_words(proposal: Proposal, facts: Facts) -> str:
     words = f"start on {where(proposal.slots)}{_after(facts)}"
     if not proposal.victims:
         return words + ", as soon as work that already leaves is gone; nothing more is stopped for it"
@@ -299,7 +299,7 @@ def _scale_words(proposal: Proposal, facts: Facts) -> str:
 
 _WISHES = {
     "admit": _admit_words,
-    "land": _land_words,
+    "pipeline": _pipelined_words,
     "grow": _grow_words,
     "reserve": _reserve_words,
     "scale": _scale_words,

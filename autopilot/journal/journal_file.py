@@ -31,7 +31,7 @@ from autopilot.files import Lock, lock_beside, target_of
 from autopilot.journal.decisions import DecisionEncoder, outcomes_bytes
 from autopilot.journal.observations import ObservationEncoder
 
-SCHEMA = "gpu-autopilot/journal/2"
+SCHEMA = "gpu-autopilot/journal/3"
 APPLICATION_ID = 0x67706A31
 """SQLite's mark of whose file this is."""
 

@@ -93,12 +93,12 @@ class _Intentions:
         if self.memory is None:
             return past
         self.cooled_until_s = {uid: until for uid, until in self.cooled_until_s.items() if until > now_s}
-        disrupted = {entry.uid for entry in past.ledger}
+        disrupted = {entry.uid for entry in past.disrupted}
         cooled = {uid: until for uid, until in past.cooled_until_s.items() if uid in disrupted}
         return replace(
             past,
             reservations=self.memory.reservations,
-            wished_since_s=self.memory.wished_since_s,
+            proposed_since_s=self.memory.proposed_since_s,
             cooled_until_s={**cooled, **self.cooled_until_s},
         )
 

@@ -27,7 +27,7 @@ GROUP_MIN_WORKLOADS = 20
 """A group in which fewer were admitted is only advised on: one of them is more than a few percent."""
 
 
-_EFFECTS = {"land": "admit", "grow": "resize"}
+_EFFECTS = {"pipeline": "admit", "grow": "resize"}
 """The effect that a kind of proposal leads to, where it is called otherwise."""
 
 
@@ -86,7 +86,7 @@ class _Side:
 
     admitted_s: dict[str, float] = field(default_factory=dict)
     evicted: set[tuple[str, int]] = field(default_factory=set)  # (workload, restart)
-    wished: set[tuple[str, str]] = field(default_factory=set)  # (kind of effect, workload)
+    moves_tried: set[tuple[str, str]] = field(default_factory=set)  # (kind of effect, workload)
     halted: int = 0
 
     def add(self, decision: Decision) -> None:
@@ -98,11 +98,11 @@ class _Side:
             kind = _EFFECTS.get(proposal.kind, proposal.kind)
             if kind == "admit":
                 self.admitted_s.setdefault(proposal.workload, decision.now_s)
-            self.wished.add((kind, proposal.workload))
+            self.moves_tried.add((kind, proposal.workload))
             for victim in proposal.victims:
                 # the record goes on as if nobody asked: a wish that stays open is asked at every tick, and is one
                 self.evicted.add((victim.workload, victim.incarnation))
-                self.wished.add(("resize" if victim.how == "shrink" else "evict", victim.workload))
+                self.moves_tried.add(("resize" if victim.how == "shrink" else "evict", victim.workload))
 
 
 @dataclass(slots=True)
@@ -188,8 +188,8 @@ def _groups(
             "evictions": (*evictions, evictions[0]),
             "never": (0, len(ours) - len(both), len(ours)),
             "later_s": (*mean, mean[0]),
-            "unwished": (0, sum(key not in candidate.wished for key in completed), len(completed)),
-            "failed": (len(failed), sum(key in candidate.wished for key in failed), len(failed)),
+            "unwished": (0, sum(key not in candidate.moves_tried for key in completed), len(completed)),
+            "failed": (len(failed), sum(key in candidate.moves_tried for key in failed), len(failed)),
         }
         heavy = group == EVERYONE or len(ours) >= GROUP_MIN_WORKLOADS
         found[group] = tuple(_measured(rule, values[rule.measure], heavy) for rule in RULES)

@@ -1,6 +1,6 @@
 """Kueue: quota, borrowing, best-effort FIFO and classical preemption, without any knowledge of run times.
 
-A cycle takes the head of every queue, orders the heads, and lets each of them start where quota and room allow
+A cycle targets the head of every queue, orders the heads, and lets each of them start where quota and room allow
 it, or displace others; cycles follow each other until nobody who could go is left. Who may start, who may be
 displaced and which head comes first is decided by the rules that the product itself has for cohorts
 (autopilot/core/rules/cohort.py), with the settings of the queues in the cluster file. What those do not state is the
@@ -28,9 +28,9 @@ from math import inf, nan
 import numpy as np
 
 from autopilot.core.model.snapshot import GPU_MILLI, Displace, QueueTable, make
-from autopilot.core.quota.ledger import ALL, EPSILON, Books, claim_kinds
+from autopilot.core.quota.ledger import ALL, EPSILON, QuotaLedger, claim_kinds
 from autopilot.core.rules import cohort
-from autopilot.core.rules.base import Claim, Refusal, Take
+from autopilot.core.rules.base import Claim, Refusal, Target
 from simulator.specs.clusterqueues import ROOT, QueueSpec
 from simulator.world.cluster import Cluster
 from simulator.world.hardware import Hardware
@@ -63,7 +63,7 @@ class Kueue:
         self._specs = tuple(queues)
 
     def attach(self, cluster: Cluster) -> None:
-        """Take charge of `cluster`."""
+        """Target charge of `cluster`."""
         self._cluster = cluster
         self._lowest = inf  # of the priorities seen so far
         self._running: dict[int, Claim] = {}  # booked, and not told to leave
@@ -135,7 +135,7 @@ class Kueue:
         """The open group of each queue whose first gang comes first. A queue whose head is landing has no other
         head.
         """
-        busy = {landing.claim.queue for landing in self._landing.values()}
+        busy = {pipelined.claim.queue for pipelined in self._landing.values()}
         pending = self._cluster.pending
         found = []
         for queue, groups in self._open.items():
@@ -149,9 +149,9 @@ class Kueue:
                 found.append(min(groups, key=lambda group: (group[1], self._waiting[group][0])))
         return found
 
-    def _fits(self, claim: Claim, takes: Sequence[Take] = ()) -> bool:
+    def _fits(self, claim: Claim, targets: Sequence[Target] = ()) -> bool:
         """Is there room for a gang, once these have left?"""
-        hardware = without(self._cluster, [take.row for take in takes]) if takes else self._cluster.hardware
+        hardware = without(self._cluster, [take.row for take in targets]) if targets else self._cluster.hardware
         return find_spot(hardware, self._cluster.jobs.shape_of(claim.row)) is not None
 
     def _may_displace(self, claim: Claim) -> bool:
@@ -190,33 +190,33 @@ class Kueue:
         """Evict whom the rules name, and start at once or when the last of them is gone."""
         if not self._may_displace(claim):
             return False
-        takes = cohort.takes(self._books, claim, list(self._running.values()), partial(self._fits, claim))
-        if isinstance(takes, Refusal):
+        targets = cohort.targets(self._books, claim, list(self._running.values()), partial(self._fits, claim))
+        if isinstance(targets, Refusal):
             return False
-        victims = {take.row: self._cluster.incarnation[take.row] for take in takes}
+        victims = {take.row: self._cluster.incarnation[take.row] for take in targets}
         for job in victims:
             self._book(self._running.pop(job), -1)
             self._cluster.evict(job, now_s)
-        landing = _Landing(claim, victims)
-        if self._gone(landing):
+        pipelined = _Landing(claim, victims)
+        if self._gone(pipelined):
             return self._start(claim, now_s)
-        self._landing[claim.row] = landing
+        self._landing[claim.row] = pipelined
         self._book(claim, 1)
         return True
 
-    def _gone(self, landing: _Landing) -> bool:
-        return all(self._cluster.incarnation[job] != number for job, number in landing.victims.items())
+    def _gone(self, pipelined: _Landing) -> bool:
+        return all(self._cluster.incarnation[job] != number for job, number in pipelined.victims.items())
 
     def _land(self, now_s: float) -> None:
         """Start gangs whose victims are gone; one that finds no room after all waits on."""
-        for job, landing in list(self._landing.items()):
+        for job, pipelined in list(self._landing.items()):
             there = job in self._cluster.pending
-            if there and not self._gone(landing):
+            if there and not self._gone(pipelined):
                 continue
             del self._landing[job]
-            self._book(landing.claim, -1)
+            self._book(pipelined.claim, -1)
             if there:
-                self._start(landing.claim, now_s)
+                self._start(pipelined.claim, now_s)
             self.on_change(now_s)
 
     # --- the books -----------------------------------------------------------------------------
@@ -226,7 +226,7 @@ class Kueue:
         self._books, self._queue_of = quota_books(self._specs, self._cluster)
         self._strict: list[bool] = self._books.queues.strict.tolist()
         self._quota = [cohort.cohort_tree(self._books, kind, COHORT).quota for kind in range(len(self._books.use))]
-        for claim in (*self._running.values(), *(landing.claim for landing in self._landing.values())):
+        for claim in (*self._running.values(), *(pipelined.claim for pipelined in self._landing.values())):
             self._book(claim, 1)
 
     def _group(self, job: int) -> Group:
@@ -274,7 +274,7 @@ def without(cluster: Cluster, jobs: Iterable[int]) -> Hardware:
     return hardware
 
 
-def quota_books(specs: Sequence[QueueSpec], cluster: Cluster) -> tuple[Books, list[int]]:
+def quota_books(specs: Sequence[QueueSpec], cluster: Cluster) -> tuple[QuotaLedger, list[int]]:
     """Empty books of the queues in one cohort, and the queue of each tenant by its code.
 
     The cohort itself owns what no queue is guaranteed: it is there to lend. A queue above others is a cohort that
@@ -325,7 +325,7 @@ def quota_books(specs: Sequence[QueueSpec], cluster: Cluster) -> tuple[Books, li
     for queue, above in enumerate(parent):
         paths.append((queue, *paths[above]) if above >= 0 else ())
     none = [[0.0] * count for _ in own]
-    books = Books(
+    ledger = QuotaLedger(
         queues=table,
         parent=parent,
         paths=paths,
@@ -339,7 +339,7 @@ def quota_books(specs: Sequence[QueueSpec], cluster: Cluster) -> tuple[Books, li
         kind_of_model=kind_of_model,
         children=[[queue for queue in range(count) if parent[queue] == above] for above in range(count)],
     )
-    return books, [row[name] for name in cluster.jobs.tenants]
+    return ledger, [row[name] for name in cluster.jobs.tenants]
 
 
 def _limit(spec: QueueSpec, kind: int, kind_of_model: dict[str, int]) -> float:

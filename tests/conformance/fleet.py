@@ -170,10 +170,10 @@ def canonical(profile: str) -> str:
 def build_fleet(case: Case, scale: int) -> Fleet:
     """The hardware of a case. Raises `InputError` for what no GPU can carry."""
     boxes, beyond = _boxes(case, scale)
-    wished = sorted({canonical(name) for gang in case.gangs for task in gang.tasks for name in task.mig})
-    cut = _cuts(boxes, wished)
+    moves_tried = sorted({canonical(name) for gang in case.gangs for task in gang.tasks for name in task.mig})
+    cut = _cuts(boxes, moves_tried)
     models = tuple(dict.fromkeys(model for model, _ in cut)) or (WHOLE_GPU_MODEL,)
-    profiles = tuple(dict.fromkeys([*wished, *(p.profile for _, gpus in cut for gpu in gpus for p in gpu)]))
+    profiles = tuple(dict.fromkeys([*moves_tried, *(p.profile for _, gpus in cut for gpu in gpus for p in gpu)]))
     counts = [box.gpus + len(gpus) for box, (_, gpus) in zip(boxes, cut, strict=True)]
     first = [sum(counts[:at]) for at in range(len(counts))]
     levels = _levels(case)
@@ -245,25 +245,27 @@ def _boxes(case: Case, scale: int) -> tuple[list[Node], str]:
     return [*boxes, Node(name="beyond the pool", gpus=held - pool)], "beyond the pool"
 
 
-def _cuts(boxes: Sequence[Node], wished: Sequence[str]) -> list[tuple[str, list[list[mig.Placement]]]]:
+def _cuts(boxes: Sequence[Node], moves_tried: Sequence[str]) -> list[tuple[str, list[list[mig.Placement]]]]:
     """Each node's GPU model, one for all where one knows all profiles, and its instances by GPU."""
-    common = _model([name for box in boxes for name in box.mig_instances], wished)
+    common = _model([name for box in boxes for name in box.mig_instances], moves_tried)
     cuts = []
     for box in boxes:
         own = [canonical(name) for name, count in box.mig_instances.items() for _ in range(count)]
-        model = common or _model(own, wished)
+        model = common or _model(own, moves_tried)
         if model is None:
             raise InputError(f"node {box.name}: no GPU model has all of {', '.join(sorted(set(own)))}")
         cuts.append((model, _cut(model, own)))
     return cuts
 
 
-def _model(profiles: Sequence[str], wished: Sequence[str]) -> str | None:
+def _model(profiles: Sequence[str], moves_tried: Sequence[str]) -> str | None:
     """A model that has all of `profiles`, and of those `wished` as many as can be; None when none has."""
     if not profiles:
         return WHOLE_GPU_MODEL
     knows = [model for model in mig.MODELS if all(mig.find_profile(model, name) for name in profiles)]
-    best = max(knows, key=lambda each: sum(mig.find_profile(each, name) is not None for name in wished), default=None)
+    best = max(
+        knows, key=lambda each: sum(mig.find_profile(each, name) is not None for name in moves_tried), default=None
+    )
     return best.name if best else None
 
 

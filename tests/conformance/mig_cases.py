@@ -32,7 +32,7 @@ def compare_replan(case: Case) -> list[Difference]:
     for gpu in gpus:
         check_gpu(gpu)
     models = [mig.gpu_model(gpu.model) for gpu in case.gpus]
-    asked = [MigRequest(wish.name, _named(models, wish.profiles)) for wish in case.requests]
+    asked = [MigRequest(scenario.name, _named(models, scenario.profiles)) for scenario in case.requests]
     answer = replan(gpus, asked)
     expect, indices = case.expect, sorted(cut.index for cut in answer.changed)
     pairs: list[tuple[str, object, object]] = [

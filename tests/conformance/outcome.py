@@ -92,7 +92,7 @@ def read_plan(world: World, made: Plan) -> Outcome:
         if proposal.accepted:
             for victim in proposal.victims:
                 _take(world, world.rows[victim.workload], victim, left, outcome)
-            if proposal.kind in {"admit", "land", "grow"}:
+            if proposal.kind in {"admit", "pipeline", "grow"}:
                 _start(world, proposal, left, outcome)
             elif proposal.kind not in {"evict", "reserve"}:
                 outcome.problems.append(f"{proposal.id} is a proposal of an unknown kind, {proposal.kind}")
@@ -214,7 +214,7 @@ def _start(world: World, proposal: Proposal, left: dict[str, Use], outcome: Outc
         outcome.evicted -= places.keys()
     else:
         outcome.started.update(places)
-        if proposal.kind == "land" and not proposal.victims:
+        if proposal.kind == "pipeline" and not proposal.victims:
             outcome.on_leaving.add(row.gang.name)
     left[row.id] = _use(proposal.slots)
 

@@ -126,8 +126,8 @@ def test_the_highest_rank_starts_first_and_growth_counts_what_is_new() -> None:
 def test_a_start_on_what_is_being_given_up_is_told_from_one_that_evicts() -> None:
     """The first has no victims."""
     world = world_of(ELASTIC)
-    assert read(world, proposal("land", "new", [2, 3])).on_leaving == {"new"}
-    assert read(world, proposal("land", "new", [0, 2], (shrunk("e", [1]),))).on_leaving == set()
+    assert read(world, proposal("pipeline", "new", [2, 3])).on_leaving == {"new"}
+    assert read(world, proposal("pipeline", "new", [0, 2], (shrunk("e", [1]),))).on_leaving == set()
 
 
 @pytest.mark.parametrize(

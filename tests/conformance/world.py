@@ -282,8 +282,8 @@ def _members(rows: Sequence[Row], fleet: Fleet, sizes: dict[str, Size]) -> list[
     found = []
     for number, row in enumerate(rows):
         lasting = [task for task in row.tasks if task.state != "releasing"] or row.tasks
-        alike = {(sizes[t.name], t.rank, tuple(sorted(t.node_selector.items()))) for t in lasting}
-        if len(alike) > 1 or any(len(sizes[task.name].profiles) > 1 for task in lasting):
+        scheduling_signatures = {(sizes[t.name], t.rank, tuple(sorted(t.node_selector.items()))) for t in lasting}
+        if len(scheduling_signatures) > 1 or any(len(sizes[task.name].profiles) > 1 for task in lasting):
             found += [
                 {
                     "id": f"{task.name}/{profile}" if profile else task.name,

@@ -38,9 +38,9 @@ CALM = with_policy(AUTO, hysteresis={"dwell_s": 0.0})
 
 def state_of(ctx: Context) -> dict[str, bytes]:
     """Everything that a guard could change."""
-    books = {name: getattr(ctx.whatif, name).tobytes() for name in ("gpu_used", "node_free", "instance_used")}
+    ledger = {name: getattr(ctx.whatif, name).tobytes() for name in ("gpu_used", "node_free", "instance_used")}
     columns = {name: getattr(ctx, name).tobytes() for name in ("taken", "code", "value", "threshold", "gpu_free_at_s")}
-    return books | columns | arrays(ctx.observation) | {"memory": memory_text(ctx.memory).encode()}
+    return ledger | columns | arrays(ctx.observation) | {"memory": memory_text(ctx.memory).encode()}
 
 
 @pytest.mark.parametrize(("name", "check"), GUARDS, ids=[name for name, _ in GUARDS])
@@ -122,16 +122,16 @@ def test_without_the_guard_the_bug_gets_through(name: str) -> None:
 
 def part_of_a_gang(ctx: Context, submit: object) -> None:
     """A planted action that starts a gang below its minimum."""
-    from autopilot.core.placement.fit import Spot, find_spot, shape_of
+    from autopilot.core.placement.fit import Fit, find_fit, shape_of
 
-    found = find_spot(
+    found = find_fit(
         ctx.whatif,
         shape_of(ctx.observation.snapshot, 0, 2),
         ctx.whatif.node_free,
         ctx.policy.placement,
         ctx.gpu_memory_mib,
     )
-    assert isinstance(found, Spot)
+    assert isinstance(found, Fit)
     submit(Draft("admit_gang", "admit", 0, 0, found, ctx.now_s, (), 1.0, 0.0, ()))  # type: ignore[operator]
 
 
@@ -150,10 +150,10 @@ def test_a_part_of_a_gang_is_held_by_the_gang_guard_alone() -> None:
 def test_a_part_of_a_victim_is_never_taken() -> None:
     """A victim that is to lose a part of what it holds is refused."""
     observation = world("1x8", [holds("v", 8), waits("w", 8)], 9000.0)
-    books = WhatIf(observation.snapshot)
-    books.layout_of(0)
-    books.layouts[0] = replace(books.layout_of(0), gpu=np.arange(3, dtype=np.int32))
-    chosen, _ = plan(observation, CALM, ControllerMemory(), books, frozenset(), Disrupt("w", ("v",)).table)
+    ledger = WhatIf(observation.snapshot)
+    ledger.layout_of(0)
+    ledger.layouts[0] = replace(ledger.layout_of(0), gpu=np.arange(3, dtype=np.int32))
+    chosen, _ = plan(observation, CALM, ControllerMemory(), ledger, frozenset(), Disrupt("w", ("v",)).table)
     verdict = next(v for v in chosen.proposals[0].verdicts if v.guard == "gang")
     assert (verdict.code, verdict.value, verdict.threshold) == ("partial_eviction", 3.0, 8.0)
 
@@ -167,11 +167,11 @@ def test_a_double_hand_out_breaks_the_tick() -> None:
 
 
 def _same_gpus_again(ctx: Context, submit: object) -> None:
-    from autopilot.core.placement.fit import Spot
+    from autopilot.core.placement.fit import Fit
     from autopilot.core.placement.whatif import Layout
 
     layout = Layout(np.arange(2, dtype=np.int32), np.full(2, -1, np.int32), np.full(2, 1000, np.int32))
-    spot = Spot(layout, np.array([0], np.int32), 0.0, ())
+    spot = Fit(layout, np.array([0], np.int32), 0.0, ())
     submit(Draft("admit_gang", "admit", 1, 1, spot, ctx.now_s, (), 1.0, 0.0, ()))  # type: ignore[operator]
 
 

@@ -372,8 +372,9 @@ class Hostile(RuleBasedStateMachine):
     def _unfinished(self) -> str:
         """What is still under way, or could run and does not; "" when nothing is."""
         memory = self.controller.memory
-        if memory.in_flight or memory.landings:
-            return f"still under way: {[*sorted(memory.in_flight), *(each.proposal_id for each in memory.landings)]}"
+        if memory.in_flight or memory.pipelined_starts:
+            proposals = (each.proposal_id for each in memory.pipelined_starts)
+            return f"still under way: {[*sorted(memory.in_flight), *proposals]}"
         free = self.cluster.free()
         waiting = [
             gang

@@ -88,7 +88,7 @@ class Watch:
             return []
         if work.excluded[row]:
             return ["opted out"]
-        if not takes(sent.instruction):
+        if not targets(sent.instruction):
             return []
         if SLO_CLASS_NAMES[int(work.slo_class[row])] in sent.policy.protection.classes:
             return ["its class is protected"]
@@ -129,7 +129,7 @@ class Watch:
 
     def _contract(self, sent: Sent, entry: InFlight) -> list[str]:
         """In this world no gang is ever half broken: nothing that `recover` stops is contract."""
-        hung = entry.action == "recover" and takes(sent.instruction) and entry.contract
+        hung = entry.action == "recover" and targets(sent.instruction) and entry.contract
         return ["recover waives the guards for a gang that is whole"] if hung else []
 
     def _size(self, sent: Sent) -> list[str]:
@@ -142,7 +142,7 @@ class Watch:
         return []
 
     def _count(self, sent: Sent, entry: InFlight) -> None:
-        if takes(sent.instruction) and not entry.contract:
+        if targets(sent.instruction) and not entry.contract:
             gang = self.ports.cluster.gangs.get(sent.instruction.workload)
             tenant = str(gang.columns.get("tenant", 0)) if gang is not None else ""
             self.disrupted[sent.instruction.id] = (sent.true_s, tenant)
@@ -164,7 +164,7 @@ def row_of(sent: Sent, order: Instruction) -> int | None:
     return int(rows[0]) if len(rows) else None
 
 
-def takes(order: Instruction) -> bool:
+def targets(order: Instruction) -> bool:
     """True for what takes GPUs from running work."""
     return order.kind == "evict" or (order.kind == "resize" and bool(order.reason))
 

@@ -50,7 +50,7 @@ from autopilot.core.model.snapshot import (
 )
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, Give, Propose, Submit
+from autopilot.core.planning.draft import Draft, Eviction, Propose, Submit
 
 AUTO = Policy(name="auto", modes=Modes(Mode.AUTO, Mode.AUTO))
 MODELS = ("A100-80GB", "H100-80GB", "A100-40GB")
@@ -395,8 +395,8 @@ class Disrupt:
         )
         self.answers.append(submit(draft))
 
-    def _give(self, ctx: Context, row: int) -> Give:
-        return Give(row, "evict", None, len(ctx.whatif.layout_of(row).gpu), float(ctx.lost_gpu_s[row]))
+    def _give(self, ctx: Context, row: int) -> Eviction:
+        return Eviction(row, "evict", None, len(ctx.whatif.layout_of(row).gpu), float(ctx.lost_gpu_s[row]))
 
     @property
     def table(self) -> tuple[tuple[str, Propose], ...]:

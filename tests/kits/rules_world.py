@@ -16,9 +16,9 @@ from typing import Any
 
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import Displace, QueueTable, make
-from autopilot.core.quota.ledger import ALL, Books
+from autopilot.core.quota.ledger import ALL, QuotaLedger
 from autopilot.core.rules import cohort, cohort_fair, elastic_quota
-from autopilot.core.rules.base import Claim, Refusal, Take
+from autopilot.core.rules.base import Claim, Refusal, Target
 
 RULE_SETS: dict[str, ModuleType] = {each.NAME: each for each in (cohort, cohort_fair, elastic_quota)}
 HOW = {
@@ -82,7 +82,7 @@ def waits(name: str, queue: str, gpus: float, priority: int = 0, **more: Any) ->
 class World:
     """Books, the running gangs as claims, and the way back from rows to names."""
 
-    books: Books
+    ledger: QuotaLedger
     queues: dict[str, int]
     names: list[str]
     running: list[Claim]
@@ -109,23 +109,23 @@ class World:
         """Enter a gang as running."""
         claim = self.claim(each)
         self.running.append(claim)
-        self.books.add(claim.queue, claim.gpus, claim.kinds, preemptible=claim.preemptible)
+        self.ledger.add(claim.queue, claim.gpus, claim.kinds, preemptible=claim.preemptible)
 
-    def stop(self, takes: Iterable[Take]) -> list[str]:
+    def stop(self, targets: Iterable[Target]) -> list[str]:
         """Take gangs away; their names."""
-        gone = {take.row for take in takes}
+        gone = {target.row for target in targets}
         for claim in self.running:
             if claim.row in gone:
-                self.books.add(claim.queue, -claim.gpus, claim.kinds, preemptible=claim.preemptible)
+                self.ledger.add(claim.queue, -claim.gpus, claim.kinds, preemptible=claim.preemptible)
         self.running = [claim for claim in self.running if claim.row not in gone]
         return [self.names[number] for number in sorted(gone)]
 
     def ask(
-        self, engine: ModuleType, each: Gang, room: Callable[[Sequence[Take]], bool] = lambda _: True, **more: Any
+        self, engine: ModuleType, each: Gang, room: Callable[[Sequence[Target]], bool] = lambda _: True, **more: Any
     ) -> set[str] | Code:
         """Names of those whom a rule set lets the gang displace, or the reason why it may not."""
-        answer = engine.takes(self.books, self.claim(each), self.running, room, **more)
-        return answer.code if isinstance(answer, Refusal) else {self.names[take.row] for take in answer}
+        answer = engine.targets(self.ledger, self.claim(each), self.running, room, **more)
+        return answer.code if isinstance(answer, Refusal) else {self.names[target.row] for target in answer}
 
 
 def world(rows: Sequence[Row], gangs: Sequence[Gang] = (), models: int = 0) -> World:
@@ -158,7 +158,7 @@ def world(rows: Sequence[Row], gangs: Sequence[Gang] = (), models: int = 0) -> W
     guarantee = [[each.guarantee for each in tree]]
     guarantee += [[each.by_model[model] if each.by_model else 0.0 for each in tree] for model in range(models)]
     zeros = [[0.0] * len(tree) for _ in guarantee]
-    books = Books(
+    ledger = QuotaLedger(
         table,
         parent,
         paths,
@@ -171,7 +171,7 @@ def world(rows: Sequence[Row], gangs: Sequence[Gang] = (), models: int = 0) -> W
         False,
         children=[[n for n in range(len(tree)) if parent[n] == number] for number in range(len(tree))],
     )
-    made = World(books, at, [], [])
+    made = World(ledger, at, [], [])
     for each in gangs:
         made.start(each)
     return made
@@ -214,19 +214,19 @@ def play(case: Mapping[str, Any]) -> Outcome:
         heads: dict[str, Gang] = {}
         for each in sorted(waiting, key=lambda one: (-one.priority, one.submit_s)):
             heads.setdefault(each.queue, each)
-        head = min(heads.values(), key=lambda one: rules.head_key(now.books, now.claim(one)))
+        head = min(heads.values(), key=lambda one: rules.head_key(now.ledger, now.claim(one)))
         waiting.remove(head)
         answers = [(gpus, _serve(now, rules, replace(head, gpus=gpus), spare, case)) for gpus in _widths(case, head)]
         gpus, answer = next((each for each in answers if isinstance(each[1], set)), answers[0])
         if isinstance(answer, set):
             done.evicted |= answer
-            now.stop(Take(now.names.index(name), 0.0, whole=True) for name in answer)
+            now.stop(Target(now.names.index(name), 0.0, whole=True) for name in answer)
             now.start(replace(head, gpus=gpus))
             done.started[head.name] = gpus
         else:
             done.pending[head.name] = answer
             claim = now.claim(head)
-            now.books.add(claim.queue, rules.keeps(now.books, claim), claim.kinds, preemptible=True)
+            now.ledger.add(claim.queue, rules.keeps(now.ledger, claim), claim.kinds, preemptible=True)
     return done
 
 
@@ -241,10 +241,10 @@ def _serve(now: World, rules: ModuleType, head: Gang, spare: float, case: Mappin
     """Whom a gang displaces so that it starts, if it has to; or why it waits."""
     used = sum(claim.gpus for claim in now.running)
 
-    def room(takes: Sequence[Take]) -> bool:
-        return used - sum(take.gpus for take in takes) + head.gpus <= spare
+    def room(targets: Sequence[Target]) -> bool:
+        return used - sum(target.gpus for target in targets) + head.gpus <= spare
 
-    if rules.may_start(now.books, now.claim(head)) is None and room(()):
+    if rules.may_start(now.ledger, now.claim(head)) is None and room(()):
         return set()
     asked = (case.get("settings") or {}).get("fair_preemption_rules")
     return now.ask(rules, head, room, **({"rules": asked} if asked else {}))

@@ -25,7 +25,7 @@ from autopilot.core.model.records import Instruction, Observation, Outcome, Outc
 from autopilot.core.model.snapshot import GPU_MILLI, ClusterSnapshot, QueueTable, State
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Submit
-from autopilot.core.quota.ledger import Books, build_books
+from autopilot.core.quota.ledger import QuotaLedger, build_ledger
 from autopilot.memory_store import memory_text, read_memory_text
 from tests.kits.core_world import AUTO, Item, observe, queue_tree, snapshot, with_policy
 
@@ -92,7 +92,7 @@ class Ticking:
         self.memory = ControllerMemory()
         self.outcomes: tuple[Outcome, ...] = ()
         self.texts: list[str] = []
-        self.books: Books | None = None
+        self.ledger: QuotaLedger | None = None
         self.sent: set[str] = set()  # instructions that got here or died on the way
         self.told: list[tuple[float, str, str]] = []  # (time, kind of effect, workload)
         given = list(work)
@@ -185,7 +185,7 @@ class Ticking:
         return step
 
     def _look(self, ctx: Context, _submit: Submit) -> None:
-        self.books = ctx.quota.books
+        self.ledger = ctx.quota.ledger
 
     def _apply(self, order: Instruction, now_s: float) -> Outcome:
         gang = self.gangs.get(order.workload)
@@ -243,11 +243,11 @@ class Ticking:
 
     def check_books(self) -> None:
         """The books at the end of the last tick are those of the cluster once all that was decided is done."""
-        books = self.books
-        assert books is not None
-        target = build_books(self.snapshot(self._once_done()), np.array(books.capacity))
-        np.testing.assert_allclose(books.use, target.use, atol=1e-9)
-        np.testing.assert_allclose(books.sheltered, target.sheltered, atol=1e-9)
+        ledger = self.ledger
+        assert ledger is not None
+        target = build_ledger(self.snapshot(self._once_done()), np.array(ledger.capacity))
+        np.testing.assert_allclose(ledger.use, target.use, atol=1e-9)
+        np.testing.assert_allclose(ledger.sheltered, target.sheltered, atol=1e-9)
 
     def _once_done(self) -> list[Item]:
         """The work when effects under way are over and landings have landed."""
@@ -261,8 +261,8 @@ class Ticking:
             if found is not None and found.incarnation == order.incarnation and not doomed:
                 found.on = rows_of(order.slots)
                 found.state = State.RUNNING if order.slots else State.PENDING
-        for landing in self.memory.landings:
-            for part in landing.parts:
+        for pipelined in self.memory.pipelined_starts:
+            for part in pipelined.parts:
                 if part.workload in final:
                     final[part.workload].on, final[part.workload].state = rows_of(part.slots), State.RUNNING
         return [item_of(name, gang) for name, gang in final.items()]

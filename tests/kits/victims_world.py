@@ -15,7 +15,7 @@ import numpy as np
 from autopilot.core.model.snapshot import I32
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.preemption.search import Search
-from autopilot.core.rules.base import Offer, Take
+from autopilot.core.rules.base import RankedTarget, Target
 from tests.kits.core_world import Item, snapshot
 
 
@@ -40,28 +40,30 @@ class VictimsWorld:
     search: Search
     names: list[str]
 
-    def offers(self, bids: Iterable[Bid]) -> list[Offer]:
+    def ranked_targets(self, bids: Iterable[Bid]) -> list[RankedTarget]:
         """As rule sets make them: members above the minimum one by one, then the whole gang."""
         work, found = self.search.whatif.snapshot.workloads, []
         for each in bids:
             row = self.names.index(each.name)
             layout = self.search.whatif.layout_of(row)
             wide, member = float(layout.milli.sum() / 1000), int(work.gpus_per_member[row])
-            part = Offer(Take(row, float(member), whole=False), each.rank, each.lost_gpu_s * member / wide, 0)
+            part = RankedTarget(Target(row, float(member), whole=False), each.rank, each.lost_gpu_s * member / wide, 0)
             found += [part] * int((wide - work.min_gpus[row]) // member)
-            found.append(Offer(Take(row, wide, whole=True), each.rank, each.lost_gpu_s, 0))
+            found.append(RankedTarget(Target(row, wide, whole=True), each.rank, each.lost_gpu_s, 0))
         return found
 
     def chosen(
         self, bids: Iterable[Bid], allowed: Callable[[dict[str, float]], bool] | None = None
     ) -> dict[str, float] | None:
         """Name -> GPUs that are taken; `allowed` is asked in the same form."""
-        takes = self.search.cheapest(self.offers(bids), lambda takes: allowed is None or allowed(self.named(takes)))
-        return None if takes is None else self.named(takes)
+        targets = self.search.cheapest(
+            self.ranked_targets(bids), lambda targets: allowed is None or allowed(self.named(targets))
+        )
+        return None if targets is None else self.named(targets)
 
-    def named(self, takes: Sequence[Take]) -> dict[str, float]:
+    def named(self, targets: Sequence[Target]) -> dict[str, float]:
         """Name -> GPUs of takings."""
-        return {self.names[take.row]: take.gpus for take in takes}
+        return {self.names[target.row]: target.gpus for target in targets}
 
 
 def victims_world(

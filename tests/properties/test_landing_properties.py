@@ -208,16 +208,16 @@ def test_limits_guarantees_and_gangs_hold_at_every_tick(story: Story) -> None:
     victim is protected or opted out, and nobody is a victim twice in one tick.
     """
     played = story.play()
-    last: dict[str, Any] = {"use": played.books, "seen": 0}
+    last: dict[str, Any] = {"use": played.ledger, "seen": 0}
 
     def look(play: Ticking, step: Step) -> None:
-        books, before = play.books, last["use"]
-        assert books is not None
-        for queue in range(1, len(books.parent)):
+        ledger, before = play.ledger, last["use"]
+        assert ledger is not None
+        for queue in range(1, len(ledger.parent)):
             had = (before.use[0][queue], before.sheltered[0][queue]) if before is not None else (np.inf, np.inf)
-            assert books.use[0][queue] <= max(books.limit[0][queue], had[0]) + 1e-9
-            if books.guarantee_binds:
-                assert books.sheltered[0][queue] <= max(books.guarantee[0][queue], had[1]) + 1e-9
+            assert ledger.use[0][queue] <= max(ledger.limit[0][queue], had[0]) + 1e-9
+            if ledger.guarantee_binds:
+                assert ledger.sheltered[0][queue] <= max(ledger.guarantee[0][queue], had[1]) + 1e-9
         victims = [
             victim for proposal in step.decision.plan.proposals if proposal.accepted for victim in proposal.victims
         ]
@@ -229,7 +229,7 @@ def test_limits_guarantees_and_gangs_hold_at_every_tick(story: Story) -> None:
                 assert not columns["excluded"]
                 if victim.how == "shrink":
                     assert len(victim.keeps) >= columns["min_gpus"]
-        last["use"] = books
+        last["use"] = ledger
 
     assert go_through(story, look)
 
@@ -252,6 +252,6 @@ def test_everything_under_way_comes_to_an_end_and_then_nothing_moves(story: Stor
         now_s += 900.0
         play.tick(now_s)
     assert play.told[settled:] == []
-    assert play.memory.landings == ()
+    assert play.memory.pipelined_starts == ()
     assert play.memory.in_flight == {}
     assert play.leaving() == []

@@ -16,9 +16,9 @@ from autopilot.core.model.memory import (
     ControllerMemory,
     Disruption,
     InFlight,
-    Landing,
-    Offer,
     Part,
+    PipelinedStart,
+    RankedTarget,
     Rejection,
     ViewRecord,
 )
@@ -59,8 +59,8 @@ in_flight = st.builds(
 )
 names = st.lists(texts, max_size=3).map(tuple)
 parts = st.builds(Part, texts, st.integers(0, 9), st.lists(slots, max_size=2).map(tuple), texts, texts)
-landings = st.builds(
-    Landing,
+pipelined_starts = st.builds(
+    PipelinedStart,
     texts,
     texts,
     texts,
@@ -106,13 +106,13 @@ memories = st.builds(
         max_size=3,
     ).map(tuple),
     cooled_until_s=st.dictionaries(texts, numbers, max_size=3),
-    wished_since_s=st.dictionaries(texts, numbers, max_size=3),
-    ledger=st.lists(st.builds(Disruption, numbers, texts, texts, names, st.booleans(), texts, texts), max_size=3).map(
-        tuple
-    ),
-    landings=st.lists(landings, max_size=2).map(tuple),
+    proposed_since_s=st.dictionaries(texts, numbers, max_size=3),
+    disrupted=st.lists(
+        st.builds(Disruption, numbers, texts, texts, names, st.booleans(), texts, texts), max_size=3
+    ).map(tuple),
+    pipelined_starts=st.lists(pipelined_starts, max_size=2).map(tuple),
     views=st.dictionaries(texts, view_records, max_size=3),
-    offers=st.dictionaries(texts, st.builds(Offer, texts, numbers, numbers), max_size=3),
+    ranked_targets=st.dictionaries(texts, st.builds(RankedTarget, texts, numbers, numbers), max_size=3),
     approvals=st.dictionaries(texts, st.builds(Approval, texts, numbers, numbers, numbers, texts, texts), max_size=3),
     rejections=st.dictionaries(texts, st.builds(Rejection, texts, numbers, texts), max_size=3),
     last_sequence=st.integers(-1, 1 << 40),

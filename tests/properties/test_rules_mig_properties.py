@@ -54,8 +54,8 @@ def clusters(draw: st.DrawFn, gpus_per_node: int = 3) -> tuple[list[CutGpu], lis
     # few profiles, so that requests meet each other
     every = sorted({profile.name for model in models for profile in model.profiles})
     names = draw(st.lists(st.sampled_from(every), min_size=1, max_size=3, unique=True))
-    wishes = st.dictionaries(st.sampled_from(names), st.integers(1, 3), min_size=1, max_size=2)
-    requests = [MigRequest(f"r{row}", wish) for row, wish in enumerate(draw(st.lists(wishes, max_size=4)))]
+    scenarios = st.dictionaries(st.sampled_from(names), st.integers(1, 3), min_size=1, max_size=2)
+    requests = [MigRequest(f"r{row}", scenario) for row, scenario in enumerate(draw(st.lists(scenarios, max_size=4)))]
     return gpus, requests
 
 

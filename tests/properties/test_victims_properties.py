@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autopilot.core.preemption.clearing import Clearing
-from autopilot.core.rules.base import Offer, Take
+from autopilot.core.rules.base import RankedTarget, Target
 from tests.kits.core_world import Item, holds
 from tests.kits.victims_world import Bid, VictimsWorld, victims_world
 
@@ -19,7 +19,7 @@ PER_NODE = 4
 ROUNDING = 0.05
 """Costs are compared with this slack in GPU-seconds: the search counts parts of one."""
 
-Allowed = Callable[[Sequence[Take]], bool]
+Allowed = Callable[[Sequence[Target]], bool]
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Case:
     """A world, what is offered in it, and what quotas allow."""
 
     world: VictimsWorld
-    offers: list[Offer]
+    ranked_targets: list[RankedTarget]
     allowed: Allowed
 
 
@@ -78,7 +78,7 @@ def cases(draw: st.DrawFn) -> Case:
     kind = draw(st.sampled_from(["open", "spare", "owed", "beside"]))
     first = {row for row in range(len(items)) if draw(st.booleans())}
     gpus = float(draw(st.integers(1, 6)))
-    return Case(world, world.offers(sorted(bids, key=lambda bid: bid.rank)), _quotas(kind, first, gpus))
+    return Case(world, world.ranked_targets(sorted(bids, key=lambda bid: bid.rank)), _quotas(kind, first, gpus))
 
 
 def _quotas(kind: str, first: set[int], gpus: float) -> Allowed:
@@ -86,42 +86,46 @@ def _quotas(kind: str, first: set[int], gpus: float) -> Allowed:
     `beside`: whoever takes from others takes so many from `first`.
     """
 
-    def allowed(takes: Sequence[Take]) -> bool:
-        mine = sorted(take.gpus for take in takes if take.row in first)
+    def allowed(targets: Sequence[Target]) -> bool:
+        mine = sorted(target.gpus for target in targets if target.row in first)
         if kind == "spare":
             return sum(mine[:-1]) < gpus
         if kind == "owed":
-            return sum(take.gpus for take in takes) >= gpus
-        return kind == "open" or len(mine) == len(takes) or sum(mine) >= gpus
+            return sum(target.gpus for target in targets) >= gpus
+        return kind == "open" or len(mine) == len(targets) or sum(mine) >= gpus
 
     return allowed
 
 
-def everything(case: Case) -> Iterator[tuple[Take, ...]]:
+def everything(case: Case) -> Iterator[tuple[Target, ...]]:
     """Every set of takings: each gang not at all, by any number of the members that it offers, or whole."""
-    levels: dict[int, list[Take | None]] = {}
-    for offer in case.offers:
-        mine = levels.setdefault(offer.take.row, [None])
+    levels: dict[int, list[Target | None]] = {}
+    for ranked_target in case.ranked_targets:
+        mine = levels.setdefault(ranked_target.target.row, [None])
         last = mine[-1]
-        before = 0.0 if last is None or offer.take.whole else last.gpus
-        mine.append(Take(offer.take.row, before + offer.take.gpus, offer.take.whole))
+        before = 0.0 if last is None or ranked_target.target.whole else last.gpus
+        mine.append(Target(ranked_target.target.row, before + ranked_target.target.gpus, ranked_target.target.whole))
     for chosen in product(*levels.values()):
-        yield tuple(take for take in chosen if take is not None)
+        yield tuple(target for target in chosen if target is not None)
 
 
-def cost(case: Case, takes: Sequence[Take]) -> list[float]:
+def cost(case: Case, targets: Sequence[Target]) -> list[float]:
     """Lost GPU-seconds and GPUs by rank, the highest first."""
-    whole = {offer.take.row: offer for offer in case.offers if offer.take.whole}
+    whole = {
+        ranked_target.target.row: ranked_target for ranked_target in case.ranked_targets if ranked_target.target.whole
+    }
     found = [0.0] * 3
-    for take in takes:
-        offer = whole[take.row]
-        found[2 - offer.rank] += offer.price_gpu_s * take.gpus / offer.take.gpus + take.gpus
+    for target in targets:
+        ranked_target = whole[target.row]
+        found[2 - ranked_target.rank] += (
+            ranked_target.price_gpu_s * target.gpus / ranked_target.target.gpus + target.gpus
+        )
     return found
 
 
-def dearer(case: Case, takes: Sequence[Take], than: Sequence[float]) -> bool:
+def dearer(case: Case, targets: Sequence[Target], than: Sequence[float]) -> bool:
     """Is a choice dearer than a cost, the highest rank first?"""
-    for mine, other in zip(cost(case, takes), than, strict=True):
+    for mine, other in zip(cost(case, targets), than, strict=True):
         if abs(mine - other) > ROUNDING:
             return mine > other
     return False
@@ -131,7 +135,7 @@ def optimum(case: Case) -> list[float] | None:
     """The least cost of any allowed set that makes room; None when there is none."""
     search = case.world.search
     return min(
-        (cost(case, takes) for takes in everything(case) if case.allowed(takes) and search(takes)),
+        (cost(case, targets) for targets in everything(case) if case.allowed(targets) and search(targets)),
         default=None,
     )
 
@@ -139,7 +143,7 @@ def optimum(case: Case) -> list[float] | None:
 @given(cases())
 def test_the_answer_is_allowed_makes_room_and_is_the_cheapest(case: Case) -> None:
     """Rank by rank from the highest; and there is an answer exactly when there is one."""
-    found, best = case.world.search.cheapest(case.offers, case.allowed), optimum(case)
+    found, best = case.world.search.cheapest(case.ranked_targets, case.allowed), optimum(case)
     assert (found is None) == (best is None)
     if found is not None and best is not None:
         assert case.allowed(found)
@@ -150,22 +154,22 @@ def test_the_answer_is_allowed_makes_room_and_is_the_cheapest(case: Case) -> Non
 @given(cases())
 def test_nobody_can_be_put_back(case: Case) -> None:
     """Not a gang, and not a member of what was taken of an elastic one."""
-    found = case.world.search.cheapest(case.offers, case.allowed)
-    rows = [take.row for take in found or ()]
+    found = case.world.search.cheapest(case.ranked_targets, case.allowed)
+    rows = [target.row for target in found or ()]
     assert len(rows) == len(set(rows))
-    taken = {take.row: take.gpus for take in found or ()}
-    for takes in everything(case):
-        less = {take.row: take.gpus for take in takes}
+    taken = {target.row: target.gpus for target in found or ()}
+    for targets in everything(case):
+        less = {target.row: target.gpus for target in targets}
         if less != taken and all(gpus <= taken.get(row, 0.0) for row, gpus in less.items()):
-            assert not (case.allowed(takes) and case.world.search(takes))
+            assert not (case.allowed(targets) and case.world.search(targets))
 
 
 @given(cases())
 def test_the_same_question_has_the_same_answer(case: Case) -> None:
     """Nothing is drawn, and nothing is left behind on the what-if."""
     search = case.world.search
-    first = search.cheapest(case.offers, case.allowed)
-    assert search.cheapest(case.offers, case.allowed) == first
+    first = search.cheapest(case.ranked_targets, case.allowed)
+    assert search.cheapest(case.ranked_targets, case.allowed) == first
     assert not search.whatif.diff()
 
 
@@ -177,10 +181,10 @@ def test_without_steps_the_answer_is_still_sound(case: Case, steps: int) -> None
     with pytest.MonkeyPatch.context() as patch:
         solve = Clearing.solve
         patch.setattr(Clearing, "solve", lambda self, *_: solve(self, steps, steps))
-        found = case.world.search.cheapest(case.offers, case.allowed)
+        found = case.world.search.cheapest(case.ranked_targets, case.allowed)
     if found is not None:
         assert case.allowed(found)
         assert case.world.search(found)
         for gone in found:
-            fewer = [take for take in found if take is not gone]
+            fewer = [target for target in found if target is not gone]
             assert not (case.allowed(fewer) and case.world.search(fewer))

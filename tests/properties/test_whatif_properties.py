@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.policy_bounds import PlacementWeights
 from autopilot.core.model.snapshot import ClusterSnapshot
-from autopilot.core.placement.fit import Spot, find_spot, shape_of
+from autopilot.core.placement.fit import Fit, find_fit, shape_of
 from autopilot.core.placement.whatif import Layout, WhatIf
 from tests.kits.core_world import arrays
 from tests.properties.strategies import snapshots
@@ -30,41 +30,41 @@ COLUMNS = (
 MEMORY = np.array([81_920.0, 81_920.0, 40_960.0])
 
 
-def columns(books: WhatIf) -> dict[str, bytes]:
+def columns(ledger: WhatIf) -> dict[str, bytes]:
     """Every column as bytes, and who holds what."""
     held = {
-        f"layout {row}": books.layout_of(row).gpu.tobytes()
-        + books.layout_of(row).instance.tobytes()
-        + books.layout_of(row).milli.tobytes()
-        for row in range(len(books.snapshot.workloads.id))
+        f"layout {row}": ledger.layout_of(row).gpu.tobytes()
+        + ledger.layout_of(row).instance.tobytes()
+        + ledger.layout_of(row).milli.tobytes()
+        for row in range(len(ledger.snapshot.workloads.id))
     }
-    return {name: getattr(books, name).tobytes() for name in COLUMNS} | held
+    return {name: getattr(ledger, name).tobytes() for name in COLUMNS} | held
 
 
-def try_change(books: WhatIf, kind: str, row: int, profiles: list[int]) -> None:
+def try_change(ledger: WhatIf, kind: str, row: int, profiles: list[int]) -> None:
     """One change, or none where it would be illegal."""
-    snap = books.snapshot
+    snap = ledger.snapshot
     row %= len(snap.workloads.id)
     if kind == "repartition":
         gpu = len(snap.gpus.uuid) - 1
-        books.repartition(gpu, np.array(profiles, np.int32), np.arange(len(profiles), dtype=np.int32))
+        ledger.repartition(gpu, np.array(profiles, np.int32), np.arange(len(profiles), dtype=np.int32))
         return
-    holding = len(books.layout_of(row).gpu) > 0
+    holding = len(ledger.layout_of(row).gpu) > 0
     if kind == "evict" and holding:
-        books.evict(row)
+        ledger.evict(row)
     elif kind == "place" and not holding:
-        found = find_spot(books, shape_of(snap, row), books.node_free, PlacementWeights(), MEMORY)
-        if isinstance(found, Spot):
-            books.place(row, found.layout)
+        found = find_fit(ledger, shape_of(snap, row), ledger.node_free, PlacementWeights(), MEMORY)
+        if isinstance(found, Fit):
+            ledger.place(row, found.layout)
     elif kind == "move" and holding:
-        free = np.flatnonzero(books.gpu_usable & (books.gpu_used == 0))
-        width = len(books.layout_of(row).gpu)
-        if len(free) >= width and not len(np.flatnonzero(books.layout_of(row).instance >= 0)):
-            target = Layout(free[:width].astype(np.int32), books.layout_of(row).instance, books.layout_of(row).milli)
-            books.move(row, target)
+        free = np.flatnonzero(ledger.gpu_usable & (ledger.gpu_used == 0))
+        width = len(ledger.layout_of(row).gpu)
+        if len(free) >= width and not len(np.flatnonzero(ledger.layout_of(row).instance >= 0)):
+            target = Layout(free[:width].astype(np.int32), ledger.layout_of(row).instance, ledger.layout_of(row).milli)
+            ledger.move(row, target)
     elif kind == "refused":
         try:
-            books.place(row, Layout(np.zeros(2, np.int32), np.full(2, -1, np.int32), np.full(2, 1000, np.int32)))
+            ledger.place(row, Layout(np.zeros(2, np.int32), np.full(2, -1, np.int32), np.full(2, 1000, np.int32)))
         except InvariantError:
             return
 
@@ -80,17 +80,17 @@ change = st.tuples(
 def test_rolling_back_restores_every_column_bit_for_bit(snap: ClusterSnapshot, rounds: list) -> None:  # type: ignore[type-arg]
     """Nested marks are undone newest first, each to the very bytes that stood when it was set."""
     before = arrays(snap)
-    books = WhatIf(snap)
+    ledger = WhatIf(snap)
     marks = []
     for changes in rounds:
-        marks.append((books.checkpoint(), columns(books)))
+        marks.append((ledger.checkpoint(), columns(ledger)))
         for kind, row, profiles in changes:
-            try_change(books, kind, row, profiles)
+            try_change(ledger, kind, row, profiles)
     for mark, stood in reversed(marks):
-        books.rollback(mark)
-        assert columns(books) == stood
-        assert len(books.diff()) == mark
-    assert columns(books) == columns(WhatIf(snap))
+        ledger.rollback(mark)
+        assert columns(ledger) == stood
+        assert len(ledger.diff()) == mark
+    assert columns(ledger) == columns(WhatIf(snap))
     assert arrays(snap) == before
 
 
@@ -98,12 +98,12 @@ def test_rolling_back_restores_every_column_bit_for_bit(snap: ClusterSnapshot, r
 @settings(max_examples=30)
 def test_what_is_free_is_what_is_not_used(snap: ClusterSnapshot, changes: list) -> None:  # type: ignore[type-arg]
     """After any changes the free GPUs per node equal a fresh count, and nothing exceeds its whole."""
-    books = WhatIf(snap)
+    ledger = WhatIf(snap)
     for kind, row, profiles in changes:
-        try_change(books, kind, row, profiles)
-    free = books.gpu_usable & (books.gpu_used == 0)
+        try_change(ledger, kind, row, profiles)
+    free = ledger.gpu_usable & (ledger.gpu_used == 0)
     counted = np.bincount(snap.gpus.node[free], minlength=len(snap.nodes.id))
-    assert books.node_free.tolist() == counted.tolist()
-    assert books.gpu_used.min(initial=0) >= 0
-    assert books.gpu_used.max(initial=0) <= 1000
-    assert books.instance_used.max(initial=0) <= 1000
+    assert ledger.node_free.tolist() == counted.tolist()
+    assert ledger.gpu_used.min(initial=0) >= 0
+    assert ledger.gpu_used.max(initial=0) <= 1000
+    assert ledger.instance_used.max(initial=0) <= 1000

@@ -13,10 +13,10 @@ from autopilot.controller import Controller
 from autopilot.core.model.ports import Collector
 from autopilot.core.model.records import Batch
 from autopilot.core.model.snapshot import GPU_MILLI, SloClass, State, holding_mask
-from autopilot.core.placement.fit import Spot, find_spot, shape_of
+from autopilot.core.placement.fit import Fit, find_fit, shape_of
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, Give, Propose, Submit
+from autopilot.core.planning.draft import Draft, Eviction, Propose, Submit
 from autopilot.settings import shipped_policy
 from simulator.inference.autoscaler import AutoscalerSpec
 from simulator.inference.deployments import Deployment, requests_for
@@ -135,20 +135,20 @@ def churn(benefit_gpu_s: float) -> Propose:
         left = Counter(work.tenant[new if benefit_gpu_s > 1.0 else np.arange(len(work.id))].tolist())
         for row in np.flatnonzero(holding_mask(work)).tolist():
             if left[int(work.tenant[row])] > 0:
-                give = Give(row, "evict", None, len(ctx.whatif.layout_of(row).gpu), 1.0)
+                give = Eviction(row, "evict", None, len(ctx.whatif.layout_of(row).gpu), 1.0)
                 left[int(work.tenant[row])] -= submit(
                     Draft(
                         action="preempt",
                         kind="evict",
                         at=-1,
                         row=row,
-                        spot=None,
+                        fit=None,
                         start_s=ctx.now_s,
                         nodes=(),
                         benefit_gpu_s=benefit_gpu_s,
                         cost_gpu_s=1.0,
                         evidence=(),
-                        gives=(give,),
+                        evictions=(give,),
                     )
                 )
 
@@ -159,15 +159,15 @@ def halves(ctx: Context, submit: Submit) -> None:
     """Wants to start half of every gang that waits."""
     for at, row in enumerate(ctx.pending.tolist()):
         half = shape_of(ctx.observation.snapshot, row, int(ctx.observation.snapshot.workloads.gpus[row]) // 2)
-        spot = find_spot(ctx.whatif, half, ctx.whatif.node_free, ctx.policy.placement, ctx.gpu_memory_mib)
-        if isinstance(spot, Spot):
+        fit = find_fit(ctx.whatif, half, ctx.whatif.node_free, ctx.policy.placement, ctx.gpu_memory_mib)
+        if isinstance(fit, Fit):
             ctx.taken[at] = submit(
                 Draft(
                     action="admit_gang",
                     kind="admit",
                     at=at,
                     row=row,
-                    spot=spot,
+                    fit=fit,
                     start_s=ctx.now_s,
                     nodes=(),
                     benefit_gpu_s=1.0,
@@ -184,14 +184,14 @@ def careless(ctx: Context, submit: Submit) -> None:
         idle = np.flatnonzero(ctx.whatif.gpu_used[:8] == 0)[: int(gpus[row])].astype(np.int32)
         if not ctx.taken[at] and len(idle) == gpus[row]:
             layout = Layout(idle, np.full(len(idle), -1, np.int32), np.full(len(idle), GPU_MILLI, np.int32))
-            spot = Spot(layout, np.zeros(1, np.int32), 0.0, ())
+            fit = Fit(layout, np.zeros(1, np.int32), 0.0, ())
             ctx.taken[at] = submit(
                 Draft(
                     action="admit_gang",
                     kind="admit",
                     at=at,
                     row=row,
-                    spot=spot,
+                    fit=fit,
                     start_s=ctx.now_s,
                     nodes=(),
                     benefit_gpu_s=1.0,
@@ -211,7 +211,7 @@ def sledgehammer(ctx: Context, submit: Submit) -> None:
     victim, row = int(running[np.argmax(work.gpus[running])]), int(ctx.pending[at])
     mark = ctx.whatif.checkpoint()
     held = ctx.whatif.evict(victim)
-    spot = find_spot(
+    fit = find_fit(
         ctx.whatif,
         shape_of(ctx.observation.snapshot, row),
         ctx.whatif.node_free,
@@ -219,20 +219,20 @@ def sledgehammer(ctx: Context, submit: Submit) -> None:
         ctx.gpu_memory_mib,
     )
     ctx.whatif.rollback(mark)
-    if isinstance(spot, Spot):
+    if isinstance(fit, Fit):
         ctx.taken[at] = submit(
             Draft(
                 action="preempt",
-                kind="land",
+                kind="pipeline",
                 at=at,
                 row=row,
-                spot=spot,
+                fit=fit,
                 start_s=ctx.now_s,
                 nodes=(),
                 benefit_gpu_s=1e9,
                 cost_gpu_s=1.0,
                 evidence=(),
-                gives=(Give(victim, "evict", None, len(held.gpu), 1.0),),
+                evictions=(Eviction(victim, "evict", None, len(held.gpu), 1.0),),
             )
         )
 

@@ -126,8 +126,8 @@ def test_which_of_two_owners_goes_first_is_not_judged() -> None:
 
 def test_an_owner_for_whom_there_is_another_place_is_owed_still() -> None:
     """Both nodes can be had: that one owner has its own excuses nothing."""
-    gives: list[Fact] = [evicting(GUEST_WIDE + 1, 30.0), stopped(GUEST_WIDE + 1, at_s=60.0)]
-    assert found([*FULL, come(WIDE), come(RICH_WIDE), *gives, started(RICH_WIDE, range(8, 16), 60.0)]) == LATE
+    evictions: list[Fact] = [evicting(GUEST_WIDE + 1, 30.0), stopped(GUEST_WIDE + 1, at_s=60.0)]
+    assert found([*FULL, come(WIDE), come(RICH_WIDE), *evictions, started(RICH_WIDE, range(8, 16), 60.0)]) == LATE
 
 
 def test_two_narrow_claims_are_two() -> None:

@@ -14,7 +14,7 @@ from autopilot.app.decisions.foreseen import (
     DemandRecord,
     JobPromise,
     JobRecord,
-    Kept,
+    QuotaHold,
     coverage,
     read_foreseen,
     span_words,
@@ -139,7 +139,7 @@ def _job(found: JobRecord) -> tuple[dict[str, Any], list[str], Plot | None]:
     return document, lines, _jobs_picture(found.promises, now.job)
 
 
-def _kept_jobs(promises: list[JobPromise]) -> list[Kept]:
+def _kept_jobs(promises: list[JobPromise]) -> list[QuotaHold]:
     return coverage([(each.levels, each.total_s, each.came_s) for each in promises])
 
 
@@ -253,7 +253,7 @@ def _rate(value: float) -> str:
     return f"{value:.3g}" if abs(value) >= 0.001 else "0"
 
 
-def _kept_demand(record: DemandRecord, horizon_s: float) -> list[Kept]:
+def _kept_demand(record: DemandRecord, horizon_s: float) -> list[QuotaHold]:
     return coverage([(p.levels, p.values, p.came) for p in record.promises if p.horizon_s == horizon_s])
 
 
@@ -283,7 +283,7 @@ def _demand_picture(record: DemandRecord) -> Plot | None:
 # --- both -------------------------------------------------------------------------------------------
 
 
-def _kept_lines(kept: dict[str, list[Kept]], what: str) -> list[str]:
+def _kept_lines(kept: dict[str, list[QuotaHold]], what: str) -> list[str]:
     if not any(kept.values()):
         return [f"how such promises were kept: unknown yet, there are no {what}"]
     lines = [f"how such promises were kept ({what}; promised: delivered):"]
@@ -294,7 +294,7 @@ def _kept_lines(kept: dict[str, list[Kept]], what: str) -> list[str]:
     return lines
 
 
-def _plain(kept: list[Kept]) -> list[dict[str, float]]:
+def _plain(kept: list[QuotaHold]) -> list[dict[str, float]]:
     return [{"promised": each.level, "delivered": each.share, "count": each.count} for each in kept]
 
 

@@ -320,7 +320,7 @@ class _Past:
 
     def _wish(self, record: DecisionRecord, proposal: Proposal) -> None:
         """A proposal for it that is no instruction yet: refused, a promise, or a start that waits for others."""
-        if proposal.accepted and proposal.kind not in {"reserve", "land"}:
+        if proposal.accepted and proposal.kind not in {"reserve", "pipeline"}:
             return
         codes = tuple(verdict.code for verdict in proposal.verdicts if not verdict.allowed)
         key = (proposal.action, proposal.kind, codes)

@@ -105,7 +105,7 @@ class DemandRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class QuotaHold:
     """How a promise was kept: the share at or below the bound of `level`, of `count` outcomes."""
 
     level: float
@@ -113,7 +113,7 @@ class Kept:
     count: int
 
 
-def coverage(promised: list[tuple[tuple[float, ...], tuple[float, ...], float]]) -> list[Kept]:
+def coverage(promised: list[tuple[tuple[float, ...], tuple[float, ...], float]]) -> list[QuotaHold]:
     """Delivered coverage of each level, from (levels, values, what came).
 
     What has not come (NaN) is not counted, and what was not promised (NaN) neither.
@@ -124,7 +124,7 @@ def coverage(promised: list[tuple[tuple[float, ...], tuple[float, ...], float]])
             known = ((level, value) for level, value in zip(levels, values, strict=True) if np.isfinite(value))
             for level, value in known:
                 held.setdefault(level, []).append(came <= value)
-    return [Kept(level, sum(each) / len(each), len(each)) for level, each in sorted(held.items())]
+    return [QuotaHold(level, sum(each) / len(each), len(each)) for level, each in sorted(held.items())]
 
 
 def read_foreseen(

@@ -18,7 +18,7 @@ from simulator.signals.behaviours import effective_level
 from simulator.world.cluster import Cluster
 from simulator.world.facts import Started, Stopped, Submitted, Why
 
-STARTS = frozenset({"admit", "land"})
+STARTS = frozenset({"admit", "pipeline"})
 """Kinds of proposals that start a gang: at once, or as soon as those in its way have left."""
 KEPT_TOLERANCE_S = 1.0
 """A gang that starts at most this long after its promise was on time."""

@@ -23,16 +23,16 @@ from autopilot.core.actions.recover import give_back, may_stop
 from autopilot.core.model.policy import BackfillKind, Mode
 from autopilot.core.model.records import Code, Evidence
 from autopilot.core.model.snapshot import GPU_MILLI, Gate, State
-from autopilot.core.ordering.queue_order import Turns
-from autopilot.core.placement.fit import Miss, Shape, Spot, find_spot, shape_of
+from autopilot.core.ordering.queue_order import QueueRotation
+from autopilot.core.placement.fit import Fit, Miss, Shape, find_fit, shape_of
 from autopilot.core.planning.context import Context, Held
 from autopilot.core.planning.draft import Draft, Submit
 from autopilot.core.preemption.moves import moves_only
 from autopilot.core.preemption.scenario import (
-    Wish,
+    Scenario,
     after_leaving,
     alike_at,
-    landing_draft,
+    pipelined_draft,
     place,
     short,
     worth_gpu_s,
@@ -75,19 +75,19 @@ def propose(ctx: Context, submit: Submit) -> None:
     positions = _not_held_back(ctx, everyone)
     turns = _turns(ctx, positions)
     strict = ctx.observation.snapshot.queues.strict.tolist()
-    queue_of = ctx.line.queue
+    queue_of = ctx.pending_table.queue
     overdue = overdue_positions(ctx)
     while (at := turns.next()) is not None:
         ctx.turn(at)
-        if ctx.kept and _kept_from(ctx, at):
+        if ctx.quota_holds and _kept_from(ctx, at):
             continue
-        uses = len(ctx.quota.gone)
+        uses = len(ctx.quota.leaving)
         kept = release_quota(ctx, at)  # it is kept from other queues
         served = _serve(ctx, at, run, submit)
         if kept is not None:
             keep_quota(ctx, kept)
         if served:
-            if len(ctx.quota.gone) > uses:
+            if len(ctx.quota.leaving) > uses:
                 turns.rebuild()
                 run.forget()
             continue
@@ -95,7 +95,7 @@ def propose(ctx: Context, submit: Submit) -> None:
             continue
         if at in overdue:
             keep_room(ctx, at)
-        if ctx.line.queue[at] not in ctx.kept_for:
+        if ctx.pending_table.queue[at] not in ctx.idle_held_for:
             keep_quota(ctx, at)
         if strict[queue_of[at]]:
             for behind in turns.drop(queue_of[at]):
@@ -106,7 +106,7 @@ def propose(ctx: Context, submit: Submit) -> None:
     _widen(ctx, run.elastic, submit)
 
 
-def _turns(ctx: Context, positions: Rows) -> Turns:
+def _turns(ctx: Context, positions: Rows) -> QueueRotation:
     """The order of service over these positions, which follows the books as they change."""
     work = ctx.observation.snapshot.workloads
     rows = ctx.pending[positions]
@@ -124,7 +124,7 @@ def _turns(ctx: Context, positions: Rows) -> Turns:
     part = np.where(work.gpu_milli[ctx.pending] > 0, work.gpu_milli[ctx.pending] / GPU_MILLI, 1.0)
     adds = (work.gpus[ctx.pending] * part).tolist()
     models = work.gpu_models[ctx.pending].tolist()
-    kinds = {each: claim_kinds(ctx.quota.books.kind_of_model, each) for each in set(models)}
+    kinds = {each: claim_kinds(ctx.quota.ledger.kind_of_model, each) for each in set(models)}
 
     def extra(at: int) -> tuple[float, tuple[int, ...]]:
         return adds[at], kinds[models[at]]
@@ -135,27 +135,29 @@ def _turns(ctx: Context, positions: Rows) -> Turns:
         return quota.host_of(pending[at], width[at])
 
     key = quota.rules.head_key
-    head_key = None if key is None else lambda at: key(quota.books, quota.claim(pending[at], width[at]))
-    return Turns(
-        quota.books,
+    head_key = None if key is None else lambda at: key(quota.ledger, quota.claim(pending[at], width[at]))
+    return QueueRotation(
+        quota.ledger,
         groups,
         work.submit_s[ctx.pending].tolist(),
-        ctx.line.queue,
+        ctx.pending_table.queue,
         extra,
         head_key,
-        host if quota.books.host_use else None,
+        host if quota.ledger.host_use else None,
     )
 
 
 def _kept_from(ctx: Context, at: int) -> bool:
     """True when quota that the gang would use is kept for an overdue one; noted as its reason."""
     row = int(ctx.pending[at])
-    kept = ctx.kept_from(row)
+    kept = ctx.quota_hold_against(row)
     if kept is None or sure_to_end(ctx, at, kept):
         return False
-    claim, books = ctx.quota.claim(row, ctx.line.least_gpus[at]), ctx.quota.books
+    claim, ledger = ctx.quota.claim(row, ctx.pending_table.least_gpus[at]), ctx.quota.ledger
     left = (
-        books.guarantee_room(claim.queue, claim.kinds) if kept.sheltered else books.limit_room(claim.queue, claim.kinds)
+        ledger.guarantee_room(claim.queue, claim.kinds)
+        if kept.sheltered
+        else ledger.limit_room(claim.queue, claim.kinds)
     )
     ctx.refuse(at, Miss(Code.KEPT, max(left, 0.0), claim.gpus))
     return True
@@ -197,7 +199,7 @@ def _serve(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
         _refuse(ctx, np.array([at]), run.failed[code])
         _redraw(ctx, run)
         return False
-    if ctx.line.queue[at] not in ctx.deserved and hold_deserved(ctx, at):
+    if ctx.pending_table.queue[at] not in ctx.fair_share_held and hold_deserved(ctx, at):
         _refuse(ctx, np.array([at]), run.failed[code])
         _redraw(ctx, run)
         return False
@@ -207,29 +209,34 @@ def _serve(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
 
 def _await(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
     """Book room that is being given up already: the gang starts there when it is free, and nobody is told to leave."""
-    kind = (run.codes[at], ctx.line.sort[at])
-    if kind in run.in_vain or not ctx.line.may_ask[at]:
+    kind = (run.codes[at], ctx.pending_table.sort[at])
+    if kind in run.in_vain or not ctx.pending_table.may_ask[at]:
         return False
-    found = None if ctx.may_start(at, ctx.line.least_gpus[at]) is not None else after_leaving(ctx, at)
-    if not isinstance(found, Wish):
+    found = None if ctx.may_start(at, ctx.pending_table.least_gpus[at]) is not None else after_leaving(ctx, at)
+    if not isinstance(found, Scenario):
         run.in_vain.add(kind)
         return False
     worth = worth_gpu_s(ctx, at, found)
-    ctx.taken[at] = submit(landing_draft(ctx, NAME, at, found, worth, contract=False))
+    ctx.taken[at] = submit(pipelined_draft(ctx, NAME, at, found, worth, contract=False))
     return bool(ctx.taken[at])
 
 
 def _by_moves(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
     """Move others for a gang whose turn it is, before one behind it starts on the GPUs that this takes."""
-    kind = (run.codes[at], ctx.line.sort[at])
+    kind = (run.codes[at], ctx.pending_table.sort[at])
     tried = kind in run.unmovable or ctx.steps >= ctx.policy.limits.search_steps // 2
-    if tried or ctx.policy.modes.defragment != Mode.AUTO or not ctx.line.may_ask[at] or ctx.line.early[at]:
+    if (
+        tried
+        or ctx.policy.modes.defragment != Mode.AUTO
+        or not ctx.pending_table.may_ask[at]
+        or ctx.pending_table.early[at]
+    ):
         return False
     found = moves_only(ctx, at, alike_at(ctx, at))
     if found is None:
         run.unmovable.add(kind)
         return False
-    ctx.wished.add(at)
+    ctx.moves_tried.add(at)
     ctx.taken[at] = submit(moves_draft(ctx, at, found))
     return bool(ctx.taken[at])
 
@@ -285,7 +292,7 @@ def _try(ctx: Context, at: int, run: _Pass, submit: Submit) -> Miss | None:
     """
     row = int(ctx.pending[at])
     snapshot = ctx.observation.snapshot
-    wide, least = int(snapshot.workloads.gpus[row]), ctx.line.least_gpus[at]
+    wide, least = int(snapshot.workloads.gpus[row]), ctx.pending_table.least_gpus[at]
     refusal = ctx.may_start(at, least)
     if refusal is not None:
         return refusal
@@ -307,10 +314,10 @@ def _try(ctx: Context, at: int, run: _Pass, submit: Submit) -> Miss | None:
     return None
 
 
-def _hold(ctx: Context, at: int, spot: Spot) -> None:
+def _hold(ctx: Context, at: int, fit: Fit) -> None:
     """Put the gang on the books of this tick, without a proposal."""
-    ctx.whatif.place(int(ctx.pending[at]), spot.layout)
-    ctx.occupy(int(ctx.pending[at]), spot.layout, ctx.now_s + float(ctx.run_low_s[at]))
+    ctx.whatif.place(int(ctx.pending[at]), fit.layout)
+    ctx.occupy(int(ctx.pending[at]), fit.layout, ctx.now_s + float(ctx.run_low_s[at]))
 
 
 def _widen(ctx: Context, positions: Sequence[int], submit: Submit) -> None:
@@ -321,14 +328,14 @@ def _widen(ctx: Context, positions: Sequence[int], submit: Submit) -> None:
     share(ctx, starting + (running(ctx) if ctx.policy.modes.resize == Mode.AUTO else []))
     for gang in starting:
         ctx.quota.book(gang.row, ctx.whatif.evict(gang.row), -1)
-    for gang in sorted(starting, key=lambda each: each.spot is None):  # the others find their places free
+    for gang in sorted(starting, key=lambda each: each.fit is None):  # the others find their places free
         shape = shape_of(ctx.observation.snapshot, gang.row, gang.least_gpus)
-        spot = gang.spot or place(ctx, gang.at, shape)
-        if isinstance(spot, Spot):
-            ctx.taken[gang.at] = submit(_admission(ctx, gang.at, spot, gang.shape or shape))
+        fit = gang.fit or place(ctx, gang.at, shape)
+        if isinstance(fit, Fit):
+            ctx.taken[gang.at] = submit(_admission(ctx, gang.at, fit, gang.shape or shape))
 
 
-def _widest(ctx: Context, at: int, spot: Spot, shape: Shape) -> tuple[Spot, Shape]:
+def _widest(ctx: Context, at: int, fit: Fit, shape: Shape) -> tuple[Fit, Shape]:
     """The widest start of an elastic gang whose minimum fits at `spot`: more members never fit better."""
     row = int(ctx.pending[at])
     snapshot = ctx.observation.snapshot
@@ -337,24 +344,24 @@ def _widest(ctx: Context, at: int, spot: Spot, shape: Shape) -> tuple[Spot, Shap
     while low < high:
         middle = (low + high + 1) // 2
         trial = shape_of(snapshot, row, min(middle * member, wide))
-        free = ctx.may_start(at, trial.gpus) is None and ctx.kept_from(row) is None
+        free = ctx.may_start(at, trial.gpus) is None and ctx.quota_hold_against(row) is None
         found = place(ctx, at, trial) if free else None
-        if isinstance(found, Spot):
-            low, spot, shape = middle, found, trial
+        if isinstance(found, Fit):
+            low, fit, shape = middle, found, trial
         else:
             high = middle - 1
-    return spot, shape
+    return fit, shape
 
 
 def _reason(ctx: Context, at: int, miss: Miss) -> Miss:
     """`reserved` where the gang would have room, were it not held for another."""
     if not ctx.held or miss.code not in (Code.CAPACITY, Code.FRAGMENTED):
         return miss
-    shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]), ctx.line.least_gpus[at])
+    shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]), ctx.pending_table.least_gpus[at])
     if short(ctx, shape, ctx.whatif.node_free) is not None:
         return miss
-    alone = find_spot(ctx.whatif, shape, ctx.whatif.node_free, ctx.policy.placement, ctx.gpu_memory_mib)
-    return Miss(Code.RESERVED, miss.value, miss.threshold) if isinstance(alone, Spot) else miss
+    alone = find_fit(ctx.whatif, shape, ctx.whatif.node_free, ctx.policy.placement, ctx.gpu_memory_mib)
+    return Miss(Code.RESERVED, miss.value, miss.threshold) if isinstance(alone, Fit) else miss
 
 
 def _refuse(ctx: Context, positions: Rows, miss: Miss) -> None:
@@ -406,7 +413,7 @@ def _promise(ctx: Context, at: int, row: int, shape: Shape, plan: StartPlan, hel
         kind="reserve",
         at=at,
         row=row,
-        spot=None,
+        fit=None,
         start_s=held.record.promised_s,
         nodes=held.record.nodes,
         benefit_gpu_s=0.0,
@@ -422,27 +429,27 @@ def _promise(ctx: Context, at: int, row: int, shape: Shape, plan: StartPlan, hel
     )
 
 
-def _admission(ctx: Context, at: int, spot: Spot, shape: Shape) -> Draft:
+def _admission(ctx: Context, at: int, fit: Fit, shape: Shape) -> Draft:
     """The wish to start one gang; in the gap before a reservation where it takes GPUs that are held."""
-    if uses_gap(ctx, spot, int(ctx.pending[at])):
-        return gap_draft(ctx, at, spot)
+    if uses_gap(ctx, fit, int(ctx.pending[at])):
+        return gap_draft(ctx, at, fit)
     row = int(ctx.pending[at])
     run_s = float(ctx.run_low_s[at])
     idle_s = min(run_s, ctx.policy.review.batch_s, ctx.policy.horizon_s)
-    weight = ctx.price_weight(int(spot.nodes[0]))
-    gpus = float(spot.layout.milli.sum()) / GPU_MILLI if shape.profile < 0 else ctx.instance_share(spot.layout.instance)
+    weight = ctx.price_weight(int(fit.nodes[0]))
+    gpus = float(fit.layout.milli.sum()) / GPU_MILLI if shape.profile < 0 else ctx.instance_share(fit.layout.instance)
     return Draft(
         action=NAME,
         kind="admit",
         at=at,
         row=row,
-        spot=spot,
+        fit=fit,
         start_s=ctx.now_s,
         nodes=(),
         benefit_gpu_s=gpus * idle_s * weight,
         cost_gpu_s=0.0,
         evidence=(
-            Evidence("gpus", len(spot.layout.gpu), "GPUs"),
+            Evidence("gpus", len(fit.layout.gpu), "GPUs"),
             Evidence("waited", round(ctx.now_s - float(ctx.observation.snapshot.workloads.submit_s[row]), 3), "s"),
             Evidence("position", int(ctx.place_in_line[at]), "gangs ahead in order of service"),
             Evidence("expected_run_time", run_s if np.isfinite(run_s) else "unknown", "s"),

@@ -12,9 +12,9 @@ import numpy as np
 
 from autopilot.core.model.records import Evidence
 from autopilot.core.model.snapshot import State, holding_mask
-from autopilot.core.placement.fit import Spot, suitable_nodes
+from autopilot.core.placement.fit import Fit, suitable_nodes
 from autopilot.core.planning.context import Context, Held
-from autopilot.core.planning.draft import Draft, Give, Submit
+from autopilot.core.planning.draft import Draft, Eviction, Submit
 from autopilot.core.preemption.scenario import free_of
 from autopilot.core.reservations.gang import fits_on
 
@@ -31,17 +31,17 @@ def propose(ctx: Context, submit: Submit) -> None:
                 _make_way(ctx, held, submit)
 
 
-def uses_gap(ctx: Context, spot: Spot, row: int) -> bool:
+def uses_gap(ctx: Context, fit: Fit, row: int) -> bool:
     """True when a placement of the gang of `row` takes GPUs that reservations of others hold for their start."""
     if not ctx.held:
         return False
-    nodes, counts = np.unique(ctx.observation.snapshot.gpus.node[spot.layout.gpu], return_counts=True)
-    return bool((counts > ctx.room(np.inf, row)[nodes]).any()) and bool((spot.layout.instance < 0).all())
+    nodes, counts = np.unique(ctx.observation.snapshot.gpus.node[fit.layout.gpu], return_counts=True)
+    return bool((counts > ctx.room(np.inf, row)[nodes]).any()) and bool((fit.layout.instance < 0).all())
 
 
-def gap_draft(ctx: Context, at: int, spot: Spot) -> Draft:
+def gap_draft(ctx: Context, at: int, fit: Fit) -> Draft:
     """The wish to start one gang in the gap, with the price of its being evicted."""
-    gpus, gap_s = len(spot.layout.gpu), min(held.start_s for held in ctx.held) - ctx.now_s
+    gpus, gap_s = len(fit.layout.gpu), min(held.start_s for held in ctx.held) - ctx.now_s
     known = bool(ctx.known[at])
     run_s = float(ctx.run_high_s[at]) if known else gap_s
     overrun = 1.0 - ctx.policy.backfill.level if known else 1.0
@@ -50,7 +50,7 @@ def gap_draft(ctx: Context, at: int, spot: Spot) -> Draft:
         kind="admit",
         at=at,
         row=int(ctx.pending[at]),
-        spot=spot,
+        fit=fit,
         start_s=ctx.now_s,
         nodes=(),
         benefit_gpu_s=gpus * max(min(gap_s, run_s, ctx.policy.horizon_s), 0.0),
@@ -90,14 +90,14 @@ def _make_way(ctx: Context, held: Held, submit: Submit) -> None:
             kind="evict",
             at=-1,
             row=held.row,
-            spot=None,
+            fit=None,
             start_s=ctx.now_s,
             nodes=held.record.nodes,
             benefit_gpu_s=held.shape.gpus * ctx.policy.review.batch_s,
             cost_gpu_s=price,
             contract=True,
-            gives=tuple(
-                Give(row, "evict", None, len(ctx.whatif.layout_of(row).gpu), float(ctx.losses.price_gpu_s[row]))
+            evictions=tuple(
+                Eviction(row, "evict", None, len(ctx.whatif.layout_of(row).gpu), float(ctx.losses.price_gpu_s[row]))
                 for row in sorted(needed)
             ),
             evidence=(
@@ -120,7 +120,7 @@ def _clear(ctx: Context, held: Held, submit: Submit) -> None:
     for node, count in zip(held.nodes.tolist(), held.counts.tolist(), strict=True):
         here = np.unique(placed.workload[(placed.node == node) & stays[placed.workload]])
         for row in here[np.argsort(ctx.losses.price_gpu_s[here], kind="stable")].tolist():
-            gone = [*_leaving(ctx).tolist(), *ctx.quota.gone]
+            gone = [*_leaving(ctx).tolist(), *ctx.quota.leaving]
             if int(free_of(ctx, gone)[node]) >= count:
                 break
             gpus, price = len(ctx.whatif.layout_of(row).gpu), float(ctx.losses.price_gpu_s[row])
@@ -130,13 +130,13 @@ def _clear(ctx: Context, held: Held, submit: Submit) -> None:
                     kind="evict",
                     at=-1,
                     row=row,
-                    spot=None,
+                    fit=None,
                     start_s=ctx.now_s,
                     nodes=held.record.nodes,
                     benefit_gpu_s=gpus * ctx.policy.review.batch_s,
                     cost_gpu_s=price,
                     contract=True,
-                    gives=(Give(row, "evict", None, gpus, price),),
+                    evictions=(Eviction(row, "evict", None, gpus, price),),
                     evidence=(
                         Evidence("reserved_gpus", held.record.gpus, f"GPUs of {held.record.workload}"),
                         Evidence("lost", round(price, 3), "GPU-s"),

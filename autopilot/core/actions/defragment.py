@@ -10,7 +10,7 @@ from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft, Submit
 from autopilot.core.planning.search_budget import within_steps
 from autopilot.core.preemption.moves import moves_only
-from autopilot.core.preemption.scenario import Wish, alike, landing_draft, worth_gpu_s
+from autopilot.core.preemption.scenario import Scenario, pipelined_draft, scheduling_signatures, worth_gpu_s
 
 NAME = "defragment"
 
@@ -20,16 +20,16 @@ SHAPES = frozenset({Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY})
 
 def propose(ctx: Context, submit: Submit) -> None:
     """Moves for gangs that wait although enough is free, in the order of service."""
-    keys = alike(ctx)
+    keys = scheduling_signatures(ctx)
     for at in within_steps(ctx, ctx.waiting(SHAPES)):
-        if at in ctx.wished:
+        if at in ctx.moves_tried:
             continue
         found = moves_only(ctx, at, keys[at]) if ctx.too_early(at) is None else None
         if found is not None:
             ctx.taken[at] = submit(moves_draft(ctx, at, found))
-            keys = alike(ctx)
+            keys = scheduling_signatures(ctx)
 
 
-def moves_draft(ctx: Context, at: int, found: Wish) -> Draft:
+def moves_draft(ctx: Context, at: int, found: Scenario) -> Draft:
     """The wish for moves, weighed."""
-    return landing_draft(ctx, NAME, at, found, worth_gpu_s(ctx, at, found), contract=False)
+    return pipelined_draft(ctx, NAME, at, found, worth_gpu_s(ctx, at, found), contract=False)

@@ -13,7 +13,7 @@ import numpy as np
 from autopilot.core.model.records import Evidence
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, Bools, State, holding_mask, running_since
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, Give, Submit
+from autopilot.core.planning.draft import Draft, Eviction, Submit
 from autopilot.core.quota.ledger import ALL, EPSILON
 from autopilot.core.quota.spending import runaways
 
@@ -34,7 +34,7 @@ def _in_reach(ctx: Context) -> Bools:
     sheltered = [code for code, name in enumerate(SLO_CLASS_NAMES) if name in ctx.policy.protection.classes]
     reach: Bools = holding_mask(work) & (work.state != State.CHECKPOINTING) & ~work.stuck & ~work.excluded
     reach &= (work.service < 0) & ~np.isin(work.slo_class, sheltered)
-    reach[list(ctx.busy | ctx.quota.gone)] = False
+    reach[list(ctx.busy | ctx.quota.leaving)] = False
     return reach
 
 
@@ -75,7 +75,7 @@ def _over_time(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
 def _over_budget(ctx: Context, open_rows: Bools, submit: Submit) -> None:
     """Tenants that ran away: warned, and suspended down to their guarantee where the policy says so."""
     snapshot, rules = ctx.observation.snapshot, ctx.policy.enforcement
-    work, books = snapshot.workloads, ctx.quota.books
+    work, ledger = snapshot.workloads, ctx.quota.ledger
     found = sorted(runaways(ctx.memory, ctx.now_s, ctx.policy).items())  # memory has no order of its own
     for tenant, spent in found:
         if tenant not in snapshot.names.tenants:
@@ -95,7 +95,7 @@ def _over_budget(ctx: Context, open_rows: Bools, submit: Submit) -> None:
         rows = np.flatnonzero(mine).tolist()
         for row in sorted(rows, key=lambda row: (int(work.priority[row]), float(ctx.losses.price_gpu_s[row]), row)):
             queue = int(work.queue[row])
-            if books.use[ALL][queue] > books.guarantee[ALL][queue] + EPSILON:
+            if ledger.use[ALL][queue] > ledger.guarantee[ALL][queue] + EPSILON:
                 submit(
                     _suspend(
                         ctx,
@@ -113,12 +113,12 @@ def _suspend(ctx: Context, row: int, *why: Evidence) -> Draft:
         kind="evict",
         at=-1,
         row=row,
-        spot=None,
+        fit=None,
         start_s=ctx.now_s,
         nodes=(),
         benefit_gpu_s=held * ctx.policy.horizon_s,
         cost_gpu_s=lost_gpu_s,
         contract=True,
-        gives=(Give(row, "evict", None, held, lost_gpu_s),),
+        evictions=(Eviction(row, "evict", None, held, lost_gpu_s),),
         evidence=(*why, Evidence("gpus", held, "GPUs freed")),
     )

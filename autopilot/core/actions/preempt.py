@@ -10,7 +10,7 @@ from autopilot.core.placement.fit import Miss
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Submit
 from autopilot.core.planning.search_budget import within_steps
-from autopilot.core.preemption.scenario import Wish, landing_draft, wish, worth_gpu_s
+from autopilot.core.preemption.scenario import Scenario, find_scenario, pipelined_draft, worth_gpu_s
 from autopilot.core.rules.base import Takes
 from autopilot.core.sharing.time_sharing import share_time
 
@@ -50,9 +50,9 @@ def _lowest_priorities(ctx: Context) -> dict[int, int]:
 
 def _displace(ctx: Context, at: int, within: Takes, submit: Submit) -> None:
     """Propose to start one gang in the place of lower priorities, or note why it may not."""
-    found = ctx.too_early(at) or wish(ctx, at, within)
-    if isinstance(found, Wish):
+    found = ctx.too_early(at) or find_scenario(ctx, at, within)
+    if isinstance(found, Scenario):
         worth = worth_gpu_s(ctx, at, found)
-        ctx.taken[at] = submit(landing_draft(ctx, NAME, at, found, worth, contract=False))
+        ctx.taken[at] = submit(pipelined_draft(ctx, NAME, at, found, worth, contract=False))
     else:
         ctx.answer(at, Miss(found.code, found.value, found.threshold))

@@ -17,7 +17,13 @@ from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Submit
 from autopilot.core.planning.search_budget import within_steps
 from autopilot.core.preemption.moves import moves_only
-from autopilot.core.preemption.scenario import Wish, alike, landing_draft, wish, worth_gpu_s
+from autopilot.core.preemption.scenario import (
+    Scenario,
+    find_scenario,
+    pipelined_draft,
+    scheduling_signatures,
+    worth_gpu_s,
+)
 from autopilot.core.rules.base import Refusal
 
 NAME = "reclaim_borrowed"
@@ -34,7 +40,7 @@ def propose(ctx: Context, submit: Submit) -> None:
     if ctx.quota.rules.across is None or ctx.quota.rules.at_once or len(ctx.quota.snapshot.queues.id) <= 2:
         return
     refused: dict[int, Miss] = {}
-    keys = alike(ctx)
+    keys = scheduling_signatures(ctx)
     owed, rest = _by_contract_first(ctx)
     for at in chain(within_steps(ctx, owed, OWED), within_steps(ctx, rest)):
         miss = ctx.too_early(at) or refused.get(keys[at])
@@ -42,7 +48,7 @@ def propose(ctx: Context, submit: Submit) -> None:
             miss = _try(ctx, at, keys[at], submit)
             if miss is None:
                 refused.clear()  # whoever gave way, or is to, changes the answer for others
-                keys = alike(ctx)
+                keys = scheduling_signatures(ctx)
             else:
                 refused[keys[at]] = miss
         ctx.answer(at, miss)
@@ -51,9 +57,9 @@ def propose(ctx: Context, submit: Submit) -> None:
 def _by_contract_first(ctx: Context) -> tuple[list[int], list[int]]:
     """Those that wait: who takes by contract, and the others."""
     waiting = ctx.waiting()
-    if not ctx.quota.books.guarantee_binds:
+    if not ctx.quota.ledger.guarantee_binds:
         return [], waiting
-    sorts, answers = ctx.line.sort, dict[int, bool]()
+    sorts, answers = ctx.pending_table.sort, dict[int, bool]()
     for at in waiting:
         if sorts[at] not in answers:
             answers[sorts[at]] = _owed(ctx, at)
@@ -74,27 +80,27 @@ def keep_quota(ctx: Context, at: int) -> None:
     keeps = ctx.quota.rules.keeps
     if keeps is None:
         return
-    claim = ctx.quota.claim(int(ctx.pending[at]), ctx.line.least_gpus[at])
-    gpus = 0.0 if ctx.line.early[at] and _could_take(ctx, at) else keeps(ctx.quota.books, claim)
+    claim = ctx.quota.claim(int(ctx.pending[at]), ctx.pending_table.least_gpus[at])
+    gpus = 0.0 if ctx.pending_table.early[at] and _could_take(ctx, at) else keeps(ctx.quota.ledger, claim)
     if gpus > 0:
-        ctx.quota.books.add(claim.queue, gpus, claim.kinds, preemptible=True)
-    ctx.kept_for[claim.queue] = (at, gpus)
+        ctx.quota.ledger.add(claim.queue, gpus, claim.kinds, preemptible=True)
+    ctx.idle_held_for[claim.queue] = (at, gpus)
 
 
 def release_quota(ctx: Context, at: int) -> int | None:
     """Give back what is kept in the queue of the gang at `at`; the position of the gang that it is kept for."""
-    held = ctx.kept_for.get(ctx.line.queue[at])
+    held = ctx.idle_held_for.get(ctx.pending_table.queue[at])
     if held is None or held[1] <= 0:
         return None
-    claim = ctx.quota.claim(int(ctx.pending[held[0]]), ctx.line.least_gpus[held[0]])
-    ctx.quota.books.add(claim.queue, -held[1], claim.kinds, preemptible=True)
+    claim = ctx.quota.claim(int(ctx.pending[held[0]]), ctx.pending_table.least_gpus[held[0]])
+    ctx.quota.ledger.add(claim.queue, -held[1], claim.kinds, preemptible=True)
     return held[0]
 
 
 def _could_take(ctx: Context, at: int) -> bool:
     """Would the gang at `at` find whom to take, if it might displace anybody yet?"""
     across = ctx.quota.rules.across
-    return across is not None and isinstance(wish(ctx, at, across, contract=_owed(ctx, at)), Wish)
+    return across is not None and isinstance(find_scenario(ctx, at, across, contract=_owed(ctx, at)), Scenario)
 
 
 def _try(ctx: Context, at: int, key: int | None, submit: Submit) -> Miss | None:
@@ -103,21 +109,21 @@ def _try(ctx: Context, at: int, key: int | None, submit: Submit) -> Miss | None:
     """
     across = ctx.quota.rules.across
     contract = _owed(ctx, at)
-    found = wish(ctx, at, across, contract=contract) if across is not None else Miss(Code.POLICY, 0.0, 0.0)
-    if not isinstance(found, Wish) and key is not None:
+    found = find_scenario(ctx, at, across, contract=contract) if across is not None else Miss(Code.POLICY, 0.0, 0.0)
+    if not isinstance(found, Scenario) and key is not None:
         moved = moves_only(ctx, at, key)
         found = moved if moved is not None else found
     if isinstance(found, Refusal):
         return Miss(found.code, found.value, found.threshold)
     if isinstance(found, Miss):
         return found
-    owed = contract and bool(found.gives)
+    owed = contract and bool(found.evictions)
     worth = 0.0 if owed else worth_gpu_s(ctx, at, found)  # a contract is not weighed
-    ctx.taken[at] = submit(landing_draft(ctx, NAME, at, found, worth, contract=owed))
+    ctx.taken[at] = submit(pipelined_draft(ctx, NAME, at, found, worth, contract=owed))
     return None
 
 
 def _owed(ctx: Context, at: int) -> bool:
     """True when it takes by contract: inside what its queue is guaranteed, as the rule set sees it."""
-    claim = ctx.quota.claim(int(ctx.pending[at]), ctx.line.least_gpus[at])
-    return ctx.quota.rules.owed(ctx.quota.books, claim)
+    claim = ctx.quota.claim(int(ctx.pending[at]), ctx.pending_table.least_gpus[at])
+    return ctx.quota.rules.owed(ctx.quota.ledger, claim)

@@ -23,7 +23,7 @@ from autopilot.core.model.records import Evidence
 from autopilot.core.model.snapshot import Bools, Gate, State, holding_mask
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, Give, Submit
+from autopilot.core.planning.draft import Draft, Eviction, Submit
 from autopilot.core.tracking.hangs import at_work, doing_nothing, doubts, judged, window_s
 
 NAME = "recover"
@@ -52,7 +52,7 @@ def may_stop(ctx: Context) -> Bools:
     """Gangs that hold GPUs and are not leaving. Shape [workloads]."""
     work = ctx.observation.snapshot.workloads
     open_rows: Bools = holding_mask(work) & ~((work.state == State.CHECKPOINTING) | work.stuck | work.excluded)
-    open_rows[list(ctx.busy | ctx.quota.gone)] = False
+    open_rows[list(ctx.busy | ctx.quota.leaving)] = False
     return open_rows
 
 
@@ -176,13 +176,13 @@ def _shrink(ctx: Context, row: int, keeps: Layout | None, left_s: float) -> Draf
         kind="evict",
         at=-1,
         row=row,
-        spot=None,
+        fit=None,
         start_s=ctx.now_s,
         nodes=(),
         benefit_gpu_s=float(ctx.losses.worst_gpu_s[row]),
         cost_gpu_s=0.0,
         contract=True,
-        gives=(Give(row, "shrink", keeps, given, 0.0),),
+        evictions=(Eviction(row, "shrink", keeps, given, 0.0),),
         evidence=(
             Evidence("gone_in", round(left_s, 3), "s until the cloud takes a node of it"),
             Evidence("gpus", given, "GPUs given up"),
@@ -314,7 +314,7 @@ def _stuck(ctx: Context, submit: Submit) -> None:
         limit_s = ctx.policy.recovery.stuck_after_s
         if for_s < limit_s:
             ctx.wake_s.append(ctx.now_s + limit_s - for_s)
-        elif row not in ctx.busy and row not in ctx.quota.gone:
+        elif row not in ctx.busy and row not in ctx.quota.leaving:
             submit(_stop(ctx, row, Evidence("stuck", round(for_s, 3), "s past its grace, still on its GPUs")))
 
 
@@ -340,13 +340,13 @@ def _stop(ctx: Context, row: int, *why: Evidence, until_s: float = float("nan"))
         kind="evict",
         at=-1,
         row=row,
-        spot=None,
+        fit=None,
         start_s=ctx.now_s,
         nodes=(),
         benefit_gpu_s=held * ctx.policy.horizon_s,
         cost_gpu_s=0.0,
         contract=True,
-        gives=(Give(row, "evict", None, held, 0.0),),
+        evictions=(Eviction(row, "evict", None, held, 0.0),),
         until_s=until_s,
         evidence=(*why, Evidence("gpus", held, "GPUs freed")),
     )

@@ -6,7 +6,7 @@ Idle GPUs that a taking counts on, which a guard holds for a time, are not such 
 from __future__ import annotations
 
 from autopilot.core.model.records import Evidence
-from autopilot.core.placement.fit import Shape, Spot
+from autopilot.core.placement.fit import Fit, Shape
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft, Submit
 from autopilot.core.sharing.elastic import running, share
@@ -20,18 +20,18 @@ def propose(ctx: Context, submit: Submit) -> None:
     held = {gang.row: gang.width_gpus for gang in gangs}
     share(ctx, gangs)
     for gang in gangs:
-        if gang.spot is not None and gang.shape is not None:
-            submit(_growth(ctx, gang.row, held[gang.row], gang.spot, gang.shape))
+        if gang.fit is not None and gang.shape is not None:
+            submit(_growth(ctx, gang.row, held[gang.row], gang.fit, gang.shape))
 
 
-def _growth(ctx: Context, row: int, held: int, spot: Spot, shape: Shape) -> Draft:
+def _growth(ctx: Context, row: int, held: int, fit: Fit, shape: Shape) -> Draft:
     work = ctx.observation.snapshot.workloads
     return Draft(
         action=NAME,
         kind="grow",
         at=-1,
         row=row,
-        spot=spot,
+        fit=fit,
         start_s=ctx.now_s,
         nodes=(),
         benefit_gpu_s=shape.gpus * min(ctx.policy.review.batch_s, ctx.policy.horizon_s),

@@ -19,7 +19,7 @@ from autopilot.core.model.records import Evidence
 from autopilot.core.model.snapshot import GPU_MILLI, holding_mask
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft, Submit
-from autopilot.core.tracking.replicas import Ahead, foresee, peak_quantiles, wished_replicas
+from autopilot.core.tracking.replicas import Ahead, desired_replicas, foresee, peak_quantiles
 
 NAME = "scale_ahead"
 
@@ -68,27 +68,27 @@ def _propose(ctx: Context, ahead: Ahead, lacking_gpus: float, yields: frozenset[
     services, row = ctx.observation.snapshot.services, ahead.row
     record = ctx.memory.services.get(str(services.uid[row]), ServiceRecord())
     rules = ctx.policy.scale_ahead
-    wish, stands = wished_replicas(record, ahead, ctx.now_s, rules.dwell_s), int(services.floor[row])
+    desired, stands = desired_replicas(record, ahead, ctx.now_s, rules.dwell_s), int(services.floor[row])
     if lacking_gpus:
-        wish = min(wish, int(services.needed_replicas[row]) if row in yields else stands)
-    wish = wish if wish > int(services.min_replicas[row]) else 0  # what the owner keeps anyway needs no floor
+        desired = min(desired, int(services.needed_replicas[row]) if row in yields else stands)
+    desired = desired if desired > int(services.min_replicas[row]) else 0  # what the owner keeps anyway needs no floor
     left_s = float(services.floor_until_s[row]) - ctx.now_s
-    if wish == stands and (wish == 0 or left_s > rules.lease_s / 2):
+    if desired == stands and (desired == 0 or left_s > rules.lease_s / 2):
         return
-    submit(_draft(ctx, ahead, record, wish, ctx.now_s + rules.lease_s if wish else ctx.now_s))
+    submit(_draft(ctx, ahead, record, desired, ctx.now_s + rules.lease_s if desired else ctx.now_s))
 
 
-def _draft(ctx: Context, ahead: Ahead, record: ServiceRecord, wish: int, until_s: float) -> Draft:
+def _draft(ctx: Context, ahead: Ahead, record: ServiceRecord, desired: int, until_s: float) -> Draft:
     services, row = ctx.observation.snapshot.services, ahead.row
     needed, stands = int(services.needed_replicas[row]), int(services.floor[row])
-    gpus, more = _gpus_per_replica(ctx, row), max(wish - needed, 0)
+    gpus, more = _gpus_per_replica(ctx, row), max(desired - needed, 0)
     beyond, missing = _beyond(ahead, needed * ahead.capacity_rps)
     return Draft(
         action=NAME,
         kind="scale",
         at=-1,
         row=-1,
-        spot=None,
+        fit=None,
         start_s=ctx.now_s,
         nodes=(),
         benefit_gpu_s=gpus * min(missing / ahead.capacity_rps, more) * ahead.lead_s,
@@ -104,11 +104,11 @@ def _draft(ctx: Context, ahead: Ahead, record: ServiceRecord, wish: int, until_s
             ),
             Evidence("needed_now", needed, "replicas"),
             Evidence("floor", stands, "replicas"),
-            Evidence("wanted", wish, "replicas"),
+            Evidence("wanted", desired, "replicas"),
             Evidence("model", _model(ahead)),
         ),
         service=row,
-        replicas=wish,
+        replicas=desired,
         until_s=until_s,
         ahead=ahead,
     )

@@ -16,7 +16,7 @@ from autopilot.core.actions import ACTIONS
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
 from autopilot.core.guards.budget import disruptions
-from autopilot.core.guards.hysteresis import dwell_s, wish_key
+from autopilot.core.guards.hysteresis import dwell_s, proposal_key
 from autopilot.core.guards.mode import PAPER_CODES
 from autopilot.core.model.memory import ControllerMemory, Disruption
 from autopilot.core.model.policy import Mode, Policy
@@ -24,7 +24,7 @@ from autopilot.core.model.records import Code, Observation, Plan, Proposal, Rese
 from autopilot.core.placement.fit import Miss
 from autopilot.core.placement.whatif import Layout, WhatIf
 from autopilot.core.planning.context import Context, build_context
-from autopilot.core.planning.draft import Draft, Give, Propose
+from autopilot.core.planning.draft import Draft, Eviction, Propose
 from autopilot.core.reservations.advance import hold_advance
 from autopilot.core.tracking.pipelined import joined, make_way
 
@@ -77,7 +77,7 @@ class Planner:
         self.proposals.append(_with_verdicts(proposal, verdicts, accepted))
         stands = accepted or all(verdict.code in PAPER_CODES for verdict in refused)
         if draft.victims and not accepted:
-            self.dwells_s[wish_key(proposal)] = dwell_s(ctx, draft.row)
+            self.dwells_s[proposal_key(proposal)] = dwell_s(ctx, draft.row)
         if accepted:
             self.rows[proposal.uid] = draft.row
             self.rows.update((victim.uid, row) for victim, row in zip(proposal.victims, draft.victims, strict=True))
@@ -87,18 +87,18 @@ class Planner:
         if stands and draft.victims:
             self.claimed.update(draft.victims)
             if not accepted:
-                ctx.paper |= {give.row: (ctx.whatif.layout_of(give.row), give.keeps) for give in draft.gives}
-            if draft.spot is None:  # they hold their GPUs still, but their quota is free
+                ctx.paper |= {give.row: (ctx.whatif.layout_of(give.row), give.keeps) for give in draft.evictions}
+            if draft.fit is None:  # they hold their GPUs still, but their quota is free
                 for row in draft.victims:
                     ctx.quota.book(row, ctx.whatif.layout_of(row), -1)
-                    ctx.quota.gone.add(row)
-        if stands and draft.spot is not None:
-            self.waits[proposal.id] = _apply(draft, draft.spot.layout, ctx)
+                    ctx.quota.leaving.add(row)
+        if stands and draft.fit is not None:
+            self.waits[proposal.id] = _apply(draft, draft.fit.layout, ctx)
         elif not stands and draft.at >= 0:
             ctx.refuse(draft.at, Miss(Code.GATED, float(len(refused)), 0.0))
-            if draft.spot is not None and all(verdict.code in PASSING for verdict in refused):
-                ctx.wanted.append(draft.spot.layout)
-                ctx.wanted += [give.keeps for give in draft.gives if give.how == "move" and give.keeps is not None]
+            if draft.fit is not None and all(verdict.code in PASSING for verdict in refused):
+                ctx.wanted.append(draft.fit.layout)
+                ctx.wanted += [give.keeps for give in draft.evictions if give.how == "move" and give.keeps is not None]
         return stands
 
 
@@ -110,28 +110,28 @@ def _apply(draft: Draft, layout: Layout, ctx: Context) -> tuple[Victim, ...]:
         quota.book(draft.row, layout)
         return ()
     waits: tuple[Victim, ...] = ()
-    if draft.kind == "land":
-        for give in draft.gives:
+    if draft.kind == "pipeline":
+        for give in draft.evictions:
             quota.book(give.row, whatif.layout_of(give.row), -1)
-            quota.gone.add(give.row)
+            quota.leaving.add(give.row)
             if give.keeps is not None:
                 quota.book(give.row, give.keeps)
-        moves = {give.row: give.keeps for give in draft.gives if give.how == "move" and give.keeps is not None}
+        moves = {give.row: give.keeps for give in draft.evictions if give.how == "move" and give.keeps is not None}
         for row, target in moves.items():
             ctx.foresee(target, float(ctx.end_s[row]), row)
         gone = make_way(whatif, [*draft.victims, *ctx.leaving], [layout, *moves.values()], moves)
         others = sorted(gone.difference(draft.victims))
         waits = tuple(_victim(_leaver(row, ctx.leaving[row]), True, ctx) for row in others)
-        ctx.leaving.update((give.row, give.keeps) for give in draft.gives if give.how != "move")
+        ctx.leaving.update((give.row, give.keeps) for give in draft.evictions if give.how != "move")
     ctx.held = [held for held in ctx.held if held.row != draft.row]  # it needs its reservation no more
     whatif.place(draft.row, layout)
     ctx.occupy(draft.row, layout, ctx.now_s + float(ctx.run_low_s[draft.at]))
     return waits
 
 
-def _leaver(row: int, keeps: Layout | None) -> Give:
+def _leaver(row: int, keeps: Layout | None) -> Eviction:
     """One who leaves already for somebody else."""
-    return Give(row) if keeps is None else Give(row, "shrink", keeps)
+    return Eviction(row) if keeps is None else Eviction(row, "shrink", keeps)
 
 
 def plan(
@@ -202,8 +202,8 @@ def _proposal(draft: Draft, ctx: Context) -> Proposal:
     if draft.kind == "scale":
         return _scaling(draft, ctx)
     workload, incarnation = str(work.id[draft.row]), int(work.incarnation[draft.row])
-    slots = () if draft.spot is None else slots_of(ctx, _whole_of(draft, draft.spot.layout, ctx))
-    victims = tuple(_victim(give, draft.contract, ctx) for give in draft.gives)
+    slots = () if draft.fit is None else slots_of(ctx, _whole_of(draft, draft.fit.layout, ctx))
+    victims = tuple(_victim(give, draft.contract, ctx) for give in draft.evictions)
     state = _state_digest(draft, f"{workload}|{work.uid[draft.row]}|{incarnation}", slots, victims)
     return Proposal(
         id=f"{draft.kind}-{workload}-{state[:8]}",
@@ -218,7 +218,7 @@ def _proposal(draft: Draft, ctx: Context) -> Proposal:
         start_s=draft.start_s,
         benefit_gpu_s=draft.benefit_gpu_s,
         cost_gpu_s=draft.cost_gpu_s,
-        score_terms=draft.spot.terms if draft.spot is not None else (),
+        score_terms=draft.fit.terms if draft.fit is not None else (),
         evidence=draft.evidence,
         state_digest=state,
         until_s=draft.until_s,
@@ -314,7 +314,7 @@ def slots_of(ctx: Context, layout: Layout) -> tuple[Slot, ...]:
     return tuple(map(Slot, nodes, uuids, instances, layout.milli.tolist()))
 
 
-def _victim(give: Give, contract: bool, ctx: Context) -> Victim:
+def _victim(give: Eviction, contract: bool, ctx: Context) -> Victim:
     work = ctx.observation.snapshot.workloads
     keeps = slots_of(ctx, give.keeps) if give.keeps is not None else ()
     part = give.gpus / max(len(ctx.whatif.layout_of(give.row).gpu), 1) if give.how == "shrink" else 1.0

@@ -18,12 +18,12 @@ from autopilot.core.decision.planner import Planner, plan_on
 from autopilot.core.decision.underway import follow
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
-from autopilot.core.guards.hysteresis import wish_key
+from autopilot.core.guards.hysteresis import proposal_key
 from autopilot.core.intake.clock import Reading, read_clock
 from autopilot.core.intake.commands import command_timers_s, obey, remember_offers
 from autopilot.core.intake.sight import Sight, look
 from autopilot.core.model.identity import shape_digest
-from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight, Landing, Part, Step
+from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight, Part, PipelinedStart, Step
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import (
     Code,
@@ -108,7 +108,7 @@ def _notes(
     """What is said beside the plan: takings given up because somebody cannot save, and losses for want of a turn to."""
     declined = {outcome.instruction_id for outcome in observation.outcomes if outcome.kind == OutcomeKind.DECLINED}
     effects = [entry.instruction for key, entry in before.in_flight.items() if key in declined]
-    start_of = {landing.proposal_id: landing.workload for landing in before.landings}
+    start_of = {pipelined.proposal_id: pipelined.workload for pipelined in before.pipelined_starts}
     notes = [
         Evidence(
             f"{effect.workload} cannot save within its grace and stays, given up is",
@@ -151,18 +151,22 @@ def _commit(
 ) -> tuple[ControllerMemory, tuple[Instruction, ...]]:
     """Memory after this plan, and its effects in order (evictions before admissions of one tick)."""
     now_s = observation.now_s
-    in_flight, ledger, landings = dict(memory.in_flight), list(memory.ledger), list(memory.landings)
-    cooled, wished = dict(memory.cooled_until_s), {}
+    in_flight, disrupted, pipelined_starts = (
+        dict(memory.in_flight),
+        list(memory.disrupted),
+        list(memory.pipelined_starts),
+    )
+    cooled, moves_tried = dict(memory.cooled_until_s), {}
     evictions: list[Instruction] = []
     admissions: list[Instruction] = []
     for proposal in chosen.proposals:
         if proposal.victims and not proposal.accepted:
-            key = wish_key(proposal)
-            wished[key] = memory.wished_since_s.get(key, now_s)
+            key = proposal_key(proposal)
+            moves_tried[key] = memory.proposed_since_s.get(key, now_s)
         if not proposal.accepted:
             continue
-        if proposal.kind == "land":
-            landings.append(_landing(proposal, planner, observation, policy))
+        if proposal.kind == "pipeline":
+            pipelined_starts.append(_landing(proposal, planner, observation, policy))
         shape = _shape_of(proposal, observation, planner)
         for effect in _effects(proposal, observation, policy, memory.fence):
             entries = planner.disruptions.get(proposal.id, ())
@@ -181,7 +185,7 @@ def _commit(
                 kind=proposal.kind,
             )
             (admissions if effect.kind == "admit" or proposal.kind == "grow" else evictions).append(effect)
-        _enter_in_ledger(planner.disruptions.get(proposal.id, ()), ledger, cooled, now_s, policy)
+        _enter_in_ledger(planner.disruptions.get(proposal.id, ()), disrupted, cooled, now_s, policy)
     for record in planner.ctx.standing.values():
         if record.workload in chosen.released:
             cooled[record.uid] = now_s + policy.reservation.cool_down_s
@@ -195,22 +199,22 @@ def _commit(
     memory = replace(
         memory,
         in_flight=in_flight,
-        ledger=tuple(ledger),
+        disrupted=tuple(disrupted),
         cooled_until_s=cooled,
-        wished_since_s=wished,
+        proposed_since_s=moves_tried,
         noted_since_s=planner.ctx.noted,
         advance=planner.ctx.advance,
         reservations=chosen.reservations,
-        landings=tuple(landings),
+        pipelined_starts=tuple(pipelined_starts),
     )
     return memory, (*in_turns, *admissions)
 
 
 def _enter_in_ledger(
-    entries: tuple[Disruption, ...], ledger: list[Disruption], cooled: dict[str, float], now_s: float, policy: Policy
+    entries: tuple[Disruption, ...], disrupted: list[Disruption], cooled: dict[str, float], now_s: float, policy: Policy
 ) -> None:
     for entry in entries:
-        ledger.append(entry)
+        disrupted.append(entry)
         if not entry.contract:
             cooled[entry.uid] = now_s + policy.hysteresis.cool_down_s
 
@@ -222,7 +226,7 @@ def _shape_of(proposal: Proposal, observation: Observation, planner: Planner) ->
     return shape_digest(observation.snapshot, planner.rows[proposal.uid])
 
 
-def _landing(proposal: Proposal, planner: Planner, observation: Observation, policy: Policy) -> Landing:
+def _landing(proposal: Proposal, planner: Planner, observation: Observation, policy: Policy) -> PipelinedStart:
     """What memory keeps of a start that waits for its victims."""
     now_s, waits = observation.now_s, planner.waits.get(proposal.id, ())
 
@@ -235,7 +239,7 @@ def _landing(proposal: Proposal, planner: Planner, observation: Observation, pol
         for victim in proposal.victims
         if victim.how == "move"
     ]
-    return Landing(
+    return PipelinedStart(
         proposal.id,
         proposal.action,
         proposal.tenant,
@@ -348,18 +352,18 @@ def _wake_at(
     if planner.bound_hit:
         return now_s + 1.0
     timers: list[float] = []
-    timers += [memory.wished_since_s[key] + dwell for key, dwell in planner.dwells_s.items()]
-    timers += [*memory.cooled_until_s.values(), *memory.no_landing_until_s.values()]
+    timers += [memory.proposed_since_s[key] + dwell for key, dwell in planner.dwells_s.items()]
+    timers += [*memory.cooled_until_s.values(), *memory.no_pipelined_until_s.values()]
     timers += command_timers_s(memory, policy)
-    timers += [landing.deadline_s for landing in memory.landings]
+    timers += [pipelined.deadline_s for pipelined in memory.pipelined_starts]
     timers += floor_timers_s(memory, observation, policy)
     timers += planner.ctx.wake_s
     timers += _guaranteed_until_s(observation, chosen, policy)
     timers += _work_timers_s(observation, policy)
     if any(entry.state == "reported" for entry in memory.in_flight.values()):
         timers.append(now_s + policy.views.look_again_s)
-    if memory.wished_since_s:
-        timers += [entry.at_s + policy.budget.window_s for entry in memory.ledger]
+    if memory.proposed_since_s:
+        timers += [entry.at_s + policy.budget.window_s for entry in memory.disrupted]
     timers += [record.planned_s + policy.reservation.timeout_s for record in chosen.reservations]
     timers.append(_next_review_s(chosen, planner, policy))
     return min((timer for timer in timers if timer > now_s), default=float("inf"))
@@ -373,10 +377,10 @@ def _work_timers_s(observation: Observation, policy: Policy) -> list[float]:
     broken = ~np.isnan(work.stale_since_s)
     # may be taken from then on
     settling_s = running_since(work)[holding_mask(work)] + policy.protection.min_runtime_s
-    takes = any(
+    targets = any(
         mode != Mode.OFF for mode in (policy.modes.defragment, policy.modes.reclaim_borrowed, policy.modes.preempt)
     )
-    if not takes or not (work.state == State.PENDING).any():
+    if not targets or not (work.state == State.PENDING).any():
         settling_s = settling_s[:0]
     settling_s = settling_s[settling_s > observation.now_s]
     return [

@@ -15,14 +15,14 @@ import numpy as np
 from autopilot.core.guards.base import Check
 from autopilot.core.guards.budget import takes_gpus
 from autopilot.core.model.identity import rows_by_uid, shape_digest
-from autopilot.core.model.memory import InFlight, Landing, Part
+from autopilot.core.model.memory import InFlight, Part, PipelinedStart
 from autopilot.core.model.records import Code, Evidence, Instruction, Proposal, Slot, Victim
 from autopilot.core.model.snapshot import GPU_MILLI, Gate, State
-from autopilot.core.placement.fit import Spot
-from autopilot.core.placement.search_cache import FoundByState
+from autopilot.core.placement.fit import Fit
+from autopilot.core.placement.search_cache import SearchCache
 from autopilot.core.placement.whatif import Layout, WhatIf
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, Give
+from autopilot.core.planning.draft import Draft, Eviction
 from autopilot.core.tracking.pipelined import Lookup, shows
 from autopilot.core.tracking.replicas import foresee
 
@@ -70,7 +70,7 @@ class Sender:
     bare: Context = field(init=False)  # on the books without anything under way: what is held is what is seen
 
     def __post_init__(self) -> None:
-        bare = replace(self.ctx, whatif=WhatIf(self.ctx.observation.snapshot), found=FoundByState())
+        bare = replace(self.ctx, whatif=WhatIf(self.ctx.observation.snapshot), search_cache=SearchCache())
         object.__setattr__(self, "bare", bare)
 
     # --- questions --------------------------------------------------------------------------------
@@ -93,15 +93,15 @@ class Sender:
             answers |= self._takings(entries_of)
         return answers
 
-    def start_of(self, landing: Landing, part: Part) -> Code | None:
+    def start_of(self, pipelined: PipelinedStart, part: Part) -> Code | None:
         """Why a part of a landing may not start now; None when it may."""
         origin = _Origin(
-            landing.proposal_id,
-            landing.action,
-            landing.tenant,
-            landing.benefit_gpu_s,
-            landing.cost_gpu_s,
-            landing.digest,
+            pipelined.proposal_id,
+            pipelined.action,
+            pipelined.tenant,
+            pipelined.benefit_gpu_s,
+            pipelined.cost_gpu_s,
+            pipelined.digest,
         )
         return self._start(origin, part.uid, part.incarnation, part.shape, part.slots, "admit")
 
@@ -132,7 +132,7 @@ class Sender:
             "grow" if kind == "resize" else "admit",
             -1,
             row,
-            Spot(more, nodes, 0.0, ()),
+            Fit(more, nodes, 0.0, ()),
             ctx.now_s,
             (),
             origin.benefit_gpu_s,
@@ -148,12 +148,12 @@ class Sender:
         question.
         """
         quota = self.ctx.quota
-        saved = quota.books.saved()
+        saved = quota.ledger.saved()
         quota.book(row, layout, -1)
         if len(has.gpu):
             quota.book(row, has)
         refusal = quota.may_start(row, gpus)
-        quota.books.restore(saved)
+        quota.ledger.restore(saved)
         return None if refusal is None else refusal.code
 
     # --- takings ----------------------------------------------------------------------------------
@@ -167,22 +167,24 @@ class Sender:
             for entry in ctx.memory.in_flight.values()
             if entry.instruction.proposal_id == proposal_id and takes_gpus(entry.instruction)
         ]
-        landing = next((each for each in ctx.memory.landings if each.proposal_id == proposal_id), None)
+        pipelined = next((each for each in ctx.memory.pipelined_starts if each.proposal_id == proposal_id), None)
         code: Code | None = None
-        if first.kind == "land" and landing is None and not all(map(self._leaves, due)):
+        if first.kind == "pipeline" and pipelined is None and not all(map(self._leaves, due)):
             code = Code.CHANGED  # what it was to make room for was given up
-        gives, victims = [], []
+        evictions, victims = [], []
         for entry in entries:
             found = self._give(entry)
             if found is None:
                 code = Code.CHANGED
                 continue
-            gives.append(found[0])
+            evictions.append(found[0])
             victims.append(found[1])
         if code is None:
             origin = _origin_of(first)
             cost_gpu_s = max(origin.cost_gpu_s, sum(victim.lost_gpu_s for victim in victims))
-            row = self.names.workload.get(landing.uid, gives[0].row) if landing is not None else gives[0].row
+            row = (
+                self.names.workload.get(pipelined.uid, evictions[0].row) if pipelined is not None else evictions[0].row
+            )
             draft = Draft(
                 origin.action,
                 "evict",
@@ -194,9 +196,9 @@ class Sender:
                 origin.benefit_gpu_s,
                 cost_gpu_s,
                 (),
-                tuple(gives),
+                tuple(evictions),
                 first.contract,
-                needed_gpus=_needed(landing, gives),
+                needed_gpus=_needed(pipelined, evictions),
                 resent=proposal_id,
                 by_telemetry=origin.action == "recover" and not first.contract,
             )
@@ -208,7 +210,7 @@ class Sender:
         row = self.names.workload.get(entry.instruction.uid)
         return row is not None and bool(self.ctx.observation.snapshot.workloads.state[row] == State.CHECKPOINTING)
 
-    def _give(self, entry: InFlight) -> tuple[Give, Victim] | None:
+    def _give(self, entry: InFlight) -> tuple[Eviction, Victim] | None:
         """What a victim gives up; None when it is another object, or cannot keep what it was to keep."""
         effect, work = entry.instruction, self.ctx.observation.snapshot.workloads
         row = self.names.workload.get(effect.uid)
@@ -217,12 +219,12 @@ class Sender:
         held = len(self.bare.whatif.layout_of(row).gpu)
         lost_gpu_s = float(self.ctx.lost_gpu_s[row])
         if effect.kind == "evict":
-            give = Give(row, "evict", None, held, lost_gpu_s)
+            give = Eviction(row, "evict", None, held, lost_gpu_s)
         else:
             keeps = self.names.layout(effect.slots)
             if keeps is None:
                 return None
-            give = Give(row, "shrink", keeps, held - len(keeps.gpu), lost_gpu_s)
+            give = Eviction(row, "shrink", keeps, held - len(keeps.gpu), lost_gpu_s)
         victim = Victim(
             effect.workload,
             effect.incarnation,
@@ -317,11 +319,11 @@ def _origin_of(entry: InFlight) -> _Origin:
     )
 
 
-def _needed(landing: Landing | None, gives: Sequence[Give]) -> int:
+def _needed(pipelined: PipelinedStart | None, evictions: Sequence[Eviction]) -> int:
     """GPUs that start on what is taken, rounded up; where nothing lands, those that are taken."""
-    slots = [slot for part in landing.parts if part.uid == landing.uid for slot in part.slots] if landing else []
+    slots = [slot for part in pipelined.parts if part.uid == pipelined.uid for slot in part.slots] if pipelined else []
     if not slots:
-        return max(sum(give.gpus for give in gives), 1)
+        return max(sum(give.gpus for give in evictions), 1)
     return max(-(-sum(slot.milli if not slot.instance else GPU_MILLI for slot in slots) // GPU_MILLI), 1)
 
 

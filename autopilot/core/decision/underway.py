@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from autopilot.core.decision.sending import ENDS, Sender, not_sent
 from autopilot.core.guards.base import Check
 from autopilot.core.guards.budget import takes_gpus
-from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight, Landing, Part
+from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight, Part, PipelinedStart
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Evidence, Instruction, Observation
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.context import Context, build_context
 from autopilot.core.tracking.lifecycle import sent_again, step_to
-from autopilot.core.tracking.pipelined import Landed, Lookup, fits, follow_landings
+from autopilot.core.tracking.pipelined import Followed, Lookup, fits, follow_pipelined
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class UnderWay:
     notes: tuple[Evidence, ...]
 
 
-_Start = tuple[Landing, Part, InFlight]
+_Start = tuple[PipelinedStart, Part, InFlight]
 
 
 def follow(
@@ -50,14 +50,15 @@ def follow(
         whatif = WhatIf(observation.snapshot)
         names = Lookup(observation.snapshot)
         busy = _apply_open_effects(memory, whatif, names)
-        landed = Landed((), (), (), frozenset())
-        if memory.landings:
-            landed = follow_landings(memory.landings, whatif, names, observation.now_s, may_start=not halted)
+        followed = Followed((), (), (), frozenset())
+        if memory.pipelined_starts:
+            followed = follow_pipelined(memory.pipelined_starts, whatif, names, observation.now_s, may_start=not halted)
         starts = [
-            (landing, part, _start(landing, part, memory, observation, policy)) for landing, part in landed.starts
+            (pipelined, part, _start(pipelined, part, memory, observation, policy))
+            for pipelined, part in followed.starts
         ]
-        started = _with_starts(memory, landed, starts, observation.now_s, policy)
-        ctx = build_context(observation, policy, started, whatif, busy | landed.busy)
+        started = _with_starts(memory, followed, starts, observation.now_s, policy)
+        ctx = build_context(observation, policy, started, whatif, busy | followed.busy)
         held = [entry for entry in started.in_flight.values() if entry.state == "held"]
         if not held and not starts:
             return UnderWay(started, ctx, (), (), notes)
@@ -68,7 +69,7 @@ def follow(
         refused = sender.held(held)
         codes = {start[2].instruction.id: sender.start_of(start[0], start[1]) for start in starts}
         ended, more = _end(
-            _without_given_up(memory, landed, observation.now_s, policy),
+            _without_given_up(memory, followed, observation.now_s, policy),
             refused,
             codes,
             held,
@@ -82,7 +83,7 @@ def follow(
             continue
         again = [entry for entry in held if refused[entry.instruction.id] is None]
         leaving = [start for start in starts if codes[start[2].instruction.id] is None]
-        memory = _with_starts(memory, _held_back(landed, starts, codes), leaving, observation.now_s, policy)
+        memory = _with_starts(memory, _held_back(followed, starts, codes), leaving, observation.now_s, policy)
         memory, sent = _send_again(memory, again, ctx, policy)
         ctx.memory = memory
         return UnderWay(memory, ctx, sent, tuple(start[2].instruction for start in leaving), notes)
@@ -117,12 +118,12 @@ def _apply_open_effects(memory: ControllerMemory, whatif: WhatIf, names: Lookup)
 
 
 def _start(
-    landing: Landing, part: Part, memory: ControllerMemory, observation: Observation, policy: Policy
+    pipelined: PipelinedStart, part: Part, memory: ControllerMemory, observation: Observation, policy: Policy
 ) -> InFlight:
     """The admission of one part."""
     now_s = observation.now_s
     effect = Instruction(
-        f"{observation.tick}/{landing.proposal_id}/{part.workload}",
+        f"{observation.tick}/{pipelined.proposal_id}/{part.workload}",
         "admit",
         part.workload,
         part.incarnation,
@@ -130,67 +131,67 @@ def _start(
         False,
         now_s + policy.limits.deadline_s,
         memory.fence,
-        landing.proposal_id,
-        "move" if part.uid != landing.uid else "",
+        pipelined.proposal_id,
+        "move" if part.uid != pipelined.uid else "",
         uid=part.uid,
     )
     return InFlight(
         effect,
         "issued",
         now_s,
-        landing.action,
-        landing.tenant,
-        landing.cost_gpu_s,
-        landing.contract,
-        benefit_gpu_s=landing.benefit_gpu_s,
-        digest=landing.digest,
+        pipelined.action,
+        pipelined.tenant,
+        pipelined.cost_gpu_s,
+        pipelined.contract,
+        benefit_gpu_s=pipelined.benefit_gpu_s,
+        digest=pipelined.digest,
         shape=part.shape,
-        kind="land",
+        kind="pipeline",
     )
 
 
 def _with_starts(
-    memory: ControllerMemory, landed: Landed, starts: list[_Start], now_s: float, policy: Policy
+    memory: ControllerMemory, followed: Followed, starts: list[_Start], now_s: float, policy: Policy
 ) -> ControllerMemory:
     """Memory with these starts under way, and without the landings that were given up."""
-    if not landed.given_up and not starts and landed.open == memory.landings:
+    if not followed.given_up and not starts and followed.open == memory.pipelined_starts:
         return memory
-    memory = _without_given_up(memory, landed, now_s, policy)
+    memory = _without_given_up(memory, followed, now_s, policy)
     in_flight = dict(memory.in_flight)
     in_flight.update((entry.instruction.id, entry) for _, _, entry in starts)
-    return replace(memory, in_flight=in_flight, landings=landed.open)
+    return replace(memory, in_flight=in_flight, pipelined_starts=followed.open)
 
 
-def _without_given_up(memory: ControllerMemory, landed: Landed, now_s: float, policy: Policy) -> ControllerMemory:
+def _without_given_up(memory: ControllerMemory, followed: Followed, now_s: float, policy: Policy) -> ControllerMemory:
     """Memory without the landings that came to nothing; their gangs cool down."""
-    if not landed.given_up:
+    if not followed.given_up:
         return memory
-    over = {landing.proposal_id for landing in landed.given_up}
+    over = {pipelined.proposal_id for pipelined in followed.given_up}
     until_s = now_s + policy.hysteresis.cool_down_s
-    cooled = {**memory.no_landing_until_s, **{landing.uid: until_s for landing in landed.given_up}}
-    stays = tuple(landing for landing in memory.landings if landing.proposal_id not in over)
-    return replace(memory, no_landing_until_s=cooled, landings=stays)
+    cooled = {**memory.no_pipelined_until_s, **{pipelined.uid: until_s for pipelined in followed.given_up}}
+    stays = tuple(pipelined for pipelined in memory.pipelined_starts if pipelined.proposal_id not in over)
+    return replace(memory, no_pipelined_until_s=cooled, pipelined_starts=stays)
 
 
-def _held_back(landed: Landed, starts: list[_Start], codes: Mapping[str, Code | None]) -> Landed:
+def _held_back(followed: Followed, starts: list[_Start], codes: Mapping[str, Code | None]) -> Followed:
     """The landings with the parts that a guard holds for now."""
     waiting: dict[str, list[Part]] = {}
-    for landing, part, entry in starts:
+    for pipelined, part, entry in starts:
         if codes[entry.instruction.id] is not None:
-            waiting.setdefault(landing.proposal_id, []).append(part)
+            waiting.setdefault(pipelined.proposal_id, []).append(part)
     if not waiting:
-        return landed
-    known = {landing.proposal_id for landing in landed.open}
+        return followed
+    known = {pipelined.proposal_id for pipelined in followed.open}
     emptied = {
-        landing.proposal_id: replace(landing, parts=())
-        for landing, _, _ in starts
-        if landing.proposal_id in waiting and landing.proposal_id not in known
+        pipelined.proposal_id: replace(pipelined, parts=())
+        for pipelined, _, _ in starts
+        if pipelined.proposal_id in waiting and pipelined.proposal_id not in known
     }
     stays = tuple(
-        replace(landing, parts=(*landing.parts, *waiting.get(landing.proposal_id, ())))
-        for landing in (*landed.open, *emptied.values())
+        replace(pipelined, parts=(*pipelined.parts, *waiting.get(pipelined.proposal_id, ())))
+        for pipelined in (*followed.open, *emptied.values())
     )
-    return replace(landed, open=stays)
+    return replace(followed, open=stays)
 
 
 # --- what a check ends or holds -----------------------------------------------------------------------
@@ -219,22 +220,22 @@ def _end(
             in_flight[effect.id] = step_to(entry, "withdrawn", now_s)
         if ends and takes_gpus(effect):
             over.add(effect.proposal_id)
-    for landing, part, entry in starts:
+    for pipelined, part, entry in starts:
         code = codes[entry.instruction.id]
-        ends = code is not None and (code in ENDS or now_s >= landing.deadline_s)
+        ends = code is not None and (code in ENDS or now_s >= pipelined.deadline_s)
         if code is not None:
             notes.append(not_sent(entry.instruction, code, ends=ends))
         if ends:
-            gone.add((landing.proposal_id, part.uid))
-    cooled = dict(memory.no_landing_until_s)
-    landings = []
-    for landing in memory.landings:
-        left = tuple(part for part in landing.parts if (landing.proposal_id, part.uid) not in gone)
-        if (landing.proposal_id, landing.uid) in gone:
-            cooled[landing.uid] = now_s + policy.hysteresis.cool_down_s
-        elif landing.proposal_id not in over and (left or left == landing.parts):
-            landings.append(replace(landing, parts=left))
-    after = replace(memory, in_flight=in_flight, landings=tuple(landings), no_landing_until_s=cooled)
+            gone.add((pipelined.proposal_id, part.uid))
+    cooled = dict(memory.no_pipelined_until_s)
+    pipelined_starts = []
+    for pipelined in memory.pipelined_starts:
+        left = tuple(part for part in pipelined.parts if (pipelined.proposal_id, part.uid) not in gone)
+        if (pipelined.proposal_id, pipelined.uid) in gone:
+            cooled[pipelined.uid] = now_s + policy.hysteresis.cool_down_s
+        elif pipelined.proposal_id not in over and (left or left == pipelined.parts):
+            pipelined_starts.append(replace(pipelined, parts=left))
+    after = replace(memory, in_flight=in_flight, pipelined_starts=tuple(pipelined_starts), no_pipelined_until_s=cooled)
     changed = bool(gone) or any(in_flight.get(key) is not entry for key, entry in memory.in_flight.items())
     return (after if changed else None), tuple(notes)
 
@@ -257,7 +258,7 @@ def _send_again(
     """
     if not entries:
         return memory, ()
-    in_flight, ledger, cooled = dict(memory.in_flight), list(memory.ledger), dict(memory.cooled_until_s)
+    in_flight, disrupted, cooled = dict(memory.in_flight), list(memory.disrupted), dict(memory.cooled_until_s)
     sent = []
     for entry in entries:
         after = sent_again(entry, ctx.now_s, memory.fence, policy)
@@ -266,10 +267,10 @@ def _send_again(
         sent.append(effect)
         if not takes_gpus(effect):
             continue
-        own = [each for each in ledger if (each.proposal_id, each.uid) == (effect.proposal_id, effect.uid)]
+        own = [each for each in disrupted if (each.proposal_id, each.uid) == (effect.proposal_id, effect.uid)]
         nodes = own[0].nodes if own else ()
-        ledger = [each for each in ledger if each not in own]
-        ledger.append(
+        disrupted = [each for each in disrupted if each not in own]
+        disrupted.append(
             Disruption(
                 ctx.now_s,
                 effect.workload,
@@ -282,4 +283,4 @@ def _send_again(
         )
         if not entry.contract:
             cooled[effect.uid] = ctx.now_s + policy.hysteresis.cool_down_s
-    return replace(memory, in_flight=in_flight, ledger=tuple(ledger), cooled_until_s=cooled), tuple(sent)
+    return replace(memory, in_flight=in_flight, disrupted=tuple(disrupted), cooled_until_s=cooled), tuple(sent)

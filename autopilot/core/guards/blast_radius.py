@@ -7,7 +7,7 @@ from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.model.snapshot import GPU_MILLI
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, Give
+from autopilot.core.planning.draft import Draft, Eviction
 
 NAME = "blast_radius"
 UNIT = "GPUs taken for each that is needed"
@@ -19,9 +19,9 @@ LEAST_GPUS = 1 / GPU_MILLI
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     """GPUs of all victims, moved ones too, over the GPUs that are gained; shares and instances are their parts."""
     limit = ctx.policy.preemption.blast_ratio
-    if not draft.gives:
+    if not draft.evictions:
         return allow(NAME, 0.0, UNIT, limit)
-    ratio = sum(_taken(give, ctx) for give in draft.gives) / max(_needed(draft, ctx), LEAST_GPUS)
+    ratio = sum(_taken(give, ctx) for give in draft.evictions) / max(_needed(draft, ctx), LEAST_GPUS)
     if draft.contract:
         return waive(NAME, ratio, UNIT, limit)
     if ratio > limit:
@@ -29,7 +29,7 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     return allow(NAME, ratio, UNIT, limit)
 
 
-def _taken(give: Give, ctx: Context) -> float:
+def _taken(give: Eviction, ctx: Context) -> float:
     """GPUs that a victim loses; all that it holds when it moves."""
     held = _gpus(ctx.whatif.layout_of(give.row), ctx)
     return held - _gpus(give.keeps, ctx) if give.how == "shrink" and give.keeps is not None else held
@@ -39,8 +39,8 @@ def _needed(draft: Draft, ctx: Context) -> float:
     """GPUs that the gang starts on, or, where nobody lands yet, that it asks for."""
     if draft.needed_gpus:  # several gangs take the place together
         return float(draft.needed_gpus)
-    if draft.spot is not None:
-        return _gpus(draft.spot.layout, ctx)
+    if draft.fit is not None:
+        return _gpus(draft.fit.layout, ctx)
     work = ctx.observation.snapshot.workloads
     part = int(work.gpu_milli[draft.row]) / GPU_MILLI if work.gpu_milli[draft.row] > 0 else 1.0
     return float(work.gpus[draft.row]) * part

@@ -22,7 +22,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     victims = len(proposal.victims)
     past = [
         entry
-        for entry in (*ctx.memory.ledger, *ctx.accepted)
+        for entry in (*ctx.memory.disrupted, *ctx.accepted)
         if not entry.contract
         and entry.at_s + rules.window_s > ctx.now_s
         and not (draft.resent and entry.proposal_id == draft.resent)
@@ -81,7 +81,7 @@ def _writing_s(draft: Draft, ctx: Context) -> float:
     told += [entry.uid for entry in ctx.accepted]
     if told:
         leaving = leaving | (np.isin(work.uid, np.array(told, object)) & holding_mask(work))
-    leaving[[give.row for give in draft.gives if give.how != "shrink"]] = True
+    leaving[[give.row for give in draft.evictions if give.how != "shrink"]] = True
     return float(np.nansum(work.checkpoint_write_s[leaving]))
 
 

@@ -6,7 +6,7 @@ from autopilot.core.guards.base import allow, deny
 from autopilot.core.model.records import Code, Proposal, Verdict, Victim
 from autopilot.core.model.snapshot import WorkloadTable
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, Give
+from autopilot.core.planning.draft import Draft, Eviction
 
 NAME = "gang"
 
@@ -14,11 +14,11 @@ NAME = "gang"
 def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     """Refuse a start below the gang's minimum, and the taking of a part of a gang that cannot do without it."""
     work = ctx.observation.snapshot.workloads
-    for victim, give in zip(proposal.victims, draft.gives, strict=True):
+    for victim, give in zip(proposal.victims, draft.evictions, strict=True):
         verdict = _partial(victim, give, ctx)
         if verdict is not None:
             return verdict
-    if proposal.kind not in {"admit", "land", "grow"}:
+    if proposal.kind not in {"admit", "pipeline", "grow"}:
         return allow(NAME, float(len(proposal.victims)), "gangs taken whole", float(len(proposal.victims)))
     got, need, wide = len(proposal.slots), int(work.min_gpus[draft.row]), int(work.gpus[draft.row])
     distinct = len({(slot.gpu, slot.instance) for slot in proposal.slots})
@@ -35,7 +35,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     return allow(NAME, float(got), "GPUs at once", float(need))
 
 
-def _partial(victim: Victim, give: Give, ctx: Context) -> Verdict | None:
+def _partial(victim: Victim, give: Eviction, ctx: Context) -> Verdict | None:
     """Set where a victim would be left with what it cannot use: below its minimum, elsewhere, or half evicted."""
     work, held = ctx.observation.snapshot.workloads, ctx.observation.snapshot.placements
     mine = held.workload == give.row

@@ -21,8 +21,8 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     rules = ctx.policy.hysteresis
     if not draft.victims:
         return allow(NAME, 0.0, "victims", 0.0)
-    wish = wish_key(proposal)
-    since_s = ctx.memory.wished_since_s.get(wish, ctx.now_s)
+    key = proposal_key(proposal)
+    since_s = ctx.memory.proposed_since_s.get(key, ctx.now_s)
     lasted_s, needs_s = ctx.now_s - since_s, dwell_s(ctx, draft.row)
     if draft.contract:
         return waive(NAME, lasted_s, "s since first wished", needs_s)
@@ -34,7 +34,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     cooled_s = max(ctx.memory.cooled_until_s.get(victim.uid, float("-inf")) for victim in proposal.victims)
     if cooled_s > ctx.now_s:
         return deny(NAME, Code.COOL_DOWN, cooled_s - ctx.now_s, "s of cool-down left", 0.0)
-    again_s = ctx.memory.no_landing_until_s.get(proposal.uid, float("-inf"))
+    again_s = ctx.memory.no_pipelined_until_s.get(proposal.uid, float("-inf"))
     if again_s > ctx.now_s:
         return deny(NAME, Code.GIVEN_UP, again_s - ctx.now_s, "s of cool-down left", 0.0)
     if ctx.now_s < since_s + needs_s:  # the sum that the timer waits for
@@ -49,6 +49,6 @@ def dwell_s(ctx: Context, row: int) -> float:
     return min(usual_s, CONFIRM_S) if urgent else usual_s
 
 
-def wish_key(proposal: Proposal) -> str:
+def proposal_key(proposal: Proposal) -> str:
     """What makes two wishes of different ticks the same one: who gains by which action."""
     return f"{proposal.action}/{proposal.kind}/{proposal.uid}"

@@ -42,29 +42,29 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
         ended = approval_ended(approval, proposal, ctx.now_s, ctx.policy)
         if ended is not None:
             return deny(NAME, *ended)
-    if ctx.paper and draft.spot is not None and _rests_on_paper(draft, ctx):
+    if ctx.paper and draft.fit is not None and _rests_on_paper(draft, ctx):
         return deny(NAME, Code.ON_PAPER, step, unit, need)
     return allow(NAME, step, unit, float(_STEP[mode]))
 
 
 def _rests_on_paper(draft: Draft, ctx: Context) -> bool:
     """Does it count on GPUs or quota that only a recommendation frees?"""
-    layouts = [give.keeps for give in draft.gives if give.how == "move" and give.keeps is not None]
-    asked = {place for layout in (*layouts, draft.spot.layout) for place in _places(layout)} if draft.spot else set()
+    layouts = [give.keeps for give in draft.evictions if give.how == "move" and give.keeps is not None]
+    asked = {place for layout in (*layouts, draft.fit.layout) for place in _places(layout)} if draft.fit else set()
     if any(not asked.isdisjoint(_places(held)) for held, _ in ctx.paper.values()):
         return True
     quota = ctx.quota
-    books = quota.books.saved()
+    ledger = quota.ledger.saved()
     for row, (held, keeps) in ctx.paper.items():
         quota.book(row, held)
         if keeps is not None:
             quota.book(row, keeps, -1)
-    for give in draft.gives:
+    for give in draft.evictions:
         quota.book(give.row, ctx.whatif.layout_of(give.row), -1)
         if give.keeps is not None:
             quota.book(give.row, give.keeps)
-    refusal = quota.may_start(draft.row, len(draft.spot.layout.gpu)) if draft.spot else None
-    quota.books.restore(books)
+    refusal = quota.may_start(draft.row, len(draft.fit.layout.gpu)) if draft.fit else None
+    quota.ledger.restore(ledger)
     return refusal is not None
 
 

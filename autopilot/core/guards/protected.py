@@ -28,7 +28,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
         limited = proposal.action == "enforce_limit"  # by its own owner's word, or its operator's
         if not work.preemptible[row] and not work.backfilled[row] and not limited:
             return deny(NAME, Code.NOT_PREEMPTIBLE, 1.0, "victims not preemptible", 0.0)
-    unsaved = sum(bool(ctx.unsaved[give.row]) for give in draft.gives if give.how != "shrink")
+    unsaved = sum(bool(ctx.unsaved[give.row]) for give in draft.evictions if give.how != "shrink")
     if unsaved and not draft.contract and proposal.action != "recover" and not ctx.policy.preemption.without_checkpoint:
         return deny(NAME, Code.WITHOUT_CHECKPOINT, float(unsaved), "victims that cannot save in time", 0.0)
     return allow(NAME, 0.0, "protected victims", 0.0)

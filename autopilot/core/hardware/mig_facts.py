@@ -199,8 +199,7 @@ MODELS: tuple[GpuModel, ...] = (
         memory_slices=8,
         pci_device_ids=("0x290110DE",),
         product_labels=("NVIDIA-B200",),
-        confidence="profiles, memory eighths and counts by docs; placements by family (fractions 1/8,2/8,4/8 and "
-        "counts 7/4/3/2/1/1 are the same)",
+        confidence="profiles, memory eighths and counts by docs; placements by family (fractions 1/8,2/8,4/8 and counts 7/4/3/2/1/1 are the same)",
         core_profiles=("1g.23gb", "2g.45gb", "3g.90gb", "4g.90gb", "7g.180gb"),
         profiles=(
             Profile("1g.23gb", 1, 1, (0, 1, 2, 3, 4, 5, 6), 23, None, 7, False, None, 19, 0),
@@ -260,8 +259,7 @@ MODELS: tuple[GpuModel, ...] = (
         memory_slices=8,
         pci_device_ids=("0x31C210DE",),
         product_labels=("NVIDIA-GB300",),
-        confidence="names 1g.35gb(+me),1g.70gb,2g.70gb,3g.139gb by mig-parted; 4g and 7g names by pattern, "
-        "placements by family",
+        confidence="names 1g.35gb(+me),1g.70gb,2g.70gb,3g.139gb by mig-parted; 4g and 7g names by pattern, placements by family",
         core_profiles=("1g.35gb", "2g.70gb", "3g.139gb", "4g.139gb", "7g.278gb"),
         profiles=(
             Profile("1g.35gb", 1, 1, (0, 1, 2, 3, 4, 5, 6), 35, None, 7, False, None, 19, 0),

@@ -123,8 +123,8 @@ def find_profile(model: str | GpuModel, text: str) -> Profile | None:
         return None
     for profile in facts.profiles:
         known = parse_profile_name(profile.name)
-        alike = (known.slices, known.variant) == (name.slices, name.variant)
-        if alike and abs(known.memory_gb - name.memory_gb) * 50 <= known.memory_gb:
+        scheduling_signatures = (known.slices, known.variant) == (name.slices, name.variant)
+        if scheduling_signatures and abs(known.memory_gb - name.memory_gb) * 50 <= known.memory_gb:
             return profile
     return None
 

@@ -63,9 +63,9 @@ class Shares:
         alone = self.alone(request)
         self.steps += CHOICE_STEPS + len(alone)
         for price, node in alone:
-            alike = self.kind_of[node], self.load[node]
-            if alike not in bounds:
-                bounds[alike] = max(price - self.price[node], 0), node
+            scheduling_signatures = self.kind_of[node], self.load[node]
+            if scheduling_signatures not in bounds:
+                bounds[scheduling_signatures] = max(price - self.price[node], 0), node
         return sorted(bounds.values())
 
     def added(self, request: int, node: int) -> int | None:
@@ -79,7 +79,7 @@ class Shares:
         self.home[request] = node
         self._set(node, tuple(map(add, self.load[node], self.demands[request])))
 
-    def take(self, request: int) -> None:
+    def target(self, request: int) -> None:
         """Take the request off its node."""
         node = self.home.pop(request)
         self._set(node, tuple(map(sub, self.load[node], self.demands[request])))
@@ -183,17 +183,17 @@ def _again(shares: Shares, guests: Sequence[int], ceiling: int, newcomer: tuple[
     """
     before = {guest: shares.home[guest] for guest in guests}
     for guest in guests:
-        shares.take(guest)
+        shares.target(guest)
     if newcomer is None or shares.added(*newcomer) is not None:
         if newcomer is not None:
             shares.put(*newcomer)
         if all(_greedy(shares, guest) for guest in guests) and sum(shares.price) < ceiling:
             return True
         if newcomer is not None:
-            shares.take(newcomer[0])
+            shares.target(newcomer[0])
     for guest in guests:
         if guest in shares.home:
-            shares.take(guest)
+            shares.target(guest)
     for guest, node in before.items():
         shares.put(guest, node)
     return False
@@ -210,7 +210,7 @@ def _search(shares: Shares, order: Sequence[int], search: _Search) -> bool:
         return False
     before = dict(shares.home)
     for request in before:
-        shares.take(request)
+        shares.target(request)
     _descend(shares, order, 0, search)
     for request, node in (before if search.home is None else search.home).items():
         shares.put(request, node)
@@ -235,4 +235,4 @@ def _descend(shares: Shares, order: Sequence[int], total: int, search: _Search) 
         if state not in search.seen:
             search.seen.add(state)
             _descend(shares, order[1:], total + added, search)
-        shares.take(request)
+        shares.target(request)

@@ -22,7 +22,7 @@ from autopilot.core.model.memory import (
     ControllerMemory,
     Disruption,
     InFlight,
-    Landing,
+    PipelinedStart,
     Rejection,
     ServiceRecord,
     Stop,
@@ -39,8 +39,8 @@ TIMES: dict[type[Any], tuple[str, ...]] = {
     ControllerMemory: (
         "now_s",
         "cooled_until_s",
-        "no_landing_until_s",
-        "wished_since_s",
+        "no_pipelined_until_s",
+        "proposed_since_s",
         "noted_since_s",
         "spent_until_s",
         "failures",
@@ -54,10 +54,10 @@ TIMES: dict[type[Any], tuple[str, ...]] = {
     Disruption: ("at_s",),
     Stop: ("at_s",),
     ViewRecord: ("listed_s", "counted_s"),
-    Landing: ("since_s", "deadline_s"),
+    PipelinedStart: ("since_s", "deadline_s"),
     Approval: ("given_s",),
     Rejection: ("until_s",),
-    ServiceRecord: ("ready_since_s", "minute_s", "wishes", "raised_s"),
+    ServiceRecord: ("ready_since_s", "minute_s", "desired", "raised_s"),
 }
 """Fields that hold times of the controller's clock: a number, or numbers in a mapping or tuple."""
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import isfinite
 from typing import TypeVar
 
-from autopilot.core.model.memory import Approval, ControllerMemory, Offer, Rejection
+from autopilot.core.model.memory import Approval, ControllerMemory, RankedTarget, Rejection
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Command, CommandKind, Evidence, Proposal
 
@@ -98,13 +98,13 @@ def _approve(memory: ControllerMemory, command: Command, given_s: float) -> tupl
     """Bound to the benefit and cost that the person saw; without them, to those that the last decision showed."""
     benefit_gpu_s, cost_gpu_s = command.benefit_gpu_s, command.cost_gpu_s
     if not (isfinite(benefit_gpu_s) and isfinite(cost_gpu_s)):
-        offer = memory.offers.get(command.subject)
-        if offer is None or offer.state_digest != command.state_digest:
+        ranked_target = memory.ranked_targets.get(command.subject)
+        if ranked_target is None or ranked_target.state_digest != command.state_digest:
             return (
                 memory,
                 f"it does not say at which benefit and cost, and {command.subject} is not proposed now; look again",
             )
-        benefit_gpu_s, cost_gpu_s = offer.benefit_gpu_s, offer.cost_gpu_s
+        benefit_gpu_s, cost_gpu_s = ranked_target.benefit_gpu_s, ranked_target.cost_gpu_s
     approval = Approval(command.state_digest, given_s, benefit_gpu_s, cost_gpu_s, command.who)
     return replace(
         memory,
@@ -162,20 +162,22 @@ def remember_offers(memory: ControllerMemory, proposals: Sequence[Proposal], *, 
     An approval ends with the state that it was given for; of a decision that is not `whole` nothing is known to be
     gone.
     """
-    offers: dict[str, Offer] = {}
+    ranked_targets: dict[str, RankedTarget] = {}
     approvals = dict(memory.approvals)
     made = {entry.instruction.proposal_id for entry in memory.in_flight.values()}  # may be sent again
-    made |= {landing.proposal_id for landing in memory.landings}
+    made |= {pipelined.proposal_id for pipelined in memory.pipelined_starts}
     for proposal in proposals:
         made.add(proposal.id)
         for verdict in proposal.verdicts:
             if verdict.code in ENDS and proposal.id in approvals:
                 approvals[proposal.id] = replace(approvals[proposal.id], ended=verdict.code)
             if verdict.code in ENDS or verdict.code == Code.NEEDS_APPROVAL:
-                offers[proposal.id] = Offer(proposal.state_digest, proposal.benefit_gpu_s, proposal.cost_gpu_s)
+                ranked_targets[proposal.id] = RankedTarget(
+                    proposal.state_digest, proposal.benefit_gpu_s, proposal.cost_gpu_s
+                )
     if whole:
         approvals = {key: approval for key, approval in approvals.items() if key in made}
-    return replace(memory, offers=offers, approvals=approvals)
+    return replace(memory, ranked_targets=ranked_targets, approvals=approvals)
 
 
 def command_timers_s(memory: ControllerMemory, policy: Policy) -> list[float]:

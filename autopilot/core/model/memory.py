@@ -67,7 +67,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Landing:
+class PipelinedStart:
     """A start that waits until those in its way are gone (states: core/tracking/pipelined.py).
 
     `parts`: the gang itself, and victims that go on elsewhere; each leaves the tuple when its start is instructed.
@@ -102,7 +102,7 @@ class ViewRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class RankedTarget:
     """What a decision showed of a proposal that waits for approval."""
 
     state_digest: str
@@ -159,7 +159,7 @@ class ServiceRecord:
     loads: tuple[tuple[int, float, float], ...] = ()
     at_target_rps: tuple[float, ...] = ()
     cold_starts_s: tuple[float, ...] = ()
-    wishes: tuple[tuple[float, int], ...] = ()
+    desired: tuple[tuple[float, int], ...] = ()
     floor: int = 0  # as it was last seen
     raised_s: float = float("-inf")  # when it was last seen to have risen
 
@@ -177,21 +177,23 @@ class ControllerMemory:
     # uid -> no reservation/disruption before
     cooled_until_s: Mapping[str, float] = field(default_factory=dict)
     # uid of work whose landing was given up
-    no_landing_until_s: Mapping[str, float] = field(default_factory=dict)
-    wished_since_s: Mapping[str, float] = field(default_factory=dict)  # disruptive wish key -> first seen
+    no_pipelined_until_s: Mapping[str, float] = field(default_factory=dict)
+    proposed_since_s: Mapping[str, float] = field(default_factory=dict)  # disruptive wish key -> first seen
     noted_since_s: Mapping[str, float] = field(default_factory=dict)  # condition of an object -> first seen
     advance: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # advance reservation -> its nodes
     # tenant -> (day, used)
     spent_gpu_s: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
     spending_gpus: Mapping[str, float] = field(default_factory=dict)  # tenant -> held since `spent_until_s`
     spent_until_s: float = float("-inf")
-    ledger: tuple[Disruption, ...] = ()
-    offers: Mapping[str, Offer] = field(default_factory=dict)  # proposal id -> what the last decision showed
+    disrupted: tuple[Disruption, ...] = ()
+    ranked_targets: Mapping[str, RankedTarget] = field(
+        default_factory=dict
+    )  # proposal id -> what the last decision showed
     approvals: Mapping[str, Approval] = field(default_factory=dict)  # by proposal id
     rejections: Mapping[str, Rejection] = field(default_factory=dict)  # by proposal id
     last_sequence: int = -1  # the highest number of a command so far
     failures: tuple[float, ...] = ()  # times of failed effects inside the pause window
-    landings: tuple[Landing, ...] = ()
+    pipelined_starts: tuple[PipelinedStart, ...] = ()
     usage_gpu_s: Mapping[str, float] = field(default_factory=dict)  # decayed past use, by queue
     standing_use_gpu_s: Mapping[str, float] = field(default_factory=dict)  # the same at the review's start
     held_gpus: Mapping[str, float] = field(default_factory=dict)  # by queue, since the last tick

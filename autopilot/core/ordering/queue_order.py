@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
 
-from autopilot.core.quota.ledger import Books
+from autopilot.core.quota.ledger import QuotaLedger
 
 Key = tuple[float, ...]
 Group = tuple[Sequence[int], Mapping[int, Sequence[int]]]
@@ -23,12 +23,12 @@ Extra = Callable[[int], tuple[float, tuple[int, ...]]]
 """GPUs (and their kinds) that starting the gang at a position would add to its queue's use."""
 
 
-class Turns:
+class QueueRotation:
     """Positions one after the other. Between two calls of `next` gangs may start; where use went down, `rebuild`."""
 
     def __init__(
         self,
-        books: Books,
+        ledger: QuotaLedger,
         groups: Sequence[Group],
         submit_s: Sequence[float],
         queues: Sequence[int],
@@ -41,7 +41,7 @@ class Turns:
         `submit_s` and `queues` by position. `head_key` orders the first gangs of all queues, and must not fall while
         use grows; None: the queue tree does.
         """
-        self._books, self._submit_s, self._queues = books, submit_s, queues
+        self._books, self._submit_s, self._queues = ledger, submit_s, queues
         self._extra, self._head_key, self._host = extra, head_key, host
         self._groups: list[Group] = list(reversed(groups))
         self._overdue = {at for overdue, _ in groups for at in overdue}
@@ -145,8 +145,8 @@ class Turns:
         return self._own(queue) if child == queue else self._head(child)
 
     def _key_at(self, queue: int, position: int) -> Key:
-        books = self._books
-        tier, submit_s = -float(books.queues.priority[queue]), self._submit_s[position]
+        ledger = self._books
+        tier, submit_s = -float(ledger.queues.priority[queue]), self._submit_s[position]
         if position in self._overdue:
             return (tier, 0.0, submit_s, submit_s, float(queue))
         served = self._saturation(queue, position) if queue else inf

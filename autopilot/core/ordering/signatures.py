@@ -11,7 +11,7 @@ from autopilot.core.model.snapshot import I32, I64, Bools, Gate, WorkloadTable
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PendingTable:
     """Plain lists where gangs are looked at one at a time: reading those takes a tenth of the time."""
 
     queue: list[int]
@@ -22,13 +22,13 @@ class Line:
     sort: list[int]
 
 
-def line_of(work: WorkloadTable, rows: I32, classes: I32, members: Collection[int], now_s: float) -> Line:
+def pending_table(work: WorkloadTable, rows: I32, classes: I32, members: Collection[int], now_s: float) -> PendingTable:
     """The columns of pending `rows` of shape `classes`. `members`: rows of gangs whose members differ."""
     differ = np.isin(rows, np.fromiter(members, np.int32, len(members)))
     early = now_s < work.submit_s[rows] + work.preemption_delay_s[rows]  # the sum that the timer waits for
     may_ask = (work.gate[rows] == Gate.OPEN) & ~work.excluded[rows]
     least = _least_gpus(work, rows, differ)
-    return Line(
+    return PendingTable(
         work.queue[rows].tolist(), least.tolist(), early.tolist(), may_ask, _sorts(work, rows, classes, differ).tolist()
     )
 

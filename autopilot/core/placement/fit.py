@@ -54,7 +54,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class Fit:
     """A place that a gang can take now: its layout, nodes in order of members, score and its terms."""
 
     layout: Layout
@@ -151,7 +151,7 @@ def suitable_nodes(
     return mask
 
 
-def find_spot(
+def find_fit(
     whatif: WhatIf,
     shape: Shape,
     room: I32,
@@ -159,7 +159,7 @@ def find_spot(
     memory_mib_of_model: F64,
     node_end_s: F64 | None = None,
     end_s: float = np.nan,
-) -> Spot | Miss:
+) -> Fit | Miss:
     """The best place for a gang now, or why there is none.
 
     `room` [nodes]: whole GPUs it may use. `node_end_s` [nodes] and `end_s` (predicted ends) feed the
@@ -229,7 +229,7 @@ def _single(
     capacity: I32,
     scores: Callable[[], F64],
     weights: PlacementWeights,
-) -> Spot | Miss:
+) -> Fit | Miss:
     """A gang of one member: the best-scored node that has room."""
     need = shape.gpus
     fits = free >= need if shape.tail else capacity >= 1
@@ -260,7 +260,7 @@ def _several(
     host: I32 | None,
     scores: Callable[[], F64],
     weights: PlacementWeights,
-) -> Spot | Miss:
+) -> Fit | Miss:
     """A gang of several members: the smallest domain that holds it, then its best nodes."""
     domain, level = _choose_domain(
         whatif.snapshot.nodes, shape, rows, capacity, _tail_room(shape, free, capacity, host), free, weights
@@ -346,9 +346,9 @@ def _choose_domain(
         return mask, int(mask is None and enough_anywhere)
     if not enough_anywhere:
         return None, 0
-    wished = () if preferred is None else (shape.preferred,)
+    moves_tried = () if preferred is None else (shape.preferred,)
     by_weight = [(Topology.ISLAND, weights.island), (Topology.LEAF, weights.leaf)]
-    for topology in (*wished, *(topology for topology, weight in by_weight if weight > 0)):
+    for topology in (*moves_tried, *(topology for topology, weight in by_weight if weight > 0)):
         everywhere, level = level_of(nodes, topology), level_of(nodes, topology, rows)
         if everywhere is not None and level is not None and everywhere[0] != everywhere[-1]:
             mask = _best_domain(level, shape, free, capacity, tail_room, spread=spread)
@@ -396,7 +396,7 @@ def _miss(free: I32, need: int) -> Miss:
     return Miss(Code.CAPACITY if total < need else Code.FRAGMENTED, float(total), float(need))
 
 
-def spot_on(whatif: WhatIf, nodes: I32, counts: I32, score: float, terms: tuple[Evidence, ...]) -> Spot:
+def spot_on(whatif: WhatIf, nodes: I32, counts: I32, score: float, terms: tuple[Evidence, ...]) -> Fit:
     """Lowest-numbered free GPUs on each node."""
     table = whatif.snapshot.nodes
     rows = []
@@ -407,10 +407,10 @@ def spot_on(whatif: WhatIf, nodes: I32, counts: I32, score: float, terms: tuple[
         rows.append(idle + first)
     gpu = np.concatenate(rows).astype(np.int32)
     layout = Layout(gpu, np.full(len(gpu), -1, np.int32), np.full(len(gpu), GPU_MILLI, np.int32))
-    return Spot(layout, nodes, score, terms)
+    return Fit(layout, nodes, score, terms)
 
 
-def _find_shares(whatif: WhatIf, shape: Shape, suits: Bools, room: I32) -> Spot | Miss:
+def _find_shares(whatif: WhatIf, shape: Shape, suits: Bools, room: I32) -> Fit | Miss:
     """Shares of GPUs, one a member: the fullest GPU that has the share, an empty one last."""
     gpus = whatif.snapshot.gpus
     usable = whatif.gpu_usable & suits[gpus.node]
@@ -429,7 +429,7 @@ def _find_shares(whatif: WhatIf, shape: Shape, suits: Bools, room: I32) -> Spot 
     gpu = order.astype(np.int32)
     layout = Layout(gpu, np.full(len(gpu), -1, np.int32), np.full(len(gpu), shape.milli, np.int32))
     used = float(whatif.gpu_used[gpu].mean() / GPU_MILLI)
-    return Spot(
+    return Fit(
         layout,
         gpus.node[gpu],
         used,
@@ -437,7 +437,7 @@ def _find_shares(whatif: WhatIf, shape: Shape, suits: Bools, room: I32) -> Spot 
     )
 
 
-def _find_instances(whatif: WhatIf, shape: Shape, suits: Bools) -> Spot | Miss:
+def _find_instances(whatif: WhatIf, shape: Shape, suits: Bools) -> Fit | Miss:
     """Free MIG instances of the profile, one a member, on the GPU with most of its cuts in use."""
     gpus = whatif.snapshot.gpus
     healthy = whatif.gpu_ok & suits[gpus.node]
@@ -469,11 +469,11 @@ def _find_instances(whatif: WhatIf, shape: Shape, suits: Bools) -> Spot | Miss:
     return instances_spot(whatif, order)
 
 
-def instances_spot(whatif: WhatIf, order: I32) -> Spot:
+def instances_spot(whatif: WhatIf, order: I32) -> Fit:
     """These free instances as a place."""
     gpu = whatif.instance_gpu[order]
     in_use = (whatif.instance_used > 0) & whatif.instance_alive
     busy = float(np.bincount(whatif.instance_gpu, in_use, minlength=len(whatif.gpu_used))[gpu].mean())
     layout = Layout(gpu, order, np.zeros(len(order), np.int32))
     evidence = Evidence("instances_in_use_on_gpu", busy, "instances")
-    return Spot(layout, whatif.snapshot.gpus.node[gpu], busy, (evidence,))
+    return Fit(layout, whatif.snapshot.gpus.node[gpu], busy, (evidence,))

@@ -11,7 +11,7 @@ STATES = 8
 
 
 @dataclass(slots=True)
-class Found:
+class StateCache:
     """Of one state."""
 
     # whole free GPUs per node beside what is held: nobody writes to them
@@ -23,14 +23,14 @@ class Found:
 
 
 @dataclass(slots=True)
-class FoundByState:
+class SearchCache:
     """Of the last states, by the stamp of the what-if."""
 
-    states: dict[int, Found] = field(default_factory=dict)
+    states: dict[int, StateCache] = field(default_factory=dict)
 
-    def at(self, stamp: int) -> Found:
+    def at(self, stamp: int) -> StateCache:
         """What is known of this state; it may be added to."""
-        found = self.states.pop(stamp, None) or Found()
+        found = self.states.pop(stamp, None) or StateCache()
         self.states[stamp] = found
         if len(self.states) > STATES:
             del self.states[next(iter(self.states))]

@@ -40,9 +40,9 @@ from autopilot.core.ordering.predicted_ends import (
     review_start,
     run_times,
 )
-from autopilot.core.ordering.signatures import Line, line_of
+from autopilot.core.ordering.signatures import PendingTable, pending_table
 from autopilot.core.placement.fit import Miss, Shape, shape_classes
-from autopilot.core.placement.search_cache import Found, FoundByState
+from autopilot.core.placement.search_cache import SearchCache, StateCache
 from autopilot.core.placement.whatif import Layout, WhatIf
 from autopilot.core.planning.lookups import (
     gpu_memory_mib,
@@ -82,7 +82,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class QuotaHold:
     """Quota that is kept for an overdue gang: in `queue` and below it, of a kind, all of it by `ready_s`.
 
     `sheltered`: room in a guarantee, which only work that may not be preempted takes; else room under a limit.
@@ -106,7 +106,7 @@ class Context:
     review_now_s: float
     outlook: Outlook
     pending: I32  # rows, in order of service
-    line: Line
+    pending_table: PendingTable
     index: F64  # of what is left, aged: the higher the sooner in queues that are ordered by it, [pending]
     classes: I32  # shape class of each pending row
     run_low_s: F64  # run time at the reservation level, [pending]
@@ -125,7 +125,7 @@ class Context:
     may_reserve: np.ndarray  # [pending]
     standing: dict[int, Reservation]  # reservations in memory, by row
     held: list[Held] = field(default_factory=list)
-    kept: list[Kept] = field(default_factory=list)
+    quota_holds: list[QuotaHold] = field(default_factory=list)
     ahead: np.ndarray = field(default_factory=lambda: np.empty(0, np.bool_))  # foreseen alone, [pending]
     taken: np.ndarray = field(default_factory=lambda: np.empty(0, np.bool_))  # pending rows already decided
     code: np.ndarray = field(default_factory=lambda: np.empty(0, np.int8))
@@ -134,10 +134,10 @@ class Context:
     members: dict[int, list[int]] = field(default_factory=dict)  # rows of MemberTable, by workload row
     leaving: dict[int, Layout | None] = field(default_factory=dict)  # row -> what it keeps when it has left
     # queues whose first gang that waits was looked at, and whether a start was planned for its fair share
-    deserved: dict[int, bool] = field(default_factory=dict)
+    fair_share_held: dict[int, bool] = field(default_factory=dict)
     # by queue: its first gang that waits (position), and the GPUs of idle quota that are kept for it
-    kept_for: dict[int, tuple[int, float]] = field(default_factory=dict)
-    wished: set[int] = field(default_factory=set)  # positions for which moves were proposed at their turn
+    idle_held_for: dict[int, tuple[int, float]] = field(default_factory=dict)
+    moves_tried: set[int] = field(default_factory=set)  # positions for which moves were proposed at their turn
     # order of turns; large: no turn yet
     place_in_line: I32 = field(default_factory=lambda: np.empty(0, np.int32))
     turns_taken: int = 0
@@ -154,7 +154,7 @@ class Context:
     _once: dict[type, object] = field(default_factory=dict)
     # by how many GPUs they hold at most, as of so many gone
     _settled: tuple[int, dict[float, Running]] = (-1, {})
-    found: FoundByState = field(default_factory=FoundByState)
+    search_cache: SearchCache = field(default_factory=SearchCache)
     steps: int = 0  # of searches for whom to take or move, so far
     # when an action could decide otherwise with no new event
     wake_s: list[float] = field(default_factory=list)
@@ -182,7 +182,7 @@ class Context:
         ]
         if not binding:
             return self.whatif.node_free
-        rooms = self.here().rooms
+        rooms = self.cached().rooms
         key = tuple((held.row, held.nodes.tobytes(), held.spare.tobytes()) for held in binding)
         if key not in rooms:
             room = self.whatif.node_free.copy()
@@ -191,9 +191,9 @@ class Context:
             rooms[key] = room
         return rooms[key]
 
-    def here(self) -> Found:
+    def cached(self) -> StateCache:
         """What was worked out for the state that the what-if is in."""
-        return self.found.at(self.whatif.stamp)
+        return self.search_cache.at(self.whatif.stamp)
 
     def once(self, kind: type[Built], build: Callable[[], Built]) -> Built:
         """What is built at most once in a tick, by its type."""
@@ -209,7 +209,7 @@ class Context:
 
     def below(self, queue: int) -> tuple[int, ...]:
         """A queue and all those below it."""
-        paths = self.quota.books.paths
+        paths = self.quota.ledger.paths
         return tuple(each for each, path in enumerate(paths) if each == queue or queue in path)
 
     def binding_sets(self, positions: np.ndarray) -> np.ndarray:
@@ -245,15 +245,15 @@ class Context:
         refusal = self.quota.may_start(int(self.pending[at]), gpus)
         return None if refusal is None else Miss(refusal.code, refusal.value, refusal.threshold)
 
-    def kept_from(self, row: int) -> Kept | None:
+    def quota_hold_against(self, row: int) -> QuotaHold | None:
         """The quota of the gang's path that is kept for another; None when it may use what is there."""
-        for kept in self.kept:
-            work, books = self.observation.snapshot.workloads, self.quota.books
-            models, kinds = int(work.gpu_models[row]), books.kind_of_model
+        for kept in self.quota_holds:
+            work, ledger = self.observation.snapshot.workloads, self.quota.ledger
+            models, kinds = int(work.gpu_models[row]), ledger.kind_of_model
             may_use = kept.kind == ALL or any(
                 kind == kept.kind and (not models or models >> code & 1) for code, kind in enumerate(kinds)
             )
-            below = kept.queue in (*books.paths[int(work.queue[row])], 0)
+            below = kept.queue in (*ledger.paths[int(work.queue[row])], 0)
             if kept.row != row and below and may_use and not (kept.sheltered and work.preemptible[row]):
                 return kept
         return None
@@ -267,14 +267,14 @@ class Context:
         """Positions of gangs that had their turn and still wait (for one of these reasons), in the order of turns;
         without replicas that are only foreseen to be needed: nobody gives way for them.
         """
-        left = np.flatnonzero(~self.taken & self.line.may_ask & ~self.ahead)
+        left = np.flatnonzero(~self.taken & self.pending_table.may_ask & ~self.ahead)
         left = left[np.argsort(self.place_in_line[left], kind="stable")]
         if codes is not None:
             left = left[np.isin(self.code[left], [_CODE_INDEX[code] for code in codes])]
         placed = [row for row, layout in self.whatif.layouts.items() if len(layout.gpu)]
         found: list[int] = left[~np.isin(self.pending[left], np.array(placed, np.int32))].tolist()
-        if self.kept:
-            found = [at for at in found if self.kept_from(int(self.pending[at])) is None]
+        if self.quota_holds:
+            found = [at for at in found if self.quota_hold_against(int(self.pending[at])) is None]
         return found
 
     def cooling(self) -> set[str]:
@@ -286,7 +286,7 @@ class Context:
 
         `most_gpus`: without whoever holds more whole GPUs than that and can give up none of them alone.
         """
-        gone = len(self.quota.gone)  # it only grows
+        gone = len(self.quota.leaving)  # it only grows
         if self._settled[0] != gone:
             may, uids = self._old_and_saved().tolist(), self.observation.snapshot.workloads.uid
             cooling = self.cooling()
@@ -315,12 +315,12 @@ class Context:
         if miss is None or miss.code in _NO_ROOM:
             return
         # without guarantees nobody is owed anything
-        if miss.code != Code.FAIRNESS or self.quota.books.guarantee_binds:
+        if miss.code != Code.FAIRNESS or self.quota.ledger.guarantee_binds:
             self.refuse(at, miss)
 
     def too_early(self, at: int) -> Miss | None:
         """Set while a gang has not waited long enough to displace anybody."""
-        if not self.line.early[at]:
+        if not self.pending_table.early[at]:
             return None
         work = self.observation.snapshot.workloads
         row = int(self.pending[at])
@@ -407,7 +407,7 @@ def build_context(
         outlook=outlook,
         pending=ordered,
         index=index[order],
-        line=line_of(work, ordered, classes, members, observation.now_s),
+        pending_table=pending_table(work, ordered, classes, members, observation.now_s),
         classes=classes,
         firm=firm,
         may_reserve=may_reserve(observation, policy, memory, ordered, review_now_s) & ~foreseen[ordered],
@@ -439,7 +439,7 @@ def build_context(
 
 def _book_open_effects(ctx: Context, busy_rows: frozenset[int]) -> None:
     """What is under way is on the what-if's books already; the predictions and the quota books need it too."""
-    ctx.quota.gone |= busy_rows
+    ctx.quota.leaving |= busy_rows
     rows = np.array(sorted(busy_rows), np.int32)
     if not len(rows):
         return

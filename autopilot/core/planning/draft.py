@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from autopilot.core.model.records import Evidence
-from autopilot.core.placement.fit import Spot
+from autopilot.core.placement.fit import Fit
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
 from autopilot.core.tracking.replicas import Ahead
 
 
 @dataclass(frozen=True, slots=True)
-class Give:
+class Eviction:
     """What one running gang gives up: all it holds (evict), some members (shrink), or its place (move)."""
 
     row: int
@@ -35,13 +35,13 @@ class Draft:
     kind: str  # admit | land | grow | reserve | evict | scale
     at: int
     row: int
-    spot: Spot | None
+    fit: Fit | None
     start_s: float
     nodes: tuple[str, ...]
     benefit_gpu_s: float
     cost_gpu_s: float
     evidence: tuple[Evidence, ...]
-    gives: tuple[Give, ...] = ()
+    evictions: tuple[Eviction, ...] = ()
     contract: bool = False  # the victims were promised to give way
     needed_gpus: int = 0  # of all gangs that start on what is taken; 0: this one alone
     service: int = -1
@@ -54,7 +54,7 @@ class Draft:
     @property
     def victims(self) -> tuple[int, ...]:
         """Rows that lose something."""
-        return tuple(give.row for give in self.gives)
+        return tuple(give.row for give in self.evictions)
 
 
 Submit = Callable[[Draft], bool]

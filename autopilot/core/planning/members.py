@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from autopilot.core.model.records import Code, Evidence
 from autopilot.core.model.snapshot import I32, Topology
 from autopilot.core.placement.fit import (
+    Fit,
     Miss,
     Shape,
-    Spot,
     instances_spot,
     level_of,
     shape_of,
@@ -26,7 +26,7 @@ from autopilot.core.placement.fit import (
 from autopilot.core.planning.context import Context
 
 
-def find_members(ctx: Context, at: int) -> Spot | Miss:
+def find_members(ctx: Context, at: int) -> Fit | Miss:
     """Room for at least the minimum of members, each on one node that suits it; as many as fit.
 
     Fullest node first (the emptiest, where the policy spreads).
@@ -42,13 +42,13 @@ def find_members(ctx: Context, at: int) -> Spot | Miss:
     spots = [
         _inside(ctx, at, np.where(level == domain, room, 0).astype(np.int32)) for domain in np.unique(level).tolist()
     ]
-    found = [spot for spot in spots if isinstance(spot, Spot)]
+    found = [fit for fit in spots if isinstance(fit, Fit)]
     if found:
-        return max(found, key=lambda spot: len(spot.layout.gpu))
+        return max(found, key=lambda fit: len(fit.layout.gpu))
     return spots[0] if spots else Miss(Code.CAPACITY, 0.0, float(snapshot.workloads.min_gpus[row]))
 
 
-def _inside(ctx: Context, at: int, room: I32) -> Spot | Miss:
+def _inside(ctx: Context, at: int, room: I32) -> Fit | Miss:
     """The same on the nodes where `room` leaves something."""
     row = int(ctx.pending[at])
     snapshot = ctx.observation.snapshot
@@ -113,7 +113,7 @@ class _Pod:
         return sum(count for _, count in self.wants)
 
 
-def _find_instances(ctx: Context, at: int, level: I32 | None) -> Spot | Miss:
+def _find_instances(ctx: Context, at: int, level: I32 | None) -> Fit | Miss:
     """The same with free instances: the instances of one member lie on one node."""
     row, whatif = int(ctx.pending[at]), ctx.whatif
     work, node_of = ctx.observation.snapshot.workloads, ctx.observation.snapshot.gpus.node

@@ -19,7 +19,7 @@ from autopilot.core.model.snapshot import (
     running_since,
 )
 from autopilot.core.placement.whatif import Layout, WhatIf
-from autopilot.core.quota.ledger import ALL, EPSILON, Books, build_books, capacity_by_kind, claim_kinds
+from autopilot.core.quota.ledger import ALL, EPSILON, QuotaLedger, build_ledger, capacity_by_kind, claim_kinds
 from autopilot.core.rules import RULES, RuleSet, cohort_fair
 from autopilot.core.rules.base import Claim, Refusal, Running
 
@@ -32,10 +32,10 @@ class Quota:
     """Books of the moment and what is asked of them. `lost_gpu_s` [workloads]: what stopping a gang would lose."""
 
     snapshot: ClusterSnapshot
-    books: Books
+    ledger: QuotaLedger
     rules: RuleSet
     lost_gpu_s: F64
-    gone: set[int] = field(default_factory=set)  # rows that this tick's plan takes away or moves
+    leaving: set[int] = field(default_factory=set)  # rows that this tick's plan takes away or moves
     sheltered: frozenset[int] = frozenset()  # SLO classes whose work is never taken
     _running: Running | None = None
     _seen: tuple[int, Running] | None = None  # those of them who are there still, and how many had gone then
@@ -45,9 +45,9 @@ class Quota:
         """May the gang start at this width on idle capacity, as far as quotas go?"""
         claim = self.claim(row, gpus)
         if self.open_models(row, gpus) == NO_MODEL:
-            room = max(self.books.limit_room(claim.queue, (kind,)) for kind in set(self.books.kind_of_model))
+            room = max(self.ledger.limit_room(claim.queue, (kind,)) for kind in set(self.ledger.kind_of_model))
             return Refusal(Code.LIMIT, max(room, 0.0), claim.gpus)
-        return self.rules.may_start(self.books, claim)
+        return self.rules.may_start(self.ledger, claim)
 
     def open_models(self, row: int, gpus: int) -> int:
         """GPU models that a gang of this width may use: its own wish, less those whose limit leaves too little.
@@ -55,17 +55,17 @@ class Quota:
         A bit set over the model codes, 0 for any, `NO_MODEL` for none. A gang that wishes for one model alone draws
         on that kind surely, and the rules answer for its limit.
         """
-        wish = int(self.snapshot.workloads.gpu_models[row])
-        if not self.books.limits_models or (wish and not wish & (wish - 1)):
-            return wish
+        scenario = int(self.snapshot.workloads.gpu_models[row])
+        if not self.ledger.limits_models or (scenario and not scenario & (scenario - 1)):
+            return scenario
         claim = self.claim(row, gpus)
-        wished = [code for code in range(len(self.books.kind_of_model)) if not wish or wish >> code & 1]
+        moves_tried = [code for code in range(len(self.ledger.kind_of_model)) if not scenario or scenario >> code & 1]
         left = [
             code
-            for code in wished
-            if claim.gpus <= self.books.limit_room(claim.queue, (self.books.kind_of_model[code],)) + EPSILON
+            for code in moves_tried
+            if claim.gpus <= self.ledger.limit_room(claim.queue, (self.ledger.kind_of_model[code],)) + EPSILON
         ]
-        return wish if left == wished else sum(1 << code for code in left) or NO_MODEL
+        return scenario if left == moves_tried else sum(1 << code for code in left) or NO_MODEL
 
     def claim(self, row: int, gpus: int) -> Claim:
         """A gang that waits, at a width in GPUs, shares or instances."""
@@ -76,7 +76,7 @@ class Quota:
             row,
             int(work.queue[row]),
             gpus * part,
-            claim_kinds(self.books.kind_of_model, models),
+            claim_kinds(self.ledger.kind_of_model, models),
             int(work.priority[row]),
             float(work.submit_s[row]),
             float("nan"),
@@ -93,11 +93,11 @@ class Quota:
         """
         if self._running is None:
             self._running = self._claims()
-        if not self.gone:
+        if not self.leaving:
             return self._running
-        if self._seen is None or self._seen[0] != len(self.gone):
-            there = Running(claim for claim in self._running if claim.row not in self.gone)
-            self._seen = (len(self.gone), there)
+        if self._seen is None or self._seen[0] != len(self.leaving):
+            there = Running(claim for claim in self._running if claim.row not in self.leaving)
+            self._seen = (len(self.leaving), there)
         return self._seen[1]
 
     def _claims(self) -> Running:
@@ -131,7 +131,7 @@ class Quota:
         )
 
     def _held_kinds(self, model: int) -> tuple[int, ...]:
-        kind = self.books.kind_of_model[model] if model < len(self.books.kind_of_model) else ALL
+        kind = self.ledger.kind_of_model[model] if model < len(self.ledger.kind_of_model) else ALL
         return (ALL,) if kind == ALL else (ALL, kind)
 
     def book(self, row: int, layout: Layout, sign: int = 1) -> None:
@@ -143,17 +143,17 @@ class Quota:
         gpus = np.where(layout.instance < 0, layout.milli / GPU_MILLI, 1.0)
         if sign < 0:
             gpus = np.where(self._leaves(row, layout), 0.0, gpus)
-        self.books.add(queue, sign * float(gpus.sum()), (ALL,), preemptible=preemptible)
-        if self.books.host_use:
-            self.books.add_host(queue, self.host_of(row, sign * int(np.count_nonzero(gpus))))
-        if len(self.books.use) > 1:  # a gang may sit on GPUs of several models
+        self.ledger.add(queue, sign * float(gpus.sum()), (ALL,), preemptible=preemptible)
+        if self.ledger.host_use:
+            self.ledger.add_host(queue, self.host_of(row, sign * int(np.count_nonzero(gpus))))
+        if len(self.ledger.use) > 1:  # a gang may sit on GPUs of several models
             taken: dict[int, float] = {}
             models = snapshot.nodes.gpu_model[snapshot.gpus.node[layout.gpu]].tolist()
             for model, part in zip(models, gpus.tolist(), strict=True):
-                kind = self.books.kind_of_model[model]
+                kind = self.ledger.kind_of_model[model]
                 taken[kind] = taken.get(kind, 0.0) + part
             for kind, held in sorted(taken.items()):
-                self.books.add(queue, sign * held, (kind,), preemptible=preemptible)
+                self.ledger.add(queue, sign * held, (kind,), preemptible=preemptible)
 
     def host_of(self, row: int, gpus: int) -> tuple[float, float]:
         """CPU (milli) and memory (MiB) that so many GPUs, shares or instances of a gang come with."""
@@ -179,9 +179,9 @@ def build_quota(
 ) -> Quota:
     """Books and rules for one tick; `weight` [queues] as corrected by past use."""
     capacity = capacity_by_kind(snapshot, whatif.gpu_usable)
-    books = build_books(snapshot, capacity, weight, shelter_always=policy.tenancy.shelter_always)
+    ledger = build_ledger(snapshot, capacity, weight, shelter_always=policy.tenancy.shelter_always)
     rules = RULES[policy.rules]
     if policy.rules == RuleSetName.COHORT_FAIR:
-        rules = replace(rules, across=partial(cohort_fair.takes, rules=policy.tenancy.fair_preemption_rules))
+        rules = replace(rules, across=partial(cohort_fair.targets, rules=policy.tenancy.fair_preemption_rules))
     sheltered = frozenset(SLO_CLASS_NAMES.index(name) for name in policy.protection.classes)
-    return Quota(snapshot, books, rules, lost_gpu_s, sheltered=sheltered)
+    return Quota(snapshot, ledger, rules, lost_gpu_s, sheltered=sheltered)

@@ -10,7 +10,7 @@ import numpy as np
 from autopilot.core.model.snapshot import F64, I32, Bools
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.preemption.holdings import Holdings, holdings_of
-from autopilot.core.rules.base import Claim, Offer
+from autopilot.core.rules.base import Claim, RankedTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +39,19 @@ class Columns:
     cost: F64
 
 
-def columns_of(whatif: WhatIf, offers: Sequence[Offer]) -> Columns:
+def columns_of(whatif: WhatIf, ranked_targets: Sequence[RankedTarget]) -> Columns:
     """The columns of these offers on this what-if."""
-    largest: dict[int, Offer] = {}
-    for offer in offers:
-        take = offer.take
-        if take.whole or take.row not in largest:
-            largest[take.row] = offer
+    largest: dict[int, RankedTarget] = {}
+    for ranked_target in ranked_targets:
+        target = ranked_target.target
+        if target.whole or target.row not in largest:
+            largest[target.row] = ranked_target
     rows = list(largest)
     return Columns(
         rows,
         holdings_of(whatif, np.array(rows, np.int32)),
-        np.array([offer.rank for offer in largest.values()], np.int32),
-        np.array([offer.price_gpu_s + offer.take.gpus for offer in largest.values()], np.float64),
+        np.array([ranked_target.rank for ranked_target in largest.values()], np.int32),
+        np.array(
+            [ranked_target.price_gpu_s + ranked_target.target.gpus for ranked_target in largest.values()], np.float64
+        ),
     )

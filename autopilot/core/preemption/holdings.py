@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from autopilot.core.model.snapshot import F64, GPU_MILLI, I32
 from autopilot.core.placement.whatif import WhatIf
-from autopilot.core.rules.base import Take
+from autopilot.core.rules.base import Target
 
 I64 = NDArray[np.int64]
 
@@ -66,23 +66,23 @@ class Takings:
         self._cleared: dict[tuple[int, float, bool], Cleared] = {}
         self._hosts: dict[tuple[int, float, bool], tuple[tuple[int, int, int], ...]] = {}
 
-    def entries(self, take: Take) -> tuple[int, ...]:
+    def entries(self, target: Target) -> tuple[int, ...]:
         """Entries of the victim's layout that a partial taking removes."""
-        if take.row not in self._members:
-            self._members[take.row] = leave_order(self.whatif, take.row, self.first)
+        if target.row not in self._members:
+            self._members[target.row] = leave_order(self.whatif, target.row, self.first)
         chosen: list[int] = []
-        for member in self._members[take.row]:
-            if len(chosen) >= take.gpus - 1e-9:
+        for member in self._members[target.row]:
+            if len(chosen) >= target.gpus - 1e-9:
                 break
             chosen += member
         return tuple(chosen)
 
-    def cleared(self, take: Take) -> Cleared:
+    def cleared(self, target: Target) -> Cleared:
         """Whole GPUs that it frees by itself, by node, and the shares that it gives up beside others."""
-        key = (take.row, take.gpus, take.whole)
+        key = (target.row, target.gpus, target.whole)
         if key not in self._cleared:
-            whatif, layout = self.whatif, self.whatif.layout_of(take.row)
-            at = np.arange(len(layout.gpu)) if take.whole else np.array(self.entries(take), np.int32)
+            whatif, layout = self.whatif, self.whatif.layout_of(target.row)
+            at = np.arange(len(layout.gpu)) if target.whole else np.array(self.entries(target), np.int32)
             at = at[(layout.instance[at] < 0) & whatif.gpu_usable[layout.gpu[at]]]
             gone: dict[int, int] = {}
             for gpu, milli in zip(layout.gpu[at].tolist(), layout.milli[at].tolist(), strict=True):
@@ -98,11 +98,11 @@ class Takings:
             self._cleared[key] = (tuple(sorted(nodes.items())), tuple(shares))
         return self._cleared[key]
 
-    def free_after(self, room: I32, takes: Sequence[Take]) -> I32:
+    def free_after(self, room: I32, targets: Sequence[Target]) -> I32:
         """Whole free GPUs per node once these were taken, beside `room`. Shape [nodes]."""
         free, parts = room.copy(), dict[int, int]()
-        for take in takes:
-            nodes, shares = self.cleared(take)
+        for target in targets:
+            nodes, shares = self.cleared(target)
             for node, gpus in nodes:
                 free[node] += gpus
             for gpu, milli in shares:
@@ -112,26 +112,26 @@ class Takings:
                 free[self.whatif.snapshot.gpus.node[gpu]] += 1
         return free
 
-    def host_after(self, takes: Sequence[Take]) -> tuple[I64, I64]:
+    def host_after(self, targets: Sequence[Target]) -> tuple[I64, I64]:
         """Free milli-CPU and MiB per node once these were taken; the largest int64 where a node states none. [nodes]"""
         cpu, memory = self.whatif.node_cpu.copy(), self.whatif.node_memory.copy()
-        for take in takes:
-            for node, milli, mib in self._host(take):
+        for target in targets:
+            for node, milli, mib in self._host(target):
                 cpu[node] += milli if cpu[node] != NO_BOUND else 0
                 memory[node] += mib if memory[node] != NO_BOUND else 0
         return cpu, memory
 
-    def _host(self, take: Take) -> tuple[tuple[int, int, int], ...]:
+    def _host(self, target: Target) -> tuple[tuple[int, int, int], ...]:
         """(node, milli-CPU, MiB) that a taking gives back, rounded as the what-if books it."""
-        key = (take.row, take.gpus, take.whole)
+        key = (target.row, target.gpus, target.whole)
         if key not in self._hosts:
             work, node_of = self.whatif.snapshot.workloads, self.whatif.snapshot.gpus.node
-            size = max(int(work.gpus_per_member[take.row]), 1)
-            held = node_of[self.whatif.layout_of(take.row).gpu].tolist()
-            gone = range(len(held)) if take.whole else self.entries(take)
+            size = max(int(work.gpus_per_member[target.row]), 1)
+            held = node_of[self.whatif.layout_of(target.row).gpu].tolist()
+            gone = range(len(held)) if target.whole else self.entries(target)
             before, left = Counter(held), Counter(held)
             left.subtract(held[entry] for entry in gone)
-            asked = (int(work.cpu_milli[take.row]) / size, int(work.memory_mib[take.row]) / size)
+            asked = (int(work.cpu_milli[target.row]) / size, int(work.memory_mib[target.row]) / size)
             back = {
                 node: [round(count * each) - round(left[node] * each) for each in asked]
                 for node, count in before.items()

@@ -15,9 +15,9 @@ from autopilot.core.placement.fit import Shape, shape_of
 from autopilot.core.planning.context import Context
 from autopilot.core.preemption.candidates import Columns, Movers
 from autopilot.core.preemption.holdings import holdings_of
-from autopilot.core.preemption.scenario import Wish, let_leave, most_given_up, on_paper, search_for
+from autopilot.core.preemption.scenario import Scenario, let_leave, most_given_up, on_paper, search_for
 from autopilot.core.preemption.search import Search
-from autopilot.core.rules.base import Offer, Take
+from autopilot.core.rules.base import RankedTarget, Target
 
 TRIES = 8
 """How often the search goes on without a gang that found no other place."""
@@ -26,17 +26,17 @@ MANY = 512
 """Of more gangs that may be moved, only those on the nodes that are cheapest to clear by estimate are looked at."""
 
 
-def moves_only(ctx: Context, at: int, key: int) -> Wish | None:
+def moves_only(ctx: Context, at: int, key: int) -> Scenario | None:
     """How the gang at `at` could start if others moved; None when it may not, or no moves make room.
 
     `key` [displace.alike]: what is in vain for one is not tried for another of its kind.
     """
     row = int(ctx.pending[at])
     work = ctx.observation.snapshot.workloads
-    gpus = ctx.line.least_gpus[at]
+    gpus = ctx.pending_table.least_gpus[at]
     if not work.preemptible[row] or not ctx.policy.preemption.move_victims or ctx.may_start(at, gpus) is not None:
         return None
-    in_vain, asked = ctx.here().unmovable, (key, len(ctx.quota.gone))
+    in_vain, asked = ctx.cached().unmovable, (key, len(ctx.quota.leaving))
     if asked in in_vain:
         return None
     mark = let_leave(ctx)
@@ -47,7 +47,7 @@ def moves_only(ctx: Context, at: int, key: int) -> Wish | None:
     return found
 
 
-def search_moves(ctx: Context, at: int, shape: Shape, without: Collection[int] = ()) -> Wish | None:
+def search_moves(ctx: Context, at: int, shape: Shape, without: Collection[int] = ()) -> Scenario | None:
     """The cheapest gangs whose moving makes room, without those that find no other place, nor these (rows)."""
     whatif = ctx.whatif
     free = float((GPU_MILLI - whatif.gpu_used[whatif.gpu_usable]).sum()) / GPU_MILLI
@@ -56,24 +56,24 @@ def search_moves(ctx: Context, at: int, shape: Shape, without: Collection[int] =
     most_gpus = np.inf if shape.profile >= 0 else min(free, most_given_up(ctx, shape))
     search = search_for(ctx, at, shape)
     search.patience = ctx.policy.limits.search_steps
-    offers = _movers(ctx, search, most_gpus, without, instances=shape.profile >= 0)
-    found = _without_stuck(ctx, at, shape, search, offers)
+    ranked_targets = _movers(ctx, search, most_gpus, without, instances=shape.profile >= 0)
+    found = _without_stuck(ctx, at, shape, search, ranked_targets)
     ctx.steps += search.steps
-    parts = [offer for offer in offers if not offer.take.whole]
+    parts = [ranked_target for ranked_target in ranked_targets if not ranked_target.target.whole]
     for node in _nodes_of(ctx, parts, shape) if found is None and parts else ():
         search = search_for(ctx, at, shape, first=node)
         search.patience = ctx.policy.limits.search_steps
-        found = _without_stuck(ctx, at, shape, search, offers)
+        found = _without_stuck(ctx, at, shape, search, ranked_targets)
         ctx.steps += search.steps
         if found is not None:
             break
     return found
 
 
-def _nodes_of(ctx: Context, parts: Sequence[Offer], shape: Shape) -> list[int]:
+def _nodes_of(ctx: Context, parts: Sequence[RankedTarget], shape: Shape) -> list[int]:
     """Nodes where members that may be moved leave room for a member of the newcomer, those with most of it first."""
     held = np.zeros(len(ctx.whatif.node_free), np.int64)
-    for row in dict.fromkeys(offer.take.row for offer in parts):
+    for row in dict.fromkeys(ranked_target.target.row for ranked_target in parts):
         np.add.at(held, ctx.observation.snapshot.gpus.node[ctx.whatif.layout_of(row).gpu], 1)
     free = np.where(held > 0, ctx.whatif.node_free + held, 0)
     fits = np.flatnonzero(free >= (shape.per_member if shape.members else shape.tail))
@@ -83,7 +83,7 @@ def _nodes_of(ctx: Context, parts: Sequence[Offer], shape: Shape) -> list[int]:
 
 def _movers(
     ctx: Context, search: Search, most_gpus: float, without: Collection[int], *, instances: bool
-) -> list[Offer]:
+) -> list[RankedTarget]:
     """Gangs that may be moved, of so many GPUs at most, or with `instances` those that hold some; of very many, those
     that count.
     """
@@ -92,22 +92,26 @@ def _movers(
     may &= _could_go(movers, ctx.room(np.inf))
     if instances:
         may &= ctx.observation.snapshot.workloads.mig_profile[movers.rows] >= 0
-    if ctx.quota.gone or without:
-        may &= ~np.isin(movers.rows, [*ctx.quota.gone, *without])
+    if ctx.quota.leaving or without:
+        may &= ~np.isin(movers.rows, [*ctx.quota.leaving, *without])
     if movers.columns is not None and search.by_gpus:
         places = search.near(movers.columns, may)
     else:
         places = np.flatnonzero(may).tolist()
-    offers = []
+    ranked_targets = []
     for place in places:
         claim, rank = movers.claims[place], int(movers.rank[place])
         if movers.elastic[place]:  # one member may go and the rest stay
             count = round(claim.spare_gpus / claim.member_gpus)
-            part = Offer(Take(claim.row, claim.member_gpus, whole=False), rank, claim.price_gpu_s / count, claim.queue)
-            offers += [part] * count
+            part = RankedTarget(
+                Target(claim.row, claim.member_gpus, whole=False), rank, claim.price_gpu_s / count, claim.queue
+            )
+            ranked_targets += [part] * count
         if claim.gpus <= most_gpus:
-            offers.append(Offer(Take(claim.row, claim.gpus, whole=True), rank, claim.price_gpu_s, claim.queue))
-    return offers
+            ranked_targets.append(
+                RankedTarget(Target(claim.row, claim.gpus, whole=True), rank, claim.price_gpu_s, claim.queue)
+            )
+    return ranked_targets
 
 
 def _could_go(movers: Movers, room: I32) -> Bools:
@@ -153,22 +157,24 @@ def _only_nodes(ctx: Context, rows: I32) -> I32:
     return np.where(low[rows] == high[rows], low[rows], -1).astype(np.int32)
 
 
-def _without_stuck(ctx: Context, at: int, shape: Shape, search: Search, offers: list[Offer]) -> Wish | None:
+def _without_stuck(
+    ctx: Context, at: int, shape: Shape, search: Search, ranked_targets: list[RankedTarget]
+) -> Scenario | None:
     for _ in range(TRIES):
-        takes = search.cheapest(offers, lambda _: True) if offers else None
-        if not takes:
+        targets = search.cheapest(ranked_targets, lambda _: True) if ranked_targets else None
+        if not targets:
             return None
-        found = on_paper(ctx, at, shape, search, takes, parts_move=True)
-        if not isinstance(found, Wish):
+        found = on_paper(ctx, at, shape, search, targets, parts_move=True)
+        if not isinstance(found, Scenario):
             return None
         stuck = {
             give.row
-            for give in found.gives
+            for give in found.evictions
             if give.keeps is None or give.how != "move" or len(give.keeps.gpu) < len(ctx.whatif.layout_of(give.row).gpu)
         }
         if not stuck:
             return found
-        offers = [offer for offer in offers if offer.take.row not in stuck]
+        ranked_targets = [ranked_target for ranked_target in ranked_targets if ranked_target.target.row not in stuck]
         if search.steps > search.patience:
             return None
     return None

@@ -13,10 +13,10 @@ import numpy as np
 from autopilot.core.model.records import Code, Evidence
 from autopilot.core.model.snapshot import GPU_MILLI, I32, Topology
 from autopilot.core.placement.fit import (
+    Fit,
     Miss,
     Shape,
-    Spot,
-    find_spot,
+    find_fit,
     host_members,
     level_of,
     members_on,
@@ -25,11 +25,11 @@ from autopilot.core.placement.fit import (
 )
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, Give
+from autopilot.core.planning.draft import Draft, Eviction
 from autopilot.core.planning.members import find_members
 from autopilot.core.preemption.search import Search
 from autopilot.core.reservations.gang import fits_on, plan_start
-from autopilot.core.rules.base import Refusal, Take, Takes
+from autopilot.core.rules.base import Refusal, Takes, Target
 from autopilot.core.tracking.pipelined import joined
 
 STEPS_A_QUEUE = 10
@@ -40,32 +40,32 @@ STEPS_A_PLACE = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Scenario:
     """A gang that would start if others gave way: where, who gives what, and what that loses."""
 
     shape: Shape
-    spot: Spot
-    gives: tuple[Give, ...]
+    fit: Fit
+    evictions: tuple[Eviction, ...]
     needed_gpus: int = 0  # of all gangs that start on what is taken; 0: this one alone
 
     @property
     def cost_gpu_s(self) -> float:
         """What stopping all who give something up costs."""
-        return sum(give.price_gpu_s for give in self.gives)
+        return sum(give.price_gpu_s for give in self.evictions)
 
 
-def alike(ctx: Context) -> list[int]:
+def scheduling_signatures(ctx: Context) -> list[int]:
     """By position, what decides whether others may give way for a gang: where one may not, none of its number may."""
     count, bits = len(ctx.held), ctx.binding_sets(np.arange(len(ctx.pending)))
-    return [sort << count | held_back for sort, held_back in zip(ctx.line.sort, bits.tolist(), strict=True)]
+    return [sort << count | held_back for sort, held_back in zip(ctx.pending_table.sort, bits.tolist(), strict=True)]
 
 
 def alike_at(ctx: Context, at: int) -> int:
     """The same of one position."""
-    return ctx.line.sort[at] << len(ctx.held) | int(ctx.binding_sets(np.array([at]))[0])
+    return ctx.pending_table.sort[at] << len(ctx.held) | int(ctx.binding_sets(np.array([at]))[0])
 
 
-def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spared: I32 | None = None) -> Spot | Miss:
+def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spared: I32 | None = None) -> Fit | Miss:
     """Room for the gang at `at` on what is free now and not held for others.
 
     `displacing`: what is held tentatively counts too, but after all the rest where it is `spared` (`held_for_others`
@@ -81,8 +81,8 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spar
     drain = ctx.node_end_s() if ctx.policy.placement.drain else None
     allowed = within_limits(ctx, int(ctx.pending[at]), shape)
 
-    def on(room: I32) -> Spot | Miss:
-        return find_spot(
+    def on(room: I32) -> Fit | Miss:
+        return find_fit(
             ctx.whatif,
             allowed,
             room,
@@ -94,12 +94,12 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spar
 
     if spared is not None and spared.any():
         first = on(np.minimum(ctx.whatif.node_free - spared, room))
-        if isinstance(first, Spot):
+        if isinstance(first, Fit):
             return first
     found = on(room)
     if isinstance(found, Miss) and allowed != shape:
-        wide = find_spot(ctx.whatif, shape, room, ctx.policy.placement, ctx.gpu_memory_mib)
-        if isinstance(wide, Spot):  # there is room, on GPUs of a model whose limit is reached
+        wide = find_fit(ctx.whatif, shape, room, ctx.policy.placement, ctx.gpu_memory_mib)
+        if isinstance(wide, Fit):  # there is room, on GPUs of a model whose limit is reached
             return Miss(Code.LIMIT, 0.0, float(shape.gpus))
     return found
 
@@ -116,7 +116,7 @@ def short(ctx: Context, shape: Shape, room: I32) -> Miss | None:
     """
     if shape.milli or shape.profile >= 0:
         return None
-    counted = ctx.here().counted
+    counted = ctx.cached().counted
     key = (shape.models, shape.memory_mib, shape.selector, shape.per_member, shape.topology, id(room))
     if key not in counted:
         bare = replace(shape, cpu_milli=0, host_memory_mib=0)
@@ -157,26 +157,26 @@ def search_for(ctx: Context, at: int, shape: Shape, first: int = -1) -> Search:
     if by_gpus and shape.asks_hosts:
         search.hosted = lambda cpu, memory: host_members(shape, cpu, memory).astype(np.int64) * shape.per_member
     elif not by_gpus:
-        search.fits_slowly = lambda takes: _fits_slowly(ctx, at, shape, search, takes)
+        search.fits_slowly = lambda targets: _fits_slowly(ctx, at, shape, search, targets)
     return search
 
 
-def _fits_slowly(ctx: Context, at: int, shape: Shape, search: Search, takes: Sequence[Take]) -> bool:
+def _fits_slowly(ctx: Context, at: int, shape: Shape, search: Search, targets: Sequence[Target]) -> bool:
     mark = ctx.whatif.checkpoint()
-    for take in takes:
-        _apply(ctx, search, take)
-    found = isinstance(place(ctx, at, shape, displacing=True), Spot)
+    for target in targets:
+        _apply(ctx, search, target)
+    found = isinstance(place(ctx, at, shape, displacing=True), Fit)
     ctx.whatif.rollback(mark)
     return found
 
 
-def _apply(ctx: Context, search: Search, take: Take) -> Layout | None:
+def _apply(ctx: Context, search: Search, target: Target) -> Layout | None:
     """Take it on the what-if; what the victim keeps, None when it loses all."""
-    if take.whole:
-        ctx.whatif.evict(take.row)
+    if target.whole:
+        ctx.whatif.evict(target.row)
         return None
-    keeps = without(ctx.whatif.layout_of(take.row), search.entries(take))
-    ctx.whatif.move(take.row, keeps)
+    keeps = without(ctx.whatif.layout_of(target.row), search.entries(target))
+    ctx.whatif.move(target.row, keeps)
     return keeps
 
 
@@ -187,19 +187,19 @@ def without(layout: Layout, entries: Sequence[int]) -> Layout:
     return Layout(layout.gpu[stays], layout.instance[stays], layout.milli[stays])
 
 
-def wish(ctx: Context, at: int, takes: Takes, *, contract: bool = False) -> Wish | Refusal | Miss:
+def find_scenario(ctx: Context, at: int, targets: Takes, *, contract: bool = False) -> Scenario | Refusal | Miss:
     """How the gang at `at` could start at its least width if others gave way as `takes` allows.
 
     What is being given up already counts as free: nobody is taken for what comes by itself.
     """
     row = int(ctx.pending[at])
-    gpus = ctx.line.least_gpus[at]
+    gpus = ctx.pending_table.least_gpus[at]
     shape = shape_of(ctx.observation.snapshot, row, gpus)
     mark = let_leave(ctx)
     search = search_for(ctx, at, shape)
     quota = ctx.quota
     running = quota.running() if contract else ctx.settled(most_given_up(ctx, shape))
-    answer = takes(quota.books, quota.claim(row, gpus), running, search)
+    answer = targets(quota.ledger, quota.claim(row, gpus), running, search)
     found = answer if isinstance(answer, Refusal) else on_paper(ctx, at, shape, search, answer)
     ctx.whatif.rollback(mark)
     ctx.steps += search.steps + len(quota.snapshot.queues.id) * STEPS_A_QUEUE
@@ -225,59 +225,59 @@ def let_leave(ctx: Context) -> int:
     return mark
 
 
-def after_leaving(ctx: Context, at: int) -> Wish | Miss:
+def after_leaving(ctx: Context, at: int) -> Scenario | Miss:
     """How the gang at `at` could start once those who are leaving have left, nobody taken."""
-    shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]), ctx.line.least_gpus[at])
+    shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]), ctx.pending_table.least_gpus[at])
     ctx.steps += STEPS_A_PLACE + len(ctx.whatif.node_free) // 50
     mark = let_leave(ctx)
-    spot = place(ctx, at, shape)
+    fit = place(ctx, at, shape)
     ctx.whatif.rollback(mark)
-    return Wish(shape, spot, ()) if isinstance(spot, Spot) else spot
+    return Scenario(shape, fit, ()) if isinstance(fit, Fit) else fit
 
 
 def on_paper(
-    ctx: Context, at: int, shape: Shape, search: Search, takes: Sequence[Take], *, parts_move: bool = False
-) -> Wish | Miss:
+    ctx: Context, at: int, shape: Shape, search: Search, targets: Sequence[Target], *, parts_move: bool = False
+) -> Scenario | Miss:
     """Play it through: victims off, the gang on, victims that fit elsewhere there; then undo it all.
 
     `parts_move`: members that are taken of a gang are placed elsewhere too; else the gang goes on without them.
     """
     whatif = ctx.whatif
-    search.steps += (len(takes) + 1) * (STEPS_A_PLACE + len(search.room) // 50)
-    held = {take.row: whatif.layout_of(take.row) for take in takes}
+    search.steps += (len(targets) + 1) * (STEPS_A_PLACE + len(search.room) // 50)
+    held = {target.row: whatif.layout_of(target.row) for target in targets}
     spared = held_for_others(ctx, at)
     mark = whatif.checkpoint()
-    kept = {take.row: _apply(ctx, search, take) for take in takes}
-    spot = place(ctx, at, shape, displacing=True, spared=spared)
+    kept = {target.row: _apply(ctx, search, target) for target in targets}
+    fit = place(ctx, at, shape, displacing=True, spared=spared)
     moved: dict[int, Layout] = {}
-    if isinstance(spot, Spot) and ctx.policy.preemption.move_victims:
+    if isinstance(fit, Fit) and ctx.policy.preemption.move_victims:
         row = int(ctx.pending[at])
-        whatif.place(row, spot.layout)
-        books = ctx.quota.books.saved()
-        for take in takes:
-            ctx.quota.book(take.row, held[take.row], -1)
-            keeps = kept[take.row]
+        whatif.place(row, fit.layout)
+        ledger = ctx.quota.ledger.saved()
+        for target in targets:
+            ctx.quota.book(target.row, held[target.row], -1)
+            keeps = kept[target.row]
             if keeps is not None:
-                ctx.quota.book(take.row, keeps)
-        ctx.quota.book(row, spot.layout)
-        moved = _moves(ctx, takes, held)
+                ctx.quota.book(target.row, keeps)
+        ctx.quota.book(row, fit.layout)
+        moved = _moves(ctx, targets, held)
         if parts_move:
-            moved |= _moved_parts(ctx, takes)
-        ctx.quota.books.restore(books)
+            moved |= _moved_parts(ctx, targets)
+        ctx.quota.ledger.restore(ledger)
     whatif.rollback(mark)
-    if isinstance(spot, Miss):
-        return spot
-    gives = []
-    for take in takes:
-        if take.row in moved and _entries(moved[take.row]) == _entries(held[take.row]):
+    if isinstance(fit, Miss):
+        return fit
+    evictions = []
+    for target in targets:
+        if target.row in moved and _entries(moved[target.row]) == _entries(held[target.row]):
             continue  # it is where it was: the others' going was enough
-        part = take.gpus / max(_width(held[take.row]), 1e-9)
-        price = float(ctx.lost_gpu_s[take.row]) * (1.0 if take.whole or take.row in moved else part)
-        how = "move" if take.row in moved else "evict" if take.whole else "shrink"
-        keeps = moved.get(take.row, kept[take.row])
-        lost = len(held[take.row].gpu) - (0 if take.whole or keeps is None else len(keeps.gpu))
-        gives.append(Give(take.row, how, keeps, lost, price))
-    return Wish(shape, spot, tuple(gives))
+        part = target.gpus / max(_width(held[target.row]), 1e-9)
+        price = float(ctx.lost_gpu_s[target.row]) * (1.0 if target.whole or target.row in moved else part)
+        how = "move" if target.row in moved else "evict" if target.whole else "shrink"
+        keeps = moved.get(target.row, kept[target.row])
+        lost = len(held[target.row].gpu) - (0 if target.whole or keeps is None else len(keeps.gpu))
+        evictions.append(Eviction(target.row, how, keeps, lost, price))
+    return Scenario(shape, fit, tuple(evictions))
 
 
 def _entries(layout: Layout) -> list[tuple[int, int]]:
@@ -289,37 +289,37 @@ def _width(layout: Layout) -> float:
     return float(np.where(layout.instance < 0, layout.milli / GPU_MILLI, 1.0).sum())
 
 
-def _moves(ctx: Context, takes: Sequence[Take], held: dict[int, Layout]) -> dict[int, Layout]:
+def _moves(ctx: Context, targets: Sequence[Target], held: dict[int, Layout]) -> dict[int, Layout]:
     """Victims that fit elsewhere now, the widest first, as far as quotas go too; each is placed and booked.
 
     An elastic gang goes on with as many members as fit, from its minimum on.
     """
     moved, work = {}, ctx.observation.snapshot.workloads
-    for take in sorted((take for take in takes if take.whole), key=lambda each: (-each.gpus, each.row)):
-        wide, least = len(held[take.row].gpu), int(work.min_gpus[take.row])
-        member = max(int(work.gpus_per_member[take.row]), 1)
+    for target in sorted((target for target in targets if target.whole), key=lambda each: (-each.gpus, each.row)):
+        wide, least = len(held[target.row].gpu), int(work.min_gpus[target.row])
+        member = max(int(work.gpus_per_member[target.row]), 1)
         for width in (wide, *range(wide - member, least - 1 if least else wide, -member)):
-            spot = elsewhere(ctx, take.row, width) if ctx.quota.may_start(take.row, width) is None else None
-            if spot is not None:
-                ctx.whatif.place(take.row, spot.layout)
-                ctx.quota.book(take.row, spot.layout)
-                moved[take.row] = spot.layout
+            fit = elsewhere(ctx, target.row, width) if ctx.quota.may_start(target.row, width) is None else None
+            if fit is not None:
+                ctx.whatif.place(target.row, fit.layout)
+                ctx.quota.book(target.row, fit.layout)
+                moved[target.row] = fit.layout
                 break
     return moved
 
 
-def _moved_parts(ctx: Context, takes: Sequence[Take]) -> dict[int, Layout]:
+def _moved_parts(ctx: Context, targets: Sequence[Target]) -> dict[int, Layout]:
     """Gangs of which some members are taken, with these members elsewhere where they fit; each is placed and booked."""
     moved = {}
-    for take in sorted((take for take in takes if not take.whole), key=lambda each: (-each.gpus, each.row)):
-        shape = within_limits(ctx, take.row, shape_of(ctx.observation.snapshot, take.row, round(take.gpus)))
-        spot = find_spot(
-            ctx.whatif, shape, room_beside(ctx, take.row, ctx.room(np.inf)), ctx.policy.placement, ctx.gpu_memory_mib
+    for target in sorted((target for target in targets if not target.whole), key=lambda each: (-each.gpus, each.row)):
+        shape = within_limits(ctx, target.row, shape_of(ctx.observation.snapshot, target.row, round(target.gpus)))
+        fit = find_fit(
+            ctx.whatif, shape, room_beside(ctx, target.row, ctx.room(np.inf)), ctx.policy.placement, ctx.gpu_memory_mib
         )
-        if isinstance(spot, Spot) and ctx.quota.may_start(take.row, shape.gpus) is None:
-            moved[take.row] = joined(ctx.whatif.layout_of(take.row), spot.layout)
-            ctx.whatif.move(take.row, moved[take.row])
-            ctx.quota.book(take.row, spot.layout)
+        if isinstance(fit, Fit) and ctx.quota.may_start(target.row, shape.gpus) is None:
+            moved[target.row] = joined(ctx.whatif.layout_of(target.row), fit.layout)
+            ctx.whatif.move(target.row, moved[target.row])
+            ctx.quota.book(target.row, fit.layout)
     return moved
 
 
@@ -339,64 +339,64 @@ def room_beside(ctx: Context, row: int, room: I32) -> I32:
     return room
 
 
-def elsewhere(ctx: Context, row: int, gpus: int) -> Spot | None:
+def elsewhere(ctx: Context, row: int, gpus: int) -> Fit | None:
     """A place for a gang that was taken off the what-if, at the width that it had."""
     shape = shape_of(ctx.observation.snapshot, row, gpus)
     if row in ctx.members:  # members that differ are placed when they start, not here
         return None
     shape = within_limits(ctx, row, shape)
-    spot = find_spot(ctx.whatif, shape, ctx.room(np.inf), ctx.policy.placement, ctx.gpu_memory_mib)
-    return spot if isinstance(spot, Spot) else None
+    fit = find_fit(ctx.whatif, shape, ctx.room(np.inf), ctx.policy.placement, ctx.gpu_memory_mib)
+    return fit if isinstance(fit, Fit) else None
 
 
-def worth_gpu_s(ctx: Context, at: int, found: Wish) -> float:
+def worth_gpu_s(ctx: Context, at: int, found: Scenario) -> float:
     """Worth of the gang's start now, in GPU-seconds by price: its waiting that this spares, converted by
     `preemption.priority_weight`, and the use of GPUs that would idle as long. Without it the gang would start when
     enough work is predicted to have ended, or not within the horizon where nobody can say when that is. Where nobody
     gives way nothing is weighed: then it is the use of its GPUs until the next review, as of every admission.
     """
     row, horizon_s = int(ctx.pending[at]), ctx.policy.horizon_s
-    if not found.gives:
+    if not found.evictions:
         idle_s = min(float(ctx.run_low_s[at]), ctx.policy.review.batch_s, horizon_s)
-        return ctx.priced_gpus(found.spot.layout) * idle_s
+        return ctx.priced_gpus(found.fit.layout) * idle_s
     delay_s = horizon_s
     if found.shape.milli == 0 and found.shape.profile < 0 and row not in ctx.members:
         plan = plan_start(ctx, at, found.shape)
         later_s = np.inf if plan is None else plan.start_s - ctx.review_now_s
         delay_s = min(max(later_s, ctx.policy.review.batch_s), horizon_s)
-    gpus = ctx.priced_gpus(found.spot.layout)
-    given = sum(_loss(ctx, give) for give in found.gives if give.how != "move")
+    gpus = ctx.priced_gpus(found.fit.layout)
+    given = sum(_loss(ctx, give) for give in found.evictions if give.how != "move")
     used_s = min(delay_s, float(ctx.run_low_s[at]))
     return gpus * delay_s * ctx.policy.preemption.priority_weight + max(gpus - given, 0.0) * used_s
 
 
-def _loss(ctx: Context, give: Give) -> float:
+def _loss(ctx: Context, give: Eviction) -> float:
     """GPUs that somebody gives up, by price."""
     held = ctx.priced_gpus(ctx.whatif.layout_of(give.row))
     return held - ctx.priced_gpus(give.keeps) if give.how == "shrink" and give.keeps is not None else held
 
 
-def _priced_cost_gpu_s(ctx: Context, found: Wish) -> float:
+def _priced_cost_gpu_s(ctx: Context, found: Scenario) -> float:
     """What stopping all who give something up costs, by the price of their GPUs."""
     cost = 0.0
-    for give in found.gives:
+    for give in found.evictions:
         held = ctx.whatif.layout_of(give.row)
         cost += give.price_gpu_s * ctx.priced_gpus(held) / max(_width(held), 1e-9)
     return cost
 
 
-def _waiting_gpu_s(ctx: Context, at: int, found: Wish) -> float:
+def _waiting_gpu_s(ctx: Context, at: int, found: Scenario) -> float:
     """What it is worth that those who are stopped wait again: until the gang that they make room for ends."""
     wait_s = min(float(ctx.run_low_s[at]), ctx.policy.horizon_s)
-    gpus = sum(_loss(ctx, give) for give in found.gives if give.how == "evict")
+    gpus = sum(_loss(ctx, give) for give in found.evictions if give.how == "evict")
     return gpus * wait_s * ctx.policy.preemption.waiting_weight
 
 
-def landing_draft(
+def pipelined_draft(
     ctx: Context,
     action: str,
     at: int,
-    found: Wish,
+    found: Scenario,
     benefit_gpu_s: float,
     *,
     contract: bool,
@@ -408,20 +408,20 @@ def landing_draft(
     """
     work = ctx.observation.snapshot.workloads
     row = int(ctx.pending[at])
-    count = {how: sum(give.how == how for give in found.gives) for how in ("evict", "shrink", "move")}
+    count = {how: sum(give.how == how for give in found.evictions) for how in ("evict", "shrink", "move")}
     stopping = _priced_cost_gpu_s(ctx, found)
     waiting = 0.0 if net_of_waiting else _waiting_gpu_s(ctx, at, found)
     return Draft(
         action=action,
-        kind="land" if found.gives or _awaits(ctx, found.spot.layout) else "admit",
+        kind="pipeline" if found.evictions or _awaits(ctx, found.fit.layout) else "admit",
         at=at,
         row=row,
-        spot=found.spot,
+        fit=found.fit,
         start_s=ctx.now_s,
         nodes=(),
         benefit_gpu_s=benefit_gpu_s,
         cost_gpu_s=stopping + waiting,
-        gives=found.gives,
+        evictions=found.evictions,
         contract=contract,
         needed_gpus=found.needed_gpus,
         evidence=(

@@ -23,7 +23,7 @@ from autopilot.core.preemption.candidates import Columns, columns_of
 from autopilot.core.preemption.clearing import Clearing
 from autopilot.core.preemption.holdings import I64, Takings, cheapest_groups
 from autopilot.core.preemption.relaxation import Candidate, Demand, Region
-from autopilot.core.rules.base import Allowed, Offer, Take
+from autopilot.core.rules.base import Allowed, RankedTarget, Target
 
 Places = tuple[tuple[int, ...], ...]
 """Which offers each level takes, by their place in the sequence."""
@@ -79,7 +79,7 @@ class Search:
     member_gpus: int
     fits_on: Callable[[I32], bool]
     hosted: Callable[[I64, I64], I64] | None = None
-    fits_slowly: Callable[[Sequence[Take]], bool] | None = None
+    fits_slowly: Callable[[Sequence[Target]], bool] | None = None
     suits: Bools | None = None
     domain: I32 | None = None
     spread: bool = False
@@ -92,25 +92,25 @@ class Search:
     def __post_init__(self) -> None:
         self.takings = Takings(self.whatif, self.first)
 
-    def __call__(self, takes: Sequence[Take]) -> bool:
+    def __call__(self, targets: Sequence[Target]) -> bool:
         """Is there room for the gang once these were taken?"""
-        self.steps += (20 + len(self.room) // 100) * (1 if self.fits_slowly is None else 5 + len(takes))
+        self.steps += (20 + len(self.room) // 100) * (1 if self.fits_slowly is None else 5 + len(targets))
         if self.fits_slowly is not None:
-            return self.fits_slowly(takes)
-        free = self.takings.free_after(self.room, takes)
+            return self.fits_slowly(targets)
+        free = self.takings.free_after(self.room, targets)
         if self.hosted is not None:
-            free = np.minimum(free, self.hosted(*self.takings.host_after(takes)))
+            free = np.minimum(free, self.hosted(*self.takings.host_after(targets)))
         return self.fits_on(free)
 
-    def entries(self, take: Take) -> tuple[int, ...]:
+    def entries(self, target: Target) -> tuple[int, ...]:
         """Entries of the victim's layout that a partial taking removes."""
-        return self.takings.entries(take)
+        return self.takings.entries(target)
 
-    def freed(self, take: Take) -> tuple[tuple[int, int], ...]:
+    def freed(self, target: Target) -> tuple[tuple[int, int], ...]:
         """(node, whole GPUs) that a taking leaves entirely free, by itself."""
-        return self.takings.cleared(take)[0]
+        return self.takings.cleared(target)[0]
 
-    def cheapest(self, offers: Sequence[Offer], allowed: Allowed) -> tuple[Take, ...] | None:
+    def cheapest(self, ranked_targets: Sequence[RankedTarget], allowed: Allowed) -> tuple[Target, ...] | None:
         """The cheapest allowed takings that make room, of the lowest ranks that suffice; None when none do.
 
         Cheapest: least lost work in the highest rank that is needed, then in the one below it, and so on; a GPU
@@ -118,24 +118,24 @@ class Search:
         steps run out; else near it. Where GPUs do not tell what fits, it is the order of mercy less the needless.
         """
 
-        def enough(takes: Sequence[Take]) -> bool:
-            return allowed(takes) and self(takes)
+        def enough(targets: Sequence[Target]) -> bool:
+            return allowed(targets) and self(targets)
 
         if enough(()):
             return ()
         found = None
-        if self.by_gpus and offers:
-            self.steps += 3 * len(offers)
-            market = Market(self, offers, columns_of(self.whatif, offers))
+        if self.by_gpus and ranked_targets:
+            self.steps += 3 * len(ranked_targets)
+            market = Market(self, ranked_targets, columns_of(self.whatif, ranked_targets))
             if not market.room_at(market.last_rank):
                 return None
             found = market.cheapest(allowed)
             self.steps += market.steps
-        if found is None or not enough(taken(offers, found)):
-            found = in_order(offers, enough)
-        if found is None and len(offers) <= EXACT:
-            found = one_wide(offers, allowed, enough)
-        return None if found is None else taken(offers, without_needless(offers, found, enough))
+        if found is None or not enough(taken(ranked_targets, found)):
+            found = in_order(ranked_targets, enough)
+        if found is None and len(ranked_targets) <= EXACT:
+            found = one_wide(ranked_targets, allowed, enough)
+        return None if found is None else taken(ranked_targets, without_needless(ranked_targets, found, enough))
 
     def near(self, columns: Columns, may: Bools) -> list[int]:
         """Places in very many gangs of those that hold the nodes which are cheapest to clear by estimate.
@@ -153,8 +153,8 @@ class Market:
     first of them.
     """
 
-    def __init__(self, search: Search, offers: Sequence[Offer], columns: Columns) -> None:
-        self.search, self.offers, self.rows = search, offers, columns.rows
+    def __init__(self, search: Search, ranked_targets: Sequence[RankedTarget], columns: Columns) -> None:
+        self.search, self.ranked_targets, self.rows = search, ranked_targets, columns.rows
         held, rank, cost = columns.held, columns.rank, columns.cost
         self.leader, self.rank = held.leader, rank.copy()
         np.maximum.at(self.rank, held.leader, rank)
@@ -242,7 +242,7 @@ class Market:
             [candidate for _, candidate in units],
             regions,
             demand,
-            lambda levels: allowed(taken(self.offers, places(levels))),
+            lambda levels: allowed(taken(self.ranked_targets, places(levels))),
             owed,
         )
         found = clearing.solve(steps, self.search.patience - self.steps)
@@ -255,13 +255,16 @@ class Market:
         Owed are GPUs that must be taken before quotas allow anything, or before they allow certain units. They are
         asked for as if one gang gave them all.
         """
-        offers, total = self.offers, float(sum(offer.take.gpus for offer in self.offers))
-        bound = [not allowed(taken(offers, places[1])) for places, _ in units]
-        first = taken(offers, units[bound.index(True)][0][1]) if allowed(()) else ()
+        ranked_targets, total = (
+            self.ranked_targets,
+            float(sum(ranked_target.target.gpus for ranked_target in self.ranked_targets)),
+        )
+        bound = [not allowed(taken(ranked_targets, places[1])) for places, _ in units]
+        first = taken(ranked_targets, units[bound.index(True)][0][1]) if allowed(()) else ()
 
         def pays(unit: Unit, gpus: float) -> bool:
-            row = offers[unit[0][1][0]].take.row
-            return all(take.row != row for take in first) and allowed((*first, Take(row, gpus, whole=False)))
+            row = ranked_targets[unit[0][1][0]].target.row
+            return all(target.row != row for target in first) and allowed((*first, Target(row, gpus, whole=False)))
 
         payers = [pays(unit, total) for unit in units]
         if not any(payers):
@@ -272,7 +275,7 @@ class Market:
             low, high = (low, middle) if pays(units[payers.index(True)], float(middle)) else (middle + 1, high)
         told = []
         for (places, candidate), payer, needy in zip(units, payers, bound, strict=True):
-            gpus = tuple(ceil(sum(offers[place].take.gpus for place in level)) * payer for level in places)
+            gpus = tuple(ceil(sum(ranked_targets[place].target.gpus for place in level)) * payer for level in places)
             told.append((places, replace(candidate, pays=gpus, bound=needy or not first)))
         return told, low
 
@@ -334,9 +337,9 @@ class Market:
         chosen[self.leader[np.flatnonzero(self.rank[self.leader] <= top)[:helpers]]] = True
         leader_of = {self.rows[gang]: int(self.leader[gang]) for gang in np.flatnonzero(chosen[self.leader]).tolist()}
         places: dict[int, list[int]] = {}
-        for place, offer in enumerate(self.offers):
-            row = offer.take.row
-            if row in leader_of and offer.rank <= top:
+        for place, ranked_target in enumerate(self.ranked_targets):
+            row = ranked_target.target.row
+            if row in leader_of and ranked_target.rank <= top:
                 places.setdefault(leader_of[row], []).append(place)
         costs = self._costs([place for some in places.values() for place in some])
         units = [self._unit(some, costs, frees.get(gang, {})) for gang, some in places.items()]
@@ -344,26 +347,29 @@ class Market:
 
     def _costs(self, places: Sequence[int]) -> dict[int, int]:
         """The cost of offers as one integer each: so many bits for each rank that all costs together fit in them."""
-        offers = self.offers
+        ranked_targets = self.ranked_targets
         parts = {
-            place: round((offers[place].price_gpu_s + offers[place].take.gpus) * PARTS) + 1  # of equals the fewest
+            place: round((ranked_targets[place].price_gpu_s + ranked_targets[place].target.gpus) * PARTS)
+            + 1  # of equals the fewest
             for place in places
         }
         bits = sum(parts.values()).bit_length()
-        shift = {rank: bits * above for above, rank in enumerate(sorted({offers[place].rank for place in places}))}
-        return {place: part << shift[offers[place].rank] for place, part in parts.items()}
+        shift = {
+            rank: bits * above for above, rank in enumerate(sorted({ranked_targets[place].rank for place in places}))
+        }
+        return {place: part << shift[ranked_targets[place].rank] for place, part in parts.items()}
 
     def _unit(self, places: Sequence[int], costs: Mapping[int, int], frees: dict[int, int]) -> Unit:
         """Levels of one gang: more members with each, all of it last. Of gangs that share a GPU: all or nothing."""
-        offers = self.offers
-        whole = tuple(place for place in places if offers[place].take.whole)
-        parts = [place for place in places if not offers[place].take.whole]
+        ranked_targets = self.ranked_targets
+        whole = tuple(place for place in places if ranked_targets[place].target.whole)
+        parts = [place for place in places if not ranked_targets[place].target.whole]
         levels: list[tuple[int, ...]] = [()]
         freed: list[dict[int, int]] = [{}]
-        if len({offers[place].take.row for place in places}) == 1:
+        if len({ranked_targets[place].target.row for place in places}) == 1:
             for count in range(1, len(parts) + 1):
                 levels.append(tuple(parts[:count]))
-                freed.append(dict(self.search.freed(taken(offers, levels[-1])[0])))
+                freed.append(dict(self.search.freed(taken(ranked_targets, levels[-1])[0])))
             whole = whole[:1]
         if whole:
             levels.append(whole)
@@ -372,21 +378,21 @@ class Market:
         return tuple(levels), Candidate(cost, tuple(freed), (0,) * len(cost))
 
 
-def in_order(offers: Sequence[Offer], enough: Callable[[Sequence[Take]], bool]) -> list[int] | None:
+def in_order(ranked_targets: Sequence[RankedTarget], enough: Callable[[Sequence[Target]], bool]) -> list[int] | None:
     """The shortest beginning of the offers that is enough; by doubling and halving, for more mostly fit no worse.
 
     Quotas may allow some and not more: then the first beginnings are tried one by one, the longer ones by doubling.
     """
 
     def so_far(count: int) -> bool:
-        return enough(taken(offers, range(count)))
+        return enough(taken(ranked_targets, range(count)))
 
     high = 1
-    while high < len(offers) and not so_far(high):
+    while high < len(ranked_targets) and not so_far(high):
         high *= 2
-    high = min(high, len(offers))
+    high = min(high, len(ranked_targets))
     if not so_far(high):
-        counts = [count for count in range(1, len(offers)) if count <= TRIALS or count.bit_count() == 1]
+        counts = [count for count in range(1, len(ranked_targets)) if count <= TRIALS or count.bit_count() == 1]
         found = next((count for count in counts if so_far(count)), None)
         return None if found is None else list(range(found))
     low = high // 2 + 1
@@ -396,26 +402,34 @@ def in_order(offers: Sequence[Offer], enough: Callable[[Sequence[Take]], bool]) 
     return list(range(high))
 
 
-def one_wide(offers: Sequence[Offer], allowed: Allowed, enough: Callable[[Sequence[Take]], bool]) -> list[int] | None:
+def one_wide(
+    ranked_targets: Sequence[RankedTarget], allowed: Allowed, enough: Callable[[Sequence[Target]], bool]
+) -> list[int] | None:
     """One of the widest gangs, with others in the order of mercy as far as quotas allow; the cheapest such choice.
 
     Rules count the widest last, so that a donor may give one gang that is more than it has to spare, after others that
     are not.
     """
     found: list[list[int]] = []
-    for wide in sorted(range(len(offers)), key=lambda place: (-offers[place].take.gpus, place))[:WIDEST]:
+    for wide in sorted(range(len(ranked_targets)), key=lambda place: (-ranked_targets[place].target.gpus, place))[
+        :WIDEST
+    ]:
         kept = [wide]
-        for place in [wide, *range(len(offers))]:
+        for place in [wide, *range(len(ranked_targets))]:
             more = sorted({*kept, place})
-            kept = more if allowed(taken(offers, more)) else kept
-            if enough(taken(offers, kept)):
-                found.append(without_needless(offers, kept, enough))
+            kept = more if allowed(taken(ranked_targets, more)) else kept
+            if enough(taken(ranked_targets, kept)):
+                found.append(without_needless(ranked_targets, kept, enough))
                 break
-    ranks = sorted({offer.rank for offer in offers}, reverse=True)
+    ranks = sorted({ranked_target.rank for ranked_target in ranked_targets}, reverse=True)
 
     def cost(places: Sequence[int]) -> list[float]:
         return [
-            sum(offers[each].price_gpu_s + offers[each].take.gpus for each in places if offers[each].rank == rank)
+            sum(
+                ranked_targets[each].price_gpu_s + ranked_targets[each].target.gpus
+                for each in places
+                if ranked_targets[each].rank == rank
+            )
             for rank in ranks
         ]
 
@@ -423,7 +437,7 @@ def one_wide(offers: Sequence[Offer], allowed: Allowed, enough: Callable[[Sequen
 
 
 def without_needless(
-    offers: Sequence[Offer], chosen: Sequence[int], enough: Callable[[Sequence[Take]], bool]
+    ranked_targets: Sequence[RankedTarget], chosen: Sequence[int], enough: Callable[[Sequence[Target]], bool]
 ) -> list[int]:
     """Put back whoever is not needed: the highest rank first, in it the dearest; members before whole gangs.
 
@@ -431,12 +445,12 @@ def without_needless(
     """
 
     def dearest(place: int) -> tuple[int, float, bool]:
-        return (-offers[place].rank, -offers[place].price_gpu_s, not offers[place].take.whole)
+        return (-ranked_targets[place].rank, -ranked_targets[place].price_gpu_s, not ranked_targets[place].target.whole)
 
     asked, kept = sorted(chosen, key=dearest), list[int]()
     count = max(len(asked) // 4, 1)
     while asked:
-        if enough(taken(offers, sorted([*kept, *asked[count:]]))):
+        if enough(taken(ranked_targets, sorted([*kept, *asked[count:]]))):
             asked, count = asked[count:], 2 * count
         elif count > 1:
             count //= 2
@@ -445,14 +459,14 @@ def without_needless(
     return sorted(kept)
 
 
-def taken(offers: Sequence[Offer], places: Iterable[int]) -> tuple[Take, ...]:
+def taken(ranked_targets: Sequence[RankedTarget], places: Iterable[int]) -> tuple[Target, ...]:
     """The offers at these places as one taking a gang: the members together, or all of it."""
-    takes: dict[int, Take] = {}
+    targets: dict[int, Target] = {}
     for place in places:
-        take = offers[place].take
-        before = takes.get(take.row)
-        if before is None or take.whole:
-            takes[take.row] = take
+        target = ranked_targets[place].target
+        before = targets.get(target.row)
+        if before is None or target.whole:
+            targets[target.row] = target
         elif not before.whole:
-            takes[take.row] = Take(take.row, before.gpus + take.gpus, whole=False)
-    return tuple(takes.values())
+            targets[target.row] = Target(target.row, before.gpus + target.gpus, whole=False)
+    return tuple(targets.values())

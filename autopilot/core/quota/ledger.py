@@ -44,7 +44,7 @@ Saved = tuple[list[list[float]], list[list[float]], list[list[float]]]
 
 
 @dataclass(slots=True)
-class Books:
+class QuotaLedger:
     """One tick's quota books: [kind][queue], as plain lists because planning reads them one at a time."""
 
     queues: QueueTable
@@ -148,9 +148,9 @@ def _ratio(part: float, whole: float) -> float:
     return inf if part > EPSILON else 0.0
 
 
-def build_books(
+def build_ledger(
     snapshot: ClusterSnapshot, capacity_gpus: F64, weight: F64 | None = None, *, shelter_always: bool = False
-) -> Books:
+) -> QuotaLedger:
     """Books of a snapshot. `capacity_gpus` [kinds]: what can be handed out; `weight` [queues] replaces the tree's.
 
     Work that may not be preempted is bound to guarantees where the tree states any, or with `shelter_always`.
@@ -192,7 +192,7 @@ def build_books(
     )
     host_use, host_fair = _host_shares(snapshot, guarantee[ALL], chosen[ALL], float(capacity_gpus[ALL]))
     parent: list[int] = queues.parent.tolist()
-    return Books(
+    return QuotaLedger(
         queues,
         parent,
         _paths(parent),

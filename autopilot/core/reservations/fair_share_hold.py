@@ -29,21 +29,21 @@ def hold_deserved(ctx: Context, at: int) -> bool:
     limit_s, work = ctx.policy.reservation.share_hold_s, ctx.observation.snapshot.workloads
     if limit_s <= 0:
         return False
-    row, queue = int(ctx.pending[at]), ctx.line.queue[at]
-    ctx.deserved[queue] = False
+    row, queue = int(ctx.pending[at]), ctx.pending_table.queue[at]
+    ctx.fair_share_held[queue] = False
     plain = work.gpu_milli[row] == 0 and work.mig_profile[row] < 0 and row not in ctx.members
     if not plain or not _below_share(ctx, at):
         return False
     since_s = ctx.since_s(f"deserved/{work.id[row]}")
     if ctx.now_s - since_s > TWICE * limit_s:
         return False
-    if sum(ctx.deserved.values()) >= MOST:
+    if sum(ctx.fair_share_held.values()) >= MOST:
         return False
-    ctx.deserved[queue] = True
+    ctx.fair_share_held[queue] = True
     over = _above_share(ctx, queue)
     if not over.any():  # nobody has what it lacks
         return False
-    shape = shape_of(ctx.observation.snapshot, row, ctx.line.least_gpus[at])
+    shape = shape_of(ctx.observation.snapshot, row, ctx.pending_table.least_gpus[at])
     plan = plan_start(ctx, at, shape, _free_or_taken_at(ctx, over))
     if plan is None or plan.start_s > ctx.review_now_s + limit_s:
         return False
@@ -54,19 +54,19 @@ def hold_deserved(ctx: Context, at: int) -> bool:
 
 def _below_share(ctx: Context, at: int) -> bool:
     """Does its queue, and each above it, stay within its fair share with the gang?"""
-    books, row = ctx.quota.books, int(ctx.pending[at])
-    claim = ctx.quota.claim(row, ctx.line.least_gpus[at])
-    path = books.paths[claim.queue]
-    return bool(path) and all(books.within_fair(queue, claim.gpus, claim.kinds) for queue in path)
+    ledger, row = ctx.quota.ledger, int(ctx.pending[at])
+    claim = ctx.quota.claim(row, ctx.pending_table.least_gpus[at])
+    path = ledger.paths[claim.queue]
+    return bool(path) and all(ledger.within_fair(queue, claim.gpus, claim.kinds) for queue in path)
 
 
 def _above_share(ctx: Context, queue: int) -> Bools:
     """Queues that use more than their fair share, where their path parts from that of `queue`. Shape [queues]."""
-    books = ctx.quota.books
-    over = np.zeros(len(books.paths), np.bool_)
+    ledger = ctx.quota.ledger
+    over = np.zeros(len(ledger.paths), np.bool_)
     for other in range(len(over)):
-        mine, theirs = books.parting(queue, other)
-        over[other] = mine != theirs and books.use[ALL][theirs] > books.fair[ALL][theirs] + EPSILON
+        mine, theirs = ledger.parting(queue, other)
+        over[other] = mine != theirs and ledger.use[ALL][theirs] > ledger.fair[ALL][theirs] + EPSILON
     return over
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from autopilot.core.model.snapshot import I32, Gate
 from autopilot.core.placement.fit import shape_of, suitable_nodes
-from autopilot.core.planning.context import Context, Kept
+from autopilot.core.planning.context import Context, QuotaHold
 from autopilot.core.quota.ledger import EPSILON
 from autopilot.core.reservations.gang import fits_on
 from autopilot.core.rules.base import Claim
@@ -33,40 +33,40 @@ def keep_room(ctx: Context, at: int) -> None:
     plain = work.gpu_milli[row] == 0 and work.mig_profile[row] < 0 and row not in ctx.members
     if not plain or work.gate[row] != Gate.OPEN:
         return
-    gpus = ctx.line.least_gpus[at]
+    gpus = ctx.pending_table.least_gpus[at]
     claim = ctx.quota.claim(row, gpus)
     found = list(_short(ctx, claim))
     if not found or not _shape_comes_free(ctx, row, gpus):
         return
     ready_s = [_ready_s(ctx, claim, *each) for each in found]
     if max(ready_s) < inf:
-        ctx.kept += [
-            Kept(row, queue, kind, sheltered, when)
+        ctx.quota_holds += [
+            QuotaHold(row, queue, kind, sheltered, when)
             for (queue, kind, sheltered), when in zip(found, ready_s, strict=True)
         ]
 
 
 def _short(ctx: Context, claim: Claim) -> Iterator[tuple[int, int, bool]]:
     """Where quota is short for a gang: (queue, kind, True for a guarantee and False for a limit)."""
-    books = ctx.quota.books
+    ledger = ctx.quota.ledger
     for kind in claim.kinds:
-        for queue in (*books.paths[claim.queue], 0):
-            if books.use[kind][queue] + claim.gpus > books.limit[kind][queue] + EPSILON:
+        for queue in (*ledger.paths[claim.queue], 0):
+            if ledger.use[kind][queue] + claim.gpus > ledger.limit[kind][queue] + EPSILON:
                 yield queue, kind, False
-        for queue in books.paths[claim.queue] if books.guarantee_binds and not claim.preemptible else ():
-            if books.sheltered[kind][queue] + claim.gpus > books.guarantee[kind][queue] + EPSILON:
+        for queue in ledger.paths[claim.queue] if ledger.guarantee_binds and not claim.preemptible else ():
+            if ledger.sheltered[kind][queue] + claim.gpus > ledger.guarantee[kind][queue] + EPSILON:
                 yield queue, kind, True
 
 
 def _ready_s(ctx: Context, claim: Claim, queue: int, kind: int, sheltered: bool) -> float:
     """When enough of a quota is free by prediction, if nothing else starts under it; inf for never."""
-    books = ctx.quota.books
-    bound, use = (books.guarantee, books.sheltered) if sheltered else (books.limit, books.use)
+    ledger = ctx.quota.ledger
+    bound, use = (ledger.guarantee, ledger.sheltered) if sheltered else (ledger.limit, ledger.use)
     missing = claim.gpus - (bound[kind][queue] - use[kind][queue])
     ends = sorted(
         (float(ctx.end_s[other.row]), other.gpus)
         for other in ctx.quota.running()
-        if kind in other.kinds and queue in (*books.paths[other.queue], 0) and not (sheltered and other.preemptible)
+        if kind in other.kinds and queue in (*ledger.paths[other.queue], 0) and not (sheltered and other.preemptible)
     )
     for end_s, gpus in ends:
         missing -= gpus
@@ -85,6 +85,6 @@ def _shape_comes_free(ctx: Context, row: int, gpus: int) -> bool:
     return fits_on(ctx, shape, come)
 
 
-def sure_to_end(ctx: Context, at: int, kept: Kept) -> bool:
+def sure_to_end(ctx: Context, at: int, kept: QuotaHold) -> bool:
     """Is the gang at `at` sure enough to be gone before the kept quota is all there?"""
     return bool(ctx.known[at]) and isfinite(kept.ready_s) and float(ctx.gap_end_s[at]) <= kept.ready_s

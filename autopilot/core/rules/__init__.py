@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autopilot.core.quota.ledger import Books
+from autopilot.core.quota.ledger import QuotaLedger
 from autopilot.core.rules import cohort, cohort_fair, elastic_quota, hierarchical
 from autopilot.core.rules.base import Claim, MayStart, Takes
 
@@ -26,28 +26,28 @@ class RuleSet:
     may_start: MayStart
     within: Takes | None = None
     across: Takes | None = None
-    keeps: Callable[[Books, Claim], float] | None = None
-    head_key: Callable[[Books, Claim], tuple[float, ...]] | None = None
+    keeps: Callable[[QuotaLedger, Claim], float] | None = None
+    head_key: Callable[[QuotaLedger, Claim], tuple[float, ...]] | None = None
     at_once: bool = False
-    owed: Callable[[Books, Claim], bool] = hierarchical.owed
+    owed: Callable[[QuotaLedger, Claim], bool] = hierarchical.owed
 
 
 RULES: dict[str, RuleSet] = {
     hierarchical.NAME: RuleSet(hierarchical.may_start, hierarchical.within_queue, hierarchical.across_queues),
     "cohort-classic": RuleSet(
-        cohort.may_start, None, cohort.takes, cohort.keeps, cohort.head_key, at_once=True, owed=cohort.owed
+        cohort.may_start, None, cohort.targets, cohort.keeps, cohort.head_key, at_once=True, owed=cohort.owed
     ),
     "cohort-fair": RuleSet(
         cohort.may_start,
         None,
-        cohort_fair.takes,
+        cohort_fair.targets,
         cohort_fair.keeps,
         cohort_fair.head_key,
         at_once=True,
         owed=cohort.owed,
     ),
     "elastic-quota": RuleSet(
-        elastic_quota.may_start, None, elastic_quota.takes, None, elastic_quota.head_key, at_once=True
+        elastic_quota.may_start, None, elastic_quota.targets, None, elastic_quota.head_key, at_once=True
     ),
 }
 """By the name that `policy.rules` takes."""

@@ -13,7 +13,7 @@ from math import inf, isnan
 from typing import NamedTuple, Protocol
 
 from autopilot.core.model.records import Code
-from autopilot.core.quota.ledger import EPSILON, Books
+from autopilot.core.quota.ledger import EPSILON, QuotaLedger
 
 
 class Claim(NamedTuple):
@@ -93,7 +93,7 @@ def mercy(claim: Claim) -> tuple[float, float, float, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
+class Target:
     """What is taken from one running gang: all of it, or some members of an elastic one."""
 
     row: int
@@ -111,30 +111,30 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class RankedTarget:
     """One possible taking: its class in the order of mercy (0 first) and its price in lost GPU-seconds."""
 
-    take: Take
+    target: Target
     rank: int
     price_gpu_s: float
     queue: int
 
 
-Allowed = Callable[[Sequence[Take]], bool]
+Allowed = Callable[[Sequence[Target]], bool]
 """May these be taken together, as far as quotas go?"""
 
-Fits = Callable[[Sequence[Take]], bool]
+Fits = Callable[[Sequence[Target]], bool]
 """Is there room for the newcomer once these were taken? An empty sequence asks about now."""
 
 
 class Room(Protocol):
     """Where the newcomer could go: answers `Fits`, and finds whom to take."""
 
-    def __call__(self, takes: Sequence[Take]) -> bool:
+    def __call__(self, targets: Sequence[Target]) -> bool:
         """Is there room for the newcomer once these were taken?"""
         ...
 
-    def cheapest(self, offers: Sequence[Offer], allowed: Allowed) -> tuple[Take, ...] | None:
+    def cheapest(self, ranked_targets: Sequence[RankedTarget], allowed: Allowed) -> tuple[Target, ...] | None:
         """The cheapest allowed takings that make room, of the lowest ranks that suffice; None when none do.
 
         Cheapest: least lost work in the highest rank that is needed, then in the one below it, and so on.
@@ -142,10 +142,10 @@ class Room(Protocol):
         ...
 
 
-MayStart = Callable[[Books, Claim], Refusal | None]
+MayStart = Callable[[QuotaLedger, Claim], Refusal | None]
 """May the waiting gang start on idle capacity, as far as quotas go?"""
 
-Takes = Callable[[Books, Claim, Sequence[Claim], Room], tuple[Take, ...] | Refusal]
+Takes = Callable[[QuotaLedger, Claim, Sequence[Claim], Room], tuple[Target, ...] | Refusal]
 """Whom the waiting gang displaces so that it fits, least merciful last; or why it may displace nobody.
 
 `Books` are those of the moment; they are left as they were.

@@ -23,8 +23,8 @@ from math import inf
 
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import Displace
-from autopilot.core.quota.ledger import ALL, EPSILON, Books
-from autopilot.core.rules.base import Claim, Fits, Refusal, Take
+from autopilot.core.quota.ledger import ALL, EPSILON, QuotaLedger
+from autopilot.core.rules.base import Claim, Fits, Refusal, Target
 from autopilot.core.rules.trial import Limits, Trial, started_s
 
 NAME = "cohort-classic"
@@ -73,17 +73,17 @@ class Tree:
         return over if over > EPSILON else 0.0
 
 
-def cohort_tree(books: Books, kind: int, top: int) -> Tree:
+def cohort_tree(ledger: QuotaLedger, kind: int, top: int) -> Tree:
     """The tree below `top`, a child of the root, in one kind."""
     tree, rows = Tree({}, {}, {}, {}), [top]
     for queue in rows:  # they become more on the way down
-        rows.extend(books.children[queue])
-    guarantee, use = books.guarantee[kind], books.use[kind]
+        rows.extend(ledger.children[queue])
+    guarantee, use = ledger.guarantee[kind], ledger.use[kind]
     bounded = kind == ALL
-    lend, borrow = books.queues.lend_limit.tolist(), books.queues.borrow_limit.tolist()
+    lend, borrow = ledger.queues.lend_limit.tolist(), ledger.queues.borrow_limit.tolist()
     for queue in reversed(rows):
         quota, used = guarantee[queue], use[queue]
-        for each in books.children[queue]:
+        for each in ledger.children[queue]:
             quota += tree.quota[each] - tree.kept[each]
             used += tree.beyond(each) - use[each]
         tree.quota[queue], tree.used[queue] = quota, used
@@ -95,17 +95,17 @@ def cohort_tree(books: Books, kind: int, top: int) -> Tree:
 class Quotas:
     """The trees of a newcomer's cohort in each of its kinds, with the newcomer booked: a `Ledger`."""
 
-    def __init__(self, books: Books, claim: Claim) -> None:
-        self.books, self.claim = books, claim
-        self.path = books.paths[claim.queue]
-        self.trees = {kind: cohort_tree(books, kind, self.path[-1]) for kind in claim.kinds if self.path}
+    def __init__(self, ledger: QuotaLedger, claim: Claim) -> None:
+        self.ledger, self.claim = ledger, claim
+        self.path = ledger.paths[claim.queue]
+        self.trees = {kind: cohort_tree(ledger, kind, self.path[-1]) for kind in claim.kinds if self.path}
         frees = {kind: tree.free(self.path) for kind, tree in self.trees.items()}
         self.free_gpus = min(frees.values(), default=inf)  # before it was booked
         self.most_gpus = min((tree.most(self.path) for tree in self.trees.values()), default=inf)
         short = tuple(kind for kind, free in frees.items() if claim.gpus > free + EPSILON)
         self.contested = short or claim.kinds  # quota that is to be made free
         self.may_borrow = True
-        self.limits = Limits(books, claim)
+        self.limits = Limits(ledger, claim)
         for tree in self.trees.values():
             tree.book(self.path, claim.gpus)
         # position in its path of the lowest queue whose own quota holds it together with all that runs now
@@ -116,7 +116,7 @@ class Quotas:
         self.limits.book(other, sign)
         for kind, tree in self.trees.items():
             if kind in other.kinds and other.queue in tree.quota:
-                tree.book(self.books.paths[other.queue], sign * other.gpus)
+                tree.book(self.ledger.paths[other.queue], sign * other.gpus)
 
     def allows(self) -> bool:
         """Is the newcomer inside its quotas and hard limits?"""
@@ -136,13 +136,13 @@ class Quotas:
 
     def donates(self, queue: int) -> bool:
         """May work of `queue` be taken: does it, and each cohort on its side of the tree, borrow? Never its own."""
-        mine, theirs = self.books.parting(self.claim.queue, queue)
-        path = self.books.paths[queue]
+        mine, theirs = self.ledger.parting(self.claim.queue, queue)
+        path = self.ledger.paths[queue]
         return mine != theirs and all(self.borrows(each) for each in path[: path.index(theirs) + 1])
 
     def owed_by(self, queue: int) -> bool:
         """Does the newcomer's side of the tree, where its path and that of `queue` part, hold it in its own quota?"""
-        mine, _ = self.books.parting(self.claim.queue, queue)
+        mine, _ = self.ledger.parting(self.claim.queue, queue)
         return self.path.index(mine) >= self.holder
 
     def rivals(self, running: Sequence[Claim]) -> list[Claim]:
@@ -157,19 +157,19 @@ class Quotas:
         return max(self.free_gpus, 0.0) if self.free_gpus < inf else 0.0
 
 
-def may_start(books: Books, claim: Claim) -> Refusal | None:
+def may_start(ledger: QuotaLedger, claim: Claim) -> Refusal | None:
     """Hard limits along the path, then what its queue has and may borrow, in every kind."""
-    room = books.limit_room(claim.queue, claim.kinds)
+    room = ledger.limit_room(claim.queue, claim.kinds)
     if claim.gpus > room + EPSILON:
         return Refusal(Code.LIMIT, max(room, 0.0), claim.gpus)
-    path = books.paths[claim.queue]
-    free = min((cohort_tree(books, kind, path[-1]).free(path) for kind in claim.kinds if path), default=inf)
+    path = ledger.paths[claim.queue]
+    free = min((cohort_tree(ledger, kind, path[-1]).free(path) for kind in claim.kinds if path), default=inf)
     return Refusal(Code.QUOTA, max(free, 0.0), claim.gpus) if claim.gpus > free + EPSILON else None
 
 
-def takes(books: Books, claim: Claim, running: Sequence[Claim], room: Fits) -> tuple[Take, ...] | Refusal:
+def targets(ledger: QuotaLedger, claim: Claim, running: Sequence[Claim], room: Fits) -> tuple[Target, ...] | Refusal:
     """Whom the newcomer displaces: borrowers of its cohort first, then its own queue; () when it needs nobody."""
-    quotas = Quotas(books, claim)
+    quotas = Quotas(ledger, claim)
     trial = Trial(quotas, room)
     if trial.fits():
         return ()
@@ -189,7 +189,7 @@ def takes(books: Books, claim: Claim, running: Sequence[Claim], room: Fits) -> t
 
 def _search(trial: Trial, quotas: Quotas, rivals: Sequence[Claim]) -> bool:
     """Find victims among `rivals` and leave them in `trial`; False, and nothing taken, when there are none."""
-    queues, claim = quotas.books.queues, quotas.claim
+    queues, claim = quotas.ledger.queues, quotas.claim
     within, reclaim = int(queues.within_queue[claim.queue]), int(queues.reclaim[claim.queue])
     own = sorted((o for o in rivals if o.queue == claim.queue and permits(within, claim, o)), key=mercy)
     donors = sorted((o for o in rivals if o.queue != claim.queue and permits(reclaim, claim, o)), key=mercy)
@@ -226,14 +226,14 @@ def _in_order(quotas: Quotas, owed: Sequence[Claim], weighed: Sequence[Claim], o
 
 
 def _while_borrowing(quotas: Quotas) -> Displace:
-    return Displace(int(quotas.books.queues.while_borrowing[quotas.claim.queue]))
+    return Displace(int(quotas.ledger.queues.while_borrowing[quotas.claim.queue]))
 
 
 def _usable(quotas: Quotas, other: Claim) -> bool:
     """May the newcomer take `other` even if its queue borrows then?"""
     if other.queue == quotas.claim.queue or quotas.owed_by(other.queue):
         return True
-    highest = int(quotas.books.queues.while_borrowing_priority[quotas.claim.queue])
+    highest = int(quotas.ledger.queues.while_borrowing_priority[quotas.claim.queue])
     return permits(_while_borrowing(quotas), quotas.claim, other) and other.priority <= highest
 
 
@@ -247,28 +247,28 @@ def _barred(quotas: Quotas, other: Claim, allowed: bool) -> Code | None:
     return code
 
 
-def owed(books: Books, claim: Claim) -> bool:
+def owed(ledger: QuotaLedger, claim: Claim) -> bool:
     """Does the gang's queue stay within its own quota with it? What others borrowed of that was lent on this
     condition.
     """
-    quotas = Quotas(books, claim)
+    quotas = Quotas(ledger, claim)
     return bool(quotas.path) and quotas.within(claim.queue)
 
 
-def keeps(books: Books, claim: Claim) -> float:
+def keeps(ledger: QuotaLedger, claim: Claim) -> float:
     """GPUs of idle quota that a waiting head keeps from others, because it cannot be sure to take them back.
 
     Only a queue whose `reclaim` is `any` can be sure. Kept is what idles of its own guarantee and, when it has to
     borrow, of what it may borrow. A gang that is too large to displace anybody keeps nothing (Kueue:
     resourcesToReserve).
     """
-    return kept_gpus(books, claim, in_cohort=Displace(int(books.queues.while_borrowing[claim.queue])))
+    return kept_gpus(ledger, claim, in_cohort=Displace(int(ledger.queues.while_borrowing[claim.queue])))
 
 
-def kept_gpus(books: Books, claim: Claim, *, in_cohort: Displace) -> float:
+def kept_gpus(ledger: QuotaLedger, claim: Claim, *, in_cohort: Displace) -> float:
     """`keeps`, for a queue that displaces others as `in_cohort` says though it borrows."""
-    quotas = Quotas(books, claim)
-    sure = int(books.queues.reclaim[claim.queue]) == Displace.ANY
+    quotas = Quotas(ledger, claim)
+    sure = int(ledger.queues.reclaim[claim.queue]) == Displace.ANY
     if sure or not quotas.trees or quotas.most_gpus < claim.gpus - EPSILON:
         return 0.0
     if not may_displace(quotas, in_cohort=in_cohort):
@@ -281,12 +281,12 @@ def kept_gpus(books: Books, claim: Claim, *, in_cohort: Displace) -> float:
         )
         + claim.gpus
     )
-    return max(min(claim.gpus, left, quotas.free_gpus, books.limit_room(claim.queue, claim.kinds)), 0.0)
+    return max(min(claim.gpus, left, quotas.free_gpus, ledger.limit_room(claim.queue, claim.kinds)), 0.0)
 
 
-def head_key(books: Books, claim: Claim) -> tuple[float, ...]:
+def head_key(ledger: QuotaLedger, claim: Claim) -> tuple[float, ...]:
     """Order among the heads of all queues: how far up it borrows (0: not at all), then priority, then submit time."""
-    quotas = Quotas(books, claim)
+    quotas = Quotas(ledger, claim)
     levels = min(quotas.holder, max(len(quotas.path) - 1, 0))
     return (float(levels), -float(claim.priority), claim.submit_s)
 
@@ -314,7 +314,7 @@ def mercy(claim: Claim) -> tuple[float, ...]:
 
 def barred(quotas: Quotas, other: Claim) -> Code | None:
     """Why the settings of the newcomer's queue keep it from displacing `other`; None when they do not."""
-    claim, queues = quotas.claim, quotas.books.queues
+    claim, queues = quotas.claim, quotas.ledger.queues
     how = int((queues.within_queue if other.queue == claim.queue else queues.reclaim)[claim.queue])
     if permits(how, claim, other):
         return None
@@ -327,7 +327,7 @@ def why_not(quotas: Quotas, reasons: Collection[Code], *, lacked_room: bool) -> 
     """Why nobody is displaced, from the reasons of all who might have been: the first that a person could change."""
     claim = quotas.claim
     if not quotas.limits.allow():
-        return Refusal(Code.LIMIT, max(quotas.books.limit_room(claim.queue, claim.kinds), 0.0), claim.gpus)
+        return Refusal(Code.LIMIT, max(quotas.ledger.limit_room(claim.queue, claim.kinds), 0.0), claim.gpus)
     if lacked_room:
         code = Code.CAPACITY
     else:

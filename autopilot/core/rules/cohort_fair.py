@@ -21,9 +21,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import Displace
-from autopilot.core.quota.ledger import EPSILON, Books
+from autopilot.core.quota.ledger import EPSILON, QuotaLedger
 from autopilot.core.rules import cohort
-from autopilot.core.rules.base import Claim, Fits, Refusal, Take
+from autopilot.core.rules.base import Claim, Fits, Refusal, Target
 from autopilot.core.rules.cohort import Quotas, barred, kept_gpus, mercy, why_not
 from autopilot.core.rules.trial import Trial
 
@@ -39,16 +39,16 @@ Share = tuple[bool, float]
 may_start = cohort.may_start
 
 
-def takes(
-    books: Books, claim: Claim, running: Sequence[Claim], room: Fits, rules: Sequence[str] = RULES
-) -> tuple[Take, ...] | Refusal:
+def targets(
+    ledger: QuotaLedger, claim: Claim, running: Sequence[Claim], room: Fits, rules: Sequence[str] = RULES
+) -> tuple[Target, ...] | Refusal:
     """Whom the newcomer displaces by its share, and in its own queue as `within_queue` says; () when it needs nobody.
 
     `rules`: one or both of RULES, tried in that order. Raises `InputError` for another.
     """
     if not rules or not set(rules) <= set(RULES):
         raise InputError(f"rules of shares {', '.join(rules) or '(none)'}: write {' or '.join(RULES)}, or both")
-    quotas = Quotas(books, claim)
+    quotas = Quotas(ledger, claim)
     trial = Trial(quotas, room)
     if trial.fits():
         return ()
@@ -62,24 +62,24 @@ def takes(
     if len(soft) < len(rivals) and _search(trial, quotas, rivals, rules):
         return Refusal(Code.PROTECTED, quotas.free_before(), claim.gpus)
     reasons = {code for other in soft if (code := barred(quotas, other))}
-    reclaims = int(books.queues.reclaim[claim.queue]) != Displace.NEVER
+    reclaims = int(ledger.queues.reclaim[claim.queue]) != Displace.NEVER
     if reclaims and len(quotas.path) > 1 and quotas.borrows(claim.queue):
         reasons.add(Code.FAIRNESS)
     return why_not(quotas, reasons, lacked_room=lacked_room)
 
 
-def keeps(books: Books, claim: Claim) -> float:
+def keeps(ledger: QuotaLedger, claim: Claim) -> float:
     """As for classic cohorts; here a queue that reclaims at all may displace others though it borrows."""
-    return kept_gpus(books, claim, in_cohort=Displace(int(books.queues.reclaim[claim.queue])))
+    return kept_gpus(ledger, claim, in_cohort=Displace(int(ledger.queues.reclaim[claim.queue])))
 
 
-def head_key(books: Books, claim: Claim) -> tuple[float, ...]:
+def head_key(ledger: QuotaLedger, claim: Claim) -> tuple[float, ...]:
     """Order among the heads of all queues: shares after its start from the top of the tree down, priority, submit
     time.
     """
-    quotas = Quotas(books, claim)
+    quotas = Quotas(ledger, claim)
     shares = [share(quotas, queue) for queue in reversed(quotas.path[:-1])]
-    depth = max((len(path) for path in books.paths), default=1) - 1
+    depth = max((len(path) for path in ledger.paths), default=1) - 1
     shares += [(False, 0.0)] * (depth - len(shares))
     flat = [float(part) for each in shares for part in each]
     return (*flat, -float(claim.priority), claim.submit_s)
@@ -88,7 +88,7 @@ def head_key(books: Books, claim: Claim) -> tuple[float, ...]:
 def share(quotas: Quotas, queue: int) -> Share:
     """The share of a queue or cohort as the books of `quotas` stand, in the kind where it is largest."""
     above = max((tree.over(queue) for tree in quotas.trees.values()), default=0.0)
-    weight = float(quotas.books.queues.weight[queue])
+    weight = float(quotas.ledger.queues.weight[queue])
     return (False, above / weight) if weight > 0 else (above > 0, above)
 
 
@@ -111,7 +111,7 @@ def _search(trial: Trial, quotas: Quotas, rivals: Sequence[Claim], rules: Sequen
     for other in trial.taken:
         rule = by_rule.get(other.row)
         if rule is not None and _holds(quotas, other, rule):
-            sides = quotas.books.parting(quotas.claim.queue, other.queue)
+            sides = quotas.ledger.parting(quotas.claim.queue, other.queue)
             statements[other.row] = sides if rule == FINAL else (other.row,)
 
     def fair_still() -> bool:
@@ -166,7 +166,7 @@ def _would_hold(quotas: Quotas, other: Claim, rule: str) -> bool:
 
 def _holds(quotas: Quotas, other: Claim, rule: str) -> bool:
     """Does a rule hold for `other`, which is taken?"""
-    mine, theirs = quotas.books.parting(quotas.claim.queue, other.queue)
+    mine, theirs = quotas.ledger.parting(quotas.claim.queue, other.queue)
     if rule == FINAL:
         return _at_most(share(quotas, mine), share(quotas, theirs))
     quotas.book(other, 1)
@@ -217,7 +217,7 @@ class _Donors:
         return found
 
     def _count(self, queue: int, more: int) -> None:
-        for each in self.quotas.books.paths[queue]:
+        for each in self.quotas.ledger.paths[queue]:
             self._below[each] = self._below.get(each, 0) + more
 
     def _find(self, queue: int) -> int | None:
@@ -225,7 +225,7 @@ class _Donors:
         quotas = self.quotas
         options = [
             each
-            for each in quotas.books.children[queue]
+            for each in quotas.ledger.children[queue]
             if self._below.get(each) and (each in quotas.path or quotas.borrows(each))
         ]
         for each in sorted(options, key=self._key):

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from math import inf
 
 from autopilot.core.model.records import Code
-from autopilot.core.quota.ledger import EPSILON, Books
-from autopilot.core.rules.base import Claim, Fits, Refusal, Take
+from autopilot.core.quota.ledger import EPSILON, QuotaLedger
+from autopilot.core.rules.base import Claim, Fits, Refusal, Target
 from autopilot.core.rules.cohort import mercy
 from autopilot.core.rules.trial import Limits, Trial
 
@@ -28,16 +28,16 @@ NAME = "elastic-quota"
 class Teams:
     """What every team uses, with the newcomer booked on its own: a `Ledger`. Numbers are [kind][team]; 0 is no team."""
 
-    def __init__(self, books: Books, claim: Claim) -> None:
+    def __init__(self, ledger: QuotaLedger, claim: Claim) -> None:
         self.claim = claim
-        self.team_of = [path[-1] if path else 0 for path in books.paths]
+        self.team_of = [path[-1] if path else 0 for path in ledger.paths]
         self.team = self.team_of[claim.queue]
-        self.limits = Limits(books, claim)
-        teams = books.children[0]
-        self._minimum = {kind: {team: books.guarantee[kind][team] for team in teams} for kind in claim.kinds}
-        self._used = {kind: {team: books.use[kind][team] for team in teams} for kind in claim.kinds}
+        self.limits = Limits(ledger, claim)
+        teams = ledger.children[0]
+        self._minimum = {kind: {team: ledger.guarantee[kind][team] for team in teams} for kind in claim.kinds}
+        self._used = {kind: {team: ledger.use[kind][team] for team in teams} for kind in claim.kinds}
         self._part = {kind: _parts(self._minimum[kind], self._used[kind]) for kind in claim.kinds}
-        self._idle = {kind: _left(books, kind) for kind in claim.kinds}
+        self._idle = {kind: _left(ledger, kind) for kind in claim.kinds}
         self.free_gpus = min(self._idle.values()) if self.team else inf
         self._add(self.team, claim.gpus, claim.kinds)
 
@@ -65,10 +65,10 @@ class Teams:
                 self._idle[kind] -= gpus
 
 
-def _left(books: Books, kind: int) -> float:
+def _left(ledger: QuotaLedger, kind: int) -> float:
     """What all teams together leave of the sum of all minima."""
-    guarantee, use = books.guarantee[kind], books.use[kind]
-    return sum(guarantee[team] - use[team] for team in books.children[0])
+    guarantee, use = ledger.guarantee[kind], ledger.use[kind]
+    return sum(guarantee[team] - use[team] for team in ledger.children[0])
 
 
 def _parts(minimum: dict[int, float], used: dict[int, float]) -> dict[int, float]:
@@ -78,18 +78,18 @@ def _parts(minimum: dict[int, float], used: dict[int, float]) -> dict[int, float
     return {team: (left - unused[team]) * least / pool if pool > 0 else 0.0 for team, least in minimum.items()}
 
 
-def may_start(books: Books, claim: Claim) -> Refusal | None:
+def may_start(ledger: QuotaLedger, claim: Claim) -> Refusal | None:
     """The maximum (hard limits along the path), then the sum of all minima."""
-    room = books.limit_room(claim.queue, claim.kinds)
+    room = ledger.limit_room(claim.queue, claim.kinds)
     if claim.gpus > room + EPSILON:
         return Refusal(Code.LIMIT, max(room, 0.0), claim.gpus)
-    left = min(_left(books, kind) for kind in claim.kinds) if books.paths[claim.queue] else inf
+    left = min(_left(ledger, kind) for kind in claim.kinds) if ledger.paths[claim.queue] else inf
     return None if claim.gpus <= left + EPSILON else Refusal(Code.QUOTA, max(left, 0.0), claim.gpus)
 
 
-def takes(books: Books, claim: Claim, running: Sequence[Claim], room: Fits) -> tuple[Take, ...] | Refusal:
+def targets(ledger: QuotaLedger, claim: Claim, running: Sequence[Claim], room: Fits) -> tuple[Target, ...] | Refusal:
     """Whom the newcomer displaces: work over quota of other teams, or lower priorities of its own; () for nobody."""
-    teams = Teams(books, claim)
+    teams = Teams(ledger, claim)
     trial = Trial(teams, room)
     if trial.fits():
         return ()
@@ -120,12 +120,12 @@ def takes(books: Books, claim: Claim, running: Sequence[Claim], room: Fits) -> t
     return Refusal(code, max(teams.free_gpus, 0.0) if teams.team else 0.0, claim.gpus)
 
 
-def keeps(_books: Books, _claim: Claim) -> float:
+def keeps(_books: QuotaLedger, _claim: Claim) -> float:
     """Nothing: what a team lends is marked over quota, and the team takes it back when it needs it."""
     return 0.0
 
 
-def head_key(_books: Books, claim: Claim) -> tuple[float, ...]:
+def head_key(_books: QuotaLedger, claim: Claim) -> tuple[float, ...]:
     """Order among the heads of all queues: priority, then submit time."""
     return (-float(claim.priority), claim.submit_s)
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from math import inf, isnan
 from typing import Protocol
 
-from autopilot.core.quota.ledger import EPSILON, Books
-from autopilot.core.rules.base import Claim, Fits, Take
+from autopilot.core.quota.ledger import EPSILON, QuotaLedger
+from autopilot.core.rules.base import Claim, Fits, Target
 
 
 class Ledger(Protocol):
@@ -30,14 +30,14 @@ class Ledger(Protocol):
 class Limits:
     """Hard limits along the newcomer's path with it booked: what each of them leaves."""
 
-    def __init__(self, books: Books, claim: Claim) -> None:
-        path = (*books.paths[claim.queue], 0)
-        self._paths = books.paths
+    def __init__(self, ledger: QuotaLedger, claim: Claim) -> None:
+        path = (*ledger.paths[claim.queue], 0)
+        self._paths = ledger.paths
         self._left = {
-            (kind, queue): books.limit[kind][queue] - books.use[kind][queue] - claim.gpus
+            (kind, queue): ledger.limit[kind][queue] - ledger.use[kind][queue] - claim.gpus
             for kind in claim.kinds
             for queue in path
-            if books.limit[kind][queue] < inf
+            if ledger.limit[kind][queue] < inf
         }
 
     def book(self, other: Claim, sign: int) -> None:
@@ -55,32 +55,32 @@ class Limits:
 class Trial:
     """The gangs that are taken so far, on a ledger and asked of the room."""
 
-    def __init__(self, ledger: Ledger, room: Fits) -> None:
-        self.ledger, self.room = ledger, room
+    def __init__(self, trial_ledger: Ledger, room: Fits) -> None:
+        self.trial_ledger, self.room = trial_ledger, room
         self.taken: list[Claim] = []
         self.lacked_room = False  # quotas sufficed after some taking, and the room did not
 
     def fits(self) -> bool:
         """Quotas first: asking for room is dear."""
-        if not self.ledger.allows():
+        if not self.trial_ledger.allows():
             return False
         found = self.room(self.answer())
         self.lacked_room |= not found and bool(self.taken)
         return found
 
-    def answer(self) -> tuple[Take, ...]:
+    def answer(self) -> tuple[Target, ...]:
         """What is taken, in the order in which it was."""
         return _whole(self.taken)
 
-    def take(self, other: Claim) -> None:
+    def target(self, other: Claim) -> None:
         """Take one more gang, whole."""
         self.taken.append(other)
-        self.ledger.book(other, -1)
+        self.trial_ledger.book(other, -1)
 
     def give_back(self, first: int) -> None:
         """Give back all that was taken from position `first` on."""
         while len(self.taken) > first:
-            self.ledger.book(self.taken.pop(), 1)
+            self.trial_ledger.book(self.taken.pop(), 1)
 
     def fewest(self, order: Iterable[Claim]) -> bool:
         """Take the shortest beginning of `order` that makes the newcomer fit; False, and nothing taken, when none does.
@@ -89,8 +89,8 @@ class Trial:
         """
         few, ask_at = len(self.taken), 0  # `few` takings do not suffice
         for other in order:
-            self.take(other)
-            if not self.ledger.allows():
+            self.target(other)
+            if not self.trial_ledger.allows():
                 few = len(self.taken)
             elif len(self.taken) >= ask_at:
                 if self.fits():
@@ -136,11 +136,11 @@ class Trial:
 
     def _book(self, others: Iterable[Claim], sign: int) -> None:
         for other in others:
-            self.ledger.book(other, sign)
+            self.trial_ledger.book(other, sign)
 
 
-def _whole(claims: Sequence[Claim]) -> tuple[Take, ...]:
-    return tuple(Take(other.row, other.gpus, whole=True) for other in claims)
+def _whole(claims: Sequence[Claim]) -> tuple[Target, ...]:
+    return tuple(Target(other.row, other.gpus, whole=True) for other in claims)
 
 
 def started_s(claim: Claim) -> float:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from autopilot.core.model.snapshot import GPU_MILLI, I32, State
-from autopilot.core.ordering.queue_order import Group, Turns
-from autopilot.core.placement.fit import Shape, Spot, find_spot, shape_of
+from autopilot.core.ordering.queue_order import Group, QueueRotation
+from autopilot.core.placement.fit import Fit, Shape, find_fit, shape_of
 from autopilot.core.planning.context import Context
 from autopilot.core.preemption.scenario import place, room_beside, within_limits
 from autopilot.core.quota.ledger import claim_kinds
@@ -33,7 +33,7 @@ class Elastic:
     most_gpus: int
     width_gpus: int
     most_members: int  # that it tries for in one turn; fewer once that was too many
-    spot: Spot | None = None  # all of it when it starts; what it gains when it runs
+    fit: Fit | None = None  # all of it when it starts; what it gains when it runs
     shape: Shape | None = None
 
     @property
@@ -44,7 +44,7 @@ class Elastic:
 
 def waiting(ctx: Context, at: int) -> Elastic:
     """The gang at a position among the pending, which is to start at its minimum at least."""
-    work, row, least = ctx.observation.snapshot.workloads, int(ctx.pending[at]), ctx.line.least_gpus[at]
+    work, row, least = ctx.observation.snapshot.workloads, int(ctx.pending[at]), ctx.pending_table.least_gpus[at]
     member, most = max(int(work.gpus_per_member[row]), 1), int(work.gpus[row])
     return Elastic(row, at, member, least, most, least, most)
 
@@ -57,10 +57,10 @@ def running(ctx: Context) -> list[Elastic]:
         (work.state == State.RUNNING) & (work.min_gpus < work.gpus) & whole & ~work.excluded & ~work.stuck
     )
     cooling, found = ctx.cooling(), []
-    settled = ctx.quota.gone | ctx.busy | ctx.leaving.keys() | ctx.members.keys()
+    settled = ctx.quota.leaving | ctx.busy | ctx.leaving.keys() | ctx.members.keys()
     for row in elastic.tolist():
         held, most = len(whatif.layout_of(row).gpu), int(work.gpus[row])
-        free = row not in settled and str(work.uid[row]) not in cooling and ctx.kept_from(row) is None
+        free = row not in settled and str(work.uid[row]) not in cooling and ctx.quota_hold_against(row) is None
         if free and 0 < held < most:
             member = max(int(work.gpus_per_member[row]), 1)
             found.append(Elastic(row, -1, member, int(work.min_gpus[row]), most, held, most))
@@ -69,7 +69,7 @@ def running(ctx: Context) -> list[Elastic]:
 
 def share(ctx: Context, gangs: Sequence[Elastic]) -> None:
     """Widen the gangs in turns as far as there is room; each gets its `spot` and `shape`."""
-    mark, books = ctx.whatif.checkpoint(), ctx.quota.books.saved()
+    mark, ledger = ctx.whatif.checkpoint(), ctx.quota.ledger.saved()
     turns = _turns(ctx, gangs)
     open_gpus = sum(gang.member_gpus for gang in gangs)
 
@@ -93,12 +93,12 @@ def share(ctx: Context, gangs: Sequence[Elastic]) -> None:
         else:
             open_gpus -= gang.member_gpus
     ctx.whatif.rollback(mark)
-    ctx.quota.books.restore(books)
+    ctx.quota.ledger.restore(ledger)
 
 
-def _turns(ctx: Context, gangs: Sequence[Elastic]) -> Turns:
+def _turns(ctx: Context, gangs: Sequence[Elastic]) -> QueueRotation:
     """The turns of these gangs by their place in the sequence."""
-    work, books = ctx.observation.snapshot.workloads, ctx.quota.books
+    work, ledger = ctx.observation.snapshot.workloads, ctx.quota.ledger
     queues = [int(work.queue[gang.row]) for gang in gangs]
     submit_s = [float(work.submit_s[gang.row]) for gang in gangs]
     order = sorted(
@@ -116,53 +116,53 @@ def _turns(ctx: Context, gangs: Sequence[Elastic]) -> Turns:
     def extra(each: int) -> tuple[float, tuple[int, ...]]:
         gang = gangs[each]
         milli = int(work.gpu_milli[gang.row]) or GPU_MILLI
-        return gang.member_gpus * milli / GPU_MILLI, claim_kinds(books.kind_of_model, int(work.gpu_models[gang.row]))
+        return gang.member_gpus * milli / GPU_MILLI, claim_kinds(ledger.kind_of_model, int(work.gpu_models[gang.row]))
 
-    return Turns(books, groups, submit_s, queues, extra)
+    return QueueRotation(ledger, groups, submit_s, queues, extra)
 
 
 def _widen(ctx: Context, gang: Elastic, members: int) -> bool:
     """Try a gang with so many members more, on paper; False, and nothing changed, where they do not fit."""
     more = min(members * gang.member_gpus, gang.most_gpus - gang.width_gpus)
-    if ctx.kept_from(gang.row) is not None:
+    if ctx.quota_hold_against(gang.row) is not None:
         return False
     found = _wider_start(ctx, gang, more) if gang.at >= 0 else _growth(ctx, gang, more)
     if found is None:
         return False
-    gang.spot, gang.shape = found
+    gang.fit, gang.shape = found
     gang.width_gpus += more
     return True
 
 
-def _wider_start(ctx: Context, gang: Elastic, more: int) -> tuple[Spot, Shape] | None:
+def _wider_start(ctx: Context, gang: Elastic, more: int) -> tuple[Fit, Shape] | None:
     row, whatif = gang.row, ctx.whatif
-    mark, books = whatif.checkpoint(), ctx.quota.books.saved()
+    mark, ledger = whatif.checkpoint(), ctx.quota.ledger.saved()
     ctx.quota.book(row, whatif.evict(row), -1)
     shape = shape_of(ctx.observation.snapshot, row, gang.width_gpus + more)
     found = place(ctx, gang.at, shape) if ctx.may_start(gang.at, shape.gpus) is None else None
-    if not isinstance(found, Spot):
+    if not isinstance(found, Fit):
         whatif.rollback(mark)
-        ctx.quota.books.restore(books)
+        ctx.quota.ledger.restore(ledger)
         return None
     whatif.place(row, found.layout)
     ctx.quota.book(row, found.layout)
     return found, shape
 
 
-def _growth(ctx: Context, gang: Elastic, more: int) -> tuple[Spot, Shape] | None:
+def _growth(ctx: Context, gang: Elastic, more: int) -> tuple[Fit, Shape] | None:
     row, whatif = gang.row, ctx.whatif
     shape = within_limits(ctx, row, shape_of(ctx.observation.snapshot, row, more))
     if ctx.quota.may_start(row, more) is not None:
         return None
-    found = find_spot(whatif, shape, room_beside(ctx, row, _unwanted(ctx)), ctx.policy.placement, ctx.gpu_memory_mib)
-    if not isinstance(found, Spot):
+    found = find_fit(whatif, shape, room_beside(ctx, row, _unwanted(ctx)), ctx.policy.placement, ctx.gpu_memory_mib)
+    if not isinstance(found, Fit):
         return None
     whatif.move(row, joined(whatif.layout_of(row), found.layout))
     ctx.quota.book(row, found.layout)
-    if gang.spot is None or gang.shape is None:
+    if gang.fit is None or gang.shape is None:
         return found, shape
-    whole = Spot(
-        joined(gang.spot.layout, found.layout), np.concatenate([gang.spot.nodes, found.nodes]), found.score, found.terms
+    whole = Fit(
+        joined(gang.fit.layout, found.layout), np.concatenate([gang.fit.nodes, found.nodes]), found.score, found.terms
     )
     return whole, shape_of(ctx.observation.snapshot, row, gang.shape.gpus + more)
 

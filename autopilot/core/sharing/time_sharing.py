@@ -20,18 +20,18 @@ import numpy as np
 
 from autopilot.core.model.snapshot import I32, I64, QueueOrder
 from autopilot.core.ordering.job_order import aged_index
-from autopilot.core.placement.fit import Shape, Spot, shape_of
+from autopilot.core.placement.fit import Fit, Shape, shape_of
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Give, Submit
+from autopilot.core.planning.draft import Eviction, Submit
 from autopilot.core.planning.search_budget import within_steps
 from autopilot.core.preemption.moves import search_moves
 from autopilot.core.preemption.scenario import (
     STEPS_A_PLACE,
-    Wish,
+    Scenario,
     after_leaving,
     held_for_others,
-    landing_draft,
     let_leave,
+    pipelined_draft,
     place,
 )
 
@@ -60,7 +60,7 @@ def share_time(ctx: Context, submit: Submit) -> None:
     order: list[int] = askers[np.lexsort((askers, -ctx.index[askers]))].tolist()
     if not order:
         return
-    queue = ctx.line.queue
+    queue = ctx.pending_table.queue
     benches = _benches(ctx, {queue[at] for at in order})
     for at in order:
         benches[queue[at]].line.append(at)
@@ -70,7 +70,7 @@ def share_time(ctx: Context, submit: Submit) -> None:
 
 def _pass(ctx: Context, order: list[int], benches: dict[int, _Bench], submit: Submit, *, fill: bool) -> None:
     """One exchange after the other. What fails for one gang fails for those of its width behind it in its queue."""
-    line, failed = ctx.line, set[tuple[int, int]]()
+    line, failed = ctx.pending_table, set[tuple[int, int]]()
     for at in within_steps(ctx, order):
         kind = (line.queue[at], line.least_gpus[at])
         if kind in failed or line.early[at]:
@@ -121,18 +121,18 @@ def _benches(ctx: Context, queues: set[int]) -> dict[int, _Bench]:
     return found
 
 
-def _exchange(ctx: Context, at: int, bench: _Bench, *, fill: bool) -> Wish | None:
+def _exchange(ctx: Context, at: int, bench: _Bench, *, fill: bool) -> Scenario | None:
     """Who pauses and who moves so that the gang at `at` starts; None when it may not, or cannot.
 
     A running gang that is wide for one newcomer may pause for several that will fill its place together.
     """
     row = int(ctx.pending[at])
-    gpus = ctx.line.least_gpus[at]
+    gpus = ctx.pending_table.least_gpus[at]
     if ctx.may_start(at, gpus) is not None:
         return None
     if ctx.leaving:  # others pause already: what they leave comes first
         waiting = after_leaving(ctx, at)
-        if isinstance(waiting, Wish):
+        if isinstance(waiting, Scenario):
             return waiting
     idle = int(ctx.room(float(ctx.gap_end_s[at])).sum())
     missing = gpus - idle
@@ -145,13 +145,13 @@ def _exchange(ctx: Context, at: int, bench: _Bench, *, fill: bool) -> Wish | Non
     for other in bench.rows:
         if missing <= 0:
             break
-        if other in ctx.quota.gone:
+        if other in ctx.quota.leaving:
             continue
         if bench.index[other] >= limit or (fill and bench.gpus[other] >= gpus):
             continue
         if bench.gpus[other] > gpus:
             behind = _behind(ctx, at, bench, bench.index[other])
-            need = gpus + sum(ctx.line.least_gpus[each] for each in behind)
+            need = gpus + sum(ctx.pending_table.least_gpus[each] for each in behind)
             if _leaves_idle(bench, other, limit, need):
                 continue
         paused.append(other)
@@ -187,18 +187,18 @@ def _fitting(ctx: Context, behind: list[int], left: I32) -> int:
     """
     total, most = 0, len(left)
     for at in behind:
-        row, gpus = int(ctx.pending[at]), ctx.line.least_gpus[at]
+        row, gpus = int(ctx.pending[at]), ctx.pending_table.least_gpus[at]
         if total + gpus > most or ctx.may_start(at, gpus) is not None:
             continue
         ctx.steps += STEPS_A_PLACE
-        spot = place(ctx, at, shape_of(ctx.observation.snapshot, row, gpus), displacing=True)
-        if isinstance(spot, Spot) and np.isin(spot.layout.gpu, left).any():
-            ctx.whatif.place(row, spot.layout)
+        fit = place(ctx, at, shape_of(ctx.observation.snapshot, row, gpus), displacing=True)
+        if isinstance(fit, Fit) and np.isin(fit.layout.gpu, left).any():
+            ctx.whatif.place(row, fit.layout)
             total += gpus
     return total
 
 
-def _on_paper(ctx: Context, at: int, shape: Shape, paused: list[int], behind: list[int]) -> Wish | None:
+def _on_paper(ctx: Context, at: int, shape: Shape, paused: list[int], behind: list[int]) -> Scenario | None:
     """The gang on the GPUs of those who pause, others moved where that is needed; the what-if is left as it was.
 
     Of those `behind` it only the ones count that fit on the rest of these GPUs: a place is not taken for gangs that
@@ -210,34 +210,34 @@ def _on_paper(ctx: Context, at: int, shape: Shape, paused: list[int], behind: li
     spared = held_for_others(ctx, at)
     for row in paused:
         whatif.evict(row)
-    spot = place(ctx, at, shape, displacing=True, spared=spared)
-    moves: tuple[Give, ...] = ()
-    if not isinstance(spot, Spot):
+    fit = place(ctx, at, shape, displacing=True, spared=spared)
+    moves: tuple[Eviction, ...] = ()
+    if not isinstance(fit, Fit):
         found = search_moves(ctx, at, shape, paused)
         if found is not None:
-            spot, moves = found.spot, found.gives
+            fit, moves = found.fit, found.evictions
     needed = shape.gpus
-    if isinstance(spot, Spot) and behind and not moves:
-        whatif.place(int(ctx.pending[at]), spot.layout)
-        rest = np.setdiff1d(np.concatenate(list(left.values())), spot.layout.gpu)
+    if isinstance(fit, Fit) and behind and not moves:
+        whatif.place(int(ctx.pending[at]), fit.layout)
+        rest = np.setdiff1d(np.concatenate(list(left.values())), fit.layout.gpu)
         needed += _fitting(ctx, behind, rest)
     whatif.rollback(mark)
-    if not isinstance(spot, Spot):
+    if not isinstance(fit, Fit):
         return None
-    if not moves and not np.isin(spot.layout.gpu, np.concatenate(list(left.values()))).any():
+    if not moves and not np.isin(fit.layout.gpu, np.concatenate(list(left.values()))).any():
         return None  # on GPUs that are held for others alone it would start without anybody's pause
-    pauses = tuple(Give(row, "evict", None, len(left[row]), float(ctx.lost_gpu_s[row])) for row in paused)
-    return Wish(shape, spot, (*pauses, *moves), needed_gpus=needed)
+    pauses = tuple(Eviction(row, "evict", None, len(left[row]), float(ctx.lost_gpu_s[row])) for row in paused)
+    return Scenario(shape, fit, (*pauses, *moves), needed_gpus=needed)
 
 
-def _propose(ctx: Context, at: int, found: Wish, bench: _Bench, submit: Submit) -> bool:
+def _propose(ctx: Context, at: int, found: Scenario, bench: _Bench, submit: Submit) -> bool:
     """Worth of the exchange: waiting saved when the one that is done sooner goes first, and idle GPUs used."""
     soon_s = 1.0 / max(float(ctx.index[at]), 1e-12)
     saved_s = sum(
-        max(1.0 / max(bench.index[give.row], 1e-12) - soon_s, 0.0) for give in found.gives if give.how == "evict"
+        max(1.0 / max(bench.index[give.row], 1e-12) - soon_s, 0.0) for give in found.evictions if give.how == "evict"
     )
-    idle = found.shape.gpus - sum(give.gpus for give in found.gives if give.how == "evict")
+    idle = found.shape.gpus - sum(give.gpus for give in found.evictions if give.how == "evict")
     used_gpu_s = max(idle, 0) * min(float(ctx.run_low_s[at]), ctx.policy.horizon_s)
     worth = min(saved_s, ctx.policy.horizon_s) * ctx.policy.preemption.priority_weight + used_gpu_s
-    ctx.taken[at] = submit(landing_draft(ctx, NAME, at, found, worth, contract=False, net_of_waiting=True))
+    ctx.taken[at] = submit(pipelined_draft(ctx, NAME, at, found, worth, contract=False, net_of_waiting=True))
     return bool(ctx.taken[at])

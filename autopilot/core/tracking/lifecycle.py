@@ -175,8 +175,8 @@ def _without_declined(
     alone_s = max(policy.hysteresis.cool_down_s, policy.preemption.grace_s)
     cooled = {**memory.cooled_until_s, **{effect.uid: now_s + alone_s for effect in declined}}
     over = {effect.proposal_id for effect in declined}
-    landings = tuple(landing for landing in memory.landings if landing.proposal_id not in over)
-    return replace(memory, cooled_until_s=cooled, landings=landings)
+    pipelined_starts = tuple(pipelined for pipelined in memory.pipelined_starts if pipelined.proposal_id not in over)
+    return replace(memory, cooled_until_s=cooled, pipelined_starts=pipelined_starts)
 
 
 def takes_room(instruction: Instruction) -> bool:
@@ -244,8 +244,8 @@ def _expire(memory: ControllerMemory, now_s: float, policy: Policy) -> Controlle
         failures=failures,
         paused_reason=reason,
         paused_since_s=since_s,
-        ledger=tuple(entry for entry in memory.ledger if entry.at_s + policy.budget.window_s > now_s),
+        disrupted=tuple(entry for entry in memory.disrupted if entry.at_s + policy.budget.window_s > now_s),
         cooled_until_s={key: until for key, until in memory.cooled_until_s.items() if until > now_s},
-        no_landing_until_s={key: until for key, until in memory.no_landing_until_s.items() if until > now_s},
+        no_pipelined_until_s={key: until for key, until in memory.no_pipelined_until_s.items() if until > now_s},
         rejections={key: each for key, each in memory.rejections.items() if each.until_s > now_s},
     )

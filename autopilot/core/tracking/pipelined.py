@@ -19,19 +19,19 @@ from functools import cached_property
 import numpy as np
 
 from autopilot.core.model.identity import rows_by_uid
-from autopilot.core.model.memory import ControllerMemory, Landing, Part
+from autopilot.core.model.memory import ControllerMemory, Part, PipelinedStart
 from autopilot.core.model.records import Slot
 from autopilot.core.model.snapshot import GPU_MILLI, ClusterSnapshot, Gate, State
 from autopilot.core.placement.whatif import Layout, WhatIf
 
 
 @dataclass(frozen=True, slots=True)
-class Landed:
+class Followed:
     """What became of the landings at this tick."""
 
-    open: tuple[Landing, ...]
-    starts: tuple[tuple[Landing, Part], ...]  # to be instructed now
-    given_up: tuple[Landing, ...]
+    open: tuple[PipelinedStart, ...]
+    starts: tuple[tuple[PipelinedStart, Part], ...]  # to be instructed now
+    given_up: tuple[PipelinedStart, ...]
     busy: frozenset[int]  # rows that are not planned
 
 
@@ -131,18 +131,18 @@ def _rest(layout: Layout, missing: dict[int, int], cuts: set[int]) -> Layout:
         if cut >= 0:
             stays[entry] = cut not in cuts
         elif missing.get(gpu, 0) > 0:
-            gives = min(int(milli[entry]), missing[gpu])
-            missing[gpu] -= gives
-            milli[entry] -= gives
+            evictions = min(int(milli[entry]), missing[gpu])
+            missing[gpu] -= evictions
+            milli[entry] -= evictions
             stays[entry] = milli[entry] > 0
     if stays.all() and (milli == layout.milli).all():
         return layout
     return Layout(layout.gpu[stays], layout.instance[stays], milli[stays])
 
 
-def follow_landings(
-    landings: Sequence[Landing], whatif: WhatIf, names: Lookup, now_s: float, *, may_start: bool = True
-) -> Landed:
+def follow_pipelined(
+    pipelined_starts: Sequence[PipelinedStart], whatif: WhatIf, names: Lookup, now_s: float, *, may_start: bool = True
+) -> Followed:
     """Put every landing on the what-if; say which parts start, which landings are given up.
 
     Nothing starts without `may_start` (everything is halted): what is ready waits on, until its deadline.
@@ -152,43 +152,45 @@ def follow_landings(
     busy: set[int] = set()
     held = _really_held(snapshot)
     leaving = np.unique(snapshot.placements.workload[snapshot.placements.leaving]).tolist()
-    for landing in landings:
+    for pipelined in pipelined_starts:
         mark = whatif.checkpoint()
-        placed, rows = _book(landing, whatif, names, leaving)
+        placed, rows = _book(pipelined, whatif, names, leaving)
         ready = [part for part in placed if may_start and _may_start(part, snapshot, names, held)]
         # what is ready starts, the rest is given up
-        if now_s >= landing.deadline_s and len(ready) < len(placed):
+        if now_s >= pipelined.deadline_s and len(ready) < len(placed):
             whatif.rollback(mark)
-            placed, rows = _book(replace(landing, parts=tuple(ready)), whatif, names, leaving)
+            placed, rows = _book(replace(pipelined, parts=tuple(ready)), whatif, names, leaving)
             ready = [part for part in ready if part in placed]
-        expected = any(part.uid == landing.uid for part in landing.parts)
-        lost = expected and not any(part.uid == landing.uid for part in placed)
-        if lost or (landing.parts and not placed):
+        expected = any(part.uid == pipelined.uid for part in pipelined.parts)
+        lost = expected and not any(part.uid == pipelined.uid for part in placed)
+        if lost or (pipelined.parts and not placed):
             whatif.rollback(mark)
-            given_up.append(landing)
+            given_up.append(pipelined)
             continue
         busy |= rows
-        starts += [(landing, part) for part in ready]
+        starts += [(pipelined, part) for part in ready]
         left = tuple(part for part in placed if part not in ready)
         if left:
-            stays.append(replace(landing, parts=left))
-    return Landed(tuple(stays), tuple(starts), tuple(given_up), frozenset(busy))
+            stays.append(replace(pipelined, parts=left))
+    return Followed(tuple(stays), tuple(starts), tuple(given_up), frozenset(busy))
 
 
-def _book(landing: Landing, whatif: WhatIf, names: Lookup, leaving: Sequence[int]) -> tuple[list[Part], set[int]]:
+def _book(
+    pipelined: PipelinedStart, whatif: WhatIf, names: Lookup, leaving: Sequence[int]
+) -> tuple[list[Part], set[int]]:
     """Victims that are still there make way on the books, parts take their slots; those that could, and all rows.
 
     A part that cannot take its slots claims nothing: what others hold of them stays on the books.
     """
     work = whatif.snapshot.workloads
     victims = {}
-    for victim in landing.victims:
+    for victim in pipelined.victims:
         row = names.workload.get(victim.uid)
         if row is not None and int(work.incarnation[row]) == victim.incarnation and len(whatif.layout_of(row).gpu):
             victims[row] = victim
     layouts: dict[int, Layout] = {}
     parts: dict[int, Part] = {}
-    for part in landing.parts:
+    for part in pipelined.parts:
         row, layout = names.workload.get(part.uid), names.layout(part.slots)
         if row is not None and layout is not None and (row in victims or _waits(part, row, whatif.snapshot)):
             layouts[row], parts[row] = layout, part
@@ -264,12 +266,12 @@ def once_done(memory: ControllerMemory, whatif: WhatIf, busy: Container[int]) ->
     for entry in memory.in_flight.values():
         effect = entry.instruction
         note(effect.uid, effect.slots, leaves=effect.kind == "evict")
-    for landing in memory.landings:
-        for victim in landing.victims:
+    for pipelined in memory.pipelined_starts:
+        for victim in pipelined.victims:
             row = names.workload.get(victim.uid)
             if row is not None and row not in after and int(work.incarnation[row]) == victim.incarnation:
                 note(victim.uid, victim.keeps if victim.how == "shrink" else (), leaves=True)
-        for part in landing.parts:
+        for part in pipelined.parts:
             note(part.uid, part.slots, leaves=False)
     return after
 

@@ -338,9 +338,9 @@ def _judge(ahead: Ahead, code: Code, value: float, threshold: float, unit: str) 
 
 def _in_dwell(record: ServiceRecord, now_s: float, dwell_s: float) -> ServiceRecord:
     """The record without wishes that are older than the dwell."""
-    if not record.wishes or now_s < record.wishes[0][0] + dwell_s:
+    if not record.desired or now_s < record.desired[0][0] + dwell_s:
         return record
-    return replace(record, wishes=tuple(wish for wish in record.wishes if now_s < wish[0] + dwell_s))
+    return replace(record, desired=tuple(desired for desired in record.desired if now_s < desired[0] + dwell_s))
 
 
 def _wish(record: ServiceRecord, ahead: Ahead) -> ServiceRecord:
@@ -348,18 +348,18 @@ def _wish(record: ServiceRecord, ahead: Ahead) -> ServiceRecord:
     if ahead.code != Code.OK or ahead.forecast is None:
         return record
     made_s = ahead.forecast.made_s
-    kept = [(at_s, wish) for at_s, wish in record.wishes if wish > ahead.replicas and at_s < made_s]
-    return replace(record, wishes=(*kept, (made_s, ahead.replicas)))
+    kept = [(at_s, desired) for at_s, desired in record.desired if desired > ahead.replicas and at_s < made_s]
+    return replace(record, desired=(*kept, (made_s, ahead.replicas)))
 
 
-def wished_replicas(record: ServiceRecord, ahead: Ahead, now_s: float, dwell_s: float) -> int:
+def desired_replicas(record: ServiceRecord, ahead: Ahead, now_s: float, dwell_s: float) -> int:
     """The floor that is wished for: the highest trusted wish of the dwell time, and no less than what stands for a
     shorter time than that; -1 where nothing is known now.
     """
     if ahead.code != Code.OK:
         return ahead.replicas
-    wish = max((wish for _, wish in record.wishes), default=ahead.replicas)
-    return max(wish, record.floor) if now_s < record.raised_s + dwell_s else wish
+    desired = max((desired for _, desired in record.desired), default=ahead.replicas)
+    return max(desired, record.floor) if now_s < record.raised_s + dwell_s else desired
 
 
 def ahead_mask(snapshot: ClusterSnapshot) -> Bools:
@@ -383,7 +383,7 @@ def floor_timers_s(memory: ControllerMemory, observation: Observation, policy: P
     rules, services = policy.scale_ahead, observation.snapshot.services
     if policy.modes.scale_ahead == Mode.OFF:
         return []
-    timers = [at_s + rules.dwell_s for record in memory.services.values() for at_s, _ in record.wishes]
+    timers = [at_s + rules.dwell_s for record in memory.services.values() for at_s, _ in record.desired]
     timers += [record.raised_s + rules.dwell_s for record in memory.services.values() if record.floor]
     timers += (services.floor_until_s[services.floor > 0] - rules.lease_s / 2).tolist()
     timers += [each.made_s + rules.forecast_age_s for each in observation.forecasts.demand]

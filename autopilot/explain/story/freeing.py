@@ -10,7 +10,7 @@ import numpy as np
 
 from autopilot.core.model.records import Code, Decision
 from autopilot.core.model.units import format_duration
-from autopilot.core.placement.fit import Spot, shape_of
+from autopilot.core.placement.fit import Fit, shape_of
 from autopilot.core.planning.context import Context
 from autopilot.core.preemption.scenario import place
 from autopilot.explain.proposals import counted, number
@@ -41,13 +41,13 @@ def freed_by(case: Case, decision: Decision) -> list[str]:
         lines.append(_quota_prospect(case))
     if code == Code.ORDER:
         lines += _ahead(case)
-    if not isinstance(place(ctx, case.at, case.shape), Spot):
+    if not isinstance(place(ctx, case.at, case.shape), Fit):
         lines.append(f"room: {_room_prospect(case)}")
     foreseen = bool(ctx.ahead[case.at])  # nobody gives way for it
-    if ctx.quota.books.guarantee_binds and has_tree(ctx) and not foreseen:
+    if ctx.quota.ledger.guarantee_binds and has_tree(ctx) and not foreseen:
         lines.append(_owed_prospect(case))
     # by contract the young may be taken too
-    if not foreseen and code not in NO_TURN_CODES and not ctx.quota.rules.owed(ctx.quota.books, case.claim):
+    if not foreseen and code not in NO_TURN_CODES and not ctx.quota.rules.owed(ctx.quota.ledger, case.claim):
         lines += _shelter(case)
     for proposal, verdict in refusing(case, decision):
         left_s = verdict_ends_in_s(verdict, ctx)
@@ -128,7 +128,7 @@ def _ahead(case: Case) -> list[str]:
     if not before:
         return []
     at = int(np.flatnonzero(ctx.pending == before[0])[0])
-    shape = shape_of(ctx.observation.snapshot, before[0], ctx.line.least_gpus[at])
+    shape = shape_of(ctx.observation.snapshot, before[0], ctx.pending_table.least_gpus[at])
     found = room_by_forecast(ctx, at, shape)
     return [f"order: {work.id[before[0]]} before it starts; {_when(ctx, found, 'that fits')}"]
 
@@ -137,29 +137,29 @@ def _quota_prospect(case: Case) -> str:
     """When the function that keeps it out by quota lets it in."""
     ctx, claim = case.ctx, case.claim
     code = case.why.code if case.quota is None else case.quota.code
-    path = ctx.quota.books.paths[claim.queue]
+    path = ctx.quota.ledger.paths[claim.queue]
     shared = {path[-1]} if path and cohorts(ctx) else {0}
     below = set(short_levels(ctx, claim, code)) if code in {Code.LIMIT, Code.GUARANTEE} else shared
-    found = quota_by_forecast(ctx, lambda books: ctx.quota.rules.may_start(books, claim) is None, below or {0})
+    found = quota_by_forecast(ctx, lambda ledger: ctx.quota.rules.may_start(ledger, claim) is None, below or {0})
     return f"quota: {_when(ctx, found, 'its queue may start it')}"
 
 
 def _owed_prospect(case: Case) -> str:
     """When its queue is owed the room by guarantee: what others use of it may be taken back then."""
     ctx, claim = case.ctx, case.claim
-    books = ctx.quota.books
-    owed, path = ctx.quota.rules.owed, books.paths[claim.queue]
+    ledger = ctx.quota.ledger
+    owed, path = ctx.quota.rules.owed, ledger.paths[claim.queue]
     path = path[:1] if cohorts(ctx) else path  # in a cohort its own quota decides
-    if owed(books, claim):
+    if owed(ledger, claim):
         return "guarantee: its queue is owed this now; what others use beyond their own is taken back by contract"
-    least = [each for each in path if any(claim.gpus > books.guarantee[kind][each] for kind in claim.kinds)]
+    least = [each for each in path if any(claim.gpus > ledger.guarantee[kind][each] for kind in claim.kinds)]
     if least:
-        has = min(books.guarantee[kind][least[0]] for kind in claim.kinds)
+        has = min(ledger.guarantee[kind][least[0]] for kind in claim.kinds)
         return (
             f"guarantee: never owed, for queue {name_of(ctx, least[0])} is guaranteed {number(has)} GPUs "
             f"and this gang needs {number(claim.gpus)}"
         )
-    beyond = {each for each in path if not books.within_guarantee(each, claim.gpus, claim.kinds)}
+    beyond = {each for each in path if not ledger.within_guarantee(each, claim.gpus, claim.kinds)}
     found = quota_by_forecast(ctx, lambda rest: owed(rest, claim), beyond)
     return f"guarantee: {_when(ctx, found, 'its queue is owed the room')}"
 

@@ -9,10 +9,10 @@ import numpy as np
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import TOPOLOGY_NAMES, Gate
-from autopilot.core.placement.fit import Spot, level_of, suitable_nodes
+from autopilot.core.placement.fit import Fit, level_of, suitable_nodes
 from autopilot.core.planning.context import Context
 from autopilot.core.preemption.moves import moves_only
-from autopilot.core.preemption.scenario import Wish, alike, place, wish
+from autopilot.core.preemption.scenario import Scenario, find_scenario, place, scheduling_signatures
 from autopilot.core.quota.ledger import ALL
 from autopilot.core.rules.base import Refusal, Takes
 from autopilot.explain.proposals import code_words, counted, number
@@ -63,8 +63,8 @@ def held_by(case: Case) -> list[str]:
         lines += rival_lines(ctx, case.claim)
     if cohorts(ctx) and code in {Code.POLICY, Code.PRIORITY, Code.QUOTA}:
         lines.append(settings_line(ctx, case.claim.queue))
-        books, queue = ctx.quota.books, case.claim.queue
-        if code == Code.QUOTA and len(books.paths[queue]) == 1 and not books.children[queue]:
+        ledger, queue = ctx.quota.ledger, case.claim.queue
+        if code == Code.QUOTA and len(ledger.paths[queue]) == 1 and not ledger.children[queue]:
             lines.append(f"queue {name_of(ctx, queue)} has no parent but the root: nobody lends to it")
     if code in TAKING_CODES:
         lines.append(_who_runs(case))
@@ -117,7 +117,7 @@ def _reservations(case: Case) -> list[str]:
 def _kept(case: Case) -> list[str]:
     """For whom quota is kept, where, and from when on it is all there."""
     ctx = case.ctx
-    kept = ctx.kept_from(case.row)
+    kept = ctx.quota_hold_against(case.row)
     if kept is None:
         return []
     what = "guarantee" if kept.sheltered else "limit"
@@ -160,7 +160,7 @@ def _who_runs(case: Case) -> str:
 
 def _room(case: Case) -> str:
     found = place(case.ctx, case.at, case.shape)
-    if isinstance(found, Spot):
+    if isinstance(found, Fit):
         return f"room: there is some now, on {counted(len(np.unique(found.nodes)), 'node')}"
     return f"room: {code_words(found.code, found.value, found.threshold)}"
 
@@ -168,7 +168,7 @@ def _room(case: Case) -> str:
 def _displacing(case: Case) -> list[str]:
     """Whom it could displace now, in its queue and in others, as the rule set answers."""
     ctx, rules, modes = case.ctx, case.ctx.quota.rules, case.ctx.policy.modes
-    across_off = not rules.at_once and (modes.reclaim_borrowed == Mode.OFF or len(ctx.quota.books.parent) <= 2)
+    across_off = not rules.at_once and (modes.reclaim_borrowed == Mode.OFF or len(ctx.quota.ledger.parent) <= 2)
     if ctx.ahead[case.at]:
         return ["nobody gives way for it: it is a replica that is only foreseen to be needed"]
     lines = []
@@ -176,16 +176,16 @@ def _displacing(case: Case) -> list[str]:
         lines.append(f"displacing lower priority in its queue: {_taking(case, rules.within, contract=False)}")
     if rules.across is not None and not across_off:
         where = "displacing" if rules.within is None else "taking back from other queues"
-        lines.append(f"{where}: {_taking(case, rules.across, contract=rules.owed(ctx.quota.books, case.claim))}")
+        lines.append(f"{where}: {_taking(case, rules.across, contract=rules.owed(ctx.quota.ledger, case.claim))}")
     if modes.defragment != Mode.OFF and case.why.code in {Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY}:
-        found = moves_only(ctx, case.at, alike(ctx)[case.at])
+        found = moves_only(ctx, case.at, scheduling_signatures(ctx)[case.at])
         lines.append("moving others: " + ("no moves give room" if found is None else _victims(ctx, found)))
     return lines
 
 
-def _taking(case: Case, takes: Takes, *, contract: bool) -> str:
-    found = wish(case.ctx, case.at, takes, contract=contract)
-    if isinstance(found, Wish):
+def _taking(case: Case, targets: Takes, *, contract: bool) -> str:
+    found = find_scenario(case.ctx, case.at, targets, contract=contract)
+    if isinstance(found, Scenario):
         return _victims(case.ctx, found)
     if isinstance(found, Refusal) and found.code == Code.CAPACITY:
         if not found.value:
@@ -201,10 +201,10 @@ def _taking(case: Case, takes: Takes, *, contract: bool) -> str:
 
 def _unfair(case: Case) -> str:
     """By whose fair share nothing is taken: its own side's, or that of those who could give."""
-    books, claim = case.ctx.quota.books, case.claim
+    ledger, claim = case.ctx.quota.ledger, case.claim
     above = short_levels(case.ctx, claim, Code.FAIRNESS)
     if above:
-        use, fair = books.use[ALL][above[0]] + claim.gpus, books.fair[ALL][above[0]]
+        use, fair = ledger.use[ALL][above[0]] + claim.gpus, ledger.fair[ALL][above[0]]
         return (
             f"not beyond its fair share: with it queue {name_of(case.ctx, above[0])} would use {number(use)} GPUs, "
             f"its fair share is {number(round(fair, 2))}"
@@ -212,10 +212,10 @@ def _unfair(case: Case) -> str:
     return "nobody there who could give way uses more than the fair share"
 
 
-def _victims(ctx: Context, found: Wish) -> str:
-    if not found.gives:
+def _victims(ctx: Context, found: Scenario) -> str:
+    if not found.evictions:
         return "there is room without it"
     work = ctx.observation.snapshot.workloads
-    names = [f"{work.id[give.row]} ({give.how}, {counted(give.gpus, 'GPU')})" for give in found.gives]
+    names = [f"{work.id[give.row]} ({give.how}, {counted(give.gpus, 'GPU')})" for give in found.evictions]
     more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
     return f"possible, by {', '.join(names[:SHOWN_NAMES])}{more}"

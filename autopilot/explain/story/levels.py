@@ -8,7 +8,7 @@ from math import inf, isfinite
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import Displace
 from autopilot.core.planning.context import Context
-from autopilot.core.quota.ledger import ALL, EPSILON, Books
+from autopilot.core.quota.ledger import ALL, EPSILON, QuotaLedger
 from autopilot.core.rules.base import Claim
 from autopilot.core.rules.cohort import cohort_tree
 from autopilot.explain.proposals import number
@@ -19,9 +19,9 @@ SHOWN_RIVALS = 4
 
 def has_tree(ctx: Context) -> bool:
     """True when queues have something to tell: several of them, or a limit or guarantee on the only one."""
-    books = ctx.quota.books
-    bounded = any(isfinite(limit) for limits in books.limit for limit in limits) or any(books.guarantee[ALL])
-    return len(books.parent) > 2 or bounded
+    ledger = ctx.quota.ledger
+    bounded = any(isfinite(limit) for limits in ledger.limit for limit in limits) or any(ledger.guarantee[ALL])
+    return len(ledger.parent) > 2 or bounded
 
 
 def name_of(ctx: Context, queue: int) -> str:
@@ -29,42 +29,44 @@ def name_of(ctx: Context, queue: int) -> str:
     return str(ctx.observation.snapshot.queues.id[queue])
 
 
-def levels_of(books: Books, queue: int) -> tuple[int, ...]:
+def levels_of(ledger: QuotaLedger, queue: int) -> tuple[int, ...]:
     """The queue and all above it; the root only where it has a limit."""
-    return (*books.paths[queue], 0) if isfinite(books.limit[ALL][0]) else books.paths[queue]
+    return (*ledger.paths[queue], 0) if isfinite(ledger.limit[ALL][0]) else ledger.paths[queue]
 
 
 def short_levels(ctx: Context, claim: Claim, code: Code) -> tuple[int, ...]:
     """Levels of its path that leave it too little of what `code` is about, the lowest first."""
-    books = ctx.quota.books
+    ledger = ctx.quota.ledger
     if code == Code.LIMIT:
-        return tuple(each for each in (*books.paths[claim.queue], 0) if books.over_limit(each, claim.gpus, claim.kinds))
+        return tuple(
+            each for each in (*ledger.paths[claim.queue], 0) if ledger.over_limit(each, claim.gpus, claim.kinds)
+        )
     if code == Code.GUARANTEE:
-        return _over(books, claim, books.sheltered, books.guarantee)
+        return _over(ledger, claim, ledger.sheltered, ledger.guarantee)
     if code == Code.FAIRNESS and not cohorts(ctx):
-        return _over(books, claim, books.use, books.fair)
-    if code in {Code.QUOTA, Code.KEPT} and cohorts(ctx) and books.paths[claim.queue]:
-        return _short_in_cohort(books, claim)
+        return _over(ledger, claim, ledger.use, ledger.fair)
+    if code in {Code.QUOTA, Code.KEPT} and cohorts(ctx) and ledger.paths[claim.queue]:
+        return _short_in_cohort(ledger, claim)
     return ()
 
 
 def _over(
-    books: Books, claim: Claim, held: Sequence[Sequence[float]], allowed: Sequence[Sequence[float]]
+    ledger: QuotaLedger, claim: Claim, held: Sequence[Sequence[float]], allowed: Sequence[Sequence[float]]
 ) -> tuple[int, ...]:
     """Levels where what is held, and the gang's own, is more than is allowed in some kind."""
     return tuple(
         each
-        for each in books.paths[claim.queue]
+        for each in ledger.paths[claim.queue]
         if any(held[kind][each] + claim.gpus > allowed[kind][each] + EPSILON for kind in claim.kinds)
     )
 
 
-def _short_in_cohort(books: Books, claim: Claim) -> tuple[int, ...]:
+def _short_in_cohort(ledger: QuotaLedger, claim: Claim) -> tuple[int, ...]:
     """Levels whose own quota, and what they may borrow, do not hold the gang beside what is used."""
-    path = books.paths[claim.queue]
+    path = ledger.paths[claim.queue]
     short = set()
     for kind in claim.kinds:
-        tree = cohort_tree(books, kind, path[-1])
+        tree = cohort_tree(ledger, kind, path[-1])
         for queue in path:
             borrow = 0.0 if queue == path[-1] else tree.borrow[queue]
             if claim.gpus > tree.quota[queue] + borrow - tree.used[queue] + EPSILON:
@@ -83,7 +85,7 @@ def quota_lines(
     """One line a level, from its queue upwards: use, guarantee, limit, fair share in GPUs; `short` ones are marked."""
     lines = []
     for kind in kinds:
-        for each in levels_of(ctx.quota.books, queue):
+        for each in levels_of(ctx.quota.ledger, queue):
             mark = "  <- leaves it too little" if each in short else ""
             lines.append(f"queue {name_of(ctx, each)}{_model(ctx, kind)}: {_level(ctx, kind, each, use_before)}{mark}")
     return lines
@@ -91,35 +93,35 @@ def quota_lines(
 
 def _model(ctx: Context, kind: int) -> str:
     """The GPU model that a kind counts; empty for all."""
-    kinds = ctx.quota.books.kind_of_model
+    kinds = ctx.quota.ledger.kind_of_model
     return "" if kind == ALL else f" ({ctx.observation.snapshot.names.gpu_models[kinds.index(kind)]})"
 
 
 def _level(ctx: Context, kind: int, queue: int, use_before: Sequence[Sequence[float]]) -> str:
-    books = ctx.quota.books
-    use, before = books.use[kind][queue], use_before[kind][queue]
+    ledger = ctx.quota.ledger
+    use, before = ledger.use[kind][queue], use_before[kind][queue]
     kept = " or kept for who waits" if ctx.quota.rules.keeps is not None else ""
     given = f" ({before:g} before this tick; the rest starts{kept})" if use > before + EPSILON else ""
     given = f" ({before:g} before this tick)" if use < before - EPSILON else given
-    parts = [f"uses {number(use)} GPUs{given}", f"guarantee {number(books.guarantee[kind][queue])}"]
-    if kind == ALL or isfinite(books.limit[kind][queue]):
-        parts.append(f"limit {_bound(books.limit[kind][queue])}")
+    parts = [f"uses {number(use)} GPUs{given}", f"guarantee {number(ledger.guarantee[kind][queue])}"]
+    if kind == ALL or isfinite(ledger.limit[kind][queue]):
+        parts.append(f"limit {_bound(ledger.limit[kind][queue])}")
     if cohorts(ctx):
-        parts += _cohort_parts(books, kind, queue)
+        parts += _cohort_parts(ledger, kind, queue)
     else:
-        parts.append(f"fair share {number(round(books.fair[kind][queue], 2))}")
-    if books.guarantee_binds and books.sheltered[kind][queue] > EPSILON:
-        parts.append(f"{number(books.sheltered[kind][queue])} of its use may not be preempted")
+        parts.append(f"fair share {number(round(ledger.fair[kind][queue], 2))}")
+    if ledger.guarantee_binds and ledger.sheltered[kind][queue] > EPSILON:
+        parts.append(f"{number(ledger.sheltered[kind][queue])} of its use may not be preempted")
     return ", ".join(parts)
 
 
-def _cohort_parts(books: Books, kind: int, queue: int) -> list[str]:
+def _cohort_parts(ledger: QuotaLedger, kind: int, queue: int) -> list[str]:
     """What a level of a cohort has in all, and may lend and borrow."""
     if not queue:
         return []
-    tree = cohort_tree(books, kind, books.paths[queue][-1])
+    tree = cohort_tree(ledger, kind, ledger.paths[queue][-1])
     parts = [f"quota with what is lent from below {number(tree.quota[queue])}"]
-    if queue != books.paths[queue][-1]:
+    if queue != ledger.paths[queue][-1]:
         parts.append(f"may borrow {_bound(tree.borrow[queue])}")
         parts.append(f"borrows {number(tree.over(queue))}")
     return parts
@@ -131,14 +133,14 @@ def _bound(value: float) -> str:
 
 def rival_lines(ctx: Context, claim: Claim) -> list[str]:
     """The queues beside its path that use most of what is theirs: who could give way, were it above its part."""
-    books = ctx.quota.books
-    path = {*books.paths[claim.queue], 0}
-    beside = [child for parent in path for child in books.children[parent] if child not in path]
-    used = [queue for queue in beside if books.use[ALL][queue] > EPSILON]
-    used.sort(key=lambda queue: (-books.saturation(queue, 0.0, (ALL,)), queue))
+    ledger = ctx.quota.ledger
+    path = {*ledger.paths[claim.queue], 0}
+    beside = [child for parent in path for child in ledger.children[parent] if child not in path]
+    used = [queue for queue in beside if ledger.use[ALL][queue] > EPSILON]
+    used.sort(key=lambda queue: (-ledger.saturation(queue, 0.0, (ALL,)), queue))
     lines = []
     for queue in used[:SHOWN_RIVALS]:
-        use, fair, owed = (column[ALL][queue] for column in (books.use, books.fair, books.guarantee))
+        use, fair, owed = (column[ALL][queue] for column in (ledger.use, ledger.fair, ledger.guarantee))
         above, part = (use - owed, "guarantee") if cohorts(ctx) else (use - fair, "fair share")
         says = f"{number(round(above, 2))} above its {part}" if above > EPSILON else f"within its {part}"
         lines.append(
@@ -153,7 +155,7 @@ def rival_lines(ctx: Context, claim: Claim) -> list[str]:
 
 def settings_line(ctx: Context, queue: int) -> str:
     """Whom the settings of a queue let it displace (cohort rules)."""
-    queues = ctx.quota.books.queues
+    queues = ctx.quota.ledger.queues
 
     def how(column: Sequence[int]) -> str:
         return Displace(int(column[queue])).name.lower().replace("_", " ")

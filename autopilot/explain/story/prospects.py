@@ -15,11 +15,11 @@ import numpy as np
 
 from autopilot.core.model.records import Code, Verdict
 from autopilot.core.model.snapshot import GPU_MILLI, holding_mask
-from autopilot.core.placement.fit import Miss, Shape, Spot
+from autopilot.core.placement.fit import Fit, Miss, Shape
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
 from autopilot.core.preemption.scenario import place
-from autopilot.core.quota.ledger import Books
+from autopilot.core.quota.ledger import QuotaLedger
 from autopilot.core.rules.base import Claim
 
 
@@ -62,7 +62,7 @@ def room_by_forecast(ctx: Context, at: int, shape: Shape) -> Prospect:
     """When the gang at `at` finds room; its endings are the gangs whose GPUs (or instances) it would take over."""
     known = [each for each in endings(ctx) if isfinite(each.end_s)]
 
-    def after(count: int) -> Spot | Miss:
+    def after(count: int) -> Fit | Miss:
         mark = ctx.whatif.checkpoint()
         for each in known[:count]:
             ctx.whatif.evict(each.row)
@@ -70,11 +70,11 @@ def room_by_forecast(ctx: Context, at: int, shape: Shape) -> Prospect:
         ctx.whatif.rollback(mark)
         return found
 
-    count = bisect_left(range(len(known) + 1), True, key=lambda count: isinstance(after(count), Spot))
-    spot = after(count) if count <= len(known) else None
-    if not isinstance(spot, Spot):
+    count = bisect_left(range(len(known) + 1), True, key=lambda count: isinstance(after(count), Fit))
+    fit = after(count) if count <= len(known) else None
+    if not isinstance(fit, Fit):
         return Prospect(inf)
-    wanted = _places(spot.layout)
+    wanted = _places(fit.layout)
     gone = [each for each in known[:count] if not wanted.isdisjoint(_places(ctx.whatif.layout_of(each.row)))]
     return Prospect(known[count - 1].end_s if count else ctx.now_s, tuple(gone))
 
@@ -84,18 +84,18 @@ def _places(layout: Layout) -> set[tuple[int, int]]:
     return set(zip(layout.gpu.tolist(), layout.instance.tolist(), strict=True))
 
 
-def quota_by_forecast(ctx: Context, lets_in: Callable[[Books], bool], below: Collection[int]) -> Prospect:
+def quota_by_forecast(ctx: Context, lets_in: Callable[[QuotaLedger], bool], below: Collection[int]) -> Prospect:
     """When the books let a gang in as gangs of the queues `below` (and beneath them) end; 0, the root: of all."""
-    work, books = ctx.observation.snapshot.workloads, ctx.quota.books
+    work, ledger = ctx.observation.snapshot.workloads, ctx.quota.ledger
     known = [
         each
         for each in endings(ctx)
-        if isfinite(each.end_s) and not {*books.paths[int(work.queue[each.row])], 0}.isdisjoint(below)
+        if isfinite(each.end_s) and not {*ledger.paths[int(work.queue[each.row])], 0}.isdisjoint(below)
     ]
 
     def after(count: int) -> bool:
-        rest = replace(books, use=[[*row] for row in books.use], sheltered=[[*row] for row in books.sheltered])
-        quota = replace(ctx.quota, books=rest)
+        rest = replace(ledger, use=[[*row] for row in ledger.use], sheltered=[[*row] for row in ledger.sheltered])
+        quota = replace(ctx.quota, ledger=rest)
         for each in known[:count]:
             quota.book(each.row, ctx.whatif.layout_of(each.row), -1)
         return lets_in(rest)
@@ -136,6 +136,6 @@ def verdict_ends_in_s(verdict: Verdict, ctx: Context) -> float | None:
     if verdict.code == Code.COOL_DOWN:
         return max(verdict.value, 0.0)
     if verdict.code in {Code.BUDGET_CLUSTER, Code.BUDGET_TENANT, Code.BUDGET_NODE}:
-        made_s = [entry.at_s for entry in ctx.memory.ledger if not entry.contract]
+        made_s = [entry.at_s for entry in ctx.memory.disrupted if not entry.contract]
         return max(min(made_s) + ctx.policy.budget.window_s - ctx.now_s, 0.0) if made_s else None
     return None

@@ -39,7 +39,7 @@ class Watch:
         return (("look", self._before), *ACTIONS, ("look", self._after))
 
     def _before(self, ctx: Context, _submit: Submit) -> None:
-        self.use_before = [[*row] for row in ctx.quota.books.use]
+        self.use_before = [[*row] for row in ctx.quota.ledger.use]
 
     def _after(self, ctx: Context, _submit: Submit) -> None:
         self.ctx = ctx
@@ -111,17 +111,17 @@ def _under_way(ctx: Context, workload: str) -> list[str]:
                 f"attempt {entry.attempts}), looked after again {soon(ctx, effect.deadline_s)}: "
                 f"{effect.proposal_id} ({entry.action})"
             )
-    for landing in ctx.memory.landings:
-        if landing.workload == workload:
-            slots = [slot for part in landing.parts if part.workload == workload for slot in part.slots]
-            away = "; ".join(victim_words(victim) for victim in landing.victims) or "those who leave already"
+    for pipelined in ctx.memory.pipelined_starts:
+        if pipelined.workload == workload:
+            slots = [slot for part in pipelined.parts if part.workload == workload for slot in part.slots]
+            away = "; ".join(victim_words(victim) for victim in pipelined.victims) or "those who leave already"
             lines.append(
                 f"starts on {by_node(slots)} when others have given way ({away}), "
-                f"given up {soon(ctx, landing.deadline_s)}: {landing.proposal_id} ({landing.action})"
+                f"given up {soon(ctx, pipelined.deadline_s)}: {pipelined.proposal_id} ({pipelined.action})"
             )
         lines += [
-            f"gives way to {landing.workload}: {how_words(victim)}: {landing.proposal_id} ({landing.action})"
-            for victim in landing.victims
+            f"gives way to {pipelined.workload}: {how_words(victim)}: {pipelined.proposal_id} ({pipelined.action})"
+            for victim in pipelined.victims
             if victim.workload == workload
         ]
     return lines
@@ -180,7 +180,7 @@ def _waits(ctx: Context, row: int, decision: Decision, watch: Watch) -> list[str
     lines = [_position(ctx, at), *_own_reservation(str(ctx.observation.snapshot.workloads.id[row]), decision)]
     if ctx.taken[at]:
         return lines
-    least = ctx.line.least_gpus[at]
+    least = ctx.pending_table.least_gpus[at]
     why = Miss(CODES[ctx.code[at]], float(ctx.value[at]), float(ctx.threshold[at]))
     quota = why if why.code in QUOTA_CODES else None
     if quota is None and ctx.quota.rules.keeps is None:  # else the books hold what is kept for this very gang

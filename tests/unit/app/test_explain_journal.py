@@ -90,18 +90,18 @@ def displaced(path: Path) -> list[Step]:
 def test_an_eviction_is_told_to_its_victim_with_id_loss_and_for_whom(path: Path) -> None:
     """And why it waits now; the winner's story has its wish, then its start, under one proposal."""
     steps = displaced(path)
-    landing = steps[0].decision.plan.proposals[0].id
+    pipelined = steps[0].decision.plan.proposals[0].id
     victim = told(path, "a")
-    assert f"  10 min: evicted from 8 GPUs, 1.3 GPU-h lost, for w: {landing} (preempt, accepted)" in victim
+    assert f"  10 min: evicted from 8 GPUs, 1.3 GPU-h lost, for w: {pipelined} (preempt, accepted)" in victim
     assert (
-        f"  11 min: lost an unknown amount of work, as its source does not say (1.3 GPU-h expected): {landing}"
+        f"  11 min: lost an unknown amount of work, as its source does not say (1.3 GPU-h expected): {pipelined}"
         in victim
     )
     assert "held by capacity" in victim
     winner = told(path, "w")
     happened = winner[winner.index("what happened to it:") :]
-    assert f": {landing} (preempt, accepted)" in happened
-    assert f"  11 min: start on 8 GPUs of 1 node (node-0 x 8) after 10 min: {landing} (preempt, accepted)" in happened
+    assert f": {pipelined} (preempt, accepted)" in happened
+    assert f"  11 min: start on 8 GPUs of 1 node (node-0 x 8) after 10 min: {pipelined} (preempt, accepted)" in happened
     assert "holds node-0 x 8 (8 of 8) since 50 s" in winner
 
 
@@ -140,8 +140,8 @@ def test_a_move_is_told_as_one_story(path: Path) -> None:
         ],
     )
     said = told(path, "b")
-    assert "  10 min: moves to node-0 x 4, 1200 GPU-s lost, for w: land-w-" in said
-    assert "  11 min: start again on 4 GPUs of 1 node (node-0 x 4), moved for w: land-w-" in said
+    assert "  10 min: moves to node-0 x 4, 1200 GPU-s lost, for w: pipeline-w-" in said
+    assert "  11 min: start again on 4 GPUs of 1 node (node-0 x 4), moved for w: pipeline-w-" in said
     assert "holds node-0 x 4 (4 of 4)" in said
 
 
@@ -160,7 +160,7 @@ def test_a_shrink_is_told_with_what_is_kept_and_owed(path: Path) -> None:
     )
     said = told(path, "big")
     assert "gives way now to w: shrinks by 4 to 4 GPUs" in said
-    assert "  10 min: shrinks by 4 to 4 GPUs (node-0 x 4), 2400 GPU-s lost, by contract, for w: land-w-" in said
+    assert "  10 min: shrinks by 4 to 4 GPUs (node-0 x 4), 2400 GPU-s lost, by contract, for w: pipeline-w-" in said
     assert "queue b: uses 4 GPUs (8 before this tick), guarantee 4" in said
 
 
@@ -182,7 +182,7 @@ def test_the_same_refusal_again_is_one_line(path: Path) -> None:
     happened = said[said.index("what happened to it:") :].splitlines()
     assert len(happened) == 3
     assert happened[2].endswith("(preempt, refused) (5 times until 12 min)")
-    assert "guard hysteresis: no longer in the way of land-w-" in said
+    assert "guard hysteresis: no longer in the way of pipeline-w-" in said
     assert "in 58 min" in said  # two of the sixty minutes have passed
 
 

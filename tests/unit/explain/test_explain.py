@@ -100,14 +100,14 @@ def test_a_landing_names_its_place_and_the_first_victims() -> None:
     """Seven victims: five by name, the rest counted; a landing on what leaves by itself says so."""
     victims = tuple(Victim(f"v{n}", 0, 1, 10.0, contract=False) for n in range(7))
     waited = (Evidence("waited", 120.0, "s"),)
-    said = proposal_words(proposal("land", slots=slots(("n0", 8)), victims=victims, evidence=waited))
+    said = proposal_words(proposal("pipeline", slots=slots(("n0", 8)), victims=victims, evidence=waited))
     assert said.startswith(
         "start on 8 GPUs of 1 node after 2 min, once others gave way: v0: evicted from 1 GPU, 10 GPU-s lost; v1"
     )
     assert "v4" in said
     assert "v5" not in said
     assert said.endswith("; and 2 more")
-    alone = proposal_words(proposal("land", slots=slots(("n0", 8)), evidence=waited))
+    alone = proposal_words(proposal("pipeline", slots=slots(("n0", 8)), evidence=waited))
     assert "nothing more is stopped for it" in alone
 
 
@@ -140,7 +140,7 @@ def test_a_reclaim_is_explained_with_victims_contract_and_for_whom() -> None:
         queues=queues,
     )
     step = decide(observation, EAGER)
-    case = explain_proposal(proposals(step, "land")["w"], step.decision)
+    case = explain_proposal(proposals(step, "pipeline")["w"], step.decision)
     assert "accepted at 10 min" in case[0]
     assert "  for w give way:" in case
     assert "  victim big: shrinks by 4 to 4 GPUs (node-0 x 4), 2400 GPU-s lost, by contract (restart 0)" in case
@@ -245,8 +245,8 @@ def test_a_promise_is_kept_by_a_start_in_the_place_of_others_too(at_s: float, co
     recorder = DecisionRecorder()
     recorder.on_tick(world("1x8", []), promised.decision)
     observation = world("1x8", [holds("v", 8), waits("w", 8, priority=5)], at_s)
-    landing = decide(observation, EAGER)
-    assert [each.kind for each in landing.decision.plan.proposals] == ["land"]
-    recorder.on_tick(observation, landing.decision)
+    pipelined = decide(observation, EAGER)
+    assert [each.kind for each in pipelined.decision.plan.proposals] == ["pipeline"]
+    recorder.on_tick(observation, pipelined.decision)
     found = recorder.reservations()
     assert (found.made, found.kept, found.late) == counts

@@ -377,17 +377,17 @@ def test_a_start_that_waits_for_its_victim_is_told_from_both_sides() -> None:
     """The gang: where and when it starts; the victim: to whom it gives way, and that it was told."""
     work = [holds("a", 8, priority=5), small("w", 8, 0, priority=9)]
     first, step = story(world("1x8", work, 600.0), "a")
-    assert lines(first, "gives way now to w: evicted from 8 GPUs, 1.3 GPU-h lost: land-w-")
+    assert lines(first, "gives way now to w: evicted from 8 GPUs, 1.3 GPU-h lost: pipeline-w-")
     leaving = [holds("a", 8, priority=5, state=State.CHECKPOINTING), small("w", 8, 0, priority=9)]
     observation = world("1x8", leaving, 640.0, tick=1)
     winner, _ = story(observation, "w", memory=step.memory)
     loser, _ = story(observation, "a", memory=step.memory)
     assert (
         "starts on node-0 x 8 when others have given way (a: evicted from 8 GPUs, 1.3 GPU-h lost), given up in 9 "
-        "min: land-w-" in winner
+        "min: pipeline-w-" in winner
     )
     assert "told to leave 40 s ago (issued, attempt 1), looked after again in " in loser
-    assert lines(loser, "gives way to w: evicted from 8 GPUs, 1.3 GPU-h lost: land-w-")
+    assert lines(loser, "gives way to w: evicted from 8 GPUs, 1.3 GPU-h lost: pipeline-w-")
 
 
 def test_a_kill_switch_is_told_first() -> None:

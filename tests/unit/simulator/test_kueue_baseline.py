@@ -347,7 +347,7 @@ class Checked(Kueue):
     def _may_displace(self, claim: Claim) -> bool:
         worth = super()._may_displace(claim)
         if not worth:
-            answer = cohort.takes(self._books, claim, list(self._running.values()), partial(self._fits, claim))
+            answer = cohort.targets(self._books, claim, list(self._running.values()), partial(self._fits, claim))
             assert isinstance(answer, Refusal)
             self.vain += 1
         return worth

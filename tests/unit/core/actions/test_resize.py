@@ -315,9 +315,9 @@ def test_books_agree_whatever_is_resized(steps: list[tuple[int, int, int]]) -> N
             cluster.fail_gpu(where, now)
         else:
             cluster.restore_gpu(where, now)
-        books = {gpu: row for row, each in enumerate(cluster.held) if each for gpu in each.gpus}
+        ledger = {gpu: row for row, each in enumerate(cluster.held) if each for gpu in each.gpus}
         for gpu, holder in enumerate(hardware.holder):
-            assert holder == books.get(gpu, FREE if hardware.healthy[gpu] else BROKEN)
+            assert holder == ledger.get(gpu, FREE if hardware.healthy[gpu] else BROKEN)
         free = [sum(hardware.holder[gpu] == FREE for gpu in range(8 * n, 8 * n + 8)) for n in range(4)]
         assert free == hardware.free == [mask.bit_count() for mask in hardware.free_mask]
         for count, nodes in enumerate(hardware.by_free):

@@ -61,9 +61,9 @@ def case(step: Step) -> Proposal:
     return found
 
 
-def wished(*wishes: tuple[float, int], stands: int = 0) -> ControllerMemory:
+def desired_earlier(*desired: tuple[float, int], stands: int = 0) -> ControllerMemory:
     """Memory of earlier wishes, and of a floor that rose long ago."""
-    return ControllerMemory(services={"chat": replace(LEARNED["chat"], wishes=wishes, floor=stands)})
+    return ControllerMemory(services={"chat": replace(LEARNED["chat"], desired=desired, floor=stands)})
 
 
 # --- the life of a floor ----------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def test_a_burst_that_is_foreseen_raises_the_floor_at_once() -> None:
 
 def test_a_floor_is_held_through_the_dwell_and_then_given_back() -> None:
     """Lower forecasts change nothing for ten minutes; then the highest wish left counts, at last none."""
-    memory = wished((0.0, 6), (300.0, 4), stands=6)
+    memory = desired_earlier((0.0, 6), (300.0, 4), stands=6)
     stands = {"floor": [6], "floor_until_s": [9000.0]}
     quiet = forecast({"chat": 2.0}, 599.0)
     assert floors(tell(seen(599.0, quiet, **stands), memory)) == []
@@ -108,7 +108,7 @@ def test_time_alone_wakes_the_controller_for_its_floors() -> None:
     """When a wish leaves the dwell, when the lease is half over, when the forecast becomes stale: the first of them."""
     demand = forecast({"chat": 9.0}, 90.0)
     stands = {"floor": [5], "floor_until_s": [1900.0]}
-    memory = wished((40.0, 5))
+    memory = desired_earlier((40.0, 5))
     assert tell(seen(100.0, demand, **stands), memory).wake_at_s == 270.0  # 90 + 180 s: stale
     long = {"scale_ahead": {"forecast_age_s": 5000.0}}
     assert tell(seen(100.0, demand, **stands), memory, **long).wake_at_s == 690.0  # 90 + 600 s: the dwell
@@ -339,7 +339,7 @@ def crowded(needed: int, **more: Any) -> Observation:
 
 def test_foresight_gives_way_to_a_need_that_finds_no_place() -> None:
     """The floor comes down to the need of its own service though the dwell is young, and no other floor rises."""
-    records = {name: replace(LEARNED["chat"], wishes=((-1.0, 6),)) for name in ("ahead", "need")}
+    records = {name: replace(LEARNED["chat"], desired=((-1.0, 6),)) for name in ("ahead", "need")}
     for needed, told in ((2, [("ahead", 2)]), (1, [("ahead", 6), ("need", 6)])):
         step = tell(crowded(needed), ControllerMemory(services=records), scale_ahead={"most_ratio": 4.0})
         assert [(each.workload, each.replicas) for each in step.instructions] == told
@@ -347,7 +347,7 @@ def test_foresight_gives_way_to_a_need_that_finds_no_place() -> None:
 
 def test_a_floor_that_rose_stays_through_the_dwell_whenever_it_was_wished_for() -> None:
     """The wish may be older than the floor: it is the floor's rise that is waited for."""
-    memory = wished((0.0, 6))
+    memory = desired_earlier((0.0, 6))
     raised = tell(seen(300.0, forecast({"chat": 2.0}, 300.0), floor=[6], floor_until_s=[2100.0]), memory).memory
     assert raised.services["chat"].raised_s == 300.0
     for now_s, told in ((700.0, []), (899.0, []), (900.0, [(0, 900.0)])):

@@ -78,7 +78,7 @@ def test_who_declines_stays_and_another_is_told() -> None:
     assert play.leaving() == []
     step = play.tick(9001.0)
     assert play.leaving() == ["dear"]
-    assert [landing.victims[0].workload for landing in play.memory.landings] == ["dear"]
+    assert [pipelined.victims[0].workload for pipelined in play.memory.pipelined_starts] == ["dear"]
     assert play.memory.cooled_until_s["cheap"] == 9601.0
     assert not play.memory.failures
     (note,) = step.decision.notes
@@ -107,7 +107,7 @@ def test_whoever_could_not_land_waits_before_it_tries_again() -> None:
     play.tick(9000.0)
     late_s = 9000.0 + COOL.preemption.landing_timeout_s
     step = play.tick(late_s)
-    assert play.memory.no_landing_until_s == {"w": late_s + 600.0}
+    assert play.memory.no_pipelined_until_s == {"w": late_s + 600.0}
     assert len(play.told) == 1
     (refused,) = [each for proposal in step.decision.plan.proposals for each in proposal.verdicts if not each.allowed]
     assert (refused.code, refused.value) == (Code.GIVEN_UP, 600.0)

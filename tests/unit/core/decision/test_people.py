@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from autopilot.core.model.memory import Approval, ControllerMemory, Offer, Step
+from autopilot.core.model.memory import Approval, ControllerMemory, RankedTarget, Step
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.records import Code, Command, CommandKind, Observation, Proposal
-from autopilot.core.planning.draft import Give
+from autopilot.core.planning.draft import Eviction
 from autopilot.core.tracking.lifecycle import absorb
 from autopilot.explain.proposals import Answer, answer_of
 from tests.kits.core_world import AUTO, decide, holds, proposals, started, waits, with_policy, world
@@ -141,7 +141,7 @@ def test_the_latest_word_on_a_proposal_counts() -> None:
     assert obey(memory=refused, now_s=3700.0).rejections == {}
 
 
-class Wish:
+class Scenario:
     """One eviction of `v` so that nobody gains but the test: its benefit, cost, place and contract are set from
     outside.
     """
@@ -158,20 +158,20 @@ class Wish:
         row = names.index("v")
         layout = ctx.whatif.layout_of(row)
         keeps = None if self.to is None else replace(layout, gpu=layout.gpu + 8 * self.to)
-        give = Give(row, "evict" if keeps is None else "move", keeps, len(layout.gpu), 0.0)
+        give = Eviction(row, "evict" if keeps is None else "move", keeps, len(layout.gpu), 0.0)
         submit(
             Draft(
                 action="preempt",
                 kind="evict",
                 at=-1,
                 row=names.index("w"),
-                spot=None,
+                fit=None,
                 start_s=ctx.now_s,
                 nodes=(),
                 benefit_gpu_s=self.benefit_gpu_s,
                 cost_gpu_s=self.cost_gpu_s,
                 evidence=(),
-                gives=(give,),
+                evictions=(give,),
                 contract=self.contract,
             )
         )
@@ -203,16 +203,16 @@ def refused(step: Step) -> set[Code]:
 
 
 @pytest.fixture
-def wish() -> Wish:
+def scenario() -> Scenario:
     """A wish that needs an approval."""
-    return Wish()
+    return Scenario()
 
 
-def test_an_approval_acts_on_what_was_shown(wish: Wish) -> None:
+def test_an_approval_acts_on_what_was_shown(scenario: Scenario) -> None:
     """Unchanged, it is carried out."""
-    assert refused(wish.decide(990.0)) == {Code.NEEDS_APPROVAL}
-    memory, proposal = wish.approved()
-    (effect,) = wish.decide(1000.0, memory).instructions
+    assert refused(scenario.decide(990.0)) == {Code.NEEDS_APPROVAL}
+    memory, proposal = scenario.approved()
+    (effect,) = scenario.decide(1000.0, memory).instructions
     assert effect.proposal_id == proposal.id
 
 
@@ -220,93 +220,97 @@ def test_an_approval_acts_on_what_was_shown(wish: Wish) -> None:
     ("cost", "benefit", "code"),
     [(120.0, 8e5, None), (120.1, 1e6, Code.APPROVAL_COST_ROSE), (100.0, 7.9e5, Code.APPROVAL_GAIN_FELL)],
 )
-def test_an_approval_ends_when_its_price_moves(wish: Wish, cost: float, benefit: float, code: Code | None) -> None:
+def test_an_approval_ends_when_its_price_moves(
+    scenario: Scenario, cost: float, benefit: float, code: Code | None
+) -> None:
     """At 1.2 times the cost and .8 of the gain it holds, beyond it does not, and stays ended when they come back."""
-    memory, _ = wish.approved()
-    wish.cost_gpu_s, wish.benefit_gpu_s = cost, benefit
-    step = wish.decide(1000.0, memory)
+    memory, _ = scenario.approved()
+    scenario.cost_gpu_s, scenario.benefit_gpu_s = cost, benefit
+    step = scenario.decide(1000.0, memory)
     assert refused(step) == ({code} if code else set())
-    wish.cost_gpu_s, wish.benefit_gpu_s = 100.0, 1e6
+    scenario.cost_gpu_s, scenario.benefit_gpu_s = 100.0, 1e6
     if code:
-        assert refused(wish.decide(1010.0, step.memory)) == {code}
+        assert refused(scenario.decide(1010.0, step.memory)) == {code}
         assert answer_of(step.decision.plan.proposals[0]) == Answer.NEEDS_APPROVAL
 
 
-def test_an_approval_at_no_cost_holds_at_no_cost(wish: Wish) -> None:
+def test_an_approval_at_no_cost_holds_at_no_cost(scenario: Scenario) -> None:
     """1.2 times nothing is nothing."""
-    wish.cost_gpu_s = 0.0
-    memory, _ = wish.approved()
-    wish.cost_gpu_s = 1.6e6
-    wish.benefit_gpu_s = 1e9
-    assert refused(wish.decide(1000.0, memory)) == {Code.APPROVAL_COST_ROSE}
+    scenario.cost_gpu_s = 0.0
+    memory, _ = scenario.approved()
+    scenario.cost_gpu_s = 1.6e6
+    scenario.benefit_gpu_s = 1e9
+    assert refused(scenario.decide(1000.0, memory)) == {Code.APPROVAL_COST_ROSE}
 
 
-def test_an_approval_expires_and_that_is_a_timer(wish: Wish) -> None:
+def test_an_approval_expires_and_that_is_a_timer(scenario: Scenario) -> None:
     """A quarter of an hour after it was given, whenever it was delivered."""
-    memory, _ = wish.approved()
+    memory, _ = scenario.approved()
     rare = with_policy(ASKING, budget={"per_cluster": 0, "concurrent": 0}, review={"batch_s": 3600.0})
-    held = wish.decide(1000.0, memory, rare)
+    held = scenario.decide(1000.0, memory, rare)
     assert refused(held) == {Code.BUDGET_CLUSTER}
     assert held.wake_at_s == 1900.0
-    assert refused(wish.decide(1899.0, memory)) == set()
-    assert refused(wish.decide(1900.0, memory)) == {Code.APPROVAL_EXPIRED}
+    assert refused(scenario.decide(1899.0, memory)) == set()
+    assert refused(scenario.decide(1900.0, memory)) == {Code.APPROVAL_EXPIRED}
 
 
-def test_an_approval_from_the_future_lasts_no_longer(wish: Wish) -> None:
+def test_an_approval_from_the_future_lasts_no_longer(scenario: Scenario) -> None:
     """It counts from when it was received."""
-    first = wish.decide(990.0)
+    first = scenario.decide(990.0)
     (proposal,) = first.decision.plan.proposals
     word = said(APPROVE, 0, 1e9, subject=proposal.id, state_digest=proposal.state_digest)
-    memory = wish.decide(1000.0, first.memory, replace(ASKING, modes=Modes()), commands=(word,)).memory
+    memory = scenario.decide(1000.0, first.memory, replace(ASKING, modes=Modes()), commands=(word,)).memory
     assert memory.approvals[proposal.id].given_s == 1000.0
 
 
-def test_an_approval_without_figures_is_bound_to_those_of_the_last_decision(wish: Wish) -> None:
+def test_an_approval_without_figures_is_bound_to_those_of_the_last_decision(scenario: Scenario) -> None:
     """It is refused, and that is said, where no decision showed any."""
-    memory, proposal = wish.approved(benefit_gpu_s=float("nan"), cost_gpu_s=float("nan"))
+    memory, proposal = scenario.approved(benefit_gpu_s=float("nan"), cost_gpu_s=float("nan"))
     assert memory.approvals[proposal.id] == Approval(proposal.state_digest, 1000.0, 1e6, 100.0, "ann")
     word = said(APPROVE, 0, 5.0, subject=proposal.id, state_digest=proposal.state_digest)
-    blind = wish.decide(1000.0, ControllerMemory(offers={proposal.id: Offer("other", 1.0, 1.0)}), commands=(word,))
+    blind = scenario.decide(
+        1000.0, ControllerMemory(ranked_targets={proposal.id: RankedTarget("other", 1.0, 1.0)}), commands=(word,)
+    )
     assert refused(blind) == {Code.NEEDS_APPROVAL}
     assert any("it does not say at which benefit and cost" in note for note in notes(blind))
 
 
-def test_where_a_victim_goes_is_part_of_the_state(wish: Wish) -> None:
+def test_where_a_victim_goes_is_part_of_the_state(scenario: Scenario) -> None:
     """A move to another node is another proposal: the approval of one is not that of the other."""
-    wish.to = 2
-    memory, shown = wish.approved()
-    wish.to = 1
-    (other,) = wish.decide(1000.0, memory).decision.plan.proposals
+    scenario.to = 2
+    memory, shown = scenario.approved()
+    scenario.to = 1
+    (other,) = scenario.decide(1000.0, memory).decision.plan.proposals
     assert (other.id, other.state_digest) != (shown.id, shown.state_digest)
     assert not other.accepted
 
 
-def test_who_is_taken_is_part_of_the_state(wish: Wish) -> None:
+def test_who_is_taken_is_part_of_the_state(scenario: Scenario) -> None:
     """Another object under the victim's name, or a victim of another life, is another proposal."""
-    _, shown = wish.approved()
+    _, shown = scenario.approved()
     for column in ({"uid": "v-new"}, {"incarnation": 1}):
         work = [holds("v", 8, range(8), start_s=-1e6, **column), waits("w", 32)]
-        wish.seen = lambda now_s, work=work, **more: world("4x8", work, now_s, **more)  # type: ignore[method-assign]
-        (other,) = wish.decide(1000.0).decision.plan.proposals
+        scenario.seen = lambda now_s, work=work, **more: world("4x8", work, now_s, **more)  # type: ignore[method-assign]
+        (other,) = scenario.decide(1000.0).decision.plan.proposals
         assert other.state_digest != shown.state_digest
 
 
-def test_contract_or_not_is_part_of_the_state(wish: Wish) -> None:
+def test_contract_or_not_is_part_of_the_state(scenario: Scenario) -> None:
     """Work that was promised to give way, and work that is weighed, are two things to approve."""
-    _, shown = wish.approved()
-    wish.contract = True
-    (other,) = wish.decide(1000.0).decision.plan.proposals
+    _, shown = scenario.approved()
+    scenario.contract = True
+    (other,) = scenario.decide(1000.0).decision.plan.proposals
     assert other.state_digest != shown.state_digest
 
 
-def test_a_rejection_holds_for_what_was_shown(wish: Wish) -> None:
+def test_a_rejection_holds_for_what_was_shown(scenario: Scenario) -> None:
     """The same proposal in another state is a new one."""
     policy = replace(ASKING, modes=Modes(*[Mode.AUTO] * 9))
-    (proposal,) = wish.decide(990.0, policy=policy).decision.plan.proposals
+    (proposal,) = scenario.decide(990.0, policy=policy).decision.plan.proposals
     no = said(REJECT, 0, 1000.0, subject=proposal.id, state_digest=proposal.state_digest)
-    assert refused(wish.decide(1000.0, None, policy, commands=(no,))) == {Code.REJECTED}
+    assert refused(scenario.decide(1000.0, None, policy, commands=(no,))) == {Code.REJECTED}
     other = replace(no, state_digest="of another state")
-    assert refused(wish.decide(1000.0, None, policy, commands=(other,))) == set()
+    assert refused(scenario.decide(1000.0, None, policy, commands=(other,))) == set()
 
 
 def test_a_stale_view_ends_no_approval() -> None:

@@ -58,7 +58,7 @@ def test_a_recommended_taking_frees_no_quota_for_what_acts(mode: Mode) -> None:
     """
     observation = world("3x8", full_queue(), NOW_S, queues=ONE)
     step = decide(observation, only(mode, "preempt"))
-    assert set(proposals(step, "land")) == {"w"}
+    assert set(proposals(step, "pipeline")) == {"w"}
     assert not step.instructions
     (verdict,) = [each for each in proposals(step, "grow")["e"].verdicts if not each.allowed]
     assert (verdict.guard, verdict.code) == ("mode", Code.ON_PAPER)
@@ -94,9 +94,9 @@ def test_gpus_that_a_recommendation_frees_are_not_booked_by_what_acts() -> None:
     ]
     observation = world("1x8", work, NOW_S, queues=queues)
     step = decide(observation, only(Mode.RECOMMEND, "reclaim_borrowed"))
-    assert not step.memory.landings
+    assert not step.memory.pipelined_starts
     step = decide(observation, EAGER)
-    assert {landing.workload for landing in step.memory.landings} >= {"w"}
+    assert {pipelined.workload for pipelined in step.memory.pipelined_starts} >= {"w"}
 
 
 def test_an_eviction_without_a_place_frees_its_quota_at_once() -> None:
@@ -132,8 +132,8 @@ def test_the_target_of_a_move_is_used_until_the_mover_ends() -> None:
         waits("w", 8, queue=1, submit_s=1.0),
     ]
     step, ctx = planned(work, "2x8", tenants(("a", 0, 8), ("b", 0, 0)), m=5000.0, x=7000.0, w=1000.0)
-    (landing,) = step.memory.landings
-    assert [victim.how for victim in landing.victims] == ["move"]
+    (pipelined,) = step.memory.pipelined_starts
+    assert [victim.how for victim in pipelined.victims] == ["move"]
     assert ctx.gpu_free_at_s[12:].tolist() == pytest.approx([NOW_S + 5000.0] * 4)
     assert ctx.gpu_free_at_s[:8].tolist() == pytest.approx([NOW_S + 1000.0] * 8)
 
@@ -156,7 +156,7 @@ def test_nobody_grows_into_what_a_held_taking_counts_on() -> None:
     """While the taking has to dwell its idle GPUs stay idle, and then it is made."""
     step = decide(world("2x8", beside(), NOW_S), DWELLS)
     assert not step.instructions
-    (verdict,) = [each for each in proposals(step, "land")["w"].verdicts if not each.allowed]
+    (verdict,) = [each for each in proposals(step, "pipeline")["w"].verdicts if not each.allowed]
     assert verdict.code == Code.DWELL
     later = decide(world("2x8", beside(), NOW_S + 600.0, tick=1), DWELLS, step.memory)
     assert evicted(later) == ["v"]

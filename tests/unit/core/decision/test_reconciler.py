@@ -157,11 +157,11 @@ def test_a_disruption_enters_the_ledger_and_cools_its_victim() -> None:
     observation = world("1x8", [holds("v", 8), waits("w", 8)], 9000.0)
     weighed = decide(observation, policy, actions=Disrupt("w", ("v",)).table)
     assert evicted(weighed) == ["v"]
-    (entry,) = weighed.memory.ledger
+    (entry,) = weighed.memory.disrupted
     assert (entry.workload, entry.tenant, entry.nodes, entry.contract) == ("v", "t0", ("node-0",), False)
     assert weighed.memory.cooled_until_s == {"v": 10_800.0}
     contract = decide(observation, policy, actions=Disrupt("w", ("v",), contract=True).table)
-    assert contract.memory.ledger[0].contract
+    assert contract.memory.disrupted[0].contract
     assert not contract.memory.cooled_until_s
 
 
@@ -185,7 +185,7 @@ def test_the_end_of_a_guaranteed_run_time_is_a_timer_of_actions_that_seldom_take
 
 @pytest.mark.parametrize(
     "memory",
-    [ControllerMemory(cooled_until_s={"v": 9040.0}), ControllerMemory(no_landing_until_s={"w": 9040.0})],
+    [ControllerMemory(cooled_until_s={"v": 9040.0}), ControllerMemory(no_pipelined_until_s={"w": 9040.0})],
     ids=["victim", "start that was given up"],
 )
 def test_the_end_of_a_cool_down_is_a_timer(memory: ControllerMemory) -> None:

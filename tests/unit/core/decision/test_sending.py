@@ -154,7 +154,7 @@ def test_an_eviction_is_sent_again_and_counts_from_then_on() -> None:
     deadline_s = next(iter(play.memory.in_flight.values())).instruction.deadline_s
     step = play.tick(deadline_s)
     assert [(each.kind, each.workload) for each in step.instructions] == [("evict", "v")]
-    assert [(entry.at_s, entry.uid) for entry in play.memory.ledger] == [(deadline_s, "v")]
+    assert [(entry.at_s, entry.uid) for entry in play.memory.disrupted] == [(deadline_s, "v")]
     assert play.leaving() == ["v"]
 
 
@@ -185,7 +185,7 @@ def test_a_victim_that_may_not_be_taken_any_more_stays(name: str) -> None:
     play.gangs["v"].columns |= columns
     step = play.tick(next(iter(play.memory.in_flight.values())).instruction.deadline_s)
     assert (step.instructions, notes(step)[0]) == ((), code)
-    assert play.memory.landings == ()
+    assert play.memory.pipelined_starts == ()
     assert play.running() == ["v"]
 
 
@@ -203,7 +203,7 @@ def test_an_eviction_under_todays_blast_radius_or_run_time_waits() -> None:
         assert notes(step)[0] == code
 
 
-def landed(**changes: Any) -> tuple[Ticking, Step]:
+def followed(**changes: Any) -> tuple[Ticking, Step]:
     """The victim is gone; the gang changed meanwhile, and the tick at which it would start."""
     play = taking()
     play.tick(100.0)
@@ -214,7 +214,7 @@ def landed(**changes: Any) -> tuple[Ticking, Step]:
 
 def test_a_start_that_waited_goes_out() -> None:
     """Unchanged, with the fence of now."""
-    play, step = landed()
+    play, step = followed()
     assert [(each.kind, each.workload) for each in step.instructions] == [("admit", "w")]
     assert play.running() == ["w"]
 
@@ -222,11 +222,11 @@ def test_a_start_that_waited_goes_out() -> None:
 @pytest.mark.parametrize("changes", [{"gpus": 16, "min_gpus": 16}, {"gpus": 4, "min_gpus": 4}, {"gpus_per_member": 4}])
 def test_a_gang_that_changed_does_not_start_on_what_was_freed_for_it(changes: dict[str, Any]) -> None:
     """A gang of 16 on 8 slots, for one: the landing is given up."""
-    play, step = landed(**changes)
+    play, step = followed(**changes)
     started = [(len(each.slots), each.proposal_id.split("-")[0]) for each in step.instructions if each.workload == "w"]
     assert started in ([], [(changes.get("gpus", 8), "admit")]), "planned anew, as it is now"
     assert notes(step)[0] == "changed"
-    assert play.memory.landings == ()
+    assert play.memory.pipelined_starts == ()
 
 
 def test_a_start_that_waited_stays_with_its_landing_while_the_mode_is_off() -> None:
@@ -237,7 +237,7 @@ def test_a_start_that_waited_stays_with_its_landing_while_the_mode_is_off() -> N
     play.policy = with_policy(EAGER, modes={"preempt": Mode.OFF})
     step = play.tick(130.0)
     assert (step.instructions, notes(step)[0]) == ((), "mode_off")
-    assert [len(landing.parts) for landing in play.memory.landings] == [1]
+    assert [len(pipelined.parts) for pipelined in play.memory.pipelined_starts] == [1]
     play.policy = EAGER
     step = play.tick(140.0)
     assert [each.workload for each in step.instructions] == ["w"]
@@ -253,4 +253,4 @@ def test_a_start_over_a_limit_that_was_lowered_is_given_up() -> None:
     step = play.tick(130.0)
     assert not [each for each in step.instructions if each.workload == "w"]
     assert play.gangs["w"].state == State.PENDING
-    assert ControllerMemory().landings == play.memory.landings
+    assert ControllerMemory().pipelined_starts == play.memory.pipelined_starts

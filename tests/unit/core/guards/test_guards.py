@@ -45,8 +45,8 @@ def answer(
 ) -> Verdict:
     """The verdict of one guard on the planted wish."""
     observation = observation or scene()
-    books = WhatIf(observation.snapshot)
-    chosen, _ = plan(observation, policy, memory or ControllerMemory(), books, frozenset(), action.table)
+    ledger = WhatIf(observation.snapshot)
+    chosen, _ = plan(observation, policy, memory or ControllerMemory(), ledger, frozenset(), action.table)
     (proposal,) = chosen.proposals
     found = {verdict.guard: verdict for verdict in proposal.verdicts}
     assert set(found) == {name for name, _ in GUARDS}
@@ -144,7 +144,7 @@ def test_a_wish_lasts_before_it_acts() -> None:
     policy = with_policy(AUTO, hysteresis={"dwell_s": 300.0})
     first = decide(scene(), policy, actions=WISH.table)
     assert not first.instructions
-    assert first.memory.wished_since_s == {"backfill/evict/w": NOW}
+    assert first.memory.proposed_since_s == {"backfill/evict/w": NOW}
     assert first.wake_at_s <= NOW + 300.0
     soon = decide(scene(NOW + 299.0, tick=1), policy, first.memory, actions=WISH.table)
     verdict = next(v for v in soon.decision.plan.proposals[0].verdicts if v.guard == "hysteresis")
@@ -152,7 +152,7 @@ def test_a_wish_lasts_before_it_acts() -> None:
     due = decide(scene(NOW + 300.0, tick=2), policy, soon.memory, actions=WISH.table)
     assert evicted(due) == ["v1"]
     pause = decide(scene(NOW + 299.0, tick=2), policy, soon.memory, actions=())
-    assert pause.memory.wished_since_s == {}
+    assert pause.memory.proposed_since_s == {}
 
 
 @pytest.mark.parametrize("dwell_s", [0.1, 0.3, 1 / 3, 299.99])
@@ -179,16 +179,16 @@ def test_a_victim_is_left_alone_for_a_while() -> None:
 
 def test_one_victim_in_its_cool_down_holds_the_whole_wish() -> None:
     """Of several victims the one whose cool-down ends last decides."""
-    wish, memory = Disrupt("w", ("v1", "v2")), ControllerMemory(cooled_until_s={"v2": NOW + 40.0})
-    verdict = answer("hysteresis", wish, memory=memory)
+    wanted, memory = Disrupt("w", ("v1", "v2")), ControllerMemory(cooled_until_s={"v2": NOW + 40.0})
+    verdict = answer("hysteresis", wanted, memory=memory)
     assert (verdict.code, verdict.value) == (Code.COOL_DOWN, 40.0)
 
 
 def test_a_gang_that_could_not_land_waits_before_it_tries_again() -> None:
     """The cool-down after a start that was given up holds the next wish for that gang, up to its end."""
-    verdict = answer("hysteresis", WISH, memory=ControllerMemory(no_landing_until_s={"w": NOW + 40.0}))
+    verdict = answer("hysteresis", WISH, memory=ControllerMemory(no_pipelined_until_s={"w": NOW + 40.0}))
     assert (verdict.code, verdict.value) == (Code.GIVEN_UP, 40.0)
-    assert answer("hysteresis", WISH, memory=ControllerMemory(no_landing_until_s={"w": NOW})).allowed
+    assert answer("hysteresis", WISH, memory=ControllerMemory(no_pipelined_until_s={"w": NOW})).allowed
 
 
 def test_a_wish_for_latency_critical_work_is_confirmed_by_one_more_tick() -> None:
@@ -197,7 +197,7 @@ def test_a_wish_for_latency_critical_work_is_confirmed_by_one_more_tick() -> Non
     urgent = scene(work=[holds("v1", 4), waits("w", 8, slo_class=0)])
     verdict = answer("hysteresis", WISH, urgent, policy)
     assert (verdict.code, verdict.value, verdict.threshold) == (Code.DWELL, 0.0, 1.0)
-    memory = ControllerMemory(wished_since_s={"backfill/evict/w": NOW - 1.0})
+    memory = ControllerMemory(proposed_since_s={"backfill/evict/w": NOW - 1.0})
     assert answer("hysteresis", WISH, urgent, policy, memory).allowed
 
 
@@ -208,7 +208,7 @@ def spent(
     count: int, tenant: str = "x", node: str = "elsewhere", at_s: float = NOW - 10.0, *, contract: bool = False
 ) -> ControllerMemory:
     """A ledger with `count` disruptions."""
-    return ControllerMemory(ledger=tuple(Disruption(at_s, f"w{n}", tenant, (node,), contract) for n in range(count)))
+    return ControllerMemory(disrupted=tuple(Disruption(at_s, f"w{n}", tenant, (node,), contract) for n in range(count)))
 
 
 def under_way(count: int, *, contract: bool = False) -> ControllerMemory:

@@ -14,10 +14,10 @@ from autopilot.core.model.memory import ControllerMemory, InFlight, Step
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Code, Evidence, Instruction, Observation, Verdict
 from autopilot.core.model.snapshot import ServiceTable, State, make
-from autopilot.core.placement.fit import Spot
+from autopilot.core.placement.fit import Fit
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, Give, Propose, Submit
+from autopilot.core.planning.draft import Draft, Eviction, Propose, Submit
 from tests.kits.core_world import decide, holds, observe, snapshot, waits, with_policy
 from tests.kits.ticking_world import EAGER
 
@@ -34,9 +34,9 @@ class Planted:
     """An action that only tests have: `gives` by name -> (how, what it keeps), for `winner`, which lands on `spot`."""
 
     winner: str
-    gives: dict[str, tuple[str, Layout | None]]
-    spot: Layout | None = None
-    kind: str = "land"
+    evictions: dict[str, tuple[str, Layout | None]]
+    fit: Layout | None = None
+    kind: str = "pipeline"
     action: str = "preempt"
     contract: bool = False
     by_telemetry: bool = False
@@ -47,29 +47,29 @@ class Planted:
         snap = ctx.observation.snapshot
         ids = snap.workloads.id.tolist()
         row = ids.index(self.winner)
-        gives = []
-        for name, (how, keeps) in self.gives.items():
+        evictions = []
+        for name, (how, keeps) in self.evictions.items():
             victim = ids.index(name)
             held = len(ctx.whatif.layout_of(victim).gpu)
             lost = held - len(keeps.gpu) if how != "move" and keeps is not None else held
-            gives.append(Give(victim, how, keeps, lost, 1.0))
-        spot = None
-        if self.spot is not None:
-            nodes = np.unique(snap.gpus.node[self.spot.gpu]).astype(np.int32)
-            spot = Spot(self.spot, nodes, 0.0, ())
+            evictions.append(Eviction(victim, how, keeps, lost, 1.0))
+        fit = None
+        if self.fit is not None:
+            nodes = np.unique(snap.gpus.node[self.fit.gpu]).astype(np.int32)
+            fit = Fit(self.fit, nodes, 0.0, ())
         at = ctx.pending.tolist().index(row) if row in ctx.pending.tolist() else -1
         draft = Draft(
             self.action,
             self.kind,
             at,
             row,
-            spot,
+            fit,
             ctx.now_s,
             (),
             1e9,
             1.0,
             (Evidence("planted", 1),),
-            tuple(gives),
+            tuple(evictions),
             self.contract,
             by_telemetry=self.by_telemetry,
         )
@@ -153,8 +153,8 @@ def test_the_worst_service_touched_decides_and_others_do_not_matter() -> None:
         ServiceTable, id=["good", "bad"], uid=["good", "bad"], objective_s=[1.0, 1.0], p99_s=[0.5, 2.0]
     )
     both = scene(holds("g", 4, service=0), holds("b", 4, service=1), waits("w", 8), services=table)
-    wish = {"g": ("evict", None), "b": ("evict", None)}
-    assert answer(Planted("w", wish, layout(*range(8))), both, "slo").value == 2.0  # type: ignore[arg-type]
+    wanted = {"g": ("evict", None), "b": ("evict", None)}
+    assert answer(Planted("w", wanted, layout(*range(8))), both, "slo").value == 2.0  # type: ignore[arg-type]
     other = scene(holds("g", 4), holds("b", 4, service=1), waits("w", 4, gpus_per_member=4), services=table)
     assert answer(Planted("w", {"g": ("evict", None)}, layout(*range(4))), other, "slo").code == Code.OK
 

@@ -110,7 +110,7 @@ def test_committed_facts_equal_their_data() -> None:
 def test_check_finds_a_changed_fact(tmp_path: Path) -> None:
     """`--check` shows the difference and exits with 1 when one start in the committed file is wrong."""
     target = tmp_path / "mig_facts.py"
-    facts = (ROOT / "autopilot" / "core" / "mig_facts.py").read_text()
+    facts = (ROOT / "autopilot" / "core" / "hardware" / "mig_facts.py").read_text()
     target.write_text(facts.replace("(0, 2, 4), 10, 9856, 3", "(0, 2, 5), 10, 9856, 3", 1))
     done = run_generator("--check", "--source", str(PROFILES), "--target", str(target))
     assert done.returncode == 1

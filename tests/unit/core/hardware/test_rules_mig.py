@@ -300,8 +300,8 @@ def crowd(nodes: int, requests: int) -> tuple[list[CutGpu], list[MigRequest]]:
             free = tuple(place for place in cut if place not in busy)
             gpus.append(CutGpu(f"n{node:02}", index, A100, tuple(sorted(busy)), free))
     names = mig.gpu_model(A100).core_profiles
-    wishes = [{draw.choice(names): draw.randint(1, 4) for _ in range(draw.randint(1, 3))} for _ in range(requests)]
-    return gpus, [MigRequest(f"r{row}", wish) for row, wish in enumerate(wishes)]
+    wanted = [{draw.choice(names): draw.randint(1, 4) for _ in range(draw.randint(1, 3))} for _ in range(requests)]
+    return gpus, [MigRequest(f"r{row}", each) for row, each in enumerate(wanted)]
 
 
 def rank(plan: Replan, requests: list[MigRequest]) -> list[bool]:

@@ -299,7 +299,7 @@ def test_nothing_in_memory_moves_on_a_blind_tick() -> None:
     assert step.memory == changed or repr(step.memory) == repr(changed)
     play.memory = step.memory
     after = play.tick(5001.0)
-    assert after.memory.landings == () or after.memory.landings[0].since_s == 5001.0, "given up by now"
+    assert after.memory.pipelined_starts == () or after.memory.pipelined_starts[0].since_s == 5001.0, "given up by now"
 
 
 def test_outcomes_and_people_count_while_blind() -> None:

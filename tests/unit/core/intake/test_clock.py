@@ -78,7 +78,7 @@ def test_a_jump_and_back_changes_nothing_but_that_tick(by_s: float) -> None:
     back = look(1020.0, jumped.memory, 10.0)
     assert back.decision.halted == ""
     assert back.memory.cooled_until_s == first.memory.cooled_until_s
-    assert back.memory.ledger == first.memory.ledger
+    assert back.memory.disrupted == first.memory.disrupted
 
 
 @pytest.mark.parametrize("by_s", [3600.0, YEARS_S, -3600.0])
@@ -234,7 +234,7 @@ def test_a_moved_memory_comes_back() -> None:
     memory = ControllerMemory(
         now_s=100.0,
         in_flight={"e": InFlight(effect, "issued", 90.0, "preempt", "t", 0.0, False)},
-        ledger=(Disruption(80.0, "v", "t", (), False),),
+        disrupted=(Disruption(80.0, "v", "t", (), False),),
         cooled_until_s={"v": 700.0},
         failures=(60.0,),
         spent_gpu_s={"t": ((0, 5.0),)},
@@ -242,7 +242,7 @@ def test_a_moved_memory_comes_back() -> None:
     later = moved(memory, 10 * 86_400.0)
     assert later.in_flight["e"].instruction.deadline_s == 864_500.0
     assert later.in_flight["e"].instruction.grace_s == 120.0
-    assert (later.ledger[0].at_s, later.failures, later.cooled_until_s) == (
+    assert (later.disrupted[0].at_s, later.failures, later.cooled_until_s) == (
         864_080.0,
         (864_060.0,),
         {"v": 864_700.0},

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autopilot.core.ordering.queue_order import Turns
-from autopilot.core.quota.ledger import ALL, Books, build_books
+from autopilot.core.ordering.queue_order import QueueRotation
+from autopilot.core.quota.ledger import ALL, QuotaLedger, build_ledger
 from tests.kits.core_world import (
     Item,
     decide,
@@ -27,13 +27,13 @@ from tests.kits.ticking_world import EAGER, tenants
 
 
 @dataclass
-class Line:
+class PendingTable:
     """Gangs that wait, in their order, and what starting each would add to the books."""
 
-    books: Books
+    ledger: QuotaLedger
     queue: Sequence[int]
     gpus: Sequence[int]
-    turns: Turns
+    turns: QueueRotation
 
     def serve(self, fits: Callable[[int], bool] = lambda _: True) -> list[int]:
         """All positions in the order of their turns; those that fit are booked."""
@@ -41,7 +41,7 @@ class Line:
         while (at := self.turns.next()) is not None:
             order.append(at)
             if fits(at):
-                self.books.add(self.queue[at], float(self.gpus[at]), (ALL,), preemptible=True)
+                self.ledger.add(self.queue[at], float(self.gpus[at]), (ALL,), preemptible=True)
         return order
 
 
@@ -56,13 +56,13 @@ def line(
     capacity: int = 16,
     weight: Mapping[str, float] | None = None,
     priority: Mapping[str, int] | None = None,
-    head_key: Callable[[Books, int], tuple[float, ...]] | None = None,
-) -> Line:
+    head_key: Callable[[QuotaLedger, int], tuple[float, ...]] | None = None,
+) -> PendingTable:
     """Gangs of (queue, GPUs), in the order inside their queues; `running` the same of work that holds GPUs."""
     tree = tenants(*queues, weight=weight, priority=priority)
     work = [holds(f"r{n}", gpus, queue=queue) for n, (queue, gpus) in enumerate(running)]
     work += [waits(f"w{n}", gpus, queue=queue) for n, (queue, gpus) in enumerate(gangs)]
-    books = build_books(snapshot("2x8", work, queues=tree), np.array([float(capacity)]))
+    ledger = build_ledger(snapshot("2x8", work, queues=tree), np.array([float(capacity)]))
     queue, gpus = [each for each, _ in gangs], [each for _, each in gangs]
     kinds = list(classes) or [0] * len(gangs)
     groups = []
@@ -72,9 +72,11 @@ def line(
             if kinds[at] == kind and at not in overdue:
                 lines.setdefault(of, []).append(at)
         groups.append(([at for at in overdue if kinds[at] == kind], lines))
-    key = None if head_key is None else lambda at: head_key(books, at)
+    key = None if head_key is None else lambda at: head_key(ledger, at)
     when = list(submit_s) or [float(at) for at in range(len(gangs))]
-    return Line(books, queue, gpus, Turns(books, groups, when, queue, lambda at: (float(gpus[at]), (ALL,)), key))
+    return PendingTable(
+        ledger, queue, gpus, QueueRotation(ledger, groups, when, queue, lambda at: (float(gpus[at]), (ALL,)), key)
+    )
 
 
 EQUAL = (("a", 0, 0), ("b", 0, 0))
@@ -91,7 +93,7 @@ def test_a_queue_that_cannot_start_anything_blocks_nobody() -> None:
     """All gangs of one queue are refused, each after its turn; the other starts all of its own."""
     world = line(EQUAL, [(1, 1)] * 3 + [(2, 1)] * 3)
     assert sorted(world.serve(lambda at: at >= 3)) == list(range(6))
-    assert world.books.use[ALL] == [3.0, 0.0, 3.0]
+    assert world.ledger.use[ALL] == [3.0, 0.0, 3.0]
 
 
 def test_the_next_gang_counts_before_it_starts() -> None:
@@ -193,8 +195,8 @@ def test_rebuild_sees_that_a_queue_lost_what_it_had() -> None:
     """The victim's queue is served next once its use went down, not where it stood before."""
     world = line(EQUAL, [(1, 1)] * 2 + [(2, 1)] * 3, running=[(1, 4)])
     assert [world.turns.next(), world.turns.next()] == [2, 3]
-    world.books.add(2, 2.0, (ALL,), preemptible=True)
-    world.books.add(1, -4.0, (ALL,), preemptible=True)
+    world.ledger.add(2, 2.0, (ALL,), preemptible=True)
+    world.ledger.add(1, -4.0, (ALL,), preemptible=True)
     world.turns.rebuild()
     assert world.serve(lambda _: False) == [0, 1, 4]
 
@@ -227,8 +229,8 @@ def test_a_start_in_one_queue_raises_the_key_of_another() -> None:
     """Keys that look at what a cohort uses are asked anew: a start of one member puts the others behind too."""
     gangs = [(3, 1), (3, 1), (4, 1), (5, 1), (5, 1)]  # c1, c1, c2 of cohort c; d of its own
 
-    def key(books: Books, at: int) -> tuple[float, ...]:
-        return (books.use[ALL][1] if gangs[at][0] != 5 else books.use[ALL][2],)
+    def key(ledger: QuotaLedger, at: int) -> tuple[float, ...]:
+        return (ledger.use[ALL][1] if gangs[at][0] != 5 else ledger.use[ALL][2],)
 
     world = line((("c", 0, 0), ("e", 0, 0), ("c1", 1, 0), ("c2", 1, 0), ("d", 2, 0)), gangs, head_key=key)
     assert world.serve() == [0, 3, 1, 4, 2]
@@ -255,7 +257,7 @@ def test_a_strict_queue_waits_behind_its_overdue_gang() -> None:
 
 
 @st.composite
-def lines(draw: st.DrawFn) -> Line:
+def lines(draw: st.DrawFn) -> PendingTable:
     """Up to three organisations, six queues, twelve gangs, some overdue, in up to three classes."""
     organisations = draw(st.integers(1, 3))
     teams = draw(st.lists(st.integers(0, organisations), min_size=1, max_size=4))
@@ -273,7 +275,7 @@ def lines(draw: st.DrawFn) -> Line:
         overdue=overdue,
         weight=weight,
         priority=priority,
-        head_key=(lambda books, _: (books.use[ALL][0],)) if flat else None,
+        head_key=(lambda ledger, _: (ledger.use[ALL][0],)) if flat else None,
     )
 
 
@@ -284,13 +286,13 @@ def lines(draw: st.DrawFn) -> Line:
     drops=st.integers(0, 2**12 - 1),
     rebuilds=st.integers(0, 2**12 - 1),
 )
-def test_every_position_has_exactly_one_turn(world: Line, fits: int, drops: int, rebuilds: int) -> None:
+def test_every_position_has_exactly_one_turn(world: PendingTable, fits: int, drops: int, rebuilds: int) -> None:
     """Whatever starts, whichever queues are dropped or ordered anew: each gang has one turn or is handed back."""
     seen: list[int] = []
     while (at := world.turns.next()) is not None:
         seen.append(at)
         if fits >> at & 1:
-            world.books.add(world.queue[at], float(world.gpus[at]), (ALL,), preemptible=True)
+            world.ledger.add(world.queue[at], float(world.gpus[at]), (ALL,), preemptible=True)
         if drops >> at & 1:
             dropped = world.turns.drop(world.queue[at])
             assert all(world.queue[other] == world.queue[at] for other in dropped)
@@ -303,7 +305,7 @@ def test_every_position_has_exactly_one_turn(world: Line, fits: int, drops: int,
 
 @settings(max_examples=100)
 @given(world=lines())
-def test_inside_a_queue_and_class_the_order_is_kept(world: Line) -> None:
+def test_inside_a_queue_and_class_the_order_is_kept(world: PendingTable) -> None:
     """The turns of one queue in one class, overdue ones apart, come in the order that was given."""
     groups = list(world.turns._groups)
     order = world.serve()
@@ -319,5 +321,5 @@ def test_equal_queues_never_part_by_more_than_one_gang(queues: int) -> None:
     counts = dict.fromkeys(range(1, queues + 1), 0)
     while (at := world.turns.next()) is not None:
         counts[world.queue[at]] += 1
-        world.books.add(world.queue[at], 1.0, (ALL,), preemptible=True)
+        world.ledger.add(world.queue[at], 1.0, (ALL,), preemptible=True)
         assert max(counts.values()) - min(counts.values()) <= 1

@@ -10,28 +10,28 @@ import pytest
 
 from autopilot.core.model.policy_bounds import PlacementWeights
 from autopilot.core.model.snapshot import ClusterSnapshot, Topology
-from autopilot.core.placement.fit import Miss, Spot, find_spot, shape_classes, shape_of, suitable_nodes
+from autopilot.core.placement.fit import Fit, Miss, find_fit, shape_classes, shape_of, suitable_nodes
 from autopilot.core.placement.whatif import WhatIf
 from tests.kits.core_world import Item, holds, snapshot, waits
 
 MEMORY = np.array([81_920.0, 81_920.0, 40_960.0])
 
 
-def place(snap: ClusterSnapshot, gpus: int | None = None, **weights: float) -> Spot | Miss:
+def place(snap: ClusterSnapshot, gpus: int | None = None, **weights: float) -> Fit | Miss:
     """The spot of the last workload, at its width or at `gpus`."""
-    books = WhatIf(snap)
+    ledger = WhatIf(snap)
     row = len(snap.workloads.id) - 1
-    return find_spot(books, shape_of(snap, row, gpus), books.node_free, PlacementWeights(**weights), MEMORY)
+    return find_fit(ledger, shape_of(snap, row, gpus), ledger.node_free, PlacementWeights(**weights), MEMORY)
 
 
-def per_node(found: Spot | Miss) -> dict[int, int]:
+def per_node(found: Fit | Miss) -> dict[int, int]:
     """GPUs of a spot by node row."""
-    assert isinstance(found, Spot), found
+    assert isinstance(found, Fit), found
     assert len(set(found.layout.gpu.tolist())) == len(found.layout.gpu)
     return dict(Counter((found.layout.gpu // 8).tolist()))
 
 
-def miss(found: Spot | Miss) -> tuple[str, float, float]:
+def miss(found: Fit | Miss) -> tuple[str, float, float]:
     """A miss as plain values."""
     assert isinstance(found, Miss), found
     return str(found.code), found.value, found.threshold
@@ -101,7 +101,7 @@ def test_the_answer_agrees_with_trying_everything() -> None:
         )
         if members + (tail > 0) == 1:
             exists = max(free) >= gpus
-        assert isinstance(place(snap), Spot) == exists, (free, gpus, per, islands, topology)
+        assert isinstance(place(snap), Fit) == exists, (free, gpus, per, islands, topology)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_unfit_nodes_are_left_out(override: dict[str, list[bool]]) -> None:
 def test_a_broken_gpu_is_left_out() -> None:
     """An unhealthy GPU is never part of a layout."""
     found = place(snapshot("1x8", [waits("p", 7)], unhealthy=[2]))
-    assert isinstance(found, Spot)
+    assert isinstance(found, Fit)
     assert found.layout.gpu.tolist() == [0, 1, 3, 4, 5, 6, 7]
     assert miss(place(snapshot("1x8", [waits("p", 8)], unhealthy=[2]))) == ("capacity", 7.0, 8.0)
 
@@ -215,7 +215,7 @@ def test_shares_pack_and_never_exceed_a_gpu() -> None:
         [holds("a", 1, on=[3], gpu_milli=500), holds("b", 1, on=[5], gpu_milli=800), waits("p", 1, gpu_milli=400)],
     )
     found = place(snap)
-    assert isinstance(found, Spot)
+    assert isinstance(found, Fit)
     assert found.layout.gpu.tolist() == [3]
     assert found.layout.milli.tolist() == [400]
     full = [holds(f"f{n}", 1, on=[n], gpu_milli=700) for n in range(8)]
@@ -229,7 +229,7 @@ def test_instances_are_handed_out_by_profile() -> None:
     cuts = {0: [("1g.10gb", 0), ("1g.10gb", 1)], 1: [("1g.10gb", 0), ("1g.10gb", 1), ("2g.20gb", 2)]}
     snap = snapshot("1x8", [holds("a", 1, on=[2], mig_profile=0), waits("p", 1, mig_profile=0)], cuts=cuts)
     found = place(snap)
-    assert isinstance(found, Spot)
+    assert isinstance(found, Fit)
     assert found.layout.gpu.tolist() == [1]
     assert found.layout.instance.tolist() == [3]
     assert found.layout.milli.tolist() == [0]
@@ -246,7 +246,7 @@ def test_work_without_gpus_is_not_placed() -> None:
 def test_every_term_of_the_score_is_shown() -> None:
     """A placement over several nodes shows fill, island and leaf terms, which add up to its score."""
     found = place(snapshot("2x8", [waits("p", 16, gpus_per_member=8)]))
-    assert isinstance(found, Spot)
+    assert isinstance(found, Fit)
     assert [term.name for term in found.terms] == ["fill", "island", "leaf"]
     assert sum(float(term.value) for term in found.terms) == pytest.approx(found.score, abs=1e-3)
 

@@ -30,20 +30,20 @@ def layout(*gpus: int, milli: int = 1000) -> Layout:
 def test_what_is_booked_counts_on_every_level_and_comes_off_again() -> None:
     """A start of a team counts for its organisation and for all; giving it up restores the books."""
     quota, _ = quota_of([waits("w", 4, queue=2), waits("p", 1, queue=2, preemptible=False)])
-    before = quota.books.saved()
+    before = quota.ledger.saved()
     quota.book(0, layout(0, 1, 2, 3))
     quota.book(1, layout(4))
-    assert (quota.books.use[ALL], quota.books.sheltered[ALL]) == ([5.0, 5.0, 5.0, 0.0], [1.0, 1.0, 1.0, 0.0])
+    assert (quota.ledger.use[ALL], quota.ledger.sheltered[ALL]) == ([5.0, 5.0, 5.0, 0.0], [1.0, 1.0, 1.0, 0.0])
     quota.book(0, layout(0, 1, 2, 3), -1)
     quota.book(1, layout(4), -1)
-    assert (quota.books.use, quota.books.sheltered, quota.books.host_use) == before
+    assert (quota.ledger.use, quota.ledger.sheltered, quota.ledger.host_use) == before
 
 
 def test_a_gang_on_two_models_counts_in_both() -> None:
     """Each of its GPUs is booked as the model that it is."""
     quota, _ = quota_of([waits("w", 4, queue=3)], nodes={"gpu_model": [0, 1]})
     quota.book(0, layout(6, 7, 8))
-    assert [kind[3] for kind in quota.books.use[:3]] == [3.0, 2.0, 1.0]
+    assert [kind[3] for kind in quota.ledger.use[:3]] == [3.0, 2.0, 1.0]
 
 
 def test_shares_and_instances_are_their_parts() -> None:
@@ -55,7 +55,7 @@ def test_shares_and_instances_are_their_parts() -> None:
     )
     quota.book(0, layout(0, 0, milli=300))
     quota.book(1, Layout(np.array([3], np.int32), np.array([0], np.int32), np.array([0], np.int32)))
-    assert quota.books.use[ALL][3] == pytest.approx(1.6)
+    assert quota.ledger.use[ALL][3] == pytest.approx(1.6)
     claim = quota.claim(0, 2)
     assert (claim.gpus, claim.member_gpus) == (0.6, 0.3)
 
@@ -63,16 +63,16 @@ def test_shares_and_instances_are_their_parts() -> None:
 def test_what_is_being_given_up_is_not_given_up_twice() -> None:
     """Entries that leave already do not count, and taking the gang off books only what counted."""
     quota, _ = quota_of([holds("v", 8, queue=3, state=State.CHECKPOINTING)])
-    assert quota.books.use[ALL][3] == 0.0
+    assert quota.ledger.use[ALL][3] == 0.0
     quota.book(0, layout(*range(8)), -1)
-    assert quota.books.use[ALL][3] == 0.0
+    assert quota.ledger.use[ALL][3] == 0.0
 
 
 def test_an_empty_layout_changes_nothing() -> None:
     """Who keeps nothing is booked as nothing."""
     quota, _ = quota_of([waits("w", 4, queue=3)], nodes={"gpu_model": [0, 1]})
     quota.book(0, layout())
-    assert quota.books.use[ALL] == [0.0] * 4
+    assert quota.ledger.use[ALL] == [0.0] * 4
 
 
 def test_who_may_be_asked_to_give_way() -> None:
@@ -87,7 +87,7 @@ def test_who_may_be_asked_to_give_way() -> None:
         holds("g", 1, queue=3),
     ]
     quota, snap = quota_of(work)
-    quota.gone.add(6)
+    quota.leaving.add(6)
     assert [str(snap.workloads.id[claim.row]) for claim in quota.running()] == ["r", "s"]
 
 
@@ -108,5 +108,5 @@ def test_work_that_is_switched_off_is_no_demand() -> None:
     """A gang that a check rejected raises nobody's fair share."""
     open_quota, _ = quota_of([waits("w", 16, queue=3), waits("a", 16, queue=1)])
     shut_quota, _ = quota_of([waits("w", 16, queue=3, gate=Gate.REJECTED), waits("a", 16, queue=1)])
-    assert open_quota.books.fair[ALL][3] == 6.0
-    assert (shut_quota.books.fair[ALL][3], shut_quota.books.fair[ALL][1]) == (0.0, 16.0)
+    assert open_quota.ledger.fair[ALL][3] == 6.0
+    assert (shut_quota.ledger.fair[ALL][3], shut_quota.ledger.fair[ALL][1]) == (0.0, 16.0)

@@ -6,12 +6,12 @@ import numpy as np
 
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.snapshot import ClusterSnapshot
-from autopilot.core.placement.fit import Spot, find_spot, shape_of
+from autopilot.core.placement.fit import Fit, find_fit, shape_of
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.context import Context, build_context
 from autopilot.core.planning.search_budget import within_steps
-from autopilot.core.preemption.scenario import Wish, search_for, wish
-from autopilot.core.rules.base import Take
+from autopilot.core.preemption.scenario import Scenario, find_scenario, search_for
+from autopilot.core.rules.base import Target
 from autopilot.core.rules.hierarchical import OFFERED, across_queues
 from tests.kits.core_world import AUTO, Item, holds, observe, snapshot, waits, with_policy
 from tests.kits.ticking_world import EAGER, tenants
@@ -53,14 +53,17 @@ def test_a_host_that_is_promised_beyond_what_it_has_takes_nothing_from_its_neigh
     """Its free CPU is below zero: that hosts no member, not less than none."""
     over = holds("over", 4, on=range(8, 12), gpus_per_member=1, cpu_milli=1_500, queue=2)
     gang = waits("w", 8, gpus_per_member=2, cpu_milli=4_000, queue=1)
-    gives = holds("gives", 6, on=range(6), gpus_per_member=1, queue=2)
+    evictions = holds("gives", 6, on=range(6), gpus_per_member=1, queue=2)
     snap = snapshot(
-        "3x8", [over, gives, gang], queues=tenants(("a", 0, 0), ("b", 0, 0)), nodes={"cpu_milli": [8_000, 5_000, 8_000]}
+        "3x8",
+        [over, evictions, gang],
+        queues=tenants(("a", 0, 0), ("b", 0, 0)),
+        nodes={"cpu_milli": [8_000, 5_000, 8_000]},
     )
     ctx = context(snap)
     search = search_for(ctx, 0, shape_of(snap, 2))
     assert not search(())
-    assert search([Take(1, 6.0, whole=True)])
+    assert search([Target(1, 6.0, whole=True)])
 
 
 def test_a_host_that_is_full_is_seen_in_columns_as_on_paper() -> None:
@@ -109,22 +112,24 @@ def test_a_host_that_is_full_is_seen_in_columns_as_on_paper() -> None:
         search = search_for(ctx, 0, shape)
         for _ in range(4):
             rows = rng.choice(len(work) - 1, size=int(rng.integers(0, 5)), replace=False).tolist()
-            takes = [
-                Take(row, 1.0, whole=False)
+            targets = [
+                Target(row, 1.0, whole=False)
                 if rng.random() < 0.3 and snap.workloads.gpus[row] > 1
-                else Take(row, float(snap.workloads.gpus[row]), whole=True)
+                else Target(row, float(snap.workloads.gpus[row]), whole=True)
                 for row in rows
             ]
             whatif = WhatIf(snap)
-            for take in takes:
-                layout = whatif.evict(take.row)
-                if not take.whole:
-                    gone = set(search.entries(take))
+            for target in targets:
+                layout = whatif.evict(target.row)
+                if not target.whole:
+                    gone = set(search.entries(target))
                     stays = np.array([entry not in gone for entry in range(len(layout.gpu))])
-                    whatif.place(take.row, type(layout)(layout.gpu[stays], layout.instance[stays], layout.milli[stays]))
-            found = find_spot(whatif, shape, whatif.node_free, ctx.policy.placement, ctx.gpu_memory_mib)
-            assert search(takes) == isinstance(found, Spot), (takes, shape)
-            answers.append(isinstance(found, Spot))
+                    whatif.place(
+                        target.row, type(layout)(layout.gpu[stays], layout.instance[stays], layout.milli[stays])
+                    )
+            found = find_fit(whatif, shape, whatif.node_free, ctx.policy.placement, ctx.gpu_memory_mib)
+            assert search(targets) == isinstance(found, Fit), (targets, shape)
+            answers.append(isinstance(found, Fit))
     assert 0.2 < np.mean(answers) < 0.8  # both answers were asked for
 
 
@@ -140,6 +145,6 @@ def test_the_one_who_can_help_is_found_behind_very_many_who_cannot() -> None:
         f"{nodes}x8", work, queues=tenants(("a", 0, 8), ("b", 0, 0)), nodes={"labels": [0] * (nodes - 1) + [1]}
     )
     ctx = context(snap)
-    found = wish(ctx, 0, across_queues, contract=True)
-    assert isinstance(found, Wish)
-    assert {give.row for give in found.gives} == set(range(8 * nodes - 8, 8 * nodes))
+    found = find_scenario(ctx, 0, across_queues, contract=True)
+    assert isinstance(found, Scenario)
+    assert {give.row for give in found.evictions} == set(range(8 * nodes - 8, 8 * nodes))

@@ -7,15 +7,15 @@ import numpy as np
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import ClusterSnapshot, MemberTable, Topology, make
-from autopilot.core.placement.fit import Miss, Spot
-from autopilot.core.placement.search_cache import STATES, FoundByState
+from autopilot.core.placement.fit import Fit, Miss
+from autopilot.core.placement.search_cache import STATES, SearchCache
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.context import Context, build_context
 from autopilot.core.planning.members import find_members
 from autopilot.core.preemption.moves import moves_only
-from autopilot.core.preemption.scenario import Wish, alike, wish
-from autopilot.core.quota.ledger import Books
-from autopilot.core.rules.base import Claim, Refusal, Room, Take
+from autopilot.core.preemption.scenario import Scenario, find_scenario, scheduling_signatures
+from autopilot.core.quota.ledger import QuotaLedger
+from autopilot.core.rules.base import Claim, Refusal, Room, Target
 from tests.kits.core_world import Item, holds, observe, snapshot, waits, with_policy
 from tests.kits.ticking_world import EAGER, tenants
 
@@ -28,26 +28,26 @@ def context(snap: ClusterSnapshot) -> Context:
 
 
 def planned(
-    work: list[Item], takes: dict[str, float | None], shape: str = "2x8", **more: object
-) -> tuple[Wish, Context]:
+    work: list[Item], targets: dict[str, float | None], shape: str = "2x8", **more: object
+) -> tuple[Scenario, Context]:
     """What comes of taking `takes` (name -> GPUs, None: all) for the first gang that waits."""
     snap = snapshot(shape, work, queues=more.pop("queues", TREE), **more)  # type: ignore[arg-type]
     ctx = context(snap)
     ids = snap.workloads.id.tolist()
 
-    def chosen(_books: Books, _claim: Claim, running: list[Claim], _room: Room) -> tuple[Take, ...]:
+    def chosen(_books: QuotaLedger, _claim: Claim, running: list[Claim], _room: Room) -> tuple[Target, ...]:
         held = {claim.row: claim.gpus for claim in running}
-        rows = {ids.index(name): gpus for name, gpus in takes.items()}
-        return tuple(Take(row, held[row] if gpus is None else gpus, whole=gpus is None) for row, gpus in rows.items())
+        rows = {ids.index(name): gpus for name, gpus in targets.items()}
+        return tuple(Target(row, held[row] if gpus is None else gpus, whole=gpus is None) for row, gpus in rows.items())
 
-    found = wish(ctx, 0, chosen)  # type: ignore[arg-type]
-    assert isinstance(found, Wish)
+    found = find_scenario(ctx, 0, chosen)  # type: ignore[arg-type]
+    assert isinstance(found, Scenario)
     return found, ctx
 
 
-def how(found: Wish, ctx: Context) -> dict[str, str]:
+def how(found: Scenario, ctx: Context) -> dict[str, str]:
     """Victims by name."""
-    return {str(ctx.observation.snapshot.workloads.id[give.row]): give.how for give in found.gives}
+    return {str(ctx.observation.snapshot.workloads.id[give.row]): give.how for give in found.evictions}
 
 
 def test_a_victim_that_fits_elsewhere_is_moved_and_the_books_are_left_as_they_were() -> None:
@@ -61,13 +61,13 @@ def test_a_victim_that_fits_elsewhere_is_moved_and_the_books_are_left_as_they_we
         {"v": None},
     )
     assert how(found, ctx) == {"v": "move"}
-    keeps = found.gives[0].keeps
+    keeps = found.evictions[0].keeps
     assert keeps is not None
     assert keeps.gpu.tolist() == [12, 13, 14, 15]
-    assert found.gives[0].gpus == 4
+    assert found.evictions[0].gpus == 4
     assert ctx.whatif.layout_of(0).gpu.tolist() == [0, 1, 2, 3]
-    assert (ctx.quota.books.use, ctx.whatif.node_free.tolist()) == (
-        context(ctx.observation.snapshot).quota.books.use,
+    assert (ctx.quota.ledger.use, ctx.whatif.node_free.tolist()) == (
+        context(ctx.observation.snapshot).quota.ledger.use,
         [4, 4],
     )
 
@@ -80,7 +80,7 @@ def test_who_would_be_where_it_was_is_no_victim() -> None:
         waits("w", 4, queue=1, gpus_per_member=4),
     ]
     found, ctx = planned(work, {"v": None})
-    assert found.spot.layout.gpu.tolist() == [12, 13, 14, 15]
+    assert found.fit.layout.gpu.tolist() == [12, 13, 14, 15]
     assert how(found, ctx) == {}
 
 
@@ -89,11 +89,11 @@ def test_an_instance_that_is_needed_is_left_for_another_of_the_same_gpu() -> Non
     cuts = {0: [("1g.10gb", 0), ("2g.20gb", 2), ("1g.10gb", 1)]}
     work = [holds("v", 1, on=[0], mig_profile=0, queue=2), waits("w", 1, mig_profile=0, queue=1)]
     found, ctx = planned(work, {"v": None}, "1x1", cuts=cuts)
-    spot = set(found.spot.layout.instance.tolist())
-    kept = {cut for give in found.gives if give.keeps is not None for cut in give.keeps.instance.tolist()}
-    assert not spot & kept
+    fit = set(found.fit.layout.instance.tolist())
+    kept = {cut for give in found.evictions if give.keeps is not None for cut in give.keeps.instance.tolist()}
+    assert not fit & kept
     assert how(found, ctx) in ({}, {"v": "move"})
-    assert (spot == {0}) == (how(found, ctx) == {"v": "move"})
+    assert (fit == {0}) == (how(found, ctx) == {"v": "move"})
 
 
 def test_a_part_of_a_gang_costs_its_part() -> None:
@@ -106,8 +106,8 @@ def test_a_part_of_a_gang_costs_its_part() -> None:
     assert how(found, ctx) == {"e": "shrink"}
     whole = float(ctx.lost_gpu_s[0])
     assert found.cost_gpu_s == whole / 2
-    assert found.gives[0].keeps is not None
-    assert len(found.gives[0].keeps.gpu) == 2
+    assert found.evictions[0].keeps is not None
+    assert len(found.evictions[0].keeps.gpu) == 2
 
 
 def test_the_smallest_start_is_whole_members() -> None:
@@ -115,7 +115,7 @@ def test_the_smallest_start_is_whole_members() -> None:
     snap = snapshot("2x8", [waits("e", 8, min_gpus=3, gpus_per_member=2), waits("t", 5, min_gpus=5, gpus_per_member=2)])
     ctx = context(snap)
     rows = {str(snap.workloads.id[row]): at for at, row in enumerate(ctx.pending.tolist())}
-    assert (ctx.line.least_gpus[rows["e"]], ctx.line.least_gpus[rows["t"]]) == (4, 5)
+    assert (ctx.pending_table.least_gpus[rows["e"]], ctx.pending_table.least_gpus[rows["t"]]) == (4, 5)
 
 
 def test_gangs_are_alike_when_queue_priority_and_shape_are() -> None:
@@ -130,7 +130,10 @@ def test_gangs_are_alike_when_queue_priority_and_shape_are() -> None:
     ]
     snap = snapshot("2x8", work, queues=TREE)
     ctx = context(snap)
-    keys = {str(snap.workloads.id[row]): key for key, row in zip(alike(ctx), ctx.pending.tolist(), strict=True)}
+    keys = {
+        str(snap.workloads.id[row]): key
+        for key, row in zip(scheduling_signatures(ctx), ctx.pending.tolist(), strict=True)
+    }
     assert keys["a1"] == keys["a2"]
     assert len(set(keys.values())) == 5
 
@@ -148,18 +151,18 @@ def test_whom_the_guard_would_spare_a_search_does_not_offer() -> None:
     ctx = build_context(observe(snap, 100.0), tight, ControllerMemory(), WhatIf(snap), frozenset())
     seen: list[set[str]] = []
 
-    def nobody(_books: Books, _claim: Claim, running: list[Claim], _room: Room) -> Refusal:
+    def nobody(_books: QuotaLedger, _claim: Claim, running: list[Claim], _room: Room) -> Refusal:
         seen.append({str(snap.workloads.id[claim.row]) for claim in running})
         return Refusal(Code.CAPACITY, 0.0, 1.0)
 
     for contract in (False, True):
-        assert isinstance(wish(ctx, 0, nobody, contract=contract), Refusal)  # type: ignore[arg-type]
+        assert isinstance(find_scenario(ctx, 0, nobody, contract=contract), Refusal)  # type: ignore[arg-type]
     assert seen == [{"elastic"}, {"wide", "near", "elastic"}]
 
 
 def test_an_answer_for_a_state_of_the_books_is_kept_for_the_last_few() -> None:
     """What is added for a state is there when it comes back, and forgotten once many others were looked at."""
-    found = FoundByState()
+    found = SearchCache()
     found.at(1).unmovable.add((7, 0))
     assert found.at(1).unmovable == {(7, 0)}
     for stamp in range(2, STATES + 1):
@@ -184,7 +187,7 @@ def moved_for(free: list[int], widths: list[list[int]], gpus: int) -> tuple[dict
             at, named = at + width, named + 1
     snap = snapshot(f"{len(free)}x8", [*work, waits("w", gpus, queue=1)], queues=TREE)
     ctx = context(snap)
-    found = moves_only(ctx, 0, alike(ctx)[0])
+    found = moves_only(ctx, 0, scheduling_signatures(ctx)[0])
     return (None if found is None else how(found, ctx)), ctx.steps
 
 
@@ -215,7 +218,7 @@ def test_the_only_node_with_room_is_no_other_place_for_who_is_on_it() -> None:
 
 def with_members(
     gpus: list[int], ranks: list[int], free: list[int], least: int, **columns: object
-) -> tuple[Spot | Miss, ClusterSnapshot]:
+) -> tuple[Fit | Miss, ClusterSnapshot]:
     """Where a gang of such members goes on nodes with so many free GPUs of eight."""
     work = [holds(f"r{n}", 8 - spare, on=range(8 * n, 8 * n + 8 - spare)) for n, spare in enumerate(free) if spare < 8]
     work.append(waits("w", sum(gpus), min_gpus=least, gpus_per_member=max(gpus), **columns))
@@ -234,9 +237,9 @@ def with_members(
     return find_members(context(snap), 0), snap
 
 
-def counts(found: Spot | Miss, snap: ClusterSnapshot) -> list[int]:
+def counts(found: Fit | Miss, snap: ClusterSnapshot) -> list[int]:
     """GPUs taken on each node."""
-    assert isinstance(found, Spot), found
+    assert isinstance(found, Fit), found
     return [int(count) for count in np.bincount(snap.gpus.node[found.layout.gpu], minlength=len(snap.nodes.id))]
 
 
@@ -280,6 +283,6 @@ def test_the_policy_may_forbid_moves() -> None:
     )
     policy = with_policy(EAGER, preemption={"move_victims": False})
     ctx = build_context(observe(snap, 100.0), policy, ControllerMemory(), WhatIf(snap), frozenset())
-    found = wish(ctx, 0, lambda *_: (Take(0, 4.0, whole=True),))
-    assert isinstance(found, Wish)
-    assert [give.how for give in found.gives] == ["evict"]
+    found = find_scenario(ctx, 0, lambda *_: (Target(0, 4.0, whole=True),))
+    assert isinstance(found, Scenario)
+    assert [give.how for give in found.evictions] == ["evict"]

@@ -9,7 +9,7 @@ import pytest
 
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.preemption.search import in_order, one_wide, taken, without_needless
-from autopilot.core.rules.base import Offer, Take
+from autopilot.core.rules.base import RankedTarget, Target
 from tests.kits.core_world import Item, holds
 from tests.kits.victims_world import VictimsWorld, bid, victims_world
 
@@ -347,9 +347,9 @@ def slow(world: VictimsWorld, refused: set[str]) -> VictimsWorld:
     """Ask something else than GPUs too: no room as long as those of `refused` are there."""
     by_gpus = world.search.fits_on
 
-    def fits(takes: Sequence[Take]) -> bool:
+    def fits(targets: Sequence[Target]) -> bool:
         search = world.search
-        return refused <= world.named(takes).keys() and by_gpus(search.takings.free_after(search.room, takes))
+        return refused <= world.named(targets).keys() and by_gpus(search.takings.free_after(search.room, targets))
 
     world.search.fits_slowly = fits
     return world
@@ -367,18 +367,18 @@ def test_what_gpus_do_not_tell_is_asked_before_anybody_is_taken() -> None:
     assert slow(victims_world("3x8", work, need=8), {"absent"}).chosen(bids) is None
 
 
-def singles(count: int) -> list[Offer]:
+def singles(count: int) -> list[RankedTarget]:
     """Offers of one GPU each, all alike."""
-    return [Offer(Take(row, 1.0, whole=True), 0, 1.0, 0) for row in range(count)]
+    return [RankedTarget(Target(row, 1.0, whole=True), 0, 1.0, 0) for row in range(count)]
 
 
 def test_the_shortest_beginning_of_an_order_is_found_in_few_questions() -> None:
     """Doubling and halving: 700 of 1,000 in about twenty questions."""
     asked: list[int] = []
 
-    def enough(takes: Sequence[Take]) -> bool:
-        asked.append(len(takes))
-        return len(takes) >= 700
+    def enough(targets: Sequence[Target]) -> bool:
+        asked.append(len(targets))
+        return len(targets) >= 700
 
     assert in_order(singles(1000), enough) == list(range(700))
     assert len(asked) <= 22
@@ -386,11 +386,11 @@ def test_the_shortest_beginning_of_an_order_is_found_in_few_questions() -> None:
 
 def test_an_order_of_which_only_a_part_is_allowed_is_tried_from_its_beginning() -> None:
     """Three suffice and four are too many; of long orders only some beginnings are tried."""
-    offers = singles(200)
-    assert in_order(offers, lambda takes: len(takes) == 3) == [0, 1, 2]
-    assert in_order(offers, lambda takes: len(takes) == 128) == list(range(128))
-    assert in_order(offers, lambda takes: len(takes) == 100) is None
-    assert in_order(offers, lambda takes: False) is None
+    ranked_targets = singles(200)
+    assert in_order(ranked_targets, lambda targets: len(targets) == 3) == [0, 1, 2]
+    assert in_order(ranked_targets, lambda targets: len(targets) == 128) == list(range(128))
+    assert in_order(ranked_targets, lambda targets: len(targets) == 100) is None
+    assert in_order(ranked_targets, lambda targets: False) is None
 
 
 def test_a_donor_with_little_to_spare_may_give_a_wide_gang_last() -> None:
@@ -398,21 +398,21 @@ def test_a_donor_with_little_to_spare_may_give_a_wide_gang_last() -> None:
     cheaper one.
     """
     widths, prices = [4, 4, 16, 4, 16], [9.0, 2.0, 30.0, 1.0, 20.0]
-    offers = [
-        Offer(Take(row, float(gpus), whole=True), 0, price, 1)
+    ranked_targets = [
+        RankedTarget(Target(row, float(gpus), whole=True), 0, price, 1)
         for row, (gpus, price) in enumerate(zip(widths, prices, strict=True))
     ]
 
-    def allowed(takes: Sequence[Take]) -> bool:
-        given = sorted(take.gpus for take in takes)
+    def allowed(targets: Sequence[Target]) -> bool:
+        given = sorted(target.gpus for target in targets)
         return all(sum(given[:at]) < 5.0 for at in range(len(given)))
 
-    def enough(takes: Sequence[Take]) -> bool:
-        return allowed(takes) and sum(take.gpus for take in takes) >= 20.0
+    def enough(targets: Sequence[Target]) -> bool:
+        return allowed(targets) and sum(target.gpus for target in targets) >= 20.0
 
-    assert in_order(offers, enough) is None
-    assert one_wide(offers, allowed, enough) == [0, 4]
-    assert one_wide(offers, allowed, lambda takes: enough(takes) and len(takes) > 3) is None
+    assert in_order(ranked_targets, enough) is None
+    assert one_wide(ranked_targets, allowed, enough) == [0, 4]
+    assert one_wide(ranked_targets, allowed, lambda targets: enough(targets) and len(targets) > 3) is None
 
 
 @pytest.mark.parametrize("needed", [set(), {0}, {3, 17, 39}, set(range(40))])
@@ -420,9 +420,9 @@ def test_whoever_is_not_needed_is_put_back(needed: set[int]) -> None:
     """Any subset, in far fewer questions than gangs when few are needed."""
     asked: list[int] = []
 
-    def enough(takes: Sequence[Take]) -> bool:
-        asked.append(len(takes))
-        return needed <= {take.row for take in takes}
+    def enough(targets: Sequence[Target]) -> bool:
+        asked.append(len(targets))
+        return needed <= {target.row for target in targets}
 
     assert set(without_needless(singles(40), range(40), enough)) == needed
     assert len(asked) <= 12 * max(len(needed), 1)
@@ -431,7 +431,7 @@ def test_whoever_is_not_needed_is_put_back(needed: set[int]) -> None:
 def test_members_of_one_gang_become_one_taking() -> None:
     """Members add up; the whole gang contains them."""
     world = victims_world("1x8", [holds("a", 8, gpus_per_member=2, min_gpus=2)], need=4)
-    offers = world.offers([bid("a", 80.0)])
-    assert [offer.take.gpus for offer in offers] == [2, 2, 2, 8]
-    assert taken(offers, [0, 1]) == (Take(0, 4.0, whole=False),)
-    assert taken(offers, [0, 3]) == taken(offers, [3, 0]) == (Take(0, 8.0, whole=True),)
+    ranked_targets = world.ranked_targets([bid("a", 80.0)])
+    assert [ranked_target.target.gpus for ranked_target in ranked_targets] == [2, 2, 2, 8]
+    assert taken(ranked_targets, [0, 1]) == (Target(0, 4.0, whole=False),)
+    assert taken(ranked_targets, [0, 3]) == taken(ranked_targets, [3, 0]) == (Target(0, 8.0, whole=True),)

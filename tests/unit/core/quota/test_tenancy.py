@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autopilot.core.model.snapshot import BY_MODEL, QueueTable, State
-from autopilot.core.quota.ledger import ALL, build_books, fair_shares
+from autopilot.core.quota.ledger import ALL, build_ledger, fair_shares
 from tests.kits.core_world import (
     AUTO,
     MODELS,
@@ -35,30 +35,30 @@ WORK = [
 
 def test_use_counts_up_to_the_root() -> None:
     """What a queue's work holds counts for it and for every queue above; ended work counts nowhere."""
-    books = build_books(snapshot("2x8", WORK, queues=TREE), np.array([16.0]))
-    assert books.use[ALL] == [6.0, 6.0, 4.0, 2.0, 0.0]
+    ledger = build_ledger(snapshot("2x8", WORK, queues=TREE), np.array([16.0]))
+    assert ledger.use[ALL] == [6.0, 6.0, 4.0, 2.0, 0.0]
 
 
 def test_room_is_the_least_along_the_path() -> None:
     """A queue may take what its own limit and every limit above leaves; without any limit, all there is."""
-    books = build_books(snapshot("2x8", WORK, queues=TREE), np.array([16.0]))
-    assert [books.limit_room(queue) for queue in range(5)] == [np.inf, 4.0, 2.0, 4.0, np.inf]
+    ledger = build_ledger(snapshot("2x8", WORK, queues=TREE), np.array([16.0]))
+    assert [ledger.limit_room(queue) for queue in range(5)] == [np.inf, 4.0, 2.0, 4.0, np.inf]
 
 
 def test_a_limit_of_the_root_binds_every_queue() -> None:
     """A limit of the whole tree leaves no queue more than what all of them together leave of it."""
     limited = replace(TREE, limit=np.array([7, 10, 6, -1, -1], np.int32))
-    books = build_books(snapshot("2x8", WORK, queues=limited), np.array([16.0]))
-    assert [books.limit_room(queue) for queue in range(5)] == [1.0] * 5
+    ledger = build_ledger(snapshot("2x8", WORK, queues=limited), np.array([16.0]))
+    assert [ledger.limit_room(queue) for queue in range(5)] == [1.0] * 5
 
 
 def test_a_start_takes_room_from_the_path_and_from_siblings() -> None:
     """A gang of one team takes room from its team, its organisation and so from the other team; not elsewhere."""
-    books = build_books(snapshot("2x8", WORK, queues=TREE), np.array([16.0]))
-    books.add(3, 3.0, (ALL,), preemptible=True)
-    assert [books.limit_room(queue) for queue in range(5)] == [np.inf, 1.0, 1.0, 1.0, np.inf]
-    books.add(3, -3.0, (ALL,), preemptible=True)
-    assert books.use[ALL] == [6.0, 6.0, 4.0, 2.0, 0.0]
+    ledger = build_ledger(snapshot("2x8", WORK, queues=TREE), np.array([16.0]))
+    ledger.add(3, 3.0, (ALL,), preemptible=True)
+    assert [ledger.limit_room(queue) for queue in range(5)] == [np.inf, 1.0, 1.0, 1.0, np.inf]
+    ledger.add(3, -3.0, (ALL,), preemptible=True)
+    assert ledger.use[ALL] == [6.0, 6.0, 4.0, 2.0, 0.0]
 
 
 def test_work_that_may_not_be_preempted_fills_guarantees_along_the_path() -> None:
@@ -71,10 +71,10 @@ def test_work_that_may_not_be_preempted_fills_guarantees_along_the_path() -> Non
         holds("b", 1, queue=3, preemptible=False),
         holds("c", 4, queue=2),
     ]
-    books = build_books(snapshot("2x8", work, queues=tree), np.array([16.0]))
-    assert books.guarantee_room(2, (ALL,)) == 1.0  # its own leaves 1, its organisation's 1
-    assert books.guarantee_room(3, (ALL,)) == 1.0  # its own leaves 3, its organisation's 1
-    assert books.guarantee_room(4, (ALL,)) == 2.0
+    ledger = build_ledger(snapshot("2x8", work, queues=tree), np.array([16.0]))
+    assert ledger.guarantee_room(2, (ALL,)) == 1.0  # its own leaves 1, its organisation's 1
+    assert ledger.guarantee_room(3, (ALL,)) == 1.0  # its own leaves 3, its organisation's 1
+    assert ledger.guarantee_room(4, (ALL,)) == 2.0
 
 
 @pytest.mark.parametrize(
@@ -105,9 +105,9 @@ def test_fair_shares_of_one_level(
 
 def test_parting_is_found_where_the_paths_part() -> None:
     """Two teams of one organisation part at the teams, a team and a stranger at the top."""
-    books = build_books(snapshot("2x8", WORK, queues=TREE), np.array([16.0]))
-    assert books.parting(2, 3) == (2, 3)
-    assert books.parting(2, 4) == (1, 4)
+    ledger = build_ledger(snapshot("2x8", WORK, queues=TREE), np.array([16.0]))
+    assert ledger.parting(2, 3) == (2, 3)
+    assert ledger.parting(2, 4) == (1, 4)
 
 
 def test_models_are_counted_apart_where_there_are_several() -> None:
@@ -117,10 +117,10 @@ def test_models_are_counted_apart_where_there_are_several() -> None:
     tree = replace(queue_tree(("a", 0, -1), ("b", 0, -1)), guarantee=guarantee)
     work = [holds("x", 8, queue=2, gpu_models=2, on=range(8, 16)), waits("y", 8, queue=1, gpu_models=2)]
     snap = snapshot("2x8", work, queues=tree, nodes={"gpu_model": [0, 1]})
-    books = build_books(snap, np.array([16.0, 8.0, 8.0, 0.0]))
-    assert books.use[2] == [8.0, 0.0, 8.0]
-    assert books.within_fair(1, 8.0, (ALL, 2))
-    assert books.saturation(2, 0.0, (ALL, 2)) > 1.0
+    ledger = build_ledger(snap, np.array([16.0, 8.0, 8.0, 0.0]))
+    assert ledger.use[2] == [8.0, 0.0, 8.0]
+    assert ledger.within_fair(1, 8.0, (ALL, 2))
+    assert ledger.saturation(2, 0.0, (ALL, 2)) > 1.0
 
 
 TWO_MODELS = {"gpu_model": [0, 1]}
@@ -141,23 +141,23 @@ def test_a_limit_of_one_model_binds_what_asks_for_it() -> None:
         waits("w", 8, queue=1, gpu_models=1),
         waits("v", 8, queue=2, gpu_models=1),
     ]
-    books = build_books(snapshot("2x8", work, nodes=TWO_MODELS, queues=tree), np.array([16.0, 8.0, 8.0, 0.0]))
-    assert (books.limit_room(1), books.limit_room(1, (ALL, 1)), books.limit_room(1, (ALL, 2))) == (
+    ledger = build_ledger(snapshot("2x8", work, nodes=TWO_MODELS, queues=tree), np.array([16.0, 8.0, 8.0, 0.0]))
+    assert (ledger.limit_room(1), ledger.limit_room(1, (ALL, 1)), ledger.limit_room(1, (ALL, 2))) == (
         np.inf,
         1.0,
         np.inf,
     )
-    assert books.over_limit(1, 2.0, (ALL, 1))
-    assert not books.over_limit(1, 1.0, (ALL, 1))
-    assert books.fair[1][1:] == [4.0, 4.0]  # half each, and no more is of use to a
+    assert ledger.over_limit(1, 2.0, (ALL, 1))
+    assert not ledger.over_limit(1, 1.0, (ALL, 1))
+    assert ledger.fair[1][1:] == [4.0, 4.0]  # half each, and no more is of use to a
 
 
 def test_where_there_is_one_model_its_limit_is_that_of_all_gpus() -> None:
     """A cluster of one model has one kind: all GPUs."""
     none = [-1] * len(MODELS)
     tree = by_model(limit_by_model=[none, [4, *none[1:]], none])
-    books = build_books(snapshot("2x8", [holds("x", 3, queue=1)], queues=tree), np.array([16.0]))
-    assert (books.limit_room(1), books.limits_models) == (1.0, False)
+    ledger = build_ledger(snapshot("2x8", [holds("x", 3, queue=1)], queues=tree), np.array([16.0]))
+    assert (ledger.limit_room(1), ledger.limits_models) == (1.0, False)
 
 
 def test_a_weight_of_one_model_splits_that_model_alone() -> None:
@@ -167,10 +167,10 @@ def test_a_weight_of_one_model_splits_that_model_alone() -> None:
     work = [waits(f"{queue}{model}", 8, queue=queue, gpu_models=1 << model) for queue in (1, 2) for model in (0, 1)]
     snap = snapshot("2x8", work, nodes=TWO_MODELS, queues=tree)
     capacity = np.array([16.0, 8.0, 8.0, 0.0])
-    assert [each[1:] for each in build_books(snap, capacity).fair][:3] == [[8.0, 8.0], [6.0, 2.0], [4.0, 4.0]]
-    corrected = build_books(snap, capacity, np.array([1.0, 0.5, 0.5]))
+    assert [each[1:] for each in build_ledger(snap, capacity).fair][:3] == [[8.0, 8.0], [6.0, 2.0], [4.0, 4.0]]
+    corrected = build_ledger(snap, capacity, np.array([1.0, 0.5, 0.5]))
     assert corrected.fair[1][1:] == [6.0, 2.0]
-    lowered = build_books(snap, capacity, np.array([1.0, 1.0, 3.0]))
+    lowered = build_ledger(snap, capacity, np.array([1.0, 1.0, 3.0]))
     assert lowered.fair[1][1:] == [4.0, 4.0]
 
 
@@ -192,16 +192,16 @@ def hosted(**columns: Any) -> list[Item]:
 
 def test_the_dominant_resource_decides_whose_turn_it_is() -> None:
     """Equal in GPUs, the queue that uses most of the CPUs comes after the one that uses hardly any."""
-    books = build_books(snapshot("2x8", hosted(), nodes=HOSTS, queues=SIDE_BY_SIDE), np.array([16.0]))
-    assert books.host_use[0] == [82_000.0, 80_000.0, 2000.0]
-    assert books.saturation(1, 2.0, (ALL,)) == books.saturation(2, 2.0, (ALL,)) == 1.0
+    ledger = build_ledger(snapshot("2x8", hosted(), nodes=HOSTS, queues=SIDE_BY_SIDE), np.array([16.0]))
+    assert ledger.host_use[0] == [82_000.0, 80_000.0, 2000.0]
+    assert ledger.saturation(1, 2.0, (ALL,)) == ledger.saturation(2, 2.0, (ALL,)) == 1.0
     cpu, gpu = (
-        books.saturation(1, 2.0, (ALL,), (80_000.0, 0.0)),
-        books.saturation(2, 2.0, (ALL,), (2000.0, 0.0)),
+        ledger.saturation(1, 2.0, (ALL,), (80_000.0, 0.0)),
+        ledger.saturation(2, 2.0, (ALL,), (2000.0, 0.0)),
     )
     assert (cpu, gpu) == (1.0, 1.0)  # each wants no more than is there: both shares are met
     more = [*hosted(), waits("c3", 4, queue=1, gpus_per_member=1, cpu_milli=40_000)]
-    tight = build_books(snapshot("2x8", more, nodes=HOSTS, queues=SIDE_BY_SIDE), np.array([16.0]))
+    tight = build_ledger(snapshot("2x8", more, nodes=HOSTS, queues=SIDE_BY_SIDE), np.array([16.0]))
     assert tight.saturation(1, 2.0, (ALL,), (80_000.0, 0.0)) == pytest.approx(160_000 / 196_000)
     assert tight.saturation(2, 2.0, (ALL,), (2000.0, 0.0)) == 1.0
 
@@ -222,26 +222,26 @@ def test_turns_follow_the_dominant_resource(nodes: dict[str, list[int]], *, heav
 
 def test_what_the_next_gang_does_not_draw_on_is_no_dominant_resource() -> None:
     """A queue that used up the CPUs with other work may go on with work that asks for none."""
-    books = build_books(snapshot("2x8", hosted(), nodes=HOSTS, queues=SIDE_BY_SIDE), np.array([16.0]))
-    books.add_host(1, (200_000.0, 0.0))
-    assert books.saturation(1, 2.0, (ALL,), (0.0, 0.0)) == 1.0
-    assert books.saturation(1, 2.0, (ALL,), (1.0, 0.0)) > 1.5
+    ledger = build_ledger(snapshot("2x8", hosted(), nodes=HOSTS, queues=SIDE_BY_SIDE), np.array([16.0]))
+    ledger.add_host(1, (200_000.0, 0.0))
+    assert ledger.saturation(1, 2.0, (ALL,), (0.0, 0.0)) == 1.0
+    assert ledger.saturation(1, 2.0, (ALL,), (1.0, 0.0)) > 1.5
 
 
 def test_hosts_are_not_counted_where_a_node_does_not_state_them_or_nobody_asks() -> None:
     """Then GPUs are the only resource, as before."""
     partly = {"cpu_milli": [100_000, -1], "memory_mib": [-1, -1]}
     capacity = np.array([16.0])
-    assert build_books(snapshot("2x8", hosted(), nodes=partly, queues=SIDE_BY_SIDE), capacity).host_use == []
+    assert build_ledger(snapshot("2x8", hosted(), nodes=partly, queues=SIDE_BY_SIDE), capacity).host_use == []
     idle = [holds("c", 2, queue=1), waits("w", 2, queue=2)]
-    assert build_books(snapshot("2x8", idle, nodes=HOSTS, queues=SIDE_BY_SIDE), capacity).host_use == []
+    assert build_ledger(snapshot("2x8", idle, nodes=HOSTS, queues=SIDE_BY_SIDE), capacity).host_use == []
 
 
 def test_host_use_is_booked_and_restored_with_the_rest() -> None:
     """A start takes its CPUs along the path; what was saved comes back to the last bit."""
-    books = build_books(snapshot("2x8", hosted(), nodes=HOSTS, queues=SIDE_BY_SIDE), np.array([16.0]))
-    before = books.saved()
-    books.add_host(2, (5000.0, 10.0))
-    assert (books.host_use[0][2], books.host_use[0][0], books.host_use[1][2]) == (7000.0, 87_000.0, 10.0)
-    books.restore(before)
-    assert books.host_use[0] == [82_000.0, 80_000.0, 2000.0]
+    ledger = build_ledger(snapshot("2x8", hosted(), nodes=HOSTS, queues=SIDE_BY_SIDE), np.array([16.0]))
+    before = ledger.saved()
+    ledger.add_host(2, (5000.0, 10.0))
+    assert (ledger.host_use[0][2], ledger.host_use[0][0], ledger.host_use[1][2]) == (7000.0, 87_000.0, 10.0)
+    ledger.restore(before)
+    assert ledger.host_use[0] == [82_000.0, 80_000.0, 2000.0]

@@ -10,7 +10,7 @@ import pytest
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Code
 from autopilot.core.rules import cohort, cohort_fair
-from autopilot.core.rules.base import Refusal, Take
+from autopilot.core.rules.base import Refusal, Target
 from autopilot.core.rules.trial import Trial
 from tests.conftest import ROOT, find_shared_data
 from tests.kits.rules_world import Gang, Row, World, cases, check, gang, row, waits, world
@@ -24,7 +24,7 @@ PAIR = [row("a", 6, "co"), row("b", 2, "co")]
 def free(rows: Sequence[Row], gangs: Sequence[Gang], queue: str, **more: Any) -> float:
     """GPUs that `queue` may still take."""
     now = world(rows, gangs)
-    refusal = cohort.may_start(now.books, now.claim(waits("ask", queue, 1000, **more)))
+    refusal = cohort.may_start(now.ledger, now.claim(waits("ask", queue, 1000, **more)))
     assert refusal is not None
     assert refusal.threshold == 1000
     return refusal.value
@@ -67,24 +67,24 @@ def test_what_a_queue_may_still_take(rows: list[Row], gangs: list[Gang], queue: 
 def test_a_hard_limit_on_the_path_is_named_as_such() -> None:
     """It binds before quota is looked at."""
     now = world([row("co", 0, limit=5), row("a", 4, "co"), row("b", 4, "co")], [gang("x", "a", 3)])
-    assert cohort.may_start(now.books, now.claim(waits("in", "b", 3))) == Refusal(Code.LIMIT, 2, 3)
-    assert cohort.may_start(now.books, now.claim(waits("in", "b", 2))) is None
+    assert cohort.may_start(now.ledger, now.claim(waits("in", "b", 3))) == Refusal(Code.LIMIT, 2, 3)
+    assert cohort.may_start(now.ledger, now.claim(waits("in", "b", 2))) is None
 
 
 def test_quota_holds_in_every_kind() -> None:
     """A guarantee of one model is not paid in another."""
     rows = [row("a", 4, "co", by_model=(4, 0)), row("b", 4, "co", by_model=(1, 3), borrow_limit=3)]
     now = world(rows, [gang("x", "a", 3, kinds=(0, 1))], models=2)
-    assert cohort.may_start(now.books, now.claim(waits("in", "b", 3, kinds=(0, 1)))) == Refusal(Code.QUOTA, 2, 3)
-    assert cohort.may_start(now.books, now.claim(waits("in", "b", 3, kinds=(0, 2)))) is None
+    assert cohort.may_start(now.ledger, now.claim(waits("in", "b", 3, kinds=(0, 1)))) == Refusal(Code.QUOTA, 2, 3)
+    assert cohort.may_start(now.ledger, now.claim(waits("in", "b", 3, kinds=(0, 2)))) is None
     # limits count all models together
-    assert cohort.may_start(now.books, now.claim(waits("in", "b", 5))) is None
+    assert cohort.may_start(now.ledger, now.claim(waits("in", "b", 5))) is None
 
 
 def test_work_in_the_root_is_under_no_quota() -> None:
     """Nor does it displace, unless the root's own settings say so."""
     now = world([row("a", 1)], [gang("x", "", 5)])
-    assert cohort.may_start(now.books, now.claim(waits("in", "", 99))) is None
+    assert cohort.may_start(now.ledger, now.claim(waits("in", "", 99))) is None
     assert now.ask(cohort, waits("in", "", 99, 1), room=bool) == Code.POLICY
 
 
@@ -180,9 +180,9 @@ def test_whom_the_classic_rules_displace(
 ) -> None:
     """Names, or the reason; the books stay as they were."""
     now = world(rows, gangs)
-    before = copy.deepcopy((now.books.use, now.books.sheltered))
+    before = copy.deepcopy((now.ledger.use, now.ledger.sheltered))
     assert now.ask(cohort, newcomer) == expected
-    assert (now.books.use, now.books.sheltered) == before
+    assert (now.ledger.use, now.ledger.sheltered) == before
 
 
 def test_only_holders_of_the_model_that_lacks_are_taken() -> None:
@@ -207,14 +207,14 @@ def test_who_borrows_is_asked_in_the_model_that_lacks() -> None:
 class Machine:
     """Room where `gpus` in all exist, for a newcomer of `wish`; counts how often it is asked."""
 
-    def __init__(self, now: World, gpus: float, wish: float) -> None:
-        self.left = gpus - wish - sum(claim.gpus for claim in now.running)
+    def __init__(self, now: World, gpus: float, wanted: float) -> None:
+        self.left = gpus - wanted - sum(claim.gpus for claim in now.running)
         self.asked = 0
 
-    def __call__(self, takes: Sequence[Take]) -> bool:
+    def __call__(self, targets: Sequence[Target]) -> bool:
         """Does the newcomer fit once these were taken?"""
         self.asked += 1
-        return self.left + sum(take.gpus for take in takes) >= 0
+        return self.left + sum(target.gpus for target in targets) >= 0
 
 
 def test_room_is_made_where_quota_would_do() -> None:
@@ -238,9 +238,9 @@ def test_many_go_back_with_few_questions() -> None:
     now = world([row("q", 999, **LOWER)], [gang(f"x{n:03}", "q", 1, start_s=n) for n in range(400)])
     asked: list[int] = []
 
-    def room(takes: Sequence[Take]) -> bool:
-        asked.append(len(takes))
-        return any(now.names[take.row] == "x000" for take in takes)
+    def room(targets: Sequence[Target]) -> bool:
+        asked.append(len(targets))
+        return any(now.names[target.row] == "x000" for target in targets)
 
     assert now.ask(cohort, waits("in", "q", 1, 5), room) == {"x000"}
     assert len(asked) <= 4 + 2 * math.log2(400)
@@ -257,9 +257,9 @@ def test_nobody_is_asked_for_room_before_quota_does() -> None:
 def test_whoever_is_taken_is_given_back_to_the_ledger_when_it_does_not_help() -> None:
     """A search that fails leaves no trace."""
     now = world([row("q", 4, **LOWER)], [gang("x", "q", 2), gang("y", "q", 2)])
-    quotas = cohort.Quotas(now.books, now.claim(waits("in", "q", 4, 5)))
+    quotas = cohort.Quotas(now.ledger, now.claim(waits("in", "q", 4, 5)))
     before = dict(quotas.trees[0].used)
-    trial = Trial(quotas, lambda takes: len(takes) > 2)
+    trial = Trial(quotas, lambda targets: len(targets) > 2)
     assert not trial.fewest(now.running)
     assert trial.lacked_room
     assert quotas.trees[0].used == before
@@ -291,13 +291,13 @@ def test_whoever_is_taken_is_given_back_to_the_ledger_when_it_does_not_help() ->
 def test_what_a_waiting_head_keeps(rows: list[Row], gangs: list[Gang], head: Gang, classic: float, fair: float) -> None:
     """Idle quota is lent where it can surely be taken back, else kept."""
     now = world(rows, gangs)
-    assert cohort.keeps(now.books, now.claim(head)) == pytest.approx(classic)
-    assert cohort_fair.keeps(now.books, now.claim(head)) == pytest.approx(fair)
+    assert cohort.keeps(now.ledger, now.claim(head)) == pytest.approx(classic)
+    assert cohort_fair.keeps(now.ledger, now.claim(head)) == pytest.approx(fair)
 
 
 def first(rules: Any, now: World, heads: Sequence[Gang]) -> list[str]:
     """Names of heads in the order of a rule set."""
-    return [each.name for each in sorted(heads, key=lambda one: rules.head_key(now.books, now.claim(one)))]
+    return [each.name for each in sorted(heads, key=lambda one: rules.head_key(now.ledger, now.claim(one)))]
 
 
 def test_heads_that_do_not_borrow_come_first_then_priority_then_age() -> None:
@@ -322,7 +322,7 @@ def test_fair_heads_are_ordered_by_the_share_after_their_start() -> None:
     assert first(cohort_fair, now, heads) == ["d1", "a1", "b1", "c1"]  # 1, 3 / 2, 2, without weight
     assert first(cohort_fair, now, [waits("b1", "b", 1, 1), waits("c1", "c", 1, 2)]) == ["c1", "b1"]
     deep = world([*TREE, row("a", 1, "l"), row("b", 1, "top"), row("c", 1)])
-    keys = [cohort_fair.head_key(deep.books, deep.claim(waits(f"{queue}1", queue, 2))) for queue in "abc"]
+    keys = [cohort_fair.head_key(deep.ledger, deep.claim(waits(f"{queue}1", queue, 2))) for queue in "abc"]
     assert {len(key) for key in keys} == {len(keys[0])}
 
 
@@ -394,9 +394,9 @@ def test_whom_the_fair_rules_displace(
 ) -> None:
     """Names, or the reason; the books stay as they were."""
     now = world(rows, gangs)
-    before = copy.deepcopy((now.books.use, now.books.sheltered))
+    before = copy.deepcopy((now.ledger.use, now.ledger.sheltered))
     assert now.ask(cohort_fair, newcomer) == expected
-    assert (now.books.use, now.books.sheltered) == before
+    assert (now.ledger.use, now.ledger.sheltered) == before
 
 
 def test_one_rule_of_shares_may_be_asked_for_alone() -> None:
@@ -419,8 +419,8 @@ def test_an_own_victim_is_not_put_back_where_that_would_break_the_rule_of_shares
 def test_room_alone_may_lack_in_a_cohort() -> None:
     """Then more is taken than quota needs, or nobody."""
     now = world(THREE, ones("b", 5))
-    assert now.ask(cohort_fair, waits("in", "a", 1), room=lambda takes: len(takes) > 2) == Code.CAPACITY
-    assert now.ask(cohort_fair, waits("in", "a", 1), room=lambda takes: len(takes) > 1) == {"b5", "b4"}
+    assert now.ask(cohort_fair, waits("in", "a", 1), room=lambda targets: len(targets) > 2) == Code.CAPACITY
+    assert now.ask(cohort_fair, waits("in", "a", 1), room=lambda targets: len(targets) > 1) == {"b5", "b4"}
 
 
 @pytest.mark.parametrize(

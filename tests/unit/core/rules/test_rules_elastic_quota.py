@@ -9,7 +9,7 @@ import pytest
 
 from autopilot.core.model.records import Code
 from autopilot.core.rules import elastic_quota
-from autopilot.core.rules.base import Refusal, Take
+from autopilot.core.rules.base import Refusal, Target
 from tests.conftest import ROOT, find_shared_data
 from tests.kits.rules_world import Gang, Row, cases, check, gang, row, waits, world
 
@@ -50,14 +50,16 @@ def over(name: str, queue: str, gpus: float, priority: int = 0, **more: Any) -> 
 def test_what_may_start(rows: list[Row], gangs: list[Gang], newcomer: Gang, expected: Refusal | None) -> None:
     """Used and asked for within the maximum, and all that is used within the sum of all minima."""
     now = world(rows, gangs)
-    assert elastic_quota.may_start(now.books, now.claim(newcomer)) == expected
+    assert elastic_quota.may_start(now.ledger, now.claim(newcomer)) == expected
 
 
 def test_quota_holds_in_every_kind() -> None:
     """A minimum of one model is not paid in another."""
     now = world([row("a", 4, by_model=(2, 2)), row("b", 4, by_model=(0, 4))], models=2)
-    assert elastic_quota.may_start(now.books, now.claim(waits("in", "a", 3, kinds=(0, 1)))) == Refusal(Code.QUOTA, 2, 3)
-    assert elastic_quota.may_start(now.books, now.claim(waits("in", "a", 3, kinds=(0, 2)))) is None
+    assert elastic_quota.may_start(now.ledger, now.claim(waits("in", "a", 3, kinds=(0, 1)))) == Refusal(
+        Code.QUOTA, 2, 3
+    )
+    assert elastic_quota.may_start(now.ledger, now.claim(waits("in", "a", 3, kinds=(0, 2)))) is None
 
 
 CASES: list[tuple[str, list[Row], list[Gang], Gang, set[str] | Code]] = [
@@ -179,9 +181,9 @@ CASES: list[tuple[str, list[Row], list[Gang], Gang, set[str] | Code]] = [
 def test_whom_it_displaces(rows: list[Row], gangs: list[Gang], newcomer: Gang, expected: set[str] | Code) -> None:
     """Names, or the reason; the books stay as they were."""
     now = world(rows, gangs)
-    before = copy.deepcopy((now.books.use, now.books.sheltered))
+    before = copy.deepcopy((now.ledger.use, now.ledger.sheltered))
     assert now.ask(elastic_quota, newcomer) == expected
-    assert (now.books.use, now.books.sheltered) == before
+    assert (now.ledger.use, now.ledger.sheltered) == before
 
 
 def test_room_may_lack_where_quota_does_not() -> None:
@@ -189,7 +191,7 @@ def test_room_may_lack_where_quota_does_not() -> None:
     now = world(TEAMS, [over("x", "b", 3), over("y", "b", 1, start_s=1), gang("c", "c", 4)])
 
     def room(gpus: float) -> Any:
-        return lambda takes: 8 - sum(take.gpus for take in takes) + 2 <= gpus
+        return lambda targets: 8 - sum(target.gpus for target in targets) + 2 <= gpus
 
     assert now.ask(elastic_quota, waits("in", "a", 2), room(9)) == {"y"}
     assert now.ask(elastic_quota, waits("in", "a", 2), room(7)) == {"x"}
@@ -200,22 +202,22 @@ def test_room_may_lack_where_quota_does_not() -> None:
 def test_nothing_is_taken_from_a_team_within_its_minimum_and_part() -> None:
     """C leaves 2 of its 6: b may use 2 + 2 * 2 / 12, and a 4 + 2 * 4 / 12."""
     now = world(TEAMS, [over("x", "b", 2.25), gang("c1", "c", 4), gang("a1", "a", 4)])
-    assert now.ask(elastic_quota, waits("in", "a", 0.5), lambda takes: len(takes) > 0) == Code.FAIRNESS
+    assert now.ask(elastic_quota, waits("in", "a", 0.5), lambda targets: len(targets) > 0) == Code.FAIRNESS
     now.start(over("y", "b", 0.25))
-    assert now.ask(elastic_quota, waits("in", "a", 0.5), lambda takes: len(takes) > 0) == {"x"}
+    assert now.ask(elastic_quota, waits("in", "a", 0.5), lambda targets: len(targets) > 0) == {"x"}
 
 
 def test_work_of_no_team_displaces_only_its_like() -> None:
     """Lower priorities in the root, and nobody's work that is over quota."""
     now = world(TEAMS, [over("x", "b", 3), gang("low", "", 3), gang("high", "", 3, 9)])
-    taken: list[Sequence[Take]] = []
+    taken: list[Sequence[Target]] = []
 
-    def room(takes: Sequence[Take]) -> bool:
-        taken.append(takes)
-        return len(takes) > 0
+    def room(targets: Sequence[Target]) -> bool:
+        taken.append(targets)
+        return len(targets) > 0
 
     assert now.ask(elastic_quota, waits("in", "", 2, 5), room) == {"low"}
-    assert now.ask(elastic_quota, waits("in", "", 2), lambda takes: len(takes) > 0) == Code.PRIORITY
+    assert now.ask(elastic_quota, waits("in", "", 2), lambda targets: len(targets) > 0) == Code.PRIORITY
 
 
 def test_heads_come_by_priority_then_age_and_keep_nothing() -> None:
@@ -226,9 +228,9 @@ def test_heads_come_by_priority_then_age_and_keep_nothing() -> None:
         waits("first", "b", 9, 2, submit_s=9),
         waits("early", "c", 1, 1, submit_s=1),
     ]
-    keys = {each.name: elastic_quota.head_key(now.books, now.claim(each)) for each in heads}
+    keys = {each.name: elastic_quota.head_key(now.ledger, now.claim(each)) for each in heads}
     assert sorted(keys, key=lambda name: keys[name]) == ["first", "early", "late"]
-    assert math.isclose(elastic_quota.keeps(now.books, now.claim(heads[0])), 0.0)
+    assert math.isclose(elastic_quota.keeps(now.ledger, now.claim(heads[0])), 0.0)
 
 
 @pytest.mark.parametrize("case", cases(EXAMPLES, elastic_quota.NAME), ids=lambda case: f"{case['id']} {case['title']}")

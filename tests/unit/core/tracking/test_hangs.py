@@ -225,7 +225,7 @@ def test_one_hung_gang_among_live_ones_is_stopped() -> None:
     assert proposal.cost_gpu_s == 4 * 1800.0
     (effect,) = step.instructions
     assert (effect.reason, effect.save) == ("restart", Save.TRY)
-    assert [entry.contract for entry in step.memory.ledger] == [False]
+    assert [entry.contract for entry in step.memory.disrupted] == [False]
 
 
 def test_a_budget_of_one_stops_one_hung_gang_a_window() -> None:

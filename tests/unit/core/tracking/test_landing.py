@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from autopilot.core.model.memory import ControllerMemory, Landing, Part
+from autopilot.core.model.memory import ControllerMemory, Part, PipelinedStart
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Code, Slot, Victim
 from autopilot.core.model.snapshot import Gate, State
@@ -52,7 +52,7 @@ def test_what_waits_for_nobody_starts_at_once() -> None:
     assert why_waits(without, observation, "w")[0] == Code.RESERVED
     step = decide(observation, PATIENT)
     assert started(step) == {"w": ["node-1"]}
-    assert step.memory.landings == ()
+    assert step.memory.pipelined_starts == ()
 
 
 def test_idle_gpus_beside_one_who_leaves_are_waited_for() -> None:
@@ -65,7 +65,7 @@ def test_idle_gpus_beside_one_who_leaves_are_waited_for() -> None:
     ]
     step = decide(world("2x8", work, 9000.0, queues=TWO, total_s=FORESEEN), PATIENT)
     assert started(step) == {}
-    assert [landing.workload for landing in step.memory.landings] == ["w"]
+    assert [pipelined.workload for pipelined in step.memory.pipelined_starts] == ["w"]
 
 
 def test_a_gang_starts_when_its_victim_is_gone_and_not_before() -> None:
@@ -75,8 +75,8 @@ def test_a_gang_starts_when_its_victim_is_gone_and_not_before() -> None:
     play = reclaim()
     step = play.tick(100.0)
     assert play.told == [(100.0, "evict", "v")]
-    (landing,) = step.memory.landings
-    assert (landing.workload, landing.contract, landing.deadline_s) == ("w", True, 700.0)
+    (pipelined,) = step.memory.pipelined_starts
+    assert (pipelined.workload, pipelined.contract, pipelined.deadline_s) == ("w", True, 700.0)
     for now_s in (100.0, 110.0, 160.0):
         play.tick(now_s)
         play.check_books()
@@ -85,7 +85,7 @@ def test_a_gang_starts_when_its_victim_is_gone_and_not_before() -> None:
     play.tick(170.0)
     assert play.told[1:] == [(170.0, "admit", "w")]
     assert play.on("w") == tuple(range(8))
-    assert play.memory.landings == ()
+    assert play.memory.pipelined_starts == ()
     play.tick(180.0)
     play.check_books()
     assert len(play.told) == 2
@@ -160,8 +160,8 @@ def test_a_moved_victim_goes_on_at_its_target() -> None:
     """It is told to leave, starts again where it was meant to, and the gang has its GPUs; each by itself."""
     play = moving()
     step = play.tick(100.0)
-    (landing,) = step.memory.landings
-    targets = {part.workload: rows_of(part.slots) for part in landing.parts}
+    (pipelined,) = step.memory.pipelined_starts
+    targets = {part.workload: rows_of(part.slots) for part in pipelined.parts}
     assert targets == {"w": tuple(range(8)), "m": (12, 13, 14, 15)}
     assert [(order.kind, order.workload, order.reason) for order in step.instructions] == [("evict", "m", "move")]
     play.check_books()
@@ -241,7 +241,9 @@ def test_a_victim_that_never_leaves_ends_the_landing_and_nothing_is_lost() -> No
     play.tick(699.0)
     assert play.leaving() == ["v"]
     play.tick(700.0)
-    assert [(landing.since_s, landing.victims[0].workload) for landing in play.memory.landings] == [(700.0, "x")]
+    assert [(pipelined.since_s, pipelined.victims[0].workload) for pipelined in play.memory.pipelined_starts] == [
+        (700.0, "x")
+    ]
     assert play.gangs["w"].state == State.PENDING
     assert play.gangs["v"].on == tuple(range(8))
     play.check_books()
@@ -259,7 +261,7 @@ def test_the_gang_goes_away_while_its_victim_leaves() -> None:
     play.tick(100.0)
     play.cancel("w")
     play.tick(110.0)
-    assert play.memory.landings == ()
+    assert play.memory.pipelined_starts == ()
     play.check_books()
     play.leave("v")
     play.tick(120.0)
@@ -275,18 +277,18 @@ def test_a_gang_that_is_switched_off_does_not_land() -> None:
         play.leave("v")
         play.tick(110.0)
         assert "w" not in play.running(), column
-        assert play.memory.landings == ()
+        assert play.memory.pipelined_starts == ()
 
 
 def test_a_node_of_its_slots_fails() -> None:
     """The landing is given up, and the gang finds another victim."""
     play = reclaim()
     play.tick(100.0)
-    slots = rows_of(play.memory.landings[0].parts[0].slots)
+    slots = rows_of(play.memory.pipelined_starts[0].parts[0].slots)
     play.lose_node(slots[0] // 8)
     play.tick(110.0)
     play.check_books()
-    assert [landing.since_s for landing in play.memory.landings] == [110.0]
+    assert [pipelined.since_s for pipelined in play.memory.pipelined_starts] == [110.0]
     play.leave_all()
     play.tick(120.0)
     assert "w" in play.running()
@@ -301,7 +303,7 @@ def test_a_victim_that_ends_by_itself_makes_way_too() -> None:
     assert play.running() == ["w", "x"]
     assert "m" not in play.gangs
     play.tick(120.0)
-    assert play.memory.landings == ()
+    assert play.memory.pipelined_starts == ()
 
 
 def test_the_target_of_a_mover_fails() -> None:
@@ -320,8 +322,8 @@ def test_the_target_of_a_mover_fails() -> None:
 
 def test_who_moves_onto_the_gpus_of_another_waits_for_that_one() -> None:
     """The mover's target is held by a second victim: if the mover ends by itself, that one's GPUs stay its own."""
-    landing = Landing(
-        "land-w",
+    pipelined = PipelinedStart(
+        "pipeline-w",
         "reclaim_borrowed",
         "t0",
         "w",
@@ -338,7 +340,7 @@ def test_who_moves_onto_the_gpus_of_another_waits_for_that_one() -> None:
         waits("thief", 4, queue=1, submit_s=9.0, gpus_per_member=4),
     ]
     play = Ticking("1x8", work, queues=TWO)
-    play.memory = replace(ControllerMemory(), landings=(landing,))
+    play.memory = replace(ControllerMemory(), pipelined_starts=(pipelined,))
     for name in ("m", "o"):
         play.gangs[name].state = State.CHECKPOINTING
     play.finish("m")
@@ -404,4 +406,4 @@ def test_a_policy_may_shorten_how_long_a_landing_waits() -> None:
     """The deadline is the policy's."""
     play = reclaim()
     play.policy = with_policy(EAGER, preemption={"landing_timeout_s": 60.0})
-    assert play.tick(100.0).memory.landings[0].deadline_s == 160.0
+    assert play.tick(100.0).memory.pipelined_starts[0].deadline_s == 160.0

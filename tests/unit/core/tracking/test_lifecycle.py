@@ -229,12 +229,12 @@ def obey(*commands: Command, memory: ControllerMemory | None = None, now_s: floa
 def test_what_time_has_ended_is_dropped() -> None:
     """Ledger entries, failures and cool-downs leave memory when their window is over."""
     old = ControllerMemory(
-        ledger=(Disruption(0.0, "w", "t", (), contract=False),), failures=(0.0,), cooled_until_s={"w": 50.0}
+        disrupted=(Disruption(0.0, "w", "t", (), contract=False),), failures=(0.0,), cooled_until_s={"w": 50.0}
     )
     kept = obey(memory=old, now_s=49.0)
-    assert (kept.ledger, kept.failures, dict(kept.cooled_until_s)) == (old.ledger, (0.0,), {"w": 50.0})
+    assert (kept.disrupted, kept.failures, dict(kept.cooled_until_s)) == (old.disrupted, (0.0,), {"w": 50.0})
     late = obey(memory=old, now_s=3600.0)
-    assert (late.ledger, late.failures, dict(late.cooled_until_s)) == ((), (), {})
+    assert (late.disrupted, late.failures, dict(late.cooled_until_s)) == ((), (), {})
 
 
 def test_too_many_failures_pause_everything_for_a_while() -> None:

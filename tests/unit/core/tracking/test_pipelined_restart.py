@@ -40,7 +40,7 @@ def test_a_crash_between_any_two_steps_starts_nothing_twice(how: str, at: int) -
                 play.outcomes = ()  # nobody tells the new process
             play.leave_all()
         assert play.running() == plain.running()
-        assert play.memory.landings == ()
+        assert play.memory.pipelined_starts == ()
         assert {name: len(play.on(name)) for name in play.running()} == {
             name: len(plain.on(name)) for name in plain.running()
         }
@@ -57,10 +57,10 @@ def test_landings_and_usage_survive_being_written_down(tmp_path: Path) -> None:
         held_gpus={"a": 8.0},
         usage_at_s=100.0,
     )
-    assert [part.workload for part in memory.landings[0].parts] == ["w", "m"]
-    assert len(memory.landings[0].victims[0].keeps) == 4
+    assert [part.workload for part in memory.pipelined_starts[0].parts] == ["w", "m"]
+    assert len(memory.pipelined_starts[0].victims[0].keeps) == 4
     again = read_memory_text(memory_text(memory), "memory")
-    assert again.landings == memory.landings
+    assert again.pipelined_starts == memory.pipelined_starts
     assert (again.usage_gpu_s, again.standing_use_gpu_s, again.held_gpus, again.usage_at_s) == (
         {"a": 1.5},
         {"b": 2.5},

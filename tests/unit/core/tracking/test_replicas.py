@@ -295,12 +295,12 @@ def test_wishes_are_a_falling_staircase_of_what_was_trusted() -> None:
     peaks = {0.0: 8.0, 60.0: 14.0, 120.0: 10.0, 180.0: 4.0, 240.0: 6.0}
     for now_s, peak in peaks.items():
         memory = remember_services(memory, seen(now_s, forecast({"chat": peak}, now_s), recent_rps=[np.nan]), POLICY)
-    assert memory.services["chat"].wishes == ((60.0, 7), (120.0, 5), (240.0, 3))
+    assert memory.services["chat"].desired == ((60.0, 7), (120.0, 5), (240.0, 3))
     doubtful = forecast({"chat": 16.0}, 300.0, drifting=np.array([True]))
     memory = remember_services(memory, seen(300.0, doubtful, recent_rps=[np.nan]), POLICY)
-    assert memory.services["chat"].wishes == ((60.0, 7), (120.0, 5), (240.0, 3))
+    assert memory.services["chat"].desired == ((60.0, 7), (120.0, 5), (240.0, 3))
     memory = remember_services(memory, seen(660.0, recent_rps=[np.nan]), POLICY)
-    assert memory.services["chat"].wishes == ((120.0, 5), (240.0, 3))
+    assert memory.services["chat"].desired == ((120.0, 5), (240.0, 3))
     assert memory_text(read_memory_text(memory_text(memory), "test")) == memory_text(memory)
 
 
