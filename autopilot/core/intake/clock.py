@@ -86,6 +86,7 @@ def read_clock(memory: ControllerMemory, now_s: float, elapsed_s: float, policy:
     if memory.now_s == -inf:
         return Reading(memory, "", 0.0)
     rules, doubt, virtual = policy.clock, memory.clock_doubt, isnan(elapsed_s)
+    restarted = elapsed_s == 0.0 or (doubt is not None and doubt.restarted)
     passed_s = (0.0 if virtual else elapsed_s) + (doubt.passed_s if doubt else 0.0)
 
     def ahead_s(since_s: float, true_s: float) -> float:
@@ -97,29 +98,36 @@ def read_clock(memory: ControllerMemory, now_s: float, elapsed_s: float, policy:
 
     off_s = ahead_s(memory.now_s, passed_s)
     if not jumped(off_s):
-        return _settled(replace(memory, clock_doubt=None), now_s, off_s)
+        return _settled(replace(memory, clock_doubt=None), now_s, off_s, restarted=restarted)
     goes_on = doubt is not None and not jumped(ahead_s(doubt.last_s, 0.0 if virtual else elapsed_s))
     first_s, ticks = (doubt.first_s, doubt.ticks + 1) if doubt is not None and goes_on else (now_s, 1)
     if ticks >= rules.confirm_ticks:
         by_s = first_s - memory.now_s if virtual else off_s
-        return Reading(moved(replace(memory, clock_doubt=None, clock_drift_s=0.0), by_s), "", by_s)
-    kept = replace(memory, clock_doubt=ClockDoubt(first_s, now_s, ticks, passed_s))
+        after = moved(replace(memory, clock_doubt=None, clock_drift_s=0.0), by_s, restarted=restarted)
+        return Reading(after, "", by_s)
+    kept = replace(memory, clock_doubt=ClockDoubt(first_s, now_s, ticks, passed_s, restarted))
     where = "went back" if off_s < 0 else "jumped ahead"
     return Reading(kept, f"the clock {where} {abs(off_s):.0f} s and is not believed yet", 0.0)
 
 
-def _settled(memory: ControllerMemory, now_s: float, off_s: float) -> Reading:
+def _settled(memory: ControllerMemory, now_s: float, off_s: float, *, restarted: bool) -> Reading:
     """Memory with a small difference of the clocks noted, or moved by all that came together."""
     drift_s = memory.clock_drift_s + off_s
     if abs(drift_s) < SETTLED_S and memory.now_s <= now_s:
         return Reading(replace(memory, clock_drift_s=drift_s), "", 0.0)
     by_s = drift_s if memory.now_s + drift_s <= now_s else now_s - memory.now_s
-    return Reading(moved(replace(memory, clock_drift_s=drift_s - by_s), by_s), "", by_s)
+    return Reading(moved(replace(memory, clock_drift_s=drift_s - by_s), by_s, restarted=restarted), "", by_s)
 
 
-def moved(memory: ControllerMemory, by_s: float) -> ControllerMemory:
-    """Memory with all its times later by `by_s`, as if the clock had always been that far ahead."""
+def moved(memory: ControllerMemory, by_s: float, *, restarted: bool = False) -> ControllerMemory:
+    """Memory with all its times later by `by_s`, as if the clock had always been that far ahead.
+
+    After a restart the time that passed is not known. Budgets and cool-downs then last longer than promised, and
+    approvals age as the clock says: a permission never lasts longer than its owner gave it for.
+    """
     after: ControllerMemory = _moved(memory, by_s)
+    if restarted and by_s > 0:
+        after = replace(after, approvals=memory.approvals)
     days = round(by_s / DAY_S)
     spent = {who: tuple((day + days, used) for day, used in used_on) for who, used_on in memory.spent_gpu_s.items()}
     return replace(after, spent_gpu_s=spent)

@@ -141,6 +141,7 @@ class ClockDoubt:
     last_s: float
     ticks: int
     passed_s: float  # since the last decision, by the clock that nobody sets
+    restarted: bool = False  # the process restarted meanwhile: more time than `passed_s` may have passed
 
 
 @dataclass(frozen=True, slots=True)
