@@ -36,7 +36,6 @@ LIMITS: dict[str, float] = {
     "autopilot/registry": 4.4,
     "benchmarks": 3.5,
     "collectors": 2.0,
-    "documents": 3.9,
     "generated pages": 4.1,
     "models": 3.6,
     "simulator": 4.2,
