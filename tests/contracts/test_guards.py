@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import autopilot.core
 from autopilot.core.decision.planner import Planner, plan
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check, allow
 from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Mode
-from autopilot.core.model.records import Proposal, Verdict
+from autopilot.core.model.records import Code, Evidence, Proposal, Verdict
+from autopilot.core.placement.fit import Miss
+from autopilot.core.placement.search_cache import SearchCache
 from autopilot.core.placement.whatif import WhatIf
-from autopilot.core.planning.context import Context
+from autopilot.core.planning.context import Context, Memo
 from autopilot.core.planning.draft import Draft
-from autopilot.memory_store import memory_text
+from autopilot.core.planning.plan_state import PlanState
 from tests.kits.core_world import (
     AUTO,
     Disrupt,
-    arrays,
     decide,
     evicted,
     holds,
@@ -33,47 +38,134 @@ from tests.kits.core_world import (
 )
 from tests.kits.demand_world import LEARNED, forecast, serving
 
+CORE = Path(autopilot.core.__file__).parent
 CALM = with_policy(AUTO, hysteresis={"dwell_s": 0.0})
 
 
-def state_of(ctx: Context) -> dict[str, bytes]:
-    """Everything that a guard could change."""
-    ledger = {name: getattr(ctx.whatif, name).tobytes() for name in ("gpu_used", "node_free", "instance_used")}
-    columns = {name: getattr(ctx, name).tobytes() for name in ("taken", "code", "value", "threshold", "gpu_free_at_s")}
-    return ledger | columns | arrays(ctx.observation) | {"memory": memory_text(ctx.memory).encode()}
+CACHES = {Memo, SearchCache}
+"""Answers that are computed at most once. No decision depends on what they hold, so a guard may fill them."""
+CACHED = {("Quota", "_running"), ("Quota", "_seen"), ("Quota", "_leaving"), ("QuotaLedger", "entries")}
+CACHED |= {("WhatIf", "_order")}
+"""The same, as fields. `entries` counts changes of the ledger, also those that were taken back."""
 
 
-@pytest.mark.parametrize(("name", "check"), GUARDS, ids=[name for name, _ in GUARDS])
-def test_a_guard_reads_and_never_writes(name: str, check: Check) -> None:
-    """No guard changes the books, the memory, the observation or the refusals; its verdict bears its name."""
-    calls = 0
+def state_of(value: Any, path: str = "ctx") -> Iterator[tuple[str, object]]:
+    """Every value that can be reached from the context, by path, without the caches."""
+    if type(value) in CACHES:
+        return
+    if isinstance(value, np.ndarray):
+        yield path, value.tolist() if value.dtype == object else value.tobytes()
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from state_of(each, f"{path}[{key!r}]")
+        yield path, tuple(value)
+    elif isinstance(value, set | frozenset):
+        yield path, sorted(value, key=repr)
+    elif isinstance(value, list | tuple):
+        for number, each in enumerate(value):
+            yield from state_of(each, f"{path}[{number}]")
+        yield path, len(value)
+    elif is_dataclass(value) or isinstance(value, WhatIf):
+        names = [each.name for each in fields(value)] if is_dataclass(value) else list(vars(value))
+        for name in names:
+            if (type(value).__name__, name) not in CACHED:
+                yield from state_of(getattr(value, name), f"{path}.{name}")
+    else:
+        yield path, repr(value)
 
-    def watched(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-        nonlocal calls
-        calls += 1
-        before = state_of(ctx)
+
+def watched(name: str, check: Check, calls: list[str]) -> Check:
+    """The guard, with a comparison of the whole context before and after."""
+
+    def watching(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
+        calls.append(proposal.id)
+        before = dict(state_of(ctx))
         verdict = check(proposal, draft, ctx)
-        assert state_of(ctx) == before
+        after = dict(state_of(ctx))
+        assert {path for path in before | after if before.get(path) != after.get(path)} == set()
         assert verdict.guard == name
         assert verdict.unit
         assert isinstance(verdict.value, float)
         assert isinstance(verdict.threshold, float)
         return verdict
 
+    return watching
+
+
+def plan_under(name: str, check: Check) -> list[str]:
+    """Plans a starting gang and a preemption, weighed and by contract, with this guard watched; its proposals."""
+    calls: list[str] = []
     observation = world("2x8", [holds("v", 4), waits("a", 8), waits("b", 4), waits("s", 1, gpu_milli=300)], 9000.0)
-    guards = tuple((guard, watched if guard == name else other) for guard, other in GUARDS)
+    guards = tuple((guard, watched(name, check, calls) if guard == name else other) for guard, other in GUARDS)
     for actions in (None, Disrupt("a", ("v",)).table, Disrupt("a", ("v",), contract=True).table):
         more = {} if actions is None else {"actions": actions}
-        plan(
-            observation,
-            CALM,
-            ControllerMemory(),
-            WhatIf(observation.snapshot),
-            frozenset(),
-            guards=guards,
-            **more,
-        )
-    assert calls >= 4
+        plan(observation, CALM, ControllerMemory(), WhatIf(observation.snapshot), frozenset(), guards=guards, **more)
+    return calls
+
+
+@pytest.mark.parametrize(("name", "check"), GUARDS, ids=[name for name, _ in GUARDS])
+def test_a_guard_reads_and_never_writes(name: str, check: Check) -> None:
+    """No guard changes anything in the context but caches; its verdict has its name and numbers."""
+    assert len(plan_under(name, check)) >= 4
+
+
+WRITES: dict[str, Callable[[Context], object]] = {
+    "a note": lambda ctx: ctx.plan.note(Evidence("planted", 1.0)),
+    "a timer": lambda ctx: ctx.plan.wake_at(1.0),
+    "a condition": lambda ctx: ctx.since_s("planted"),
+    "a refusal": lambda ctx: ctx.plan.refuse(0, Miss(Code.ORDER, 7.0, 3.0)),
+    "a turn": lambda ctx: ctx.plan.take_turn(0),
+    "steps": lambda ctx: ctx.plan.spend(1),
+    "a recommendation": lambda ctx: ctx.plan.recommend({0: (ctx.whatif.layout_of(0), None)}),
+    "a victim that leaves": lambda ctx: ctx.quota.leaving.add(0),
+    "quota": lambda ctx: ctx.quota.ledger.add(0, 1.0, (0,), preemptible=True),
+    "a GPU's free time": lambda ctx: ctx.plan.foresee(ctx.whatif.layout_of(0), 7.0),
+    "the what-if": lambda ctx: ctx.whatif.evict(0),
+    "a price": lambda ctx: ctx.lost_gpu_s.__iadd__(1.0),
+    "the observation": lambda ctx: ctx.observation.snapshot.workloads.priority.__iadd__(1),
+}
+
+
+@pytest.mark.parametrize("write", sorted(WRITES))
+def test_a_guard_that_writes_is_caught(write: str) -> None:
+    """A planted guard that changes one thing in the context fails the comparison, whatever it changes."""
+
+    def planted(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
+        WRITES[write](ctx)
+        return allow("slo", 0.0, "planted", 0.0)
+
+    with pytest.raises(AssertionError, match="ctx"):
+        plan_under("slo", planted)
+
+
+MUTATES = {"append", "extend", "insert", "add", "update", "pop", "remove", "discard", "clear", "setdefault", "fill"}
+
+
+def test_the_plan_state_changes_through_its_methods_only() -> None:
+    """No module of the core assigns to a field of `plan`, nor changes one in place."""
+    found = []
+    for path in sorted(CORE.rglob("*.py")):
+        if path.name == "plan_state.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            targets: list[ast.expr] = []
+            if isinstance(node, ast.Assign):
+                targets = node.targets
+            elif isinstance(node, ast.AugAssign):
+                targets = [node.target]
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MUTATES:
+                targets = [node.func.value]
+            found += [f"{path.name}:{target.lineno}" for target in targets if _in_plan_state(target)]
+    assert found == []
+
+
+def _in_plan_state(target: ast.expr) -> bool:
+    """True for `<...>.plan.<field>`, or an element of it."""
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    if not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Attribute):
+        return False
+    return target.value.attr == "plan" and target.attr in {each.name for each in fields(PlanState)}
 
 
 @pytest.mark.parametrize("work", [[], [waits("a", 8)]], ids=["nobody", "somebody"])

@@ -131,7 +131,7 @@ def churn(benefit_gpu_s: float) -> Propose:
 
     def propose(ctx: Context, submit: Submit) -> None:
         work = ctx.observation.snapshot.workloads
-        new = ctx.pending[~ctx.taken & (work.incarnation[ctx.pending] == 0)]
+        new = ctx.pending[~ctx.plan.taken & (work.incarnation[ctx.pending] == 0)]
         left = Counter(work.tenant[new if benefit_gpu_s > 1.0 else np.arange(len(work.id))].tolist())
         for row in np.flatnonzero(holding_mask(work)).tolist():
             if left[int(work.tenant[row])] > 0:
@@ -161,19 +161,22 @@ def halves(ctx: Context, submit: Submit) -> None:
         half = shape_of(ctx.observation.snapshot, row, int(ctx.observation.snapshot.workloads.gpus[row]) // 2)
         fit = find_fit(ctx.whatif, half, ctx.whatif.node_free, ctx.policy.placement, ctx.gpu_memory_mib)
         if isinstance(fit, Fit):
-            ctx.taken[at] = submit(
-                Draft(
-                    action="admit_gang",
-                    kind="admit",
-                    at=at,
-                    row=row,
-                    fit=fit,
-                    start_s=ctx.now_s,
-                    nodes=(),
-                    benefit_gpu_s=1.0,
-                    cost_gpu_s=0.0,
-                    evidence=(),
-                )
+            ctx.plan.decide(
+                at,
+                submit(
+                    Draft(
+                        action="admit_gang",
+                        kind="admit",
+                        at=at,
+                        row=row,
+                        fit=fit,
+                        start_s=ctx.now_s,
+                        nodes=(),
+                        benefit_gpu_s=1.0,
+                        cost_gpu_s=0.0,
+                        evidence=(),
+                    )
+                ),
             )
 
 
@@ -182,22 +185,25 @@ def careless(ctx: Context, submit: Submit) -> None:
     gpus = ctx.observation.snapshot.workloads.gpus
     for at, row in enumerate(ctx.pending.tolist()):
         idle = np.flatnonzero(ctx.whatif.gpu_used[:8] == 0)[: int(gpus[row])].astype(np.int32)
-        if not ctx.taken[at] and len(idle) == gpus[row]:
+        if not ctx.plan.taken[at] and len(idle) == gpus[row]:
             layout = Layout(idle, np.full(len(idle), -1, np.int32), np.full(len(idle), GPU_MILLI, np.int32))
             fit = Fit(layout, np.zeros(1, np.int32), 0.0, ())
-            ctx.taken[at] = submit(
-                Draft(
-                    action="admit_gang",
-                    kind="admit",
-                    at=at,
-                    row=row,
-                    fit=fit,
-                    start_s=ctx.now_s,
-                    nodes=(),
-                    benefit_gpu_s=1.0,
-                    cost_gpu_s=0.0,
-                    evidence=(),
-                )
+            ctx.plan.decide(
+                at,
+                submit(
+                    Draft(
+                        action="admit_gang",
+                        kind="admit",
+                        at=at,
+                        row=row,
+                        fit=fit,
+                        start_s=ctx.now_s,
+                        nodes=(),
+                        benefit_gpu_s=1.0,
+                        cost_gpu_s=0.0,
+                        evidence=(),
+                    )
+                ),
             )
 
 
@@ -205,9 +211,9 @@ def sledgehammer(ctx: Context, submit: Submit) -> None:
     """Wants to stop the widest gang so that the first of those who wait can start."""
     work = ctx.observation.snapshot.workloads
     running = np.flatnonzero(work.state == State.RUNNING)
-    if ctx.taken.all() or not len(running):
+    if ctx.plan.taken.all() or not len(running):
         return
-    at = int(np.flatnonzero(~ctx.taken)[0])
+    at = int(np.flatnonzero(~ctx.plan.taken)[0])
     victim, row = int(running[np.argmax(work.gpus[running])]), int(ctx.pending[at])
     mark = ctx.whatif.checkpoint()
     held = ctx.whatif.evict(victim)
@@ -220,20 +226,23 @@ def sledgehammer(ctx: Context, submit: Submit) -> None:
     )
     ctx.whatif.rollback(mark)
     if isinstance(fit, Fit):
-        ctx.taken[at] = submit(
-            Draft(
-                action="preempt",
-                kind="pipeline",
-                at=at,
-                row=row,
-                fit=fit,
-                start_s=ctx.now_s,
-                nodes=(),
-                benefit_gpu_s=1e9,
-                cost_gpu_s=1.0,
-                evidence=(),
-                evictions=(Eviction(victim, "evict", None, len(held.gpu), 1.0),),
-            )
+        ctx.plan.decide(
+            at,
+            submit(
+                Draft(
+                    action="preempt",
+                    kind="pipeline",
+                    at=at,
+                    row=row,
+                    fit=fit,
+                    start_s=ctx.now_s,
+                    nodes=(),
+                    benefit_gpu_s=1e9,
+                    cost_gpu_s=1.0,
+                    evidence=(),
+                    evictions=(Eviction(victim, "evict", None, len(held.gpu), 1.0),),
+                )
+            ),
         )
 
 

@@ -25,8 +25,9 @@ from autopilot.core.model.records import Code, Evidence
 from autopilot.core.model.snapshot import GPU_MILLI, Gate, State
 from autopilot.core.ordering.queue_order import QueueRotation
 from autopilot.core.placement.fit import Fit, Miss, Shape, find_fit, shape_of
-from autopilot.core.planning.context import Context, Held
+from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft, Submit
+from autopilot.core.planning.plan_state import Held
 from autopilot.core.preemption.moves import moves_only
 from autopilot.core.preemption.scenario import (
     Scenario,
@@ -57,6 +58,10 @@ class _Pass:
     unmovable: set[tuple[int, int]] = field(default_factory=set)  # (code, sort) for which no moves make room
     refused: dict[int, list[int]] = field(default_factory=dict)  # code -> positions that wait for its reason
     elastic: list[int] = field(default_factory=list)  # placed at their minimum, not yet proposed
+    # by queue: whether room is held for its first gang that waits; a key for each queue that was looked at
+    fair_share_held: dict[int, bool] = field(default_factory=dict)
+    # by queue: its first gang that waits (position), and the GPUs of idle quota that are kept for it
+    idle_held_for: dict[int, tuple[int, float]] = field(default_factory=dict)
     plain: bool = False  # who finds no room takes nothing at once, and nothing is held for its share
 
     def forget(self) -> None:
@@ -78,14 +83,14 @@ def propose(ctx: Context, submit: Submit) -> None:
     queue_of = ctx.pending_table.queue
     overdue = overdue_positions(ctx)
     while (at := turns.next()) is not None:
-        ctx.turn(at)
-        if ctx.quota_holds and _kept_from(ctx, at):
+        ctx.plan.take_turn(at)
+        if ctx.plan.quota_holds and _kept_from(ctx, at):
             continue
         uses = len(ctx.quota.leaving)
-        kept = release_quota(ctx, at)  # it is kept from other queues
+        kept = release_quota(ctx, at, run.idle_held_for)  # it is kept from other queues
         served = _serve(ctx, at, run, submit)
         if kept is not None:
-            keep_quota(ctx, kept)
+            keep_quota(ctx, kept, run.idle_held_for)
         if served:
             if len(ctx.quota.leaving) > uses:
                 turns.rebuild()
@@ -95,12 +100,12 @@ def propose(ctx: Context, submit: Submit) -> None:
             continue
         if at in overdue:
             keep_room(ctx, at)
-        if ctx.pending_table.queue[at] not in ctx.idle_held_for:
-            keep_quota(ctx, at)
+        if ctx.pending_table.queue[at] not in run.idle_held_for:
+            keep_quota(ctx, at, run.idle_held_for)
         if strict[queue_of[at]]:
             for behind in turns.drop(queue_of[at]):
-                ctx.turn(behind)
-                ctx.refuse(behind, Miss(Code.ORDER, 1.0, 0.0))
+                ctx.plan.take_turn(behind)
+                ctx.plan.refuse(behind, Miss(Code.ORDER, 1.0, 0.0))
     for code, refused in run.refused.items():
         _refuse(ctx, np.array(refused), run.failed.get(code, Miss(Code.CAPACITY, 0.0, 0.0)))
     _widen(ctx, run.elastic, submit)
@@ -159,7 +164,7 @@ def _kept_from(ctx: Context, at: int) -> bool:
         if kept.sheltered
         else ledger.limit_room(claim.queue, claim.kinds)
     )
-    ctx.refuse(at, Miss(Code.KEPT, max(left, 0.0), claim.gpus))
+    ctx.plan.refuse(at, Miss(Code.KEPT, max(left, 0.0), claim.gpus))
     return True
 
 
@@ -172,14 +177,14 @@ def _codes(ctx: Context) -> list[int]:
 def _serve(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
     """Try one gang; True when it was decided, False when it waits (with its reason noted)."""
     code = run.codes[at]
-    if code in run.failed and run.plain and not (ctx.leaving or ctx.may_reserve[at] or ctx.ahead[at]):
+    if code in run.failed and run.plain and not (ctx.plan.leaving or ctx.may_reserve[at] or ctx.ahead[at]):
         run.refused.setdefault(code, []).append(at)
         return False
     if code not in run.failed:
         miss = _try(ctx, at, run, submit)
         if miss is None:
             return True
-        ctx.refuse(at, miss)
+        ctx.plan.refuse(at, miss)
         if miss.code in _SHAPE_CODES:
             run.failed[code] = _reason(ctx, at, miss)
         elif not ctx.quota.rules.at_once or miss.code == Code.CHECK:
@@ -188,18 +193,18 @@ def _serve(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
         if code in run.failed:
             run.refused.setdefault(code, []).append(at)
         return False
-    if ctx.leaving and _await(ctx, at, run, submit):
+    if ctx.plan.leaving and _await(ctx, at, run, submit):
         return True
     if ctx.quota.rules.at_once:
         return take_at_once(ctx, at, submit)
     miss_code = run.failed[code].code
     if miss_code in SHAPES and _by_moves(ctx, at, run, submit):
         return True
-    if ctx.may_reserve[at] and sum(held.row >= 0 for held in ctx.held) < _depth(ctx) and _reserve(ctx, at, submit):
+    if ctx.may_reserve[at] and sum(held.row >= 0 for held in ctx.plan.held) < _depth(ctx) and _reserve(ctx, at, submit):
         _refuse(ctx, np.array([at]), run.failed[code])
         _redraw(ctx, run)
         return False
-    if ctx.pending_table.queue[at] not in ctx.fair_share_held and hold_deserved(ctx, at):
+    if ctx.pending_table.queue[at] not in run.fair_share_held and hold_deserved(ctx, at, run.fair_share_held):
         _refuse(ctx, np.array([at]), run.failed[code])
         _redraw(ctx, run)
         return False
@@ -217,14 +222,13 @@ def _await(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
         run.in_vain.add(kind)
         return False
     worth = worth_gpu_s(ctx, at, found)
-    ctx.taken[at] = submit(pipelined_draft(ctx, NAME, at, found, worth, contract=False))
-    return bool(ctx.taken[at])
+    return ctx.plan.decide(at, submit(pipelined_draft(ctx, NAME, at, found, worth, contract=False)))
 
 
 def _by_moves(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
     """Move others for a gang whose turn it is, before one behind it starts on the GPUs that this takes."""
     kind = (run.codes[at], ctx.pending_table.sort[at])
-    tried = kind in run.unmovable or ctx.steps >= ctx.policy.limits.search_steps // 2
+    tried = kind in run.unmovable or ctx.plan.steps >= ctx.policy.limits.search_steps // 2
     if (
         tried
         or ctx.policy.modes.defragment != Mode.AUTO
@@ -236,9 +240,8 @@ def _by_moves(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
     if found is None:
         run.unmovable.add(kind)
         return False
-    ctx.moves_tried.add(at)
-    ctx.taken[at] = submit(moves_draft(ctx, at, found))
-    return bool(ctx.taken[at])
+    ctx.plan.try_moves(at)
+    return ctx.plan.decide(at, submit(moves_draft(ctx, at, found)))
 
 
 _SHAPE_CODES = frozenset(
@@ -265,11 +268,11 @@ def _not_held_back(ctx: Context, positions: Rows) -> Rows:
         checked = checked | (work.gate[rows] == Gate.WAITING)
     behind = _after_their_workers(ctx, rows)
     if behind.any():
-        ctx.refuse(positions[behind], Miss(Code.WORKERS, 1.0, 0.0))
+        ctx.plan.refuse(positions[behind], Miss(Code.WORKERS, 1.0, 0.0))
     if excluded.any():
-        ctx.refuse(positions[excluded], Miss(Code.EXCLUDED, 1.0, 0.0))
+        ctx.plan.refuse(positions[excluded], Miss(Code.EXCLUDED, 1.0, 0.0))
     if checked.any():
-        ctx.refuse(positions[checked], Miss(Code.CHECK, 1.0, 0.0))
+        ctx.plan.refuse(positions[checked], Miss(Code.CHECK, 1.0, 0.0))
     free: Rows = positions[~excluded & ~checked & ~behind]
     return free
 
@@ -310,7 +313,7 @@ def _try(ctx: Context, at: int, run: _Pass, submit: Submit) -> Miss | None:
             _hold(ctx, at, found)
             run.elastic.append(at)
             return None
-    ctx.taken[at] = submit(_admission(ctx, at, found, shape))
+    ctx.plan.decide(at, submit(_admission(ctx, at, found, shape)))
     return None
 
 
@@ -332,7 +335,7 @@ def _widen(ctx: Context, positions: Sequence[int], submit: Submit) -> None:
         shape = shape_of(ctx.observation.snapshot, gang.row, gang.least_gpus)
         fit = gang.fit or place(ctx, gang.at, shape)
         if isinstance(fit, Fit):
-            ctx.taken[gang.at] = submit(_admission(ctx, gang.at, fit, gang.shape or shape))
+            ctx.plan.decide(gang.at, submit(_admission(ctx, gang.at, fit, gang.shape or shape)))
 
 
 def _widest(ctx: Context, at: int, fit: Fit, shape: Shape) -> tuple[Fit, Shape]:
@@ -355,7 +358,7 @@ def _widest(ctx: Context, at: int, fit: Fit, shape: Shape) -> tuple[Fit, Shape]:
 
 def _reason(ctx: Context, at: int, miss: Miss) -> Miss:
     """`reserved` where the gang would have room, were it not held for another."""
-    if not ctx.held or miss.code not in (Code.CAPACITY, Code.FRAGMENTED):
+    if not ctx.plan.held or miss.code not in (Code.CAPACITY, Code.FRAGMENTED):
         return miss
     shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]), ctx.pending_table.least_gpus[at])
     if short(ctx, shape, ctx.whatif.node_free) is not None:
@@ -366,10 +369,10 @@ def _reason(ctx: Context, at: int, miss: Miss) -> Miss:
 
 def _refuse(ctx: Context, positions: Rows, miss: Miss) -> None:
     """Note why gangs of one shape wait; where a reservation is in the way, a missing run time is said instead."""
-    ctx.refuse(positions, miss)
+    ctx.plan.refuse(positions, miss)
     unknown = positions[~ctx.known[positions]] if miss.code == Code.RESERVED else positions[:0]
     if len(unknown):
-        ctx.refuse(unknown, Miss(Code.RUNTIME_UNKNOWN, float("nan"), ctx.policy.backfill.level))
+        ctx.plan.refuse(unknown, Miss(Code.RUNTIME_UNKNOWN, float("nan"), ctx.policy.backfill.level))
 
 
 def _depth(ctx: Context) -> int:
@@ -397,11 +400,11 @@ def _reserve(ctx: Context, at: int, submit: Submit) -> bool:
     if before is not None and standing:
         latest_s = before.planned_s + ctx.policy.reservation.timeout_s
         if max(plan.start_s, ctx.now_s) >= latest_s:
-            ctx.released.append(before.workload)
+            ctx.plan.release(before.workload)
             return False
     elif firm and not submit(_promise(ctx, at, row, shape, plan, held)):
         return False
-    ctx.held.append(held)
+    ctx.plan.hold(held)
     return True
 
 
@@ -451,7 +454,7 @@ def _admission(ctx: Context, at: int, fit: Fit, shape: Shape) -> Draft:
         evidence=(
             Evidence("gpus", len(fit.layout.gpu), "GPUs"),
             Evidence("waited", round(ctx.now_s - float(ctx.observation.snapshot.workloads.submit_s[row]), 3), "s"),
-            Evidence("position", int(ctx.place_in_line[at]), "gangs ahead in order of service"),
+            Evidence("position", int(ctx.plan.turn[at]), "gangs ahead in order of service"),
             Evidence("expected_run_time", run_s if np.isfinite(run_s) else "unknown", "s"),
             Evidence("idle_avoided", idle_s, "s until the next review at the latest"),
         ),

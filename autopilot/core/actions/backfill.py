@@ -13,8 +13,9 @@ import numpy as np
 from autopilot.core.model.records import Evidence
 from autopilot.core.model.snapshot import State, holding_mask
 from autopilot.core.placement.fit import Fit, suitable_nodes
-from autopilot.core.planning.context import Context, Held
+from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft, Eviction, Submit
+from autopilot.core.planning.plan_state import Held
 from autopilot.core.preemption.scenario import free_of
 from autopilot.core.reservations.gang import fits_on
 
@@ -24,7 +25,7 @@ NAME = "backfill"
 def propose(ctx: Context, submit: Submit) -> None:
     """Evictions of marked work that let a reserved gang land. (Starts in gaps come with the order of service.)"""
     if ctx.policy.backfill.evict_when_due:
-        for held in ctx.held:
+        for held in ctx.plan.held:
             if held.queue >= 0:
                 _clear(ctx, held, submit)
             elif held.record.firm:  # nothing is lost for a plan that may be another at the next tick
@@ -33,7 +34,7 @@ def propose(ctx: Context, submit: Submit) -> None:
 
 def uses_gap(ctx: Context, fit: Fit, row: int) -> bool:
     """True when a placement of the gang of `row` takes GPUs that reservations of others hold for their start."""
-    if not ctx.held:
+    if not ctx.plan.held:
         return False
     nodes, counts = np.unique(ctx.observation.snapshot.gpus.node[fit.layout.gpu], return_counts=True)
     return bool((counts > ctx.room(np.inf, row)[nodes]).any()) and bool((fit.layout.instance < 0).all())
@@ -41,7 +42,7 @@ def uses_gap(ctx: Context, fit: Fit, row: int) -> bool:
 
 def gap_draft(ctx: Context, at: int, fit: Fit) -> Draft:
     """The wish to start one gang in the gap, with the price of its being evicted."""
-    gpus, gap_s = len(fit.layout.gpu), min(held.start_s for held in ctx.held) - ctx.now_s
+    gpus, gap_s = len(fit.layout.gpu), min(held.start_s for held in ctx.plan.held) - ctx.now_s
     known = bool(ctx.known[at])
     run_s = float(ctx.run_high_s[at]) if known else gap_s
     overrun = 1.0 - ctx.policy.backfill.level if known else 1.0
@@ -150,7 +151,7 @@ def _leaving(ctx: Context) -> np.ndarray:
     work = ctx.observation.snapshot.workloads
     leaving = work.state == State.CHECKPOINTING
     told = [entry.instruction.uid for entry in ctx.memory.in_flight.values() if entry.instruction.kind == "evict"]
-    told += [entry.uid for entry in ctx.accepted]
+    told += [entry.uid for entry in ctx.plan.accepted]
     if told:
         leaving = leaving | (np.isin(work.uid, np.array(told, object)) & holding_mask(work))
     return np.flatnonzero(leaving)
@@ -159,7 +160,7 @@ def _leaving(ctx: Context) -> np.ndarray:
 def _fits(ctx: Context, held: Held, without: np.ndarray) -> bool:
     """Would the reserved gang fit now if the workloads `without` were gone?"""
     free = free_of(ctx, without.tolist())
-    for other in ctx.held:
+    for other in ctx.plan.held:
         if other is not held:
             free[other.nodes] = np.minimum(free[other.nodes], np.maximum(other.spare, 0))
     suits = suitable_nodes(ctx.whatif, held.shape, ctx.gpu_memory_mib, empty=True)

@@ -22,11 +22,11 @@ def propose(ctx: Context, submit: Submit) -> None:
     """Moves for gangs that wait although enough is free, in the order of service."""
     keys = scheduling_signatures(ctx)
     for at in within_steps(ctx, ctx.waiting(SHAPES)):
-        if at in ctx.moves_tried:
+        if at in ctx.plan.moves_tried:
             continue
         found = moves_only(ctx, at, keys[at]) if ctx.too_early(at) is None else None
         if found is not None:
-            ctx.taken[at] = submit(moves_draft(ctx, at, found))
+            ctx.plan.decide(at, submit(moves_draft(ctx, at, found)))
             keys = scheduling_signatures(ctx)
 
 

@@ -46,13 +46,13 @@ def _over_time(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
     rows = np.flatnonzero(open_rows & (over_s >= 0)).tolist()
     soon_s = (start_s + work.limit_s)[open_rows & (over_s < 0)]
     if len(soon_s):
-        ctx.wake_s.append(float(soon_s.min()))
+        ctx.plan.wake_at(float(soon_s.min()))
     suspended = []
     for row in sorted(rows, key=lambda row: (-float(over_s[row]), row)):
         over, limit_s = float(over_s[row]), float(work.limit_s[row])
         if ctx.now_s < float(start_s[row] + work.limit_s[row]) + grace_s:
-            ctx.wake_s.append(float(start_s[row] + work.limit_s[row]) + grace_s)
-            ctx.notes.append(
+            ctx.plan.wake_at(float(start_s[row] + work.limit_s[row]) + grace_s)
+            ctx.plan.note(
                 Evidence(
                     f"{work.id[row]} is past its run-time limit of {limit_s:g} s and is suspended in",
                     round(grace_s - over, 3),
@@ -81,7 +81,7 @@ def _over_budget(ctx: Context, open_rows: Bools, submit: Submit) -> None:
         if tenant not in snapshot.names.tenants:
             continue
         ratio = spent.last_day_gpu_s / max(spent.mean_day_gpu_s, 1.0)
-        ctx.notes.append(
+        ctx.plan.note(
             Evidence(
                 f"tenant {tenant} used {spent.last_day_gpu_s:.0f} GPU-s in the last day, its mean day "
                 f"of {spent.days} has {spent.mean_day_gpu_s:.0f}; that is",

@@ -36,7 +36,7 @@ def _outranked(ctx: Context) -> bool:
     """Does anybody run whose priority is below that of one who waits, in whatever queue?"""
     work = ctx.observation.snapshot.workloads
     running = work.priority[holding_mask(work)]
-    waiting = work.priority[ctx.pending[~ctx.taken]]
+    waiting = work.priority[ctx.pending[~ctx.plan.taken]]
     return bool(len(running) and len(waiting) and running.min() < waiting.max())
 
 
@@ -53,6 +53,6 @@ def _displace(ctx: Context, at: int, within: Takes, submit: Submit) -> None:
     found = ctx.too_early(at) or find_scenario(ctx, at, within)
     if isinstance(found, Scenario):
         worth = worth_gpu_s(ctx, at, found)
-        ctx.taken[at] = submit(pipelined_draft(ctx, NAME, at, found, worth, contract=False))
+        ctx.plan.decide(at, submit(pipelined_draft(ctx, NAME, at, found, worth, contract=False)))
     else:
         ctx.answer(at, Miss(found.code, found.value, found.threshold))

@@ -8,6 +8,7 @@ alone are tried: a spare node keeps a guarantee whole.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import chain
 
 from autopilot.core.model.records import Code
@@ -75,7 +76,7 @@ def take_at_once(ctx: Context, at: int, submit: Submit) -> bool:
     return miss is None
 
 
-def keep_quota(ctx: Context, at: int) -> None:
+def keep_quota(ctx: Context, at: int, held_for: dict[int, tuple[int, float]]) -> None:
     """Reserve idle quota for the first gang of a queue that waits, as its rule set says. It binds other queues only."""
     keeps = ctx.quota.rules.keeps
     if keeps is None:
@@ -84,12 +85,12 @@ def keep_quota(ctx: Context, at: int) -> None:
     gpus = 0.0 if ctx.pending_table.early[at] and _could_take(ctx, at) else keeps(ctx.quota.ledger, claim)
     if gpus > 0:
         ctx.quota.ledger.add(claim.queue, gpus, claim.kinds, preemptible=True)
-    ctx.idle_held_for[claim.queue] = (at, gpus)
+    held_for[claim.queue] = (at, gpus)
 
 
-def release_quota(ctx: Context, at: int) -> int | None:
+def release_quota(ctx: Context, at: int, held_for: Mapping[int, tuple[int, float]]) -> int | None:
     """Give back what is kept in the queue of the gang at `at`; the position of the gang that it is kept for."""
-    held = ctx.idle_held_for.get(ctx.pending_table.queue[at])
+    held = held_for.get(ctx.pending_table.queue[at])
     if held is None or held[1] <= 0:
         return None
     claim = ctx.quota.claim(int(ctx.pending[held[0]]), ctx.pending_table.least_gpus[held[0]])
@@ -119,7 +120,7 @@ def _try(ctx: Context, at: int, key: int | None, submit: Submit) -> Miss | None:
         return found
     owed = contract and bool(found.evictions)
     worth = 0.0 if owed else worth_gpu_s(ctx, at, found)  # a contract is not weighed
-    ctx.taken[at] = submit(pipelined_draft(ctx, NAME, at, found, worth, contract=owed))
+    ctx.plan.decide(at, submit(pipelined_draft(ctx, NAME, at, found, worth, contract=owed)))
     return None
 
 

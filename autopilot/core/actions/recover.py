@@ -45,7 +45,7 @@ def give_back(ctx: Context, open_rows: Bools, submit: Submit) -> None:
     for row in np.flatnonzero(open_rows & (gate >= Gate.REJECTED)).tolist():
         stands = submit(_stop(ctx, row, Evidence("check", Gate(int(gate[row])).name.lower())))
         if stands and ctx.policy.modes.recover == Mode.AUTO:
-            ctx.leaving[row] = None
+            ctx.plan.leave(row)
 
 
 def may_stop(ctx: Context) -> Bools:
@@ -107,7 +107,7 @@ def _called_back(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
         elif left_s <= margin_s:
             submit(_shrink(ctx, row, stays[row], left_s))
         else:
-            ctx.wake_s.append(float(gone_s[row]) - margin_s)
+            ctx.plan.wake_at(float(gone_s[row]) - margin_s)
     told = [row for row in rows if stays[row] is not None and gone_s[row] - ctx.now_s <= margin_s]
     return told + _save(ctx, at_risk, submit)
 
@@ -122,7 +122,7 @@ def _save(ctx: Context, at_risk: list[AtRisk], submit: Submit) -> list[int]:
     plan = plan_saves(at_risk, busy_s)
     for each in plan.lost:
         needs = f"{each.write_s:g} s to write" if each.write_s > 0 else "a checkpoint, and makes none"
-        ctx.notes.append(
+        ctx.plan.note(
             Evidence(
                 f"{work.id[each.row]} is on a node that is gone in {each.left_s:g} s and cannot be saved: "
                 f"it needs {needs}; it runs on and loses",
@@ -133,7 +133,7 @@ def _save(ctx: Context, at_risk: list[AtRisk], submit: Submit) -> list[int]:
     margin_s = ctx.policy.recovery.notice_margin_s
     if plan.slack_s > margin_s:
         if plan.turns:
-            ctx.wake_s.append(ctx.now_s + plan.slack_s - margin_s)
+            ctx.plan.wake_at(ctx.now_s + plan.slack_s - margin_s)
         return []
     left_s, saved = (
         {each.row: each.left_s for each in at_risk},
@@ -151,7 +151,7 @@ def _save(ctx: Context, at_risk: list[AtRisk], submit: Submit) -> list[int]:
                 until_s=ctx.now_s + left_s[turn.row],
             )
         )
-    ctx.wake_s.extend(ctx.now_s + turn.start_s for turn in plan.turns if turn.start_s > 0)
+    ctx.plan.wake_at(*(ctx.now_s + turn.start_s for turn in plan.turns if turn.start_s > 0))
     return [turn.row for turn in told]
 
 
@@ -203,13 +203,13 @@ def _hung(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
         for key, at_s in ctx.memory.noted_since_s.items()
         if key.startswith("hung/") and key.split("/", 2)[2] in alive
     }
-    ctx.noted.update(past)
+    ctx.plan.remember(past)
     _note_work(ctx, alive)
     quiet = doing_nothing(snapshot, ctx.policy)
     earlier = {
         row: _restarts(past, str(work.id[row]), int(work.incarnation[row])) for row in np.flatnonzero(quiet).tolist()
     }
-    worked = np.array([f"worked/{name}" in ctx.noted for name in work.id.tolist()], np.bool_)
+    worked = np.array([f"worked/{name}" in ctx.plan.conditions for name in work.id.tolist()], np.bool_)
     left = quiet & ~worked
     left[[row for row, count in earlier.items() if count >= rules.hung_restarts]] = True
     why_not = doubts(snapshot, ctx.policy, quiet & ~left, left)
@@ -218,11 +218,11 @@ def _hung(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
         name, number = str(work.id[row]), int(work.incarnation[row])
         for_s = ctx.now_s - ctx.since_s(f"quiet/{number}/{name}") + window_s(snapshot)
         if for_s < rules.hung_after_s or ctx.now_s - float(work.start_s[row]) < rules.hung_after_s:
-            ctx.wake_s.append(
+            ctx.plan.wake_at(
                 ctx.now_s + max(rules.hung_after_s - for_s, rules.hung_after_s - ctx.now_s + float(work.start_s[row]))
             )
         elif not worked[row]:
-            ctx.notes.append(
+            ctx.plan.note(
                 Evidence(
                     f"{name} has done nothing since it started and is left to its owner; its GPUs did nothing for",
                     round(for_s, 3),
@@ -230,7 +230,7 @@ def _hung(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
                 )
             )
         elif left[row]:
-            ctx.notes.append(
+            ctx.plan.note(
                 Evidence(
                     f"{name} does nothing again after {earlier[row]} restarts and is left to its owner; its GPUs "
                     f"did nothing for",
@@ -239,7 +239,7 @@ def _hung(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
                 )
             )
         elif row in why_not:
-            ctx.notes.append(
+            ctx.plan.note(
                 Evidence(
                     f"{name} seems to hang and is not stopped, for {why_not[row]}; its GPUs did nothing for",
                     round(for_s, 3),
@@ -252,7 +252,7 @@ def _hung(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
                     ctx, row, for_s, Evidence("did_nothing", round(for_s, 3), "s on all its GPUs, by fresh telemetry")
                 )
             )
-            if any(entry.workload == name for entry in ctx.accepted):
+            if any(entry.workload == name for entry in ctx.plan.accepted):
                 ctx.since_s(f"hung/{number}/{name}")
             stopped.append(row)
     return stopped
@@ -268,12 +268,12 @@ def _note_work(ctx: Context, alive: set[str]) -> None:
     snapshot = ctx.observation.snapshot
     for key, at_s in ctx.memory.noted_since_s.items():
         if key.startswith("worked/") and key.partition("/")[2] in alive:
-            ctx.noted[key] = at_s
+            ctx.plan.remember({key: at_s})
     for row in np.flatnonzero(at_work(snapshot, ctx.policy, ctx.now_s)).tolist():
         ctx.since_s(f"worked/{snapshot.workloads.id[row]}")
     looks_s = snapshot.workloads.start_s[judged(snapshot)] + window_s(snapshot)
     if (looks_s > ctx.now_s).any():
-        ctx.wake_s.append(float(looks_s[looks_s > ctx.now_s].min()))
+        ctx.plan.wake_at(float(looks_s[looks_s > ctx.now_s].min()))
 
 
 def _waiting_coordinators(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
@@ -290,7 +290,7 @@ def _waiting_coordinators(ctx: Context, open_rows: Bools, submit: Submit) -> lis
             continue
         for_s = ctx.now_s - ctx.since_s(f"alone/{int(work.incarnation[row])}/{name}")
         if for_s < limit_s:
-            ctx.wake_s.append(ctx.now_s + limit_s - for_s)
+            ctx.plan.wake_at(ctx.now_s + limit_s - for_s)
             continue
         ctx.since_s(f"waited/{name}")
         submit(
@@ -313,7 +313,7 @@ def _stuck(ctx: Context, submit: Submit) -> None:
         for_s = ctx.now_s - ctx.since_s(f"stuck/{int(work.incarnation[row])}/{work.id[row]}")
         limit_s = ctx.policy.recovery.stuck_after_s
         if for_s < limit_s:
-            ctx.wake_s.append(ctx.now_s + limit_s - for_s)
+            ctx.plan.wake_at(ctx.now_s + limit_s - for_s)
         elif row not in ctx.busy and row not in ctx.quota.leaving:
             submit(_stop(ctx, row, Evidence("stuck", round(for_s, 3), "s past its grace, still on its GPUs")))
 

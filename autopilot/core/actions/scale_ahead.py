@@ -34,7 +34,7 @@ def propose(ctx: Context, submit: Submit) -> None:
     for ahead in asked:
         name = str(services.id[ahead.row])
         if ahead.replicas < 0:
-            ctx.notes.append(Evidence(f"{NAME} {name}", f"no floor is changed: {ahead.reason}"))
+            ctx.plan.note(Evidence(f"{NAME} {name}", f"no floor is changed: {ahead.reason}"))
         elif str(services.uid[ahead.row]) not in under_way:
             _propose(ctx, ahead, lacking_gpus, yields, submit)
 

@@ -23,7 +23,8 @@ from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Code, Observation, Plan, Proposal, Reservation, Slot, Verdict, Victim
 from autopilot.core.placement.fit import Miss
 from autopilot.core.placement.whatif import Layout, WhatIf
-from autopilot.core.planning.context import Context, build_context
+from autopilot.core.planning.build import build_context
+from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft, Eviction, Propose
 from autopilot.core.reservations.advance import hold_advance
 from autopilot.core.tracking.pipelined import joined, make_way
@@ -68,7 +69,7 @@ class Planner:
         if len(self.proposals) >= ctx.policy.limits.proposals_per_tick:
             self.bound_hit = True
             if draft.at >= 0:
-                ctx.refuse(draft.at, Miss(Code.BOUND, len(self.proposals), ctx.policy.limits.proposals_per_tick))
+                ctx.plan.refuse(draft.at, Miss(Code.BOUND, len(self.proposals), ctx.policy.limits.proposals_per_tick))
             return False
         proposal = _proposal(draft, ctx)
         verdicts = tuple(check(proposal, draft, ctx) for _, check in self.guards)
@@ -83,11 +84,11 @@ class Planner:
             self.rows.update((victim.uid, row) for victim, row in zip(proposal.victims, draft.victims, strict=True))
         if accepted and draft.victims:
             self.disruptions[proposal.id] = disruptions(draft, ctx, proposal.id)
-            ctx.accepted.extend(self.disruptions[proposal.id])
+            ctx.plan.accept(self.disruptions[proposal.id])
         if stands and draft.victims:
             self.claimed.update(draft.victims)
             if not accepted:
-                ctx.paper |= {give.row: (ctx.whatif.layout_of(give.row), give.keeps) for give in draft.evictions}
+                ctx.plan.recommend({give.row: (ctx.whatif.layout_of(give.row), give.keeps) for give in draft.evictions})
             if draft.fit is None:  # they hold their GPUs still, but their quota is free
                 for row in draft.victims:
                     ctx.quota.book(row, ctx.whatif.layout_of(row), -1)
@@ -95,10 +96,10 @@ class Planner:
         if stands and draft.fit is not None:
             self.waits[proposal.id] = _apply(draft, draft.fit.layout, ctx)
         elif not stands and draft.at >= 0:
-            ctx.refuse(draft.at, Miss(Code.GATED, float(len(refused)), 0.0))
+            ctx.plan.refuse(draft.at, Miss(Code.GATED, float(len(refused)), 0.0))
             if draft.fit is not None and all(verdict.code in PASSING for verdict in refused):
-                ctx.wanted.append(draft.fit.layout)
-                ctx.wanted += [give.keeps for give in draft.evictions if give.how == "move" and give.keeps is not None]
+                ctx.plan.want([draft.fit.layout])
+                ctx.plan.want(give.keeps for give in draft.evictions if give.how == "move" and give.keeps is not None)
         return stands
 
 
@@ -119,11 +120,13 @@ def _apply(draft: Draft, layout: Layout, ctx: Context) -> tuple[Victim, ...]:
         moves = {give.row: give.keeps for give in draft.evictions if give.how == "move" and give.keeps is not None}
         for row, target in moves.items():
             ctx.foresee(target, float(ctx.end_s[row]), row)
-        gone = make_way(whatif, [*draft.victims, *ctx.leaving], [layout, *moves.values()], moves)
+        gone = make_way(whatif, [*draft.victims, *ctx.plan.leaving], [layout, *moves.values()], moves)
         others = sorted(gone.difference(draft.victims))
-        waits = tuple(_victim(_leaver(row, ctx.leaving[row]), True, ctx) for row in others)
-        ctx.leaving.update((give.row, give.keeps) for give in draft.evictions if give.how != "move")
-    ctx.held = [held for held in ctx.held if held.row != draft.row]  # it needs its reservation no more
+        waits = tuple(_victim(_leaver(row, ctx.plan.leaving[row]), True, ctx) for row in others)
+        for give in draft.evictions:
+            if give.how != "move":
+                ctx.plan.leave(give.row, give.keeps)
+    ctx.plan.drop_hold(draft.row)  # it needs its reservation no more
     whatif.place(draft.row, layout)
     ctx.occupy(draft.row, layout, ctx.now_s + float(ctx.run_low_s[draft.at]))
     return waits
@@ -158,7 +161,9 @@ def plan_on(
         if name in NEEDED_FOR_REASONS or getattr(policy.modes, name, Mode.AUTO) != Mode.OFF:
             propose(ctx, planner.submit)
     accepted_reservations = _reservations(ctx, planner)
-    return Plan(tuple(planner.proposals), ctx.refusals(), accepted_reservations, tuple(ctx.released)), planner
+    return Plan(
+        tuple(planner.proposals), ctx.plan.refusals(ctx.pending), accepted_reservations, tuple(ctx.plan.released)
+    ), planner
 
 
 def _leaving(observation: Observation, memory: ControllerMemory) -> set[int]:
@@ -173,23 +178,25 @@ def _leaving(observation: Observation, memory: ControllerMemory) -> set[int]:
 def _reservations(ctx: Context, planner: Planner) -> tuple[Reservation, ...]:
     """What memory keeps: room held now, unless a guard refused it, and promises that have no room now."""
     refused = {proposal.uid for proposal in planner.proposals if proposal.kind == "reserve" and not proposal.accepted}
-    started = set(ctx.pending[ctx.taken].tolist())
+    started = set(ctx.pending[ctx.plan.taken].tolist())
     held = tuple(
-        held.record for held in ctx.held if held.row >= 0 and held.record.uid not in refused and held.row not in started
+        held.record
+        for held in ctx.plan.held
+        if held.row >= 0 and held.record.uid not in refused and held.row not in started
     )
     return held + kept_promises(ctx)
 
 
 def kept_promises(ctx: Context) -> tuple[Reservation, ...]:
     """Promises whose gang still waits and holds no room at this tick; one that is too late is released."""
-    holding = {held.row for held in ctx.held}
-    started = set(ctx.pending[ctx.taken].tolist())
+    holding = {held.row for held in ctx.plan.held}
+    started = set(ctx.pending[ctx.plan.taken].tolist())
     kept = []
     for row, record in ctx.standing.items():
-        if not record.firm or row in holding or row in started or record.workload in ctx.released:
+        if not record.firm or row in holding or row in started or record.workload in ctx.plan.released:
             continue
         if ctx.now_s >= record.planned_s + ctx.policy.reservation.timeout_s:
-            ctx.released.append(record.workload)
+            ctx.plan.release(record.workload)
         else:
             kept.append(replace(record, start_s=float("inf"), nodes=()))
     return tuple(kept)

@@ -123,7 +123,7 @@ def _notes(
             notes.append(
                 Evidence(f"{effect.workload} has no turn to save before it leaves and loses", lost_gpu_s, "GPU-s")
             )
-    return (*notes, *planner.ctx.notes)
+    return (*notes, *planner.ctx.plan.notes)
 
 
 def _stand_still(memory: ControllerMemory, observation: Observation, policy: Policy, why: str) -> Step:
@@ -202,8 +202,8 @@ def _commit(
         disrupted=tuple(disrupted),
         cooled_until_s=cooled,
         proposed_since_s=moves_tried,
-        noted_since_s=planner.ctx.noted,
-        advance=planner.ctx.advance,
+        noted_since_s=planner.ctx.plan.conditions,
+        advance=planner.ctx.plan.advance,
         reservations=chosen.reservations,
         pipelined_starts=tuple(pipelined_starts),
     )
@@ -357,7 +357,7 @@ def _wake_at(
     timers += command_timers_s(memory, policy)
     timers += [pipelined.deadline_s for pipelined in memory.pipelined_starts]
     timers += floor_timers_s(memory, observation, policy)
-    timers += planner.ctx.wake_s
+    timers += planner.ctx.plan.wake_s
     timers += _guaranteed_until_s(observation, chosen, policy)
     timers += _work_timers_s(observation, policy)
     if any(entry.state == "reported" for entry in memory.in_flight.values()):
@@ -425,12 +425,12 @@ def _next_review_s(chosen: Plan, planner: Planner, policy: Policy) -> float:
         or shares_time
         or _past_moves(ctx)
         or policy.order.aging_exponent > 0
-        or (ctx.held and _forecasts_move(ctx))
+        or (ctx.plan.held and _forecasts_move(ctx))
     ):
         return next_s
     submit_s = ctx.observation.snapshot.workloads.submit_s[ctx.pending]
     crossings = [submit_s + policy.order.max_wait_s, submit_s + policy.reservation.firm_after_s]
-    if ctx.held:
+    if ctx.plan.held:
         ends_s = ctx.end_s[np.isfinite(ctx.end_s)]
         crossings += [ends_s, ends_s - period_s]  # an end set by a declared limit moves one period before it
     later = np.concatenate(crossings)

@@ -17,7 +17,8 @@ from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight, 
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Evidence, Instruction, Observation
 from autopilot.core.placement.whatif import WhatIf
-from autopilot.core.planning.context import Context, build_context
+from autopilot.core.planning.build import build_context
+from autopilot.core.planning.context import Context
 from autopilot.core.tracking.lifecycle import sent_again, step_to
 from autopilot.core.tracking.pipelined import Followed, Lookup, fits, follow_pipelined
 
@@ -63,8 +64,8 @@ def follow(
         if not held and not starts:
             return UnderWay(started, ctx, (), (), notes)
         if halted:
-            ctx.memory = _put_off(started, held, observation.now_s, policy)
-            return UnderWay(ctx.memory, ctx, (), (), notes)
+            put_off = _put_off(started, held, observation.now_s, policy)
+            return UnderWay(put_off, replace(ctx, memory=put_off), (), (), notes)
         sender = Sender(ctx, guards, names)
         refused = sender.held(held)
         codes = {start[2].instruction.id: sender.start_of(start[0], start[1]) for start in starts}
@@ -85,7 +86,7 @@ def follow(
         leaving = [start for start in starts if codes[start[2].instruction.id] is None]
         memory = _with_starts(memory, _held_back(followed, starts, codes), leaving, observation.now_s, policy)
         memory, sent = _send_again(memory, again, ctx, policy)
-        ctx.memory = memory
+        ctx = replace(ctx, memory=memory)
         return UnderWay(memory, ctx, sent, tuple(start[2].instruction for start in leaving), notes)
 
 

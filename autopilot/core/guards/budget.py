@@ -22,7 +22,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     victims = len(proposal.victims)
     past = [
         entry
-        for entry in (*ctx.memory.disrupted, *ctx.accepted)
+        for entry in (*ctx.memory.disrupted, *ctx.plan.accepted)
         if not entry.contract
         and entry.at_s + rules.window_s > ctx.now_s
         and not (draft.resent and entry.proposal_id == draft.resent)
@@ -40,7 +40,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
         and not (draft.resent and entry.instruction.proposal_id == draft.resent)
         for entry in ctx.memory.in_flight.values()
     )
-    at_once = under_way + victims + sum(1 for entry in ctx.accepted if not entry.contract)
+    at_once = under_way + victims + sum(1 for entry in ctx.plan.accepted if not entry.contract)
     if at_once > rules.concurrent:
         return deny(NAME, Code.BUDGET_CONCURRENT, float(at_once), "disruptions under way", float(rules.concurrent))
     writing = _writing_s(draft, ctx)
@@ -78,7 +78,7 @@ def _writing_s(draft: Draft, ctx: Context) -> float:
     work = ctx.observation.snapshot.workloads
     leaving = np.asarray(work.state == State.CHECKPOINTING)
     told = [entry.instruction.uid for entry in ctx.memory.in_flight.values() if entry.instruction.kind == "evict"]
-    told += [entry.uid for entry in ctx.accepted]
+    told += [entry.uid for entry in ctx.plan.accepted]
     if told:
         leaving = leaving | (np.isin(work.uid, np.array(told, object)) & holding_mask(work))
     leaving[[give.row for give in draft.evictions if give.how != "shrink"]] = True

@@ -42,7 +42,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
         ended = approval_ended(approval, proposal, ctx.now_s, ctx.policy)
         if ended is not None:
             return deny(NAME, *ended)
-    if ctx.paper and draft.fit is not None and _rests_on_paper(draft, ctx):
+    if ctx.plan.paper and draft.fit is not None and _rests_on_paper(draft, ctx):
         return deny(NAME, Code.ON_PAPER, step, unit, need)
     return allow(NAME, step, unit, float(_STEP[mode]))
 
@@ -51,11 +51,11 @@ def _rests_on_paper(draft: Draft, ctx: Context) -> bool:
     """Does it count on GPUs or quota that only a recommendation frees?"""
     layouts = [give.keeps for give in draft.evictions if give.how == "move" and give.keeps is not None]
     asked = {place for layout in (*layouts, draft.fit.layout) for place in _places(layout)} if draft.fit else set()
-    if any(not asked.isdisjoint(_places(held)) for held, _ in ctx.paper.values()):
+    if any(not asked.isdisjoint(_places(held)) for held, _ in ctx.plan.paper.values()):
         return True
     quota = ctx.quota
     ledger = quota.ledger.saved()
-    for row, (held, keeps) in ctx.paper.items():
+    for row, (held, keeps) in ctx.plan.paper.items():
         quota.book(row, held)
         if keeps is not None:
             quota.book(row, keeps, -1)

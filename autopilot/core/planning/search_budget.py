@@ -20,24 +20,24 @@ LOOK = 20
 
 
 def within_steps(ctx: Context, order: Sequence[int], times: int = 1) -> Iterator[int]:
-    """The gangs of `order` that one action gets round to in this tick, with what the caller adds to `ctx.steps`.
+    """The gangs of `order` that one action gets round to in this tick, with what the caller adds to `ctx.plan.steps`.
 
     The bound is `times` that of the policy.
     """
     bound = times * ctx.policy.limits.search_steps
-    half, limit = ctx.steps + bound // 2, ctx.steps + bound
+    half, limit = ctx.plan.steps + bound // 2, ctx.plan.steps + bound
     for place, at in enumerate(order):
-        if ctx.steps >= half:
+        if ctx.plan.steps >= half:
             behind = order[place:]
             break
-        ctx.steps += LOOK
+        ctx.plan.spend(LOOK)
         yield at
     else:
         return
     review = round(ctx.review_now_s / ctx.policy.review.batch_s)
     first = int(review * STRIDE * len(behind)) % len(behind)
     for at in (*behind[first:], *behind[:first]):
-        if ctx.steps >= limit:
+        if ctx.plan.steps >= limit:
             return
-        ctx.steps += LOOK
+        ctx.plan.spend(LOOK)
         yield at

@@ -58,13 +58,13 @@ def search_moves(ctx: Context, at: int, shape: Shape, without: Collection[int] =
     search.patience = ctx.policy.limits.search_steps
     ranked_targets = _movers(ctx, search, most_gpus, without, instances=shape.profile >= 0)
     found = _without_stuck(ctx, at, shape, search, ranked_targets)
-    ctx.steps += search.steps
+    ctx.plan.spend(search.steps)
     parts = [ranked_target for ranked_target in ranked_targets if not ranked_target.target.whole]
     for node in _nodes_of(ctx, parts, shape) if found is None and parts else ():
         search = search_for(ctx, at, shape, first=node)
         search.patience = ctx.policy.limits.search_steps
         found = _without_stuck(ctx, at, shape, search, ranked_targets)
-        ctx.steps += search.steps
+        ctx.plan.spend(search.steps)
         if found is not None:
             break
     return found

@@ -56,13 +56,13 @@ class Scenario:
 
 def scheduling_signatures(ctx: Context) -> list[int]:
     """By position, what decides whether others may give way for a gang: where one may not, none of its number may."""
-    count, bits = len(ctx.held), ctx.binding_sets(np.arange(len(ctx.pending)))
+    count, bits = len(ctx.plan.held), ctx.binding_sets(np.arange(len(ctx.pending)))
     return [sort << count | held_back for sort, held_back in zip(ctx.pending_table.sort, bits.tolist(), strict=True)]
 
 
 def alike_at(ctx: Context, at: int) -> int:
     """The same of one position."""
-    return ctx.pending_table.sort[at] << len(ctx.held) | int(ctx.binding_sets(np.array([at]))[0])
+    return ctx.pending_table.sort[at] << len(ctx.plan.held) | int(ctx.binding_sets(np.array([at]))[0])
 
 
 def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spared: I32 | None = None) -> Fit | Miss:
@@ -202,7 +202,7 @@ def find_scenario(ctx: Context, at: int, targets: Takes, *, contract: bool = Fal
     answer = targets(quota.ledger, quota.claim(row, gpus), running, search)
     found = answer if isinstance(answer, Refusal) else on_paper(ctx, at, shape, search, answer)
     ctx.whatif.rollback(mark)
-    ctx.steps += search.steps + len(quota.snapshot.queues.id) * STEPS_A_QUEUE
+    ctx.plan.spend(search.steps + len(quota.snapshot.queues.id) * STEPS_A_QUEUE)
     return found
 
 
@@ -217,7 +217,7 @@ def most_given_up(ctx: Context, shape: Shape) -> float:
 def let_leave(ctx: Context) -> int:
     """Take off the what-if what is being given up already; the mark to roll back to."""
     mark = ctx.whatif.checkpoint()
-    for row, keeps in ctx.leaving.items():
+    for row, keeps in ctx.plan.leaving.items():
         if len(ctx.whatif.layout_of(row).gpu):
             ctx.whatif.evict(row)
             if keeps is not None:
@@ -228,7 +228,7 @@ def let_leave(ctx: Context) -> int:
 def after_leaving(ctx: Context, at: int) -> Scenario | Miss:
     """How the gang at `at` could start once those who are leaving have left, nobody taken."""
     shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]), ctx.pending_table.least_gpus[at])
-    ctx.steps += STEPS_A_PLACE + len(ctx.whatif.node_free) // 50
+    ctx.plan.spend(STEPS_A_PLACE + len(ctx.whatif.node_free) // 50)
     mark = let_leave(ctx)
     fit = place(ctx, at, shape)
     ctx.whatif.rollback(mark)
@@ -439,7 +439,7 @@ def pipelined_draft(
 def _awaits(ctx: Context, layout: Layout) -> bool:
     """True when somebody who leaves already is on a node of the layout still: its GPUs, CPU or memory may be theirs."""
     held, node = ctx.observation.snapshot.placements, ctx.observation.snapshot.gpus.node
-    theirs = held.node[np.isin(held.workload, list(ctx.leaving))]
+    theirs = held.node[np.isin(held.workload, list(ctx.plan.leaving))]
     return bool(np.isin(node[layout.gpu], theirs).any())
 
 

@@ -14,7 +14,8 @@ import numpy as np
 from autopilot.core.model.records import Evidence, Reservation
 from autopilot.core.model.snapshot import Bools
 from autopilot.core.placement.fit import Shape
-from autopilot.core.planning.context import Context, Held
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.plan_state import Held
 
 MOST = 8
 """Advance reservations that are held at once, the earliest first; the others wait for their turn."""
@@ -29,7 +30,7 @@ def hold_advance(ctx: Context) -> None:
     over_s = table.start_s + table.grace_s
     for moment_s in np.concatenate([begins_s, table.start_s, over_s]).tolist():
         if moment_s > now_s:
-            ctx.wake_s.append(moment_s)
+            ctx.plan.wake_at(moment_s)
     current = np.flatnonzero((begins_s <= now_s) & (now_s < over_s))
     for row in current[np.argsort(table.start_s[current], kind="stable")][:MOST].tolist():
         _hold(ctx, row)
@@ -54,7 +55,7 @@ def _hold(ctx: Context, row: int) -> None:
     counts += _choose(most - counts, before, left - int(counts.sum()))
     chosen = np.flatnonzero(counts)
     nodes = chosen.astype(np.int32)
-    ctx.advance[name] = tuple(snapshot.nodes.id[nodes].tolist())
+    ctx.plan.reserve_nodes(name, tuple(snapshot.nodes.id[nodes].tolist()))
     record = Reservation(
         f"advance reservation {name} of queue {snapshot.queues.id[queue]}",
         0,
@@ -62,11 +63,11 @@ def _hold(ctx: Context, row: int) -> None:
         start_s,
         start_s,
         start_s,
-        ctx.advance[name],
+        ctx.plan.advance[name],
     )
     shape = Shape(left, 1, 0, 0, -1, 1 << model, 0, 0, 0, 0)
     spare = (ready[nodes] - counts[chosen]).astype(np.int32)
-    ctx.held.append(Held(-1, record, shape, start_s, nodes, counts[chosen].astype(np.int32), spare, queue))
+    ctx.plan.hold(Held(-1, record, shape, start_s, nodes, counts[chosen].astype(np.int32), spare, queue))
     if ctx.now_s >= start_s:
         _say(ctx, row, left, int(np.minimum(ctx.whatif.node_free[nodes], counts[chosen]).sum()))
 
@@ -76,7 +77,7 @@ def _say(ctx: Context, row: int, left: int, free: int) -> None:
     table = ctx.observation.snapshot.advance
     ends_s = float(table.start_s[row] + table.grace_s[row]) - ctx.now_s
     short = f", {left - free} of them not free yet" if free < left else ""
-    ctx.notes.append(
+    ctx.plan.note(
         Evidence(
             f"advance reservation {table.id[row]} holds {left} GPUs{short}; what is not used is released in",
             round(ends_s, 3),
@@ -99,7 +100,7 @@ def _free_by(ctx: Context, start_s: float) -> Bools:
     [gpus].
     """
     held, work = ctx.observation.snapshot.placements, ctx.observation.snapshot.workloads
-    free = ctx.whatif.gpu_used == 0 if ctx.now_s >= start_s else ctx.gpu_free_at_s <= start_s
+    free = ctx.whatif.gpu_used == 0 if ctx.now_s >= start_s else ctx.plan.gpu_free_at_s <= start_s
     marked = held.gpu[work.backfilled[held.workload]]
     free[marked] = True
     return np.asarray(free)

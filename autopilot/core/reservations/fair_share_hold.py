@@ -24,22 +24,22 @@ TWICE = 2.0
 """Room is held for one gang so many times `reservation.share_hold_s` at most: what was foreseen did not come."""
 
 
-def hold_deserved(ctx: Context, at: int) -> bool:
+def hold_deserved(ctx: Context, at: int, held_for: dict[int, bool]) -> bool:
     """Hold room for the gang at `at`, which has had its turn in vain; True when it does. For one of a queue alone."""
     limit_s, work = ctx.policy.reservation.share_hold_s, ctx.observation.snapshot.workloads
     if limit_s <= 0:
         return False
     row, queue = int(ctx.pending[at]), ctx.pending_table.queue[at]
-    ctx.fair_share_held[queue] = False
+    held_for[queue] = False
     plain = work.gpu_milli[row] == 0 and work.mig_profile[row] < 0 and row not in ctx.members
     if not plain or not _below_share(ctx, at):
         return False
     since_s = ctx.since_s(f"deserved/{work.id[row]}")
     if ctx.now_s - since_s > TWICE * limit_s:
         return False
-    if sum(ctx.fair_share_held.values()) >= MOST:
+    if sum(held_for.values()) >= MOST:
         return False
-    ctx.fair_share_held[queue] = True
+    held_for[queue] = True
     over = _above_share(ctx, queue)
     if not over.any():  # nobody has what it lacks
         return False
@@ -47,8 +47,8 @@ def hold_deserved(ctx: Context, at: int) -> bool:
     plan = plan_start(ctx, at, shape, _free_or_taken_at(ctx, over))
     if plan is None or plan.start_s > ctx.review_now_s + limit_s:
         return False
-    ctx.wake_s.append(since_s + TWICE * limit_s)
-    ctx.held.append(hold(ctx, row, shape, plan, ctx.standing.get(row), firm=False))
+    ctx.plan.wake_at(since_s + TWICE * limit_s)
+    ctx.plan.hold(hold(ctx, row, shape, plan, ctx.standing.get(row), firm=False))
     return True
 
 
@@ -78,7 +78,7 @@ def _free_or_taken_at(ctx: Context, over: Bools) -> F64:
         running_since(work) + ctx.policy.protection.min_runtime_s,
         np.inf,
     )
-    free_at_s = ctx.gpu_free_at_s.copy()
+    free_at_s = ctx.plan.gpu_free_at_s.copy()
     if ctx.policy.modes.reclaim_borrowed != Mode.AUTO:
         return free_at_s
     usable = ctx.whatif.gpu_usable[held.gpu]

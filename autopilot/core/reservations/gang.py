@@ -20,7 +20,8 @@ from autopilot.core.model.records import Reservation
 from autopilot.core.model.snapshot import F64, I32, Bools, Topology, holding_mask
 from autopilot.core.ordering.predicted_ends import gpu_free_at, predicted_ends
 from autopilot.core.placement.fit import Shape, level_of, members_on, suitable_nodes
-from autopilot.core.planning.context import Context, Held
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.plan_state import Held
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ def plan_start(ctx: Context, at: int, shape: Shape, gpu_free_at_s: F64 | None = 
     `gpu_free_at_s` [gpus]: when GPUs come free to it, where that is not by prediction alone.
     """
     suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib, empty=True)
-    free_at = _free_matrix(ctx, _free_at(ctx, at, ctx.gpu_free_at_s) if gpu_free_at_s is None else gpu_free_at_s)
+    free_at = _free_matrix(ctx, _free_at(ctx, at, ctx.plan.gpu_free_at_s) if gpu_free_at_s is None else gpu_free_at_s)
     free_at[~suits] = np.inf
     start_s = _earliest_s(ctx, shape, free_at)
     return None if start_s is None else _choose_nodes(ctx, shape, free_at, start_s)
@@ -64,8 +65,8 @@ def _free_late(ctx: Context) -> F64:
     for row, layout in ctx.whatif.layouts.items():
         left_s = ctx.outlook.quantile_s(np.array([row], np.int32), level)
         by_work[layout.gpu] = ctx.now_s + np.fmin(left_s, limit_s[row])
-    taken = np.isfinite(ctx.gpu_free_at_s)
-    return np.where(taken, np.maximum(ctx.gpu_free_at_s, by_work), ctx.gpu_free_at_s)
+    taken = np.isfinite(ctx.plan.gpu_free_at_s)
+    return np.where(taken, np.maximum(ctx.plan.gpu_free_at_s, by_work), ctx.plan.gpu_free_at_s)
 
 
 def _earliest_s(ctx: Context, shape: Shape, free_at: F64) -> float | None:
@@ -128,7 +129,7 @@ def _free_matrix(ctx: Context, gpu_free_at_s: F64) -> F64:
     free_at = np.where(columns < nodes.gpus[:, None], gpu_free_at_s[rows], np.inf)
     free_at.sort(axis=1)
     stacked = ctx.policy.backfill.kind == BackfillKind.CONSERVATIVE
-    for held in ctx.held:
+    for held in ctx.plan.held:
         end_s = held.start_s + _run_time(ctx, held.row) if stacked else np.inf
         for node, count in zip(held.nodes.tolist(), held.counts.tolist(), strict=True):
             free_at[node, :count] = end_s

@@ -15,7 +15,8 @@ import numpy as np
 
 from autopilot.core.model.snapshot import I32, Gate
 from autopilot.core.placement.fit import shape_of, suitable_nodes
-from autopilot.core.planning.context import Context, QuotaHold
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.plan_state import QuotaHold
 from autopilot.core.quota.ledger import EPSILON
 from autopilot.core.reservations.gang import fits_on
 from autopilot.core.rules.base import Claim
@@ -40,10 +41,10 @@ def keep_room(ctx: Context, at: int) -> None:
         return
     ready_s = [_ready_s(ctx, claim, *each) for each in found]
     if max(ready_s) < inf:
-        ctx.quota_holds += [
+        ctx.plan.hold_quota(
             QuotaHold(row, queue, kind, sheltered, when)
             for (queue, kind, sheltered), when in zip(found, ready_s, strict=True)
-        ]
+        )
 
 
 def _short(ctx: Context, claim: Claim) -> Iterator[tuple[int, int, bool]]:
@@ -80,7 +81,7 @@ def _shape_comes_free(ctx: Context, row: int, gpus: int) -> bool:
     snapshot = ctx.observation.snapshot
     shape = shape_of(snapshot, row, gpus)
     suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib, empty=True)
-    free = np.bincount(snapshot.gpus.node[ctx.gpu_free_at_s < inf], minlength=len(suits))
+    free = np.bincount(snapshot.gpus.node[ctx.plan.gpu_free_at_s < inf], minlength=len(suits))
     come: I32 = np.where(suits, free, 0).astype(np.int32)
     return fits_on(ctx, shape, come)
 

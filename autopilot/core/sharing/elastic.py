@@ -57,7 +57,7 @@ def running(ctx: Context) -> list[Elastic]:
         (work.state == State.RUNNING) & (work.min_gpus < work.gpus) & whole & ~work.excluded & ~work.stuck
     )
     cooling, found = ctx.cooling(), []
-    settled = ctx.quota.leaving | ctx.busy | ctx.leaving.keys() | ctx.members.keys()
+    settled = ctx.quota.leaving | ctx.busy | ctx.plan.leaving.keys() | ctx.members.keys()
     for row in elastic.tolist():
         held, most = len(whatif.layout_of(row).gpu), int(work.gpus[row])
         free = row not in settled and str(work.uid[row]) not in cooling and ctx.quota_hold_against(row) is None
@@ -172,9 +172,9 @@ def _unwanted(ctx: Context) -> I32:
     [nodes].
     """
     room, whatif = ctx.room(np.inf), ctx.whatif
-    if not ctx.wanted:
+    if not ctx.plan.wanted:
         return room
-    wanted = np.unique(np.concatenate([layout.gpu for layout in ctx.wanted]))
+    wanted = np.unique(np.concatenate([layout.gpu for layout in ctx.plan.wanted]))
     idle = wanted[whatif.gpu_usable[wanted] & (whatif.gpu_used[wanted] == 0)]
     taken = np.bincount(ctx.observation.snapshot.gpus.node[idle], minlength=len(room))
     left: I32 = np.maximum(room - taken, 0).astype(np.int32)

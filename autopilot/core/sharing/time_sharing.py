@@ -65,7 +65,7 @@ def share_time(ctx: Context, submit: Submit) -> None:
     for at in order:
         benches[queue[at]].line.append(at)
     for fill in (False, True):
-        _pass(ctx, [at for at in order if not ctx.taken[at]], benches, submit, fill=fill)
+        _pass(ctx, [at for at in order if not ctx.plan.taken[at]], benches, submit, fill=fill)
 
 
 def _pass(ctx: Context, order: list[int], benches: dict[int, _Bench], submit: Submit, *, fill: bool) -> None:
@@ -130,7 +130,7 @@ def _exchange(ctx: Context, at: int, bench: _Bench, *, fill: bool) -> Scenario |
     gpus = ctx.pending_table.least_gpus[at]
     if ctx.may_start(at, gpus) is not None:
         return None
-    if ctx.leaving:  # others pause already: what they leave comes first
+    if ctx.plan.leaving:  # others pause already: what they leave comes first
         waiting = after_leaving(ctx, at)
         if isinstance(waiting, Scenario):
             return waiting
@@ -178,7 +178,7 @@ def _leaves_idle(bench: _Bench, victim: int, limit: float, need: int) -> bool:
 def _behind(ctx: Context, at: int, bench: _Bench, index: float) -> list[int]:
     """Gangs behind the one at `at` whose index is above that of a wide gang: they may take its place together."""
     later = islice(bench.line, bench.line.index(at) + 1, None)
-    return list(islice((each for each in later if ctx.index[each] > index and not ctx.taken[each]), TOGETHER))
+    return list(islice((each for each in later if ctx.index[each] > index and not ctx.plan.taken[each]), TOGETHER))
 
 
 def _fitting(ctx: Context, behind: list[int], left: I32) -> int:
@@ -190,7 +190,7 @@ def _fitting(ctx: Context, behind: list[int], left: I32) -> int:
         row, gpus = int(ctx.pending[at]), ctx.pending_table.least_gpus[at]
         if total + gpus > most or ctx.may_start(at, gpus) is not None:
             continue
-        ctx.steps += STEPS_A_PLACE
+        ctx.plan.spend(STEPS_A_PLACE)
         fit = place(ctx, at, shape_of(ctx.observation.snapshot, row, gpus), displacing=True)
         if isinstance(fit, Fit) and np.isin(fit.layout.gpu, left).any():
             ctx.whatif.place(row, fit.layout)
@@ -239,5 +239,6 @@ def _propose(ctx: Context, at: int, found: Scenario, bench: _Bench, submit: Subm
     idle = found.shape.gpus - sum(give.gpus for give in found.evictions if give.how == "evict")
     used_gpu_s = max(idle, 0) * min(float(ctx.run_low_s[at]), ctx.policy.horizon_s)
     worth = min(saved_s, ctx.policy.horizon_s) * ctx.policy.preemption.priority_weight + used_gpu_s
-    ctx.taken[at] = submit(pipelined_draft(ctx, NAME, at, found, worth, contract=False, net_of_waiting=True))
-    return bool(ctx.taken[at])
+    return ctx.plan.decide(
+        at, submit(pipelined_draft(ctx, NAME, at, found, worth, contract=False, net_of_waiting=True))
+    )

@@ -57,8 +57,8 @@ def refusing(case: Case, decision: Decision) -> list[tuple[Proposal, Verdict]]:
 def waiting_before(case: Case) -> list[int]:
     """Rows that had their turn before it and wait too, in that order."""
     ctx = case.ctx
-    turn = ctx.place_in_line
-    before = np.flatnonzero(~ctx.taken & (turn < turn[case.at]))
+    turn = ctx.plan.turn
+    before = np.flatnonzero(~ctx.plan.taken & (turn < turn[case.at]))
     rows: list[int] = ctx.pending[before[np.argsort(turn[before], kind="stable")]].tolist()
     return rows
 

@@ -100,10 +100,10 @@ def _room_prospect(case: Case) -> str:
     """When it fits; where only reservations are in the way, when those start and how long they are foreseen to run."""
     ctx = case.ctx
     found = room_by_forecast(ctx, case.at, case.shape)
-    reserved = [held for held in ctx.held if held.row != case.row]
+    reserved = [held for held in ctx.plan.held if held.row != case.row]
     if isfinite(found.at_s) or not reserved:
         return _when(ctx, found, "it fits")
-    alone = room_by_forecast(replace(ctx, held=[]), case.at, case.shape)
+    alone = room_by_forecast(replace(ctx, plan=replace(ctx.plan, held=[])), case.at, case.shape)
     parts = []
     for held in reserved[:SHOWN_NAMES]:
         runs_s = float(ctx.run_low_s[np.flatnonzero(ctx.pending == held.row)[0]])

@@ -99,7 +99,7 @@ def _reservations(case: Case) -> list[str]:
     ctx = case.ctx
     end_s = float(ctx.gap_end_s[case.at])
     lines = []
-    for held in ctx.held:
+    for held in ctx.plan.held:
         if held.start_s < end_s and held.row != case.row:
             sure = "promised" if held.record.firm else "tentative"
             nodes = ", ".join(held.record.nodes[:8]) + (" ..." if len(held.record.nodes) > 8 else "")

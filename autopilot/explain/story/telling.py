@@ -17,8 +17,9 @@ from autopilot.core.model.records import Decision, Observation
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, State, running_since
 from autopilot.core.model.units import format_duration, format_gpu_s
 from autopilot.core.placement.fit import Miss, shape_of
-from autopilot.core.planning.context import CODES, Context
+from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Propose, Submit
+from autopilot.core.planning.plan_state import CODES
 from autopilot.explain.proposals import by_node, code_words, counted, how_words, proposal_words, victim_words
 from autopilot.explain.story.case import QUOTA_CODES, Case, gangs, soon
 from autopilot.explain.story.freeing import freed_by
@@ -178,10 +179,10 @@ def _waits(ctx: Context, row: int, decision: Decision, watch: Watch) -> list[str
         return []  # an effect is under way: told above
     at = int(found[0])
     lines = [_position(ctx, at), *_own_reservation(str(ctx.observation.snapshot.workloads.id[row]), decision)]
-    if ctx.taken[at]:
+    if ctx.plan.taken[at]:
         return lines
     least = ctx.pending_table.least_gpus[at]
-    why = Miss(CODES[ctx.code[at]], float(ctx.value[at]), float(ctx.threshold[at]))
+    why = Miss(CODES[ctx.plan.code[at]], float(ctx.plan.value[at]), float(ctx.plan.threshold[at]))
     quota = why if why.code in QUOTA_CODES else None
     if quota is None and ctx.quota.rules.keeps is None:  # else the books hold what is kept for this very gang
         quota = ctx.may_start(at, least)
@@ -205,13 +206,13 @@ def _waits(ctx: Context, row: int, decision: Decision, watch: Watch) -> list[str
 
 def _position(ctx: Context, at: int) -> str:
     """Its place in the order of turns, and who waits before it."""
-    turn, row = ctx.place_in_line, int(ctx.pending[at])
+    turn, row = ctx.plan.turn, int(ctx.pending[at])
     waited = format_duration(ctx.now_s - float(ctx.observation.snapshot.workloads.submit_s[row]))
     if turn[at] == np.iinfo(np.int32).max:
         return f"waits since {waited}; it has no turn in the order of service"
     before = np.flatnonzero(turn < turn[at])
     before = before[np.argsort(turn[before], kind="stable")]
-    waiting = [int(ctx.pending[each]) for each in before.tolist() if not ctx.taken[each]]
+    waiting = [int(ctx.pending[each]) for each in before.tolist() if not ctx.plan.taken[each]]
     had = int((turn < np.iinfo(np.int32).max).sum())
     words = f"waits since {waited}, place {len(before) + 1} of {had} in the order of service"
     started = len(before) - len(waiting)

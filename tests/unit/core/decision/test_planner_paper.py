@@ -134,8 +134,8 @@ def test_the_target_of_a_move_is_used_until_the_mover_ends() -> None:
     step, ctx = planned(work, "2x8", tenants(("a", 0, 8), ("b", 0, 0)), m=5000.0, x=7000.0, w=1000.0)
     (pipelined,) = step.memory.pipelined_starts
     assert [victim.how for victim in pipelined.victims] == ["move"]
-    assert ctx.gpu_free_at_s[12:].tolist() == pytest.approx([NOW_S + 5000.0] * 4)
-    assert ctx.gpu_free_at_s[:8].tolist() == pytest.approx([NOW_S + 1000.0] * 8)
+    assert ctx.plan.gpu_free_at_s[12:].tolist() == pytest.approx([NOW_S + 5000.0] * 4)
+    assert ctx.plan.gpu_free_at_s[:8].tolist() == pytest.approx([NOW_S + 1000.0] * 8)
 
 
 # --- growth -----------------------------------------------------------------------------------------

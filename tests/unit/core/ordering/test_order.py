@@ -11,7 +11,7 @@ from autopilot.core.model.policy import Order, Policy
 from autopilot.core.model.records import Reservation
 from autopilot.core.ordering.job_order import aged_index, gittins_per_s
 from autopilot.core.placement.whatif import WhatIf
-from autopilot.core.planning.context import build_context
+from autopilot.core.planning.build import build_context
 from tests.kits.core_world import AUTO, Item, queue_tree, waits, with_policy, world
 
 PLAIN = with_policy(AUTO, order={"short_s": 0.0})

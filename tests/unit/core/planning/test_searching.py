@@ -8,7 +8,8 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.placement.fit import Fit, find_fit, shape_of
 from autopilot.core.placement.whatif import WhatIf
-from autopilot.core.planning.context import Context, build_context
+from autopilot.core.planning.build import build_context
+from autopilot.core.planning.context import Context
 from autopilot.core.planning.search_budget import within_steps
 from autopilot.core.preemption.scenario import Scenario, find_scenario, search_for
 from autopilot.core.rules.base import Target
@@ -29,7 +30,7 @@ def looked_at(now_s: float, gangs: int, steps: int) -> list[int]:
     ctx, found = context(snapshot("1x8"), now_s, SHORT), []
     for at in within_steps(ctx, range(gangs)):
         found.append(at)
-        ctx.steps += steps
+        ctx.plan.spend(steps)
     return found
 
 

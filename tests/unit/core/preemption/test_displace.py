@@ -10,7 +10,8 @@ from autopilot.core.model.snapshot import ClusterSnapshot, MemberTable, Topology
 from autopilot.core.placement.fit import Fit, Miss
 from autopilot.core.placement.search_cache import STATES, SearchCache
 from autopilot.core.placement.whatif import WhatIf
-from autopilot.core.planning.context import Context, build_context
+from autopilot.core.planning.build import build_context
+from autopilot.core.planning.context import Context
 from autopilot.core.planning.members import find_members
 from autopilot.core.preemption.moves import moves_only
 from autopilot.core.preemption.scenario import Scenario, find_scenario, scheduling_signatures
@@ -188,7 +189,7 @@ def moved_for(free: list[int], widths: list[list[int]], gpus: int) -> tuple[dict
     snap = snapshot(f"{len(free)}x8", [*work, waits("w", gpus, queue=1)], queues=TREE)
     ctx = context(snap)
     found = moves_only(ctx, 0, scheduling_signatures(ctx)[0])
-    return (None if found is None else how(found, ctx)), ctx.steps
+    return (None if found is None else how(found, ctx)), ctx.plan.steps
 
 
 def test_a_gang_that_has_no_other_place_is_not_asked_to_move() -> None:

@@ -1,0 +1,186 @@
+"""The plan of one tick so far: what actions and the planner have added to it.
+
+It changes only through the methods below. Guards and explanations read its fields. Arrays over the pending gangs have
+the order of `Context.pending`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopilot.core.model.memory import Disruption
+from autopilot.core.model.records import Code, Evidence, Refusals, Reservation
+from autopilot.core.model.snapshot import F64, I8, I32, Bools
+from autopilot.core.placement.fit import Miss, Shape
+from autopilot.core.placement.whatif import Layout
+
+CODES = tuple(Code)
+CODE_INDEX = {code: number for number, code in enumerate(CODES)}
+NO_TURN = np.iinfo(np.int32).max
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A reservation as the planner works with it: rows instead of names, and what others may still use.
+
+    Over the nodes of the reservation: `counts`, the GPUs it takes on each, and `spare`, those that work which
+    outlives `start_s` may use.
+    """
+
+    row: int
+    record: Reservation
+    shape: Shape
+    start_s: float
+    nodes: I32
+    counts: I32
+    spare: I32
+    queue: int = -1  # its work, and that of the queues below it, may use the room; -1: only the gang itself
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaHold:
+    """Quota that is kept for an overdue gang: in `queue` and below it, of a kind, all of it by `ready_s`.
+
+    `sheltered`: room in a guarantee, which only work that may not be preempted takes; else room under a limit.
+    """
+
+    row: int
+    queue: int
+    kind: int
+    sheltered: bool
+    ready_s: float
+
+
+@dataclass(slots=True)
+class PlanState:
+    """What is planned so far in this tick."""
+
+    gpu_free_at_s: F64  # when each GPU comes free by prediction; -inf now, inf never, [gpus]
+    taken: Bools  # gangs that are already decided, [pending]
+    code: I8  # index into CODES: why each gang waits, [pending]
+    value: F64  # measured value behind that reason, [pending]
+    threshold: F64  # what it was compared with, [pending]
+    turn: I32  # order of turns, NO_TURN before a gang had one, [pending]
+    turns_taken: int = 0
+    leaving: dict[int, Layout | None] = field(default_factory=dict)  # row -> what it keeps when it has left
+    held: list[Held] = field(default_factory=list)
+    quota_holds: list[QuotaHold] = field(default_factory=list)
+    moves_tried: set[int] = field(default_factory=set)  # positions for which moves were proposed at their turn
+    # victims of recommendations: what each holds, and what it would keep
+    paper: dict[int, tuple[Layout, Layout | None]] = field(default_factory=dict)
+    # places that held-back preemptions will use once the guard that holds them passes
+    wanted: list[Layout] = field(default_factory=list)
+    released: list[str] = field(default_factory=list)  # workloads whose promise is released
+    notes: list[Evidence] = field(default_factory=list)  # why actions did nothing, where no proposal shows it
+    accepted: list[Disruption] = field(default_factory=list)
+    conditions: dict[str, float] = field(default_factory=dict)  # those that hold now, and since when
+    advance: dict[str, tuple[str, ...]] = field(default_factory=dict)  # nodes of each advance reservation
+    steps: int = 0  # of searches for victims and moves
+    wake_s: list[float] = field(default_factory=list)  # when an action could decide otherwise with no new event
+
+    # --- gangs that wait ---------------------------------------------------------------------
+
+    def take_turn(self, at: int) -> None:
+        """Note that the gang at `at` has its turn now."""
+        self.turn[at] = self.turns_taken
+        self.turns_taken += 1
+
+    def decide(self, at: int, stands: bool) -> bool:
+        """Note whether the start of the gang at `at` stands; the same answer."""
+        self.taken[at] = stands
+        return stands
+
+    def refuse(self, position: int | NDArray[np.integer], miss: Miss) -> None:
+        """Note why the pending row(s) at `position` wait; a later, better reason replaces it."""
+        self.code[position] = CODE_INDEX[miss.code]
+        self.value[position] = miss.value
+        self.threshold[position] = miss.threshold
+
+    def undecided(self) -> NDArray[np.intp]:
+        """Positions that wait still, in the order of their turns."""
+        left = np.flatnonzero(~self.taken)
+        return left[np.argsort(self.turn[left], kind="stable")]
+
+    def refusals(self, pending: I32) -> Refusals:
+        """Columns for every pending row that was not proposed, in the order of turns."""
+        left = self.undecided()
+        return Refusals(CODES, pending[left], self.code[left], self.value[left], self.threshold[left])
+
+    def try_moves(self, at: int) -> None:
+        """Note that moves were proposed for the gang at `at`."""
+        self.moves_tried.add(at)
+
+    # --- holds and promises ------------------------------------------------------------------
+
+    def hold(self, held: Held) -> None:
+        """Hold room."""
+        self.held.append(held)
+
+    def drop_hold(self, row: int) -> None:
+        """Give back the room that is held for the gang of `row`."""
+        self.held = [held for held in self.held if held.row != row]
+
+    def hold_quota(self, holds: Iterable[QuotaHold]) -> None:
+        """Keep quota for overdue gangs."""
+        self.quota_holds.extend(holds)
+
+    def release(self, workload: str) -> None:
+        """Release the promise of a workload."""
+        self.released.append(workload)
+
+    def reserve_nodes(self, name: str, nodes: tuple[str, ...]) -> None:
+        """Note the nodes of an advance reservation."""
+        self.advance[name] = nodes
+
+    # --- running work ------------------------------------------------------------------------
+
+    def foresee(self, layout: Layout, end_s: float) -> None:
+        """Note until when these GPUs are used by prediction."""
+        self.gpu_free_at_s[layout.gpu] = end_s
+
+    def use_spare(self, holds: Sequence[Held], gpus_per_node: I32) -> None:
+        """Take GPUs off what these reservations can spare. `gpus_per_node` [nodes]."""
+        for held in holds:
+            np.subtract(held.spare, gpus_per_node[held.nodes], out=held.spare)
+
+    def leave(self, row: int, keeps: Layout | None = None) -> None:
+        """Count on a running gang's leaving, but for what it keeps."""
+        self.leaving[row] = keeps
+
+    def accept(self, disruptions: Iterable[Disruption]) -> None:
+        """Count disruptions that the guards accepted."""
+        self.accepted.extend(disruptions)
+
+    def recommend(self, victims: Mapping[int, tuple[Layout, Layout | None]]) -> None:
+        """Note what victims of a recommendation hold, and what each would keep."""
+        self.paper.update(victims)
+
+    def want(self, layouts: Iterable[Layout]) -> None:
+        """Keep elastic gangs off places that a preemption needs which a guard holds back for now."""
+        self.wanted.extend(layouts)
+
+    # --- what is remembered and reported -----------------------------------------------------
+
+    def since_s(self, condition: str, otherwise_s: float) -> float:
+        """Since when a condition holds that holds now; `otherwise_s` when it is new to this tick."""
+        return self.conditions.setdefault(condition, otherwise_s)
+
+    def remember(self, conditions: Mapping[str, float]) -> None:
+        """Carry conditions of earlier ticks on."""
+        self.conditions.update(conditions)
+
+    def note(self, evidence: Evidence) -> None:
+        """Report why an action did nothing."""
+        self.notes.append(evidence)
+
+    def wake_at(self, *times_s: float) -> None:
+        """Ask for a tick at these times."""
+        self.wake_s.extend(times_s)
+
+    def spend(self, steps: int) -> None:
+        """Count steps of a search."""
+        self.steps += steps
