@@ -1,7 +1,7 @@
-"""All figures of docs/benchmarks.md: `python -m benchmarks [NAME ...] [--quick]` prints a table each, and writes JSON.
+"""All figures of docs/benchmarks.md: `python -m benchmarks [NAME ...] [--quick]` prints one table each and writes JSON.
 
-With no name everything is measured, in this order. `--quick` does less of the same, to see that it works. The
-JSON of each goes to benchmarks/out/NAME.json. The exit code is 1 when a figure misses its target.
+Without a name every benchmark runs, in this order. `--quick` runs a smaller version, to check that it works. The JSON
+of each benchmark goes to benchmarks/out/NAME.json. The exit code is 1 when a figure misses its goal.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BENCHMARKS = {
     "sim_speed": "jobs simulated per second (B6)",
     "tick": "CPU of one tick at 100,000 GPUs",
     "serving_speed": "requests simulated per second",
-    "journal_size": "the record of a day",
+    "journal_size": "size of the journal of a day",
     "bursts": "burst forecasts against the last value under the same conformal layer, on four traces (long)",
     "forecast_guarantee": "forecasts against their floor on every real series and a zoo of generated ones (long)",
     "victims": "the search for victims against the exact optimum, and its time on 50,000 GPUs",
@@ -27,8 +27,8 @@ BENCHMARKS = {
     "runtimes": "run-time forecasts against recent-kNN, and what they promise against what they deliver",
     "forecast_speed": "CPU of a minute's forecasts, of a job's, and of a retrain, and the memory of it",
     "reclaim_storm": "every owner returns at once, on 4,000 GPUs",
-    "bursts_slo": "what foresight is worth to services: late requests under the autopilot and under reactive (long)",
-    "foresight": "what run-time forecasts are worth to decisions: told the truth, by last-two, and predicted (long)",
+    "bursts_slo": "the value of demand forecasts to services: late requests under autopilot and reactive (long)",
+    "foresight": "the value of run-time forecasts to decisions: exact, last-two and predicted (long)",
     "tenants": "many tenants against kueue and easy, on P12 and P10 (long)",
 }
 

@@ -1,19 +1,18 @@
 r"""Admission and backfill alone, without preemption: the shipped policy on P1 and P2, durations jittered.
 
-Non-preemptive orders are draws from a wide distribution, hence medians over seeds 1 to 10 of `--jitter 0.05`
-(each job's duration x uniform(.95, 1.05) from the seed, the same for every policy of a seed). Run by the
-functions behind
+Results of non-preemptive orders vary widely, so the figures are medians over seeds 1 to 10 of `--jitter 0.05` (each
+job's duration x uniform(.95, 1.05) from the seed, the same for every policy of a seed). It runs the functions behind
 
     autopilot simulate --jobs JOBS --tenant TENANT --cluster 7x8 --physics ideal --telemetry off \
         --jitter 0.05 --seed N --policy fifo-skip,easy,admission --durations exact
 
-and once more with `--durations last-two`. Useful share is to_last_arrival_ratio / bound_ratio; JCT and the
-99th percentile of the queue wait are ratios of medians, to fifo-skip's. A bar stands beside what it is for.
+and once more with `--durations last-two`. Useful share is to_last_arrival_ratio / bound_ratio; JCT and the 99th
+percentile of the queue wait are ratios of medians, to fifo-skip's. Each bar is printed beside its figure.
 
     python -m benchmarks.admission [--quick] [--files P1,P2] [--seeds 10] [--policy admission] [--workers 2]
         [--durations exact,last-two] [--keep ROWS.jsonl] [--json OUT]
 
-With `--keep` every measured row is written at once, and a run that was stopped goes on where it was.
+With `--keep` every measured row is written at once, and an interrupted run resumes.
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ def measure(task: Task) -> list[Row]:
 
 
 def tasks_of(files: Sequence[str], seeds: int, policy: str, jobs: Path, wanted: Sequence[str]) -> list[Task]:
-    """Longest first, so that the workers end together."""
+    """Longest first, so that the workers finish together."""
     return [
         Task(file, seed, policies, durations, jobs)
         for durations, policies in (("exact", (*BASELINES, policy)), ("last-two", (policy,)))
@@ -158,7 +157,7 @@ def summary(rows: Sequence[Row], file: str) -> list[dict[str, Any]]:
 
 
 def show(found: Sequence[dict[str, Any]], file: str) -> bool:
-    """Print one file's table; True when every bar is kept."""
+    """Print the table of one file; True when every bar is met."""
     lines, kept = [], True
     for each in found:
         cells = [f"{each['useful_ratio']:.3f}", f"{each['jct_ratio']:.2f}", f"{each['wait_ratio']:.2f}"]
@@ -202,7 +201,7 @@ def show(found: Sequence[dict[str, Any]], file: str) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print a table a file, write the JSON; 1 when a bar is missed."""
+    """Measure, print one table per file, write the JSON; 1 when a bar is missed."""
     given = options(
         str(__doc__),
         arguments,

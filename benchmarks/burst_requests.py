@@ -1,10 +1,10 @@
 """Requests with the bursts of real traces, for the services of scenario `bursts`.
 
-ServeGen publishes the rate of each client in windows of ten minutes, not single requests; the hours of Azure and
-Mooncake are single requests, too short to show how load moves through a day. So each service has the rate of one
-ServeGen client, and requests of the other two: their arrivals, carried to that rate with the gaps that they have (time
-is stretched until the expected count is the trace's; Gerhardt & Nelson, 2009), and their lengths, in their order and
-begun anew when the hour is over.
+ServeGen publishes the rate of each client in windows of ten minutes, not single requests. The hours of Azure and
+Mooncake are single requests, too short to show how load changes over a day. So each service has the rate of one
+ServeGen client and requests of the other two traces: their arrivals, carried to that rate with their own gaps (time is
+stretched until the expected count is the trace's; Gerhardt & Nelson, 2009), and their lengths, in their order, repeated
+when the hour is over.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WINDOW_S = 600.0
 """Length of ServeGen's windows."""
 
 RISE = (0.1, 0.3, 0.5, 0.7, 0.9)
-"""Part of its rate that a service has in its first windows: a run begins in the middle of a day with few replicas."""
+"""Part of its rate that a service has in its first windows: a run begins mid-day with few replicas."""
 
 CLIENTS = Path("servegen_2025", "client_windows.parquet")
 LENGTHS = {
@@ -35,7 +35,7 @@ LENGTHS = {
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What one service is made of: the `rank`-th heaviest client of a ServeGen model, and whose requests it sends."""
+    """Sources of one service: the `rank`-th heaviest client of a ServeGen model, and the trace of its requests."""
 
     service: str
     model: str
@@ -45,7 +45,7 @@ class Source:
 
 
 def files(folder: Path) -> list[Path]:
-    """The trace files that are needed."""
+    """The required trace files."""
     return [folder / CLIENTS, *(folder / each for each in LENGTHS.values())]
 
 

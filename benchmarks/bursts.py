@@ -1,13 +1,13 @@
-"""Burst forecasts on real traces, beside the last value under the same conformal layer in the same run.
+"""Burst forecasts on real traces, compared with the last value under the same conformal layer in the same run.
 
 Usage: python -m benchmarks.bursts [--only servegen,azure,philly,gentd26] [--target value|peak] [--seed 0] [--quick]
 [--json OUT]
 
-Protocol of docs: the last fifth of the time is the test, the fifth before it calibrates and chooses, what comes before
-is fitted to; a forecast is made at every step. Errors are medians over series, relative to the last value's; coverage
-is the mean over series, its worst eighth over all series. ServeGen: two models, in all and their 12 heaviest clients
-each (a window without a row is zero, the publisher leaves those out), 10 min. Azure: requests/s of the conversation
-service, 10 s. Philly: nodes in use, 1 min. GenTD26: requests, in all and of the 12 busiest services, 10 min.
+Protocol: the last fifth of the time is the test, the fifth before it calibrates and chooses, the models are fitted to
+the rest; a forecast is made at every step. Errors are medians over series, relative to the last value's; coverage is
+the mean over series, its worst eighth over all series. ServeGen: two models, in all and their 12 heaviest clients each
+(a window without a row is zero, the publisher omits those), 10 min. Azure: requests/s of the conversation service, 10
+s. Philly: nodes in use, 1 min. GenTD26: requests, in all and of the 12 busiest services, 10 min.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def servegen(folder: Path) -> Series:
 
 
 def azure(folder: Path) -> Series:
-    """Requests/s of the conversation service in steps of 10 s; the last, partial one left out."""
+    """Requests/s of the conversation service in steps of 10 s, without the last, partial one."""
     from autopilot.app.backtests.from_requests import read_rates
 
     read = read_rates(folder / "azure_llm_2023" / "requests_conv.parquet", 10.0)
@@ -93,7 +93,7 @@ SETS: dict[str, tuple[Callable[[Path], Series], dict[int, dict[str, float]]]] = 
 
 
 def ratios(found: dict[str, Any]) -> dict[str, float]:
-    """What the bars are about: our figures over the floor's."""
+    """The figures that the bars apply to: ours / the floor's."""
     floor = found["floor"]
     return {
         "mae": found["mae_vs_naive"],
@@ -104,7 +104,7 @@ def ratios(found: dict[str, Any]) -> dict[str, float]:
 
 
 def show(name: str, written: dict[str, Any], bars: dict[int, dict[str, float]], *, strict: bool) -> bool:
-    """Print one table; whether every bar is kept. The bars are about values: of peaks they are printed only."""
+    """Print one table; True when every bar is met. Bars apply to values; peaks are only printed."""
     rows, kept = [], True
     for (horizon_s, limits), found in zip(bars.items(), written["horizons"].values(), strict=True):
         relative = ratios(found)
@@ -151,7 +151,7 @@ def show(name: str, written: dict[str, Any], bars: dict[int, dict[str, float]], 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a table for each set of traces; 1 when a bar is missed. `--quick`: Azure alone."""
+    """Print one table per set of traces; 1 when a bar is missed. `--quick`: Azure alone."""
     given = options(str(__doc__), arguments, only=",".join(SETS), target="value", seed=0)
     names = ["azure"] if given.quick else given.only.split(",")
     figures: dict[str, Any] = {"schema": "gpu-autopilot/benchmark-bursts/1", "target": given.target}

@@ -1,20 +1,21 @@
-r"""What foresight is worth to services: scenario `bursts` under the autopilot, and under `reactive`, which has no
+"""The value of demand forecasts to services: scenario `bursts` under `autopilot` and under `reactive`, without
 forecasts.
 
 Two cases on the same cluster, services and training. `synthetic`: the scenario as it is. `traces`: the same services
 with the bursts of real traces (benchmarks/burst_requests.py), each sized so that its busiest ten minutes need three
-quarters of the replicas that it may have. Run by the functions behind
+quarters of its maximum of replicas. It runs the functions behind
 
     autopilot simulate --scenario bursts [--requests FILE] --policy reactive,autopilot
 
-Violations are requests over their service's objective / requests, of those that complete after the first two hours:
-before that every service has too few replicas and no forecast is proven, under both policies alike (the whole run is
-printed too). GPU-hours are all that was handed out, services and training together. Wanted: at most half of the
-violations at GPU-hours within 2 %, or no more violations at 15 % fewer.
+Violations are requests over their service's objective / requests, of those that complete after the first two hours.
+Before that, under both policies, every service has too few replicas and no forecast is proven (the whole run is printed
+too). GPU-hours are all GPU time handed out, services and training together. Goal: at most half of the violations at
+GPU-hours within 2 %, or no more violations at 15 % fewer.
 
     python -m benchmarks.bursts_slo [--quick] [--cases synthetic,traces] [--seeds 1] [--json OUT]
 
-`--quick` plays the first two hours of `synthetic`. `--seeds N` plays N draws of each case, and judges their sums.
+`--quick` simulates the first two hours of `synthetic`. `--seeds N` simulates N draws of each case and judges their
+sums.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ MOST_VIOLATIONS, EQUAL_GPU_H, FEWER_GPU_H = 0.5, 1.02, 0.85
 
 QUICK_S = 7200.0
 WARM_UP_S = 7200.0
-"""Before this nothing is judged."""
+"""Nothing is judged before this time."""
 
 PEAK_RATIO = 0.75
 """Part of a service's largest number of replicas that its busiest ten minutes need."""
 
 FROM_S = 5 * 86_400.0 + 8 * 3600.0
-"""Played of the ten ServeGen days: from the morning of the sixth on."""
+"""Simulated part of the ten ServeGen days: from the morning of the sixth on."""
 
 SHAPES = {
     "chat": ("language/m-large", 0, "azure"),
@@ -56,7 +57,7 @@ SHAPES = {
     "search": ("language/m-small", 0, "azure"),
     "documents": ("language/m-large", 2, "mooncake"),
 }
-"""By service: whose rate it has (ServeGen model, rank of the client by its requests), and whose requests."""
+"""By service: the source of its rate (ServeGen model, rank of the client by its requests) and of its requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,7 @@ def trace_requests(services: Sequence[Deployment], from_s: float, length_s: floa
 
 
 def show(rows: Sequence[Row]) -> None:
-    """One line a policy."""
+    """One line per policy."""
     table(
         [
             "case",
@@ -198,7 +199,7 @@ def show(rows: Sequence[Row]) -> None:
 
 
 def judge(case: str, rows: Sequence[Row]) -> bool:
-    """Print the case's figures beside the bar; True when it is kept."""
+    """Print the figures of the case beside the bar; True when it is met."""
     late = {name: sum(row.late for row in rows if row.policy == name) for name in POLICIES}
     gpu_h = {name: sum(row.gpu_h for row in rows if row.policy == name) for name in POLICIES}
     reactive, ahead = POLICIES

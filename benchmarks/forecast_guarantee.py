@@ -3,16 +3,15 @@
 Usage: python -m benchmarks.forecast_guarantee [--sample] [--only TEXT] [--seed 0] [--rows FILE] [--json OUT]
 
 Each window (some series of one kind over the same steps; traces are cut at several starts) goes through the
-rolling-origin backtest, and windows of minutes through the controller's forecaster too, with its gate, refits and
-conformal layer. There refits come when the history has doubled, not each 6 h. The floor is the last value under the
+rolling-origin backtest. Windows of minutes also go through the controller's forecaster, with its gate, refits and
+conformal layer; refits there come when the history has doubled, not each 6 h. The floor is the last value under the
 same layer.
 
-What is promised, of every series and horizon with 1,000 scored outcomes: mean error and 0.99 pinball at most 1.02 of
-the floor's, pinball at most 1.00 (rounded) for 95 % of them, and coverage of the 0.99 bound within .983 to .997,
-widened by the 95 % interval of a binomial count of (outcomes / horizon) blocks. Shorter series are pooled by kind. An
-outcome equal to its bound is covered. An error of a thousandth of the series' mean demand counts as none. `--sample`:
-the zoo, shorter. `--rows`: keep what was measured in a file, and begin there. The exit code is 1 where something is
-not kept.
+The guarantee, for every series and horizon with 1,000 scored outcomes: mean error and 0.99 pinball at most 1.02 of the
+floor's, pinball at most 1.00 (rounded) for 95 % of them, and coverage of the 0.99 bound within .983 to .997, widened by
+the 95 % interval of a binomial count of (outcomes / horizon) blocks. Shorter series are pooled by kind. An outcome
+equal to its bound is covered. An error of a thousandth of the series' mean demand counts as none. `--sample`: the zoo,
+shorter. `--rows`: keep measured rows in a file, and resume from it. The exit code is 1 when the guarantee is missed.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ TOP = LEVELS.index(0.99)
 """Place of the 0.99 level among a promise's levels."""
 
 CONTROLLER_STEPS = 2400
-"""Minutes that the controller's forecaster is played, at most."""
+"""Most minutes that the controller's forecaster simulates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One series and horizon: sums of losses of the forecast and of its floor over the mean demand, and what held."""
+    """One series and horizon: summed losses of forecast and floor over the mean demand, and the coverage of both."""
 
     path: str
     kind: str
@@ -82,12 +81,12 @@ class Row:
 
     @property
     def coverage(self) -> float:
-        """Share of outcomes that the 0.99 bound held."""
+        """Share of outcomes within the 0.99 bound."""
         return self.covered / self.outcomes
 
     @property
     def kept(self) -> bool:
-        """Whether all that is promised of one series holds."""
+        """True when the whole guarantee holds for one series."""
         worst = max(self.error_ratio, self.pinball_ratio)
         least, most = coverage_bounds(self.outcomes / self.steps)
         return worst <= WORST_RATIO and least <= self.coverage <= most
@@ -99,7 +98,7 @@ def _ratio(ours: float, floor: float, outcomes: float) -> float:
 
 
 def coverage_bounds(blocks: float) -> tuple[float, float]:
-    """Least and most coverage of so many independent outcomes: the range promised, and chance beyond it."""
+    """Least and most coverage for a number of independent outcomes: the promised range, widened by chance."""
     from scipy.stats import binom
 
     count = max(1, int(blocks))
@@ -115,7 +114,9 @@ def _pinball(outcome: F64, promised: F64) -> float:
 
 
 def scored(path: str, window: Window, steps: Sequence[int], came: F64, upper: F64, floor: F64) -> Iterator[Row]:
-    """Rows of promises [series, origins, horizons, levels] of both, for what `came` [series, origins, horizons]."""
+    """Rows of promises [series, origins, horizons, levels] of both, for the outcomes `came` [series, origins,
+    horizons].
+    """
     for row, name in enumerate(window.names):
         mean = max(float(np.nanmean(tidy(window.values[row]))), 1e-12)
         for place, ahead in enumerate(steps):
@@ -173,7 +174,7 @@ def controlled(window: Window, seed: int) -> Iterator[Row]:
 
 
 def measured(windows: Iterator[Window], seed: int, only: str, rows: str) -> list[Row]:
-    """Rows of all windows; with `rows`, those of a run that was stopped are taken from there."""
+    """Rows of all windows; with `rows`, rows of an interrupted run are read from there."""
     found = kept_rows(rows, Row)
     done = {(row.path, row.kind, row.start, row.series) for row in found}
     for window in windows:
@@ -205,7 +206,7 @@ def _paths(window: Window) -> list[tuple[str, Callable[[Window, int], Iterator[R
 
 
 def judged_rows(rows: Sequence[Row]) -> list[Row]:
-    """The rows that are long enough; the others pooled by path, kind and horizon."""
+    """Rows with enough outcomes; the others pooled by path, kind and horizon."""
     long = [row for row in rows if row.outcomes >= LEAST_OUTCOMES]
     pools: dict[tuple[str, str, int], list[Row]] = {}
     for row in rows:

@@ -1,14 +1,13 @@
-"""What forecasting costs on one core: a minute of 5,000 services, one job, and a retrain of everything.
+"""The cost of forecasting on one core: a minute of 5,000 services, one job, and a retrain of everything.
 
 Usage: python -m benchmarks.forecast_speed [--services 5000] [--jobs 3000] [--seed 1] [--quick] [--json OUT]
 
-Services have a mean of their own, a day that goes up and down, and noise. Two hours of minutes are played, with the
-fits that fall due; then minutes are timed: requests and tokens of all services, taken in, compared with what was
-promised, and foreseen. A retrain looks at all the history that the controller keeps of so many services, for both
-kinds of demand, with the trial before the gate, against the model that served before; and at the last 8,000 jobs. Jobs
-come one by one, beside 500 that wait or run, when 3,000 have ended. CPU, not wall time. The memory of all that is the
-largest resident set of the process, of which the history and its copy in the fit are what must be there. `--quick`: few
-services and jobs.
+Each service has its own mean, a daily rhythm, and noise. Two hours of minutes are simulated, with the fits that fall
+due. Then minutes are timed: requests and tokens of all services are observed, compared with the promises, and forecast.
+A retrain covers the whole history that the controller keeps of these services, for both kinds of demand, with the trial
+before the gate, against the previous model; and the last 8,000 jobs. Jobs arrive one by one, beside 500 that wait or
+run, after 3,000 have ended. CPU, not wall time. Memory is the largest resident set of the process; the history and its
+copy in the fit are a necessary part of it. `--quick`: few services and jobs.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from models.runtimes import Runtimes
 
 MINUTE_S, JOB_MS, RETRAIN_S, MEMORY_GIB = 1.0, 10.0, 180.0, 4.0
 PLAYED = 125
-"""Minutes before those that are timed: the fits of the first and the second hour are among them."""
+"""Minutes before the timed ones; they include the fits of the first and the second hour."""
 
 QUICK_SERVICES, QUICK_MINUTES, QUICK_JOBS = 60, 400, 1000
 TIMED = 10
@@ -57,7 +56,7 @@ TOKENS_A_REQUEST = 900.0
 
 
 def snapshot_of(services: ServiceTable | None = None, work: WorkloadTable | None = None) -> ClusterSnapshot:
-    """A cluster of which nothing is known but its services or its jobs."""
+    """A cluster with services or jobs only."""
     return ClusterSnapshot(
         Names((), (), tuple(f"team-{n}" for n in range(40)), ()),
         empty(NodeTable),
@@ -78,7 +77,7 @@ def rates(rng: np.random.Generator, services: int, minutes: int, usual_rps: F64)
 
 
 def said(words: str) -> None:
-    """Print how far it is, with the CPU time spent up to now."""
+    """Print the progress, with the CPU time so far."""
     print(f"  {time.process_time():6.0f} s of CPU: {words}", flush=True)
 
 
@@ -88,7 +87,7 @@ def memory_gib() -> float:
 
 
 def play_services(services: int, seed: int) -> tuple[Bursts, list[float], dict[str, Boosting]]:
-    """A forecaster that knows two hours, the CPU seconds of each timed minute, and the global model by kind."""
+    """A forecaster after two hours, the CPU seconds of each timed minute, and the global model by kind."""
     rng = np.random.default_rng(seed)
     usual_rps = rng.lognormal(0.0, 1.5, services)
     found = rates(rng, services, PLAYED + TIMED, usual_rps)
@@ -139,7 +138,7 @@ def retrain_demand(bursts: Bursts, served: dict[str, Boosting], minutes: int, se
 
 
 def jobs_of(rng: np.random.Generator, first: int, count: int, now_s: float) -> WorkloadTable:
-    """`count` jobs of forty tenants that were submitted just now."""
+    """`count` jobs of forty tenants, just submitted."""
     widths = rng.choice([1, 1, 1, 2, 4, 8], count)
     found: WorkloadTable = make(
         WorkloadTable,
@@ -157,7 +156,7 @@ def jobs_of(rng: np.random.Generator, first: int, count: int, now_s: float) -> W
 
 
 def _columns(count: int) -> dict[str, Any]:
-    """What these jobs do not say."""
+    """Columns that these jobs do not state."""
     nan = np.full(count, np.nan)
     return {
         "queue": np.ones(count),

@@ -1,10 +1,9 @@
-r"""What run-time forecasts are worth to decisions (B5): one policy, told the truth, by `last-two`, and by its own
-models.
+r"""The value of run-time forecasts to decisions (B5): one policy with true run times, `last-two`, and its own models.
 
-P1 and P2: of the average total wait that separates `last-two` from `exact`, what part does `predicted` recover? P10
-(ten tenants on 56 nodes): how much lower is the average wait to the first start with `predicted` than with `last-two`?
-And how often does a gang start later than its reservation promised, where nobody is preempted (policy `admission`)?
-Run by the functions behind
+P1 and P2: which part of the average total wait between `last-two` and `exact` does `predicted` recover? P10 (ten
+tenants on 56 nodes): how much lower is the average wait to the first start with `predicted` than with `last-two`? And
+how often does a gang start later than its reservation promised, without preemption (policy `admission`)? It runs the
+functions behind
 
     autopilot simulate --jobs JOBS --tenant TENANT --cluster 7x8 --physics charged --telemetry off \
         --policy autopilot --durations exact|last-two|predicted
@@ -12,10 +11,10 @@ Run by the functions behind
     python -m benchmarks.foresight [--quick] [--files P1,P2,P10] [--reservations P1,P2] [--policy autopilot]
         [--draws 0] [--workers 2] [--keep ROWS.jsonl] [--json OUT]
 
-One run decides little: which of a few wide gangs goes first moves a mean by tens of percent. `--draws N` plays every
-mode N times more, each with all durations drawn anew within 5 % (`simulate --jitter 0.05 --seed 1` and so on), and
-prints what was recovered in each. `--quick` plays the first 30 days of P1. With `--keep` every measured row is written
-at once, and a run that was stopped goes on where it was. P10 alone takes hours.
+One run shows little: the order of a few wide gangs moves a mean by tens of percent. `--draws N` simulates every mode N
+more times, each with all durations drawn anew within 5 % (`simulate --jitter 0.05 --seed 1` and so on), and prints the
+recovered part of each. `--quick` simulates the first 30 days of P1. With `--keep` every measured row is written at
+once, and an interrupted run resumes. P10 alone takes hours.
 """
 
 from __future__ import annotations
@@ -55,16 +54,16 @@ RECOVERED = {"P1": 0.30, "P2": 0.50}
 """Least part of the average total wait between last-two and exact."""
 
 WAIT_RATIO = 0.85
-"""P10: the most that the average wait may be, by last-two's."""
+"""P10: the largest average wait, relative to last-two's."""
 
 PROMISING = "admission"
-"""The policy whose reservations are counted: it makes them, and preempts nobody."""
+"""The policy whose reservations are counted: it makes them and preempts no gang."""
 
 JITTER_RATIO = 0.05
-"""Part by which a draw changes each duration at most."""
+"""Largest relative change of a duration in a draw."""
 
 MOST_LATE = 0.05
-"""Of the reservations that were met, the most that may start later than promised."""
+"""Of the reservations whose gang started, the largest share that may start later than promised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One call's figures. `policy` is as it was given."""
+    """The figures of one call. `policy` is as given."""
 
     file: str
     policy: str
@@ -152,7 +151,7 @@ def recovered(rows: Mapping[str, Row]) -> float:
 
 
 def show(file: str, rows: Mapping[str, Row]) -> bool:
-    """Print one file's table and what is judged; True when the bar is kept and nothing was violated."""
+    """Print the table and the judged figures of one file; True when the bar is met and no invariant is violated."""
     table(
         [
             file,
@@ -192,7 +191,7 @@ def show(file: str, rows: Mapping[str, Row]) -> bool:
 
 
 def show_promises(rows: Sequence[Row]) -> bool:
-    """Print what became of the reservations; True when few were late."""
+    """Print the outcomes of the reservations; True when few were late."""
     lines = []
     for row in rows:
         met = row.kept + row.late
@@ -203,7 +202,7 @@ def show_promises(rows: Sequence[Row]) -> bool:
 
 
 def show_draws(file: str, draws: Mapping[int, Mapping[str, Row]]) -> None:
-    """Print what was recovered where all durations were drawn anew, each draw's, and the median."""
+    """Print the recovered part with durations drawn anew: each draw's, and the median."""
     parts = {draw: recovered(rows) for draw, rows in draws.items()}
     told = ", ".join(f"{part:.2f}" for part in parts.values())
     print(
@@ -224,7 +223,7 @@ def tasks_for(
     folder: Path,
     draws: int = 0,
 ) -> list[Task]:
-    """One task a file and mode, those that count reservations, and the draws of P1 and P2.
+    """One task per file and mode, the tasks that count reservations, and the draws of P1 and P2.
 
     The cluster of P10 is written to `folder`.
     """
@@ -248,7 +247,7 @@ def tasks_for(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print a table a file and the reservations, write the JSON; 1 when a bar is missed."""
+    """Measure, print one table per file and the reservations, write the JSON; 1 when a bar is missed."""
     given = options(
         str(__doc__),
         arguments,

@@ -1,13 +1,12 @@
-"""How large the record of a day is: 4,000 GPUs, telemetry every 30 s, extrapolated from an hour.
+"""The size of the journal of a day: 4,000 GPUs, telemetry every 30 s, extrapolated from an hour.
 
 Usage: python -m benchmarks.journal_size [--gpus 4000] [--minutes 60] [--tick-s 30] [--seed 1] [--quick] [--json OUT]
 
-A closed loop of arriving and ending jobs under the shipped `reconcile`, with the telemetry of the
-simulator through the collectors' windows (8 signals, mean and maximum over 1, 5 and 30 min), after the
-longest window has filled. Each row looks at telemetry every so many seconds and keeps it to so many
-significant bits on its way in ("all" is as measured: 24); the record itself never rounds, and the end of
-every row is read back and compared. The goal is 200 MB a day. Also printed: what recording costs per tick, here and on
-a cluster of 56 GPUs.
+A closed loop of arriving and ending jobs under the shipped `reconcile`, with the telemetry of the simulator through the
+collectors' windows (8 signals, mean and maximum over 1, 5 and 30 min), after the longest window has filled. Each row
+reads telemetry at its own interval and keeps its own number of significant bits ("all" is as measured: 24). The journal
+itself never rounds, and the end of every row is read back and compared. The goal is 200 MB a day. The cost of recording
+per tick is also printed, here and on a cluster of 56 GPUs.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class Gauges:
         self.buffer = WindowBuffer()
 
     def state(self) -> GpuState:
-        """What each GPU does now."""
+        """The present activity of each GPU."""
         running = [job for job in self.world.jobs if job.slots]
         archetype, level = draw_jobs(self.seed, [job.id for job in running])
         state = idle_state(len(self.entities.id))
@@ -83,7 +82,7 @@ class Gauges:
 
 
 def to_bits(values: F32, bits: int | None) -> F32:
-    """The nearest numbers with so many significant bits."""
+    """The nearest numbers with a number of significant bits."""
     if bits is None:
         return values
     dropped = 24 - bits
@@ -93,7 +92,7 @@ def to_bits(values: F32, bits: int | None) -> F32:
 
 @dataclass(slots=True)
 class Row:
-    """One record of the same run: telemetry looked at every `refresh_s`, kept to so many bits."""
+    """One journal of the same run: telemetry read every `refresh_s`, kept to a number of significant bits."""
 
     refresh_s: float
     bits: int | None
@@ -136,7 +135,7 @@ def loop(world: World, gauges: Gauges, minutes: float, tick_s: float) -> Any:
 
 
 def large(gpus: int, minutes: float, tick_s: float, seed: int, folder: Path) -> list[dict[str, Any]]:
-    """A row for each precision."""
+    """One row per precision."""
     world = World(gpus // 8, seed, load=1.05, run_s=7200.0, backlog=gpus // 3)
     gauges = Gauges(world, seed)
     rules = JournalRules()
@@ -173,7 +172,7 @@ def large(gpus: int, minutes: float, tick_s: float, seed: int, folder: Path) -> 
 
 
 def telemetry_bytes(path: Path) -> int:
-    """How much of a record is telemetry."""
+    """The part of a journal that is telemetry."""
     db = sqlite3.connect(path)
     size = int(db.execute("SELECT sum(length(signals)) FROM ticks").fetchone()[0])
     db.close()
@@ -181,7 +180,7 @@ def telemetry_bytes(path: Path) -> int:
 
 
 def small(seed: int, folder: Path) -> dict[str, Any]:
-    """What a tick of a simulation costs: 56 GPUs, some 300 jobs, one tick an event, no telemetry."""
+    """The cost of a tick of a simulation: 56 GPUs, some 300 jobs, one tick per event, no telemetry."""
     world = World(7, seed, load=1.3, backlog=300)
     path = folder / "small.journal"
     ticks = list(world.run(2000))
@@ -202,7 +201,7 @@ def small(seed: int, folder: Path) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, and write JSON where asked; 1 when no row meets the goal. `--quick`: 800 GPUs, 5 minutes."""
+    """Measure, print, and write JSON on request; 1 when no row meets the goal. `--quick`: 800 GPUs, 5 minutes."""
     given = options(str(__doc__), arguments, gpus=4000, minutes=60.0, tick_s=30.0, seed=1)
     if given.quick:
         given.gpus, given.minutes = min(given.gpus, 800), min(given.minutes, 5.0)

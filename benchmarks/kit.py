@@ -1,4 +1,4 @@
-"""What every benchmark needs: where the traces are, a table on paper, a file of JSON beside it."""
+"""Shared by the benchmarks: the location of the traces, printed tables, and JSON files."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = Path(__file__).resolve().parent / "out"
-"""Where the JSON goes; not kept in the repository."""
+"""Folder of the JSON files; not kept in the repository."""
 
 FILES = {"P1": ("vc_6c71a0", "7x8"), "P2": ("vc_b436b2", "10x8")}
-"""Tenant and cluster of the two Philly traces that most figures are about."""
+"""Tenant and cluster of the two Philly traces that most figures use."""
 
 
 def data_folder() -> Path:
@@ -35,7 +35,7 @@ def data_folder() -> Path:
 
 
 def philly_jobs() -> Path | None:
-    """The job file of P1 and P2; None, and a line that says so, where this machine has none."""
+    """The job file of P1 and P2; None, and a message, where this machine has none."""
     path = data_folder() / "philly_jobs" / "jobs.parquet"
     if path.exists():
         return path
@@ -47,7 +47,7 @@ def philly_jobs() -> Path | None:
 
 
 def options(description: str, arguments: Sequence[str] | None, **more: Any) -> argparse.Namespace:
-    """Parse `--quick`, `--json` and what `more` adds (`rounds=5` makes `--rounds`, of the default's type)."""
+    """Parse `--quick`, `--json` and the options in `more` (`rounds=5` makes `--rounds`, of the default's type)."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="less of the same, to see that it works")
     parser.add_argument("--json", type=Path, help="write the figures here too")
@@ -61,7 +61,7 @@ def options(description: str, arguments: Sequence[str] | None, **more: Any) -> a
 
 
 def write_json(path: Path | None, figures: dict[str, Any]) -> None:
-    """Write the figures, whole or not at all."""
+    """Write the figures atomically."""
     if path is None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def write_json(path: Path | None, figures: dict[str, Any]) -> None:
 
 
 def kept_rows(path: str, kind: type[R]) -> list[R]:
-    """Rows (dataclasses) of an earlier run that was stopped, from a file of JSON lines; none where it is not there."""
+    """Rows (dataclasses) of an interrupted run, from a file of JSON lines; none where the file does not exist."""
     if not path or not Path(path).exists():
         return []
     return [kind(**json.loads(line)) for line in Path(path).read_text(encoding="utf-8").splitlines()]
@@ -85,8 +85,8 @@ def keep_row(path: str, row: DataclassInstance) -> None:
 
 
 def each_of(calls: Mapping[str, T], measure: Callable[[T], R], workers: int) -> Iterator[R]:
-    """What `measure` gives for each call as it comes, in processes, with a line of progress; `calls` by what is said
-    of them.
+    """Yield the result of `measure` for each call as it arrives, in processes, with a line of progress; `calls` by
+    label.
     """
     began_s = time.perf_counter()
     with ProcessPoolExecutor(workers) as pool:
@@ -101,7 +101,7 @@ def each_of(calls: Mapping[str, T], measure: Callable[[T], R], workers: int) -> 
 
 
 def tell_violations(what: str, outcome: SimulationOutcome) -> None:
-    """Say what the checkers found, at once: a run of an hour is not played again to learn it."""
+    """Print violations at once, so that a run of an hour need not be repeated to learn them."""
     for policy in outcome.policies:
         for each in policy.simulated.found.violations[:5]:
             print(
@@ -112,7 +112,7 @@ def tell_violations(what: str, outcome: SimulationOutcome) -> None:
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print columns: the first to the left, the others to the right."""
+    """Print columns: the first left-aligned, the others right-aligned."""
     widths = [max(len(line[place]) for line in (heading, *rows)) for place in range(len(heading))]
     for line in (heading, *rows):
         cells = [

@@ -1,7 +1,7 @@
 """The five textbook orders on P1 and P2 against the published table, to the printed digits, and the bounds.
 
-Run by the functions behind `autopilot simulate --physics ideal --policy fifo,fifo-skip,...`. A cell is
-average JCT s / average wait s / utilization to the last arrival % / p99 wait s.
+It runs the functions behind `autopilot simulate --physics ideal --policy fifo,fifo-skip,...`. A cell is average JCT s /
+average wait s / utilization to the last arrival % / p99 wait s.
 
     python -m benchmarks.parity [--quick] [--json OUT]
 """
@@ -45,7 +45,7 @@ def printed(entry: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare, print the table, write the JSON; 1 when a digit differs. `--quick` leaves out P2."""
+    """Compare, print the table, write the JSON; 1 when a digit differs. `--quick` skips P2."""
     given = options(str(__doc__), arguments)
     jobs = philly_jobs()
     if jobs is None:

@@ -1,18 +1,18 @@
 r"""Preemption, moves and fill at a price: B3 (useful share) and B4 (JCT) of the shipped policy, seven tenants.
 
-Every preemption or move loses 60 s of progress and adds 30 s of restore (`--physics charged`); run times are
-foreseen by `last-two`. Run by the functions behind
+Every preemption or move loses 60 s of progress and adds 30 s of restore (`--physics charged`); `last-two` predicts run
+times. It runs the functions behind
 
     autopilot simulate --jobs JOBS --tenant TENANT --cluster 7x8 --physics charged --telemetry off \
         --durations last-two --policy fifo-skip,las,autopilot
 
-The curve plays P1 again with other values of one weight, `preemption.index_ratio`: how much higher the index of
-who waits must be than that of who pauses. Higher is calmer; what that costs is printed beside it.
+The curve repeats P1 with other values of one weight, `preemption.index_ratio`: how much higher the index of a waiting
+gang must be than that of the gang it pauses. A higher ratio causes fewer pauses; the cost is printed beside it.
 
     python -m benchmarks.preemption [--quick] [--files P1,P2,T1,...] [--policy autopilot] [--workers 2]
         [--curve 1.5,6,12] [--keep ROWS.jsonl] [--json OUT]
 
-With `--keep` every measured row is written at once, and a run that was stopped goes on where it was.
+With `--keep` every measured row is written at once, and an interrupted run resumes.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def measured(tasks: Sequence[Task], workers: int) -> Iterator[Row]:
 
 
 def show(rows: Sequence[Row], file: str) -> bool:
-    """Print one file's table; True when every bar is kept."""
+    """Print the table of one file; True when every bar is met."""
     mine = sorted(
         (row for row in rows if row.file == file and row.weight is None),
         key=lambda row: ([*BASELINES, row.policy].index(row.policy), row.policy),
@@ -181,7 +181,7 @@ def show(rows: Sequence[Row], file: str) -> bool:
 
 
 def show_curve(rows: Sequence[Row], own: str, weight: float) -> None:
-    """The trade-off over one weight, `weight` being that of the policy `own` itself."""
+    """The trade-off over one weight; `weight` is that of the policy `own`."""
     played = [row for row in rows if row.weight is not None]
     if played:
         played += [row for row in rows if (row.file, row.policy, row.weight) == ("P1", own, None)]
@@ -202,7 +202,7 @@ def show_curve(rows: Sequence[Row], own: str, weight: float) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print a table a file and the curve, write the JSON; 1 when a bar is missed."""
+    """Measure, print one table per file and the curve, write the JSON; 1 when a bar is missed."""
     given = options(
         str(__doc__), arguments, files="P1,P2,T1,T2,T3,T4,T5", policy="autopilot", workers=2, curve="1.5,6,12", keep=""
     )

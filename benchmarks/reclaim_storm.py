@@ -1,19 +1,18 @@
-"""Every owner returns at once: 4,000 GPUs, 300 tenants, and the guests hold all of it.
+"""Every owner returns at once: 4,000 GPUs, 300 tenants, and borrowers hold the whole cluster.
 
-250 tenants are guaranteed nine tenths of 500 nodes of eight H100, and use nothing of it; the other 50 fill the cluster
+250 tenants are guaranteed nine tenths of 500 nodes of eight H100 and use nothing of it. The other 50 fill the cluster
 with training that saves every 10, 30 or 60 minutes, or never; a fifth of it is elastic. After 85 minutes each owner
 submits, in the same second, gangs of 1 to 16 GPUs for its whole guarantee. Physics `real`: a grace of 120 s, a store
 that takes five checkpoints at a time. An owner has its guarantee back when the last of those gangs has started; that
-must be within one grace and two ticks (of 5 s, as live). Lost work is split into what was done since the last periodic
-checkpoint, and what could have been saved within the grace had the store been the victim's alone (no bandwidth). CPU
-is that of a whole
-tick: observe and decide.
+must be within one grace and two ticks (of 5 s, as live). Lost work is split into work since the last periodic
+checkpoint, and work that could have been saved within the grace if the victim had the store to itself (no bandwidth).
+CPU is that of a whole tick: observe and decide.
 
-    python -m benchmarks.reclaim_storm [--quick] [--nodes 500] [--tenants 300] [--seed 1] [--policy autopilot] [--json
-    OUT] python -m benchmarks.reclaim_storm --profile [--quick]
+    python -m benchmarks.reclaim_storm [--quick] [--nodes 500] [--tenants 300] [--seed 1] [--policy autopilot]
+        [--json OUT]
+    python -m benchmarks.reclaim_storm --profile [--quick]
 
-`--quick` does the same with 40 nodes and 30 tenants; `--profile` prints where the ticks after the return spend their
-time.
+`--quick` runs it with 40 nodes and 30 tenants; `--profile` prints where the ticks after the return spend their time.
 """
 
 from __future__ import annotations
@@ -54,9 +53,9 @@ GUEST_WIDTHS = (1, 2, 4, 8, 8, 16, 32)
 SAVES_S = (600.0, 1800.0, 3600.0, inf)
 RETURN_S = 5100.0
 WATCHED_S = 1800.0
-"""How long the run goes on after the return."""
+"""Length of the run after the return."""
 OWNED_S, BORROWED_S = 3600.0, 6 * 3600.0
-"""Run times of what owners and guests submit."""
+"""Run times of the jobs of owners and guests."""
 
 
 def storm(nodes: int, tenants: int, seed: int) -> World:
@@ -185,7 +184,7 @@ def restored_s(simulated: Simulated) -> dict[str, float]:
 
 
 def figures(world: World, policy: str, simulated: Simulated, clock: Clock) -> dict[str, Any]:
-    """What the run says."""
+    """The figures of the run."""
     waits = sorted(restored_s(simulated).values())
     bound_s = load_policy(policy).preemption.grace_s + 2 * TICK_S
     after = [tick for tick in clock.ticks if tick[0] >= RETURN_S]
@@ -217,7 +216,9 @@ def figures(world: World, policy: str, simulated: Simulated, clock: Clock) -> di
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Play, print the tables, write the JSON; 1 when an owner waits longer than the bound, or a checker objects."""
+    """Run, print the tables, write the JSON; 1 when an owner waits longer than the bound or a checker finds a
+    violation.
+    """
     given = options(str(__doc__), arguments, nodes=500, tenants=300, seed=1, policy="autopilot", profile=False)
     nodes, tenants = (40, 30) if given.quick else (given.nodes, given.tenants)
     profile = cProfile.Profile() if given.profile else None
@@ -262,7 +263,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _finite(found: dict[str, Any]) -> dict[str, Any]:
-    """Null in place of infinity, which JSON has not."""
+    """Null in place of infinity, which JSON cannot express."""
     return {key: None if value == inf else value for key, value in found.items()}
 
 

@@ -1,8 +1,8 @@
 """Run-time forecasts on public traces: `python -m benchmarks runtimes`.
 
 Time-ordered 60/15/25 on each file, features only from jobs that had ended before the submission, one calibration for
-the model and its floor. On the Philly jobs the model must beat the recent-kNN; everywhere its 0.9 quantile must cover
-what it promises. The time left after one hour is judged against the conditional quantile of all jobs.
+the model and its floor. On the Philly jobs the model must beat the recent-kNN; on every file its 0.9 quantile must meet
+its promised coverage. The time left after one hour is judged against the conditional quantile of all jobs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FILES = {
     "mit": "mit_supercloud_slurm/jobs.parquet",
 }
 COVERAGE = {"dlrm": (0.86, 0.94)}
-"""Where the promised 0.9 may lie; (0.88, 0.92) for the others."""
+"""Allowed coverage of the promised 0.9; (0.88, 0.92) for the others."""
 PRINTED_ONLY = frozenset({"mit"})
 AGAINST_FLOOR = frozenset({"philly"})
 WORST_TENTH = 0.82
@@ -34,7 +34,7 @@ HOUR = "3600"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Backtest every file that is there, print the tables, and answer 1 where a bar is missed."""
+    """Backtest every file that exists, print the tables, and return 1 when a bar is missed."""
     given = options(__doc__ or "", arguments)
     figures: dict[str, Any] = {}
     for name, file in FILES.items():
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def backtest(name: str, path: Path) -> dict[str, Any]:
-    """The document of one file; of openb only the pods with GPUs."""
+    """The document of one file; for openb only the pods with GPUs."""
     if name != "openb":
         return run(RuntimesOptions(jobs=path), lambda *_: None)
     import pandas as pd

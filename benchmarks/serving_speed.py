@@ -1,11 +1,11 @@
-"""How fast services are advanced: seconds per day of requests at 1,000 requests/s, on one core.
+"""The speed of simulating services: seconds per day of requests at 1,000 requests/s, on one core.
 
 Usage: python -m benchmarks.serving_speed [--hours 24] [--seed 1] [--quick] [--json OUT]
 
-Each row is one service under synthetic requests (drawn on the way, hence in the time), with
-windows of 60 s. The replicas are set for a mean load; the last row has too few, so that its
-queue grows, which is the slowest case. `us_per_request` is the CPU time of all of it, and `day s`
-that of 86.4 million requests; the goal is a day at 1,000 requests/s within 60 s on one core.
+Each row is one service under synthetic requests (their generation is part of the time), with windows of 60 s. The
+replicas are sized for a mean load; the last row has too few, so its queue grows, which is the slowest case.
+`us_per_request` is the CPU time of all of it, and `day s` that of 86.4 million requests; the goal is a day at 1,000
+requests/s within 60 s on one core.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ GOAL_S = 60.0
 
 
 class Timed:
-    """Passes requests on and keeps the CPU time it took to draw them."""
+    """Passes requests on and measures the CPU time of generating them."""
 
     def __init__(self, inner: SyntheticArrivals) -> None:
         self.inner, self.drawn_s = inner, 0.0
 
     def upto(self, to_s: float) -> Arrivals:
-        """As the source inside."""
+        """As the inner source."""
         started = time.process_time()
         arrivals = self.inner.upto(to_s)
         self.drawn_s += time.process_time() - started
@@ -79,7 +79,7 @@ def measure(case: tuple[str, str, int, float, float], hours: float, seed: int) -
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table; write it as JSON where asked; 1 when a day takes longer than the goal. `--quick`: one hour."""
+    """Print the table; write JSON on request; 1 when a day takes longer than the goal. `--quick`: one hour."""
     given = options(str(__doc__), arguments, hours=24.0, seed=1)
     hours = min(given.hours, 1.0) if given.quick else given.hours
     print(

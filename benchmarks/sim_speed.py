@@ -1,9 +1,9 @@
 """B6: jobs simulated per second on P1, by the textbook orders and by the autopilot, checkers on.
 
-Speed is submitted / wall_s of the JSON that `autopilot simulate` writes: one policy's run in the engine,
-without start-up, reading and report. The anchor is 2,000 jobs/s. Every round runs all textbook orders;
-printed are median and range. The autopilot is stated, on the first thousand jobs: once as a simulation of months runs
-by default (telemetry in windows, journal on disk) and once with neither.
+Speed is submitted / wall_s of the JSON that `autopilot simulate` writes: one policy's run in the engine, without
+start-up, reading and report. The anchor is 2,000 jobs/s. Every round runs all textbook orders; the median and the range
+are printed. The autopilot has no goal. It runs the first thousand jobs: once as a simulation of months runs by default
+(telemetry in windows, journal on disk) and once with neither.
 
     python -m benchmarks.sim_speed [--quick] [--rounds 5] [--json OUT]
 """
@@ -44,7 +44,7 @@ def speeds(jobs: Path, policies: tuple[str, ...], **more: Any) -> dict[str, floa
 
 
 def stated(jobs: Path) -> dict[str, list[float]]:
-    """The autopilot, on a part: every tick observes, decides and records, which takes minutes on P1."""
+    """The autopilot, on a part of P1: every tick observes, decides and records, which takes minutes on P1."""
     import pandas as pd
 
     with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
 """A closed loop in one file, for measurements and tests of the shell that need no physics.
 
-Jobs arrive, `reconcile` decides, admitted jobs run for their time and end. Everything is drawn from
-one seed. The simulator is the place for anything that should resemble a cluster more closely.
+Jobs arrive, `reconcile` decides, admitted jobs run for their time and end. Everything is drawn from one seed. Use the
+simulator for anything that should resemble a cluster more closely.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _DEFAULTS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What one turn of the loop saw and decided."""
+    """The observation and the decision of one turn of the loop."""
 
     memory: ControllerMemory  # before
     observation: Observation
@@ -86,7 +86,7 @@ class Job:
 
 
 class World:
-    """`nodes` nodes of eight GPUs. `load` is the work that arrives, relative to what the cluster can do."""
+    """`nodes` nodes of eight GPUs. `load` is the arriving work relative to the capacity of the cluster."""
 
     def __init__(self, nodes: int, seed: int, *, load: float = 1.1, run_s: float = 3000.0, backlog: int = 0) -> None:
         self.rng = np.random.default_rng(seed)
@@ -126,7 +126,7 @@ class World:
         self.dirty = True
 
     def observe(self) -> Observation:
-        """What a controller would see now."""
+        """The present observation of a controller."""
         if self.dirty or self._work is None:
             self._work = self._tables()
             self.dirty = False
@@ -174,7 +174,7 @@ class World:
         return workloads, placements, runtimes
 
     def apply(self, instructions: tuple[Instruction, ...]) -> tuple[Outcome, ...]:
-        """Carry out what was decided."""
+        """Carry out the decision."""
         by_id = {job.id: job for job in self.jobs}
         for effect in instructions:
             job = by_id[effect.workload]
@@ -189,7 +189,7 @@ class World:
         return tuple(Outcome(effect.id, OutcomeKind.DONE, self.now_s) for effect in instructions)
 
     def advance(self, to_s: float) -> None:
-        """Let jobs arrive and end until `to_s`; what ended leaves the table."""
+        """Let jobs arrive and end until `to_s`; ended jobs leave the table."""
         self.now_s = to_s
         self.tick += 1
         while self.next_s <= to_s:
@@ -201,7 +201,7 @@ class World:
             self.dirty = True
 
     def next_event_s(self) -> float:
-        """When something happens next."""
+        """The time of the next event."""
         return min([self.next_s, *(job.end_s for job in self.jobs)])
 
     def measure_gpus(self, mean: Any, maximum: Any, samples: Any) -> None:
@@ -219,7 +219,7 @@ class World:
         )
 
     def run(self, ticks: int, policy: Policy = AUTO, memory: ControllerMemory | None = None) -> Iterator[Tick]:
-        """Turn the loop `ticks` times, one event each."""
+        """Run the loop for `ticks` ticks, one event each."""
         memory = memory or ControllerMemory()
         for _ in range(ticks):
             self.advance(min(self.next_event_s(), self.now_s + 300.0))

@@ -1,24 +1,23 @@
 r"""Many tenants on one cluster: the shipped policy against Kueue's rules, EASY backfill and LAS, on P12 and P10.
 
-P12 is the work of P1 and P2 together on their 17 nodes, each guaranteed its own (7 and 10). P10 is that of the
-ten tenants with most GPU-seconds on 56 nodes: 39 of them are guaranteed by share of GPU-seconds (largest
-remainder, at least one each), the others are there to lend. Run by the functions behind
+P12 is the work of P1 and P2 together on their 17 nodes, each guaranteed its own (7 and 10). P10 is that of the ten
+tenants with most GPU-seconds on 56 nodes: 39 of them are guaranteed by share of GPU-seconds (largest remainder, at
+least one each), the others can be lent. It runs the functions behind
 
     autopilot simulate --jobs JOBS --tenant TENANT,... --cluster CLUSTER.yaml --physics charged --telemetry off \
         --policy fifo-skip,las,easy,kueue,autopilot --durations last-two
 
-Average wait is to the first start, average total wait is completion time less duration. A tenant's slowdown is
-its mean completion time by what it would have had alone under fifo-skip on its guaranteed nodes (at least those
-of its widest gang); the worst tenant's is printed with its name. Useful share is to_last_arrival_ratio /
-bound_ratio. The shipped policy must have a lower average wait and a lower worst slowdown than kueue and easy. `las` is
-no bar: it knows no guarantees and stops whom it likes. It stands beside them because it shows how little waiting that
-buys.
+Average wait is to the first start; average total wait is completion time less duration. A tenant's slowdown is its mean
+completion time divided by that of the tenant alone under fifo-skip on its guaranteed nodes (at least those of its
+widest gang); the worst tenant's is printed with its name. Useful share is to_last_arrival_ratio / bound_ratio. The
+shipped policy must have a lower average wait and a lower worst slowdown than kueue and easy. `las` is no bar, because
+it knows no guarantees and may stop any job. It is shown for its low wait.
 
     python -m benchmarks.tenants [--quick] [--files P12,P10] [--policy autopilot] [--baselines fifo-skip,las,easy,kueue]
         [--workers 2] [--keep ROWS.jsonl] [--json OUT]
 
-`--quick` runs the first 30 days of P12. With `--keep` every measured row is written at once, and a run that was
-stopped goes on where it was. `--policy ""` measures the baselines alone.
+`--quick` runs the first 30 days of P12. With `--keep` every measured row is written at once, and an interrupted run
+resumes. `--policy ""` measures the baselines alone.
 """
 
 from __future__ import annotations
@@ -55,14 +54,14 @@ P10_TENANTS, P10_NODES, P10_GUARANTEED = 10, 56, 39
 CASES = ("P12", "P10")
 RIVALS = ("kueue", "easy")
 COMPARED = {"wait": "wait_s", "total wait": "total_wait_s", "worst slowdown": "slowdown"}
-"""What stands beside the rivals' figures, and the columns of `Row`."""
+"""Columns of `Row` that are printed beside the rivals' figures."""
 LOWER = ("wait", "worst slowdown")
-"""What must be lower than the rivals'."""
+"""Figures that must be lower than the rivals'."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One mix of tenants: the nodes of the cluster, and those that each tenant is guaranteed."""
+    """One mix of tenants: the nodes of the cluster, and the guaranteed nodes of each tenant."""
 
     file: str
     nodes: int
@@ -127,7 +126,7 @@ def cluster_text(case: Case) -> str:
 
 
 def usable(path: Path) -> pd.DataFrame:
-    """The rows that ask for GPUs and last a second or more, durations cut to whole seconds."""
+    """The rows that request GPUs and last a second or more, durations cut to whole seconds."""
     import pandas as pd
 
     frame: pd.DataFrame = pd.read_parquet(path)
@@ -136,7 +135,7 @@ def usable(path: Path) -> pd.DataFrame:
 
 
 def first_days(frame: pd.DataFrame, tenants: Sequence[str], days: float) -> pd.DataFrame:
-    """What these tenants submit within `days` of their first submit."""
+    """The jobs that these tenants submit within `days` of their first submit."""
     mine = frame[frame["tenant"].isin(list(tenants))]
     early: pd.DataFrame = mine[mine["submit_s"] < mine["submit_s"].min() + days * DAY_S]
     return early
@@ -187,7 +186,7 @@ def measured(tasks: Sequence[Task], workers: int) -> Iterator[Row]:
 
 
 def ratios(row: Row, rows: Mapping[str, Row]) -> dict[str, float]:
-    """Each compared figure by that of each rival that was measured, as `wait / kueue`."""
+    """Each compared figure / that of each measured rival, as `wait / kueue`."""
     return {
         f"{name} / {rival}": getattr(row, column) / getattr(rows[rival], column)
         for name, column in COMPARED.items()
@@ -202,7 +201,7 @@ def missed(found: Mapping[str, float]) -> list[str]:
 
 
 def show(rows: Mapping[str, Row], file: str, ours: str) -> bool:
-    """Print one file's two tables; True when every bar is kept, nothing was violated and all work ended."""
+    """Print both tables of one file; True when every bar is met, no invariant is violated and all work ended."""
     table(
         [
             file,
@@ -252,7 +251,7 @@ def show(rows: Mapping[str, Row], file: str, ours: str) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print two tables a file, write the JSON; 1 when a bar is missed."""
+    """Measure, print two tables per file, write the JSON; 1 when a bar is missed."""
     given = options(
         str(__doc__),
         arguments,

@@ -1,10 +1,10 @@
 """One tick of two very large clusters: 100,000 GPUs with 1,000 pending gangs of 1 to 512 GPUs, and 50,000 with 5,000.
 
-A synthetic cluster of which about 90 % is busy, with telemetry of every GPU (8 signals, 3 windows), goes
-through the shipped Controller: assemble, measure, forecast, reconcile. Three ticks: everything is new;
-what the first admitted has started; nothing changed since. All of it once more with
-gangs of which no two are alike, so that no search serves for another. Printed is the CPU time of each part (median
-over the rounds); the goal is under 1 s for a whole tick. Reading the sources is not in it.
+A synthetic cluster that is about 90 % busy, with telemetry of every GPU (8 signals, 3 windows), goes through the
+shipped Controller: assemble, measure, forecast, reconcile. Three ticks: everything is new; the gangs admitted first
+have started; nothing changed since. Then the same with gangs that all differ, so that no search result can be reused.
+The CPU time of each part is printed (median over the rounds); the goal is under 1 s for a whole tick. Reading the
+sources is not included.
 
     python -m benchmarks.tick [--quick] [--rounds 5] [--json OUT]
     python -m benchmarks.tick --profile [--distinct] [--nodes 12500] [--gangs 1000] [--tenants 200]
@@ -71,7 +71,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Fleet:
-    """The synthetic cluster, as collectors would bring it. Columns of work are replaced, never changed."""
+    """The synthetic cluster, as collectors would deliver it. Columns of work are replaced, never changed."""
 
     inventory: Inventory
     telemetry: Telemetry
@@ -90,7 +90,7 @@ class Fleet:
         ]
 
     def carry_out(self, step: Step, now_s: float) -> tuple[Outcome, ...]:
-        """Let every admission of a step take place at once."""
+        """Carry out every admission of a step at once."""
         row_of = {name: row for row, name in enumerate(self.workloads.id.tolist())}
         gpu_of = {name: row for row, name in enumerate(self.inventory.gpus.uuid.tolist())}
         state, start_s = self.workloads.state.copy(), self.workloads.start_s.copy()
@@ -118,9 +118,9 @@ def placements(workload: I32, gpu: I32, gpus: GpuTable) -> PlacementTable:
 
 
 def build_fleet(nodes: int, gangs: int, tenants: int, seed: int, *, distinct: bool) -> Fleet:
-    """`nodes` nodes of eight GPUs, about 90 % of them held by gangs of 1 to 32, and `gangs` that wait.
+    """`nodes` nodes of eight GPUs, about 90 % of them held by gangs of 1 to 32, and `gangs` pending gangs.
 
-    `distinct`: each waiting gang asks for another amount of host memory, so that no two are alike.
+    `distinct`: each pending gang requests a different amount of host memory, so that all differ.
     """
     rng = np.random.default_rng(seed)
     node = np.arange(nodes)
@@ -252,7 +252,7 @@ class Loop:
     outcomes: tuple[Outcome, ...] = ()
 
     def tick(self, now_s: float, spent: dict[str, float]) -> Step:
-        """One tick; the CPU seconds of each part are put into `spent`."""
+        """One tick; the CPU seconds of each part go into `spent`."""
         batches = self.fleet.batches(now_s)
         snapshot, gaps = timed(spent, "assemble", lambda: assemble(batches, now_s))
         signals: Signals = timed(spent, "measure", lambda: measure(snapshot, WhatIf(snapshot)))
@@ -270,7 +270,7 @@ class Loop:
 
 
 def timed(spent: dict[str, float], part: str, work: Callable[[], T]) -> T:
-    """CPU seconds of `work` into `spent[part]`."""
+    """Add the CPU seconds of `work` to `spent[part]`."""
     started = time.process_time()
     done = work()
     spent[part] = time.process_time() - started
@@ -278,7 +278,7 @@ def timed(spent: dict[str, float], part: str, work: Callable[[], T]) -> T:
 
 
 def learned(fleet: Fleet, seed: int) -> LastTwo:
-    """A forecaster that has seen jobs of every tenant end."""
+    """A forecaster that has seen ended jobs of every tenant."""
     rng = np.random.default_rng(seed)
     work = fleet.workloads
     ended = replace(

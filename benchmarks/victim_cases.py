@@ -1,9 +1,9 @@
 """Random cases for the search for victims.
 
-Donors and what quotas allow come from the rule set itself, with guarantees of nothing: gangs of other queues are
-taken from (`across queues`), or lower priorities of the newcomer's own queue (`within a queue`). In `tight donors`
-ranks are drawn, and donors are not cut to what their queues may give up, so that quotas forbid most choices: no
-rule set makes such offers, but a search should know what to do with them.
+The rule set itself provides lenders and quotas, with guarantees of nothing: gangs of other queues are candidates
+(`across queues`), or lower priorities of the newcomer's own queue (`within a queue`). In `tight lenders` ranks are
+drawn, and lenders are not cut to what their queues may lose, so that quotas forbid most choices. No rule set makes such
+offers, but the search should handle them.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from autopilot.core.quota.ledger import ALL
 from autopilot.core.rules import hierarchical
 from autopilot.core.rules.base import Allowed, Claim, RankedTarget, Take
 
-FAMILIES = ("across queues", "within a queue", "tight donors")
+FAMILIES = ("across queues", "within a queue", "tight lenders")
 GPUS_PER_NODE = 8
 WIDTHS = (1, 1, 2, 2, 4, 4, 8, 8, 16, 32)
 LOST_S = 600.0
-"""Median of the time that a gang would lose; the width of its log-normal distribution is drawn for each case."""
+"""Median of the time that a gang would lose; the width of its log-normal distribution is drawn per case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """One running gang: the GPU rows it holds, and what it is to the rules."""
+    """One running gang: its GPU rows, and its properties for the rules."""
 
     gpus: tuple[int, ...]
     member_gpus: int
@@ -58,10 +58,10 @@ class Gang:
 
 @dataclass(slots=True)
 class Limits:
-    """What `allowed` says, in sums of the GPUs taken from rows.
+    """What `allowed` permits, in sums of the GPUs taken from rows.
 
-    `spare`: all but the largest taking from these rows must stay below so many GPUs. `owed`: whoever takes from
-    the first rows must take so many GPUs from the second.
+    `spare`: all but the largest candidate of these rows must stay below this number of GPUs. `owed`: a choice that
+    takes from the first rows must take this number of GPUs from the second.
     """
 
     spare: list[tuple[list[int], float]] = field(default_factory=list)
@@ -81,7 +81,7 @@ class Case:
 
 @dataclass(slots=True)
 class Asked:
-    """A room that notes what a rule set asks of it."""
+    """A room that records the questions of a rule set."""
 
     offers: Sequence[RankedTarget] = ()
     allowed: Allowed = lambda _: True
@@ -91,7 +91,7 @@ class Asked:
         return False
 
     def cheapest(self, offers: Sequence[RankedTarget], allowed: Allowed) -> tuple[Take, ...] | None:
-        """Note the question."""
+        """Record the question."""
         self.offers, self.allowed = offers, allowed
         return None
 
@@ -105,7 +105,7 @@ def cases(family: str, seed: int, count: int) -> Iterator[Case]:
     draw: Callable[[np.random.Generator], Case | None] = {
         "across queues": _across,
         "within a queue": _within,
-        "tight donors": _tight,
+        "tight lenders": _tight,
     }[family]
     while count:
         case = draw(rng)
@@ -115,7 +115,7 @@ def cases(family: str, seed: int, count: int) -> Iterator[Case]:
 
 
 def _across(rng: np.random.Generator) -> Case | None:
-    """Departments with queues; the newcomer is in the first queue of the first, whose gangs are its only guests."""
+    """Departments with queues; the newcomer is in the first queue of the first, whose gangs are its only borrowers."""
     parents, departments = [-1], int(rng.integers(1, 4))
     for department in range(departments):
         parents.append(0)
@@ -142,7 +142,7 @@ def _across(rng: np.random.Generator) -> Case | None:
 
 
 def _within(rng: np.random.Generator) -> Case | None:
-    """One queue with up to four lower priorities; some have a limit that is nearly used up."""
+    """One queue with up to four lower priorities; some have a nearly used limit."""
     gangs, nodes = _gangs(rng, [1], priorities=int(rng.integers(1, 5)))
     used = sum(len(gang.gpus) for gang in gangs)
     limit = used + int(rng.integers(0, 33)) if rng.random() < 0.5 else -1
@@ -241,7 +241,7 @@ def _world(
     priority: int = 0,
     limit: int = -1,
 ) -> tuple[Search, Quota, Claim]:
-    """The gangs on their nodes, and one that waits; of the GPUs that nobody holds some are idle, the others broken."""
+    """The gangs on their nodes, and one that waits; of the free GPUs some are idle, the others broken."""
     need, member = _newcomer(rng)
     held = np.array([gpu for gang in gangs for gpu in gang.gpus], np.int32)
     idle = rng.random(nodes * GPUS_PER_NODE) < rng.choice([0.0, 0.3, 0.8])

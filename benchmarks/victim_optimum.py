@@ -16,7 +16,7 @@ from benchmarks.victim_cases import Case, Limits
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One level of what a gang offers."""
+    """One level of what a gang can free."""
 
     take: Take
     rank: int
@@ -25,7 +25,7 @@ class Choice:
 
 
 def choices(case: Case) -> list[Choice]:
-    """Every level of every gang; a case takes one of each gang at most."""
+    """Every level of every gang; a case takes at most one per gang."""
     found: list[Choice] = []
     parts: dict[int, tuple[float, float]] = {}
     for offer in case.offers:
@@ -84,7 +84,7 @@ class Exact:
         self.hosts = hosts
 
     def _limit(self, limits: Limits) -> None:
-        """What quotas allow."""
+        """The quota constraints."""
         gpus = [choice.take.gpus for choice in self.choices]
         for rows, spare in limits.spare:
             mine = self._of(rows)
@@ -104,7 +104,7 @@ class Exact:
             self._row(dict(enumerate(gpus)), limits.least_gpus - 1e-6, np.inf)
 
     def least_of(self, weights: Sequence[float]) -> tuple[float, list[int]] | None:
-        """The least sum of weights of choices, and the choices; None when there is no answer."""
+        """The least weighted sum of choices, and the choices; None without a solution."""
         entries = [(row, at, value) for row, terms in enumerate(self.rows) for at, value in terms.items()]
         row, at, value = zip(*entries, strict=True)
         matrix = csr_array((value, (row, at)), shape=(len(self.rows), self.count))
@@ -125,7 +125,7 @@ class Exact:
         return sum(weights[at] for at in taken), taken
 
     def cap(self, weights: Sequence[float], most: float) -> None:
-        """From now on, at most so much of a sum of weights."""
+        """Bound a weighted sum from now on."""
         self._row({at: weight for at, weight in enumerate(weights) if weight}, -np.inf, most)
 
     def ranks(self) -> list[int]:
@@ -133,5 +133,5 @@ class Exact:
         return sorted({choice.rank for choice in self.choices}, reverse=True)
 
     def costs(self, rank: int) -> list[float]:
-        """What choices cost in one rank."""
+        """The cost of the choices in one rank."""
         return [choice.cost if choice.rank == rank else 0.0 for choice in self.choices]

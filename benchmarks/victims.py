@@ -1,14 +1,14 @@
 """The search for victims against the exact optimum, and its time on 50,000 GPUs.
 
-Cases are drawn from a seed (benchmarks/victim_cases.py): 5 to 40 running gangs of 1 to 32 GPUs over 1 to 4 of 4 to
-40 nodes, elastic ones among them, and a newcomer of 1 to 64 GPUs. Each is solved by the search and by scipy's
-`milp`: the lowest ranks that suffice, in them the least lost work rank by rank from the highest down (a GPU costs
-at least one GPU-second). Shown are
+Cases are drawn from a seed (benchmarks/victim_cases.py): 5 to 40 running gangs of 1 to 32 GPUs over 1 to 4 of 4 to 40
+nodes, elastic ones among them, and a newcomer of 1 to 64 GPUs. Each is solved by the search and by scipy's `milp`: the
+lowest sufficient ranks, in them the least lost work rank by rank from the highest down (a GPU costs at least one
+GPU-second). Printed are
 
-    lost work       the search's by the optimum's, summed from the highest rank down to each: the worst of these
-    GPUs            evicted, by the least of any allowed set whose lost work is within 1.1 times the optimum
-    GPUs by least   the same by the least of any set that quotas allow, whatever it loses; and what the exact
-                    optimum evicts by that measure
+    lost work       the search's / the optimum's, summed from the highest rank down to each: the worst ratio
+    GPUs            evicted / the least of any allowed set whose lost work is within 1.1 times the optimum
+    GPUs by least   evicted / the least of any set that quotas allow, whatever it loses; and the exact optimum's
+                    GPUs by that measure
 
 and then the CPU time of a search for 64 GPUs among 5,000 gangs on 6,250 nodes, the least of three runs of each.
 
@@ -190,12 +190,12 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _high(values: Sequence[float] | np.ndarray) -> float:
-    """The 95th percentile, of values that may be infinite."""
+    """The 95th percentile of values that may be infinite."""
     return float(np.quantile(np.asarray(values, float), 0.95, method="higher"))
 
 
 def show(found: Sequence[dict[str, Any]]) -> bool:
-    """Print the families' table; True when every bar is kept."""
+    """Print the table of the families; True when every bar is met."""
     lines, kept = [], True
     for each in found:
         bars = [

@@ -34,7 +34,6 @@ LIMITS: dict[str, float] = {
     "autopilot/journal": 1.9,
     "autopilot/policies": 1.9,
     "autopilot/registry": 4.4,
-    "benchmarks": 3.5,
     "collectors": 2.0,
     "generated pages": 4.1,
     "models": 3.6,
