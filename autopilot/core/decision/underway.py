@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from autopilot.core.decision.sending import ENDS, Sender, not_sent
 from autopilot.core.guards.base import Check
-from autopilot.core.guards.budget import takes_gpus
+from autopilot.core.guards.budget import latest, takes_gpus
 from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight, Part, PipelinedStart
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Evidence, Instruction, Observation
@@ -268,15 +268,14 @@ def _send_again(
         sent.append(effect)
         if not takes_gpus(effect):
             continue
-        own = [each for each in disrupted if (each.proposal_id, each.uid) == (effect.proposal_id, effect.uid)]
-        nodes = own[0].nodes if own else ()
-        disrupted = [each for each in disrupted if each not in own]
+        own = latest(disrupted, effect.proposal_id, effect.uid)
+        disrupted = [each for each in disrupted if each != own]
         disrupted.append(
             Disruption(
                 ctx.now_s,
                 effect.workload,
-                own[0].tenant if own else entry.tenant,
-                nodes,
+                entry.tenant if own is None else own.tenant,
+                () if own is None else own.nodes,
                 entry.contract,
                 effect.uid,
                 effect.proposal_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -20,12 +21,12 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     """Counts the ledger of the window, what this tick already accepted, and the proposal itself."""
     rules = ctx.policy.budget
     victims = len(proposal.victims)
+    again = {victim.uid for victim in proposal.victims} if draft.resent else set()
+    own = {uid: latest(ctx.memory.disrupted, draft.resent, uid) for uid in again}
     past = [
         entry
         for entry in (*ctx.memory.disrupted, *ctx.plan.accepted)
-        if not entry.contract
-        and entry.at_s + rules.window_s > ctx.now_s
-        and not (draft.resent and entry.proposal_id == draft.resent)
+        if not entry.contract and entry.at_s + rules.window_s > ctx.now_s and entry != own.get(entry.uid)
     ]
     total = len(past) + victims
     if not victims:
@@ -37,7 +38,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     under_way = sum(
         takes_gpus(entry.instruction)
         and not entry.contract
-        and not (draft.resent and entry.instruction.proposal_id == draft.resent)
+        and not (entry.instruction.proposal_id == draft.resent and entry.instruction.uid in again)
         for entry in ctx.memory.in_flight.values()
     )
     at_once = under_way + victims + sum(1 for entry in ctx.plan.accepted if not entry.contract)
@@ -63,6 +64,15 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     if worst_node > rules.per_node:
         return deny(NAME, Code.BUDGET_NODE, float(worst_node), "disruptions on one node", float(rules.per_node))
     return allow(NAME, float(total), "disruptions in the window", float(rules.per_cluster))
+
+
+def latest(ledger: Iterable[Disruption], proposal_id: str, uid: str) -> Disruption | None:
+    """The last disruption of an object under a proposal. The same proposal may be carried out more than once."""
+    found = None
+    for entry in ledger:
+        if (entry.proposal_id, entry.uid) == (proposal_id, uid):
+            found = entry
+    return found
 
 
 def takes_gpus(instruction: Instruction) -> bool:

@@ -170,6 +170,20 @@ def test_an_eviction_does_not_stand_in_the_way_of_itself() -> None:
     assert [each.workload for each in step.instructions] == ["v"]
 
 
+@pytest.mark.parametrize(("per_tenant", "leaves"), [(2, True), (1, False)])
+def test_an_earlier_eviction_under_the_same_proposal_still_counts(per_tenant: int, *, leaves: bool) -> None:
+    """An identical proposal was carried out before: its disruption stays in the ledger and uses up the budget."""
+    play = lost_order()
+    (entry,) = play.memory.in_flight.values()
+    (made,) = play.memory.disrupted
+    play.memory = replace(play.memory, disrupted=(replace(made, at_s=50.0), made))
+    play.policy = with_policy(EAGER, budget={"per_tenant": per_tenant})
+    step = play.tick(entry.instruction.deadline_s)
+    assert [each.workload for each in step.instructions] == (["v"] if leaves else [])
+    last_s = entry.instruction.deadline_s if leaves else made.at_s
+    assert [each.at_s for each in play.memory.disrupted] == [50.0, last_s]
+
+
 VICTIMS: dict[str, tuple[dict[str, Any], str]] = {
     "opted out": ({"excluded": True}, "opted_out"),
     "protected": ({"slo_class": 0}, "protected_class"),
