@@ -35,7 +35,7 @@ from autopilot.core.planning.quota_state import Quota, build_quota
 from autopilot.core.preemption.search import Search
 from autopilot.core.quota.ledger import ALL
 from autopilot.core.rules import hierarchical
-from autopilot.core.rules.base import Allowed, Claim, RankedTarget, Take
+from autopilot.core.rules.base import Allowed, Claim, RankedTarget, Target
 
 FAMILIES = ("across queues", "within a queue", "tight lenders")
 GPUS_PER_NODE = 8
@@ -86,13 +86,13 @@ class Asked:
     offers: Sequence[RankedTarget] = ()
     allowed: Allowed = lambda _: True
 
-    def __call__(self, takes: Sequence[Take]) -> bool:
+    def __call__(self, targets: Sequence[Target]) -> bool:
         """No room."""
         return False
 
-    def cheapest(self, offers: Sequence[RankedTarget], allowed: Allowed) -> tuple[Take, ...] | None:
+    def cheapest(self, ranked_targets: Sequence[RankedTarget], allowed: Allowed) -> tuple[Target, ...] | None:
         """Record the question."""
-        self.offers, self.allowed = offers, allowed
+        self.offers, self.allowed = ranked_targets, allowed
         return None
 
 
@@ -127,7 +127,7 @@ def _across(rng: np.random.Generator) -> Case | None:
     donors = rng.choice(leaves[1:], min(len(leaves) - 1, 4), replace=False).tolist()
     gangs, nodes = _gangs(rng, donors, priorities=1 if len(donors) > 2 else 2)
     search, quota, newcomer = _world(rng, nodes, gangs, parents, weight, queue=2)
-    asked, books, claim = Asked(), quota.books, newcomer
+    asked, books, claim = Asked(), quota.ledger, newcomer
     hierarchical.across_queues(books, claim, quota.running(), asked)
     limits = Limits()
     parting = {row: books.parting(claim.queue, gang.queue) for row, gang in enumerate(gangs)}
@@ -148,8 +148,8 @@ def _within(rng: np.random.Generator) -> Case | None:
     limit = used + int(rng.integers(0, 33)) if rng.random() < 0.5 else -1
     search, quota, newcomer = _world(rng, nodes, gangs, [-1, 0], np.ones(2), queue=1, priority=9, limit=limit)
     asked = Asked()
-    hierarchical.within_queue(quota.books, newcomer, quota.running(), asked)
-    least_gpus = newcomer.gpus - quota.books.limit_room(1) if limit >= 0 else 0.0
+    hierarchical.within_queue(quota.ledger, newcomer, quota.running(), asked)
+    least_gpus = newcomer.gpus - quota.ledger.limit_room(1) if limit >= 0 else 0.0
     return Case(search, asked.offers, asked.allowed, Limits(least_gpus=least_gpus))
 
 
@@ -162,23 +162,23 @@ def _tight(rng: np.random.Generator) -> Case | None:
         queue: float(rng.choice([0.2, 0.5, 9.0])) * sum(len(gangs[row].gpus) for row in rows[queue]) for queue in rows
     }
 
-    def allowed(takes: Sequence[Take]) -> bool:
+    def allowed(targets: Sequence[Target]) -> bool:
         taken = dict.fromkeys(spare, 0.0)
-        for take in sorted(takes, key=lambda each: each.gpus):
-            queue = gangs[take.row].queue
+        for target in sorted(targets, key=lambda each: each.gpus):
+            queue = gangs[target.row].queue
             if taken[queue] >= spare[queue]:
                 return False
-            taken[queue] += take.gpus
+            taken[queue] += target.gpus
         return True
 
     offers: list[RankedTarget] = []
     for row, gang in enumerate(gangs):
         wide, member = len(gang.gpus), gang.member_gpus
         part = RankedTarget(
-            Take(row, float(member), whole=False), gang.priority, gang.lost_gpu_s * member / wide, gang.queue
+            Target(row, float(member), whole=False), gang.priority, gang.lost_gpu_s * member / wide, gang.queue
         )
         offers += [part] * ((wide - gang.least_gpus) // member)
-        offers.append(RankedTarget(Take(row, float(wide), whole=True), gang.priority, gang.lost_gpu_s, gang.queue))
+        offers.append(RankedTarget(Target(row, float(wide), whole=True), gang.priority, gang.lost_gpu_s, gang.queue))
     offers.sort(key=lambda offer: offer.rank)
     return Case(search, offers, allowed, Limits([(rows[queue], spare[queue]) for queue in rows]))
 

@@ -10,7 +10,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
 from autopilot.core.preemption.search import Search
-from autopilot.core.rules.base import Take
+from autopilot.core.rules.base import Target
 from benchmarks.victim_cases import Case, Limits
 
 
@@ -18,7 +18,7 @@ from benchmarks.victim_cases import Case, Limits
 class Choice:
     """One level of what a gang can free."""
 
-    take: Take
+    target: Target
     rank: int
     cost: float
     frees: tuple[tuple[int, int], ...]  # GPUs by node
@@ -29,12 +29,12 @@ def choices(case: Case) -> list[Choice]:
     found: list[Choice] = []
     parts: dict[int, tuple[float, float]] = {}
     for offer in case.offers:
-        take, cost = offer.take, offer.price_gpu_s + offer.take.gpus
-        if not take.whole:
-            gpus, before = parts.get(take.row, (0.0, 0.0))
-            take, cost = Take(take.row, gpus + take.gpus, whole=False), before + cost
-            parts[take.row] = (take.gpus, cost)
-        found.append(Choice(take, offer.rank, cost, case.search.freed(take)))
+        target, cost = offer.target, offer.price_gpu_s + offer.target.gpus
+        if not target.whole:
+            gpus, before = parts.get(target.row, (0.0, 0.0))
+            target, cost = Target(target.row, gpus + target.gpus, whole=False), before + cost
+            parts[target.row] = (target.gpus, cost)
+        found.append(Choice(target, offer.rank, cost, case.search.freed(target)))
     return found
 
 
@@ -61,11 +61,11 @@ class Exact:
         return self.count - 1
 
     def _of(self, rows: Sequence[int]) -> list[int]:
-        return [at for at, choice in enumerate(self.choices) if choice.take.row in rows]
+        return [at for at, choice in enumerate(self.choices) if choice.target.row in rows]
 
     def _place(self, search: Search) -> None:
         """Each gang at one level, and room for all members and the tail."""
-        for row in sorted({choice.take.row for choice in self.choices}):
+        for row in sorted({choice.target.row for choice in self.choices}):
             self._row(dict.fromkeys(self._of([row]), 1.0), 0, 1)
         members, tail = divmod(search.need_gpus, search.member_gpus)
         hosts, tails = (
@@ -85,7 +85,7 @@ class Exact:
 
     def _limit(self, limits: Limits) -> None:
         """The quota constraints."""
-        gpus = [choice.take.gpus for choice in self.choices]
+        gpus = [choice.target.gpus for choice in self.choices]
         for rows, spare in limits.spare:
             mine = self._of(rows)
             if spare <= 0:

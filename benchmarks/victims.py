@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from autopilot.core.rules.base import RankedTarget, Take
+from autopilot.core.rules.base import RankedTarget, Target
 from benchmarks.kit import judged, options, table, write_json
 from benchmarks.victim_cases import FAMILIES, GPUS_PER_NODE, LOST_S, Case, Gang, Limits, cases, question
 from benchmarks.victim_optimum import Choice, Exact
@@ -58,14 +58,14 @@ def measure(family: str, case: Case) -> Row:
         raise AssertionError(f"an answer that is forbidden or makes no room: {found}")
     began_s = time.process_time()
     exact = Exact(case)
-    gpus = [choice.take.gpus for choice in exact.choices]
+    gpus = [choice.target.gpus for choice in exact.choices]
     least = exact.least_of(gpus)
     if least is None:
         none = float("nan")
         optimum_ms = 1e3 * (time.process_time() - began_s)
         return Row(family, found is not None, False, none, none, none, none, search_ms, optimum_ms)
     spent, optimum = _optimum(exact)
-    if not case.allowed([exact.choices[at].take for at in optimum]):
+    if not case.allowed([exact.choices[at].target for at in optimum]):
         raise AssertionError("the program allows what the rules forbid")
     optimum_ms = 1e3 * (time.process_time() - began_s)
     within = Exact(case)
@@ -76,7 +76,7 @@ def measure(family: str, case: Case) -> Row:
     if near is None:
         raise AssertionError("the optimum is not within its own bounds")
     taken = [_choice(exact.choices, take) for take in found or ()]
-    used = sum(each.take.gpus for each in taken)
+    used = sum(each.target.gpus for each in taken)
     lost = [sum(each.cost for each in taken if each.rank == rank) for rank in exact.ranks()]
     return Row(
         family,
@@ -116,11 +116,12 @@ def _worst(lost: Sequence[float], spent: Sequence[float]) -> float:
     return worst
 
 
-def _choice(choices: Sequence[Choice], take: Take) -> Choice:
+def _choice(choices: Sequence[Choice], target: Target) -> Choice:
     return next(
         each
         for each in choices
-        if (each.take.row, each.take.whole) == (take.row, take.whole) and abs(each.take.gpus - take.gpus) < 1e-6
+        if (each.target.row, each.target.whole) == (target.row, target.whole)
+        and abs(each.target.gpus - target.gpus) < 1e-6
     )
 
 
@@ -148,7 +149,7 @@ def large(seed: int) -> Case:
     healthy[[gpu for gang in gangs for gpu in gang.gpus]] = True
     search, _, _ = question(LARGE_NODES, gangs, LARGE_NEED, GPUS_PER_NODE, healthy, [-1, 0], np.ones(2), queue=1)
     offers = [
-        RankedTarget(Take(row, float(len(gang.gpus)), whole=True), gang.priority, gang.lost_gpu_s, 1)
+        RankedTarget(Target(row, float(len(gang.gpus)), whole=True), gang.priority, gang.lost_gpu_s, 1)
         for row, gang in enumerate(gangs)
     ]
     offers.sort(key=lambda offer: (offer.rank, offer.price_gpu_s))
