@@ -88,7 +88,7 @@ class Rules:
             excluded=excluded,
             cool_down_s=policy.hysteresis.cool_down_s,
             blast_ratio=policy.preemption.blast_ratio,
-            landing_s=policy.preemption.landing_timeout_s,
+            landing_s=policy.preemption.pipelined_timeout_s,
             grace_s=policy.preemption.grace_s,
             guarantee_within_s=policy.preemption.grace_s + 2 * TICK_S if takes_back else None,
             floor_dwell_s=policy.scale_ahead.dwell_s,

@@ -132,7 +132,7 @@ def stories(draw: st.DrawFn, rules: RuleSetName = RuleSetName.HIERARCHICAL_FAIR_
         replace(EAGER, rules=rules),
         preemption={
             "move_victims": draw(st.integers(0, 3)) > 0,
-            "landing_timeout_s": draw(st.sampled_from([120.0, 600.0])),
+            "pipelined_timeout_s": draw(st.sampled_from([120.0, 600.0])),
         },
     )
     if draw(st.booleans()):

@@ -247,7 +247,7 @@ def _landing(proposal: Proposal, planner: Planner, observation: Observation, pol
         (*proposal.victims, *waits),
         tuple(parts),
         now_s,
-        now_s + policy.preemption.landing_timeout_s,
+        now_s + policy.preemption.pipelined_timeout_s,
         all(victim.contract for victim in proposal.victims),
         proposal.uid,
         proposal.benefit_gpu_s,

@@ -1,5 +1,5 @@
-"""What the decision reads and what it returns: the snapshot, the records, memory, policy, forecasts and the ports.
+"""The input and output types of a decision: snapshot, records, memory, policy, forecasts and ports.
 
-These modules hold types, units, codes and their limits. They compute nothing that a decision depends on and import
-nothing else of the core.
+These modules define types, units, codes and their limits. They make no decisions and import no other package of the
+core.
 """

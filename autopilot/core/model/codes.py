@@ -10,29 +10,29 @@ class Code(StrEnum):
 
     OK = "ok"
     WAIVED_CONTRACT = "waived_contract"
-    # why a workload waits
+    # refusals: why a workload waits
     CAPACITY = "capacity"  # not enough free GPUs of its kind
-    FRAGMENTED = "fragmented"  # enough are free, but not in a shape it can use
+    FRAGMENTED = "fragmented"  # enough GPUs are free, but not in a shape that it can use
     TOPOLOGY = "topology"  # no single domain can hold it
     MIG_GEOMETRY = "mig_geometry"  # no free instance of its profile
-    RESERVED = "reserved"  # it would delay the reservation of another
-    RUNTIME_UNKNOWN = "runtime_unknown"  # no forecast and no limit: not backfilled past a reservation
+    RESERVED = "reserved"  # its start would delay the reservation of another gang
+    RUNTIME_UNKNOWN = "runtime_unknown"  # neither forecast nor limit: it is not backfilled before a reservation
     LIMIT = "limit"  # its queue is at its hard limit
-    TOO_WIDE = "too_wide"  # wider than the whole cluster
-    EXCLUDED = "excluded"  # opted out of our actions
-    GATED = "gated"  # proposed, but a guard or the mode holds it
-    BOUND = "bound"  # per-tick bound on proposals reached
-    GUARANTEE = "guarantee"  # it may not be preempted, hence starts inside its guarantee only
-    FAIRNESS = "fairness"  # whoever could give way is within its fair share, or it would exceed its own
-    PRIORITY = "priority"  # whoever could give way has no lower priority
-    POLICY = "policy"  # its queue may not displace anybody
-    PROTECTED = "protected"  # only work that may not be displaced stands in its way
-    DELAY = "delay"  # it has not waited long enough to displace anybody
-    QUOTA = "quota"  # its queue and cohort have no quota left for it
-    KEPT = "kept"  # quota is idle, but kept for another that waits for it
-    WORKERS = "workers"  # a coordinator that starts after its own workers
-    CHECK = "check"  # a check outside of the autopilot is not passed
-    ORDER = "order"  # its queue is strict, and the gang before it waits
+    TOO_WIDE = "too_wide"  # needs more GPUs than the whole cluster has
+    EXCLUDED = "excluded"  # opted out of actions of the autopilot
+    GATED = "gated"  # proposed, but held by a guard or by the mode
+    BOUND = "bound"  # the limit on proposals per tick is reached
+    GUARANTEE = "guarantee"  # not preemptible, so it starts only within the guarantee of its queue
+    FAIRNESS = "fairness"  # every candidate queue is within its fair share, or this queue would exceed its own
+    PRIORITY = "priority"  # no candidate has a lower priority
+    POLICY = "policy"  # its queue may not preempt
+    PROTECTED = "protected"  # all candidates are protected
+    DELAY = "delay"  # it has not waited for its preemption delay
+    QUOTA = "quota"  # its queue and cohort lack free quota
+    KEPT = "kept"  # quota is idle, but held for another waiting gang
+    WORKERS = "workers"  # a coordinator; it starts after its own workers
+    CHECK = "check"  # an external admission check has not passed
+    ORDER = "order"  # its queue is strict, and an earlier gang still waits
     # verdicts of guards
     MODE_OFF = "mode_off"
     MODE_OBSERVE = "mode_observe"
@@ -49,7 +49,7 @@ class Code(StrEnum):
     STALE_INVENTORY = "stale_inventory"
     STALE_WORK = "stale_work"
     STALE_TELEMETRY = "stale_telemetry"
-    CHANGED = "changed"  # the object is another, or asks for something else, than when this was decided
+    CHANGED = "changed"  # since the decision, the object was replaced or its request changed
     NODE_UNFIT = "node_unfit"
     PARTIAL_GANG = "partial_gang"
     PARTIAL_EVICTION = "partial_eviction"
@@ -68,9 +68,9 @@ class Code(StrEnum):
     BUDGET_CHECKPOINT = "budget_checkpoint"
     BLAST_RADIUS = "blast_radius"
     SLO_BURNING = "slo_burning"
-    FORECAST_UNKNOWN = "forecast_unknown"  # nothing is foreseen, or not far enough
+    FORECAST_UNKNOWN = "forecast_unknown"  # no forecast, or its horizon is too short
     FORECAST_STALE = "forecast_stale"
-    FORECAST_UNPROVEN = "forecast_unproven"  # too few outcomes to tell what its promise is worth
+    FORECAST_UNPROVEN = "forecast_unproven"  # too few outcomes to judge its coverage
     FORECAST_UNCALIBRATED = "forecast_uncalibrated"
     FORECAST_DRIFTING = "forecast_drifting"
     WITHOUT_CHECKPOINT = "without_checkpoint"

@@ -1,10 +1,10 @@
 """The exceptions of the product.
 
     AutopilotError
-    ├── InputError        the user gave something unusable; one message, exit code 2
-    └── InvariantError    our own code is broken; stops the tick, which fails safe
+    ├── InputError        unusable input of the user; one message, exit code 2
+    └── InvariantError    a bug in this product; ends the tick before anything acts
 
-Expected bad news (a refused proposal, a failed effect, a missing sample) is a value
+An expected failure (a refused proposal, a failed effect, a missing sample) is a value
 in `records`, never an exception.
 """
 
@@ -14,33 +14,33 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 LONGEST_NAME = 60
-"""Letters of a word that is compared with known names; a longer one is no misspelt name."""
+"""Most characters of a word that is compared with known names; a longer one cannot be a misspelt name."""
 
 
 class AutopilotError(Exception):
-    """Base of every error raised by this product on purpose."""
+    """Base of all errors that this product raises on purpose."""
 
 
 class InputError(AutopilotError):
-    """Something given by a person cannot be used.
+    """Input of a person is unusable.
 
-    The message names the object (file, row, column or field), the value and the mend.
+    The message names the object (file, row, column or field), the value and the fix.
     The command line prints it without a traceback and exits with code 2.
     """
 
 
 class InvariantError(AutopilotError):
-    """A statement that our own code guarantees does not hold."""
+    """A condition that the code guarantees does not hold."""
 
 
 def shown(value: object) -> str:
-    """A value as Python writes it, cut where it is long."""
+    """The `repr` of a value, cut to `LONGEST_NAME` characters."""
     text = repr(value)
     return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 3]}..."
 
 
 def nearest(word: object, known: Iterable[str], least_ratio: float = 0.6) -> str:
-    """`did you mean X?` for the known name that is nearest to `word` in any case, or an empty text."""
+    """`did you mean X?` for the known name nearest to `word`, ignoring case; "" where none is near."""
     text = str(word)
     by_folded = {name.casefold(): name for name in known}
     short = len(text) <= LONGEST_NAME
@@ -49,7 +49,7 @@ def nearest(word: object, known: Iterable[str], least_ratio: float = 0.6) -> str
 
 
 def unknown_name(word: object, known: Iterable[str], most: int = 20) -> str:
-    """What helps against a name that nothing bears: the nearest one, and those that there are."""
+    """A hint for an unknown name: the nearest known name, and a list of at most `most` known names."""
     names = list(known)
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     there = f"there are {', '.join(names[:most])}{more}" if names else "there are none"

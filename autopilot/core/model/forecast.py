@@ -1,4 +1,4 @@
-"""Forecasts as the decision sees them: quantiles, their origin, and where a model abstains."""
+"""Forecasts as input of the decision: quantiles, their origin, and abstentions."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ TOKENS = "tokens_per_s"
 class RuntimeForecast:
     """Total run time of each workload, by quantile.
 
-    `total_s` is [workloads, levels], non-decreasing along a row; `known` is False where the model
-    abstains (then the row is NaN). `history` counts the ended jobs that a row rests on.
+    `total_s` is [workloads, levels] and non-decreasing along a row. Where the model abstains, `known` is False and the
+    row is NaN. `history` counts the ended jobs behind a row.
     """
 
     model: str
@@ -37,12 +37,13 @@ class RuntimeForecast:
 class Forecast:
     """Upper quantiles of one kind of demand, one record a kind; `values` is [series, horizons, levels].
 
-    A value is the quantile of the highest rate in (made_s, made_s + horizon]; a row is NaN where the model
-    abstains, and `reasons` then says why ("" elsewhere). `series` are ids of services. Beside them stands what is
-    known of the promise: `history`, the observations behind each series; `coverage` [series, horizons, levels], the
-    share of the last week's outcomes that were at or below what was promised at the time (NaN: none came yet), over
-    `outcomes` [series, horizons] of them; `drifting`, True where the model's errors have left their usual range.
-    A column of length 0 is not stated, hence unknown.
+    A value is the quantile of the highest rate in (made_s, made_s + horizon]. A row is NaN where the model abstains;
+    `reasons` then gives the reason ("" elsewhere). `series` are ids of services.
+
+    Four columns describe the record of the model. `history` counts the observations behind each series. `coverage`
+    [series, horizons, levels] is the share of the last week's outcomes at or below the value promised at the time
+    (NaN: no outcome yet). `outcomes` [series, horizons] counts these outcomes. `drifting` is True where the errors of
+    the model have left their usual range. A column of length 0 is unknown.
     """
 
     model: str
@@ -62,7 +63,7 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Forecasts:
-    """Everything foreseen for one tick."""
+    """All forecasts for one tick."""
 
     runtimes: RuntimeForecast | None = None
     demand: tuple[Forecast, ...] = ()
@@ -75,33 +76,33 @@ def remaining_quantiles_s(
     wanted: tuple[float, ...],
     outlived_s: F64 | None = None,
 ) -> F64:
-    """Several quantiles of the time left at once. Shape [jobs, wanted].
+    """Quantiles of the remaining run time. Shape [jobs, wanted].
 
-    `outlived_s` is what each job is known to outlive, where that is more than the progress that it still has: one that
-    lost some has it to do again, and what it has outlived before lies behind it all the same.
+    `total_s` [jobs, levels] is read as a piecewise log-normal distribution: between two levels, the standard normal
+    quantile z of a level is linear in the log of the time. Beyond the outer levels it continues with the slope between
+    the middle level and the outer one. With S(T) the probability that a job outlives T, the result is T minus
+    `served_s`, where S(T) = (1 - level) S(outlived). A job that outlived its forecast therefore has a heavy tail, as
+    log-normal run times have. Where the forecast has no spread, such a job is expected to run for another tenth of its
+    run time, at least one second. NaN rows (the model abstains) stay NaN.
 
-    `total_s` [jobs, levels] is read as a piecewise log-normal: the standard normal quantile z of a level is linear
-    in the log of the time between two levels; beyond the outer levels it goes on as steep as from the middle level
-    to the outer one. With S the probability to outlive a time, the answer solves S(T) = (1 - level) S(outlived), minus
-    what was served. So a job that outlived its forecast has a heavy tail before it, as log-normal run times do. A
-    job that outlived a forecast without any spread is expected to run on for a tenth of what it has run, never less
-    than a second. NaN rows (the model abstains) stay NaN.
+    `outlived_s` is the longest run time that each job is known to exceed. It is above `served_s` for a job that lost
+    progress: the job repeats that work, but it is still known to exceed the time.
     """
     served = np.maximum(np.asarray(served_s, float), 0.0)
     outlived = served if outlived_s is None else np.maximum(served, outlived_s)
     fresh = outlived <= 0.0
     left = np.empty((len(served), len(wanted)))
     asked = ~fresh if set(wanted) <= set(levels) else np.ones(len(served), np.bool_)
-    again = (outlived - served)[asked, None]  # what was lost is done again
+    again = (outlived - served)[asked, None]  # lost progress is repeated
     left[asked] = _conditional(levels, total_s[asked], outlived[asked], wanted) + again
-    for column, level in enumerate(wanted):  # to the last bit, not through a logarithm
+    for column, level in enumerate(wanted):  # bit-exact, not through a logarithm
         if level in levels:
             left[fresh, column] = total_s[fresh, levels.index(level)]
     return np.where(np.isnan(total_s[:, :1]), np.nan, left)
 
 
 def _conditional(levels: tuple[float, ...], total_s: F64, served: F64, wanted: tuple[float, ...]) -> F64:
-    """Quantiles of the time left of jobs that outlived what was served. Shape [jobs, wanted]."""
+    """Quantiles of the remaining time, given that each job outlived `served`. Shape [jobs, wanted]."""
     normal = ndtri(np.asarray(levels))
     log_total, log_served = np.log(np.maximum(total_s, 1.0)), np.log(np.maximum(served, 1e-9))
     middle = len(normal) // 2
@@ -116,7 +117,7 @@ def _conditional(levels: tuple[float, ...], total_s: F64, served: F64, wanted: t
 
 
 def _normal_at(normal: F64, log_total: F64, log_served: F64, low: F64, high: F64) -> F64:
-    """The standard normal quantile of the probability to be done by a time. Shape [jobs]."""
+    """The standard normal quantile of the probability that a job ends by a time. Shape [jobs]."""
     index = (log_served[:, None] >= log_total).sum(axis=1)
     rows, upper = np.arange(len(index)), np.clip(index, 1, len(normal) - 1)
     before, after = log_total[rows, upper - 1], log_total[rows, upper]
@@ -128,7 +129,7 @@ def _normal_at(normal: F64, log_total: F64, log_served: F64, low: F64, high: F64
 
 
 def _log_time_at(normal: F64, log_total: F64, reach: F64, low: F64, high: F64) -> F64:
-    """The inverse of `_normal_at`, for several probabilities a job. Shape [jobs, wanted]."""
+    """The inverse of `_normal_at`, for several probabilities per job. Shape [jobs, wanted]."""
     rows, upper = np.arange(len(reach))[:, None], np.clip(np.searchsorted(normal, reach), 1, len(normal) - 1)
     before, after = log_total[rows, upper - 1], log_total[rows, upper]
     inside = before + (reach - normal[upper - 1]) / (normal[upper] - normal[upper - 1]) * (after - before)

@@ -1,4 +1,4 @@
-"""Which object is meant, and whether it still asks for what it asked for: names and row numbers do not say that."""
+"""Identity of objects (uid) and of their requests (digest): neither names nor row numbers are stable."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _ASKED = (
 
 
 def rows_by_uid(table: WorkloadTable | ServiceTable) -> dict[str, int]:
-    """Rows by uid; a row without one is nobody."""
+    """Rows by uid; rows without a uid are left out."""
     rows = dict(zip(table.uid.tolist(), range(len(table.uid)), strict=True))
     rows.pop("", None)
     return rows
 
 
 def shape_digest(snapshot: ClusterSnapshot, row: int) -> str:
-    """A short text that changes when the workload asks for something else, or in another queue."""
+    """A short digest of the request and queue of a workload; it changes when either changes."""
     work, members = snapshot.workloads, snapshot.members
     asked = [int(getattr(work, name)[row]) for name in _ASKED]
     mine = np.flatnonzero(members.workload == row) if len(members.workload) else ()

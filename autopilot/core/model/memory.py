@@ -1,4 +1,4 @@
-"""What the controller remembers between two decisions: what cannot be seen by looking at the cluster."""
+"""State that the controller keeps between two decisions because the cluster does not show it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class InFlight:
     contract: bool
     attempts: int = 1
     benefit_gpu_s: float = 0.0
-    digest: str = ""  # of the proposal: an approval of it holds for the retries too
-    shape: str = ""  # what the workload asked for when this was decided (core/model/identity.py)
+    digest: str = ""  # of the proposal: its approval also holds for retries
+    shape: str = ""  # digest of the request at the decision (core/model/identity.py)
     kind: str = ""  # of the proposal
 
 
@@ -41,7 +41,7 @@ class Disruption:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A workload that was told to leave, or to shrink, until it is seen what that lost (core/checkpoints/losses.py)."""
+    """An eviction or shrink whose loss is not known yet (core/checkpoints/losses.py)."""
 
     instruction_id: str
     proposal_id: str
@@ -49,34 +49,34 @@ class Stop:
     incarnation: int
     tenant: str
     at_s: float
-    gpus: float  # that it held
+    gpus: float  # held before the stop
     expected_gpu_s: float
     worst_gpu_s: float
-    asked: bool  # to write a checkpoint before it leaves
+    asked: bool  # a checkpoint was requested before the stop
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One gang that is to start on `slots` once they are free."""
+    """One gang that starts on `slots` once they are free."""
 
     workload: str
     incarnation: int
     slots: tuple[Slot, ...]
     uid: str = ""
-    shape: str = ""  # what it asked for when this was decided (core/model/identity.py)
+    shape: str = ""  # digest of its request at the decision (core/model/identity.py)
 
 
 @dataclass(frozen=True, slots=True)
 class PipelinedStart:
-    """A start that waits until those in its way are gone (states: core/tracking/pipelined.py).
+    """A start that waits until its victims are gone (states: core/tracking/pipelined.py).
 
-    `parts`: the gang itself, and victims that go on elsewhere; each leaves the tuple when its start is instructed.
+    `parts` are the gang itself and the victims that move. A part leaves the tuple when its start is instructed.
     """
 
     proposal_id: str
     action: str
     tenant: str
-    workload: str  # for whom all this is
+    workload: str  # the newcomer
     victims: tuple[Victim, ...]
     parts: tuple[Part, ...]
     since_s: float
@@ -85,25 +85,25 @@ class PipelinedStart:
     uid: str = ""  # of `workload`
     benefit_gpu_s: float = 0.0
     cost_gpu_s: float = 0.0
-    digest: str = ""  # of the proposal: an approval of it holds for the starts too
+    digest: str = ""  # of the proposal: its approval also holds for the starts
 
 
 @dataclass(frozen=True, slots=True)
 class ViewRecord:
-    """The last trusted complete list of one source and kind, and a suspicion against what came after it."""
+    """The last trusted complete list of one source and kind, and the suspicion against later lists, if any."""
 
     count: int  # objects in the trusted list
-    listed_s: float  # of the newest list that was looked at
-    lists: int = 0  # lists that agree on the loss so far; 0: nothing is suspected
-    counted_s: float = float("-inf")  # of the newest of those
-    found: int = 0  # objects in the first of those
+    listed_s: float  # time of the newest list that was examined
+    lists: int = 0  # lists that agree on the loss so far; 0: no suspicion
+    counted_s: float = float("-inf")  # time of the newest of these
+    found: int = 0  # objects in the first of these
     lost: int = 0  # objects missing from it
-    confirmed: bool = False  # a person says that the loss is real
+    confirmed: bool = False  # a person confirmed the loss
 
 
 @dataclass(frozen=True, slots=True)
 class RankedTarget:
-    """What a decision showed of a proposal that waits for approval."""
+    """The state, benefit and cost that a decision showed for a proposal waiting for approval."""
 
     state_digest: str
     benefit_gpu_s: float
@@ -112,7 +112,7 @@ class RankedTarget:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A person's consent to one proposal, with what was shown of it. `ended`: the code of what ended it, for good."""
+    """A person's approval of one proposal, with the values shown. `ended`: code of what ended it, permanently."""
 
     state_digest: str
     given_s: float
@@ -124,7 +124,7 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A person's refusal of one proposal. `state_digest`: of the state that was shown; "" where none was named."""
+    """A person's rejection of one proposal. `state_digest`: of the state shown; "" where the command has none."""
 
     state_digest: str
     until_s: float
@@ -133,41 +133,42 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class ClockDoubt:
-    """A clock that jumped and is not believed yet: since which reading, and how often in a row it went on from
-    there.
+    """A clock that jumped and is not trusted yet.
+
+    `first_s` is its first reading after the jump, `last_s` the latest; `ticks` counts consistent readings in a row.
     """
 
     first_s: float
     last_s: float
     ticks: int
-    passed_s: float  # since the last decision, by the clock that nobody sets
+    passed_s: float  # since the last decision, by the monotonic clock
     restarted: bool = False  # the process restarted meanwhile: more time than `passed_s` may have passed
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceRecord:
-    """What was learned of one service (core/tracking/replicas.py).
+    """Measurements of one service (core/tracking/replicas.py).
 
-    `loads` are (bin, requests, violations): what came by requests/s a ready replica, and what of it missed the
-    objective. `at_target_rps` are recent estimates of the requests/s of a replica at the load that its owner wants.
-    `wishes` are (when, replicas) of the forecasts that were trusted: later and fewer from one to the next.
+    `loads` are (bin, requests, violations): requests by bin of requests/s per ready replica, and those over the
+    objective. `at_target_rps` are recent estimates of the requests/s of one replica at the owner's target load.
+    `desired` are (time, replicas) from trusted forecasts; from one entry to the next, times rise and replicas fall.
     """
 
     ready: int = -1
     ready_since_s: float = float("nan")
-    minute_s: float = float("-inf")  # end of the newest minute that was learned from
-    clear: bool = False  # nobody waited at the end of that minute
+    minute_s: float = float("-inf")  # end of the newest minute that was counted
+    clear: bool = False  # no request waited at the end of that minute
     loads: tuple[tuple[int, float, float], ...] = ()
     at_target_rps: tuple[float, ...] = ()
     cold_starts_s: tuple[float, ...] = ()
     desired: tuple[tuple[float, int], ...] = ()
-    floor: int = 0  # as it was last seen
-    raised_s: float = float("-inf")  # when it was last seen to have risen
+    floor: int = 0  # as last observed
+    raised_s: float = float("-inf")  # when it was last observed to have risen
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerMemory:
-    """What is not derivable from the observation. Small, persisted, versioned."""
+    """State that the observation does not contain: small, persisted and versioned."""
 
     schema: int = 2
     tick: int = -1
@@ -175,24 +176,23 @@ class ControllerMemory:
     fence: int = 0
     in_flight: Mapping[str, InFlight] = field(default_factory=dict)
     reservations: tuple[Reservation, ...] = ()
-    # uid -> no reservation/disruption before
+    # uid -> no new reservation or disruption before this time
     cooled_until_s: Mapping[str, float] = field(default_factory=dict)
-    # uid of work whose landing was given up
+    # uid of a gang whose pipelined start was given up -> no new one before this time
     no_pipelined_until_s: Mapping[str, float] = field(default_factory=dict)
-    proposed_since_s: Mapping[str, float] = field(default_factory=dict)  # disruptive wish key -> first seen
+    proposed_since_s: Mapping[str, float] = field(default_factory=dict)  # key of a disruptive proposal -> first seen
     noted_since_s: Mapping[str, float] = field(default_factory=dict)  # condition of an object -> first seen
     advance: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # advance reservation -> its nodes
-    # tenant -> (day, used)
+    # tenant -> (day, GPU-seconds used)
     spent_gpu_s: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
     spending_gpus: Mapping[str, float] = field(default_factory=dict)  # tenant -> held since `spent_until_s`
     spent_until_s: float = float("-inf")
     disrupted: tuple[Disruption, ...] = ()
-    ranked_targets: Mapping[str, RankedTarget] = field(
-        default_factory=dict
-    )  # proposal id -> what the last decision showed
+    # proposal id -> values that the last decision showed
+    ranked_targets: Mapping[str, RankedTarget] = field(default_factory=dict)
     approvals: Mapping[str, Approval] = field(default_factory=dict)  # by proposal id
     rejections: Mapping[str, Rejection] = field(default_factory=dict)  # by proposal id
-    last_sequence: int = -1  # the highest number of a command so far
+    last_sequence: int = -1  # the highest sequence number of a command so far
     failures: tuple[float, ...] = ()  # times of failed effects inside the pause window
     pipelined_starts: tuple[PipelinedStart, ...] = ()
     usage_gpu_s: Mapping[str, float] = field(default_factory=dict)  # decayed past use, by queue
@@ -200,26 +200,26 @@ class ControllerMemory:
     held_gpus: Mapping[str, float] = field(default_factory=dict)  # by queue, since the last tick
     usage_at_s: float = float("-inf")
     services: Mapping[str, ServiceRecord] = field(default_factory=dict)
-    starting_s: Mapping[str, float] = field(default_factory=dict)  # replicas that start up, and since when
-    stops: tuple[Stop, ...] = ()  # whose loss is not known yet
-    # requests to save a checkpoint: how many, and how many were answered by one
+    starting_s: Mapping[str, float] = field(default_factory=dict)  # replica that starts up -> since when
+    stops: tuple[Stop, ...] = ()
+    # checkpoint requests: (made, answered by a checkpoint)
     tenant_saves: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     workload_saves: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     killed: bool = False
     kill_sequence: int = -1  # a RESUME with a higher number ends the kill
-    last_kill: Command | None = None  # as it came, so that a repeat is known
+    last_kill: Command | None = None  # as received, to recognize a repeat
     paused_reason: str = ""
     paused_since_s: float = float("nan")
-    paused_by: str = ""  # the person; "" when the autopilot paused itself, which lapses
+    paused_by: str = ""  # the person; "" when the autopilot paused itself: such a pause lapses
     clock_doubt: ClockDoubt | None = None
-    clock_drift_s: float = 0.0  # of the wall clock against the one that nobody sets; less than half a second
+    clock_drift_s: float = 0.0  # wall clock minus monotonic clock, not applied yet; under 0.5 s
     wake_at_s: float = float("-inf")
-    views: Mapping[str, ViewRecord] = field(default_factory=dict)  # "<kind>/<source>" -> what was shown
+    views: Mapping[str, ViewRecord] = field(default_factory=dict)  # "<kind>/<source>" -> its record
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The answer of reconcile()."""
+    """The result of reconcile()."""
 
     memory: ControllerMemory
     decision: Decision

@@ -1,9 +1,8 @@
-"""What the operator wants: one tree of frozen dataclasses.
+"""The policy: one tree of frozen dataclasses.
 
-Each field carries its limits (annotated_types) and its meaning (Doc): settings, the custom resource
-and the reference page are derived from this tree, so that a field is written once. Durations are
-seconds here; policy files may write `15m`. A default is what we would run ourselves on a cluster
-that we do not know yet.
+Each field carries its limits (annotated_types) and its meaning (Doc). Settings, the custom resource and the reference
+page are derived from this tree. Durations are in seconds here; policy files may also write `15m`. The defaults are
+meant for an unknown cluster.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ Count = Annotated[int, Interval(ge=0, le=1_000_000)]
 
 
 class Mode(StrEnum):
-    """How far an action may go by itself."""
+    """How far an action may go without a person."""
 
     OFF = "off"
     OBSERVE = "observe"
@@ -50,24 +49,27 @@ class Mode(StrEnum):
 
 
 class BackfillKind(StrEnum):
-    """Which reservations a gap filler must respect."""
+    """Which reservations backfilled work must respect."""
 
-    EASY = "easy"  # only those of the first gangs in order (reservation.depth)
-    CONSERVATIVE = "conservative"  # of every waiting gang that has one (up to reservation.conservative_depth)
+    EASY = "easy"  # those of the first gangs in order (reservation.depth)
+    CONSERVATIVE = "conservative"  # those of up to reservation.conservative_depth waiting gangs
 
 
 class ShareRule(StrEnum):
-    """Comparisons of shares after which cohort-fair lets a newcomer displace."""
+    """Comparisons of shares by which cohort-fair allows a preemption. Both take the newcomer's share after its start.
 
-    FINAL_SHARE = "final_share"  # the newcomer's share then, against the donor's without the victim
-    INITIAL_SHARE = "initial_share"  # the newcomer's share then, against the donor's of before
+    The share of the lender, which loses the victim, is taken after or before the preemption.
+    """
+
+    FINAL_SHARE = "final_share"  # against the lender's share without the victim
+    INITIAL_SHARE = "initial_share"  # against the lender's share with the victim
 
 
 class RuleSetName(StrEnum):
     """Rule sets for quotas, preemption and reclaim (core/rules)."""
 
-    HIERARCHICAL_FAIR_SHARE = "hierarchical-fair-share"  # ours, and KAI's with the past switched off
-    COHORT_CLASSIC = "cohort-classic"  # Kueue, classical preemption
+    HIERARCHICAL_FAIR_SHARE = "hierarchical-fair-share"  # our own; KAI's when past use does not count
+    COHORT_CLASSIC = "cohort-classic"  # Kueue, classic preemption
     COHORT_FAIR = "cohort-fair"  # Kueue, fair sharing
     ELASTIC_QUOTA = "elastic-quota"  # minima and maxima per team
 
@@ -76,40 +78,40 @@ class RuleSetName(StrEnum):
 class Modes:
     """One mode per action."""
 
-    admit_gang: Annotated[Mode, Doc("start pending gangs that fit whole, and hold room for those that do not")] = (
-        Mode.RECOMMEND
-    )
-    backfill: Annotated[Mode, Doc("start work in gaps before a reservation; evict it when the gang can land")] = (
-        Mode.RECOMMEND
-    )
-    defragment: Annotated[Mode, Doc("move running gangs so that one that waits fits; nobody loses its place")] = (
-        Mode.RECOMMEND
-    )
+    admit_gang: Annotated[
+        Mode, Doc("start pending gangs that fit as a whole, and reserve room for those that do not")
+    ] = Mode.RECOMMEND
+    backfill: Annotated[
+        Mode, Doc("start work in gaps before a reservation; evict it when the reserved gang can start")
+    ] = Mode.RECOMMEND
+    defragment: Annotated[
+        Mode, Doc("move running gangs so that a waiting gang fits; every moved gang continues elsewhere")
+    ] = Mode.RECOMMEND
     reclaim_borrowed: Annotated[
-        Mode, Doc("take back from queues above their share what a queue below its own is owed")
+        Mode, Doc("preempt work of queues above their share for a queue that is below its own share")
     ] = Mode.RECOMMEND
     preempt: Annotated[
-        Mode, Doc("displace lower priority of the same queue, or, with time sharing, work of lower index")
+        Mode, Doc("preempt work of lower priority in the same queue or, with time sharing, work of lower index")
     ] = Mode.RECOMMEND
     resize: Annotated[Mode, Doc("grow elastic gangs into idle capacity")] = Mode.RECOMMEND
-    scale_ahead: Annotated[Mode, Doc("ask for replicas of a service before the load that is foreseen comes")] = (
+    scale_ahead: Annotated[Mode, Doc("raise the replicas of a service before the forecast load arrives")] = (
         Mode.RECOMMEND
     )
     recover: Annotated[
         Mode,
         Doc(
-            "stop gangs that lost members, that hang, or whose GPU or node is broken or called back, and start "
-            "them again as a whole elsewhere"
+            "stop gangs that lost members, that hang, or whose GPU or node is broken or about to be reclaimed, and "
+            "start them again as a whole elsewhere"
         ),
     ] = Mode.RECOMMEND
     enforce_limit: Annotated[
-        Mode, Doc("suspend work past its run-time limit, or of a tenant whose use ran away, after a warning")
+        Mode, Doc("suspend, after a warning, work past its run-time limit or of a tenant with runaway use")
     ] = Mode.RECOMMEND
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """How often what varies with time alone is evaluated anew."""
+    """How often values that vary with time alone are evaluated."""
 
     batch_s: Annotated[
         float, Interval(ge=1, le=3600), Doc("review period of the batch order and of run-time quantiles")
@@ -123,23 +125,26 @@ class Order:
     short_s: Annotated[
         float,
         Interval(ge=0, le=7 * DAY_S),
-        Doc("gangs whose median run time is at most this come first, shortest first; they may pass over reservations"),
+        Doc(
+            "gangs whose median run time is at most this are served first, shortest first; they may start in spite of "
+            "reservations"
+        ),
     ] = 7200.0
     width_exponent: Annotated[float, Interval(ge=0, le=2), Doc("alpha in 1 / (expected run time x gpus^alpha)")] = 0.0
     aging_s: Annotated[
         float,
         Interval(ge=60, le=366 * DAY_S),
-        Doc("waiting time of work that never ran after which aging begins to tell"),
+        Doc("scale of aging: waiting time that counts as one unit, for work that never ran"),
     ] = DAY_S
     aging_exponent: Annotated[
         float,
         Interval(ge=0, le=4),
-        Doc("index of work that never ran x (1 + wait / aging_s)^this; 0: the index does not age"),
+        Doc("the index of work that never ran is multiplied by (1 + wait / aging_s)^this; 0: no aging"),
     ] = 0.0
     max_wait_s: Annotated[
         float,
         Interval(ge=60, le=366 * DAY_S),
-        Doc("gangs older than this come first, oldest first: a safety net far above the usual wait"),
+        Doc("gangs that have waited longer are served first, oldest first: a safety net far above the usual wait"),
     ] = 7 * DAY_S
 
 
@@ -147,58 +152,61 @@ class Order:
 class ReservationRules:
     """Room held for gangs that do not fit yet.
 
-    A reservation is tentative at first: planned anew at every tick for the first gangs in order. Once
-    its gang has waited `firm_after_s` it is firm: a promise, kept until the gang starts.
+    A reservation is first tentative: it is planned again at every tick, for the first gangs in order. Once its gang
+    has waited `firm_after_s`, it is firm: a promise, kept until the gang starts or it times out.
     """
 
     depth: Annotated[int, Interval(ge=0, le=30), Doc("gangs that may hold a reservation at once; 0: none")] = 3
-    conservative_depth: Annotated[int, Interval(ge=1, le=30), Doc("the same under conservative backfill")] = 16
+    conservative_depth: Annotated[int, Interval(ge=1, le=30), Doc("depth under conservative backfill")] = 16
     whole_nodes_only: Annotated[
         bool,
-        Doc("only gangs that need at least one whole node get one; smaller ones find gaps by themselves"),
+        Doc("only gangs that need at least one whole node get a reservation; smaller gangs start in gaps"),
     ] = True
     firm_after_s: Annotated[
         float,
         Interval(ge=0, le=366 * DAY_S),
-        Doc("waiting time after which a reservation is a promise, served in the order of the promises"),
+        Doc("waiting time after which a reservation is a promise; promises are served in the order they were made"),
     ] = 2.75 * DAY_S
     level: Annotated[
         float,
         Interval(ge=0.05, le=0.99),
-        Doc("quantile of the remaining run times from which the start is planned"),
+        Doc("quantile of the remaining run times that gives the planned start"),
     ] = 0.5
     promise_level: Annotated[
         float,
         Interval(ge=0.05, le=0.99),
-        Doc("quantile of the remaining run times from which the start that is promised follows"),
+        Doc("quantile of the remaining run times that gives the promised start"),
     ] = 0.95
     max_spread_ratio: Annotated[
         float,
         Interval(ge=1, le=1e6),
         Doc(
-            "only overdue gangs get one while the run-time forecasts are vaguer than this (0.75 over 0.25 "
-            "quantile): room held on a guess is room wasted"
+            "only overdue gangs get a reservation while the spread of the run-time forecasts (0.75 over 0.25 "
+            "quantile) is above this: room held on a poor forecast is wasted"
         ),
     ] = 4.0
     timeout_s: Annotated[
         float,
         Interval(ge=60, le=366 * DAY_S),
-        Doc("a firm reservation whose planned start slipped this far past the first plan is released"),
+        Doc("a firm reservation is released when its planned start is this much later than first planned"),
     ] = 7 * DAY_S
     share_hold_s: Annotated[
         float,
         Interval(ge=0, le=DAY_S),
-        Doc("GPUs that come free are held for a gang of a queue below its fair share that starts this soon; 0: never"),
+        Doc(
+            "GPUs that come free are held for a gang of a queue below its fair share that will start within this "
+            "time; 0: never"
+        ),
     ] = 0.0
     advance_lead_s: Annotated[
         float,
         Interval(ge=0, le=366 * DAY_S),
-        Doc("GPUs that are reserved in advance are drained from this long before on"),
+        Doc("GPUs of an advance reservation are drained from this long before its start"),
     ] = 7 * DAY_S
     cool_down_s: Annotated[
         float,
         Interval(ge=0, le=366 * DAY_S),
-        Doc("a gang whose firm reservation was released gets no new one for this long"),
+        Doc("after its firm reservation was released, a gang gets no new one for this long"),
     ] = 3600.0
 
 
@@ -210,7 +218,7 @@ class BackfillRules:
     level: Annotated[
         float, Interval(ge=0.5, le=0.99), Doc("quantile of the run time that must end before the reservation")
     ] = 0.9
-    evict_when_due: Annotated[bool, Doc("evict backfilled work the instant the reserved gang can land without it")] = (
+    evict_when_due: Annotated[bool, Doc("evict backfilled work as soon as the reserved gang can start without it")] = (
         True
     )
 
@@ -221,29 +229,30 @@ class Tenancy:
 
     shelter_always: Annotated[
         bool,
-        Doc(
-            "work that may not be preempted starts inside guarantees only, even where the queue tree states none at all"
-        ),
+        Doc("work that may not be preempted starts only within guarantees, even if the queue tree states none"),
     ] = False
     fair_preemption_rules: Annotated[
         tuple[ShareRule, ...],
-        Doc("under cohort-fair: which comparisons of shares allow a preemption, in the order in which they are tried"),
+        Doc("under cohort-fair: the comparisons of shares that allow a preemption, in the order tried"),
     ] = (ShareRule.FINAL_SHARE, ShareRule.INITIAL_SHARE)
     usage_half_life_s: Annotated[
         float,
         Interval(ge=0, le=366 * DAY_S),
-        Doc("past use of a queue counts half after this long; 0: the past does not count"),
+        Doc("half-life of the past use of a queue; 0: past use does not count"),
     ] = 7 * DAY_S
     usage_weight: Annotated[
         float,
         Interval(ge=0, le=10),
-        Doc("how much past use above (below) a queue's part lowers (raises) its weight in the split of idle capacity"),
+        Doc(
+            "how strongly past use above (below) the part of a queue lowers (raises) its weight in the split of idle "
+            "capacity"
+        ),
     ] = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """Taking GPUs from running work."""
+    """Preemption of running work."""
 
     grace_s: Annotated[
         float,
@@ -253,156 +262,163 @@ class Preemption:
     without_checkpoint: Annotated[
         bool,
         Doc(
-            "gangs that cannot write one in time may be victims of weighed takings too; else they keep their "
-            "place and others are sought"
+            "gangs that cannot write a checkpoint in time may also be victims of weighed preemptions; otherwise they "
+            "keep their place and other victims are sought"
         ),
     ] = False
     checkpoint_writers: Annotated[
         int,
         Interval(ge=0, le=1_000_000),
         Doc(
-            "checkpoints that the store takes at once, the most work saved per byte first; whose turn cannot "
-            "come within the grace is stopped from its last periodic one; 0: not bounded"
+            "checkpoints written to the store at the same time, most work saved per byte first; a gang without a "
+            "turn within the grace is stopped and continues from its last periodic checkpoint; 0: no limit"
         ),
     ] = 0
     saves_prior: Annotated[
         float,
         Interval(ge=0, le=1),
         Doc(
-            "how likely work that declares checkpoint-on-request saves when it is told to leave, before any of "
-            "its requests or of its tenant's were answered; 0: nobody counts on it"
+            "assumed probability that work declaring checkpoint-on-request saves when it is told to leave, as long as "
+            "no request to it or to its tenant was answered; 0: a save is never counted on"
         ),
     ] = 0.0
     waiting_weight: Annotated[
         float,
         Interval(ge=0, le=1e9),
         Doc(
-            "price of one GPU-second that a victim waits again, in GPU-seconds; a victim is taken to wait until "
-            "the gang that it makes room for ends"
+            "price of one GPU-second that a victim waits again, in GPU-seconds; a victim is assumed to wait until "
+            "the newcomer ends"
         ),
     ] = 0.1
-    move_victims: Annotated[bool, Doc("a victim that fits elsewhere is moved, not stopped")] = True
+    move_victims: Annotated[bool, Doc("move a victim that fits elsewhere instead of stopping it")] = True
     priority_weight: Annotated[
         float,
         Interval(ge=0, le=1e9),
-        Doc("worth of one GPU-second of waiting spared to work of higher priority, in GPU-seconds"),
+        Doc("value of one GPU-second of waiting that work of higher priority is spared, in GPU-seconds"),
     ] = 1.0
     time_sharing: Annotated[
-        bool, Doc("work that waits may pause running preemptible work of the same queue whose index is lower")
+        bool, Doc("waiting work may pause running preemptible work of lower index in the same queue")
     ] = False
     index_ratio: Annotated[
         float,
         Interval(ge=1, le=1000),
-        Doc("by how much its index must be higher: the hysteresis of time sharing"),
+        Doc("the index of the waiting work must be this many times higher: the hysteresis of time sharing"),
     ] = 3.0
-    landing_timeout_s: Annotated[
+    pipelined_timeout_s: Annotated[
         float,
         Interval(ge=1, le=DAY_S),
-        Doc("a start that still waits for its victims after this long is given up"),
+        Doc("a pipelined start that still waits for its victims after this long is given up"),
     ] = 600.0
     blast_ratio: Annotated[
         float,
         Interval(ge=1, le=1e6),
-        Doc("GPUs taken from victims may be at most this multiple of the GPUs that are needed"),
+        Doc("GPUs taken from victims are at most this multiple of the GPUs needed"),
     ] = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class ScaleAhead:
-    """Replicas asked for ahead of the load: a floor below which the service's own autoscaler does not go.
+    """Replicas ahead of the load: a floor below which the autoscaler of the service does not go.
 
-    They start on free and borrowed capacity only: nobody gives way for what is only foreseen.
+    These replicas start on free and borrowed capacity only. A forecast alone never preempts work.
     """
 
     level: Annotated[
         float,
         Interval(ge=0.5, le=0.999),
         Doc(
-            "what the floor serves at the owner's own target: 0.5 is the middle of the demand, 0.9 and more are bounds "
-            "of the highest demand within the lead time that are kept so often; more is safer and costs more"
+            "quantile of the demand that the floor serves at the owner's target: 0.5 is the median demand, 0.9 and "
+            "more are bounds that the highest demand within the lead time stays below with this probability; a higher "
+            "level is safer and costs more"
         ),
     ] = 0.6
     lead_s: Annotated[
         float,
         Interval(ge=1, le=DAY_S),
-        Doc("lead time before any start-up of a replica was measured; then the 0.9 quantile of the latest start-ups"),
+        Doc(
+            "lead time as long as no start-up of a replica was measured; afterwards it is the 0.9 quantile of the "
+            "latest start-ups"
+        ),
     ] = 300.0
     dwell_s: Annotated[
         float,
         Interval(ge=0, le=DAY_S),
-        Doc("a floor goes no lower than the highest wish of the last so long"),
+        Doc("a floor is at least the highest number of replicas desired within this time"),
     ] = 300.0
     lease_s: Annotated[
         float,
         Interval(ge=60, le=DAY_S),
-        Doc("a floor that is not renewed lapses after this long, whatever becomes of us; renewed at half of it"),
+        Doc(
+            "a floor that is not renewed lapses after this long, even if the autopilot is gone; it is renewed after "
+            "half of this time"
+        ),
     ] = 1800.0
     most_ratio: Annotated[
         float,
         Interval(ge=1, le=1000),
         Doc("a floor is at most this multiple of the replicas that the present load needs"),
     ] = 4.0
-    forecast_age_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("an older forecast is not acted on")] = 180.0
+    forecast_age_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("a forecast older than this is not used")] = 180.0
     least_outcomes: Annotated[
-        int, Interval(ge=0, le=1_000_000), Doc("outcomes that must have come before a forecast is acted on")
+        int, Interval(ge=0, le=1_000_000), Doc("outcomes that must be known before a forecast is used")
     ] = 30
     coverage_slack: Annotated[
         float,
         Interval(ge=0, le=1),
-        Doc("by how much the share of outcomes within the promise may fall short of the promised level"),
+        Doc("how far the share of outcomes within the promise may be below the promised level"),
     ] = 0.03
     violation_ratio: Annotated[
         float,
         Interval(ge=0, le=1),
-        Doc("share of requests over the objective up to which a load counts as served; 0.01 makes the objective a p99"),
+        Doc("a load counts as served up to this share of requests over the objective; 0.01 makes the objective a p99"),
     ] = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The whole of it."""
+    """The complete policy."""
 
-    name: Annotated[str, Doc("shown beside every result")] = "default"
+    name: Annotated[str, Doc("name, shown with every result")] = "default"
     horizon_s: Annotated[
         float, Interval(ge=60, le=30 * DAY_S), Doc("benefit and cost are counted within this time")
     ] = DAY_S
     modes: Annotated[Modes, Doc("how far each action may go")] = field(default_factory=Modes)
     rules: Annotated[
         RuleSetName,
-        Doc("who may start and who may take from whom: our own rules, or those of the engine beside us"),
+        Doc("rule set for starts, preemption and reclaim: our own, or the rules of another scheduler"),
     ] = RuleSetName.HIERARCHICAL_FAIR_SHARE
     review: Annotated[Review, Doc("review periods")] = field(default_factory=Review)
     order: Annotated[Order, Doc("order of service inside a queue")] = field(default_factory=Order)
     reservation: Annotated[ReservationRules, Doc("reservations")] = field(default_factory=ReservationRules)
     backfill: Annotated[BackfillRules, Doc("backfill")] = field(default_factory=BackfillRules)
     tenancy: Annotated[Tenancy, Doc("queues and shares")] = field(default_factory=Tenancy)
-    preemption: Annotated[Preemption, Doc("taking GPUs from running work")] = field(default_factory=Preemption)
+    preemption: Annotated[Preemption, Doc("preemption of running work")] = field(default_factory=Preemption)
     scale_ahead: Annotated[ScaleAhead, Doc("replicas ahead of the load")] = field(default_factory=ScaleAhead)
-    recovery: Annotated[Recovery, Doc("what broke")] = field(default_factory=Recovery)
-    enforcement: Annotated[Enforcement, Doc("what goes on for too long")] = field(default_factory=Enforcement)
+    recovery: Annotated[Recovery, Doc("recovery of broken work and hardware")] = field(default_factory=Recovery)
+    enforcement: Annotated[Enforcement, Doc("work beyond its limits")] = field(default_factory=Enforcement)
     placement: Annotated[PlacementWeights, Doc("placement score")] = field(default_factory=PlacementWeights)
-    hysteresis: Annotated[Hysteresis, Doc("calm")] = field(default_factory=Hysteresis)
+    hysteresis: Annotated[Hysteresis, Doc("hysteresis")] = field(default_factory=Hysteresis)
     budget: Annotated[Budget, Doc("disruption budgets")] = field(default_factory=Budget)
     freshness: Annotated[Freshness, Doc("age limits")] = field(default_factory=Freshness)
     views: Annotated[Views, Doc("implausible views")] = field(default_factory=Views)
     protection: Annotated[Protection, Doc("what is never disrupted")] = field(default_factory=Protection)
     pause: Annotated[Pause, Doc("self-pause")] = field(default_factory=Pause)
     approval: Annotated[ApprovalRules, Doc("approvals and rejections")] = field(default_factory=ApprovalRules)
-    clock: Annotated[ClockRules, Doc("when the clock is believed")] = field(default_factory=ClockRules)
+    clock: Annotated[ClockRules, Doc("when the clock is trusted")] = field(default_factory=ClockRules)
     limits: Annotated[Limits, Doc("bounds of one tick")] = field(default_factory=Limits)
     journal: Annotated[JournalRules, Doc("record keeping")] = field(default_factory=JournalRules)
     forecasting: Annotated[Forecasting, Doc("fits of models")] = field(default_factory=Forecasting)
-    price_weight: Annotated[dict[str, float], Doc("price of a GPU model relative to the others; 1 where not named")] = (
-        field(default_factory=dict)
-    )
+    price_weight: Annotated[
+        dict[str, float], Doc("price of a GPU model relative to the others; 1 for models not listed")
+    ] = field(default_factory=dict)
 
 
 def check_policy(policy: Policy) -> None:
-    """Raise `InputError` where fields contradict each other (single limits are checked on reading)."""
+    """Raise `InputError` if fields contradict each other. Limits of single fields are checked on reading."""
     if policy.hysteresis.dwell_s > policy.horizon_s:
         raise InputError(
             f"hysteresis.dwell_s: {policy.hysteresis.dwell_s:g} s is longer than horizon_s "
-            f"({policy.horizon_s:g} s), so no disruptive action could ever pay; shorten it"
+            f"({policy.horizon_s:g} s), so no disruptive action could ever pay off; shorten it"
         )
     if policy.budget.concurrent > policy.budget.per_cluster:
         raise InputError(
@@ -413,4 +429,4 @@ def check_policy(policy: Policy) -> None:
         raise InputError("tenancy.fair_preemption_rules: the list is empty; name final_share, initial_share or both")
     for model, weight in policy.price_weight.items():
         if not 0 < weight < 1000:
-            raise InputError(f"price_weight.{model}: {weight:g} is not above 0 and below 1000")
+            raise InputError(f"price_weight.{model}: {weight:g} is out of range; write a number above 0 and below 1000")

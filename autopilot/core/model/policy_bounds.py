@@ -1,4 +1,4 @@
-"""Policy fields of one concern each: what bounds and calms, what broke, what goes on for too long, where work goes."""
+"""Sections of the policy, one per concern: recovery, enforcement, hysteresis, budgets, freshness, limits, placement."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SloClassName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What is done about gangs and hardware that broke."""
+    """Recovery of gangs from broken members, GPUs and nodes."""
 
     stale_grace_s: Annotated[
         float,
@@ -33,175 +33,183 @@ class Recovery:
         float,
         Interval(ge=0, le=3600),
         Doc(
-            "work on a node that the cloud called back goes on until its checkpoint must be asked for, this long "
-            "before the last moment"
+            "work on a spot node that will be reclaimed runs on until this long before the last moment at which its "
+            "checkpoint must be requested"
         ),
     ] = 60.0
     stuck_after_s: Annotated[
         float,
         Interval(ge=60, le=7 * DAY_S),
-        Doc("work that was told to leave and is still there this long past its grace is taken off by force"),
+        Doc("work that was told to leave and is still there this long after its grace is stopped by force"),
     ] = 900.0
     hung_after_s: Annotated[
         float,
         Interval(ge=1800, le=7 * DAY_S),
-        Doc("a gang of several GPUs that all did nothing for this long, by fresh telemetry, is stopped to start again"),
+        Doc("a gang of several GPUs is restarted when fresh telemetry shows all of them inactive for this long"),
     ] = 3600.0
     hung_ratio: Annotated[
         float,
         Interval(ge=0, le=0.2),
-        Doc("activity of a GPU (SM, tensor, memory) below which it does nothing"),
+        Doc("a GPU whose activity (SM, tensor, memory) is below this is inactive"),
     ] = 0.01
     hung_share: Annotated[
         float,
         Interval(ge=0, le=1),
         Doc(
-            "more than this share of the running gangs of one telemetry source, and more than one gang, that do "
-            "nothing at "
-            "once are a fault of the telemetry: none of them is stopped"
+            "if more than this share of the running gangs of one telemetry source, and more than one gang, are "
+            "inactive at once, the telemetry is at fault and none of them is stopped"
         ),
     ] = 0.25
     alive_share: Annotated[
         float,
         Interval(ge=0, le=1),
         Doc(
-            "a gang that does nothing is stopped only where at least this share of the other work that the same "
-            "telemetry "
-            "source measures is active, and some of it"
+            "an inactive gang is stopped only if at least this share of the other work measured by the same "
+            "telemetry source, and at least one workload, is active"
         ),
     ] = 0.25
     hung_restarts: Annotated[
         int,
         Interval(ge=0, le=100),
-        Doc(
-            "how often a gang is started again for doing nothing; after that it is left to its owner, and that is said"
-        ),
+        Doc("how often an inactive gang is restarted; afterwards it is left to its owner, and a note reports it"),
     ] = 1
     coordinator_wait_s: Annotated[
         float,
         Interval(ge=60, le=7 * DAY_S),
-        Doc("a coordinator whose own workers have waited this long for GPUs is stopped, and starts again after them"),
+        Doc("a coordinator whose own workers have waited this long for GPUs is stopped and starts again after them"),
     ] = 900.0
 
 
 @dataclass(frozen=True, slots=True)
 class Enforcement:
-    """What is done about work beyond its limits."""
+    """Enforcement of run-time limits and of tenants' spending."""
 
     grace_s: Annotated[
         float,
         Interval(ge=0, le=7 * DAY_S),
-        Doc("work past its run-time limit is warned, and suspended with a checkpoint this long after its limit"),
+        Doc("work past its run-time limit is warned, then suspended with a checkpoint this long after its limit"),
     ] = 900.0
     spend_ratio: Annotated[
         float,
         Interval(ge=1, le=1000),
-        Doc("a tenant whose use of the last day exceeds this many times the mean day of its last 30 has run away"),
+        Doc("the use of a tenant is runaway if its last day exceeds this many times the mean day of its last 30 days"),
     ] = 1.3
     spend_floor_gpu_s: Annotated[
         float,
         Interval(ge=0, le=1e12),
-        Doc("use of a day below which nobody has run away"),
+        Doc("use of a day up to which no tenant is judged runaway"),
     ] = 24 * 3600.0
     spend_suspends: Annotated[
         bool,
         Doc(
-            "work of a tenant that ran away, above what its queue is guaranteed, is suspended too; otherwise it "
-            "is warned only"
+            "also suspend work of a runaway tenant above the guarantee of its queue; otherwise the tenant is only "
+            "warned"
         ),
     ] = False
 
 
 @dataclass(frozen=True, slots=True)
 class Hysteresis:
-    """Calm: how long a wish must last, and how long an object is left alone."""
+    """How long a proposal must last before it acts, and how long a disrupted workload is left alone."""
 
     dwell_s: Annotated[
-        float, Interval(ge=0, le=DAY_S), Doc("a disruptive wish must hold this long before it may act")
+        float, Interval(ge=0, le=DAY_S), Doc("a disruptive proposal must last this long before it may act")
     ] = 300.0
     cool_down_s: Annotated[
         float,
         Interval(ge=0, le=7 * DAY_S),
         Doc(
-            "a workload disrupted once is not disrupted again for this long, nor does it make others of its queue pause"
+            "after a disruption, a workload is not disrupted again for this long, and does not make other work of its "
+            "queue pause"
         ),
     ] = 1800.0
-    margin_ratio: Annotated[float, Interval(ge=0, le=10), Doc("benefit must exceed cost by this part")] = 0.2
+    margin_ratio: Annotated[float, Interval(ge=0, le=10), Doc("benefit must exceed cost by this part of the cost")] = (
+        0.2
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Bounds on disruption in any window of `window_s`; contractual evictions are not counted."""
+    """Limits on disruptions within a sliding window of `window_s`; evictions by contract do not count."""
 
     window_s: Annotated[float, Interval(ge=60, le=7 * DAY_S), Doc("length of the sliding window")] = 3600.0
-    per_cluster: Annotated[int, Interval(ge=0, le=1_000_000), Doc("disruptions per window over the whole cluster")] = 20
-    per_tenant: Annotated[int, Interval(ge=0, le=1_000_000), Doc("disruptions per window of one tenant's work")] = 5
-    per_node: Annotated[int, Interval(ge=0, le=1_000_000), Doc("disruptions per window touching one node")] = 2
+    per_cluster: Annotated[int, Interval(ge=0, le=1_000_000), Doc("disruptions per window in the whole cluster")] = 20
+    per_tenant: Annotated[
+        int, Interval(ge=0, le=1_000_000), Doc("disruptions per window of the work of one tenant")
+    ] = 5
+    per_node: Annotated[int, Interval(ge=0, le=1_000_000), Doc("disruptions per window that affect one node")] = 2
     concurrent: Annotated[int, Interval(ge=0, le=1_000_000), Doc("disruptions under way at once")] = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """How old what we know may be before it stops an action."""
+    """Maximum age of observed data for an action to rely on it."""
 
-    inventory_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("nodes, GPUs and instances")] = 120.0
-    work_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("workloads and their placements")] = 60.0
-    telemetry_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("signals, for actions that rest on them")] = 180.0
+    inventory_s: Annotated[
+        float, Interval(ge=1, le=DAY_S), Doc("maximum age of the list of nodes, GPUs and instances")
+    ] = 120.0
+    work_s: Annotated[
+        float, Interval(ge=1, le=DAY_S), Doc("maximum age of the list of workloads and their placements")
+    ] = 60.0
+    telemetry_s: Annotated[
+        float, Interval(ge=1, le=DAY_S), Doc("maximum age of telemetry, for actions that rely on it")
+    ] = 180.0
 
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """When a list of a source is believed though far fewer objects are in it than before."""
+    """When a list with far fewer objects than before is trusted."""
 
     objects: Annotated[
-        int, Interval(ge=1, le=1_000_000), Doc("sources that show fewer objects than this are not judged")
+        int, Interval(ge=1, le=1_000_000), Doc("sources with fewer objects than this are never suspected")
     ] = 20
     loss_ratio: Annotated[
         float,
         Interval(ge=0, le=1),
         Doc(
-            "a source that loses more than this part of its objects between two complete lists, other than by "
-            "deletions "
-            "that it reports and work that it shows ended, is suspected: nothing acts"
+            "a source is suspected, and nothing acts, if more than this part of its objects is missing from its next "
+            "complete list without a reported deletion and without being shown as ended"
         ),
     ] = 0.5
     lists: Annotated[
         int,
         Interval(ge=1, le=100),
-        Doc("complete lists that must agree before a suspected source counts again"),
+        Doc("complete lists that must agree before a suspected source is trusted again"),
     ] = 3
-    apart_s: Annotated[float, Interval(ge=0, le=3600), Doc("those lists are at least this long apart")] = 30.0
+    apart_s: Annotated[float, Interval(ge=0, le=3600), Doc("minimum time between these lists")] = 30.0
     look_again_s: Annotated[
         float,
         Interval(ge=1, le=3600),
-        Doc("while a view is missing, stale or suspected, look again after this long"),
+        Doc("while a view is missing, stale or suspected, the next tick is due after this long"),
     ] = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class Protection:
-    """What is never a victim, whatever the gain."""
+    """Work that is never a victim, at any benefit."""
 
     classes: Annotated[tuple[SloClassName, ...], Doc("SLO classes whose work is never evicted")] = (
         SloClassName.LATENCY_CRITICAL,
     )
-    min_runtime_s: Annotated[float, Interval(ge=0, le=7 * DAY_S), Doc("no victim younger than this")] = 900.0
+    min_runtime_s: Annotated[
+        float, Interval(ge=0, le=7 * DAY_S), Doc("work that has run for less than this is not a victim")
+    ] = 900.0
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """When the autopilot stops itself."""
+    """When the autopilot pauses itself."""
 
     failures: Annotated[
         int, Interval(ge=1, le=1000), Doc("failed effects within the window that pause every action")
     ] = 5
     window_s: Annotated[float, Interval(ge=60, le=DAY_S), Doc("length of that window")] = 900.0
-    length_s: Annotated[float, Interval(ge=60, le=7 * DAY_S), Doc("the pause ends by itself after this long")] = 1800.0
+    length_s: Annotated[float, Interval(ge=60, le=7 * DAY_S), Doc("the pause ends after this long")] = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRules:
-    """How long a person's word on one proposal holds."""
+    """How long an approval or a rejection holds."""
 
     valid_s: Annotated[float, Interval(ge=1, le=7 * DAY_S), Doc("an approval ends this long after it was given")] = (
         900.0
@@ -209,113 +217,121 @@ class ApprovalRules:
     cost_ratio: Annotated[
         float,
         Interval(ge=1, le=1000),
-        Doc("and as soon as the cost exceeds this many times what was shown"),
+        Doc("an approval also ends as soon as the cost exceeds this many times the cost shown"),
     ] = 1.2
     gain_ratio: Annotated[
         float,
         Interval(ge=0, le=1),
-        Doc("and as soon as the benefit falls below this part of what was shown"),
+        Doc("an approval also ends as soon as the benefit falls below this part of the benefit shown"),
     ] = 0.8
     rejected_s: Annotated[
         float,
         Interval(ge=1, le=7 * DAY_S),
-        Doc("a rejected proposal is not carried out in the same state for this long"),
+        Doc("a rejected proposal is not carried out for this long while the state is the same"),
     ] = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class ClockRules:
-    """When the clock is believed."""
+    """When the clock is trusted."""
 
     max_jump_s: Annotated[
         float,
         Interval(ge=1, le=DAY_S),
         Doc(
-            "a clock that moved by this much more or less than time has passed has jumped, and nothing acts; smaller "
-            "differences move every timer with the clock"
+            "the clock has jumped, and nothing acts, if it moved by more than this much more or less than the time "
+            "that passed; smaller differences move every timer with the clock"
         ),
     ] = 60.0
     confirm_ticks: Annotated[
         int,
         Interval(ge=2, le=100),
-        Doc("a clock that jumped is believed after this many ticks in a row that go on from there"),
+        Doc("a clock that jumped is trusted after this many consistent ticks in a row"),
     ] = 3
     max_skew_s: Annotated[
         float,
         Interval(ge=0, le=3600),
-        Doc("what a source dates further in the future than this is treated as not known"),
+        Doc("a time that a source states further in the future than this is treated as unknown"),
     ] = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one tick."""
+    """Limits of one tick, and of effects."""
 
-    proposals_per_tick: Annotated[int, Interval(ge=1, le=100_000), Doc("full proposals built in one tick")] = 2000
+    proposals_per_tick: Annotated[int, Interval(ge=1, le=100_000), Doc("complete proposals built in one tick")] = 2000
     search_steps: Annotated[
         int,
         Interval(ge=1000, le=100_000_000),
         Doc(
-            "steps of work, about 1 us each, after which an action begins no further search for whom to take or move "
-            "in this tick, forty times as many for what is owed by contract; a search under way may end later"
+            "steps of work, about 1 us each, after which an action starts no further search for victims or moves in "
+            "this tick; forty times as many for preemption by contract; a search already running is completed"
         ),
     ] = 50_000
-    deadline_s: Annotated[float, Interval(ge=1, le=3600), Doc("an effect not seen after this long is taken back")] = (
-        120.0
-    )
-    attempts: Annotated[int, Interval(ge=1, le=100), Doc("tries of one effect before it counts as failed")] = 3
+    deadline_s: Annotated[
+        float, Interval(ge=1, le=3600), Doc("an effect that is not observed after this long is withdrawn")
+    ] = 120.0
+    attempts: Annotated[int, Interval(ge=1, le=100), Doc("attempts at one effect before it counts as failed")] = 3
 
 
 @dataclass(frozen=True, slots=True)
 class JournalRules:
-    """How much the record may hold."""
+    """Size and age of the journal."""
 
-    keyframe_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("time between two whole observations")] = 600.0
-    keyframe_ticks: Annotated[
-        int, Interval(ge=1, le=100_000), Doc("at least this many ticks lie between two of them")
-    ] = 64
-    max_mib: Annotated[int, Interval(ge=1, le=1_000_000), Doc("oldest whole segments are dropped above this size")] = (
-        2048
+    keyframe_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("time between two keyframes (whole observations)")] = (
+        600.0
     )
-    max_age_s: Annotated[float, Interval(ge=3600, le=3660 * DAY_S), Doc("and beyond this age")] = 30 * DAY_S
+    keyframe_ticks: Annotated[int, Interval(ge=1, le=100_000), Doc("minimum number of ticks between two keyframes")] = (
+        64
+    )
+    max_mib: Annotated[
+        int, Interval(ge=1, le=1_000_000), Doc("the oldest whole segments are dropped above this size")
+    ] = 2048
+    max_age_s: Annotated[float, Interval(ge=3600, le=3660 * DAY_S), Doc("segments older than this are dropped")] = (
+        30 * DAY_S
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Forecasting:
-    """How forecasting models are fitted; work is counted in rows x trees."""
+    """How forecasting models are fitted; the work of a fit is counted in rows x trees."""
 
     fit_delay_s: Annotated[
         float,
         Interval(ge=0, le=DAY_S),
-        Doc("in a simulation: virtual time after which what a fit gave is used, as if a worker had run it"),
+        Doc("in a simulation: virtual time from the start of a fit until its result is used"),
     ] = 300.0
-    fit_cpu_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("live: CPU time after which a fit is stopped")] = 180.0
+    fit_cpu_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("live: a fit is stopped after this much CPU time")] = (
+        180.0
+    )
     fit_timeout_s: Annotated[
         float,
         Interval(ge=1, le=DAY_S),
-        Doc("live: time after which a fit is stopped, however busy the machine"),
+        Doc("live: a fit is stopped after this much wall time"),
     ] = 1800.0
     retrain_s: Annotated[
-        float, Interval(ge=3600, le=366 * DAY_S), Doc("models of run times older than this are fitted again")
+        float, Interval(ge=3600, le=366 * DAY_S), Doc("run-time models older than this are fitted again")
     ] = 7 * DAY_S
     growth_ratio: Annotated[
-        float, Interval(ge=0.05, le=10), Doc("and earlier, once the history has grown by this part")
+        float,
+        Interval(ge=0.05, le=10),
+        Doc("run-time models are fitted earlier once the history has grown by this part"),
     ] = 0.5
-    most_rows: Annotated[int, Interval(ge=1000, le=1_000_000), Doc("ended jobs that a fit looks at, the newest")] = 8000
-    trees: Annotated[int, Interval(ge=10, le=1000), Doc("trees of each model of run times")] = 60
+    most_rows: Annotated[int, Interval(ge=1000, le=1_000_000), Doc("ended jobs that a fit uses, newest first")] = 8000
+    trees: Annotated[int, Interval(ge=10, le=1000), Doc("trees of each run-time model")] = 60
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementWeights:
-    """Weights of the placement score; each term is shown with every admission (higher is better)."""
+    """Weights of the placement score (higher is better); each term is shown with every admission."""
 
     fill: Annotated[
         float,
         Interval(ge=-100, le=100),
-        Doc("prefer the fullest node that fits; negative: the emptiest, which spreads the load"),
+        Doc("prefer the fullest node that fits; a negative weight prefers the emptiest and spreads the load"),
     ] = 10.0
     stranded: Annotated[
-        float, Interval(ge=0, le=100), Doc("penalty for capacity that no typical gang could use afterwards")
+        float, Interval(ge=0, le=100), Doc("penalty for capacity that no typical gang can use afterwards")
     ] = 1.0
     island: Annotated[float, Interval(ge=0, le=100), Doc("prefer one NVLink island for a gang of several nodes")] = 2.0
     leaf: Annotated[float, Interval(ge=0, le=100), Doc("prefer one leaf switch for a gang of several nodes")] = 1.0
@@ -323,5 +339,5 @@ class PlacementWeights:
         float, Interval(ge=0, le=100), Doc("avoid nodes whose shared GPUs serve latency-critical work")
     ] = 1.0
     drain: Annotated[
-        float, Interval(ge=0, le=100), Doc("prefer the node whose running work ends at about the same time")
+        float, Interval(ge=0, le=100), Doc("prefer the node whose running work ends at a similar time")
     ] = 0.0

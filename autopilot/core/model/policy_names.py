@@ -1,4 +1,4 @@
-"""Names in a policy that only a cluster can resolve: its GPU models."""
+"""Names in a policy that depend on the cluster: its GPU models."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from autopilot.core.model.policy import Policy
 
 
 def unknown_models(policy: Policy, models: Collection[str]) -> tuple[tuple[str, str], ...]:
-    """(field, what is wrong) of each GPU model that the policy names and a cluster with `models` does not have."""
+    """(field, problem) for each GPU model that the policy names and `models`, those of the cluster, lack."""
     return tuple(
         (f"price_weight.{name}", f"no node has this GPU model; {unknown_name(name, models)}")
         for name in policy.price_weight
@@ -18,6 +18,6 @@ def unknown_models(policy: Policy, models: Collection[str]) -> tuple[tuple[str, 
 
 
 def check_models(policy: Policy, models: Collection[str], source: str) -> None:
-    """Raise `InputError` where the policy of `source` names a GPU model that the cluster does not have."""
+    """Raise `InputError` if the policy of `source` names a GPU model that the cluster does not have."""
     for path, wrong in unknown_models(policy, models):
         raise InputError(f"{source}: {path}: {wrong}")

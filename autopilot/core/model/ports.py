@@ -1,4 +1,4 @@
-"""The ports: what the shell must bring. Live, replay and simulation differ only behind these."""
+"""The ports: interfaces that the shell implements. Live operation, replay and simulation differ only behind them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from autopilot.core.model.snapshot import ClusterSnapshot
 
 
 class Clock(Protocol):
-    """Time in seconds; only its differences mean anything."""
+    """Time in seconds; only differences are meaningful."""
 
     def now_s(self) -> float:
         """Seconds since the start of the run (simulation) or the epoch (live)."""
@@ -23,34 +23,34 @@ class Clock(Protocol):
 
 
 class Collector(Protocol):
-    """One source of facts about the world."""
+    """One source of observations."""
 
     name: str
 
     def collect(self, now_s: float) -> Batch:
-        """Read the source. Bad news (a target down, a sample missing) is a `Gap`, not an exception."""
+        """Read the source. A failure (a target is down, a sample is missing) is a `Gap`, not an exception."""
         ...
 
 
 class Forecaster(Protocol):
-    """One source of foresight."""
+    """One source of forecasts."""
 
     name: str
 
     def update(self, now_s: float, snapshot: ClusterSnapshot) -> None:
-        """Learn from what the snapshot shows (jobs that ended, requests that came), before `forecast`."""
+        """Learn from the snapshot (ended jobs, requests that arrived). Called before `forecast`."""
         ...
 
     def forecast(self, now_s: float, snapshot: ClusterSnapshot) -> Forecasts:
-        """What is foreseen for the rows of `snapshot`."""
+        """Forecasts for the rows of `snapshot`."""
         ...
 
 
 class FitWork(Protocol):
-    """A fit that is due: all that it looks at. It may be run in another process, at any time."""
+    """A fit that is due, with all of its input. It may run in another process, at any time."""
 
     def run(self) -> Any:
-        """Fit. A function of the work alone: the same work gives the same models on any machine."""
+        """Fit the models. The result depends on this work alone: it is the same on any machine."""
         ...
 
 
@@ -61,17 +61,17 @@ class Fitting(Protocol):
     name: str
 
     def due(self, now_s: float) -> FitWork | None:
-        """The fit that is due, on a cadence or on drift; asking for it begins the next interval."""
+        """The fit that is due, by schedule or by drift, or None. The call starts the next interval."""
         ...
 
     def adopt(self, fitted: Any) -> str | None:
-        """Forecast with what a fit gave from now on; or why it is not, or not all of it, adopted."""
+        """Use the result of a fit from now on. Returns why it was rejected in whole or in part, else None."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A fit that has ended. `problem` says why there is no `result`; "" when there is one."""
+    """A fit that has ended. `problem` is the reason for a missing `result`, "" when there is one."""
 
     owner: str
     result: Any
@@ -82,25 +82,25 @@ class Worker(Protocol):
     """Runs the fits of all forecasters, one at a time."""
 
     def start(self, owner: str, work: FitWork, now_s: float, rules: Forecasting) -> None:
-        """Begin the fit of the forecaster `owner` and return at once. Only called while `idle`."""
+        """Start the fit of the forecaster `owner` and return immediately. Called only while `idle`."""
         ...
 
     def idle(self) -> bool:
-        """True when no fit is under way or waits to be taken."""
+        """True when no fit is running or waiting to be collected with `ended`."""
         ...
 
     def ended(self, now_s: float) -> Fit | None:
-        """The fit that has ended, once; None when there is none. Never waits for one."""
+        """The fit that has ended, returned once; None when there is none. Never blocks."""
         ...
 
 
 class Actuator(Protocol):
-    """One way to change the world."""
+    """One way to change the cluster."""
 
     name: str
 
     def apply(self, instruction: Instruction, now_s: float) -> Outcome:
-        """Carry out one instruction once; a repeated id returns the first outcome."""
+        """Carry out one instruction. Idempotent: a repeated id returns the first outcome."""
         ...
 
 
@@ -119,33 +119,34 @@ class Journal(Protocol):
         ...
 
     def conclude(self, tick: int, outcomes: Sequence[Outcome]) -> None:
-        """Record what became of the instructions of `tick`."""
+        """Record the outcomes of the instructions of `tick`."""
         ...
 
 
 class MemoryStore(Protocol):
-    """Where the controller's memory survives a restart."""
+    """Storage of the controller's memory across restarts."""
 
     def load(self) -> ControllerMemory | None:
         """The last saved memory, or None on a first start."""
         ...
 
     def save(self, memory: ControllerMemory) -> None:
-        """Replace the saved memory at once or not at all."""
+        """Replace the saved memory atomically."""
         ...
 
 
 class Inbox(Protocol):
-    """Where commands of people and alerts arrive.
+    """Receives the commands of people and of alerts.
 
-    It gives every command a `sequence` when it receives it: one counter for all, from 0 on, strictly increasing, kept
-    on disk before the receipt is confirmed, and never used twice, not after a restart either. `at_s` is the time of
-    receipt. A command may be delivered again, for example after a crash: one with a known number is ignored. A command
-    without a number is obeyed only where its order does not matter (core/intake/commands.py).
+    The inbox assigns a `sequence` to each command on receipt. One counter serves all commands: it starts at 0, is
+    strictly increasing, is on disk before the receipt is confirmed, and never repeats a number, even after a restart.
+    `at_s` is the time of receipt. A command may be delivered again, for example after a crash; a command with a known
+    number is ignored. A command without a number is obeyed only if its order does not matter
+    (core/intake/commands.py).
     """
 
     def drain(self, now_s: float) -> tuple[Command, ...]:
-        """Commands that arrived since the last call, in the order of their numbers."""
+        """Commands received since the last call, ordered by number."""
         ...
 
     def kill_switch(self) -> bool:
@@ -154,7 +155,7 @@ class Inbox(Protocol):
 
 
 class PolicySource(Protocol):
-    """Where the operator's policy comes from."""
+    """Source of the operator's policy."""
 
     def current(self) -> Policy:
         """The policy in force now."""
@@ -162,8 +163,8 @@ class PolicySource(Protocol):
 
 
 class Leadership(Protocol):
-    """Who may act."""
+    """Leader election: whether this controller may act."""
 
     def fence(self) -> int | None:
-        """Fencing token while we lead and the lease can be trusted, else None."""
+        """Fencing token while this controller leads and its lease can be trusted, else None."""
         ...

@@ -1,7 +1,7 @@
-"""The records that flow: batch -> observation -> proposal -> plan -> decision -> instruction -> outcome.
+"""The records of each stage: batch -> observation -> proposal -> plan -> decision -> instruction -> outcome.
 
-All frozen, without behaviour. One word per thing, everywhere. The shell encodes them as they are
-(journal, page, API), so every field is a plain value, a tuple, an enum or a numpy column.
+All records are frozen and without behaviour. The shell encodes them unchanged (journal, page, API), so each field is a
+plain value, a tuple, an enum or a numpy column.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from autopilot.core.model.snapshot import (
     empty,
 )
 
-# --- what collectors bring ---------------------------------------------------------------------
+# --- input from collectors ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Something that should be known and is not, with the reason; never read as zero."""
+    """An expected value that is missing, with the reason. A missing value is never zero."""
 
-    source: str  # collector that noticed
+    source: str  # collector that reports it
     object_id: str  # node, GPU, instance, service or target; "" for the whole source
-    signal: str  # "" when everything of the object is missing
+    signal: str  # "" when all signals of the object are missing
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Hardware as it stands."""
+    """Nodes, GPUs and MIG instances."""
 
     names: Names
     nodes: NodeTable
@@ -58,7 +58,7 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What asks for GPUs and what holds them."""
+    """Workloads that request or hold GPUs, with their queues, services and placements."""
 
     tenants: tuple[str, ...]
     workloads: WorkloadTable
@@ -90,7 +90,7 @@ class Telemetry:
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """What GPUs reported of their own faults, by entity; -1 where a source does not say."""
+    """Faults that GPUs reported, by entity; -1 where the source does not report the value."""
 
     entity_ids: Texts
     xid: I32
@@ -99,10 +99,10 @@ class Errors:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """How far one list of a source can be trusted to show every object of its kind.
+    """How complete one list of a source is.
 
-    `objects` is the number that the source itself states, -1 where it states none. `deleted` are the objects whose
-    deletion it reported since its last list: workloads and services by uid, nodes by name, GPUs by UUID.
+    `objects` is the number of objects that the source itself states, -1 where it states none. `deleted` are the
+    objects that it reported deleted since its last list: workloads and services by uid, nodes by name, GPUs by UUID.
     """
 
     complete: bool = True
@@ -113,7 +113,10 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One collector's answer. What it has no word about is None. `collected_s`: the lists are true as of then."""
+    """The answer of one collector. Fields that the source does not report are None.
+
+    `collected_s` is the time as of which the lists are true.
+    """
 
     source: str
     collected_s: float
@@ -126,31 +129,31 @@ class Batch:
     work_list: Listing = field(default_factory=Listing)
 
 
-# --- what the decision sees --------------------------------------------------------------------
+# --- input of the decision ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one source showed of one kind of object (`inventory`, `work`) at this tick.
+    """The list of one source for one kind of object (`inventory`, `work`) at this tick.
 
-    Objects are nodes and GPUs, or workloads that have not ended and services. `lost` counts those of the last trusted
-    complete list that are missing now, were not reported deleted and were not shown ended; `expected` is the number
-    that should be here. Both are -1 while no such list is at hand (after a restart).
+    Objects are nodes and GPUs, or services and workloads that have not ended. `lost` counts the objects of the last
+    trusted complete list that are missing now, were not reported deleted and were not shown as ended. `expected` is
+    the number of objects that should be listed. Both are -1 while there is no trusted list (after a restart).
     """
 
     source: str
     kind: str
     complete: bool
-    listed_s: float  # the list is true as of then; -inf: there is none
+    listed_s: float  # time as of which the list is true; -inf: there is no list
     count: int
     expected: int = -1
     lost: int = -1
-    reason: str = ""  # why it is not complete
+    reason: str = ""  # why the list is not complete
 
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """Measures of one snapshot (core/intake/signals.py). GPU counts are GPU equivalents; NaN: not measured."""
+    """Measures of one snapshot (core/intake/signals.py). GPU counts are GPU equivalents; NaN is not measured."""
 
     capacity_gpus: float
     allocated_gpus: float
@@ -160,28 +163,28 @@ class Signals:
     hardware_ratio: float  # SM-active-weighted / handed out
     real_utilization_ratio: float  # SM-active-weighted / capacity
     gap_ratio: float  # allocated but not active / capacity
-    stranded_gpus: float  # free, yet no pending gang fits on them
-    largest_gang_gpus: int  # widest gang of whole GPUs that fits now; -1: not measured
+    stranded_gpus: float  # free GPUs on which no pending gang fits
+    largest_gang_gpus: int  # the widest gang of whole GPUs that fits now; -1: not measured
     stranded_by_cause: tuple[tuple[str, float], ...]
 
 
 class CommandKind(StrEnum):
-    """The ways in for people."""
+    """Commands that a person can give."""
 
     APPROVE = "approve"
     REJECT = "reject"
     KILL = "kill"
     RESUME = "resume"
     PAUSE = "pause"
-    CONFIRM = "confirm"  # the source named as subject really has so few objects
+    CONFIRM = "confirm"  # the loss of objects of the source named in `subject` is real
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command of a person: who, when, about what, and what was shown.
+    """One command of a person.
 
-    `sequence` is the number that the inbox gave it on receipt; `benefit_gpu_s` and `cost_gpu_s` are those of the
-    proposal as the person saw it.
+    The inbox assigns `sequence` on receipt. `benefit_gpu_s`, `cost_gpu_s` and `state_digest` are those of the proposal
+    as the person saw it.
     """
 
     kind: CommandKind
@@ -195,26 +198,26 @@ class Command:
 
 
 class OutcomeKind(StrEnum):
-    """How an effect went."""
+    """The result of an effect."""
 
     ACCEPTED = "accepted"
     CONFLICT = "conflict"
     FAILED = "failed"
-    DECLINED = "declined"  # the work cannot save in time, and is to keep its place then
+    DECLINED = "declined"  # the work cannot save in time and keeps its place (`Save.MUST`)
     DONE = "done"
 
 
 class Save(StrEnum):
-    """What becomes of an evicted gang that has no fresh checkpoint when its grace is over."""
+    """How an eviction treats a gang that has no fresh checkpoint at the end of its grace."""
 
-    TRY = "try"  # it is stopped, and loses what it did since its last one
+    TRY = "try"  # it is stopped and loses its progress since the last checkpoint
     MUST = "must"  # it keeps its place, and the effect is declined
-    SKIP = "skip"  # it is stopped at once: the store has no turn for it within the grace
+    SKIP = "skip"  # it is stopped immediately: the store has no turn for it within the grace
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one instruction."""
+    """The outcome of one instruction."""
 
     instruction_id: str
     kind: OutcomeKind
@@ -225,7 +228,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Everything one decision may know."""
+    """The complete input of one decision, apart from memory and policy."""
 
     tick: int
     now_s: float
@@ -235,18 +238,18 @@ class Observation:
     commands: tuple[Command, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
     gaps: tuple[Gap, ...] = ()
-    kill_switch: bool = False  # True also when the switch cannot be read
-    views: tuple[View, ...] = ()  # of every source that shows inventory or work, or should
-    # since the last decision by a clock that nobody sets; NaN: time is virtual
+    kill_switch: bool = False  # also True when the switch cannot be read
+    views: tuple[View, ...] = ()  # of every source that lists inventory or work, or is expected to
+    # since the last decision, by a monotonic clock; NaN: time is virtual
     elapsed_s: float = float("nan")
 
 
-# --- what the decision says --------------------------------------------------------------------
+# --- output of the decision --------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One number that a proposal or verdict rests on."""
+    """One value behind a proposal or a verdict."""
 
     name: str
     value: float | int | str
@@ -255,7 +258,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One guard's answer on one proposal, with the number it was judged by."""
+    """The answer of one guard on one proposal, with the value and the threshold that it compared."""
 
     guard: str
     allowed: bool
@@ -277,23 +280,23 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """One workload that a proposal takes GPUs from."""
+    """One workload that a proposal evicts, shrinks or moves."""
 
     workload: str
     incarnation: int
     gpus: int  # taken from it
     lost_gpu_s: float  # progress that it is expected to lose (core/checkpoints/losses.py)
-    contract: bool  # promised to give way: not weighed, not budgeted
+    contract: bool  # preempted by contract: not weighed, not budgeted
     how: str = "evict"  # evict | shrink | move
-    keeps: tuple[Slot, ...] = ()  # after a shrink: what it goes on with; after a move: where it goes on
+    keeps: tuple[Slot, ...] = ()  # the slots on which it continues after a shrink or a move
     worst_gpu_s: float = float("nan")  # progress that it loses if it does not save
-    overhead_gpu_s: float = 0.0  # GPUs that it holds without progress while it saves and restarts
+    overhead_gpu_s: float = 0.0  # GPU-seconds without progress while it saves and restarts
     uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """An action's wish, with benefit, cost and evidence, and every guard's answer."""
+    """The proposal of an action, with benefit, cost, evidence and the verdict of each guard."""
 
     id: str
     action: str
@@ -304,25 +307,25 @@ class Proposal:
     tenant: str
     slots: tuple[Slot, ...] = ()
     victims: tuple[Victim, ...] = ()
-    start_s: float = float("nan")  # promised start of a reservation
+    start_s: float = float("nan")  # of a reservation: the promised start
     benefit_gpu_s: float = 0.0
     cost_gpu_s: float = 0.0
-    score_terms: tuple[Evidence, ...] = ()  # placement score, each term
+    score_terms: tuple[Evidence, ...] = ()  # terms of the placement score
     evidence: tuple[Evidence, ...] = ()
     state_digest: str = ""
     verdicts: tuple[Verdict, ...] = ()
     accepted: bool = False
     replicas: int = 0  # of `scale`: the floor; 0 gives it back
-    until_s: float = 0.0  # of `scale`: when the floor lapses by itself
-    uid: str = ""  # of the workload, or of the service
+    until_s: float = 0.0  # of `scale`: when the floor lapses
+    uid: str = ""  # of the workload or service
 
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """Why each pending workload that is not proposed waits: columns over the queue in its order.
+    """Why each pending workload without a proposal waits: columns in the order of service.
 
-    `code` indexes `codes`; `value` and `threshold` are the numbers behind it (GPUs, or seconds for
-    `reserved`). Full evidence is built on demand by explain().
+    `code` indexes `codes`. `value` and `threshold` are the numbers behind it (GPUs, or seconds for `reserved`).
+    explain() builds the full evidence on demand.
     """
 
     codes: tuple[Code, ...]
@@ -341,16 +344,16 @@ class Reservation:
     gpus: int
     since_s: float
     start_s: float  # as planned now
-    promised_s: float  # by when, as said when it was made
+    promised_s: float  # latest start, as promised when it was made
     nodes: tuple[str, ...]
     firm: bool = True
-    planned_s: float = float("nan")  # as planned when it was made: it is released where that slips too far
+    planned_s: float = float("nan")  # planned start when it was made; released if the start slips too far
     uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The chosen set of one tick, in the order in which it was chosen."""
+    """The chosen proposals of one tick, in the order chosen."""
 
     proposals: tuple[Proposal, ...]
     refusals: Refusals
@@ -360,11 +363,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What a victim of an earlier decision really lost, now that it has stopped. NaN: nobody reported it."""
+    """The actual loss of a victim of an earlier decision, known once it has stopped. NaN: not reported."""
 
     proposal_id: str
     workload: str
-    incarnation: int  # that was stopped
+    incarnation: int  # the one that was stopped
     lost_gpu_s: float
     expected_gpu_s: float
     worst_gpu_s: float
@@ -372,37 +375,36 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A plan with its verdicts, and why nothing happened when nothing did. `losses`: of earlier decisions."""
+    """A plan with its verdicts, and the reason if it was halted. `losses` are those of earlier decisions."""
 
     tick: int
     now_s: float
     plan: Plan
-    halted: str = ""  # reason that holds everything: kill switch, pause; "" when none
+    halted: str = ""  # why no effect is sent (kill switch, pause); "" otherwise
     notes: tuple[Evidence, ...] = ()
     losses: tuple[Loss, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One effect. Idempotent by id; refused when its precondition (uid and incarnation) does not hold."""
+    """One effect. Idempotent by id; refused if its precondition (uid and incarnation) does not hold."""
 
     id: str
-    kind: str  # admit | evict | resize (go on with exactly `slots`) | scale (a service has at least `replicas`)
+    kind: str  # admit | evict | resize (continue on exactly `slots`) | scale (a service has at least `replicas`)
     workload: str
-    incarnation: int  # precondition: the object is still this one
+    incarnation: int  # precondition: the present incarnation
     slots: tuple[Slot, ...]
     backfill: bool
     deadline_s: float
     fence: int
     proposal_id: str
-    reason: str = (
-        ""  # of what takes GPUs: preempt | reclaim | move | reclaim-move | backfill | recover | restart | suspend
-    )
-    grace_s: float = 0.0  # of an eviction: time to write a checkpoint in before the work is stopped
+    # of an effect that takes GPUs: preempt | reclaim | move | reclaim-move | backfill | recover | restart | suspend
+    reason: str = ""
+    grace_s: float = 0.0  # of an eviction: time to write a checkpoint before the work is stopped
     save: Save = Save.TRY
     replicas: int = 0  # of `scale`, whose `workload` is the service and `incarnation` its generation; 0: no floor
-    until_s: float = 0.0  # of `scale`: when the floor lapses by itself
-    uid: str = ""  # precondition: of the workload, or of the service; "" names nothing and is refused
+    until_s: float = 0.0  # of `scale`: when the floor lapses
+    uid: str = ""  # precondition: uid of the workload or service; "" is refused
 
 
 def no_refusals() -> Refusals:

@@ -1,10 +1,10 @@
-"""What the cluster is right now: tables of numpy columns, joined by row number.
+"""The state of the cluster: tables of numpy columns, joined by row number.
 
-Every table is a frozen dataclass of one-dimensional arrays of equal length (struct of arrays), so
-that 100,000 GPUs are one vector operation. Codes (int32) index the name tuples of `Names`. A missing
-text is "", a missing number NaN (floats) or -1 (row numbers and codes); capacity is counted in
-integers: whole GPUs, thousandths of a GPU (`milli`), MiB. Tables are never changed in place: a table
-that did not change between two ticks is the same object in both snapshots.
+Each table is a frozen dataclass of one-dimensional arrays of equal length (struct of arrays), so an operation on
+100,000 GPUs is one vector operation. Codes (int32) index the name tuples of `Names`. A missing text is "", a missing
+number NaN (floats) or -1 (row numbers and codes). Capacity is counted in integers: whole GPUs, thousandths of a GPU
+(`milli`), MiB. Tables are never changed in place: a table that did not change between two ticks is the same object in
+both snapshots.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ GPU_MILLI = 1000
 
 
 class State(IntEnum):
-    """Where a workload is in its life. `PENDING` waits for us; the last two have ended."""
+    """State of a workload. `PENDING` work waits for the autopilot; `SUCCEEDED` and `FAILED` work has ended."""
 
     PENDING = 0
     STARTING = 1  # holds its GPUs: image pull, model load, rendezvous
     RUNNING = 2
-    CHECKPOINTING = 3  # told to save and leave; still holds its GPUs
+    CHECKPOINTING = 3  # was told to save and leave; still holds its GPUs
     SUCCEEDED = 4
     FAILED = 5
 
@@ -46,7 +46,7 @@ HOLDING = (State.STARTING, State.RUNNING, State.CHECKPOINTING)
 
 
 class SloClass(IntEnum):
-    """Service classes, most sheltered first."""
+    """Service classes, most protected first."""
 
     LATENCY_CRITICAL = 0
     INTERACTIVE = 1
@@ -57,7 +57,7 @@ SLO_CLASS_NAMES = ("latency-critical", "interactive", "batch")
 
 
 class Topology(IntEnum):
-    """Domain that all members of a gang must share, or `SPREAD`: each member on a node of its own."""
+    """Domain that all members of a gang must share. `SPREAD`: each member on its own node."""
 
     NONE = 0
     ISLAND = 1
@@ -71,40 +71,40 @@ TOPOLOGY_NAMES = ("none", "island", "leaf", "block", "zone", "spread")
 
 
 class QueueOrder(IntEnum):
-    """Order inside one queue (design: order of service)."""
+    """Order inside one queue."""
 
     SUBMISSION = 0  # priority, then age
     INDEX = 1  # expected waiting saved per GPU-second, aged
 
 
 class Gate(IntEnum):
-    """What checks outside of the autopilot say of a workload."""
+    """State of the external admission checks of a workload."""
 
     OPEN = 0
     WAITING = 1  # quota may be held for it, but it must not start yet
-    REJECTED = 2  # switched off until somebody activates it again
-    RETRY = 3  # holds no quota and does not start until the check is asked anew
+    REJECTED = 2  # inactive until a person activates it again
+    RETRY = 3  # holds no quota and does not start until the check is repeated
 
 
 class Displace(IntEnum):
-    """Whom a queue may displace, where it may displace at all (Kueue: preemption policies)."""
+    """Which work a queue may preempt (Kueue: preemption policies)."""
 
     NEVER = 0
     LOWER = 1  # strictly lower priority
-    LOWER_OR_NEWER_EQUAL = 2  # the same, or equal priority and submitted later
+    LOWER_OR_NEWER_EQUAL = 2  # lower priority, or equal priority and submitted later
     ANY = 3
 
 
 @dataclass(frozen=True, slots=True)
 class NodeTable:
-    """One row a node. The GPUs of node n are the rows `first_gpu[n] .. first_gpu[n] + gpus[n]`."""
+    """One row per node. The GPUs of node n are `gpus[n]` rows from `first_gpu[n]` on."""
 
     id: Texts
     pool: I32
     gpu_model: I32
     first_gpu: I32
     gpus: I32
-    cpu_milli: I64  # -1: not stated, hence not a constraint
+    cpu_milli: I64  # -1: not stated, so no constraint
     memory_mib: I64  # -1: not stated
     island: I32  # NVLink island; codes are unique over the cluster
     leaf: I32
@@ -113,26 +113,26 @@ class NodeTable:
     ready: Bools
     cordoned: Bools
     spot: Bools
-    reclaim_at_s: F64  # when the cloud takes it back, once that is announced; NaN: not announced
-    labels: I64  # bit set over Names.labels: those that this node carries
+    reclaim_at_s: F64  # announced time at which the cloud reclaims it; NaN: not announced
+    labels: I64  # labels of the node: bit set over Names.labels
 
 
 @dataclass(frozen=True, slots=True)
 class GpuTable:
-    """One row a physical GPU, grouped by node."""
+    """One row per physical GPU, grouped by node."""
 
     uuid: Texts
     node: I32
     index: I32
     healthy: Bools
-    mig: Bools  # in MIG mode: handed out by instance, never whole
-    xid: I32  # last error since it was known to be well (xid_facts); 0: none, -1: not known
-    remap: I8  # rows of its memory: xid_facts.REMAP_*
+    mig: Bools  # in MIG mode: allocated by instance, never as a whole
+    xid: I32  # last XID error since the GPU was known to be healthy (xid_facts); 0: none, -1: unknown
+    remap: I8  # row remapping of its memory: xid_facts.REMAP_*
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceTable:
-    """One row a MIG instance."""
+    """One row per MIG instance."""
 
     id: Texts  # "<UUID>/<GPU instance id>"
     gpu: I32
@@ -143,32 +143,31 @@ class InstanceTable:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadTable:
-    """One row a gang (training job, notebook, one replica of a service), pending, holding or just ended.
+    """One row per gang (training job, notebook, replica of a service) that is pending, holds GPUs or has just ended.
 
-    A gang asks for `gpus` GPUs cut into members of `gpus_per_member`; when that does not divide,
-    the last member takes the remainder. `gpu_milli` > 0 asks for a share of one GPU, `mig_profile`
-    >= 0 for one instance a member; `gpus` then counts the members.
+    A gang requests `gpus` GPUs in members of `gpus_per_member`; the last member takes the remainder. `gpu_milli` > 0
+    requests a share of one GPU, `mig_profile` >= 0 one instance per member; `gpus` then counts the members.
     """
 
     id: Texts
-    uid: Texts  # identity of the object: another one under the same id has another; restarts keep it
+    uid: Texts  # identity of the object: kept across restarts; a new object with the same id has a new uid
     name: Texts
-    user: Texts  # who submitted it
+    user: Texts  # the submitter
     tenant: I32
     queue: I32
     slo_class: I8
     priority: I32
     state: I8
-    incarnation: I32  # restarts so far: an effect meant for an earlier one is refused
+    incarnation: I32  # restarts so far; an effect for an earlier incarnation is refused
     submit_s: F64
     start_s: F64  # of the present incarnation; NaN while pending
-    runs_since_s: F64  # since when it runs without a stop, at whatever width; NaN: since `start_s`
+    runs_since_s: F64  # since when it has run without a stop, at any width; NaN: since `start_s`
     ended_s: F64
     served_s: F64  # progress kept from earlier incarnations
-    outlived_s: F64  # most progress that an earlier incarnation reached, kept or lost: it runs for longer than this
+    outlived_s: F64  # most progress of an earlier incarnation, kept or lost: its run time exceeds this
     gpus: I32
     gpus_per_member: I32
-    min_gpus: I32  # gang starts with at least these; equals gpus when not elastic
+    min_gpus: I32  # least GPUs to start with; equals `gpus` when not elastic
     gpu_milli: I32
     mig_profile: I32
     gpu_models: I64  # bit set over Names.gpu_models; 0: any
@@ -177,34 +176,34 @@ class WorkloadTable:
     memory_mib: I64
     topology: I8  # level that all members must share
     preferred: I8  # level that they should share
-    selector: I64  # bit set over Names.labels: those that its nodes must carry; 0: any node
+    selector: I64  # labels that its nodes must have: bit set over Names.labels; 0: any node
     preemptible: Bools
-    excluded: Bools  # opted out of every action of ours
-    gate: I8  # what outside checks say
-    over_quota: Bools  # marked as beyond its team's minimum (elastic quotas)
-    preemption_delay_s: F64  # it must have waited this long before it may displace anybody
-    backfilled: Bools  # started in a gap; gives way when the reserved gang can land
+    excluded: Bools  # opted out of every action of the autopilot
+    gate: I8  # state of external checks: Gate
+    over_quota: Bools  # marked as beyond the minimum of its team (elastic quotas)
+    preemption_delay_s: F64  # it must have waited this long before it may preempt
+    backfilled: Bools  # started in a gap; evicted when the reserved gang can start
     limit_s: F64
     checkpoint_interval_s: F64
     last_checkpoint_s: F64
     checkpoint_write_s: F64
-    checkpoint_on_request: Bools  # it writes one when it is told to leave, by its owner's word
+    checkpoint_on_request: Bools  # declared by its owner: it writes a checkpoint when it is told to leave
     restart_s: F64
-    lost_gpu_s: F64  # work that its latest stop lost: the progress since what it kept, x GPUs; NaN: not known
+    lost_gpu_s: F64  # work lost by its latest stop: progress since the kept state x GPUs; NaN: unknown
     service: I32
-    stuck: Bools  # told to leave, past its grace, and still there: it frees nothing
-    stale_since_s: F64  # since when fewer than its minimum of members live (finished ones count); NaN: whole
-    stale_grace_s: F64  # its own grace for that; NaN: the policy's
-    job_group: Texts  # shared by a coordinator and its workers, where they are workloads of their own; "": none
-    coordinates: Texts  # the group whose coordinator it is; "": none
+    stuck: Bools  # was told to leave and is still there after its grace: it frees nothing
+    stale_since_s: F64  # since when fewer members than its minimum live (finished ones count); NaN: complete
+    stale_grace_s: F64  # its own grace for that; NaN: that of the policy
+    job_group: Texts  # shared by a coordinator and its workers, where they are separate workloads; "": none
+    coordinates: Texts  # the group that it coordinates; "": none
 
 
 @dataclass(frozen=True, slots=True)
 class MemberTable:
     """Members (pods) of gangs whose members differ; a gang without rows here has equal members.
 
-    Members of higher rank start first and leave last. With `mig_profile` >= 0, `gpus` counts instances of that profile;
-    a pod that asks for several profiles has one row for each, and these rows carry the same `pod`.
+    Members of higher rank start first and leave last. With `mig_profile` >= 0, `gpus` counts instances of that profile.
+    A pod that requests several profiles has one row for each; these rows have the same `pod`.
     """
 
     id: Texts
@@ -213,7 +212,7 @@ class MemberTable:
     rank: I32
     selector: I64  # bit set over Names.labels
     mig_profile: I32  # -1: whole GPUs
-    pod: Texts  # "": one of its own
+    pod: Texts  # "": a separate pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,15 +224,15 @@ class PlacementTable:
     gpu: I32
     instance: I32  # -1: the GPU itself
     milli: I32
-    leaving: Bools  # being given up: it comes free without anybody being told again
-    rank: I32  # of the member that holds it: members of lower rank leave first
+    leaving: Bools  # already being released: it comes free without a further instruction
+    rank: I32  # of the member that holds it; members of lower rank leave first
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceTable:
-    """One row an inference service; its replicas are workloads.
+    """One row per inference service; its replicas are workloads.
 
-    `p99_s`, `violation_ratio` and `rate_rps` are of the last five whole minutes, `recent_...` of the last one.
+    `p99_s`, `violation_ratio` and `rate_rps` cover the last five whole minutes, `recent_...` the last one.
     """
 
     id: Texts
@@ -249,19 +248,19 @@ class ServiceTable:
     rate_rps: F64
     queue_depth: F64
     age_s: F64
-    generation: I32  # changes when its owner changes it: a floor meant for an earlier one is refused
-    needed_replicas: I32  # that its autoscaler would want without our floor; -1: unknown
-    floor: I32  # least replicas that we asked for; 0: none stands
-    floor_until_s: F64  # when that floor lapses by itself
-    load_ratio: F64  # the metric that it is scaled by, over the owner's target
+    generation: I32  # changes when its owner changes it; a floor for an earlier generation is refused
+    needed_replicas: I32  # replicas that its autoscaler would want without the floor; -1: unknown
+    floor: I32  # least replicas, as set by the autopilot; 0: no floor
+    floor_until_s: F64  # when that floor lapses
+    load_ratio: F64  # scaling metric / the owner's target
     recent_rps: F64
     recent_violation_ratio: F64
-    tokens_per_s: F64  # input and output tokens of the requests that came in the last minute
+    tokens_per_s: F64  # input and output tokens of the requests of the last minute
 
 
 @dataclass(frozen=True, slots=True)
 class QueueTable:
-    """One row a queue; parents come before children, row 0 is the root."""
+    """One row per queue; parents come before children, row 0 is the root."""
 
     id: Texts
     parent: I32
@@ -270,37 +269,37 @@ class QueueTable:
     weight: F64
     priority: I32
     order: I8
-    strict: Bools  # a gang that cannot start holds up those behind it in its queue
+    strict: Bools  # a gang that cannot start blocks later gangs of its queue
     borrow_limit: I32  # GPUs above the guarantee that it may use; -1: no limit (cohort rules)
     lend_limit: I32  # GPUs of its guarantee that others may use; -1: all (cohort rules)
     within_queue: I8  # Displace, inside the queue (cohort rules)
     reclaim: I8  # Displace, in queues that borrow (cohort rules)
-    while_borrowing: I8  # Displace, though it would borrow itself (cohort rules)
-    while_borrowing_priority: I32  # highest priority of a victim then
-    limit_by_model: NDArray[np.int32]  # [queues, gpu models], -1: none; no columns where nobody states one
-    weight_by_model: NDArray[np.float64]  # [queues, gpu models], NaN: as `weight`; no columns likewise
+    while_borrowing: I8  # Displace, while it would itself borrow (cohort rules)
+    while_borrowing_priority: I32  # highest priority of a victim in that case
+    limit_by_model: NDArray[np.int32]  # [queues, gpu models], -1: none; no columns where no queue states one
+    weight_by_model: NDArray[np.float64]  # [queues, gpu models], NaN: `weight`; no columns where no queue states one
 
 
 @dataclass(frozen=True, slots=True)
 class AdvanceTable:
-    """One row an advance reservation: GPUs of one model for the work of a queue, from a time on."""
+    """One row per advance reservation: GPUs of one model for the work of a queue, from a given time on."""
 
     id: Texts
     queue: I32
     gpu_model: I32
     gpus: I32
     start_s: F64
-    grace_s: F64  # for so long they are held from then on; what is not used by then is released
+    grace_s: F64  # how long they are held after `start_s`; unused GPUs are then released
 
 
 @dataclass(frozen=True, slots=True)
 class SignalTable:
     """Windowed telemetry: GPUs first (rows of GpuTable), then instances (rows of InstanceTable).
 
-    `mean` and `maximum` are [signals, windows, entities], NaN where not measured; `samples` counts the
-    fresh samples in [windows, entities]; `age_s` is the age of the newest sample, inf if none;
-    `quality` says which counter stood behind the SM activity (dcgm.Quality). `source` is the collector that measured
-    an entity, as a row of `sources`; -1 where none did. A table without sources comes from one that has no name.
+    `mean` and `maximum` are [signals, windows, entities], NaN where not measured. `samples` [windows, entities] counts
+    the fresh samples. `age_s` is the age of the newest sample, inf without one. `quality` is the counter behind the SM
+    activity (dcgm.Quality). `source` is the collector that measured an entity, as an index into `sources`; -1 for
+    none. A table without sources comes from an unnamed collector.
     """
 
     signals: tuple[str, ...]
@@ -317,18 +316,18 @@ class SignalTable:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the codes mean."""
+    """The names behind the codes."""
 
     gpu_models: tuple[str, ...] = ()
     pools: tuple[str, ...] = ()
     tenants: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()  # "key=value" as nodes carry and work asks for, 63 at most
+    labels: tuple[str, ...] = ()  # "key=value", of nodes and selectors; at most 63
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """All tables at one instant, plus how old the two halves are."""
+    """All tables at one instant, with the age of inventory and work."""
 
     names: Names
     nodes: NodeTable
@@ -357,11 +356,11 @@ DTYPES: dict[str, Any] = {
 
 
 BY_MODEL: dict[str, Any] = {"guarantee": np.int32, "limit_by_model": np.int32, "weight_by_model": np.float64}
-"""Columns of QueueTable with an entry for each GPU model."""
+"""Columns of QueueTable with one entry per GPU model."""
 
 
 def empty(table: type[Any]) -> Any:
-    """A table of `table`'s type with no rows."""
+    """A table of type `table` without rows."""
     columns = {f.name: np.empty(0, DTYPES.get(str(f.type), np.int32)) for f in fields(table)}
     for name, dtype in BY_MODEL.items() if table is QueueTable else ():
         columns[name] = np.empty((0, 0), dtype)
@@ -403,11 +402,11 @@ UNSTATED: dict[str, Any] = {
     "recent_violation_ratio": np.nan,
     "tokens_per_s": np.nan,
 }
-"""What a column reads where nobody states it; 0, "" or False for the others."""
+"""Values of columns that are not stated; 0, "" or False for all others."""
 
 
 def make(table: type[Any], **columns: Any) -> Any:
-    """A table of `columns` (sequences of equal length); what is not given is unstated."""
+    """A table from `columns` (sequences of equal length); omitted columns get their `UNSTATED` value."""
     count = len(next(iter(columns.values())))
     made = {}
     for f in fields(table):
@@ -424,7 +423,7 @@ def make(table: type[Any], **columns: Any) -> Any:
 
 
 def empty_signals() -> SignalTable:
-    """A signal table with no signals and no entities: nothing is known."""
+    """A signal table without signals and entities."""
     none = np.empty((0, 0, 0), np.float32)
     return SignalTable(
         (), (), float("-inf"), none, none, np.empty((0, 0), np.int32), np.empty(0, np.float32), np.empty(0, np.int8)
@@ -432,12 +431,12 @@ def empty_signals() -> SignalTable:
 
 
 def take(table: Any, rows: NDArray[Any]) -> Any:
-    """The rows `rows` of a table, as a new table."""
+    """A new table with the given rows of `table`."""
     return type(table)(*(getattr(table, f.name)[rows] for f in fields(table)))
 
 
 def check_snapshot(snapshot: ClusterSnapshot) -> None:
-    """Raise `InvariantError` when tables contradict each other (lengths, row numbers out of range)."""
+    """Raise `InvariantError` if tables are inconsistent (column lengths, row numbers out of range)."""
     for name in ("nodes", "gpus", "instances", "workloads", "members", "placements", "services", "queues", "advance"):
         table = getattr(snapshot, name)
         lengths = {len(getattr(table, f.name)) for f in fields(table)}
@@ -455,13 +454,14 @@ def check_snapshot(snapshot: ClusterSnapshot) -> None:
 
 
 def running_since(workloads: WorkloadTable) -> F64:
-    """Since when work runs without a stop: a gang that grew or shrank went on. NaN while pending. Shape [workloads]."""
+    """Since when work has run without a stop. A resize is not a stop. NaN while pending. Shape [workloads]."""
     return np.where(np.isnan(workloads.runs_since_s), workloads.start_s, workloads.runs_since_s)
 
 
 def progress_s(work: WorkloadTable, rows: I32, at_s: float) -> tuple[F64, F64]:
-    """Progress at `at_s`, and the run time that is outlived by then: more, after a stop that lost some. Shape
-    [rows].
+    """Progress at `at_s`, and the run time that is exceeded by then: longer after a stop that lost progress.
+
+    Both have shape [rows].
     """
     start_s = np.nan_to_num(work.start_s[rows], nan=at_s)
     here_s = np.where(holding_mask(work)[rows], np.maximum(at_s - np.maximum(start_s, 0.0), 0.0), 0.0)

@@ -1,7 +1,7 @@
-"""Quantities as people write them, and as we print them.
+"""Parsing and formatting of quantities.
 
-Names carry their unit last (`wait_s`, `lost_gpu_s`, `memory_mib`, `busy_ratio`); inside the
-product a duration is a float in seconds and memory an integer in MiB.
+Names carry their unit last (`wait_s`, `lost_gpu_s`, `memory_mib`, `busy_ratio`). Internally, a duration is a float in
+seconds and memory an integer in MiB.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 8640
 MEBIBYTES = {"": 1.0 / 1048576, "Ki": 1.0 / 1024, "Mi": 1.0, "Gi": 1024.0, "Ti": 1048576.0}
 
 LONGEST_DURATION = 100
-"""Characters of a duration or an amount: more are refused unread."""
+"""Most characters of a duration or an amount; a longer text is refused without parsing."""
 
 _DURATION_PART = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(ms|min|s|m|h|d|w)")
 _MEMORY = re.compile(r"^\s*([0-9]*\.?[0-9]+)\s*(Ki|Mi|Gi|Ti)?B?\s*$")
@@ -25,7 +25,7 @@ _CLUSTER_SHAPE = re.compile(r"^(\d{1,6})x(\d{1,3})$")
 def parse_duration_s(text: str | float, field: str = "duration") -> float:
     """Seconds from `90`, `"90"`, `"90s"`, `"1h30m"`, `"7d"`.
 
-    Raises `InputError` naming `field` when the text is no finite, non-negative duration.
+    Raises `InputError` naming `field` if the text is not a finite, non-negative duration.
     """
     if isinstance(text, int | float) and not isinstance(text, bool):
         value = float(text)
@@ -57,7 +57,7 @@ def _duration_from_text(text: str, field: str) -> float:
 def parse_memory_mib(text: str | int, field: str = "memory") -> int:
     """MiB from `"80Gi"`, `"512Mi"` or an integer already in MiB.
 
-    Raises `InputError` naming `field` when the text is no amount of memory.
+    Raises `InputError` naming `field` if the text is not an amount of memory.
     """
     if isinstance(text, int) and not isinstance(text, bool):
         return text
@@ -68,13 +68,16 @@ def parse_memory_mib(text: str | int, field: str = "memory") -> int:
 
 
 def parse_cluster_shape(text: str) -> tuple[int, int] | None:
-    """`(nodes, gpus per node)` from `"7x8"`, or None when the text has not that form."""
+    """`(nodes, gpus per node)` from `"7x8"`; None if the text has another form."""
     match = _CLUSTER_SHAPE.match(text.strip())
     return (int(match[1]), int(match[2])) if match else None
 
 
 def format_duration(value_s: float | None) -> str:
-    """Down to minutes from two minutes on: `45 s`, `12 min`, `3 h 20 min`, `2 d 3 h 5 min`; `-` for unknown."""
+    """A duration in words: `45 s`, `12 min`, `3 h 20 min`, `2 d 3 h 5 min`; `-` for unknown.
+
+    From two minutes on, seconds are left out.
+    """
     if value_s is None or math.isnan(value_s):
         return "-"
     if math.isinf(value_s):
@@ -90,7 +93,7 @@ def format_duration(value_s: float | None) -> str:
 
 
 def format_gpu_s(value_gpu_s: float | None) -> str:
-    """GPU-seconds as GPU-hours when they are many: `840 GPU-s`, `12.4 GPU-h`."""
+    """GPU-seconds in words: `840 GPU-s`, `12.4 GPU-h`; hours from 3600 GPU-seconds on, `-` for unknown."""
     if value_gpu_s is None or math.isnan(value_gpu_s):
         return "-"
     if abs(value_gpu_s) < 3600:
@@ -99,5 +102,5 @@ def format_gpu_s(value_gpu_s: float | None) -> str:
 
 
 def format_ratio(value: float | None) -> str:
-    """A ratio in [0, 1] as per cent with one decimal; `-` for unknown."""
+    """A ratio in [0, 1] as a percentage with one decimal; `-` for unknown."""
     return "-" if value is None or math.isnan(value) else f"{value * 100:.1f} %"

@@ -105,7 +105,7 @@ def test_whoever_could_not_land_waits_before_it_tries_again() -> None:
     """A landing that came to nothing: no other victim for the time of the cool-down, then one."""
     play = Ticking("2x8", field(holds("cheap", 8, start_s=5000.0)), COOL)
     play.tick(9000.0)
-    late_s = 9000.0 + COOL.preemption.landing_timeout_s
+    late_s = 9000.0 + COOL.preemption.pipelined_timeout_s
     step = play.tick(late_s)
     assert play.memory.no_pipelined_until_s == {"w": late_s + 600.0}
     assert len(play.told) == 1

@@ -405,5 +405,5 @@ def test_a_landing_of_instances_waits_for_them() -> None:
 def test_a_policy_may_shorten_how_long_a_landing_waits() -> None:
     """The deadline is the policy's."""
     play = reclaim()
-    play.policy = with_policy(EAGER, preemption={"landing_timeout_s": 60.0})
+    play.policy = with_policy(EAGER, preemption={"pipelined_timeout_s": 60.0})
     assert play.tick(100.0).memory.pipelined_starts[0].deadline_s == 160.0
