@@ -1,5 +1,5 @@
-"""What stopping work costs and what of it can be saved in time.
+"""The cost of a stop, and the progress that can be saved in time.
 
-Losses, turns at the checkpoint store, and the plan for nodes that the cloud reclaims. The modules price and plan; the
-actions decide whom to stop.
+The modules compute losses, turns at the checkpoint store, and the save plan for nodes that the cloud reclaims. The
+actions decide which work to stop.
 """

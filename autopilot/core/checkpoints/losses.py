@@ -1,9 +1,10 @@
-"""What stopping work costs: the loss to expect, the worst case, and afterwards the loss that it really had.
+"""The cost of a stop: the expected loss, the worst case and, afterwards, the actual loss.
 
-A victim is expected to save where its owner says that it writes a checkpoint on request, the write fits its turn
-at the store within the grace, and its last requests were answered by one. The share of those that were is kept
-for each workload and each tenant. Otherwise a stop loses the time since the last periodic checkpoint, or since the
-start. What is decided by is the mean of the two outcomes, plus the time of saving and of the restart.
+A victim can save if its owner declares checkpoints on request, and if the write, with its turn at the store, fits
+within the grace. The probability that it saves is the share of its earlier requests that were answered by a
+checkpoint; that share is kept per workload and per tenant. A victim that does not save loses the time since its last
+periodic checkpoint, or since its start. Decisions use the mean of the two outcomes, plus the time of saving and of the
+restart.
 """
 
 from __future__ import annotations
@@ -20,36 +21,34 @@ from autopilot.core.model.records import Instruction, Loss, Observation, Outcome
 from autopilot.core.model.snapshot import F64, GPU_MILLI, ClusterSnapshot, State, WorkloadTable
 
 REQUESTS = 16
-"""So many requests to save are remembered of a workload or a tenant; the older half counts half from then on."""
+"""Requests to save counted per workload and per tenant; beyond this, both counts are halved before each request."""
 
 OWN_WEIGHT = 1.0
-"""The tenant's share of successes counts as so many requests of the workload itself, the prior as so many of the
-tenant.
-"""
+"""Weight of the prior, in requests: of the tenant's share for a workload, of the policy's prior for a tenant."""
 
 SAVED_S = 1.0
-"""A stop that lost at most so much of a gang's progress was saved."""
+"""A stop that lost at most this much of a gang's progress counts as saved."""
 
 STOP_KEPT_S = 3600.0
-"""After this long a stop whose loss nobody reported is forgotten."""
+"""A stop whose loss is not reported within this time is forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """What stopping each gang would cost now, in GPU-seconds. Shape [workloads]; 0 for work that holds nothing."""
+    """The cost of stopping each gang now, in GPU-seconds. Shape [workloads]; 0 for work that holds no GPUs."""
 
-    expected_gpu_s: F64  # progress that is to be repeated, as a mean
-    worst_gpu_s: F64  # the same if it does not save
-    overhead_gpu_s: F64  # GPUs held without progress: while it saves, and until it runs again
+    expected_gpu_s: F64  # mean progress to be repeated
+    worst_gpu_s: F64  # progress to be repeated if it does not save
+    overhead_gpu_s: F64  # GPUs held without progress while it saves and restarts
 
     @property
     def price_gpu_s(self) -> F64:
-        """What is weighed."""
+        """The cost that is weighed against the benefit: expected loss plus overhead."""
         return self.expected_gpu_s + self.overhead_gpu_s
 
 
 def stop_losses(snapshot: ClusterSnapshot, at_s: float, saves_ratio: F64) -> Losses:
-    """What stopping each gang at `at_s` would cost. `saves_ratio` [workloads]: how likely it saves."""
+    """The cost of stopping each gang at `at_s`. `saves_ratio` [workloads] is the probability that it saves."""
     work, held = snapshot.workloads, snapshot.placements
     gpus = np.bincount(held.workload, np.where(held.instance < 0, held.milli / GPU_MILLI, 1.0), minlength=len(work.id))
     worst = gpus * _unsaved_s(work, at_s)
@@ -58,9 +57,9 @@ def stop_losses(snapshot: ClusterSnapshot, at_s: float, saves_ratio: F64) -> Los
 
 
 def _unsaved_s(work: WorkloadTable, at_s: float) -> F64:
-    """Progress that is on no checkpoint: since the last one that was seen, else since the start.
+    """Progress that is in no checkpoint, in seconds: since the last observed checkpoint, else since the start.
 
-    Where none was seen of work that states its interval, that is at most one interval. Unknown starts count as none.
+    If none was observed and the work states its interval, it is at most one interval. It is 0 for an unknown start.
     """
     since_s = np.nan_to_num(np.maximum(at_s - np.fmax(work.start_s, work.last_checkpoint_s), 0.0))
     most_s = np.where(np.isnan(work.last_checkpoint_s), work.checkpoint_interval_s, np.nan)
@@ -68,7 +67,7 @@ def _unsaved_s(work: WorkloadTable, at_s: float) -> F64:
 
 
 def saves_ratio(snapshot: ClusterSnapshot, memory: ControllerMemory, policy: Policy, now_s: float) -> F64:
-    """How likely each gang saves when it is told to leave now. Shape [workloads]; 0 where nothing speaks for it."""
+    """Probability that each gang saves when it is told to leave now. Shape [workloads]; 0 if it cannot save."""
     work, rules = snapshot.workloads, policy.preemption
     turn_s = 0.0
     if rules.checkpoint_writers:
@@ -83,7 +82,7 @@ def saves_ratio(snapshot: ClusterSnapshot, memory: ControllerMemory, policy: Pol
 
 
 def share(counts: tuple[float, float] | None, prior: float) -> float:
-    """Share of successes in (requests, successes); what it is before any request is `prior`."""
+    """Estimated share of successes from (requests, successes); `prior` before the first request."""
     asked, saved = counts or (0.0, 0.0)
     return (saved + OWN_WEIGHT * prior) / (asked + OWN_WEIGHT)
 
@@ -94,7 +93,7 @@ def share(counts: tuple[float, float] | None, prior: float) -> float:
 def remember_stops(
     memory: ControllerMemory, effects: Sequence[Instruction], proposals: Sequence[Proposal], observation: Observation
 ) -> ControllerMemory:
-    """Memory with the victims that are told to leave, or to shrink, by `effects`."""
+    """Memory with the stops that `effects` instruct: victims that are evicted or shrunk."""
     if not effects:
         return memory
     work, names = observation.snapshot.workloads, observation.snapshot.names
@@ -122,15 +121,15 @@ def remember_stops(
 
 
 def _asked(effect: Instruction) -> bool:
-    """True where a checkpoint is waited for. What a broken gang does then says nothing about its next stop."""
+    """True if the stop waits for a checkpoint. Stops of broken gangs do not count: they do not predict the next one."""
     return effect.kind == "evict" and effect.save != Save.SKIP and effect.reason != "recover"
 
 
 def settle_stops(memory: ControllerMemory, observation: Observation) -> tuple[ControllerMemory, tuple[Loss, ...]]:
-    """What stops that are over really lost, and a memory that learned from them whether work saves when asked.
+    """Memory with the save statistics of completed stops, and the actual losses of these stops.
 
-    A stop is over when its workload shows a later incarnation or has ended. One whose effect failed, or that is
-    not seen to be over within STOP_KEPT_S, is forgotten; declined, it counts as a request in vain.
+    A stop is complete when its workload shows a later incarnation or has ended. A stop whose effect failed, or that is
+    not complete within STOP_KEPT_S, is forgotten. A declined stop counts as a request without a checkpoint.
     """
     if not memory.stops:
         return memory, ()
@@ -170,7 +169,7 @@ def _failed(outcome: Outcome | None) -> bool:
 
 
 def _learn(memory: ControllerMemory, asked: list[tuple[Stop, bool]], rows: Mapping[str, int]) -> ControllerMemory:
-    """Memory with the answers to requests to save; of workloads that are gone nothing is kept."""
+    """Memory with the answers to requests to save; entries of workloads that are gone are dropped."""
     if not asked:
         return memory
     tenants, workloads = dict(memory.tenant_saves), dict(memory.workload_saves)

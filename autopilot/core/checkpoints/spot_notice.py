@@ -1,8 +1,8 @@
-"""A spot notice: what of the work on nodes that the cloud calls back can be saved in the time left, and in which order.
+"""Spot notices: which work on nodes that the cloud reclaims can be saved in the time left, and in which order.
 
-Checkpoints are planned on the writers of the store, the most work saved per byte first; bytes count by the time that
-they take to write. Whatever ends after its node is gone cannot be saved, and that is known at once. The rest goes on
-working until the plan must begin: some margin before the last moment at which all of it still fits.
+Checkpoints are planned on the writers of the store, most work saved per byte first; bytes are measured by the time to
+write them. A checkpoint that would end after its node is gone is not attempted. The other gangs run on until the plan
+must begin: a margin before the last moment at which all of it still fits.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from math import inf
 
 @dataclass(frozen=True, slots=True)
 class AtRisk:
-    """One gang on nodes that are called back; times from now on."""
+    """One gang on nodes that will be reclaimed; times in seconds from now."""
 
     row: int
     left_s: float  # until the first of its nodes is gone
-    write_s: float  # of its checkpoint; 0: it takes no time, or none is known
+    write_s: float  # of its checkpoint; 0: no time, or unknown
     saved_gpu_s: float  # work that a checkpoint now would save
-    able: bool = True  # False: it is known to write none in time
+    able: bool = True  # False: known not to write a checkpoint in time
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """When the checkpoint of one gang is asked for, and written; seconds from now."""
+    """When the checkpoint of one gang is requested and complete; seconds from now."""
 
     row: int
     start_s: float
@@ -35,9 +35,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class SavePlan:
-    """Who is saved when, who cannot be, and for how long the whole of it can wait (inf where nothing is to be
-    saved).
-    """
+    """Planned saves, gangs that cannot be saved, and how long the plan can wait (inf without saves)."""
 
     turns: tuple[Turn, ...]
     lost: tuple[AtRisk, ...]
@@ -45,10 +43,11 @@ class SavePlan:
 
 
 def plan_saves(work: Sequence[AtRisk], busy_s: Sequence[float] = ()) -> SavePlan:
-    """Turns of the gangs in `work` on writers that are still busy for `busy_s`; without any, on as many as it takes.
+    """Plan the saves of `work` on one writer per entry of `busy_s`, the time for which it is still busy.
 
-    List scheduling in the order of work saved per second of writing, whoever would end too late left out: for writers
-    of equal speed and one deadline that order saves most per second of the store.
+    Without `busy_s` the number of writers is unlimited. The plan is list scheduling in the order of work saved per
+    second of writing; a gang whose write would end too late is left out. For writers of equal speed and one deadline,
+    this order saves the most work per second of the store.
     """
     free_s = list(busy_s)
     heapify(free_s)
@@ -67,5 +66,5 @@ def plan_saves(work: Sequence[AtRisk], busy_s: Sequence[float] = ()) -> SavePlan
 
 
 def _per_byte(each: AtRisk) -> tuple[float, int]:
-    """Most saved per second of writing first; who writes at no cost before all; then by row."""
+    """Sort key: writes without cost first, then most work saved per second of writing, then by row."""
     return (-each.saved_gpu_s / each.write_s if each.write_s > 0 else -inf, each.row)

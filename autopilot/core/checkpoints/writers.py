@@ -1,8 +1,8 @@
-"""Checkpoints of work that is to leave: who is known to write none in time, who writes first, who has no turn.
+"""Checkpoints of victims: which cannot be written in time, their order, and which have no turn.
 
-The store takes a bounded number of writers at once (`preemption.checkpoint_writers`; 0: not known, hence not
-planned). Within the grace checkpoints are written in the order of work saved per byte. Whose turn cannot come is
-stopped at once, from its last periodic checkpoint, for waiting would save nothing.
+The store serves a limited number of writers at a time (`preemption.checkpoint_writers`; 0: unknown, so turns are not
+planned). Within the grace, checkpoints are written in the order of work saved per byte. A victim without a turn is
+stopped immediately and continues from its last periodic checkpoint, because waiting would save nothing.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from autopilot.core.model.snapshot import F64, Bools, ClusterSnapshot, State, Wo
 
 
 def cannot_save(work: WorkloadTable, grace_s: float) -> Bools:
-    """Gangs that are known to have no checkpoint within a grace: they make none, or take longer. Shape [workloads].
+    """Gangs known to write no checkpoint within a grace: they write none, or take longer. Shape [workloads].
 
-    Of a gang that states neither nothing is known: it is asked.
+    A gang that states neither is unknown; it is asked for a checkpoint.
     """
     return np.asarray((work.checkpoint_write_s > grace_s) | np.isinf(work.checkpoint_interval_s))
 
@@ -36,11 +36,11 @@ def in_turn(
     now_s: float,
     policy: Policy,
 ) -> tuple[Instruction, ...]:
-    """Takings in the order in which their checkpoints are asked for, the most work saved per byte first.
+    """Effects in the order in which their checkpoints are requested: most work saved per byte first.
 
-    Bytes count by the time that they take to write. Equal ones, and what writes nothing, stay in their order.
-    `lost_gpu_s` [workloads]: what stopping each gang without a checkpoint would lose. `under_way`: takings of earlier
-    ticks.
+    Bytes are measured by the time to write them. Ties, and effects without a checkpoint, keep their order.
+    `lost_gpu_s` [workloads] is the loss of stopping each gang without a checkpoint. `under_way` are the effects of
+    earlier ticks.
     """
     work = snapshot.workloads
     rows = {str(name): row for row, name in enumerate(work.id.tolist())} if effects else {}
@@ -62,8 +62,9 @@ def in_turn(
 def writers_s(
     under_way: Iterable[InFlight], write_s: Mapping[str, float], snapshot: ClusterSnapshot, now_s: float, policy: Policy
 ) -> list[float]:
-    """For how long each writer of the store is still busy, as a heap. Work that leaves unasked is taken to begin
-    now.
+    """How long each writer of the store is still busy, as a heap.
+
+    Work that leaves without an instruction is assumed to start writing now.
     """
     begun_s = {entry.instruction.workload: entry.since_s for entry in under_way if entry.instruction.kind == "evict"}
     leaving = snapshot.workloads.state == State.CHECKPOINTING
@@ -78,7 +79,7 @@ def writers_s(
 
 
 def _with_turn(effect: Instruction, write_s: Mapping[str, float], free_s: list[float]) -> Instruction:
-    """The effect with its turn taken; stopped at once where none comes and its progress need not be kept."""
+    """The effect with a turn booked in `free_s`; `Save.SKIP` if there is no turn and its progress may be lost."""
     takes_s = write_s.get(effect.workload, 0.0)
     if effect.kind != "evict" or isnan(takes_s):
         return effect

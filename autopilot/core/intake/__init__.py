@@ -1,5 +1,5 @@
-"""From the batches of collectors to one observation that can be trusted.
+"""From the batches of collectors to one trusted observation.
 
-Intake joins rows, contains bad objects, judges how far lists and clocks are to be believed, and orders the commands
-of people. It takes no decision about a workload.
+Intake joins rows, contains bad objects, judges whether lists and clocks can be trusted, and orders the commands of
+people. It makes no decision about a workload.
 """

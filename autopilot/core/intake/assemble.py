@@ -1,7 +1,7 @@
-"""Join what the collectors brought into one snapshot: rows, ages, gaps.
+"""Join the batches of all collectors into one snapshot: rows, ages and gaps.
 
-Later batches win where two speak about the same thing. A part that nobody brought is empty and
-infinitely old, which freezes what depends on it. Nothing is guessed.
+Where two batches report the same part, the later one wins. A part that no batch reports is empty and infinitely old,
+which blocks everything that depends on it. Missing values are never guessed.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ NO_WORK = Work((), empty(WorkloadTable), empty(PlacementTable), empty(ServiceTab
 def assemble(
     batches: Sequence[Batch], now_s: float, max_skew_s: float = MAX_SKEW_S
 ) -> tuple[ClusterSnapshot, tuple[Gap, ...]]:
-    """One snapshot of all batches, and every gap that they reported. What is dated in the future is not known.
+    """One snapshot of all batches, and all gaps. Values dated in the future are unknown.
 
-    Raises `InvariantError` when tables contradict each other.
+    Raises `InvariantError` if tables are inconsistent.
     """
     inventory, inventory_s = NO_INVENTORY, -np.inf
     work, work_s, work_source = NO_WORK, -np.inf, ""
@@ -60,7 +60,7 @@ def assemble(
             telemetry.append((batch.telemetry, batch))
         if batch.errors is not None:
             errors.append(batch.errors)
-    if inventory is NO_INVENTORY:  # what they hold is not known: the view is blind
+    if inventory is NO_INVENTORY:  # placements have no nodes to refer to: the view is blind
         work = replace(work, placements=NO_WORK.placements)
     work, contained = contain(work, work_source, now_s)
     gaps.extend(contained)
@@ -85,7 +85,7 @@ def assemble(
 
 
 def _with_errors(gpus: GpuTable, found: Sequence[Errors]) -> GpuTable:
-    """What the GPUs are known to have reported, the gravest of all sources; an instance speaks for its GPU."""
+    """GPUs with the most severe error of all sources; an error of an instance counts for its GPU."""
     if not found or not len(gpus.uuid):
         return gpus
     place = {str(name): row for row, name in enumerate(gpus.uuid.tolist())}
@@ -101,7 +101,7 @@ def _with_errors(gpus: GpuTable, found: Sequence[Errors]) -> GpuTable:
 
 
 def _join_telemetry(found: list[tuple[Telemetry, Batch]], inventory: Inventory, now_s: float) -> SignalTable:
-    """Signals in the row order of GPUs, then instances; for each entity the better, then fresher source."""
+    """Signals in the row order of GPUs, then instances, from the best source of each entity (`_better_of`)."""
     if not found:
         return empty_signals()
     entities = np.concatenate([inventory.gpus.uuid, inventory.instances.id])
@@ -115,7 +115,7 @@ def _join_telemetry(found: list[tuple[Telemetry, Batch]], inventory: Inventory, 
 
 
 def _align(telemetry: Telemetry, entities: Texts, batch: Batch, sources: tuple[str, ...], now_s: float) -> SignalTable:
-    """One source's columns in the row order of `entities`; how long ago it was read is added to every age."""
+    """The columns of one source in the row order of `entities`, with the age of the batch added to every age."""
     older_s, number = max(now_s - batch.collected_s, 0.0), sources.index(batch.source)
     if len(telemetry.entity_ids) == len(entities) and bool((telemetry.entity_ids == entities).all()):
         age_s = telemetry.age_s if older_s == 0 else (telemetry.age_s + older_s).astype(np.float32)
@@ -155,7 +155,7 @@ def _align(telemetry: Telemetry, entities: Texts, batch: Batch, sources: tuple[s
 
 
 def _better_of(one: SignalTable, two: SignalTable) -> SignalTable:
-    """Entity by entity: the better counter, then the fresher sample."""
+    """For each entity, the table with the better counter or, if equal, the fresher sample."""
     second = (two.quality > one.quality) | ((two.quality == one.quality) & (two.age_s < one.age_s))
 
     def choose(a: np.ndarray, b: np.ndarray) -> np.ndarray:

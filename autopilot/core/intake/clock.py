@@ -1,10 +1,10 @@
-"""The clock: whether the time of this tick is believed, and memory moved along with a clock that was set.
+"""The clock: whether the time of this tick is trusted, and how memory follows a clock that was set.
 
-The wall clock may be set at any moment; `elapsed_s`, the time since the last decision by a clock that nobody sets, may
-not. Where the two differ by little, the times in memory move with the wall clock, so that every budget, cool-down and
-timer lasts as long in true time as it was promised. Where they differ by more than `clock.max_jump_s`, the clock has
-jumped: nothing acts until it is back where it should be, or has gone on from its new reading for `clock.confirm_ticks`
-ticks. Virtual time has no second clock: it goes ahead by any step, and a step back is a jump.
+The wall clock can be set at any moment. `elapsed_s`, the time since the last decision by a monotonic clock, cannot.
+Where the two differ by little, the times in memory move with the wall clock, so that each budget, cool-down and timer
+lasts as long in true time as promised. Where they differ by more than `clock.max_jump_s`, the clock has jumped:
+nothing acts until it is back at the expected time, or has advanced consistently from its new reading for
+`clock.confirm_ticks` ticks. Virtual time has no second clock: it may advance by any step, and a step back is a jump.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from autopilot.core.model.policy_bounds import DAY_S
 from autopilot.core.model.records import Batch, Gap, Instruction, Reservation, Work
 
 SETTLED_S = 0.5
-"""Differences of the two clocks are added up, and memory moves when they come to this."""
+"""Differences between the two clocks accumulate; memory moves when their sum reaches this."""
 
 TIMES: dict[type[Any], tuple[str, ...]] = {
     ControllerMemory: (
@@ -59,7 +59,7 @@ TIMES: dict[type[Any], tuple[str, ...]] = {
     Rejection: ("until_s",),
     ServiceRecord: ("ready_since_s", "minute_s", "desired", "raised_s"),
 }
-"""Fields that hold times of the controller's clock: a number, or numbers in a mapping or tuple."""
+"""Fields that hold times of the controller's clock: numbers, or numbers in a mapping or tuple."""
 
 NOT_TIMES: dict[type[Any], tuple[str, ...]] = {
     ControllerMemory: ("usage_gpu_s", "standing_use_gpu_s", "spent_gpu_s", "starting_s", "clock_drift_s"),
@@ -67,14 +67,12 @@ NOT_TIMES: dict[type[Any], tuple[str, ...]] = {
     ClockDoubt: ("first_s", "last_s", "passed_s"),
     ServiceRecord: ("cold_starts_s",),
 }
-"""Fields in seconds that do not move: lengths, and times of another clock. `spent_gpu_s` moves by whole days."""
+"""Fields in seconds that do not move: durations, and times of another clock. `spent_gpu_s` moves by whole days."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Memory at this reading of the clock, why the clock is not believed ("" when it is), and by how much memory
-    moved.
-    """
+    """Memory at this reading of the clock, why the clock is not trusted ("" if it is), and how far memory moved."""
 
     memory: ControllerMemory
     doubt: str
@@ -82,7 +80,7 @@ class Reading:
 
 
 def read_clock(memory: ControllerMemory, now_s: float, elapsed_s: float, policy: Policy) -> Reading:
-    """Believe or doubt the time of a tick. `elapsed_s`: since the last decision; NaN where time is virtual."""
+    """Judge the time of a tick. `elapsed_s`: since the last decision, by a monotonic clock; NaN: virtual time."""
     if memory.now_s == -inf:
         return Reading(memory, "", 0.0)
     rules, doubt, virtual = policy.clock, memory.clock_doubt, isnan(elapsed_s)
@@ -90,7 +88,7 @@ def read_clock(memory: ControllerMemory, now_s: float, elapsed_s: float, policy:
     passed_s = (0.0 if virtual else elapsed_s) + (doubt.passed_s if doubt else 0.0)
 
     def ahead_s(since_s: float, true_s: float) -> float:
-        """How far the clock is from where it should be, when `true_s` has passed since it said `since_s`."""
+        """How far the clock is ahead of the expected time, `true_s` after it read `since_s`."""
         return min(now_s - since_s, 0.0) if virtual else now_s - since_s - true_s
 
     def jumped(by_s: float) -> bool:
@@ -107,11 +105,11 @@ def read_clock(memory: ControllerMemory, now_s: float, elapsed_s: float, policy:
         return Reading(after, "", by_s)
     kept = replace(memory, clock_doubt=ClockDoubt(first_s, now_s, ticks, passed_s, restarted))
     where = "went back" if off_s < 0 else "jumped ahead"
-    return Reading(kept, f"the clock {where} {abs(off_s):.0f} s and is not believed yet", 0.0)
+    return Reading(kept, f"the clock {where} {abs(off_s):.0f} s and is not trusted yet", 0.0)
 
 
 def _settled(memory: ControllerMemory, now_s: float, off_s: float, *, restarted: bool) -> Reading:
-    """Memory with a small difference of the clocks noted, or moved by all that came together."""
+    """Memory with a small clock difference accumulated, or moved by the accumulated difference."""
     drift_s = memory.clock_drift_s + off_s
     if abs(drift_s) < SETTLED_S and memory.now_s <= now_s:
         return Reading(replace(memory, clock_drift_s=drift_s), "", 0.0)
@@ -120,16 +118,18 @@ def _settled(memory: ControllerMemory, now_s: float, off_s: float, *, restarted:
 
 
 def moved(memory: ControllerMemory, by_s: float, *, restarted: bool = False) -> ControllerMemory:
-    """Memory with all its times later by `by_s`, as if the clock had always been that far ahead.
+    """Memory with all times later by `by_s`, as if the clock had always been that far ahead.
 
-    After a restart the time that passed is not known. Budgets and cool-downs then last longer than promised, and
-    approvals age as the clock says: a permission never lasts longer than its owner gave it for.
+    After a restart the time that passed is unknown. Budgets and cool-downs may then last longer than promised.
+    Approvals do not move when the clock went ahead: an approval never lasts longer than it was given for.
     """
     after: ControllerMemory = _moved(memory, by_s)
     if restarted and by_s > 0:
         after = replace(after, approvals=memory.approvals)
     days = round(by_s / DAY_S)
-    spent = {who: tuple((day + days, used) for day, used in used_on) for who, used_on in memory.spent_gpu_s.items()}
+    spent = {
+        tenant: tuple((day + days, used) for day, used in used_on) for tenant, used_on in memory.spent_gpu_s.items()
+    }
     return replace(after, spent_gpu_s=spent)
 
 
@@ -154,7 +154,7 @@ def _moved(value: Any, by_s: float, *, is_time: bool = False) -> Any:
 
 
 def not_of_the_future(batch: Batch, now_s: float, most_s: float) -> Batch:
-    """A batch without what it dates more than `most_s` in the future: that is not known, and a gap says so."""
+    """A batch in which values dated more than `most_s` in the future are unknown, each reported by a gap."""
     ahead_s = batch.collected_s - now_s
     if ahead_s > most_s:
         return Batch(batch.source, now_s, gaps=(*batch.gaps, _skew(batch, "", ahead_s)))
@@ -171,8 +171,9 @@ def not_of_the_future(batch: Batch, now_s: float, most_s: float) -> Batch:
 
 
 def _known_work(work: Work, batch: Batch, latest_s: float, most_s: float, gaps: list[Gap]) -> Work:
-    """Work without checkpoints and service figures of the future. Starts of the future are said: they shelter the
-    work.
+    """Work without checkpoints and service figures of the future.
+
+    A start in the future is kept, with a gap: it protects the work by its minimum run time.
     """
     table, services = work.workloads, work.services
     for signal, times_s in (("start", table.start_s), ("last checkpoint", table.last_checkpoint_s)):

@@ -1,9 +1,8 @@
-"""Commands of people: in which order they count, what they change in memory, and why one is refused.
+"""Commands of people: their order, their effect on memory, and why one is refused.
 
-The inbox numbers every command when it receives it and never uses a number twice, so the numbers give the order.
-A number that was seen before is a repeat and is ignored. Where the order is in doubt, KILL wins: a KILL counts
-whatever its number is, unless it is the very KILL that was obeyed last, and only a RESUME that was surely received
-after it ends it.
+The inbox numbers each command on receipt and never uses a number twice, so the numbers give the order. A known number
+is a repeat and is ignored. Where the order is in doubt, KILL wins: a KILL counts regardless of its number, unless it
+repeats the last KILL, and only a RESUME that was certainly received after it ends it.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from dataclasses import replace
 from math import isfinite
 from typing import TypeVar
 
-from autopilot.core.model.memory import Approval, ControllerMemory, RankedTarget, Rejection
+from autopilot.core.model.memory import Approval, ControllerMemory, OpenProposal, Rejection
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Command, CommandKind, Evidence, Proposal
 
 Entry = TypeVar("Entry")
 
 UNNUMBERED = -1
-"""The sequence of a command that came without one."""
+"""The sequence of a command without a number."""
 
 _CAUTION = (
     CommandKind.RESUME,
@@ -30,13 +29,13 @@ _CAUTION = (
     CommandKind.PAUSE,
     CommandKind.KILL,
 )
-"""Commands of one number, or of none, count in this order: the most cautious has the last word."""
+"""Order of commands with the same number, or with none: the most cautious command comes last and wins."""
 
 
 def obey(
     memory: ControllerMemory, commands: Sequence[Command], now_s: float, policy: Policy
 ) -> tuple[ControllerMemory, tuple[Evidence, ...]]:
-    """Memory after these commands, and a note for each that was refused."""
+    """Memory after these commands, and one note per refused command."""
     if not commands:
         return memory, ()
     seen, newest = memory.last_sequence, max(memory.last_sequence, *(each.sequence for each in commands))
@@ -53,7 +52,7 @@ def obey(
 
 
 def _kill(memory: ControllerMemory, command: Command, newest: int) -> ControllerMemory:
-    """Killed, until a RESUME with a higher number. A KILL out of order may be newer than all that was received."""
+    """Killed until a RESUME with a higher number. A KILL out of order may be newer than all received commands."""
     last = memory.last_kill
     if last is not None and (command.sequence, command.who, command.at_s) == (
         last.sequence,
@@ -67,7 +66,7 @@ def _kill(memory: ControllerMemory, command: Command, newest: int) -> Controller
 
 
 def _obey_one(memory: ControllerMemory, command: Command, now_s: float, policy: Policy) -> tuple[ControllerMemory, str]:
-    """Memory after one command that is not a KILL, and why it is refused; "" when it is not."""
+    """Memory after one command other than KILL, and why it is refused ("" if it is not)."""
     given_s = min(command.at_s, now_s)
     if command.kind == CommandKind.APPROVE:
         return _approve(memory, command, given_s)
@@ -90,21 +89,21 @@ def _obey_one(memory: ControllerMemory, command: Command, now_s: float, policy: 
     if command.kind != CommandKind.RESUME:
         return memory, ""
     if memory.killed and command.sequence <= memory.kill_sequence:
-        return memory, "it was not surely received after the kill; send it again"
+        return memory, "it may have been received before the kill; send it again"
     return replace(memory, killed=False, paused_reason="", paused_by="", paused_since_s=float("nan"), failures=()), ""
 
 
 def _approve(memory: ControllerMemory, command: Command, given_s: float) -> tuple[ControllerMemory, str]:
-    """Bound to the benefit and cost that the person saw; without them, to those that the last decision showed."""
+    """Bind the approval to the benefit and cost that the person saw, else to those that the last decision showed."""
     benefit_gpu_s, cost_gpu_s = command.benefit_gpu_s, command.cost_gpu_s
     if not (isfinite(benefit_gpu_s) and isfinite(cost_gpu_s)):
-        ranked_target = memory.ranked_targets.get(command.subject)
-        if ranked_target is None or ranked_target.state_digest != command.state_digest:
+        shown = memory.open_proposals.get(command.subject)
+        if shown is None or shown.state_digest != command.state_digest:
             return (
                 memory,
-                f"it does not say at which benefit and cost, and {command.subject} is not proposed now; look again",
+                f"it states no benefit and cost, and {command.subject} is not proposed now; look again",
             )
-        benefit_gpu_s, cost_gpu_s = ranked_target.benefit_gpu_s, ranked_target.cost_gpu_s
+        benefit_gpu_s, cost_gpu_s = shown.benefit_gpu_s, shown.cost_gpu_s
     approval = Approval(command.state_digest, given_s, benefit_gpu_s, cost_gpu_s, command.who)
     return replace(
         memory,
@@ -114,15 +113,13 @@ def _approve(memory: ControllerMemory, command: Command, given_s: float) -> tupl
 
 
 def _confirm(memory: ControllerMemory, command: Command) -> tuple[ControllerMemory, str]:
-    """The loss that a source is suspected of is real: its next list that still shows it counts
-    (core/intake/sight.py).
-    """
+    """Confirm the loss of a suspected source: its next list that shows the same loss is trusted (sight.py)."""
     views = {
         key: replace(record, confirmed=True) if record.lists and key.partition("/")[2] == command.subject else record
         for key, record in memory.views.items()
     }
     if views == dict(memory.views):
-        return memory, f"no source {command.subject!r} is suspected"
+        return memory, f"no source named {command.subject!r} is suspected"
     return replace(memory, views=views), ""
 
 
@@ -131,13 +128,13 @@ def _without(entries: Mapping[str, Entry], key: str) -> dict[str, Entry]:
 
 
 ENDS = frozenset({Code.APPROVAL_EXPIRED, Code.APPROVAL_COST_ROSE, Code.APPROVAL_GAIN_FELL})
-"""Refusals of the guard `mode` that end an approval for good."""
+"""Refusals of the guard `mode` that end an approval permanently."""
 
 
 def approval_ended(
     approval: Approval, proposal: Proposal, now_s: float, policy: Policy
 ) -> tuple[Code, float, str, float] | None:
-    """Why an approval of this very state holds no more: code, value, unit, threshold. None while it holds."""
+    """Why an approval of this state has ended: code, value, unit, threshold. None while it holds."""
     rules = policy.approval
     dearest, least = approval.cost_gpu_s * rules.cost_ratio, approval.benefit_gpu_s * rules.gain_ratio
     found = {
@@ -147,7 +144,7 @@ def approval_ended(
     }
     if approval.ended:
         return Code(approval.ended), *found[Code(approval.ended)]
-    if now_s >= approval.given_s + rules.valid_s:  # the sum that the timer waits for
+    if now_s >= approval.given_s + rules.valid_s:  # the same sum as in `command_timers_s`
         return Code.APPROVAL_EXPIRED, *found[Code.APPROVAL_EXPIRED]
     if proposal.cost_gpu_s > dearest:
         return Code.APPROVAL_COST_ROSE, *found[Code.APPROVAL_COST_ROSE]
@@ -157,14 +154,14 @@ def approval_ended(
 
 
 def remember_offers(memory: ControllerMemory, proposals: Sequence[Proposal], *, whole: bool) -> ControllerMemory:
-    """Memory after a decision: what it offers for approval, and which approvals it ended.
+    """Memory after a decision: the proposals that it offers for approval, and the approvals that it ended.
 
-    An approval ends with the state that it was given for; of a decision that is not `whole` nothing is known to be
-    gone.
+    An approval ends with the state for which it was given. A decision that is not `whole` (it reached its limit on
+    proposals) does not show which proposals are gone, so it removes no approval.
     """
-    ranked_targets: dict[str, RankedTarget] = {}
+    open_proposals: dict[str, OpenProposal] = {}
     approvals = dict(memory.approvals)
-    made = {entry.instruction.proposal_id for entry in memory.in_flight.values()}  # may be sent again
+    made = {entry.instruction.proposal_id for entry in memory.in_flight.values()}  # these may be retried
     made |= {pipelined.proposal_id for pipelined in memory.pipelined_starts}
     for proposal in proposals:
         made.add(proposal.id)
@@ -172,16 +169,16 @@ def remember_offers(memory: ControllerMemory, proposals: Sequence[Proposal], *, 
             if verdict.code in ENDS and proposal.id in approvals:
                 approvals[proposal.id] = replace(approvals[proposal.id], ended=verdict.code)
             if verdict.code in ENDS or verdict.code == Code.NEEDS_APPROVAL:
-                ranked_targets[proposal.id] = RankedTarget(
+                open_proposals[proposal.id] = OpenProposal(
                     proposal.state_digest, proposal.benefit_gpu_s, proposal.cost_gpu_s
                 )
     if whole:
         approvals = {key: approval for key, approval in approvals.items() if key in made}
-    return replace(memory, ranked_targets=ranked_targets, approvals=approvals)
+    return replace(memory, open_proposals=open_proposals, approvals=approvals)
 
 
 def command_timers_s(memory: ControllerMemory, policy: Policy) -> list[float]:
-    """When approvals and rejections, and a pause that nobody made, end by themselves."""
+    """When approvals, rejections and a pause of the autopilot itself expire."""
     timers = [approval.given_s + policy.approval.valid_s for approval in memory.approvals.values()]
     timers += [rejection.until_s for rejection in memory.rejections.values()]
     if memory.paused_reason and not memory.paused_by:

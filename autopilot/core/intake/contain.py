@@ -1,7 +1,7 @@
-"""Bad input that comes with good input: kept out or made harmless, object by object, with a reason; the rest goes on.
+"""Containment of bad objects: each is left out or made harmless, with a reason, and the other objects stay in use.
 
-Files are refused as a whole when they are read; what a cluster's own API says cannot be. Whatever is contained is told
-as a gap that names the object.
+A bad file is refused as a whole when it is read. The answer of a cluster's API cannot be refused. Each contained object
+is reported by a gap that names it.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ from autopilot.core.model.records import Gap, Work
 from autopilot.core.model.snapshot import QueueTable, State, WorkloadTable
 
 EARLY_S = 1.0
-"""By this much a report may be ahead of our clock."""
+"""A report may be this far ahead of the controller's clock."""
 
 
 def contain(work: Work, source: str, now_s: float) -> tuple[Work, tuple[Gap, ...]]:
-    """`work` without what nobody may act on, and what was done about it.
+    """`work` with bad objects contained, and one gap per contained object.
 
-    - An id that several workloads bear: all of them opt out of every action, and hold what they hold.
-    - A uid that several workloads bear, or a workload without one: they opt out of every action, and hold what they
-    hold.
-    - A workload of a queue that is not there: it opts out of every action, so nothing happens to it.
-    - A checkpoint of another incarnation, or of a time that has not come: it is not known when it saved.
-    - A queue whose parent does not stand above it (a cycle, an orphan): nothing of it starts, it is guaranteed nothing.
-    - Guarantees, limits and weights that are negative or no numbers: none, none, and zero.
+    - Workloads that share an id: all of them are excluded from every action and keep their GPUs.
+    - Workloads that share a uid, or have none: they are excluded from every action and keep their GPUs.
+    - A workload of an unknown queue: it is excluded from every action.
+    - A checkpoint of another incarnation, or of a future time: the time of the last checkpoint is unknown.
+    - A queue whose parent does not precede it (a cycle, an orphan): its work does not start and it has no guarantee.
+    - Guarantees, limits and weights that are negative or not numbers: no guarantee, no limit, and weight zero.
     """
     gaps: list[Gap] = []
     work = _unique(work, source, gaps)
@@ -41,10 +40,10 @@ def contain(work: Work, source: str, now_s: float) -> tuple[Work, tuple[Gap, ...
 
 
 def _unique(work: Work, source: str, gaps: list[Gap]) -> Work:
-    """Each id once. Rows that share one all opt out: an effect names an id, and would reach either of them.
+    """Make ids unique. Rows that share an id are all excluded: an effect names an id and could reach any of them.
 
-    The row that holds GPUs keeps the id, else the first; the others get one that nothing else bears. All keep their
-    placements, so what they hold stays taken and on the books of their queues.
+    The row that holds GPUs keeps the id, else the first row; the others get unused ids. All keep their placements, so
+    their GPUs stay allocated and counted in the quota of their queues.
     """
     names = work.workloads.id.tolist()
     rows_of: dict[str, list[int]] = {}
@@ -62,7 +61,7 @@ def _unique(work: Work, source: str, gaps: list[Gap]) -> Work:
                 source,
                 name,
                 "id",
-                f"{len(rows)} workloads bear this id: all are left alone; rename all but one",
+                f"{len(rows)} workloads share this id: all are left alone; rename all but one",
             )
         )
         excluded[rows] = True
@@ -80,45 +79,50 @@ def _unique(work: Work, source: str, gaps: list[Gap]) -> Work:
 
 
 def _one_uid_each(work: WorkloadTable, source: str, gaps: list[Gap]) -> WorkloadTable:
-    """An effect names its object by uid: what is not named by one alone is left alone, and bears none from here on."""
+    """Exclude workloads without a unique uid and clear it, because an effect names its object by uid."""
     uids = work.uid.tolist()
     if len(set(uids)) == len(uids) and "" not in uids:
         return work
     times = Counter(uids)
     unclear = np.array([times[uid] > 1 or not uid for uid in uids], np.bool_)
     for row in np.flatnonzero(unclear).tolist():
-        what = f"{times[uids[row]]} workloads bear the uid {uids[row]}" if uids[row] else "it has no uid"
+        what = f"{times[uids[row]]} workloads share the uid {uids[row]}" if uids[row] else "it has no uid"
         gaps.append(Gap(source, str(work.id[row]), "uid", f"{what}: it is left alone"))
     return replace(work, uid=np.where(unclear, "", work.uid), excluded=work.excluded | unclear)
 
 
 def _known_queues(work: WorkloadTable, queues: int, source: str, gaps: list[Gap]) -> WorkloadTable:
-    """Work without a queue opts out, in the root."""
+    """Exclude work of an unknown queue, and count it in the root."""
     lost = (work.queue < 0) | (work.queue >= queues)
     if not lost.any():
         return work
     gaps.extend(
-        Gap(source, str(name), "queue", "its queue is not there: it is left alone") for name in work.id[lost].tolist()
+        Gap(source, str(name), "queue", "its queue does not exist: it is left alone") for name in work.id[lost].tolist()
     )
     return replace(work, queue=np.where(lost, 0, work.queue).astype(np.int32), excluded=work.excluded | lost)
 
 
 def _own_checkpoints(work: WorkloadTable, source: str, now_s: float, gaps: list[Gap]) -> WorkloadTable:
-    """Reports that cannot be of this incarnation are not believed."""
+    """Drop checkpoint times that cannot be of the present incarnation."""
     running = (work.state == State.RUNNING) | (work.state == State.CHECKPOINTING)
     with np.errstate(invalid="ignore"):
         other = running & ((work.last_checkpoint_s < work.start_s) | (work.last_checkpoint_s > now_s + EARLY_S))
     if not other.any():
         return work
     gaps.extend(
-        Gap(source, str(name), "last_checkpoint", "the report is of another incarnation or of the future")
+        Gap(
+            source,
+            str(name),
+            "last_checkpoint",
+            "the report is of another incarnation or the future; it is ignored",
+        )
         for name in work.id[other].tolist()
     )
     return replace(work, last_checkpoint_s=np.where(other, np.nan, work.last_checkpoint_s))
 
 
 def _sound_queues(queues: QueueTable, source: str, gaps: list[Gap]) -> QueueTable:
-    """A tree with its root in row 0, and figures that are figures."""
+    """A tree with its root in row 0 and valid numbers."""
     count = len(queues.id)
     if not count:
         return queues
@@ -128,11 +132,11 @@ def _sound_queues(queues: QueueTable, source: str, gaps: list[Gap]) -> QueueTabl
     if not astray.any() and not negative.any():
         return queues
     gaps.extend(
-        Gap(source, str(name), "parent", "its parent does not stand above it: nothing of it starts")
+        Gap(source, str(name), "parent", "its parent does not precede it: none of its work starts")
         for name in queues.id[astray].tolist()
     )
     gaps.extend(
-        Gap(source, str(name), "quota", "a negative guarantee, limit or weight: it counts as none")
+        Gap(source, str(name), "quota", "a guarantee, limit or weight is negative or not a number: it counts as none")
         for name in queues.id[negative].tolist()
     )
     parent = np.where(astray, 0, queues.parent).astype(np.int32)

@@ -1,7 +1,7 @@
-"""What each source shows of its objects, compared with its last trusted list: the views of an observation.
+"""The views of an observation: the list of each source, compared with its last trusted list.
 
-The caller keeps the objects of that list, because they are too many for a memory; after a restart it has none, and
-the core goes by their number (core/intake/sight.py).
+The caller keeps the objects of the trusted list, because they are too many for the persisted memory. After a restart
+it has none, and the core compares only the number of objects (core/intake/sight.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Objects = set[str]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The objects of one list, and the columns that they were read from: the same columns are not read again."""
+    """The objects of one list, and the columns from which they were read; identical columns are not read again."""
 
     objects: Objects
     columns: tuple[Texts, ...]
@@ -34,9 +34,9 @@ def views_of(
 ) -> tuple[tuple[View, ...], dict[str, Shown]]:
     """The views of these batches, and the objects that each shows, by "<kind>/<source>".
 
-    `expected` are (kind, source) that must answer: one that is silent is an incomplete view. `known` are the objects of
-    the last trusted lists; what was reported deleted or is shown ended is taken off them here. `before`: what the last
-    lists showed.
+    `expected` are the (kind, source) pairs that must answer; a missing answer is an incomplete view. `known` are the
+    objects of the last trusted lists; objects that were reported deleted or are shown as ended are removed from it in
+    place. `before` are the objects of the last lists.
     """
     views: dict[str, View] = {}
     shown: dict[str, Shown] = {}
@@ -64,7 +64,7 @@ def views_of(
 def _view(batch: Batch, kind: str, listing: Listing, there: Objects, ended: list[str], known: Objects | None) -> View:
     complete, reason = listing.complete, listing.reason
     if complete and 0 <= listing.objects != len(there) + len(ended):
-        complete, reason = False, f"it has {listing.objects} objects and lists {len(there) + len(ended)}"
+        complete, reason = False, f"it states {listing.objects} objects and lists {len(there) + len(ended)}"
     if known is None:
         return View(batch.source, kind, complete, batch.collected_s, len(there), reason=reason)
     if there is not known:
@@ -82,7 +82,7 @@ def _hardware(inventory: Inventory, before: Shown | None) -> Shown:
 
 
 def _work(work: Work) -> tuple[Shown, list[str]]:
-    """Workloads that have not ended, and services; and workloads that are shown as ended."""
+    """Services and workloads that have not ended; and workloads that are shown as ended."""
     uids, over = work.workloads.uid, work.workloads.state >= State.SUCCEEDED
     if not over.any():
         return Shown({*uids.tolist(), *work.services.uid.tolist()}, ()), []

@@ -1,8 +1,8 @@
-"""What may be believed at this tick: is the view of the cluster fresh, whole and plausible?
+"""Whether the view of the cluster is fresh, complete and plausible at this tick.
 
-Absence is evidence only in a fresh, complete list. A tick without one for both kinds of object is blind: it concludes
-nothing and acts on nothing. A source that suddenly shows far fewer objects, without having reported their deletion, is
-suspected: it counts again when several complete lists agree, or when a person confirms.
+Absence is evidence only in a fresh, complete list. A tick without such a list for both kinds of object is blind: it
+concludes nothing and acts on nothing. A source that suddenly shows far fewer objects, without having reported their
+deletion, is suspected. It is trusted again when several complete lists agree, or when a person confirms the loss.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ INVENTORY, WORK = "inventory", "work"
 KINDS = {INVENTORY: "nodes and GPUs", WORK: "workloads"}
 
 AGREE_RATIO = 0.1
-"""Lists of a suspected source agree when they differ by at most this part of the objects that should be there."""
+"""Lists of a suspected source agree if they differ by at most this part of the expected objects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """Why nothing may be concluded ("" when all may), what is remembered of each view, and when to look again."""
+    """Why the tick is blind ("" if it is not), the record of each view, and when to look again."""
 
     blind: str
     views: dict[str, ViewRecord]
@@ -37,7 +37,7 @@ def key_of(view: View) -> str:
 
 
 def look(memory: ControllerMemory, observation: Observation, policy: Policy) -> Sight:
-    """Judge the views of one observation against those before."""
+    """Judge the views of one observation against earlier ones."""
     now_s, rules = observation.now_s, policy.views
     known = obey(memory, observation.commands, now_s, policy)[0].views
     records: dict[str, ViewRecord] = {}
@@ -61,13 +61,13 @@ def look(memory: ControllerMemory, observation: Observation, policy: Policy) -> 
 
 
 def listed_s(observation: Observation) -> float:
-    """As of when both halves of the snapshot are true."""
+    """The time as of which both inventory and work are true."""
     snapshot = observation.snapshot
     return observation.now_s - max(snapshot.inventory_age_s, snapshot.work_age_s)
 
 
 def _stale_halves(observation: Observation, limits: Freshness) -> list[str]:
-    """Halves that no source shows, or that are too old, where the views do not say so."""
+    """Reasons for inventory or work that is missing or too old and has no view."""
     snapshot = observation.snapshot
     ages = {
         INVENTORY: (snapshot.inventory_age_s, limits.inventory_s),
@@ -84,26 +84,26 @@ def _stale_halves(observation: Observation, limits: Freshness) -> list[str]:
 
 
 def _unusable(view: View, before: ViewRecord | None, now_s: float, policy: Policy) -> str:
-    """Why a list says nothing about what is absent from it; "" when it does."""
+    """Why absence from a list is no evidence; "" if it is."""
     limits, early_s = policy.freshness, policy.clock.max_skew_s
     name, limit_s = (
         f"{view.source}: its list of {KINDS[view.kind]}",
         (limits.inventory_s if view.kind == INVENTORY else limits.work_s),
     )
     if not view.complete:
-        return f"{name} is not complete ({view.reason or 'it does not say why'})"
+        return f"{name} is not complete ({view.reason or 'no reason given'})"
     if not now_s - view.listed_s <= limit_s:
         return f"{name} is {now_s - view.listed_s:.0f} s old (limit {limit_s:g} s)"
     if view.listed_s > now_s + early_s:
-        return f"{name} is {view.listed_s - now_s:.0f} s ahead of our clock"
-    # a record ahead of the clock is from before the clock was set back
+        return f"{name} is {view.listed_s - now_s:.0f} s ahead of the controller's clock"
+    # a record ahead of the clock was made before the clock was set back
     if before is not None and view.listed_s < before.listed_s <= now_s + early_s:
-        return f"{name} is {before.listed_s - view.listed_s:.0f} s older than one seen before"
+        return f"{name} is {before.listed_s - view.listed_s:.0f} s older than an earlier one"
     return ""
 
 
 def _judge(before: ViewRecord | None, view: View, policy: Policy) -> ViewRecord:
-    """What is remembered after one more complete, fresh list."""
+    """The record after one more complete, fresh list."""
     rules = policy.views
     trusted = ViewRecord(view.count, view.listed_s)
     if before is None:
@@ -127,13 +127,13 @@ def _judge(before: ViewRecord | None, view: View, policy: Policy) -> ViewRecord:
 
 
 def _suspicion(record: ViewRecord, view: View, policy: Policy) -> str:
-    """What is said while a source is suspected; "" when it is not."""
+    """The message for a suspected source; "" if it is not suspected."""
     rules = policy.views
     if not record.lists:
         return ""
     what = f"{record.lost} of its {KINDS[view.kind]} are gone and were not reported deleted"
     if record.lost <= rules.loss_ratio * record.count:
-        what = f"its list of {KINDS[view.kind]} shrank, and is long again"
+        what = f"its list of {KINDS[view.kind]} shrank and has recovered"
     return (
         f"{view.source}: {what}; "
         f"waiting for {rules.lists} complete lists that agree, {rules.apart_s:g} s apart (now {record.lists}), "

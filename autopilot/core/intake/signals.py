@@ -1,8 +1,8 @@
 """Measures of one snapshot: utilizations with their gap, and fragmentation by cause.
 
-Allocation counts what is handed out, hardware what the GPUs did with it (SM activity); always both,
-because the difference is the money. Activity is known only where telemetry is: the ratios are then
-over the measured part, and NaN where nothing is measured.
+The allocation ratio counts GPUs that are handed out, the hardware ratio their SM activity. Both are reported, because
+their difference is the waste. Activity is known only where there is telemetry: the ratios cover the measured part and
+are NaN where nothing is measured.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ ACTIVITY_WINDOW_S = 300.0
 
 NAN = float("nan")
 UNMEASURED = Signals(NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, -1, ())
-"""Measures of a tick at which nothing is known."""
+"""Measures of a tick without any data."""
 
 
 def measure(snapshot: ClusterSnapshot, whatif: WhatIf) -> Signals:
-    """All measures of one snapshot; `whatif` holds its untouched books."""
+    """All measures of one snapshot; `whatif` holds its unchanged capacity books."""
     work = snapshot.workloads
     usable = snapshot.gpus.healthy & whatif.node_ok[snapshot.gpus.node]
     capacity = float(usable.sum())
@@ -49,14 +49,14 @@ def measure(snapshot: ClusterSnapshot, whatif: WhatIf) -> Signals:
 
 
 def _instance_part(snapshot: ClusterSnapshot) -> F64:
-    """Part of its GPU that each MIG instance is: an equal share of the instances cut from it."""
+    """The part of its GPU that each MIG instance counts: an equal share among the instances of that GPU."""
     gpu, there = snapshot.instances.gpu, snapshot.instances.profile >= 0
     counts = np.bincount(gpu[there], minlength=len(snapshot.gpus.uuid))
     return np.asarray(np.where(there, 1.0 / np.maximum(counts[gpu], 1), 0.0))
 
 
 def _active_gpus(snapshot: ClusterSnapshot, whatif: WhatIf) -> float:
-    """SM-activity-weighted GPUs among those handed out; NaN when none is measured."""
+    """SM-active GPU equivalents among those handed out; NaN if none is measured."""
     telemetry = snapshot.telemetry
     if "sm_active_ratio" not in telemetry.signals or ACTIVITY_WINDOW_S not in telemetry.windows_s:
         return float("nan")
@@ -71,7 +71,7 @@ def _active_gpus(snapshot: ClusterSnapshot, whatif: WhatIf) -> float:
 
 
 def _largest_gang(snapshot: ClusterSnapshot, whatif: WhatIf) -> int:
-    """Widest gang of whole GPUs that fits now: on one node, or over wholly free nodes."""
+    """The widest gang of whole GPUs that fits now: on one node, or on entirely free nodes."""
     free, total = whatif.node_free, snapshot.nodes.gpus
     if not len(free):
         return 0
@@ -79,7 +79,7 @@ def _largest_gang(snapshot: ClusterSnapshot, whatif: WhatIf) -> int:
 
 
 def _stranded(snapshot: ClusterSnapshot, whatif: WhatIf, pending: Bools) -> tuple[tuple[str, float], ...]:
-    """Free GPUs that no pending gang could use, by cause; nothing is stranded while nobody waits."""
+    """Free GPUs that no pending gang can use, by cause; none while no gang waits."""
     work, free = snapshot.workloads, whatif.node_free
     if not pending.any():
         return ()

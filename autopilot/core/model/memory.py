@@ -102,7 +102,7 @@ class ViewRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class RankedTarget:
+class OpenProposal:
     """The state, benefit and cost that a decision showed for a proposal waiting for approval."""
 
     state_digest: str
@@ -189,7 +189,7 @@ class ControllerMemory:
     spent_until_s: float = float("-inf")
     disrupted: tuple[Disruption, ...] = ()
     # proposal id -> values that the last decision showed
-    ranked_targets: Mapping[str, RankedTarget] = field(default_factory=dict)
+    open_proposals: Mapping[str, OpenProposal] = field(default_factory=dict)
     approvals: Mapping[str, Approval] = field(default_factory=dict)  # by proposal id
     rejections: Mapping[str, Rejection] = field(default_factory=dict)  # by proposal id
     last_sequence: int = -1  # the highest sequence number of a command so far

@@ -1,4 +1,4 @@
-"""Which gang is next: the order between queues, the order inside one, and predicted ends of running work.
+"""The order of service: between queues, inside one queue, and the predicted ends of running work.
 
-Ordering ranks what is pending by policy, age and forecast. It never looks at nodes and books nothing.
+Ordering ranks pending gangs by policy, age and forecast. It never looks at nodes and changes no state of the plan.
 """

@@ -1,13 +1,13 @@
-"""Order inside a queue: which of its pending gangs comes first. (Between queues: core/ordering/queue_order.py.)
+"""The order of pending gangs inside a queue. (Between queues: core/ordering/queue_order.py.)
 
-Class tier, then gangs older than `max_wait_s` (oldest first), then the queue's own order: `submission`
-(priority, then age) or `index`.
+The keys are the class, then gangs that have waited longer than `max_wait_s` (oldest first), then the order of the
+queue: `submission` (priority, then age) or `index`.
 
-The index is the Gittins index of the run-time forecast (Gittins 1979; Aalto, Ayesta and Righter 2009):
-the largest ratio, over stopping times, of the probability to be done by then to the expected time
-spent by then; per GPU to the power `width_exponent`, aged softly by the time that work which never ran has
-waited. (Work that was paused does not age: two gangs as good as each other would take turns for ever.) With
-an exact forecast it is 1 / remaining time, hence shortest first.
+The index is the Gittins index of the run-time forecast (Gittins 1979; Aalto, Ayesta and Righter 2009): the maximum,
+over stopping times, of the probability that the job ends by then divided by the expected time spent by then. It is
+divided by GPUs to the power `width_exponent`, and raised with the waiting time of work that never ran. Paused work
+does not age: two equal gangs would preempt each other indefinitely. With an exact forecast the index is
+1 / remaining time, so the order is shortest first.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from autopilot.core.model.policy import Order
 from autopilot.core.model.snapshot import F64, I32, ClusterSnapshot, QueueOrder
 
 UNKNOWN_INDEX_PER_S = 1.0 / (4 * 3600.0)
-"""Index of a gang without any forecast, as if it were expected to run for 4 h: the order needs some number."""
+"""Index of a gang without a forecast: that of an expected run time of 4 h."""
 
 
 def gittins_per_s(levels: tuple[float, ...], times_s: F64) -> F64:
-    """Gittins index of jobs from quantiles of the time that they would still run, in 1/s. Shape [rows].
+    """Gittins index of jobs from quantiles of their remaining run time, in 1/s. Shape [rows].
 
-    `times_s` is [rows, levels]. sup over quantiles k of P(T <= t_k) / E[min(T, t_k)], the expectation integrated over
-    the quantile function (constant below the lowest level).
+    `times_s` is [rows, levels]. The index is the maximum over quantiles k of P(T <= t_k) / E[min(T, t_k)], where the
+    expectation is integrated over the quantile function (constant below the lowest level).
     """
     steps = np.asarray(levels)
     times = np.maximum(times_s, 1.0)
@@ -39,7 +39,7 @@ def gittins_per_s(levels: tuple[float, ...], times_s: F64) -> F64:
 
 
 def aged_index(index: F64, gpus: I32, wait_s: F64, order: Order) -> F64:
-    """Index per GPU^alpha, raised softly with waiting. Higher is served first. Shape [rows]."""
+    """The index / gpus^width_exponent x (1 + wait / aging_s)^aging_exponent; highest first. Shape [rows]."""
     width = np.maximum(gpus, 1).astype(float) ** order.width_exponent
     aged = (1.0 + np.maximum(wait_s, 0.0) / order.aging_s) ** order.aging_exponent
     return np.asarray(index / width * aged)
@@ -56,10 +56,10 @@ def service_order(
 ) -> NDArray[np.intp]:
     """Positions of `rows` (pending workloads) in the order of service.
 
-    `index` is the aged index, `median_s` the median time still to run, `promised_since_s` when a gang's reservation
-    became firm (inf without one); all [rows]. Inside an `index` queue: short gangs, then those with a promise, oldest
-    first, then the rest by index. Ties go to the older, then
-    to the lower row, so that equal states give equal orders.
+    `index` is the aged index, `median_s` the median remaining run time, `promised_since_s` the time at which the
+    reservation of a gang became firm (inf without one); all [rows]. Inside an `index` queue, short gangs come first,
+    then those with a firm reservation, oldest promise first, then the rest by index. Ties are broken by age, then by
+    row, so that equal states give equal orders.
     """
     work, queues = snapshot.workloads, snapshot.queues
     queue = work.queue[rows]

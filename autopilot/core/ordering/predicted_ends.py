@@ -1,4 +1,4 @@
-"""What the forecasts say about when work ends: columns for planning, evaluated at the start of the review."""
+"""Predicted ends of work, as columns for planning, evaluated at the start of the review period."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from autopilot.core.placement.whatif import WhatIf
 
 
 def review_start(now_s: float, policy: Policy) -> float:
-    """Start of the review period that `now_s` lies in."""
+    """Start of the review period that contains `now_s`."""
     return float(np.floor(now_s / policy.review.batch_s) * policy.review.batch_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is left to run of all work that waits or holds GPUs, as of the start of the review period.
+    """Remaining run time of pending work and of work that holds GPUs, as of the start of the review period.
 
-    `left_s` is [workloads, levels]: NaN where nothing is known, or where nobody asks (ended work). Progress kept
-    from earlier incarnations counts as served.
+    `left_s` is [workloads, levels]: NaN without a forecast, and for ended work. Progress kept from earlier
+    incarnations counts as served.
     """
 
     levels: tuple[float, ...]
     left_s: F64
-    index_per_s: F64  # of serving what is left (order.py), [workloads]
+    index_per_s: F64  # index of the remaining run time (job_order.py), [workloads]
 
     def quantile_s(self, rows: I32, level: float) -> F64:
-        """One quantile of the time left; inf where nothing is known. Shape [rows]."""
+        """One quantile of the remaining run time; inf without a forecast. Shape [rows]."""
         left = self.left_s[rows, self.levels.index(level)]
         return np.where(np.isnan(left), np.inf, left)
 
@@ -50,21 +50,21 @@ def look_out(observation: Observation, policy: Policy, review_now_s: float) -> O
     done_s, outlived_s = progress_s(work, rows, review_now_s)
     if forecast is not None:
         left[rows] = remaining_quantiles_s(forecast.levels, forecast.total_s[rows], done_s, levels, outlived_s)
-    # of what nothing is known: as long again as it has run (Lindy's law), or the stand-in while that is longer
+    # without a forecast: as long again as it has run (Lindy's law), but at least the default run time
     lindy = 1.0 / np.maximum(1.0 / UNKNOWN_INDEX_PER_S, outlived_s)
     index[rows] = np.where(np.isnan(left[rows, 0]), lindy, gittins_per_s(levels, left[rows]))
     return Outlook(levels, left, index)
 
 
 def _since(work: WorkloadTable, rows: I32, review_now_s: float) -> F64:
-    """When holding work began; the start of the review where that is not known. Shape [rows]."""
+    """When work that holds GPUs started; the start of the review if unknown. Shape [rows]."""
     return np.maximum(np.nan_to_num(work.start_s[rows], nan=review_now_s), 0.0)
 
 
 def run_times(observation: Observation, policy: Policy, outlook: Outlook, rows: I32) -> tuple[F64, F64, np.ndarray]:
-    """Run time of pending rows at the reservation and the backfill level, capped by declared limits.
+    """Run time of pending rows at the reservation level and at the backfill level, and whether the latter is known.
 
-    Unknown run times become the limit, or inf.
+    All have shape [rows]. Declared limits cap the run times; an unknown run time is the limit, or inf without one.
     """
     work = observation.snapshot.workloads
     limit = np.where(np.isnan(work.limit_s[rows]), np.inf, work.limit_s[rows])
@@ -76,9 +76,9 @@ def run_times(observation: Observation, policy: Policy, outlook: Outlook, rows: 
 
 
 def gap_ends(observation: Observation, policy: Policy, rows: I32, run_high_s: F64, known: np.ndarray) -> F64:
-    """When each pending gang, started now, is gone at the backfill level. Shape [rows].
+    """When each pending gang ends at the backfill level if it starts now. Shape [rows].
 
-    Preemptible work of unknown length may use any gap (it can be evicted), other unknown work none.
+    Preemptible work of unknown length fits any gap, because it can be evicted; other work of unknown length fits none.
     """
     if policy.modes.backfill == Mode.OFF:
         return np.full(len(rows), np.inf)
@@ -89,7 +89,7 @@ def gap_ends(observation: Observation, policy: Policy, rows: I32, run_high_s: F6
 def predicted_ends(
     observation: Observation, policy: Policy, outlook: Outlook, review_now_s: float, level: float
 ) -> F64:
-    """Predicted end of each holding workload at a level of `outlook`. Shape [workloads]; inf for all others."""
+    """Predicted end of each workload that holds GPUs, at a level of `outlook`. Shape [workloads]; inf for others."""
     work = observation.snapshot.workloads
     ends = np.full(len(work.id), np.inf)
     rows = np.flatnonzero(holding_mask(work)).astype(np.int32)
@@ -102,7 +102,7 @@ def predicted_ends(
 
 
 def gpu_free_at(whatif: WhatIf, end_s: F64) -> F64:
-    """When each GPU comes free by prediction. Shape [gpus]."""
+    """Predicted time at which each GPU comes free: -inf if it is free, inf if it is unusable. Shape [gpus]."""
     held = whatif.snapshot.placements
     free_at = np.where(whatif.gpu_usable, -np.inf, np.inf)
     if len(held.gpu):
@@ -117,7 +117,7 @@ def may_reserve(
 ) -> np.ndarray:
     """Which of `rows` may hold a reservation: whole GPUs, wide enough, not cooling down. Shape [rows].
 
-    While the forecasts are vague only overdue gangs may: a promise made on a guess holds room for nothing.
+    While the spread of the forecasts is too wide, only overdue gangs may: room held on a poor forecast is wasted.
     """
     snapshot, rules = observation.snapshot, policy.reservation
     work = snapshot.workloads
@@ -135,7 +135,7 @@ def may_reserve(
 
 
 def _confident(observation: Observation, policy: Policy) -> bool:
-    """Are the forecasts of the running work narrow enough to hold room on them? By their median spread."""
+    """True if the median spread of the forecasts of running work is at most `reservation.max_spread_ratio`."""
     forecast = observation.forecasts.runtimes
     if forecast is None:
         return False

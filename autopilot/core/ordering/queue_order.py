@@ -1,11 +1,10 @@
-"""Whose turn it is: the order of service over queues, as it changes with every start.
+"""The order of service between queues, which changes with every start.
 
-Latency-critical work before interactive before batch; in each class the queues take turns. With a queue tree the
-next gang comes from the child of the highest priority; among equals from the one whose next gang is overdue, the
-oldest first; then from the one that is least saturated after its next gang was added (used / fair share), then the
-one whose next gang is older; the same again below that child. A rule set may order the first gangs of all queues by
-a key of its own instead: then what is overdue comes before all of them. Inside a queue overdue gangs come first, and
-the order is given and does not change.
+Latency-critical work comes before interactive work, and that before batch work. Within a class, the next gang is found
+by descending the queue tree. On each level the child is chosen by these keys: highest priority; an overdue next gang,
+oldest first; least saturation (use / fair share) after its next gang is added; the older next gang. A rule set may
+instead order the first gangs of all queues by its own key; overdue gangs then come before all others. Inside a queue,
+overdue gangs come first; the rest of the order is given and does not change.
 """
 
 from __future__ import annotations
@@ -24,7 +23,10 @@ Extra = Callable[[int], tuple[float, tuple[int, ...]]]
 
 
 class QueueRotation:
-    """Positions one after the other. Between two calls of `next` gangs may start; where use went down, `rebuild`."""
+    """Iterates over positions in the order of service.
+
+    Gangs may start between two calls of `next`. After use went down, call `rebuild`.
+    """
 
     def __init__(
         self,
@@ -36,10 +38,10 @@ class QueueRotation:
         head_key: Callable[[int], Key] | None = None,
         host: Callable[[int], Sequence[float]] | None = None,
     ) -> None:
-        """`groups`: the classes in order. `host`: CPU and memory that starting the gang at a position would add.
+        """`groups` are the classes in order; `submit_s` and `queues` are indexed by position.
 
-        `submit_s` and `queues` by position. `head_key` orders the first gangs of all queues, and must not fall while
-        use grows; None: the queue tree does.
+        `head_key` orders the first gangs of all queues and must not decrease while use grows; None: the queue tree
+        orders them. `host` returns the CPU and memory that the start of the gang at a position would add.
         """
         self._books, self._submit_s, self._queues = ledger, submit_s, queues
         self._extra, self._head_key, self._host = extra, head_key, host
@@ -48,14 +50,14 @@ class QueueRotation:
         self._lines: dict[int, list[int]] = {}
         self._heaps: dict[int, list[tuple[Key, int]]] = {}
         self._last: tuple[int, ...] = ()
-        self._stale = False  # the heaps do not show the books of now
-        self._served: dict[tuple[object, ...], float] = {}  # saturation, as of so many entries in the books
+        self._stale = False  # the heaps do not reflect the present ledger
+        self._served: dict[tuple[object, ...], float] = {}  # saturations, as of `_served_as_of` ledger entries
         self._served_as_of = -1
 
     def next(self) -> int | None:
-        """The position whose turn it is; None when all had theirs."""
+        """The next position; None after the last."""
         while True:
-            if len(self._lines) == 1:  # nobody to take turns with
+            if len(self._lines) == 1:
                 return self._from_the_only_line()
             if self._lines:
                 self._refresh()
@@ -72,7 +74,7 @@ class QueueRotation:
             self._stale = True
 
     def again(self, position: int, rank: Callable[[int], Key]) -> None:
-        """One more turn for a gang that had one, after those of its queue whose `rank` is not below its own."""
+        """Return a position to its queue, after the gangs whose `rank` is lower than its own."""
         line = self._lines.setdefault(self._queues[position], [])
         own, at = rank(position), 0
         while at < len(line) and rank(line[at]) < own:
@@ -81,11 +83,11 @@ class QueueRotation:
         self._stale = True
 
     def rebuild(self) -> None:
-        """Order the queues anew: somebody's use went down."""
+        """Order the queues again, because the use of a queue went down."""
         self._stale = True
 
     def drop(self, queue: int) -> list[int]:
-        """The rest of a queue, whatever its class, has no turn; returns its positions in order."""
+        """Remove the remaining positions of a queue, of every class, and return them in order."""
         dropped = list(reversed(self._lines.pop(queue, [])))
         later: list[Group] = []
         for overdue, waiting in reversed(self._groups):
@@ -98,7 +100,7 @@ class QueueRotation:
         return dropped
 
     def _refresh(self) -> None:
-        """Heaps that show the books of now."""
+        """Bring the heaps up to date with the ledger."""
         if self._stale:
             self._build()
         elif self._last:
@@ -106,7 +108,7 @@ class QueueRotation:
         self._last, self._stale = (), False
 
     def _build(self) -> None:
-        """Heaps of every inner queue, the deepest first."""
+        """Build the heap of each inner queue, deepest first."""
         self._heaps = {}
         if self._head_key is not None:
             self._heaps[0] = [(self._flat_key(self._head_key, queue), queue) for queue in self._lines]
@@ -115,7 +117,7 @@ class QueueRotation:
         parents = {0}
         for queue in self._lines:
             parents.update(self._books.paths[queue][1:])
-        for parent in sorted(parents, reverse=True):  # children stand behind their parents
+        for parent in sorted(parents, reverse=True):  # children come after their parents
             self._heaps[parent] = []
             # an inner queue competes with those below it
             for child in (
@@ -125,7 +127,7 @@ class QueueRotation:
                 self._enter(parent, child)
 
     def _enter(self, parent: int, child: int) -> None:
-        """Put a child, with its key of now, among those of its parent; nothing when it has no gang left."""
+        """Push a child with its present key to the heap of its parent, if it has a gang left."""
         head = self._own(child) if child == parent else self._head(child)
         if head is not None:
             heappush(self._heaps[parent], (self._key_at(child, head), child))
@@ -135,7 +137,7 @@ class QueueRotation:
         return line[-1] if line else None
 
     def _head(self, queue: int) -> int | None:
-        """The position that is next in a queue or below it."""
+        """The next position in a queue or below it."""
         heap = self._heaps.get(queue)
         if heap is None:
             return self._own(queue)
@@ -153,7 +155,7 @@ class QueueRotation:
         return (tier, 1.0, served, submit_s, float(queue))
 
     def _saturation(self, queue: int, position: int) -> float:
-        """Of a queue after the gang at `position` was added: one answer for all gangs that add as much."""
+        """Saturation of a queue after the gang at `position` is added; cached by the amounts added."""
         if self._served_as_of != self._books.entries:
             self._served_as_of = self._books.entries
             self._served.clear()
@@ -179,7 +181,7 @@ class QueueRotation:
         return position
 
     def _from_queues(self) -> int:
-        """The first gang of the queue whose turn it is: down the tree, or of the least key."""
+        """The first gang of the next queue: by descending the tree, or by the least head key."""
         path = [0]
         while True:
             child = self._least(self._head_key) if self._head_key is not None else heappop(self._heaps[path[-1]])[1]
@@ -193,7 +195,7 @@ class QueueRotation:
             path.append(child)
 
     def _least(self, head_key: Callable[[int], Key]) -> int:
-        """The queue of the least key now: a start in one queue may have raised the keys of those beside it."""
+        """The queue with the least present key; a start in another queue may have raised its stored key."""
         heap = self._heaps[0]
         while True:
             queue = heappop(heap)[1]
@@ -203,7 +205,7 @@ class QueueRotation:
             heappush(heap, (now, queue))
 
     def _put_back(self) -> None:
-        """Bring the path of the last turn back into its heaps, with its keys of now."""
+        """Push the path of the last position back to its heaps, with present keys."""
         *path, leaf = self._last
         if self._head_key is not None:
             if leaf in self._lines:

@@ -1,4 +1,4 @@
-"""Those who wait, in columns by their place in the order of service: actions ask all of them, in every tick."""
+"""Pending gangs as columns, by position in the order of service."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from autopilot.core.model.snapshot import I32, I64, Bools, Gate, WorkloadTable
 
 @dataclass(frozen=True, slots=True)
 class PendingTable:
-    """Plain lists where gangs are looked at one at a time: reading those takes a tenth of the time."""
+    """Columns of pending gangs. Columns read by element are plain lists, which takes a tenth of the time."""
 
     queue: list[int]
-    least_gpus: list[int]  # of the smallest start: whole members, at least its minimum
-    early: list[bool]  # it has not waited long enough to displace anybody
-    may_ask: Bools  # nothing but room and quota keeps it, so that others may give way for it
-    # of gangs of one sort, none may displace others where one may not, but for room that is held
+    least_gpus: list[int]  # GPUs of the smallest start: whole members, at least the minimum
+    early: list[bool]  # it has not waited for its preemption delay
+    may_ask: Bools  # only room and quota keep it from starting, so it may preempt
+    # scheduling signature: apart from held room, gangs with equal signatures get the same answer to a preemption
     sort: list[int]
 
 
 def pending_table(work: WorkloadTable, rows: I32, classes: I32, members: Collection[int], now_s: float) -> PendingTable:
     """The columns of pending `rows` of shape `classes`. `members`: rows of gangs whose members differ."""
     differ = np.isin(rows, np.fromiter(members, np.int32, len(members)))
-    early = now_s < work.submit_s[rows] + work.preemption_delay_s[rows]  # the sum that the timer waits for
+    early = now_s < work.submit_s[rows] + work.preemption_delay_s[rows]  # the same sum as in the timer
     may_ask = (work.gate[rows] == Gate.OPEN) & ~work.excluded[rows]
     least = _least_gpus(work, rows, differ)
     return PendingTable(
@@ -42,7 +42,7 @@ def _least_gpus(work: WorkloadTable, rows: I32, differ: Bools) -> I32:
 
 
 def _sorts(work: WorkloadTable, rows: I32, classes: I32, differ: Bools) -> I64:
-    """One number for queue, priority, shape and whether it may be preempted; members that differ are their own sort."""
+    """Scheduling signature: one number for queue, priority, shape and preemptibility; unique for unequal members."""
     ranks = np.unique(work.priority[rows], return_inverse=True)[1]
     sort = classes.astype(np.int64)
     for column in (work.queue[rows], ranks, work.preemptible[rows]):

@@ -1,5 +1,5 @@
-"""What queues and tenants hold, are guaranteed and may borrow: the quota ledger, past use, and spending.
+"""Quota: what queues and tenants hold, are guaranteed and may borrow.
 
-The modules keep books over the queue tree. They state numbers; who may start or preempt whom is decided by the rule
-sets.
+The quota ledger accounts for the queue tree; past use and spending are kept over time. These modules compute numbers.
+The rule sets decide which gang may start and which it may preempt.
 """

@@ -1,16 +1,16 @@
-"""The queue tree as books: what each queue uses, what it is owed, and what its hard limit leaves.
+"""The quota ledger: the use, fair share and remaining limit of each queue in the tree.
 
-Counted are GPU entries: a whole GPU and a MIG instance are 1 each, a share of a GPU is its part. Where the
-cluster has several GPU models each of them is counted too, so that a guarantee of one model is not paid in
-another. Numbers of a queue include those of the queues below it. What is being given up counts no more.
+The unit is the GPU: a whole GPU and a MIG instance count 1 each, a share of a GPU counts its part. In a cluster with
+several GPU models, each model is also counted separately, so that a guarantee of one model is not met with another.
+Numbers of a queue include the queues below it. GPUs that are leaving (being released) no longer count.
 
-Beside GPUs the CPUs and the memory of hosts are resources, where all nodes state them and work asks for them. A queue's
-saturation is that of its dominant resource, taken over those that its next gang draws on: what it cannot use any more
-says nothing about its turn. Takings compare GPUs alone: they are what is taken.
+CPUs and memory of hosts are further resources, if all nodes state them and work requests them. The saturation of a
+queue is that of its dominant resource among those that its next gang requests: a resource that the gang does not use
+does not affect the order. Preemption compares GPUs only, because GPUs are what is preempted.
 
-Fair share (the division that KAI uses, and dominant resource fairness when there is one resource): on each
-level a queue first gets what it is guaranteed, as far as it wants it; the rest is split by weight among those
-that still want more, until nothing is left or nobody wants; then the same below each of them.
+Fair share follows the division of KAI, which is dominant resource fairness when there is one resource. On each level,
+a queue first gets its guarantee, up to its demand. The rest is split by weight among the queues with unmet demand,
+until nothing is left or all demand is met. The same division then applies below each queue.
 """
 
 from __future__ import annotations
@@ -36,37 +36,37 @@ ALL = 0
 """The kind that counts GPUs of every model."""
 
 EPSILON = 1e-9
-"""Shares are sums of quotients: they are compared with this slack."""
+"""Tolerance of comparisons: shares are sums of quotients."""
 
 
 Saved = tuple[list[list[float]], list[list[float]], list[list[float]]]
-"""What is used: of GPUs, by work that may not be preempted, of hosts."""
+"""Saved use: of GPUs, of GPUs by non-preemptible work, of host resources."""
 
 
 @dataclass(slots=True)
 class QuotaLedger:
-    """One tick's quota books: [kind][queue], as plain lists because planning reads them one at a time."""
+    """The quota ledger of one tick: [kind][queue], in plain lists because planning reads single elements."""
 
     queues: QueueTable
     parent: list[int]
     paths: list[tuple[int, ...]]  # each queue and its ancestors, without the root
     capacity: list[float]  # [kind]
     guarantee: list[list[float]]
-    limit: list[list[float]]  # of all kinds together under ALL, of single GPU models under theirs; inf: none
+    limit: list[list[float]]  # ALL: for all models together; other kinds: for one GPU model; inf: none
     use: list[list[float]]
-    sheltered: list[list[float]]  # the part of `use` by work that may not be preempted
+    sheltered: list[list[float]]  # the part of `use` by non-preemptible work
     fair: list[list[float]]
-    guarantee_binds: bool  # work that may not be preempted starts inside guarantees only
+    guarantee_binds: bool  # non-preemptible work starts only within guarantees
     kind_of_model: tuple[int, ...] = (ALL,)  # by GPU model code
     children: list[list[int]] = field(default_factory=list)
-    # [resource][queue]: CPUs, memory; none: not counted
+    # [resource][queue]: CPUs, memory; empty: not counted
     host_use: list[list[float]] = field(default_factory=list)
     host_fair: list[list[float]] = field(default_factory=list)
-    limits_models: bool = False  # some queue has a limit of one GPU model, where there are several
-    entries: int = 0  # so far: while it does not grow, nothing that is worked out from the books changes
+    limits_models: bool = False  # the nodes have several GPU models and a queue has a limit for one
+    entries: int = 0  # changes so far: derived values stay valid while it does not grow
 
     def add(self, queue: int, gpus: float, kinds: Sequence[int], *, preemptible: bool) -> None:
-        """Book that work of `queue` holds `gpus` more (or fewer, when negative)."""
+        """Record that work of `queue` holds `gpus` more (fewer if negative)."""
         self.entries += 1
         for kind in kinds:
             use, sheltered = self.use[kind], self.sheltered[kind]
@@ -76,14 +76,14 @@ class QuotaLedger:
                     sheltered[each] += gpus
 
     def add_host(self, queue: int, amounts: Sequence[float]) -> None:
-        """Book that work of `queue` uses so much more CPU and memory (or less, when negative)."""
+        """Record that work of `queue` uses `amounts` more CPU and memory (less if negative)."""
         self.entries += 1
         for use, amount in zip(self.host_use, amounts, strict=False):
             for each in (*self.paths[queue], 0):
                 use[each] += amount
 
     def saved(self) -> Saved:
-        """What is used as it stands, for `restore`."""
+        """A copy of the present use, for `restore`."""
         return (
             [list(row) for row in self.use],
             [list(row) for row in self.sheltered],
@@ -91,32 +91,32 @@ class QuotaLedger:
         )
 
     def restore(self, saved: Saved) -> None:
-        """Back to what `saved` gave, to the last bit."""
+        """Restore the use that `saved` returned, bit for bit."""
         self.entries += 1
         self.use, self.sheltered, self.host_use = saved
 
     def limit_room(self, queue: int, kinds: Sequence[int] = (ALL,)) -> float:
-        """GPUs that `queue` may still take under its own hard limits and every ancestor's; inf without one."""
+        """GPUs left to `queue` under its hard limits and those of its ancestors; inf without a limit."""
         return min(
             (self.limit[kind][each] - self.use[kind][each] for kind in kinds for each in (*self.paths[queue], 0)),
             default=inf,
         )
 
     def over_limit(self, queue: int, extra: float, kinds: Sequence[int]) -> bool:
-        """True when `queue` itself would exceed one of its hard limits with `extra` more."""
+        """True if `queue` itself would exceed one of its hard limits with `extra` more."""
         return any(self.use[kind][queue] + extra > self.limit[kind][queue] + EPSILON for kind in kinds)
 
     def guarantee_room(self, queue: int, kinds: Sequence[int]) -> float:
-        """GPUs that work which may not be preempted can still take inside the guarantees of the whole path."""
+        """GPUs left to non-preemptible work within the guarantees of the whole path."""
         return min(
             (self.guarantee[kind][each] - self.sheltered[kind][each] for kind in kinds for each in self.paths[queue]),
             default=inf,
         )
 
     def saturation(self, queue: int, extra: float, kinds: Sequence[int], host: Sequence[float] = ()) -> float:
-        """(used + extra) / fair share, of the resource where that is largest; inf above a share of nothing.
+        """(use + extra) / fair share of the dominant resource; inf for use above a share of zero.
 
-        `host`: CPU and memory that would be added; a resource of which nothing is added is left out.
+        `host`: CPU and memory to be added. A resource of which nothing is added is left out.
         """
         served = max(_ratio(self.use[kind][queue] + extra, self.fair[kind][queue]) for kind in kinds)
         for use, fair, amount in zip(self.host_use, self.host_fair, host, strict=False):
@@ -125,17 +125,15 @@ class QuotaLedger:
         return served
 
     def within_fair(self, queue: int, extra: float, kinds: Sequence[int]) -> bool:
-        """True when `queue` stays within its fair share with `extra` more, in every kind."""
+        """True if `queue` stays within its fair share of each kind with `extra` more."""
         return all(self.use[kind][queue] + extra <= self.fair[kind][queue] + EPSILON for kind in kinds)
 
     def within_guarantee(self, queue: int, extra: float, kinds: Sequence[int]) -> bool:
-        """The same for its guarantee."""
+        """True if `queue` stays within its guarantee of each kind with `extra` more."""
         return all(self.use[kind][queue] + extra <= self.guarantee[kind][queue] + EPSILON for kind in kinds)
 
     def parting(self, one: int, other: int) -> tuple[int, int]:
-        """The ancestors (or selves) of two queues at the level where their paths part; equal ones when one is in the
-        other.
-        """
+        """The ancestors of two queues (or the queues) where their paths diverge; equal if one contains the other."""
         for mine, theirs in zip(reversed(self.paths[one]), reversed(self.paths[other]), strict=False):
             if mine != theirs:
                 return mine, theirs
@@ -151,11 +149,11 @@ def _ratio(part: float, whole: float) -> float:
 def build_ledger(
     snapshot: ClusterSnapshot, capacity_gpus: F64, weight: F64 | None = None, *, shelter_always: bool = False
 ) -> QuotaLedger:
-    """Books of a snapshot. `capacity_gpus` [kinds]: what can be handed out; `weight` [queues] replaces the tree's.
+    """The ledger of a snapshot.
 
-    Work that may not be preempted is bound to guarantees where the tree states any, or with `shelter_always`.
-
-    Demand is what is held plus what waits at its full width, as far as limits allow.
+    `capacity_gpus` [kinds] are the GPUs that can be handed out. `weight` [queues] replaces the weights of the tree.
+    Non-preemptible work is bound to guarantees if the tree states any, or with `shelter_always`. Demand is the GPUs
+    held plus those of pending work at full width, up to the limits.
     """
     queues, work = snapshot.queues, snapshot.workloads
     count = len(queues.id)
@@ -175,7 +173,7 @@ def build_ledger(
     demand = use + _waiting(snapshot, kind_of_model, use.shape)
     limit = _limits(queues, kind_of_model, kinds)
     most = np.minimum(limit, limit[ALL])
-    for queue in range(count - 1, 0, -1):  # children stand behind their parents
+    for queue in range(count - 1, 0, -1):  # children come after their parents
         above = queues.parent[queue]
         use[:, above] += use[:, queue]
         sheltered[:, above] += sheltered[:, queue]
@@ -214,10 +212,10 @@ def build_ledger(
 def _host_shares(
     snapshot: ClusterSnapshot, guarantee: F64, weight: F64, capacity_gpus: float
 ) -> tuple[list[list[float]], list[list[float]]]:
-    """Use and fair shares of CPU (milli) and memory (MiB) by queue; empty where neither is stated and asked for.
+    """Use and fair shares of CPU (milli) and memory (MiB) by queue. Shapes [resource][queue].
 
-    A share of inf is that of a resource which some node does not state, or nobody asks for. A guarantee of GPUs is one
-    of the same part of the hosts. Shapes [resource][queue].
+    Both are empty if neither resource is stated and requested. The share is inf for a resource that some node does not
+    state, or that no work requests. A guarantee of GPUs guarantees the same part of the host resources.
     """
     queues, nodes = snapshot.queues, snapshot.nodes
     used, asked = host_amounts(snapshot)
@@ -231,7 +229,7 @@ def _host_shares(
         return [], []
     shares = np.full(used.shape, np.inf)
     demand = used + asked
-    for queue in range(len(queues.id) - 1, 0, -1):  # children stand behind their parents
+    for queue in range(len(queues.id) - 1, 0, -1):  # children come after their parents
         used[:, queues.parent[queue]] += used[:, queue]
         demand[:, queues.parent[queue]] += demand[:, queue]
     for resource in np.flatnonzero(counted).tolist():
@@ -243,7 +241,7 @@ def _host_shares(
 
 
 def host_amounts(snapshot: ClusterSnapshot) -> tuple[F64, F64]:
-    """CPU (milli) and memory (MiB) that the work of each queue itself holds, and that waits. Shapes [2, queues]."""
+    """CPU (milli) and memory (MiB) of each queue's own work: held, and requested by pending work. Both [2, queues]."""
     work, held = snapshot.workloads, snapshot.placements
     asks = np.stack([work.cpu_milli, work.memory_mib]) / np.maximum(work.gpus_per_member, 1)  # for each GPU
     count = len(snapshot.queues.id)
@@ -257,7 +255,7 @@ def host_amounts(snapshot: ClusterSnapshot) -> tuple[F64, F64]:
 
 
 def capacity_by_kind(snapshot: ClusterSnapshot, usable: np.ndarray) -> F64:
-    """Whole GPUs that are `usable` ([gpus]) and alive MIG instances, in all and by model. Shape [kinds]."""
+    """Number of `usable` [gpus] whole GPUs plus existing MIG instances, in total and by model. Shape [kinds]."""
     kind_of_model = _kinds(snapshot)
     total = np.zeros(max(kind_of_model, default=ALL) + 1)
     nodes, cuts = snapshot.nodes, snapshot.instances
@@ -272,7 +270,7 @@ def capacity_by_kind(snapshot: ClusterSnapshot, usable: np.ndarray) -> F64:
 
 
 def fair_shares(parent: I32, guarantee: F64, weight: F64, limit: F64, demand: F64, capacity: float) -> F64:
-    """Fair share of every queue; the root's is the capacity. All shapes [queues]; parents come before children."""
+    """Fair share of each queue; that of the root is `capacity`. Shapes [queues]; parents come before children."""
     fair = np.zeros(len(parent))
     if not len(parent):
         return fair
@@ -288,7 +286,7 @@ def fair_shares(parent: I32, guarantee: F64, weight: F64, limit: F64, demand: F6
 
 
 def _split(available: float, guarantee: F64, weight: F64, want: F64) -> F64:
-    """Guarantees first, the rest by weight among those that want more, until nothing is left."""
+    """Split `available`: guarantees first, the rest by weight among unmet demand, until nothing is left."""
     share = np.minimum(guarantee, want)
     rest = max(available - float(share.sum()), 0.0)
     while rest > EPSILON:
@@ -305,7 +303,7 @@ def _split(available: float, guarantee: F64, weight: F64, want: F64) -> F64:
 
 
 def _kinds(snapshot: ClusterSnapshot) -> tuple[int, ...]:
-    """Kind of each GPU model: its own where the nodes have several models."""
+    """Kind of each GPU model: one per model if the nodes have several models, else ALL."""
     codes = snapshot.names.gpu_models
     if len(np.unique(snapshot.nodes.gpu_model)) < 2:
         return (ALL,) * max(len(codes), 1)
@@ -313,7 +311,7 @@ def _kinds(snapshot: ClusterSnapshot) -> tuple[int, ...]:
 
 
 def claim_kinds(kind_of_model: Sequence[int], models: int) -> tuple[int, ...]:
-    """Kinds that a gang surely draws on: all GPUs, and its model's when it may use one model alone.
+    """Kinds that a gang certainly uses: ALL, and that of its model if it may use only one model.
 
     `models` is a bit set over the model codes; 0 for any.
     """
@@ -324,7 +322,7 @@ def claim_kinds(kind_of_model: Sequence[int], models: int) -> tuple[int, ...]:
 
 
 def _waiting(snapshot: ClusterSnapshot, kind_of_model: Sequence[int], shape: tuple[int, ...]) -> F64:
-    """Width of what waits and is not switched off, by kind and queue. Shape [kinds, queues]."""
+    """Width of pending work that no check rejected, by kind and queue. Shape [kinds, queues]."""
     work = snapshot.workloads
     rows = np.flatnonzero((work.state == State.PENDING) & (work.gate < Gate.REJECTED))
     width = np.where(work.gpu_milli[rows] > 0, work.gpus[rows] * work.gpu_milli[rows] / GPU_MILLI, work.gpus[rows])
@@ -339,7 +337,7 @@ def _waiting(snapshot: ClusterSnapshot, kind_of_model: Sequence[int], shape: tup
 
 
 def _guarantees(queues: QueueTable, kind_of_model: Sequence[int], kinds: int) -> F64:
-    """Guaranteed GPUs by kind and queue; the root is guaranteed nothing. Shape [kinds, queues]."""
+    """Guaranteed GPUs by kind and queue; the root has no guarantee. Shape [kinds, queues]."""
     guarantee = np.zeros((kinds, len(queues.id)))
     if queues.guarantee.size:
         guarantee[ALL] = queues.guarantee.sum(axis=1)
@@ -350,9 +348,9 @@ def _guarantees(queues: QueueTable, kind_of_model: Sequence[int], kinds: int) ->
 
 
 def _limits(queues: QueueTable, kind_of_model: Sequence[int], kinds: int) -> F64:
-    """Hard limits by kind and queue, inf where there is none. Shape [kinds, queues].
+    """Hard limits by kind and queue, inf for none. Shape [kinds, queues].
 
-    Where the nodes have one model alone, its limit is one of all GPUs.
+    If the nodes have only one model, its limit applies to all GPUs.
     """
     limit = np.full((kinds, len(queues.id)), np.inf)
     limit[ALL] = np.where(queues.limit >= 0, queues.limit, np.inf)
@@ -363,9 +361,9 @@ def _limits(queues: QueueTable, kind_of_model: Sequence[int], kinds: int) -> F64
 
 
 def _weights(queues: QueueTable, weight: F64, kind_of_model: Sequence[int], kinds: int) -> F64:
-    """Weights by kind and queue: that of the model where one is stated, corrected by past use as `weight` is.
+    """Weights by kind and queue. Shape [kinds, queues].
 
-    Shape [kinds, queues].
+    The weight of a model, where stated, replaces that of the queue, with the same correction for past use.
     """
     weights = np.tile(weight, (kinds, 1))
     corrected = weight / np.where(queues.weight > 0, queues.weight, 1.0)

@@ -1,9 +1,9 @@
-"""What queues used in the past, and how that changes their part of idle capacity.
+"""Past use of queues, and its effect on their part of idle capacity.
 
-Use decays with a half-life, so that an hour of 8 GPUs a week ago counts as half an hour. Memory keeps the sum as of
-the last time that anybody's holding changed, and what is held since: the sum of any later moment follows from these
-alone, to the last bit, however many ticks lie between. Weights change at the start of a review period only: a
-decision never depends on when in the period it is made.
+Use decays with a half-life: with one of a week, an hour of 8 GPUs a week ago counts as half an hour. Memory keeps the
+sum as of the last change of any queue's holding, and the GPUs held since. The sum at any later time follows bit for
+bit from these two, regardless of the ticks in between. Weights change only at the start of a review period, so that a
+decision does not depend on the time within the period.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autopilot.core.model.policy import Policy
 from autopilot.core.model.snapshot import F64, GPU_MILLI, ClusterSnapshot, QueueTable, holding_mask
 
 LEAST_RATIO = 0.1
-"""However much a queue used, this part of its weight stays: it is served less, never shut out."""
+"""Least part of its weight that a queue keeps after any past use: it is served less, but it is served."""
 
 FORGOTTEN_GPU_S = 1e-3
 """Past use below this is dropped from memory."""
@@ -28,16 +28,16 @@ FORGOTTEN_GPU_S = 1e-3
 def remember_use(
     memory: ControllerMemory, snapshot: ClusterSnapshot, now_s: float, review_s: float, policy: Policy
 ) -> ControllerMemory:
-    """Memory with what is held from `now_s` on, and the standing use as of `review_s`, the review's start.
+    """Memory with the GPUs held from `now_s` on, and the past use as of `review_s`, the start of the review.
 
-    What was held until `now_s` is what the last observation showed. Nothing is kept where the past does not count.
+    Until `now_s`, the holding of the last observation counts. Nothing is kept if past use does not count.
     """
     half_life_s = policy.tenancy.usage_half_life_s
     if not half_life_s or len(snapshot.queues.id) <= 2:
         return _forgetful(memory) if memory.usage_at_s > -np.inf else memory
     since_s = memory.usage_at_s if memory.usage_at_s > -np.inf else now_s
     standing = memory.standing_use_gpu_s
-    if since_s <= review_s:  # else it was taken before the holding changed, in this same period
+    if since_s <= review_s:  # else it was computed before the holding changed, in this same period
         standing = _decayed(memory.usage_gpu_s, memory.held_gpus, review_s - since_s, half_life_s)
     held = _held(snapshot)
     if held == memory.held_gpus and memory.usage_at_s > -np.inf:
@@ -47,12 +47,12 @@ def remember_use(
 
 
 def _forgetful(memory: ControllerMemory) -> ControllerMemory:
-    """Memory without any past use."""
+    """Memory without past use."""
     return replace(memory, usage_gpu_s={}, standing_use_gpu_s={}, held_gpus={}, usage_at_s=-inf)
 
 
 def _decayed(use: Mapping[str, float], held: Mapping[str, float], for_s: float, half_life_s: float) -> dict[str, float]:
-    """Use after `for_s` seconds in which `held` GPUs were held: the integral of an exponential decay."""
+    """Use after `for_s` seconds of holding `held` GPUs: the integral of an exponential decay."""
     kept = 0.5 ** (for_s / half_life_s)
     gained_s = (1.0 - kept) * half_life_s / log(2.0)
     after = {name: use.get(name, 0.0) * kept + held.get(name, 0.0) * gained_s for name in sorted({*use, *held})}
@@ -60,7 +60,7 @@ def _decayed(use: Mapping[str, float], held: Mapping[str, float], for_s: float, 
 
 
 def _held(snapshot: ClusterSnapshot) -> dict[str, float]:
-    """GPUs that the work of each queue itself holds, by name: a share is its part, an instance one; zeros left out."""
+    """GPUs held by each queue's own work, by name: a share counts its part, an instance one; zeros are left out."""
     work, placed = snapshot.workloads, snapshot.placements
     entry = holding_mask(work)[placed.workload]
     milli = np.where(placed.instance < 0, placed.milli, GPU_MILLI)[entry]
@@ -69,16 +69,16 @@ def _held(snapshot: ClusterSnapshot) -> dict[str, float]:
 
 
 def corrected_weights(memory: ControllerMemory, queues: QueueTable, policy: Policy) -> F64 | None:
-    """Weights with past use held against them; None where the past does not count. Shape [queues].
+    """Weights corrected by past use; None if past use does not count. Shape [queues].
 
-    Among siblings with weight parts w and parts u of the past use: w + k (w - u), as in KAI's time-based fair
-    share, k being `tenancy.usage_weight`; never below a tenth of w.
+    Among siblings, with w the part of the weight and u the part of the past use: w + k (w - u), as in KAI's time-based
+    fair share, where k is `tenancy.usage_weight`; at least a tenth of w.
     """
     rules = policy.tenancy
     if not memory.standing_use_gpu_s or not rules.usage_weight or not rules.usage_half_life_s:
         return None
     used = np.array([memory.standing_use_gpu_s.get(str(name), 0.0) for name in queues.id.tolist()])
-    for queue in range(len(used) - 1, 0, -1):  # children stand behind their parents
+    for queue in range(len(used) - 1, 0, -1):  # children come after their parents
         used[queues.parent[queue]] += used[queue]
     weights = queues.weight.astype(float).copy()
     for parent in np.unique(queues.parent[queues.parent >= 0]).tolist():

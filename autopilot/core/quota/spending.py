@@ -1,7 +1,7 @@
-"""What each tenant used on each of the last days, in GPU-seconds, and who has run away.
+"""Use of each tenant on each of the last days, in GPU-seconds, and runaway tenants.
 
-Days are counted from the start of time, 86,400 s each. Memory keeps one number for each tenant and day, and what is
-held since the last change: as for past use (core/quota/past_use.py) the sum of a later moment follows from these alone.
+Days have 86,400 s and are counted from time 0. Memory keeps one number per tenant and day, and the GPUs held since the
+last change. As for past use (core/quota/past_use.py), the sum at a later time follows from these alone.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from autopilot.core.model.policy_bounds import DAY_S
 from autopilot.core.model.snapshot import GPU_MILLI, ClusterSnapshot, holding_mask
 
 DAYS = 30
-"""Days before the last one over which the mean is taken."""
+"""Days before the last one that the mean covers."""
 LEAST_DAYS = 7
-"""With fewer days on record nobody is judged: a week has its own shape."""
+"""With fewer days on record no tenant is judged, because use varies over the week."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """A tenant's use of the last 24 hours, and its mean day before that; NaN while too few days are known."""
+    """Use of a tenant in the last 24 hours, and its mean day before; NaN with fewer than `LEAST_DAYS` days."""
 
     last_day_gpu_s: float
     mean_day_gpu_s: float
@@ -33,18 +33,18 @@ class Spent:
 
 
 def remember_spending(memory: ControllerMemory, snapshot: ClusterSnapshot, now_s: float) -> ControllerMemory:
-    """Memory with the use since the last observation booked on its days, and what is held from now on."""
+    """Memory with the use since the last observation booked by day, and the GPUs held from now on."""
     held = _held(snapshot)
     since_s = memory.spent_until_s if memory.spent_until_s > -np.inf else now_s
     if held == memory.spending_gpus and memory.spent_until_s > -np.inf:
-        return memory  # nothing changed: the same rate goes on from the same moment
+        return memory  # nothing changed: the same rate continues
     spent = _booked(memory.spent_gpu_s, memory.spending_gpus, since_s, now_s)
     kept = {tenant: tuple(sorted(days.items())) for tenant, days in spent.items()}
     return replace(memory, spent_gpu_s=kept, spending_gpus=held, spent_until_s=now_s)
 
 
 def spent_by(memory: ControllerMemory, now_s: float) -> dict[str, Spent]:
-    """What each tenant used, as of `now_s`."""
+    """Use of each tenant, as of `now_s`."""
     since_s = memory.spent_until_s if memory.spent_until_s > -np.inf else now_s
     today, found = floor(now_s / DAY_S), {}
     for tenant, days in _booked(memory.spent_gpu_s, memory.spending_gpus, since_s, now_s).items():
@@ -52,14 +52,14 @@ def spent_by(memory: ControllerMemory, now_s: float) -> dict[str, Spent]:
         last = days.get(today, 0.0) + (1.0 - past) * days.get(today - 1, 0.0)
         before = [days[day] for day in sorted(days) if day < today - 1]
         first = min(days)
-        count = today - 1 - first  # days without any use count as such
+        count = today - 1 - first  # days without use count as zero
         mean = sum(before) / count if count >= LEAST_DAYS else float("nan")
         found[tenant] = Spent(last, mean, max(count, 0))
     return found
 
 
 def runaways(memory: ControllerMemory, now_s: float, policy: Policy) -> dict[str, Spent]:
-    """Tenants whose last day exceeds what the policy allows of their mean day."""
+    """Tenants whose last day exceeds both `spend_floor_gpu_s` and `spend_ratio` times their mean day."""
     rules = policy.enforcement
     return {
         tenant: spent
@@ -72,7 +72,7 @@ def runaways(memory: ControllerMemory, now_s: float, policy: Policy) -> dict[str
 def _booked(
     spent: Mapping[str, tuple[tuple[int, float], ...]], held: Mapping[str, float], since_s: float, until_s: float
 ) -> dict[str, dict[int, float]]:
-    """`spent` with what was held from `since_s` to `until_s` added, cut at midnights; days too long ago are dropped."""
+    """`spent` plus the use from `since_s` to `until_s`, split at midnight; days older than `DAYS` are dropped."""
     oldest = floor(until_s / DAY_S) - DAYS - 1
     after = {tenant: {day: gpu_s for day, gpu_s in days if day >= oldest} for tenant, days in spent.items()}
     start_s = max(since_s, oldest * DAY_S)
@@ -87,7 +87,7 @@ def _booked(
 
 
 def _held(snapshot: ClusterSnapshot) -> dict[str, float]:
-    """GPUs that each tenant's work holds: a share is its part, an instance one; zeros left out."""
+    """GPUs held by the work of each tenant: a share counts its part, an instance one; zeros are left out."""
     work, placed, names = snapshot.workloads, snapshot.placements, snapshot.names.tenants
     entry = holding_mask(work)[placed.workload]
     milli = np.where(placed.instance < 0, placed.milli, GPU_MILLI)[entry]

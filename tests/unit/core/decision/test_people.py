@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autopilot.core.model.memory import Approval, ControllerMemory, RankedTarget, Step
+from autopilot.core.model.memory import Approval, ControllerMemory, OpenProposal, Step
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.records import Code, Command, CommandKind, Observation, Proposal
 from autopilot.core.planning.draft import Eviction
@@ -122,7 +122,7 @@ def test_a_refused_resume_is_said() -> None:
     """The person sees why nothing goes on."""
     killed = obey(said(KILL, 3))
     step = decide(world("1x8", (), 200.0, commands=(said(RESUME, 2), said(RESUME)), tick=1), AUTO, killed)
-    assert notes(step) == ["resume by ann is refused: it was not surely received after the kill; send it again"]
+    assert notes(step) == ["resume by ann is refused: it may have been received before the kill; send it again"]
 
 
 # --- approvals and rejections ------------------------------------------------------------------------
@@ -269,10 +269,10 @@ def test_an_approval_without_figures_is_bound_to_those_of_the_last_decision(scen
     assert memory.approvals[proposal.id] == Approval(proposal.state_digest, 1000.0, 1e6, 100.0, "ann")
     word = said(APPROVE, 0, 5.0, subject=proposal.id, state_digest=proposal.state_digest)
     blind = scenario.decide(
-        1000.0, ControllerMemory(ranked_targets={proposal.id: RankedTarget("other", 1.0, 1.0)}), commands=(word,)
+        1000.0, ControllerMemory(open_proposals={proposal.id: OpenProposal("other", 1.0, 1.0)}), commands=(word,)
     )
     assert refused(blind) == {Code.NEEDS_APPROVAL}
-    assert any("it does not say at which benefit and cost" in note for note in notes(blind))
+    assert any("it states no benefit and cost" in note for note in notes(blind))
 
 
 def test_where_a_victim_goes_is_part_of_the_state(scenario: Scenario) -> None:

@@ -144,7 +144,7 @@ def test_a_clock_that_went_back_decides_nothing_and_forgets_nothing() -> None:
     first = decide(world("1x8", [holds("a", 8), waits("b", 8)], 1000.0, total_s={"a": 5000.0}), HOLDING)
     kill = (Command(CommandKind.KILL, "ann", 900.0),)
     back = decide(world("1x8", [waits("b", 8)], 900.0, tick=1, commands=kill), HOLDING, first.memory)
-    assert back.decision.halted == "the clock went back 100 s and is not believed yet"
+    assert back.decision.halted == "the clock went back 100 s and is not trusted yet"
     assert not back.instructions
     assert back.memory.killed
     assert back.memory.now_s == 1000.0

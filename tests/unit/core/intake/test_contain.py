@@ -157,6 +157,6 @@ def test_when_the_clock_goes_back_nothing_is_decided() -> None:
     first = decide(replace(observation, now_s=2000.0, snapshot=snapshot("2x8", [])), EAGER)
     back = decide(observation, EAGER, first.memory)
     assert back.instructions == ()
-    assert back.decision.halted == "the clock went back 1000 s and is not believed yet"
+    assert back.decision.halted == "the clock went back 1000 s and is not trusted yet"
     later = decide(replace(observation, now_s=2001.0), EAGER, back.memory)
     assert list(started(later)) == ["w"]

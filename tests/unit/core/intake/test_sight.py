@@ -47,8 +47,8 @@ def test_a_whole_fresh_list_is_believed_and_remembered_by_its_number() -> None:
             "its list of workloads is not complete (page 2 is missing)",
         ),
         ({"listed_s": -60.5}, "is 70 s old (limit 60 s)"),
-        ({"listed_s": -1.0}, "is 1 s older than one seen before"),
-        ({"listed_s": 1000.0}, "is 990 s ahead of our clock"),
+        ({"listed_s": -1.0}, "is 1 s older than an earlier one"),
+        ({"listed_s": 1000.0}, "is 990 s ahead of the controller's clock"),
     ],
 )
 def test_any_other_list_says_nothing_about_what_is_absent(change: dict[str, Any], why: str) -> None:
@@ -84,7 +84,7 @@ def test_lists_that_do_not_agree_begin_anew() -> None:
     for now_s, counted in ((190.0, 1), (220.0, 2)):
         sight = seen(memory, now_s, count=95, lost=5)
         assert (
-            f"shrank, and is long again; waiting for 3 complete lists that agree, 30 s apart (now {counted})"
+            f"shrank and has recovered; waiting for 3 complete lists that agree, 30 s apart (now {counted})"
             in sight.blind
         )
         memory = after(sight)
