@@ -115,7 +115,7 @@ def _held_without_start(world: World, planner: Planner) -> set[str]:
         for row in world.rows.values()
         if row.state == State.PENDING
         and row.id not in proposed
-        and len(planner.ctx.whatif.layout_of(ids.index(row.id)).gpu)
+        and len(planner.ctx.whatif.layout_of(ids.index(row.id)))
     }
 
 

@@ -19,8 +19,8 @@ from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Code, Evidence, Proposal, Verdict
-from autopilot.core.placement.fit import Miss
 from autopilot.core.placement.search_cache import SearchCache
+from autopilot.core.placement.shapes import Miss
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.context import Context, Memo
 from autopilot.core.planning.draft import Draft
@@ -214,7 +214,8 @@ def test_without_the_guard_the_bug_gets_through(name: str) -> None:
 
 def part_of_a_gang(ctx: Context, submit: object) -> None:
     """A planted action that starts a gang below its minimum."""
-    from autopilot.core.placement.fit import Fit, find_fit, shape_of
+    from autopilot.core.placement.fit import find_fit
+    from autopilot.core.placement.shapes import Fit, shape_of
 
     found = find_fit(
         ctx.whatif,
@@ -259,7 +260,7 @@ def test_a_double_hand_out_breaks_the_tick() -> None:
 
 
 def _same_gpus_again(ctx: Context, submit: object) -> None:
-    from autopilot.core.placement.fit import Fit
+    from autopilot.core.placement.shapes import Fit
     from autopilot.core.placement.whatif import Layout
 
     layout = Layout(np.arange(2, dtype=np.int32), np.full(2, -1, np.int32), np.full(2, 1000, np.int32))

@@ -396,7 +396,7 @@ class Disrupt:
         self.answers.append(submit(draft))
 
     def _give(self, ctx: Context, row: int) -> Eviction:
-        return Eviction(row, "evict", None, len(ctx.whatif.layout_of(row).gpu), float(ctx.lost_gpu_s[row]))
+        return Eviction(row, "evict", None, len(ctx.whatif.layout_of(row)), float(ctx.lost_gpu_s[row]))
 
     @property
     def table(self) -> tuple[tuple[str, Propose], ...]:

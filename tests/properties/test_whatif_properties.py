@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.policy_bounds import PlacementWeights
 from autopilot.core.model.snapshot import ClusterSnapshot
-from autopilot.core.placement.fit import Fit, find_fit, shape_of
+from autopilot.core.placement.fit import find_fit
+from autopilot.core.placement.shapes import Fit, shape_of
 from autopilot.core.placement.whatif import Layout, WhatIf
 from tests.kits.core_world import arrays
 from tests.properties.strategies import snapshots
@@ -49,7 +50,7 @@ def try_change(ledger: WhatIf, kind: str, row: int, profiles: list[int]) -> None
         gpu = len(snap.gpus.uuid) - 1
         ledger.repartition(gpu, np.array(profiles, np.int32), np.arange(len(profiles), dtype=np.int32))
         return
-    holding = len(ledger.layout_of(row).gpu) > 0
+    holding = len(ledger.layout_of(row)) > 0
     if kind == "evict" and holding:
         ledger.evict(row)
     elif kind == "place" and not holding:
@@ -58,7 +59,7 @@ def try_change(ledger: WhatIf, kind: str, row: int, profiles: list[int]) -> None
             ledger.place(row, found.layout)
     elif kind == "move" and holding:
         free = np.flatnonzero(ledger.gpu_usable & (ledger.gpu_used == 0))
-        width = len(ledger.layout_of(row).gpu)
+        width = len(ledger.layout_of(row))
         if len(free) >= width and not len(np.flatnonzero(ledger.layout_of(row).instance >= 0)):
             target = Layout(free[:width].astype(np.int32), ledger.layout_of(row).instance, ledger.layout_of(row).milli)
             ledger.move(row, target)

@@ -13,7 +13,8 @@ from autopilot.controller import Controller
 from autopilot.core.model.ports import Collector
 from autopilot.core.model.records import Batch
 from autopilot.core.model.snapshot import GPU_MILLI, SloClass, State, holding_mask
-from autopilot.core.placement.fit import Fit, find_fit, shape_of
+from autopilot.core.placement.fit import find_fit
+from autopilot.core.placement.shapes import Fit, shape_of
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft, Eviction, Propose, Submit
@@ -135,7 +136,7 @@ def churn(benefit_gpu_s: float) -> Propose:
         left = Counter(work.tenant[new if benefit_gpu_s > 1.0 else np.arange(len(work.id))].tolist())
         for row in np.flatnonzero(holding_mask(work)).tolist():
             if left[int(work.tenant[row])] > 0:
-                give = Eviction(row, "evict", None, len(ctx.whatif.layout_of(row).gpu), 1.0)
+                give = Eviction(row, "evict", None, len(ctx.whatif.layout_of(row)), 1.0)
                 left[int(work.tenant[row])] -= submit(
                     Draft(
                         action="preempt",

@@ -24,20 +24,14 @@ from autopilot.core.model.policy import BackfillKind, Mode
 from autopilot.core.model.records import Code, Evidence
 from autopilot.core.model.snapshot import GPU_MILLI, Gate, State
 from autopilot.core.ordering.queue_order import QueueRotation
-from autopilot.core.placement.fit import Fit, Miss, Shape, find_fit, shape_of
+from autopilot.core.placement.fit import find_fit
+from autopilot.core.placement.shapes import Fit, Miss, Shape, shape_of
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft, Submit
+from autopilot.core.planning.places import place, short
 from autopilot.core.planning.plan_state import Held
 from autopilot.core.preemption.moves import moves_only
-from autopilot.core.preemption.scenario import (
-    Scenario,
-    after_leaving,
-    alike_at,
-    pipelined_draft,
-    place,
-    short,
-    worth_gpu_s,
-)
+from autopilot.core.preemption.scenario import Scenario, after_leaving, alike_at, pipelined_draft, worth_gpu_s
 from autopilot.core.quota.ledger import claim_kinds
 from autopilot.core.reservations.fair_share_hold import hold_deserved
 from autopilot.core.reservations.gang import StartPlan, hold, plan_start, promised_start_s
@@ -452,7 +446,7 @@ def _admission(ctx: Context, at: int, fit: Fit, shape: Shape) -> Draft:
         benefit_gpu_s=gpus * idle_s * weight,
         cost_gpu_s=0.0,
         evidence=(
-            Evidence("gpus", len(fit.layout.gpu), "GPUs"),
+            Evidence("gpus", len(fit.layout), "GPUs"),
             Evidence("waited", round(ctx.now_s - float(ctx.observation.snapshot.workloads.submit_s[row]), 3), "s"),
             Evidence("position", int(ctx.plan.turn[at]), "gangs ahead in order of service"),
             Evidence("expected_run_time", run_s if np.isfinite(run_s) else "unknown", "s"),

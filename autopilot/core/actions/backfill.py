@@ -12,12 +12,12 @@ import numpy as np
 
 from autopilot.core.model.records import Evidence
 from autopilot.core.model.snapshot import State, holding_mask
-from autopilot.core.placement.fit import Fit, suitable_nodes
+from autopilot.core.placement.fit import fits_on
+from autopilot.core.placement.shapes import Fit, suitable_nodes
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft, Eviction, Submit
 from autopilot.core.planning.plan_state import Held
 from autopilot.core.preemption.scenario import free_of
-from autopilot.core.reservations.gang import fits_on
 
 NAME = "backfill"
 
@@ -36,13 +36,13 @@ def uses_gap(ctx: Context, fit: Fit, row: int) -> bool:
     """True when a placement of the gang of `row` takes GPUs that reservations of others hold for their start."""
     if not ctx.plan.held:
         return False
-    nodes, counts = np.unique(ctx.observation.snapshot.gpus.node[fit.layout.gpu], return_counts=True)
-    return bool((counts > ctx.room(np.inf, row)[nodes]).any()) and bool((fit.layout.instance < 0).all())
+    counts = fit.layout.per_node(ctx.observation.snapshot)
+    return bool((counts > ctx.room(np.inf, row)).any()) and bool(fit.layout.plain.all())
 
 
 def gap_draft(ctx: Context, at: int, fit: Fit) -> Draft:
     """The wish to start one gang in the gap, with the price of its being evicted."""
-    gpus, gap_s = len(fit.layout.gpu), min(held.start_s for held in ctx.plan.held) - ctx.now_s
+    gpus, gap_s = len(fit.layout), min(held.start_s for held in ctx.plan.held) - ctx.now_s
     known = bool(ctx.known[at])
     run_s = float(ctx.run_high_s[at]) if known else gap_s
     overrun = 1.0 - ctx.policy.backfill.level if known else 1.0
@@ -98,7 +98,7 @@ def _make_way(ctx: Context, held: Held, submit: Submit) -> None:
             cost_gpu_s=price,
             contract=True,
             evictions=tuple(
-                Eviction(row, "evict", None, len(ctx.whatif.layout_of(row).gpu), float(ctx.losses.price_gpu_s[row]))
+                Eviction(row, "evict", None, len(ctx.whatif.layout_of(row)), float(ctx.losses.price_gpu_s[row]))
                 for row in sorted(needed)
             ),
             evidence=(
@@ -124,7 +124,7 @@ def _clear(ctx: Context, held: Held, submit: Submit) -> None:
             gone = [*_leaving(ctx).tolist(), *ctx.quota.leaving]
             if int(free_of(ctx, gone)[node]) >= count:
                 break
-            gpus, price = len(ctx.whatif.layout_of(row).gpu), float(ctx.losses.price_gpu_s[row])
+            gpus, price = len(ctx.whatif.layout_of(row)), float(ctx.losses.price_gpu_s[row])
             submit(
                 Draft(
                     action=NAME,
@@ -164,4 +164,4 @@ def _fits(ctx: Context, held: Held, without: np.ndarray) -> bool:
         if other is not held:
             free[other.nodes] = np.minimum(free[other.nodes], np.maximum(other.spare, 0))
     suits = suitable_nodes(ctx.whatif, held.shape, ctx.gpu_memory_mib, empty=True)
-    return fits_on(ctx, held.shape, np.where(suits, free, 0))
+    return fits_on(ctx.observation.snapshot.nodes, held.shape, np.where(suits, free, 0))

@@ -107,7 +107,7 @@ def _over_budget(ctx: Context, open_rows: Bools, submit: Submit) -> None:
 
 
 def _suspend(ctx: Context, row: int, *why: Evidence) -> Draft:
-    held, lost_gpu_s = len(ctx.whatif.layout_of(row).gpu), float(ctx.losses.price_gpu_s[row])
+    held, lost_gpu_s = len(ctx.whatif.layout_of(row)), float(ctx.losses.price_gpu_s[row])
     return Draft(
         action=NAME,
         kind="evict",

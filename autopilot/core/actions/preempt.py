@@ -6,7 +6,7 @@ The taking is weighed: what waiting spared to the newcomer is worth must exceed 
 from __future__ import annotations
 
 from autopilot.core.model.snapshot import holding_mask
-from autopilot.core.placement.fit import Miss
+from autopilot.core.placement.shapes import Miss
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Submit
 from autopilot.core.planning.search_budget import within_steps

@@ -13,7 +13,7 @@ from itertools import chain
 
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import Gate
-from autopilot.core.placement.fit import Miss
+from autopilot.core.placement.shapes import Miss
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Submit
 from autopilot.core.planning.search_budget import within_steps

@@ -163,14 +163,14 @@ def _elsewhere(ctx: Context, row: int, doomed: Bools) -> Layout | None:
     member, least = max(int(work.gpus_per_member[row]), 1), max(int(work.min_gpus[row]), 1)
     if row in ctx.members or work.gpu_milli[row] or work.mig_profile[row] >= 0:
         return None
-    if not least <= int(stays.sum()) < len(layout.gpu) or int(stays.sum()) % member:
+    if not least <= int(stays.sum()) < len(layout) or int(stays.sum()) % member:
         return None
-    return Layout(layout.gpu[stays], layout.instance[stays], layout.milli[stays])
+    return layout.only(stays)
 
 
 def _shrink(ctx: Context, row: int, keeps: Layout | None, left_s: float) -> Draft:
     """Go on without the members on nodes that are called back."""
-    given = len(ctx.whatif.layout_of(row).gpu) - (0 if keeps is None else len(keeps.gpu))
+    given = len(ctx.whatif.layout_of(row)) - (0 if keeps is None else len(keeps))
     return Draft(
         action=NAME,
         kind="evict",
@@ -334,7 +334,7 @@ def _restart(ctx: Context, row: int, for_s: float, *why: Evidence) -> Draft:
 
 
 def _stop(ctx: Context, row: int, *why: Evidence, until_s: float = float("nan")) -> Draft:
-    held = len(ctx.whatif.layout_of(row).gpu)
+    held = len(ctx.whatif.layout_of(row))
     return Draft(
         action=NAME,
         kind="evict",

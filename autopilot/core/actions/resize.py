@@ -6,7 +6,7 @@ Idle GPUs that a taking counts on, which a guard holds for a time, are not such 
 from __future__ import annotations
 
 from autopilot.core.model.records import Evidence
-from autopilot.core.placement.fit import Fit, Shape
+from autopilot.core.placement.shapes import Fit, Shape
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft, Submit
 from autopilot.core.sharing.elastic import running, share

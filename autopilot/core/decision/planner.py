@@ -21,13 +21,13 @@ from autopilot.core.guards.mode import PAPER_CODES
 from autopilot.core.model.memory import ControllerMemory, Disruption
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Code, Observation, Plan, Proposal, Reservation, Slot, Verdict, Victim
-from autopilot.core.placement.fit import Miss
+from autopilot.core.placement.shapes import Miss
+from autopilot.core.placement.vacate import vacate
 from autopilot.core.placement.whatif import Layout, WhatIf
 from autopilot.core.planning.build import build_context
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft, Eviction, Propose
 from autopilot.core.reservations.advance import hold_advance
-from autopilot.core.tracking.pipelined import joined, make_way
 
 NEEDED_FOR_REASONS = frozenset({"admit_gang", "backfill"})
 """They run even when they are off: between them they say why each gang waits."""
@@ -107,7 +107,7 @@ def _apply(draft: Draft, layout: Layout, ctx: Context) -> tuple[Victim, ...]:
     """Put what stands onto the what-if and into the books: victims off, the gang on, moved victims where they go."""
     whatif, quota = ctx.whatif, ctx.quota
     if draft.kind == "grow":
-        whatif.move(draft.row, joined(whatif.layout_of(draft.row), layout))
+        whatif.move(draft.row, whatif.layout_of(draft.row).joined(layout))
         quota.book(draft.row, layout)
         return ()
     waits: tuple[Victim, ...] = ()
@@ -120,7 +120,7 @@ def _apply(draft: Draft, layout: Layout, ctx: Context) -> tuple[Victim, ...]:
         moves = {give.row: give.keeps for give in draft.evictions if give.how == "move" and give.keeps is not None}
         for row, target in moves.items():
             ctx.foresee(target, float(ctx.end_s[row]), row)
-        gone = make_way(whatif, [*draft.victims, *ctx.plan.leaving], [layout, *moves.values()], moves)
+        gone = vacate(whatif, [*draft.victims, *ctx.plan.leaving], [layout, *moves.values()], moves)
         others = sorted(gone.difference(draft.victims))
         waits = tuple(_victim(_leaver(row, ctx.plan.leaving[row]), True, ctx) for row in others)
         for give in draft.evictions:
@@ -283,7 +283,7 @@ def _scaling(draft: Draft, ctx: Context) -> Proposal:
 
 def _whole_of(draft: Draft, layout: Layout, ctx: Context) -> Layout:
     """All that the gang is to hold: a gang that grows keeps what it has."""
-    return joined(ctx.whatif.layout_of(draft.row), layout) if draft.kind == "grow" else layout
+    return ctx.whatif.layout_of(draft.row).joined(layout) if draft.kind == "grow" else layout
 
 
 def _with_verdicts(proposal: Proposal, verdicts: tuple[Verdict, ...], accepted: bool) -> Proposal:
@@ -324,7 +324,7 @@ def slots_of(ctx: Context, layout: Layout) -> tuple[Slot, ...]:
 def _victim(give: Eviction, contract: bool, ctx: Context) -> Victim:
     work = ctx.observation.snapshot.workloads
     keeps = slots_of(ctx, give.keeps) if give.keeps is not None else ()
-    part = give.gpus / max(len(ctx.whatif.layout_of(give.row).gpu), 1) if give.how == "shrink" else 1.0
+    part = give.gpus / max(len(ctx.whatif.layout_of(give.row)), 1) if give.how == "shrink" else 1.0
     losses = ctx.losses
     expected, worst, overhead = (
         float(column[give.row]) * part for column in (losses.expected_gpu_s, losses.worst_gpu_s, losses.overhead_gpu_s)

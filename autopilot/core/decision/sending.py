@@ -18,8 +18,8 @@ from autopilot.core.model.identity import rows_by_uid, shape_digest
 from autopilot.core.model.memory import InFlight, Part, PipelinedStart
 from autopilot.core.model.records import Code, Evidence, Instruction, Proposal, Slot, Victim
 from autopilot.core.model.snapshot import GPU_MILLI, Gate, State
-from autopilot.core.placement.fit import Fit
 from autopilot.core.placement.search_cache import SearchCache
+from autopilot.core.placement.shapes import Fit
 from autopilot.core.placement.whatif import Layout, WhatIf
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft, Eviction
@@ -125,7 +125,7 @@ class Sender:
         if not shows(ctx.whatif, row, layout):
             return Code.CAPACITY
         has = self.bare.whatif.layout_of(row)
-        more = _without(layout, has)
+        more = layout.minus(has)
         nodes = np.unique(snapshot.gpus.node[more.gpu]).astype(np.int32)
         draft = Draft(
             origin.action,
@@ -216,7 +216,7 @@ class Sender:
         row = self.names.workload.get(effect.uid)
         if row is None or int(work.incarnation[row]) != effect.incarnation:
             return None
-        held = len(self.bare.whatif.layout_of(row).gpu)
+        held = len(self.bare.whatif.layout_of(row))
         lost_gpu_s = float(self.ctx.lost_gpu_s[row])
         if effect.kind == "evict":
             give = Eviction(row, "evict", None, held, lost_gpu_s)
@@ -224,7 +224,7 @@ class Sender:
             keeps = self.names.layout(effect.slots)
             if keeps is None:
                 return None
-            give = Eviction(row, "shrink", keeps, held - len(keeps.gpu), lost_gpu_s)
+            give = Eviction(row, "shrink", keeps, held - len(keeps), lost_gpu_s)
         victim = Victim(
             effect.workload,
             effect.incarnation,
@@ -325,14 +325,6 @@ def _needed(pipelined: PipelinedStart | None, evictions: Sequence[Eviction]) -> 
     if not slots:
         return max(sum(give.gpus for give in evictions), 1)
     return max(-(-sum(slot.milli if not slot.instance else GPU_MILLI for slot in slots) // GPU_MILLI), 1)
-
-
-def _without(layout: Layout, has: Layout) -> Layout:
-    """The entries of a layout that are not among those held already."""
-    held = set(zip(has.gpu.tolist(), has.instance.tolist(), strict=True))
-    places = zip(layout.gpu.tolist(), layout.instance.tolist(), strict=True)
-    new = np.array([place not in held for place in places], np.bool_)
-    return Layout(layout.gpu[new], layout.instance[new], layout.milli[new])
 
 
 def not_sent(effect: Instruction, code: Code, *, ends: bool) -> Evidence:

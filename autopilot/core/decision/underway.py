@@ -20,7 +20,7 @@ from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.build import build_context
 from autopilot.core.planning.context import Context
 from autopilot.core.tracking.lifecycle import sent_again, step_to
-from autopilot.core.tracking.pipelined import Followed, Lookup, fits, follow_pipelined
+from autopilot.core.tracking.pipelined import Followed, Lookup, follow_pipelined
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +103,12 @@ def _apply_open_effects(memory: ControllerMemory, whatif: WhatIf, names: Lookup)
         if layout is None or effect.kind == "evict":
             continue
         mark = whatif.checkpoint()
-        holds = len(whatif.layout_of(row).gpu)
+        holds = len(whatif.layout_of(row))
         if holds and effect.kind == "resize":
-            if holds > len(layout.gpu):
+            if holds > len(layout):
                 continue  # it shrinks: what it gives up is not free before it is seen to be
             whatif.evict(row)
-        if len(whatif.layout_of(row).gpu) == 0 and fits(whatif, layout):
+        if len(whatif.layout_of(row)) == 0 and whatif.fits(layout):
             whatif.place(row, layout)
         else:
             whatif.rollback(mark)

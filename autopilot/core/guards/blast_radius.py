@@ -5,7 +5,6 @@ from __future__ import annotations
 from autopilot.core.guards.base import allow, deny, waive
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.model.snapshot import GPU_MILLI
-from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft, Eviction
 
@@ -31,8 +30,8 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
 
 def _taken(give: Eviction, ctx: Context) -> float:
     """GPUs that a victim loses; all that it holds when it moves."""
-    held = _gpus(ctx.whatif.layout_of(give.row), ctx)
-    return held - _gpus(give.keeps, ctx) if give.how == "shrink" and give.keeps is not None else held
+    held = ctx.gpus_of(ctx.whatif.layout_of(give.row))
+    return held - ctx.gpus_of(give.keeps) if give.how == "shrink" and give.keeps is not None else held
 
 
 def _needed(draft: Draft, ctx: Context) -> float:
@@ -40,12 +39,7 @@ def _needed(draft: Draft, ctx: Context) -> float:
     if draft.needed_gpus:  # several gangs take the place together
         return float(draft.needed_gpus)
     if draft.fit is not None:
-        return _gpus(draft.fit.layout, ctx)
+        return ctx.gpus_of(draft.fit.layout)
     work = ctx.observation.snapshot.workloads
     part = int(work.gpu_milli[draft.row]) / GPU_MILLI if work.gpu_milli[draft.row] > 0 else 1.0
     return float(work.gpus[draft.row]) * part
-
-
-def _gpus(layout: Layout, ctx: Context) -> float:
-    plain = layout.instance < 0
-    return float(layout.milli[plain].sum()) / GPU_MILLI + ctx.instance_share(layout.instance[~plain])

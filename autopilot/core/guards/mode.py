@@ -6,7 +6,6 @@ from autopilot.core.guards.base import allow, deny
 from autopilot.core.intake.commands import ENDS, approval_ended
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Code, Proposal, Verdict
-from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft
 
@@ -50,8 +49,8 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
 def _rests_on_paper(draft: Draft, ctx: Context) -> bool:
     """Does it count on GPUs or quota that only a recommendation frees?"""
     layouts = [give.keeps for give in draft.evictions if give.how == "move" and give.keeps is not None]
-    asked = {place for layout in (*layouts, draft.fit.layout) for place in _places(layout)} if draft.fit else set()
-    if any(not asked.isdisjoint(_places(held)) for held, _ in ctx.plan.paper.values()):
+    asked = {place for layout in (*layouts, draft.fit.layout) for place in layout.places()} if draft.fit else set()
+    if any(not asked.isdisjoint(held.places()) for held, _ in ctx.plan.paper.values()):
         return True
     quota = ctx.quota
     ledger = quota.ledger.saved()
@@ -63,11 +62,6 @@ def _rests_on_paper(draft: Draft, ctx: Context) -> bool:
         quota.book(give.row, ctx.whatif.layout_of(give.row), -1)
         if give.keeps is not None:
             quota.book(give.row, give.keeps)
-    refusal = quota.may_start(draft.row, len(draft.fit.layout.gpu)) if draft.fit else None
+    refusal = quota.may_start(draft.row, len(draft.fit.layout)) if draft.fit else None
     quota.ledger.restore(ledger)
     return refusal is not None
-
-
-def _places(layout: Layout) -> set[tuple[int, int]]:
-    """GPUs and instances of a layout."""
-    return set(zip(layout.gpu.tolist(), layout.instance.tolist(), strict=True))

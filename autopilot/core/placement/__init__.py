@@ -1,5 +1,5 @@
-"""Where a gang fits: the what-if copy of the cluster's books, and the search for a fit with its score.
+"""The one search for places: shapes, the nodes and GPUs that hold them, the score, and the what-if copy of the books.
 
-Placement reads shapes and free capacity. It knows no quota, priority or time, and changes nothing but the what-if
-that it is given.
+It searches free GPUs and capacity that comes free later, for equal and for differing members. It knows no quota, no
+priority and no time.
 """

@@ -9,13 +9,15 @@ on one WhatIf, so that each choice sees the effects of those before it.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autopilot.core.hardware.xid_facts import out_of_use
 from autopilot.core.model.errors import invariant
-from autopilot.core.model.snapshot import GPU_MILLI, I32, Bools, ClusterSnapshot
+from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, Bools, ClusterSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,73 @@ class Layout:
     gpu: I32
     instance: I32
     milli: I32
+
+    @classmethod
+    def whole(cls, gpu: I32) -> Layout:
+        """These GPUs, each as a whole."""
+        return cls(gpu, np.full(len(gpu), -1, np.int32), np.full(len(gpu), GPU_MILLI, np.int32))
+
+    def __len__(self) -> int:
+        """Number of GPUs, shares or instances."""
+        return len(self.gpu)
+
+    @property
+    def plain(self) -> Bools:
+        """Entries that are GPUs or shares, not MIG instances. Shape [entries]."""
+        return self.instance < 0
+
+    @property
+    def parts(self) -> F64:
+        """GPUs by entry: a share is its part, an instance counts as one. Shape [entries]."""
+        return np.where(self.plain, self.milli / GPU_MILLI, 1.0)
+
+    @property
+    def gpus(self) -> float:
+        """Sum of `parts`."""
+        return float(self.parts.sum())
+
+    def places(self) -> list[tuple[int, int]]:
+        """GPU and instance of each entry."""
+        return list(zip(self.gpu.tolist(), self.instance.tolist(), strict=True))
+
+    def is_at(self, other: Layout) -> bool:
+        """True when both have the same GPUs and instances, in any order."""
+        return sorted(self.places()) == sorted(other.places())
+
+    def per_node(self, snapshot: ClusterSnapshot) -> I32:
+        """Entries on each node. Shape [nodes]."""
+        node = snapshot.gpus.node[self.gpu]
+        return np.bincount(node, minlength=len(snapshot.nodes.id)).astype(np.int32)
+
+    def only(self, stays: Bools) -> Layout:
+        """These entries only. `stays` [entries]."""
+        return Layout(self.gpu[stays], self.instance[stays], self.milli[stays])
+
+    def without(self, entries: Sequence[int]) -> Layout:
+        """All entries but these."""
+        stays = np.ones(len(self), np.bool_)
+        stays[list(entries)] = False
+        return self.only(stays)
+
+    def minus(self, other: Layout) -> Layout:
+        """The entries whose GPU or instance `other` does not have."""
+        has = set(other.places())
+        return self.only(np.array([place not in has for place in self.places()], np.bool_))
+
+    def joined(self, other: Layout) -> Layout:
+        """Both layouts as one."""
+        return Layout(
+            np.concatenate([self.gpu, other.gpu]),
+            np.concatenate([self.instance, other.instance]),
+            np.concatenate([self.milli, other.milli]),
+        )
+
+    def fits_beside(self, gpu_used: NDArray[np.integer], instance_used: NDArray[np.integer]) -> bool:
+        """True when it is free beside what is used: thousandths `gpu_used` [gpus], and `instance_used` [instances]."""
+        plain = self.plain
+        gpus, cuts = self.gpu[plain], self.instance[~plain]
+        asked = np.bincount(gpus, self.milli[plain], minlength=len(gpu_used))
+        return bool((gpu_used[gpus] + asked[gpus] <= GPU_MILLI).all() and (instance_used[cuts] == 0).all())
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +174,21 @@ class WhatIf:
         milli = np.where(held.instance[rows] < 0, held.milli[rows], 0).astype(np.int32)
         return Layout(held.gpu[rows], held.instance[rows], milli)
 
+    def fits(self, layout: Layout) -> bool:
+        """True when a layout is free and its GPUs may be used."""
+        plain = layout.plain
+        return bool(
+            layout.fits_beside(self.gpu_used, self.instance_used)
+            and self.gpu_usable[layout.gpu[plain]].all()
+            and self.instance_alive[layout.instance[~plain]].all()
+            and self.node_ok[self.snapshot.gpus.node[layout.gpu]].all()
+        )
+
     # --- changes ---------------------------------------------------------------------------
 
     def place(self, workload: int, layout: Layout) -> None:
         """Put a gang that holds nothing onto `layout`. Raises InvariantError when it does not fit."""
-        invariant(len(self.layout_of(workload).gpu) == 0, f"workload row {workload} already holds GPUs")
+        invariant(len(self.layout_of(workload)) == 0, f"workload row {workload} already holds GPUs")
         self._apply(workload, layout, +1)
         self.layouts[workload] = layout
         self._note(Change("place", workload, layout))
@@ -117,7 +196,7 @@ class WhatIf:
     def evict(self, workload: int) -> Layout:
         """Take a gang off whole; returns what it held. Raises InvariantError when it holds nothing."""
         layout = self.layout_of(workload)
-        invariant(len(layout.gpu) > 0, f"workload row {workload} holds nothing to evict")
+        invariant(len(layout) > 0, f"workload row {workload} holds nothing to evict")
         self._apply(workload, layout, -1)
         self.layouts[workload] = _NOTHING
         self._note(Change("evict", workload, layout))
@@ -155,11 +234,11 @@ class WhatIf:
     def _apply(self, workload: int, layout: Layout, sign: int) -> None:
         """Add (+1) or remove (-1) a layout in every column."""
         gpu_node = self.snapshot.gpus.node
-        plain = layout.instance < 0
+        plain = layout.plain
         rows = layout.gpu[plain] if not plain.all() else layout.gpu
         if len(rows):
             self._apply_gpus(rows, layout.milli[plain], sign, gpu_node)
-        if len(rows) < len(layout.gpu):
+        if len(rows) < len(layout):
             self._apply_instances(layout.instance[~plain], sign)
         work = self.snapshot.workloads
         asked = (int(work.cpu_milli[workload]), int(work.memory_mib[workload]))

@@ -23,7 +23,7 @@ from autopilot.core.ordering.predicted_ends import (
     run_times,
 )
 from autopilot.core.ordering.signatures import pending_table
-from autopilot.core.placement.fit import shape_classes
+from autopilot.core.placement.shapes import shape_classes
 from autopilot.core.placement.whatif import Layout, WhatIf
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.plan_state import CODE_INDEX, NO_TURN, PlanState

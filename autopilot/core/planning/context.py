@@ -22,8 +22,8 @@ from autopilot.core.model.records import Code, Observation, Reservation
 from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, Bools, running_since
 from autopilot.core.ordering.predicted_ends import Outlook
 from autopilot.core.ordering.signatures import PendingTable
-from autopilot.core.placement.fit import Miss
 from autopilot.core.placement.search_cache import SearchCache, StateCache
+from autopilot.core.placement.shapes import Miss
 from autopilot.core.placement.whatif import Layout, WhatIf
 from autopilot.core.planning.plan_state import CODE_INDEX, Held, PlanState, QuotaHold
 from autopilot.core.planning.quota_state import Quota
@@ -160,10 +160,7 @@ class Context:
             if held.start_s < end_s and not (held.queue >= 0 and self.may_use(held, row))
         ]
         if losing:
-            node = self.observation.snapshot.gpus.node
-            self.plan.use_spare(
-                losing, np.bincount(node[layout.gpu], minlength=len(self.whatif.node_free)).astype(np.int32)
-            )
+            self.plan.use_spare(losing, layout.per_node(self.observation.snapshot))
 
     def may_start(self, at: int, gpus: int) -> Miss | None:
         """Why the quota of its queue keeps a pending gang of this width out; None when it does not."""
@@ -191,7 +188,7 @@ class Context:
         left = left[(self.pending_table.may_ask & ~self.ahead)[left]]
         if codes is not None:
             left = left[np.isin(self.plan.code[left], [CODE_INDEX[code] for code in codes])]
-        placed = [row for row, layout in self.whatif.layouts.items() if len(layout.gpu)]
+        placed = [row for row, layout in self.whatif.layouts.items() if len(layout)]
         found: list[int] = left[~np.isin(self.pending[left], np.array(placed, np.int32))].tolist()
         if self.plan.quota_holds:
             found = [at for at in found if self.quota_hold_against(int(self.pending[at])) is None]
@@ -253,13 +250,16 @@ class Context:
         cut = np.bincount(whatif.instance_gpu[whatif.instance_alive], minlength=len(whatif.gpu_used))
         return float((1.0 / np.maximum(cut[whatif.instance_gpu[instances]], 1)).sum())
 
+    def gpus_of(self, layout: Layout) -> float:
+        """GPUs of a layout: shares are their part, and so are MIG instances."""
+        plain = layout.plain
+        return float(layout.milli[plain].sum()) / GPU_MILLI + self.instance_share(layout.instance[~plain])
+
     def priced_gpus(self, layout: Layout) -> float:
-        """GPUs of a layout by their price: shares are their part, instances too."""
-        if not len(layout.gpu):
+        """GPUs of a layout, weighted by their price."""
+        if not len(layout):
             return 0.0
-        plain = layout.instance < 0
-        gpus = float(layout.milli[plain].sum()) / GPU_MILLI + self.instance_share(layout.instance[~plain])
-        return gpus * self.price_weight(int(self.observation.snapshot.gpus.node[layout.gpu[0]]))
+        return self.gpus_of(layout) * self.price_weight(int(self.observation.snapshot.gpus.node[layout.gpu[0]]))
 
     def price_weight(self, node: int) -> float:
         """Price of one GPU of a node relative to others, from policy; 1 where not named."""

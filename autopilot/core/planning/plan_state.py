@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from autopilot.core.model.memory import Disruption
 from autopilot.core.model.records import Code, Evidence, Refusals, Reservation
 from autopilot.core.model.snapshot import F64, I8, I32, Bools
-from autopilot.core.placement.fit import Miss, Shape
+from autopilot.core.placement.shapes import Miss, Shape
 from autopilot.core.placement.whatif import Layout
 
 CODES = tuple(Code)

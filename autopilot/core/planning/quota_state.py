@@ -55,17 +55,17 @@ class Quota:
         A bit set over the model codes, 0 for any, `NO_MODEL` for none. A gang that wishes for one model alone draws
         on that kind surely, and the rules answer for its limit.
         """
-        scenario = int(self.snapshot.workloads.gpu_models[row])
-        if not self.ledger.limits_models or (scenario and not scenario & (scenario - 1)):
-            return scenario
+        asked = int(self.snapshot.workloads.gpu_models[row])
+        if not self.ledger.limits_models or (asked and not asked & (asked - 1)):
+            return asked
         claim = self.claim(row, gpus)
-        moves_tried = [code for code in range(len(self.ledger.kind_of_model)) if not scenario or scenario >> code & 1]
+        models = [code for code in range(len(self.ledger.kind_of_model)) if not asked or asked >> code & 1]
         left = [
             code
-            for code in moves_tried
+            for code in models
             if claim.gpus <= self.ledger.limit_room(claim.queue, (self.ledger.kind_of_model[code],)) + EPSILON
         ]
-        return scenario if left == moves_tried else sum(1 << code for code in left) or NO_MODEL
+        return asked if left == models else sum(1 << code for code in left) or NO_MODEL
 
     def claim(self, row: int, gpus: int) -> Claim:
         """A gang that waits, at a width in GPUs, shares or instances."""
@@ -140,7 +140,7 @@ class Quota:
         """
         work, snapshot = self.snapshot.workloads, self.snapshot
         queue, preemptible = int(work.queue[row]), bool(work.preemptible[row])
-        gpus = np.where(layout.instance < 0, layout.milli / GPU_MILLI, 1.0)
+        gpus = layout.parts
         if sign < 0:
             gpus = np.where(self._leaves(row, layout), 0.0, gpus)
         self.ledger.add(queue, sign * float(gpus.sum()), (ALL,), preemptible=preemptible)
@@ -170,8 +170,7 @@ class Quota:
                 place = (int(held.gpu[entry]), int(held.instance[entry]))
                 self._leaving.setdefault(int(held.workload[entry]), set()).add(place)
         given_up = self._leaving.get(row, set())
-        places = zip(layout.gpu.tolist(), layout.instance.tolist(), strict=True)
-        return np.array([place in given_up for place in places], np.bool_)
+        return np.array([place in given_up for place in layout.places()], np.bool_)
 
 
 def build_quota(

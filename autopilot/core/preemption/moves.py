@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from autopilot.core.model.snapshot import GPU_MILLI, I32, Bools, State
-from autopilot.core.placement.fit import Shape, shape_of
+from autopilot.core.placement.shapes import Shape, shape_of
 from autopilot.core.planning.context import Context
 from autopilot.core.preemption.candidates import Columns, Movers
 from autopilot.core.preemption.holdings import holdings_of
@@ -51,7 +51,7 @@ def search_moves(ctx: Context, at: int, shape: Shape, without: Collection[int] =
     """The cheapest gangs whose moving makes room, without those that find no other place, nor these (rows)."""
     whatif = ctx.whatif
     free = float((GPU_MILLI - whatif.gpu_used[whatif.gpu_usable]).sum()) / GPU_MILLI
-    if shape.milli == 0 and shape.profile < 0 and free < shape.gpus:
+    if shape.whole_gpus and free < shape.gpus:
         return None
     most_gpus = np.inf if shape.profile >= 0 else min(free, most_given_up(ctx, shape))
     search = search_for(ctx, at, shape)
@@ -76,7 +76,7 @@ def _nodes_of(ctx: Context, parts: Sequence[RankedTarget], shape: Shape) -> list
     for row in dict.fromkeys(ranked_target.target.row for ranked_target in parts):
         np.add.at(held, ctx.observation.snapshot.gpus.node[ctx.whatif.layout_of(row).gpu], 1)
     free = np.where(held > 0, ctx.whatif.node_free + held, 0)
-    fits = np.flatnonzero(free >= (shape.per_member if shape.members else shape.tail))
+    fits = np.flatnonzero(free >= (shape.unit_gpus))
     found: list[int] = fits[np.argsort(-ctx.whatif.node_free[fits], kind="stable")][:TRIES].tolist()
     return found
 
@@ -170,7 +170,7 @@ def _without_stuck(
         stuck = {
             give.row
             for give in found.evictions
-            if give.keeps is None or give.how != "move" or len(give.keeps.gpu) < len(ctx.whatif.layout_of(give.row).gpu)
+            if give.keeps is None or give.how != "move" or len(give.keeps) < len(ctx.whatif.layout_of(give.row))
         }
         if not stuck:
             return found

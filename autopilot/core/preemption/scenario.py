@@ -6,31 +6,29 @@ All on paper: the what-if is left as it was, and the planner applies what the gu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from autopilot.core.model.records import Code, Evidence
+from autopilot.core.model.records import Evidence
 from autopilot.core.model.snapshot import GPU_MILLI, I32, Topology
-from autopilot.core.placement.fit import (
+from autopilot.core.placement.fit import find_fit, fits_on
+from autopilot.core.placement.shapes import (
     Fit,
     Miss,
     Shape,
-    find_fit,
     host_members,
     level_of,
-    members_on,
     shape_of,
     suitable_nodes,
 )
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft, Eviction
-from autopilot.core.planning.members import find_members
+from autopilot.core.planning.places import elsewhere, held_for_others, place, room_beside, within_limits
 from autopilot.core.preemption.search import Search
-from autopilot.core.reservations.gang import fits_on, plan_start
+from autopilot.core.reservations.gang import plan_start
 from autopilot.core.rules.base import Refusal, Takes, Target
-from autopilot.core.tracking.pipelined import joined
 
 STEPS_A_QUEUE = 10
 """What it takes to find whom a rule set allows, for each queue; a step is about a microsecond."""
@@ -65,89 +63,19 @@ def alike_at(ctx: Context, at: int) -> int:
     return ctx.pending_table.sort[at] << len(ctx.plan.held) | int(ctx.binding_sets(np.array([at]))[0])
 
 
-def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spared: I32 | None = None) -> Fit | Miss:
-    """Room for the gang at `at` on what is free now and not held for others.
-
-    `displacing`: what is held tentatively counts too, but after all the rest where it is `spared` (`held_for_others`
-    before anybody left). Else a gang could start on room that is held, and those it made leave would have left for
-    nothing.
-    """
-    if int(ctx.pending[at]) in ctx.members:
-        return find_members(ctx, at)
-    room = ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at]), promises_only=displacing)
-    missing = short(ctx, shape, room)
-    if missing is not None:
-        return missing
-    drain = ctx.node_end_s() if ctx.policy.placement.drain else None
-    allowed = within_limits(ctx, int(ctx.pending[at]), shape)
-
-    def on(room: I32) -> Fit | Miss:
-        return find_fit(
-            ctx.whatif,
-            allowed,
-            room,
-            ctx.policy.placement,
-            ctx.gpu_memory_mib,
-            drain,
-            ctx.now_s + float(ctx.run_low_s[at]),
-        )
-
-    if spared is not None and spared.any():
-        first = on(np.minimum(ctx.whatif.node_free - spared, room))
-        if isinstance(first, Fit):
-            return first
-    found = on(room)
-    if isinstance(found, Miss) and allowed != shape:
-        wide = find_fit(ctx.whatif, shape, room, ctx.policy.placement, ctx.gpu_memory_mib)
-        if isinstance(wide, Fit):  # there is room, on GPUs of a model whose limit is reached
-            return Miss(Code.LIMIT, 0.0, float(shape.gpus))
-    return found
-
-
-def held_for_others(ctx: Context, at: int) -> I32:
-    """Free GPUs per node that are held for others than the gang at `at`. Shape [nodes]."""
-    return ctx.whatif.node_free - ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at]))
-
-
-def short(ctx: Context, shape: Shape, room: I32) -> Miss | None:
-    """Set where not even its GPUs are there, whatever else it needs: one count serves all gangs of equal members.
-
-    `room` [nodes]: what is free and not held for others, one array for one answer (`Context.room`).
-    """
-    if shape.milli or shape.profile >= 0:
-        return None
-    counted = ctx.cached().counted
-    key = (shape.models, shape.memory_mib, shape.selector, shape.per_member, shape.topology, id(room))
-    if key not in counted:
-        bare = replace(shape, cpu_milli=0, host_memory_mib=0)
-        rows = np.flatnonzero(room > 0).astype(np.int32)
-        free = room[rows[suitable_nodes(ctx.whatif, bare, ctx.gpu_memory_mib, rows=rows)]]
-        counted[key] = (int(free.sum()), int(members_on(shape, free).sum()), int(free.max(initial=0)))
-    free_gpus, members, most = counted[key]
-    if free_gpus >= shape.gpus and members >= shape.members and most >= shape.tail:
-        return None
-    return Miss(Code.CAPACITY if free_gpus < shape.gpus else Code.FRAGMENTED, float(free_gpus), float(shape.gpus))
-
-
-def within_limits(ctx: Context, row: int, shape: Shape) -> Shape:
-    """The shape on the GPU models whose limits hold it too."""
-    models = ctx.quota.open_models(row, shape.gpus)
-    return shape if models == shape.models else replace(shape, models=models)
-
-
 def search_for(ctx: Context, at: int, shape: Shape, first: int = -1) -> Search:
     """The nodes' side of the search for victims. `first`: node on which gangs give up members first, -1 for none."""
     shape = within_limits(ctx, int(ctx.pending[at]), shape)
     suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib, empty=True)
     free = ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at]), promises_only=True)
     room = np.where(suits, free, 0).astype(np.int32)
-    by_gpus = shape.milli == 0 and shape.profile < 0 and int(ctx.pending[at]) not in ctx.members
+    by_gpus = shape.whole_gpus and int(ctx.pending[at]) not in ctx.members
     search = Search(
         ctx.whatif,
         room,
         shape.gpus,
-        shape.per_member if shape.members else shape.tail,
-        lambda free: fits_on(ctx, shape, np.where(suits, free, 0).astype(np.int32)),
+        shape.unit_gpus,
+        lambda free: fits_on(ctx.observation.snapshot.nodes, shape, np.where(suits, free, 0).astype(np.int32)),
         suits=suits,
         domain=level_of(ctx.observation.snapshot.nodes, shape.topology),
         spread=shape.topology == Topology.SPREAD,
@@ -175,16 +103,9 @@ def _apply(ctx: Context, search: Search, target: Target) -> Layout | None:
     if target.whole:
         ctx.whatif.evict(target.row)
         return None
-    keeps = without(ctx.whatif.layout_of(target.row), search.entries(target))
+    keeps = ctx.whatif.layout_of(target.row).without(search.entries(target))
     ctx.whatif.move(target.row, keeps)
     return keeps
-
-
-def without(layout: Layout, entries: Sequence[int]) -> Layout:
-    """A layout less some of its entries."""
-    stays = np.ones(len(layout.gpu), np.bool_)
-    stays[list(entries)] = False
-    return Layout(layout.gpu[stays], layout.instance[stays], layout.milli[stays])
 
 
 def find_scenario(ctx: Context, at: int, targets: Takes, *, contract: bool = False) -> Scenario | Refusal | Miss:
@@ -211,14 +132,14 @@ def most_given_up(ctx: Context, shape: Shape) -> float:
 
     inf where GPUs do not tell (shares, instances).
     """
-    return ctx.policy.preemption.blast_ratio * shape.gpus if shape.milli == 0 and shape.profile < 0 else np.inf
+    return ctx.policy.preemption.blast_ratio * shape.gpus if shape.whole_gpus else np.inf
 
 
 def let_leave(ctx: Context) -> int:
     """Take off the what-if what is being given up already; the mark to roll back to."""
     mark = ctx.whatif.checkpoint()
     for row, keeps in ctx.plan.leaving.items():
-        if len(ctx.whatif.layout_of(row).gpu):
+        if len(ctx.whatif.layout_of(row)):
             ctx.whatif.evict(row)
             if keeps is not None:
                 ctx.whatif.place(row, keeps)
@@ -269,24 +190,15 @@ def on_paper(
         return fit
     evictions = []
     for target in targets:
-        if target.row in moved and _entries(moved[target.row]) == _entries(held[target.row]):
+        if target.row in moved and moved[target.row].is_at(held[target.row]):
             continue  # it is where it was: the others' going was enough
-        part = target.gpus / max(_width(held[target.row]), 1e-9)
+        part = target.gpus / max(held[target.row].gpus, 1e-9)
         price = float(ctx.lost_gpu_s[target.row]) * (1.0 if target.whole or target.row in moved else part)
         how = "move" if target.row in moved else "evict" if target.whole else "shrink"
         keeps = moved.get(target.row, kept[target.row])
-        lost = len(held[target.row].gpu) - (0 if target.whole or keeps is None else len(keeps.gpu))
+        lost = len(held[target.row]) - (0 if target.whole or keeps is None else len(keeps))
         evictions.append(Eviction(target.row, how, keeps, lost, price))
     return Scenario(shape, fit, tuple(evictions))
-
-
-def _entries(layout: Layout) -> list[tuple[int, int]]:
-    """GPUs and instances of a layout, ascending."""
-    return sorted(zip(layout.gpu.tolist(), layout.instance.tolist(), strict=True))
-
-
-def _width(layout: Layout) -> float:
-    return float(np.where(layout.instance < 0, layout.milli / GPU_MILLI, 1.0).sum())
 
 
 def _moves(ctx: Context, targets: Sequence[Target], held: dict[int, Layout]) -> dict[int, Layout]:
@@ -296,7 +208,7 @@ def _moves(ctx: Context, targets: Sequence[Target], held: dict[int, Layout]) -> 
     """
     moved, work = {}, ctx.observation.snapshot.workloads
     for target in sorted((target for target in targets if target.whole), key=lambda each: (-each.gpus, each.row)):
-        wide, least = len(held[target.row].gpu), int(work.min_gpus[target.row])
+        wide, least = len(held[target.row]), int(work.min_gpus[target.row])
         member = max(int(work.gpus_per_member[target.row]), 1)
         for width in (wide, *range(wide - member, least - 1 if least else wide, -member)):
             fit = elsewhere(ctx, target.row, width) if ctx.quota.may_start(target.row, width) is None else None
@@ -317,36 +229,10 @@ def _moved_parts(ctx: Context, targets: Sequence[Target]) -> dict[int, Layout]:
             ctx.whatif, shape, room_beside(ctx, target.row, ctx.room(np.inf)), ctx.policy.placement, ctx.gpu_memory_mib
         )
         if isinstance(fit, Fit) and ctx.quota.may_start(target.row, shape.gpus) is None:
-            moved[target.row] = joined(ctx.whatif.layout_of(target.row), fit.layout)
+            moved[target.row] = ctx.whatif.layout_of(target.row).joined(fit.layout)
             ctx.whatif.move(target.row, moved[target.row])
             ctx.quota.book(target.row, fit.layout)
     return moved
-
-
-def room_beside(ctx: Context, row: int, room: I32) -> I32:
-    """Of the free GPUs per node, those where more members of a running gang may go: in the domain that it is in, or,
-    where each member has a node of its own, on nodes without one. Shape [nodes].
-    """
-    snapshot = ctx.observation.snapshot
-    topology = int(snapshot.workloads.topology[row])
-    level = level_of(snapshot.nodes, topology)
-    nodes = np.unique(snapshot.gpus.node[ctx.whatif.layout_of(row).gpu])
-    if level is not None:
-        return np.where(np.isin(level, level[nodes]), room, 0).astype(np.int32)
-    if topology == Topology.SPREAD:
-        room = room.copy()
-        room[nodes] = 0
-    return room
-
-
-def elsewhere(ctx: Context, row: int, gpus: int) -> Fit | None:
-    """A place for a gang that was taken off the what-if, at the width that it had."""
-    shape = shape_of(ctx.observation.snapshot, row, gpus)
-    if row in ctx.members:  # members that differ are placed when they start, not here
-        return None
-    shape = within_limits(ctx, row, shape)
-    fit = find_fit(ctx.whatif, shape, ctx.room(np.inf), ctx.policy.placement, ctx.gpu_memory_mib)
-    return fit if isinstance(fit, Fit) else None
 
 
 def worth_gpu_s(ctx: Context, at: int, found: Scenario) -> float:
@@ -360,7 +246,7 @@ def worth_gpu_s(ctx: Context, at: int, found: Scenario) -> float:
         idle_s = min(float(ctx.run_low_s[at]), ctx.policy.review.batch_s, horizon_s)
         return ctx.priced_gpus(found.fit.layout) * idle_s
     delay_s = horizon_s
-    if found.shape.milli == 0 and found.shape.profile < 0 and row not in ctx.members:
+    if found.shape.whole_gpus and row not in ctx.members:
         plan = plan_start(ctx, at, found.shape)
         later_s = np.inf if plan is None else plan.start_s - ctx.review_now_s
         delay_s = min(max(later_s, ctx.policy.review.batch_s), horizon_s)
@@ -381,7 +267,7 @@ def _priced_cost_gpu_s(ctx: Context, found: Scenario) -> float:
     cost = 0.0
     for give in found.evictions:
         held = ctx.whatif.layout_of(give.row)
-        cost += give.price_gpu_s * ctx.priced_gpus(held) / max(_width(held), 1e-9)
+        cost += give.price_gpu_s * ctx.priced_gpus(held) / max(held.gpus, 1e-9)
     return cost
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from autopilot.core.model.records import Evidence, Reservation
 from autopilot.core.model.snapshot import Bools
-from autopilot.core.placement.fit import Shape
+from autopilot.core.placement.shapes import Shape
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.plan_state import Held
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.snapshot import F64, Bools, running_since
-from autopilot.core.placement.fit import shape_of
+from autopilot.core.placement.shapes import shape_of
 from autopilot.core.planning.context import Context
 from autopilot.core.quota.ledger import ALL, EPSILON
 from autopilot.core.reservations.gang import hold, plan_start

@@ -17,9 +17,10 @@ import numpy as np
 
 from autopilot.core.model.policy import BackfillKind, Mode
 from autopilot.core.model.records import Reservation
-from autopilot.core.model.snapshot import F64, I32, Bools, Topology, holding_mask
+from autopilot.core.model.snapshot import F64, I32, Topology, holding_mask
 from autopilot.core.ordering.predicted_ends import gpu_free_at, predicted_ends
-from autopilot.core.placement.fit import Shape, level_of, members_on, suitable_nodes
+from autopilot.core.placement.fit import best_domain, fits_on, seat, tail_room
+from autopilot.core.placement.shapes import Shape, level_of, members_on, suitable_nodes
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.plan_state import Held
 
@@ -151,33 +152,7 @@ def _capacity_at(free_at: F64, shape: Shape, time_s: float) -> tuple[I32, I32]:
 
 def _fits_at(ctx: Context, shape: Shape, free_at: F64, time_s: float) -> bool:
     """True when the gang's members fit on what is free at `time_s`."""
-    return fits_on(ctx, shape, (free_at <= time_s).sum(axis=1).astype(np.int32))
-
-
-def fits_on(ctx: Context, shape: Shape, free: I32) -> bool:
-    """True when a gang of whole GPUs fits on `free` GPUs per node (suitable nodes only). Shape [nodes]."""
-    if shape.members + (shape.tail > 0) == 1:
-        return bool((free >= shape.gpus).any())
-    capacity = members_on(shape, free)
-    level = level_of(ctx.observation.snapshot.nodes, shape.topology)
-    if level is None:
-        return _holds(int(capacity.sum()), free, capacity, shape)
-    return bool(_domains_that_hold(level, free, capacity, shape).any())
-
-
-def _holds(members: int, free: I32, capacity: I32, shape: Shape) -> bool:
-    """Members fit, and so does the tail beside them."""
-    if members < shape.members:
-        return False
-    return shape.tail == 0 or members > shape.members or bool((free - capacity * shape.per_member >= shape.tail).any())
-
-
-def _domains_that_hold(level: I32, free: I32, capacity: I32, shape: Shape) -> Bools:
-    """Domains with room for all members and, on one node beside them, for the tail. Shape [domains]."""
-    members = np.bincount(level, capacity)
-    tail = np.zeros(len(members), np.bool_)
-    tail[level[free - capacity * shape.per_member >= shape.tail]] = True
-    return np.asarray((members > shape.members) | ((members == shape.members) & tail))
+    return fits_on(ctx.observation.snapshot.nodes, shape, (free_at <= time_s).sum(axis=1).astype(np.int32))
 
 
 def _choose_nodes(ctx: Context, shape: Shape, free_at: F64, start_s: float) -> StartPlan | None:
@@ -185,31 +160,19 @@ def _choose_nodes(ctx: Context, shape: Shape, free_at: F64, start_s: float) -> S
     free, capacity = _capacity_at(free_at, shape, start_s)
     nodes = ctx.observation.snapshot.nodes
     level = level_of(nodes, shape.topology)
-    if level is not None and shape.members + (shape.tail > 0) > 1:
-        fits = _domains_that_hold(level, free, capacity, shape)
-        best = int(np.argmin(np.where(fits, np.bincount(level, free), np.inf)))
-        free, capacity = np.where(level == best, free, 0), np.where(level == best, capacity, 0)
-    if shape.members + (shape.tail > 0) == 1:
+    if level is not None and not shape.is_single:
+        domain = best_domain(level, shape, free, capacity, tail_room(shape, free, capacity))
+        if domain is not None:
+            free, capacity = np.where(domain, free, 0), np.where(domain, capacity, 0)
+    if shape.is_single:
         chosen = np.array([int(np.argmin(np.where(free >= shape.gpus, free, np.iinfo(np.int32).max)))], np.int32)
         counts = np.array([shape.gpus], np.int32)
-    else:
-        chosen, counts = _spread(free, capacity, shape, free_at[:, shape.per_member - 1])
+    else:  # members on the nodes that have room earliest
+        ready_s = free_at[:, shape.per_member - 1]
+        chosen, taken = seat(shape, np.argsort(np.where(capacity > 0, ready_s, np.inf), kind="stable"), free, capacity)
+        by_node = np.argsort(chosen)
+        chosen, counts = chosen[by_node], taken[by_node].astype(np.int32)
     return StartPlan(start_s, chosen, counts, (free[chosen] - counts).astype(np.int32))
-
-
-def _spread(free: I32, capacity: I32, shape: Shape, ready_s: F64) -> tuple[I32, I32]:
-    """Members over the nodes that have room earliest, then the tail on the fullest node left."""
-    order = np.argsort(np.where(capacity > 0, ready_s, np.inf), kind="stable")
-    before = np.concatenate([[0], np.cumsum(capacity[order])[:-1]])
-    taken = np.clip(shape.members - before, 0, capacity[order])
-    counts = np.zeros(len(free), np.int64)
-    counts[order] = taken * shape.per_member
-    if shape.tail:
-        rest = free - counts
-        node = int(np.argmin(np.where(rest >= shape.tail, rest, np.iinfo(np.int32).max)))
-        counts[node] += shape.tail
-    chosen = np.flatnonzero(counts).astype(np.int32)
-    return chosen, counts[chosen].astype(np.int32)
 
 
 def hold(

@@ -14,11 +14,11 @@ from math import inf, isfinite
 import numpy as np
 
 from autopilot.core.model.snapshot import I32, Gate
-from autopilot.core.placement.fit import shape_of, suitable_nodes
+from autopilot.core.placement.fit import fits_on
+from autopilot.core.placement.shapes import shape_of, suitable_nodes
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.plan_state import QuotaHold
 from autopilot.core.quota.ledger import EPSILON
-from autopilot.core.reservations.gang import fits_on
 from autopilot.core.rules.base import Claim
 
 
@@ -83,7 +83,7 @@ def _shape_comes_free(ctx: Context, row: int, gpus: int) -> bool:
     suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib, empty=True)
     free = np.bincount(snapshot.gpus.node[ctx.plan.gpu_free_at_s < inf], minlength=len(suits))
     come: I32 = np.where(suits, free, 0).astype(np.int32)
-    return fits_on(ctx, shape, come)
+    return fits_on(snapshot.nodes, shape, come)
 
 
 def sure_to_end(ctx: Context, at: int, kept: QuotaHold) -> bool:

@@ -15,11 +15,11 @@ import numpy as np
 
 from autopilot.core.model.snapshot import GPU_MILLI, I32, State
 from autopilot.core.ordering.queue_order import Group, QueueRotation
-from autopilot.core.placement.fit import Fit, Shape, find_fit, shape_of
+from autopilot.core.placement.fit import find_fit
+from autopilot.core.placement.shapes import Fit, Shape, shape_of
 from autopilot.core.planning.context import Context
-from autopilot.core.preemption.scenario import place, room_beside, within_limits
+from autopilot.core.planning.places import place, room_beside, within_limits
 from autopilot.core.quota.ledger import claim_kinds
-from autopilot.core.tracking.pipelined import joined
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ def running(ctx: Context) -> list[Elastic]:
     cooling, found = ctx.cooling(), []
     settled = ctx.quota.leaving | ctx.busy | ctx.plan.leaving.keys() | ctx.members.keys()
     for row in elastic.tolist():
-        held, most = len(whatif.layout_of(row).gpu), int(work.gpus[row])
+        held, most = len(whatif.layout_of(row)), int(work.gpus[row])
         free = row not in settled and str(work.uid[row]) not in cooling and ctx.quota_hold_against(row) is None
         if free and 0 < held < most:
             member = max(int(work.gpus_per_member[row]), 1)
@@ -157,12 +157,12 @@ def _growth(ctx: Context, gang: Elastic, more: int) -> tuple[Fit, Shape] | None:
     found = find_fit(whatif, shape, room_beside(ctx, row, _unwanted(ctx)), ctx.policy.placement, ctx.gpu_memory_mib)
     if not isinstance(found, Fit):
         return None
-    whatif.move(row, joined(whatif.layout_of(row), found.layout))
+    whatif.move(row, whatif.layout_of(row).joined(found.layout))
     ctx.quota.book(row, found.layout)
     if gang.fit is None or gang.shape is None:
         return found, shape
     whole = Fit(
-        joined(gang.fit.layout, found.layout), np.concatenate([gang.fit.nodes, found.nodes]), found.score, found.terms
+        gang.fit.layout.joined(found.layout), np.concatenate([gang.fit.nodes, found.nodes]), found.score, found.terms
     )
     return whole, shape_of(ctx.observation.snapshot, row, gang.shape.gpus + more)
 

@@ -20,20 +20,13 @@ import numpy as np
 
 from autopilot.core.model.snapshot import I32, I64, QueueOrder
 from autopilot.core.ordering.job_order import aged_index
-from autopilot.core.placement.fit import Fit, Shape, shape_of
+from autopilot.core.placement.shapes import Fit, Shape, shape_of
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Eviction, Submit
+from autopilot.core.planning.places import held_for_others, place
 from autopilot.core.planning.search_budget import within_steps
 from autopilot.core.preemption.moves import search_moves
-from autopilot.core.preemption.scenario import (
-    STEPS_A_PLACE,
-    Scenario,
-    after_leaving,
-    held_for_others,
-    let_leave,
-    pipelined_draft,
-    place,
-)
+from autopilot.core.preemption.scenario import STEPS_A_PLACE, Scenario, after_leaving, let_leave, pipelined_draft
 
 NAME = "preempt"
 

@@ -21,7 +21,8 @@ import numpy as np
 from autopilot.core.model.identity import rows_by_uid
 from autopilot.core.model.memory import ControllerMemory, Part, PipelinedStart
 from autopilot.core.model.records import Slot
-from autopilot.core.model.snapshot import GPU_MILLI, ClusterSnapshot, Gate, State
+from autopilot.core.model.snapshot import ClusterSnapshot, Gate, State
+from autopilot.core.placement.vacate import vacate
 from autopilot.core.placement.whatif import Layout, WhatIf
 
 
@@ -65,79 +66,6 @@ class Lookup:
             np.array([self.instance.get(slot.instance, -1) for slot in slots], np.int32),
             np.array([slot.milli for slot in slots], np.int32),
         )
-
-
-def fits(whatif: WhatIf, layout: Layout) -> bool:
-    """True when a layout is free on the books and its GPUs may be used."""
-    plain = layout.instance < 0
-    gpus, cuts = layout.gpu[plain], layout.instance[~plain]
-    asked = np.bincount(gpus, layout.milli[plain], minlength=len(whatif.gpu_used))
-    return bool(
-        (whatif.gpu_used[gpus] + asked[gpus] <= GPU_MILLI).all()
-        and whatif.gpu_usable[gpus].all()
-        and (whatif.instance_used[cuts] == 0).all()
-        and whatif.instance_alive[cuts].all()
-        and whatif.node_ok[whatif.snapshot.gpus.node[layout.gpu]].all()
-    )
-
-
-def joined(one: Layout, other: Layout) -> Layout:
-    """Two layouts as one."""
-    return Layout(
-        np.concatenate([one.gpu, other.gpu]),
-        np.concatenate([one.instance, other.instance]),
-        np.concatenate([one.milli, other.milli]),
-    )
-
-
-def make_way(whatif: WhatIf, rows: Sequence[int], claimed: Sequence[Layout], targets: Mapping[int, Layout]) -> set[int]:
-    """Take off those who leave what others claim of it, and give those who move their `targets`.
-
-    Whatever nobody claims they hold on the books until they are really gone, so that nothing else is planned on it.
-    Returns the rows of which something was claimed.
-    """
-    missing = _missing(whatif, claimed)
-    cuts = {cut for layout in claimed for cut in layout.instance[layout.instance >= 0].tolist()}
-    rests = {}
-    for row in rows:
-        layout = whatif.layout_of(row)
-        rest = _rest(layout, missing, cuts)
-        if len(layout.gpu) and (rest is not layout or row in targets):
-            whatif.evict(row)
-            rests[row] = rest
-    for row, rest in rests.items():
-        after = joined(rest, targets[row]) if row in targets else rest
-        if len(after.gpu):
-            whatif.place(row, after)
-    return set(rests)
-
-
-def _missing(whatif: WhatIf, claimed: Sequence[Layout]) -> dict[int, int]:
-    """Thousandths that GPUs lack for what is claimed of them, by GPU."""
-    asked: dict[int, int] = {}
-    for layout in claimed:
-        plain = layout.instance < 0
-        for gpu, milli in zip(layout.gpu[plain].tolist(), layout.milli[plain].tolist(), strict=True):
-            asked[gpu] = asked.get(gpu, 0) + milli
-    lacks = {gpu: int(whatif.gpu_used[gpu]) + milli - GPU_MILLI for gpu, milli in asked.items()}
-    return {gpu: milli for gpu, milli in lacks.items() if milli > 0}
-
-
-def _rest(layout: Layout, missing: dict[int, int], cuts: set[int]) -> Layout:
-    """A layout less what is missing elsewhere, which is taken off `missing`; itself when it has none of that."""
-    milli = layout.milli.copy()
-    stays = np.ones(len(milli), np.bool_)
-    for entry, (gpu, cut) in enumerate(zip(layout.gpu.tolist(), layout.instance.tolist(), strict=True)):
-        if cut >= 0:
-            stays[entry] = cut not in cuts
-        elif missing.get(gpu, 0) > 0:
-            evictions = min(int(milli[entry]), missing[gpu])
-            missing[gpu] -= evictions
-            milli[entry] -= evictions
-            stays[entry] = milli[entry] > 0
-    if stays.all() and (milli == layout.milli).all():
-        return layout
-    return Layout(layout.gpu[stays], layout.instance[stays], milli[stays])
 
 
 def follow_pipelined(
@@ -186,7 +114,7 @@ def _book(
     victims = {}
     for victim in pipelined.victims:
         row = names.workload.get(victim.uid)
-        if row is not None and int(work.incarnation[row]) == victim.incarnation and len(whatif.layout_of(row).gpu):
+        if row is not None and int(work.incarnation[row]) == victim.incarnation and len(whatif.layout_of(row)):
             victims[row] = victim
     layouts: dict[int, Layout] = {}
     parts: dict[int, Part] = {}
@@ -197,7 +125,7 @@ def _book(
     away = [*victims, *(row for row in leaving if row not in victims)]
     mark = whatif.checkpoint()
     while parts:
-        make_way(whatif, away, list(layouts.values()), {})
+        vacate(whatif, away, list(layouts.values()), {})
         homeless = {row for row in parts if not _take(whatif, row, layouts[row])}
         if not homeless:
             break
@@ -220,12 +148,12 @@ def _waits(part: Part, row: int, snapshot: ClusterSnapshot) -> bool:
 
 def _take(whatif: WhatIf, row: int, layout: Layout) -> bool:
     """Put a part on its slots, beside what it holds still; False when they are not free or not fit."""
-    if not fits(whatif, layout):
+    if not whatif.fits(layout):
         return False
     rest = whatif.layout_of(row)
-    if len(rest.gpu):
+    if len(rest):
         whatif.evict(row)
-    whatif.place(row, joined(rest, layout) if len(rest.gpu) else layout)
+    whatif.place(row, rest.joined(layout) if len(rest) else layout)
     return True
 
 
@@ -244,10 +172,7 @@ def _may_start(part: Part, snapshot: ClusterSnapshot, names: Lookup, held: Mappi
     row, layout = names.workload[part.uid], names.layout(part.slots)
     if layout is None or not _waits(part, row, snapshot):
         return False
-    plain = layout.instance < 0
-    gpus, cuts = layout.gpu[plain], layout.instance[~plain]
-    asked = np.bincount(gpus, layout.milli[plain], minlength=len(held["gpu"]))
-    return bool((held["gpu"][gpus] + asked[gpus] <= GPU_MILLI).all() and (held["instance"][cuts] == 0).all())
+    return layout.fits_beside(held["gpu"], held["instance"])
 
 
 def once_done(memory: ControllerMemory, whatif: WhatIf, busy: Container[int]) -> dict[int, Layout]:
@@ -278,6 +203,4 @@ def once_done(memory: ControllerMemory, whatif: WhatIf, busy: Container[int]) ->
 
 def shows(whatif: WhatIf, row: int, layout: Layout) -> bool:
     """True when the what-if has the gang on all of these."""
-    has = whatif.layout_of(row)
-    pairs = set(zip(has.gpu.tolist(), has.instance.tolist(), strict=True))
-    return pairs.issuperset(zip(layout.gpu.tolist(), layout.instance.tolist(), strict=True))
+    return set(whatif.layout_of(row).places()).issuperset(layout.places())

@@ -9,7 +9,7 @@ import numpy as np
 
 from autopilot.core.model.records import Code, Decision, Proposal, Verdict
 from autopilot.core.model.units import format_duration
-from autopilot.core.placement.fit import Miss, Shape
+from autopilot.core.placement.shapes import Miss, Shape
 from autopilot.core.planning.context import Context
 from autopilot.core.rules.base import Claim
 from autopilot.explain.proposals import counted

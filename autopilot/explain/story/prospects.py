@@ -15,10 +15,10 @@ import numpy as np
 
 from autopilot.core.model.records import Code, Verdict
 from autopilot.core.model.snapshot import GPU_MILLI, holding_mask
-from autopilot.core.placement.fit import Fit, Miss, Shape
+from autopilot.core.placement.shapes import Fit, Miss, Shape
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
-from autopilot.core.preemption.scenario import place
+from autopilot.core.planning.places import place
 from autopilot.core.quota.ledger import QuotaLedger
 from autopilot.core.rules.base import Claim
 
@@ -46,7 +46,7 @@ def endings(ctx: Context) -> list[Ending]:
     found = []
     for row in sorted({*holding, *ctx.whatif.layouts}):
         layout = ctx.whatif.layout_of(row)
-        if len(layout.gpu):
+        if len(layout):
             end_s = float(ctx.end_s[row])
             started = not isfinite(end_s)  # then the books know when its GPUs come free
             free_s = float(ctx.plan.gpu_free_at_s[layout.gpu].max()) if started else end_s

@@ -16,7 +16,7 @@ from autopilot.core.decision.planner import slots_of
 from autopilot.core.model.records import Decision, Observation
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, State, running_since
 from autopilot.core.model.units import format_duration, format_gpu_s
-from autopilot.core.placement.fit import Miss, shape_of
+from autopilot.core.placement.shapes import Miss, shape_of
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Propose, Submit
 from autopilot.core.planning.plan_state import CODES

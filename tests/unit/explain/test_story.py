@@ -9,7 +9,7 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import RuleSetName
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import Displace, ServiceTable, State, make
-from autopilot.core.placement.fit import shape_of
+from autopilot.core.placement.shapes import shape_of
 from autopilot.explain.story import Watch, tell
 from autopilot.explain.story.prospects import endings, room_by_forecast, unforeseen
 from autopilot.replay.unequal import first_unequal

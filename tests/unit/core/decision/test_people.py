@@ -158,7 +158,7 @@ class Scenario:
         row = names.index("v")
         layout = ctx.whatif.layout_of(row)
         keeps = None if self.to is None else replace(layout, gpu=layout.gpu + 8 * self.to)
-        give = Eviction(row, "evict" if keeps is None else "move", keeps, len(layout.gpu), 0.0)
+        give = Eviction(row, "evict" if keeps is None else "move", keeps, len(layout), 0.0)
         submit(
             Draft(
                 action="preempt",

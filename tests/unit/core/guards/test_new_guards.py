@@ -14,7 +14,7 @@ from autopilot.core.model.memory import ControllerMemory, InFlight, Step
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Code, Evidence, Instruction, Observation, Verdict
 from autopilot.core.model.snapshot import ServiceTable, State, make
-from autopilot.core.placement.fit import Fit
+from autopilot.core.placement.shapes import Fit
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft, Eviction, Propose, Submit
@@ -50,8 +50,8 @@ class Planted:
         evictions = []
         for name, (how, keeps) in self.evictions.items():
             victim = ids.index(name)
-            held = len(ctx.whatif.layout_of(victim).gpu)
-            lost = held - len(keeps.gpu) if how != "move" and keeps is not None else held
+            held = len(ctx.whatif.layout_of(victim))
+            lost = held - len(keeps) if how != "move" and keeps is not None else held
             evictions.append(Eviction(victim, how, keeps, lost, 1.0))
         fit = None
         if self.fit is not None:

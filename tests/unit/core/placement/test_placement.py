@@ -10,7 +10,8 @@ import pytest
 
 from autopilot.core.model.policy_bounds import PlacementWeights
 from autopilot.core.model.snapshot import ClusterSnapshot, Topology
-from autopilot.core.placement.fit import Fit, Miss, find_fit, shape_classes, shape_of, suitable_nodes
+from autopilot.core.placement.fit import find_fit
+from autopilot.core.placement.shapes import Fit, Miss, shape_classes, shape_of, suitable_nodes
 from autopilot.core.placement.whatif import WhatIf
 from tests.kits.core_world import Item, holds, snapshot, waits
 
@@ -27,7 +28,7 @@ def place(snap: ClusterSnapshot, gpus: int | None = None, **weights: float) -> F
 def per_node(found: Fit | Miss) -> dict[int, int]:
     """GPUs of a spot by node row."""
     assert isinstance(found, Fit), found
-    assert len(set(found.layout.gpu.tolist())) == len(found.layout.gpu)
+    assert len(set(found.layout.gpu.tolist())) == len(found.layout)
     return dict(Counter((found.layout.gpu // 8).tolist()))
 
 

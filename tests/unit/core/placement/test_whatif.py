@@ -46,7 +46,7 @@ def test_the_books_open_with_what_is_held() -> None:
     assert ledger.node_free.tolist() == [1, 3]
     assert ledger.instance_used.tolist() == [0, 0, GPU_MILLI]
     assert ledger.layout_of(0).gpu.tolist() == [0, 1]
-    assert not len(ledger.layout_of(3).gpu)
+    assert not len(ledger.layout_of(3))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import numpy as np
 
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.snapshot import ClusterSnapshot
-from autopilot.core.placement.fit import Fit, find_fit, shape_of
+from autopilot.core.placement.fit import find_fit
+from autopilot.core.placement.shapes import Fit, shape_of
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.build import build_context
 from autopilot.core.planning.context import Context
@@ -124,7 +125,7 @@ def test_a_host_that_is_full_is_seen_in_columns_as_on_paper() -> None:
                 layout = whatif.evict(target.row)
                 if not target.whole:
                     gone = set(search.entries(target))
-                    stays = np.array([entry not in gone for entry in range(len(layout.gpu))])
+                    stays = np.array([entry not in gone for entry in range(len(layout))])
                     whatif.place(
                         target.row, type(layout)(layout.gpu[stays], layout.instance[stays], layout.milli[stays])
                     )

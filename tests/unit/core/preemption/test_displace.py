@@ -7,12 +7,12 @@ import numpy as np
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import ClusterSnapshot, MemberTable, Topology, make
-from autopilot.core.placement.fit import Fit, Miss
 from autopilot.core.placement.search_cache import STATES, SearchCache
+from autopilot.core.placement.shapes import Fit, Miss, shape_of
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.build import build_context
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.members import find_members
+from autopilot.core.planning.places import place
 from autopilot.core.preemption.moves import moves_only
 from autopilot.core.preemption.scenario import Scenario, find_scenario, scheduling_signatures
 from autopilot.core.quota.ledger import QuotaLedger
@@ -235,7 +235,7 @@ def with_members(
     snap = ClusterSnapshot(
         **{name: getattr(snap, name) for name in snap.__slots__ if name != "members"}, members=members
     )
-    return find_members(context(snap), 0), snap
+    return place(context(snap), 0, shape_of(snap, 0)), snap
 
 
 def counts(found: Fit | Miss, snap: ClusterSnapshot) -> list[int]:

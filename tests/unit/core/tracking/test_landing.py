@@ -10,8 +10,9 @@ from autopilot.core.model.memory import ControllerMemory, Part, PipelinedStart
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Code, Slot, Victim
 from autopilot.core.model.snapshot import Gate, State
+from autopilot.core.placement.vacate import vacate
 from autopilot.core.placement.whatif import Layout, WhatIf
-from autopilot.core.tracking.pipelined import Lookup, fits, make_way
+from autopilot.core.tracking.pipelined import Lookup
 from tests.kits.core_world import Item, decide, holds, snapshot, started, waits, why_waits, with_policy, world
 from tests.kits.ticking_world import EAGER, Ticking, rows_of, tenants
 
@@ -224,11 +225,11 @@ def test_the_landing_of_a_share_frees_no_more_of_its_gpu_than_it_needs() -> None
         ],
     )
     whatif = WhatIf(snap)
-    assert make_way(whatif, [0], [layout(0, milli=300)], {}) == {0}
+    assert vacate(whatif, [0], [layout(0, milli=300)], {}) == {0}
     assert int(whatif.gpu_used[0]) == 700
     assert int(whatif.layout_of(0).milli[0]) == 300
-    assert fits(whatif, layout(0, milli=300))
-    assert not fits(whatif, layout(0, 0, milli=200))  # two shares of one GPU count together
+    assert whatif.fits(layout(0, milli=300))
+    assert not whatif.fits(layout(0, 0, milli=200))  # two shares of one GPU count together
 
 
 # --- when things go wrong ---------------------------------------------------------------------------
@@ -397,9 +398,9 @@ def test_a_landing_of_instances_waits_for_them() -> None:
     snap = snapshot("1x1", work, cuts={0: [("1g.10gb", 0), ("1g.10gb", 1)]})
     whatif = WhatIf(snap)
     claimed = Layout(np.array([0], np.int32), np.array([0], np.int32), np.array([0], np.int32))
-    assert make_way(whatif, [0, 1], [claimed], {}) == {0}
-    assert fits(whatif, claimed)
-    assert not fits(whatif, replace(claimed, instance=np.array([1], np.int32)))
+    assert vacate(whatif, [0, 1], [claimed], {}) == {0}
+    assert whatif.fits(claimed)
+    assert not whatif.fits(replace(claimed, instance=np.array([1], np.int32)))
 
 
 def test_a_policy_may_shorten_how_long_a_landing_waits() -> None:

@@ -1,0 +1,87 @@
+"""Places on parts of GPUs: shares, and MIG instances."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopilot.core.model.records import Code, Evidence
+from autopilot.core.model.snapshot import GPU_MILLI, I32, Bools
+from autopilot.core.placement.shapes import Fit, Miss, Shape
+from autopilot.core.placement.whatif import Layout, WhatIf
+
+
+def find_shares(whatif: WhatIf, shape: Shape, suits: Bools, room: I32) -> Fit | Miss:
+    """Shares of GPUs, one a member: the fullest GPU that has the share, an empty one last."""
+    gpus = whatif.snapshot.gpus
+    usable = whatif.gpu_usable & suits[gpus.node]
+    opens = usable & (whatif.gpu_used == 0)
+    # number of each empty GPU on its node: as many as there is room for may be opened
+    opened = np.cumsum(opens)
+    first = np.concatenate([[0], opened])[whatif.snapshot.nodes.first_gpu][gpus.node]
+    may_use = usable & (~opens | (opened - first <= room[gpus.node]))
+    shares = np.where(may_use, (GPU_MILLI - whatif.gpu_used) // shape.milli, 0)
+    fullest = np.argsort(np.where(shares > 0, -whatif.gpu_used, GPU_MILLI + 1), kind="stable")
+    order = np.repeat(fullest, shares[fullest])[: shape.gpus]
+    if len(order) < shape.gpus:
+        left = float((GPU_MILLI - whatif.gpu_used[usable]).sum() / GPU_MILLI)
+        need = shape.gpus * shape.milli / GPU_MILLI
+        return Miss(Code.CAPACITY if left < need else Code.FRAGMENTED, left, need)
+    gpu = order.astype(np.int32)
+    layout = Layout(gpu, np.full(len(gpu), -1, np.int32), np.full(len(gpu), shape.milli, np.int32))
+    used = float(whatif.gpu_used[gpu].mean() / GPU_MILLI)
+    return Fit(
+        layout,
+        gpus.node[gpu],
+        used,
+        (Evidence("share_packing", round(used, 4), "share of the GPU already in use"),),
+    )
+
+
+def find_instances(whatif: WhatIf, shape: Shape, suits: Bools) -> Fit | Miss:
+    """Free MIG instances of the profile, one a member, on the GPU with most of its cuts in use."""
+    gpus = whatif.snapshot.gpus
+    healthy = whatif.gpu_ok & suits[gpus.node]
+    free = free_instances(whatif) & (whatif.instance_profile == shape.profile) & healthy[whatif.instance_gpu]
+    found = np.flatnonzero(free)
+    if len(found) < shape.gpus:
+        return Miss(Code.MIG_GEOMETRY, float(len(found)), float(shape.gpus))
+    if shape.per_member > 1:  # the instances of one member lie on one node
+        here = np.bincount(gpus.node[whatif.instance_gpu[found]], minlength=len(suits))
+        members = here // shape.per_member
+        if int(members.sum()) < -(-shape.gpus // shape.per_member):
+            return Miss(Code.MIG_GEOMETRY, float(members.sum() * shape.per_member), float(shape.gpus))
+        found = found[np.argsort(-members[gpus.node[whatif.instance_gpu[found]]], kind="stable")]
+        node = gpus.node[whatif.instance_gpu[found]]
+        starts = np.concatenate([[0], np.flatnonzero(np.diff(node)) + 1])
+        number = np.arange(len(found)) - np.repeat(starts, np.diff(np.append(starts, len(found))))
+        found = found[number < members[node] * shape.per_member]
+        order = found[: shape.gpus].astype(np.int32)
+        return on_instances(whatif, order)
+    order = fullest_first(whatif, found)[: shape.gpus].astype(np.int32)
+    return on_instances(whatif, order)
+
+
+def free_instances(whatif: WhatIf) -> Bools:
+    """Instances that nothing uses. Shape [instances]."""
+    return np.asarray(whatif.instance_alive & (whatif.instance_used == 0))
+
+
+def fullest_first(whatif: WhatIf, instances: NDArray[np.intp]) -> NDArray[np.intp]:
+    """These instances, those on the GPU with most instances in use first."""
+    return instances[np.argsort(-_in_use(whatif)[whatif.instance_gpu[instances]], kind="stable")]
+
+
+def _in_use(whatif: WhatIf) -> NDArray[np.integer]:
+    """Instances in use on each GPU. Shape [gpus]."""
+    in_use = (whatif.instance_used > 0) & whatif.instance_alive
+    return np.bincount(whatif.instance_gpu[in_use], minlength=len(whatif.gpu_used))
+
+
+def on_instances(whatif: WhatIf, order: I32) -> Fit:
+    """These free instances as a place."""
+    gpu = whatif.instance_gpu[order]
+    busy = float(_in_use(whatif)[gpu].mean())
+    layout = Layout(gpu, order, np.zeros(len(order), np.int32))
+    evidence = Evidence("instances_in_use_on_gpu", busy, "instances")
+    return Fit(layout, whatif.snapshot.gpus.node[gpu], busy, (evidence,))

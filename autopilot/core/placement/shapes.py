@@ -1,0 +1,191 @@
+"""What a gang asks for, what a node can take of it, and the answer of a search.
+
+Gangs of equal shape fit or fail together, which is what makes a queue of thousands cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopilot.core.model.records import Code, Evidence
+from autopilot.core.model.snapshot import F64, I32, Bools, ClusterSnapshot, NodeTable, Topology
+from autopilot.core.placement.whatif import Layout, WhatIf
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What one gang asks for. Equal shapes are interchangeable for fitting.
+
+    `members` of `per_member` GPUs and, when the width does not divide, one of `tail` GPUs. With
+    `milli` > 0 each member is a share of one GPU, with `profile` >= 0 one MIG instance. `models` is a
+    bit set over Names.gpu_models (0: any).
+    """
+
+    members: int
+    per_member: int
+    tail: int
+    milli: int
+    profile: int
+    models: int
+    memory_mib: int
+    cpu_milli: int
+    host_memory_mib: int
+    topology: int
+    preferred: int = 0
+    selector: int = 0
+
+    @property
+    def gpus(self) -> int:
+        """Whole GPUs, shares or instances over all members."""
+        return self.members * self.per_member + self.tail
+
+    @property
+    def whole_gpus(self) -> bool:
+        """True when its members take whole GPUs, not shares or MIG instances."""
+        return self.milli == 0 and self.profile < 0
+
+    @property
+    def is_single(self) -> bool:
+        """True when it has one member."""
+        return self.members + (self.tail > 0) == 1
+
+    @property
+    def unit_gpus(self) -> int:
+        """GPUs of a member; of the tail when it has no other."""
+        return self.per_member if self.members else self.tail
+
+    @property
+    def asks_hosts(self) -> bool:
+        """Does a member need CPU or memory of its node?"""
+        return self.cpu_milli > 0 or self.host_memory_mib > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A place that a gang can take now: its layout, nodes in order of members, score and its terms."""
+
+    layout: Layout
+    nodes: I32
+    score: float
+    terms: tuple[Evidence, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """Why a shape cannot be placed: the code, what is there and what it would take (GPUs)."""
+
+    code: Code
+    value: float
+    threshold: float
+
+
+def shape_of(snapshot: ClusterSnapshot, row: int, gpus: int | None = None) -> Shape:
+    """The shape of workload `row`, at its full width or at `gpus` GPUs (elastic gangs)."""
+    work = snapshot.workloads
+    per_member = max(int(work.gpus_per_member[row]), 1)
+    width = int(work.gpus[row]) if gpus is None else gpus
+    return Shape(
+        members=width // per_member,
+        per_member=per_member,
+        tail=width % per_member,
+        milli=int(work.gpu_milli[row]),
+        profile=int(work.mig_profile[row]),
+        models=int(work.gpu_models[row]),
+        memory_mib=int(work.gpu_memory_mib[row]),
+        cpu_milli=int(work.cpu_milli[row]),
+        host_memory_mib=int(work.memory_mib[row]),
+        topology=int(work.topology[row]),
+        preferred=int(work.preferred[row]),
+        selector=int(work.selector[row]),
+    )
+
+
+def shape_classes(snapshot: ClusterSnapshot, rows: I32, differ: Collection[int] = ()) -> I32:
+    """A code for each of `rows` such that equal shapes (and equal elastic minima) share one. Shape [rows].
+
+    Gangs whose members `differ` (rows) have a code each.
+    """
+    work = snapshot.workloads
+    columns = (
+        work.gpus,
+        work.gpus_per_member,
+        work.min_gpus,
+        work.gpu_milli,
+        work.mig_profile,
+        work.gpu_models,
+        work.gpu_memory_mib,
+        work.cpu_milli,
+        work.memory_mib,
+        work.topology,
+        work.preferred,
+        work.selector,
+    )
+    key = np.zeros(len(rows), np.uint64)
+    with np.errstate(over="ignore"):
+        for column in columns:
+            key = (key ^ column[rows].astype(np.int64).view(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+            key ^= key >> np.uint64(29)
+    _, codes = np.unique(key, return_inverse=True)
+    alone = np.isin(rows, np.fromiter(differ, np.int32, len(differ)))
+    codes[alone] = len(rows) + np.arange(int(alone.sum()))
+    return codes.astype(np.int32)
+
+
+def suitable_nodes(
+    whatif: WhatIf, shape: Shape, memory_mib_of_model: F64, *, empty: bool = False, rows: I32 | None = None
+) -> Bools:
+    """Nodes whose GPU model, GPU memory and host capacity suit one member now, or once `empty`. Shape [nodes].
+
+    With `rows`, these nodes alone are looked at. Shape [rows].
+    """
+    nodes, at = whatif.snapshot.nodes, slice(None) if rows is None else rows
+    if empty:
+        cpu = np.where(nodes.cpu_milli < 0, np.iinfo(np.int64).max, nodes.cpu_milli)
+        memory = np.where(nodes.memory_mib < 0, np.iinfo(np.int64).max, nodes.memory_mib)
+    else:
+        cpu, memory = whatif.node_cpu, whatif.node_memory
+    mask = whatif.node_ok[at]
+    if shape.models:
+        mask = mask & (((shape.models >> nodes.gpu_model[at].astype(np.int64)) & 1) == 1)
+    if shape.selector:
+        mask = mask & ((nodes.labels[at] & shape.selector) == shape.selector)
+    if shape.memory_mib:
+        mask = mask & (memory_mib_of_model[nodes.gpu_model[at]] >= shape.memory_mib)
+    if shape.cpu_milli:
+        mask = mask & (cpu[at] >= shape.cpu_milli)
+    if shape.host_memory_mib:
+        mask = mask & (memory[at] >= shape.host_memory_mib)
+    return mask
+
+
+def members_on(shape: Shape, free: I32) -> I32:
+    """Members that `free` GPUs on each node can take; one at most when the gang is to be spread. Shape [nodes]."""
+    members = free // shape.per_member
+    return np.minimum(members, 1) if shape.topology == Topology.SPREAD else members
+
+
+def host_members(shape: Shape, cpu_milli: NDArray[np.int64], memory_mib: NDArray[np.int64]) -> I32:
+    """Members that the free CPU and memory of each node can host. Shape [nodes]."""
+    members = np.full(len(cpu_milli), np.iinfo(np.int32).max, np.int64)
+    if shape.cpu_milli:
+        members = np.minimum(members, cpu_milli // shape.cpu_milli)
+    if shape.host_memory_mib:
+        members = np.minimum(members, memory_mib // shape.host_memory_mib)
+    return np.maximum(members, 0).astype(np.int32)  # a node may be promised beyond what it has
+
+
+def level_of(nodes: NodeTable, topology: int, rows: I32 | None = None) -> I32 | None:
+    """Domain of each node (of these, with `rows`) at a level of topology; None where the level is no domain. Shape
+    [nodes].
+    """
+    level = {
+        Topology.ISLAND: nodes.island,
+        Topology.LEAF: nodes.leaf,
+        Topology.BLOCK: nodes.block,
+        Topology.ZONE: nodes.zone,
+    }.get(Topology(topology))
+    return level if level is None or rows is None else level[rows]

@@ -1,0 +1,113 @@
+"""Places for gangs under the plan so far: what is free, not held for others, and within the limits of GPU models."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from autopilot.core.model.records import Code
+from autopilot.core.model.snapshot import I32, Topology
+from autopilot.core.placement.fit import find_fit
+from autopilot.core.placement.members import Team, find_members
+from autopilot.core.placement.shapes import Fit, Miss, Shape, level_of, members_on, shape_of, suitable_nodes
+from autopilot.core.planning.context import Context
+
+
+def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spared: I32 | None = None) -> Fit | Miss:
+    """Room for the gang at `at` on what is free now and not held for others.
+
+    `displacing`: what is held tentatively counts too, but after all the rest where it is `spared` (`held_for_others`
+    before anybody left). Else a gang could start on room that is held, and those it made leave would have left for
+    nothing.
+    """
+    row = int(ctx.pending[at])
+    if row in ctx.members:
+        spread = ctx.policy.placement.fill < 0
+        team = Team(row, ctx.members[row], lambda gpus: ctx.may_start(at, gpus) is None, ctx.gpu_memory_mib, spread)
+        return find_members(ctx.whatif, team, ctx.room(float(ctx.gap_end_s[at])))
+    room = ctx.room(float(ctx.gap_end_s[at]), row, promises_only=displacing)
+    missing = short(ctx, shape, room)
+    if missing is not None:
+        return missing
+    drain = ctx.node_end_s() if ctx.policy.placement.drain else None
+    allowed = within_limits(ctx, row, shape)
+
+    def on(room: I32) -> Fit | Miss:
+        return find_fit(
+            ctx.whatif,
+            allowed,
+            room,
+            ctx.policy.placement,
+            ctx.gpu_memory_mib,
+            drain,
+            ctx.now_s + float(ctx.run_low_s[at]),
+        )
+
+    if spared is not None and spared.any():
+        first = on(np.minimum(ctx.whatif.node_free - spared, room))
+        if isinstance(first, Fit):
+            return first
+    found = on(room)
+    if isinstance(found, Miss) and allowed != shape:
+        wide = find_fit(ctx.whatif, shape, room, ctx.policy.placement, ctx.gpu_memory_mib)
+        if isinstance(wide, Fit):  # there is room, on GPUs of a model whose limit is reached
+            return Miss(Code.LIMIT, 0.0, float(shape.gpus))
+    return found
+
+
+def held_for_others(ctx: Context, at: int) -> I32:
+    """Free GPUs per node that are held for others than the gang at `at`. Shape [nodes]."""
+    return ctx.whatif.node_free - ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at]))
+
+
+def short(ctx: Context, shape: Shape, room: I32) -> Miss | None:
+    """Set where not even its GPUs are there, whatever else it needs: one count serves all gangs of equal members.
+
+    `room` [nodes]: what is free and not held for others, one array for one answer (`Context.room`).
+    """
+    if not shape.whole_gpus:
+        return None
+    counted = ctx.cached().counted
+    key = (shape.models, shape.memory_mib, shape.selector, shape.per_member, shape.topology, id(room))
+    if key not in counted:
+        bare = replace(shape, cpu_milli=0, host_memory_mib=0)
+        rows = np.flatnonzero(room > 0).astype(np.int32)
+        free = room[rows[suitable_nodes(ctx.whatif, bare, ctx.gpu_memory_mib, rows=rows)]]
+        counted[key] = (int(free.sum()), int(members_on(shape, free).sum()), int(free.max(initial=0)))
+    free_gpus, members, most = counted[key]
+    if free_gpus >= shape.gpus and members >= shape.members and most >= shape.tail:
+        return None
+    return Miss(Code.CAPACITY if free_gpus < shape.gpus else Code.FRAGMENTED, float(free_gpus), float(shape.gpus))
+
+
+def within_limits(ctx: Context, row: int, shape: Shape) -> Shape:
+    """The shape on the GPU models whose limits hold it too."""
+    models = ctx.quota.open_models(row, shape.gpus)
+    return shape if models == shape.models else replace(shape, models=models)
+
+
+def room_beside(ctx: Context, row: int, room: I32) -> I32:
+    """Of the free GPUs per node, those where more members of a running gang may go: in the domain that it is in, or,
+    where each member has a node of its own, on nodes without one. Shape [nodes].
+    """
+    snapshot = ctx.observation.snapshot
+    topology = int(snapshot.workloads.topology[row])
+    level = level_of(snapshot.nodes, topology)
+    nodes = np.unique(snapshot.gpus.node[ctx.whatif.layout_of(row).gpu])
+    if level is not None:
+        return np.where(np.isin(level, level[nodes]), room, 0).astype(np.int32)
+    if topology == Topology.SPREAD:
+        room = room.copy()
+        room[nodes] = 0
+    return room
+
+
+def elsewhere(ctx: Context, row: int, gpus: int) -> Fit | None:
+    """A place for a gang that was taken off the what-if, at the width that it had."""
+    shape = shape_of(ctx.observation.snapshot, row, gpus)
+    if row in ctx.members:  # members that differ are placed when they start, not here
+        return None
+    shape = within_limits(ctx, row, shape)
+    fit = find_fit(ctx.whatif, shape, ctx.room(np.inf), ctx.policy.placement, ctx.gpu_memory_mib)
+    return fit if isinstance(fit, Fit) else None
