@@ -60,11 +60,13 @@ class Gang:
 class Limits:
     """What `allowed` permits, in sums of the GPUs taken from rows.
 
-    `spare`: all but the largest candidate of these rows must stay below this number of GPUs. `owed`: a choice that
-    takes from the first rows must take this number of GPUs from the second.
+    `spare`: all but the largest step of these rows must stay below this number of GPUs. `steps`: by row, the GPUs of a
+    member that leaves by itself and of the rest of the gang; a row that is missing leaves in one step. `owed`: a choice
+    that takes from the first rows must take this number of GPUs from the second.
     """
 
     spare: list[tuple[list[int], float]] = field(default_factory=list)
+    steps: dict[int, tuple[float, float]] = field(default_factory=dict)
     owed: list[tuple[list[int], list[int], float]] = field(default_factory=list)
     least_gpus: float = 0.0  # in all
 
@@ -129,7 +131,7 @@ def _across(rng: np.random.Generator) -> Case | None:
     search, quota, newcomer = _world(rng, nodes, gangs, parents, weight, queue=2)
     asked, books, claim = Asked(), quota.ledger, newcomer
     hierarchical.across_queues(books, claim, quota.running(), asked)
-    limits = Limits()
+    limits = Limits(steps={row: _steps_of(gang) for row, gang in enumerate(gangs)})
     parting = {row: books.parting(claim.queue, gang.queue) for row, gang in enumerate(gangs)}
     for theirs in sorted({theirs for _, theirs in parting.values()}):
         rows = [row for row, gang in enumerate(gangs) if theirs in books.paths[gang.queue]]
@@ -139,6 +141,12 @@ def _across(rng: np.random.Generator) -> Case | None:
         inside = [row for row, gang in enumerate(gangs) if mine in books.paths[gang.queue]]
         limits.owed.append((outside, inside, books.use[ALL][mine] + claim.gpus - books.fair[ALL][mine]))
     return Case(search, asked.offers, asked.allowed, limits)
+
+
+def _steps_of(gang: Gang) -> tuple[float, float]:
+    """GPUs of each member above the minimum (0: none), and of the rest of the gang."""
+    spare = (len(gang.gpus) - gang.least_gpus) // gang.member_gpus * gang.member_gpus
+    return float(gang.member_gpus if spare else 0), float(len(gang.gpus) - spare)
 
 
 def _within(rng: np.random.Generator) -> Case | None:

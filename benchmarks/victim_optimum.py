@@ -91,11 +91,12 @@ class Exact:
             if spare <= 0:
                 self._row(dict.fromkeys(mine, 1.0), 0, 0)
                 continue
-            largest = {at: self._variable() for at in mine}  # which of them is the largest taking
+            largest = {at: self._variable() for at in mine}  # which of them has the largest step
             self._row(dict.fromkeys(largest.values(), 1.0), 0, 1)
             for at, each in largest.items():
                 self._row({each: 1.0, at: -1.0}, -np.inf, 0)
-            terms = {at: gpus[at] for at in mine} | {each: -gpus[at] for at, each in largest.items()}
+            terms = {at: gpus[at] for at in mine}
+            terms |= {each: -_largest_step(self.choices[at].target, limits) for at, each in largest.items()}
             self._row(terms, -np.inf, spare - 1e-4)
         for outside, inside, owed in limits.owed:
             for at in self._of(outside) if owed > 0 else ():
@@ -135,3 +136,9 @@ class Exact:
     def costs(self, rank: int) -> list[float]:
         """The cost of the choices in one rank."""
         return [choice.cost if choice.rank == rank else 0.0 for choice in self.choices]
+
+
+def _largest_step(target: Target, limits: Limits) -> float:
+    """GPUs of the largest step in which a target leaves."""
+    member, rest = limits.steps.get(target.row, (target.gpus, target.gpus))
+    return max(member, rest) if target.whole else member
