@@ -58,11 +58,11 @@ class BackfillKind(StrEnum):
 class ShareRule(StrEnum):
     """Comparisons of shares by which cohort-fair allows a preemption. Both take the newcomer's share after its start.
 
-    The share of the lender, which loses the victim, is taken after or before the preemption.
+    The share of the victim's queue is taken after or before the preemption.
     """
 
-    FINAL_SHARE = "final_share"  # against the lender's share without the victim
-    INITIAL_SHARE = "initial_share"  # against the lender's share with the victim
+    FINAL_SHARE = "final_share"  # against the share of the victim's queue without the victim
+    INITIAL_SHARE = "initial_share"  # against the share of the victim's queue with the victim
 
 
 class RuleSetName(StrEnum):

@@ -1,7 +1,7 @@
-"""Who may start, and who may take what from whom: one file a rule set, RULES is the table.
+"""Rule sets: which gang may start, and which gangs it may preempt. One file per rule set; RULES is the table.
 
-A rule set is a few pure functions over the quota books. The planner asks the set that `policy.rules` names
-for every admission, preemption and reclaim; the conformance cases go the same way.
+A rule set is a few pure functions over the quota ledger. For each admission, preemption and reclaim, the planner asks
+the rule set that `policy.rules` names. The conformance cases call the same functions.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from autopilot.core.rules.base import Claim, MayStart, Takes
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """One set of rules. `within` and `across` answer whom a gang may displace in its own and in other queues.
+    """One rule set.
 
-    `keeps`: GPUs of idle quota that stay reserved for a gang that waits; `head_key`: order among the first gangs
-    of all queues (None: the queue tree by saturation); `at_once`: a gang displaces when its turn comes, not after
-    all others have looked for idle capacity. `owed`: may the gang take by contract?
+    `within` and `across` choose the victims of a gang in its own queue and in other queues. `keeps` returns the GPUs
+    of idle quota that are held for a waiting gang. `head_key` orders the first gangs of all queues (None: the queue
+    tree orders them by saturation). With `at_once`, a gang preempts as soon as it is first in order, not after all
+    others have looked for idle capacity. `owed` tells whether the gang may preempt by contract.
     """
 
     may_start: MayStart
@@ -50,4 +51,4 @@ RULES: dict[str, RuleSet] = {
         elastic_quota.may_start, None, elastic_quota.targets, None, elastic_quota.head_key, at_once=True
     ),
 }
-"""By the name that `policy.rules` takes."""
+"""The rule sets by name, as in `policy.rules`."""

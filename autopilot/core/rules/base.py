@@ -1,7 +1,7 @@
-"""What rule sets see of a gang, and what they answer.
+"""The input and output types of rule sets.
 
-A rule set knows quotas, priorities and shares. It never looks at nodes: whether there is room once somebody
-has gone is a question that it asks of the caller (`Fits`), who answers from the what-if.
+A rule set knows quotas, priorities and shares. It never looks at nodes: to learn whether the newcomer fits after some
+preemptions, it asks the caller (`Fits`), which answers from the what-if.
 """
 
 from __future__ import annotations
@@ -17,65 +17,61 @@ from autopilot.core.quota.ledger import EPSILON, QuotaLedger
 
 
 class Claim(NamedTuple):
-    """One gang: what it holds when it runs, what it asks for when it waits. A plain tuple: there are thousands a
-    tick.
-    """
+    """One gang, running or pending. A named tuple, because a tick makes thousands of them."""
 
     row: int  # of WorkloadTable
     queue: int
-    gpus: float  # held; asked for at the width that is tried
-    kinds: tuple[int, ...]  # of Books, that it draws on
+    gpus: float  # held; of a pending gang, requested at the width that is tried
+    kinds: tuple[int, ...]  # kinds of the quota ledger that it counts in
     priority: int
     submit_s: float
-    start_s: float  # NaN while it waits
+    start_s: float  # NaN while it is pending
     preemptible: bool
-    least_gpus: float  # below this it stops or does not start
-    member_gpus: float  # of one member: elastic gangs change by members
+    least_gpus: float  # its minimum: below this it stops or does not start
+    member_gpus: float  # of one member: elastic gangs change by whole members
     over_quota: bool = False
-    price_gpu_s: float = 0.0  # work that evicting it whole would lose
+    price_gpu_s: float = 0.0  # cost of evicting all of it
 
     @property
     def elastic(self) -> bool:
-        """True when it can give up members and go on."""
+        """True if it can lose members and continue."""
         return self.gpus - self.member_gpus >= self.least_gpus > 0
 
     @property
     def spare_gpus(self) -> float:
-        """GPUs of the whole members that it can give up and go on; 0.0 when it is not elastic."""
+        """GPUs of the whole members that it can lose and still continue; 0.0 if it is not elastic."""
         return (self.gpus - self.least_gpus + EPSILON) // self.member_gpus * self.member_gpus if self.elastic else 0.0
 
 
 class Step(NamedTuple):
-    """One step of taking a gang: its members above its minimum, or, after them, the gang as a whole."""
+    """One step of preempting a gang: first its members above the minimum, then the gang as a whole."""
 
     claim: Claim
     whole: bool
 
     @property
     def gpus(self) -> float:
-        """GPUs that this step takes beyond the one before it."""
+        """GPUs that this step frees in addition to the previous one."""
         return self.claim.gpus - self.claim.spare_gpus if self.whole else self.claim.spare_gpus
 
 
 class Running(list[Claim]):
-    """Gangs that hold GPUs, as the searches of one tick see them. Never changed once it was shown."""
+    """Gangs that hold GPUs, for the searches of one tick. Never changed after its first use."""
 
     @cached_property
     def lines(self) -> dict[tuple[int, tuple[int, ...]], list[Claim]]:
-        """Those that may be preempted by queue and kinds, each line in the order of mercy."""
+        """Preemptible gangs by queue and kinds, each list in victim order."""
         found: dict[tuple[int, tuple[int, ...]], list[Claim]] = {}
         for claim in self:
             if claim.preemptible:
                 found.setdefault((claim.queue, claim.kinds), []).append(claim)
         for line in found.values():
-            line.sort(key=mercy)
+            line.sort(key=victim_order)
         return found
 
     @cached_property
     def steps(self) -> dict[tuple[int, tuple[int, ...]], list[Step]]:
-        """The same lines step by step: in each priority, members above the minimum of their gangs before whole
-        gangs.
-        """
+        """Preemption steps by queue and kinds: in each priority, members above the minimum before whole gangs."""
         found = {}
         for key, line in self.lines.items():
             steps = [Step(claim, whole=True) for claim in line]
@@ -86,15 +82,15 @@ class Running(list[Claim]):
         return found
 
 
-def mercy(claim: Claim) -> tuple[float, float, float, int]:
-    """Lowest priority first, in it the cheapest, then the youngest; a start that is not known counts as just now."""
+def victim_order(claim: Claim) -> tuple[float, float, float, int]:
+    """Sort key of victims: lowest priority, then lowest price, then youngest. An unknown start counts as now."""
     started_s = inf if isnan(claim.start_s) else claim.start_s
     return (claim.priority, claim.price_gpu_s, -started_s, claim.row)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is taken from one running gang: all of it, or some members of an elastic one."""
+    """The preemption of one running gang: all of it, or some members of an elastic one."""
 
     row: int
     gpus: float
@@ -103,7 +99,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a gang may not start or displace: the code, what it would take, and what it has."""
+    """Why a gang may not start or preempt: the code with its value and threshold (GPUs)."""
 
     code: Code
     value: float
@@ -112,7 +108,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class RankedTarget:
-    """One possible taking: its class in the order of mercy (0 first) and its price in lost GPU-seconds."""
+    """One candidate: its rank in the victim order (0 first) and its price in GPU-seconds."""
 
     target: Target
     rank: int
@@ -121,32 +117,32 @@ class RankedTarget:
 
 
 Allowed = Callable[[Sequence[Target]], bool]
-"""May these be taken together, as far as quotas go?"""
+"""Whether the quotas allow these preemptions together."""
 
 Fits = Callable[[Sequence[Target]], bool]
-"""Is there room for the newcomer once these were taken? An empty sequence asks about now."""
+"""Whether the newcomer fits on the nodes after these preemptions. An empty sequence: whether it fits now."""
 
 
 class Room(Protocol):
-    """Where the newcomer could go: answers `Fits`, and finds whom to take."""
+    """The nodes, as a rule set sees them: answers `Fits`, and finds victims."""
 
     def __call__(self, targets: Sequence[Target]) -> bool:
-        """Is there room for the newcomer once these were taken?"""
+        """Whether the newcomer fits after these preemptions."""
         ...
 
     def cheapest(self, ranked_targets: Sequence[RankedTarget], allowed: Allowed) -> tuple[Target, ...] | None:
-        """The cheapest allowed takings that make room, of the lowest ranks that suffice; None when none do.
+        """The cheapest allowed preemptions that make room, of the lowest ranks that suffice; None if none suffice.
 
-        Cheapest: least lost work in the highest rank that is needed, then in the one below it, and so on.
+        The cheapest set has the lowest price in the highest rank that is needed, then in the rank below it, and so on.
         """
         ...
 
 
 MayStart = Callable[[QuotaLedger, Claim], Refusal | None]
-"""May the waiting gang start on idle capacity, as far as quotas go?"""
+"""Whether the quotas allow the pending gang to start on idle capacity; None if they do."""
 
 Takes = Callable[[QuotaLedger, Claim, Sequence[Claim], Room], tuple[Target, ...] | Refusal]
-"""Whom the waiting gang displaces so that it fits, least merciful last; or why it may displace nobody.
+"""The victims that make room for the pending gang, in victim order; or why it may not preempt.
 
-`Books` are those of the moment; they are left as they were.
+The ledger is that of the moment and is left unchanged.
 """

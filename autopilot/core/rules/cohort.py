@@ -1,17 +1,17 @@
-"""Cohorts: queues below one parent share their guarantees, and the classic way of taking them back.
+"""Cohorts: queues below one parent share their guarantees and reclaim them by classic preemption.
 
-The arithmetic is that of Kueue's cohorts (pkg/cache/scheduler/resource_node.go). A queue has its own guarantee
-and what the queues below it lend; it keeps to itself what it has above its lend limit. What it uses beyond that
-weighs on its cohort, up to its borrow limit; and so on upwards. A child of the root is the top of its tree and
-shares nothing with other trees. Lend, borrow and hard limits count GPUs of every model together; guarantees
-are also counted for each model. Work that stands in the root itself is under no quota.
+The quota arithmetic is that of Kueue's cohorts (pkg/cache/scheduler/resource_node.go). The quota of a queue is its own
+guarantee plus what the queues below it lend. It does not lend the part above its lend limit. Use beyond that part
+counts against its cohort, up to its borrow limit, and so on up the tree. A child of the root is the top of its tree
+and shares nothing with other trees. Lend limits, borrow limits and hard limits count GPUs of all models together;
+guarantees are also counted per model. Work in the root itself has no quota.
 
-Taking back (Kueue's classical preemption, pkg/scheduler/preemption): first gangs of queues that use more than
-is theirs, then gangs of the newcomer's own queue; in each the lowest priority first, then the youngest.
- - Where the newcomer's side of the tree stays within its own quota, `reclaim` alone says whom it may take.
- - Where it does not, the queue itself must end within its own guarantee; with `while_borrowing` it may also
-   borrow, and then takes lower priorities up to the one stated there.
- - A gang that is larger than what its queue (or a cohort of it below the top) has may take nobody, unless
+Victims (Kueue's classic preemption, pkg/scheduler/preemption) are first gangs of queues that use more than their own
+quota, then gangs of the newcomer's own queue; in each, lowest priority first, then youngest.
+ - If the newcomer's side of the tree stays within its own quota, only `reclaim` restricts the victims.
+ - Otherwise the queue itself must end within its own guarantee. With `while_borrowing` it may also borrow; its victims
+   then have a lower priority, up to the one stated there.
+ - A gang larger than the quota of its queue (or of its cohorts below the top) may not preempt, unless
    `while_borrowing` is set.
 """
 
@@ -32,26 +32,26 @@ NAME = "cohort-classic"
 
 @dataclass(slots=True)
 class Tree:
-    """Quota of one cohort tree in one kind of GPU, by queue; a copy that may be changed."""
+    """Quota of one cohort tree in one kind of GPU, by queue; a mutable copy."""
 
-    quota: dict[int, float]  # its guarantee and what the queues below lend it
+    quota: dict[int, float]  # its guarantee plus what the queues below it lend
     kept: dict[int, float]  # the part of it that it does not lend
-    used: dict[int, float]  # its own work, and what the queues below use beyond what they keep
+    used: dict[int, float]  # by its own work, plus the use of the queues below beyond what they keep
     borrow: dict[int, float]  # the most that it may borrow
 
     def beyond(self, queue: int) -> float:
-        """What `queue` uses of its cohort: all but what it keeps to itself."""
+        """GPUs that `queue` uses of its cohort: its use above the part that it does not lend."""
         return max(self.used[queue] - self.kept[queue], 0.0)
 
     def book(self, path: Sequence[int], gpus: float) -> None:
-        """Work of `path[0]` holds `gpus` more (fewer, when negative)."""
+        """Record that work of `path[0]` holds `gpus` more (fewer if negative)."""
         for queue in path:
             before = self.beyond(queue)
             self.used[queue] += gpus
             gpus = self.beyond(queue) - before
 
     def free(self, path: Sequence[int]) -> float:
-        """What `path[0]` may still take; negative when it uses too much."""
+        """GPUs that `path[0]` may still use; negative if it uses too many."""
         top = path[-1]
         free = self.quota[top] - self.used[top]
         for queue in reversed(path[:-1]):
@@ -61,14 +61,14 @@ class Tree:
         return free
 
     def most(self, path: Sequence[int]) -> float:
-        """What `path[0]` could take if nothing were used."""
+        """GPUs that `path[0]` could use if all were idle."""
         most = self.quota[path[-1]]
         for queue in reversed(path[:-1]):
             most = min(self.kept[queue] + most, self.quota[queue] + self.borrow[queue])
         return most
 
     def over(self, queue: int) -> float:
-        """What `queue` uses beyond its own quota; 0.0 when it stays within."""
+        """GPUs that `queue` uses above its own quota; 0.0 if it stays within."""
         over = self.used[queue] - self.quota[queue]
         return over if over > EPSILON else 0.0
 
@@ -76,7 +76,7 @@ class Tree:
 def cohort_tree(ledger: QuotaLedger, kind: int, top: int) -> Tree:
     """The tree below `top`, a child of the root, in one kind."""
     tree, rows = Tree({}, {}, {}, {}), [top]
-    for queue in rows:  # they become more on the way down
+    for queue in rows:  # grows while the loop runs
         rows.extend(ledger.children[queue])
     guarantee, use = ledger.guarantee[kind], ledger.use[kind]
     bounded = kind == ALL
@@ -93,33 +93,33 @@ def cohort_tree(ledger: QuotaLedger, kind: int, top: int) -> Tree:
 
 
 class Quotas:
-    """The trees of a newcomer's cohort in each of its kinds, with the newcomer booked: a `Ledger`."""
+    """The trees of the newcomer's cohort in each of its kinds, including the newcomer: a `Ledger`."""
 
     def __init__(self, ledger: QuotaLedger, claim: Claim) -> None:
         self.ledger, self.claim = ledger, claim
         self.path = ledger.paths[claim.queue]
         self.trees = {kind: cohort_tree(ledger, kind, self.path[-1]) for kind in claim.kinds if self.path}
         frees = {kind: tree.free(self.path) for kind, tree in self.trees.items()}
-        self.free_gpus = min(frees.values(), default=inf)  # before it was booked
+        self.free_gpus = min(frees.values(), default=inf)  # before the newcomer was added
         self.most_gpus = min((tree.most(self.path) for tree in self.trees.values()), default=inf)
         short = tuple(kind for kind, free in frees.items() if claim.gpus > free + EPSILON)
-        self.contested = short or claim.kinds  # quota that is to be made free
+        self.contested = short or claim.kinds  # kinds in which quota must be freed
         self.may_borrow = True
         self.limits = Limits(ledger, claim)
         for tree in self.trees.values():
             tree.book(self.path, claim.gpus)
-        # position in its path of the lowest queue whose own quota holds it together with all that runs now
+        # position in its path of the lowest queue whose own quota covers the newcomer and all running work
         self.holder = next((at for at, queue in enumerate(self.path) if self.within(queue)), len(self.path))
 
     def book(self, other: Claim, sign: int) -> None:
-        """Take a running gang off (-1) or put it back (+1)."""
+        """Remove a running gang (-1) or put it back (+1)."""
         self.limits.book(other, sign)
         for kind, tree in self.trees.items():
             if kind in other.kinds and other.queue in tree.quota:
                 tree.book(self.ledger.paths[other.queue], sign * other.gpus)
 
     def allows(self) -> bool:
-        """Is the newcomer inside its quotas and hard limits?"""
+        """True if the newcomer is within its quotas and hard limits."""
         return (
             self.limits.allow()
             and all(tree.free(self.path) >= -EPSILON for tree in self.trees.values())
@@ -127,38 +127,38 @@ class Quotas:
         )
 
     def within(self, queue: int) -> bool:
-        """Does `queue` stay within its own quota in every kind, with the newcomer?"""
+        """True if `queue` stays within its own quota in every kind, including the newcomer."""
         return not any(tree.over(queue) for tree in self.trees.values())
 
     def borrows(self, queue: int) -> bool:
-        """Does `queue` use more than its own quota in a contested kind?"""
+        """True if `queue` uses more than its own quota in a contested kind."""
         return any(self.trees[kind].over(queue) for kind in self.contested if kind in self.trees)
 
-    def donates(self, queue: int) -> bool:
-        """May work of `queue` be taken: does it, and each cohort on its side of the tree, borrow? Never its own."""
+    def may_lose(self, queue: int) -> bool:
+        """True if another queue, and each cohort on its side of the tree, borrows, so its work may be preempted."""
         mine, theirs = self.ledger.parting(self.claim.queue, queue)
         path = self.ledger.paths[queue]
         return mine != theirs and all(self.borrows(each) for each in path[: path.index(theirs) + 1])
 
     def owed_by(self, queue: int) -> bool:
-        """Does the newcomer's side of the tree, where its path and that of `queue` part, hold it in its own quota?"""
+        """True if the newcomer's side of the tree, where the two paths diverge, covers it with its own quota."""
         mine, _ = self.ledger.parting(self.claim.queue, queue)
         return self.path.index(mine) >= self.holder
 
     def rivals(self, running: Sequence[Claim]) -> list[Claim]:
-        """Gangs that hold contested kinds, of its own queue or of one in its tree that borrows."""
+        """Gangs that hold contested kinds, in the newcomer's queue or in a borrowing queue of its tree."""
         contested, own = set(self.contested), self.claim.queue
         tree = next((tree.quota.keys() for tree in self.trees.values()), {own: 0.0}.keys())
-        open_queues = {queue for queue in tree if queue == own or self.donates(queue)}
+        open_queues = {queue for queue in tree if queue == own or self.may_lose(queue)}
         return [o for o in running if o.queue in open_queues and not contested.isdisjoint(o.kinds)]
 
     def free_before(self) -> float:
-        """What was free for the newcomer at first; 0.0 where no quota applies."""
+        """GPUs that were free for the newcomer at first; 0.0 where no quota applies."""
         return max(self.free_gpus, 0.0) if self.free_gpus < inf else 0.0
 
 
 def may_start(ledger: QuotaLedger, claim: Claim) -> Refusal | None:
-    """Hard limits along the path, then what its queue has and may borrow, in every kind."""
+    """Check the hard limits along the path, then the quota of the queue and what it may borrow, in every kind."""
     room = ledger.limit_room(claim.queue, claim.kinds)
     if claim.gpus > room + EPSILON:
         return Refusal(Code.LIMIT, max(room, 0.0), claim.gpus)
@@ -168,7 +168,7 @@ def may_start(ledger: QuotaLedger, claim: Claim) -> Refusal | None:
 
 
 def targets(ledger: QuotaLedger, claim: Claim, running: Sequence[Claim], room: Fits) -> tuple[Target, ...] | Refusal:
-    """Whom the newcomer displaces: borrowers of its cohort first, then its own queue; () when it needs nobody."""
+    """The victims of the newcomer: borrowers of its cohort first, then its own queue; () if it needs none."""
     quotas = Quotas(ledger, claim)
     trial = Trial(quotas, room)
     if trial.fits():
@@ -188,19 +188,19 @@ def targets(ledger: QuotaLedger, claim: Claim, running: Sequence[Claim], room: F
 
 
 def _search(trial: Trial, quotas: Quotas, rivals: Sequence[Claim]) -> bool:
-    """Find victims among `rivals` and leave them in `trial`; False, and nothing taken, when there are none."""
+    """Find victims among `rivals` and leave them in `trial`; False, with `trial` unchanged, if there are none."""
     queues, claim = quotas.ledger.queues, quotas.claim
     within, reclaim = int(queues.within_queue[claim.queue]), int(queues.reclaim[claim.queue])
-    own = sorted((o for o in rivals if o.queue == claim.queue and permits(within, claim, o)), key=mercy)
-    donors = sorted((o for o in rivals if o.queue != claim.queue and permits(reclaim, claim, o)), key=mercy)
-    owed = [other for other in donors if quotas.owed_by(other.queue)]
-    weighed = [other for other in donors if not quotas.owed_by(other.queue)]
+    own = sorted((o for o in rivals if o.queue == claim.queue and permits(within, claim, o)), key=victim_order)
+    others = sorted((o for o in rivals if o.queue != claim.queue and permits(reclaim, claim, o)), key=victim_order)
+    owed = [other for other in others if quotas.owed_by(other.queue)]
+    weighed = [other for other in others if not quotas.owed_by(other.queue)]
     for may_borrow in _attempts(quotas, owed, weighed):
         quotas.may_borrow = may_borrow
         if trial.fewest(_in_order(quotas, owed, weighed, own)):
             trial.spare()
             if not may_borrow and all(_usable(quotas, other) for other in trial.taken):
-                quotas.may_borrow = True  # nobody is left for whose sake it must not
+                quotas.may_borrow = True  # none of the victims forbids it to borrow
                 trial.spare(last=True)
             return True
     quotas.may_borrow = True
@@ -208,7 +208,7 @@ def _search(trial: Trial, quotas: Quotas, rivals: Sequence[Claim]) -> bool:
 
 
 def _attempts(quotas: Quotas, owed: Sequence[Claim], weighed: Sequence[Claim]) -> tuple[bool, ...]:
-    """May the newcomer's queue borrow, in the order in which it is tried: without borrowing more gangs may be taken."""
+    """Whether the newcomer's queue may borrow, in the order tried. Without borrowing, more gangs are candidates."""
     claim, never = quotas.claim, _while_borrowing(quotas) == Displace.NEVER
     trees = [quotas.trees[kind] for kind in quotas.contested if kind in quotas.trees]
     below = all(tree.used[claim.queue] - claim.gpus < tree.quota[claim.queue] - EPSILON for tree in trees)
@@ -218,9 +218,9 @@ def _attempts(quotas: Quotas, owed: Sequence[Claim], weighed: Sequence[Claim]) -
 
 
 def _in_order(quotas: Quotas, owed: Sequence[Claim], weighed: Sequence[Claim], own: Sequence[Claim]) -> Iterator[Claim]:
-    """Victims in order; from another queue only as long as it still borrows."""
+    """Victims in order; those of another queue only while it still borrows."""
     for other in (*owed, *weighed):
-        if quotas.donates(other.queue) and (not quotas.may_borrow or _usable(quotas, other)):
+        if quotas.may_lose(other.queue) and (not quotas.may_borrow or _usable(quotas, other)):
             yield other
     yield from own
 
@@ -230,7 +230,7 @@ def _while_borrowing(quotas: Quotas) -> Displace:
 
 
 def _usable(quotas: Quotas, other: Claim) -> bool:
-    """May the newcomer take `other` even if its queue borrows then?"""
+    """True if the newcomer may preempt `other` even if its queue then borrows."""
     if other.queue == quotas.claim.queue or quotas.owed_by(other.queue):
         return True
     highest = int(quotas.ledger.queues.while_borrowing_priority[quotas.claim.queue])
@@ -238,7 +238,7 @@ def _usable(quotas: Quotas, other: Claim) -> bool:
 
 
 def _barred(quotas: Quotas, other: Claim, allowed: bool) -> Code | None:
-    """Why a gang cannot be displaced; None when it can."""
+    """Why a gang cannot be preempted; None if it can."""
     code = barred(quotas, other)
     if code is None and not allowed:
         return Code.POLICY
@@ -248,25 +248,23 @@ def _barred(quotas: Quotas, other: Claim, allowed: bool) -> Code | None:
 
 
 def owed(ledger: QuotaLedger, claim: Claim) -> bool:
-    """Does the gang's queue stay within its own quota with it? What others borrowed of that was lent on this
-    condition.
-    """
+    """True if the gang's queue, including the gang, stays within its own quota: that quota was lent by contract."""
     quotas = Quotas(ledger, claim)
     return bool(quotas.path) and quotas.within(claim.queue)
 
 
 def keeps(ledger: QuotaLedger, claim: Claim) -> float:
-    """GPUs of idle quota that a waiting head keeps from others, because it cannot be sure to take them back.
+    """GPUs of idle quota held for a waiting head, because its queue may not be able to reclaim them later.
 
-    Only a queue whose `reclaim` is `any` can be sure. Kept is what idles of its own guarantee and, when it has to
-    borrow, of what it may borrow. A gang that is too large to displace anybody keeps nothing (Kueue:
+    Only a queue whose `reclaim` is `any` can certainly reclaim, so it holds none. Held is the idle part of its own
+    guarantee and, if it has to borrow, of what it may borrow. A gang that is too large to preempt holds none (Kueue:
     resourcesToReserve).
     """
     return kept_gpus(ledger, claim, in_cohort=Displace(int(ledger.queues.while_borrowing[claim.queue])))
 
 
 def kept_gpus(ledger: QuotaLedger, claim: Claim, *, in_cohort: Displace) -> float:
-    """`keeps`, for a queue that displaces others as `in_cohort` says though it borrows."""
+    """`keeps`, for a queue that may preempt by `in_cohort` while it borrows."""
     quotas = Quotas(ledger, claim)
     sure = int(ledger.queues.reclaim[claim.queue]) == Displace.ANY
     if sure or not quotas.trees or quotas.most_gpus < claim.gpus - EPSILON:
@@ -285,21 +283,21 @@ def kept_gpus(ledger: QuotaLedger, claim: Claim, *, in_cohort: Displace) -> floa
 
 
 def head_key(ledger: QuotaLedger, claim: Claim) -> tuple[float, ...]:
-    """Order among the heads of all queues: how far up it borrows (0: not at all), then priority, then submit time."""
+    """Order of the heads of all queues: levels up to which it borrows (0: none), then priority, then submit time."""
     quotas = Quotas(ledger, claim)
     levels = min(quotas.holder, max(len(quotas.path) - 1, 0))
     return (float(levels), -float(claim.priority), claim.submit_s)
 
 
 def may_displace(quotas: Quotas, *, in_cohort: Displace) -> bool:
-    """May a gang of this size displace anybody: within its queue's guarantee, or below a cohort that holds it."""
+    """True if a gang of this size may preempt: it fits the quota of its queue, or of a cohort below the top."""
     claim = quotas.claim
     small = all(claim.gpus <= tree.quota[claim.queue] + EPSILON for tree in quotas.trees.values())
     return small or in_cohort != Displace.NEVER or quotas.holder < len(quotas.path) - 1
 
 
 def permits(how: int, claim: Claim, other: Claim) -> bool:
-    """Does a queue's setting let `claim` displace `other`?"""
+    """True if the setting `how` of a queue lets `claim` preempt `other`."""
     if how == Displace.ANY:
         return True
     lower = other.priority < claim.priority
@@ -307,24 +305,24 @@ def permits(how: int, claim: Claim, other: Claim) -> bool:
     return how != Displace.NEVER and (lower or (how == Displace.LOWER_OR_NEWER_EQUAL and newer))
 
 
-def mercy(claim: Claim) -> tuple[float, ...]:
+def victim_order(claim: Claim) -> tuple[float, ...]:
     """Sort key of victims: lowest priority first, then the youngest."""
     return (float(claim.priority), -started_s(claim), float(claim.row))
 
 
 def barred(quotas: Quotas, other: Claim) -> Code | None:
-    """Why the settings of the newcomer's queue keep it from displacing `other`; None when they do not."""
+    """Why the settings of the newcomer's queue forbid it to preempt `other`; None if they allow it."""
     claim, queues = quotas.claim, quotas.ledger.queues
     how = int((queues.within_queue if other.queue == claim.queue else queues.reclaim)[claim.queue])
     if permits(how, claim, other):
         return None
-    if how == Displace.NEVER:  # worth a word only where another setting would help
+    if how == Displace.NEVER:  # reported only where another setting would help
         return Code.POLICY if other.priority < claim.priority else Code.OK
     return Code.PRIORITY
 
 
 def why_not(quotas: Quotas, reasons: Collection[Code], *, lacked_room: bool) -> Refusal:
-    """Why nobody is displaced, from the reasons of all who might have been: the first that a person could change."""
+    """Why there is no victim, from the reasons of all candidates: the first that a person can change."""
     claim = quotas.claim
     if not quotas.limits.allow():
         return Refusal(Code.LIMIT, max(quotas.ledger.limit_room(claim.queue, claim.kinds), 0.0), claim.gpus)

@@ -1,17 +1,17 @@
-"""Cohorts with fair shares: what is borrowed is divided by weight, and taken back from whoever borrows most.
+"""Cohorts with fair sharing: borrowed quota is divided by weight, and reclaimed from the largest borrower.
 
-The quota arithmetic is that of rules/cohort.py. The share of a queue (or of a cohort) is the number of GPUs
-that it uses above its own quota, over its weight; without weight any borrowing is infinitely much. Two queues
-are compared where their paths part. Kueue compares the same (pkg/cache/scheduler/fair_sharing.go,
-pkg/scheduler/preemption/fairsharing), scaled by what can be lent at that place, which is equal for both.
+The quota arithmetic is that of rules/cohort.py. The share of a queue (or of a cohort) is the GPUs that it uses above
+its own quota, divided by its weight; with weight zero, any borrowing is an infinite share. Two queues are compared
+where their paths diverge. Kueue compares the same shares (pkg/cache/scheduler/fair_sharing.go,
+pkg/scheduler/preemption/fairsharing), scaled by what can be lent at that level, which is equal for both.
 
-Who gives: always the one with the largest share at the time, level by level from the top of the tree; in it the
-lowest priority first, then the smallest gang (the donor stays as near to its share as it can), then the youngest.
-Where the first choice does not suffice, a gang of the next donor that suffices alone goes before smaller ones.
-Nothing is taken from a queue, or through a cohort, that no longer borrows.
- - A newcomer whose queue stays within its own quota may take from any borrower.
- - `final_share`: the newcomer's share is then at most what the donor's still is after the loss.
- - `initial_share`, where that does not suffice: the newcomer's share is then below what the donor's was before.
+The victim queue is the one with the largest share at the time, found level by level from the top of the tree. In it,
+victims are ordered by lowest priority, then smallest gang (which leaves the queue as near to its share as possible),
+then youngest. If the first victim does not suffice, a gang of the next victim queue that suffices alone comes before
+smaller ones. A queue that no longer borrows, or that is in a cohort that no longer borrows, has no more victims.
+ - A newcomer whose queue stays within its own quota may preempt work of any borrower.
+ - `final_share`: the newcomer's share is then at most the share of the victim's queue after the preemption.
+ - `initial_share`, tried second: the newcomer's share is then below the share of the victim's queue before it.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from autopilot.core.model.snapshot import Displace
 from autopilot.core.quota.ledger import EPSILON, QuotaLedger
 from autopilot.core.rules import cohort
 from autopilot.core.rules.base import Claim, Fits, Refusal, Target
-from autopilot.core.rules.cohort import Quotas, barred, kept_gpus, mercy, why_not
+from autopilot.core.rules.cohort import Quotas, barred, kept_gpus, victim_order, why_not
 from autopilot.core.rules.trial import Trial
 
 NAME = "cohort-fair"
 
 FINAL, INITIAL = "final_share", "initial_share"
 RULES = (FINAL, INITIAL)
-"""The rules of shares, in the order in which they are tried (Kueue: fairSharing.preemptionStrategies)."""
+"""The comparisons of shares, in the order tried (Kueue: fairSharing.preemptionStrategies)."""
 
 Share = tuple[bool, float]
-"""(borrows without weight, GPUs above its quota over its weight): the larger one borrows more."""
+"""(borrows with weight zero, GPUs above its quota / weight): the larger share borrows more."""
 
 may_start = cohort.may_start
 
@@ -42,12 +42,14 @@ may_start = cohort.may_start
 def targets(
     ledger: QuotaLedger, claim: Claim, running: Sequence[Claim], room: Fits, rules: Sequence[str] = RULES
 ) -> tuple[Target, ...] | Refusal:
-    """Whom the newcomer displaces by its share, and in its own queue as `within_queue` says; () when it needs nobody.
+    """The victims of the newcomer: by shares, and in its own queue by `within_queue`; () if it needs none.
 
-    `rules`: one or both of RULES, tried in that order. Raises `InputError` for another.
+    `rules`: one or both of RULES, tried in that order. Raises `InputError` for any other name.
     """
     if not rules or not set(rules) <= set(RULES):
-        raise InputError(f"rules of shares {', '.join(rules) or '(none)'}: write {' or '.join(RULES)}, or both")
+        raise InputError(
+            f"share rules {', '.join(rules) or '(none)'} are not known: write {' or '.join(RULES)}, or both"
+        )
     quotas = Quotas(ledger, claim)
     trial = Trial(quotas, room)
     if trial.fits():
@@ -69,14 +71,12 @@ def targets(
 
 
 def keeps(ledger: QuotaLedger, claim: Claim) -> float:
-    """As for classic cohorts; here a queue that reclaims at all may displace others though it borrows."""
+    """As for classic cohorts; here a queue that may reclaim may also preempt while it borrows."""
     return kept_gpus(ledger, claim, in_cohort=Displace(int(ledger.queues.reclaim[claim.queue])))
 
 
 def head_key(ledger: QuotaLedger, claim: Claim) -> tuple[float, ...]:
-    """Order among the heads of all queues: shares after its start from the top of the tree down, priority, submit
-    time.
-    """
+    """Order of the heads of all queues: shares after its start from the top down, then priority, then submit time."""
     quotas = Quotas(ledger, claim)
     shares = [share(quotas, queue) for queue in reversed(quotas.path[:-1])]
     depth = max((len(path) for path in ledger.paths), default=1) - 1
@@ -86,7 +86,7 @@ def head_key(ledger: QuotaLedger, claim: Claim) -> tuple[float, ...]:
 
 
 def share(quotas: Quotas, queue: int) -> Share:
-    """The share of a queue or cohort as the books of `quotas` stand, in the kind where it is largest."""
+    """The present share of a queue or cohort, in the kind where it is largest."""
     above = max((tree.over(queue) for tree in quotas.trees.values()), default=0.0)
     weight = float(quotas.ledger.queues.weight[queue])
     return (False, above / weight) if weight > 0 else (above > 0, above)
@@ -101,12 +101,12 @@ def _below(one: Share, other: Share) -> bool:
 
 
 def _search(trial: Trial, quotas: Quotas, rivals: Sequence[Claim], rules: Sequence[str]) -> bool:
-    """Find victims among `rivals` and leave them in `trial`; False, and nothing taken, when there are none."""
+    """Find victims among `rivals` and leave them in `trial`; False, with `trial` unchanged, if there are none."""
     by_rule: dict[int, str] = {}
     candidates = [other for other in rivals if barred(quotas, other) is None]
     if not trial.fewest(_in_order(quotas, candidates, rules, by_rule)):
         return False
-    # what must go on holding once some are put back: by final_share one statement for each donor side
+    # conditions that must still hold after victims are put back; by final_share, one for each victim's side
     statements: dict[int, tuple[int, ...]] = {}
     for other in trial.taken:
         rule = by_rule.get(other.row)
@@ -125,22 +125,22 @@ def _search(trial: Trial, quotas: Quotas, rivals: Sequence[Claim], rules: Sequen
 def _in_order(
     quotas: Quotas, candidates: Sequence[Claim], rules: Sequence[str], by_rule: dict[int, str]
 ) -> Iterator[Claim]:
-    """Victims in order, each judged by the books as they are once those before it were taken.
+    """Victims in order; each is judged on the quotas after the preemption of the earlier ones.
 
-    `by_rule` notes the rule by which a gang was taken; gangs of its own queue, and what a newcomer within its
-    own quota takes, need none.
+    `by_rule` records the rule that allowed each victim. Victims in the newcomer's own queue, and all victims of a
+    newcomer within its own quota, need no rule.
     """
     entitled = not quotas.borrows(quotas.claim.queue)
-    donors = _Donors(quotas, candidates)
+    queues = _VictimQueues(quotas, candidates)
     refused: list[Claim] = []
     taken: list[Claim] = []
-    while (queue := donors.next()) is not None:
+    while (queue := queues.next()) is not None:
         if queue == quotas.claim.queue or entitled:
-            taken.append(donors.pop(queue, taken if queue != quotas.claim.queue else ()))
+            taken.append(queues.pop(queue, taken if queue != quotas.claim.queue else ()))
             yield taken[-1]
             continue
-        while donors.waiting.get(queue):
-            other = donors.pop(queue)
+        while queues.waiting.get(queue):
+            other = queues.pop(queue)
             if _would_hold(quotas, other, rules[0]):
                 by_rule[other.row] = rules[0]
                 yield other
@@ -148,16 +148,16 @@ def _in_order(
             refused.append(other)
     if INITIAL not in rules[1:]:
         return
-    donors = _Donors(quotas, refused)
-    while (queue := donors.next()) is not None:
-        other = donors.pop(queue)
+    queues = _VictimQueues(quotas, refused)
+    while (queue := queues.next()) is not None:
+        other = queues.pop(queue)
         if _would_hold(quotas, other, INITIAL):
             by_rule[other.row] = INITIAL
             yield other
 
 
 def _would_hold(quotas: Quotas, other: Claim, rule: str) -> bool:
-    """Does a rule allow to take `other` next?"""
+    """True if a rule allows `other` as the next victim."""
     quotas.book(other, -1)
     holds = _holds(quotas, other, rule)
     quotas.book(other, 1)
@@ -165,7 +165,7 @@ def _would_hold(quotas: Quotas, other: Claim, rule: str) -> bool:
 
 
 def _holds(quotas: Quotas, other: Claim, rule: str) -> bool:
-    """Does a rule hold for `other`, which is taken?"""
+    """True if a rule holds for the victim `other`, which is removed from `quotas`."""
     mine, theirs = quotas.ledger.parting(quotas.claim.queue, other.queue)
     if rule == FINAL:
         return _at_most(share(quotas, mine), share(quotas, theirs))
@@ -175,30 +175,30 @@ def _holds(quotas: Quotas, other: Claim, rule: str) -> bool:
     return _below(share(quotas, mine), before)
 
 
-class _Donors:
-    """Who may give, by queue, and which queue is next."""
+class _VictimQueues:
+    """Candidates by queue, and the order of the queues."""
 
     def __init__(self, quotas: Quotas, candidates: Iterable[Claim]) -> None:
         self.quotas = quotas
-        self.waiting: dict[int, list[Claim]] = {}  # the next to give stands last
-        self._below: dict[int, int] = {}  # how many wait in a queue or below it
+        self.waiting: dict[int, list[Claim]] = {}  # in reverse victim order
+        self._below: dict[int, int] = {}  # number of candidates in a queue or below it
         for other in sorted(candidates, key=_order, reverse=True):
             self.waiting.setdefault(other.queue, []).append(other)
             self._count(other.queue, 1)
 
     def next(self) -> int | None:
-        """The queue with the largest share, found from the top of the tree; None when nobody may give."""
+        """The queue with the largest share, found from the top of the tree; None without a candidate."""
         return self._find(self.quotas.path[-1] if self.quotas.path else 0)
 
     def pop(self, queue: int, taken: Sequence[Claim] = ()) -> Claim:
-        """The next gang of `queue`; where others were `taken` in vain, one of its class that suffices alone."""
+        """The next candidate of `queue`; if those `taken` before did not suffice, one that suffices alone."""
         self._count(queue, -1)
         line = self.waiting[queue]
         alone = self._alone(line, taken) if taken and taken[-1].queue != queue else None
         return line.pop() if alone is None else line.pop(alone)
 
     def _alone(self, line: Sequence[Claim], taken: Sequence[Claim]) -> int | None:
-        """Place of the smallest gang of the lowest priority for which all that were taken could stay."""
+        """Position of the smallest gang of the lowest priority that suffices without those `taken`; None: none does."""
         quotas = self.quotas
         for other in taken:
             quotas.book(other, 1)
@@ -221,7 +221,7 @@ class _Donors:
             self._below[each] = self._below.get(each, 0) + more
 
     def _find(self, queue: int) -> int | None:
-        """The next queue to give at or below `queue`; a cohort that does not borrow shields those below it."""
+        """The next victim queue at or below `queue`; a cohort that does not borrow protects the queues below it."""
         quotas = self.quotas
         options = [
             each
@@ -235,7 +235,7 @@ class _Donors:
         return queue if self.waiting.get(queue) else None
 
     def _key(self, queue: int) -> tuple[float, ...]:
-        """Largest share first; among equals a cohort before a queue, then the queue whose next gang goes first."""
+        """Sort key: largest share first; then a cohort before a queue, then the queue with the first victim."""
         unweighted, amount = share(self.quotas, queue)
         head = (1.0, *_order(self.waiting[queue][-1])) if self.waiting.get(queue) else (0.0, float(queue))
         return (-float(unweighted), -round(amount, 9), *head)
@@ -243,5 +243,5 @@ class _Donors:
 
 def _order(other: Claim) -> tuple[float, ...]:
     """Sort key of victims inside a queue: lowest priority, smallest, youngest."""
-    priority, *rest = mercy(other)
+    priority, *rest = victim_order(other)
     return (priority, other.gpus, *rest)

@@ -1,14 +1,15 @@
-"""Elastic quotas: each team has a minimum and a maximum, and may use what others leave of their minimum.
+"""Elastic quotas: each team has a minimum and a maximum, and may use the unused minimum of other teams.
 
-A team is a queue just below the root, with all that stands below it; its minimum is its guarantee, its maximum
-its limit. Work that stands in the root itself is of no team and under no quota; it displaces only its like. A gang
-starts where its team stays within the maximum and all teams together within the sum of all minima. Part of what the
-others leave is a team's due: their unused minimum, times its own over the sum of all.
+A team is a queue directly below the root, with all queues below it. Its minimum is its guarantee, its maximum its
+limit. Work in the root itself belongs to no team and has no quota; it preempts only other work in the root. A gang may
+start if its team stays within the maximum and all teams together within the sum of all minima. A team is entitled to a
+part of the unused minimum of the others: that unused minimum times its own minimum over the sum of all minima.
 
-Taking back: a team that stays within its minimum may displace work marked `over_quota` of teams above theirs. A
-team that stays within its minimum and its part may displace it of teams above their minimum and part, and then
-work of lower priority of its own. Beyond that a team displaces lower priorities of its own only. In each the
-lowest priority goes first, then the youngest. The rules are those of nos (pkg/scheduler/plugins/capacityscheduling).
+A team that stays within its minimum may preempt work marked `over_quota` of teams above their minimum. A team that
+stays within its minimum plus its part may preempt such work of teams above their minimum plus part, and then work of
+lower priority of its own. Otherwise a team preempts only work of lower priority of its own. In each case the lowest
+priority comes first, then the youngest gang. The rules are those of nos
+(pkg/scheduler/plugins/capacityscheduling).
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from math import inf
 from autopilot.core.model.records import Code
 from autopilot.core.quota.ledger import EPSILON, QuotaLedger
 from autopilot.core.rules.base import Claim, Fits, Refusal, Target
-from autopilot.core.rules.cohort import mercy
+from autopilot.core.rules.cohort import victim_order
 from autopilot.core.rules.trial import Limits, Trial
 
 NAME = "elastic-quota"
 
 
 class Teams:
-    """What every team uses, with the newcomer booked on its own: a `Ledger`. Numbers are [kind][team]; 0 is no team."""
+    """The use of each team, including the newcomer: a `Ledger`. Numbers are [kind][team]; 0 is no team."""
 
     def __init__(self, ledger: QuotaLedger, claim: Claim) -> None:
         self.claim = claim
@@ -42,17 +43,17 @@ class Teams:
         self._add(self.team, claim.gpus, claim.kinds)
 
     def book(self, other: Claim, sign: int) -> None:
-        """Take a running gang off (-1) or put it back (+1)."""
+        """Remove a running gang (-1) or put it back (+1)."""
         self.limits.book(other, sign)
         self._add(self.team_of[other.queue], sign * other.gpus, other.kinds)
 
     def allows(self) -> bool:
-        """Does the newcomer's team stay within its maximum, and all together within the sum of all minima?"""
+        """True if the newcomer's team is within its maximum, and all teams together within the sum of all minima."""
         pooled = not self.team or all(left >= -EPSILON for left in self._idle.values())
         return pooled and self.limits.allow()
 
     def within(self, team: int, *, part: bool) -> bool:
-        """Does a team stay within its minimum (with `part`: and its part of what the others leave)?"""
+        """True if a team is within its minimum; with `part`, plus its part of the unused minimum of the others."""
         return all(
             self._used[kind][team] <= minimum[team] + (self._part[kind][team] if part else 0.0) + EPSILON
             for kind, minimum in self._minimum.items()
@@ -66,7 +67,7 @@ class Teams:
 
 
 def _left(ledger: QuotaLedger, kind: int) -> float:
-    """What all teams together leave of the sum of all minima."""
+    """The part of the sum of all minima that no team uses."""
     guarantee, use = ledger.guarantee[kind], ledger.use[kind]
     return sum(guarantee[team] - use[team] for team in ledger.children[0])
 
@@ -79,7 +80,7 @@ def _parts(minimum: dict[int, float], used: dict[int, float]) -> dict[int, float
 
 
 def may_start(ledger: QuotaLedger, claim: Claim) -> Refusal | None:
-    """The maximum (hard limits along the path), then the sum of all minima."""
+    """Check the maximum (hard limits along the path), then the sum of all minima."""
     room = ledger.limit_room(claim.queue, claim.kinds)
     if claim.gpus > room + EPSILON:
         return Refusal(Code.LIMIT, max(room, 0.0), claim.gpus)
@@ -88,7 +89,7 @@ def may_start(ledger: QuotaLedger, claim: Claim) -> Refusal | None:
 
 
 def targets(ledger: QuotaLedger, claim: Claim, running: Sequence[Claim], room: Fits) -> tuple[Target, ...] | Refusal:
-    """Whom the newcomer displaces: work over quota of other teams, or lower priorities of its own; () for nobody."""
+    """The victims of the newcomer: `over_quota` work of other teams, or lower priorities of its own; () for none."""
     teams = Teams(ledger, claim)
     trial = Trial(teams, room)
     if trial.fits():
@@ -121,18 +122,18 @@ def targets(ledger: QuotaLedger, claim: Claim, running: Sequence[Claim], room: F
 
 
 def keeps(_books: QuotaLedger, _claim: Claim) -> float:
-    """Nothing: what a team lends is marked over quota, and the team takes it back when it needs it."""
+    """No quota hold: work on lent quota is marked `over_quota`, so the team can always reclaim it."""
     return 0.0
 
 
 def head_key(_books: QuotaLedger, claim: Claim) -> tuple[float, ...]:
-    """Order among the heads of all queues: priority, then submit time."""
+    """Order of the heads of all queues: priority, then submit time."""
     return (-float(claim.priority), claim.submit_s)
 
 
 def _in_order(teams: Teams, marked: Sequence[Claim], own: Sequence[Claim], *, part: bool) -> Iterator[Claim]:
-    """Victims in order; from another team only as long as it is above what is its own."""
-    for other in sorted(marked, key=mercy):
+    """Victims in order; those of another team only while it is above its minimum (with `part`: plus its part)."""
+    for other in sorted(marked, key=victim_order):
         if not teams.within(teams.team_of[other.queue], part=part):
             yield other
-    yield from sorted(own, key=mercy)
+    yield from sorted(own, key=victim_order)

@@ -1,12 +1,12 @@
 """Hierarchical fair share: guarantees, borrowing by weight, preemption inside a queue, reclaim across queues.
 
-With decayed usage off, GPUs the only resource and queues in the order of submission these are the rules of
-KAI (kai-scheduler, plugins proportion and reclaimer): work that may not be preempted starts inside guarantees
-only; a gang may displace lower priorities of its own queue; it may take from other queues what they use above
-their fair share while its own queue stays within its own, compared where the two queue paths part.
+Without past use, with GPUs as the only resource and queues in submission order, these are the rules of KAI
+(kai-scheduler, plugins proportion and reclaimer). Non-preemptible work starts only within guarantees. A gang may
+preempt lower priorities of its own queue. It may preempt work of other queues that are above their fair share, while
+its own queue stays within its fair share; the two are compared where their queue paths diverge.
 
-Who gives way first: the most over-served queue, in it the lowest priority, in that class the cheapest set that
-suffices. The last step needs the nodes and is the caller's (`Room.cheapest`).
+The victim order is: the queue furthest above its share, in it the lowest priority, in that class the cheapest set that
+suffices. The last step needs the nodes, so the caller does it (`Room.cheapest`).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from itertools import islice
 
 from autopilot.core.model.records import Code
 from autopilot.core.quota.ledger import ALL, EPSILON, QuotaLedger
-from autopilot.core.rules.base import Claim, RankedTarget, Refusal, Room, Running, Step, Target, mercy
+from autopilot.core.rules.base import Claim, RankedTarget, Refusal, Room, Running, Step, Target, victim_order
 
 NAME = "hierarchical-fair-share"
 
 OFFERED = (256, 1024, 4096)
-"""So many offers in the order of mercy are looked at first, then so many more, before all are."""
+"""Numbers of candidates, in victim order, that are searched before all of them are."""
 
 
 def may_start(ledger: QuotaLedger, claim: Claim) -> Refusal | None:
-    """Hard limits along the path; guarantees along the path for work that may not be preempted."""
+    """Check the hard limits along the path and, for non-preemptible work, the guarantees along the path."""
     room = ledger.limit_room(claim.queue, claim.kinds)
     if claim.gpus > room + EPSILON:
         return Refusal(Code.LIMIT, max(room, 0.0), claim.gpus)
@@ -41,7 +41,7 @@ def _outside_guarantee(ledger: QuotaLedger, claim: Claim) -> Refusal | None:
 
 
 def owed(ledger: QuotaLedger, claim: Claim) -> bool:
-    """Does the gang's queue, and every one above it, stay within its guarantee with it? Then it takes by contract."""
+    """True if the gang may preempt by contract: with it, its queue and all ancestors are within their guarantees."""
     path = ledger.paths[claim.queue]
     return bool(path) and all(ledger.within_guarantee(queue, claim.gpus, claim.kinds) for queue in path)
 
@@ -49,12 +49,12 @@ def owed(ledger: QuotaLedger, claim: Claim) -> bool:
 def within_queue(
     ledger: QuotaLedger, claim: Claim, running: Sequence[Claim], room: Room
 ) -> tuple[Target, ...] | Refusal:
-    """Displace preemptible gangs of strictly lower priority in the newcomer's own queue."""
+    """Preempt gangs of strictly lower priority in the newcomer's own queue."""
     outside = _outside_guarantee(ledger, claim)
     if outside is not None:
         return outside
     lower = [other for other in running if other.queue == claim.queue and other.priority < claim.priority]
-    victims = sorted((other for other in lower if other.preemptible), key=mercy)
+    victims = sorted((other for other in lower if other.preemptible), key=victim_order)
     if not victims:
         return Refusal(Code.PROTECTED if lower else Code.CAPACITY, 0.0, claim.gpus)
     rooms = {kind: ledger.limit_room(claim.queue, (kind,)) for kind in claim.kinds}
@@ -82,22 +82,22 @@ def within_queue(
 def across_queues(
     ledger: QuotaLedger, claim: Claim, running: Sequence[Claim], room: Room
 ) -> tuple[Target, ...] | Refusal:
-    """Take from queues that use more than is theirs, most over-served first."""
+    """Preempt gangs of queues that use more than their share, the queue furthest above it first."""
     refusal = _outside_guarantee(ledger, claim)
     if refusal is not None:
         return refusal
     steps = (running if isinstance(running, Running) else Running(running)).steps
-    donors = [line for (queue, _), line in steps.items() if queue != claim.queue]
-    limit = _beyond_limit(ledger, claim, donors)
+    lines = [line for (queue, _), line in steps.items() if queue != claim.queue]
+    limit = _beyond_limit(ledger, claim, lines)
     if limit is not None:
         return limit
     if claim.preemptible and not _fair_at_best(ledger, claim):
         return Refusal(Code.FAIRNESS, ledger.fair[ALL][claim.queue], ledger.use[ALL][claim.queue] + claim.gpus)
-    if not donors:
+    if not lines:
         others = any(other.queue != claim.queue for other in running)
         return Refusal(Code.PROTECTED if others else Code.CAPACITY, 0.0, claim.gpus)
     trial_ledger = _Ledger(ledger, claim)
-    order, ranked_targets = _in_order(trial_ledger, donors), list[RankedTarget]()
+    order, ranked_targets = _in_order(trial_ledger, lines), list[RankedTarget]()
     for most in (*OFFERED, None):
         before = len(ranked_targets)
         ranked_targets += islice(order, None if most is None else most - before)
@@ -111,15 +111,15 @@ def across_queues(
     return Refusal(Code.CAPACITY, sum(ranked_target.target.gpus for ranked_target in ranked_targets), claim.gpus)
 
 
-def _beyond_limit(ledger: QuotaLedger, claim: Claim, donors: Sequence[Sequence[Step]]) -> Refusal | None:
-    """Set when the newcomer would exceed a hard limit on its path, whoever below that limit gave way."""
+def _beyond_limit(ledger: QuotaLedger, claim: Claim, lines: Sequence[Sequence[Step]]) -> Refusal | None:
+    """A refusal if the newcomer exceeds a hard limit on its path even after every preemption below that limit."""
     for kind in claim.kinds:
         for queue in ledger.paths[claim.queue]:
             room = ledger.limit[kind][queue] - ledger.use[kind][queue]
             if claim.gpus > room + EPSILON:
                 below = sum(
                     step.gpus
-                    for line in donors
+                    for line in lines
                     for step in line
                     if kind in step.claim.kinds and queue in ledger.paths[step.claim.queue]
                 )
@@ -129,7 +129,7 @@ def _beyond_limit(ledger: QuotaLedger, claim: Claim, donors: Sequence[Sequence[S
 
 
 def _offers(step: Step, rank: int) -> Iterator[RankedTarget]:
-    """What one step can give up: members above the minimum one by one, or the whole gang."""
+    """The candidates of one step: members above the minimum one by one, or the whole gang."""
     claim = step.claim
     if step.whole:
         yield RankedTarget(Target(claim.row, claim.gpus, whole=True), rank, claim.price_gpu_s, claim.queue)
@@ -140,7 +140,7 @@ def _offers(step: Step, rank: int) -> Iterator[RankedTarget]:
 
 
 def _fair_at_best(ledger: QuotaLedger, claim: Claim) -> bool:
-    """Could the newcomer's queue, and each above it, be within its fair share if all others in it gave way?"""
+    """True if the newcomer alone fits the fair share or guarantee of each queue on its path, and of its queue now."""
     kinds = claim.kinds
     return all(
         claim.gpus <= max(ledger.fair[kind][queue], ledger.guarantee[kind][queue]) + EPSILON
@@ -150,7 +150,7 @@ def _fair_at_best(ledger: QuotaLedger, claim: Claim) -> bool:
 
 
 class _Ledger:
-    """What the books would be after some takings, and whether each of them is allowed."""
+    """The ledger after some preemptions, and whether each of them is allowed."""
 
     def __init__(self, ledger: QuotaLedger, claim: Claim) -> None:
         self.ledger, self.claim = ledger, claim
@@ -158,21 +158,22 @@ class _Ledger:
         self._parting: dict[int, tuple[int, int]] = {}
 
     def note(self, other: Claim) -> Claim:
-        """One who is offered."""
+        """Record a candidate."""
         self.offered[other.row] = other
         return other
 
     def parting(self, queue: int) -> tuple[int, int]:
-        """Where the newcomer's path and a donor's part: (newcomer's side, donor's side)."""
+        """Where the newcomer's path and that of `queue` diverge: (newcomer's side, side of `queue`)."""
         if queue not in self._parting:
             self._parting[queue] = self.ledger.parting(self.claim.queue, queue)
         return self._parting[queue]
 
     def over(self, queue: int, taken: dict[tuple[int, int], float], kinds: Iterable[int]) -> bool:
-        """May one more gang be taken from `queue`, after `taken` ((kind, queue) -> GPUs) was?
+        """True if one more gang of `queue` may be preempted after `taken` ((kind, queue) -> GPUs).
 
-        Its side is above its fair share; or above its guarantee, while the newcomer's side stays within its own. Both
-        in the most special kind that they share; what the donor holds inside its guarantee of one GPU model stays.
+        Its side must be above its fair share, or above its guarantee while the newcomer's side stays within its own
+        guarantee. Both are judged in the most specific kind that they share. Work within the guarantee of `queue` for
+        one GPU model is never preempted.
         """
         ledger, claim = self.ledger, self.claim
         mine, theirs = self.parting(queue)
@@ -189,20 +190,19 @@ class _Ledger:
         )
 
     def _left(self, queue: int, kind: int, taken: dict[tuple[int, int], float]) -> float:
-        """What a queue uses of a kind after some takings."""
+        """Use of a queue in a kind after `taken`."""
         return self.ledger.use[kind][queue] - taken.get((kind, queue), 0.0)
 
     def book(self, other: Claim, gpus: float, taken: dict[tuple[int, int], float]) -> None:
-        """Note a taking along the donor's path."""
+        """Add a preemption to `taken`, along the path of its queue."""
         for kind in other.kinds:
             for queue in self.ledger.paths[other.queue]:
                 taken[kind, queue] = taken.get((kind, queue), 0.0) + gpus
 
     def allowed(self, targets: Sequence[Target]) -> bool:
-        """May these be taken, in the order in which they stand, largest last, and is the newcomer then within its
-        share?
+        """True if these preemptions are allowed one after the other, and the newcomer ends within its share.
 
-        Each must be allowed when its turn comes. An elastic gang gives its spare members before the rest of it.
+        They are checked smallest first. An elastic gang loses its spare members before the rest.
         """
         parts = [(gpus, self.offered[target.row]) for target in targets for gpus in self._parts(target)]
         taken: dict[tuple[int, int], float] = {}
@@ -213,14 +213,14 @@ class _Ledger:
         return self._newcomer_fair(targets, taken) and self._within_limits(taken)
 
     def _parts(self, target: Target) -> tuple[float, ...]:
-        """GPUs of each step: of every member that goes by itself, then of the rest of a gang that goes as a whole."""
+        """GPUs of each step: each member that leaves alone, then the rest of a gang that leaves as a whole."""
         other = self.offered[target.row]
         members = round((other.spare_gpus if target.whole else target.gpus) / max(other.member_gpus, EPSILON))
         rest = (target.gpus - members * other.member_gpus,) if target.whole else ()
         return (other.member_gpus,) * members + rest
 
     def _newcomer_fair(self, targets: Sequence[Target], taken: dict[tuple[int, int], float]) -> bool:
-        """At each level where it took from others, the newcomer's side ends within its fair share."""
+        """True if the newcomer's side ends within its fair share at each level at which it preempts."""
         ledger, claim = self.ledger, self.claim
         sides = {self.parting(self.offered[target.row].queue)[0] for target in targets}
         return all(
@@ -230,7 +230,7 @@ class _Ledger:
         )
 
     def _within_limits(self, taken: dict[tuple[int, int], float]) -> bool:
-        """The newcomer ends within every hard limit on its path."""
+        """True if the newcomer ends within each hard limit on its path."""
         return all(
             self._left(queue, kind, taken) + self.claim.gpus <= self.ledger.limit[kind][queue] + EPSILON
             for kind in self.claim.kinds
@@ -238,10 +238,11 @@ class _Ledger:
         )
 
 
-def _in_order(trial_ledger: _Ledger, donors: Sequence[Sequence[Step]]) -> Iterator[RankedTarget]:
-    """Offers in the order of mercy: from the queue that is most over-served at the time, its cheapest of the
-    lowest priority; as long as its queue may still be taken from. Rank: one for the spare members of each class and
-    one for its whole gangs, when they first give. `donors`: steps in the order of mercy for each queue and kinds.
+def _in_order(trial_ledger: _Ledger, lines: Sequence[Sequence[Step]]) -> Iterator[RankedTarget]:
+    """Candidates in victim order: of the queue furthest above its share at the time, the cheapest of lowest priority.
+
+    A queue has candidates as long as `over` allows. Ranks are assigned in order of first use, one for the spare
+    members and one for the whole gangs of each class. `lines`: steps in victim order, by queue and kinds.
     """
     taken: dict[tuple[int, int], float] = {}
     ranks: dict[tuple[int, int, bool], int] = {}
@@ -250,18 +251,18 @@ def _in_order(trial_ledger: _Ledger, donors: Sequence[Sequence[Step]]) -> Iterat
         other = trial_ledger.note(step.claim)
         return _offers(step, ranks.setdefault((other.queue, other.priority, step.whole), len(ranks)))
 
-    heap = [(_turn(trial_ledger, line[0].claim, taken), line, 0) for line in donors]
+    heap = [(_turn(trial_ledger, line[0].claim, taken), line, 0) for line in lines]
     spared: list[Step] = []
     heapify(heap)
     while heap:
         _, line, at = heappop(heap)
         other = line[at].claim
         turn = _turn(trial_ledger, other, taken)
-        if heap and turn > heap[0][0]:  # what was taken beside it made its side less over-served
+        if heap and turn > heap[0][0]:  # other preemptions on its side reduced its saturation
             heappush(heap, (turn, line, at))
             continue
         if not trial_ledger.over(other.queue, taken, other.kinds):
-            spared += line[at:]  # others of its queue went before; these may go where only they clear a node
+            spared += line[at:]  # its queue has lost enough; these come last, for the case that only they clear a node
             continue
         yield from ranked_targets(line[at])
         trial_ledger.book(other, line[at].gpus, taken)
@@ -273,7 +274,7 @@ def _in_order(trial_ledger: _Ledger, donors: Sequence[Sequence[Step]]) -> Iterat
 
 
 def _turn(trial_ledger: _Ledger, other: Claim, taken: dict[tuple[int, int], float]) -> tuple[float, ...]:
-    """Sort key of a donor: the most over-served first, level by level from where the paths part; then by mercy."""
+    """Sort key of a candidate: highest saturation, level by level from where the paths diverge, then victim order."""
     ledger = trial_ledger.ledger
     _, theirs = trial_ledger.parting(other.queue)
     path = ledger.paths[other.queue]
@@ -281,7 +282,7 @@ def _turn(trial_ledger: _Ledger, other: Claim, taken: dict[tuple[int, int], floa
     return (
         *(-_saturated(ledger, each, taken) for each in reversed(levels)),
         float(other.queue),
-        *mercy(other),
+        *victim_order(other),
     )
 
 

@@ -1,8 +1,8 @@
-"""Taking gangs away on paper, one after the other, until a newcomer fits; then giving back whom it does not need.
+"""Trial preemption: remove gangs one by one until the newcomer fits, then put back those that it does not need.
 
-Shared by the rule sets that name victims in an order (cohorts, elastic quotas). Each brings its own quota
-arithmetic as a `Ledger`, with the newcomer booked on it, and its own order as an iterator. Quotas and room only
-get wider with every taking, which lets the search double its steps and then halve the last one.
+Shared by the rule sets that name victims in an order (cohorts, elastic quotas). Each brings its quota arithmetic as a
+`Ledger` that includes the newcomer, and its order as an iterator. Each preemption only adds quota and room, so the
+search can double its steps and then bisect the last one.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from autopilot.core.rules.base import Claim, Fits, Target
 
 
 class Ledger(Protocol):
-    """A working copy of quotas on which the newcomer is booked."""
+    """A working copy of quotas that includes the newcomer."""
 
     def book(self, other: Claim, sign: int) -> None:
-        """Take a running gang off (-1) or put it back (+1)."""
+        """Remove a running gang (-1) or put it back (+1)."""
         ...
 
     def allows(self) -> bool:
-        """Is the newcomer, as booked now, inside its quotas?"""
+        """True if the newcomer is within its quotas."""
         ...
 
 
 class Limits:
-    """Hard limits along the newcomer's path with it booked: what each of them leaves."""
+    """What the hard limits along the newcomer's path leave, including the newcomer."""
 
     def __init__(self, ledger: QuotaLedger, claim: Claim) -> None:
         path = (*ledger.paths[claim.queue], 0)
@@ -41,27 +41,27 @@ class Limits:
         }
 
     def book(self, other: Claim, sign: int) -> None:
-        """Take a running gang off (-1) or put it back (+1)."""
+        """Remove a running gang (-1) or put it back (+1)."""
         for kind in other.kinds if self._left else ():
             for queue in (*self._paths[other.queue], 0):
                 if (kind, queue) in self._left:
                     self._left[kind, queue] -= sign * other.gpus
 
     def allow(self) -> bool:
-        """True when no limit is exceeded."""
+        """True if no limit is exceeded."""
         return all(left >= -EPSILON for left in self._left.values())
 
 
 class Trial:
-    """The gangs that are taken so far, on a ledger and asked of the room."""
+    """The gangs preempted so far, with their ledger and the room that they free."""
 
     def __init__(self, trial_ledger: Ledger, room: Fits) -> None:
         self.trial_ledger, self.room = trial_ledger, room
         self.taken: list[Claim] = []
-        self.lacked_room = False  # quotas sufficed after some taking, and the room did not
+        self.lacked_room = False  # at some point the quotas sufficed and the room did not
 
     def fits(self) -> bool:
-        """Quotas first: asking for room is dear."""
+        """True if the newcomer fits: quotas are checked first, because the check for room is expensive."""
         if not self.trial_ledger.allows():
             return False
         found = self.room(self.answer())
@@ -69,25 +69,25 @@ class Trial:
         return found
 
     def answer(self) -> tuple[Target, ...]:
-        """What is taken, in the order in which it was."""
+        """The preempted gangs, in the order of preemption."""
         return _whole(self.taken)
 
     def target(self, other: Claim) -> None:
-        """Take one more gang, whole."""
+        """Preempt one more gang as a whole."""
         self.taken.append(other)
         self.trial_ledger.book(other, -1)
 
     def give_back(self, first: int) -> None:
-        """Give back all that was taken from position `first` on."""
+        """Put back all gangs from position `first` on."""
         while len(self.taken) > first:
             self.trial_ledger.book(self.taken.pop(), 1)
 
     def fewest(self, order: Iterable[Claim]) -> bool:
-        """Take the shortest beginning of `order` that makes the newcomer fit; False, and nothing taken, when none does.
+        """Preempt the shortest prefix of `order` that makes the newcomer fit; False, without a change, if none does.
 
-        `order` may look at the ledger: it is asked for the next only after the one before was taken.
+        `order` may read the ledger: its next item is requested only after the previous one was preempted.
         """
-        few, ask_at = len(self.taken), 0  # `few` takings do not suffice
+        few, ask_at = len(self.taken), 0  # `few` preemptions do not suffice
         for other in order:
             self.target(other)
             if not self.trial_ledger.allows():
@@ -102,7 +102,7 @@ class Trial:
                 self.give_back(0)
                 return False
         enough = len(self.taken)
-        while enough - few > 1:  # quotas suffice from few + 1 on: only the room is asked
+        while enough - few > 1:  # quotas suffice from few + 1 on: only the room is checked
             middle = (few + enough) // 2
             if self.room(_whole(self.taken[:middle])):
                 enough = middle
@@ -112,10 +112,10 @@ class Trial:
         return True
 
     def spare(self, allowed: Callable[[], bool] = lambda: True, *, last: bool = False) -> None:
-        """Give back whom the newcomer does not need, from the last but one to the first, as far as `allowed`.
+        """Put back gangs that the newcomer does not need, from the last but one to the first, if `allowed`.
 
-        With `last` the last one too: something has become easier since it was taken. Many go back at once where they
-        all can, which is the same as one after the other.
+        With `last`, the last one is tried too, because a condition was relaxed since. Several gangs are put back
+        together where all of them can be, which gives the same result as one after the other.
         """
         self._spare(0, len(self.taken) - (not last), allowed)
 
@@ -144,5 +144,5 @@ def _whole(claims: Sequence[Claim]) -> tuple[Target, ...]:
 
 
 def started_s(claim: Claim) -> float:
-    """When it started; a gang that is still starting is the youngest of all."""
+    """Start of a gang; a gang that is still starting counts as the youngest."""
     return inf if isnan(claim.start_s) else claim.start_s
