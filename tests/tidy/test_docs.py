@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -85,3 +87,19 @@ def test_every_source_file_that_a_document_names_exists(path: Path) -> None:
     bases = (ROOT, ROOT / "autopilot", ROOT / "autopilot" / "core")
     missing = sorted(name for name in names - NEW_FILES if not any((base / name).exists() for base in bases))
     assert not missing, "fix the path"
+
+
+def test_the_imports_of_every_example_resolve() -> None:
+    """A Python block of CONTRIBUTING.md from "Adding a rule set" on imports only names that exist."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Adding a rule set")[2]
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert blocks
+    missing = [
+        f"{node.module}.{alias.name}"
+        for block in blocks
+        for node in ast.walk(ast.parse(block))
+        if isinstance(node, ast.ImportFrom) and node.module != "__future__"
+        for alias in node.names
+        if not hasattr(importlib.import_module(str(node.module)), alias.name)
+    ]
+    assert not missing, "follow the rename in the example"
