@@ -50,7 +50,7 @@ from autopilot.core.model.records import (
 )
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.placement.whatif import WhatIf
-from autopilot.core.planning.draft import Propose
+from autopilot.core.planning.action import Action
 from autopilot.core.tracking import lifecycle
 
 
@@ -67,7 +67,7 @@ class Wiring:
     policy: PolicySource
     leadership: Leadership
     on_decision: Callable[[Observation, Decision], None] | None = None  # told after each tick; changes nothing
-    actions: tuple[tuple[str, Propose], ...] = ACTIONS
+    actions: tuple[Action, ...] = ACTIONS
     guards: tuple[tuple[str, Check], ...] = GUARDS
     worker: Worker | None = None  # runs the fits of forecasters that offer them; None: nobody does
     monotonic_s: Callable[[], float] | None = None  # a clock that nobody sets; None: time is virtual

@@ -14,12 +14,13 @@ from math import isfinite
 
 import numpy as np
 
-from autopilot.core.intake.commands import ENDS
+from autopilot.core.model.codes import APPROVAL_ENDED
 from autopilot.core.model.records import Code, Decision, Evidence, Loss, Proposal, Slot, Verdict, Victim
 from autopilot.core.model.snapshot import GPU_MILLI
 from autopilot.core.model.units import format_duration, format_gpu_s
+from autopilot.explain.cases import case_words, contract_words
 
-REASONS: dict[Code, str] = {
+REASONS: Mapping[Code, str] = {
     Code.CAPACITY: "{value} GPUs it may use are free, it needs {threshold}",
     Code.FRAGMENTED: "{value} GPUs are free, but not in the shape that its {threshold} need",
     Code.TOPOLOGY: "no single domain holds all its members ({threshold} GPUs; the best node has room for {value})",
@@ -191,7 +192,7 @@ def how_words(victim: Victim) -> str:
     return f"{how}, {lost}{owed}"
 
 
-def _gave_way(victims: Sequence[Victim]) -> str:
+def _first_victims(victims: Sequence[Victim]) -> str:
     """The first victims, and how many more."""
     words = "; ".join(victim_words(victim) for victim in victims[:SHOWN_VICTIMS])
     return words + (f"; and {len(victims) - SHOWN_VICTIMS} more" if len(victims) > SHOWN_VICTIMS else "")
@@ -207,7 +208,7 @@ class Answer(StrEnum):
 
 
 _RECOMMENDS = frozenset({Code.MODE_RECOMMEND, Code.ON_PAPER})
-_APPROVES = _RECOMMENDS | ENDS | {Code.NEEDS_APPROVAL}
+_APPROVES = _RECOMMENDS | APPROVAL_ENDED | {Code.NEEDS_APPROVAL}
 
 
 def refusing_codes(proposal: Proposal) -> tuple[Code, ...]:
@@ -229,8 +230,7 @@ def answer_of(proposal: Proposal, halted: str = "") -> Answer:
 
 def proposal_words(proposal: Proposal, _decision: Decision | None = None) -> str:
     """Why a proposal was made, and which guards refused it and why, on one line."""
-    facts = {each.name: each for each in proposal.evidence}
-    words = _WISHES.get(proposal.kind, _evict_words)(proposal, facts)
+    words = case_words(proposal, _fields(proposal))
     if answer_of(proposal) == Answer.RECOMMENDED:
         return words
     refused = [verdict for verdict in proposal.verdicts if not verdict.allowed]
@@ -244,70 +244,18 @@ def answer_words(answer: Answer) -> str:
     return answer.value.replace("_", " ")
 
 
-Facts = Mapping[str, Evidence]
-
-
-def _admit_words(proposal: Proposal, facts: Facts) -> str:
-    words = f"start on {where(proposal.slots)}{_after(facts)}"
-    if proposal.action == "backfill":
-        words += ", in the gap before a reservation; it gives way when the reserved gang can land"
-    return words
-
-
-def _pipelined_words(proposal: Proposal, facts: Facts) -> str:
-    words = f"start on {where(proposal.slots)}{_after(facts)}"
-    if not proposal.victims:
-        return words + ", as soon as work that already leaves is gone; nothing more is stopped for it"
-    return f"{words}, once others gave way: {_gave_way(proposal.victims)}"
-
-
-def _grow_words(proposal: Proposal, facts: Facts) -> str:
-    held = f"from {facts['held'].value} " if "held" in facts else ""
-    full = f" (full width {facts['full_width'].value})" if "full_width" in facts else ""
-    return f"grow {held}to {where(proposal.slots)}{full}, into room that no waiting work can use"
-
-
-def _reserve_words(_proposal: Proposal, facts: Facts) -> str:
-    start_s = float(facts["planned_start_in"].value) if "planned_start_in" in facts else float("nan")
-    gpus = facts["gpus"].value if "gpus" in facts else "its"
-    return f"no room yet: hold {gpus} GPUs, planned to start in {format_duration(start_s)}"
-
-
-def _evict_words(proposal: Proposal, facts: Facts) -> str:
-    """Work that leaves without another start in its place: broken gangs, and backfill that is due."""
-    if all(victim.workload == proposal.workload for victim in proposal.victims):
-        why = "a check outside of the autopilot switched it off"
-        if "broken" in facts:
-            lasted = format_duration(float(facts["broken"].value))
-            why = f"for {lasted} it has had fewer members than its minimum; it waits as a whole gang then"
-        gpus = sum(victim.gpus for victim in proposal.victims)
-        return f"stop what is left of it ({counted(gpus, 'GPU')}): {why}"
-    what = "backfilled work" if proposal.action == "backfill" else "others"
-    return f"{what} gives way so that {proposal.workload} can start: {_gave_way(proposal.victims)}"
-
-
-def _scale_words(proposal: Proposal, facts: Facts) -> str:
-    if not proposal.replicas:
-        return "give the floor back: the load that is foreseen needs none"
-    rps, within_s = float(facts["demand_foreseen"].value), float(facts["within"].value)
-    return (
-        f"keep at least {counted(proposal.replicas, 'replica')} (needed now: {facts['needed_now'].value}), "
-        f"for up to {number(round(rps, 3))} requests/s within {format_duration(within_s)}, "
-        f"{float(facts['replica_serves'].value):.3g} of them a replica"
-    )
-
-
-_WISHES = {
-    "admit": _admit_words,
-    "pipeline": _pipelined_words,
-    "grow": _grow_words,
-    "reserve": _reserve_words,
-    "scale": _scale_words,
-}
-
-
-def _after(facts: Facts) -> str:
-    return f" after {format_duration(float(facts['waited'].value))}" if "waited" in facts else ""
+def _fields(proposal: Proposal) -> dict[str, str]:
+    """What the words of a case may name."""
+    waited = next((float(each.value) for each in proposal.evidence if each.name == "waited"), None)
+    return {
+        "where": where(proposal.slots),
+        "after": "" if waited is None else f" after {format_duration(waited)}",
+        "taken": counted(sum(victim.gpus for victim in proposal.victims), "GPU"),
+        "victims": _first_victims(proposal.victims),
+        "workload": proposal.workload,
+        "tenant": proposal.tenant,
+        "replicas": counted(proposal.replicas, "replica"),
+    }
 
 
 def _whose(proposal: Proposal) -> str:
@@ -342,7 +290,7 @@ def _victim_lines(proposal: Proposal) -> list[str]:
     if not proposal.victims:
         return []
     own = all(victim.workload == proposal.workload for victim in proposal.victims)
-    lines = [] if own else [f"  for {proposal.workload} give way:"]
+    lines = [] if own else [f"  for {proposal.workload}:"]
     lines += [f"  victim {victim_words(victim)} (restart {victim.incarnation})" for victim in proposal.victims]
     gpus = sum(victim.gpus for victim in proposal.victims)
     lost_gpu_s = sum(victim.lost_gpu_s for victim in proposal.victims)
@@ -352,7 +300,8 @@ def _victim_lines(proposal: Proposal) -> list[str]:
         lost = f"{format_gpu_s(lost_gpu_s)} expected to be lost, at most {format_gpu_s(worst_gpu_s)}"
     lines.append(f"  in all {counted(gpus, 'GPU')} of {counted(len(proposal.victims), 'gang')}, {lost}")
     if any(victim.contract for victim in proposal.victims):
-        lines.append(f"  by contract, hence neither weighed nor budgeted: {_CONTRACTS.get(proposal.action, _OWED)}")
+        why = contract_words(proposal, _fields(proposal))
+        lines.append(f"  by contract, hence neither weighed nor budgeted: {why}")
     return lines
 
 
@@ -366,13 +315,6 @@ def loss_words(loss: Loss) -> str:
     if not isfinite(loss.lost_gpu_s):
         return f"lost an unknown amount of work, as its source does not say ({expected})"
     return f"lost {format_gpu_s(loss.lost_gpu_s)} ({expected})"
-
-
-_OWED = "the queue it is for stays within its guarantee"
-_CONTRACTS = {
-    "backfill": "backfilled work was started on the promise to give way",
-    "recover": "a broken gang is stopped for its own sake",
-}
 
 
 def explain_decision(decision: Decision) -> list[str]:

@@ -131,7 +131,7 @@ def _keys(plan: Plan) -> dict[tuple[str, str, str], None]:
         ): None
         for proposal in plan.proposals
     }
-    return proposed | {("admit_gang", "hold room", held.workload): None for held in plan.reservations}
+    return proposed | {("reservation", "hold room", held.workload): None for held in plan.reservations}
 
 
 def _shifts(recorded: Mapping[str, float], candidate: Mapping[str, float]) -> tuple[Shift, ...]:

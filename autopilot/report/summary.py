@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 
+from autopilot.core.actions import ACTIONS
 from autopilot.core.model.records import Code
 from autopilot.core.model.units import format_gpu_s, format_ratio
 from autopilot.explain.proposals import Answer
@@ -18,17 +19,7 @@ from autopilot.report.words import fared_words, pick
 MOST_NAMED = 5
 """Decisions in each list of the most useful and the costliest."""
 EXPECTED = "Expected loss"
-ACTIONS = {
-    "admit_gang": "start waiting work that fits whole",
-    "backfill": "start work in the gap before a reservation",
-    "defragment": "move running work so that a waiting gang fits",
-    "reclaim_borrowed": "take back what a queue below its share is owed",
-    "preempt": "stop work so that more urgent work starts",
-    "resize": "grow elastic work into idle GPUs",
-    "scale_ahead": "keep replicas of a service ahead of its load",
-    "recover": "stop work that is broken or hangs, so that it starts again",
-    "enforce_limit": "suspend work past its limit",
-}
+ABOUT = {action.name: action.about for action in ACTIONS}
 
 
 def summary(run: PolicyRun, parts: Sequence[Part]) -> str:
@@ -66,7 +57,7 @@ def by_action(run: PolicyRun) -> str:
     )
     rows = []
     for action, _ in totals.most_common():
-        about = f"<small>{text(ACTIONS.get(action, ''))}</small>"
+        about = f"<small>{text(ABOUT.get(action, ''))}</small>"
         cells = "".join(f"<td>{counts[action, answer] or '-'}</td>" for answer in answers)
         paid = f"<td>{text(format_gpu_s(lost[action])) if lost[action] else '-'}</td>" if any(lost.values()) else ""
         rows.append(f"<tr><th scope=row>{text(action)}{about}</th>{cells}{paid}</tr>")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
-from autopilot.core.model.policy import Mode, Policy, RuleSetName
+from autopilot.core.model.policy import Effect, Mode, Policy, RuleSetName
 from autopilot.core.model.records import Inventory
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, ServiceTable
 from simulator.specs.advance_spec import AdvanceSpec
@@ -73,7 +73,8 @@ class Rules:
         modes = policy.modes
         takes_back = (
             policy.rules is RuleSetName.HIERARCHICAL_FAIR_SHARE
-            and modes.reclaim_borrowed is modes.admit_gang is Mode.AUTO
+            and modes.auto(Effect.RECLAIM)
+            and modes.auto(Effect.ADMIT)
             and not effects_fail
         )
         return Rules(
@@ -93,9 +94,9 @@ class Rules:
             guarantee_within_s=policy.preemption.grace_s + 2 * TICK_S if takes_back else None,
             floor_dwell_s=policy.scale_ahead.dwell_s,
             floor_lease_s=policy.scale_ahead.lease_s,
-            recover_within_s=2 * TICK_S if modes.recover is Mode.AUTO and not effects_fail else None,
+            recover_within_s=2 * TICK_S if modes.auto(Effect.STOP) and not effects_fail else None,
             queues=queues,
-            advance=advance if modes.admit_gang is Mode.AUTO and not effects_fail else (),
+            advance=advance if modes.auto(Effect.ADMIT) and not effects_fail else (),
             held_actions=frozenset(
                 mode.name for mode in fields(policy.modes) if getattr(policy.modes, mode.name) in HOLDING_MODES
             ),

@@ -4,14 +4,21 @@ themselves.
 
 from __future__ import annotations
 
+from autopilot.core.model.policy import ACTIONS_WITH, Effect
 from simulator.checkers.base import Checker, World
 from simulator.world.facts import Evicting, Floored, Started, Stopped, Why
 
-STARTS = frozenset({"admit_gang", "defragment", "reclaim_borrowed", "preempt"})
+
+def _with(*effects: Effect) -> frozenset[str]:
+    return frozenset(name for effect in effects for name in ACTIONS_WITH[effect])
+
+
+FILLS, RECOVERS, SUSPENDS, FLOORS = _with(Effect.FILL), _with(Effect.STOP), _with(Effect.SUSPEND), _with(Effect.FLOOR)
+MOVES = _with(Effect.MOVE)
+TAKES = _with(Effect.RECLAIM, Effect.PREEMPT)
+STARTS = _with(Effect.ADMIT) | MOVES
 """Actions that start work: on idle GPUs, or on those of others."""
-MOVES = frozenset({"defragment", "reclaim_borrowed", "preempt"})
-TAKES = frozenset({"reclaim_borrowed", "preempt"})
-SHRINKS, GROWS = TAKES, frozenset({"resize"})
+SHRINKS, GROWS = TAKES, _with(Effect.GROW)
 
 
 class Modes(Checker):
@@ -43,25 +50,28 @@ class Modes(Checker):
             return
         if fact.backfill:
             self._filler.add(fact.job)
-        self._effect(fact.at_s, fact.job, "was started", {"backfill"} if fact.backfill else STARTS)
+        self._effect(fact.at_s, fact.job, "was started", FILLS if fact.backfill else STARTS)
 
     def on_evicting(self, fact: Evicting) -> None:
         """A gap filler may be told to leave by backfill too."""
         if fact.why == Why.RECOVER:
-            actions: frozenset[str] = frozenset({"recover"})
+            actions = RECOVERS
         elif fact.why == Why.MOVE:
             actions = MOVES
+        elif fact.why == Why.SUSPEND:
+            actions = SUSPENDS
         else:
-            actions = TAKES | {"backfill"} if fact.job in self._filler else TAKES
+            actions = TAKES | FILLS if fact.job in self._filler else TAKES
         self._effect(fact.at_s, fact.job, "was evicted", actions)
 
     def on_floored(self, fact: Floored) -> None:
         """A floor is of one action alone."""
         self.checked += 1
-        if "scale_ahead" in self.world.rules.held_actions:
-            self.violate(fact.at_s, f"service {fact.service}", "has a floor although scale_ahead may not act by itself")
+        if self.world.rules.held_actions >= FLOORS:
+            names = " or ".join(sorted(FLOORS))
+            self.violate(fact.at_s, f"service {fact.service}", f"has a floor although {names} may not act by itself")
 
-    def _effect(self, at_s: float, job: int, words: str, actions: frozenset[str] | set[str]) -> None:
+    def _effect(self, at_s: float, job: int, words: str, actions: frozenset[str]) -> None:
         self.checked += 1
         if actions <= self.world.rules.held_actions:
             names = " or ".join(sorted(actions))

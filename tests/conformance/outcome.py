@@ -17,7 +17,7 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.records import Code, Plan, Proposal, Slot, Victim
 from autopilot.core.model.snapshot import GPU_MILLI, State
 from autopilot.core.placement.whatif import WhatIf
-from autopilot.core.planning.draft import Propose
+from autopilot.core.planning.action import Action as Proposer
 from tests.conformance.cases import Action, Case, Task
 from tests.conformance.world import ACTIONS_OF, HOLDING, Row, World, build_world
 
@@ -53,9 +53,9 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
 
 
-def actions_of(action: Action) -> tuple[tuple[str, Propose], ...]:
+def actions_of(action: Action) -> tuple[Proposer, ...]:
     """The rows of the product's action table that a case's action names, in the table's order."""
-    return tuple((name, propose) for name, propose in ACTIONS if name in ACTIONS_OF[action])
+    return tuple(each for each in ACTIONS if each.name in ACTIONS_OF[action])
 
 
 def decide(case: Case) -> tuple[World, Outcome]:

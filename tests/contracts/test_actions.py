@@ -16,7 +16,7 @@ from autopilot.replay.unequal import first_unequal
 from tests.kits.core_world import HOLDING, arrays, decide, holds, observe, snapshot, waits
 from tests.kits.demand_world import LEARNED, forecast, serving
 
-NAMES = [name for name, _ in ACTIONS]
+NAMES = [action.name for action in ACTIONS]
 RNG_SEEDS = range(12)
 
 

@@ -22,8 +22,9 @@ from autopilot.core.model.records import Code, Evidence, Proposal, Verdict
 from autopilot.core.placement.search_cache import SearchCache
 from autopilot.core.placement.shapes import Miss
 from autopilot.core.placement.whatif import WhatIf
+from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context, Memo
-from autopilot.core.planning.draft import Draft
+from autopilot.core.planning.draft import Case, Draft
 from autopilot.core.planning.plan_state import PlanState
 from tests.kits.core_world import (
     AUTO,
@@ -225,13 +226,13 @@ def part_of_a_gang(ctx: Context, submit: object) -> None:
         ctx.gpu_memory_mib,
     )
     assert isinstance(found, Fit)
-    submit(Draft("admit_gang", "admit", 0, 0, found, ctx.now_s, (), 1.0, 0.0, ()))  # type: ignore[operator]
+    submit(Draft(Case("admit_gang", "admit"), 0, 0, found, ctx.now_s, (), 1.0, 0.0, ()))  # type: ignore[operator]
 
 
 def test_a_part_of_a_gang_is_held_by_the_gang_guard_alone() -> None:
     """A start below the gang's minimum is refused with both numbers; without the guard it would go through."""
     observation = world("1x8", [waits("g", 8)])
-    table = (("admit_gang", part_of_a_gang),)
+    table = (Action("admit_gang", "", part_of_a_gang),)
     step = decide(observation, AUTO, actions=table)
     verdict = next(v for v in step.decision.plan.proposals[0].verdicts if not v.allowed)
     assert (verdict.code, verdict.value, verdict.threshold) == ("partial_gang", 2.0, 8.0)
@@ -254,7 +255,7 @@ def test_a_part_of_a_victim_is_never_taken() -> None:
 def test_a_double_hand_out_breaks_the_tick() -> None:
     """An action that hands out the same GPUs twice stops the tick, whatever the guards say."""
     everything = tuple((name, lambda *_: allow(name, 0.0, "x", 0.0)) for name, _ in GUARDS)  # noqa: B023
-    table = (("admit_gang", part_of_a_gang), ("admit_gang", _same_gpus_again))
+    table = (Action("admit_gang", "", part_of_a_gang), Action("admit_gang", "", _same_gpus_again))
     with pytest.raises(InvariantError):
         decide(world("1x8", [waits("g", 8), waits("h", 8)]), AUTO, actions=table, guards=everything)
 
@@ -265,7 +266,7 @@ def _same_gpus_again(ctx: Context, submit: object) -> None:
 
     layout = Layout(np.arange(2, dtype=np.int32), np.full(2, -1, np.int32), np.full(2, 1000, np.int32))
     spot = Fit(layout, np.array([0], np.int32), 0.0, ())
-    submit(Draft("admit_gang", "admit", 1, 1, spot, ctx.now_s, (), 1.0, 0.0, ()))  # type: ignore[operator]
+    submit(Draft(Case("admit_gang", "admit"), 1, 1, spot, ctx.now_s, (), 1.0, 0.0, ()))  # type: ignore[operator]
 
 
 def test_the_planner_is_the_only_door() -> None:
@@ -279,5 +280,5 @@ def test_the_planner_is_the_only_door() -> None:
         frozenset(),
     )[1]
     assert isinstance(planner, Planner)
-    assert planner.submit(Draft("backfill", "evict", -1, 0, None, 0.0, (), 1.0, 0.0, ())) is False
+    assert planner.submit(Draft(Case("backfill", "evict"), -1, 0, None, 0.0, (), 1.0, 0.0, ())) is False
     assert planner.bound_hit

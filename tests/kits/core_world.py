@@ -49,8 +49,9 @@ from autopilot.core.model.snapshot import (
     make,
 )
 from autopilot.core.placement.whatif import WhatIf
+from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, Eviction, Propose, Submit
+from autopilot.core.planning.draft import Case, Draft, Eviction, Submit
 
 AUTO = Policy(name="auto", modes=Modes(Mode.AUTO, Mode.AUTO))
 MODELS = ("A100-80GB", "H100-80GB", "A100-40GB")
@@ -380,8 +381,7 @@ class Disrupt:
         """The action."""
         ids = ctx.observation.snapshot.workloads.id.tolist()
         draft = Draft(
-            "backfill",
-            "evict",
+            Case("backfill", "evict", takes="backfill", contract="planted" if self.contract else ""),
             -1,
             ids.index(self.winner),
             None,
@@ -391,7 +391,6 @@ class Disrupt:
             self.cost_gpu_s,
             (Evidence("planted", 1),),
             tuple(self._give(ctx, ids.index(name)) for name in self.victims),
-            self.contract,
         )
         self.answers.append(submit(draft))
 
@@ -399,9 +398,9 @@ class Disrupt:
         return Eviction(row, "evict", None, len(ctx.whatif.layout_of(row)), float(ctx.lost_gpu_s[row]))
 
     @property
-    def table(self) -> tuple[tuple[str, Propose], ...]:
+    def table(self) -> tuple[Action, ...]:
         """An action table of this action alone."""
-        return (("backfill", self),)
+        return (Action("backfill", "", self, explains_waiting=True),)
 
 
 def with_policy(policy: Policy = AUTO, **parts: Mapping[str, Any]) -> Policy:

@@ -23,6 +23,7 @@ from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.records import Instruction, Observation, Outcome, OutcomeKind, Save, Slot
 from autopilot.core.model.snapshot import GPU_MILLI, ClusterSnapshot, QueueTable, State
+from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Submit
 from autopilot.core.quota.ledger import QuotaLedger, build_ledger
@@ -174,7 +175,9 @@ class Ticking:
     def tick(self, now_s: float, *, lost: bool = False) -> Step:
         """Decide once and do what is said; `lost`: the process dies after it saved its memory and before it acts."""
         observation = self.observe(now_s)
-        step = reconcile(self.memory, observation, self.policy, actions=(*ACTIONS, ("admit_gang", self._look)))
+        step = reconcile(
+            self.memory, observation, self.policy, actions=(*ACTIONS, Action("admit_gang", "", self._look))
+        )
         self.texts.append(memory_text(step.memory))
         self.memory = read_memory_text(self.texts[-1], "memory")
         assert memory_text(self.memory) == self.texts[-1]

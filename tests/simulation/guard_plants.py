@@ -17,7 +17,7 @@ from autopilot.core.placement.fit import find_fit
 from autopilot.core.placement.shapes import Fit, shape_of
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, Eviction, Propose, Submit
+from autopilot.core.planning.draft import Case, Draft, Eviction, Propose, Submit
 from autopilot.settings import shipped_policy
 from simulator.inference.autoscaler import AutoscalerSpec
 from simulator.inference.deployments import Deployment, requests_for
@@ -139,8 +139,7 @@ def churn(benefit_gpu_s: float) -> Propose:
                 give = Eviction(row, "evict", None, len(ctx.whatif.layout_of(row)), 1.0)
                 left[int(work.tenant[row])] -= submit(
                     Draft(
-                        action="preempt",
-                        kind="evict",
+                        case=Case("preempt", "evict"),
                         at=-1,
                         row=row,
                         fit=None,
@@ -166,8 +165,7 @@ def halves(ctx: Context, submit: Submit) -> None:
                 at,
                 submit(
                     Draft(
-                        action="admit_gang",
-                        kind="admit",
+                        case=Case("admit_gang", "admit"),
                         at=at,
                         row=row,
                         fit=fit,
@@ -193,8 +191,7 @@ def careless(ctx: Context, submit: Submit) -> None:
                 at,
                 submit(
                     Draft(
-                        action="admit_gang",
-                        kind="admit",
+                        case=Case("admit_gang", "admit"),
                         at=at,
                         row=row,
                         fit=fit,
@@ -231,8 +228,7 @@ def sledgehammer(ctx: Context, submit: Submit) -> None:
             at,
             submit(
                 Draft(
-                    action="preempt",
-                    kind="pipeline",
+                    case=Case("preempt", "pipeline"),
                     at=at,
                     row=row,
                     fit=fit,

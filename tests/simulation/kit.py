@@ -19,7 +19,7 @@ from autopilot.core.guards.base import Check
 from autopilot.core.model.policy import BackfillKind, Policy
 from autopilot.core.model.ports import Forecaster
 from autopilot.core.model.records import Decision, Observation
-from autopilot.core.planning.draft import Propose
+from autopilot.core.planning.action import Action
 from autopilot.settings import shipped_policy
 from simulator.checkers import CHECKERS, Rules
 from simulator.running.engine import Scheduler
@@ -141,7 +141,7 @@ class Setup:
     telemetry: str | None = None
     durations: str | None = None
     demand: Forecaster | None = None
-    actions: tuple[tuple[str, Propose], ...] = ACTIONS
+    actions: tuple[Action, ...] = ACTIONS
     guards: tuple[tuple[str, Check], ...] = GUARDS
     rules: Rules | None = None
     change: Callable[[Simulation, Controller], None] | None = None  # a last word before the run

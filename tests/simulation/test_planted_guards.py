@@ -14,7 +14,7 @@ from autopilot.core.actions import ACTIONS
 from autopilot.core.guards import GUARDS
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import Protection
-from autopilot.core.planning.draft import Propose
+from autopilot.core.planning.action import Action
 from autopilot.settings import shipped_policy
 from simulator.checkers import CHECKERS
 from simulator.running.simulation import Simulation
@@ -47,7 +47,7 @@ class Plant:
     world: Callable[[], World]
     codes: frozenset[str]
     caught_by: str
-    actions: tuple[tuple[str, Propose], ...] = ACTIONS
+    actions: tuple[Action, ...] = ACTIONS
     policy: Policy = CALM
     change: Callable[[Simulation, Controller], None] | None = None
 
@@ -61,8 +61,8 @@ UNSHELTERED = replace(CALM, name="unsheltered", protection=Protection(classes=()
 """No class of service is sheltered as such."""
 
 
-GAIN = (*ACTIONS, ("churn", churn(1e9)))
-VAIN = (*ACTIONS, ("churn", churn(1.0)))
+GAIN = (*ACTIONS, Action("churn", "", churn(1e9)))
+VAIN = (*ACTIONS, Action("churn", "", churn(1.0)))
 
 PLANTS = (
     Plant(
@@ -70,7 +70,7 @@ PLANTS = (
         world=steady_arrivals,
         codes=frozenset({"node_unfit"}),
         caught_by="nodes",
-        actions=(*ACTIONS, ("careless", careless)),
+        actions=(*ACTIONS, Action("careless", "", careless)),
         change=cordoned_node,
     ),
     Plant(
@@ -85,7 +85,7 @@ PLANTS = (
         world=wide_gangs,
         codes=frozenset({"partial_gang"}),
         caught_by="gangs",
-        actions=(("halves", halves), *ACTIONS),
+        actions=(Action("halves", "", halves), *ACTIONS),
         change=pod_by_pod,
     ),
     Plant(
@@ -102,7 +102,7 @@ PLANTS = (
         world=one_wide_one_narrow,
         codes=frozenset({"blast_radius"}),
         caught_by="blast-radius",
-        actions=(*ACTIONS, ("sledgehammer", sledgehammer)),
+        actions=(*ACTIONS, Action("sledgehammer", "", sledgehammer)),
     ),
     Plant(
         guard="min_runtime",

@@ -13,6 +13,7 @@ import pytest
 
 from autopilot.core.actions import ACTIONS
 from autopilot.core.decision.reconciler import reconcile
+from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Submit
 from autopilot.journal import JournalReader
@@ -109,10 +110,12 @@ def test_a_run_by_another_logic_is_told_apart(tmp_path: Path) -> None:
     def late(ctx: Context, submit: Submit) -> None:
         """No admission in the first quarter of an hour."""
         if ctx.now_s >= 900.0:
-            ACTIONS[0][1](ctx, submit)
+            ACTIONS[0].propose(ctx, submit)
 
     path = tmp_path / "run.journal"
-    run(faulty_world(SEED, tmp_path), Setup(journal=path, actions=(("admit_gang", late), *ACTIONS[1:]))).close()
+    run(
+        faulty_world(SEED, tmp_path), Setup(journal=path, actions=(Action("admit_gang", "", late), *ACTIONS[1:]))
+    ).close()
     again = replay(path)
     assert not again.identical
     assert again.difference is not None

@@ -32,7 +32,7 @@ from autopilot.journal import JournalReader
 
 DEFAULT_LIMIT = 20
 LOOK_EVERY_S = 1.0
-ACTION_NAMES = tuple(name for name, _ in ACTIONS)
+ACTION_NAMES = tuple(action.name for action in ACTIONS)
 TOPS: dict[str, Callable[[Row], float]] = {
     "gain": lambda row: row.proposal.benefit_gpu_s,
     "loss": lambda row: lost_gpu_s(row.proposal),

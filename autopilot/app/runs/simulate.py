@@ -15,7 +15,7 @@ from autopilot.app.runs.wiring import Managed, Running, manage
 from autopilot.app.runs.world import World, build_world
 from autopilot.app.when import When
 from autopilot.core.model.errors import InputError, nearest
-from autopilot.core.model.policy import Mode, Policy
+from autopilot.core.model.policy import ACTIONS_WITH, Effect, Mode, Policy
 from autopilot.core.model.policy_names import check_models
 from autopilot.core.model.snapshot import ServiceTable
 from autopilot.report.data import PolicyRun, ServiceSeries
@@ -89,9 +89,10 @@ def check_policies(
             found[name] = None
         elif name in policy_names() or Path(name).suffix in {".yaml", ".yml"}:
             policy = load_policy(name)
-            if policy.modes.admit_gang is not Mode.AUTO:
+            if not policy.modes.auto(Effect.ADMIT):
+                starts = ACTIONS_WITH[Effect.ADMIT][0]
                 raise InputError(
-                    f"{where}: {name}: modes.admit_gang: {policy.modes.admit_gang} starts nothing in a simulation; "
+                    f"{where}: {name}: modes.{starts}: {getattr(policy.modes, starts)} starts nothing in a simulation; "
                     f"it must be {Mode.AUTO} (a policy file with `base: {SHIPPED}` has it)"
                 )
             if models is not None:
@@ -99,7 +100,7 @@ def check_policies(
             taken = policy.name in found or policy.name in BASELINES or policy.name in policy_names()
             found[name if taken else policy.name] = policy
         else:
-            acting = (each for each in policy_names() if shipped_policy(each).modes.admit_gang is Mode.AUTO)
+            acting = (each for each in policy_names() if shipped_policy(each).modes.auto(Effect.ADMIT))
             known = ", ".join((*acting, *BASELINES))
             near = nearest(name, (*policy_names(), *BASELINES))
             raise InputError(

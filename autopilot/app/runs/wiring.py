@@ -17,11 +17,11 @@ from autopilot.core.actions import ACTIONS
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
 from autopilot.core.intake.sight import INVENTORY, WORK
-from autopilot.core.model.policy import Mode, Policy, RuleSetName
+from autopilot.core.model.policy import Effect, Policy, RuleSetName
 from autopilot.core.model.ports import Collector, Forecaster, Journal
 from autopilot.core.model.records import Command, Instruction, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import QueueOrder, QueueTable, ServiceTable, make
-from autopilot.core.planning.draft import Propose
+from autopilot.core.planning.action import Action
 from autopilot.journal import SqliteJournal
 from autopilot.memory_store import InMemoryStore
 from autopilot.registry import Registry
@@ -111,7 +111,7 @@ class Managed:
     registry: Path | None = None  # None: every fit speaks, and none is kept
     demand: Forecaster | None = None  # of what the services are asked; None: the shipped one
     recorder: DecisionRecorder | None = None
-    actions: tuple[tuple[str, Propose], ...] = ACTIONS
+    actions: tuple[Action, ...] = ACTIONS
     guards: tuple[tuple[str, Check], ...] = GUARDS
 
 
@@ -183,7 +183,7 @@ def _demand(managed: Managed, keep: Promoter | None) -> list[Forecaster]:
     """The forecaster of what services are asked; none where there are no services, or nobody would act on it."""
     if managed.demand is not None:
         return [managed.demand]
-    if managed.services is None or managed.policy.modes.scale_ahead is Mode.OFF:
+    if managed.services is None or not managed.policy.modes.on(Effect.FLOOR):
         return []
     from autopilot.app.backtests.gate import bootstrap_rng
     from models.bursts import Bursts  # with the libraries that its models need

@@ -18,20 +18,31 @@ from numpy.typing import NDArray
 
 from autopilot.core.actions.backfill import gap_draft, uses_gap
 from autopilot.core.actions.defragment import SHAPES, moves_draft
+from autopilot.core.actions.defragment import acts as defragment_acts
 from autopilot.core.actions.reclaim_borrowed import keep_quota, release_quota, take_at_once
 from autopilot.core.actions.recover import give_back, may_stop
-from autopilot.core.model.policy import BackfillKind, Mode
+from autopilot.core.actions.recover import runs as recover_runs
+from autopilot.core.actions.resize import acts as resize_acts
+from autopilot.core.model.policy import BackfillKind
 from autopilot.core.model.records import Code, Evidence
 from autopilot.core.model.snapshot import GPU_MILLI, Gate, State
 from autopilot.core.ordering.queue_order import QueueRotation
 from autopilot.core.placement.fit import find_fit
 from autopilot.core.placement.shapes import Fit, Miss, Shape, shape_of
+from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, Submit
+from autopilot.core.planning.draft import Case, Draft, Submit
 from autopilot.core.planning.places import place, short
 from autopilot.core.planning.plan_state import Held
 from autopilot.core.preemption.moves import moves_only
-from autopilot.core.preemption.scenario import Scenario, after_leaving, alike_at, pipelined_draft, worth_gpu_s
+from autopilot.core.preemption.scenario import (
+    Scenario,
+    after_leaving,
+    alike_at,
+    cases_without_victims,
+    pipelined_draft,
+    worth_gpu_s,
+)
 from autopilot.core.quota.ledger import claim_kinds
 from autopilot.core.reservations.fair_share_hold import hold_deserved
 from autopilot.core.reservations.gang import StartPlan, hold, plan_start, promised_start_s
@@ -39,6 +50,8 @@ from autopilot.core.reservations.quota_hold import keep_room, overdue_positions,
 from autopilot.core.sharing.elastic import running, share, waiting
 
 NAME = "admit_gang"
+LEAVING, ADMIT = cases_without_victims(NAME)
+RESERVE = Case(NAME, "reserve", words="no room yet: hold {gpus} GPUs for it, planned to start in {planned_start_in}")
 Rows = NDArray[np.integer]
 
 
@@ -67,7 +80,7 @@ class _Pass:
 
 def propose(ctx: Context, submit: Submit) -> None:
     """Admissions and reservations of this tick, in the order of service."""
-    if ctx.policy.modes.recover != Mode.OFF:
+    if recover_runs(ctx):
         give_back(ctx, may_stop(ctx), submit)
     everyone = np.arange(len(ctx.pending))
     run = _Pass(_codes(ctx), plain=not ctx.quota.rules.at_once and ctx.policy.reservation.share_hold_s <= 0)
@@ -216,19 +229,14 @@ def _await(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
         run.in_vain.add(kind)
         return False
     worth = worth_gpu_s(ctx, at, found)
-    return ctx.plan.decide(at, submit(pipelined_draft(ctx, NAME, at, found, worth, contract=False)))
+    return ctx.plan.decide(at, submit(pipelined_draft(ctx, LEAVING, at, found, worth)))
 
 
 def _by_moves(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
     """Move others for a gang whose turn it is, before one behind it starts on the GPUs that this takes."""
     kind = (run.codes[at], ctx.pending_table.sort[at])
     tried = kind in run.unmovable or ctx.plan.steps >= ctx.policy.limits.search_steps // 2
-    if (
-        tried
-        or ctx.policy.modes.defragment != Mode.AUTO
-        or not ctx.pending_table.may_ask[at]
-        or ctx.pending_table.early[at]
-    ):
+    if tried or not defragment_acts(ctx) or not ctx.pending_table.may_ask[at] or ctx.pending_table.early[at]:
         return False
     found = moves_only(ctx, at, alike_at(ctx, at))
     if found is None:
@@ -322,7 +330,7 @@ def _widen(ctx: Context, positions: Sequence[int], submit: Submit) -> None:
     if not positions:
         return
     starting = [waiting(ctx, at) for at in positions]
-    share(ctx, starting + (running(ctx) if ctx.policy.modes.resize == Mode.AUTO else []))
+    share(ctx, starting + (running(ctx) if resize_acts(ctx) else []))
     for gang in starting:
         ctx.quota.book(gang.row, ctx.whatif.evict(gang.row), -1)
     for gang in sorted(starting, key=lambda each: each.fit is None):  # the others find their places free
@@ -406,8 +414,7 @@ def _promise(ctx: Context, at: int, row: int, shape: Shape, plan: StartPlan, hel
     """The wish to make a reservation firm."""
     rules = ctx.policy.reservation
     return Draft(
-        action=NAME,
-        kind="reserve",
+        case=RESERVE,
         at=at,
         row=row,
         fit=None,
@@ -436,8 +443,7 @@ def _admission(ctx: Context, at: int, fit: Fit, shape: Shape) -> Draft:
     weight = ctx.price_weight(int(fit.nodes[0]))
     gpus = float(fit.layout.milli.sum()) / GPU_MILLI if shape.profile < 0 else ctx.instance_share(fit.layout.instance)
     return Draft(
-        action=NAME,
-        kind="admit",
+        case=ADMIT,
         at=at,
         row=row,
         fit=fit,
@@ -453,3 +459,6 @@ def _admission(ctx: Context, at: int, fit: Fit, shape: Shape) -> Draft:
             Evidence("idle_avoided", idle_s, "s until the next review at the latest"),
         ),
     )
+
+
+ACTION = Action(NAME, "start waiting work that fits whole", propose, (ADMIT, LEAVING, RESERVE), explains_waiting=True)

@@ -14,12 +14,36 @@ from autopilot.core.model.records import Evidence
 from autopilot.core.model.snapshot import State, holding_mask
 from autopilot.core.placement.fit import fits_on
 from autopilot.core.placement.shapes import Fit, suitable_nodes
+from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, Eviction, Submit
+from autopilot.core.planning.draft import Case, Draft, Eviction, Submit
 from autopilot.core.planning.plan_state import Held
 from autopilot.core.preemption.scenario import free_of
 
 NAME = "backfill"
+_PROMISE = "backfilled work starts on the condition that it leaves when the reservation is due"
+GAP = Case(
+    NAME,
+    "admit",
+    words="start on {where}{after}, in the gap before a reservation; it is evicted when the reserved gang can start",
+    fills_gap=True,
+)
+DUE = Case(
+    NAME,
+    "evict",
+    "due",
+    words="evict backfilled work so that {workload} can start on the room reserved for it: {victims}",
+    takes="backfill",
+    contract=_PROMISE,
+)
+ADVANCE = Case(
+    NAME,
+    "evict",
+    "advance",
+    words="evict it ({taken}): it was backfilled on nodes that are reserved in advance, and the reservation is due",
+    takes="backfill",
+    contract=_PROMISE,
+)
 
 
 def propose(ctx: Context, submit: Submit) -> None:
@@ -47,8 +71,7 @@ def gap_draft(ctx: Context, at: int, fit: Fit) -> Draft:
     run_s = float(ctx.run_high_s[at]) if known else gap_s
     overrun = 1.0 - ctx.policy.backfill.level if known else 1.0
     return Draft(
-        action=NAME,
-        kind="admit",
+        case=GAP,
         at=at,
         row=int(ctx.pending[at]),
         fit=fit,
@@ -87,8 +110,7 @@ def _make_way(ctx: Context, held: Held, submit: Submit) -> None:
     price = float(lost[np.isin(marked, list(needed))].sum())
     submit(
         Draft(
-            action=NAME,
-            kind="evict",
+            case=DUE,
             at=-1,
             row=held.row,
             fit=None,
@@ -96,7 +118,6 @@ def _make_way(ctx: Context, held: Held, submit: Submit) -> None:
             nodes=held.record.nodes,
             benefit_gpu_s=held.shape.gpus * ctx.policy.review.batch_s,
             cost_gpu_s=price,
-            contract=True,
             evictions=tuple(
                 Eviction(row, "evict", None, len(ctx.whatif.layout_of(row)), float(ctx.losses.price_gpu_s[row]))
                 for row in sorted(needed)
@@ -127,8 +148,7 @@ def _clear(ctx: Context, held: Held, submit: Submit) -> None:
             gpus, price = len(ctx.whatif.layout_of(row)), float(ctx.losses.price_gpu_s[row])
             submit(
                 Draft(
-                    action=NAME,
-                    kind="evict",
+                    case=ADVANCE,
                     at=-1,
                     row=row,
                     fit=None,
@@ -136,7 +156,6 @@ def _clear(ctx: Context, held: Held, submit: Submit) -> None:
                     nodes=held.record.nodes,
                     benefit_gpu_s=gpus * ctx.policy.review.batch_s,
                     cost_gpu_s=price,
-                    contract=True,
                     evictions=(Eviction(row, "evict", None, gpus, price),),
                     evidence=(
                         Evidence("reserved_gpus", held.record.gpus, f"GPUs of {held.record.workload}"),
@@ -165,3 +184,6 @@ def _fits(ctx: Context, held: Held, without: np.ndarray) -> bool:
             free[other.nodes] = np.minimum(free[other.nodes], np.maximum(other.spare, 0))
     suits = suitable_nodes(ctx.whatif, held.shape, ctx.gpu_memory_mib, empty=True)
     return fits_on(ctx.observation.snapshot.nodes, held.shape, np.where(suits, free, 0))
+
+
+ACTION = Action(NAME, "start work in the gap before a reservation", propose, (GAP, DUE, ADVANCE), explains_waiting=True)

@@ -5,14 +5,24 @@ Enough GPUs are free, but not in a shape that the gang can use (core/preemption/
 
 from __future__ import annotations
 
+from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Code
+from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, Submit
+from autopilot.core.planning.draft import Case, Draft, Submit
 from autopilot.core.planning.search_budget import within_steps
+from autopilot.core.preemption.displacing import displacing_timers_s
 from autopilot.core.preemption.moves import moves_only
-from autopilot.core.preemption.scenario import Scenario, pipelined_draft, scheduling_signatures, worth_gpu_s
+from autopilot.core.preemption.scenario import (
+    Scenario,
+    cases_without_victims,
+    pipelined_draft,
+    scheduling_signatures,
+    worth_gpu_s,
+)
 
 NAME = "defragment"
+MOVES = Case(NAME, "pipeline", words="start on {where}{after}, when others have moved out of its way: {victims}")
 
 SHAPES = frozenset({Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY})
 """Reasons of waiting that moves can end."""
@@ -32,4 +42,19 @@ def propose(ctx: Context, submit: Submit) -> None:
 
 def moves_draft(ctx: Context, at: int, found: Scenario) -> Draft:
     """The wish for moves, weighed."""
-    return pipelined_draft(ctx, NAME, at, found, worth_gpu_s(ctx, at, found), contract=False)
+    return pipelined_draft(ctx, MOVES, at, found, worth_gpu_s(ctx, at, found))
+
+
+def acts(ctx: Context) -> bool:
+    """True when it may act by itself."""
+    return ctx.policy.modes.defragment == Mode.AUTO
+
+
+def timers(ctx: Context) -> list[float]:
+    """When running work may be moved from."""
+    return displacing_timers_s(ctx, on=ctx.policy.modes.defragment != Mode.OFF)
+
+
+ACTION = Action(
+    NAME, "move running work so that a waiting gang fits", propose, (MOVES, *cases_without_victims(NAME)), timers=timers
+)

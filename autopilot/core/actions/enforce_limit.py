@@ -10,14 +10,36 @@ from __future__ import annotations
 
 import numpy as np
 
-from autopilot.core.model.records import Evidence
+from autopilot.core.model.records import Code, Evidence
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, Bools, State, holding_mask, running_since
+from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, Eviction, Submit
+from autopilot.core.planning.draft import Case, Draft, Eviction, Submit
 from autopilot.core.quota.ledger import ALL, EPSILON
 from autopilot.core.quota.spending import runaways
 
 NAME = "enforce_limit"
+_EXEMPT = frozenset({Code.NOT_PREEMPTIBLE})
+RUN_TIME = Case(
+    NAME,
+    "evict",
+    "run_time",
+    words="suspend it ({taken}): it is {over_limit} past its run-time limit of {limit}; "
+    "it stays suspended until somebody lets it continue",
+    takes="suspend",
+    contract="its owner declared the run-time limit",
+    exempt=_EXEMPT,
+)
+SPENDING = Case(
+    NAME,
+    "evict",
+    "spending",
+    words="suspend it ({taken}): tenant {tenant} used {spent} times its mean day within the last day, "
+    "and {allowed} times is allowed; it stays suspended until somebody lets it continue",
+    takes="suspend",
+    contract="policy suspends preemptible work of a tenant that exceeds its usual spending",
+    exempt=_EXEMPT,
+)
 
 
 def propose(ctx: Context, submit: Submit) -> None:
@@ -64,6 +86,7 @@ def _over_time(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
             _suspend(
                 ctx,
                 row,
+                RUN_TIME,
                 Evidence("over_limit", round(over, 3), "s past its run-time limit"),
                 Evidence("limit", limit_s, "s"),
             )
@@ -100,17 +123,17 @@ def _over_budget(ctx: Context, open_rows: Bools, submit: Submit) -> None:
                     _suspend(
                         ctx,
                         row,
+                        SPENDING,
                         Evidence("spent", round(ratio, 3), "times the mean day of its tenant"),
                         Evidence("allowed", rules.spend_ratio, "times"),
                     )
                 )
 
 
-def _suspend(ctx: Context, row: int, *why: Evidence) -> Draft:
+def _suspend(ctx: Context, row: int, case: Case, *why: Evidence) -> Draft:
     held, lost_gpu_s = len(ctx.whatif.layout_of(row)), float(ctx.losses.price_gpu_s[row])
     return Draft(
-        action=NAME,
-        kind="evict",
+        case=case,
         at=-1,
         row=row,
         fit=None,
@@ -118,7 +141,9 @@ def _suspend(ctx: Context, row: int, *why: Evidence) -> Draft:
         nodes=(),
         benefit_gpu_s=held * ctx.policy.horizon_s,
         cost_gpu_s=lost_gpu_s,
-        contract=True,
         evictions=(Eviction(row, "evict", None, held, lost_gpu_s),),
         evidence=(*why, Evidence("gpus", held, "GPUs freed")),
     )
+
+
+ACTION = Action(NAME, "suspend work past its limit", propose, (RUN_TIME, SPENDING))

@@ -5,16 +5,38 @@ The taking is weighed: what waiting spared to the newcomer is worth must exceed 
 
 from __future__ import annotations
 
+from autopilot.core.model.policy import Mode
 from autopilot.core.model.snapshot import holding_mask
+from autopilot.core.ordering.predicted_ends import review_start
 from autopilot.core.placement.shapes import Miss
+from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Submit
+from autopilot.core.planning.draft import Case, Submit
 from autopilot.core.planning.search_budget import within_steps
-from autopilot.core.preemption.scenario import Scenario, find_scenario, pipelined_draft, worth_gpu_s
+from autopilot.core.preemption.displacing import displacing_timers_s
+from autopilot.core.preemption.scenario import (
+    Scenario,
+    cases_without_victims,
+    find_scenario,
+    pipelined_draft,
+    worth_gpu_s,
+)
 from autopilot.core.rules.base import Takes
 from autopilot.core.sharing.time_sharing import share_time
 
 NAME = "preempt"
+PRIORITY = Case(
+    NAME,
+    "pipeline",
+    "priority",
+    words="start on {where}{after}, when work of lower priority has made room: {victims}",
+)
+TIME_SHARING = Case(
+    NAME,
+    "pipeline",
+    "time_sharing",
+    words="start on {where}{after}, when work that would keep others waiting for longer has paused: {victims}",
+)
 
 
 def propose(ctx: Context, submit: Submit) -> None:
@@ -29,7 +51,7 @@ def propose(ctx: Context, submit: Submit) -> None:
             if lowest.get(int(work.queue[row]), priority) < priority:  # else there is nobody to displace
                 _displace(ctx, at, within, submit)
     if ctx.policy.preemption.time_sharing:
-        share_time(ctx, submit)
+        share_time(ctx, TIME_SHARING, submit)
 
 
 def _outranked(ctx: Context) -> bool:
@@ -53,6 +75,24 @@ def _displace(ctx: Context, at: int, within: Takes, submit: Submit) -> None:
     found = ctx.too_early(at) or find_scenario(ctx, at, within)
     if isinstance(found, Scenario):
         worth = worth_gpu_s(ctx, at, found)
-        ctx.plan.decide(at, submit(pipelined_draft(ctx, NAME, at, found, worth, contract=False)))
+        ctx.plan.decide(at, submit(pipelined_draft(ctx, PRIORITY, at, found, worth)))
     else:
         ctx.answer(at, Miss(found.code, found.value, found.threshold))
+
+
+def timers(ctx: Context) -> list[float]:
+    """When running work may be displaced from. While time is shared, each review: indices change as work runs."""
+    on = ctx.policy.modes.preempt != Mode.OFF
+    timers_s = displacing_timers_s(ctx, on=on)
+    if on and ctx.policy.preemption.time_sharing and len(ctx.pending):
+        timers_s.append(review_start(ctx.now_s, ctx.policy) + ctx.policy.review.batch_s)
+    return timers_s
+
+
+ACTION = Action(
+    NAME,
+    "stop work so that more urgent work starts",
+    propose,
+    (PRIORITY, TIME_SHARING, *cases_without_victims(NAME)),
+    timers=timers,
+)

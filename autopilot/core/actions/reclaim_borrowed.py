@@ -11,15 +11,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import chain
 
+from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import Gate
 from autopilot.core.placement.shapes import Miss
+from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Submit
+from autopilot.core.planning.draft import Case, Submit
 from autopilot.core.planning.search_budget import within_steps
+from autopilot.core.preemption.displacing import displacing_timers_s
 from autopilot.core.preemption.moves import moves_only
 from autopilot.core.preemption.scenario import (
     Scenario,
+    cases_without_victims,
     find_scenario,
     pipelined_draft,
     scheduling_signatures,
@@ -28,6 +32,26 @@ from autopilot.core.preemption.scenario import (
 from autopilot.core.rules.base import Refusal
 
 NAME = "reclaim_borrowed"
+GUARANTEE = Case(
+    NAME,
+    "pipeline",
+    "guarantee",
+    words="start on {where}{after}, when others have returned what its queue is guaranteed: {victims}",
+    takes="reclaim",
+    contract="the queue of {workload} stays within its guarantee",
+)
+SHARE = Case(
+    NAME,
+    "pipeline",
+    "share",
+    words="start on {where}{after}, when others have returned what they hold beyond their part: {victims}",
+)
+MOVES = Case(
+    NAME,
+    "pipeline",
+    "moves",
+    words="start on {where}{after}, when others have moved out of its way: {victims}",
+)
 
 
 OWED = 40
@@ -120,7 +144,9 @@ def _try(ctx: Context, at: int, key: int | None, submit: Submit) -> Miss | None:
         return found
     owed = contract and bool(found.evictions)
     worth = 0.0 if owed else worth_gpu_s(ctx, at, found)  # a contract is not weighed
-    ctx.plan.decide(at, submit(pipelined_draft(ctx, NAME, at, found, worth, contract=owed)))
+    stops = any(give.how != "move" for give in found.evictions)
+    case = GUARANTEE if owed else SHARE if stops else MOVES
+    ctx.plan.decide(at, submit(pipelined_draft(ctx, case, at, found, worth)))
     return None
 
 
@@ -128,3 +154,17 @@ def _owed(ctx: Context, at: int) -> bool:
     """True when it takes by contract: inside what its queue is guaranteed, as the rule set sees it."""
     claim = ctx.quota.claim(int(ctx.pending[at]), ctx.pending_table.least_gpus[at])
     return ctx.quota.rules.owed(ctx.quota.ledger, claim)
+
+
+def timers(ctx: Context) -> list[float]:
+    """When running work may be displaced from."""
+    return displacing_timers_s(ctx, on=ctx.policy.modes.reclaim_borrowed != Mode.OFF)
+
+
+ACTION = Action(
+    NAME,
+    "take back what a queue below its share is owed",
+    propose,
+    (GUARANTEE, SHARE, MOVES, *cases_without_victims(NAME)),
+    timers=timers,
+)

@@ -19,14 +19,78 @@ from autopilot.core.checkpoints.spot_notice import AtRisk, plan_saves
 from autopilot.core.checkpoints.writers import writers_s
 from autopilot.core.hardware.xid_facts import CONDEMNED, REMAP_FAILED, Remedy, gpu_remedies
 from autopilot.core.model.policy import Mode
-from autopilot.core.model.records import Evidence
+from autopilot.core.model.records import Code, Evidence
 from autopilot.core.model.snapshot import Bools, Gate, State, holding_mask
 from autopilot.core.placement.whatif import Layout
+from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, Eviction, Submit
+from autopilot.core.planning.draft import Case, Draft, Eviction, Submit
 from autopilot.core.tracking.hangs import at_work, doing_nothing, doubts, judged, window_s
 
 NAME = "recover"
+_OWN_SAKE = frozenset(
+    {
+        Code.PROTECTED_CLASS,
+        Code.OPTED_OUT,
+        Code.NOT_PREEMPTIBLE,
+        Code.WITHOUT_CHECKPOINT,
+        Code.SLO_BURNING,
+    }
+)
+
+
+def _stops(reason: str, words: str, contract: str) -> Case:
+    """A stop for the sake of the gang itself, by contract: it cannot continue where it is."""
+    return Case(NAME, "evict", reason, words, "recover", contract, _OWN_SAKE)
+
+
+def _restarts(reason: str, words: str, *, by_telemetry: bool = False) -> Case:
+    """A stop of a gang that is whole: it is weighed, but need not be able to save."""
+    exempt = frozenset({Code.WITHOUT_CHECKPOINT})
+    return Case(NAME, "evict", reason, words, "restart", exempt=exempt, by_telemetry=by_telemetry)
+
+
+BROKEN = _stops(
+    "broken",
+    "stop what is left of it ({taken}): for {broken} it has had fewer members than its minimum; "
+    "it then waits as a whole gang",
+    "a gang below its minimum of members cannot make progress",
+)
+BAD_GPU = _stops(
+    "bad_gpu",
+    "stop it ({taken}): {error} on {gpu}, which asks for {asks_for}; it then waits as a whole gang",
+    "nothing can continue on a GPU with this error",
+)
+SPOT_STOP = _stops(
+    "spot_stop",
+    "stop it ({taken}) while it can still save {saved}: the cloud takes back a node of it in {gone_in}",
+    "the node goes, whatever is decided",
+)
+SPOT_SHRINK = _stops(
+    "spot_shrink",
+    "continue without its members on a node that the cloud takes back in {gone_in}: {victims}",
+    "the node goes, whatever is decided",
+)
+HUNG = _restarts(
+    "hung",
+    "restart it ({taken}): its GPUs have done nothing for {did_nothing}, after they had worked",
+    by_telemetry=True,
+)
+COORDINATOR = _restarts(
+    "coordinator",
+    "stop it ({taken}): for {waited} it has held GPUs while all of its own {waits_for} workers wait; "
+    "it starts again after them",
+)
+STUCK = _stops(
+    "stuck",
+    "take it off its GPUs by force ({taken}): it was told to leave, and is still there {stuck} after its grace",
+    "it was told to leave already, and its grace is over",
+)
+CHECK = _stops(
+    "check",
+    "stop it ({taken}): a check outside of the autopilot no longer admits it ({check})",
+    "the check that admitted it no longer does",
+)
 
 
 def propose(ctx: Context, submit: Submit) -> None:
@@ -43,7 +107,7 @@ def give_back(ctx: Context, open_rows: Bools, submit: Submit) -> None:
     """Stop gangs whose check was rejected or is to be asked anew. Gangs behind them may book what they hold."""
     gate = ctx.observation.snapshot.workloads.gate
     for row in np.flatnonzero(open_rows & (gate >= Gate.REJECTED)).tolist():
-        stands = submit(_stop(ctx, row, Evidence("check", Gate(int(gate[row])).name.lower())))
+        stands = submit(_stop(ctx, row, CHECK, Evidence("check", Gate(int(gate[row])).name.lower())))
         if stands and ctx.policy.modes.recover == Mode.AUTO:
             ctx.plan.leave(row)
 
@@ -64,7 +128,7 @@ def _broken(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
     rows = sorted(np.flatnonzero(broken).tolist(), key=lambda row: (float(work.stale_since_s[row]), row))
     for row in rows:
         broken_s = round(ctx.now_s - float(work.stale_since_s[row]), 3)
-        submit(_stop(ctx, row, Evidence("broken", broken_s, "s below its minimum of members")))
+        submit(_stop(ctx, row, BROKEN, Evidence("broken", broken_s, "s below its minimum of members")))
     return rows
 
 
@@ -79,7 +143,8 @@ def _condemned(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
         gpu = int(bad[np.argmax(remedy[bad])])
         asks = Remedy(int(remedy[gpu])).name.lower().replace("_", " ")
         error = "row remapping failed" if gpus.remap[gpu] == REMAP_FAILED else f"XID {int(gpus.xid[gpu])}"
-        submit(_stop(ctx, row, Evidence(f"{error} on {gpus.uuid[gpu]} asks for", asks)))
+        why = Evidence("error", error), Evidence("gpu", str(gpus.uuid[gpu])), Evidence("asks_for", asks)
+        submit(_stop(ctx, row, BAD_GPU, *why))
     return rows
 
 
@@ -145,6 +210,7 @@ def _save(ctx: Context, at_risk: list[AtRisk], submit: Submit) -> list[int]:
             _stop(
                 ctx,
                 turn.row,
+                SPOT_STOP,
                 Evidence("gone_in", round(left_s[turn.row], 3), "s until the cloud takes a node of it"),
                 Evidence("saved", round(saved[turn.row], 3), "GPU-s"),
                 Evidence("written_in", round(turn.done_s, 3), "s"),
@@ -172,8 +238,7 @@ def _shrink(ctx: Context, row: int, keeps: Layout | None, left_s: float) -> Draf
     """Go on without the members on nodes that are called back."""
     given = len(ctx.whatif.layout_of(row)) - (0 if keeps is None else len(keeps))
     return Draft(
-        action=NAME,
-        kind="evict",
+        case=SPOT_SHRINK,
         at=-1,
         row=row,
         fit=None,
@@ -181,7 +246,6 @@ def _shrink(ctx: Context, row: int, keeps: Layout | None, left_s: float) -> Draf
         nodes=(),
         benefit_gpu_s=float(ctx.losses.worst_gpu_s[row]),
         cost_gpu_s=0.0,
-        contract=True,
         evictions=(Eviction(row, "shrink", keeps, given, 0.0),),
         evidence=(
             Evidence("gone_in", round(left_s, 3), "s until the cloud takes a node of it"),
@@ -207,7 +271,7 @@ def _hung(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
     _note_work(ctx, alive)
     quiet = doing_nothing(snapshot, ctx.policy)
     earlier = {
-        row: _restarts(past, str(work.id[row]), int(work.incarnation[row])) for row in np.flatnonzero(quiet).tolist()
+        row: _earlier(past, str(work.id[row]), int(work.incarnation[row])) for row in np.flatnonzero(quiet).tolist()
     }
     worked = np.array([f"worked/{name}" in ctx.plan.conditions for name in work.id.tolist()], np.bool_)
     left = quiet & ~worked
@@ -249,7 +313,11 @@ def _hung(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
         else:
             submit(
                 _restart(
-                    ctx, row, for_s, Evidence("did_nothing", round(for_s, 3), "s on all its GPUs, by fresh telemetry")
+                    ctx,
+                    row,
+                    HUNG,
+                    for_s,
+                    Evidence("did_nothing", round(for_s, 3), "s on all its GPUs, by fresh telemetry"),
                 )
             )
             if any(entry.workload == name for entry in ctx.plan.accepted):
@@ -258,7 +326,7 @@ def _hung(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
     return stopped
 
 
-def _restarts(past: dict[str, float], name: str, incarnation: int) -> int:
+def _earlier(past: dict[str, float], name: str, incarnation: int) -> int:
     """How often a gang was stopped for doing nothing before this incarnation."""
     return sum(key.endswith(f"/{name}") and not key.startswith(f"hung/{incarnation}/") for key in past)
 
@@ -297,6 +365,7 @@ def _waiting_coordinators(ctx: Context, open_rows: Bools, submit: Submit) -> lis
             _restart(
                 ctx,
                 row,
+                COORDINATOR,
                 0.0,
                 Evidence("waits_for", waiting, "workers of its own that have no GPUs"),
                 Evidence("waited", round(for_s, 3), "s"),
@@ -315,29 +384,23 @@ def _stuck(ctx: Context, submit: Submit) -> None:
         if for_s < limit_s:
             ctx.plan.wake_at(ctx.now_s + limit_s - for_s)
         elif row not in ctx.busy and row not in ctx.quota.leaving:
-            submit(_stop(ctx, row, Evidence("stuck", round(for_s, 3), "s past its grace, still on its GPUs")))
+            submit(_stop(ctx, row, STUCK, Evidence("stuck", round(for_s, 3), "s past its grace, still on its GPUs")))
 
 
-def _restart(ctx: Context, row: int, for_s: float, *why: Evidence) -> Draft:
+def _restart(ctx: Context, row: int, case: Case, for_s: float, *why: Evidence) -> Draft:
     """Stop a gang whose members all live, to start it again. Nothing was promised and nothing broke: it is weighed.
 
     What it did before it fell silent `for_s` ago is lost, to its last checkpoint, and a restart takes time.
     """
     work = ctx.observation.snapshot.workloads
     losses = stop_losses(ctx.observation.snapshot, ctx.now_s - for_s, np.zeros(len(work.id)))
-    return replace(
-        _stop(ctx, row, *why),
-        contract=False,
-        cost_gpu_s=float(losses.price_gpu_s[row]),
-        by_telemetry=for_s > 0,
-    )
+    return replace(_stop(ctx, row, case, *why), cost_gpu_s=float(losses.price_gpu_s[row]))
 
 
-def _stop(ctx: Context, row: int, *why: Evidence, until_s: float = float("nan")) -> Draft:
+def _stop(ctx: Context, row: int, case: Case, *why: Evidence, until_s: float = float("nan")) -> Draft:
     held = len(ctx.whatif.layout_of(row))
     return Draft(
-        action=NAME,
-        kind="evict",
+        case=case,
         at=-1,
         row=row,
         fit=None,
@@ -345,8 +408,29 @@ def _stop(ctx: Context, row: int, *why: Evidence, until_s: float = float("nan"))
         nodes=(),
         benefit_gpu_s=held * ctx.policy.horizon_s,
         cost_gpu_s=0.0,
-        contract=True,
         evictions=(Eviction(row, "evict", None, held, 0.0),),
         until_s=until_s,
         evidence=(*why, Evidence("gpus", held, "GPUs freed")),
     )
+
+
+def runs(ctx: Context) -> bool:
+    """True when it is not switched off."""
+    return ctx.policy.modes.recover != Mode.OFF
+
+
+def timers(ctx: Context) -> list[float]:
+    """When broken gangs have had their grace."""
+    work = ctx.observation.snapshot.workloads
+    grace_s = np.where(np.isnan(work.stale_grace_s), ctx.policy.recovery.stale_grace_s, work.stale_grace_s)
+    times_s: list[float] = (work.stale_since_s + grace_s)[~np.isnan(work.stale_since_s)].tolist()
+    return times_s
+
+
+ACTION = Action(
+    NAME,
+    "stop work that is broken or hangs, so that it starts again",
+    propose,
+    (BROKEN, BAD_GPU, SPOT_STOP, SPOT_SHRINK, HUNG, COORDINATOR, STUCK, CHECK),
+    timers=timers,
+)

@@ -5,13 +5,20 @@ Idle GPUs that a taking counts on, which a guard holds for a time, are not such 
 
 from __future__ import annotations
 
+from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Evidence
 from autopilot.core.placement.shapes import Fit, Shape
+from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, Submit
+from autopilot.core.planning.draft import Case, Draft, Submit
 from autopilot.core.sharing.elastic import running, share
 
 NAME = "resize"
+GROW = Case(
+    NAME,
+    "grow",
+    words="grow from {held} to {where} (full width {full_width}), into room that no waiting work can use",
+)
 
 
 def propose(ctx: Context, submit: Submit) -> None:
@@ -27,8 +34,7 @@ def propose(ctx: Context, submit: Submit) -> None:
 def _growth(ctx: Context, row: int, held: int, fit: Fit, shape: Shape) -> Draft:
     work = ctx.observation.snapshot.workloads
     return Draft(
-        action=NAME,
-        kind="grow",
+        case=GROW,
         at=-1,
         row=row,
         fit=fit,
@@ -42,3 +48,11 @@ def _growth(ctx: Context, row: int, held: int, fit: Fit, shape: Shape) -> Draft:
             Evidence("full_width", int(work.gpus[row]), "GPUs"),
         ),
     )
+
+
+def acts(ctx: Context) -> bool:
+    """True when it may act by itself."""
+    return ctx.policy.modes.resize == Mode.AUTO
+
+
+ACTION = Action(NAME, "grow elastic work into idle GPUs", propose, (GROW,))

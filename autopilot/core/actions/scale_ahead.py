@@ -17,11 +17,20 @@ import numpy as np
 from autopilot.core.model.memory import ServiceRecord
 from autopilot.core.model.records import Evidence
 from autopilot.core.model.snapshot import GPU_MILLI, holding_mask
+from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, Submit
+from autopilot.core.planning.draft import Case, Draft, Submit
 from autopilot.core.tracking.replicas import Ahead, desired_replicas, foresee, peak_quantiles
 
 NAME = "scale_ahead"
+FLOOR = Case(
+    NAME,
+    "scale",
+    "floor",
+    words="keep at least {replicas} (needed now: {needed_now}), for up to {demand_foreseen} requests/s within "
+    "{within}, {replica_serves} of them a replica",
+)
+GIVE_BACK = Case(NAME, "scale", "give_back", words="remove the floor: the forecast load needs none")
 
 
 def propose(ctx: Context, submit: Submit) -> None:
@@ -84,8 +93,7 @@ def _draft(ctx: Context, ahead: Ahead, record: ServiceRecord, desired: int, unti
     gpus, more = _gpus_per_replica(ctx, row), max(desired - needed, 0)
     beyond, missing = _beyond(ahead, needed * ahead.capacity_rps)
     return Draft(
-        action=NAME,
-        kind="scale",
+        case=FLOOR if desired else GIVE_BACK,
         at=-1,
         row=-1,
         fit=None,
@@ -151,3 +159,6 @@ def _gpus(ctx: Context, row: int) -> float:
     work = ctx.observation.snapshot.workloads
     part = int(work.gpu_milli[row]) / GPU_MILLI if work.gpu_milli[row] > 0 else 1.0
     return float(work.gpus[row]) * part
+
+
+ACTION = Action(NAME, "keep replicas of a service ahead of its load", propose, (FLOOR, GIVE_BACK))

@@ -15,35 +15,19 @@ import numpy as np
 from autopilot.core.actions import ACTIONS
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
-from autopilot.core.guards.budget import disruptions
-from autopilot.core.guards.hysteresis import dwell_s, proposal_key
-from autopilot.core.guards.mode import PAPER_CODES
+from autopilot.core.model.codes import ON_PAPER, PASSING
 from autopilot.core.model.memory import ControllerMemory, Disruption
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Code, Observation, Plan, Proposal, Reservation, Slot, Verdict, Victim
 from autopilot.core.placement.shapes import Miss
 from autopilot.core.placement.vacate import vacate
 from autopilot.core.placement.whatif import Layout, WhatIf
+from autopilot.core.planning.action import Action
 from autopilot.core.planning.build import build_context
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, Eviction, Propose
+from autopilot.core.planning.disruption import disruptions, dwell_s, proposal_key
+from autopilot.core.planning.draft import Case, Draft, Eviction
 from autopilot.core.reservations.advance import hold_advance
-
-NEEDED_FOR_REASONS = frozenset({"admit_gang", "backfill"})
-"""They run even when they are off: between them they say why each gang waits."""
-
-PASSING = PAPER_CODES | {
-    Code.DWELL,
-    Code.COOL_DOWN,
-    Code.GIVEN_UP,
-    Code.MIN_RUNTIME,
-    Code.BUDGET_CLUSTER,
-    Code.BUDGET_TENANT,
-    Code.BUDGET_NODE,
-    Code.BUDGET_CONCURRENT,
-    Code.BUDGET_CHECKPOINT,
-}
-"""What holds a taking for a time only: until then nobody grows into the idle GPUs that it counts on."""
 
 
 @dataclass(slots=True)
@@ -60,6 +44,7 @@ class Planner:
     dwells_s: dict[str, float] = field(default_factory=dict)
     bound_hit: bool = False
     rows: dict[str, int] = field(default_factory=dict)  # of what was accepted, by uid
+    cases: dict[str, Case] = field(default_factory=dict)  # of what was accepted, by proposal id
 
     def submit(self, draft: Draft) -> bool:
         """Judge one draft; True when it stands on the what-if."""
@@ -76,11 +61,12 @@ class Planner:
         refused = [verdict for verdict in verdicts if not verdict.allowed]
         accepted = not refused
         self.proposals.append(_with_verdicts(proposal, verdicts, accepted))
-        stands = accepted or all(verdict.code in PAPER_CODES for verdict in refused)
+        stands = accepted or all(verdict.code in ON_PAPER for verdict in refused)
         if draft.victims and not accepted:
             self.dwells_s[proposal_key(proposal)] = dwell_s(ctx, draft.row)
         if accepted:
             self.rows[proposal.uid] = draft.row
+            self.cases[proposal.id] = draft.case
             self.rows.update((victim.uid, row) for victim, row in zip(proposal.victims, draft.victims, strict=True))
         if accepted and draft.victims:
             self.disruptions[proposal.id] = disruptions(draft, ctx, proposal.id)
@@ -143,23 +129,21 @@ def plan(
     memory: ControllerMemory,
     whatif: WhatIf,
     busy: frozenset[int],
-    actions: tuple[tuple[str, Propose], ...] = ACTIONS,
+    actions: tuple[Action, ...] = ACTIONS,
     guards: tuple[tuple[str, Check], ...] = GUARDS,
 ) -> tuple[Plan, Planner]:
     """The plan of one tick, and the planner with what stands behind it."""
     return plan_on(build_context(observation, policy, memory, whatif, busy), actions, guards)
 
 
-def plan_on(
-    ctx: Context, actions: tuple[tuple[str, Propose], ...], guards: tuple[tuple[str, Check], ...]
-) -> tuple[Plan, Planner]:
+def plan_on(ctx: Context, actions: tuple[Action, ...], guards: tuple[tuple[str, Check], ...]) -> tuple[Plan, Planner]:
     """The same on a working set that is built already."""
     policy = ctx.policy
     hold_advance(ctx)
     planner = Planner(ctx, guards, claimed=_leaving(ctx.observation, ctx.memory))
-    for name, propose in actions:
-        if name in NEEDED_FOR_REASONS or getattr(policy.modes, name, Mode.AUTO) != Mode.OFF:
-            propose(ctx, planner.submit)
+    for action in actions:
+        if action.explains_waiting or getattr(policy.modes, action.name, Mode.AUTO) != Mode.OFF:
+            action.propose(ctx, planner.submit)
     accepted_reservations = _reservations(ctx, planner)
     return Plan(
         tuple(planner.proposals), ctx.plan.refusals(ctx.pending), accepted_reservations, tuple(ctx.plan.released)
@@ -230,6 +214,7 @@ def _proposal(draft: Draft, ctx: Context) -> Proposal:
         state_digest=state,
         until_s=draft.until_s,
         uid=str(work.uid[draft.row]),
+        reason=draft.case.reason,
     )
 
 
@@ -278,6 +263,7 @@ def _scaling(draft: Draft, ctx: Context) -> Proposal:
         replicas=draft.replicas,
         until_s=draft.until_s,
         uid=str(services.uid[row]),
+        reason=draft.case.reason,
     )
 
 
@@ -309,6 +295,7 @@ def _with_verdicts(proposal: Proposal, verdicts: tuple[Verdict, ...], accepted: 
         proposal.replicas,
         proposal.until_s,
         proposal.uid,
+        proposal.reason,
     )
 
 

@@ -18,13 +18,12 @@ from autopilot.core.decision.planner import Planner, plan_on
 from autopilot.core.decision.underway import follow
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
-from autopilot.core.guards.hysteresis import proposal_key
 from autopilot.core.intake.clock import Reading, read_clock
 from autopilot.core.intake.commands import command_timers_s, obey, remember_offers
 from autopilot.core.intake.sight import Sight, look
 from autopilot.core.model.identity import shape_digest
 from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight, Part, PipelinedStart, Step
-from autopilot.core.model.policy import Mode, Policy
+from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.records import (
     Code,
     Decision,
@@ -37,10 +36,12 @@ from autopilot.core.model.records import (
     Save,
     no_refusals,
 )
-from autopilot.core.model.snapshot import State, holding_mask, progress_s, running_since
+from autopilot.core.model.snapshot import progress_s, running_since
 from autopilot.core.ordering.predicted_ends import review_start
+from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Propose
+from autopilot.core.planning.disruption import proposal_key
+from autopilot.core.planning.draft import Case
 from autopilot.core.quota.past_use import remember_use
 from autopilot.core.quota.spending import remember_spending
 from autopilot.core.tracking.lifecycle import absorb, halted
@@ -52,7 +53,7 @@ def reconcile(
     observation: Observation,
     policy: Policy,
     *,
-    actions: tuple[tuple[str, Propose], ...] = ACTIONS,
+    actions: tuple[Action, ...] = ACTIONS,
     guards: tuple[tuple[str, Check], ...] = GUARDS,
 ) -> Step:
     """The decision of one tick. `actions` and `guards` are the shipped tables; tests plant bugs there."""
@@ -69,14 +70,14 @@ def reconcile(
     review_s = review_start(observation.now_s, policy)
     memory = remember_use(memory, observation.snapshot, observation.now_s, review_s, policy)
     memory = remember_services(memory, observation, policy)
-    if policy.modes.enforce_limit != Mode.OFF:
+    if policy.modes.on(Effect.SUSPEND):
         memory = remember_spending(memory, observation.snapshot, observation.now_s)
     held_by = halted(memory, observation)
-    moving = follow(memory, observation, policy, guards, halted=bool(held_by))
+    moving = follow(memory, observation, policy, actions, guards, halted=bool(held_by))
     chosen, planner = plan_on(moving.ctx, actions, guards)
     memory, instructions = _commit(moving.memory, observation, policy, chosen, planner)
     instructions = () if held_by else (*moving.again, *instructions, *moving.starts)
-    wake_at_s = _wake_at(memory, observation, policy, chosen, planner)
+    wake_at_s = _wake_at(memory, observation, policy, chosen, planner, actions)
     memory = replace(memory, tick=observation.tick, now_s=observation.now_s, wake_at_s=wake_at_s)
     notes = (
         *_said(clock, before, observation, policy),
@@ -168,7 +169,7 @@ def _commit(
         if proposal.kind == "pipeline":
             pipelined_starts.append(_landing(proposal, planner, observation, policy))
         shape = _shape_of(proposal, observation, planner)
-        for effect in _effects(proposal, observation, policy, memory.fence):
+        for effect in _effects(proposal, planner.cases[proposal.id], observation, policy, memory.fence):
             entries = planner.disruptions.get(proposal.id, ())
             contract = bool(entries) and all(entry.contract for entry in entries)
             in_flight[effect.id] = InFlight(
@@ -183,6 +184,7 @@ def _commit(
                 digest=proposal.state_digest,
                 shape=shape,
                 kind=proposal.kind,
+                reason=proposal.reason,
             )
             (admissions if effect.kind == "admit" or proposal.kind == "grow" else evictions).append(effect)
         _enter_in_ledger(planner.disruptions.get(proposal.id, ()), disrupted, cooled, now_s, policy)
@@ -256,16 +258,7 @@ def _landing(proposal: Proposal, planner: Planner, observation: Observation, pol
     )
 
 
-_REASONS = {
-    "backfill": "backfill",
-    "reclaim_borrowed": "reclaim",
-    "recover": "recover",
-    "enforce_limit": "suspend",
-}
-_WEIGHED = {"recover": "restart"}
-
-
-def _effects(proposal: Proposal, observation: Observation, policy: Policy, fence: int) -> list[Instruction]:
+def _effects(proposal: Proposal, case: Case, observation: Observation, policy: Policy, fence: int) -> list[Instruction]:
     """The instructions of one accepted proposal; a reservation has none: it lives in memory.
 
     A victim has its grace on top of the deadline. What waits for victims is instructed when they are gone. Who was
@@ -280,7 +273,7 @@ def _effects(proposal: Proposal, observation: Observation, policy: Policy, fence
     effects = []
     for victim in proposal.victims:
         shrinks = victim.how == "shrink"
-        reason = (_REASONS if victim.contract else _WEIGHED).get(proposal.action, "preempt")
+        reason = case.takes
         if victim.how == "move":
             reason = "reclaim-move" if victim.contract else "move"
         effects.append(
@@ -297,7 +290,7 @@ def _effects(proposal: Proposal, observation: Observation, policy: Policy, fence
                 reason,
                 grace_s,
                 Save.TRY
-                if shrinks or victim.contract or reason == "restart" or rules.without_checkpoint
+                if shrinks or victim.contract or Code.WITHOUT_CHECKPOINT in case.exempt or rules.without_checkpoint
                 else Save.MUST,
                 uid=victim.uid,
             )
@@ -328,7 +321,7 @@ def _effects(proposal: Proposal, observation: Observation, policy: Policy, fence
                 proposal.workload,
                 proposal.incarnation,
                 proposal.slots,
-                proposal.action == "backfill",
+                case.fills_gap,
                 deadline_s,
                 fence,
                 proposal.id,
@@ -339,7 +332,12 @@ def _effects(proposal: Proposal, observation: Observation, policy: Policy, fence
 
 
 def _wake_at(
-    memory: ControllerMemory, observation: Observation, policy: Policy, chosen: Plan, planner: Planner
+    memory: ControllerMemory,
+    observation: Observation,
+    policy: Policy,
+    chosen: Plan,
+    planner: Planner,
+    actions: tuple[Action, ...],
 ) -> float:
     """The earliest time at which, with no new event, this decision could change.
 
@@ -359,7 +357,7 @@ def _wake_at(
     timers += floor_timers_s(memory, observation, policy)
     timers += planner.ctx.plan.wake_s
     timers += _guaranteed_until_s(observation, chosen, policy)
-    timers += _work_timers_s(observation, policy)
+    timers += [timer for action in actions for timer in action.timers(planner.ctx)]
     if any(entry.state == "reported" for entry in memory.in_flight.values()):
         timers.append(now_s + policy.views.look_again_s)
     if memory.proposed_since_s:
@@ -367,27 +365,6 @@ def _wake_at(
     timers += [record.planned_s + policy.reservation.timeout_s for record in chosen.reservations]
     timers.append(_next_review_s(chosen, planner, policy))
     return min((timer for timer in timers if timer > now_s), default=float("inf"))
-
-
-def _work_timers_s(observation: Observation, policy: Policy) -> list[float]:
-    """When waiting gangs may begin to displace, and when broken gangs have had their grace."""
-    work = observation.snapshot.workloads
-    delayed = (work.state == State.PENDING) & (work.preemption_delay_s > 0)
-    grace_s = np.where(np.isnan(work.stale_grace_s), policy.recovery.stale_grace_s, work.stale_grace_s)
-    broken = ~np.isnan(work.stale_since_s)
-    # may be taken from then on
-    settling_s = running_since(work)[holding_mask(work)] + policy.protection.min_runtime_s
-    targets = any(
-        mode != Mode.OFF for mode in (policy.modes.defragment, policy.modes.reclaim_borrowed, policy.modes.preempt)
-    )
-    if not targets or not (work.state == State.PENDING).any():
-        settling_s = settling_s[:0]
-    settling_s = settling_s[settling_s > observation.now_s]
-    return [
-        *(work.submit_s + work.preemption_delay_s)[delayed].tolist(),
-        *(work.stale_since_s + grace_s)[broken].tolist(),
-        *settling_s.tolist(),
-    ]
 
 
 def _guaranteed_until_s(observation: Observation, chosen: Plan, policy: Policy) -> list[float]:
@@ -418,15 +395,7 @@ def _next_review_s(chosen: Plan, planner: Planner, policy: Policy) -> float:
     period_s = policy.review.batch_s
     next_s = review_start(ctx.now_s, policy) + period_s
     gated = any(proposal.kind != "reserve" and not proposal.accepted for proposal in chosen.proposals)
-    # indices change as work runs
-    shares_time = policy.preemption.time_sharing and policy.modes.preempt != Mode.OFF
-    if (
-        gated
-        or shares_time
-        or _past_moves(ctx)
-        or policy.order.aging_exponent > 0
-        or (ctx.plan.held and _forecasts_move(ctx))
-    ):
+    if gated or _past_moves(ctx) or policy.order.aging_exponent > 0 or (ctx.plan.held and _forecasts_move(ctx)):
         return next_s
     submit_s = ctx.observation.snapshot.workloads.submit_s[ctx.pending]
     crossings = [submit_s + policy.order.max_wait_s, submit_s + policy.reservation.firm_after_s]

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from autopilot.core.guards.base import Check
-from autopilot.core.guards.budget import takes_gpus
 from autopilot.core.model.identity import rows_by_uid, shape_digest
 from autopilot.core.model.memory import InFlight, Part, PipelinedStart
 from autopilot.core.model.records import Code, Evidence, Instruction, Proposal, Slot, Victim
@@ -21,8 +20,10 @@ from autopilot.core.model.snapshot import GPU_MILLI, Gate, State
 from autopilot.core.placement.search_cache import SearchCache
 from autopilot.core.placement.shapes import Fit
 from autopilot.core.placement.whatif import Layout, WhatIf
+from autopilot.core.planning.action import Cases
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, Eviction
+from autopilot.core.planning.disruption import takes_gpus
+from autopilot.core.planning.draft import Case, Draft, Eviction
 from autopilot.core.tracking.pipelined import Lookup, shows
 from autopilot.core.tracking.replicas import foresee
 
@@ -65,6 +66,7 @@ class Sender:
     """Judges what may leave at one tick."""
 
     ctx: Context
+    cases: Cases
     guards: tuple[tuple[str, Check], ...]
     names: Lookup
     bare: Context = field(init=False)  # on the books without anything under way: what is held is what is seen
@@ -128,8 +130,7 @@ class Sender:
         more = layout.minus(has)
         nodes = np.unique(snapshot.gpus.node[more.gpu]).astype(np.int32)
         draft = Draft(
-            origin.action,
-            "grow" if kind == "resize" else "admit",
+            Case(origin.action, "grow" if kind == "resize" else "admit"),
             -1,
             row,
             Fit(more, nodes, 0.0, ()),
@@ -186,8 +187,7 @@ class Sender:
                 self.names.workload.get(pipelined.uid, evictions[0].row) if pipelined is not None else evictions[0].row
             )
             draft = Draft(
-                origin.action,
-                "evict",
+                self._case_of(first),
                 -1,
                 row,
                 None,
@@ -197,13 +197,18 @@ class Sender:
                 cost_gpu_s,
                 (),
                 tuple(evictions),
-                first.contract,
                 needed_gpus=_needed(pipelined, evictions),
                 resent=proposal_id,
-                by_telemetry=origin.action == "recover" and not first.contract,
             )
             code = self._ask(self._proposal(origin, draft, (), tuple(victims)), draft)
         return dict.fromkeys((entry.instruction.id for entry in due), code)
+
+    def _case_of(self, entry: InFlight) -> Case:
+        """The case of the proposal that it comes from, as an eviction: the start waits for it, or is over."""
+        case = self.cases.get((entry.action, entry.kind, entry.reason))
+        if case is None:
+            return Case(entry.action, "evict", entry.reason, contract="by contract" if entry.contract else "")
+        return replace(case, kind="evict")
 
     def _leaves(self, entry: InFlight) -> bool:
         """True for a victim that is on its way out already."""
@@ -250,8 +255,7 @@ class Sender:
         if effect.replicas and ahead is None:
             return Code.FORECAST_UNKNOWN
         draft = Draft(
-            entry.action,
-            "scale",
+            Case(entry.action, "scale", entry.reason),
             -1,
             -1,
             None,

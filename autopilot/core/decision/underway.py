@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 
 from autopilot.core.decision.sending import ENDS, Sender, not_sent
 from autopilot.core.guards.base import Check
-from autopilot.core.guards.budget import latest, takes_gpus
 from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight, Part, PipelinedStart
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Evidence, Instruction, Observation
 from autopilot.core.placement.whatif import WhatIf
+from autopilot.core.planning.action import Action, cases_of
 from autopilot.core.planning.build import build_context
 from autopilot.core.planning.context import Context
+from autopilot.core.planning.disruption import latest, takes_gpus
 from autopilot.core.tracking.lifecycle import sent_again, step_to
 from autopilot.core.tracking.pipelined import Followed, Lookup, follow_pipelined
 
@@ -41,6 +42,7 @@ def follow(
     memory: ControllerMemory,
     observation: Observation,
     policy: Policy,
+    actions: tuple[Action, ...],
     guards: tuple[tuple[str, Check], ...],
     *,
     halted: bool,
@@ -66,7 +68,7 @@ def follow(
         if halted:
             put_off = _put_off(started, held, observation.now_s, policy)
             return UnderWay(put_off, replace(ctx, memory=put_off), (), (), notes)
-        sender = Sender(ctx, guards, names)
+        sender = Sender(ctx, cases_of(actions), guards, names)
         refused = sender.held(held)
         codes = {start[2].instruction.id: sender.start_of(start[0], start[1]) for start in starts}
         ended, more = _end(

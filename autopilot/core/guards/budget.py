@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 
 import numpy as np
 
 from autopilot.core.guards.base import allow, deny, waive
-from autopilot.core.model.memory import Disruption
-from autopilot.core.model.records import Code, Instruction, Proposal, Verdict
+from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.model.snapshot import State, holding_mask
 from autopilot.core.planning.context import Context
+from autopilot.core.planning.disruption import disruptions, latest, takes_gpus
 from autopilot.core.planning.draft import Draft
 
 NAME = "budget"
@@ -66,20 +65,6 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     return allow(NAME, float(total), "disruptions in the window", float(rules.per_cluster))
 
 
-def latest(ledger: Iterable[Disruption], proposal_id: str, uid: str) -> Disruption | None:
-    """The last disruption of an object under a proposal. The same proposal may be carried out more than once."""
-    found = None
-    for entry in ledger:
-        if (entry.proposal_id, entry.uid) == (proposal_id, uid):
-            found = entry
-    return found
-
-
-def takes_gpus(instruction: Instruction) -> bool:
-    """True for effects that take GPUs from running work: evictions, and resizes that name a reason."""
-    return instruction.kind == "evict" or (instruction.kind == "resize" and bool(instruction.reason))
-
-
 def _writing_s(draft: Draft, ctx: Context) -> float:
     """Time of the checkpoint writes of all who are to leave, or are leaving already, one after the other.
 
@@ -93,23 +78,3 @@ def _writing_s(draft: Draft, ctx: Context) -> float:
         leaving = leaving | (np.isin(work.uid, np.array(told, object)) & holding_mask(work))
     leaving[[give.row for give in draft.evictions if give.how != "shrink"]] = True
     return float(np.nansum(work.checkpoint_write_s[leaving]))
-
-
-def disruptions(draft: Draft, ctx: Context, proposal_id: str) -> tuple[Disruption, ...]:
-    """The ledger entries that accepting `draft` would make."""
-    snapshot = ctx.observation.snapshot
-    entries = []
-    for row in draft.victims:
-        nodes = sorted(set(snapshot.gpus.node[ctx.whatif.layout_of(row).gpu].tolist()))
-        entries.append(
-            Disruption(
-                ctx.now_s,
-                str(snapshot.workloads.id[row]),
-                snapshot.names.tenants[int(snapshot.workloads.tenant[row])],
-                tuple(str(snapshot.nodes.id[node]) for node in nodes),
-                draft.contract,
-                str(snapshot.workloads.uid[row]),
-                proposal_id,
-            )
-        )
-    return tuple(entries)

@@ -23,7 +23,7 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
         unfit = int((~ctx.whatif.node_ok[draft.fit.nodes]).sum() + (~ctx.whatif.gpu_ok[draft.fit.layout.gpu]).sum())
         if unfit:
             return deny(NAME, Code.NODE_UNFIT, float(unfit), "nodes or GPUs not ready, cordoned or unhealthy", 0.0)
-    if draft.by_telemetry:
+    if draft.case.by_telemetry:
         age_s = _oldest_s(draft, ctx)
         if not age_s <= limits.telemetry_s:
             return deny(NAME, Code.STALE_TELEMETRY, age_s, "s", limits.telemetry_s)

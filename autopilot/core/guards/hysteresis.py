@@ -6,14 +6,11 @@ from __future__ import annotations
 
 from autopilot.core.guards.base import allow, deny, waive
 from autopilot.core.model.records import Code, Proposal, Verdict
-from autopilot.core.model.snapshot import SloClass
 from autopilot.core.planning.context import Context
+from autopilot.core.planning.disruption import dwell_s, proposal_key
 from autopilot.core.planning.draft import Draft
 
 NAME = "hysteresis"
-
-CONFIRM_S = 1.0
-"""The shortest time between two ticks of a live controller."""
 
 
 def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
@@ -40,15 +37,3 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     if ctx.now_s < since_s + needs_s:  # the sum that the timer waits for
         return deny(NAME, Code.DWELL, lasted_s, "s since first wished", needs_s)
     return allow(NAME, lasted_s, "s since first wished", needs_s)
-
-
-def dwell_s(ctx: Context, row: int) -> float:
-    """How long a disruptive wish for a workload must last: for latency-critical work one more tick confirms it."""
-    usual_s = ctx.policy.hysteresis.dwell_s
-    urgent = ctx.observation.snapshot.workloads.slo_class[row] == SloClass.LATENCY_CRITICAL
-    return min(usual_s, CONFIRM_S) if urgent else usual_s
-
-
-def proposal_key(proposal: Proposal) -> str:
-    """What makes two wishes of different ticks the same one: who gains by which action."""
-    return f"{proposal.action}/{proposal.kind}/{proposal.uid}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autopilot.core.guards.base import allow, deny
-from autopilot.core.intake.commands import ENDS, approval_ended
+from autopilot.core.intake.commands import approval_ended
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.planning.context import Context
@@ -12,8 +12,6 @@ from autopilot.core.planning.draft import Draft
 NAME = "mode"
 _STEP = {Mode.OFF: 0, Mode.OBSERVE: 1, Mode.RECOMMEND: 2, Mode.APPROVE: 3, Mode.AUTO: 4}
 _REFUSED = {Mode.OFF: Code.MODE_OFF, Mode.OBSERVE: Code.MODE_OBSERVE, Mode.RECOMMEND: Code.MODE_RECOMMEND}
-PAPER_CODES = ENDS | {Code.MODE_OBSERVE, Code.MODE_RECOMMEND, Code.NEEDS_APPROVAL, Code.ON_PAPER}
-"""Refusals after which a proposal still stands on paper, so that the rest of the plan fits to it."""
 
 
 def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:

@@ -18,17 +18,18 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     work = ctx.observation.snapshot.workloads
     if proposal.kind == "admit" and work.excluded[draft.row]:
         return deny(NAME, Code.OPTED_OUT, 1.0, "workloads opted out", 0.0)
-    if proposal.action == "recover" and draft.contract:  # what is left of a broken gang is stopped for its own sake
-        return allow(NAME, 0.0, "protected victims", 0.0)
+    exempt = draft.case.exempt
     for row in draft.victims:
-        if SLO_CLASS_NAMES[int(work.slo_class[row])] in ctx.policy.protection.classes:
+        protected = SLO_CLASS_NAMES[int(work.slo_class[row])] in ctx.policy.protection.classes
+        if protected and Code.PROTECTED_CLASS not in exempt:
             return deny(NAME, Code.PROTECTED_CLASS, 1.0, "victims of a protected class", 0.0)
-        if work.excluded[row]:
+        if work.excluded[row] and Code.OPTED_OUT not in exempt:
             return deny(NAME, Code.OPTED_OUT, 1.0, "victims opted out", 0.0)
-        limited = proposal.action == "enforce_limit"  # by its own owner's word, or its operator's
-        if not work.preemptible[row] and not work.backfilled[row] and not limited:
+        if not work.preemptible[row] and not work.backfilled[row] and Code.NOT_PREEMPTIBLE not in exempt:
             return deny(NAME, Code.NOT_PREEMPTIBLE, 1.0, "victims not preemptible", 0.0)
+    if draft.contract or Code.WITHOUT_CHECKPOINT in exempt or ctx.policy.preemption.without_checkpoint:
+        return allow(NAME, 0.0, "protected victims", 0.0)
     unsaved = sum(bool(ctx.unsaved[give.row]) for give in draft.evictions if give.how != "shrink")
-    if unsaved and not draft.contract and proposal.action != "recover" and not ctx.policy.preemption.without_checkpoint:
+    if unsaved:
         return deny(NAME, Code.WITHOUT_CHECKPOINT, float(unsaved), "victims that cannot save in time", 0.0)
     return allow(NAME, 0.0, "protected victims", 0.0)

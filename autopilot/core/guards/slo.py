@@ -13,14 +13,14 @@ NAME = "slo"
 UNIT = "p99 over its objective, worst service touched"
 
 
-def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
+def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     """Judged by the worst service that a victim belongs to: its p99 over its objective. Binds contracts too.
 
     A service that states an objective and reports no p99, or an old one, is not known to be well: its replicas stay.
     What is left of a broken replica is stopped whatever the p99 is: it answers nobody.
     """
     services, work = ctx.observation.snapshot.services, ctx.observation.snapshot.workloads
-    if proposal.action == "recover" and draft.contract:
+    if Code.SLO_BURNING in draft.case.exempt:
         return allow(NAME, 0.0, UNIT, 1.0)
     touched = sorted({int(work.service[row]) for row in draft.victims if work.service[row] >= 0})
     known = [row for row in touched if row < len(services.id) and services.objective_s[row] > 0]

@@ -12,6 +12,7 @@ from dataclasses import replace
 from math import isfinite
 from typing import TypeVar
 
+from autopilot.core.model.codes import APPROVAL_ENDED
 from autopilot.core.model.memory import Approval, ControllerMemory, OpenProposal, Rejection
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Command, CommandKind, Evidence, Proposal
@@ -127,10 +128,6 @@ def _without(entries: Mapping[str, Entry], key: str) -> dict[str, Entry]:
     return {name: entry for name, entry in entries.items() if name != key}
 
 
-ENDS = frozenset({Code.APPROVAL_EXPIRED, Code.APPROVAL_COST_ROSE, Code.APPROVAL_GAIN_FELL})
-"""Refusals of the guard `mode` that end an approval permanently."""
-
-
 def approval_ended(
     approval: Approval, proposal: Proposal, now_s: float, policy: Policy
 ) -> tuple[Code, float, str, float] | None:
@@ -166,9 +163,9 @@ def remember_offers(memory: ControllerMemory, proposals: Sequence[Proposal], *, 
     for proposal in proposals:
         made.add(proposal.id)
         for verdict in proposal.verdicts:
-            if verdict.code in ENDS and proposal.id in approvals:
+            if verdict.code in APPROVAL_ENDED and proposal.id in approvals:
                 approvals[proposal.id] = replace(approvals[proposal.id], ended=verdict.code)
-            if verdict.code in ENDS or verdict.code == Code.NEEDS_APPROVAL:
+            if verdict.code in APPROVAL_ENDED or verdict.code == Code.NEEDS_APPROVAL:
                 open_proposals[proposal.id] = OpenProposal(
                     proposal.state_digest, proposal.benefit_gpu_s, proposal.cost_gpu_s
                 )

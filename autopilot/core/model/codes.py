@@ -74,3 +74,23 @@ class Code(StrEnum):
     FORECAST_UNCALIBRATED = "forecast_uncalibrated"
     FORECAST_DRIFTING = "forecast_drifting"
     WITHOUT_CHECKPOINT = "without_checkpoint"
+
+
+APPROVAL_ENDED = frozenset({Code.APPROVAL_EXPIRED, Code.APPROVAL_COST_ROSE, Code.APPROVAL_GAIN_FELL})
+"""Refusals of an approval that was given and no longer holds."""
+
+ON_PAPER = APPROVAL_ENDED | {Code.MODE_OBSERVE, Code.MODE_RECOMMEND, Code.NEEDS_APPROVAL, Code.ON_PAPER}
+"""Refusals after which a proposal still stands on paper, so that the rest of the plan fits to it."""
+
+PASSING = ON_PAPER | {
+    Code.DWELL,
+    Code.COOL_DOWN,
+    Code.GIVEN_UP,
+    Code.MIN_RUNTIME,
+    Code.BUDGET_CLUSTER,
+    Code.BUDGET_TENANT,
+    Code.BUDGET_NODE,
+    Code.BUDGET_CONCURRENT,
+    Code.BUDGET_CHECKPOINT,
+}
+"""Refusals that pass with time alone."""

@@ -24,6 +24,7 @@ class InFlight:
     digest: str = ""  # of the proposal: its approval also holds for retries
     shape: str = ""  # digest of the request at the decision (core/model/identity.py)
     kind: str = ""  # of the proposal
+    reason: str = ""  # of the proposal
 
 
 @dataclass(frozen=True, slots=True)

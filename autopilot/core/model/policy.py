@@ -15,6 +15,10 @@ from annotated_types import Interval
 from typing_extensions import Doc
 
 from autopilot.core.model.errors import InputError
+from autopilot.core.model.modes import ACTIONS_WITH as ACTIONS_WITH  # noqa: PLC0414 - exported with the policy
+from autopilot.core.model.modes import Effect as Effect  # noqa: PLC0414 - exported with the policy
+from autopilot.core.model.modes import Mode as Mode  # noqa: PLC0414
+from autopilot.core.model.modes import Modes as Modes  # noqa: PLC0414
 from autopilot.core.model.policy_bounds import (
     DAY_S,
     ApprovalRules,
@@ -36,16 +40,6 @@ from autopilot.core.model.policy_bounds import (
 Ratio = Annotated[float, Interval(ge=0.0, le=1.0)]
 Seconds = Annotated[float, Interval(ge=0.0, le=366 * DAY_S)]
 Count = Annotated[int, Interval(ge=0, le=1_000_000)]
-
-
-class Mode(StrEnum):
-    """How far an action may go without a person."""
-
-    OFF = "off"
-    OBSERVE = "observe"
-    RECOMMEND = "recommend"
-    APPROVE = "approve"
-    AUTO = "auto"
 
 
 class BackfillKind(StrEnum):
@@ -72,41 +66,6 @@ class RuleSetName(StrEnum):
     COHORT_CLASSIC = "cohort-classic"  # Kueue, classic preemption
     COHORT_FAIR = "cohort-fair"  # Kueue, fair sharing
     ELASTIC_QUOTA = "elastic-quota"  # minima and maxima per team
-
-
-@dataclass(frozen=True, slots=True)
-class Modes:
-    """One mode per action."""
-
-    admit_gang: Annotated[
-        Mode, Doc("start pending gangs that fit as a whole, and reserve room for those that do not")
-    ] = Mode.RECOMMEND
-    backfill: Annotated[
-        Mode, Doc("start work in gaps before a reservation; evict it when the reserved gang can start")
-    ] = Mode.RECOMMEND
-    defragment: Annotated[
-        Mode, Doc("move running gangs so that a waiting gang fits; every moved gang continues elsewhere")
-    ] = Mode.RECOMMEND
-    reclaim_borrowed: Annotated[
-        Mode, Doc("preempt work of queues above their share for a queue that is below its own share")
-    ] = Mode.RECOMMEND
-    preempt: Annotated[
-        Mode, Doc("preempt work of lower priority in the same queue or, with time sharing, work of lower index")
-    ] = Mode.RECOMMEND
-    resize: Annotated[Mode, Doc("grow elastic gangs into idle capacity")] = Mode.RECOMMEND
-    scale_ahead: Annotated[Mode, Doc("raise the replicas of a service before the forecast load arrives")] = (
-        Mode.RECOMMEND
-    )
-    recover: Annotated[
-        Mode,
-        Doc(
-            "stop gangs that lost members, that hang, or whose GPU or node is broken or about to be reclaimed, and "
-            "start them again as a whole elsewhere"
-        ),
-    ] = Mode.RECOMMEND
-    enforce_limit: Annotated[
-        Mode, Doc("suspend, after a warning, work past its run-time limit or of a tenant with runaway use")
-    ] = Mode.RECOMMEND
 
 
 @dataclass(frozen=True, slots=True)

@@ -318,6 +318,7 @@ class Proposal:
     replicas: int = 0  # of `scale`: the floor; 0 gives it back
     until_s: float = 0.0  # of `scale`: when the floor lapses
     uid: str = ""  # of the workload or service
+    reason: str = ""  # tells proposals of one action and kind apart (planning/draft.py, Case)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from autopilot.core.model.forecast import remaining_quantiles_s
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.policy import Mode, Policy
+from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.records import Observation
 from autopilot.core.model.snapshot import F64, I32, State, WorkloadTable, holding_mask, progress_s
 from autopilot.core.ordering.job_order import UNKNOWN_INDEX_PER_S, gittins_per_s
@@ -80,7 +80,7 @@ def gap_ends(observation: Observation, policy: Policy, rows: I32, run_high_s: F6
 
     Preemptible work of unknown length fits any gap, because it can be evicted; other work of unknown length fits none.
     """
-    if policy.modes.backfill == Mode.OFF:
+    if not policy.modes.on(Effect.FILL):
         return np.full(len(rows), np.inf)
     ends = np.where(known, observation.now_s + run_high_s, np.inf)
     return np.where(~known & observation.snapshot.workloads.preemptible[rows], observation.now_s, ends)

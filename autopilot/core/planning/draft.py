@@ -5,11 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autopilot.core.model.records import Evidence
+from autopilot.core.model.records import Code, Evidence
 from autopilot.core.placement.shapes import Fit
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
 from autopilot.core.tracking.replicas import Ahead
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One kind of proposal that an action makes for one reason: its words, and what follows from the reason.
+
+    `words` is a format string (autopilot/explain/cases.py names the fields). `contract` says why the victims leave by
+    contract, which waives blast_radius, min_runtime, hysteresis and budget; "" where the proposal is weighed.
+    """
+
+    action: str
+    kind: str  # admit | pipeline | grow | reserve | evict | scale
+    reason: str = ""  # tells proposals of one kind apart; "" where an action has one reason only
+    words: str = ""
+    takes: str = "preempt"  # Instruction.reason of the effects on victims
+    contract: str = ""
+    exempt: frozenset[Code] = frozenset()  # refusals that do not apply to it
+    fills_gap: bool = False  # the work that it starts leaves when a reservation is due
+    by_telemetry: bool = False  # it relies on what was measured on the GPUs of its victims
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What names it in records."""
+        return self.action, self.kind, self.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +49,13 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An action's wish in rows; the planner turns it into a Proposal and asks the guards.
+    """A proposal in rows; the planner turns it into a Proposal and asks the guards.
 
-    `at` is the position among what is pending (-1 for work that is not), `row` the workload; -1 where the wish is
+    `at` is the position among what is pending (-1 for work that is not), `row` the workload; -1 where the proposal is
     about a service: its row is `service`, the floor `replicas`, and `ahead` the forecast behind it.
     """
 
-    action: str
-    kind: str  # admit | land | grow | reserve | evict | scale
+    case: Case
     at: int
     row: int
     fit: Fit | None
@@ -42,14 +65,27 @@ class Draft:
     cost_gpu_s: float
     evidence: tuple[Evidence, ...]
     evictions: tuple[Eviction, ...] = ()
-    contract: bool = False  # the victims were promised to give way
     needed_gpus: int = 0  # of all gangs that start on what is taken; 0: this one alone
     service: int = -1
     replicas: int = 0
     until_s: float = 0.0  # when that floor lapses by itself
     ahead: Ahead | None = None
-    by_telemetry: bool = False  # it rests on what was measured of its victims
     resent: str = ""  # proposal that it comes from again: its own entries in the ledger do not count
+
+    @property
+    def action(self) -> str:
+        """Name of the action that proposes it."""
+        return self.case.action
+
+    @property
+    def kind(self) -> str:
+        """Kind of the proposal."""
+        return self.case.kind
+
+    @property
+    def contract(self) -> bool:
+        """True where the victims leave by contract."""
+        return bool(self.case.contract)
 
     @property
     def victims(self) -> tuple[int, ...]:

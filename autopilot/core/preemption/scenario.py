@@ -24,7 +24,7 @@ from autopilot.core.placement.shapes import (
 )
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, Eviction
+from autopilot.core.planning.draft import Case, Draft, Eviction
 from autopilot.core.planning.places import elsewhere, held_for_others, place, room_beside, within_limits
 from autopilot.core.preemption.search import Search
 from autopilot.core.reservations.gang import plan_start
@@ -278,14 +278,20 @@ def _waiting_gpu_s(ctx: Context, at: int, found: Scenario) -> float:
     return gpus * wait_s * ctx.policy.preemption.waiting_weight
 
 
+def cases_without_victims(action: str) -> tuple[Case, Case]:
+    """A start that stops nothing: when those who leave already are gone, or at once."""
+    words = "start on {where}{after}"
+    leaving = f"{words}, when work that already leaves is gone; nothing more is stopped for it"
+    return Case(action, "pipeline", "leaving", leaving), Case(action, "admit", words=words)
+
+
 def pipelined_draft(
     ctx: Context,
-    action: str,
+    case: Case,
     at: int,
     found: Scenario,
     benefit_gpu_s: float,
     *,
-    contract: bool,
     net_of_waiting: bool = False,
 ) -> Draft:
     """The wish as a draft, with its evidence. Where nobody is to be waited for it is a plain start, at this tick.
@@ -297,9 +303,9 @@ def pipelined_draft(
     count = {how: sum(give.how == how for give in found.evictions) for how in ("evict", "shrink", "move")}
     stopping = _priced_cost_gpu_s(ctx, found)
     waiting = 0.0 if net_of_waiting else _waiting_gpu_s(ctx, at, found)
+    leaving, at_once = cases_without_victims(case.action)
     return Draft(
-        action=action,
-        kind="pipeline" if found.evictions or _awaits(ctx, found.fit.layout) else "admit",
+        case=case if found.evictions else leaving if _awaits(ctx, found.fit.layout) else at_once,
         at=at,
         row=row,
         fit=found.fit,
@@ -308,7 +314,6 @@ def pipelined_draft(
         benefit_gpu_s=benefit_gpu_s,
         cost_gpu_s=stopping + waiting,
         evictions=found.evictions,
-        contract=contract,
         needed_gpus=found.needed_gpus,
         evidence=(
             Evidence("gpus", found.shape.gpus, "GPUs"),

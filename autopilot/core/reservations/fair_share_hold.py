@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autopilot.core.model.policy import Mode
+from autopilot.core.model.policy import Effect
 from autopilot.core.model.snapshot import F64, Bools, running_since
 from autopilot.core.placement.shapes import shape_of
 from autopilot.core.planning.context import Context
@@ -79,7 +79,7 @@ def _free_or_taken_at(ctx: Context, over: Bools) -> F64:
         np.inf,
     )
     free_at_s = ctx.plan.gpu_free_at_s.copy()
-    if ctx.policy.modes.reclaim_borrowed != Mode.AUTO:
+    if not ctx.policy.modes.auto(Effect.RECLAIM):
         return free_at_s
     usable = ctx.whatif.gpu_usable[held.gpu]
     np.minimum.at(free_at_s, held.gpu[usable], np.fmin(settles_s[held.workload[usable]], np.inf))

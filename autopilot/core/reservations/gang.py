@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autopilot.core.model.policy import BackfillKind, Mode
+from autopilot.core.model.policy import BackfillKind, Effect
 from autopilot.core.model.records import Reservation
 from autopilot.core.model.snapshot import F64, I32, Topology, holding_mask
 from autopilot.core.ordering.predicted_ends import gpu_free_at, predicted_ends
@@ -107,7 +107,7 @@ def _free_at(ctx: Context, at: int, gpu_free_at_s: F64) -> F64:
     snapshot = ctx.observation.snapshot
     held, work = snapshot.placements, snapshot.workloads
     endless = work.backfilled & holding_mask(work) & np.isinf(ctx.end_s)
-    if not ctx.policy.backfill.evict_when_due or ctx.policy.modes.backfill == Mode.OFF or not endless.any():
+    if not ctx.policy.backfill.evict_when_due or not ctx.policy.modes.on(Effect.FILL) or not endless.any():
         return gpu_free_at_s
     firm_s = float(work.submit_s[ctx.pending[at]]) + ctx.policy.reservation.firm_after_s
     free_at = gpu_free_at_s.copy()

@@ -22,13 +22,11 @@ from autopilot.core.model.snapshot import I32, I64, QueueOrder
 from autopilot.core.ordering.job_order import aged_index
 from autopilot.core.placement.shapes import Fit, Shape, shape_of
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Eviction, Submit
+from autopilot.core.planning.draft import Case, Eviction, Submit
 from autopilot.core.planning.places import held_for_others, place
 from autopilot.core.planning.search_budget import within_steps
 from autopilot.core.preemption.moves import search_moves
 from autopilot.core.preemption.scenario import STEPS_A_PLACE, Scenario, after_leaving, let_leave, pipelined_draft
-
-NAME = "preempt"
 
 TOGETHER = 32
 """So many gangs behind a newcomer are looked at, that would take the place of a wide gang together with it."""
@@ -47,7 +45,7 @@ class _Bench:
     line: list[int]  # who asks it to pause, in order
 
 
-def share_time(ctx: Context, submit: Submit) -> None:
+def share_time(ctx: Context, case: Case, submit: Submit) -> None:
     """Exchanges in the order of the index, then fills."""
     askers = _askers(ctx)
     order: list[int] = askers[np.lexsort((askers, -ctx.index[askers]))].tolist()
@@ -58,10 +56,12 @@ def share_time(ctx: Context, submit: Submit) -> None:
     for at in order:
         benches[queue[at]].line.append(at)
     for fill in (False, True):
-        _pass(ctx, [at for at in order if not ctx.plan.taken[at]], benches, submit, fill=fill)
+        _pass(ctx, [at for at in order if not ctx.plan.taken[at]], benches, case, submit, fill=fill)
 
 
-def _pass(ctx: Context, order: list[int], benches: dict[int, _Bench], submit: Submit, *, fill: bool) -> None:
+def _pass(
+    ctx: Context, order: list[int], benches: dict[int, _Bench], case: Case, submit: Submit, *, fill: bool
+) -> None:
     """One exchange after the other. What fails for one gang fails for those of its width behind it in its queue."""
     line, failed = ctx.pending_table, set[tuple[int, int]]()
     for at in within_steps(ctx, order):
@@ -70,7 +70,7 @@ def _pass(ctx: Context, order: list[int], benches: dict[int, _Bench], submit: Su
             continue
         bench = benches[line.queue[at]]
         found = _exchange(ctx, at, bench, fill=fill)
-        if found is not None and _propose(ctx, at, found, bench, submit):
+        if found is not None and _propose(ctx, at, found, bench, case, submit):
             failed.clear()
         else:
             failed.add(kind)
@@ -223,7 +223,7 @@ def _on_paper(ctx: Context, at: int, shape: Shape, paused: list[int], behind: li
     return Scenario(shape, fit, (*pauses, *moves), needed_gpus=needed)
 
 
-def _propose(ctx: Context, at: int, found: Scenario, bench: _Bench, submit: Submit) -> bool:
+def _propose(ctx: Context, at: int, found: Scenario, bench: _Bench, case: Case, submit: Submit) -> bool:
     """Worth of the exchange: waiting saved when the one that is done sooner goes first, and idle GPUs used."""
     soon_s = 1.0 / max(float(ctx.index[at]), 1e-12)
     saved_s = sum(
@@ -232,6 +232,4 @@ def _propose(ctx: Context, at: int, found: Scenario, bench: _Bench, submit: Subm
     idle = found.shape.gpus - sum(give.gpus for give in found.evictions if give.how == "evict")
     used_gpu_s = max(idle, 0) * min(float(ctx.run_low_s[at]), ctx.policy.horizon_s)
     worth = min(saved_s, ctx.policy.horizon_s) * ctx.policy.preemption.priority_weight + used_gpu_s
-    return ctx.plan.decide(
-        at, submit(pipelined_draft(ctx, NAME, at, found, worth, contract=False, net_of_waiting=True))
-    )
+    return ctx.plan.decide(at, submit(pipelined_draft(ctx, case, at, found, worth, net_of_waiting=True)))

@@ -15,7 +15,7 @@ import numpy as np
 
 from autopilot.core.model.forecast import REQUESTS, Forecast
 from autopilot.core.model.memory import ControllerMemory, ServiceRecord
-from autopilot.core.model.policy import Mode, Policy, ScaleAhead
+from autopilot.core.model.policy import Effect, Policy, ScaleAhead
 from autopilot.core.model.policy_bounds import DAY_S
 from autopilot.core.model.records import Code, Observation
 from autopilot.core.model.snapshot import F64, Bools, ClusterSnapshot, ServiceTable, State
@@ -381,7 +381,7 @@ def ahead_mask(snapshot: ClusterSnapshot) -> Bools:
 def floor_timers_s(memory: ControllerMemory, observation: Observation, policy: Policy) -> list[float]:
     """When time alone changes a floor: a wish leaves the dwell time, a lease is half over, a forecast becomes stale."""
     rules, services = policy.scale_ahead, observation.snapshot.services
-    if policy.modes.scale_ahead == Mode.OFF:
+    if not policy.modes.on(Effect.FLOOR):
         return []
     timers = [at_s + rules.dwell_s for record in memory.services.values() for at_s, _ in record.desired]
     timers += [record.raised_s + rules.dwell_s for record in memory.services.values() if record.floor]

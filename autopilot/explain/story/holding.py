@@ -6,7 +6,7 @@ from math import isfinite
 
 import numpy as np
 
-from autopilot.core.model.policy import Mode
+from autopilot.core.model.policy import Effect
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import TOPOLOGY_NAMES, Gate
 from autopilot.core.placement.shapes import Fit, level_of, suitable_nodes
@@ -169,16 +169,16 @@ def _room(case: Case) -> str:
 def _displacing(case: Case) -> list[str]:
     """Whom it could displace now, in its queue and in others, as the rule set answers."""
     ctx, rules, modes = case.ctx, case.ctx.quota.rules, case.ctx.policy.modes
-    across_off = not rules.at_once and (modes.reclaim_borrowed == Mode.OFF or len(ctx.quota.ledger.parent) <= 2)
+    across_off = not rules.at_once and (not modes.on(Effect.RECLAIM) or len(ctx.quota.ledger.parent) <= 2)
     if ctx.ahead[case.at]:
         return ["nobody gives way for it: it is a replica that is only foreseen to be needed"]
     lines = []
-    if rules.within is not None and modes.preempt != Mode.OFF:
+    if rules.within is not None and modes.on(Effect.PREEMPT):
         lines.append(f"displacing lower priority in its queue: {_taking(case, rules.within, contract=False)}")
     if rules.across is not None and not across_off:
         where = "displacing" if rules.within is None else "taking back from other queues"
         lines.append(f"{where}: {_taking(case, rules.across, contract=rules.owed(ctx.quota.ledger, case.claim))}")
-    if modes.defragment != Mode.OFF and case.why.code in {Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY}:
+    if modes.on(Effect.CONSOLIDATE) and case.why.code in {Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY}:
         found = moves_only(ctx, case.at, scheduling_signatures(ctx)[case.at])
         lines.append("moving others: " + ("no moves give room" if found is None else _victims(ctx, found)))
     return lines

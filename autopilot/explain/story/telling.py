@@ -17,8 +17,9 @@ from autopilot.core.model.records import Decision, Observation
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, State, running_since
 from autopilot.core.model.units import format_duration, format_gpu_s
 from autopilot.core.placement.shapes import Miss, shape_of
+from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Propose, Submit
+from autopilot.core.planning.draft import Submit
 from autopilot.core.planning.plan_state import CODES
 from autopilot.explain.proposals import by_node, code_words, counted, how_words, proposal_words, victim_words
 from autopilot.explain.story.case import QUOTA_CODES, Case, gangs, soon
@@ -35,9 +36,9 @@ class Watch:
     ctx: Context | None = None
 
     @property
-    def actions(self) -> tuple[tuple[str, Propose], ...]:
+    def actions(self) -> tuple[Action, ...]:
         """The shipped actions with the onlooker before and behind them; for `reconcile(..., actions=)`."""
-        return (("look", self._before), *ACTIONS, ("look", self._after))
+        return (Action("look", "", self._before), *ACTIONS, Action("look", "", self._after))
 
     def _before(self, ctx: Context, _submit: Submit) -> None:
         self.use_before = [[*row] for row in ctx.quota.ledger.use]

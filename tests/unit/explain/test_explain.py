@@ -102,12 +102,12 @@ def test_a_landing_names_its_place_and_the_first_victims() -> None:
     waited = (Evidence("waited", 120.0, "s"),)
     said = proposal_words(proposal("pipeline", slots=slots(("n0", 8)), victims=victims, evidence=waited))
     assert said.startswith(
-        "start on 8 GPUs of 1 node after 2 min, once others gave way: v0: evicted from 1 GPU, 10 GPU-s lost; v1"
+        "start on 8 GPUs of 1 node after 2 min, when others have made room: v0: evicted from 1 GPU, 10 GPU-s lost; v1"
     )
     assert "v4" in said
     assert "v5" not in said
     assert said.endswith("; and 2 more")
-    alone = proposal_words(proposal("pipeline", slots=slots(("n0", 8)), evidence=waited))
+    alone = proposal_words(proposal("pipeline", slots=slots(("n0", 8)), evidence=waited, reason="leaving"))
     assert "nothing more is stopped for it" in alone
 
 
@@ -142,10 +142,10 @@ def test_a_reclaim_is_explained_with_victims_contract_and_for_whom() -> None:
     step = decide(observation, EAGER)
     case = explain_proposal(proposals(step, "pipeline")["w"], step.decision)
     assert "accepted at 10 min" in case[0]
-    assert "  for w give way:" in case
+    assert "  for w:" in case
     assert "  victim big: shrinks by 4 to 4 GPUs (node-0 x 4), 2400 GPU-s lost, by contract (restart 0)" in case
     assert "  in all 4 GPUs of 1 gang, 2400 GPU-s lost" in case
-    assert "  by contract, hence neither weighed nor budgeted: the queue it is for stays within its guarantee" in case
+    assert "  by contract, hence neither weighed nor budgeted: the queue of w stays within its guarantee" in case
 
 
 def test_the_row_of_the_page_has_every_victim() -> None:
@@ -197,8 +197,8 @@ def test_a_broken_gang_is_stopped_for_its_own_sake() -> None:
     found = proposals(step, "evict")["a"]
     case = "\n".join(explain_proposal(found, step.decision))
     assert "stop what is left of it (4 GPUs): for 8 min it has had fewer members than its minimum" in case
-    assert "give way:" not in case
-    assert "a broken gang is stopped for its own sake" in case
+    assert "  for a:" not in case
+    assert "neither weighed nor budgeted: a gang below its minimum of members cannot make progress" in case
 
 
 def test_growth_is_told_from_width_to_width() -> None:
@@ -216,11 +216,11 @@ def test_backfill_that_is_due_gives_way_by_contract() -> None:
     found = proposals(step, "evict")["big"]
     case = "\n".join(explain_proposal(found, step.decision))
     assert (
-        "backfilled work gives way so that big can start: filler: evicted from 4 GPUs, 240 GPU-s lost, by contract"
-        in case
+        "evict backfilled work so that big can start on the room reserved for it: filler: evicted from 4 GPUs, 240 "
+        "GPU-s lost, by contract" in case
     )
-    assert "for big give way:" in case
-    assert "backfilled work was started on the promise to give way" in case
+    assert "  for big:" in case
+    assert "backfilled work starts on the condition that it leaves when the reservation is due" in case
 
 
 def test_a_tick_counts_who_waits_by_reason() -> None:
@@ -232,7 +232,7 @@ def test_a_tick_counts_who_waits_by_reason() -> None:
     lines = explain_decision(step.decision)
     assert lines[0] == "tick 0 at 60 s: 1 proposal: 1 accepted"
     assert any(
-        re.fullmatch(r"  accepted: reserve-b-\w+: no room yet: hold 8 GPUs, planned to start in 9 min", line)
+        re.fullmatch(r"  accepted: reserve-b-\w+: no room yet: hold 8 GPUs for it, planned to start in 9 min", line)
         for line in lines
     )
     assert "  2 workloads wait, capacity: first in order: 0 GPUs it may use are free, it needs 8" in lines

@@ -93,7 +93,7 @@ def test_a_floor_is_held_through_the_dwell_and_then_given_back() -> None:
     assert floors(tell(seen(600.0, quiet, **stands), memory)) == [(4, 2400.0)]
     last = tell(seen(900.0, forecast({"chat": 2.0}, 900.0), **stands), memory)
     assert floors(last) == [(0, 900.0)]
-    assert "give the floor back" in proposal_words(case(last))
+    assert "remove the floor" in proposal_words(case(last))
 
 
 def test_a_floor_is_renewed_at_half_its_lease() -> None:

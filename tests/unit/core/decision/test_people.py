@@ -12,6 +12,7 @@ import pytest
 from autopilot.core.model.memory import Approval, ControllerMemory, OpenProposal, Step
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.records import Code, Command, CommandKind, Observation, Proposal
+from autopilot.core.planning.action import Action
 from autopilot.core.planning.draft import Eviction
 from autopilot.core.tracking.lifecycle import absorb
 from autopilot.explain.proposals import Answer, answer_of
@@ -152,7 +153,7 @@ class Scenario:
 
     def __call__(self, ctx: Any, submit: Callable[[Any], bool]) -> None:
         """Propose it."""
-        from autopilot.core.planning.draft import Draft
+        from autopilot.core.planning.draft import Case, Draft
 
         names = ctx.observation.snapshot.workloads.id.tolist()
         row = names.index("v")
@@ -161,8 +162,7 @@ class Scenario:
         give = Eviction(row, "evict" if keeps is None else "move", keeps, len(layout), 0.0)
         submit(
             Draft(
-                action="preempt",
-                kind="evict",
+                case=Case("preempt", "evict", contract="planted" if self.contract else ""),
                 at=-1,
                 row=names.index("w"),
                 fit=None,
@@ -172,7 +172,6 @@ class Scenario:
                 cost_gpu_s=self.cost_gpu_s,
                 evidence=(),
                 evictions=(give,),
-                contract=self.contract,
             )
         )
 
@@ -181,7 +180,7 @@ class Scenario:
     ) -> Step:
         """The decision with this wish as the only action."""
         calm = with_policy(policy, hysteresis={"dwell_s": 0.0, "cool_down_s": 0.0})
-        return decide(self.seen(now_s, **more), calm, memory, actions=(("preempt", self),))
+        return decide(self.seen(now_s, **more), calm, memory, actions=(Action("preempt", "", self),))
 
     def seen(self, now_s: float, **more: Any) -> Observation:
         """Eight GPUs held, and a gang that waits."""

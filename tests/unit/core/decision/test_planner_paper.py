@@ -12,6 +12,7 @@ from autopilot.core.model.memory import Step
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import QueueTable
+from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Submit
 from simulator.running.cluster_collector import ClusterCollector
@@ -103,7 +104,7 @@ def test_an_eviction_without_a_place_frees_its_quota_at_once() -> None:
     """`v` leaves a full queue, its GPUs are not free yet: another gang of the queue starts on the idle node."""
     queues = queue_tree(("q", 0, 8))
     work = [holds("v", 8, queue=1), waits("w", 8, queue=1)]
-    actions = (*Disrupt("w", ("v",)).table, *(each for each in ACTIONS if each[0] == "admit_gang"))
+    actions = (*Disrupt("w", ("v",)).table, *(each for each in ACTIONS if each.name == "admit_gang"))
     step = decide(world("2x8", work, NOW_S, queues=queues), EAGER, actions=actions)
     assert evicted(step) == ["v"]
     assert started(step) == {"w": ["node-1"] * 8}
@@ -120,7 +121,7 @@ def planned(work: list[Item], shape: str, queues: QueueTable, **total_s: float) 
         seen.append(ctx)
 
     observation = world(shape, work, NOW_S, queues=queues, total_s=total_s)
-    step = decide(observation, EAGER, actions=(*ACTIONS, ("admit_gang", look)))
+    step = decide(observation, EAGER, actions=(*ACTIONS, Action("admit_gang", "", look)))
     return step, seen[0]
 
 

@@ -12,6 +12,7 @@ from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.records import Code, Command, CommandKind, Instruction, Observation, Verdict
 from autopilot.core.placement.whatif import WhatIf
+from autopilot.core.planning.action import Action
 from tests.kits.core_world import (
     AUTO,
     Disrupt,
@@ -247,7 +248,7 @@ def test_the_budget_bounds_disruption(memory: ControllerMemory, code: Code, valu
 def test_what_one_tick_accepts_counts_at_once() -> None:
     """Two wishes of one tick cannot spend the same room in the budget."""
     policy = with_policy(CALM, budget={"concurrent": 1, "per_cluster": 5})
-    two = (("backfill", Disrupt("w", ("v1",))), ("backfill", Disrupt("w", ("v3",))))
+    two = (Action("backfill", "", Disrupt("w", ("v1",))), Action("backfill", "", Disrupt("w", ("v3",))))
     step = decide(scene(), policy, actions=two)
     assert evicted(step) == ["v1"]
     assert [p.accepted for p in step.decision.plan.proposals] == [True, False]

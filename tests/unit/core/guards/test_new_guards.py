@@ -8,20 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autopilot.core.actions import ACTIONS
 from autopilot.core.guards import GUARDS
-from autopilot.core.guards.budget import takes_gpus
 from autopilot.core.model.memory import ControllerMemory, InFlight, Step
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Code, Evidence, Instruction, Observation, Verdict
 from autopilot.core.model.snapshot import ServiceTable, State, make
 from autopilot.core.placement.shapes import Fit
 from autopilot.core.placement.whatif import Layout
+from autopilot.core.planning.action import Action, cases_of
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, Eviction, Propose, Submit
+from autopilot.core.planning.disruption import takes_gpus
+from autopilot.core.planning.draft import Case, Draft, Eviction, Submit
 from tests.kits.core_world import decide, holds, observe, snapshot, waits, with_policy
 from tests.kits.ticking_world import EAGER
 
 NOW = 9000.0
+CASES = cases_of(ACTIONS)
 
 
 def layout(*gpus: int, milli: int = 1000) -> Layout:
@@ -38,8 +41,8 @@ class Planted:
     fit: Layout | None = None
     kind: str = "pipeline"
     action: str = "preempt"
+    reason: str = ""
     contract: bool = False
-    by_telemetry: bool = False
     answers: list[bool] = field(default_factory=list)
 
     def __call__(self, ctx: Context, submit: Submit) -> None:
@@ -58,9 +61,9 @@ class Planted:
             nodes = np.unique(snap.gpus.node[self.fit.gpu]).astype(np.int32)
             fit = Fit(self.fit, nodes, 0.0, ())
         at = ctx.pending.tolist().index(row) if row in ctx.pending.tolist() else -1
+        plain = Case(self.action, self.kind, contract="planted" if self.contract else "")
         draft = Draft(
-            self.action,
-            self.kind,
+            CASES.get((self.action, self.kind, self.reason), plain),
             at,
             row,
             fit,
@@ -70,15 +73,13 @@ class Planted:
             1.0,
             (Evidence("planted", 1),),
             tuple(evictions),
-            self.contract,
-            by_telemetry=self.by_telemetry,
         )
         self.answers.append(submit(draft))
 
     @property
-    def table(self) -> tuple[tuple[str, Propose], ...]:
+    def table(self) -> tuple[Action, ...]:
         """An action table of this action alone."""
-        return ((self.action, self),)
+        return (Action(self.action, "", self),)
 
 
 def answer(
@@ -162,7 +163,7 @@ def test_the_worst_service_touched_decides_and_others_do_not_matter() -> None:
 def test_a_broken_replica_is_stopped_whatever_its_service_does() -> None:
     """Recovery is no disruption: what is left of the replica answers nobody."""
     observation = scene(holds("v", 8, service=0), services=service(9.9))
-    planted = Planted("v", {"v": ("evict", None)}, kind="evict", action="recover", contract=True)
+    planted = Planted("v", {"v": ("evict", None)}, kind="evict", action="recover", reason="broken")
     assert answer(planted, observation, "slo").code == Code.OK
 
 
@@ -226,7 +227,7 @@ def test_one_stale_signal_makes_the_telemetry_of_a_gang_stale() -> None:
     observation = scene(holds("v", 8))
     ages_s = np.array([5.0] * 7 + [181.0], np.float32)
     snap = replace(observation.snapshot, telemetry=replace(observation.snapshot.telemetry, age_s=ages_s))
-    planted = Planted("v", {"v": ("evict", None)}, kind="evict", action="recover", by_telemetry=True)
+    planted = Planted("v", {"v": ("evict", None)}, kind="evict", action="recover", reason="hung")
     verdict = answer(planted, replace(observation, snapshot=snap), "freshness")
     assert (verdict.code, verdict.value, verdict.threshold) == (Code.STALE_TELEMETRY, 181.0, 180.0)
 

@@ -1,0 +1,111 @@
+"""Modes: how far each action may go by itself, and which effects it may have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, get_type_hints
+
+from typing_extensions import Doc
+
+
+class Mode(StrEnum):
+    """How far an action may go without a person."""
+
+    OFF = "off"
+    OBSERVE = "observe"
+    RECOMMEND = "recommend"
+    APPROVE = "approve"
+    AUTO = "auto"
+
+
+class Effect(StrEnum):
+    """What an action may do to the cluster. Several actions may share an effect."""
+
+    ADMIT = "admit"  # start work on free GPUs
+    FILL = "fill"  # start work in the gap before a reservation, and evict that work when the reservation is due
+    CONSOLIDATE = "consolidate"  # start work by moves alone
+    MOVE = "move"  # move running work
+    RECLAIM = "reclaim"  # evict or shrink work of other queues
+    PREEMPT = "preempt"  # evict or shrink work of the same queue
+    GROW = "grow"  # widen running work
+    FLOOR = "floor"  # set the floor of a service
+    STOP = "stop"  # stop work that cannot continue where it is
+    SUSPEND = "suspend"  # stop work and keep it away
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Does:
+    """Annotation of a mode: the effects of its action."""
+
+    effects: tuple[Effect, ...]
+
+    def __init__(self, *effects: Effect) -> None:
+        object.__setattr__(self, "effects", effects)
+
+
+@dataclass(frozen=True, slots=True)
+class Modes:
+    """One mode per action, in the order of the table of actions."""
+
+    admit_gang: Annotated[
+        Mode, Does(Effect.ADMIT), Doc("start pending gangs that fit as a whole, and reserve room for those that do not")
+    ] = Mode.RECOMMEND
+    backfill: Annotated[
+        Mode,
+        Does(Effect.FILL),
+        Doc("start work in gaps before a reservation; evict it when the reserved gang can start"),
+    ] = Mode.RECOMMEND
+    defragment: Annotated[
+        Mode,
+        Does(Effect.CONSOLIDATE, Effect.MOVE),
+        Doc("move running gangs so that a waiting gang fits; every moved gang continues elsewhere"),
+    ] = Mode.RECOMMEND
+    reclaim_borrowed: Annotated[
+        Mode,
+        Does(Effect.RECLAIM, Effect.MOVE),
+        Doc("preempt work of queues above their share for a queue that is below its own share"),
+    ] = Mode.RECOMMEND
+    preempt: Annotated[
+        Mode,
+        Does(Effect.PREEMPT, Effect.MOVE),
+        Doc("preempt work of lower priority in the same queue or, with time sharing, work of lower index"),
+    ] = Mode.RECOMMEND
+    resize: Annotated[Mode, Does(Effect.GROW), Doc("grow elastic gangs into idle capacity")] = Mode.RECOMMEND
+    scale_ahead: Annotated[
+        Mode, Does(Effect.FLOOR), Doc("raise the replicas of a service before the forecast load arrives")
+    ] = Mode.RECOMMEND
+    recover: Annotated[
+        Mode,
+        Does(Effect.STOP),
+        Doc(
+            "stop gangs that lost members, that hang, or whose GPU or node is broken or about to be reclaimed, and "
+            "start them again as a whole elsewhere"
+        ),
+    ] = Mode.RECOMMEND
+    enforce_limit: Annotated[
+        Mode,
+        Does(Effect.SUSPEND),
+        Doc("suspend, after a warning, work past its run-time limit or of a tenant with runaway use"),
+    ] = Mode.RECOMMEND
+
+    def on(self, effect: Effect) -> bool:
+        """True when an action with this effect is not switched off."""
+        return any(getattr(self, name) != Mode.OFF for name in ACTIONS_WITH[effect])
+
+    def auto(self, effect: Effect) -> bool:
+        """True when every action with this effect may act by itself."""
+        return all(getattr(self, name) == Mode.AUTO for name in ACTIONS_WITH[effect])
+
+
+def _actions_with(effect: Effect) -> tuple[str, ...]:
+    hints = get_type_hints(Modes, include_extras=True)
+    return tuple(
+        name
+        for name, hint in hints.items()
+        if any(isinstance(note, Does) and effect in note.effects for note in hint.__metadata__)
+    )
+
+
+ACTIONS_WITH: dict[Effect, tuple[str, ...]] = {effect: _actions_with(effect) for effect in Effect}
+"""Names of the actions that may have each effect."""

@@ -1,0 +1,35 @@
+"""What an action is: one object, defined in the file of the action, listed in the table `ACTIONS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Case, Propose
+
+
+def no_timers(_ctx: Context) -> list[float]:
+    """An action that decides nothing anew by time alone, or that appends to `Context.wake_s` while it proposes."""
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """An action: what it is for, how it proposes, and every case of its proposals."""
+
+    name: str
+    about: str  # one clause, for the report
+    propose: Propose
+    cases: tuple[Case, ...] = ()
+    explains_waiting: bool = False  # it runs also when its mode is off: it says why each gang waits
+    timers: Callable[[Context], list[float]] = no_timers  # when it wants to be asked again, whatever its mode
+
+
+Cases = Mapping[tuple[str, str, str], Case]
+"""Cases by action, kind and reason, as records name them."""
+
+
+def cases_of(actions: Sequence[Action]) -> Cases:
+    """Every case of a table of actions."""
+    return {case.key: case for action in actions for case in action.cases}

@@ -1,0 +1,60 @@
+"""Disruption: what an accepted draft enters in the ledger, and what makes two proposals of different ticks the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from autopilot.core.model.memory import Disruption
+from autopilot.core.model.records import Instruction, Proposal
+from autopilot.core.model.snapshot import SloClass
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Draft
+
+CONFIRM_S = 1.0
+"""The shortest time between two ticks of a live controller."""
+
+
+def latest(ledger: Iterable[Disruption], proposal_id: str, uid: str) -> Disruption | None:
+    """The last disruption of an object under a proposal. The same proposal may be carried out more than once."""
+    found = None
+    for entry in ledger:
+        if (entry.proposal_id, entry.uid) == (proposal_id, uid):
+            found = entry
+    return found
+
+
+def takes_gpus(instruction: Instruction) -> bool:
+    """True for effects that take GPUs from running work: evictions, and resizes that name a reason."""
+    return instruction.kind == "evict" or (instruction.kind == "resize" and bool(instruction.reason))
+
+
+def dwell_s(ctx: Context, row: int) -> float:
+    """How long a disruptive proposal for a workload must last: for latency-critical work one more tick confirms it."""
+    usual_s = ctx.policy.hysteresis.dwell_s
+    urgent = ctx.observation.snapshot.workloads.slo_class[row] == SloClass.LATENCY_CRITICAL
+    return min(usual_s, CONFIRM_S) if urgent else usual_s
+
+
+def proposal_key(proposal: Proposal) -> str:
+    """The same for two proposals of different ticks when one action proposes the same kind for the same workload."""
+    return f"{proposal.action}/{proposal.kind}/{proposal.uid}"
+
+
+def disruptions(draft: Draft, ctx: Context, proposal_id: str) -> tuple[Disruption, ...]:
+    """The ledger entries that accepting `draft` makes."""
+    snapshot = ctx.observation.snapshot
+    entries = []
+    for row in draft.victims:
+        nodes = sorted(set(snapshot.gpus.node[ctx.whatif.layout_of(row).gpu].tolist()))
+        entries.append(
+            Disruption(
+                ctx.now_s,
+                str(snapshot.workloads.id[row]),
+                snapshot.names.tenants[int(snapshot.workloads.tenant[row])],
+                tuple(str(snapshot.nodes.id[node]) for node in nodes),
+                draft.contract,
+                str(snapshot.workloads.uid[row]),
+                proposal_id,
+            )
+        )
+    return tuple(entries)

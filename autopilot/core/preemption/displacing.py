@@ -1,0 +1,20 @@
+"""When running work may be displaced from: the timers of the actions that do it."""
+
+from __future__ import annotations
+
+from autopilot.core.model.snapshot import State, holding_mask, running_since
+from autopilot.core.planning.context import Context
+
+
+def displacing_timers_s(ctx: Context, *, on: bool) -> list[float]:
+    """When the preemption delay of waiting gangs is over and, where the action is `on` and work waits, when the
+    guaranteed run time of running work ends.
+    """
+    work = ctx.observation.snapshot.workloads
+    pending = work.state == State.PENDING
+    delayed = pending & (work.preemption_delay_s > 0)
+    timers_s: list[float] = (work.submit_s + work.preemption_delay_s)[delayed].tolist()
+    if on and pending.any():
+        settling_s = running_since(work)[holding_mask(work)] + ctx.policy.protection.min_runtime_s
+        timers_s += settling_s[settling_s > ctx.now_s].tolist()
+    return timers_s

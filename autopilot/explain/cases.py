@@ -1,0 +1,69 @@
+"""The words of a proposal: the format string of its case, filled with the facts on the record.
+
+Fields of a format string: `where` (the GPUs it gets), `after` (how long it waited), `taken` (what its victims lose),
+`victims` (the first of them, by name), `workload`, `tenant`, `replicas`, and each evidence by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from autopilot.core.actions import ACTIONS
+from autopilot.core.model.records import Evidence, Proposal
+from autopilot.core.model.units import format_duration, format_gpu_s
+from autopilot.core.planning.action import cases_of
+from autopilot.core.planning.draft import Case
+
+CASES = cases_of(ACTIONS)
+
+_UNKNOWN = {
+    "admit": "start on {where}{after}",
+    "pipeline": "start on {where}{after}, when others have made room: {victims}",
+    "grow": "grow to {where}",
+    "reserve": "hold room for it",
+    "evict": "evict: {victims}",
+    "scale": "keep at least {replicas}",
+}
+"""Words for proposals that no shipped action makes, by kind."""
+
+
+def case_of(proposal: Proposal) -> Case:
+    """The case of a proposal on record."""
+    key = proposal.action, proposal.kind, proposal.reason
+    return CASES.get(key) or Case(*key, words=_UNKNOWN.get(proposal.kind, proposal.kind))
+
+
+def case_words(proposal: Proposal, fields: Mapping[str, str]) -> str:
+    """Why a proposal was made."""
+    return _filled(case_of(proposal).words, proposal, fields)
+
+
+def contract_words(proposal: Proposal, fields: Mapping[str, str]) -> str:
+    """Why its victims leave by contract."""
+    return _filled(case_of(proposal).contract or "its victims were promised to leave", proposal, fields)
+
+
+def _filled(words: str, proposal: Proposal, fields: Mapping[str, str]) -> str:
+    facts = {each.name: fact_words(each) for each in proposal.evidence}
+    return words.format_map(_Fields({**facts, **fields}))
+
+
+class _Fields(dict[str, str]):
+    """Fields of a format string; a fact that the record lacks is said to be unknown."""
+
+    def __missing__(self, _key: str) -> str:
+        return "unknown"
+
+
+def fact_words(evidence: Evidence) -> str:
+    """The value of an evidence, with its unit where that is a time or GPU-seconds."""
+    value = evidence.value
+    if isinstance(value, str):
+        return value
+    for unit, words in _IN_UNITS.items():
+        if evidence.unit == unit or evidence.unit.startswith(f"{unit} "):
+            return words(float(value))
+    return f"{value:.6g}" if isinstance(value, float) else f"{value}"
+
+
+_IN_UNITS: dict[str, Callable[[float], str]] = {"s": format_duration, "GPU-s": format_gpu_s}
