@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 from autopilot.core.model.records import Code  # noqa: E402  # the checkout first, not an installed copy
 from autopilot.journal import JournalReader  # noqa: E402
 from scripts import figure_rows  # noqa: E402
-from scripts.figure_rows import LAST_TWO, Figure  # noqa: E402
+from scripts.figure_rows import Figure  # noqa: E402
 
 README = ROOT / "README.md"
 EXAMPLES = ROOT / "docs" / "examples.md"
@@ -167,23 +167,9 @@ BENCHMARKS = {
 }
 """The tables in order, by the name of the file in `benchmarks/` and of its JSON in `benchmarks/out`."""
 
-SUMMARY = (
-    f"P1, autopilot ({LAST_TWO}), a pause",
-    "P1, las, a pause",
-    f"P2, autopilot ({LAST_TWO}), a pause",
-    "P2, las, a pause",
-    f"P10, autopilot ({LAST_TWO}): mean total wait",
-    "P10, las: mean total wait",
-    "250 owners return at once to 4,000 GPUs of 300 tenants: the last",
-    "one tick of 100,000 GPUs with 1,000 pending gangs, slowest (all new)",
-    "one tick of 50,000 GPUs with 5,000 pending gangs, slowest (all new, all shapes differ)",
-    "journal of a day, 800 GPUs, telemetry every 60 s",
-)
-"""How the rows begin that README.md repeats, goals not met among them."""
-
 
 def refresh_figures() -> int:
-    """Write the tables and the summary of README.md; 1 when a benchmark has no JSON file."""
+    """Write the tables; 1 when a benchmark has no JSON file. The summary of README.md is written by hand."""
     before = FIGURES.read_text(encoding="utf-8").splitlines()
     lines: list[str] = []
     missing = []
@@ -198,18 +184,12 @@ def refresh_figures() -> int:
             written = kept or [f"| {name} | not measured here | | {command} |"]
         lines += [f"### {benchmark.title}", "", *HEADER, *written, ""]
     replace_part(FIGURES, "figures", "\n".join(lines))
-    replace_part(README, "figures", "\n".join([*HEADER, *summary_of(lines)]))
     if missing:
         print(
             f"no JSON in {OUT.relative_to(ROOT)}: run python -m benchmarks {' '.join(missing)}",
             file=sys.stderr,
         )
     return int(bool(missing))
-
-
-def summary_of(lines: list[str]) -> list[str]:
-    """The rows of the tables that README.md repeats."""
-    return [line for start in SUMMARY for line in lines if line.startswith(f"| {start}")]
 
 
 def main() -> int:
