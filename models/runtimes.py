@@ -21,7 +21,8 @@ import numpy as np
 
 from autopilot.core.model.forecast import LEVELS, Forecasts, RuntimeForecast
 from autopilot.core.model.policy_bounds import Forecasting
-from autopilot.core.model.snapshot import F64, I64, Bools, ClusterSnapshot, State, holding_mask, progress_s
+from autopilot.core.model.snapshot import F64, I64, Bools, ClusterSnapshot, State
+from autopilot.core.model.work import holding_mask, progress_s
 from models.backtest import FreshRng
 from models.censoring import completion_weights
 from models.intervals import Intervals, groups_of

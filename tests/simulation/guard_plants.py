@@ -12,7 +12,8 @@ from autopilot.app.runs.world import World
 from autopilot.controller import Controller
 from autopilot.core.model.ports import Collector
 from autopilot.core.model.records import Batch
-from autopilot.core.model.snapshot import GPU_MILLI, SloClass, State, holding_mask
+from autopilot.core.model.snapshot import GPU_MILLI, SloClass, State
+from autopilot.core.model.work import holding_mask
 from autopilot.core.placement.fit import find_fit
 from autopilot.core.placement.shapes import Fit, shape_of
 from autopilot.core.placement.whatif import Layout

@@ -14,8 +14,9 @@ import numpy as np
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.forecast import REQUESTS, Forecast, RuntimeForecast, remaining_quantiles_s
 from autopilot.core.model.records import Observation
-from autopilot.core.model.snapshot import State, progress_s
+from autopilot.core.model.snapshot import State
 from autopilot.core.model.units import format_duration
+from autopilot.core.model.work import progress_s
 from autopilot.journal import JournalReader
 from autopilot.replay.again import Progress
 

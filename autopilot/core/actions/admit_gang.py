@@ -26,6 +26,7 @@ from autopilot.core.actions.resize import acts as resize_acts
 from autopilot.core.model.policy import BackfillKind
 from autopilot.core.model.records import Code, Evidence
 from autopilot.core.model.snapshot import GPU_MILLI, Gate, State
+from autopilot.core.model.work import gpu_parts, overdue_mask
 from autopilot.core.ordering.queue_order import QueueRotation
 from autopilot.core.placement.fit import find_fit
 from autopilot.core.placement.shapes import Fit, Miss, Shape, shape_of
@@ -44,7 +45,7 @@ from autopilot.core.preemption.scenario import (
     worth_gpu_s,
 )
 from autopilot.core.quota.ledger import claim_kinds
-from autopilot.core.reservations.fair_share_hold import hold_deserved
+from autopilot.core.reservations.fair_share_hold import hold_fair_share
 from autopilot.core.reservations.gang import StartPlan, hold, plan_start, promised_start_s
 from autopilot.core.reservations.quota_hold import keep_room, overdue_positions, sure_to_end
 from autopilot.core.sharing.elastic import running, share, waiting
@@ -122,7 +123,7 @@ def _turns(ctx: Context, positions: Rows) -> QueueRotation:
     """The order of service over these positions, which follows the books as they change."""
     work = ctx.observation.snapshot.workloads
     rows = ctx.pending[positions]
-    overdue = ctx.review_now_s - work.submit_s[rows] > ctx.policy.order.max_wait_s
+    overdue = overdue_mask(work, rows, ctx.review_now_s, ctx.policy.order)
     groups = []
     # what is needed comes before what is foreseen
     ranks = 2 * work.slo_class[rows] + ctx.ahead[positions]
@@ -133,8 +134,7 @@ def _turns(ctx: Context, positions: Rows) -> QueueRotation:
         for queue, at in zip(queues, positions[mine & ~overdue].tolist(), strict=True):
             lines.setdefault(queue, []).append(at)
         groups.append((positions[mine & overdue].tolist(), lines))
-    part = np.where(work.gpu_milli[ctx.pending] > 0, work.gpu_milli[ctx.pending] / GPU_MILLI, 1.0)
-    adds = (work.gpus[ctx.pending] * part).tolist()
+    adds = (work.gpus[ctx.pending] * gpu_parts(work, ctx.pending)).tolist()
     models = work.gpu_models[ctx.pending].tolist()
     kinds = {each: claim_kinds(ctx.quota.ledger.kind_of_model, each) for each in set(models)}
 
@@ -211,7 +211,7 @@ def _serve(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
         _refuse(ctx, np.array([at]), run.failed[code])
         _redraw(ctx, run)
         return False
-    if ctx.pending_table.queue[at] not in run.fair_share_held and hold_deserved(ctx, at, run.fair_share_held):
+    if ctx.pending_table.queue[at] not in run.fair_share_held and hold_fair_share(ctx, at, run.fair_share_held):
         _refuse(ctx, np.array([at]), run.failed[code])
         _redraw(ctx, run)
         return False

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from autopilot.core.model.records import Evidence
-from autopilot.core.model.snapshot import State, holding_mask
+from autopilot.core.model.work import active_mask
 from autopilot.core.placement.fit import fits_on
 from autopilot.core.placement.shapes import Fit, suitable_nodes
 from autopilot.core.planning.action import Action
@@ -95,10 +95,10 @@ def _make_way(ctx: Context, held: Held, submit: Submit) -> None:
     Work that is already leaving counts as gone: nothing more is evicted while its GPUs come free.
     """
     work = ctx.observation.snapshot.workloads
-    leaving = _leaving(ctx)
+    leaving = np.flatnonzero(ctx.leaving_mask())
     stays = np.ones(len(work.id), np.bool_)
     stays[leaving] = False
-    marked = np.flatnonzero(work.backfilled & stays & ((work.state == State.RUNNING) | (work.state == State.STARTING)))
+    marked = np.flatnonzero(work.backfilled & stays & active_mask(work))
     if not len(marked) or _fits(ctx, held, leaving) or not _fits(ctx, held, np.concatenate([leaving, marked])):
         return
     lost = ctx.losses.price_gpu_s[marked]
@@ -137,12 +137,12 @@ def _clear(ctx: Context, held: Held, submit: Submit) -> None:
         return
     snapshot = ctx.observation.snapshot
     work, placed = snapshot.workloads, snapshot.placements
-    stays = work.backfilled & ((work.state == State.RUNNING) | (work.state == State.STARTING))
-    stays[_leaving(ctx)] = False
+    stays = work.backfilled & active_mask(work)
+    stays &= ~ctx.leaving_mask()
     for node, count in zip(held.nodes.tolist(), held.counts.tolist(), strict=True):
         here = np.unique(placed.workload[(placed.node == node) & stays[placed.workload]])
         for row in here[np.argsort(ctx.losses.price_gpu_s[here], kind="stable")].tolist():
-            gone = [*_leaving(ctx).tolist(), *ctx.quota.leaving]
+            gone = [*np.flatnonzero(ctx.leaving_mask()).tolist(), *ctx.quota.leaving]
             if int(free_of(ctx, gone)[node]) >= count:
                 break
             gpus, price = len(ctx.whatif.layout_of(row)), float(ctx.losses.price_gpu_s[row])
@@ -163,17 +163,6 @@ def _clear(ctx: Context, held: Held, submit: Submit) -> None:
                     ),
                 )
             )
-
-
-def _leaving(ctx: Context) -> np.ndarray:
-    """Rows of work that holds GPUs and is on its way out: saving, or told to leave."""
-    work = ctx.observation.snapshot.workloads
-    leaving = work.state == State.CHECKPOINTING
-    told = [entry.instruction.uid for entry in ctx.memory.in_flight.values() if entry.instruction.kind == "evict"]
-    told += [entry.uid for entry in ctx.plan.accepted]
-    if told:
-        leaving = leaving | (np.isin(work.uid, np.array(told, object)) & holding_mask(work))
-    return np.flatnonzero(leaving)
 
 
 def _fits(ctx: Context, held: Held, without: np.ndarray) -> bool:

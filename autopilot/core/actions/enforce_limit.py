@@ -11,11 +11,12 @@ from __future__ import annotations
 import numpy as np
 
 from autopilot.core.model.records import Code, Evidence
-from autopilot.core.model.snapshot import SLO_CLASS_NAMES, Bools, State, holding_mask, running_since
+from autopilot.core.model.snapshot import Bools
+from autopilot.core.model.work import running_since, stoppable_mask
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, Draft, Eviction, Submit
-from autopilot.core.quota.ledger import ALL, EPSILON
+from autopilot.core.quota.ledger import ALL
 from autopilot.core.quota.spending import runaways
 
 NAME = "enforce_limit"
@@ -53,9 +54,8 @@ def propose(ctx: Context, submit: Submit) -> None:
 def _in_reach(ctx: Context) -> Bools:
     """Work that holds GPUs and is neither sheltered, opted out, a replica, nor on its way out. Shape [workloads]."""
     work = ctx.observation.snapshot.workloads
-    sheltered = [code for code, name in enumerate(SLO_CLASS_NAMES) if name in ctx.policy.protection.classes]
-    reach: Bools = holding_mask(work) & (work.state != State.CHECKPOINTING) & ~work.stuck & ~work.excluded
-    reach &= (work.service < 0) & ~np.isin(work.slo_class, sheltered)
+    reach = stoppable_mask(work)
+    reach &= (work.service < 0) & ~np.isin(work.slo_class, list(ctx.quota.sheltered))
     reach[list(ctx.busy | ctx.quota.leaving)] = False
     return reach
 
@@ -118,7 +118,7 @@ def _over_budget(ctx: Context, open_rows: Bools, submit: Submit) -> None:
         rows = np.flatnonzero(mine).tolist()
         for row in sorted(rows, key=lambda row: (int(work.priority[row]), float(ctx.losses.price_gpu_s[row]), row)):
             queue = int(work.queue[row])
-            if ledger.use[ALL][queue] > ledger.guarantee[ALL][queue] + EPSILON:
+            if not ledger.within_guarantee(queue, 0.0, (ALL,)):
                 submit(
                     _suspend(
                         ctx,

@@ -6,7 +6,7 @@ The taking is weighed: what waiting spared to the newcomer is worth must exceed 
 from __future__ import annotations
 
 from autopilot.core.model.policy import Mode
-from autopilot.core.model.snapshot import holding_mask
+from autopilot.core.model.work import holding_mask
 from autopilot.core.ordering.predicted_ends import review_start
 from autopilot.core.placement.shapes import Miss
 from autopilot.core.planning.action import Action

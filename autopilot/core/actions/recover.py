@@ -20,7 +20,8 @@ from autopilot.core.checkpoints.writers import writers_s
 from autopilot.core.hardware.xid_facts import CONDEMNED, REMAP_FAILED, Remedy, gpu_remedies
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Code, Evidence
-from autopilot.core.model.snapshot import Bools, Gate, State, holding_mask
+from autopilot.core.model.snapshot import Bools, Gate, State
+from autopilot.core.model.work import holding_mask, stoppable_mask, whole_gpus
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
@@ -115,7 +116,7 @@ def give_back(ctx: Context, open_rows: Bools, submit: Submit) -> None:
 def may_stop(ctx: Context) -> Bools:
     """Gangs that hold GPUs and are not leaving. Shape [workloads]."""
     work = ctx.observation.snapshot.workloads
-    open_rows: Bools = holding_mask(work) & ~((work.state == State.CHECKPOINTING) | work.stuck | work.excluded)
+    open_rows = stoppable_mask(work)
     open_rows[list(ctx.busy | ctx.quota.leaving)] = False
     return open_rows
 
@@ -227,7 +228,7 @@ def _elsewhere(ctx: Context, row: int, doomed: Bools) -> Layout | None:
     layout = ctx.whatif.layout_of(row)
     stays = ~doomed[gpus.node[layout.gpu]]
     member, least = max(int(work.gpus_per_member[row]), 1), max(int(work.min_gpus[row]), 1)
-    if row in ctx.members or work.gpu_milli[row] or work.mig_profile[row] >= 0:
+    if row in ctx.members or not whole_gpus(work, row):
         return None
     if not least <= int(stays.sum()) < len(layout) or int(stays.sum()) % member:
         return None

@@ -16,7 +16,7 @@ import numpy as np
 
 from autopilot.core.model.memory import ServiceRecord
 from autopilot.core.model.records import Evidence
-from autopilot.core.model.snapshot import GPU_MILLI, holding_mask
+from autopilot.core.model.work import gpu_part, holding_mask
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, Draft, Submit
@@ -157,8 +157,7 @@ def _gpus_per_replica(ctx: Context, row: int) -> float:
 def _gpus(ctx: Context, row: int) -> float:
     """GPUs that one workload asks for."""
     work = ctx.observation.snapshot.workloads
-    part = int(work.gpu_milli[row]) / GPU_MILLI if work.gpu_milli[row] > 0 else 1.0
-    return float(work.gpus[row]) * part
+    return float(work.gpus[row]) * gpu_part(work, row)
 
 
 ACTION = Action(NAME, "keep replicas of a service ahead of its load", propose, (FLOOR, GIVE_BACK))

@@ -19,6 +19,7 @@ from autopilot.core.model.codes import ON_PAPER, PASSING
 from autopilot.core.model.memory import ControllerMemory, Disruption
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Code, Observation, Plan, Proposal, Reservation, Slot, Verdict, Victim
+from autopilot.core.model.work import evicted_uids
 from autopilot.core.placement.shapes import Miss
 from autopilot.core.placement.vacate import vacate
 from autopilot.core.placement.whatif import Layout, WhatIf
@@ -152,7 +153,7 @@ def plan_on(ctx: Context, actions: tuple[Action, ...], guards: tuple[tuple[str, 
 
 def _leaving(observation: Observation, memory: ControllerMemory) -> set[int]:
     """Rows with an eviction under way."""
-    names = [entry.instruction.uid for entry in memory.in_flight.values() if entry.instruction.kind == "evict"]
+    names = evicted_uids(memory)
     if not names:
         return set()
     rows: list[int] = np.flatnonzero(np.isin(observation.snapshot.workloads.uid, np.array(names, object))).tolist()

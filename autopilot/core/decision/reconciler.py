@@ -36,7 +36,7 @@ from autopilot.core.model.records import (
     Save,
     no_refusals,
 )
-from autopilot.core.model.snapshot import progress_s, running_since
+from autopilot.core.model.work import progress_s, running_since
 from autopilot.core.ordering.predicted_ends import review_start
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context

@@ -5,6 +5,7 @@ from __future__ import annotations
 from autopilot.core.guards.base import allow, deny, waive
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.model.snapshot import GPU_MILLI
+from autopilot.core.model.work import gpu_part
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft, Eviction
 
@@ -41,5 +42,4 @@ def _needed(draft: Draft, ctx: Context) -> float:
     if draft.fit is not None:
         return ctx.gpus_of(draft.fit.layout)
     work = ctx.observation.snapshot.workloads
-    part = int(work.gpu_milli[draft.row]) / GPU_MILLI if work.gpu_milli[draft.row] > 0 else 1.0
-    return float(work.gpus[draft.row]) * part
+    return float(work.gpus[draft.row]) * gpu_part(work, draft.row)

@@ -8,7 +8,6 @@ import numpy as np
 
 from autopilot.core.guards.base import allow, deny, waive
 from autopilot.core.model.records import Code, Proposal, Verdict
-from autopilot.core.model.snapshot import State, holding_mask
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.disruption import disruptions, latest, takes_gpus
 from autopilot.core.planning.draft import Draft
@@ -71,10 +70,6 @@ def _writing_s(draft: Draft, ctx: Context) -> float:
     A gang that shrinks goes on and writes none for that; of one that states no time nothing is known to be written.
     """
     work = ctx.observation.snapshot.workloads
-    leaving = np.asarray(work.state == State.CHECKPOINTING)
-    told = [entry.instruction.uid for entry in ctx.memory.in_flight.values() if entry.instruction.kind == "evict"]
-    told += [entry.uid for entry in ctx.plan.accepted]
-    if told:
-        leaving = leaving | (np.isin(work.uid, np.array(told, object)) & holding_mask(work))
+    leaving = ctx.leaving_mask()
     leaving[[give.row for give in draft.evictions if give.how != "shrink"]] = True
     return float(np.nansum(work.checkpoint_write_s[leaving]))

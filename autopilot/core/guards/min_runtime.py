@@ -6,7 +6,7 @@ from math import isnan
 
 from autopilot.core.guards.base import allow, deny, waive
 from autopilot.core.model.records import Code, Proposal, Verdict
-from autopilot.core.model.snapshot import running_since
+from autopilot.core.model.work import running_since
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft
 

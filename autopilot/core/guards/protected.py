@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from autopilot.core.guards.base import allow, deny
 from autopilot.core.model.records import Code, Proposal, Verdict
-from autopilot.core.model.snapshot import SLO_CLASS_NAMES
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft
 
@@ -20,8 +19,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
         return deny(NAME, Code.OPTED_OUT, 1.0, "workloads opted out", 0.0)
     exempt = draft.case.exempt
     for row in draft.victims:
-        protected = SLO_CLASS_NAMES[int(work.slo_class[row])] in ctx.policy.protection.classes
-        if protected and Code.PROTECTED_CLASS not in exempt:
+        if int(work.slo_class[row]) in ctx.quota.sheltered and Code.PROTECTED_CLASS not in exempt:
             return deny(NAME, Code.PROTECTED_CLASS, 1.0, "victims of a protected class", 0.0)
         if work.excluded[row] and Code.OPTED_OUT not in exempt:
             return deny(NAME, Code.OPTED_OUT, 1.0, "victims opted out", 0.0)

@@ -11,6 +11,7 @@ import numpy as np
 
 from autopilot.core.model.records import Signals
 from autopilot.core.model.snapshot import F64, GPU_MILLI, Bools, ClusterSnapshot, State
+from autopilot.core.model.work import gpu_parts, whole_gpus
 from autopilot.core.placement.whatif import WhatIf
 
 ACTIVITY_WINDOW_S = 300.0
@@ -28,9 +29,7 @@ def measure(snapshot: ClusterSnapshot, whatif: WhatIf) -> Signals:
     instance_part = _instance_part(snapshot)
     allocated = float(whatif.gpu_used.sum()) / GPU_MILLI + float((instance_part * (whatif.instance_used > 0)).sum())
     pending = work.state == State.PENDING
-    pending_gpus = float(
-        (work.gpus[pending] * np.where(work.gpu_milli[pending] > 0, work.gpu_milli[pending] / GPU_MILLI, 1.0)).sum()
-    )
+    pending_gpus = float((work.gpus[pending] * gpu_parts(work, pending)).sum())
     active = _active_gpus(snapshot, whatif)
     stranded = _stranded(snapshot, whatif, pending)
     return Signals(
@@ -84,7 +83,7 @@ def _stranded(snapshot: ClusterSnapshot, whatif: WhatIf, pending: Bools) -> tupl
     if not pending.any():
         return ()
     causes = []
-    whole = pending & (work.gpu_milli == 0) & (work.mig_profile < 0)
+    whole = pending & whole_gpus(work)
     shared = bool((work.gpu_milli[pending] > 0).any())
     if whole.any() and not shared:
         member = np.minimum(work.gpus_per_member[whole], work.gpus[whole])

@@ -41,10 +41,6 @@ class State(IntEnum):
     FAILED = 5
 
 
-HOLDING = (State.STARTING, State.RUNNING, State.CHECKPOINTING)
-"""States in which a workload holds GPUs."""
-
-
 class SloClass(IntEnum):
     """Service classes, most protected first."""
 
@@ -451,24 +447,3 @@ def check_snapshot(snapshot: ClusterSnapshot) -> None:
     for name, column, size in bounds:
         if len(column):
             invariant(0 <= int(column.min()) and int(column.max()) < size, f"{name} points outside its table")
-
-
-def running_since(workloads: WorkloadTable) -> F64:
-    """Since when work has run without a stop. A resize is not a stop. NaN while pending. Shape [workloads]."""
-    return np.where(np.isnan(workloads.runs_since_s), workloads.start_s, workloads.runs_since_s)
-
-
-def progress_s(work: WorkloadTable, rows: I32, at_s: float) -> tuple[F64, F64]:
-    """Progress at `at_s`, and the run time that is exceeded by then: longer after a stop that lost progress.
-
-    Both have shape [rows].
-    """
-    start_s = np.nan_to_num(work.start_s[rows], nan=at_s)
-    here_s = np.where(holding_mask(work)[rows], np.maximum(at_s - np.maximum(start_s, 0.0), 0.0), 0.0)
-    done_s = work.served_s[rows] + here_s
-    return done_s, np.maximum(done_s, work.outlived_s[rows])
-
-
-def holding_mask(workloads: WorkloadTable) -> Bools:
-    """True for workloads that hold GPUs. Shape [workloads]."""
-    return (workloads.state >= State.STARTING) & (workloads.state <= State.CHECKPOINTING)

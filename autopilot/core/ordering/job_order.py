@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from autopilot.core.model.policy import Order
 from autopilot.core.model.snapshot import F64, I32, ClusterSnapshot, QueueOrder
+from autopilot.core.model.work import overdue_mask
 
 UNKNOWN_INDEX_PER_S = 1.0 / (4 * 3600.0)
 """Index of a gang without a forecast: that of an expected run time of 4 h."""
@@ -64,7 +65,7 @@ def service_order(
     work, queues = snapshot.workloads, snapshot.queues
     queue = work.queue[rows]
     submit = work.submit_s[rows]
-    overdue = review_now_s - submit > order.max_wait_s
+    overdue = overdue_mask(work, rows, review_now_s, order)
     by_index = (queues.order[queue] == QueueOrder.INDEX) & ~overdue
     short = by_index & (median_s <= order.short_s)
     promised = by_index & ~short & np.isfinite(promised_since_s)

@@ -10,7 +10,8 @@ from autopilot.core.model.forecast import remaining_quantiles_s
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.records import Observation
-from autopilot.core.model.snapshot import F64, I32, State, WorkloadTable, holding_mask, progress_s
+from autopilot.core.model.snapshot import F64, I32, State, WorkloadTable
+from autopilot.core.model.work import holding_mask, overdue_mask, progress_s, whole_gpus
 from autopilot.core.ordering.job_order import UNKNOWN_INDEX_PER_S, gittins_per_s
 from autopilot.core.placement.whatif import WhatIf
 
@@ -123,11 +124,11 @@ def may_reserve(
     work = snapshot.workloads
     if not rules.depth:
         return np.zeros(len(rows), np.bool_)
-    may = (work.gpu_milli[rows] == 0) & (work.mig_profile[rows] < 0)
+    may = whole_gpus(work, rows)
     if rules.whole_nodes_only and len(snapshot.nodes.gpus):
         may &= work.gpus[rows] >= int(snapshot.nodes.gpus.min())
     if not _confident(observation, policy):
-        may &= review_now_s - work.submit_s[rows] > policy.order.max_wait_s
+        may &= overdue_mask(work, rows, review_now_s, policy.order)
     cooling = [name for name, until_s in memory.cooled_until_s.items() if until_s > observation.now_s]
     if cooling:
         may &= ~np.isin(work.uid[rows], np.array(cooling, object))

@@ -11,7 +11,8 @@ from autopilot.core.checkpoints.writers import cannot_save
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Observation, Reservation
-from autopilot.core.model.snapshot import I32, ClusterSnapshot, State, holding_mask, progress_s
+from autopilot.core.model.snapshot import I32, ClusterSnapshot, State
+from autopilot.core.model.work import holding_mask, progress_s
 from autopilot.core.ordering.job_order import aged_index, service_order
 from autopilot.core.ordering.predicted_ends import (
     gap_ends,

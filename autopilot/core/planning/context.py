@@ -19,7 +19,8 @@ from autopilot.core.checkpoints.losses import Losses
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Observation, Reservation
-from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, Bools, running_since
+from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, Bools, State
+from autopilot.core.model.work import evicted_uids, holding_mask, running_since, whole_gpus
 from autopilot.core.ordering.predicted_ends import Outlook
 from autopilot.core.ordering.signatures import PendingTable
 from autopilot.core.placement.search_cache import SearchCache, StateCache
@@ -193,6 +194,21 @@ class Context:
         if self.plan.quota_holds:
             found = [at for at in found if self.quota_hold_against(int(self.pending[at])) is None]
         return found
+
+    def is_uniform(self, row: int) -> bool:
+        """True for a gang of whole GPUs whose members are alike."""
+        return row not in self.members and bool(whole_gpus(self.observation.snapshot.workloads, row))
+
+    def leaving_mask(self) -> Bools:
+        """Work that holds GPUs and saves to leave, has an eviction under way, or is a victim of this tick. Shape
+        [workloads].
+        """
+        work = self.observation.snapshot.workloads
+        leaving = np.asarray(work.state == State.CHECKPOINTING)
+        uids = [*evicted_uids(self.memory), *(entry.uid for entry in self.plan.accepted)]
+        if uids:
+            leaving = leaving | (np.isin(work.uid, np.array(uids, object)) & holding_mask(work))
+        return leaving
 
     def cooling(self) -> set[str]:
         """Uids of workloads that were disrupted, or gave up a promise, not long ago."""

@@ -9,15 +9,8 @@ import numpy as np
 
 from autopilot.core.model.policy import Policy, RuleSetName
 from autopilot.core.model.records import Code
-from autopilot.core.model.snapshot import (
-    F64,
-    GPU_MILLI,
-    SLO_CLASS_NAMES,
-    Bools,
-    ClusterSnapshot,
-    State,
-    running_since,
-)
+from autopilot.core.model.snapshot import F64, GPU_MILLI, SLO_CLASS_NAMES, Bools, ClusterSnapshot
+from autopilot.core.model.work import gpu_part, gpu_parts, running_since, stoppable_mask
 from autopilot.core.placement.whatif import Layout, WhatIf
 from autopilot.core.quota.ledger import ALL, EPSILON, QuotaLedger, build_ledger, capacity_by_kind, claim_kinds
 from autopilot.core.rules import RULES, RuleSet, cohort_fair
@@ -70,7 +63,7 @@ class Quota:
     def claim(self, row: int, gpus: int) -> Claim:
         """A gang that waits, at a width in GPUs, shares or instances."""
         work = self.snapshot.workloads
-        part = int(work.gpu_milli[row]) / GPU_MILLI if work.gpu_milli[row] > 0 else 1.0
+        part = gpu_part(work, row)
         models = int(work.gpu_models[row])
         return Claim(
             row,
@@ -107,9 +100,8 @@ class Quota:
         gpus = np.bincount(held.workload, size, minlength=len(work.id))
         first = np.full(len(work.id), -1, np.int64)
         first[held.workload[::-1]] = np.arange(len(held.workload))[::-1]
-        active = (work.state == State.RUNNING) | (work.state == State.STARTING)
-        rows = np.flatnonzero(active & ~work.stuck & ~work.excluded & (gpus > 0))
-        part = np.where(work.gpu_milli > 0, work.gpu_milli / GPU_MILLI, 1.0)
+        rows = np.flatnonzero(stoppable_mask(work) & (gpus > 0))
+        part = gpu_parts(work)
         models = self.snapshot.nodes.gpu_model[held.node[first[rows]]].tolist()
         kinds = {model: self._held_kinds(model) for model in set(models)}
         sheltered = np.isin(work.slo_class, list(self.sheltered))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from autopilot.core.model.snapshot import State, holding_mask, running_since
+from autopilot.core.model.snapshot import State
+from autopilot.core.model.work import holding_mask, running_since
 from autopilot.core.planning.context import Context
 
 

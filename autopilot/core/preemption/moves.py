@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from autopilot.core.model.snapshot import GPU_MILLI, I32, Bools, State
+from autopilot.core.model.work import whole_gpus
 from autopilot.core.placement.shapes import Shape, shape_of
 from autopilot.core.planning.context import Context
 from autopilot.core.preemption.candidates import Columns, Movers
@@ -134,7 +135,7 @@ def _all_movers(ctx: Context) -> Movers:
     rows, gpus, cost = rows[order], gpus[order], cost[order]
     rank = np.unique(work.priority[rows], return_inverse=True)[1].astype(np.int32)
     columns = Columns(rows.tolist(), holdings_of(ctx.whatif, rows), rank, cost) if len(rows) > MANY else None
-    whole = (work.gpu_milli[rows] == 0) & (work.mig_profile[rows] < 0)
+    whole = whole_gpus(work, rows)
     member_gpus = np.where(whole, np.minimum(np.maximum(work.gpus_per_member[rows], 1), gpus), 0.0)
     return Movers(
         [movable[place] for place in order.tolist()],

@@ -21,16 +21,8 @@ from math import inf
 
 import numpy as np
 
-from autopilot.core.model.snapshot import (
-    F64,
-    GPU_MILLI,
-    I32,
-    ClusterSnapshot,
-    Gate,
-    QueueTable,
-    State,
-    holding_mask,
-)
+from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, ClusterSnapshot, Gate, QueueTable, State
+from autopilot.core.model.work import holding_mask
 
 ALL = 0
 """The kind that counts GPUs of every model."""

@@ -16,7 +16,8 @@ import numpy as np
 
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.snapshot import F64, GPU_MILLI, ClusterSnapshot, QueueTable, holding_mask
+from autopilot.core.model.snapshot import F64, GPU_MILLI, ClusterSnapshot, QueueTable
+from autopilot.core.model.work import holding_mask
 
 LEAST_RATIO = 0.1
 """Least part of its weight that a queue keeps after any past use: it is served less, but it is served."""

@@ -15,7 +15,8 @@ import numpy as np
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import DAY_S
-from autopilot.core.model.snapshot import GPU_MILLI, ClusterSnapshot, holding_mask
+from autopilot.core.model.snapshot import GPU_MILLI, ClusterSnapshot
+from autopilot.core.model.work import holding_mask
 
 DAYS = 30
 """Days before the last one that the mean covers."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from autopilot.core.model.policy import Effect
-from autopilot.core.model.snapshot import F64, Bools, running_since
+from autopilot.core.model.snapshot import F64, Bools
+from autopilot.core.model.work import running_since
 from autopilot.core.placement.shapes import shape_of
 from autopilot.core.planning.context import Context
 from autopilot.core.quota.ledger import ALL, EPSILON
@@ -24,15 +25,14 @@ TWICE = 2.0
 """Room is held for one gang so many times `reservation.share_hold_s` at most: what was foreseen did not come."""
 
 
-def hold_deserved(ctx: Context, at: int, held_for: dict[int, bool]) -> bool:
+def hold_fair_share(ctx: Context, at: int, held_for: dict[int, bool]) -> bool:
     """Hold room for the gang at `at`, which has had its turn in vain; True when it does. For one of a queue alone."""
     limit_s, work = ctx.policy.reservation.share_hold_s, ctx.observation.snapshot.workloads
     if limit_s <= 0:
         return False
     row, queue = int(ctx.pending[at]), ctx.pending_table.queue[at]
     held_for[queue] = False
-    plain = work.gpu_milli[row] == 0 and work.mig_profile[row] < 0 and row not in ctx.members
-    if not plain or not _below_share(ctx, at):
+    if not ctx.is_uniform(row) or not _below_share(ctx, at):
         return False
     since_s = ctx.since_s(f"deserved/{work.id[row]}")
     if ctx.now_s - since_s > TWICE * limit_s:

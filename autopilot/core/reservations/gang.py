@@ -17,7 +17,8 @@ import numpy as np
 
 from autopilot.core.model.policy import BackfillKind, Effect
 from autopilot.core.model.records import Reservation
-from autopilot.core.model.snapshot import F64, I32, Topology, holding_mask
+from autopilot.core.model.snapshot import F64, I32, Topology
+from autopilot.core.model.work import holding_mask
 from autopilot.core.ordering.predicted_ends import gpu_free_at, predicted_ends
 from autopilot.core.placement.fit import best_domain, fits_on, seat, tail_room
 from autopilot.core.placement.shapes import Shape, level_of, members_on, suitable_nodes

@@ -14,6 +14,7 @@ from math import inf, isfinite
 import numpy as np
 
 from autopilot.core.model.snapshot import I32, Gate
+from autopilot.core.model.work import overdue_mask
 from autopilot.core.placement.fit import fits_on
 from autopilot.core.placement.shapes import shape_of, suitable_nodes
 from autopilot.core.planning.context import Context
@@ -24,15 +25,15 @@ from autopilot.core.rules.base import Claim
 
 def overdue_positions(ctx: Context) -> frozenset[int]:
     """Gangs that wait for longer than `order.max_wait_s`."""
-    waited_s = ctx.review_now_s - ctx.observation.snapshot.workloads.submit_s[ctx.pending]
-    return frozenset(np.flatnonzero(waited_s > ctx.policy.order.max_wait_s).tolist())
+    work = ctx.observation.snapshot.workloads
+    overdue = overdue_mask(work, ctx.pending, ctx.review_now_s, ctx.policy.order)
+    return frozenset(np.flatnonzero(overdue).tolist())
 
 
 def keep_room(ctx: Context, at: int) -> None:
     """Keep the quota that the overdue gang at `at` waits for, if quota will be what it needs."""
     row, work = int(ctx.pending[at]), ctx.observation.snapshot.workloads
-    plain = work.gpu_milli[row] == 0 and work.mig_profile[row] < 0 and row not in ctx.members
-    if not plain or work.gate[row] != Gate.OPEN:
+    if not ctx.is_uniform(row) or work.gate[row] != Gate.OPEN:
         return
     gpus = ctx.pending_table.least_gpus[at]
     claim = ctx.quota.claim(row, gpus)

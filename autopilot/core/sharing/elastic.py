@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autopilot.core.model.snapshot import GPU_MILLI, I32, State
+from autopilot.core.model.work import whole_gpus
 from autopilot.core.ordering.queue_order import Group, QueueRotation
 from autopilot.core.placement.fit import find_fit
 from autopilot.core.placement.shapes import Fit, Shape, shape_of
@@ -52,7 +53,7 @@ def waiting(ctx: Context, at: int) -> Elastic:
 def running(ctx: Context) -> list[Elastic]:
     """Gangs below their full width that run and may grow."""
     whatif, work = ctx.whatif, ctx.observation.snapshot.workloads
-    whole = (work.gpu_milli == 0) & (work.mig_profile < 0) & np.isnan(work.stale_since_s)
+    whole = whole_gpus(work) & np.isnan(work.stale_since_s)
     elastic = np.flatnonzero(
         (work.state == State.RUNNING) & (work.min_gpus < work.gpus) & whole & ~work.excluded & ~work.stuck
     )

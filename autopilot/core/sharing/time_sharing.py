@@ -19,6 +19,7 @@ from itertools import islice
 import numpy as np
 
 from autopilot.core.model.snapshot import I32, I64, QueueOrder
+from autopilot.core.model.work import whole_gpus
 from autopilot.core.ordering.job_order import aged_index
 from autopilot.core.placement.shapes import Fit, Shape, shape_of
 from autopilot.core.planning.context import Context
@@ -86,7 +87,7 @@ def _askers(ctx: Context) -> I64:
     work, waiting = snapshot.workloads, np.array(ctx.waiting(), np.int64)
     rows = ctx.pending[waiting] if len(waiting) else np.empty(0, np.int32)
     may = (snapshot.queues.order[work.queue[rows]] == QueueOrder.INDEX) & work.preemptible[rows]
-    may &= (work.gpu_milli[rows] == 0) & (work.mig_profile[rows] < 0)
+    may &= whole_gpus(work, rows)
     may &= ~np.isin(rows, np.fromiter(ctx.members, np.int32, len(ctx.members)))
     cooling = ctx.cooling()
     if cooling:

@@ -19,6 +19,7 @@ import numpy as np
 
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot, SloClass, State
+from autopilot.core.model.work import whole_gpus
 
 COVERED = 0.9
 """Share of the samples of a window that must be there: a missing scrape is not idleness."""
@@ -69,8 +70,7 @@ def judged(snapshot: ClusterSnapshot) -> Bools:
         (work.state == State.RUNNING)
         & (work.slo_class == SloClass.BATCH)
         & (work.service < 0)
-        & (work.gpu_milli == 0)
-        & (work.mig_profile < 0)
+        & whole_gpus(work)
         & ~work.excluded
     )
     gpus = np.bincount(held.workload, minlength=len(work.id))

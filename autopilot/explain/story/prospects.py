@@ -14,7 +14,8 @@ from math import inf, isfinite, isnan
 import numpy as np
 
 from autopilot.core.model.records import Code, Verdict
-from autopilot.core.model.snapshot import GPU_MILLI, holding_mask
+from autopilot.core.model.snapshot import GPU_MILLI
+from autopilot.core.model.work import holding_mask
 from autopilot.core.placement.shapes import Fit, Miss, Shape
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context

@@ -14,8 +14,9 @@ import numpy as np
 from autopilot.core.actions import ACTIONS
 from autopilot.core.decision.planner import slots_of
 from autopilot.core.model.records import Decision, Observation
-from autopilot.core.model.snapshot import SLO_CLASS_NAMES, State, running_since
+from autopilot.core.model.snapshot import SLO_CLASS_NAMES, State
 from autopilot.core.model.units import format_duration, format_gpu_s
+from autopilot.core.model.work import running_since
 from autopilot.core.placement.shapes import Miss, shape_of
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context

@@ -10,7 +10,7 @@ import pytest
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.memory_store import FileMemoryStore, InMemoryStore, memory_text, read_memory_text
 from tests.kits.ticking_world import Ticking
-from tests.unit.core.tracking.test_landing import moving, reclaim
+from tests.unit.core.tracking.test_pipelined import moving, reclaim
 
 
 def crash_free(play: Ticking, times: list[float]) -> list[tuple[str, str]]:

@@ -11,7 +11,6 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Observation
 from autopilot.core.model.snapshot import QueueTable
-from autopilot.core.reservations.fair_share_hold import TWICE
 from tests.kits.core_world import (
     AUTO,
     decide,
@@ -87,12 +86,12 @@ def test_nothing_is_held_where_nobody_is_above_its_share() -> None:
 def test_it_ends_when_what_was_foreseen_does_not_come() -> None:
     """The start stays near for ever: the GPU is given to others in time, and the controller wakes for it."""
     memory, wakes_s = ControllerMemory(), []
-    for now_s in (NOW_S, NOW_S + HOLD_S, NOW_S + TWICE * HOLD_S + 1.0):
+    for now_s in (NOW_S, NOW_S + HOLD_S, NOW_S + 2 * HOLD_S + 1.0):
         observation = replace(observed(now_s=now_s), tick=memory.tick + 1)
         step = reconcile(memory, observation, POLICY)
         wakes_s.append(step.memory.wake_at_s)
-        if now_s < NOW_S + TWICE * HOLD_S:
+        if now_s < NOW_S + 2 * HOLD_S:
             assert started(step) == {}
             memory = step.memory
     assert list(started(step)) == ["n"]
-    assert wakes_s[1] <= NOW_S + TWICE * HOLD_S
+    assert wakes_s[1] <= NOW_S + 2 * HOLD_S

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from autopilot.core.model.snapshot import Gate, State
 from tests.kits.core_world import decide, with_policy
-from tests.unit.core.tracking.test_landing import reclaim
+from tests.unit.core.tracking.test_pipelined import reclaim
 
 
 def test_a_gang_that_is_switched_off_gives_up_before_its_victim_is_gone() -> None:

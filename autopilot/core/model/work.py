@@ -1,0 +1,73 @@
+"""Predicates and masks over workloads that several packages use, each written once.
+
+Shape [workloads]; with `rows` that of `rows`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.policy import Order
+from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, Bools, State, WorkloadTable
+
+EVERY: Any = slice(None)
+
+
+def running_since(workloads: WorkloadTable) -> F64:
+    """Since when work has run without a stop. A resize is not a stop. NaN while pending. Shape [workloads]."""
+    return np.where(np.isnan(workloads.runs_since_s), workloads.start_s, workloads.runs_since_s)
+
+
+def progress_s(work: WorkloadTable, rows: I32, at_s: float) -> tuple[F64, F64]:
+    """Progress at `at_s`, and the run time that is exceeded by then: longer after a stop that lost progress.
+
+    Both have shape [rows].
+    """
+    start_s = np.nan_to_num(work.start_s[rows], nan=at_s)
+    here_s = np.where(holding_mask(work)[rows], np.maximum(at_s - np.maximum(start_s, 0.0), 0.0), 0.0)
+    done_s = work.served_s[rows] + here_s
+    return done_s, np.maximum(done_s, work.outlived_s[rows])
+
+
+def holding_mask(workloads: WorkloadTable) -> Bools:
+    """True for workloads that hold GPUs. Shape [workloads]."""
+    return (workloads.state >= State.STARTING) & (workloads.state <= State.CHECKPOINTING)
+
+
+def active_mask(work: WorkloadTable) -> Bools:
+    """True for workloads that start or run, and are not saving to leave."""
+    return np.asarray((work.state == State.STARTING) | (work.state == State.RUNNING))
+
+
+def stoppable_mask(work: WorkloadTable) -> Bools:
+    """True for workloads that hold GPUs and may be told to leave: not opted out, and not leaving or stuck already."""
+    return np.asarray(active_mask(work) & ~work.stuck & ~work.excluded)
+
+
+def evicted_uids(memory: ControllerMemory) -> list[str]:
+    """Workloads with an eviction under way."""
+    return [entry.instruction.uid for entry in memory.in_flight.values() if entry.instruction.kind == "evict"]
+
+
+def whole_gpus(work: WorkloadTable, rows: I32 | int = EVERY) -> Bools:
+    """True for gangs of whole GPUs, not of shares or MIG instances."""
+    return np.asarray((work.gpu_milli[rows] == 0) & (work.mig_profile[rows] < 0))
+
+
+def gpu_parts(work: WorkloadTable, rows: I32 = EVERY) -> F64:
+    """GPUs that one unit of a gang's width is: a share is its part of a GPU, anything else is 1."""
+    return np.where(work.gpu_milli[rows] > 0, work.gpu_milli[rows] / GPU_MILLI, 1.0)
+
+
+def overdue_mask(work: WorkloadTable, rows: I32, at_s: float, order: Order) -> Bools:
+    """True for gangs that have waited longer than `order.max_wait_s` at `at_s`."""
+    return np.asarray(at_s - work.submit_s[rows] > order.max_wait_s)
+
+
+def gpu_part(work: WorkloadTable, row: int) -> float:
+    """`gpu_parts` of one gang."""
+    milli = int(work.gpu_milli[row])
+    return milli / GPU_MILLI if milli > 0 else 1.0
