@@ -1,4 +1,4 @@
-# The verbs of the project. `make` alone lists them; each does its own set-up in .venv.
+# The commands of the project. `make` lists them; each sets itself up in .venv.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
@@ -14,7 +14,7 @@ WORKERS ?= 2
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-# The stamps carry the folder's name, for a moved or copied .venv points at its old home.
+# The stamps contain the folder's name: a moved or copied .venv still points at its old folder.
 HOME_KEY := $(shell printf %s "$(CURDIR)" | cksum | cut -d ' ' -f 1)
 LOCKED := $(VENV)/.locked-$(HOME_KEY)
 READY := $(VENV)/.ready-$(HOME_KEY)
@@ -26,17 +26,17 @@ TOOLS := prometheus chromium gcc
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev demo test check gate format bench soak mutants test-services e2e lock clean
 
-help: ## list the verbs
+help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(READY) ## create .venv from requirements.lock (each verb below does it by itself)
+setup: $(READY) ## create .venv from requirements.lock (every command below does it if needed)
 
 setup-dev: $(TOOLED) ## the same with the tools for tests and checks, from requirements-dev.lock
 
-demo: $(READY) ## play a day of a GPU cluster with the autopilot in charge
+demo: $(READY) ## simulate a day of a GPU cluster under the autopilot
 	@$(BIN)/autopilot demo
 
-test: $(TOOLED) ## run the tests; what a missing tool skips is named at the end
+test: $(TOOLED) ## run the tests; the end lists tests skipped for lack of a tool
 	@$(PY) -m pytest -n $(WORKERS) -m "not e2e and not soak"
 
 check: $(TOOLED) ## lint, format, types, import contracts
@@ -44,7 +44,7 @@ check: $(TOOLED) ## lint, format, types, import contracts
 	  echo "-- $$step"; $(BIN)/$$step || status=1; \
 	done; exit $$status
 
-gate: $(TOOLED) ## hold the models to their recorded scores on the golden set (a minute; `make test` does it too)
+gate: $(TOOLED) ## compare the models with their recorded scores on the golden set (a minute; part of `make test`)
 	@$(PY) scripts/record_golden_scores.py --check
 
 format: $(TOOLED) ## format, and fix what ruff can fix
@@ -81,7 +81,7 @@ test-services: ## install what some tests need: prometheus, chromium, gcc
 LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-annotate \
   --custom-compile-command "make lock" --quiet
 
-lock: $(TOOLED) ## resolve pyproject.toml anew into both lock files (LOCK_FLAGS=--upgrade for newer versions)
+lock: $(TOOLED) ## resolve pyproject.toml into both lock files (LOCK_FLAGS=--upgrade for newer versions)
 	@$(LOCK) --extra build --extra dev $(LOCK_FLAGS) --output-file requirements-dev.lock
 	@$(LOCK) --extra build --constraint requirements-dev.lock --output-file requirements.lock
 
