@@ -1,4 +1,4 @@
-"""What earlier decisions set in motion, and what was learned since: effects, pipelined starts, replicas, hangs.
+"""Tracking of earlier decisions: effects, pipelined starts, replicas of services, and hung gangs.
 
-Tracking compares memory with the present snapshot. It may move memory forward, and it plans nothing new.
+These modules compare memory with the present snapshot and update memory. They plan nothing new.
 """

@@ -1,16 +1,16 @@
-"""Gangs that hold their GPUs and do nothing with them, by telemetry that is fresh and without gaps.
+"""Hung gangs: gangs that hold GPUs and are inactive, according to fresh telemetry without gaps.
 
-Two ways to be dead while all members look alive: every GPU idle (a member waits for something that never comes), or
-every GPU busy with waiting, its SMs full and tensor cores, memory and links silent (the others spin in a collective
-that one of them never entered; reference: DCGM facts, pitfalls). Whatever is not measured speaks for the gang: of one
-GPU without a sample nothing is said.
+A gang can hang in two ways while all of its members look alive. Either all GPUs are idle, because a member waits for
+something that never comes. Or all GPUs are busy waiting: their SMs are full, while tensor cores, memory and links are
+silent, because some members spin in a collective that another member never entered (reference: DCGM facts, pitfalls).
+Missing measurements count in favour of the gang: a gang with a GPU without samples is not judged.
 
-A broken exporter may say zero of everything, freshly. So a verdict needs the same exporter to show other work alive at
-the same time (`doubts`): of the same source, and on each node of the gang as far as other work runs there. Where more
-gangs of one source than policy's share do nothing at once, the telemetry is at fault.
+A broken exporter may report fresh zeros for everything. A verdict therefore requires that the same source shows other
+work active at the same time (`doubts`), also on each node of the gang where other work runs. If a larger share of the
+gangs of one source is inactive at once than the policy allows, the telemetry is at fault.
 
-A hang is a change: only a gang that was seen at work before (`at_work`) is hung. One that has done nothing since it
-started mostly just holds its GPUs, and would do the same after a restart.
+A hang is a change: only a gang that was seen active before (`at_work`) can hang. A gang that was inactive since its
+start probably only holds its GPUs, and would do the same after a restart.
 """
 
 from __future__ import annotations
@@ -22,17 +22,15 @@ from autopilot.core.model.snapshot import Bools, ClusterSnapshot, SloClass, Stat
 from autopilot.core.model.work import whole_gpus
 
 COVERED = 0.9
-"""Share of the samples of a window that must be there: a missing scrape is not idleness."""
+"""Share of the samples of a window that must be present: a missing scrape is not idleness."""
 BUSY_RATIO = 0.9
 """SM activity from which a GPU counts as full."""
 SILENT_BYTES_S = 1e6
-"""NVLink traffic of a GPU below which nobody talks to it: heartbeats of a library, never a collective."""
+"""NVLink traffic of a GPU up to which it takes part in no collective: only heartbeats of a library."""
 
 
 def doing_nothing(snapshot: ClusterSnapshot, policy: Policy) -> Bools:
-    """Gangs of several whole GPUs, batch work that runs, whose GPUs all did nothing over the longest window. Shape
-    [workloads].
-    """
+    """Running batch gangs of several whole GPUs that were all inactive over the longest window. Shape [workloads]."""
     work, held = snapshot.workloads, snapshot.placements
     candidates = judged(snapshot)
     if not candidates.any():
@@ -44,11 +42,10 @@ def doing_nothing(snapshot: ClusterSnapshot, policy: Policy) -> Bools:
 
 
 def at_work(snapshot: ClusterSnapshot, policy: Policy, now_s: float) -> Bools:
-    """Gangs on whose GPUs something other than waiting was measured in the longest window, all of it theirs. Shape
-    [workloads].
+    """Gangs whose GPUs were active, other than by waiting, in the longest window. Shape [workloads].
 
-    Full SMs alone are not work: a collective that waits spins. The window must lie after the start of the gang, for
-    the samples before it are of others.
+    Full SMs alone are not activity, because a waiting collective spins. The gang must have started before the window:
+    earlier samples belong to other work.
     """
     work, held = snapshot.workloads, snapshot.placements
     with np.errstate(invalid="ignore"):
@@ -60,7 +57,8 @@ def at_work(snapshot: ClusterSnapshot, policy: Policy, now_s: float) -> Bools:
 
 
 def judged(snapshot: ClusterSnapshot) -> Bools:
-    """Gangs that can be judged at all: batch work on several whole GPUs that runs, SM and memory activity measured.
+    """Gangs that can be judged: running batch work on several whole GPUs, if SM and memory activity are measured.
+
     Shape [workloads].
     """
     work, held, table = snapshot.workloads, snapshot.placements, snapshot.telemetry
@@ -83,30 +81,29 @@ def window_s(snapshot: ClusterSnapshot) -> float:
 
 
 def doubts(snapshot: ClusterSnapshot, policy: Policy, suspects: Bools, known: Bools) -> dict[int, str]:
-    """Why the telemetry of some suspects is not believed, by row. `known` [workloads]: gangs that are known to do
-    nothing.
+    """Why the telemetry of some suspects is not trusted, by row.
 
-    Work that is known to do nothing says nothing of its exporter, neither for nor against it.
+    `known` [workloads] are gangs known to be inactive. They are no evidence for or against their exporter.
     """
     rules, work, held = policy.recovery, snapshot.workloads, snapshot.placements
     if not suspects.any():
         return {}
     fresh = _fresh(snapshot, policy)
-    # by placement: work that runs on a GPU with fresh samples, and whether it is seen at work in the last minute
-    speaks = (work.state == State.RUNNING)[held.workload] & ~known[held.workload] & fresh[held.gpu]
-    alive = speaks & _worked(snapshot, policy, shortest_window(snapshot))[held.gpu]
+    # by placement: running work on a GPU with fresh samples, and whether it was active in the shortest window
+    counts = (work.state == State.RUNNING)[held.workload] & ~known[held.workload] & fresh[held.gpu]
+    alive = counts & _worked(snapshot, policy, shortest_window(snapshot))[held.gpu]
     source = _sources(snapshot)[held.gpu]
     named = snapshot.telemetry.sources or ("telemetry",)
     found: dict[int, str] = {}
     faulty = {
         number: why
         for number in np.unique(source[suspects[held.workload]]).tolist()
-        if (why := _fault(snapshot, policy, suspects, speaks & (source == number)))
+        if (why := _fault(snapshot, policy, suspects, counts & (source == number)))
     }
     for row in np.flatnonzero(suspects).tolist():
         mine = held.workload == row
         for number in np.unique(source[mine]).tolist():
-            beside = speaks & ~mine & (source == number)
+            beside = counts & ~mine & (source == number)
             at_work = int((alive & beside).sum())
             name = named[number] if 0 <= number < len(named) else "telemetry"
             if number in faulty:
@@ -120,10 +117,10 @@ def doubts(snapshot: ClusterSnapshot, policy: Policy, suspects: Bools, known: Bo
     return found
 
 
-def _fault(snapshot: ClusterSnapshot, policy: Policy, suspects: Bools, speaks: Bools) -> str:
-    """Too many suspects at once for a hang, among the gangs that a source speaks of; "" where they are few enough."""
+def _fault(snapshot: ClusterSnapshot, policy: Policy, suspects: Bools, counts: Bools) -> str:
+    """The message if too many gangs of one source are inactive at once for a hang; "" otherwise."""
     gangs = np.zeros(len(suspects), np.bool_)
-    gangs[snapshot.placements.workload[speaks]] = True
+    gangs[snapshot.placements.workload[counts]] = True
     gangs &= judged(snapshot)
     total, quiet = int(gangs.sum()), int((gangs & suspects).sum())
     return (
@@ -132,7 +129,7 @@ def _fault(snapshot: ClusterSnapshot, policy: Policy, suspects: Bools, speaks: B
 
 
 def _dark_nodes(snapshot: ClusterSnapshot, mine: Bools, beside: Bools, alive: Bools) -> list[str]:
-    """Nodes of a gang on which other work runs, none of it seen at work."""
+    """Nodes of a gang on which other work runs and none of it is active."""
     held = snapshot.placements
     others, lit = held.node[beside], held.node[beside & alive]
     return [
@@ -143,23 +140,23 @@ def _dark_nodes(snapshot: ClusterSnapshot, mine: Bools, beside: Bools, alive: Bo
 
 
 def _sources(snapshot: ClusterSnapshot) -> np.ndarray:
-    """Which source measured each GPU. Shape [gpus]; 0 where the table names none."""
+    """The source that measured each GPU. Shape [gpus]; 0 if the table names no source."""
     table, count = snapshot.telemetry, len(snapshot.gpus.uuid)
     return table.source[:count] if len(table.source) else np.zeros(count, np.int8)
 
 
 def longest_window(snapshot: ClusterSnapshot) -> int:
-    """Its number."""
+    """Index of the longest window."""
     return int(np.argmax(snapshot.telemetry.windows_s))
 
 
 def shortest_window(snapshot: ClusterSnapshot) -> int:
-    """Its number."""
+    """Index of the shortest window."""
     return int(np.argmin(snapshot.telemetry.windows_s))
 
 
 def _fresh(snapshot: ClusterSnapshot, policy: Policy) -> Bools:
-    """GPUs with a sample in the shortest window that is young enough, and not of the future. Shape [gpus]."""
+    """GPUs with a sample in the shortest window that is neither stale nor in the future. Shape [gpus]."""
     table, count = snapshot.telemetry, len(snapshot.gpus.uuid)
     age_s = table.age_s[:count]
     young = (age_s <= policy.freshness.telemetry_s) & (age_s >= -policy.clock.max_skew_s)
@@ -167,7 +164,7 @@ def _fresh(snapshot: ClusterSnapshot, policy: Policy) -> Bools:
 
 
 def _worked(snapshot: ClusterSnapshot, policy: Policy, window: int) -> Bools:
-    """GPUs on which something other than waiting was measured in a window. Shape [gpus]."""
+    """GPUs that were active in a window, other than by waiting. Shape [gpus]."""
     ratio = policy.recovery.hung_ratio
     sm, dram, tensor, links, mean, _ = _activity(snapshot, window)
     talked = links > SILENT_BYTES_S
@@ -175,9 +172,9 @@ def _worked(snapshot: ClusterSnapshot, policy: Policy, window: int) -> Bools:
 
 
 def _quiet(snapshot: ClusterSnapshot, policy: Policy) -> Bools:
-    """GPUs that are known to have done nothing over the longest window. Shape [gpus].
+    """GPUs known to be inactive over the longest window. Shape [gpus].
 
-    A process that hangs holds its memory: a GPU that shows none in use is not known to be held by one.
+    A hung process holds memory, so a GPU that shows no memory in use is not counted.
     """
     table, count = snapshot.telemetry, len(snapshot.gpus.uuid)
     longest, shortest = longest_window(snapshot), shortest_window(snapshot)
@@ -191,8 +188,9 @@ def _quiet(snapshot: ClusterSnapshot, policy: Policy) -> Bools:
 
 
 def _activity(snapshot: ClusterSnapshot, window: int) -> tuple[np.ndarray, ...]:
-    """Over a window: most SM, memory and tensor activity, most NVLink traffic, mean SM activity, memory in use. Each
-    of shape [gpus].
+    """Over a window: maxima of SM, memory and tensor activity and of NVLink traffic, mean SM activity, memory in use.
+
+    Each has shape [gpus].
     """
     table, count = snapshot.telemetry, len(snapshot.gpus.uuid)
 

@@ -1,18 +1,18 @@
-"""From instruction to end: the legal states of an effect, and how memory follows the world.
+"""The life cycle of an effect: its legal states, and how memory follows the cluster.
 
-    issued      sent, nothing heard yet          -> accepted, reported, held, done, conflict, failed
+    issued      sent, no answer yet              -> accepted, reported, held, done, conflict, failed
     accepted    its actuator works on it         -> reported, held, done, conflict, failed
-    reported    its actuator says it is done     -> done, with the first view listed since then
-    held        to be sent again, after a check  -> issued, withdrawn; and all that an issued one may become
-    withdrawn   not sent again; what was sent may still happen, so its GPUs stay booked until its deadline
+    reported    its actuator reports it done     -> done, with the first list made after that
+    held        to be retried after a check      -> issued, withdrawn, and every state that may follow `issued`
+    withdrawn   not retried; the earlier attempt may still take effect, so its GPUs stay booked until its deadline
                                                  -> reported, done, conflict, failed
     done        the snapshot shows it
-    conflict    the object or the room for it changed, or the work declined to leave unsaved: plan anew, no blame
-    failed      refused for good, or not seen after all attempts
+    conflict    the object or its room changed, or the work declined to leave unsaved: it is planned again
+    failed      refused permanently, or not observed after all attempts
 
-Reconcile first believes the world (this file), then wishes for changes (planner). A crash between effect and
-outcome is healed by looking. Nothing is concluded from what a blind tick does not show: there only outcomes and
-commands count. An attempt counts when it is sent.
+Reconcile first updates memory from the observation (this module), then plans changes (planner). After a crash between
+effect and outcome, the next observation settles the effect. A blind tick concludes nothing from absence: only outcomes
+and commands count there. An attempt counts when it is sent.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ TRANSITIONS: dict[str, frozenset[str]] = {
     "failed": frozenset(),
 }
 ENDED = frozenset(state for state, following in TRANSITIONS.items() if not following)
-"""States without a way on."""
+"""Final states."""
 
 
 def step_to(entry: InFlight, state: str, now_s: float) -> InFlight:
-    """`entry` in another state; raises InvariantError for a step that the table does not have."""
+    """`entry` in another state. Raises `InvariantError` for a transition that the table does not allow."""
     invariant(
         state in TRANSITIONS[entry.state],
         f"effect {entry.instruction.id}: {entry.state} -> {state} is not legal",
@@ -54,7 +54,7 @@ def step_to(entry: InFlight, state: str, now_s: float) -> InFlight:
 
 
 def halted(memory: ControllerMemory, observation: Observation) -> str:
-    """Why nothing may act now: kill switch, pause; "" when nothing holds everything."""
+    """Why nothing may act now: kill switch or pause; "" otherwise."""
     if observation.kill_switch or memory.killed:
         return "kill switch"
     return memory.paused_reason
@@ -63,9 +63,9 @@ def halted(memory: ControllerMemory, observation: Observation) -> str:
 def absorb(
     memory: ControllerMemory, observation: Observation, policy: Policy, *, blind: bool = False
 ) -> ControllerMemory:
-    """Memory after believing outcomes, snapshot, commands and time; what must be sent again is `held` in it.
+    """Memory updated from outcomes, snapshot, commands and time. Effects to be retried are `held` in it.
 
-    A `blind` tick believes outcomes and commands, and nothing else.
+    A `blind` tick uses only outcomes and commands.
     """
     if memory.in_flight or observation.outcomes:
         memory = _follow_effects(memory, observation, policy, blind=blind)
@@ -75,7 +75,7 @@ def absorb(
 
 @dataclass(slots=True)
 class _World:
-    """What one tick shows of the objects of effects; built when an effect asks for it."""
+    """The objects of effects as one tick shows them; computed on first use."""
 
     observation: Observation
     _rows: dict[str, int] | None = None
@@ -89,7 +89,7 @@ class _World:
         return self._rows
 
     def lost_room(self, effect: Instruction) -> bool:
-        """True when work may no longer start on a GPU of the effect."""
+        """True if work may no longer start on a GPU of the effect."""
         if self._usable is None:
             self._usable = _usable_gpus(self.observation.snapshot)
         return not self._usable.issuperset(slot.gpu for slot in effect.slots)
@@ -104,7 +104,7 @@ def _follow_effects(
     failures, declined = list(memory.failures), []
     for key, entry in _in_order(memory.in_flight):
         outcome = outcomes.get(key)
-        after = _told(entry, outcome, now_s, policy)
+        after = _answered(entry, outcome, now_s, policy)
         if not blind:
             after = _shown(entry, after, world, policy)
         if after.state == "conflict" and outcome is not None and outcome.kind == OutcomeKind.DECLINED:
@@ -117,8 +117,8 @@ def _follow_effects(
     return _without_declined(memory, declined, now_s, policy) if declined else memory
 
 
-def _told(entry: InFlight, outcome: Outcome | None, now_s: float, policy: Policy) -> InFlight:
-    """The effect after what its actuator said of it."""
+def _answered(entry: InFlight, outcome: Outcome | None, now_s: float, policy: Policy) -> InFlight:
+    """The effect after the answer of its actuator."""
     if outcome is None or entry.state == "reported":
         return entry
     if outcome.kind == OutcomeKind.DONE:
@@ -133,7 +133,7 @@ def _told(entry: InFlight, outcome: Outcome | None, now_s: float, policy: Policy
 
 
 def _shown(before: InFlight, entry: InFlight, world: _World, policy: Policy) -> InFlight:
-    """The effect after a look at a fresh and complete view; `entry` is what its actuator made of `before`."""
+    """The effect after a fresh and complete view; `entry` is `before` after the answer of its actuator."""
     effect, now_s = entry.instruction, world.observation.now_s
     if entry.state == "reported" and listed_s(world.observation) > entry.since_s:
         return step_to(entry, "done", now_s)
@@ -142,35 +142,34 @@ def _shown(before: InFlight, entry: InFlight, world: _World, policy: Policy) -> 
     if entry.state in ENDED or entry.state == "reported":
         return entry
     if takes_room(effect) and (effect.uid not in world.rows or world.lost_room(effect)):
-        return step_to(entry, "conflict", now_s)  # nothing is left of it; the gang is planned anew if it is there
+        return step_to(entry, "conflict", now_s)  # the gang is planned again if it still exists
     if now_s < effect.deadline_s or entry is not before or entry.state == "held":
-        return entry  # not due, or its actuator answered just now
+        return entry  # not due yet, or its actuator has just answered
     return step_to(entry, "conflict", now_s) if entry.state == "withdrawn" else _again(entry, now_s, policy)
 
 
 def _again(entry: InFlight, now_s: float, policy: Policy) -> InFlight:
-    """The effect to be sent again, or failed after all its attempts."""
+    """The effect, held for a retry, or failed after its last attempt."""
     return step_to(entry, "failed" if entry.attempts >= policy.limits.attempts else "held", now_s)
 
 
 def sent_again(entry: InFlight, now_s: float, fence: int, policy: Policy) -> InFlight:
-    """A held effect that leaves now: one more attempt, another deadline, the present fence."""
+    """A held effect that is sent now: one more attempt, a new deadline, the present fence."""
     instruction = replace(entry.instruction, deadline_s=now_s + policy.limits.deadline_s, fence=fence)
     return replace(step_to(entry, "issued", now_s), instruction=instruction, attempts=entry.attempts + 1)
 
 
 def _in_order(in_flight: Mapping[str, InFlight]) -> list[tuple[str, InFlight]]:
-    """What makes room before what takes it, then by id: one order, however the memory came here."""
+    """Effects in a fixed order: those that free GPUs before those that use them, then by id."""
     return sorted(in_flight.items(), key=lambda item: (takes_room(item[1].instruction), item[0]))
 
 
 def _without_declined(
     memory: ControllerMemory, declined: list[Instruction], now_s: float, policy: Policy
 ) -> ControllerMemory:
-    """Work that cannot save in time keeps its place and is left alone for a while; the takings that counted on it are
-    given up.
+    """Memory after work declined to leave unsaved: it cools down, and pipelined starts that need it are given up.
 
-    What was to land there is planned anew at once, with other victims in its sight.
+    The newcomers of these starts are planned again immediately, with other victims.
     """
     alone_s = max(policy.hysteresis.cool_down_s, policy.preemption.grace_s)
     cooled = {**memory.cooled_until_s, **{effect.uid: now_s + alone_s for effect in declined}}
@@ -180,19 +179,19 @@ def _without_declined(
 
 
 def takes_room(instruction: Instruction) -> bool:
-    """True for effects that put work on GPUs: admissions, and resizes that nobody is made to give way by."""
+    """True for effects that put work on GPUs: admissions, and resizes that grow a gang."""
     return instruction.kind == "admit" or (instruction.kind == "resize" and not instruction.reason)
 
 
 def _usable_gpus(snapshot: ClusterSnapshot) -> set[str]:
-    """GPUs that work may start on: healthy, on nodes that are ready and not cordoned."""
+    """GPUs on which work may start: healthy, on nodes that are ready and not cordoned."""
     nodes, gpus = snapshot.nodes, snapshot.gpus
     fit = gpus.healthy & (nodes.ready & ~nodes.cordoned)[gpus.node]
     return set(gpus.uuid[fit].tolist())
 
 
 def _seen(effect: Instruction, world: _World) -> bool:
-    """True when the snapshot shows what the instruction wanted."""
+    """True if the snapshot shows the result of the instruction."""
     work = world.observation.snapshot.workloads
     if effect.kind == "scale":
         return _floor_seen(effect, world.observation)
@@ -207,7 +206,7 @@ def _seen(effect: Instruction, world: _World) -> bool:
 
 
 def _floor_seen(instruction: Instruction, observation: Observation) -> bool:
-    """True when the service is gone, or has the floor for at least as long as was asked."""
+    """True if the service is gone, or has the floor for at least the requested time."""
     services = observation.snapshot.services
     rows = [row for row, uid in enumerate(services.uid.tolist()) if uid == instruction.uid]
     if not rows:
@@ -218,7 +217,7 @@ def _floor_seen(instruction: Instruction, observation: Observation) -> bool:
 
 
 def next_deadline_s(memory: ControllerMemory, outcomes: tuple[Outcome, ...], now_s: float) -> float:
-    """The earliest deadline after `now_s` of effects that are still open after `outcomes`; inf when there is none."""
+    """The earliest deadline after `now_s` of effects that are open after `outcomes`; inf without one."""
     done = {outcome.instruction_id for outcome in outcomes if outcome.kind == OutcomeKind.DONE}
     return min(
         (
@@ -231,7 +230,7 @@ def next_deadline_s(memory: ControllerMemory, outcomes: tuple[Outcome, ...], now
 
 
 def _expire(memory: ControllerMemory, now_s: float, policy: Policy) -> ControllerMemory:
-    """Drop what time has ended; pause after too many failures."""
+    """Drop expired entries; pause after too many failures."""
     pause = policy.pause
     failures = tuple(at for at in memory.failures if at + pause.window_s > now_s)
     reason, since_s = memory.paused_reason, memory.paused_since_s

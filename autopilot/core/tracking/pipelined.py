@@ -1,13 +1,13 @@
-"""Starts that wait for others to leave: the way from a taking to the gang on its GPUs.
+"""Pipelined starts: starts that wait until their victims are gone.
 
-    told to leave ──> gone ──> started        each part (the gang, and victims that go on elsewhere) by itself
+    told to leave ──> gone ──> started        each part (the gang, and victims that move) separately
          │              │
-         ├──────────────┴────> given up       its deadline passed, its room is lost, or the gang is not there any more
+         ├──────────────┴────> given up       its deadline passed, its room is lost, or the gang no longer exists
 
-A landing lives in memory, so that a restart finds it. At every tick it is put on the what-if first: whoever was
-told to leave is off the books, and what is to start holds its slots, hence nothing else is planned onto them. A
-part starts when the snapshot shows its slots free; at the deadline what is ready starts. What is given up leaves no
-trace: victims that stopped are pending and have their turns like everybody, a gang that shrank grows again.
+A pipelined start is kept in memory, so it survives a restart. At each tick it is first put on the what-if: its victims
+release their slots and its parts hold them, so that nothing else is planned there. A part starts when the snapshot
+shows its slots free. At the deadline, the parts that are ready start and the rest is given up. Giving up has no further
+effect: victims that stopped are pending like all other work, and a gang that shrank may grow again.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from autopilot.core.placement.whatif import Layout, WhatIf
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What became of the landings at this tick."""
+    """The pipelined starts after this tick."""
 
     open: tuple[PipelinedStart, ...]
-    starts: tuple[tuple[PipelinedStart, Part], ...]  # to be instructed now
+    starts: tuple[tuple[PipelinedStart, Part], ...]  # to start now
     given_up: tuple[PipelinedStart, ...]
     busy: frozenset[int]  # rows that are not planned
 
 
 class Lookup:
-    """Rows by what names them outside of a snapshot."""
+    """Rows of a snapshot by the stable names of their objects."""
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         self._snapshot = snapshot
@@ -58,7 +58,7 @@ class Lookup:
         return {str(name): row for row, name in enumerate(self._snapshot.instances.id.tolist())}
 
     def layout(self, slots: Sequence[Slot]) -> Layout | None:
-        """Slots as rows; None when a GPU is not there any more."""
+        """Slots as rows; None if a GPU no longer exists."""
         if any(slot.gpu not in self.gpu or (slot.instance and slot.instance not in self.instance) for slot in slots):
             return None
         return Layout(
@@ -71,9 +71,9 @@ class Lookup:
 def follow_pipelined(
     pipelined_starts: Sequence[PipelinedStart], whatif: WhatIf, names: Lookup, now_s: float, *, may_start: bool = True
 ) -> Followed:
-    """Put every landing on the what-if; say which parts start, which landings are given up.
+    """Put each pipelined start on the what-if; find the parts that start and the starts that are given up.
 
-    Nothing starts without `may_start` (everything is halted): what is ready waits on, until its deadline.
+    Without `may_start` (everything is halted), nothing starts: parts that are ready wait until their deadline.
     """
     snapshot = whatif.snapshot
     stays, starts, given_up = [], [], []
@@ -84,7 +84,7 @@ def follow_pipelined(
         mark = whatif.checkpoint()
         placed, rows = _book(pipelined, whatif, names, leaving)
         ready = [part for part in placed if may_start and _may_start(part, snapshot, names, held)]
-        # what is ready starts, the rest is given up
+        # at the deadline, parts that are ready start and the rest is given up
         if now_s >= pipelined.deadline_s and len(ready) < len(placed):
             whatif.rollback(mark)
             placed, rows = _book(replace(pipelined, parts=tuple(ready)), whatif, names, leaving)
@@ -106,9 +106,9 @@ def follow_pipelined(
 def _book(
     pipelined: PipelinedStart, whatif: WhatIf, names: Lookup, leaving: Sequence[int]
 ) -> tuple[list[Part], set[int]]:
-    """Victims that are still there make way on the books, parts take their slots; those that could, and all rows.
+    """Move victims off and parts onto their slots on the what-if. Returns the placed parts, and all rows involved.
 
-    A part that cannot take its slots claims nothing: what others hold of them stays on the books.
+    A part that cannot take its slots claims none of them: their holders keep them on the what-if.
     """
     work = whatif.snapshot.workloads
     victims = {}
@@ -136,7 +136,7 @@ def _book(
 
 
 def _waits(part: Part, row: int, snapshot: ClusterSnapshot) -> bool:
-    """True when the part is pending as it was meant, and may be started."""
+    """True if the part is pending in the expected incarnation and may start."""
     work = snapshot.workloads
     return bool(
         work.state[row] == State.PENDING
@@ -147,7 +147,7 @@ def _waits(part: Part, row: int, snapshot: ClusterSnapshot) -> bool:
 
 
 def _take(whatif: WhatIf, row: int, layout: Layout) -> bool:
-    """Put a part on its slots, beside what it holds still; False when they are not free or not fit."""
+    """Put a part on its slots, in addition to those it still holds; False if they are not free or not usable."""
     if not whatif.fits(layout):
         return False
     rest = whatif.layout_of(row)
@@ -158,7 +158,7 @@ def _take(whatif: WhatIf, row: int, layout: Layout) -> bool:
 
 
 def _really_held(snapshot: ClusterSnapshot) -> Mapping[str, np.ndarray]:
-    """What is really held now, whoever was told to leave: thousandths by GPU, holders by instance."""
+    """GPUs held in the snapshot, including leaving work: thousandths by GPU, holders by instance."""
     held = snapshot.placements
     plain = held.instance < 0
     return {
@@ -168,7 +168,7 @@ def _really_held(snapshot: ClusterSnapshot) -> Mapping[str, np.ndarray]:
 
 
 def _may_start(part: Part, snapshot: ClusterSnapshot, names: Lookup, held: Mapping[str, np.ndarray]) -> bool:
-    """True when the part waits and its slots are really free."""
+    """True if the part is pending and the snapshot shows its slots free."""
     row, layout = names.workload[part.uid], names.layout(part.slots)
     if layout is None or not _waits(part, row, snapshot):
         return False
@@ -176,9 +176,9 @@ def _may_start(part: Part, snapshot: ClusterSnapshot, names: Lookup, held: Mappi
 
 
 def once_done(memory: ControllerMemory, whatif: WhatIf, busy: Container[int]) -> dict[int, Layout]:
-    """What `busy` rows hold once effects under way and landings are over: what the quota books count from now on.
+    """What `busy` rows hold after effects under way and pipelined starts end, as counted by the quota ledger from now.
 
-    The what-if shows who is on the GPUs until then; a start that could not be put on it is left out.
+    The what-if shows the holders until then. A start that could not be put on it is left out.
     """
     names, work = Lookup(whatif.snapshot), whatif.snapshot.workloads
     after: dict[int, Layout] = {}
@@ -202,5 +202,5 @@ def once_done(memory: ControllerMemory, whatif: WhatIf, busy: Container[int]) ->
 
 
 def shows(whatif: WhatIf, row: int, layout: Layout) -> bool:
-    """True when the what-if has the gang on all of these."""
+    """True if the gang holds all of `layout` on the what-if."""
     return set(whatif.layout_of(row).places()).issuperset(layout.places())

@@ -1,7 +1,8 @@
-"""Replicas of services: what is learned of them, what a forecast asks for, and how far it is trusted.
+"""Replicas of services: measurements, the replicas that a forecast calls for, and whether it is trusted.
 
-Learned are, from the snapshot alone: how long a replica takes to start, and how many requests/s one is to serve by its
-owner's target and its objective. A forecast of demand over the lead time then says how many replicas are wanted.
+Two quantities are measured, from the snapshot alone: the start-up time of a replica, and the requests/s that one
+replica should serve by its owner's target and its objective. With them, a forecast of the demand over the lead time
+gives the desired number of replicas.
 """
 
 from __future__ import annotations
@@ -21,31 +22,31 @@ from autopilot.core.model.records import Code, Observation
 from autopilot.core.model.snapshot import F64, Bools, ClusterSnapshot, ServiceTable, State
 
 MINUTE_S = 60.0
-"""Length of the window behind the `recent_...` columns of ServiceTable."""
+"""Window of the `recent_...` columns of ServiceTable."""
 
 BIN_RATIO = 1.1
-"""Loads are counted in bins that are a tenth apart: finer than the noise of a minute's requests."""
+"""Ratio between load bins: one tenth is finer than the noise of a minute's requests."""
 
 HALF_LIFE_S = DAY_S
-"""What was learned of a load counts half after a day: models and prompts change with releases, not by the hour."""
+"""Half-life of load measurements: models and prompts change with releases, not by the hour."""
 
 LEAST_REQUESTS = 300.0
-"""Requests behind a judgement on a load: below three hundred a share of one in a hundred is chance."""
+"""Requests needed to judge a load: below three hundred, a share of one in a hundred is chance."""
 
 FORGOTTEN_REQUESTS = 1.0
-"""A bin with less than this is dropped from memory."""
+"""A bin with fewer requests than this is dropped from memory."""
 
 LATEST = 32
-"""Start-ups, and minutes at the owner's target, that are remembered."""
+"""Number of start-ups, and of minutes at the owner's target, kept in memory."""
 
 LEAST_MINUTES = 5
-"""Minutes behind an estimate of the load at the owner's target."""
+"""Minutes needed for an estimate of the load at the owner's target."""
 
 LEAST_LOAD_RATIO = 0.05
-"""Below this part of the target a replica is idle, and the division says nothing."""
+"""Below this part of the target a replica is idle, and the estimate is meaningless."""
 
 COLD_START_LEVEL = 0.9
-"""Quantile of the measured start-ups that is the lead time (forecasting reference, section 4)."""
+"""Quantile of the measured start-ups used as lead time (forecasting reference, section 4)."""
 
 
 Loads = tuple[tuple[int, float, float], ...]
@@ -54,14 +55,14 @@ Loads = tuple[tuple[int, float, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What a forecast asks of one service: `replicas` (-1: nothing is known) and whether that is to be believed."""
+    """The replicas that a forecast calls for in one service (`replicas`, -1: unknown), and whether it is trusted."""
 
     row: int
     replicas: int
     demand_rps: float
-    capacity_rps: float  # that one replica is to serve
+    capacity_rps: float  # requests/s that one replica should serve
     level: float
-    within_s: float  # of the forecast's making: lead time and age, or its longest horizon
+    within_s: float  # since the forecast was made: lead time plus age, at most its longest horizon
     lead_s: float
     forecast: Forecast | None
     series: int
@@ -72,11 +73,11 @@ class Ahead:
     reason: str = ""
 
 
-# --- what is learned --------------------------------------------------------------------------------
+# --- measurements -----------------------------------------------------------------------------------
 
 
 def remember_services(memory: ControllerMemory, observation: Observation, policy: Policy) -> ControllerMemory:
-    """Memory after looking at the services: start-ups, loads, and what trusted forecasts wish for."""
+    """Memory updated from the services: start-ups, loads, and the replicas that trusted forecasts call for."""
     services = observation.snapshot.services
     if not len(services.id) and not memory.services and not memory.starting_s:
         return memory
@@ -100,7 +101,7 @@ def remember_services(memory: ControllerMemory, observation: Observation, policy
 
 
 def _start_ups(memory: ControllerMemory, observation: Observation) -> tuple[list[tuple[int, float]], dict[str, float]]:
-    """(service, seconds) of replicas that began to serve since the last look, and those that start up now."""
+    """(service, seconds) of replicas that began to serve since the last tick, and the replicas starting up now."""
     work, services = observation.snapshot.workloads, observation.snapshot.services
     rows = np.flatnonzero((work.service >= 0) & (work.service < len(services.id)))
     starting_s: dict[str, float] = {}
@@ -115,11 +116,11 @@ def _start_ups(memory: ControllerMemory, observation: Observation) -> tuple[list
 
 
 def _learn(record: ServiceRecord, services: ServiceTable, row: int, now_s: float, policy: Policy) -> ServiceRecord:
-    """The record after one more look; each whole minute is learned from once.
+    """The record after one more tick; each whole minute is counted once.
 
-    For the objective only minutes count through which the number of ready replicas stood still and that began with
-    nobody waiting: a queue left over from before says nothing about this minute's load. For the owner's target half a
-    minute of rest is enough, and nobody waits: a replica with a queue is full, however much comes.
+    For the objective, a minute counts only if the number of ready replicas was constant and no request waited at its
+    start: an earlier queue is not due to the load of this minute. For the owner's target, half a minute with a constant
+    number of replicas is enough, and no request may wait: a replica with a queue is full at any arrival rate.
     """
     ready, stands = int(services.ready_replicas[row]), int(services.floor[row])
     if stands != record.floor:
@@ -151,7 +152,7 @@ def _learn(record: ServiceRecord, services: ServiceTable, row: int, now_s: float
 
 
 def _aged(loads: Loads, passed_s: float) -> Loads:
-    """The bins `passed_s` later: what is older counts less, and what counts next to nothing is forgotten."""
+    """The bins `passed_s` later: counts decay, and bins below the least count are dropped."""
     kept = 0.5 ** (passed_s / HALF_LIFE_S)
     return tuple(
         (number, asked * kept, missed * kept) for number, asked, missed in loads if asked * kept >= FORGOTTEN_REQUESTS
@@ -168,11 +169,11 @@ def _counted(loads: Loads, load_rps: float, requests: float, over: float) -> Loa
 
 
 def capacity_rps(record: ServiceRecord, violation_ratio: float) -> float:
-    """Requests/s that one replica is to serve; NaN while nothing was learned.
+    """Requests/s that one replica should serve; NaN without measurements.
 
-    That is the load that the service's owner scales by, unless it was seen to be too much: a floor is what the owner's
-    own autoscaler will ask for when the foreseen load is there. Where the owner's target is not known it is the highest
-    load at which at most `violation_ratio` of the requests missed the objective.
+    It is the owner's target load, unless that load was measured to be too high: a floor anticipates what the owner's
+    autoscaler will request under the forecast load. If the target is unknown, it is the highest load at which at most
+    `violation_ratio` of the requests missed the objective.
     """
     good, bad = _judged(record.loads, violation_ratio)
     if len(record.at_target_rps) < LEAST_MINUTES:
@@ -181,9 +182,9 @@ def capacity_rps(record: ServiceRecord, violation_ratio: float) -> float:
 
 
 def _judged(loads: tuple[tuple[int, float, float], ...], violation_ratio: float) -> tuple[float, float]:
-    """The highest load that kept the objective (NaN: none is known), and the lowest that did not (inf).
+    """The highest load that met the objective (NaN: unknown), and the lowest that missed it (inf: unknown).
 
-    The share of violations grows with the load: neighbouring bins that say otherwise are taken together (isotonic
+    The share of violations is assumed to grow with the load; adjacent bins that contradict this are pooled (isotonic
     regression by pooling adjacent violators, Ayer et al. 1955).
     """
     blocks: list[list[float]] = []  # requests, violations, first bin, last bin
@@ -204,18 +205,18 @@ def _judged(loads: tuple[tuple[int, float, float], ...], violation_ratio: float)
 
 
 def lead_time_s(record: ServiceRecord, rules: ScaleAhead) -> float:
-    """How long a replica takes to serve: a high quantile of the latest start-ups, the policy's before there was any."""
+    """Lead time of a replica: a high quantile of the latest start-ups, or that of the policy without any."""
     if not record.cold_starts_s:
         return rules.lead_s
     times_s = sorted(record.cold_starts_s)
     return times_s[ceil(COLD_START_LEVEL * (len(times_s) - 1))]
 
 
-# --- what is wished for -----------------------------------------------------------------------------
+# --- desired replicas -------------------------------------------------------------------------------
 
 
 def foresee(observation: Observation, records: Mapping[str, ServiceRecord], policy: Policy) -> list[Ahead]:
-    """What the forecasts of this tick ask of every service; empty where nobody forecasts demand."""
+    """The replicas that the forecasts of this tick call for, by service; empty without forecasts of demand."""
     demand = [each for each in observation.forecasts.demand if each.kind == REQUESTS]
     if not demand:
         return []
@@ -242,11 +243,11 @@ def _ahead(
     observation: Observation,
     policy: Policy,
 ) -> Ahead:
-    """What one service's forecast asks for."""
+    """The replicas that the forecast of one service calls for."""
     rules, services, now_s = policy.scale_ahead, observation.snapshot.services, observation.now_s
     lead_s, capacity = lead_time_s(record, rules), capacity_rps(record, rules.violation_ratio)
     if found is None:
-        return _unknown(row, lead_s, capacity, f"no forecast speaks about {name}")
+        return _unknown(row, lead_s, capacity, f"there is no forecast for {name}")
     forecast, series = found
     age_s = now_s - forecast.made_s
     within_s = min(max(lead_s + age_s, forecast.horizons_s[0]), forecast.horizons_s[-1])
@@ -260,20 +261,19 @@ def _ahead(
         why = forecast.reasons[series] if forecast.reasons else ""
         return _unknown(row, lead_s, capacity, f"the forecast abstains{': ' + why if why else ''}")
     if isnan(capacity):
-        return _unknown(row, lead_s, capacity, "not yet known how much a replica is to serve")
+        return _unknown(row, lead_s, capacity, "the load that a replica can serve is not known yet")
     if needed < 0 or not services.age_s[row] <= policy.freshness.telemetry_s:
-        return _unknown(row, lead_s, capacity, "its load is not known, or not fresh")
+        return _unknown(row, lead_s, capacity, "its load is unknown or stale")
     most = min(int(services.max_replicas[row]), ceil(rules.most_ratio * max(needed, 1)))
     wanted = min(ceil(demand_rps / capacity - 1e-9), most)
     return _trusted(replace(said, replicas=wanted), age_s, level, rules)
 
 
 def peak_quantiles(forecast: Forecast, series: int, within_s: float) -> F64:
-    """Quantiles of the highest demand of a series within `within_s` of the forecast's making. Shape [levels], NaN:
-    none.
+    """Quantiles of the highest demand of a series within `within_s` after the forecast was made.
 
-    Between two horizons they lie on a straight line over the log of the time, a little above where they are: a highest
-    demand grows the slower, the longer one waits for it.
+    Shape [levels]; NaN: unknown. Between two horizons they are interpolated linearly in the log of the time. This is
+    slightly conservative, because the growth of the highest demand slows with time.
     """
     steps = forecast.horizons_s
     after = _first(steps, within_s)
@@ -286,9 +286,9 @@ def peak_quantiles(forecast: Forecast, series: int, within_s: float) -> F64:
 
 
 def demand_at(forecast: Forecast, series: int, within_s: float, level: float) -> float:
-    """The same at one level: between two on a straight line over the normal score, outside the nearest one.
+    """`peak_quantiles` at one level: linear in the normal score between two levels, else the nearest level.
 
-    The lowest level is the middle of the demand itself; only those above are calibrated to be kept by its highest.
+    The lowest level is the median of the demand itself; only the higher levels are calibrated for its maximum.
     """
     levels, values = forecast.levels, peak_quantiles(forecast, series, within_s)
     above = _first(levels, level - 1e-9)
@@ -300,7 +300,7 @@ def demand_at(forecast: Forecast, series: int, within_s: float, level: float) ->
 
 
 def _first(steps: tuple[float, ...], least: float) -> int:
-    """The first of ascending `steps` that is at least `least`; the last where none is."""
+    """Index of the first of ascending `steps` that is at least `least`; the last if none is."""
     return next((at for at, step in enumerate(steps) if step >= least), len(steps) - 1)
 
 
@@ -311,9 +311,7 @@ def _unknown(row: int, lead_s: float, capacity: float, reason: str) -> Ahead:
 
 
 def _trusted(ahead: Ahead, age_s: float, level: int, rules: ScaleAhead) -> Ahead:
-    """The same with a judgement: fresh, steady, proven by enough outcomes, and calibrated, by the horizon that covers
-    it.
-    """
+    """`ahead` with a judgement: fresh, not drifting, with enough outcomes, and calibrated at the covering horizon."""
     forecast, series = ahead.forecast, ahead.series
     if forecast is None:
         return ahead
@@ -325,7 +323,7 @@ def _trusted(ahead: Ahead, age_s: float, level: int, rules: ScaleAhead) -> Ahead
     outcomes = float(forecast.outcomes[series, horizon]) if forecast.outcomes.size else 0.0
     if outcomes < rules.least_outcomes:
         return _judge(ahead, Code.FORECAST_UNPROVEN, outcomes, rules.least_outcomes, "outcomes so far")
-    promised = forecast.levels[level]  # of a level between two that are promised the upper one has to be kept
+    promised = forecast.levels[level]  # for a level between two promised levels, the upper one must be kept
     least = promised - rules.coverage_slack
     held = float(forecast.coverage[series, horizon, level]) if outcomes else promised  # taken at its word
     code = Code.OK if held >= least else Code.FORECAST_UNCALIBRATED
@@ -337,14 +335,14 @@ def _judge(ahead: Ahead, code: Code, value: float, threshold: float, unit: str) 
 
 
 def _in_dwell(record: ServiceRecord, now_s: float, dwell_s: float) -> ServiceRecord:
-    """The record without wishes that are older than the dwell."""
+    """The record without desired replicas that are older than the dwell time."""
     if not record.desired or now_s < record.desired[0][0] + dwell_s:
         return record
     return replace(record, desired=tuple(desired for desired in record.desired if now_s < desired[0] + dwell_s))
 
 
 def _wish(record: ServiceRecord, ahead: Ahead) -> ServiceRecord:
-    """The record with what a trusted forecast wishes for."""
+    """The record with the replicas that a trusted forecast calls for."""
     if ahead.code != Code.OK or ahead.forecast is None:
         return record
     made_s = ahead.forecast.made_s
@@ -353,8 +351,9 @@ def _wish(record: ServiceRecord, ahead: Ahead) -> ServiceRecord:
 
 
 def desired_replicas(record: ServiceRecord, ahead: Ahead, now_s: float, dwell_s: float) -> int:
-    """The floor that is wished for: the highest trusted wish of the dwell time, and no less than what stands for a
-    shorter time than that; -1 where nothing is known now.
+    """The desired floor: the highest number from trusted forecasts within the dwell time; -1 if unknown now.
+
+    It is not below a floor that was raised more recently than that.
     """
     if ahead.code != Code.OK:
         return ahead.replicas
@@ -363,10 +362,9 @@ def desired_replicas(record: ServiceRecord, ahead: Ahead, now_s: float, dwell_s:
 
 
 def ahead_mask(snapshot: ClusterSnapshot) -> Bools:
-    """Replicas that wait and are not needed by the present load: the youngest of those beyond the need. Shape
-    [workloads].
+    """Pending replicas that the present load does not need: the youngest ones beyond the need. Shape [workloads].
 
-    Where the need is not known all are needed.
+    If the need is unknown, all are needed.
     """
     work, services = snapshot.workloads, snapshot.services
     mask = np.zeros(len(work.id), np.bool_)
@@ -379,7 +377,7 @@ def ahead_mask(snapshot: ClusterSnapshot) -> Bools:
 
 
 def floor_timers_s(memory: ControllerMemory, observation: Observation, policy: Policy) -> list[float]:
-    """When time alone changes a floor: a wish leaves the dwell time, a lease is half over, a forecast becomes stale."""
+    """Times at which a floor may change: an entry leaves the dwell time, half a lease is over, a forecast is stale."""
     rules, services = policy.scale_ahead, observation.snapshot.services
     if not policy.modes.on(Effect.FLOOR):
         return []

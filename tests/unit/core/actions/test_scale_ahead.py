@@ -136,10 +136,10 @@ def test_a_floor_may_hold_what_the_load_does_not_need_now_and_never_takes_any() 
 @pytest.mark.parametrize(
     ("demand", "columns", "words"),
     [
-        (forecast({"chat": 9.0}), {"needed_replicas": [-1]}, "its load is not known"),
-        (forecast({"chat": 9.0}), {"age_s": [np.inf]}, "not fresh"),
+        (forecast({"chat": 9.0}), {"needed_replicas": [-1]}, "its load is unknown or stale"),
+        (forecast({"chat": 9.0}), {"age_s": [np.inf]}, "its load is unknown or stale"),
         (forecast({"chat": np.nan}, reasons=("a gap of a day",)), {}, "abstains: a gap of a day"),
-        (forecast({"other": 9.0}), {}, "no forecast speaks about chat"),
+        (forecast({"other": 9.0}), {}, "there is no forecast for chat"),
     ],
 )
 def test_what_is_unknown_changes_no_floor(demand: Forecast, columns: dict[str, Any], words: str) -> None:

@@ -243,11 +243,11 @@ def test_a_wild_forecast_is_bounded() -> None:
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ({"needed_replicas": [-1]}, "its load is not known"),
-        ({"age_s": [181.0]}, "not fresh"),
-        ({"age_s": [float("nan")]}, "not fresh"),
-        ({"record": ServiceRecord()}, "how much a replica is to serve"),
-        ({"id": ["other"]}, "no forecast speaks about other"),
+        ({"needed_replicas": [-1]}, "its load is unknown or stale"),
+        ({"age_s": [181.0]}, "its load is unknown or stale"),
+        ({"age_s": [float("nan")]}, "its load is unknown or stale"),
+        ({"record": ServiceRecord()}, "the load that a replica can serve"),
+        ({"id": ["other"]}, "there is no forecast for other"),
     ],
 )
 def test_what_is_unknown_asks_for_nothing(columns: dict[str, Any], words: str) -> None:
