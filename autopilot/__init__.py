@@ -1,1 +1,1 @@
-"""gpu-autopilot: the decision (core) and the shell around it."""
+"""gpu-autopilot: the decision (core) and the programs around it."""

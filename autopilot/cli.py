@@ -20,14 +20,14 @@ from autopilot.app.options import BASELINE_NAMES, POLICY_NAMES, SCENARIO_NAMES, 
 from autopilot.core.model.errors import AutopilotError, InputError, shown
 
 UsageError: type[Any] = typer.BadParameter.__bases__[0]
-"""What typer raises for a command line that it cannot read; typer itself does not export it."""
+"""What typer raises for a command line that it cannot parse; typer itself does not export it."""
 
 
 class Commands(TyperGroup):
-    """The commands, each inside `clear_errors`: typer itself would leave without a word at Ctrl-C."""
+    """The commands, each run inside `clear_errors`: typer itself exits without a message at Ctrl-C."""
 
     def main(self, args: Sequence[str] | None = None, *_: Any, standalone_mode: bool = True, **__: Any) -> Any:
-        """Read the command line and run it. A line that cannot be read is one message, as every other error."""
+        """Parse the command line and run it. A parse error is one message, as every other error."""
         given = list(sys.argv[1:] if args is None else args)
         try:
             code = super().main(given, "autopilot", standalone_mode=False)
@@ -48,14 +48,14 @@ class Commands(TyperGroup):
 app = typer.Typer(
     name="autopilot",
     cls=Commands,
-    help="gpu-autopilot: runs beside the scheduler of a GPU cluster, measures, forecasts and decides.\n\n"
-    "Start with `autopilot demo`: a day of a simulated cluster, with the autopilot in charge.",
+    help="gpu-autopilot: runs beside the scheduler of a GPU cluster, measures, forecasts and decides.\n\nStart "
+    "with `autopilot demo`: a day on a simulated cluster that the autopilot manages.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-traces_app = typer.Typer(help="Public traces: what can be imported, and importing it.", no_args_is_help=True)
+traces_app = typer.Typer(help="Public traces: list and import them.", no_args_is_help=True)
 app.add_typer(traces_app, name="traces")
 app.add_typer(backtest_app, name="backtest")
 app.add_typer(models_app, name="models")
@@ -66,7 +66,7 @@ Seed = Annotated[
     int | None,
     typer.Option(
         "--seed",
-        help="Seed of everything that is drawn; the same seed gives the same run.",
+        help="Seed of all random draws; the same seed gives the same run.",
         show_default="the scenario's",
     ),
 ]
@@ -90,9 +90,8 @@ Columns = Annotated[
     str | None,
     typer.Option(
         "--columns",
-        help="Which columns of --jobs and --requests are ours, for example submit_s=Submit,gpus=AllocTRES; "
-        "common names, "
-        "such as those of sacct, are known.",
+        help="Maps columns of --jobs and --requests to ours, for example submit_s=Submit,gpus=AllocTRES; "
+        "common names, such as those of sacct, are recognized.",
     ),
 ]
 Requests = Annotated[
@@ -109,23 +108,25 @@ Cluster = Annotated[
 ]
 DefaultsFile = Annotated[
     Path | None,
-    typer.Option("--defaults", help="YAML file with values, by kind of job, for columns that the job file lacks."),
+    typer.Option(
+        "--defaults", help="YAML file with values, by kind of job, for columns that are missing from the job file."
+    ),
 ]
 PolicyNames = Annotated[
     str | None,
     typer.Option(
         "--policy",
-        help=f"Policies to compare, by comma: {', '.join(POLICY_NAMES)}; the baselines "
+        help=f"Policies to compare, separated by commas: {', '.join(POLICY_NAMES)}; the baselines "
         f"{', '.join(BASELINE_NAMES)}; or policy files (.yaml).",
-        show_default="the scenario's, or fifo-skip,autopilot, among several tenants also las",
+        show_default="the scenario's, or fifo-skip,autopilot; with several tenants also las",
     ),
 ]
-Tenants = Annotated[list[str] | None, typer.Option("--tenant", help="Only the jobs of this tenant (repeatable).")]
+Tenants = Annotated[list[str] | None, typer.Option("--tenant", help="Only jobs of this tenant (repeatable).")]
 PhysicsName = Annotated[
     str | None,
     typer.Option(
         "--physics",
-        help="ideal (no overheads), charged (a flat price per preemption and move) or real.",
+        help="ideal (no overheads), charged (a fixed cost per preemption and move) or real.",
         show_default="the scenario's, or ideal",
     ),
 ]
@@ -133,8 +134,8 @@ Durations = Annotated[
     str | None,
     typer.Option(
         "--durations",
-        help="What the autopilot knows of run times: predicted (by models of run times that are fitted in the "
-        "run), last-two (foreseen from the last two jobs alike), or exact.",
+        help="How the autopilot predicts run times: predicted (models that are fitted during the run), "
+        "last-two (the last two similar jobs), or exact.",
         show_default="the scenario's, or predicted",
     ),
 ]
@@ -142,34 +143,32 @@ LimitsName = Annotated[
     str,
     typer.Option(
         "--limits",
-        help="Run-time limits that the autopilot sees: those of the file, declared (made up where the file has "
-        "none) or none.",
+        help="Run-time limits that the autopilot sees: file (those of the job file), declared (generated where "
+        "the file has none) or none.",
     ),
 ]
-Jitter = Annotated[float, typer.Option("--jitter", help="Each duration is drawn from uniform(1 - r, 1 + r) x its own.")]
+Jitter = Annotated[float, typer.Option("--jitter", help="Multiply each duration by a draw from uniform(1 - r, 1 + r).")]
 TelemetryMode = Annotated[
     str | None,
     typer.Option(
         "--telemetry",
-        help="full (every scrape is rendered and parsed), windowed (the same numbers without the text), off, or "
+        help="full (renders and parses every scrape), windowed (the same numbers without the text), off, or "
         "auto (full up to a day and 1,024 GPUs).",
         show_default="the scenario's, or auto",
     ),
 ]
 RateScale = Annotated[
-    float, typer.Option("--rate-scale", help="Keep this part of the requests, and as much of the replicas.")
+    float, typer.Option("--rate-scale", help="Keep this fraction of the requests, and of the replicas.")
 ]
 JsonOut = Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")]
 JobsOut = Annotated[
     Path | None,
-    typer.Option("--jobs-out", help="Write a row a job and policy (CSV or Parquet by the ending)."),
+    typer.Option("--jobs-out", help="Write one row per job and policy (CSV or Parquet, by the suffix)."),
 ]
-ReportDir = Annotated[
-    Path | None, typer.Option("--report", help="Write an HTML page and its pictures into this folder.")
-]
+ReportDir = Annotated[Path | None, typer.Option("--report", help="Write an HTML page and its plots into this folder.")]
 JournalOut = Annotated[
     Path | None,
-    typer.Option("--journal", help="Where the autopilot's journal goes.", show_default="the user's state folder"),
+    typer.Option("--journal", help="Journal of the autopilot's decisions.", show_default="the user's state folder"),
 ]
 
 
@@ -179,7 +178,7 @@ def demo(
     report: ReportDir = None,
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Play a day of a 128-GPU cluster under first come first served, least attained service and the autopilot, and
+    """Simulate a day on a 128-GPU cluster under first come first served, least attained service and the autopilot, and
     compare.
     """
     from autopilot.app.commands.run_commands import run_demo
@@ -212,8 +211,8 @@ def simulate(
         Path | None,
         typer.Option(
             "--registry",
-            help="Put new models of demand and of run times to the gate, keep them in this folder and begin with "
-            "those that serve there; else each speaks, and none is kept.",
+            help="Registry of models: gate new models of demand and of run times, store them in this folder, "
+            "and start with those that serve there. Without it every new model serves and none is stored.",
         ),
     ] = None,
 ) -> None:
@@ -258,7 +257,7 @@ def plan(
     tenant: Tenants = None,
     seed: Seed = None,
     at: Annotated[
-        str, typer.Option("--at", help="How far into the scenario or the job file to look, for example 2h.")
+        str, typer.Option("--at", help="How far into the scenario or the job file to plan, for example 2h.")
     ] = "1h",
     policy: Annotated[
         str,
@@ -269,10 +268,11 @@ def plan(
     ] = "recommend",
     json_out: JsonPlace = None,
 ) -> None:
-    """What the autopilot would do now, and why, on a simulated cluster under first come first served; nothing is done.
+    """Show what the autopilot would do now, and why, on a simulated cluster under first come first served. Nothing is
+    carried out.
 
-    The cluster is the built-in one, that of --scenario, or --cluster; it never looks at yours. --jobs plans on your own
-    jobs.
+    The cluster is the built-in one, that of --scenario, or --cluster; this command never reads your own cluster. --jobs
+    plans on your own jobs.
     """
     from autopilot.app.commands.ask_commands import run_plan
 
@@ -310,12 +310,12 @@ def everywhere(
         typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
-    """Options of the program itself; its help stands at `app`."""
+    """Options of the program itself; `app` holds its help."""
 
 
 @traces_app.command("list")
 def traces_list() -> None:
-    """The public traces that can be imported: publisher, licence, citation."""
+    """List the public traces that can be imported: publisher, licence, citation."""
     from autopilot.app.commands.run_commands import list_traces
 
     list_traces()
@@ -333,26 +333,26 @@ def traces_import(
             show_default="KIND.parquet, if that is new",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Where something is drawn (arrivals within a window).")] = 0,
-    start: Annotated[str, typer.Option("--start", help="Leave out what is before this time of the trace.")] = "0s",
+    seed: Annotated[int, typer.Option("--seed", help="Seed for random draws (arrivals within a window).")] = 0,
+    start: Annotated[str, typer.Option("--start", help="Skip what precedes this time of the trace.")] = "0s",
     span: Annotated[
         str | None, typer.Option("--span", help="Take only this much, for example 6h.", show_default="all")
     ] = None,
-    rate_scale: Annotated[float, typer.Option("--rate-scale", help="Keep this part of the requests.")] = 1.0,
+    rate_scale: Annotated[float, typer.Option("--rate-scale", help="Keep this fraction of the requests.")] = 1.0,
 ) -> None:
-    """Turn a public trace into a job or request file."""
+    """Convert a public trace to a job or request file."""
     from autopilot.app.commands.run_commands import import_public_trace
 
     import_public_trace(kind, path, out, seed, start, span, rate_scale)
 
 
 def usage_words(error: Any, given: Sequence[str]) -> str:
-    """What is wrong with a command line: the flag, the value where there is one, the reason, and where help is."""
+    """What is wrong with a command line: the flag, the value if any, the reason, and where to find help."""
     reason = " ".join(error.format_message().split()).rstrip(".")
     flags: Sequence[str] = getattr(getattr(error, "param", None), "opts", ())
     values = [after for flag, after in pairwise(given) if flag in flags]
     values += [word.partition("=")[2] for word in given if "=" in word and word.partition("=")[0] in flags]
-    if error.message and values:  # an option with a value that it does not take
+    if error.message and values:  # an option with a value that it does not accept
         why = " ".join(error.message.split()).rstrip(".")
         reason = f"{flags[0]}: {', '.join(map(shown, values))} is not allowed: {why[:1].lower()}{why[1:]}"
     command = error.ctx.command_path if error.ctx is not None else "autopilot"
@@ -361,7 +361,9 @@ def usage_words(error: Any, given: Sequence[str]) -> str:
 
 @contextmanager
 def clear_errors() -> Iterator[None]:
-    """Expected bad news as one message and exit code 2; Ctrl-C as 130; a closed pipe as silence."""
+    """Report an expected error as one message with exit code 2; exit with 130 at Ctrl-C, and silently on a
+    closed pipe.
+    """
     try:
         yield
     except InputError as error:
@@ -376,7 +378,7 @@ def clear_errors() -> Iterator[None]:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
-    except OSError as error:  # a path that nobody looked at before, a disk that fails
+    except OSError as error:  # a path that was not checked before, a failing disk
         where = f"{error.filename}: " if error.filename else ""
         _say(f"autopilot: {where}{error.strerror or error}")
         sys.exit(2)

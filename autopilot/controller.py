@@ -1,8 +1,8 @@
 """The loop: collect -> assemble -> forecast -> reconcile -> record -> apply.
 
-There is one Controller. Live, a timer calls `tick`; in a simulation the engine does, in virtual time;
-replay calls `reconcile` on what the journal holds. Intents are durable before effects. Whatever breaks
-in our own code stops the tick before anything acts (`InvariantError` passes through to the caller).
+There is one Controller. Live, a timer calls `tick`; in a simulation the engine does, in virtual time; replay calls
+`reconcile` on the content of the journal. Intents are durable before effects. A defect in our own code stops the tick
+before anything acts (`InvariantError` passes through to the caller).
 """
 
 from __future__ import annotations
@@ -66,26 +66,26 @@ class Wiring:
     inbox: Inbox
     policy: PolicySource
     leadership: Leadership
-    on_decision: Callable[[Observation, Decision], None] | None = None  # told after each tick; changes nothing
+    on_decision: Callable[[Observation, Decision], None] | None = None  # called after each tick; changes nothing
     actions: tuple[Action, ...] = ACTIONS
     guards: tuple[tuple[str, Check], ...] = GUARDS
-    worker: Worker | None = None  # runs the fits of forecasters that offer them; None: nobody does
-    monotonic_s: Callable[[], float] | None = None  # a clock that nobody sets; None: time is virtual
-    # (kind, source) of lists that must be there at every tick; others are expected once they have been there
+    worker: Worker | None = None  # runs the fits of forecasters that offer them; None: no fits are run
+    monotonic_s: Callable[[], float] | None = None  # a monotonic clock; None: time is virtual
+    # (kind, source) of lists that every tick needs; others are expected once they have been seen
     lists: tuple[tuple[str, str], ...] = ()
 
 
 class Controller:
-    """Runs ticks. Holds the memory between them and the outcomes that the next one will see."""
+    """Runs ticks. Keeps the memory between them and the outcomes for the next one."""
 
     def __init__(self, wiring: Wiring) -> None:
-        """Load the memory of the last run, or begin with none. Raises `InputError` when it is unreadable."""
+        """Load the memory of the last run, or start with an empty one. Raises `InputError` when it is unreadable."""
         self._wiring = wiring
         self.memory = wiring.memory.load() or ControllerMemory()
         self._outcomes: tuple[Outcome, ...] = ()
-        self._fits: dict[str, Fit] = {}  # ended, by owner, and not yet taken
-        self._commands: tuple[Command, ...] = ()  # drained, and not yet decided on
-        self._read_s: float | None = None  # of the clock that nobody sets, at the last decision
+        self._fits: dict[str, Fit] = {}  # ended fits, by owner, not yet adopted
+        self._commands: tuple[Command, ...] = ()  # drained commands, not yet decided on
+        self._read_s: float | None = None  # monotonic time of the last decision
         self._known: dict[str, Objects] = {}  # objects of the last trusted list, by view
         self._listed: dict[str, Shown] = {}  # what the lists of this tick show
         self.wake_at_s = float("-inf")
@@ -114,11 +114,11 @@ class Controller:
         return step
 
     def observe(self, now_s: float, elapsed_s: float = float("nan")) -> Observation:
-        """Everything that the decision may know, from every source that answers.
+        """Everything that the decision may use, from every source that answers.
 
-        `elapsed_s`: since the last decision of this process by a clock that nobody sets. The first one after a restart
-        counts as none: what was promised lasts at least as long as it was promised. Models learn nothing from a tick
-        whose time is not believed.
+        `elapsed_s`: time since the last decision of this process by a monotonic clock. The first decision after a
+        restart counts as 0: a promise lasts at least as long as it was made for. Models learn nothing from a tick whose
+        time is not trusted.
         """
         wiring = self._wiring
         policy = wiring.policy.current()
@@ -144,7 +144,7 @@ class Controller:
         )
         clock = read_clock(self.memory, now_s, elapsed_s, policy)
         if clock.doubt or look(clock.memory, observation, policy).blind:
-            return observation  # no model learns that everything is gone
+            return observation  # no model learns from a snapshot that lost its objects
         forecasts, silent = self._foresee(now_s, snapshot)
         return replace(
             observation,
@@ -154,25 +154,25 @@ class Controller:
         )
 
     def _expected(self) -> list[tuple[str, str]]:
-        """Lists that must be there: those that the wiring names, and those that a wired source has brought before."""
+        """Required lists: those that the wiring names, and those that a wired source has delivered before."""
         wired = {collector.name for collector in self._wiring.collectors}
         before = [(kind, source) for kind, _, source in (key.partition("/") for key in self.memory.views)]
         return [*self._wiring.lists, *(each for each in before if each[1] in wired)]
 
     def _trust(self, views: tuple[View, ...]) -> None:
-        """Keep the objects of the lists that the decision trusted: the next ones are compared with them."""
+        """Keep the objects of the lists that the decision trusted: the next lists are compared with them."""
         for view in views:
             record = self.memory.views.get(key_of(view))
             if view.complete and record is not None and not record.lists and record.listed_s == view.listed_s:
                 self._known[key_of(view)] = self._listed[key_of(view)].objects
 
     def _foresee(self, now_s: float, snapshot: ClusterSnapshot) -> tuple[Forecasts, tuple[Gap, ...]]:
-        """Forecasts of all models; the last one that speaks about run times wins. One that breaks abstains."""
+        """Forecasts of all models; for run times the last one wins. A model that fails abstains."""
         runtimes: RuntimeForecast | None = None
         demand: list[Forecast] = []
         gaps: list[Gap] = []
         if self._wiring.worker is not None and (ended := self._wiring.worker.ended(now_s)) is not None:
-            self._fits[ended.owner] = ended  # kept until its owner takes it, which may break at this tick
+            self._fits[ended.owner] = ended  # kept until its owner adopts it, which may fail at this tick
         for forecaster in self._wiring.forecasters:
             try:
                 forecaster.update(now_s, snapshot)
@@ -182,14 +182,14 @@ class Controller:
             except InvariantError:
                 raise
             except Exception as error:  # noqa: BLE001 - a model must not stop the loop: it goes on reactively
-                gaps.append(Gap(forecaster.name, "", "", f"forecaster broke: {type(error).__name__}: {error}"))
+                gaps.append(Gap(forecaster.name, "", "", f"forecaster failed: {type(error).__name__}: {error}"))
                 continue
             runtimes = answer.runtimes or runtimes
             demand.extend(answer.demand)
         return Forecasts(runtimes, tuple(demand)), tuple(gaps)
 
     def _fit(self, forecaster: Fitting, now_s: float) -> tuple[Gap, ...]:
-        """Take in the fit that has ended, if it is the forecaster's, and begin the next when one is due."""
+        """Adopt the fit that has ended, if it is the forecaster's, and start the next when one is due."""
         problem = None
         fit = self._fits.pop(forecaster.name, None)
         if fit is not None:
@@ -201,13 +201,15 @@ class Controller:
                 worker.start(forecaster.name, work, now_s, self._wiring.policy.current().forecasting)
         if not problem:
             return ()
-        return (Gap(forecaster.name, "fit", "", f"the models of before speak on: {problem}"),)
+        return (Gap(forecaster.name, "fit", "", f"the previous models stay in use: {problem}"),)
 
     def _apply(self, instruction: Instruction, now_s: float) -> Outcome:
-        """Carry out one instruction; an actuator that breaks is a failed effect, not a failed tick."""
+        """Carry out one instruction; an exception in an actuator is a failed effect, not a failed tick."""
         actuator = self._wiring.actuators.get(instruction.kind)
         if actuator is None:
-            return Outcome(instruction.id, OutcomeKind.FAILED, now_s, f"nobody carries out {instruction.kind}")
+            return Outcome(
+                instruction.id, OutcomeKind.FAILED, now_s, f"no actuator for instructions of kind {instruction.kind}"
+            )
         try:
             return actuator.apply(instruction, now_s)
         except InvariantError:
@@ -217,18 +219,18 @@ class Controller:
 
 
 def _unknown_names(policy: Policy, snapshot: ClusterSnapshot) -> tuple[Gap, ...]:
-    """What the policy names and the cluster does not have: it changes nothing, and that is said at every tick."""
-    if not len(snapshot.nodes.id):  # nothing was seen yet
+    """Names in the policy that the cluster does not have: they have no effect, and every tick reports them."""
+    if not len(snapshot.nodes.id):  # no inventory yet
         return ()
     return tuple(Gap("policy", path, "", wrong) for path, wrong in unknown_models(policy, snapshot.names.gpu_models))
 
 
 def _collect(collector: Collector, now_s: float) -> Batch:
-    """One collector's batch; one that breaks is a gap, so that the others still count."""
+    """The batch of one collector; an exception in it is a gap, so that other collectors still count."""
     try:
         return collector.collect(now_s)
     except InvariantError:
         raise
     except Exception as error:  # noqa: BLE001 - the boundary to code that talks to the world
-        gap = Gap(collector.name, "", "", f"collector broke: {type(error).__name__}: {error}")
+        gap = Gap(collector.name, "", "", f"collector failed: {type(error).__name__}: {error}")
         return Batch(collector.name, now_s, gaps=(gap,))

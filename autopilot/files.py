@@ -1,7 +1,7 @@
-"""Output files: every path that a person names for output is written by this module.
+"""Output files: this module writes every path that a user names for output.
 
-A plain file is replaced at once or stays as it was. A symlink is followed. A device, a pipe or a descriptor of this
-process (`/dev/stdout`) is written to, and stays what it is.
+A plain file is replaced atomically or stays as it was. A symlink is followed. A device, a pipe or a descriptor of this
+process (`/dev/stdout`) is written to and not replaced.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ def check_output(path: Path, flag: str = "") -> None:
             raise InputError(f"{name} cannot be written: Permission denied; name another file")
         return
     if not target.parent.is_dir():
-        raise InputError(f"{name}: there is no folder {target.parent}; create it first")
+        raise InputError(f"{name}: the folder {target.parent} does not exist; create it first")
     if not os.access(target.parent, os.W_OK):
         raise InputError(f"{name}: the folder {target.parent} cannot be written; choose another folder")
 
 
 def replace_file(path: Path, fill: Callable[[Path], object], *, durable: bool = False) -> None:
-    """Let `fill` write a temporary file, then put its content at `path`. With `durable` it is on the disk on return.
+    """Let `fill` write a temporary file, then move its content to `path`. With `durable` it is on disk on return.
 
-    Raises `InputError` where that cannot be done; a plain file is then as it was.
+    Raises `InputError` where that fails; a plain file is then unchanged.
     """
     check_output(path)
     target = target_of(path)
@@ -76,7 +76,7 @@ def replace_file(path: Path, fill: Callable[[Path], object], *, durable: bool = 
 
 
 def write_bytes(content: bytes, path: Path) -> None:
-    """Put `content` at `path`; the folder is made where it is missing. Raises `InputError`."""
+    """Write `content` to `path` and create the folder where it is missing. Raises `InputError`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -85,8 +85,8 @@ def write_bytes(content: bytes, path: Path) -> None:
 
 
 def put_in_place(source: Path, path: Path) -> None:
-    """The content of `source` at `path`: renamed over a plain file, else copied into what is there. Raises
-    `OSError`.
+    """Move the content of `source` to `path`: rename it over a plain file, else copy it into the existing target.
+    Raises `OSError`.
     """
     if not is_plain(path):
         _write_through(source, path)
@@ -103,7 +103,7 @@ def put_in_place(source: Path, path: Path) -> None:
 
 
 def is_plain(path: Path) -> bool:
-    """True for a plain file, and where there is nothing yet."""
+    """True for a plain file, and where `path` does not exist."""
     if _descriptor_of(path) is not None:
         return False
     kind = _kind_of(target_of(path))
@@ -111,12 +111,12 @@ def is_plain(path: Path) -> bool:
 
 
 def target_of(path: Path) -> Path:
-    """Where `path` leads when its symlinks are followed; the last of them need not exist."""
+    """The target of `path` after its symlinks; the last component need not exist."""
     return Path(os.path.realpath(path))
 
 
 def _kind_of(path: Path) -> int:
-    """The type bits of what is at `path`, 0 for nothing. Raises `OSError`."""
+    """The type bits of the file at `path`, 0 where there is none. Raises `OSError`."""
     try:
         return stat.S_IFMT(path.stat().st_mode)
     except FileNotFoundError:
@@ -145,11 +145,11 @@ def _write_through(source: Path, path: Path) -> None:
         sys.stderr.flush()
         handle = os.dup(number)
     else:
-        try:  # a pipe without a reader would be waited for without end
+        try:  # opening a pipe without a reader would block indefinitely
             handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
         except OSError as error:
             if error.errno == errno.ENXIO:
-                raise OSError(error.errno, "nothing reads from this pipe; start its reader first") from error
+                raise OSError(error.errno, "no process reads from this pipe; start its reader first") from error
             raise
         os.set_blocking(handle, True)
     with os.fdopen(handle, "wb") as there, source.open("rb") as content:
@@ -167,13 +167,13 @@ def _sync(path: Path) -> None:
 
 @dataclass(slots=True)
 class Lock:
-    """A lock file that this process holds. The system frees it when the process ends."""
+    """A lock file that this process holds. The system releases it when the process ends."""
 
     path: Path
     handle: int
 
     def free(self) -> None:
-        """Remove the file, then let go of it; a second call does nothing."""
+        """Remove the file, then release it; a second call does nothing."""
         if self.handle >= 0:
             self.path.unlink(missing_ok=True)
             os.close(self.handle)
@@ -181,7 +181,7 @@ class Lock:
 
 
 def lock_beside(path: Path) -> Lock:
-    """Lock the file at `path` for as long as this process writes to it, with a file `NAME-lock` beside it.
+    """Lock the file at `path` while this process writes to it, with a file `NAME-lock` beside it.
 
     Raises `InputError` where another process holds it, and `OSError` where the folder cannot be written.
     """
@@ -195,8 +195,8 @@ def lock_beside(path: Path) -> Lock:
         except BlockingIOError:
             os.close(handle)
             raise InputError(
-                f"{path}: another process writes to this file; wait for its end, or give another path"
+                f"{path}: another process writes to this file; wait until it ends, or give another path"
             ) from None
-        except FileNotFoundError:  # its last holder removed it between our two calls: try again
+        except FileNotFoundError:  # the previous holder removed it between our two calls: retry
             pass
         os.close(handle)

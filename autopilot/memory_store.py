@@ -1,8 +1,8 @@
-"""Where the controller's memory survives a restart: a file, or (in a simulation) nothing but a variable.
+"""Storage of the controller's memory across restarts: a file, or (in a simulation) a variable.
 
-A controller that forgot its dwell timers, its budget ledger or its effects under way would act too
-early and too often. So a memory that cannot be read stops the start with one clear error; a person
-decides whether to begin anew, by removing the file.
+A controller that lost its dwell timers, its budget ledger or its effects under way would act too early and too often. A
+memory that cannot be read therefore stops the start with one error; the operator decides whether to start with an empty
+one, by removing the file.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def memory_text(memory: ControllerMemory) -> str:
 
 
 def read_memory_text(text: str, source: str) -> ControllerMemory:
-    """The inverse of `memory_text`; raises `InputError` naming `source` when that is not what it is."""
+    """The inverse of `memory_text`; raises `InputError` naming `source` for any other text."""
     mend = (
-        f"restore it from a backup, or remove it to start with an empty memory (dwell timers and budgets "
-        f"begin anew): {source}"
+        "restore it from a backup, or remove it to start with an empty memory (dwell timers and budgets "
+        f"restart): {source}"
     )
     try:
         content: Any = json.loads(text)
     except ValueError as error:
-        raise InputError(f"{source}: not a controller memory, or cut off ({error}); {mend}") from error
+        raise InputError(f"{source}: not a controller memory, or truncated ({error}); {mend}") from error
     schema = content.get("schema") if isinstance(content, dict) else None
     if schema != SCHEMA:
         raise InputError(f"{source}: schema is {schema!r}, this version reads {SCHEMA!r}; {mend}")
@@ -53,7 +53,7 @@ def read_memory_text(text: str, source: str) -> ControllerMemory:
 def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
-    raise TypeError(f"a {type(value).__name__} has no place in a memory")
+    raise TypeError(f"a {type(value).__name__} cannot be stored in a memory")
 
 
 def _digest(body: str) -> str:
@@ -61,7 +61,7 @@ def _digest(body: str) -> str:
 
 
 class FileMemoryStore:
-    """Memory in one file, replaced at once or not at all."""
+    """Memory in one file, replaced atomically."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -87,18 +87,18 @@ class FileMemoryStore:
         return read_memory_text(text, str(self.path))
 
     def save(self, memory: ControllerMemory) -> None:
-        """Write beside the old file, to the disk, then take its place."""
+        """Write beside the old file, sync, then replace it."""
         try:
             replace_file(self.path, lambda temporary: temporary.write_text(memory_text(memory), "utf-8"), durable=True)
         except InputError as error:
             raise InputError(
-                f"{error}; this is the controller memory, and the last one is kept. Free some space or make the "
-                "folder writable"
+                f"{error}; this is the controller memory, and the previous one is kept. Free some space or "
+                "make the folder writable"
             ) from error
 
 
 class InMemoryStore:
-    """Memory of a run that nobody resumes."""
+    """Memory of a run that is never resumed."""
 
     def __init__(self, memory: ControllerMemory | None = None) -> None:
         self._memory = memory

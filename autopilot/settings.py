@@ -1,9 +1,9 @@
-"""From what an operator writes to a `Policy`, and back.
+"""From an operator's policy file to a `Policy`, and back.
 
 A policy is a shipped one (a YAML file in `autopilot/policies`), a file with the bare tree, or a Kubernetes
-AutopilotPolicy object whose `spec` is the tree. What a file does not name is as in its `base`. The fields,
-their limits and their meaning stand once, in `autopilot.core.model.policy`; pydantic holds the values to them.
-pydantic and yaml are imported on first use: the command line stays light.
+AutopilotPolicy object whose `spec` is the tree. Fields that a file does not name come from its `base`.
+`autopilot.core.model.policy` defines the fields, their limits and their meaning in one place; pydantic validates the
+values. pydantic and yaml are imported on first use, to keep the command line fast.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from autopilot.policies.policy_tree import (
 API_VERSION = "gpu-autopilot.io/v1alpha1"
 KIND = "AutopilotPolicy"
 DEFAULT_BASE = "recommend"
-MAX_BYTES = 1 << 20  # a policy is a page; what is larger is another file, or one without end
+MAX_BYTES = 1 << 20  # a policy fits on a page; a larger file is something else, or endless
 DURATION = rf"^\s*(([0-9]*\.?[0-9]+\s*({'|'.join(SECONDS)})\s*)+|[0-9]*\.?[0-9]+)\s*$"
 
 
@@ -51,7 +51,7 @@ def policy_names() -> tuple[str, ...]:
 
 @functools.cache
 def shipped_policy(name: str) -> Policy:
-    """The shipped policy of that name. Raises `InputError` with the list when there is none."""
+    """The shipped policy of that name. Raises `InputError` with the list of names when there is none."""
     if name not in policy_names():
         near = nearest(name, policy_names())
         raise InputError(
@@ -64,8 +64,8 @@ def shipped_policy(name: str) -> Policy:
 def load_policy(source: str | Path) -> Policy:
     """The policy of a shipped name or of a YAML file (a `Path` is always a file).
 
-    A policy without a name is called after its file. Raises `InputError` that names the file and, for each
-    field that cannot be used, its path, its value and what is allowed.
+    A policy without a name is named after its file. Raises `InputError` that names the file and, for each invalid
+    field, its path, its value and what is allowed.
     """
     if isinstance(source, str) and source in policy_names():
         return shipped_policy(source)
@@ -73,14 +73,14 @@ def load_policy(source: str | Path) -> Policy:
     try:
         content = _read(path)
     except InputError:
-        if isinstance(source, str) and len(path.parts) <= 1 and not path.suffix:  # meant as a name
+        if isinstance(source, str) and len(path.parts) <= 1 and not path.suffix:  # intended as a name
             shipped_policy(source)
         raise
     return parse_policy(content, str(path), path.stem)
 
 
 def parse_policy(text: str | bytes, source: str, name: str = "") -> Policy:
-    """The policy that a YAML text describes; `source` is named in errors, `name` used where it has none.
+    """The policy that a YAML text describes; errors name `source`, and `name` is used where the text has none.
 
     Raises `InputError` as `load_policy`.
     """
@@ -89,7 +89,7 @@ def parse_policy(text: str | bytes, source: str, name: str = "") -> Policy:
 
 def _read(path: Path) -> bytes:
     try:
-        if path.exists() and not path.is_file() and not path.is_dir():  # opening a pipe waits for its writer
+        if path.exists() and not path.is_file() and not path.is_dir():  # opening a pipe would wait for its writer
             raise InputError(f"{path}: the policy file is a pipe or a device; give a file")
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
@@ -97,7 +97,7 @@ def _read(path: Path) -> bytes:
         why = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{path}: the policy file cannot be read: {why}") from error
     if len(content) > MAX_BYTES:
-        raise InputError(f"{path}: over {MAX_BYTES >> 20} MiB, which no policy file is; give another file")
+        raise InputError(f"{path}: over {MAX_BYTES >> 20} MiB, too large for a policy file; give another file")
     return content
 
 
@@ -108,7 +108,7 @@ def _policy_of(text: str | bytes, source: str, name: str, base: Policy | None) -
         raise InputError(f"{source}: not UTF-8 text (byte {error.start}); save it as UTF-8") from error
     document = read_yaml(content, source)
     if document is None:
-        raise InputError(f"{source}: the policy file is empty; name at least one field, as in docs/policy.md")
+        raise InputError(f"{source}: the policy file is empty; set at least one field, as in docs/policy.md")
     if not isinstance(document, dict):
         raise InputError(f"{source}: {show(document)} is not a policy; it must be a mapping of fields")
     spec, object_name = _unwrap(document, source)
@@ -117,7 +117,7 @@ def _policy_of(text: str | bytes, source: str, name: str, base: Policy | None) -
         spec["name"] = object_name or name or base.name
     policy, problems = checked_policy(spec, base)
     if policy is None:
-        many = f"{len(problems)} fields cannot be used\n  " if len(problems) > 1 else ""
+        many = f"{len(problems)} invalid fields\n  " if len(problems) > 1 else ""
         raise InputError(f"{source}: {many}" + "\n  ".join(problems))
     try:
         check_policy(policy)
@@ -127,7 +127,7 @@ def _policy_of(text: str | bytes, source: str, name: str, base: Policy | None) -
 
 
 def _from_base(message: str, spec: Mapping[str, Any], base: Policy) -> str:
-    """Which of the fields that a message names are not in the file, and whose they are."""
+    """Which fields in a message are missing from the file, and the base that they come from."""
     missing = [field.path for field in policy_fields() if field.path in message and not _is_named(spec, field.path)]
     if not missing:
         return ""
@@ -143,7 +143,7 @@ def _is_named(spec: Mapping[str, Any], path: str) -> bool:
 
 
 def _unwrap(document: dict[str, Any], source: str) -> tuple[dict[str, Any], str]:
-    """The bare tree (a copy) and the object's name, `""` for a file with the tree alone."""
+    """The bare tree (a copy) and the object's name, `""` for a file with the bare tree."""
     if not document.keys() & {"apiVersion", "kind", "metadata", "spec"}:
         return dict(document), ""
     for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
@@ -163,7 +163,7 @@ def _unwrap(document: dict[str, Any], source: str) -> tuple[dict[str, Any], str]
 
 
 def _base_of(spec: dict[str, Any], source: str, base: Policy | None) -> Policy:
-    """The policy that fills the gaps; takes the key `base` out of `spec`."""
+    """The policy that supplies the missing fields; removes the key `base` from `spec`."""
     name = spec.pop("base", None if base else DEFAULT_BASE)
     if name is None and base:
         return base
@@ -180,7 +180,7 @@ def _base_of(spec: dict[str, Any], source: str, base: Policy | None) -> Policy:
 def policy_to_yaml(policy: Policy, changed_only_against: str | None = None) -> str:
     """The policy as a file that `load_policy` reads back as an equal one, durations as `15m`.
 
-    With the name of a shipped policy, the file names that as its base and only what differs (and its own
+    With the name of a shipped policy, the file names that as its base and only the fields that differ (and its own
     name). Raises `InputError` for an unknown name.
     """
     base = shipped_policy(changed_only_against) if changed_only_against else None
@@ -224,7 +224,7 @@ def policy_values(policy: Policy) -> dict[str, str]:
 
 
 def policy_digest(policy: Policy) -> str:
-    """The policy's content in 16 hexadecimal digits: the digest by which a journal refers to it."""
+    """A digest of the policy in 16 hexadecimal digits, by which a journal refers to it."""
     from autopilot.journal.decisions import digest, policy_bytes
 
     return digest(policy_bytes(policy)).hex()
@@ -233,18 +233,18 @@ def policy_digest(policy: Policy) -> str:
 def policy_schema() -> dict[str, Any]:
     """The JSON schema of a policy file or of an AutopilotPolicy's `spec`, without references.
 
-    It states no defaults: an API server would write them into the object, where they would hide the base.
+    It states no defaults: an API server would write them into the object, where they would override the base.
     """
     schema = adapter().json_schema()
     spec = _described(schema, schema.get("$defs", {}), Policy, "")
-    meaning = "the shipped policy that fills in what is not named"
+    meaning = "the shipped policy that supplies the fields that are not set"
     names = list(policy_names())
     spec["properties"] |= {"base": {"type": "string", "enum": names, "description": meaning}}
     return spec
 
 
 def _described(part: dict[str, Any], parts: dict[str, Any], hint: Any, name: str) -> dict[str, Any]:
-    """A piece of pydantic's schema with references followed and what the annotation says added."""
+    """A part of pydantic's schema with references resolved and the documentation of the annotation added."""
     kind, meaning = bare(hint), meaning_of(hint)
     if "$ref" in part:
         part = parts[part["$ref"].rpartition("/")[2]] | {k: v for k, v in part.items() if k != "$ref"}
@@ -270,15 +270,15 @@ class StaticPolicySource:
         self._policy = policy
 
     def current(self) -> Policy:
-        """The policy that it was made with."""
+        """The policy given at construction."""
         return self._policy
 
 
 class FilePolicySource:
-    """A policy file that may be edited while we run (port `PolicySource`).
+    """A policy file that may be edited at run time (port `PolicySource`).
 
-    Making one raises `InputError` when the file cannot be used. Later a bad file changes nothing: the last
-    good policy stays in force and `problem` says why, until the file is good again.
+    The constructor raises `InputError` when the file is invalid. Later an invalid file changes nothing: the last valid
+    policy stays in force and `problem` gives the reason, until the file is valid again.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -288,13 +288,13 @@ class FilePolicySource:
         self._policy = parse_policy(self._seen, str(self.path), self.path.stem)
 
     def current(self) -> Policy:
-        """The policy in force; the same object as long as the file says the same."""
+        """The policy in force; the same object while the content of the file is unchanged."""
         try:
             content = _read(self.path)
         except InputError as error:
             self.problem, self._seen = str(error), None
             return self._policy
-        # The content is compared, not its time of change: two edits may share one, and it is a page.
+        # Compares content, not modification time: two edits may share one, and the file is small.
         if content != self._seen:
             self._seen = content
             self._take(content)

@@ -1,6 +1,6 @@
-"""Where the fits of models are run: live in a process beside the loop, in a simulation at once and seen later.
+"""Runs the fits of models: live in a process beside the loop; in a simulation immediately, with the result delayed.
 
-One fit at a time, on one thread. The loop asks whether one has ended and never waits for it.
+One fit at a time, on one thread. The loop polls for results and never waits for a fit.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from autopilot.core.model.ports import Fit, FitWork
 from autopilot.core.model.units import format_duration
 
 NICENESS = 10
-"""How far a fit steps back behind the loop when both want the processor."""
+"""Niceness of a fit relative to the loop."""
 
 Keep = Callable[[str, Any], str]
-"""Stores what a fit of an owner gave; answers why it must not be used, "" when it may be."""
+"""Stores the result of a fit; returns why it must not be used, "" when it may be."""
 
 Run = Callable[[FitWork, Forecasting], Any]
-"""Runs a fit within its limits. Raises whatever goes wrong."""
+"""Runs a fit within its limits. Exceptions of the fit pass through."""
 
 
 class FitError(Exception):
-    """A fit that gave nothing, with the reason."""
+    """A fit without a result, with the reason."""
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Fits on one thread, whatever the environment says: sums in another order are other models."""
+    """Fit on one thread, whatever the environment sets: another order of summation gives other models."""
     import sklearn.ensemble  # noqa: F401 - only pools of libraries that are loaded can be limited
     from threadpoolctl import threadpool_limits
 
@@ -47,7 +47,7 @@ def one_thread() -> Iterator[None]:
 
 
 class InlineWorker:
-    """Runs a fit at once and shows its result `fit_delay_s` of virtual time later (port `Worker`)."""
+    """Runs a fit immediately and returns its result `fit_delay_s` of virtual time later (port `Worker`)."""
 
     def __init__(self, keep: Keep | None = None) -> None:
         self._keep = keep
@@ -55,11 +55,11 @@ class InlineWorker:
         self._fit: Fit | None = None
 
     def idle(self) -> bool:
-        """True when no result waits to be seen."""
+        """True when no result is pending."""
         return self._fit is None
 
     def start(self, owner: str, work: FitWork, now_s: float, rules: Forecasting) -> None:
-        """Fit now. The same work gives the same models, so a run depends on its seed alone."""
+        """Fit now. Equal work gives equal models, so a run depends on its seed alone."""
         invariant(self._fit is None, "worker: one fit at a time")
         self._fit = _run_and_keep(owner, work, rules, _here, self._keep)
         self._ready_s = now_s + rules.fit_delay_s
@@ -73,27 +73,27 @@ class InlineWorker:
 
 
 class BackgroundWorker:
-    """Runs a fit in a process of its own, which a thread looks after (port `Worker`)."""
+    """Runs a fit in a separate process, supervised by a thread (port `Worker`)."""
 
     def __init__(self, keep: Keep | None = None, run: Run | None = None) -> None:
-        """`run` stands for the process (a test gives another)."""
+        """`run` replaces the process in tests."""
         self._keep, self._run = keep, run or in_process
         self._ended: SimpleQueue[Fit] = SimpleQueue()
-        self._busy = False  # only the loop's thread looks at it
+        self._busy = False  # accessed by the loop's thread only
 
     def idle(self) -> bool:
-        """True when no fit is under way or waits to be taken."""
+        """True when no fit is under way or waits to be collected."""
         return not self._busy
 
     def start(self, owner: str, work: FitWork, now_s: float, rules: Forecasting) -> None:
-        """Hand the fit over and return."""
+        """Start the fit and return."""
         invariant(not self._busy, "worker: one fit at a time")
         self._busy = True
 
         def look_after() -> None:
             self._ended.put(_run_and_keep(owner, work, rules, self._run, self._keep))
 
-        # a daemon: who stops the controller does not wait for a fit
+        # a daemon: stopping the controller does not wait for a fit
         threading.Thread(target=look_after, name=f"fit of {owner}", daemon=True).start()
 
     def ended(self, now_s: float) -> Fit | None:
@@ -107,7 +107,7 @@ class BackgroundWorker:
 
 
 def _run_and_keep(owner: str, work: FitWork, rules: Forecasting, run: Run, keep: Keep | None) -> Fit:
-    """Run and store a fit; whatever goes wrong is its problem, and the models of before speak on."""
+    """Run and store a fit; an exception becomes its problem, and the previous models stay in use."""
     try:
         result = run(work, rules)
         problem = keep(owner, result) if keep is not None else ""
@@ -125,17 +125,17 @@ def _here(work: FitWork, _rules: Forecasting) -> Any:
 def in_process(work: FitWork, rules: Forecasting) -> Any:
     """Fit in a new process, niced, within `rules.fit_cpu_s` of CPU and `rules.fit_timeout_s`.
 
-    Raises `FitError` where it is over a limit, ends without a result, or fails. The answer is unpickled, and is that
-    of our own child over its own pipe; what comes from a disk never is.
+    Raises `FitError` where it exceeds a limit, ends without a result, or fails. The result is unpickled: it comes from
+    our own child through its own pipe. Files on disk are never unpickled.
     """
-    context = multiprocessing.get_context("spawn")  # a fork would copy the locks of other threads as they are
+    context = multiprocessing.get_context("spawn")  # a fork would copy locks that other threads hold
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_fit_alone, args=(sender, work, rules.fit_cpu_s), name="fit", daemon=True)
     try:
         process.start()
         sender.close()
         if not receiver.poll(rules.fit_timeout_s):
-            raise FitError(f"was not done after {format_duration(rules.fit_timeout_s)} and was stopped")
+            raise FitError(f"did not finish within {format_duration(rules.fit_timeout_s)} and was stopped")
         result, problem = receiver.recv()
     except EOFError:
         process.join()
@@ -152,14 +152,14 @@ def in_process(work: FitWork, rules: Forecasting) -> Any:
 
 def _why_it_ended(status: int | None, rules: Forecasting) -> str:
     if status == -signal.SIGXCPU:
-        return f"used up its {format_duration(rules.fit_cpu_s)} of CPU and was stopped"
+        return f"exceeded its {format_duration(rules.fit_cpu_s)} of CPU and was stopped"
     if status is not None and status < 0:
-        return f"its process was ended by {signal.Signals(-status).name}"
-    return f"its process ended with {status} and no result"
+        return f"its process was terminated by {signal.Signals(-status).name}"
+    return f"its process exited with {status} and no result"
 
 
 def _fit_alone(sender: Connection, work: FitWork, cpu_s: float) -> None:
-    """What the process does."""
+    """The body of the process."""
     os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, hardest = resource.getrlimit(resource.RLIMIT_CPU)

@@ -1,4 +1,4 @@
-"""The world in: sources of telemetry, inventory and work. Importing this folder imports none of them."""
+"""Sources of telemetry, inventory and work. Importing this package imports none of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from autopilot.core.model.errors import InputError
 
 
 class Row(NamedTuple):
-    """One collector: its name, where its class is, and what it brings."""
+    """One collector: its name, the path of its class, and what it provides."""
 
     name: str
     where: str

@@ -1,8 +1,8 @@
-"""Whose work a sample measures: the pods on each GPU or instance, and how a shared one is split.
+"""Attribution of samples to pods: the pods on each GPU or instance, and how a shared one is divided.
 
-The pod label follows kubelet's allocation, not activity, and may outlive the pod: the caller joins these
-rows with the pods that the API knows. Profiling counters are never per process, so a GPU that several
-pods share is split by their GPU_UTIL, else by the memory they hold, else evenly, and is marked estimated.
+The pod label follows kubelet's allocation, not activity, and may outlive the pod: the caller joins these rows with the
+pods that the API knows. Profiling counters are never per process, so a GPU that several pods share is divided by their
+GPU_UTIL, else by the memory they hold, else evenly, and is marked estimated.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collectors.exposition import Owned
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """The share of an entity's activity that is put down to one pod. Shares of an entity sum to 1."""
+    """The share of an entity's activity that is attributed to one pod. Shares of an entity sum to 1."""
 
     entity_id: str
     namespace: str
@@ -27,10 +27,10 @@ class Attribution:
 
 
 def attribute(owned: Owned) -> tuple[Attribution, ...]:
-    """One row per entity and pod, in the order in which they were met.
+    """One row per entity and pod, in order of first appearance.
 
-    An entity without a row here carries no pod label; when it is busy all the same, somebody uses it
-    without having asked for it, and it must not be taken for free.
+    An entity without a row here carries no pod label. If it is busy, something uses it without an allocation, and it
+    must not be treated as free.
     """
     use: defaultdict[str, dict[tuple[str, str], list[float]]] = defaultdict(dict)
     for entity, pod, util, memory in zip(

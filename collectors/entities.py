@@ -1,8 +1,8 @@
-"""GPUs and MIG instances as the telemetry sources meet them, and what all sources do alike with them.
+"""GPUs and MIG instances as telemetry sources report them, and code that all sources share.
 
-An entity is a GPU ("<UUID>") or a MIG instance ("<UUID>/<GPU instance id>"). DCGM reports a GPU that is
-cut by MIG only as its instances, so the board's ratios are made of theirs; and one reason that holds for
-a thousand GPUs is one gap, not a thousand.
+An entity is a GPU ("<UUID>") or a MIG instance ("<UUID>/<GPU instance id>"). DCGM reports a partitioned GPU only as its
+instances, so the board's ratios are derived from theirs; and one reason that holds for a thousand GPUs is one gap, not
+a thousand.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ FB_USED = dcgm.SIGNALS.index("fb_used_mib")
 BOARD_ONLY = tuple(
     row for row, name in enumerate(dcgm.SIGNALS) if all(f.level is dcgm.Level.BOARD for f in dcgm.fields_of(name))
 )
-"""Rows of SIGNALS that no instance has a value of its own for."""
+"""Rows of SIGNALS that no instance has its own value for."""
 
 GAPS_NAMED = 20
-"""Entities with one and the same gap that are named one by one; more become one gap with their count."""
+"""Entities with the same gap that are listed individually; more become one gap with their count."""
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class Entities:
 
 
 def activity(by_quality: Sequence[tuple[dcgm.Quality, NDArray[np.floating[Any]]]]) -> tuple[F32, I8]:
-    """SM activity and its quality from the counters at hand, best first. Each array [entities]."""
+    """SM activity and its quality from the available counters, best first. Each array [entities]."""
     size = len(by_quality[0][1])
     values, quality = np.full(size, np.nan, np.float32), np.zeros(size, np.int8)
     for grade, given in by_quality:
@@ -82,12 +82,11 @@ def activity(by_quality: Sequence[tuple[dcgm.Quality, NDArray[np.floating[Any]]]
 
 
 def fill_boards(values: F32, quality: I8, entities: Entities, present: Bools) -> None:
-    """Give each board that is reported only as instances the values that its instances make.
+    """Derive the values of each board that is reported only as instances.
 
-    `values` [signals, entities] and `quality` [entities] are changed in place; `present` [entities]
-    says which entities this observation speaks of. Ratios are weighted by compute slices, memory is
-    summed. One present instance of unknown value or share makes the board's value unknown; slices that
-    no instance holds do no work and count as zero.
+    `values` [signals, entities] and `quality` [entities] are changed in place; `present` [entities] marks the entities
+    of this observation. Ratios are weighted by compute slices, memory is summed. One present instance of unknown value
+    or share makes the board's value unknown; slices without an instance do no work and count as zero.
     """
     parent = np.array(entities.parent, np.intp)
     rows = np.flatnonzero((parent >= 0) & present)
@@ -110,14 +109,14 @@ def fill_boards(values: F32, quality: I8, entities: Entities, present: Bools) ->
 
 
 def gaps_of(source: str, signal: str, reason: str, entity_ids: Sequence[str]) -> list[Gap]:
-    """One gap an entity, or one for all when they are many."""
+    """One gap per entity, or one for all when they are many."""
     if len(entity_ids) <= GAPS_NAMED:
         return [Gap(source, entity, signal, reason) for entity in entity_ids]
-    return [Gap(source, "", signal, f"{reason}, on {len(entity_ids)} entities from {entity_ids[0]} on")]
+    return [Gap(source, "", signal, f"{reason}, on {len(entity_ids)} entities, the first {entity_ids[0]}")]
 
 
 def missing_gaps(source: str, entity_ids: Sequence[str], values: F32, reason: str) -> list[Gap]:
-    """A gap for each signal that an entity should have and has not. `values` [signals, entities]."""
+    """A gap for each missing signal of an entity. `values` [signals, entities]."""
     is_instance = np.array(["/" in entity for entity in entity_ids], bool)
     found: list[Gap] = []
     for row, signal in enumerate(dcgm.SIGNALS):

@@ -1,8 +1,8 @@
-"""Direct scrape of GPU exporters (dcgm-exporter, or anything that speaks its text).
+"""Direct scrape of GPU exporters (dcgm-exporter, or any exporter with its format).
 
-For clusters without a Prometheus, and for the simulated cluster, which hands its text to the same parser.
-Every scrape goes into one ring buffer; a target that does not answer, a number that is no value and a
-field that nobody sends are gaps with their reason.
+For clusters without a Prometheus, and for the simulated cluster, which passes its text to the same parser. Every scrape
+goes into one ring buffer; a target that does not answer, an invalid number and a field that no target exports are gaps
+with their reason.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ from collectors.exposition import Frame, Scanner
 from collectors.window import WindowBuffer
 
 TEXT_LIMIT_BYTES = 64 * 1024 * 1024
-"""Longest answer that is read from a target. A node of 16 GPUs sends about 0.1 MB."""
+"""Size limit of a response. A node of 16 GPUs sends about 0.1 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One exporter. `node` names its node where the text does not; "" leaves it to the labels."""
+    """One exporter. `node` names its node where the text does not; "" uses the labels."""
 
     url: str
     node: str = ""
 
     @property
     def label(self) -> str:
-        """How gaps name it."""
+        """Its name in gaps."""
         return self.node or self.url
 
 
 class ExporterCollector:
-    """Scrapes many exporters and answers with windows.
+    """Scrapes many exporters and returns windows.
 
-    `fetch(url) -> bytes` replaces HTTP (the simulator passes its own); it may raise OSError or ValueError.
-    A collector is asked every few seconds but scrapes at most once per `interval_s`. A round ends after
-    `round_s` whatever the targets do. Raises `InputError` for a target that is no http address.
+    `fetch(url) -> bytes` replaces HTTP (the simulator passes its own); it may raise OSError or ValueError. `collect` is
+    called every few seconds but scrapes at most once per `interval_s`. A round ends after `round_s` whether or not all
+    targets have answered. Raises `InputError` for a target that is no http address.
     """
 
     name = "exporter"
@@ -89,13 +89,13 @@ class ExporterCollector:
         self._ingested: dict[str, list[Gap]] = {}  # by target, since the last collect
 
     def ingest(self, now_s: float, text: bytes | str, target: Target | None = None) -> None:
-        """Take in one scraped text, for a caller that scrapes by itself (several instants per tick)."""
+        """Take in one scraped text, for a caller that scrapes on its own (several instants per tick)."""
         given = target or Target("", "")
         self._ingested[given.label] = self._take(now_s, [_text(text)], [given])
 
     def collect(self, now_s: float) -> Batch:
-        """Scrape when it is time, then answer with the windows. Never raises for what a target does."""
-        if self.targets and not 0 <= now_s - self._scraped_s < self._interval_s:  # the clock may be set back
+        """Scrape when it is due, then return the windows. Errors of targets never raise."""
+        if self.targets and not 0 <= now_s - self._scraped_s < self._interval_s:  # the clock may go backwards
             self._scraped_s = now_s
             self._gaps = self._scrape(now_s)
         telemetry = self._window.windowed(now_s)
@@ -107,7 +107,7 @@ class ExporterCollector:
         return Batch(self.name, now_s, telemetry=telemetry, gaps=tuple(gaps), errors=self._errors())
 
     def _errors(self) -> Errors | None:
-        """What the latest round said of each entity's faults; None before the first one."""
+        """Faults of each entity in the latest round; None before the first one."""
         if self.extras is None:
             return None
         entity_ids, facts = self.extras
@@ -137,7 +137,7 @@ class ExporterCollector:
 
     def _fetch_all(self) -> list[bytes | str]:
         """For each target its text, or the reason why there is none."""
-        if self._fetch is not None:  # virtual: in order, one after the other
+        if self._fetch is not None:  # virtual: in order, one at a time
             return [_attempt(self._fetch, target.url) for target in self.targets]
         pool = ThreadPoolExecutor(self._workers, "scrape")
         pending: list[Future[bytes | str]] = [pool.submit(_attempt, self._get, target.url) for target in self.targets]
@@ -160,18 +160,18 @@ class ExporterCollector:
 
 
 def _text_gaps(frame: Frame, targets: list[Target]) -> list[Gap]:
-    """What is wrong with whole texts."""
+    """Gaps for invalid texts."""
     source = ExporterCollector.name
     gaps = [
         Gap(source, targets[index].label, "", f"{count} lines are not Prometheus text, first {line[:80]!r}")
         for index, (count, line) in frame.malformed.items()
     ]
     empty = [target.label for target, lines in zip(targets, frame.lines, strict=True) if lines == 0]
-    return gaps + gaps_of(source, "", "the text holds no DCGM field of a GPU", empty)
+    return gaps + gaps_of(source, "", "the text contains no DCGM field of a GPU", empty)
 
 
 def _value_gaps(frame: Frame) -> list[Gap]:
-    """What is wrong with numbers, and which signals nobody sends."""
+    """Gaps for invalid numbers, and for signals that no target exports."""
     source = ExporterCollector.name
     by_reason: dict[tuple[str, dcgm.Fault], list[str]] = {}
     for entity, field, fault in frame.faults:
@@ -200,7 +200,7 @@ def check_url(url: str, field: str) -> None:
 
 
 def http_session(connections: int, headers: dict[str, str] | None) -> requests.Session:
-    """A session that reads nothing from the environment (no proxy, no netrc, no CA bundle of others)."""
+    """A session that ignores the environment (proxy, netrc, CA bundle)."""
     session = requests.Session()
     session.trust_env = False
     session.headers.update(headers or {})
@@ -217,7 +217,7 @@ def get_limited(
     limit_bytes: int,
     params: dict[str, str] | None = None,
 ) -> bytes:
-    """The body of a 200 answer within `timeout_s` in all and `limit_bytes`; else OSError."""
+    """The body of a 200 response within `timeout_s` in total and `limit_bytes`; else OSError."""
     end_s = time.monotonic() + timeout_s
     with session.get(url, params=params, timeout=timeout_s, stream=True, allow_redirects=False) as answer:
         parts, size = [], 0
@@ -234,7 +234,7 @@ def get_limited(
 
 
 def reason_of(error: BaseException) -> str:
-    """What went wrong, in one line: the innermost cause, without the request's address and parameters."""
+    """The error in one line: the innermost cause, without the request's address and parameters."""
     while error.args:
         inner = getattr(error.args[0], "reason", None) or error.args[0]
         if not isinstance(inner, BaseException):

@@ -1,13 +1,12 @@
-"""Prometheus text of GPU exporters, read in bulk.
+"""Bulk parser for Prometheus text of GPU exporters.
 
-An exporter repeats the same labels scrape after scrape, so a line's head (`NAME{...}`) is parsed once and
-looked up afterwards: what remains per line is a dictionary look-up and a number. Lines that a look-up
-does not know, or that carry a timestamp, go through one regular expression. Tests hold the result
-against `prometheus_client.parser` on the same texts.
+An exporter repeats the same labels in every scrape, so a line's head (`NAME{...}`) is parsed once and looked up
+afterwards: what remains per line is a dictionary look-up and a number. Lines with an unknown head or a timestamp go
+through one regular expression. Tests compare the result with `prometheus_client.parser` on the same texts.
 
-Of several samples of one field and entity the largest counts (`max by (UUID, GPU_I_ID)`): pods that share
-a GPU each get a copy of the device's sample, per-process samples are never above it, and a GPU that two
-exporters report is still one GPU. Board-level fields of an instance belong to its board.
+Of several samples of one field and entity the largest counts (`max by (UUID, GPU_I_ID)`): pods that share a GPU each
+get a copy of the device's sample, per-process samples are never above it, and a GPU that two exporters report is still
+one GPU. Board-level fields of an instance belong to its board.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from autopilot.core.model.snapshot import F32, F64, I8, I32, Texts
 from collectors.entities import Entities, activity, fill_boards
 
 _LINE = re.compile(
-    # possessive, so that no text makes it try twice
+    # possessive, so that no text causes backtracking
     r"\s*([A-Za-z_:][\w:]*+)\s*+"
     r'(?:\{((?:[^"{}]++|"(?:[^"\\]++|\\.)*+")*+)\})?'
     r"\s*+([^\s{]\S*+)(?:\s++-?\d+)?\s*",
@@ -37,10 +36,10 @@ _ESCAPES = {"n": "\n", "\\": "\\", '"': '"'}
 
 _IGNORED, _MALFORMED = -1, -2
 _FIELD_ROW = {number: row for row, number in enumerate(dcgm.FIELDS)}
-_FEW_ROWS = 50_000  # below this many lines no memory is worth reclaiming
+_FEW_ROWS = 50_000  # with fewer lines there is no memory worth reclaiming
 
 NODE_LABELS = ("node", "hostname", "Hostname", "instance")
-"""Labels that may name the node, the most trustworthy first."""
+"""Labels that may name the node, the most reliable first."""
 
 _LINK_LABELS = ("nvlink", "nvswitch", "gpu_uuid")
 
@@ -75,7 +74,7 @@ def _labels(text: str) -> dict[str, str] | None:
 
 
 def parse(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Every sample of a text: name, labels, value. Malformed lines are left out."""
+    """Every sample of a text: name, labels, value. Malformed lines are skipped."""
     for line in text.split("\n"):
         parts = split_line(line) if line.strip() and not line.lstrip().startswith("#") else None
         if parts:
@@ -112,7 +111,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """Samples that carry a pod: one row each (entity id, namespace, pod), values in signal units."""
+    """Samples with a pod label: one row each (entity id, namespace, pod), values in signal units."""
 
     entity_ids: tuple[str, ...]
     pods: tuple[tuple[str, str], ...]
@@ -121,7 +120,7 @@ class Owned:
 
 
 class Scanner:
-    """Reads texts of the same exporters again and again."""
+    """Reads texts of the same exporters repeatedly."""
 
     def __init__(self) -> None:
         self.entities = Entities()
@@ -166,7 +165,7 @@ class Scanner:
         return frame
 
     def owned(self) -> Owned:
-        """Samples of the last round that carry a pod. `exported_pod` and `pod` are never mixed."""
+        """Samples of the last round with a pod label. `exported_pod` and `pod` are never mixed."""
         style = 0 if any(owner[0][1] for owner in self._owner) else 1
         with_pod = [k for k, row in enumerate(self._rows) if self._owner[row][style][1]]
         rows = self._rows[with_pod]
@@ -183,7 +182,7 @@ class Scanner:
     # --- one line ------------------------------------------------------------------------------
 
     def _learn(self, line: str, head: str, tail: str, node: str) -> tuple[int, str]:
-        """Row and number of a line whose head is new. Rows below zero carry nothing."""
+        """Row and number of a line with a new head. Rows below zero are ignored."""
         bare = line.strip()
         if not bare or bare.startswith("#"):
             return _IGNORED, ""
@@ -191,10 +190,10 @@ class Scanner:
         if parts is None:
             return _MALFORMED, ""
         name, labels, number = parts
-        if number == tail.strip():  # no timestamp: the head will come again
+        if number == tail.strip():  # no timestamp: the head will recur
             row = self._heads[head] = self._new_row(name, labels, node)
             return row, number
-        # the key must not be one that a line can have as its head
+        # the key must differ from any possible head of a line
         key = f"\x00{name}\x00{sorted(labels.items())}"
         row_or_none = self._heads.get(key)
         row = self._new_row(name, labels, node) if row_or_none is None else row_or_none
@@ -214,7 +213,7 @@ class Scanner:
             model = labels.get("modelName", "")
             column = self.entities.instance(uuid, gi_id, labels.get("GPU_I_PROFILE", ""), model, node)
             if field.id == 203:
-                return _IGNORED  # the board's figure: says nothing of an instance, and is blank under MIG
+                return _IGNORED  # the board's value: unrelated to the instance, and blank under MIG
             if field.level is dcgm.Level.BOARD:
                 column = self.entities.board(uuid, node)
         self._field.append(_FIELD_ROW[field.id])
@@ -272,7 +271,7 @@ class Scanner:
     def _faults(
         self, fields: NDArray[np.intp], columns: NDArray[np.intp], faults: NDArray[np.int8], table: F64
     ) -> tuple[tuple[str, str, dcgm.Fault], ...]:
-        """Refused numbers for which no other sample stands in."""
+        """Refused numbers that no other sample replaces."""
         known = list(dcgm.FIELDS.values())
         bad = np.flatnonzero((faults != dcgm.Fault.OK) & np.isnan(table[fields, columns]))
         found = {
@@ -281,7 +280,7 @@ class Scanner:
         return tuple(found)
 
     def _refresh(self) -> None:
-        """Columns of the row table as arrays, after new lines were learnt."""
+        """Columns of the row table as arrays, after new lines were learned."""
         if len(self._field) != len(self._fields):
             more = len(self._field) - len(self._used)
             self._fields = np.array(self._field, np.intp)
@@ -289,7 +288,7 @@ class Scanner:
             self._used = np.concatenate([self._used, np.zeros(more, np.int64)])
 
     def _purge(self) -> None:
-        """Each time the table has doubled: forget heads not met in the later half of the time since."""
+        """Each time the table has doubled: forget heads that did not occur in the later half of the interval."""
         round_then, known_then = self._purged
         if len(self._heads) <= max(2 * known_then, _FEW_ROWS):
             return
@@ -306,7 +305,7 @@ class Scanner:
 
 
 def _numbers(texts: list[str]) -> F64:
-    """The numbers of a round; what is none reads NaN."""
+    """The numbers of a round; an invalid one is NaN."""
     try:
         return np.fromiter(map(float, texts), float, len(texts))
     except ValueError:

@@ -1,9 +1,9 @@
 """GPUs of this machine, read from the driver (NVML): for a node without DCGM, and for the inventory.
 
-Where the GPU has GPM (Hopper and later), SM activity, occupancy, tensor and DRAM activity and traffic come
-from two GPM samples, the last one and this one, so that a value is the mean since the last collect. Older
-GPUs have only NVML's utilization, which says that some kernel ran, and are tagged so. Whatever the driver
-refuses is a gap with the driver's reason.
+Where the GPU has GPM (Hopper and later), SM activity, occupancy, tensor and DRAM activity and traffic come from two GPM
+samples, the previous and the current one, so that a value is the mean since the last collect. Older GPUs have only
+NVML's utilization, which means that some kernel ran, and are marked so. An error of the driver is a gap with its
+reason.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collectors.window import WindowBuffer
 
 MIB = 1024 * 1024
 GPM_LEAST_S = 0.1
-"""Two GPM samples closer than this make no value (NVIDIA's advice)."""
+"""Minimum interval between two GPM samples (NVIDIA's advice)."""
 
 # GPM metric -> (signal, factor to its unit); percentages and MiB/s on the wire
 _GPM: dict[str, tuple[tuple[int, ...], float]] = {
@@ -65,10 +65,10 @@ class _Device:
 
 
 class NvmlCollector:
-    """Inventory and windows of the GPUs of this machine. `node` is the name that they are listed under.
+    """Inventory and windows of the GPUs of this machine. `node` is the name of their node.
 
-    `bindings` replaces the `pynvml` module. Nothing is raised when there is no driver or no GPU: the
-    batch then holds the reason as its one gap, and the next collect tries again.
+    `bindings` replaces the `pynvml` module. Nothing is raised without a driver or a GPU: the batch then holds the
+    reason as its one gap, and the next collect tries again.
     """
 
     name = "nvml"
@@ -85,13 +85,13 @@ class NvmlCollector:
         self._nvml = bindings
         self._ready = False
         self._window = WindowBuffer(dcgm.SIGNALS, windows_s, slot_s)
-        self._known: dict[int, _Device] = {}  # by index, as last seen whole
+        self._known: dict[int, _Device] = {}  # by index, as last seen complete
         self._entities = Entities()
         self._gpm: dict[str, tuple[float, Any]] = {}  # entity -> time and last GPM sample
         self._gaps: list[Gap] = []
 
     def collect(self, now_s: float) -> Batch:
-        """Read every GPU once and answer with the inventory and the windows."""
+        """Read every GPU once and return the inventory and the windows."""
         self._gaps = []
         reason = self._start()
         if reason:
@@ -111,7 +111,7 @@ class NvmlCollector:
         )
 
     def close(self) -> None:
-        """Give the driver back its handles."""
+        """Release the driver's handles."""
         if self._ready:
             for _, sample in self._gpm.values():
                 self._try("", "", self._nvml.nvmlGpmSampleFree, sample)
@@ -147,7 +147,7 @@ class NvmlCollector:
     # --- inventory -----------------------------------------------------------------------------
 
     def _device(self, index: int) -> _Device | None:
-        """The GPU with this index; as last seen, and unhealthy, when the driver lost it."""
+        """The GPU with this index; its last known state, marked unhealthy, when the driver lost it."""
         nvml = self._nvml
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -205,7 +205,7 @@ class NvmlCollector:
         for device in devices:
             for instance in device.instances:
                 self._entities.instance(device.uuid, str(instance.gi_id), instance.profile, device.model, self.node)
-        # before measuring: a GPM sample of the old instance and one of the new make no value
+        # before measuring: GPM samples of the old and the new instance give no value
         recut, self._entities.recut = self._entities.recut, set()
         self._window.forget(recut)
         for entity in recut:
@@ -227,7 +227,7 @@ class NvmlCollector:
         ids = np.array(self._entities.ids, dtype=object)[kept]
         self._window.put(now_s, ids, values[:, kept], quality[kept])
         told = {(gap.object_id, gap.signal) for gap in self._gaps}
-        for gap in missing_gaps(self.name, list(ids), values[:, kept], "the driver gives no value"):
+        for gap in missing_gaps(self.name, list(ids), values[:, kept], "the driver returns no value"):
             if (gap.object_id, gap.signal) not in told:
                 self._gaps.append(gap)
 
@@ -241,7 +241,7 @@ class NvmlCollector:
         if memory is not None:
             signals["fb_used_mib"] = memory.used / MIB
         if device.instances:
-            return signals, Quality.NONE  # the ratios are those of its instances
+            return signals, Quality.NONE  # the ratios are derived from its instances
         if self._has_gpm(device):
             return self._gpm_signals(uuid, nvml.nvmlGpmSampleGet, (handle,), now_s, signals)
         if not device.mig:
@@ -278,14 +278,14 @@ class NvmlCollector:
             try:
                 part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(device.handle, index)
             except (nvml.NVMLError_NotFound, nvml.NVMLError_InvalidArgument):
-                continue  # fewer MIG devices than there could be
+                continue  # fewer MIG devices than the maximum
             except nvml.NVMLError as error:
                 self._gaps.append(Gap(self.name, device.uuid, "fb_used_mib", str(error)))
                 continue
             gi_id = self._try(device.uuid, "mig", nvml.nvmlDeviceGetGpuInstanceId, part)
             memory = self._try(device.uuid, "fb_used_mib", nvml.nvmlDeviceGetMemoryInfo, part, nvml.nvmlMemory_v2)
             if gi_id is not None and memory is not None:
-                # compute instances share the memory of their GPU instance: each shows the same use
+                # compute instances share the memory of their GPU instance: each reports the same use
                 used[gi_id] = max(used.get(gi_id, 0.0), memory.used / MIB)
         return used
 
@@ -330,7 +330,7 @@ class NvmlCollector:
         return {n: min(v, 1.0) if n.endswith("_ratio") else v for n, v in signals.items()}, grade
 
     def _gpm_metrics(self, entity: str, before: Any, after: Any) -> dict[int, float]:
-        """GPM metrics between two samples; those that this GPU lacks, or NaN, are left out."""
+        """GPM metrics between two samples, without those that this GPU lacks, or NaN."""
         nvml = self._nvml
         ask = nvml.c_nvmlGpmMetricsGet_t()
         ask.version, ask.numMetrics = nvml.NVML_GPM_METRICS_GET_VERSION, len(_GPM_IDS)

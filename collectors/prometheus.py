@@ -1,10 +1,9 @@
 """GPU telemetry from a Prometheus that scrapes the exporters.
 
-Prometheus keeps the samples and computes the windows; we ask for them by label. The small questions (which
-names, which label style, which targets are down) go through prometheus-api-client, the bulk ones are
-decoded with msgspec. A query that fails costs its signal, a source that fails costs the batch: either is a
-gap with its reason. The mean of a sum (tx + rx) and of a cut board is exact; their maximum is the sum of
-the parts' maxima, an upper bound, because Prometheus forms it series by series.
+Prometheus keeps the samples and computes the windows; we query by label. Small queries (names, label style, targets
+that are down) go through prometheus-api-client, bulk answers are decoded with msgspec. A failed query costs its signal,
+a failed source costs the batch: either is a gap with its reason. The mean of a sum (tx + rx) and of a partitioned board
+is exact; their maximum is the sum of the parts' maxima, an upper bound, because Prometheus computes it per series.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from collectors.promwindow import WindowAnswer, assemble, prefer_fuller, widen
 
 ANSWER_LIMIT_BYTES = 512 * 1024 * 1024
 PROBE_S = 300.0
-"""How long a detected site is trusted."""
+"""How long a detected site is valid."""
 LABELS_SEEN_S = 86400.0
-"""How far back a label style is looked for: at this instant no pod may hold a GPU."""
+"""How far back a label style is searched: at this instant no pod may hold a GPU."""
 
 _SM = dcgm.SIGNALS[0]
 _BAD = (OSError, AnswerError, PrometheusApiClientException, ValueError, LookupError, TypeError)
@@ -44,9 +43,8 @@ Query = Callable[[Site, dcgm.Field, str, float, Selection], str]
 class PrometheusCollector:
     """Windows of every GPU and MIG instance that a Prometheus knows.
 
-    `headers` carries authentication, `matchers` restricts every query (`{"cluster": "a"}`), `refresh` is
-    the part of a window for which its answer is kept (0 asks each time). Raises `InputError` when `url`
-    is no http address.
+    `headers` carries authentication, `matchers` restricts every query (`{"cluster": "a"}`), `refresh` is the fraction
+    of a window for which its answer is reused (0 queries each time). Raises `InputError` when `url` is no http address.
     """
 
     name = "prometheus"
@@ -80,12 +78,12 @@ class PrometheusCollector:
         self._current: dict[str, str] = {}  # entity -> profile, for series that are alive
 
     def collect(self, now_s: float) -> Batch:
-        """Ask for what is due and answer with the windows as of `now_s` (seconds since the epoch)."""
+        """Run the queries that are due and return the windows as of `now_s` (seconds since the epoch)."""
         self._gaps = {}
         try:
             site = self._detect(now_s)
         except _BAD as error:
-            self._gap("", "", f"cannot be asked: {reason_of(error)}")
+            self._gap("", "", f"cannot be queried: {reason_of(error)}")
             return Batch(self.name, now_s, gaps=tuple(self._gaps.values()))
         if not site.names:
             self._gap("", "", "holds no DCGM series of the last 30 min")
@@ -104,7 +102,7 @@ class PrometheusCollector:
             self._gap(gap.object_id, gap.signal, gap.reason)
         batch = Batch(self.name, now_s, telemetry=telemetry, gaps=tuple(self._gaps.values()))
         if len(self._entities.ids) > 2 * len(telemetry.entity_ids) + 1000:
-            self._reset()  # most entities that were ever met are gone
+            self._reset()  # most entities seen so far have disappeared
         return batch
 
     def attributions(self, now_s: float) -> tuple[Attribution, ...]:
@@ -125,7 +123,7 @@ class PrometheusCollector:
     # --- the site ------------------------------------------------------------------------------
 
     def _detect(self, now_s: float) -> Site:
-        """The site, probed anew when it is older than PROBE_S. A change of style forgets the answers."""
+        """The site, probed again when it is older than PROBE_S. A change of style discards the answers."""
         if self._site is not None and 0 <= now_s - self._probed_s < PROBE_S:
             return self._site
         names = self._values("__name__", promql.any_of(list(dcgm.BY_NAME), self._matchers), now_s, max(self.windows_s))
@@ -165,7 +163,7 @@ class PrometheusCollector:
             down = self._client.custom_query(promql.down_query(site), params={"time": f"{now_s:.3f}"})
             names = [str(row["metric"].get("instance", "")) for row in down]
         except _BAD as error:
-            self._gap("", "", f"cannot tell which targets are down: {reason_of(error)}")
+            self._gap("", "", f"cannot determine which targets are down: {reason_of(error)}")
             return
         for gap in gaps_of(self.name, "", "up == 0: its last scrape failed", names):
             self._gap(gap.object_id, gap.signal, gap.reason)
@@ -180,7 +178,7 @@ class PrometheusCollector:
     def _run(
         self, pool: ThreadPoolExecutor, now_s: float, asked: Iterable[tuple[dcgm.Field, str]]
     ) -> list[tuple[dcgm.Field, list[Row]]]:
-        """Answers to (field, query) pairs in their order; a failed one is a gap and no rows."""
+        """Answers to (field, query) pairs in their order; a failed one is a gap without rows."""
         pending = [(given, pool.submit(self._fetch, query, now_s)) for given, query in asked]
         answers: list[tuple[dcgm.Field, list[Row]]] = []
         for given, future in pending:
@@ -212,7 +210,7 @@ class PrometheusCollector:
         *,
         shared: bool = False,
     ) -> dict[int, F64]:
-        """Values by field id, [entities known so far]; of an old and a new name the larger."""
+        """Values by field id, [entities known so far]; the larger of an old and a new name."""
         asked = [(given, text) for given in fields for text in self._queries(site, given, query, width, shared)]
         table: dict[int, F64] = {}
         for given, rows in self._run(pool, now_s, asked):
@@ -223,7 +221,7 @@ class PrometheusCollector:
         return table
 
     def _columns(self, rows: list[Row]) -> tuple[list[int], list[float]]:
-        """Entity column and number of each series; instances whose id was taken over are left out."""
+        """Entity column and number of each series, without instances whose id was reused."""
         known, columns, numbers = self._entities, [], []
         for row in rows:
             labels = row.metric
@@ -241,7 +239,7 @@ class PrometheusCollector:
         return columns, numbers
 
     def _newest(self, pool: ThreadPoolExecutor, site: Site, now_s: float) -> F64:
-        """Time of the newest sample of SM activity by entity; also learns which instances are alive."""
+        """Time of the newest sample of SM activity by entity; also learns which instances exist."""
         fields = [dcgm.FIELDS[number] for number, _ in dcgm.ACTIVITY]
         asked = [
             (given, promql.time_query(site, given, name, Selection(instances)))
@@ -273,7 +271,7 @@ class PrometheusCollector:
         for number, _ in dcgm.ACTIVITY[1:]:
             have = [widen(window.mean[n], len(self._entities.ids)) for n, _ in dcgm.ACTIVITY if n in window.mean]
             if have and not np.isnan(np.fmax.reduce(have)).any():
-                break  # the better counters speak for everyone
+                break  # the better counters count for all entities
             more = self._ask_fields(pool, site, width, now_s, [dcgm.FIELDS[number]])
             window.mean |= more.mean
             window.maximum |= more.maximum

@@ -1,10 +1,10 @@
-"""What we ask a Prometheus about GPUs, and how its bulk answers are read.
+"""Queries for GPU telemetry in Prometheus, and the decoding of bulk answers.
 
-Every query is made from one `Site`: the metric names, label style and MIG that this Prometheus has. All
-aggregate to one label (two and the profile for MIG instances), because an answer of 100,000 series costs
-its labels. Range functions see raw samples, so no look-back repeats a sample; a GPU whose pod changed has
-two series, hence the mean is the sum over both divided by their count, never a mean of means. The edge of
-a range is closed in Prometheus 2 and open in 3: nothing here rests on one sample more or less.
+Every query is built from one `Site`: the metric names, label style and MIG use of this Prometheus. All aggregate to one
+label (two and the profile for MIG instances), because an answer of 100,000 series costs its labels. Range functions see
+raw samples, so no look-back repeats a sample; a GPU whose pod changed has two series, hence the mean is the sum over
+both divided by their count, never a mean of means. The edge of a range is closed in Prometheus 2 and open in 3: no
+result depends on one sample more or less.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from autopilot.core.hardware import dcgm
 from autopilot.core.model.errors import AutopilotError
 
 INSTANCE_LABELS = ("GPU_I_ID", "GPU_I_PROFILE", "modelName")
-_SAME_EXPORTER = ("job", "instance", "hpc_job")  # series that differ in these repeat each other's samples
+_SAME_EXPORTER = ("job", "instance", "hpc_job")  # series that differ in these have the same samples
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What one Prometheus knows of GPUs, as detected. Every selector is made from it."""
+    """The detected GPU metrics of one Prometheus. Every selector is built from it."""
 
     names: frozenset[str]  # metric names with samples in the longest window
     uuid_labels: tuple[str, ...] = ("UUID",)
-    pod_label: str = "pod"  # exported_pod where the exporter's own pod took the name; never both
+    pod_label: str = "pod"  # exported_pod where the exporter's own pod uses the name; never both
     namespace_label: str = "namespace"
     mig: bool = False
     vgpu: bool = False  # samples are copied to each pod that shares a GPU
@@ -45,10 +45,10 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which series of a field count.
+    """The series of a field that count.
 
-    `instances`: those of MIG instances, else those of boards. `shared`, where pods have copies: those with
-    a pod, those without (the device's own), or None for all.
+    `instances`: those of MIG instances, else those of boards. `shared`, where pods have copies: those with a pod, those
+    without (the device's own), or None for all.
     """
 
     instances: bool = False
@@ -69,8 +69,8 @@ def any_of(names: Sequence[str], matchers: Sequence[str] = ()) -> str:
 def series(site: Site, name: str, field: dcgm.Field, selection: Selection) -> str:
     """Selector of one metric.
 
-    Board-level fields of instances repeat the board's, so all are taken, except for GPU_UTIL: what an
-    instance shows there says nothing about work.
+    Board-level fields of instances repeat the board's, so all are used, except for GPU_UTIL: its value for an instance
+    does not measure work.
     """
     parts = list(site.matchers)
     if selection.instances:
@@ -116,7 +116,7 @@ def time_query(site: Site, field: dcgm.Field, name: str, selection: Selection) -
 
 
 def owner_query(site: Site, name: str) -> str:
-    """Latest value by entity and pod; 90 s back, so that a pod that has gone does not linger."""
+    """Latest value by entity and pod; 90 s back, so that a pod that has gone disappears soon."""
     labels = ", ".join((*site.uuid_labels, "GPU_I_ID", site.namespace_label, site.pod_label))
     parts = ",".join((*site.matchers, matcher(site.pod_label, "!=", "")))
     return f"max by ({labels}) (last_over_time({name}{{{parts}}}[90s]))"
@@ -141,7 +141,7 @@ def operator_matchers(given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 class Labels(msgspec.Struct, gc=False):
-    """The labels that any query of ours may bring back; others are skipped unread."""
+    """The labels that a query may return; others are skipped."""
 
     UUID: str = ""
     uuid: str = ""
@@ -175,7 +175,7 @@ class _Answer(msgspec.Struct):
 
 
 class AnswerError(AutopilotError):
-    """A Prometheus answered with an error, or with something that is no answer."""
+    """A Prometheus answered with an error, or with an invalid response."""
 
 
 _DECODER = msgspec.json.Decoder(_Answer)
@@ -186,7 +186,7 @@ def decode(body: bytes) -> tuple[list[Row], list[str]]:
     try:
         answer = _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise AnswerError(f"not an answer of Prometheus: {error}") from None
+        raise AnswerError(f"not a Prometheus response: {error}") from None
     if answer.status != "success":
         raise AnswerError(answer.error or f"status {answer.status!r}")
     return answer.data.result, answer.warnings

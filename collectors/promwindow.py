@@ -1,4 +1,4 @@
-"""From a Prometheus' answers by field to windows by signal."""
+"""Converts Prometheus answers by field to windows by signal."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class WindowAnswer:
 
 
 def widen(column: F64, size: int) -> F64:
-    """`column` with NaN for the entities that were met after it was asked for."""
+    """`column` extended with NaN for the entities that were added after the query."""
     return np.concatenate([column, np.full(size - len(column), np.nan)])
 
 
 def prefer_fuller(device: WindowAnswer, shared: WindowAnswer, size: int) -> None:
     """Where pods share a GPU: keep the device's own series unless the pods' copies hold more samples.
 
-    New exporters send the device's sample beside the copies; old ones only the copies while it is
-    shared, and then the device's series speaks for the idle time alone. `device` is changed in place.
+    New exporters send the device's sample beside the copies; old ones send only the copies while the GPU is shared, and
+    then the device's series covers the idle time only. `device` is changed in place.
     """
     unknown = np.full(size, np.nan)
     counts = [
@@ -58,9 +58,9 @@ def assemble(
     alive: Bools,
     age_s: F64,
 ) -> tuple[Telemetry, list[Gap]]:
-    """Telemetry of all windows, and what is missing in it.
+    """Telemetry of all windows, and its gaps.
 
-    `alive` [entities] says whose series are not stale, `age_s` the age of their newest sample (NaN: none
+    `alive` [entities] marks entities whose series are not stale, `age_s` the age of their newest sample (NaN: none
     alive; then it is no older than the shortest window that holds a sample).
     """
     size = len(entities.ids)
@@ -83,7 +83,7 @@ def assemble(
         _board_samples(samples[place], age_s, made, entities, alive)
     near_s = np.where(
         age_s < -ClockRules().max_skew_s, age_s, np.maximum(age_s, 0.0)
-    )  # the future is for assemble to judge
+    )  # assemble judges samples from the future
     age_s = np.where(np.isnan(age_s) | (samples[-1] == 0), np.inf, near_s)
     worst = np.where(quality > dcgm.Quality.NONE, quality, 127).min(axis=0)
     worst[worst == 127] = dcgm.Quality.NONE
@@ -104,7 +104,7 @@ def assemble(
 
 
 def _poisoned(window: WindowAnswer, size: int) -> dict[int, Bools]:
-    """Where a window held a blank: its mean and maximum are then no values."""
+    """Windows that contain a blank: their mean and maximum are invalid."""
     found: dict[int, Bools] = {}
     for number, column in window.maximum.items():
         peak = widen(column, size)
@@ -136,7 +136,7 @@ def _signals(table: dict[int, F64], blank: dict[int, Bools], size: int) -> tuple
 
 
 def _samples(window: WindowAnswer, quality: I8, size: int) -> I32:
-    """Samples of the counter that stands behind each entity's activity."""
+    """Samples of the counter behind each entity's activity."""
     samples = np.zeros(size, np.int32)
     for number, grade in dcgm.ACTIVITY:
         if number in window.count:
@@ -146,7 +146,7 @@ def _samples(window: WindowAnswer, quality: I8, size: int) -> I32:
 
 
 def _board_samples(samples: I32, age_s: F64, made: Bools, entities: Entities, alive: Bools) -> None:
-    """A board made of its instances is as fresh as the least fresh of them. Changed in place."""
+    """A board derived from its instances is as fresh as the least fresh of them. Changed in place."""
     parent = np.array(entities.parent, np.intp)
     rows = np.flatnonzero((parent >= 0) & alive)
     fewest, oldest = np.full(len(parent), np.iinfo(np.int32).max, np.int32), np.zeros(len(parent))

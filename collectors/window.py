@@ -1,13 +1,12 @@
-"""The ring buffer behind every source that sees samples one scrape at a time.
+"""The ring buffer of every source that delivers samples one scrape at a time.
 
-Direct scrape, NVML and the simulator put samples in at scrape times; `windowed` answers with mean,
-maximum, number of fresh samples and age per window. Samples are kept in slots of at least `slot_s`,
-in blocks of slots: float32 [signals, slots, entities], NaN where nothing was measured. The running
-sums make the mean incremental (each slot is added once and taken out once per window), block maxima
-make the maximum a few dozen vector operations; nothing is done when nothing changed.
+Direct scrape, NVML and the simulator add samples at scrape times; `windowed` returns mean, maximum, number of fresh
+samples and age per window. Samples are kept in slots of at least `slot_s`, in blocks of slots: float32 [signals, slots,
+entities], NaN where nothing was measured. Running sums make the mean incremental (each slot is added once and removed
+once per window), block maxima make the maximum a few dozen vector operations; without changes nothing is computed.
 
-A scrape that failed is simply absent. A number that is repeated because the exporter has not refreshed
-(its watch interval is usually longer than ours) counts again: it is fresh as far as anyone can see.
+A failed scrape is simply absent. A number that is repeated because the exporter has not refreshed (its watch interval
+is usually longer than ours) counts again: it cannot be told from a fresh one.
 """
 
 from __future__ import annotations
@@ -56,10 +55,9 @@ class _Window:
 class WindowBuffer:
     """Sliding windows over samples of many entities that may come and go.
 
-    `signals` names the rows of every array; the first is the SM activity, whose samples, age and
-    quality stand for the entity. `slot_s` is the shortest distance between two samples of an entity:
-    two that are closer share a slot and the newer wins. Raises `InputError` when a window is shorter
-    than a slot.
+    `signals` names the rows of every array; the first is the SM activity, whose samples, age and quality represent the
+    entity. `slot_s` is the shortest distance between two samples of an entity: two closer ones share a slot and the
+    newer wins. Raises `InputError` when a window is shorter than a slot.
     """
 
     def __init__(
@@ -84,7 +82,7 @@ class WindowBuffer:
         self._activity_s: F64 = np.empty(0)
         self._windows = [self._empty_window(width) for width in self.windows_s]
         self._spare: list[_Block] = []
-        self._answer: Telemetry | None = None  # while nothing came or left
+        self._answer: Telemetry | None = None  # while no entity was added or removed
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -100,9 +98,8 @@ class WindowBuffer:
     def put(self, now_s: float, entity_ids: Texts, values: F32, quality: I8) -> None:
         """Take in one scrape.
 
-        `values` is [signals, entities] in the order of `entity_ids` (distinct), NaN for unknown;
-        `quality` [entities]. A late sample joins the newest slot; one that is later than the shortest
-        window is not taken in.
+        `values` is [signals, entities] in the order of `entity_ids` (distinct), NaN for unknown; `quality` [entities].
+        A late sample joins the newest slot; one that is later than the shortest window is dropped.
         """
         invariant(values.shape == (len(self.signals), len(entity_ids)), f"samples of shape {values.shape}")
         if not len(entity_ids) or (self._blocks and now_s <= self._blocks[-1].times_s[-1] - self.windows_s[0]):
@@ -180,7 +177,7 @@ class WindowBuffer:
         `quality` is the lowest of its samples in the longest window (up to a block more).
         """
         if self._blocks and now_s < self._blocks[-1].times_s[-1] - self.slot_s:
-            self._clear()  # the clock was set back: no age can be told any more
+            self._clear()  # the clock went backwards: ages are unknown
         self._expire(now_s)
         if self._answer is None:
             self._answer = self._compute()
@@ -223,7 +220,7 @@ class WindowBuffer:
         return result
 
     def _expire(self, now_s: float) -> None:
-        """Let slots leave the windows, blocks leave the buffer and entities leave both."""
+        """Remove expired slots from the windows, blocks from the buffer and entities from both."""
         for window in self._windows:
             self._leave(window, now_s - window.width_s)
         oldest = min((window.first for window in self._windows), default=0)
@@ -237,7 +234,7 @@ class WindowBuffer:
             self._compact(np.flatnonzero(~gone))
 
     def forget(self, entity_ids: Collection[str]) -> None:
-        """Drop the past of some entities: what bears their id now is another thing."""
+        """Drop the past of some entities: their id now belongs to another object."""
         dropped = [self._columns[entity] for entity in entity_ids if entity in self._columns]
         if dropped:
             self._compact(np.delete(np.arange(len(self._ids)), dropped))
@@ -256,7 +253,7 @@ class WindowBuffer:
                 known = ~np.isnan(values)
                 window.count -= known
                 window.total -= np.where(known, values, 0.0)
-                # a sum of nothing is nothing: rounding must not outlive its samples
+                # a sum without samples is zero: rounding errors must not outlive them
                 window.total[window.count == 0] = 0.0
                 window.first = block.first + place + 1
                 self._answer = None

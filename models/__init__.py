@@ -1,1 +1,1 @@
-"""The future: forecasters behind one port."""
+"""Forecasters behind one port."""

@@ -1,12 +1,11 @@
-"""The gate: what a new model must show before it may serve.
+"""The gate: the conditions for a new model to serve.
 
-A challenger is compared with the model that serves (the champion) and with the floor under the same
-conformal layer, on the same origins. On the loss that decisions rest on it must beat both in the aggregate, by
-a paired block bootstrap in at least three windows of the test time; on no other loss may it be worse, nor in
-any group (service class, tenant); it must keep its promised coverage, in its worst window too; and its fits
-must stay inside a budget of counted work.
+A challenger is compared with the serving model (the champion) and with the floor under the same conformal layer, on the
+same origins. On the primary loss it must beat both in the aggregate, by a paired block bootstrap in at least three
+windows of the test time; it may not be worse on any other loss, nor in any group (service class, tenant); it must keep
+its nominal coverage, also in its worst window; and its fits must stay within a budget of counted work.
 
-Everything here is a function of arrays of losses; randomness arrives as a seeded generator.
+Everything here is a function of arrays of losses; randomness comes from a seeded generator.
 """
 
 from __future__ import annotations
@@ -21,23 +20,22 @@ from autopilot.core.model.snapshot import F64, I64, Bools
 from models.bootstrap import Sums, chance_not_behind, coverage_bound, ratio_bounds, window_edges
 
 METRIC_VERSION = "1"
-"""Changes when a loss or a rule means something else: verdicts of two versions are not comparable."""
+"""Increased when the meaning of a loss or a rule changes: verdicts of two versions are not comparable."""
 
 EVERYONE = "*"
-"""The group that stands for all."""
+"""The group of all origins."""
 
 FreshRng = Callable[[], np.random.Generator]
-"""Makes the generator of the bootstrap anew, so that a fit that is run again gets the same verdict."""
+"""Creates the generator of the bootstrap anew, so that a repeated fit gets the same verdict."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """How one model did on the origins of a case, in the order of their times.
+    """The losses of one model on the origins of a case, in the order of their times.
 
-    `losses`: by metric, lower is better, [origins]; equal names in the three models of a case. NaN where an
-    origin was not judged by anyone (the same for all models), because its outcome has not come, say.
-    `covered`: by promised level, whether what came stayed within the upper bound, [origins]; what stands at an
-    origin without any loss is not looked at.
+    `losses`: by metric, lower is better, [origins]; equal names in the three models of a case. NaN where no model was
+    judged on an origin (the same for all models), for example because it has no outcome yet. `covered`: by nominal
+    level, whether the outcome was within the upper bound, [origins]; ignored at an origin without any loss.
     """
 
     losses: Mapping[str, F64]
@@ -48,8 +46,8 @@ class Scores:
 class CaseLosses:
     """One group at one horizon: challenger, floor and, where one serves, champion on the same origins.
 
-    `time_s` [origins] is when each forecast was made, non-decreasing; origins of several series may share
-    a time. `overlap_s`: how long after it an outcome still depends on what a neighbour saw (the horizon);
+    `time_s` [origins] is when each forecast was made, non-decreasing; origins of several series may share a time.
+    `overlap_s`: how long after it an outcome still depends on observations that a neighbour shares (the horizon);
     blocks of the bootstrap are never shorter.
     """
 
@@ -64,32 +62,32 @@ class CaseLosses:
 
 @dataclass(frozen=True, slots=True)
 class GateRules:
-    """What a challenger must show. The figures are those of the reference; none was tuned to a file.
+    """The thresholds of the gate. The figures are those of the reference; none was tuned to a file.
 
-    Rejecting at 5 % in one direction is the usual significance. That a challenger must be 2 % better keeps
-    models from replacing each other without gain.
+    Rejecting at 5 % in one direction is the usual significance. The required improvement of 2 % keeps models from
+    replacing each other without gain.
     """
 
-    primary: tuple[str, ...] = ("pinball_p99", "pinball_p90")  # the first that is there: what is planned on
+    primary: tuple[str, ...] = ("pinball_p99", "pinball_p90")  # the first one present is the primary loss
     windows: int = 4
     wins_needed: int = 3  # windows in which the bootstrap must show the challenger ahead
     best_ratio: float = 0.98  # mean of the primary loss over the champion's, at most
     other_ratio: float = 1.0  # mean of any loss over the champion's and the floor's, at most
-    behind_ratio: float = 1.05  # of a group or window that is shown to be worse: above this it blocks
+    behind_ratio: float = 1.05  # of a group or window shown to be worse: above this it blocks
     error_ratio: float = 0.05  # one-sided level of the bootstrap
     resamples: int = 1000
     coverage_slack: Mapping[float, float] = field(default_factory=lambda: {0.9: 0.02, 0.99: 0.007})
     worst_window_coverage: Mapping[float, float] = field(default_factory=lambda: {0.9: 0.82, 0.99: 0.95})
-    coverage_windows: int = 8  # equal parts of the test time among which the worst is sought
-    group_min_origins: int = 200  # a group with fewer is only advised on
-    window_min_origins: int = 100  # of a part of the test time, to be judged by its coverage
+    coverage_windows: int = 8  # equal parts of the test time among which the worst is searched
+    group_min_origins: int = 200  # a group with fewer only produces advice
+    window_min_origins: int = 100  # of a part of the test time, for a check of its coverage
     max_counted_work: int = 700_000_000  # rows x trees: three minutes of a core at the measured 4 million a second
     advisory_groups: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One rule's answer: what was found, against what."""
+    """The result of one rule: value and threshold."""
 
     rule: str
     passed: bool
@@ -101,7 +99,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CaseVerdict:
-    """All answers on one group at one horizon (`group` is `*` for the aggregate)."""
+    """All results for one group at one horizon (`group` is `*` for the aggregate)."""
 
     case: str
     group: str
@@ -118,10 +116,10 @@ class GateVerdict:
     metric_version: str
     against_champion: bool
     cases: tuple[CaseVerdict, ...]
-    reasons: tuple[str, ...]  # every blocking rule that failed, in words; empty when passed
+    reasons: tuple[str, ...]  # every blocking rule that failed, as text; empty when passed
 
     def refusal(self, model: str) -> str | None:
-        """That `model` was refused, with the first reason and how many there are more; None when it passed."""
+        """The refusal of `model`, with the first reason and the number of further ones; None when it passed."""
         if self.passed:
             return None
         more = f", and {len(self.reasons) - 1} more" if len(self.reasons) > 1 else ""
@@ -134,10 +132,10 @@ def judge(
     rng: np.random.Generator,
     rules: GateRules | None = None,
 ) -> GateVerdict:
-    """Judge a challenger on its cases. One bootstrap seed gives one verdict, whatever the order of the cases.
+    """Judge a challenger on its cases. One bootstrap seed gives one verdict, independent of the order of the cases.
 
-    Cases of equal name are the groups of one aggregate, which is judged first. Raises `InvariantError`
-    where the arrays of a case do not fit together.
+    Cases of equal name are the groups of one aggregate, which is judged first. Raises `InvariantError` where the arrays
+    of a case are inconsistent.
     """
     rules = rules or GateRules()
     ordered = sorted(cases, key=lambda each: (each.case, each.group))
@@ -154,7 +152,7 @@ def judge(
     budget = _budget(counted_work, rules)
     verdicts.append(CaseVerdict("work", EVERYONE, 0, budget.passed, (budget,)))
     if not ordered:
-        nothing = Finding("origins", False, True, 0.0, 1.0, "nothing was judged: the data has no test part")
+        nothing = Finding("origins", False, True, 0.0, 1.0, "nothing to judge: the data has no test part")
         verdicts.append(CaseVerdict("data", EVERYONE, 0, False, (nothing,)))
     reasons = tuple(
         f"{verdict.case}, {'all' if verdict.group == EVERYONE else verdict.group}: {finding.words}"
@@ -167,7 +165,7 @@ def judge(
 
 
 def pooled(cases: Sequence[CaseLosses]) -> CaseLosses:
-    """The groups of one case as one, in the order of time. The champion counts only where all groups have it."""
+    """The groups of one case as one, in order of time. The champion counts only where all groups have it."""
     order = np.argsort(np.concatenate([each.time_s for each in cases]), kind="stable")
     champions = [each.champion for each in cases if each.champion is not None]
     return CaseLosses(
@@ -190,7 +188,7 @@ def _pooled_scores(scores: Sequence[Scores], order: I64) -> Scores:
 
 
 def _check(case: CaseLosses) -> None:
-    """Raise `InvariantError` where the arrays of a case do not fit together."""
+    """Raise `InvariantError` where the arrays of a case are inconsistent."""
     count = len(case.time_s)
     where = f"gate: {case.case}, {case.group}"
     invariant(bool(np.all(np.diff(case.time_s) >= 0)), f"{where}: origins are not in the order of time")
@@ -207,7 +205,7 @@ def _check(case: CaseLosses) -> None:
 
 
 def _with_outcome(case: CaseLosses) -> CaseLosses:
-    """The case without the origins that nobody could be judged on."""
+    """The case without the origins that no model was judged on."""
     known = np.zeros(len(case.time_s), np.bool_)
     for losses in case.floor.losses.values():
         known |= ~np.isnan(losses)
@@ -229,7 +227,7 @@ def _with_outcome(case: CaseLosses) -> CaseLosses:
 def _judge_case(
     case: CaseLosses, groups: int, rules: GateRules, rng: np.random.Generator, *, aggregate: bool
 ) -> CaseVerdict:
-    """One case; `groups`: how many are judged beside it."""
+    """One case; `groups`: the number of groups judged with it."""
     origins = len(case.time_s)
     blocking = aggregate or (origins >= rules.group_min_origins and case.group not in rules.advisory_groups)
     findings: list[Finding] = []
@@ -262,7 +260,9 @@ def _must_beat(
     rules: GateRules,
     rng: np.random.Generator,
 ) -> list[Finding]:
-    """In the mean at most `most`, shown behind in no window, and, on the `first` loss, shown ahead in enough."""
+    """In the mean at most `most`, shown to be behind in no window, and, on the `first` loss, ahead in enough
+    windows.
+    """
     ratio = sums.ratio
     found = [
         Finding(
@@ -271,7 +271,7 @@ def _must_beat(
             True,
             ratio,
             most,
-            f"{label}: {ratio:.3f} of its loss, at most {most:g} is asked",
+            f"{label}: {ratio:.3f} of its loss, the limit is {most:g}",
         )
     ]
     won = lost = 0
@@ -280,7 +280,7 @@ def _must_beat(
         won += bool(high < 1.0)
         lost += _is_behind(sums.cut(begin, end), overlap_s, rules.windows, rules, rng)
     if first:
-        words = f"{label}: shown ahead in {won} of {rules.windows} windows, {rules.wins_needed} are asked"
+        words = f"{label}: shown ahead in {won} of {rules.windows} windows, {rules.wins_needed} are required"
         enough = won >= rules.wins_needed
         found.append(Finding(f"{label}: windows", enough, True, float(won), float(rules.wins_needed), words))
     found.append(
@@ -305,15 +305,15 @@ def _must_not_lose(
     rules: GateRules,
     rng: np.random.Generator,
 ) -> Finding:
-    """A group may gain nothing; it may not pay."""
+    """A group need not gain; it must not lose."""
     ratio = sums.ratio
     paid = _is_behind(sums, overlap_s, groups, rules, rng)
-    words = f"{label}: {ratio:.3f} of its loss, and no chance finding; more than {rules.behind_ratio:g} is too much"
+    words = f"{label}: {ratio:.3f} of its loss, beyond chance; the limit is {rules.behind_ratio:g}"
     return Finding(f"{label}: group", not paid, blocking, ratio, rules.behind_ratio, words)
 
 
 def _is_behind(sums: Sums, overlap_s: float, tests: int, rules: GateRules, rng: np.random.Generator) -> bool:
-    """Worse by more than the slack, and shown so, at a level shared by `tests` looks of the kind (Bonferroni)."""
+    """Worse by more than the tolerance, significantly, at a level shared by `tests` comparisons (Bonferroni)."""
     if not sums.ratio > rules.behind_ratio:
         return False
     return chance_not_behind(sums, overlap_s, rules.resamples, rng) < rules.error_ratio / tests
@@ -328,10 +328,9 @@ def _coverage(
     *,
     aggregate: bool,
 ) -> list[Finding]:
-    """What was promised is delivered, over all and in the worst part of the test time.
+    """Coverage is as nominal, over all and in the worst part of the test time.
 
-    A group is held to both only where the bootstrap shows that they are missed: its few origins cannot
-    resolve a percent.
+    For a group both count only where the bootstrap shows a violation: its few origins cannot resolve a percent.
     """
     covered = np.asarray(case.challenger.covered[level], float)
     slack = rules.coverage_slack.get(level, 0.02)
@@ -347,7 +346,7 @@ def _coverage(
             blocking,
             share,
             least,
-            f"the {level:g} bound held {share:.4f} of the time, at least {least:.3f} is asked",
+            f"the {level:g} bound held {share:.4f} of the time, at least {least:.3f} is required",
         ),
         Finding(
             f"coverage {level:g}: not too wide",
@@ -355,7 +354,7 @@ def _coverage(
             False,
             share,
             most,
-            f"the {level:g} bound held {share:.4f} of the time: wider than promised",
+            f"the {level:g} bound held {share:.4f} of the time: wider than nominal",
         ),
     ]
     asked = rules.worst_window_coverage.get(level)
@@ -369,8 +368,8 @@ def _coverage(
                 case.time_s[worst], covered[worst], case.overlap_s, rules.error_ratio, rules.resamples, rng
             )
         words = (
-            f"the {level:g} bound held {share:.3f} of the time in the worst of {len(parts)} parts, at least "
-            f"{asked:g} is asked"
+            f"the {level:g} bound held {share:.3f} of the time in the worst of {len(parts)} parts, at "
+            f"least {asked:g} is required"
         )
         found.append(Finding(f"coverage {level:g}: worst window", bool(reach >= asked), blocking, share, asked, words))
     return found

@@ -1,8 +1,8 @@
-"""Rolling-origin backtest of the burst forecasts: what would have been promised, and what came.
+"""Rolling-origin backtest of the burst forecasts: the forecasts that would have been made, and the outcomes.
 
-Time is cut in three: the first three fifths to fit, the fourth to calibrate and to choose a model for each series, the
-last to test. No fit and no choice sees the test part; margins are learned on through it, outcome by outcome, as they
-are in the controller. The floor, last value under the same layer, runs beside.
+Time is divided in three: the first three fifths to fit, the fourth to calibrate and to choose a model for each series,
+the last to test. No fit and no choice uses the test part; margins keep learning through it, outcome by outcome, as in
+the controller. The floor, last value under the same layer, runs alongside.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FIT_PART, CALIBRATED_PART = 0.6, 0.8
 EIGHTHS = 8
 
 MOST_RENEWALS = 4000
-"""Renewals of the margins over calibration and test: a series of ten thousands of steps renews them every few."""
+"""Renewals of the margins over calibration and test: with tens of thousands of steps they are renewed every few."""
 
 CpuSeconds = Callable[[], float]
 Progress = Callable[[int, int, str], None]
@@ -43,7 +43,7 @@ class Run:
     came: F64
     all_came: F64
     all_raw: dict[str, F64]  # by model, calibration and test, not yet calibrated
-    all_floor: F64  # promises of the floor, calibration and test
+    all_floor: F64  # forecasts of the floor, calibration and test
     root: F64
     models: tuple[DemandModel, ...]
     until: int
@@ -121,23 +121,24 @@ def spoken_for(
     ask: Ask,
     renewals: int = MOST_RENEWALS,
 ) -> tuple[Choice, F64]:
-    """(choice, promises) over the calibration and test origins of `raw`, by forecasts of each model, the floor's first.
+    """(choice, forecasts) over the calibration and test origins of `raw`, by forecasts of each model, the floor's
+    first.
 
-    `floor` are the floor's promises. The choice sees what had come by the origin `first_test` alone; how far it is
-    believed over the floor follows all that has come by each origin.
+    `floor` are the floor's forecasts. The choice uses outcomes up to the origin `first_test` only; its weight relative
+    to the floor follows all outcomes up to each origin.
     """
     judged = _known_at(came, first_test, ask)
     choice = choose({name: one[:, :first_test] for name, one in raw.items()}, judged, root, ask)
     tried = composed(raw, choice)
     model, floor = calibrated(tried, came, root, ask, renewals), floor.copy()
-    # the median needs no calibration, and is there before the first margins are
+    # the median needs no calibration, and exists before the first margins
     model[..., 0], floor[..., 0] = tried[..., 0], raw[choice.names[0]][..., 0]
     weighing = Weighing(ask.levels, len(came), ask.steps, choice.doubt)
     return choice, weighed(weighing, floor, model, came)
 
 
 def calibrated(raw: F64, came: F64, root: F64, ask: Ask, renewals: int = MOST_RENEWALS) -> F64:
-    """Promises under the conformal layer for the forecasts `raw` [series, origins, horizons, levels].
+    """Calibrated forecasts for `raw` [series, origins, horizons, levels].
 
     Margins are renewed at every n-th origin, n the whole part of their number over `renewals`, one at least.
     """

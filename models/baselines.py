@@ -1,7 +1,7 @@
-"""Models without a fit worth the name: always there, from the first minute, and the floor of every better one.
+"""Models that need no proper fit: available from the first minute, and the floor for every better one.
 
-Last value, exponential mean, yesterday's profile at today's level, and for services that sleep at zero the
-distribution of their idle times.
+Last value, exponential mean, yesterday's profile at today's level, and for services that sleep at zero the distribution
+of their idle times.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from autopilot.core.model.snapshot import F64, Bools
 from models.demand import CARRIED_STEPS, Ask, blocks, carried, outcomes, points, usual
 
 RATES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.8)
-"""Weights of the newest value among which an exponential mean is chosen; `FIRST_RATE` before anything is known."""
+"""Candidate weights of the newest value in an exponential mean; `FIRST_RATE` before any data."""
 
 FIRST_RATE = 3
 
 WARM_STEPS = 240
-"""Steps before an origin from which an exponential mean is run: at the slowest rate the rest weighs 5e-6."""
+"""Steps before an origin from which an exponential mean is computed: at the slowest rate the rest weighs 5e-6."""
 
 PROFILE_DAYS = 7
-"""Days that a profile is the mean of, at most; with less than one day the model abstains."""
+"""Maximum number of days in a profile; with less than one day the model abstains."""
 
 LEVEL_STEPS = 12
 """Steps over which today's level is compared with the level at that time of the days before."""
 
 LEVEL_PRIOR = 0.25
-"""Part of a step's usual demand, for each step compared, that is added to both levels, so that zero divides."""
+"""Fraction of a step's usual demand, for each step compared, that is added to both levels to avoid division by zero."""
 
 LEVEL_BOUNDS = (0.2, 5.0)
 """Bounds of today's level over that of the days before: beyond them yesterday is no guide."""
 
 
 class LastValue:
-    """What was is what will be: the floor. The best guess for a random walk."""
+    """The last value: the floor, and the best predictor of a random walk."""
 
     name = "last-value"
 
@@ -49,7 +49,7 @@ class LastValue:
 
 
 class Ewma:
-    """Exponential mean; its rate for each series and horizon is the one with the least absolute error so far."""
+    """Exponential mean; each series and horizon uses the rate with the least absolute error so far."""
 
     name = "ewma"
 
@@ -86,24 +86,24 @@ class Ewma:
 
 
 def _stale(values: F64, first: int) -> Bools:
-    """Where nothing was measured for so long that a forecast has expired, from the origin `first` on."""
+    """Where the last measurement is so old that a forecast has expired, from the origin `first` on."""
     start = max(0, first - CARRIED_STEPS)
     return np.asarray(np.isnan(carried(values[:, start:])[:, first - start :]))
 
 
 def exponential_means(values: F64, rates: F64) -> F64:
-    """Exponential means [rates, series, steps] that step over unknown values and start at the first known one."""
+    """Exponential means [rates, series, steps] that skip unknown values and start at the first known one."""
     return np.moveaxis(_means_by_step(values, rates), 0, 2)
 
 
 def _means_by_step(values: F64, rates: F64) -> F64:
-    """`exponential_means` as [steps, rates, series]: what is worked on together lies together."""
+    """`exponential_means` as [steps, rates, series]: contiguous in the order of computation."""
     by_step = np.ascontiguousarray(values.T)
     found = np.empty((len(by_step), len(rates), len(values)))
     weight = rates[:, None]
     mean = np.full(found.shape[1:], np.nan)
     unknown = np.isnan(by_step)
-    gaps = np.logical_or.accumulate(unknown.any(axis=1))  # one so far
+    gaps = np.logical_or.accumulate(unknown.any(axis=1))  # only one so far
     for step, value in enumerate(by_step):
         moved = mean + weight * (value - mean)
         if step == 0 or gaps[step]:
@@ -122,7 +122,7 @@ class Profile:
         """Nothing to learn."""
 
     def predict(self, values: F64, first: int, ask: Ask) -> F64:
-        """NaN before there is a day of history."""
+        """NaN before a full day of history."""
         origins = np.arange(first, values.shape[1])
         level = _running_mean(values, first, values.shape[1], LEVEL_STEPS)
         scale = usual(values[:, : first + 1])[:, None] * LEVEL_PRIOR
@@ -165,9 +165,9 @@ def _days_before(
 ) -> F64:
     """Mean over the days before of `measure` at the origins' time of day plus `ahead`; NaN where none is known.
 
-    `measure(begin, stop)` [series, stop - begin] is asked for the columns that count and no others. It looks at values
-    up to `reach` steps after that time of day; a day counts only if these are none after the origin (a horizon may be
-    longer than a day). `origins` follow one another.
+    `measure(begin, stop)` [series, stop - begin] is called for the required columns only. It uses values up to `reach`
+    steps after that time of day; a day counts only if none of these is after the origin (a horizon may be longer than a
+    day). `origins` are consecutive.
     """
     total, count = np.zeros((series, len(origins))), np.zeros((series, len(origins)))
     for back in range(1, PROFILE_DAYS + 1) if len(origins) else ():
@@ -182,7 +182,7 @@ def _days_before(
 
 
 def _running_mean(values: F64, begin: int, stop: int, width: int, *, centred: bool = False) -> F64:
-    """Mean of the known ones of the last `width` values, or of those around each; NaN where none is known.
+    """Mean of the known values among the last `width`, or of those around each; NaN where none is known.
 
     For the columns from `begin` to before `stop`. Shape [series, stop - begin].
     """

@@ -1,9 +1,8 @@
-"""Features as the numbers of their bins, so that many fits on the same rows sort them once.
+"""Features as bin numbers, so that many fits on the same rows sort them once.
 
-A boosted tree looks at a feature in bins only, with bounds at quantiles. Scikit-learn finds them by itself, anew for
-each model of the same rows, which costs more than the trees. A feature that comes as the number of its bin has few
-values, each of which scikit-learn takes for a bin: the trees are those of the feature itself
-(tests/unit/models/test_bins.py).
+A boosted tree sees a feature in bins only, with bounds at quantiles. Scikit-learn computes them again for each model of
+the same rows, which costs more than the trees. A feature given as bin numbers has few values, each of which
+scikit-learn treats as a bin: the trees are those of the feature itself (tests/unit/models/test_bins.py).
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from autopilot.core.model.snapshot import F64
 
 
 def bounds_of(column: F64, weight: F64, most: int) -> F64:
-    """Upper bounds, rising, of at most `most` bins of the known values of `column` [rows]; the last bin has none.
+    """Upper bounds, ascending, of at most `most` bins of the known values of `column` [rows]; the last bin has none.
 
-    Few values are told apart in the middle between two of them. More are cut at quantiles of `weight` [rows], the mean
-    of two values where one ends exactly there (averaged inverted CDF, definition 2 of Hyndman and Fan 1996), as in
-    scikit-learn's binning.
+    Few distinct values are separated in the middle between two of them. More are divided at quantiles of `weight`
+    [rows], the mean of two values where one ends exactly there (averaged inverted CDF, definition 2 of Hyndman and Fan
+    1996), as in scikit-learn's binning.
     """
     known = ~np.isnan(column)
     order = np.argsort(column[known], kind="stable")

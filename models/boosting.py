@@ -1,8 +1,8 @@
 """One model for all services: gradient-boosted quantiles of the change from the exponential mean.
 
-It learns from all series together what none shows often enough by itself: what follows a jump, a lull, or the hour at
-which yesterday's peak came. Each quantile and horizon is the mean of a few models that see other parts of the
-features, for a single boosted extreme quantile follows single bursts.
+It learns from all series together what none shows often enough alone: what follows a jump, a lull, or the hour of
+yesterday's peak. Each quantile and horizon is the mean of a few models that see different features, because a single
+boosted extreme quantile follows single bursts.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from models.demand import CARRIED_STEPS, Ask, blocks, carried, outcomes, rising,
 from models.features import Rows, ahead, at_cells, common, names_of
 
 LEAST_ROWS = 2000
-"""Rows of all series together below which nothing is learned: a few hundred give more error than they take."""
+"""Minimum number of rows of all series together: with a few hundred the model adds more error than it removes."""
 
 MOST_ROWS = 30_000
-"""Rows that one fit sees, spread over all: more take longer and give no more (retrain of everything in three
-minutes).
-"""
+"""Rows that one fit uses, spread over all: more take longer without gain (retrain of everything in three minutes)."""
 
 TREES = 120
 LEARNING_RATE = 0.06
 LEAVES = 31
 LEAST_LEAF = 50
-"""Rows of a leaf at least: half a miss at the 0.99 quantile."""
+"""Minimum number of rows of a leaf: half a miss at the 0.99 quantile."""
 
 RIDGE = 10.0
 FEATURE_SHARE = 0.5
 
 ANCHORS = ("mean", "lag 0")
-"""The models averaged for each quantile and horizon, by the feature that their change is counted from: the exponential
-mean carries a calm series, the last value one that has just jumped."""
+"""The models averaged for each quantile and horizon, by the feature that their change is measured from: the exponential
+mean suits a calm series, the last value one that has just jumped.
+"""
 
 BINS = 128
 
 MOST_WEIGHT = 1.0
-"""Bound of the log of a row's weight: a burst counts at most three times as much as a usual minute. More leaves the
-trees with the few rows of bursts to learn from."""
+"""Bound of the log of a row's weight: a burst counts at most three times as much as a usual minute. A higher bound
+leaves only the few rows of bursts to learn from.
+"""
 
 
 class Boosting:
-    """Global quantile model; abstains (NaN) until it could be fitted."""
+    """Global quantile model; abstains (NaN) until the first fit."""
 
     name = "boosting"
 
@@ -56,12 +56,12 @@ class Boosting:
         self._seed, self._trees = seed, trees
         self._members: dict[tuple[int, float], list[Any]] = {}
         self._columns: dict[int, dict[str, F64]] = {}  # by horizon: each feature's bounds of bins
-        self._step_s, self._peak = 0.0, False  # of what it was fitted for
+        self._step_s, self._peak = 0.0, False  # settings of the fit
         self.counted_work = 0
         self.rows = 0
 
     def content(self) -> dict[str, Any]:
-        """What was fitted, as plain values and scikit-learn estimators: what a registry stores."""
+        """The fitted model as plain values and scikit-learn estimators, for a registry."""
         return {
             "model": self.name,
             "seed": self._seed,
@@ -81,7 +81,7 @@ class Boosting:
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any], ask: Ask) -> Boosting:
-        """The model of `content`, for `ask`. Raises `InputError` where it is not of this shape, or for something
+        """The model of `content`, for `ask`. Raises `InputError` where it has another shape, or predicts something
         else.
         """
         try:
@@ -98,13 +98,13 @@ class Boosting:
             ) from error
         if (made._step_s, made._peak) != (ask.step_s, ask.peak):
             raise InputError(
-                f"it foresees {_kind(made._step_s, peak=made._peak)}, not {_kind(ask.step_s, peak=ask.peak)}"
+                f"it forecasts {_kind(made._step_s, peak=made._peak)}, not {_kind(ask.step_s, peak=ask.peak)}"
             )
         if not set(made._columns) & set(ask.steps):
             raise InputError("it has no model for these horizons; fit one for them")
         known = names_of(ask)
         if unknown := [name for name in made.features if name not in known]:
-            raise InputError(f"it looks at {', '.join(unknown)}, which this version does not compute; fit it again")
+            raise InputError(f"it uses {', '.join(unknown)}, which this version does not compute; fit it again")
         return made
 
     @property
@@ -128,7 +128,7 @@ class Boosting:
             series, origins = _spread_out(usable, count)
             origins += first
             columns = at_cells(past, scale, series, origins, steps, ask)
-            # an error on the log scale counts by what it is in requests: as 1 + y / scale
+            # an error on the log scale is weighted by its size in requests: as 1 + y / scale
             weight = np.exp(np.clip(columns["mean"], 0.0, MOST_WEIGHT))
             bounds = {
                 name: bounds_of(column, weight, BINS) for name, column in columns.items() if not np.isnan(column).all()
@@ -164,7 +164,8 @@ class Boosting:
     def predict(self, values: F64, first: int, ask: Ask, *, judged: bool = False) -> F64:
         """See `DemandModel`. Every series is scaled by its own history up to the first origin.
 
-        With `judged` the origins whose outcome lies beyond `values` are NaN: no tree is asked where nobody can judge.
+        With `judged` the origins whose outcome lies beyond `values` are NaN: no tree is evaluated without an outcome to
+        compare.
         """
         shape = (len(values), values.shape[1] - first, len(ask.steps), len(ask.levels))
         found = np.full(shape, np.nan)
@@ -205,12 +206,12 @@ def _in_bins(columns: Mapping[str, F64], bounds: Mapping[str, F64]) -> F64:
 
 
 def _anchor(shared: Mapping[str, F64], name: str) -> F64:
-    """What a member's change is counted from; features other than the mean are relative to it."""
+    """The reference of a member's change; features other than the mean are relative to it."""
     return shared["mean"] if name == "mean" else shared["mean"] + shared[name]
 
 
 def _mean_of(members: list[Any], rows: F64, shared: Mapping[str, F64]) -> F64:
-    """Mean of what the members foresee, [series, origins] on the log scale; NaN where there is none."""
+    """Mean forecast of the members, [series, origins] on the log scale; NaN where there is none."""
     shape = shared["mean"].shape
     if not members:
         return np.full(shape, np.nan)
@@ -222,7 +223,7 @@ def _mean_of(members: list[Any], rows: F64, shared: Mapping[str, F64]) -> F64:
 
 
 def _usable(past: F64, first: int, steps: int, ask: Ask) -> Bools:
-    """Whether an origin from `first` on has a newest value, and something came of it. Shape [series, origins]."""
+    """Whether an origin from `first` on has a newest value and an outcome. Shape [series, origins]."""
     found = np.zeros((len(past), past.shape[1] - first), np.bool_)
     for rows in blocks(*past.shape):
         came = outcomes(past[rows], steps, peak=ask.peak)[:, first:]
@@ -233,7 +234,7 @@ def _usable(past: F64, first: int, steps: int, ask: Ask) -> Bools:
 def _spread_out(usable: Bools, count: int) -> tuple[Rows, Rows]:
     """Series and columns of at most `MOST_ROWS` of the `count` usable cells, evenly spaced over series and time."""
     wanted = np.linspace(0, count - 1, min(count, MOST_ROWS)).astype(np.int64)
-    # the n-th usable cell, found series by series: the places of all would take eight times the mask
+    # the n-th usable cell, found series by series: the positions of all would take eight times the mask's memory
     before = np.concatenate([[0], np.cumsum(usable.sum(axis=1))])
     series = np.searchsorted(before, wanted, side="right") - 1
     columns = np.empty(len(wanted), np.int64)
@@ -244,6 +245,6 @@ def _spread_out(usable: Bools, count: int) -> tuple[Rows, Rows]:
 
 
 def _came(past: F64, series: Rows, origins: Rows, steps: int, ask: Ask) -> F64:
-    """What came for the forecasts of single cells: see `outcomes`. Shape [cells]."""
+    """Outcomes for the forecasts of single cells: see `outcomes`. Shape [cells]."""
     nearest = 1 if ask.peak else steps
     return np.asarray(past[series[:, None], origins[:, None] + np.arange(nearest, steps + 1)].max(axis=1))

@@ -1,8 +1,8 @@
 """Paired block bootstrap of a ratio of mean losses, and of a coverage.
 
-Losses of neighbouring origins depend on each other, so that whole stretches of time are drawn, not single
-origins (Künsch 1989); the stretches wrap around the end (Politis and Romano 1992), which makes every
-origin equally likely. What two models lost at one time is drawn together: the comparison is paired.
+Losses of neighbouring origins are dependent, so whole stretches of time are drawn, not single origins (Künsch 1989);
+the stretches wrap around the end (Politis and Romano 1992), which makes every origin equally likely. Losses of two
+models at one time are drawn together: the comparison is paired.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Sums:
 
     @property
     def ratio(self) -> float:
-        """Mean loss of the one over that of the other; 1 where both lost nothing, infinite where only the other."""
+        """Mean loss of the one over that of the other; 1 where both are zero, infinite where only the other is."""
         return float(_ratios(np.array([self.one.sum()]), np.array([self.other.sum()]))[0])
 
     def cut(self, begin: int, end: int) -> Sums:
@@ -74,23 +74,23 @@ def ratio_bounds(
 ) -> tuple[float, float]:
     """Lower and upper bound of the ratio of mean losses, each wrong with probability `error_ratio`.
 
-    Percentiles of the resampled ratio. Fewer than two blocks tell nothing: (0, infinite).
+    Percentiles of the resampled ratio. With fewer than two blocks: (0, infinite).
     """
     drawn = _draw((sums.one, sums.other), block_length(sums.time_s, overlap_s), resamples, rng)
     if drawn is None:
         return 0.0, float("inf")
     ratios = _ratios(drawn[0], drawn[1])
-    # the nearest draw and not a point between two: one of them may be infinite
+    # the nearest draw instead of an interpolation: one of two neighbours may be infinite
     low = np.quantile(ratios, error_ratio, method="lower")
     high = np.quantile(ratios, 1.0 - error_ratio, method="higher")
     return float(low), float(high)
 
 
 def chance_not_behind(sums: Sums, overlap_s: float, resamples: int, rng: np.random.Generator) -> float:
-    """How likely a ratio as high as this one is where the one loses no more than the other.
+    """The probability of a ratio this high where the one loses no more than the other.
 
-    The log of the resampled ratio is read as normal, so that chances far below 1 / resamples can be told, as
-    many comparisons need. 1 where fewer than two blocks tell nothing.
+    The log of the resampled ratio is taken as normal, so that probabilities far below 1 / resamples can be computed, as
+    many comparisons need. 1 with fewer than two blocks.
     """
     drawn = _draw((sums.one, sums.other), block_length(sums.time_s, overlap_s), resamples, rng)
     if drawn is None:
@@ -110,7 +110,7 @@ def coverage_bound(
 ) -> float:
     """Upper bound of the share of `covered` [origins] (1 or 0), wrong with probability `error_ratio`.
 
-    1 where fewer than two blocks tell nothing.
+    1 with fewer than two blocks.
     """
     sums = Sums.of(time_s, covered, np.ones(len(covered)))
     drawn = _draw((sums.one, sums.other), block_length(sums.time_s, overlap_s), resamples, rng)

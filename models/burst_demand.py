@@ -34,7 +34,7 @@ STEP_S = 60.0
 
 
 HORIZONS_S = (120.0, 300.0, 900.0)
-"""Lead times that are foreseen: the decision takes the shortest that is long enough for its start-ups."""
+"""Forecast lead times: the decision uses the shortest that covers its start-ups."""
 
 
 RETRAIN_S = 6 * 3600.0
@@ -45,13 +45,11 @@ FIRST_FIT_STEPS = 60
 
 
 USUAL_STEPS = 1440
-"""Steps after which a minute counts half in the usual demand of a series: a service that grew is measured by what it
-is.
-"""
+"""Half-life, in steps, of the usual demand of a series: a service that grew is measured by its present size."""
 
 
 MOST_FORESEEN = 1000
-"""Series that the global model looks at in one minute: a fifth of a second of CPU."""
+"""Maximum number of series that the global model evaluates in one minute: a fifth of a second of CPU."""
 
 
 Rows = NDArray[np.int64]
@@ -59,7 +57,7 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A fit that is wanted: everything it needs, to be run anywhere. The first column of `values` is at `from_s`."""
+    """A requested fit with everything it needs, to be run anywhere. The first column of `values` is at `from_s`."""
 
     kind: str
     names: tuple[str, ...]
@@ -71,7 +69,7 @@ class Fit:
     from_s: float = 0.0
 
     def run(self) -> DemandFit:
-        """Fit. Takes seconds to minutes; touches nothing else."""
+        """Fit. Takes seconds to minutes; has no side effects."""
         fitted = fit_demand(self.values, self.ask, self.seed, self.pinned, self.trial)
         digest = sha256(np.ascontiguousarray(self.values).tobytes()).hexdigest()
         return DemandFit(replace(self, values=self.values[:, :0], trial=None), fitted, digest)
@@ -79,7 +77,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class DemandFit:
-    """What a fit gave. `asked` is what was wanted, its values left out; `digest` is theirs."""
+    """The result of a fit. `asked` is the request without its values; `digest` identifies them."""
 
     asked: Fit
     fitted: Fitted
@@ -87,26 +85,24 @@ class DemandFit:
 
 
 def ask_of(horizons_s: Sequence[float] = HORIZONS_S) -> Ask:
-    """What the controller asks of a model of demand: peaks, by whole minutes ahead."""
+    """The request of the controller to a model of demand: peaks, by whole minutes ahead."""
     return Ask(STEP_S, tuple(max(1, round(each / STEP_S)) for each in horizons_s), peak=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The promises of one step, and what they were made of. Axes [series], [series, horizons], [series, horizons,
-    levels].
-    """
+    """The promises of one step, and their inputs. Axes [series], [series, horizons], [series, horizons, levels]."""
 
-    raw: F64  # of the model that is tried
+    raw: F64  # of the model on trial
     margins: F64
     root: F64  # unit of the margins
     own: F64  # the model's promise
-    floor: F64  # what the floor said
+    floor: F64  # forecast of the floor
     usual: F64  # unit of the floor's margins
     floor_margins: F64
     floor_upper: F64  # the floor's promise
-    upper: F64  # what is promised: both mixed
-    fell: Bools  # where the floor speaks in the place of the model that was chosen
+    upper: F64  # the final promise: both mixed
+    fell: Bools  # where the floor replaces the model that was chosen
 
 
 class Demand:
@@ -133,17 +129,17 @@ class Demand:
         self._layer = Layer(LEVELS, 0, self.ask.steps)
         self._drift = Drift(0, overlap=self.ask.steps[0])
         self._delivered = Delivered(0, len(LEVELS))
-        # learns from every series, whoever speaks for it
+        # learns from every series, whichever model serves it
         self._floor_layer = Layer(LEVELS, 0, self.ask.steps)
-        self._floor_margins: F64 | None = None  # one horizon is renewed a step
+        self._floor_margins: F64 | None = None  # renewed one horizon per step
         self._weighing = Weighing(LEVELS, 0, self.ask.steps)
         # usual demand of each series: total and weight of the latest days
         self._total, self._weight = np.zeros(0), np.zeros(0)
         # its root in the last fit, NaN for series added since, and how many there were then
         self._root, self._fitted = np.zeros(0), 0
-        # minutes known of each series, and the last of them
+        # known minutes of each series, and the last of them
         self._known, self._counted = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        # names and places of the models behind the newest promises
+        # names and positions of the models behind the newest promises
         self._spoke: tuple[tuple[str, ...], NDArray[np.int64]] = (self._names, self._chosen)
         self._made: dict[int, Made] = {}  # by step
         self._fits = 0
@@ -153,7 +149,7 @@ class Demand:
     # --- taking in --------------------------------------------------------------------------------
 
     def observe(self, names: Sequence[str], steps: NDArray[np.int64], values: F64) -> bool:
-        """Take in one value of each service, measured at `steps`; whether a new step has begun."""
+        """Take in one value of each service, measured at `steps`; returns whether a new step has begun."""
         newest = int(steps.max())
         rows, reused, added = self.rates.rows(names)
         self._grow(added)
@@ -186,7 +182,7 @@ class Demand:
             self._counted = np.pad(self._counted, (0, added), constant_values=-1)
 
     def _forget(self, reused: Sequence[int]) -> None:
-        """Rows that bear another name now start anew."""
+        """Reset rows that were assigned to another name."""
         if not reused:
             return
         rows = np.array(reused, np.int64)
@@ -204,16 +200,16 @@ class Demand:
                 each[old] = np.nan
 
     def _groups(self, rows: Rows) -> NDArray[np.int64]:
-        """Places of rows x horizons in the table of delivered promises."""
+        """Positions of rows x horizons in the table of delivered promises."""
         count = len(self.ask.steps)
         return np.asarray(rows[:, None] * count + np.arange(count))
 
     # --- comparing --------------------------------------------------------------------------------
 
     def settle(self, now_s: float) -> None:
-        """Compare the promises that have matured with what came, once each.
+        """Compare matured promises with their outcomes, once each.
 
-        A step late: the minute of some services arrives some ticks after that of others, and counts as well.
+        One step late: the minute of some services arrives some ticks after that of others, and counts as well.
         """
         values, newest = self.rates.values, self.rates.step
         for horizon, ahead in enumerate(self.ask.steps):
@@ -258,7 +254,7 @@ class Demand:
         floor_upper = promised(floor, below, roots)
         margins = self._layer.margins()
         own = promised(raw, margins, np.tile(root, each).T)
-        # the floor in a model's place: it is promised what the floor's own errors are
+        # the floor in a model's place is calibrated with the floor's own errors
         own = np.where(fell[..., None], floor_upper, own)
         shares = self._weighing.shares()
         self._spoke = (self._names, np.where(shares.any(axis=2), speaks, 0))
@@ -266,7 +262,7 @@ class Demand:
         self._made[self.rates.step] = Made(raw, margins, root, own, floor, usual, below, floor_upper, upper, fell)
 
     def _renewed(self) -> F64:
-        """The floor's margins: those of one horizon are renewed each step, of all where a series has come or gone."""
+        """The floor's margins: one horizon is renewed each step, all of them when a series was added or removed."""
         turn = self.rates.step % len(self.ask.steps)
         if self._floor_margins is None:
             self._floor_margins = self._floor_layer.margins()
@@ -285,7 +281,7 @@ class Demand:
     def _global(self, values: F64, mine: Bools, last: F64) -> F64:
         """Forecasts of the global model where it is chosen; with many series each of them every few minutes.
 
-        In between a series keeps its forecast, raised to the last value where that has grown above it.
+        In between a series keeps its forecast, raised to the last value where that is higher.
         """
         rows = np.flatnonzero(mine.any(axis=1))
         turns = -(-len(rows) // MOST_FORESEEN)
@@ -296,7 +292,7 @@ class Demand:
             known = min(len(before.raw), len(said))
             own = np.where(
                 before.fell[..., None], np.nan, before.raw
-            )  # what the floor said in its place is not its forecast
+            )  # a forecast of the floor in its place is not its own
             said[:known] = np.maximum(own[:known], last[:known])
         said[due] = self._models[Boosting.name].predict(values[due], values.shape[1] - 1, self.ask)[:, 0]
         return said
@@ -311,7 +307,7 @@ class Demand:
         if made is None:
             return None
         rows = self.rates.find(names)
-        invariant(bool((rows >= 0).all()), "a service is observed before it is asked for")
+        invariant(bool((rows >= 0).all()), "a service is observed before it is queried")
         values = np.full((len(rows), len(self.ask.steps), len(LEVELS)), np.nan)
         there = rows < len(made.upper)
         values[there] = made.upper[rows[there]]
@@ -341,7 +337,7 @@ class Demand:
         )
 
     def _reason(self, row: int, there: bool, raw: F64) -> str:
-        """Why not everything is promised."""
+        """Why the promise is incomplete."""
         if not there or not self._known[row]:
             return "no rate was measured yet"
         if np.isnan(raw[row]).any():
@@ -351,7 +347,7 @@ class Demand:
     # --- fitting ----------------------------------------------------------------------------------
 
     def wanted(self) -> Fit | None:
-        """The fit that is due, on the cadence or on drift; None when none is. Asking begins the next interval."""
+        """The fit that is due, on the cadence or on drift; None when none is. The call starts the next interval."""
         due = self._steps_seen >= self._next_fit
         drifted = self._drift.retrain and self._steps_seen >= self._next_fit - round(RETRAIN_S / STEP_S) * 5 // 6
         if not (due or drifted) or not self.rates.names or self.rates.values.shape[1] < FIRST_FIT_STEPS:
@@ -373,9 +369,9 @@ class Demand:
         )
 
     def adopt(self, fit: DemandFit) -> str | None:
-        """Let the models of a finished fit speak from the next step on; why the gate refused one of them."""
+        """Use the models of a finished fit from the next step on; returns why the gate refused one of them."""
         asked, fitted = fit.asked, fit.fitted
-        invariant(asked.kind == self.kind, "a fit is adopted by the demand that wanted it")
+        invariant(asked.kind == self.kind, "a fit is adopted by the demand that requested it")
         rows = [
             at for at, name in enumerate(asked.names) if at < len(self.rates.names) and self.rates.names[at] == name
         ]
@@ -384,7 +380,7 @@ class Demand:
         self._names = fitted.choice.names
         self._chosen[:] = 0
         self._chosen[rows] = fitted.choice.tried[rows]
-        # what is known of a series' model is kept where the new one is of its kind
+        # the record of a series' model is kept where the new one is of its kind
         changed = (np.array(self._names)[self._chosen] != before).any(axis=1)
         doubt = np.zeros((len(changed), len(self.ask.steps), len(LEVELS)))
         doubt[rows] = fitted.choice.doubt[rows]
@@ -400,9 +396,9 @@ class Demand:
         refused = proof is not None and not proof.verdict.passed
         if proof is not None and not refused:
             self._champion = proof.challenger
-        # a series stays on its rung where the model that drifted speaks on
+        # a series stays on its rung where the model that drifted remains in use
         stays = self._chosen[:, 0] == self._names.index(Boosting.name)
         self._drift.forget(np.flatnonzero(~stays) if refused else np.arange(len(self.rates.names)))
         for made in self._made.values():
-            made.raw[:] = made.own[:] = np.nan  # promises of the models before teach the new layer nothing
+            made.raw[:] = made.own[:] = np.nan  # promises of previous models do not train the new layer
         return None if proof is None else proof.verdict.refusal(f"boosting for {self.kind}")

@@ -17,15 +17,14 @@ from models.boosting import Boosting
 from models.burst_demand import HORIZONS_S, STEP_S, Demand, DemandFit, Fit
 
 LATE_STEPS = 2
-"""Where no service was measured lately, the step that is taken to be over: later ones may still come in."""
+"""Without a recent measurement of any service, the latest step assumed to be complete: later ones may still arrive."""
 
 
 class Bursts:
-    """Forecaster of the demand of services; its fits are run by whoever asks for them (`due`).
+    """Forecaster of service demand; the owner of the loop runs its fits (`due`).
 
-    With `gate`, the generator of its bootstrap, a new global model speaks only if it passes on the recent window
-    (models/proving.py);
-    `champion` is the one for requests that served before this run, if any.
+    With `gate`, the generator of its bootstrap, a new global model is used only if it passes on the recent window
+    (models/proving.py); `champion` is the model for requests that served before this run, if any.
     """
 
     name = "bursts"
@@ -48,8 +47,8 @@ class Bursts:
         self._shown: tuple[int, tuple[str, ...]] = (-1, ())
 
     def update(self, now_s: float, snapshot: ClusterSnapshot) -> None:
-        """Take in the last whole minute of every service; look at what matured; foresee anew when a minute has
-        begun.
+        """Take in the last whole minute of every service; when a minute has begun, settle matured promises and make new
+        ones.
         """
         services = snapshot.services
         names = [str(each) for each in services.id.tolist()]
@@ -65,15 +64,15 @@ class Bursts:
                 demand.foresee()
 
     def due(self, now_s: float) -> Fit | None:
-        """The next fit that is due, for a worker to run and to hand to `adopt`."""
+        """The next fit that is due, for a worker to run and to pass to `adopt`."""
         return next((fit for demand in self.demands if (fit := demand.wanted()) is not None), None)
 
     def adopt(self, fitted: DemandFit) -> str | None:
-        """Let the models of a finished fit speak from the next minute on; why the gate refused one of them."""
+        """Use the models of a finished fit from the next minute on; returns why the gate refused one of them."""
         return next(demand for demand in self.demands if demand.kind == fitted.asked.kind).adopt(fitted)
 
     def forecast(self, now_s: float, snapshot: ClusterSnapshot) -> Forecasts:
-        """The promises of the last minute for the services of `snapshot`; the same record until a new one is made."""
+        """The promises of the last minute for the services of `snapshot`; the same record until the next minute."""
         names = tuple(str(each) for each in snapshot.services.id.tolist())
         shown = (self.demands[0].rates.step, names)
         if shown != self._shown and names:

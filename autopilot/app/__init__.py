@@ -1,1 +1,1 @@
-"""The composition root: the only folder that knows every other one, and puts them together."""
+"""The composition root: the only package that imports every other one and wires them together."""

@@ -1,4 +1,4 @@
-"""What a simulation is asked for, checked before anything starts."""
+"""Options of a simulation, validated before anything starts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ LIMITS = ("file", "declared", "none")
 PHYSICS = ("ideal", "charged", "real")
 TELEMETRY = ("auto", "full", "windowed", "off")
 BASELINE_NAMES = ("fifo", "fifo-skip", "sjf", "sjf-skip", "gpu-time-skip", "las", "easy", "static", "kueue")
-"""The keys of `simulator.baselines.BASELINES`, here so that help needs no import of them."""
+"""The keys of `simulator.baselines.BASELINES`, repeated here so that help does not import them."""
 POLICY_NAMES = ("autopilot", "admission", "reactive")
-"""The shipped policies that act by themselves, the one that is meant first, for the same reason."""
+"""The shipped policies that act on their own, the default first; repeated here for the same reason."""
 SHIPPED_NAMES = ("recommend", *POLICY_NAMES)
-"""All shipped policies, for commands that look and do not act."""
+"""All shipped policies, for commands that only read."""
 SCENARIO_NAMES = (
     "burst",
     "bursts",
@@ -32,13 +32,13 @@ SCENARIO_NAMES = (
     "reclaim-storm",
     "spot-cascade",
 )
-"""The files of `simulator/scenarios`, for the same reason."""
+"""The files of `simulator/scenarios`, repeated here for the same reason."""
 FULL_TELEMETRY_S = 86_400.0
 """Longest run for which `auto` renders and parses every scrape."""
 
 
 def past_end(at_s: float, end_s: float) -> str:
-    """What is said of a moment that a run did not come to."""
+    """The message for a moment after the end of a run."""
     at, end = format_duration(at_s), format_duration(end_s)
     if at == end:
         at, end = f"{at_s:g} s", f"{end_s:g} s"
@@ -66,7 +66,7 @@ class SimulateOptions:
     rate_scale: float = 1.0
     journal: Path | None = None
     registry: Path | None = None
-    series: bool = True  # collect what pictures need
+    series: bool = True  # collect what plots need
 
     def __post_init__(self) -> None:
         """Raise `InputError` naming the flag, its value and what is allowed."""
@@ -88,15 +88,15 @@ class SimulateOptions:
         if (self.jobs or self.requests) and self.cluster is None and self.scenario is None:
             raise InputError("--cluster: a trace needs a cluster to run on; write for example --cluster 7x8")
         if self.columns and not (self.jobs or self.requests):
-            raise InputError("--columns: it is about a job or request file; name one with --jobs or --requests")
+            raise InputError("--columns: applies to a job or request file; name one with --jobs or --requests")
         for flag, path in (("--tenant", self.tenants), ("--defaults", self.defaults)):
             if path and self.jobs is None:
-                raise InputError(f"{flag}: it is about a job file; name one with --jobs")
+                raise InputError(f"{flag}: applies to a job file; name one with --jobs")
         if self.rate_scale < 1.0 and self.jobs and self.requests is None and self.scenario is None:
-            raise InputError("--rate-scale: it thins requests, and there are none; name them with --requests")
+            raise InputError("--rate-scale: thins requests, and there are none; name them with --requests")
 
     def files(self) -> tuple[tuple[str, Path], ...]:
-        """(flag, path) of every file that the call reads."""
+        """(flag, path) of every input file of the call."""
         paths = (
             ("--jobs", self.jobs),
             ("--requests", self.requests),

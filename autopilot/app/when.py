@@ -1,4 +1,4 @@
-"""Moments of a run: as time since its start, and as date and time where the start is known."""
+"""Moments of a run: time since its start, and date and time where the start is known."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.units import format_duration, parse_duration_s
 
 EPOCH_FROM_S = 1e9
-"""A journal whose times are at least this holds seconds since 1970: no simulation lasts thirty years."""
+"""A journal whose times are at least this large holds seconds since 1970: no simulation lasts thirty years."""
 
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """Turns times of one run into words; `start_s` is the start of the run since 1970, None: not known."""
+    """Formats times of one run; `start_s` is the start of the run since 1970, None: unknown."""
 
     start_s: float | None = None
 
@@ -40,7 +40,7 @@ class When:
 
 
 def when_of(description: Mapping[str, Any], first_s: float) -> When:
-    """The clock of a run, from what its journal says of it and the time of its first tick."""
+    """The clock of a run, from its journal's description and the time of its first tick."""
     start_s = description.get("start_s")
     if isinstance(start_s, int | float) and not isinstance(start_s, bool):
         return When(float(start_s))
@@ -50,7 +50,7 @@ def when_of(description: Mapping[str, Any], first_s: float) -> When:
 def parse_moment_s(text: str, flag: str, when: When, last_s: float) -> float:
     """A time of the run from a duration since its start (`2h`) or a date and time in UTC (`2026-11-23T04:00`).
 
-    A journal of a live cluster counts from 1970; there a duration is so long before the last decision, at `last_s`.
+    A journal of a live cluster counts from 1970; there a duration counts back from the last decision, at `last_s`.
     Raises `InputError` naming `flag`.
     """
     try:
@@ -62,8 +62,8 @@ def parse_moment_s(text: str, flag: str, when: When, last_s: float) -> float:
         return last_s - duration_s if when.start_s == 0.0 else duration_s
     if when.start_s is None:
         raise InputError(
-            f"{flag}: {text!r} is a date, and this journal does not know the date of its start; "
-            "write the time since the start of the run, for example 2h"
+            f"{flag}: {text!r} is a date, and this journal does not know the date of its start; write the "
+            "time since the start of the run, for example 2h"
         )
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     return aware.timestamp() - when.start_s

@@ -1,6 +1,6 @@
-"""The append-only record of what was observed, decided, intended and done.
+"""The append-only record of observations, decisions, intents and outcomes.
 
-`SqliteJournal` writes it, `JournalReader` reads it; replay and explain stand on the second.
+`SqliteJournal` writes it, `JournalReader` reads it; replay and explain use the reader.
 """
 
 from __future__ import annotations

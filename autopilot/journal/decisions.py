@@ -1,8 +1,7 @@
 """Decisions, policies and memories as bytes.
 
-A decision repeats much of the one before: proposals that a mode holds are made again each tick, and
-most refusals stay as they are. What is repeated is a number here, and the refusals are columns that
-follow the workload rows as they move.
+A decision repeats much of the previous one: proposals blocked by a mode recur each tick, and most refusals stay the
+same. A repetition is stored as a number; refusals are columns that follow the workload rows as they move.
 """
 
 from __future__ import annotations
@@ -61,9 +60,9 @@ _EMPTY = ENCODER.encode(())
 
 
 def memory_bytes(memory: ControllerMemory) -> bytes:
-    """A memory as bytes: equal memories give equal bytes, whatever the order in which they grew.
+    """A memory as bytes: equal memories give equal bytes, independent of their history.
 
-    The fence is left out: it belongs to who leads, not to what was decided.
+    The fence is left out: it depends on the leader, not on the decisions.
     """
     return _CANONICAL.encode(memory if memory.fence == 0 else replace(memory, fence=0))
 
@@ -94,25 +93,25 @@ def read_outcomes(data: bytes) -> tuple[Outcome, ...]:
 
 
 def digest(data: bytes) -> bytes:
-    """A short name for a content."""
+    """A short digest of some content."""
     return blake2b(data, digest_size=DIGEST_BYTES).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What one tick decided, on what."""
+    """The decision of one tick, and its inputs."""
 
     decision: Decision
     instructions: tuple[Instruction, ...]
     policy: Policy
     policy_digest: bytes
-    memory_digest: bytes  # of the memory that the decision was made with
+    memory_digest: bytes  # of the memory used for the decision
     memory: ControllerMemory | None  # that memory, at the start of a segment
     fence: int
 
 
 class DecisionEncoder:
-    """Turns decisions into bytes, each relative to the one before."""
+    """Encodes decisions as bytes, each relative to the previous one."""
 
     def __init__(self) -> None:
         self._policy: tuple[Policy, bytes, bytes] | None = None
@@ -135,7 +134,7 @@ class DecisionEncoder:
         moved: Rows | None,
         lost: bool,
     ) -> bytes:
-        """One decision. `moved`: how workload rows moved since the tick before; `lost`: nobody knows."""
+        """Encode one decision. `moved`: how workload rows moved since the previous tick; `lost`: unknown."""
         if self._policy is None or self._policy[0] is not policy:
             text = policy_bytes(policy)
             self._policy = (policy, text, digest(text))
@@ -195,7 +194,7 @@ class DecisionEncoder:
 
 
 class DecisionDecoder:
-    """The mirror of `DecisionEncoder`; without `refusals` every plan has none, which reads faster."""
+    """The inverse of `DecisionEncoder`; without `refusals` every plan has none, which reads faster."""
 
     def __init__(self, *, refusals: bool = True) -> None:
         self._with_refusals = refusals
@@ -205,12 +204,12 @@ class DecisionDecoder:
         self._policies: dict[bytes, Policy] = {}
 
     def decode(self, data: bytes) -> Decided:
-        """The decision that was encoded; needs those before it since the last keyframe."""
+        """The decision that was encoded; requires the preceding ones since the last keyframe."""
         tick, now_s, policy_digest, memory_digest, parts = msgspec.msgpack.decode(data)
         if "policy" in parts:
             self._policies[policy_digest] = read_policy(parts["policy"])
         if policy_digest not in self._policies:
-            raise UnreadableError("a decision refers to a policy that is not there")
+            raise UnreadableError("a decision refers to a missing policy")
         if "proposals" in parts:
             before = self._proposals
             self._proposals = [
@@ -249,7 +248,7 @@ class DecisionDecoder:
         if part is not None and len(part) == 4:
             self._refusals, _ = read_whole(part)
         elif self._refusals is None:
-            raise UnreadableError("refusals refer to a tick that is not there")
+            raise UnreadableError("refusals refer to a missing tick")
         elif part is not None:
             self._refusals = apply_change(self._refusals, part)
         return Refusals(self._codes, *unpack_columns(self._refusals))

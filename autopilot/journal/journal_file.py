@@ -1,11 +1,11 @@
 """The record of a run in one SQLite file: written once, read by replay and explain.
 
-Ticks lie in segments. A segment starts with a keyframe (whole observation, policy and memory) and goes
-on with changes in two compressed streams, one of observations and one of decisions, so that decisions
-can be read alone. Whole segments are dropped, oldest first, when the file outgrows its limits.
+Ticks are stored in segments. A segment starts with a keyframe (complete observation, policy and memory), followed by
+changes in two compressed streams, one of observations and one of decisions, so that decisions can be read alone. When
+the file exceeds its limits, whole segments are dropped, oldest first.
 
-Live, a decision is on the disk before its effects begin. In a simulation the order is the same, but
-nothing waits for the disk: a crash of the machine may cost the record, a crash of the program some ticks.
+Live, a decision is on disk before its effects begin. In a simulation the order is the same, but writes are not synced:
+a machine crash may lose the record, a program crash some ticks.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from autopilot.journal.observations import ObservationEncoder
 
 SCHEMA = "gpu-autopilot/journal/3"
 APPLICATION_ID = 0x67706A31
-"""SQLite's mark of whose file this is."""
+"""SQLite's application id, which marks the file as ours."""
 
 COMMIT_TICKS = 200
-"""Ticks written together where nothing waits for the disk."""
+"""Ticks per transaction where writes are not synced."""
 
 _LEVEL = 1
 _MAGIC = b"SQLite format 3\x00"
@@ -55,9 +55,9 @@ _TABLES = (
 
 
 class SqliteJournal:
-    """The writer. `intend` before the effects of a tick, `conclude` after; `close` in any case.
+    """The writer. Call `intend` before the effects of a tick, `conclude` after; `close` in any case.
 
-    Raises `InputError` where the record cannot be kept; what was written until then stays readable.
+    Raises `InputError` where the record cannot be written; what was written until then stays readable.
     """
 
     def __init__(
@@ -71,11 +71,10 @@ class SqliteJournal:
         replace: bool = False,
         created_s: float | None = None,
     ) -> None:
-        """Open or create the record at `path` and begin a run in it.
+        """Open or create the record at `path` and start a run in it.
 
-        `durable`: every decision is on the disk before `intend` returns. `run` describes the run in
-        plain values (shown by replay). `replace`: an older record at `path` gives way to this one;
-        otherwise the run is appended to it.
+        `durable`: every decision is on disk before `intend` returns. `run` describes the run in plain values (shown by
+        replay). `replace`: overwrite an older record at `path`; otherwise append the run to it.
         """
         self.path = Path(path)
         self.rules = rules
@@ -87,7 +86,7 @@ class SqliteJournal:
         self._proposals: list[tuple[str, int, int, str]] = []
         self._segments: list[tuple[int, int, int, float]] = []
         self._known_proposals: set[str] = set()
-        self._segment: tuple[int, float] | None = None  # first number and time of the segment being written
+        self._segment: tuple[int, float] | None = None  # first number and time of the current segment
         self._last_tick: int | None = None
         self._failed = ""
         self._open = False
@@ -155,7 +154,7 @@ class SqliteJournal:
         decision: Decision,
         instructions: Sequence[Instruction],
     ) -> None:
-        """Record one tick before its effects; `memory` is the one that the decision was made with."""
+        """Record one tick before its effects; `memory` is the one used for the decision."""
         self._refuse_when_failed()
         now_s, number = observation.now_s, self._next
         if self._segment is None or self._is_due(now_s, number):
@@ -178,7 +177,7 @@ class SqliteJournal:
             self.flush()
 
     def conclude(self, tick: int, outcomes: Sequence[Outcome]) -> None:
-        """Record what became of the instructions of `tick`, the last one intended."""
+        """Record the outcomes of the instructions of `tick`, the last one intended."""
         self._refuse_when_failed()
         if not outcomes:
             return
@@ -190,7 +189,7 @@ class SqliteJournal:
     # --- segments --------------------------------------------------------------------------------
 
     def _is_due(self, now_s: float, number: int) -> bool:
-        """Whether a keyframe is due; a clock that went back starts a segment, too."""
+        """Whether a keyframe is due; a clock that went backwards starts a segment, too."""
         assert self._segment is not None  # noqa: S101 - for the type checker
         first, since_s = self._segment
         if now_s < since_s:
@@ -210,13 +209,13 @@ class SqliteJournal:
         self._segments.append((number, self._run or 0, int(starts), now_s))
 
     def _drop_old(self, now_s: float, *, jumped: bool) -> None:
-        """Drop the oldest whole segments that are too old, or too much. Of a time that jumped nothing is too old."""
+        """Drop the oldest whole segments by age and size. After a jump of the clock, age does not count."""
         with self._guard("shortened"):
             limit = self.rules.max_mib * 1024 * 1024
             firsts = self._db.execute("SELECT first, now_s, run FROM segments ORDER BY first").fetchall()
             dropped = False
             for at in range(len(firsts) - 1):
-                # a segment ends where the next begins; times of another run are not comparable
+                # a segment ends where the next begins; times of different runs are not comparable
                 same_run = firsts[at + 1][2] == self._run
                 old = same_run and not jumped and now_s - firsts[at + 1][1] > self.rules.max_age_s
                 if not old and self._used_bytes() <= limit:
@@ -241,7 +240,7 @@ class SqliteJournal:
     # --- the file --------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Write what waits, in one transaction."""
+        """Write pending ticks in one transaction."""
         if not (self._rows or self._outcomes or self._segments):
             return
         with self._guard("written"):
@@ -256,7 +255,7 @@ class SqliteJournal:
             waiting.clear()
 
     def close(self) -> None:
-        """Write what waits and leave one plain file, readable from a read-only folder too."""
+        """Write pending ticks and leave one plain file, readable from a read-only folder too."""
         if not self._open:
             return
         try:
@@ -264,7 +263,7 @@ class SqliteJournal:
                 self.flush()
         finally:
             self._open = False
-            # fails where a reader is still there, or the disk is full: SQLite mends that when next opened
+            # fails where a reader is active, or the disk is full: SQLite completes it when the file is next opened
             with suppress(sqlite3.Error):
                 self._db.execute("PRAGMA journal_mode = DELETE").fetchall()
             self._db.close()
@@ -286,7 +285,7 @@ class SqliteJournal:
 
     @contextmanager
     def _guard(self, verb: str) -> Iterator[None]:
-        """Turn what SQLite says about disk and file into one message; nothing of a transaction is left."""
+        """Convert SQLite errors about disk and file to one message; the transaction is rolled back."""
         try:
             yield
         except (sqlite3.Error, OSError) as error:
@@ -325,7 +324,7 @@ def check_place(path: Path, *, replace: bool) -> None:
         raise InputError(f"{path}: the folder {folder} does not exist; create it or give another path")
     if not os.access(folder, os.W_OK):
         raise InputError(f"{path}: the folder {folder} cannot be written; give another path with --journal")
-    if path.exists() and not path.is_file():  # opening a pipe would wait for its other end
+    if path.exists() and not path.is_file():  # opening a pipe would block
         raise InputError(f"{path}: is a pipe or a device; give the path of a file")
     if path.exists():
         fault = fault_of(path)
@@ -355,14 +354,14 @@ def _remove(path: Path) -> None:
 
 
 def _words(error: Exception) -> str:
-    """What happened and what helps."""
+    """The error and its fix."""
     text = str(error)
     if isinstance(error, OSError):
-        return f"{error.strerror or text}. Give a path in a folder that you may write, with --journal."
+        return f"{error.strerror or text}. Give a path in a folder with write access, with --journal."
     if "full" in text or "I/O error" in text:
         return f"{text}. Free some space, or give a path on another disk with --journal."
     if "readonly" in text or "unable to open" in text:
-        return f"{text}. Give a path in a folder that you may write, with --journal."
+        return f"{text}. Give a path in a folder with write access, with --journal."
     if "locked" in text or "busy" in text:
         return f"{text}. Another process writes to it; end that one, or give another path with --journal."
     return f"{text}. The file is damaged; move it away, or give another path with --journal."

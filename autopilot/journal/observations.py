@@ -1,8 +1,8 @@
-"""Observations as bytes, tick after tick: an encoder and its mirror.
+"""Observations as bytes, tick by tick: an encoder and its inverse.
 
-Both keep the tables of the tick before. What is the same object, or has the same values, costs nothing
-and is one object again after reading. `restart` forgets, so that the next observation is written whole
-and can be read without those before it (a keyframe).
+Both keep the tables of the previous tick. An object that is the same, or has equal values, costs nothing and is one
+object again after reading. `restart` clears this state, so that the next observation is complete and can be read
+without its predecessors (a keyframe).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ NAMED_TABLES: tuple[tuple[str, type[Any]], ...] = (
     ("members", MemberTable),
     ("advance", AdvanceTable),
 )
-"""Tables whose first column names the row. Placements follow by what they join."""
+"""Tables whose first column names the row. Placements are identified by the rows that they join."""
 
 _SMALL: tuple[str, ...] = ("names", "signals", "commands", "outcomes", "gaps", "views")
 _FORECAST_COLUMNS = ("total_s", "known", "history")
@@ -69,14 +69,14 @@ _NO_ROWS = "no rows moved"
 
 
 def plain(value: Any) -> Any:
-    """What the encoder does not know by itself: numpy's numbers and columns."""
+    """Converts types that the encoder does not support: numpy's numbers and columns."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
         if value.dtype == object:
             return ["O", list(value.shape), value.reshape(-1).tolist()]
         return [value.dtype.str, list(value.shape), np.ascontiguousarray(value).tobytes()]
-    raise TypeError(f"a {type(value).__name__} has no place in a journal")
+    raise TypeError(f"a {type(value).__name__} cannot be stored in a journal")
 
 
 def column(_: type, value: Any) -> Any:
@@ -110,7 +110,7 @@ _READERS: dict[str, Callable[[Any], tuple[Array, ...]]] = {name: reader_of(names
 
 @dataclass(slots=True)
 class _Seen:
-    """One table as it was in the tick before, on either side."""
+    """One table as of the previous tick, on either side."""
 
     table: Any = None
     packed: Packed | None = None
@@ -118,7 +118,7 @@ class _Seen:
 
 @dataclass(slots=True)
 class _State:
-    """Everything that a change is relative to."""
+    """The state that a change is relative to."""
 
     tables: dict[str, _Seen] = field(default_factory=lambda: {name: _Seen() for name in _TABLES})
     small: dict[str, tuple[Any, bytes]] = field(default_factory=dict)
@@ -127,10 +127,10 @@ class _State:
 
 
 class ObservationEncoder:
-    """Turns observations into bytes, each relative to the one before.
+    """Encodes observations as bytes, each relative to the previous one.
 
-    `workload_rows` says after each call how the rows of the workload table moved: None when they did
-    not, or when nothing is known about it (`whole_workloads`).
+    After each call `workload_rows` holds how the rows of the workload table moved: None when they did not move, or when
+    that is unknown (`whole_workloads`).
     """
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ class ObservationEncoder:
         self.whole_workloads = True
 
     def restart(self) -> None:
-        """Write the next observation whole."""
+        """Encode the next observation completely."""
         self._state = _State()
 
     def encode(self, observation: Observation) -> tuple[bytes, bytes | None]:
@@ -200,7 +200,7 @@ class ObservationEncoder:
         self._state.tables[name] = _Seen(table, packed)
 
     def _placements(self, snapshot: ClusterSnapshot, parts: dict[str, Any]) -> None:
-        """Placements: a row is the same when it joins the same workload and GPU, wherever that moved."""
+        """Placements: a row is the same when it joins the same workload and GPU, wherever their rows moved."""
         seen, table = self._state.tables["placements"], snapshot.placements
         still = not self.whole_workloads and self.workload_rows is None
         if table is seen.table and still:
@@ -216,7 +216,7 @@ class ObservationEncoder:
         self._keep("placements", table, packed, part, parts)
 
     def _forecasts(self, forecasts: Forecasts, snapshot: ClusterSnapshot, parts: dict[str, Any]) -> None:
-        """Run times lie beside the workloads; a forecast of demand is written when it is a new one."""
+        """Run times are stored beside the workloads; a forecast of demand is stored when it is new."""
         state = self._state
         runtimes, seen = forecasts.runtimes, state.tables["runtimes"]
         if runtimes is not seen.table or (runtimes is not None and seen.packed is None):
@@ -256,21 +256,21 @@ class ObservationEncoder:
 
 
 def _placement_keys(packed: Packed) -> Array:
-    """One integer for each placement: which workload, GPU and instance it joins."""
+    """One integer per placement: the workload, GPU and instance that it joins."""
     columns = unpack_columns(packed)
     workload, gpu, instance = (columns[at].astype(np.int64) for at in (0, 2, 3))
     return np.where(workload < 0, -1, (workload << 42) + (gpu << 21) + instance + 1)
 
 
 class ObservationDecoder:
-    """The mirror of `ObservationEncoder`."""
+    """The inverse of `ObservationEncoder`."""
 
     def __init__(self) -> None:
         self._state = _State()
         self.workload_rows: Rows | None = None
 
     def decode(self, data: bytes, signals: bytes | None) -> Observation:
-        """The observation that was encoded; needs those before it since the last keyframe."""
+        """The observation that was encoded; requires the preceding ones since the last keyframe."""
         tick, now_s, inventory_age_s, work_age_s, kill_switch, parts, *elapsed = msgspec.msgpack.decode(data)
         state = self._state
         self.workload_rows = None
@@ -286,7 +286,7 @@ class ObservationDecoder:
         if signals is not None:
             unpack_signals(signals, now_s, state.telemetry)
         if state.telemetry.table is None:
-            raise UnreadableError("telemetry refers to a tick that is not there")
+            raise UnreadableError("telemetry refers to a missing tick")
         small = {name: state.small[name][0] for name in _SMALL}
         tables = {name: state.tables[name].table for name in _TYPES}
         snapshot = ClusterSnapshot(
@@ -322,7 +322,7 @@ class ObservationDecoder:
             return packed
         before = before or self._state.tables[name].packed
         if before is None:
-            raise UnreadableError(f"{name} refers to a tick that is not there")
+            raise UnreadableError(f"{name} refers to a missing tick")
         return apply_change(before, part)
 
     def _placements(self, part: Sequence[Any] | None) -> None:
@@ -342,7 +342,7 @@ class ObservationDecoder:
             part = parts.get("runtimes")
             packed = seen if part is None else self._packed("runtimes", part)
             if packed is None:
-                raise UnreadableError("a forecast refers to a tick that is not there")
+                raise UnreadableError("a forecast refers to a missing tick")
             model, made_s, levels = head
             table = RuntimeForecast(model, made_s, tuple(levels), *unpack_columns(packed))
             self._state.tables["runtimes"] = _Seen(table, packed)

@@ -1,4 +1,4 @@
-"""Reading a record: tick after tick, one tick, or the decisions alone."""
+"""Reads a record: tick by tick, a single tick, or the decisions alone."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class RunHeader:
     version: str
     created_s: float  # since the epoch
     description: dict[str, Any]
-    first_tick: int | None  # that is still there; None when it left no tick
+    first_tick: int | None  # first tick still in the record; None when there is none
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """What one tick decided, and what became of it."""
+    """The decision of one tick, and its outcomes."""
 
     number: int  # position in the record; ticks of two runs may have the same `tick`
     run: int  # see `JournalReader.runs`
     tick: int
     now_s: float
-    starts: bool  # first tick of a run: memory came from outside
+    starts: bool  # first tick of a run: its memory came from outside
     policy: Policy
     policy_digest: bytes
     memory_digest: bytes  # of the memory before this tick
@@ -65,7 +65,7 @@ class TickRecord:
 class JournalReader:
     """A record opened for reading; also while a controller writes to it.
 
-    Raises `InputError` that names the file (and the tick) when it is not a journal, or damaged.
+    Raises `InputError` that names the file (and the tick) when it is no journal, or damaged.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -76,8 +76,7 @@ class JournalReader:
             raise InputError(f"{self.path}: is a pipe or a device; give the journal file")
         if not self.path.exists():
             raise InputError(
-                f"{self.path}: there is no such journal; `autopilot simulate` and `autopilot demo` print where "
-                f"theirs is"
+                f"{self.path}: no such journal; `autopilot simulate` and `autopilot demo` print the path of theirs"
             )
         fault = fault_of(self.path)
         if fault or not self.path.stat().st_size:
@@ -108,7 +107,7 @@ class JournalReader:
             db.close()
             if "unable to open" not in str(error) and "readonly" not in str(error):
                 raise
-            # left by a crash in a folder that cannot be written: read what the main file holds
+            # left by a crash in a read-only folder: read the main file only
             db = sqlite3.connect(
                 f"{address}?mode=ro&immutable=1", uri=True, isolation_level=None, check_same_thread=False
             )
@@ -134,7 +133,7 @@ class JournalReader:
             return int(self._db.execute("SELECT count(*) FROM ticks").fetchone()[0])
 
     def tick_bounds(self) -> tuple[int, int] | None:
-        """First and last tick that are there; None in an empty record."""
+        """First and last tick in the record; None in an empty record."""
         with self._guard():
             first, last = self._db.execute(
                 "SELECT (SELECT tick FROM ticks ORDER BY number LIMIT 1),"
@@ -143,7 +142,7 @@ class JournalReader:
         return None if first is None else (int(first), int(last))
 
     def find_proposal(self, proposal: str) -> tuple[int, ...]:
-        """Positions at which a proposal was first made (and made again, once a segment)."""
+        """Positions at which a proposal was first made (and repeated, once per segment)."""
         with self._guard():
             rows = self._db.execute("SELECT number FROM proposals WHERE id = ? ORDER BY number", (proposal,))
             return tuple(row[0] for row in rows.fetchall())
@@ -157,7 +156,7 @@ class JournalReader:
             return tuple((row[0], row[1]) for row in rows.fetchall())
 
     def find_tick(self, tick: int) -> int | None:
-        """Position of a tick (of the last run that has it); None when it is not there."""
+        """Position of a tick (in the last run that has it); None when it is missing."""
         with self._guard():
             row = self._db.execute("SELECT max(number) FROM ticks WHERE tick = ?", (tick,)).fetchone()
         return None if row[0] is None else int(row[0])
@@ -165,13 +164,13 @@ class JournalReader:
     # --- reading ---------------------------------------------------------------------------------
 
     def ticks(self, first: int | None = None) -> Iterator[TickRecord]:
-        """Every tick in order, whole; from position `first` on (default: all that is there)."""
+        """Every tick in order, complete; from position `first` on (default: the first in the record)."""
         for number, observation, decided in self._walk(first, with_observations=True):
             if (first is None or number >= first) and observation is not None:
                 yield TickRecord(observation, decided)
 
     def decisions(self, first: int | None = None, *, refusals: bool = True) -> Iterator[DecisionRecord]:
-        """Every decision in order, without what was observed: far quicker than `ticks`, and again without
+        """Every decision in order, without observations: much faster than `ticks`, and faster still without
         `refusals`.
         """
         for number, _, decided in self._walk(first, with_observations=False, refusals=refusals):
@@ -179,7 +178,7 @@ class JournalReader:
                 yield decided
 
     def first_at(self, at_s: float) -> int:
-        """A position at or before the first tick at `at_s` or later of any run; reading may begin there."""
+        """A position at or before the first tick at `at_s` or later of any run, where reading can start."""
         with self._guard():
             rows = self._db.execute("SELECT first, run, now_s FROM segments ORDER BY first").fetchall()
         begin = 0
@@ -189,7 +188,7 @@ class JournalReader:
         return begin
 
     def up_to(self, number: int) -> Iterator[TickRecord]:
-        """Ticks from the keyframe at or before position `number` up to it, whole: enough to decide it again."""
+        """Ticks from the keyframe at or before position `number` up to it, complete: enough to decide it again."""
         for at, observation, decided in self._walk(number, with_observations=True):
             if observation is not None:
                 yield TickRecord(observation, decided)
@@ -223,7 +222,7 @@ class JournalReader:
     def _segment(
         self, start: int, end: int, run: tuple[int, bool], *, with_observations: bool, refusals: bool
     ) -> Iterator[tuple[int, Observation | None, DecisionRecord]]:
-        """Ticks of one segment; `run`: which one, and whether the segment begins it."""
+        """Ticks of one segment; `run`: its run, and whether the segment starts it."""
         streams = [zlib.decompressobj(-15) for _ in range(2)]
         observations, decisions = ObservationDecoder(), DecisionDecoder(refusals=refusals)
         columns = "observation, signals" if with_observations else "NULL, NULL"
@@ -267,7 +266,7 @@ class JournalReader:
     # --- the file --------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._db.close()
 
     def __enter__(self) -> Self:
@@ -280,13 +279,13 @@ class JournalReader:
 
     @contextmanager
     def _guard(self, tick: int | None = None) -> Iterator[None]:
-        """Turn whatever a damaged file leads to into one message."""
+        """Convert any error caused by a damaged file to one message."""
         try:
             yield
         except sqlite3.Error as error:
             raise InputError(
-                f"{self.path}: the journal cannot be read ({error}); it is truncated or damaged: "
-                "use another one, or the copy of a backup"
+                f"{self.path}: the journal cannot be read ({error}); it is truncated or damaged: use "
+                "another one, or a backup"
             ) from error
         except (
             UnreadableError,
@@ -301,7 +300,7 @@ class JournalReader:
         ) as error:
             where = "" if tick is None else f", tick {tick}"
             raise InputError(
-                f"{self.path}{where}: the record does not fit together ({error}); it is damaged or of another "
+                f"{self.path}{where}: the record is inconsistent ({error}); it is damaged or of another "
                 "version: ticks before this one can still be read"
             ) from error
 

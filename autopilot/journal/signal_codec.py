@@ -1,8 +1,8 @@
 """Telemetry as bytes: by far the largest part of a record, and most of it noise.
 
-Floats are compared as integers with the value that the past makes likely (`_Likely`), low bits that no
-value uses are shifted out (telemetry that was rounded on its way in is small here), and the
-differences are cut into byte planes, so that the many zero bytes lie together. Exact, bit for bit.
+Floats are compared as integers with a value predicted from the past (`_Likely`), low bits that no value uses are
+shifted out (which makes telemetry that was rounded at the source small), and the differences are split into byte
+planes, so that zero bytes are adjacent. Exact, bit for bit.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _WHOLE = 3
 
 def _known(before: Array | None) -> Array:
     if before is None:
-        raise UnreadableError("a column refers to a tick that is not there")
+        raise UnreadableError("a column refers to a missing tick")
     return before
 
 
 @dataclass(slots=True)
 class Past:
-    """What telemetry was before, on either side: the last table, and older frames to predict from."""
+    """Previous telemetry, on either side: the last table, and older frames for predictions."""
 
     table: SignalTable | None = None
     frames: deque[tuple[float, SignalTable]] = field(default_factory=deque)  # (time, table), oldest first
 
     def keep(self, now_s: float, table: SignalTable) -> None:
-        """Remember a table; frames that no prediction can use are dropped."""
+        """Keep a table; frames that no prediction can use are dropped."""
         if self.table is not None and self.table.mean.shape != table.mean.shape:
             self.frames.clear()
         if self.table is None or self.table.mean is not table.mean:
@@ -53,9 +53,9 @@ class Past:
         self.table = table
 
     def parts_of(self, now_s: float, name: str, windows_s: tuple[float, ...], window: int) -> list[Array] | None:
-        """The columns of the next shorter window that together fill this one up to now, without the newest.
+        """The columns of the next shorter window that together cover this one up to now, without the newest.
 
-        None unless there is one for every part.
+        None unless every part has one.
         """
         if window != 1 or self.table is None or self.table.windows_s != windows_s:
             return None
@@ -72,14 +72,14 @@ class Past:
 
 
 MOST_FRAMES = 64
-"""Frames kept for predictions, at most."""
+"""Maximum number of frames kept for predictions."""
 
 TOLERANCE = 0.1
-"""How far a frame may lie from where a window's part ends, in parts."""
+"""Maximum distance of a frame from the end of a window's part, in parts."""
 
 
 class _Likely:
-    """What each window of a column probably is, given the shorter windows and the past."""
+    """Predicts each window of a column from the shorter windows and the past."""
 
     def __init__(
         self, name: str, now_s: float, windows_s: tuple[float, ...], shape: tuple[int, ...], past: Past
@@ -90,10 +90,10 @@ class _Likely:
         self.before = before if usable else None
 
     def bits(self, window: int, shorter: Array | None) -> Array | int:
-        """Likely bits [signals, entities] of one window; `shorter` is the window before it.
+        """Predicted bits [signals, entities] of one window; `shorter` is the window before it.
 
-        A longer window is the mean (or the maximum) of the shorter ones that fill it; where the past does
-        not reach back so far, it is what it was, and no maximum is below that of a shorter window.
+        A longer window is the mean (or the maximum) of the shorter ones that cover it. Where the past is too short it
+        is predicted to be unchanged, and no maximum is below that of a shorter window.
         """
         if self.before is None:
             return 0 if shorter is None else shorter.view(np.int32)
@@ -114,7 +114,7 @@ class _Likely:
 
 
 def pack_floats(column: Array, likely: _Likely) -> list[Any]:
-    """float32 [signals, windows, entities]: how the bits differ from the likely ones."""
+    """float32 [signals, windows, entities]: the difference of the bits from the predicted ones."""
     if likely.before is not None and np.array_equal(column.view(np.int32), likely.before.view(np.int32)):
         return [_SAME]
     bits = np.ascontiguousarray(column).view(np.int32)
@@ -175,13 +175,13 @@ def _unpack_planes(packed: bytes, shape: tuple[int, ...]) -> Array:
 
 
 def _squeeze(data: bytes) -> bytes:
-    # Runs and Huffman codes: nothing repeats in noise, so that a search for repeats only costs time.
+    # Runs and Huffman codes: noise has no repetitions, so that a search for them only costs time.
     squeezer = zlib.compressobj(1, zlib.DEFLATED, -15, 9, zlib.Z_RLE)
     return squeezer.compress(data) + squeezer.flush()
 
 
 def pack_plain(column: Array, before: Array | None) -> list[Any]:
-    """Any other small column: nothing when equal, else as it is."""
+    """Any other small column: nothing when equal, else verbatim."""
     if before is column or (before is not None and before.dtype == column.dtype and np.array_equal(before, column)):
         return [_SAME]
     return [_WHOLE, column.dtype.str, list(column.shape), _squeeze(np.ascontiguousarray(column).tobytes())]
@@ -195,7 +195,7 @@ def unpack_plain(part: Sequence[Any], before: Array | None) -> Array:
 
 
 def pack_age(column: Array, before: Array | None) -> list[Any]:
-    """Ages: all grow alike while nothing new comes."""
+    """Ages: all grow by the same amount while no new samples arrive."""
     if before is None or before.shape != column.shape or not column.dtype == before.dtype == np.float32:
         return pack_plain(column, None)
     if before is column:
@@ -213,7 +213,7 @@ def unpack_age(part: Sequence[Any], before: Array | None) -> Array:
 
 
 def pack_signals(table: SignalTable, now_s: float, past: Past) -> bytes:
-    """One signal table as bytes, relative to those before, which `past` keeps."""
+    """One signal table as bytes, relative to its predecessors, which `past` keeps."""
     before = past.table
     same_names = before is not None and (before.signals, before.windows_s) == (table.signals, table.windows_s)
     part = [
@@ -241,7 +241,7 @@ def _pack_ratio(name: str, table: SignalTable, now_s: float, past: Past) -> list
 
 
 def _origin(part: Sequence[Any], before: SignalTable | None) -> tuple[Any, ...]:
-    """Sources and their column; nothing where the record is older than they are."""
+    """Sources and their column; empty where the record predates them."""
     return (tuple(part[0]), unpack_plain(part[1], None if before is None else before.source)) if part else ()
 
 
@@ -252,7 +252,7 @@ def unpack_signals(data: bytes, now_s: float, past: Past) -> SignalTable:
     if names is not None:
         signals, windows_s = tuple(names[0]), tuple(names[1])
     elif before is None:
-        raise UnreadableError("telemetry refers to a tick that is not there")
+        raise UnreadableError("telemetry refers to a missing tick")
     else:
         signals, windows_s = before.signals, before.windows_s
 

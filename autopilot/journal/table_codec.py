@@ -1,9 +1,9 @@
-"""Tables of numpy columns as bytes: whole, or as what changed since the tick before.
+"""Tables of numpy columns as bytes: complete, or as changes since the previous tick.
 
-Between two ticks most rows stay, a few cells change, and rows come and go while the others keep their
-order. Columns of one item size are stacked as unsigned integers, so that a whole table is compared in
-a few vector operations and bit for bit (NaN equals NaN, -0.0 differs from 0.0). A table that cannot be
-described as a change (another column type, rows in another order) is written whole.
+Between two ticks most rows stay, a few cells change, and rows are added and removed while the others keep their order.
+Columns of one item size are stacked as unsigned integers, so that a whole table is compared in a few vector operations
+and bit for bit (NaN equals NaN, -0.0 differs from 0.0). A table that cannot be described as a change (another column
+type, rows in another order) is written completely.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Layout = tuple[tuple[Any, ...], ...]
-"""For each column: dtype, shape behind the rows, and whether it is stored column by column (Fortran)."""
+"""For each column: dtype, shape after the row axis, and whether it is stored column by column (Fortran)."""
 
 
 class UnreadableError(Exception):
-    """Bytes that do not fit together; the reader says of which journal and tick."""
+    """Inconsistent bytes; the reader adds the journal and the tick."""
 
 
 _UNSIGNED: dict[int, np.dtype[Any]] = {
@@ -40,10 +40,10 @@ _NONE = np.empty(0, np.int64)
 
 @dataclass(frozen=True)
 class Rows:
-    """How the rows of one tick follow from those of the tick before.
+    """How the rows of one tick follow from those of the previous tick.
 
-    `removed` are positions in the old table, `inserted` positions in the new one; all other rows are
-    the same objects in the same order.
+    `removed` are positions in the old table, `inserted` positions in the new one; all other rows are the same objects
+    in the same order.
     """
 
     removed: Array
@@ -87,7 +87,7 @@ def _without(length: int, positions: Array) -> Array:
 
 
 def pack_positions(positions: Array) -> bytes:
-    """Ascending row numbers as bytes: their distances, in one byte each where that suffices."""
+    """Ascending row numbers as bytes: their differences, in one byte each where that suffices."""
     if not len(positions):
         return b""
     steps = positions.astype("<u4")
@@ -105,9 +105,9 @@ def unpack_positions(packed: bytes) -> Array:
 
 
 def rows_by_key(before: Array, after: Array) -> Rows | None:
-    """Rows that left and came, by names or integer keys; None when the others changed their order.
+    """Removed and inserted rows, by names or integer keys; None when the other rows changed their order.
 
-    A key of -1 is a row that cannot stay.
+    A key of -1 marks a row that cannot stay.
     """
     old, new = before.tolist(), after.tolist()
     if old == new:
@@ -143,7 +143,7 @@ def column_names(table: type[Any]) -> tuple[str, ...]:
 
 
 def reader_of(names: Sequence[str]) -> Callable[[Any], tuple[Array, ...]]:
-    """A function that returns those columns of a table."""
+    """A function that returns the columns of a table."""
     if len(names) == 1:
         name = names[0]
         return lambda table: (getattr(table, name),)
@@ -177,7 +177,7 @@ def pack_columns(columns: Sequence[Array]) -> Packed:
 
 @lru_cache(maxsize=256)
 def _columns_by_size(layout: Layout) -> dict[int, int]:
-    """How many stacked columns there are of each item size."""
+    """Number of stacked columns by item size."""
     counts = dict.fromkeys(_UNSIGNED, 0)
     for dtype, shape, _ in layout:
         if dtype != _TEXT:
@@ -245,7 +245,7 @@ def texts_of(values: Sequence[Any]) -> Array:
 
 
 def _shuffle(group: Array) -> bytes:
-    """Byte planes of each column: equal high bytes lie beside each other and compress to nothing."""
+    """Byte planes of each column: equal high bytes are adjacent and compress well."""
     columns, rows = group.shape
     planes = group.view(np.uint8).reshape(columns, rows, group.itemsize)
     return planes.transpose(0, 2, 1).tobytes()
@@ -257,9 +257,9 @@ def _unshuffle(data: bytes, size: int, columns: int, rows: int) -> Array:
 
 
 def change(before: Packed, after: Packed, rows: Rows | None) -> list[Any] | None:
-    """What turns `before` into `after`, given how the rows moved (None: not at all).
+    """The change from `before` to `after`, given how the rows moved (None: not at all).
 
-    Returns an empty list when nothing changed, and None when the whole table is the shorter answer.
+    Returns an empty list when nothing changed, and None when the complete table is shorter.
     """
     if before.layout != after.layout or (rows is None and before.rows != after.rows):
         return None
@@ -296,7 +296,7 @@ def apply_change(before: Packed, part: Sequence[Any]) -> Packed:
     rows = None if packed_rows is None else unpack_rows(packed_rows)
     if rows is not None:
         if rows.before != before.rows:
-            raise UnreadableError(f"a change of {rows.before} rows meets {before.rows}")
+            raise UnreadableError(f"a change of {rows.before} rows was applied to {before.rows}")
         old_at, new_at = rows.kept_before, rows.kept_after
     groups = {}
     for size, old in before.groups.items():
@@ -331,7 +331,7 @@ def apply_change(before: Packed, part: Sequence[Any]) -> Packed:
 
 
 def follow(packed: Packed, rows: Rows | None) -> Packed:
-    """A table whose first column holds workload rows, after those moved; -1: the workload is gone."""
+    """A table whose first column holds workload rows, after those moved; -1: the workload was removed."""
     if rows is None or not packed.rows:
         return packed
     dtype = packed.layout[0][0]

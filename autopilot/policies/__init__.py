@@ -1,4 +1,4 @@
-"""The shipped policies (one YAML file each) and how policy files are written and read.
+"""The shipped policies (one YAML file each), and reading and writing of policy files.
 
-The name of a file without its ending is the name of the policy.
+The name of a file without its suffix is the name of the policy.
 """

@@ -1,7 +1,7 @@
-"""What a policy file says, held to the tree: unknown fields, types and limits, each refused in one sentence.
+"""Validation of a policy file: unknown fields, types and limits, each refused with one sentence.
 
-The tree is walked for what only we know (which fields there are, what a duration is, what fills a gap);
-pydantic holds every value to its type and limits.
+This module walks the tree for what pydantic cannot know (which fields exist, what a duration is, where missing values
+come from); pydantic validates type and limits of each value.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 SHOWN_LETTERS = 60
-_REFUSED: Any = object()  # in place of a value that cannot be used
+_REFUSED: Any = object()  # replaces an invalid value
 
 
 @functools.cache
 def adapter() -> TypeAdapter[Policy]:
-    """The reader of the tree that pydantic derives, made on first use."""
+    """The pydantic validator of the tree, built on first use."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(Policy)
 
 
 def checked_policy(spec: Mapping[str, Any], base: Policy) -> tuple[Policy | None, list[str]]:
-    """The policy that `spec` (as read from YAML) makes of `base`, or None and what is wrong, field by field.
+    """The policy that `spec` (as read from YAML) makes of `base`, or None and the errors, field by field.
 
-    What two fields say against each other is not looked at here (`autopilot.core.model.policy.check_policy`).
+    Contradictions between fields are checked elsewhere (`autopilot.core.model.policy.check_policy`).
     """
     from pydantic import ValidationError
 
@@ -57,7 +57,7 @@ def checked_policy(spec: Mapping[str, Any], base: Policy) -> tuple[Policy | None
     data = _section(spec, Policy, "", base, problems)
     policy = None
     try:
-        # strict, and as JSON: there a list may be a tuple and a text an enum, but `"5"` is no number
+        # strict, and in JSON mode: a list may be a tuple and a text an enum, but `"5"` is no number
         policy = adapter().validate_json(json.dumps(data), strict=True)
     except ValidationError as error:
         for wrong in error.errors(include_url=False):
@@ -70,7 +70,7 @@ def checked_policy(spec: Mapping[str, Any], base: Policy) -> tuple[Policy | None
 
 
 def _section(value: Any, kind: type, path: str, base: Any, problems: list[str]) -> Any:
-    """The fields of one dataclass as pydantic reads them, gaps filled from `base` (None: left open)."""
+    """The fields of one dataclass as pydantic input, missing ones from `base` (None: left out)."""
     if value is None and base is not None:
         return plain(base)  # a section whose lines are all commented out
     if not isinstance(value, Mapping):
@@ -89,7 +89,7 @@ def _section(value: Any, kind: type, path: str, base: Any, problems: list[str]) 
 
 
 def _value(value: Any, hint: Any, path: str, name: str, base: Any, problems: list[str]) -> Any:
-    """One value as pydantic reads it, durations in seconds; `name` is the field that it stands in."""
+    """One value as pydantic input, durations in seconds; `name` is its field."""
     kind = bare(hint)
     if is_dataclass(kind) and isinstance(kind, type):
         return _section(value, kind, path, base, problems)
@@ -119,7 +119,7 @@ def _seconds(text: str, hint: Any, path: str, name: str, problems: list[str]) ->
 
 
 def _place(location: tuple[str | int, ...]) -> tuple[str, str, Any]:
-    """Path, field name and annotation of where pydantic found something wrong."""
+    """Path, field name and annotation of a pydantic error."""
     path, name, hint = "", "", Any
     kind: Any = Policy
     for step in location:
@@ -144,19 +144,19 @@ def _refusal(value: Any, hint: Any, path: str, name: str, mend: str = "") -> str
 
 
 def show(value: Any) -> str:
-    """A value as in the file, cut where it is long."""
+    """A value as in the file, truncated where it is long."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= SHOWN_LETTERS else f"{text[: SHOWN_LETTERS - 3]}..."
 
 
 def nearest(word: Any, known: Iterable[str]) -> str:
-    """`, did you mean X?` for the known word that is nearest, or an empty text."""
+    """`, did you mean X?` for the closest known word, or an empty text."""
     near = nearest_name(word, known)
     return f", {near}" if near else ""
 
 
 def _nearest_field(key: str, path: str, hints: Mapping[str, Any]) -> str:
-    """Near names in the same section first, then anywhere in the tree, else what the section has."""
+    """Close names in the same section first, then anywhere in the tree, else the names of the section."""
     if near := nearest(key, hints):
         return near
     by_name = {field.path.rpartition(".")[2]: field.path for field in reversed(policy_fields())}

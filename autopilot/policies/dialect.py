@@ -1,8 +1,8 @@
-"""YAML as policy files use it: a small, strict and safe part of it, the same for reading and writing.
+"""YAML as policy files use it: a small, strict and safe subset, the same for reading and writing.
 
-Plain words mean what YAML 1.2 says: only `true` and `false` are truth values (so that the mode `off` is the
-word off), `010` is ten and `1:30` is a text. A key that stands twice in one mapping is refused, as are
-aliases, for both hide what is in force. yaml is imported on first use: the command line stays light.
+Plain words follow YAML 1.2: only `true` and `false` are booleans (so that the mode `off` is the word off), `010` is ten
+and `1:30` is a text. A key that occurs twice in one mapping is refused, and so are aliases, because both hide the value
+in force. yaml is imported on first use, to keep the command line fast.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     import yaml
 
 LONGEST_NUMBER = 1000
-"""Characters of a whole number: more are no amount of anything."""
+"""Longest whole number in characters: a longer one is no plausible amount."""
 
 TAG = "tag:yaml.org,2002:"
-# What a plain word is, tried in this order: the core schema of YAML 1.2, section 10.3.2.
+# Types of a plain word, tried in this order: the core schema of YAML 1.2, section 10.3.2.
 PLAIN = (
     ("null", re.compile(r"^(~|null|Null|NULL|)$")),
     ("bool", re.compile(r"^(true|True|TRUE|false|False|FALSE)$")),
@@ -31,7 +31,7 @@ KINDS = ("null", "bool", "int", "float", "str", "seq", "map")
 
 
 def read_yaml(text: str, source: str) -> Any:
-    """What a document holds, in dicts, lists, str, int, float, bool and None; None when it is empty.
+    """The content of a document, in dicts, lists, str, int, float, bool and None; None when it is empty.
 
     Raises `InputError` naming `source`, line and column.
     """
@@ -43,11 +43,11 @@ def read_yaml(text: str, source: str) -> Any:
         mark = error.problem_mark or error.context_mark
         where = f" line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         why = ", ".join(part for part in (error.context, error.problem) if part)
-        raise InputError(f"{source}{where}: not usable YAML: {why}") from error
-    except (yaml.YAMLError, ValueError) as error:  # a character or a number that no reader takes
-        raise InputError(f"{source}: not usable YAML: {' '.join(str(error).split())[:200]}") from error
+        raise InputError(f"{source}{where}: invalid YAML: {why}") from error
+    except (yaml.YAMLError, ValueError) as error:  # a character or a number that the parser rejects
+        raise InputError(f"{source}: invalid YAML: {' '.join(str(error).split())[:200]}") from error
     except RecursionError as error:
-        raise InputError(f"{source}: not usable YAML: nested too deep") from error
+        raise InputError(f"{source}: invalid YAML: nested too deep") from error
 
 
 def write_yaml(content: dict[str, Any]) -> str:
@@ -74,17 +74,17 @@ def _loader() -> type[yaml.SafeLoader]:
             return super().compose_node(parent, index)
 
         def flatten_mapping(self, node: yaml.MappingNode) -> None:
-            """A merge key (`<<`) is a key like any other."""
+            """A merge key (`<<`) is treated as an ordinary key."""
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             seen = set()
             for key_node, _ in node.value:
                 key = self.construct_object(key_node, deep=True)
                 if not isinstance(key, str):
-                    problem = f"the key {key!r} is no text; put it between quotes"
+                    problem = f"the key {key!r} is no text; quote it"
                     raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
                 if key in seen:
-                    problem = f"the key {key!r} stands twice; keep one"
+                    problem = f"the key {key!r} occurs twice; keep one"
                     raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
                 seen.add(key)
             return super().construct_mapping(node, deep)
@@ -104,7 +104,7 @@ def _whole_number(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
 
     text = str(loader.construct_scalar(node))
     if len(text) > LONGEST_NUMBER:
-        problem = f"a number of {len(text):,} characters; write a smaller one, or put a text between quotes"
+        problem = f"a number of {len(text):,} characters; write a smaller one, or quote a text"
         raise ConstructorError(None, None, problem, node.start_mark)
     return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
 
@@ -123,10 +123,10 @@ def _dumper() -> type[yaml.SafeDumper]:
     import yaml
 
     class Dumper(yaml.SafeDumper):
-        """SafeDumper that quotes what a reader of YAML 1.1 or of 1.2 would take for something else."""
+        """SafeDumper that quotes words to which a YAML 1.1 or 1.2 parser would give another type."""
 
     def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-        # only between double quotes does the emitter escape these line breaks; elsewhere they are lost
+        # the emitter escapes these line breaks between double quotes only; elsewhere they are lost
         rare = any(letter in value for letter in "\x85\u2028\u2029")
         return dumper.represent_scalar(TAG + "str", value, style='"' if rare else None)
 

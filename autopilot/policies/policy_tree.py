@@ -1,7 +1,7 @@
-"""The policy tree as data: its fields with meaning, limits and defaults, and their values in words.
+"""The policy tree as data: its fields with meaning, limits and defaults, and their values as text.
 
 Everything is read from the annotations of the dataclasses in `autopilot.core.model.policy`: error messages, the
-reference page and the schema all speak from here, so that a field is written once.
+reference page and the schema use this module, so that a field is documented once.
 """
 
 from __future__ import annotations
@@ -73,18 +73,18 @@ def bare(hint: Any) -> Any:
 
 
 def item_of(hint: Any) -> Any:
-    """The annotation of an item of a tuple or of a value of a dict; Any when it says nothing."""
+    """The annotation of an item of a tuple or of a value of a dict; Any when unspecified."""
     arguments = [argument for argument in get_args(bare(hint)) if argument is not Ellipsis]
     return arguments[-1] if arguments else Any
 
 
 def meaning_of(hint: Any) -> str:
-    """What the Doc of an annotation says."""
+    """The documentation (Doc) of an annotation."""
     return next((part.documentation for part in _metadata(hint) if isinstance(part, Doc)), "")
 
 
 def plain(value: Any) -> Any:
-    """A policy, or a part of one, in dicts, lists, numbers, texts and truth values; durations in seconds."""
+    """A policy, or a part of one, as dicts, lists, numbers, texts and booleans; durations in seconds."""
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value) if field.init}
     if isinstance(value, Enum):
@@ -97,7 +97,7 @@ def plain(value: Any) -> Any:
 
 
 def is_duration(name: str) -> bool:
-    """Seconds by its name (`dwell_s`); a rate (`requests_per_s`) is none."""
+    """Whether the name marks seconds (`dwell_s`); a rate (`requests_per_s`) is no duration."""
     return name.endswith("_s") and "_per_" not in name
 
 
@@ -115,7 +115,7 @@ def _takes_none(hint: Any) -> bool:
 
 
 def allowed_text(hint: Any, name: str = "") -> str:
-    """What a field takes: `a whole number from 0 to 64`, `a duration from 1m to 7d`, `one of off, auto`."""
+    """The allowed values of a field: `a whole number from 0 to 64`, `a duration from 1m to 7d`, `one of off, auto`."""
     text = _kind_text(bare(hint), name) + _limits_text(hint, name)
     return f"{text}, or null" if _takes_none(hint) else text
 
@@ -149,7 +149,7 @@ def _limits_text(hint: Any, name: str) -> str:
 
 
 def value_text(value: Any, name: str = "") -> str:
-    """A value as a policy file may write it on one line; equal text only for equal values of one field."""
+    """A value as one line of a policy file; equal text only for equal values of one field."""
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, bool):
@@ -164,13 +164,13 @@ def value_text(value: Any, name: str = "") -> str:
 
 
 def number_text(value: float) -> str:
-    """The shortest text that is read back as the same number; no `.0` behind a whole one."""
+    """The shortest text that parses to the same number, without `.0` after a whole one."""
     whole = isinstance(value, int) or (abs(value) < MAX_EXACT_S and value == int(value))
     return str(int(value)) if whole else repr(value)
 
 
 def duration_text(value_s: float) -> str:
-    """Seconds as `15m`, `1h30m` or `7d`, read back as the same number; plain number where not whole."""
+    """Seconds as `15m`, `1h30m` or `7d`, which parses to the same number; a plain number where not whole."""
     if not 0 <= value_s < MAX_EXACT_S or value_s != int(value_s):
         return number_text(value_s)
     rest, parts = int(value_s), []

@@ -1,8 +1,8 @@
-"""The store of forecasting models: content-addressed, with lineage, promoted and rolled back in one step.
+"""The store of forecasting models: content-addressed, with lineage, promotion and rollback.
 
-A registry is a folder (in a cluster, a volume). Artifacts lie under the SHA-256 of their bytes and never
-change; what serves is one small file that is replaced whole. Whoever writes holds a lock; whoever reads
-needs none, and verifies what it reads before it opens it.
+A registry is a folder (in a cluster, a volume). Artifacts are stored under the SHA-256 of their bytes and never change;
+one small file, replaced atomically, names the version that serves. Writers hold a lock; readers need none, and verify
+content before they open it.
 """
 
 from __future__ import annotations

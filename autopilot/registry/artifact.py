@@ -1,8 +1,8 @@
-"""Models as bytes and back: skops archives in one canonical form, opened only when every type in them is known.
+"""Models as bytes and back: skops archives in a canonical form, opened only when every type in them is trusted.
 
-skops writes no code, but names the types that it builds again. Its own list of harmless types is wide (all
-of scikit-learn); ours holds what our models are made of, and nothing that calls a function by name. The
-form is canonical, so that equal content has equal bytes: skops itself writes memory addresses and the time.
+skops stores no code, but names of types to rebuild. Its own list of trusted types is wide (all of scikit-learn); ours
+holds what our models consist of, and nothing that calls a function by name. The form is canonical, so that equal
+content has equal bytes: skops itself writes memory addresses and the time.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ TRUSTED_TYPES = frozenset(
         "sklearn.feature_extraction.text.HashingVectorizer",
     }
 )
-"""Types that an artifact may be made of."""
+"""Types that an artifact may contain."""
 
 TRUSTED_LOADERS = frozenset(
     {
@@ -70,10 +70,10 @@ TRUSTED_LOADERS = frozenset(
         "TypeNode",
     }
 )
-"""Ways in which skops builds them; those of functions, methods and partial calls are not among them."""
+"""Ways in which skops may rebuild them; those of functions, methods and partial calls are excluded."""
 
 MAX_BYTES = 256 * 1024 * 1024
-"""Largest content that is unpacked: an archive may be small and its content without end."""
+"""Limit on unpacked content: a small archive can expand without bound."""
 
 MAX_PARTS = 200_000
 
@@ -83,13 +83,13 @@ _LEVEL = 6
 
 
 class ArtifactError(RegistryError):
-    """An artifact is refused: damaged, or made of what is not trusted."""
+    """An artifact is refused: damaged, or with an untrusted type."""
 
 
 def pack(content: Mapping[str, Any]) -> bytes:
     """A dict of plain values, arrays and estimators as bytes; equal content gives equal bytes.
 
-    Raises `ArtifactError` for what could not be unpacked again.
+    Raises `ArtifactError` for content that could not be unpacked again.
     """
     import skops.io
 
@@ -111,7 +111,7 @@ def pack(content: Mapping[str, Any]) -> bytes:
 
 
 def unpack(data: bytes) -> dict[str, Any]:
-    """The inverse of `pack`. Whoever calls has compared `data` with the digest that it should have.
+    """The inverse of `pack`. The caller has verified the digest of `data`.
 
     Raises `ArtifactError` for anything that `pack` would not have written; nothing is built then.
     """
@@ -137,11 +137,11 @@ def _parts(data: bytes) -> dict[str, bytes]:
             whole_bytes = sum(member.file_size for member in members)
             if len(members) <= MAX_PARTS and whole_bytes <= MAX_BYTES:
                 return {member.filename: archive.read(member) for member in members}
-    except Exception as error:  # zipfile raises half a dozen kinds for a damaged archive
-        raise ArtifactError(f"the artifact is no whole archive ({_short(error)})") from error
+    except Exception as error:  # zipfile raises several exception types for a damaged archive
+        raise ArtifactError(f"the artifact is no complete archive ({_short(error)})") from error
     raise ArtifactError(
-        f"the artifact holds {len(members):,} parts of {whole_bytes:,} bytes; at most {MAX_PARTS:,} of {MAX_BYTES:,} "
-        "are opened: train on fewer rows or with fewer trees"
+        f"the artifact has {len(members):,} parts of {whole_bytes:,} bytes; the limits are {MAX_PARTS:,} "
+        f"parts and {MAX_BYTES:,} bytes: train on fewer rows or with fewer trees"
     )
 
 
@@ -156,10 +156,10 @@ def _read_schema(parts: Mapping[str, bytes]) -> dict[str, Any]:
 
 
 def _canonical(parts: Mapping[str, bytes]) -> dict[str, Any]:
-    """The schema with parts named by their content, and nodes numbered in their order."""
+    """The schema with parts named by their content, and nodes numbered in order."""
     schema = _read_schema(parts)
     for number, node in enumerate(_nodes(schema)):
-        if isinstance(node.get("__id__"), int):  # and not a key of that name in somebody's dict
+        if isinstance(node.get("__id__"), int):  # not a key of that name in a user's dict
             node["__id__"] = number
         if node.get("__loader__") == "NdArrayNode" and node.get("type") == "numpy":
             node["file"] = f"{sha256(parts[node['file']])}.npy"
@@ -183,7 +183,7 @@ def _nodes(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _audit(schema: dict[str, Any]) -> None:
-    """Raise `ArtifactError` naming each type and way of building that is not trusted."""
+    """Raise `ArtifactError` naming each untrusted type and way of building."""
     foreign: set[str] = set()
     for node in _nodes(schema):
         if "__loader__" not in node and "__class__" not in node:
@@ -195,8 +195,8 @@ def _audit(schema: dict[str, Any]) -> None:
             foreign.add(f"{node.get('__loader__')} of {name}")
     if foreign:
         raise ArtifactError(
-            f"the artifact holds what is not trusted: {', '.join(sorted(foreign)[:5])}; "
-            "keep plain values, arrays and the estimators of the list in it"
+            f"the artifact contains untrusted types: {', '.join(sorted(foreign)[:5])}; use plain values, "
+            "arrays and the listed estimators only"
         )
 
 

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: replaced atomically, on the disk before anyone relies on them, locked."""
+"""Files that are complete or absent: replaced atomically, synced before use, locked."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _PARTIAL = ".partial"
 
 
 class RegistryError(InputError):
-    """The registry cannot do what was asked: the message names the object and the mend."""
+    """An operation of the registry failed: the message names the object and the fix."""
 
 
 class MissingError(RegistryError):
-    """There is no such file, which is something else than one that cannot be read."""
+    """The file does not exist, as opposed to one that cannot be read."""
 
 
 def canonical(value: Any) -> bytes:
@@ -43,9 +43,9 @@ def sha256(data: bytes) -> str:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Put `data` at `path`, whole or not at all, on the disk when this returns.
+    """Write `data` to `path` atomically; it is on disk when this returns.
 
-    Raises `RegistryError` where the disk refuses (full, read-only); `path` is then as it was.
+    Raises `RegistryError` where the disk fails (full, read-only); `path` is then unchanged.
     """
     partial = path.with_name(f"{path.name}.{os.getpid()}{_PARTIAL}")
     try:
@@ -63,7 +63,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename inside `folder` last through a loss of power."""
+    """Sync `folder`, so that a rename inside survives a loss of power."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -72,11 +72,11 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_whole(path: Path, limit_bytes: int) -> bytes:
-    """The bytes of a plain file. Raises `RegistryError` (`MissingError`: there is none), for more than `limit_bytes`
-    too.
+    """The bytes of a plain file. Raises `RegistryError` (`MissingError`: no such file), also for more than
+    `limit_bytes`.
     """
     try:
-        # a pipe in its place would keep the reader waiting for ever
+        # a pipe in its place would block the reader
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         with os.fdopen(handle, "rb") as file:
             about = os.fstat(handle)
@@ -84,7 +84,7 @@ def read_whole(path: Path, limit_bytes: int) -> bytes:
                 raise RegistryError(f"{path}: is no plain file; restore it, or promote another version")
             if about.st_size > limit_bytes:
                 raise RegistryError(
-                    f"{path}: has {about.st_size:,} bytes where at most {limit_bytes:,} belong; it was changed"
+                    f"{path}: has {about.st_size:,} bytes, more than the limit of {limit_bytes:,}; it was changed"
                 )
             return file.read(limit_bytes + 1)
     except FileNotFoundError as error:
@@ -94,9 +94,9 @@ def read_whole(path: Path, limit_bytes: int) -> bytes:
 
 
 def names_in(folder: Path) -> list[str]:
-    """What lies in `folder`, sorted; nothing where there is no such folder.
+    """The names in `folder`, sorted; empty where the folder does not exist.
 
-    Raises `RegistryError` where it cannot be looked into: that is not the same as an empty one.
+    Raises `RegistryError` where the folder cannot be read, which differs from an empty one.
     """
     try:
         return sorted(path.name for path in folder.iterdir())
@@ -107,15 +107,15 @@ def names_in(folder: Path) -> list[str]:
 
 
 def partial_files(folder: Path) -> list[Path]:
-    """What writers left that ended half-way. Only meaningful to who holds the lock."""
+    """Partial files of writers that died. Only meaningful while the lock is held."""
     return sorted(folder.rglob(f"*{_PARTIAL}"))
 
 
 @contextmanager
 def locked(folder: Path, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
-    """Hold the registry's lock, across processes and threads; freed by the system when a holder dies.
+    """Hold the registry's lock, across processes and threads; the system releases it when the holder dies.
 
-    Raises `RegistryError` when another one holds it for longer than `wait_s`, or the folder cannot be written.
+    Raises `RegistryError` when another process holds it for longer than `wait_s`, or the folder cannot be written.
     """
     path = folder / "lock"
     try:
@@ -127,7 +127,7 @@ def locked(folder: Path, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
         _take(handle, path, wait_s)
         yield
     finally:
-        os.close(handle)  # frees the lock
+        os.close(handle)  # releases the lock
 
 
 def _take(handle: int, path: Path, wait_s: float) -> None:
@@ -140,7 +140,7 @@ def _take(handle: int, path: Path, wait_s: float) -> None:
                 raise RegistryError(f"{path}: cannot be locked ({error.strerror}); use a volume with locks") from error
             if time.monotonic() >= until_s:
                 raise RegistryError(
-                    f"{path}: another process has held the registry for {wait_s:g} s; try again, or end it"
+                    f"{path}: another process has held the registry for {wait_s:g} s; try again, or stop it"
                 ) from error
             time.sleep(_LOCK_POLL_S)
         else:
@@ -150,4 +150,4 @@ def _take(handle: int, path: Path, wait_s: float) -> None:
 def _words(error: OSError) -> str:
     if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
         return f"{error.strerror}: free some space, or run `autopilot models gc`"
-    return f"{error.strerror}: give a folder that you may write, with --registry"
+    return f"{error.strerror}: give a folder with write access, with --registry"

@@ -1,7 +1,7 @@
-"""The book of verdicts: one file for each (run, case), so that judging again writes the same again.
+"""The book of verdicts: one file per (run, case), so that judging again writes the same content.
 
-A run is what was judged on what by which rules; its name is their digest. Whoever repeats it overwrites
-each case with the same words, and a run that was interrupted is completed by running it again.
+The digest of subject, data and rules names a run. Repeating a run overwrites each case with the same content; an
+interrupted run is completed by repeating it.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class VerdictBook:
         self.folder = folder
 
     def write(self, run: str, case: str, verdict: Mapping[str, Any]) -> bool:
-        """Keep the verdict of a case; False when the same one is there already.
+        """Record the verdict of a case; False when the same one is recorded already.
 
-        Raises `RegistryError` where the disk refuses.
+        Raises `RegistryError` where the disk fails.
         """
         body = {"run": run, "case": case, **verdict}
         whole = {"schema": SCHEMA, "checksum": sha256(canonical(body)), **body}
@@ -51,7 +51,7 @@ class VerdictBook:
         return True
 
     def read(self, run: str, case: str) -> dict[str, Any] | None:
-        """The verdict of a case; None where there is none, or none that can be believed."""
+        """The verdict of a case; None where there is none, or it is damaged."""
         try:
             whole = json.loads(read_whole(self._path(run, case), _MAX_BYTES))
             checksum = whole.pop("checksum")
@@ -69,8 +69,8 @@ class VerdictBook:
         return [each for each in found if each is not None]
 
     def drop_unknown(self, known: set[str]) -> int:
-        """Drop the runs that judged a version which is not `known` any more: how many. Those of code and policies
-        stay.
+        """Drop the runs that judged a version which is no longer `known`; returns their number. Those of code and
+        policies stay.
         """
         with locked(self.folder):
             gone = [
@@ -83,7 +83,7 @@ class VerdictBook:
         return len(gone)
 
     def _path(self, run: str, case: str) -> Path:
-        # people's names of groups become file names: a digest keeps two alike ones apart
+        # group names become file names: a digest keeps similar ones apart
         plain = _SAFE.sub("-", case).strip("-.")[:60]
         name = case if plain == case else f"{plain}-{sha256(case.encode())[:8]}"
         return self.folder / "verdicts" / run / f"{name}.json"

@@ -1,4 +1,4 @@
-"""What is known of a version: from which data, by which code, with which scores, after which parent."""
+"""The metadata of a version: training data, code, scores, parent."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from autopilot.registry.atomic_files import RegistryError, canonical, sha256
 
 SCHEMA = "gpu-autopilot/model/1"
 LIBRARIES = ("numpy", "scikit-learn", "scipy", "skops", "statsmodels")
-"""What a fitted model may depend on."""
+"""Libraries that a fitted model may depend on."""
 
 MUST_EQUAL = ("scikit-learn",)
-"""Libraries that promise nothing about estimators of another version."""
+"""Libraries that do not guarantee to load estimators of another version."""
 
 MAX_BYTES = 4 * 1024 * 1024
 SHORT = 12
-"""Characters of a version that are shown, and enough to name one."""
+"""Number of characters of a version that are shown; enough to identify one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """One version of a model. All but `created_s` and `created_by` is what its name is the digest of."""
+    """One version of a model. Its name is the digest of all fields but `created_s` and `created_by`."""
 
     kind: str  # bursts or runtimes
     model: str  # the model's own name and format, e.g. `boosting/1`
-    artifact: str  # SHA-256 of its bytes
+    artifact: str  # SHA-256 of the artifact
     artifact_bytes: int
     data: Mapping[str, Any]  # from_s, to_s, rows, digest of the training data
     feature_schema: tuple[str, ...]
@@ -44,18 +44,18 @@ class Manifest:
 
     @property
     def version(self) -> str:
-        """The name: a digest of what the version is, whoever made it and when."""
+        """The name: a digest of the content, independent of author and time."""
         body = asdict(self)
         del body["created_s"], body["created_by"]
         try:
             return sha256(canonical(body))
         except (ValueError, TypeError) as error:
             raise RegistryError(
-                f"{self.kind}: the manifest cannot be written as JSON ({error}); leave out what is not known"
+                f"{self.kind}: the manifest cannot be written as JSON ({error}); omit unknown values"
             ) from error
 
     def to_bytes(self) -> bytes:
-        """As it lies on the disk, with a digest of all of it."""
+        """The bytes on disk, with a digest of all of them."""
         body = asdict(self)
         whole = {
             "schema": SCHEMA,
@@ -69,7 +69,7 @@ class Manifest:
 def read_manifest(data: bytes, name: str) -> Manifest:
     """The inverse of `to_bytes`, for the manifest called `name`.
 
-    Raises `RegistryError` for one that was changed, or does not belong to the name.
+    Raises `RegistryError` for one that was changed, or does not match the name.
     """
     try:
         whole = json.loads(data)
@@ -90,14 +90,14 @@ def read_manifest(data: bytes, name: str) -> Manifest:
 
 
 def library_versions() -> dict[str, str]:
-    """The versions of `LIBRARIES` that this process runs with."""
+    """The versions of `LIBRARIES` in this process."""
     return {name: metadata.version(name) for name in LIBRARIES}
 
 
 def library_problem(manifest: Manifest, running: Mapping[str, str]) -> str:
-    """Why a version may not serve under the libraries that run; "" when it may."""
+    """Why a version must not serve under the installed libraries; "" when it may."""
     for name in MUST_EQUAL:
         trained, here = manifest.libraries.get(name), running.get(name)
         if trained != here:
-            return f"was fitted with {name} {trained}, and {here} runs here: fit it again"
+            return f"was fitted with {name} {trained}, but {here} is installed: fit it again"
     return ""

@@ -1,7 +1,7 @@
-"""What serves: one small file a kind, replaced whole, with who put it there and why.
+"""The version that serves: one small file per kind, replaced atomically, with author and reason.
 
-It is a stack: promotion pushes, rollback pops. The state before the last change lies beside it, so that a
-damaged file costs the last change and no more.
+It is a stack: promotion pushes, rollback pops. The state before the last change is stored beside it, so that a damaged
+file costs at most the last change.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from autopilot.registry.atomic_files import MissingError, RegistryError, canonic
 SCHEMA = "gpu-autopilot/current/1"
 MAX_SERVING = 50
 MAX_LOG = 500
-"""Changes that are remembered."""
+"""Number of changes that are remembered."""
 
 _MAX_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """One change of what serves."""
+    """One change of the serving version."""
 
     version: str
     before: str
     at_s: float  # since the epoch
     by: str
     why: str
-    how: str  # promoted, forced (past a gate that said no) or rolled back
+    how: str  # promoted, forced (despite a refusal of the gate) or rolled back
 
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """Versions that serve or served, the current one last; the changes that led here."""
+    """Versions that serve or served, the current one last, and the latest changes."""
 
     serving: tuple[str, ...] = ()
     log: tuple[Promotion, ...] = ()
@@ -46,25 +46,25 @@ class Pointer:
         return self.serving[-1] if self.serving else ""
 
     def promoted(self, entry: Promotion) -> Pointer:
-        """With a version on top; where it was below, it is there no more."""
+        """With a version on top; its earlier entry is removed."""
         rest = tuple(version for version in self.serving if version != entry.version)
         return Pointer((*rest, entry.version)[-MAX_SERVING:], (*self.log, entry)[-MAX_LOG:])
 
     def rolled_back(self, at: int, entry: Promotion) -> Pointer:
-        """With what lies above place `at` taken off."""
+        """With the entries above place `at` removed."""
         return Pointer(self.serving[: at + 1], (*self.log, entry)[-MAX_LOG:])
 
     def to_bytes(self) -> bytes:
-        """As it lies on the disk, with a digest of all of it."""
+        """The bytes on disk, with a digest of all of them."""
         body = {"serving": list(self.serving), "log": [asdict(entry) for entry in self.log]}
         whole = {"schema": SCHEMA, "checksum": sha256(canonical(body)), **body}
         return json.dumps(whole, indent=1).encode()
 
 
 def read_pointer(path: Path) -> Pointer:
-    """The record at `path`; where it is damaged the one before it, where that is too, nothing serves.
+    """The record at `path`; where it is damaged the previous one; where that is damaged too, no version serves.
 
-    What was wrong is in `problems`; nothing is raised.
+    Errors are listed in `problems`; nothing is raised.
     """
     problems: list[str] = []
     before = path.with_suffix(".before.json")
@@ -77,7 +77,7 @@ def read_pointer(path: Path) -> Pointer:
             problems.append(str(error))
             continue
         if place == before and not problems:
-            problems.append(f"{path}: is gone; what served before serves")
+            problems.append(f"{path}: is missing; the previous version serves")
         return Pointer(found.serving, found.log, tuple(problems))
     return Pointer(problems=tuple(problems))
 
@@ -90,7 +90,7 @@ def _read(path: Path) -> Pointer:
         if whole["schema"] != SCHEMA:
             raise RegistryError(f"{path}: written as {whole['schema']}; this version reads {SCHEMA}")
         if sha256(canonical(body)) != whole["checksum"]:
-            raise RegistryError(f"{path}: was changed or damaged; what served before serves")
+            raise RegistryError(f"{path}: was changed or damaged; the previous version serves")
         return Pointer(tuple(body["serving"]), tuple(Promotion(**entry) for entry in body["log"]))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise RegistryError(f"{path}: cannot be read ({error}); what served before serves") from error
+        raise RegistryError(f"{path}: cannot be read ({error}); the previous version serves") from error

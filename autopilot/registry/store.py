@@ -1,4 +1,4 @@
-"""The registry: what is kept, what serves, and how the one becomes the other."""
+"""The registry: stored versions, the version that serves, promotion and rollback."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from autopilot.registry.pointer import Pointer, Promotion, read_pointer
 
 KINDS = ("bursts", "runtimes")
 KEEP = 10
-"""Versions of a kind that are kept beside those that served last (the reference keeps as many)."""
+"""Versions of a kind that are kept besides those that served last (the reference keeps the same number)."""
 
 QUOTA_MIB = 512.0
 _NAME = re.compile(r"[0-9a-f]{64}")
@@ -48,12 +48,12 @@ class Entry:
     manifest: Manifest
     current: bool
     served_before: bool
-    stored: bool  # False: only the manifest is left, for the lineage
+    stored: bool  # False: only the manifest remains, for the lineage
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What may serve: content and manifest, or neither. `refused` says which versions were passed over, and why."""
+    """What can serve: content and manifest, or neither. `refused` lists the versions that were skipped, and why."""
 
     manifest: Manifest | None = None
     content: dict[str, Any] | None = None
@@ -61,7 +61,7 @@ class Served:
 
 
 class Registry:
-    """A folder of models. Raises `RegistryError`, an `InputError`, for whatever its disk or its user does wrong."""
+    """A folder of models. Raises `RegistryError`, an `InputError`, for errors of the disk or the user."""
 
     def __init__(
         self,
@@ -71,8 +71,8 @@ class Registry:
         now_s: Callable[[], float] = time.time,
         libraries: Mapping[str, str] | None = None,
     ) -> None:
-        """Use `folder`, which is made by the first write. `now_s` dates what is written; `libraries` stands for
-        the versions that run (a test gives others).
+        """Use `folder`, which the first write creates. `now_s` dates what is written; `libraries` replaces the
+        installed versions in tests.
         """
         self.folder = folder
         self.quota_bytes = int(quota_mib * 1024 * 1024)
@@ -82,8 +82,8 @@ class Registry:
     # --- what is there ---------------------------------------------------------------------------
 
     def versions(self, kind: str) -> list[str]:
-        """Names of all versions of a kind; those with a damaged manifest too. Raises `RegistryError` for an unreadable
-        folder.
+        """Names of all versions of a kind, including those with a damaged manifest. Raises `RegistryError` for an
+        unreadable folder.
         """
         names = [name.removesuffix(".json") for name in names_in(self._models(_known(kind))) if name.endswith(".json")]
         return [name for name in names if _NAME.fullmatch(name)]
@@ -101,7 +101,7 @@ class Registry:
         return manifest
 
     def entries(self, kind: str) -> tuple[list[Entry], list[tuple[str, str]]]:
-        """Every version of a kind, newest first, and those that cannot be read with the reason."""
+        """Every version of a kind, newest first, and unreadable ones with the reason."""
         pointer = self.pointer(kind)
         found: list[Entry] = []
         damaged: list[tuple[str, str]] = []
@@ -117,7 +117,7 @@ class Registry:
         return found, damaged
 
     def find(self, name: str) -> Manifest:
-        """The version that a person means: a kind (what serves), or the beginning of a version.
+        """The version that a user means: by kind (the one that serves), or by a prefix of the version.
 
         Raises `RegistryError` where there is none, or several.
         """
@@ -130,21 +130,25 @@ class Registry:
             raise RegistryError(f"{name!r}: give a kind ({', '.join(KINDS)}) or at least 4 characters of a version")
         hits = [(kind, each) for kind in KINDS for each in self.versions(kind) if each.startswith(name)]
         if len(hits) != 1:
-            how = "no version begins so" if not hits else f"{len(hits)} versions begin so; give more characters"
+            how = (
+                "no version starts with this"
+                if not hits
+                else (f"{len(hits)} versions start with this; give more characters")
+            )
             raise RegistryError(f"{name!r}: {how}; `autopilot models list` shows those of {self.folder}")
         return self.manifest(*hits[0])
 
     def pointer(self, kind: str) -> Pointer:
-        """What serves and what served before. A damaged record is passed over for the one before it."""
+        """The versions that serve and served. A damaged record is skipped for the previous one."""
         return read_pointer(self._pointers(_known(kind)))
 
     # --- serving ---------------------------------------------------------------------------------
 
     def serve(self, kind: str, accept: Callable[[Manifest, dict[str, Any]], str] | None = None) -> Served:
-        """The current version, or the newest before it that is whole, trusted and of these libraries.
+        """The current version, or the newest before it that is complete, trusted and of the installed libraries.
 
-        `accept` may refuse one with a reason (another feature schema, say). With nothing left to serve the
-        caller stays on its floor. Never raises for a damaged registry: what is wrong is in `refused`.
+        `accept` may refuse one with a reason (another feature schema, for example). Without a version to serve the
+        caller stays on its floor. Never raises for a damaged registry: errors are listed in `refused`.
         """
         refused: list[tuple[str, str]] = []
         for _ in range(_READ_AGAIN):
@@ -160,14 +164,14 @@ class Registry:
                 if not reason:
                     return Served(manifest, content, tuple(refused))
                 refused.append((version, reason))
-            if self.pointer(kind).serving == pointer.serving:  # else it moved on while this one read
+            if self.pointer(kind).serving == pointer.serving:  # otherwise it changed while we read
                 break
         return Served(refused=tuple(refused))
 
     def load(self, kind: str, version: str) -> tuple[Manifest, dict[str, Any]]:
-        """A version's manifest and content. Its bytes are compared with their digest before they are opened.
+        """A version's manifest and content. The bytes are verified against their digest before they are opened.
 
-        Raises `RegistryError` naming the version where anything is missing, changed or not trusted.
+        Raises `RegistryError` naming the version where anything is missing, changed or untrusted.
         """
         manifest = self.manifest(kind, version)
         problem = library_problem(manifest, self._libraries)
@@ -175,7 +179,7 @@ class Registry:
             raise RegistryError(f"{kind} {version[:SHORT]}: {problem}")
         data = read_whole(self.blob_path(manifest.artifact), manifest.artifact_bytes)
         if len(data) != manifest.artifact_bytes or sha256(data) != manifest.artifact:
-            raise RegistryError(f"{kind} {version[:SHORT]}: its artifact was changed or cut off; fit it again")
+            raise RegistryError(f"{kind} {version[:SHORT]}: its artifact was changed or truncated; fit it again")
         try:
             return manifest, unpack(data)
         except RegistryError as error:
@@ -184,18 +188,18 @@ class Registry:
     # --- changing --------------------------------------------------------------------------------
 
     def check_writable(self) -> None:
-        """Raise `RegistryError` where nothing could be stored: before a long run is better than after it."""
+        """Raise `RegistryError` where nothing could be stored; call it before a long run."""
         with locked(self.folder):
             pass
 
     def put(self, content: Mapping[str, Any], manifest: Manifest) -> Manifest:
-        """Store a version that does not serve yet; the same one again changes nothing.
+        """Store a version that does not serve yet; storing the same one again changes nothing.
 
-        `manifest` may leave out artifact, artifact_bytes, parent, libraries and created_s: they are
-        filled in. Raises `RegistryError` where it does not fit the quota or the disk.
+        `manifest` may omit artifact, artifact_bytes, parent, libraries and created_s: they are filled in. Raises
+        `RegistryError` where it exceeds the quota or the disk.
         """
         _known(manifest.kind)
-        _ = manifest.version  # refuses what is not plain, before anything is written
+        _ = manifest.version  # refuses values that are not plain, before anything is written
         data = pack(content)
         with locked(self.folder):
             made = replace(
@@ -221,12 +225,12 @@ class Registry:
     def promote(
         self, kind: str, version: str, *, by: str, why: str, forced: bool = False, expected: str | None = None
     ) -> Pointer:
-        """Let a version serve. `expected`: the version it was judged against; another one serving is a conflict.
+        """Serve a version. `expected`: the version it was judged against; if another one serves, that is a conflict.
 
-        Raises `RegistryError` for a version that could not be served, and for a conflict.
+        Raises `RegistryError` for a version that cannot serve, and for a conflict.
         """
         if not why.strip():
-            raise RegistryError("promote: say why (--why)")
+            raise RegistryError("promote: give a reason (--why)")
         with locked(self.folder):
             self.load(kind, version)
             pointer = self.pointer(kind)
@@ -243,18 +247,18 @@ class Registry:
             return self._write_pointer(kind, pointer.promoted(entry))
 
     def rollback(self, kind: str, *, by: str, why: str, expected: str | None = None) -> Pointer:
-        """Let the newest version before the current one serve that still can.
+        """Serve the newest version before the current one that can still serve.
 
-        `expected`: the version that is to be left; another one serving is a conflict, for two people who answer one
-        incident mean one step. Raises `RegistryError` for a conflict, and where there is none before it.
+        `expected`: the version to replace. If another one serves, that is a conflict: two people who respond to one
+        incident intend one step. Raises `RegistryError` for a conflict, and where there is no previous version.
         """
         with locked(self.folder):
             pointer = self.pointer(kind)
             if expected is not None and pointer.current != expected:
                 raise RegistryError(
-                    f"{kind}: {pointer.current[:SHORT] or 'none'} serves now, no more {expected[:SHORT] or 'none'}: "
-                    "somebody else changed it at this moment; look at `autopilot models list`, and go back from "
-                    "there if need be"
+                    f"{kind}: {pointer.current[:SHORT] or 'none'} serves now, no longer "
+                    f"{expected[:SHORT] or 'none'}: another user changed it at the same time; check "
+                    "`autopilot models list`, and roll back from there if necessary"
                 )
             problems: list[str] = []
             for at in range(len(pointer.serving) - 2, -1, -1):
@@ -268,14 +272,14 @@ class Registry:
                 return self._write_pointer(kind, pointer.rolled_back(at, entry))
         more = f" ({'; '.join(problems)})" if problems else ""
         raise RegistryError(
-            f"{kind}: there is no version before {pointer.current[:SHORT] or 'any'} to go back to{more}"
+            f"{kind}: there is no version before {pointer.current[:SHORT] or 'any'} to roll back to{more}"
         )
 
     def gc(self, keep: int = KEEP, *, dry_run: bool = False) -> tuple[list[str], int]:
-        """Drop what is neither serving nor among the newest: (artifacts dropped, bytes freed).
+        """Drop versions that neither serve nor are among the newest: (artifacts dropped, bytes freed).
 
-        The last `keep` that served and the `keep` newest of each kind stay. Manifests of dropped artifacts
-        stay where a kept version descends from them.
+        The last `keep` that served and the `keep` newest of each kind stay. Manifests of dropped artifacts stay where a
+        kept version descends from them.
         """
         if keep < 1:
             raise RegistryError(f"--keep: {keep} must be 1 or more")
@@ -293,8 +297,8 @@ class Registry:
         return pointer
 
     def _make_room(self, needed: int, made: Manifest) -> None:
-        """Collect with less and less kept until `needed` bytes fit the quota. Raises `RegistryError` where they
-        cannot.
+        """Collect with decreasing `keep` until `needed` bytes fit the quota. Raises `RegistryError` where that
+        fails.
         """
         if self.used_bytes() + needed <= self.quota_bytes:
             return
@@ -311,7 +315,7 @@ class Registry:
         kept_artifacts = {spare} if spare else set()
         kept_manifests: set[str] = set()
         everything: dict[str, Manifest] = {}
-        unknown = False  # whose an artifact is that no readable manifest names
+        unknown = False  # an artifact without a readable manifest
         for kind in KINDS:
             entries, damaged = self.entries(kind)
             everything |= {each.manifest.version: each.manifest for each in entries}
@@ -334,22 +338,22 @@ class Registry:
         return dropped, freed
 
     def _staying(self, kind: str, newest: Sequence[str], keep: int) -> set[str]:
-        """Versions of a kind that stay. With a damaged record of what serves all do: nothing is dropped on doubt."""
+        """Versions of a kind that stay. With a damaged record of what serves all of them stay, to be safe."""
         pointer = self.pointer(kind)
         if pointer.problems:
             return {*pointer.serving, *newest}
-        serves = self.serve(kind).manifest  # an older one where the last ones cannot
+        serves = self.serve(kind).manifest  # an older one where the last ones cannot serve
         return {*pointer.serving[-keep:], *newest[:keep], *([] if serves is None else [serves.version])}
 
     def used_bytes(self) -> int:
-        """What models and manifests take on the disk."""
+        """Disk space of models and manifests."""
         places = (self.folder / "blobs", self.folder / "models")
         return sum(_size(path) for place in places for path in place.rglob("*") if path.is_file())
 
     # --- places ----------------------------------------------------------------------------------
 
     def blob_path(self, artifact: str) -> Path:
-        """Where an artifact lies."""
+        """Path of an artifact."""
         return self.folder / "blobs" / artifact[:2] / f"{artifact}.skops"
 
     def _models(self, kind: str) -> Path:

@@ -1,4 +1,4 @@
-"""What versions have to do with each other: where one comes from, and in what two differ."""
+"""Relations between versions: ancestry, and differences of two."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def lineage(registry: Registry, manifest: Manifest) -> tuple[list[Manifest], str
 
 
 def difference(one: Manifest, other: Manifest) -> list[tuple[str, Any, Any]]:
-    """(field, value in one, value in other) of everything in which two versions differ; None: is not there."""
+    """(field, value in one, value in other) of every difference of two versions; None: missing."""
     left, right = (_flat("", asdict(each)) for each in (one, other))
     names = [*left, *(name for name in right if name not in left)]
     return [(name, left.get(name), right.get(name)) for name in names if left.get(name) != right.get(name)]

@@ -1,9 +1,9 @@
-"""Decide a recorded run again: the same policy must give the same decisions, another one a comparison.
+"""Decide a recorded run again: the same policy must give the same decisions; another policy gives a comparison.
 
-Replay reads each observation from the journal and calls `reconcile`, carrying its own memory. Under
-another policy the observations are the recorded ones, and so is what has happened (effects under way,
-disruptions, pauses); only what is intended (reservations, wishes) is its own. So each difference is what
-the other policy would have wished at that moment, not where it would have led (`OPEN_LOOP`).
+Replay reads each observation from the journal and calls `reconcile` with a memory of its own. Under another policy the
+observations are the recorded ones, and so are past events (effects under way, disruptions, pauses); only intentions
+(reservations, proposals) belong to that policy. Each difference is therefore what the other policy would propose at
+that moment, not where it would have led (`OPEN_LOOP`).
 """
 
 from __future__ import annotations
@@ -42,17 +42,16 @@ def replay(
 ) -> ReplayResult:
     """Decide the record at `path` again.
 
-    Without `policy`: every decision, its instructions and the memory they rest on are compared with the
-    recorded ones, up to the first difference. With `policy`: all ticks are decided under it, and what
-    it wishes is compared; the first `keep` ticks that differ are listed. Raises `InputError` when the
-    record cannot be read, and for one without ticks.
+    Without `policy`: every decision, its instructions and its memory are compared with the recorded ones, up to the
+    first difference. With `policy`: all ticks are decided under it, and its proposals are compared; the first `keep`
+    ticks that differ are listed. Raises `InputError` for a record that cannot be read or has no ticks.
     """
     with JournalReader(path) as reader:
         total = len(reader)
         if not total:
             raise InputError(
-                f"{path}: the record holds no tick, so there is nothing to decide again; "
-                "its run ended before its first decision"
+                f"{path}: the record holds no ticks, so there is nothing to replay; its run ended before "
+                "its first decision"
             )
         if policy is None:
             return verify(reader, total, progress, decide)

@@ -15,10 +15,10 @@ from autopilot.replay.findings import Difference, ReplayResult
 from autopilot.replay.unequal import first_unequal
 
 Progress = Callable[[int, int], None]
-"""Called with (ticks done, ticks in all)."""
+"""Called with (ticks done, ticks in total)."""
 
 Decide = Callable[[ControllerMemory, Observation, Policy], Step]
-"""`reconcile`, or what a test puts in its place."""
+"""`reconcile`, or a replacement in tests."""
 
 
 def verify(reader: JournalReader, total: int, progress: Progress | None, decide: Decide) -> ReplayResult:
@@ -42,7 +42,7 @@ def verify(reader: JournalReader, total: int, progress: Progress | None, decide:
 
 
 def remembered(memory: ControllerMemory | None, record: TickRecord) -> tuple[ControllerMemory, Difference | None]:
-    """The memory to decide with; it must be the recorded one, but for who leads (the fence)."""
+    """The memory to decide with; it must equal the recorded one, except for the leader's fence."""
     decided = record.decided
     if memory is None or (decided.starts and decided.memory is not None):
         if decided.memory is None:
@@ -79,7 +79,7 @@ def first_difference(record: TickRecord, decision: Decision, instructions: Seque
 
 
 def reported(reader: JournalReader, total: int, progress: Progress | None) -> Iterator[TickRecord]:
-    """Every tick of the record; `progress` is told how far that is."""
+    """Every tick of the record; reports to `progress`."""
     for done, record in enumerate(reader.ticks(), 1):
         yield record
         if progress is not None:

@@ -1,4 +1,4 @@
-"""Decide a record again under another policy, and say what it would have wished instead."""
+"""Decide a record again under another policy, and compare the proposals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autopilot.replay.findings import Counts, PolicyDiff, ReplayResult, Shift, T
 
 @dataclass(slots=True)
 class _Wishes:
-    """What one side wished so far."""
+    """The proposals of one side so far."""
 
     proposals: dict[str, int] = field(default_factory=dict)
     admitted_s: dict[str, float] = field(default_factory=dict)
@@ -44,7 +44,7 @@ def compare(
 ) -> ReplayResult:
     """Decide every tick under `policy` and under the recorded one; the first `keep` differing ticks are listed."""
     recorded, candidate = _Wishes(), _Wishes()
-    past: ControllerMemory | None = None  # what the recorded decisions led to
+    past: ControllerMemory | None = None  # the recorded decisions led to this state
     own = _Intentions()
     names: dict[str, None] = {}
     differing, done, first, last = 0, 0, None, None
@@ -83,13 +83,13 @@ def compare(
 
 @dataclass(slots=True)
 class _Intentions:
-    """The part of a memory that is only intended: it belongs to the policy, the rest to what happened."""
+    """The part of a memory that is only intended: it belongs to the policy, the rest to past events."""
 
     memory: ControllerMemory | None = None
-    cooled_until_s: dict[str, float] = field(default_factory=dict)  # after reservations it gave up
+    cooled_until_s: dict[str, float] = field(default_factory=dict)  # after reservations it released
 
     def beside(self, past: ControllerMemory, now_s: float) -> ControllerMemory:
-        """What happened, with these reservations and wishes instead of the recorded ones."""
+        """Past events, with these reservations and proposals instead of the recorded ones."""
         if self.memory is None:
             return past
         self.cooled_until_s = {uid: until for uid, until in self.cooled_until_s.items() if until > now_s}
@@ -103,7 +103,7 @@ class _Intentions:
         )
 
     def follow(self, step: Step) -> None:
-        """Remember what this tick intends."""
+        """Remember the intentions of this tick."""
         promised = self.memory.reservations if self.memory is not None else ()
         self.memory = step.memory
         for record in promised:
@@ -112,7 +112,7 @@ class _Intentions:
 
 
 def _tick_diff(recorded: Decision, candidate: Decision) -> TickDiff | None:
-    """What only one of two decisions of a tick wishes; None when they wish the same."""
+    """The proposals that only one of two decisions of a tick makes; None when both make the same."""
     left, right = (_keys(decision.plan) for decision in (recorded, candidate))
     only_left = tuple(key for key in left if key not in right)
     only_right = tuple(key for key in right if key not in left)
@@ -122,16 +122,16 @@ def _tick_diff(recorded: Decision, candidate: Decision) -> TickDiff | None:
 
 
 def _keys(plan: Plan) -> dict[tuple[str, str, str], None]:
-    # one that its guards hold is a wish without effect: told apart, so that a mode shows as a difference
+    # a proposal that a guard blocks has no effect: marked, so that a mode shows as a difference
     proposed = {
         (
             proposal.action,
-            proposal.kind if proposal.accepted else f"{proposal.kind} (held back)",
+            proposal.kind if proposal.accepted else f"{proposal.kind} (blocked)",
             proposal.workload,
         ): None
         for proposal in plan.proposals
     }
-    return proposed | {("reservation", "hold room", held.workload): None for held in plan.reservations}
+    return proposed | {("reservation", "reserve", held.workload): None for held in plan.reservations}
 
 
 def _shifts(recorded: Mapping[str, float], candidate: Mapping[str, float]) -> tuple[Shift, ...]:

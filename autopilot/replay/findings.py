@@ -1,4 +1,4 @@
-"""What a replay can find, as records."""
+"""Results of a replay, as records."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 OPEN_LOOP = (
-    "Each tick shows the cluster as the recorded decisions left it: what differs is what this policy would "
-    "have wished at that moment, not where it would have led. Simulate both policies to see that."
+    "Each tick shows the cluster as the recorded decisions left it: a difference is what this policy "
+    "would have proposed at that moment, not where it would have led. Simulate both policies to see that."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where a replayed decision leaves the recorded one."""
+    """The first difference of a replayed decision from the recorded one."""
 
     tick: int
     now_s: float
@@ -24,7 +24,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class TickDiff:
-    """One tick at which two policies want different things. Proposals are (action, kind, workload)."""
+    """One tick at which two policies propose different things. Proposals are (action, kind, workload)."""
 
     tick: int
     now_s: float
@@ -50,7 +50,7 @@ class Shift:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What one policy wished over the whole record."""
+    """The proposals of one policy over the whole record."""
 
     proposals: Mapping[str, int]  # by "action kind"
     accepted: int
@@ -73,7 +73,7 @@ class PolicyDiff:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """What a replay found."""
+    """The result of a replay."""
 
     path: str
     ticks: int

@@ -1,8 +1,8 @@
-"""The gate for policies: a candidate is held against what was decided and what came of it.
+"""The gate for policies: compares a candidate with recorded decisions and their outcomes.
 
-A recorded journal is decided again under the candidate. Each tick shows the cluster as the recorded
-decisions left it, so that what is compared are wishes: what the candidate would have evicted, admitted later
-or never, and which recorded effects, done or failed, it would have wished too.
+A recorded journal is decided again under the candidate. Each tick shows the cluster as the recorded decisions left it,
+so that proposals are compared: what the candidate would have evicted, admitted later or never, and which recorded
+effects, done or failed, it would have proposed too.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from autopilot.replay import Progress, replay
 RULES_VERSION = "2"
 EVERYONE = "*"
 GROUP_MIN_WORKLOADS = 20
-"""A group in which fewer were admitted is only advised on: one of them is more than a few percent."""
+"""For a group with fewer admissions the result is only advice: one of them is more than a few percent."""
 
 
 _EFFECTS = {"pipeline": "admit", "grow": "resize"}
-"""The effect that a kind of proposal leads to, where it is called otherwise."""
+"""The effect of a kind of proposal, where their names differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """By how much a measure may be worse: the larger of an absolute number and a part of its base."""
+    """By how much a measure may be worse: the larger of an absolute number and a fraction of its base."""
 
     measure: str
     absolute: float
@@ -43,20 +43,21 @@ class Rule:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule("halted", 0.0, 0.0, True, "ticks at which everything was held"),
-    Rule("evictions", 2.0, 0.10, True, "workloads made to give way"),
+    Rule("halted", 0.0, 0.0, True, "ticks at which everything was blocked"),
+    Rule("evictions", 2.0, 0.10, True, "workloads preempted"),
     Rule("never", 1.0, 0.01, True, "workloads that only the record admits"),
-    Rule("later_s", 60.0, 0.05, True, "mean wait until the first wish to admit, in seconds"),
-    Rule("unwished", 1.0, 0.02, True, "effects that were done and would not have been wished"),
-    Rule("failed", 0.0, 0.0, False, "effects that failed and would have been wished"),
+    Rule("later_s", 60.0, 0.05, True, "mean wait until the first proposal to admit, in seconds"),
+    Rule("unwished", 1.0, 0.02, True, "effects that were done and would not have been proposed"),
+    Rule("failed", 0.0, 0.0, False, "effects that failed and would have been proposed"),
 )
-"""What is measured. A tenth more evictions, a hundredth of the work and a twentieth of the wait are within the
-noise between two runs of one policy under durations drawn anew; single cases never decide."""
+"""The measures. A tenth more evictions, a hundredth of the work and a twentieth of the wait are within the noise
+between two runs of one policy under redrawn durations; single cases never decide.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One rule's answer for one group."""
+    """The result of one rule for one group."""
 
     measure: str
     recorded: float
@@ -69,7 +70,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class PolicyCase:
-    """One journal under one candidate: the answers for all (`*`) and for each tenant and class."""
+    """One journal under one candidate: the results for all (`*`) and for each tenant and class."""
 
     journal: str
     candidate: str
@@ -82,15 +83,15 @@ class PolicyCase:
 
 @dataclass(slots=True)
 class _Side:
-    """What one side wished, by workload."""
+    """The proposals of one side, by workload."""
 
     admitted_s: dict[str, float] = field(default_factory=dict)
     evicted: set[tuple[str, int]] = field(default_factory=set)  # (workload, restart)
-    moves_tried: set[tuple[str, str]] = field(default_factory=set)  # (kind of effect, workload)
+    proposed: set[tuple[str, str]] = field(default_factory=set)  # (kind of effect, workload)
     halted: int = 0
 
     def add(self, decision: Decision) -> None:
-        """Count what one tick wishes, as far as its guards let it."""
+        """Count the proposals of one tick that pass their guards."""
         self.halted += bool(decision.halted)
         for proposal in decision.plan.proposals:
             if not proposal.accepted:
@@ -98,21 +99,21 @@ class _Side:
             kind = _EFFECTS.get(proposal.kind, proposal.kind)
             if kind == "admit":
                 self.admitted_s.setdefault(proposal.workload, decision.now_s)
-            self.moves_tried.add((kind, proposal.workload))
+            self.proposed.add((kind, proposal.workload))
             for victim in proposal.victims:
-                # the record goes on as if nobody asked: a wish that stays open is asked at every tick, and is one
+                # the recorded state ignores the candidate: an open proposal recurs at every tick, and counts once
                 self.evicted.add((victim.workload, victim.incarnation))
-                self.moves_tried.add(("resize" if victim.how == "shrink" else "evict", victim.workload))
+                self.proposed.add(("resize" if victim.how == "shrink" else "evict", victim.workload))
 
 
 @dataclass(slots=True)
 class _People:
-    """Whose a workload is: (tenant, class, when it was submitted)."""
+    """Attributes of a workload: (tenant, class, submit time)."""
 
     known: dict[str, tuple[str, str, float]] = field(default_factory=dict)
 
     def learn(self, decision: Decision, observation: Observation) -> None:
-        """Remember those that a decision is about."""
+        """Remember the workloads of a decision."""
         work = observation.snapshot.workloads
         for proposal in decision.plan.proposals:
             for name in (proposal.workload, *(victim.workload for victim in proposal.victims)):
@@ -130,7 +131,7 @@ class _People:
 
 
 def judge_policy(path: Path, candidate: Policy, progress: Progress | None = None) -> PolicyCase:
-    """Hold `candidate` against the journal at `path`. Raises `InputError` when the record cannot be read."""
+    """Judge `candidate` on the journal at `path`. Raises `InputError` when the record cannot be read."""
     sides = _Side(), _Side()
     people = _People()
     with JournalReader(path) as reader:
@@ -188,8 +189,8 @@ def _groups(
             "evictions": (*evictions, evictions[0]),
             "never": (0, len(ours) - len(both), len(ours)),
             "later_s": (*mean, mean[0]),
-            "unwished": (0, sum(key not in candidate.moves_tried for key in completed), len(completed)),
-            "failed": (len(failed), sum(key in candidate.moves_tried for key in failed), len(failed)),
+            "unwished": (0, sum(key not in candidate.proposed for key in completed), len(completed)),
+            "failed": (len(failed), sum(key in candidate.proposed for key in failed), len(failed)),
         }
         heavy = group == EVERYONE or len(ours) >= GROUP_MIN_WORKLOADS
         found[group] = tuple(_measured(rule, values[rule.measure], heavy) for rule in RULES)

@@ -1,4 +1,4 @@
-"""What a replay found, in words for a terminal."""
+"""The result of a replay as text for a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def replay_lines(result: ReplayResult, *, rows: int = 20) -> list[str]:
     if result.diff is not None:
         return [head, *_policy_lines(result, result.diff, rows)]
     if result.difference is None:
-        return [head, f"identical: {result.ticks} ticks decided again, none differently"]
+        return [head, f"identical: {result.ticks} ticks replayed without a difference"]
     found = result.difference
     return [
         head,
@@ -26,7 +26,7 @@ def replay_lines(result: ReplayResult, *, rows: int = 20) -> list[str]:
 
 def _policy_lines(result: ReplayResult, diff: PolicyDiff, rows: int) -> list[str]:
     lines = [
-        f"decided again under {result.candidate}: {diff.ticks_that_differ} of {result.ticks} ticks differ",
+        f"replayed under {result.candidate}: {diff.ticks_that_differ} of {result.ticks} ticks differ",
         OPEN_LOOP,
         "",
     ]
@@ -39,12 +39,12 @@ def _policy_lines(result: ReplayResult, diff: PolicyDiff, rows: int) -> list[str
             lines += [f"    + {action}: {kind} {workload}" for action, kind, workload in tick.only_candidate]
         lines += _more(diff.ticks_that_differ - min(rows, len(diff.ticks)), "ticks")
     if diff.shifts:
-        lines += ["", "first wish to admit"]
+        lines += ["", "first proposal to admit"]
         lines += [f"  {shift.workload}  {_shift_words(shift)}" for shift in diff.shifts[:rows]]
         lines += _more(len(diff.shifts) - rows, "workloads")
     for names, words in (
-        (diff.reserved_only_recorded, "room held only in the record"),
-        (diff.reserved_only_candidate, "room held only with the other policy"),
+        (diff.reserved_only_recorded, "reserved only in the record"),
+        (diff.reserved_only_candidate, "reserved only with the other policy"),
     ):
         if names:
             lines += ["", f"{words}: {', '.join(names[:rows])}", *_more(len(names) - rows, "workloads")]

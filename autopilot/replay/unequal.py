@@ -1,4 +1,4 @@
-"""The first field in which two records differ, in words."""
+"""The first field in which two records differ, as text."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 ABSENT = "absent"
-"""Stands for an entry that one side does not have."""
+"""Represents an entry that one side lacks."""
 
 
 def first_unequal(recorded: Any, now: Any, path: str) -> tuple[str, str, str] | None:
-    """The first field in which two records differ: its path and both values in words; NaN equals NaN."""
+    """The first field in which two records differ: its path and both values as text; NaN equals NaN."""
     if isinstance(recorded, np.ndarray) or isinstance(now, np.ndarray):
         return _unequal_columns(np.asarray(recorded), np.asarray(now), path)
     if is_dataclass(recorded) and type(recorded) is type(now):

@@ -1,6 +1,5 @@
-"""The report: one self-contained page, and its pictures, from the result of a simulation.
+"""The report: one self-contained page, and its plots, from the result of a simulation.
 
-`data` says what a report is made of, `page.write_report` makes it; the rest is `words`
-(sentences and figures), `tables`, `plots` (what each picture draws) and `charts` (how a
-picture is saved and put into the page).
+`data` defines the content of a report and `page.write_report` writes it; `words` holds sentences and figures,
+`html_tables` the tables, `plots` what each plot draws, and `charts` how a plot is saved and embedded.
 """

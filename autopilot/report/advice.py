@@ -1,4 +1,4 @@
-"""What to change next, by rule from what held work back."""
+"""Suggested changes, by rule, from the reasons that delayed work."""
 
 from __future__ import annotations
 
@@ -38,43 +38,41 @@ FIELD_OF: dict[Code, str] = {
 work.
 """
 MODE_CODES = frozenset({Code.MODE_OFF, Code.MODE_OBSERVE, Code.MODE_RECOMMEND, Code.NEEDS_APPROVAL})
-"""Codes that the mode of the action decides (`modes.ACTION`)."""
+"""Codes that depend on the mode of the action (`modes.ACTION`)."""
 
 
 GUARD_SHARE = 0.05
-"""A guard is named when the gain that it refused is at least this part of the gain that was proposed, and of all
-waiting.
-"""
+"""A guard is named when the gain that it refused is at least this fraction of the proposed gain, and of all waiting."""
 WAIT_SHARE = 0.2
-"""A reason for waiting is named when it accounts for at least this part of all waiting."""
+"""A reason for waiting is named when it accounts for at least this fraction of all waiting."""
 
 WAITING: dict[Code, str] = {
-    Code.CAPACITY: "the GPUs were all in use. No policy field changes that; more GPUs or less demand would",
-    Code.FRAGMENTED: "free GPUs did not have the shape it needs. Let modes.defragment act, or ask for smaller members",
-    Code.TOPOLOGY: "no single domain held all members. Let modes.defragment act, or relax the topology that jobs "
-    "ask for",
+    Code.CAPACITY: "all GPUs were in use. No policy field changes that; more GPUs or less demand would",
+    Code.FRAGMENTED: "free GPUs did not have the required shape. Set modes.defragment to auto, or request "
+    "smaller members",
+    Code.TOPOLOGY: "no single domain had room for all members. Set modes.defragment to auto, or relax the topology "
+    "that jobs request",
     Code.MIG_GEOMETRY: "no MIG instance of the right profile was free. Change the MIG geometry of a pool",
-    Code.RESERVED: "GPUs were held for reservations. Lower reservation.depth",
-    Code.RUNTIME_UNKNOWN: "its run time was unknown. Let those jobs declare a limit",
+    Code.RESERVED: "GPUs were reserved. Lower reservation.depth",
+    Code.RUNTIME_UNKNOWN: "its run time was unknown. Have those jobs declare a limit",
     Code.LIMIT: "its queue was at its limit. Raise `limit` of that queue in the cluster file",
-    Code.GUARANTEE: "work that may not be preempted starts inside guarantees only. Raise the guarantee of its queue, "
-    "or let those jobs be preempted",
-    Code.FAIRNESS: "those that could give way were within their fair share. That is the division the queues ask for; "
-    "guarantees and weights in the cluster file change it",
-    Code.PRIORITY: "those that could give way had no lower priority. Change the priorities if that is not meant",
-    Code.POLICY: "its queue may not displace others. Change the preemption settings of that queue",
-    Code.PROTECTED: "only work that may not be displaced stood in its way. Fewer classes in protection.classes, "
-    "or more "
+    Code.GUARANTEE: "non-preemptible work starts inside guarantees only. Raise the guarantee of its queue, or make "
+    "those jobs preemptible",
+    Code.FAIRNESS: "possible victims were within their fair share. The queues define that division; change guarantees "
+    "and weights in the cluster file",
+    Code.PRIORITY: "possible victims had no lower priority. Change the priorities if that is not intended",
+    Code.POLICY: "its queue may not preempt others. Change the preemption settings of that queue",
+    Code.PROTECTED: "the work that blocked it may not be preempted. Fewer classes in protection.classes, or more "
     "preemptible jobs, would help",
-    Code.QUOTA: "its queue and those that share with it had no quota left. Raise quotas in the cluster file",
-    Code.KEPT: "idle quota was kept for others. Change what queues lend in the cluster file",
+    Code.QUOTA: "its queue and its cohort had no quota left. Raise quotas in the cluster file",
+    Code.KEPT: "idle quota was held for other queues. Change the lend limits in the cluster file",
     Code.BOUND: "a tick made too many proposals. Raise limits.proposals_per_tick",
 }
-"""What to do about each reason for waiting; a reason that is not here ends by itself."""
+"""The suggestion for each reason for waiting; reasons without an entry resolve by themselves."""
 
 
 def advice(run: PolicyRun) -> str:
-    """One sentence or two on what to change next, from the figures of a run; says so where nothing stands out."""
+    """One or two sentences on what to change next, from the figures of a run, or that there is nothing to change."""
     violated = pick(run.result, "invariants", "violated")
     if violated:
         return (
@@ -84,13 +82,13 @@ def advice(run: PolicyRun) -> str:
 
 
 NOTHING = (
-    "Nothing stands out: no guard refused much of what was proposed, and no single reason that can be changed "
-    "held up the work that waited."
+    "No change suggested: no guard refused much of the proposed gain, and no reason that a setting can "
+    "change caused most of the waiting."
 )
 
 
 def _of_modes(run: PolicyRun) -> str:
-    """Where most proposals are held by their mode alone, that is what to change."""
+    """A suggestion where most proposals are blocked by their mode alone."""
     held = [row for row in run.decisions if row.answer in {Answer.RECOMMENDED, Answer.NEEDS_APPROVAL}]
     if 2 * len(held) <= len(run.decisions):
         return ""
@@ -102,8 +100,8 @@ def _of_modes(run: PolicyRun) -> str:
 
 
 def refused_gain(run: PolicyRun) -> dict[str, float]:
-    """Reason code -> gain that its guard refused, in GPU-seconds: the largest of each workload, which asks again and
-    again.
+    """Reason code -> gain that its guard refused, in GPU-seconds: the largest of each workload, since proposals
+    repeat.
     """
     best: dict[tuple[str, str], float] = {}
     for row in run.decisions:
@@ -117,7 +115,7 @@ def refused_gain(run: PolicyRun) -> dict[str, float]:
 
 
 def _of_guards(run: PolicyRun) -> str:
-    """The guard with a limit in the policy that refused the most gain, where that is much."""
+    """The guard with a policy limit that refused the most gain, where that is much."""
     accepted = sum(row.benefit_gpu_s for row in run.decisions if row.answer == Answer.ACCEPTED)
     gains = {code: gain for code, gain in refused_gain(run).items() if Code(code) in FIELD_OF}
     code = max(gains, key=lambda each: (gains[each], each), default="")
@@ -128,13 +126,13 @@ def _of_guards(run: PolicyRun) -> str:
     path = FIELD_OF[Code(code)]
     now = f" (now {run.policy[path]})" if path in run.policy else ""
     return (
-        f"Code {code} refused {times:,} decisions with a gain of {format_gpu_s(gains[code])}. If that is more caution "
-        f"than you want, change {path}{now} and compare both policies with autopilot simulate."
+        f"Code {code} refused {times:,} decisions with a gain of {format_gpu_s(gains[code])}. If that is "
+        f"too cautious, change {path}{now} and compare both policies with autopilot simulate."
     )
 
 
 def _of_waiting(run: PolicyRun) -> str:
-    """The reason that most of the waiting was for, where something can be done about it."""
+    """The reason behind most of the waiting, where a setting can change it."""
     total = sum(run.waited_gpu_s.values())
     known = {code: gpu_s for code, gpu_s in run.waited_gpu_s.items() if Code(code) in WAITING}
     code = max(known, key=lambda each: (known[each], each), default="")

@@ -1,8 +1,7 @@
-"""How a picture is drawn to a size, saved, and put into a page that is light or dark, wide or narrow.
+"""Renders a plot at a size, saves it, and embeds it into a page that is light or dark, wide or narrow.
 
-A picture is drawn twice, wide for desktops and files, narrow for telephones; the page shows
-the one that fits. Colours are drawn in their light values; inside the page each becomes a
-variable of the style sheet, which has a light and a dark value for it.
+A plot is drawn twice, wide for desktops and files, narrow for phones; the page shows the one that fits. Colours are
+drawn in their light values; inside the page each becomes a variable of the style sheet, with a light and a dark value.
 """
 
 from __future__ import annotations
@@ -89,18 +88,18 @@ STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """What a picture shows, before it has a size. `title` says what to see, `reading` how to read it."""
+    """The content of a plot, independent of size. `title` states the finding, `reading` explains the axes."""
 
     name: str
     title: str
     reading: str
     draw: Callable[[Figure, bool], None]
-    """draws on an empty figure whose width is set, and sets its height; True: the wide one"""
+    """draws on an empty figure of a given width, and sets its height; True: the wide one"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """A plot as text for the page, under its heading there, and as content of files, with its title inside."""
+    """A rendered plot: SVG for the page, without its title, and the content of files, with the title inside."""
 
     name: str
     title: str
@@ -112,7 +111,7 @@ class Picture:
 
 
 def draw_all(plots: tuple[Plot, ...], *, files: bool) -> tuple[Picture, ...]:
-    """Draw each plot; the content of files only where `files` asks for it."""
+    """Draw each plot; the content of files only where `files` is set."""
     return tuple(_picture(plot, files) for plot in plots)
 
 
@@ -120,7 +119,7 @@ def _picture(plot: Plot, files: bool) -> Picture:
     import matplotlib as mpl
 
     with mpl.rc_context({**STYLE, "svg.hashsalt": plot.name}), warnings.catch_warnings():
-        # a name may hold letters that the bitmap's font lacks; the browser has its own fonts
+        # a name may hold characters that the bitmap's font lacks; the browser has its own fonts
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         wide, narrow = _figure(plot, True), _figure(plot, False)
         picture = Picture(
@@ -147,7 +146,7 @@ def _figure(plot: Plot, wide: bool) -> Figure:
 
 
 def _write_above(figure: Figure, title: str) -> None:
-    """Put a title above the figure's edge; its keys, which cling to that edge, stay where they are."""
+    """Put a title above the figure's edge; legends, anchored to that edge, keep their place."""
     for legend in figure.legends:
         corner = legend.get_window_extent().transformed(figure.transFigure.inverted())
         legend.borderaxespad = 0
@@ -157,7 +156,7 @@ def _write_above(figure: Figure, title: str) -> None:
 
 
 def _saved(figure: Figure, kind: str, title: str | None = None, head_in: float = 0.0) -> bytes:
-    """The figure, and `head_in` above it, as the content of a file without time or maker."""
+    """The figure, and `head_in` above it, as the content of a file without timestamp or creator."""
     from matplotlib.transforms import Bbox
 
     target = io.BytesIO()
@@ -175,22 +174,22 @@ def _saved(figure: Figure, kind: str, title: str | None = None, head_in: float =
 
 
 def inline_svg(svg: str, prefix: str) -> str:
-    """The `<svg>` element alone, fit to stand in a page beside others.
+    """The `<svg>` element alone, ready to embed in a page beside others.
 
-    Its ids are prefixed, its colours become variables of the style sheet, its size is left to
-    the page; declarations, metadata and name spaces go, and with them every address.
+    Its ids are prefixed, its colours become variables of the style sheet, its size is left to the page; declarations,
+    metadata and name spaces are removed, and with them every URL.
     """
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     head, rest = body.split(">", 1)
     head = re.sub(r'\s(xmlns(:\w+)?|width|height|version)="[^"]*"', "", head)
     body = f'{head} aria-hidden="true" focusable="false">{rest}'
-    # only inside of tags: a name in a text may look like an attribute
+    # only inside tags: a name in a text may look like an attribute
     return re.sub(r"<[^>]+>", lambda tag: _own(tag[0], prefix), body).strip()
 
 
 def _own(tag: str, prefix: str) -> str:
-    """A tag with its ids and references prefixed, and with variables for the colours of its style."""
+    """A tag with its ids and references prefixed, and with variables for its colours."""
     tag = re.sub(r'(\sid="|url\(#|href="#)', rf"\g<1>{prefix}-", tag)
     return re.sub(r'style="[^"]*"', _with_variables, tag)
 

@@ -1,4 +1,4 @@
-"""What a report is made of: frozen records, and the two functions that bring long series to picture size."""
+"""Data of a report: frozen records, and the two functions that resample long series for plots."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Series:
     hardware_ratio: Floats
     """SM_ACTIVE-weighted / handed out"""
     pending_gpus: Floats
-    """GPUs asked for by the work that waits"""
+    """GPUs requested by pending work"""
     stranded_gpus: Floats
-    """free GPUs that none of the work that waits can use"""
+    """free GPUs that no pending work can use"""
 
     def __post_init__(self) -> None:
-        """Hold that all columns have one length."""
+        """Check that all columns have one length."""
         columns = (self.allocation_ratio, self.hardware_ratio, self.pending_gpus, self.stranded_gpus)
         invariant(all(c.shape == self.t_s.shape for c in columns), "Series: columns of unequal length")
 
@@ -48,10 +48,10 @@ class Heat:
     node_ids: tuple[str, ...]
     """[nodes]"""
     busy_ratio: Floats
-    """[nodes, times]; NaN where the node was not there"""
+    """[nodes, times]; NaN where the node was absent"""
 
     def __post_init__(self) -> None:
-        """Hold that labels and values have matching shapes."""
+        """Check that labels and values have matching shapes."""
         shape = (len(self.node_ids), max(len(self.t_edges_s) - 1, 0))
         invariant(self.busy_ratio.shape == shape, f"Heat: busy_ratio is {self.busy_ratio.shape}, labels {shape}")
 
@@ -64,7 +64,7 @@ NO_SERIES = Series(
     stranded_gpus=np.zeros(0),
 )
 NO_HEAT = Heat(t_edges_s=np.zeros(1), node_ids=(), busy_ratio=np.zeros((0, 0)))
-"""Of a run whose pictures are not wanted."""
+"""For a run without plots."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,12 +80,12 @@ class ServiceSeries:
     late: Floats | None = None
     """requests over the objective that completed in each step; None: not counted"""
     foreseen_rps: Floats | None = None
-    """the most that was foreseen at that time for the steps after it; None: nobody forecast its demand"""
+    """the upper bound that was forecast at that time for the following steps; None: no forecast of its demand"""
     foreseen: str = ""
-    """with what probability, and how far ahead, in words"""
+    """its probability and lead time, as text"""
 
     def __post_init__(self) -> None:
-        """Hold that all columns have one length."""
+        """Check that all columns have one length."""
         columns = [self.p99_s, self.rate_rps, self.replicas]
         columns += [column for column in (self.late, self.foreseen_rps) if column is not None]
         invariant(all(c.shape == self.t_s.shape for c in columns), f"{self.name}: columns of unequal length")
@@ -93,10 +93,10 @@ class ServiceSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRow:
-    """One proposal with its answer, and why, in words."""
+    """One proposal with its verdict and reason, as text."""
 
     at: str
-    """when, in words"""
+    """time as text"""
     id: str
     action: str
     workload: str
@@ -107,18 +107,18 @@ class DecisionRow:
     why: str
     benefit_gpu_s: float
     lost_gpu_s: float = 0.0
-    """work that the victims were expected to lose"""
+    """expected loss of the victims"""
     really_lost_gpu_s: float = math.nan
-    """what they lost in fact; NaN: not known"""
+    """their actual loss; NaN: not known"""
     refusals: tuple[tuple[str, str, str], ...] = ()
-    """(guard, code, words) of each guard that did not allow it"""
+    """(guard, code, text) of each guard that refused it"""
     case: tuple[str, ...] = ()
-    """the whole case, as `autopilot explain` prints it"""
+    """all details, as `autopilot explain` prints them"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRun:
-    """One policy's run: its block of the JSON result and what the pictures need beyond that."""
+    """One policy's run: its block of the JSON result and the additional data for plots."""
 
     name: str
     result: Mapping[str, object]
@@ -131,7 +131,7 @@ class PolicyRun:
     policy_diff: tuple[tuple[str, str, str], ...] = ()
     """(field, shipped value, value of this run)"""
     waited_gpu_s: Mapping[str, float] = field(default_factory=dict)
-    """by reason code: GPUs that waiting work asked for x time"""
+    """by reason code: GPUs requested by waiting work x time"""
     policy: Mapping[str, str] = field(default_factory=dict)
     """policy field -> its value, as a policy file has it; empty for a baseline"""
 
@@ -148,13 +148,13 @@ class ReportData:
     cluster: Mapping[str, int]
     """nodes, gpus"""
     assumed: Mapping[str, object] = field(default_factory=dict)
-    """column -> rows in which it was filled in"""
+    """column -> rows in which it was filled"""
     command: str = ""
     version: str = ""
     written: str = ""
-    """when the page was written, in words; "" leaves it out"""
+    """time of writing, as text; "" omits it"""
     digest: str = ""
-    """of all input: the same digest and version give the same figures"""
+    """digest of all input: the same digest and version give the same figures"""
     notes: tuple[str, ...] = ()
     policies: tuple[PolicyRun, ...] = ()
 
@@ -162,10 +162,9 @@ class ReportData:
 def resample(t: Floats, v: Floats, until: float, points: int = SERIES_POINTS) -> tuple[Floats, Floats]:
     """Time-weighted means of a step function over `points` bins of equal width between 0 and `until`.
 
-    `v[i]` holds from `t[i]` (ascending) to `t[i + 1]`, the last to `until`; before `t[0]` and
-    where it is NaN the function is unknown and has no weight. Returns the starts of the bins
-    and their means, NaN for a bin in which nothing is known. The bins depend on `until` and
-    `points` alone, so that functions with different steps come out on one axis.
+    `v[i]` holds from `t[i]` (ascending) to `t[i + 1]`, the last to `until`; before `t[0]` and where it is NaN the
+    function is unknown and has no weight. Returns the starts of the bins and their means, NaN for a bin without known
+    values. The bins depend on `until` and `points` alone, so that functions with different steps share one axis.
     """
     if not (math.isfinite(until) and until > 0) or len(t) == 0:
         return np.zeros(0), np.zeros(0)
@@ -181,7 +180,7 @@ def resample(t: Floats, v: Floats, until: float, points: int = SERIES_POINTS) ->
     bin_area, bin_weight = np.diff(np.interp(edges, ends, area)), np.diff(np.interp(edges, ends, weight))
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = bin_area / bin_weight
-    # differences of long sums leave dust, which a ratio of 1.0000000002 or a bin of no weight would show
+    # differences of long sums leave rounding errors, visible as a ratio of 1.0000000002 or a bin without weight
     mean[bin_weight <= 1e-9 * (until / points)] = np.nan
     return edges[:-1], np.clip(mean, float(value[known].min()), float(value[known].max()))
 
@@ -197,8 +196,8 @@ def heat_of_intervals(
 ) -> Heat:
     """Heat map of allocations: interval i held `gpus[i]` GPUs of node number `node[i]` in [start_s, end_s).
 
-    `node_gpus` is the capacity of each node. At most 120 groups of neighbouring nodes by 300
-    intervals come out; a group of no GPU is NaN. Time and memory grow with intervals + cells.
+    `node_gpus` is the capacity of each node. The result has at most 120 groups of neighbouring nodes by 300 intervals;
+    a group without GPUs is NaN. Time and memory grow with intervals + cells.
     """
     if not (math.isfinite(until_s) and until_s > 0) or not node_ids:
         return Heat(t_edges_s=np.zeros(1), node_ids=node_ids, busy_ratio=np.zeros((len(node_ids), 0)))
@@ -220,7 +219,7 @@ def heat_of_intervals(
 
 
 def shrink_heat(heat: Heat) -> Heat:
-    """The same map with at most 120 rows and 300 columns: means of neighbouring cells, unknown ones left out."""
+    """The same map with at most 120 rows and 300 columns: means of neighbouring cells, without unknown ones."""
     nodes, times = heat.busy_ratio.shape
     if nodes <= HEAT_NODES and times <= HEAT_TIMES:
         return heat

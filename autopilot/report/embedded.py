@@ -1,6 +1,6 @@
 """All decisions of a run as data inside a page: columns and a table of strings, compressed.
 
-A page holds at most `MOST_ON_A_PAGE` decisions; the rest go into further pages beside it, each with its own search.
+A page holds at most `MOST_ON_A_PAGE` decisions; further pages beside it hold the rest, each with its own search.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_ON_A_PAGE = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Neighbouring decisions of one run, and the page that holds them."""
+    """Consecutive decisions of one run, and the page that holds them."""
 
     run: str
     prefix: str  # of the anchors of this run
@@ -32,7 +32,7 @@ class Part:
 
 
 def parts_of(runs: Sequence[tuple[str, Sequence[DecisionRow]]], most: int = MOST_ON_A_PAGE) -> tuple[Part, ...]:
-    """Every decision of every run, in order; the first part of each run stands on the main page."""
+    """Every decision of every run, in order; the first part of each run is on the main page."""
     found: list[Part] = []
     pages = 1
     for number, (name, rows) in enumerate(runs):
@@ -45,12 +45,12 @@ def parts_of(runs: Sequence[tuple[str, Sequence[DecisionRow]]], most: int = MOST
 
 
 def anchor(part: Part, row: DecisionRow) -> str:
-    """The address of a decision, from the main page."""
+    """The link to a decision, from the main page."""
     return f"{part.file}#{quote(part.prefix + row.id, safe='')}"
 
 
 class _Strings:
-    """Texts that occur more than once are stored once."""
+    """Stores texts that occur more than once only once."""
 
     def __init__(self) -> None:
         self.place: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Pictures of forecasts: what was promised, what came, and where the promise was broken."""
+"""Plots of forecasts against outcomes, with exceeded bounds marked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEIGHT_IN = 3.4
 
 
 def demand_plot(service: str, what: str, made_s: F64, bounds: dict[float, F64], came: F64, horizon_s: float) -> Plot:
-    """Upper bounds of the peak until `made_s + horizon_s` [forecasts] by level, and the peak that came."""
+    """Upper bounds of the peak until `made_s + horizon_s` [forecasts] by level, and the observed peak."""
 
     def draw(figure: Figure, wide: bool) -> None:
         figure.set_figheight(HEIGHT_IN)
@@ -49,8 +49,8 @@ def demand_plot(service: str, what: str, made_s: F64, bounds: dict[float, F64], 
     minutes = horizon_s / 60.0
     return Plot(
         name="forecast-demand",
-        title=f"{service}: the peak of the next {minutes:g} min as it was promised, and as it came",
-        reading="Each point stands at the time of its promise. A cross is a peak above the highest bound.",
+        title=f"{service}: forecast and observed peak of the next {minutes:g} min",
+        reading="Each point is at the time of its forecast. A cross is a peak above the highest bound.",
         draw=draw,
     )
 
@@ -65,7 +65,7 @@ def jobs_plot(
     own: int | None,
     levels: tuple[float, float],
 ) -> Plot:
-    """Promised bands and run times that came, of jobs in the order of their promises; `own`: the row of `job`."""
+    """Forecast bands and actual run times, of jobs in the order of their forecasts; `own`: the row of `job`."""
     first = max(len(made_s) - SHOWN_JOBS, 0)
     rows = np.arange(first, len(made_s))
 
@@ -105,8 +105,8 @@ def jobs_plot(
 
     return Plot(
         name="forecast-jobs",
-        title="Run times as they were promised when a job was first seen, and as they came",
-        reading="A bar is the promised band of one job, a dot the run time that came; crosses lie above the band.",
+        title="Run times: forecast when a job was first seen, and actual",
+        reading="A bar is the forecast band of one job, a dot its actual run time; crosses lie above the band.",
         draw=draw,
     )
 

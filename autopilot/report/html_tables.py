@@ -1,4 +1,4 @@
-"""The tables of the page, as HTML; every text from the data goes through `text`."""
+"""The tables of the page as HTML; every text from the data passes through `text`."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ CAPACITY = (
 WAITING = (
     Figure("Job time", "mean, submit to end", _at("jobs", "jct_s_mean"), format_duration, -1),
     Figure("Total wait", "mean, job time less run time", _at("jobs", "total_wait_s_mean"), format_duration, -1),
-    Figure("Longest wait", "of one job, in all", _at("jobs", "longest_wait_s"), format_duration, -1),
+    Figure("mean, job time minus run time", "of one job, total", _at("jobs", "longest_wait_s"), format_duration, -1),
     Figure("First wait p50", "half start within", _at("jobs", "queue_wait_s_p50"), format_duration, -1),
     Figure("First wait p99", "99 % start within", _at("jobs", "queue_wait_s_p99"), format_duration, -1),
     Figure("SLO violations", "requests over objective", _at("slo", "violation_ratio"), format_ratio, -1),
@@ -88,7 +88,7 @@ WAITING = (
 
 
 def key_figures(data: ReportData) -> str:
-    """Two tables with one row per policy; the best of each column is marked, a column without any value left out."""
+    """Two tables with one row per policy; the best of each column is marked, an empty column is omitted."""
     return _figures(data, "Capacity by policy", CAPACITY) + _figures(data, "Waiting by policy", WAITING)
 
 
@@ -107,7 +107,7 @@ def _figures(data: ReportData, label: str, figures: Sequence[Figure]) -> str:
 
 
 def _best(figure: Figure, runs: Sequence[PolicyRun]) -> str:
-    """The best value of a column as it is shown; empty where nothing is better than the rest."""
+    """The best displayed value of a column; empty where none is better than the rest."""
     values = [v for run in runs if (v := figure.value(run.result)) is not None]
     shown = {figure.show(v) for v in values}
     if not figure.better or len(shown) < 2:
@@ -132,9 +132,7 @@ JOB_COLUMNS: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
 
 
 def fared(run: PolicyRun) -> str:
-    """The jobs of a run that fared worse than under the reference, and those that waited longest; empty without
-    jobs.
-    """
+    """The jobs that fared worse than under the reference, and those that waited longest; empty without jobs."""
     said = fared_words(run.result)
     worse: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
         ("worse_by_s", "Later by", format_duration),
@@ -146,12 +144,12 @@ def fared(run: PolicyRun) -> str:
         parts = [f"<p>{text(said)}.</p>", _jobs("Jobs that fared worse", later, worse + JOB_COLUMNS)]
     longest = _jobs("Longest waits", pick_list(run.result, "jobs", "longest_waits"), JOB_COLUMNS)
     if longest:
-        parts += ["<p>Those that waited longest:</p>", longest]
+        parts += ["<p>The jobs that waited longest:</p>", longest]
     return f"<h3>{text(run.name)}</h3>{''.join(parts)}" if parts else ""
 
 
 def _jobs(label: str, rows: Sequence[object], columns: Sequence[tuple[str, str, Callable[[float | None], str]]]) -> str:
-    """A table of jobs of a result, without columns that are zero throughout; empty where there are none."""
+    """A table of jobs of a result, without columns of zeros; empty without jobs."""
     if not rows:
         return ""
     columns = [each for each in columns if any(isinstance(row, Mapping) and pick(row, each[0]) for row in rows)]

@@ -1,4 +1,4 @@
-"""The picture of the services: p99 latency against the objective, replicas and load over time."""
+"""The plot of the services: p99 latency against the objective, replicas and load over time."""
 
 from __future__ import annotations
 
@@ -80,19 +80,17 @@ def latency_plot(data: ReportData) -> Plot | None:
     return Plot(
         name="latency",
         title=_title(data, by_name[shown[0]]),
-        reading="Per service: the 99th percentile of latency (logarithmic, the worst minute of each step drawn) "
-        "with the objective as a dashed line, "
-        "the replicas that serve, and the requests that arrive (filled) below what was foreseen at that time, "
-        "where it was. "
-        "A line above the objective is a time in which more than one request in a hundred was late; a quiet "
-        "minute has few. "
+        reading="Per service: the 99th percentile of latency (logarithmic; each step shows its worst minute) with "
+        "the objective as a dashed line, the serving replicas, and the request rate (filled) below its "
+        "forecast at that time, where there was one. A line above the objective means that more than one "
+        "request in a hundred was late; a quiet minute has few requests. "
         + (f"The {MOST_SERVICES} worst of {len(by_name)} services are shown." if len(by_name) > len(shown) else ""),
         draw=draw,
     )
 
 
 def _over(service: ServiceSeries) -> float | None:
-    """Share of the known time in which p99 is over the objective."""
+    """Fraction of the known time in which p99 is over the objective."""
     known = np.isfinite(service.p99_s)
     if service.objective_s is None or not known.any():
         return None
@@ -100,7 +98,7 @@ def _over(service: ServiceSeries) -> float | None:
 
 
 def _title(data: ReportData, lines: Lines) -> str:
-    """The share of late requests, as the figures of the page have it."""
+    """The fraction of late requests, as in the figures of the page."""
     shares = [
         (run.name, format_ratio(late))
         for run in ordered(data)

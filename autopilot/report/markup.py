@@ -1,4 +1,4 @@
-"""Pieces of HTML; every text from the data goes through `text`."""
+"""HTML fragments; every text from the data passes through `text`."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections.abc import Sequence
 
 
 def text(value: object) -> str:
-    """Any value as HTML text, quotes included, so that it may stand in an attribute too."""
+    """Any value as HTML text, quotes escaped, so that it can be an attribute too."""
     return html.escape(str(value), quote=True)
 
 
 def box(label: str, table: str, kind: str = "box") -> str:
-    """A table that scrolls inside its own box when the page is narrow, by keyboard too."""
+    """A table that scrolls inside its own box when the page is narrow, also by keyboard."""
     return f'<div class="{kind}" tabindex="0" role="region" aria-label="{text(label)}">{table}</div>'
 
 
 def table(head: str, rows: Sequence[str], kind: str = "") -> str:
-    """A table of a ready head row and ready body rows."""
+    """A table from a finished head row and finished body rows."""
     return f'<table class="{kind}"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
 
 
 def chip(answer: str) -> str:
-    """The answer of a decision, told by word, colour and edge."""
+    """The verdict of a decision, shown by word, colour and edge."""
     return f'<b class="chip {text(answer)}">{text(answer.replace("_", " "))}</b>'
 
 
 def pairs(label: str, names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A plain table of texts, in a box; a column that has nothing but dashes is left out."""
+    """A plain table of texts, in a box; a column of dashes is omitted."""
     kept = [at for at, _ in enumerate(names) if at == 0 or any(str(row[at]) != "-" for row in rows)]
     head = "".join(f"<th scope=col>{text(names[at])}</th>" for at in kept)
     body = [

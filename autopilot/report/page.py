@@ -1,4 +1,4 @@
-"""The page: sections in order, one self-contained HTML text, written to a folder with its pictures."""
+"""The page: sections in order, one self-contained HTML text, written to a folder with its plots."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ FURTHER_PAGE = re.compile(r"decisions-\d+\.html")
 
 
 def render_page(data: ReportData) -> str:
-    """The page as text. It asks nothing of any network: style, script and pictures are inside."""
+    """The page as text. It makes no network requests: style, script and plots are embedded."""
     return _page(data, draw_all(plots_of(data), files=False), _parts(data))
 
 
 def write_report(data: ReportData, folder: Path | str) -> Path:
-    """Write `index.html`, further pages of decisions, and each picture as .svg and .png; returns the path of the page.
+    """Write `index.html`, further pages of decisions, and each plot as .svg and .png; returns the path of the page.
 
-    Everything is made in a hidden folder inside first and then moved, the page last, so that
-    a reader sees the old report or the new one. A picture or page of an earlier report that this one does
-    not have is removed, other files stay. Raises `InputError` when `folder` cannot be written.
+    Everything is written to a hidden folder inside first and then moved, the page last, so that a reader sees the old
+    report or the new one. A plot or page of an earlier report that this one lacks is removed, other files stay. Raises
+    `InputError` when `folder` cannot be written.
     """
     pictures = draw_all(plots_of(data), files=True)
     files = {f"{p.name}.svg": p.svg for p in pictures} | {f"{p.name}.png": p.png for p in pictures}
@@ -60,8 +60,8 @@ def write_report(data: ReportData, folder: Path | str) -> Path:
         _write(files, target)
     except OSError as error:
         raise InputError(
-            f"report folder {str(target)!r} cannot be written ({error.strerror or error}); "
-            "name a folder that you may write to"
+            f"report folder {str(target)!r} cannot be written ({error.strerror or error}); name a folder "
+            "with write access"
         ) from error
     return target / "index.html"
 
@@ -123,7 +123,7 @@ def _further_page(data: ReportData, part: Part) -> str:
 
 
 def _document(title: str, body: str) -> str:
-    """A page that asks nothing of any network, around its body."""
+    """A page without network requests, around its body."""
     folder = resources.files("autopilot.report")
     style, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in ("style.css", "script.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -139,7 +139,7 @@ def _document(title: str, body: str) -> str:
 
 
 def _summaries(data: ReportData, parts: tuple[Part, ...]) -> list[str]:
-    """What each run with decisions did, why, and what to do next; that of the subject first."""
+    """For each run with decisions: actions, reasons and advice; the subject's first."""
     runs = [run for run in ordered(data) if run.decisions]
     return [
         _section(
@@ -153,18 +153,19 @@ def _summaries(data: ReportData, parts: tuple[Part, ...]) -> list[str]:
 
 _FIGURES_NOTE = "The best of each column is bold. A dash means that the figure does not apply or was not measured."
 _FARED_NOTE = (
-    "A mean hides the jobs that pay for it. A job fared worse when it ended more than a minute later than under the "
-    "policy that stands for comparison. Evictions are all stops after which the job waited again, moves among them."
+    "A mean hides the jobs that pay for it. A job fared worse when it ended more than a minute later than "
+    "under the reference policy. Evictions are all stops after which the job waited again, including "
+    "moves."
 )
 _RESERVATIONS_NOTE = (
-    "A reservation keeps room for a wide gang while smaller work fills the gap. Kept: the gang started in time; "
-    "late: after the promised time; released: given up after its timeout."
+    "A reservation holds room for a wide gang while smaller work fills the gap. Kept: the gang started in "
+    "time; late: after the promised time; released: given up after its timeout."
 )
 _DECISIONS_NOTE = (
-    "Every decision, as autopilot decisions lists them: a proposal that the next tick makes again with the same answer "
-    "is not repeated. The whole case is what autopilot explain prints for its id."
+    "Every decision, as listed by autopilot decisions: consecutive ticks that repeat a proposal with the "
+    "same verdict are listed once. autopilot explain prints all details for an id."
 )
-_TENANTS_NOTE = "Means per job. Slowdown compares with what the tenant would have had alone on its own guarantee."
+_TENANTS_NOTE = "Means per job. Slowdown compares with the tenant alone on its own guarantee."
 
 
 def _header(data: ReportData) -> str:
@@ -208,7 +209,7 @@ def _drawn(picture: Picture | None) -> str:
 
 
 def _statement(said: Statement) -> str:
-    """A figure as a chip that tells by word, sign and colour whether it is better than in the reference."""
+    """A figure as a chip that shows by word, sign and colour whether it is better than in the reference."""
     if said.better is None:
         return f"<li>{text(said.words)}</li>"
     kind, mark = ("better", "▲ better") if said.better else ("worse", "▼ worse")
@@ -216,7 +217,7 @@ def _statement(said: Statement) -> str:
 
 
 def _decisions(parts: tuple[Part, ...]) -> str:
-    """The search over each run's decisions; where one page is not enough, links to the further ones."""
+    """The search over each run's decisions, with links to further pages where one is not enough."""
     return "".join(
         finder(part, packed(part.rows), [other for other in parts if other.run == part.run and other.file])
         for part in parts
@@ -234,7 +235,7 @@ def _assumed(data: ReportData) -> str:
     parts = ["<ul>", *(f"<li>{text(line)}</li>" for line in lines), "</ul>"]
     if data.assumed:
         rows = [(column, f"{n:,}" if isinstance(n, int) else n) for column, n in data.assumed.items()]
-        parts.append("<h3>Filled in where the input had nothing</h3>")
+        parts.append("<h3>Filled in where the input had no value</h3>")
         parts.append(pairs("Assumed values", ("Column", "Rows"), rows))
     left_out = _left_out(data)
     if left_out:
@@ -248,7 +249,7 @@ def _assumed(data: ReportData) -> str:
 
 
 def _left_out(data: ReportData) -> list[tuple[str, str]]:
-    """Reasons and counts; the input is the same for every policy, so the first that states it stands for all."""
+    """Reasons and counts; the input is the same for every policy, so the first policy that states it is used."""
     for run in ordered(data):
         jobs = run.result.get("jobs")
         reasons = jobs.get("unusable_by_reason") if isinstance(jobs, Mapping) else None
@@ -262,4 +263,4 @@ def _repeat(data: ReportData) -> str:
     took = ", ".join(f"{text(name)} {text(format_duration(w))}" for name, w in walls)
     command = f'<pre tabindex="0"><code>{text(data.command)}</code></pre>' if data.command else ""
     same = "<p>The same command with the same files and seed gives the same figures.</p>" if command else ""
-    return command + same + (f"<p>Time that the simulation took: {took}.</p>" if took else "")
+    return command + same + (f"<p>Simulation time: {took}.</p>" if took else "")

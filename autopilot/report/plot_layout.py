@@ -28,15 +28,15 @@ def time_axis(until_s: float) -> tuple[float, str]:
 
 
 def end_s(t_s: Floats) -> float:
-    """Where the last of bins of equal width ends."""
+    """The end of the last of several bins of equal width."""
     return float(2 * t_s[-1] - t_s[-2]) if len(t_s) > 1 else float(t_s[-1]) + 1.0 if len(t_s) else 0.0
 
 
 def steps(t_s: Floats, values: Floats, points: int, *, worst: bool = False) -> tuple[Floats, Floats]:
     """A step function for drawing: at most `points` steps, the last drawn to its end.
 
-    Neighbouring bins are joined to the mean of what is known, or with `worst` to their maximum,
-    so that a breach does not vanish.
+    Neighbouring bins are joined to the mean of the known values, or with `worst` to their maximum, so that a breach
+    stays visible.
     """
     firsts = np.arange(0, len(t_s), -(-len(t_s) // points))
     if worst:
@@ -52,7 +52,7 @@ def steps(t_s: Floats, values: Floats, points: int, *, worst: bool = False) -> t
 def line_style(index: int, count: int) -> dict[str, Any]:
     """Colour, dashes and width of policy number `index` of `count` in the page's order.
 
-    The first two stand out. Where there are many the others step back, for context.
+    The first two stand out. With many policies the others recede.
     """
     lap, colour = divmod(index - 1, len(SERIES) - 1)
     return {
@@ -65,12 +65,12 @@ def line_style(index: int, count: int) -> dict[str, Any]:
 
 
 def columns_for(count: int, most: int = 3) -> int:
-    """How many of `count` panels stand beside each other."""
+    """How many of `count` panels are placed side by side."""
     return 2 if count in (2, 4) else min(count, most)
 
 
 def panels(figure: Figure, count: int, wide: bool, height_in: float, most: int = 3, head_in: float = 0.5) -> list[Axes]:
-    """`count` axes that share both scales, up to `most` beside each other; sets the figure's height."""
+    """`count` axes that share both scales, up to `most` side by side; sets the figure's height."""
     columns = columns_for(count, most) if wide else 1
     rows = -(-count // columns)
     figure.set_figheight(rows * height_in + head_in)
@@ -91,7 +91,7 @@ def beside(parts: list[tuple[str, str]]) -> str:
 
 
 def quantile_words(value: float | None) -> str:
-    """A latency for a sentence: `340 ms`, `2.1 s`; `-` for unknown."""
+    """A latency within a sentence: `340 ms`, `2.1 s`; `-` for unknown."""
     if value is None or not math.isfinite(value):
         return "-"
     return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"

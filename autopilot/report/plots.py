@@ -1,4 +1,4 @@
-"""What each picture draws. Every function takes the data and returns a `Plot`, or None with nothing to show."""
+"""The plots of the page. Every function takes the data and returns a `Plot`, or None without data to show."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ WAIT_TICKS_S = {
 
 
 def plots_of(data: ReportData) -> tuple[Plot, ...]:
-    """The pictures in the order of the page, without those that have nothing to show."""
+    """The plots in the order of the page, without those that have no data."""
     makers: tuple[Callable[[ReportData], Plot | None], ...] = (
         utilization_plot,
         waits_plot,
@@ -60,7 +60,7 @@ def plots_of(data: ReportData) -> tuple[Plot, ...]:
 
 
 def utilization_plot(data: ReportData) -> Plot | None:
-    """Handed out, at work and the gap between over time, one panel per policy."""
+    """Handed out, SM-active and the gap between them over time, one panel per policy."""
     runs = [run for run in ordered(data) if len(run.series.t_s)]
     if not runs:
         return None
@@ -93,17 +93,17 @@ def utilization_plot(data: ReportData) -> Plot | None:
         title=title,
         reading="Each panel is one policy, all on the same scales. "
         + (
-            "Blue is work that the GPUs really do (SM active), orange is handed out but idle; what is left "
-            "blank above was not handed out."
+            "Blue is work that the GPUs really do (SM active), orange is handed out but idle; the blank "
+            "area above was not handed out."
             if measured
-            else "Grey is handed out; how busy those GPUs were was not measured in this run."
+            else "Grey is handed out; this run did not measure how busy those GPUs were."
         ),
         draw=draw,
     )
 
 
 def _gap(result: object) -> float | None:
-    """Idle but reserved, as a share of what was handed out."""
+    """Idle but handed out, as a fraction of what was handed out."""
     hardware = pick(result, "utilization", "hardware_ratio") if isinstance(result, dict) else None
     return None if hardware is None else 1 - hardware
 
@@ -111,7 +111,7 @@ def _gap(result: object) -> float | None:
 def _utilization_panel(axis: Axes, series: Series, unit_s: float) -> None:
     t_s, allocation = steps(series.t_s, series.allocation_ratio, PANEL_POINTS)
     hardware = steps(series.t_s, series.hardware_ratio, PANEL_POINTS)[1]
-    # an hour in which nothing is handed out has no hardware ratio, and nothing at work
+    # an hour without handed-out GPUs has no hardware ratio, and no activity
     work = np.where((allocation == 0) & np.isnan(hardware), 0.0, allocation * hardware)
     known = np.isfinite(work)
     t = t_s / unit_s
@@ -198,15 +198,15 @@ def waits_plot(data: ReportData) -> Plot | None:
     return Plot(
         name="waits",
         title=title,
-        reading="The share of jobs (left) that wait longer than a time (below); a curve nearer to the lower "
-        "left is better. Both scales are logarithmic; waits under a second lie left of the picture. "
-        "Jobs that never started are left out.",
+        reading="The fraction of jobs (left) that wait longer than a time (below); a curve nearer to the lower "
+        "left is better. Both scales are logarithmic; waits under a second are left of the plot. Jobs "
+        "that never started are omitted.",
         draw=draw,
     )
 
 
 def exceedance(waits_s: Floats) -> tuple[Floats, Floats]:
-    """Times from 1 s on, and the share of the known waits that are longer; at most 300 points."""
+    """Times from 1 s on, and the fraction of the known waits that are longer; at most 300 points."""
     waits = np.sort(waits_s[np.isfinite(waits_s)])
     top = max(float(waits[-1]), 1.0)
     grid = np.unique(np.append(np.geomspace(1.0, top, CURVE_POINTS - 1), top)) if top > 1 else np.array([1.0])
@@ -215,7 +215,7 @@ def exceedance(waits_s: Floats) -> tuple[Floats, Floats]:
 
 
 def wait_s(run: PolicyRun, share: float) -> float:
-    """The wait within which `share` of the jobs start: as the result states it, else sorted[int(share * n)]."""
+    """The wait within which `share` of the jobs start: from the result, else sorted[int(share * n)]."""
     stated = pick(run.result, "jobs", f"queue_wait_s_p{share * 100:.0f}")
     waits = np.sort(run.waits_s[np.isfinite(run.waits_s)])
     return float(waits[int(share * len(waits))]) if stated is None else stated
@@ -272,10 +272,10 @@ def heat_plot(data: ReportData) -> Plot | None:
 
     return Plot(
         name="nodes",
-        title=f"Which nodes worked when, over {format_duration(until_s)}",
+        title=f"Node use over {format_duration(until_s)}",
         reading="A row is a node (or a group of neighbouring nodes in a large cluster), time runs to the right. "
-        "Yellow is fully handed out, dark blue is free, grey is unknown or not in the cluster. Whole dark "
-        "rows are room for wide gangs; scattered dark spots are fragments.",
+        "Yellow is fully handed out, dark blue is free, grey is unknown or not in the cluster. Wholly "
+        "dark rows are room for wide gangs; scattered dark spots are fragments.",
         draw=draw,
     )
 
@@ -291,7 +291,7 @@ def _node_ticks(axis: Axes, names: tuple[str, ...]) -> None:
 
 
 def fragmentation_plot(data: ReportData) -> Plot | None:
-    """Free GPUs that no waiting work can use, and the GPUs that waiting work asks for, over time."""
+    """Free GPUs that no waiting work can use, and the GPUs that waiting work requests, over time."""
     runs = [run for run in ordered(data) if np.isfinite(run.series.stranded_gpus).any()]
     if not runs:
         return None
@@ -310,8 +310,8 @@ def fragmentation_plot(data: ReportData) -> Plot | None:
             name = f"{run.name}: {means[run.name]:.1f} GPUs on average"
             upper.step(t / unit_s, stranded, where="post", label=name, **style)
             lower.step(t / unit_s, pending, where="post", **style)
-        upper.set_title("Stranded: free, but nothing that waits fits")
-        lower.set_title("Waiting: GPUs asked for and not given")
+        upper.set_title("Stranded: free, but no waiting work fits")
+        lower.set_title("Waiting: GPUs requested and not allocated")
         for axis in (upper, lower):
             axis.set_ylabel("GPUs")
             axis.set_ylim(bottom=0)
@@ -324,7 +324,7 @@ def fragmentation_plot(data: ReportData) -> Plot | None:
     return Plot(
         name="fragmentation",
         title=f"Stranded on average: {beside(shown)}",
-        reading="A GPU is stranded when it is free and none of the waiting work fits on it. "
+        reading="A GPU is stranded when it is free and no waiting work fits on it. "
         + (f"Not measured for {', '.join(missing)}." if missing else ""),
         draw=draw,
     )

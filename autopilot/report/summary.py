@@ -1,4 +1,4 @@
-"""The first sections of the page: what it did, why, who paid for it, and what to do next."""
+"""The first sections of the page: actions, reasons, costs and advice."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def summary(run: PolicyRun, parts: Sequence[Part]) -> str:
 
 
 def by_action(run: PolicyRun) -> str:
-    """Counts of each action by answer, the most frequent first; answers that never occurred have no column."""
+    """Counts of each action by verdict, the most frequent first; verdicts that never occurred have no column."""
     answers = [answer for answer in Answer if any(row.answer == answer for row in run.decisions)]
     counts = Counter((row.action, row.answer) for row in run.decisions)
     lost: dict[str, float] = defaultdict(float)
@@ -65,18 +65,18 @@ def by_action(run: PolicyRun) -> str:
 
 
 def _really_lost(run: PolicyRun) -> str:
-    """What the expectations came to, where something was lost or expected to be."""
+    """Total actual losses, where any were incurred or expected."""
     lost_gpu_s = pick(run.result, "disruptions", "lost_gpu_s")
     if lost_gpu_s is None or not any(row.lost_gpu_s for row in run.decisions):
         return ""
     return (
-        f"<p>An expected loss is what a decision was judged by; really lost and repeated in the whole run: "
-        f"{text(format_gpu_s(lost_gpu_s))}.</p>"
+        "<p>Decisions are judged by their expected loss; the actual loss of the whole run, work done "
+        f"twice, is {text(format_gpu_s(lost_gpu_s))}.</p>"
     )
 
 
 def _best(run: PolicyRun, name: str, worth: Callable[[DecisionRow], float], link: Callable[[DecisionRow], str]) -> str:
-    """The accepted decisions of highest worth, each with a link to its whole case."""
+    """The accepted decisions of highest worth, each with a link to its details."""
     taken = [row for row in run.decisions if row.answer == Answer.ACCEPTED and worth(row) > 0]
     best = sorted(taken, key=worth, reverse=True)[:MOST_NAMED]
     losses = name == EXPECTED and any(isfinite(row.really_lost_gpu_s) for row in best)
@@ -87,7 +87,7 @@ def _best(run: PolicyRun, name: str, worth: Callable[[DecisionRow], float], link
         f"<small>{link(row)}</small></td></tr>"
         for row in best
     ]
-    head = _head((name, *(["Really lost"] if losses else []), "Time", "Action", "Workload", "Why"))
+    head = _head((name, *(["Actual loss"] if losses else []), "Time", "Action", "Workload", "Why"))
     return box(f"Decisions by {name.lower()}", table(head, rows, "named")) if rows else ""
 
 
@@ -111,12 +111,14 @@ def by_guard(run: PolicyRun) -> str:
         f"<td>{_field(code, run.policy)}</td></tr>"
         for (guard, code), count in times.most_common()
     ]
-    head = _head(("Guard, code", "Refused", "Gain held back", "First of them", "Policy field (now)"))
+    head = _head(("Guard, code", "Refused", "Gain refused", "First example", "Policy field (now)"))
     return box("Refusals by guard", table(head, rows, "named")) if rows else ""
 
 
 def by_reason(run: PolicyRun) -> str:
-    """The reasons for waiting by their part of the GPU time that work waited for, those of at least one per cent."""
+    """The reasons for waiting by their fraction of the GPU time that work waited for, those of at least one per
+    cent.
+    """
     total = sum(run.waited_gpu_s.values())
     parts = sorted(run.waited_gpu_s.items(), key=lambda each: (-each[1], each[0]))
     rows = [
@@ -125,7 +127,7 @@ def by_reason(run: PolicyRun) -> str:
         for code, gpu_s in parts
         if total and gpu_s >= 0.01 * total
     ]
-    head = _head(("Reason", "Of all waiting", "GPU time asked for", "Policy field (now)"))
+    head = _head(("Reason", "Of all waiting", "GPU time requested", "Policy field (now)"))
     return box("Reasons for waiting", table(head, rows, "named")) if rows else ""
 
 
@@ -155,7 +157,7 @@ def finder(part: Part, data: str, further: Sequence[Part]) -> str:
     names = ("Time", "Answer", "Action", "Workload", "GPUs", "Gain", "Expected loss", "Why")
     return (
         f"<h3>{text(part.run)}</h3><p>{part.total:,} decisions{_span(part)}: {said}</p>"
-        + (f"<p>The rest stands on pages beside this one, each with its own search:</p><ul>{rest}</ul>" if rest else "")
+        + (f"<p>Further pages hold the rest, each with its own search:</p><ul>{rest}</ul>" if rest else "")
         + f'<div class="finder" data-prefix="{text(part.prefix)}"><p class="wait">Unpacking the decisions needs '
         f"a script; "
         "autopilot decisions finds them too.</p>"
@@ -174,7 +176,7 @@ def finder(part: Part, data: str, further: Sequence[Part]) -> str:
 
 
 def _span(part: Part) -> str:
-    """Which of them a page holds, where it does not hold all."""
+    """Which decisions a page holds, where it does not hold all."""
     if len(part.rows) == part.total:
         return ""
-    return f", of which {part.first:,} to {part.first + len(part.rows) - 1:,} stand here"
+    return f"; this page holds {part.first:,} to {part.first + len(part.rows) - 1:,}"

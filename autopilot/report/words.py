@@ -1,4 +1,4 @@
-"""Sentences and figures: what the result says, in words, with what got worse beside what got better."""
+"""Sentences and figures of a result, with what got worse beside what got better."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from autopilot.report.data import Floats, PolicyRun, ReportData
 
 TEXTBOOK = ("static", "fifo", "fifo-skip", "sjf", "sjf-skip", "gpu-time-skip", "las", "easy", "kueue")
 PHYSICS = {
-    "ideal": "no overheads: starting, checkpointing, moving and restarting cost no time, which flatters the policies "
+    "ideal": "no overheads: starting, checkpointing, moving and restarting cost no time, which favours policies "
     "that preempt and move",
     "charged": "each preemption or move loses 60 s of progress and adds 30 s of restore",
-    "real": "image pulls, model loads, checkpoint writes and restores and MIG changes take their time",
+    "real": "image pulls, model loads, checkpoint writes and restores and MIG changes take time",
 }
 DURATIONS = {
-    "exact": "policies that ask for a run time are told the true one",
-    "predicted": "run times are predicted by models that learn from the jobs that ended, and are corrected as "
-    "jobs run on",
+    "exact": "policies that need a run time get the true one",
+    "predicted": "run times are predicted by models that learn from ended jobs, and are corrected as jobs run on",
     "last-two": "run times are predicted from the tenant's last two jobs of that width",
 }
 TELEMETRY = {
@@ -31,7 +30,7 @@ TELEMETRY = {
 
 
 TO_LAST_ARRIVAL = ("utilization", "to_last_arrival")
-"""Where the ratios until the last submit stand in a result."""
+"""Path of the ratios until the last submit in a result."""
 
 
 def pick(result: Mapping[str, object], *path: str) -> float | None:
@@ -55,7 +54,7 @@ def pick_list(result: Mapping[str, object], *path: str) -> Sequence[object]:
 
 
 def mean_of(values: Floats) -> float | None:
-    """The mean of what is known, None where nothing is."""
+    """The mean of the known values, None where there are none."""
     known = values[np.isfinite(values)]
     return float(known.mean()) if len(known) else None
 
@@ -98,7 +97,7 @@ def headline(data: ReportData) -> str:
     if subject is None:
         return "No policy was simulated."
     cut = next((run for run in data.policies if run.result.get("interrupted")), None)
-    if cut is not None:  # what it did not come to would count as not waited for
+    if cut is not None:  # work beyond the end of the run would count as not waited for
         came_to = format_duration(pick(cut.result, "makespan_s"))
         return f"Interrupted after {came_to} of the run: {_alone(cut)}"
     if reference is None:
@@ -126,7 +125,7 @@ def _alone(run: PolicyRun) -> str:
 
 
 def _work(subject: PolicyRun, reference: PolicyRun) -> tuple[str, bool]:
-    """What both did, and whether their averages are over the same work."""
+    """What both runs completed, and whether their averages cover the same work."""
     ours, theirs = (pick(r.result, "jobs", "finished") for r in (subject, reference))
     if ours is not None and ours == theirs:
         return f"finished the same {count(ours)} jobs", True
@@ -144,7 +143,7 @@ HEADLINE_UTILIZATION = (
     ("real utilization", ("utilization", "real_utilization_ratio"), ""),
     ("useful utilization", ("utilization", "to_last_arrival_ratio"), " until the last arrival"),
 )
-"""What a headline tells of the use of the cluster: the first that both runs measured."""
+"""The utilization figure of a headline: the first that both runs measured."""
 
 
 def _utilization(subject: PolicyRun, reference: PolicyRun) -> str:
@@ -197,7 +196,7 @@ STATEMENTS: tuple[tuple[str, tuple[str, ...], Callable[[float | None], str], int
     ("Most evictions of one job", ("disruptions", "evictions_per_job_max"), count, -1),
     ("Work lost and repeated", ("disruptions", "lost_gpu_s"), format_gpu_s, -1),
 )
-"""Label, where the figure stands in a result, how it is written, and whether more (1) or less (-1) is better."""
+"""Label, path of the figure in a result, its format, and whether more (1) or less (-1) is better."""
 
 
 def statements(data: ReportData) -> tuple[Statement, ...]:
@@ -220,7 +219,7 @@ def statements(data: ReportData) -> tuple[Statement, ...]:
 
 
 def fared_words(result: Mapping[str, object]) -> str:
-    """How many jobs fared worse than under the reference, and by how much; empty where nothing was compared."""
+    """How many jobs fared worse than under the reference, and by how much; empty without a comparison."""
     fared = result.get("fared_worse")
     worse, better, compared = (pick(result, "fared_worse", key) for key in ("worse", "better", "compared"))
     if not isinstance(fared, Mapping) or not compared:
@@ -256,7 +255,7 @@ def _stops(stops: int, moves: int) -> str:
 
 
 def alarms(data: ReportData) -> tuple[str, ...]:
-    """What must not be overlooked: broken invariants, work that did not finish, rows that were left out."""
+    """Warnings: violated invariants, unfinished work, dropped rows."""
     found: dict[str, list[str]] = {}
     runs = ordered(data)
     for run in runs:

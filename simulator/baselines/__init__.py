@@ -1,7 +1,7 @@
 """The policies that the autopilot is compared with, and the table of them.
 
-They are policies of the engine alone: no controller, hence no decisions and no journal. They see no telemetry; what
-their GPUs do is measured all the same.
+They are policies of the engine alone: without a controller, decisions or a journal. They see no telemetry; what their
+GPUs do is measured all the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BASELINES: dict[str, Callable[[], Scheduler]] = {
     "static": Static,
     "kueue": Kueue,
 }
-"""How each one is made, by the name that `--policy` takes. `Static` also takes guaranteed nodes by tenant, `Kueue`
+"""The constructor of each one, by its name for `--policy`. `Static` also takes guaranteed nodes by tenant, `Kueue`
 queues.
 """
 

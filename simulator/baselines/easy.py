@@ -1,8 +1,8 @@
-"""EASY backfill on the limits that users declare.
+"""EASY backfill on declared limits.
 
-First come, first served; when the head of the queue does not fit, it gets a reservation at the earliest time
-at which it would fit if all running work took its full limit. A later job may start at once if it ends
-before that time by its own limit, or if the head would still fit then.
+First come, first served; when the head of the queue does not fit, it gets a reservation at the earliest time at which
+it would fit if all running work took its full limit. A later job may start at once if it ends before that time by its
+own limit, or if the head would still fit then.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LIMIT_SEED = 1
 
 
 def limits_s(cluster: Cluster) -> list[float]:
-    """The declared limit of each job; where none is declared, a usual one at or above 1 to 10 durations."""
+    """The declared limit of each job; where none is declared, a common one at or above 1 to 10 durations."""
     jobs = cluster.jobs
     made = declared_limits_s(np.asarray(jobs.duration_s, float), np.random.default_rng(LIMIT_SEED))
     return [own if isnan(stated) else stated for stated, own in zip(jobs.limit_s, made.tolist(), strict=True)]
@@ -49,7 +49,7 @@ class Easy:
         self._dirty = False
 
     def on_submit(self, job: int, _now_s: float) -> None:
-        """Into the queue, at its place in file order."""
+        """Insert it into the queue, at its place in file order."""
         while len(self._limit_s) <= job:
             self._limit_s.append(inf)  # a replica: it stays
         insort(self._queue, job)
@@ -57,7 +57,7 @@ class Easy:
         self._dirty = True
 
     def on_requeue(self, job: int, now_s: float) -> None:
-        """Back to its old place."""
+        """Return it to its old place."""
         self.on_submit(job, now_s)
 
     def on_end(self, _job: int, _now_s: float) -> None:
@@ -65,7 +65,7 @@ class Easy:
         self._dirty = True
 
     def on_change(self, _now_s: float) -> None:
-        """Anything may fit."""
+        """Any job may fit now."""
         self._dirty = True
 
     def decide(self, now_s: float) -> None:
@@ -74,7 +74,7 @@ class Easy:
             return
         self._dirty = False
         pending = self._cluster.pending
-        if len(self._queue) > len(pending):  # owners took work away
+        if len(self._queue) > len(pending):  # owners withdrew work
             for job in [job for job in self._queue if job not in pending]:
                 self._forget(job)
         while self._queue and self._start(self._queue[0], now_s):
@@ -99,7 +99,7 @@ class Easy:
         return any(hardware.by_free[1:]) or bool(hardware.shares or hardware.cut)
 
     def _backfill(self, now_s: float) -> None:
-        """Each later job once, in order, as long as the head's reservation stands."""
+        """Try each later job once, in order, while the head's reservation holds."""
         cluster, shape_of, limit_s = self._cluster, self._cluster.jobs.shape, self._limit_s
         head = cluster.jobs.shape_of(self._queue[0])
         start_s, then = self._reservation(head, now_s)
@@ -117,7 +117,7 @@ class Easy:
                 return
 
     def _chance(self, shape: int, then: _Room) -> int:
-        """Whether jobs of a shape may start now: not at all, when they end in time, or whatever they last."""
+        """Whether jobs of a shape may start now: not at all, when they end in time, or regardless of their length."""
         hardware = self._cluster.hardware
         spot = find_spot(hardware, self._cluster.jobs.shapes[shape])
         if spot is None:

@@ -1,19 +1,18 @@
 """Kueue: quota, borrowing, best-effort FIFO and classical preemption, without any knowledge of run times.
 
-A cycle targets the head of every queue, orders the heads, and lets each of them start where quota and room allow
-it, or displace others; cycles follow each other until nobody who could go is left. Who may start, who may be
-displaced and which head comes first is decided by the rules that the product itself has for cohorts
-(autopilot/core/rules/cohort.py), with the settings of the queues in the cluster file. What those do not state is the
-preemption policy that Kueue recommends for a queue in a cohort: reclaim from any queue that borrows, lower priorities
-in the own queue, nobody while borrowing oneself.
+A cycle takes the head of every queue, orders the heads, and lets each of them start where quota and room allow it, or
+preempt others; cycles repeat until no gang can start. The product's own cohort rules (autopilot/core/rules/cohort.py),
+with the queue settings of the cluster file, decide who may start, who may be preempted and which head comes first.
+Settings that are missing follow the preemption policy that Kueue recommends for a queue in a cohort: reclaim from any
+queue that borrows, preempt lower priorities in the own queue, and do not preempt while borrowing.
 
- - A gang that cannot go is set aside until something is freed, and those behind it are tried (Kueue:
-   BestEffortFIFO). Gangs of one queue, shape and priority get the same answer: one of them is asked.
- - In a `strict` queue nobody is tried behind a gang that cannot go (Kueue: StrictFIFO).
- - A queue that may reclaim from anybody keeps no quota idle for a waiting head (`keeps` of the rules is 0); for
-   others nothing is kept here.
- - Room is what a scheduler below Kueue would find (simulator/world/placing.py); a gang that has quota and no room
-   displaces others as if it lacked quota, as Kueue does where it knows the topology.
+- A gang that cannot start is set aside until something is freed, and those behind it are tried (Kueue: BestEffortFIFO).
+  Gangs of one queue, shape and priority get the same answer: one of them is tested.
+- In a `strict` queue no gang behind one that cannot start is tried (Kueue: StrictFIFO).
+- A queue that may reclaim from any queue keeps no quota idle for a waiting head (`keeps` of the rules is 0); for others
+  nothing is kept here.
+- Room is what a scheduler below Kueue would find (simulator/world/placing.py); a gang with quota and without room
+  preempts others as if it lacked quota, as Kueue does where it knows the topology.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ from simulator.world.hardware import Hardware
 from simulator.world.placing import find_spot
 
 COHORT = 1
-"""Row of the cohort that all queues share; 0 is the root of the books, outside of every quota."""
+"""Row of the cohort that all queues share; 0 is the root of the ledger, outside of every quota."""
 
 Group = tuple[int, int, int]
-"""Gangs that fit or do not fit alike: queue, negative priority, shape."""
+"""Gangs with the same answer: queue, negative priority, shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Landing:
-    """A gang that holds quota until those whom it displaces are gone; their incarnations by job."""
+    """A gang that holds quota until its victims have left; their incarnations by job."""
 
     claim: Claim
     victims: dict[int, int]
@@ -57,55 +56,53 @@ class Kueue:
     name = "kueue"
 
     def __init__(self, queues: Sequence[QueueSpec] = ()) -> None:
-        """`queues`: guarantees and limits; a tenant without a queue of its name is guaranteed nothing and may
-        borrow.
-        """
+        """`queues`: guarantees and limits; a tenant without a queue of its name has no guarantee and may borrow."""
         self._specs = tuple(queues)
 
     def attach(self, cluster: Cluster) -> None:
-        """Target charge of `cluster`."""
+        """Take charge of `cluster`."""
         self._cluster = cluster
         self._lowest = inf  # of the priorities seen so far
-        self._running: dict[int, Claim] = {}  # booked, and not told to leave
+        self._running: dict[int, Claim] = {}  # holding quota, and not leaving
         self._waiting: dict[Group, list[tuple[float, int]]] = {}  # heaps of (submit time, job)
-        self._open: dict[int, set[Group]] = {}  # by queue: groups whose first gang may go by now
+        self._open: dict[int, set[Group]] = {}  # by queue: groups whose first gang may start by now
         self._landing: dict[int, _Landing] = {}
-        self._held_up: set[int] = set()  # strict queues whose first gang cannot go by now
+        self._held_up: set[int] = set()  # strict queues whose first gang cannot start by now
         self._open_books()
 
     # --- what happens to work --------------------------------------------------------------
 
     def on_submit(self, job: int, _now_s: float) -> None:
-        """Into its queue."""
-        if self._cluster.jobs.tenant[job] >= len(self._queue_of):  # a tenant that came later
+        """Insert it into its queue."""
+        if self._cluster.jobs.tenant[job] >= len(self._queue_of):  # a tenant that was added later
             self._open_books()
         group = self._group(job)
         self._lowest = min(self._lowest, -group[1])
         heappush(self._waiting.setdefault(group, []), (self._cluster.jobs.submit_s[job], job))
         self._open.setdefault(group[0], set()).add(group)
-        self._held_up.discard(group[0])  # it may come before the one that holds up the others
+        self._held_up.discard(group[0])  # it may precede the one that blocks the queue
 
     def on_requeue(self, job: int, now_s: float) -> None:
-        """Back into its queue, at the place of its submit time."""
+        """Return it to its queue, at the place of its submit time."""
         self.on_end(job, now_s)
         self.on_submit(job, now_s)
 
     def on_end(self, job: int, now_s: float) -> None:
-        """Quota and room were freed; work that was told to leave had given up its quota before."""
+        """Quota and room were freed; evicted work had returned its quota before."""
         claim = self._running.pop(job, None)
         if claim is not None:
             self._book(claim, -1)
         self.on_change(now_s)
 
     def on_change(self, _now_s: float) -> None:
-        """All who were set aside may go again."""
+        """All gangs that were set aside may start again."""
         self._held_up.clear()
         for group, waiting in self._waiting.items():
             if waiting:
                 self._open[group[0]].add(group)
 
     def decide(self, now_s: float) -> None:
-        """Cycles until nobody is left who may go."""
+        """Cycles until no gang can start."""
         if self._landing:
             self._land(now_s)
         while groups := self._first_groups():
@@ -123,7 +120,7 @@ class Kueue:
                     self._set_aside(group)
 
     def _set_aside(self, group: Group) -> None:
-        """The first gang of a group cannot go by now; in a strict queue it holds up all who wait there."""
+        """The first gang of a group cannot start now; in a strict queue it blocks the queue."""
         if self._strict[group[0]]:
             self._held_up.add(group[0])
         else:
@@ -132,8 +129,8 @@ class Kueue:
     # --- one cycle ---------------------------------------------------------------------------
 
     def _first_groups(self) -> list[Group]:
-        """The open group of each queue whose first gang comes first. A queue whose head is landing has no other
-        head.
+        """The open group of each queue whose first gang comes first. A queue whose head waits for its victims has no
+        other head.
         """
         busy = {pipelined.claim.queue for pipelined in self._landing.values()}
         pending = self._cluster.pending
@@ -142,7 +139,7 @@ class Kueue:
             for group in list(groups):
                 waiting = self._waiting[group]
                 while waiting and waiting[0][1] not in pending:
-                    heappop(waiting)  # it was started, or its owner took it away
+                    heappop(waiting)  # it was started, or its owner withdrew it
                 if not waiting:
                     groups.discard(group)
             if groups and queue not in busy and queue not in self._held_up:
@@ -150,16 +147,16 @@ class Kueue:
         return found
 
     def _fits(self, claim: Claim, targets: Sequence[Target] = ()) -> bool:
-        """Is there room for a gang, once these have left?"""
-        hardware = without(self._cluster, [take.row for take in targets]) if targets else self._cluster.hardware
+        """Whether there is room for a gang once these have left."""
+        hardware = without(self._cluster, [target.row for target in targets]) if targets else self._cluster.hardware
         return find_spot(hardware, self._cluster.jobs.shape_of(claim.row)) is not None
 
     def _may_displace(self, claim: Claim) -> bool:
-        """Whether the rules are worth asking, which costs a hundred times as much.
+        """Whether to evaluate the rules, which cost a hundred times as much.
 
-        Their answer is no unless its queue displaces while it borrows, runs lower priorities, or (itself, or a cohort
-        of it below that of all) holds it within its own quota. Quota that was used is the use of the books: nothing is
-        kept from lending.
+        They refuse unless its queue preempts while it borrows, runs lower priorities, or (itself, or a cohort of it
+        below that of all) holds it within its own quota. The quota in use is the use in the ledger: nothing is kept
+        from lending.
         """
         if self._books.queues.while_borrowing[claim.queue] != Displace.NEVER:
             return True
@@ -187,13 +184,13 @@ class Kueue:
         return True
 
     def _displace(self, claim: Claim, now_s: float) -> bool:
-        """Evict whom the rules name, and start at once or when the last of them is gone."""
+        """Evict the victims that the rules name, and start at once or when the last of them has left."""
         if not self._may_displace(claim):
             return False
         targets = cohort.targets(self._books, claim, list(self._running.values()), partial(self._fits, claim))
         if isinstance(targets, Refusal):
             return False
-        victims = {take.row: self._cluster.incarnation[take.row] for take in targets}
+        victims = {target.row: self._cluster.incarnation[target.row] for target in targets}
         for job in victims:
             self._book(self._running.pop(job), -1)
             self._cluster.evict(job, now_s)
@@ -208,7 +205,7 @@ class Kueue:
         return all(self._cluster.incarnation[job] != number for job, number in pipelined.victims.items())
 
     def _land(self, now_s: float) -> None:
-        """Start gangs whose victims are gone; one that finds no room after all waits on."""
+        """Start gangs whose victims have left; one that finds no room keeps waiting."""
         for job, pipelined in list(self._landing.items()):
             there = job in self._cluster.pending
             if there and not self._gone(pipelined):
@@ -222,7 +219,7 @@ class Kueue:
     # --- the books -----------------------------------------------------------------------------
 
     def _open_books(self) -> None:
-        """Books with a queue for every tenant, and all that is booked by now in them."""
+        """A ledger with a queue for every tenant, and everything that is booked by now."""
         self._books, self._queue_of = quota_books(self._specs, self._cluster)
         self._strict: list[bool] = self._books.queues.strict.tolist()
         self._quota = [cohort.cohort_tree(self._books, kind, COHORT).quota for kind in range(len(self._books.use))]
@@ -251,7 +248,7 @@ class Kueue:
         )
 
     def _kinds(self, claim: Claim, gpus: Sequence[int]) -> tuple[int, ...]:
-        """The kinds that a gang on these GPUs uses: its model is known then."""
+        """The quota kinds of a gang on these GPUs: its model is known then."""
         if not gpus:
             return claim.kinds
         hardware = self._cluster.hardware
@@ -262,7 +259,7 @@ class Kueue:
 
 
 def without(cluster: Cluster, jobs: Iterable[int]) -> Hardware:
-    """A copy of the hardware on which these jobs have given back what they hold."""
+    """A copy of the hardware without the allocations of these jobs."""
     hardware = copy(cluster.hardware)
     for column in ("holder", "instance_holder", "free_mask", "free", "by_free", "cpu_free", "memory_free"):
         setattr(hardware, column, getattr(hardware, column).copy())
@@ -275,10 +272,10 @@ def without(cluster: Cluster, jobs: Iterable[int]) -> Hardware:
 
 
 def quota_books(specs: Sequence[QueueSpec], cluster: Cluster) -> tuple[QuotaLedger, list[int]]:
-    """Empty books of the queues in one cohort, and the queue of each tenant by its code.
+    """An empty ledger of the queues in one cohort, and the queue of each tenant by its code.
 
-    The cohort itself owns what no queue is guaranteed: it is there to lend. A queue above others is a cohort that
-    owns what it is guaranteed beyond them. A tenant without a queue gets one that is guaranteed nothing.
+    The cohort itself owns the capacity that no queue is guaranteed: it can be lent. An inner queue is a cohort that
+    owns its guarantee in addition to those of its children. A tenant without a queue gets one without a guarantee.
     """
     models = cluster.inventory.names.gpu_models
     named = {spec.name for spec in specs}
@@ -343,14 +340,14 @@ def quota_books(specs: Sequence[QueueSpec], cluster: Cluster) -> tuple[QuotaLedg
 
 
 def _limit(spec: QueueSpec, kind: int, kind_of_model: dict[str, int]) -> float:
-    """The hard limit of a queue in one kind; where one model is all there is, its limit is that of all GPUs."""
+    """The hard limit of a queue in one kind; with a single GPU model, its limit is that of all GPUs."""
     stated = [limit for model, limit in spec.limit_by_model.items() if kind_of_model[model] == kind]
     stated += [spec.limit] if kind == ALL and spec.limit is not None else []
     return float(min(stated)) if stated else inf
 
 
 def _capacity(cluster: Cluster, kind_of_model: Sequence[int]) -> list[float]:
-    """Whole GPUs and MIG instances of the cluster, in all and by model."""
+    """Whole GPUs and MIG instances of the cluster, in total and by model."""
     hardware = cluster.hardware
     whole = [0.0] * (max(kind_of_model) + 1)
     entries = [gpu for gpu, cut in enumerate(hardware.mig) if not cut]

@@ -1,14 +1,13 @@
-"""Least attained service: preemptive, and blind to durations.
+"""Least attained service: preemptive, without knowledge of durations.
 
-At every event and every 300 s the jobs with the least GPU time so far are chosen, by count of GPUs, ties by
-file order. Chosen jobs that run stay where they are; the others are placed, wide ones first, and narrower
-jobs in the way of a wide one are moved. Work that may not be stopped (not preemptible, or latency-critical) is neither
-evicted nor moved.
+At every event and every 300 s the jobs with the least GPU time so far are chosen, by count of GPUs, ties by file order.
+Chosen jobs that run stay in place; the others are placed, wide ones first, and narrower jobs that block a wide one are
+moved. Work that may not be stopped (not preemptible, or latency-critical) is neither evicted nor moved.
 
-What a job attained is the GPU time that it was given, whatever became of its progress: work that starts for longer
-than it is left alone would else stay the least served for ever. GPU time is compared by its power of two in GPU-hours,
-as the discretized queues of Tiresias (NSDI'19) do. Compared to the second, two equal jobs overtake each other at every
-event, and where a preemption has a price they lose more than they gain.
+Attained service is the GPU time that a job was given, whatever became of its progress: otherwise work whose start-up
+takes longer than its time between preemptions would stay the least served indefinitely. GPU time is compared by its
+power of two in GPU-hours, as in the discretized queues of Tiresias (NSDI'19). With a comparison to the second, two
+equal jobs overtake each other at every event, and where a preemption has a cost they lose more than they gain.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ LEVEL_GPU_S = 3600.0
 
 
 def level(attained_gpu_s: float) -> int:
-    """The level of a job that was given this much GPU time."""
+    """The level of a job with this much GPU time."""
     return floor(log2(1 + attained_gpu_s / LEVEL_GPU_S))
 
 
 class LeastAttained:
-    """Needs no estimate; pays for it in preemptions."""
+    """Needs no estimates; pays for that with preemptions."""
 
     name = "las"
 
@@ -43,29 +42,29 @@ class LeastAttained:
         self._pending: list[tuple[int, int]] = []  # (level, job), in order
         self._entry: dict[int, tuple[int, int]] = {}  # the same by job
         self._attained_s: dict[int, float] = {}  # of earlier stays on its GPUs, by job
-        self._since_s: dict[int, float] = {}  # start of the present one
+        self._since_s: dict[int, float] = {}  # start of the current stay
 
     def on_submit(self, job: int, now_s: float) -> None:
-        """It has attained nothing."""
+        """It has attained no service."""
         self._entry[job] = (self._level(job, now_s), job)
         insort(self._pending, self._entry[job])
 
     def on_requeue(self, job: int, now_s: float) -> None:
-        """It waits with what it has attained."""
+        """It waits with its attained service."""
         self._attained_s[job] = self._attained_s.get(job, 0.0) + now_s - self._since_s.pop(job, now_s)
         self.on_submit(job, now_s)
 
     def on_end(self, job: int, _now_s: float) -> None:
-        """It needs no more."""
+        """It leaves the order."""
         self._since_s.pop(job, None)
 
     def on_change(self, _now_s: float) -> None:
-        """Nothing to note: every pass looks at everything."""
+        """Nothing to record: every pass considers all jobs."""
 
     def decide(self, now_s: float) -> float | None:
         """Choose by attained service, then place."""
         cluster, gpus = self._cluster, self._cluster.jobs.gpus
-        if len(self._pending) > len(cluster.pending):  # owners took work away
+        if len(self._pending) > len(cluster.pending):  # owners withdrew work
             for job in [job for _, job in self._pending if job not in cluster.pending]:
                 self._forget(job)
         if self._pending:
@@ -106,7 +105,7 @@ class LeastAttained:
         return newcomers, [job for job in cluster.holding if job not in stay]
 
     def _place(self, jobs: list[int], now_s: float) -> None:
-        """Start `jobs`, wide first; what they displace is narrower and is placed after them."""
+        """Start `jobs`, wide first; the jobs that they displace are narrower and are placed after them."""
         cluster, gpus = self._cluster, self._cluster.jobs.gpus
         waiting = sorted((-gpus[job], order, job) for order, job in enumerate(jobs))
         position = 0
@@ -127,7 +126,7 @@ class LeastAttained:
         del self._pending[bisect_left(self._pending, self._entry.pop(job))]
 
     def _make_room(self, job: int) -> list[int]:
-        """Narrower jobs to move away so that `job` fits: the least occupied nodes, their smallest jobs first."""
+        """Narrower jobs to move so that `job` fits: the least occupied nodes, their smallest jobs first."""
         cluster = self._cluster
         hardware, shape = cluster.hardware, cluster.jobs.shape_of(job)
         if not shape.whole:

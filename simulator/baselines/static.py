@@ -1,4 +1,4 @@
-"""Each tenant its own nodes: what a cluster is without sharing."""
+"""Separate nodes for each tenant: a cluster without sharing."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class Static:
 
     def _part(self, job: int) -> Textbook:
         tenant = self._cluster.jobs.tenant[job]
-        while tenant >= len(self._parts):  # a tenant that came later has no nodes
+        while tenant >= len(self._parts):  # a tenant that was added later has no nodes
             part = Textbook(self.name, by_submit, skip=True, allowed=0)
             part.attach(self._cluster)
             self._parts.append(part)
         return self._parts[tenant]
 
     def on_submit(self, job: int, now_s: float) -> None:
-        """Into its tenant's queue."""
+        """Insert it into its tenant's queue."""
         self._part(job).on_submit(job, now_s)
 
     def on_requeue(self, job: int, now_s: float) -> None:
-        """Back into its tenant's queue."""
+        """Return it to its tenant's queue."""
         self._part(job).on_requeue(job, now_s)
 
     def on_end(self, job: int, now_s: float) -> None:
@@ -51,7 +51,7 @@ class Static:
         self._part(job).on_end(job, now_s)
 
     def on_change(self, now_s: float) -> None:
-        """Anything may fit again."""
+        """Any job may fit again."""
         for part in self._parts:
             part.on_change(now_s)
 

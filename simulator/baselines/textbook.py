@@ -1,8 +1,8 @@
 """The five textbook orders: one queue in a fixed order, strict or with skip-ahead.
 
-Strict stops at the first job that does not fit; skip-ahead tries every job. Whether a job fits depends on
-its shape alone, and within a pass room only shrinks, so one queue by shape is enough: a shape that did not
-fit is not tried again until something is freed.
+Strict stops at the first job that does not fit; skip-ahead tries every job. Whether a job fits depends on its shape
+alone, and within a pass room only shrinks, so one queue per shape is enough: a shape that did not fit is not tried
+again until something is freed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def by_gpu_time(jobs: Jobs, job: int) -> float:
 
 
 class Textbook:
-    """A fixed order without preemption. Ties go by file order."""
+    """A fixed order without preemption. Ties are broken by file order."""
 
     def __init__(self, name: str, key: Key, *, skip: bool, allowed: int = -1) -> None:
         """`key` sorts the queue, lowest first; `skip`: later jobs may pass one that does not fit.
@@ -50,7 +50,7 @@ class Textbook:
         self._shape_of = cluster.jobs.shape
 
     def on_submit(self, job: int, _now_s: float) -> None:
-        """Into the queue. Behind others of its shape it fits no better than they did."""
+        """Insert it into the queue. Behind others of its shape it fits no better than they do."""
         shape = self._shape_of[job] if self._skip else 0
         queue = self._queues.get(shape)
         if queue is None:
@@ -61,7 +61,7 @@ class Textbook:
             self._open.add(shape)
 
     def on_requeue(self, job: int, now_s: float) -> None:
-        """Back into the queue, at its old place in the order."""
+        """Return it to the queue, at its old place in the order."""
         self.on_submit(job, now_s)
         self.on_change(now_s)
 
@@ -70,7 +70,7 @@ class Textbook:
         self.on_change(now_s)
 
     def on_change(self, _now_s: float) -> None:
-        """Anything may fit again."""
+        """Any job may fit again."""
         self._open.update(shape for shape, queue in self._queues.items() if queue)
 
     def decide(self, now_s: float) -> None:
@@ -91,8 +91,8 @@ class Textbook:
                 cluster.start(job, spot.gpus, now_s, instances=spot.instances)
             heappop(heads)
             if job in cluster.pending:
-                continue  # it does not fit, nor does any of its shape
-            # Started, or taken away by its owner while it waited: the next of its shape may try.
+                continue  # no job of this shape fits
+            # Started, or withdrawn by its owner while it waited: the next of its shape may try.
             queue = queues[shape]
             heappop(queue)
             if queue:

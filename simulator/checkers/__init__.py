@@ -1,4 +1,4 @@
-"""Checkers: what must hold in every run, recomputed from the facts, whoever decides."""
+"""Checkers: invariants of every run, recomputed from the facts, independent of the policy that decides."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ CHECKERS: dict[str, type[Checker]] = {
 }
 
 PHYSICAL = ("capacity", "geometry", "gangs", "order", "nodes", "protected", "conservation")
-"""Those that hold for any policy; the others are promises of the autopilot's policy."""
+"""Checkers that hold for any policy; the others hold for the autopilot's policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ class CheckerSet:
         self.checkers = [CHECKERS[name](world) for name in names]
 
     def close(self, end_s: float, capacity: int, idle: int, by_tenant: tuple[Booked, ...]) -> Found:
-        """End the run: compare the accounts (integers of simulator/running/accounting.py) and collect what was
-        found.
+        """End the run: compare with the accounts (integers of simulator/running/accounting.py) and collect the
+        violations.
         """
         for checker in self.checkers:
             if isinstance(checker, Conservation):

@@ -1,7 +1,7 @@
-"""What was reserved in advance stays for whom it was reserved, from its time on and until its grace is over.
+"""An advance reservation stays available to its queue, from its start until its grace period is over.
 
-In that time nobody else starts on GPUs of the model unless as many as were reserved are still idle, the queue's own, or
-held by work that filled a gap and gives way.
+In that time no other work starts on GPUs of the model unless the reserved number is still idle, held by the queue
+itself, or held by backfilled work that can be preempted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Advance(Checker):
     name = "advance"
 
     def __init__(self, world: World) -> None:
-        """Everything is idle."""
+        """All GPUs are idle."""
         super().__init__(world)
         self._specs = world.rules.advance
         self._models = world.inventory.names.gpu_models
@@ -28,7 +28,7 @@ class Advance(Checker):
         self._held: dict[int, Started] = {}
 
     def on_node(self, fact: NodeChanged) -> None:
-        """It may receive work, or not."""
+        """The node became schedulable, or unschedulable."""
         self._floor.node(fact)
 
     def on_gpu(self, fact: GpuChanged) -> None:
@@ -40,7 +40,7 @@ class Advance(Checker):
         self._floor.recut(fact)
 
     def on_started(self, fact: Started) -> None:
-        """It leaves enough for whoever reserved."""
+        """Check that enough is left for the reservation."""
         if not self._specs:
             return
         self._held[fact.job] = fact
@@ -60,7 +60,7 @@ class Advance(Checker):
                 )
 
     def on_stopped(self, fact: Stopped) -> None:
-        """It holds no more."""
+        """It holds nothing now."""
         if fact.why != Why.CUT:
             self._held.pop(fact.job, None)
 

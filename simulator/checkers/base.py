@@ -1,4 +1,4 @@
-"""What every checker is: an observer of facts that states violations, and knows nothing of any planner."""
+"""The base of every checker: an observer of facts that reports violations, independent of any planner."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from simulator.world.physics import Physics
 from simulator.world.work import Jobs
 
 TICK_S = 5.0
-"""The longest time between two looks of a controller at a live cluster: it ticks every few seconds."""
+"""The longest interval between two ticks of a controller on a live cluster: it ticks every few seconds."""
 
 HOLDING_MODES = frozenset({Mode.OFF, Mode.OBSERVE, Mode.RECOMMEND})
-"""Modes under which an action has no effect, whoever approves of it."""
+"""Modes in which an action has no effect, whoever approves it."""
 
 
 class Violation(NamedTuple):
-    """A rule that did not hold."""
+    """A rule that was violated."""
 
     checker: str
     at_s: float
@@ -33,7 +33,7 @@ class Violation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The limits that a run promised to keep, in the checkers' own words. None: not promised."""
+    """The limits that a run must keep, as the checkers define them. None: no such limit."""
 
     sheltered_classes: tuple[int, ...] = (0,)
     min_runtime_s: float | None = None
@@ -44,16 +44,16 @@ class Rules:
     per_node: int | None = None
     concurrent: int | None = None
     excluded: frozenset[int] = frozenset()  # jobs that opted out
-    held_actions: frozenset[str] = frozenset()  # that are decided and shown, but not done
-    cool_down_s: float | None = None  # work that was disrupted is left alone for this long
-    blast_ratio: float | None = None  # GPUs taken for each GPU that starts on them
-    landing_s: float = 600.0  # after this long what was taken is no longer waited for
-    grace_s: float = 0.0  # that work has to leave in
-    guarantee_within_s: float | None = None  # an owner has its guarantee back
-    recover_within_s: float | None = None  # work on a GPU that an error condemns is told to leave
-    floor_dwell_s: float | None = None  # a service's floor is not lowered within this time of its latest rise
+    held_actions: frozenset[str] = frozenset()  # actions that are decided and shown, but not carried out
+    cool_down_s: float | None = None  # disrupted work is not disrupted again for this long
+    blast_ratio: float | None = None  # GPUs taken per GPU that starts on them
+    landing_s: float = 600.0  # after this long the taking is no longer awaited
+    grace_s: float = 0.0  # evicted work has to leave within this time
+    guarantee_within_s: float | None = None  # an owner regains its guarantee within this time
+    recover_within_s: float | None = None  # work on a condemned GPU is evicted within this time
+    floor_dwell_s: float | None = None  # a service's floor is not lowered within this time of its latest increase
     floor_lease_s: float | None = None  # and ends after this long at the latest
-    advance: tuple[AdvanceSpec, ...] = ()  # what is reserved in advance
+    advance: tuple[AdvanceSpec, ...] = ()  # advance reservations
     queues: tuple[QueueSpec, ...] = ()  # guaranteed to the tenants of the same names, and to those below them
 
     @staticmethod
@@ -65,10 +65,10 @@ class Rules:
         effects_fail: bool = False,
         advance: tuple[AdvanceSpec, ...] = (),
     ) -> Rules:
-        """What `policy` promises to the tenants of `queues`.
+        """The limits of `policy` for the tenants of `queues`.
 
-        A guarantee is back within one grace and two ticks (of `TICK_S`), where the policy takes back by itself under
-        our own rules. While effects may fail or come late (`effects_fail`) that time is not promised.
+        A guarantee is restored within one grace period and two ticks (of `TICK_S`), where the policy reclaims on its
+        own under our rules. While effects may fail or come late (`effects_fail`) that time is not promised.
         """
         modes = policy.modes
         takes_back = (
@@ -105,10 +105,10 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a checker may know beside the facts: the hardware at the start, the jobs, the promised limits.
+    """What a checker may use besides the facts: the hardware at the start, the jobs, the limits.
 
-    `services` answers with the services as their users find them at a time; None: there are none. `physics`: what
-    things take in this world; None: that is not checked.
+    `services` returns the services as their users see them at a time; None: there are none. `physics`: durations of
+    operations in this world; None: they are not checked.
     """
 
     inventory: Inventory
@@ -119,12 +119,12 @@ class World:
 
 
 def weighed(fact: Evicting) -> bool:
-    """True for an eviction that had to be worth it: nobody had promised to give way, and nothing was broken."""
+    """True for an eviction that needed a net benefit: not by contract, and not because of a failure."""
     return not fact.contract
 
 
 class Checker:
-    """Base: counts what it checked and keeps what it found. Subclasses have `on_...` methods (facts.HOOKS)."""
+    """Base: counts checks and keeps violations. Subclasses have `on_...` methods (facts.HOOKS)."""
 
     name = ""
 
@@ -136,19 +136,19 @@ class Checker:
         self.violations: list[Violation] = []
 
     def violate(self, at_s: float, subject: str, message: str) -> None:
-        """State a violation."""
+        """Report a violation."""
         self.violations.append(Violation(self.name, at_s, subject, message))
 
     def job(self, job: int) -> str:
-        """A job as people know it."""
+        """The display name of a job."""
         return f"job {self.jobs.id[job]}"
 
     def node(self, node: int) -> str:
-        """A node as people know it."""
+        """The display name of a node."""
         return f"node {self.world.inventory.nodes.id[node]}"
 
     def gpu(self, gpu: int) -> str:
-        """A GPU as people know it."""
+        """The display name of a GPU."""
         return f"GPU {self.world.inventory.gpus.uuid[gpu]}"
 
     def at_end(self, end_s: float) -> None:

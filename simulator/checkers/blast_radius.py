@@ -1,9 +1,10 @@
-"""No large gang for a small need: what one instant's weighed evictions took, against what started on it.
+"""No large gang is stopped for a small need: what the weighed evictions of one instant took, against what started on
+it.
 
-Whoever next holds a GPU that was taken is whom it was taken for, the victims themselves excepted; its whole width
-counts. Gangs that were shrunk are not among the victims: they go on. Not judged is what cannot be: takings after which
-an effect was lost (the start itself, another eviction for it, or as many as make a controller pause), and those whose
-victims are still there when nobody waits for them any longer.
+The next holder of a GPU that was taken is its beneficiary, the victims themselves excepted; its whole width counts.
+Shrunk gangs are no victims here: they go on. Some takings cannot be judged: those after which an effect was lost (the
+start itself, another eviction for it, or enough to make the controller pause), and those whose victims are still there
+when the wait for them has ended.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ MILLI = 1000
 
 @dataclass(slots=True)
 class _Taking:
-    """All weighed evictions of one instant: thousandths taken, GPUs that nobody has again yet, and for whom."""
+    """All weighed evictions of one instant: thousandths taken, GPUs without a new holder yet, and the beneficiaries."""
 
     at_s: float
     milli: int = 0
@@ -34,17 +35,17 @@ class BlastRadius(Checker):
     name = "blast-radius"
 
     def __init__(self, world: World) -> None:
-        """Nothing was taken."""
+        """Nothing was taken yet."""
         super().__init__(world)
         self._held: dict[int, Started] = {}
         self._takings: list[_Taking] = []
-        self._decided: dict[str, float] = {}  # effects of this instant that did not happen yet
+        self._decided: dict[str, float] = {}  # effects of this instant that have not happened yet
 
     def on_evicting(self, fact: Evicting) -> None:
-        """Count it to the other evictions of this instant."""
+        """Add it to the other evictions of this instant."""
         self._decided.pop(fact.effect, None)
         held = self._held.get(fact.job)
-        own_sake = fact.why == Why.RECOVER  # it is stopped to start again, and nobody gains what it held
+        own_sake = fact.why == Why.RECOVER  # it is stopped to start again, and no other work gains its GPUs
         if self.world.rules.blast_ratio is None or not weighed(fact) or own_sake or held is None:
             return
         if not self._takings or self._takings[-1].at_s != fact.at_s:
@@ -56,7 +57,7 @@ class BlastRadius(Checker):
         taking.there.add(fact.job)
 
     def on_started(self, fact: Started) -> None:
-        """Work on GPUs that were taken is what they were taken for."""
+        """Work on GPUs that were taken is the beneficiary."""
         self._held[fact.job] = fact
         self._decided.pop(fact.effect, None)
         if not self._takings:
@@ -82,13 +83,13 @@ class BlastRadius(Checker):
             self._decided[fact.effect] = fact.at_s
 
     def _forget_lost(self, now_s: float) -> None:
-        """Takings before an effect that was lost need not come to their end."""
+        """A lost effect cancels the takings before it."""
         lost_s = max((at_s for at_s in self._decided.values() if at_s < now_s), default=float("-inf"))
         self._decided = {effect: at_s for effect, at_s in self._decided.items() if at_s >= now_s}
         self._takings = [taking for taking in self._takings if taking.at_s > lost_s]
 
     def on_node(self, _fact: NodeChanged) -> None:
-        """The hardware is another: what was begun need not come to its end."""
+        """The hardware changed: open takings are cancelled."""
         self._takings.clear()
 
     def on_gpu(self, _fact: GpuChanged) -> None:
@@ -96,11 +97,11 @@ class BlastRadius(Checker):
         self._takings.clear()
 
     def at_end(self, end_s: float) -> None:
-        """Judge what had its time; the rest was cut short."""
+        """Judge the takings that had their time; the rest was cut short."""
         self._judge_late(end_s)
 
     def _judge_late(self, now_s: float) -> None:
-        """Nobody waits longer for what was taken."""
+        """The wait for the taken GPUs has ended."""
         self._forget_lost(now_s)
         for taking in [each for each in self._takings if each.at_s + self.world.rules.landing_s < now_s]:
             if taking.there and not taking.gained:
@@ -117,6 +118,6 @@ class BlastRadius(Checker):
             self.violate(
                 taking.at_s,
                 first,
-                f"{taking.milli / MILLI:g} GPUs were taken (this one first) so that {gained / MILLI:g} could start; "
-                f"allowed are {limit:g} for each",
+                f"{taking.milli / MILLI:g} GPUs were taken (this one first) so that {gained / MILLI:g} "
+                f"could start; the limit is {limit:g} for each",
             )

@@ -1,4 +1,4 @@
-"""Disruption budgets hold in every window, wherever it begins, and at once; only weighed evictions are counted."""
+"""Disruption budgets hold in every window, wherever it starts, and concurrently; only weighed evictions are counted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Budgets(Checker):
     name = "budgets"
 
     def __init__(self, world: World) -> None:
-        """Nothing was disrupted."""
+        """No disruptions yet."""
         super().__init__(world)
         self._node_of: list[int] = world.inventory.gpus.node.tolist()
         self._nodes: dict[int, tuple[int, ...]] = {}
@@ -26,7 +26,7 @@ class Budgets(Checker):
         self._nodes[fact.job] = tuple(dict.fromkeys(self._node_of[gpu] for gpu in fact.gpus))
 
     def on_evicting(self, fact: Evicting) -> None:
-        """Count it against every budget that it touches."""
+        """Count it against every budget that applies."""
         if not weighed(fact):
             return
         self.checked += 1
@@ -41,7 +41,7 @@ class Budgets(Checker):
             self.violate(
                 fact.at_s,
                 "the cluster",
-                f"{under_way} disruptions under way at once, allowed are {rules.concurrent}",
+                f"{under_way} disruptions under way at once, the limit is {rules.concurrent}",
             )
 
     def on_stopped(self, fact: Stopped) -> None:
@@ -57,4 +57,4 @@ class Budgets(Checker):
         while times[0] <= fact.at_s - window_s:
             times.popleft()
         if len(times) > limit:
-            self.violate(fact.at_s, whose, f"{len(times)} disruptions within {window_s:g} s, allowed are {limit}")
+            self.violate(fact.at_s, whose, f"{len(times)} disruptions within {window_s:g} s, the limit is {limit}")

@@ -1,4 +1,4 @@
-"""No GPU, share or slice is handed out twice, and only what exists is."""
+"""No GPU, share or slice is allocated twice, and only existing ones are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ WHOLE_MILLI = 1000
 
 
 class Capacity(Checker):
-    """Keeps its own book of who holds what, from starts and stops alone."""
+    """Tracks the holder of every GPU, share and instance, from starts and stops alone."""
 
     name = "capacity"
 
@@ -21,11 +21,11 @@ class Capacity(Checker):
         self._held: dict[int, Started] = {}
 
     def on_started(self, fact: Started) -> None:
-        """Book it; each GPU must have had room."""
+        """Record it; each GPU must have had room."""
         self.checked += 1
         job = fact.job
         if job in self._held:
-            self.violate(fact.at_s, self.job(job), "started while it holds GPUs already")
+            self.violate(fact.at_s, self.job(job), "started while it already holds GPUs")
         self._held[job] = fact
         if fact.instances:
             for row in fact.instances:
@@ -38,10 +38,10 @@ class Capacity(Checker):
         for gpu in fact.gpus:
             used[gpu] += each
             if used[gpu] > WHOLE_MILLI:
-                self.violate(fact.at_s, self.gpu(gpu), f"{used[gpu]} thousandths of it are handed out")
+                self.violate(fact.at_s, self.gpu(gpu), f"{used[gpu]} thousandths of it are allocated")
 
     def on_stopped(self, fact: Stopped) -> None:
-        """Take it off the book."""
+        """Remove it."""
         if fact.why == Why.CUT:
             return
         held = self._held.pop(fact.job, None)
@@ -57,10 +57,10 @@ class Capacity(Checker):
                 used[gpu] -= each
 
     def on_recut(self, fact: Recut) -> None:
-        """A GPU is not cut while it is held whole, and no instance in use disappears."""
+        """A GPU is not partitioned while it is held whole, and no instance in use disappears."""
         self.checked += 1
         if self._used[fact.gpu]:
-            self.violate(fact.at_s, self.gpu(fact.gpu), "was cut while work held it")
+            self.violate(fact.at_s, self.gpu(fact.gpu), "was partitioned while work held it")
         rows = {row for row, _, _ in fact.instances}
         for row, job in self._instance_user.items():
             held = self._held[job]

@@ -1,9 +1,9 @@
-"""GPU-seconds are conserved: what was handed out is useful, lost or overhead; the rest of the capacity idled.
+"""GPU-seconds are conserved: what was handed out is useful, lost or overhead; the rest of the capacity was idle.
 
-Useful and lost time are worked out anew from starts, requests to leave, resizes and stops, by what the physics say that
-a start, a checkpoint and a resize take, and compared with what the cluster states and the accounts have. Two things no
-fact states: whether the store had a turn for a checkpoint, and when a gang lost a member. There the cluster's word is
-held to what is possible.
+Useful and lost time are recomputed from starts, evictions, resizes and stops, with the durations that the physics give
+to a start, a checkpoint and a resize, and compared with the cluster's statements and the accounts. Two things are not
+in the facts: whether the store had time for a checkpoint, and when a gang lost a member. There the cluster's statement
+is checked for plausibility.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GOES_ON = (Why.PREEMPT, Why.MOVE, Why.FAULT, Why.RECOVER, Why.RESIZE)
 
 
 class Booked(Protocol):
-    """Integer GPU time as the accounts have it."""
+    """Integer GPU time in the accounts."""
 
     handed_out: int
     useful: int
@@ -35,7 +35,7 @@ class Booked(Protocol):
 
 @dataclass(slots=True)
 class _Stay:
-    """One stay on GPUs: since when, how wide, when it is ready by the physics, when it was told to leave."""
+    """One stay on GPUs: start, width, expected readiness, eviction time."""
 
     since_s: float
     milli: int
@@ -58,30 +58,30 @@ class Conservation(Checker):
     name = "conservation"
 
     def __init__(self, world: World) -> None:
-        """Nothing was handed out."""
+        """Nothing was handed out yet."""
         super().__init__(world)
         self._stays: dict[int, _Stay] = {}
-        self._resized: dict[int, float] = {}  # job that goes on at this instant -> when it was to be ready
+        self._resized: dict[int, float] = {}  # job that continues at this instant -> its expected readiness
         self._images: set[tuple[int, int, str]] = set()
         self._kept: dict[int, list[tuple[int, int]]] = {}  # (ticks, full width) that a stop may still lose
         self._seen: list[_Seen] = [_Seen() for _ in world.jobs.tenants]
-        self._progress: dict[int, int] = {}  # ticks kept by jobs that were stopped before their end
+        self._progress: dict[int, int] = {}  # ticks kept by jobs that were stopped before they ended
         self._capacity = 1000 * len(world.inventory.gpus.uuid)
 
     # --- facts ----------------------------------------------------------------------------
 
     def on_started(self, fact: Started) -> None:
-        """Its time runs, and its start-up."""
+        """Its time starts, and its start-up."""
         self._stays[fact.job] = _Stay(fact.at_s, fact.milli, self._ready_s(fact))
 
     def on_evicting(self, fact: Evicting) -> None:
-        """It works no more."""
+        """It stops working."""
         stay = self._stays.get(fact.job)
         if stay is not None:
             stay.told_s = min(stay.told_s, fact.at_s)
 
     def on_stopped(self, fact: Stopped) -> None:
-        """Its time is what lies between; work that ended has done exactly its duration."""
+        """Its time is the difference; a job that ended did exactly its duration."""
         self.checked += 1
         stay = self._stays.pop(fact.job, _Stay(fact.at_s, 0, fact.ready_s))
         gain, lost = int(fact.gain_s * TICKS_PER_S), int(fact.lost_s * TICKS_PER_S)
@@ -138,7 +138,7 @@ class Conservation(Checker):
             )
             self.violate(fact.at_s, job, said)
         if fact.halt_s > max(stay.told_s, fact.ready_s):
-            said = f"worked on for {fact.halt_s - stay.told_s:g} s after it was told to leave"
+            said = f"worked on for {fact.halt_s - stay.told_s:g} s after its eviction"
             self.violate(fact.at_s, job, said)
         left = self.jobs.duration_s[fact.job] * TICKS_PER_S - self._progress.get(fact.job, 0)
         if fact.why != Why.END and fact.full_milli and gain < min(worked // fact.full_milli, left):
@@ -146,7 +146,7 @@ class Conservation(Checker):
             self.violate(fact.at_s, job, said)
 
     def _check_loss(self, fact: Stopped, stay: _Stay, gain: int, physics: Physics) -> None:
-        """What a stop loses: nothing where a checkpoint could be written in time, else what was on none."""
+        """The loss of a stop: nothing where a checkpoint could be written in time, else the unsaved progress."""
         unsaved_s = 0.0 if fact.why in KEEPS_ALL else self._unsaved_s(fact, gain, physics)
         if fact.lost_s == unsaved_s or (not fact.lost_s and self._could_save(fact, stay, physics)):
             return
@@ -174,7 +174,7 @@ class Conservation(Checker):
         return min(max(since_s, physics.flat_loss_s), progress_s)
 
     def _could_save(self, fact: Stopped, stay: _Stay, physics: Physics) -> bool:
-        """Was there time for a checkpoint between the word to leave and the stop?"""
+        """Whether there was time for a checkpoint between eviction and stop."""
         job = fact.job
         if not physics.writes_checkpoints or self._interval_s(job, physics) == inf:
             return False
@@ -185,7 +185,7 @@ class Conservation(Checker):
     # --- what was seen --------------------------------------------------------------------
 
     def _count(self, fact: Stopped, stay: _Stay, gain: int, lost: int) -> None:
-        """Add one stay to its tenant; what is lost is taken off the end of what the job had done."""
+        """Add one stay to its tenant; losses are taken from the end of the job's progress."""
         tenant = self.jobs.tenant[fact.job]
         self._seen += [_Seen() for _ in range(tenant + 1 - len(self._seen))]
         seen, kept = self._seen[tenant], self._kept.setdefault(fact.job, [])
@@ -203,7 +203,7 @@ class Conservation(Checker):
             del self._kept[fact.job]
 
     def _check_work(self, fact: Stopped, ticks: int) -> None:
-        """All that a job did is its duration, and it loses no more than it had done."""
+        """The total work of a job is its duration, and it loses no more than it had done."""
         job = fact.job
         if fact.why == Why.END:
             done = self._progress.pop(job, 0) + ticks
@@ -219,7 +219,7 @@ class Conservation(Checker):
     # --- the accounts ---------------------------------------------------------------------
 
     def compare(self, end_s: float, capacity: int, idle: int, by_tenant: tuple[Booked, ...]) -> None:
-        """Hold the accounts of the whole run against what was seen."""
+        """Compare the accounts of the whole run with the observations."""
         for tenant, booked in enumerate(by_tenant):
             self.checked += 1
             seen = self._seen[tenant] if tenant < len(self._seen) else _Seen()

@@ -1,4 +1,4 @@
-"""Every effect has a decision: what starts, is resized or evicted was accepted before, once, for that job."""
+"""Every effect has a decision: each start, resize and eviction was accepted before, once, for that job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Effects(Checker):
     name = "effects"
 
     def __init__(self, world: World) -> None:
-        """Nothing was decided."""
+        """No decisions yet."""
         super().__init__(world)
         self._decided: dict[str, tuple[str, int]] = {}
         self._resizing: set[int] = set()
@@ -22,7 +22,7 @@ class Effects(Checker):
         self._decided[fact.effect] = (fact.kind, fact.job)
 
     def on_stopped(self, fact: Stopped) -> None:
-        """Work that is resized starts again without an admission."""
+        """Resized work starts again without an admission."""
         if fact.why == Why.RESIZE:
             self._resizing.add(fact.job)
 

@@ -1,4 +1,4 @@
-"""Nothing goes from A to B and back to A inside the dwell time."""
+"""No work moves from A to B and back to A within the dwell time."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ Place = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class Flapping(Checker):
-    """A job that is told to leave a place does not come back to it at once, directly or over another place."""
+    """An evicted job does not return at once to the place it left, directly or through another place."""
 
     name = "flapping"
 
     def __init__(self, world: World) -> None:
-        """Nothing has moved."""
+        """No moves yet."""
         super().__init__(world)
         self._place: dict[int, Place] = {}
         self._left_s: dict[int, dict[Place, float]] = {}
 
     def on_started(self, fact: Started) -> None:
-        """It must not have been sent away from here a moment ago."""
+        """It must not have been evicted from here a moment ago."""
         place = (fact.gpus, fact.instances)
         self._place[fact.job] = place
         dwell_s = self.world.rules.dwell_s
@@ -34,11 +34,11 @@ class Flapping(Checker):
             self.violate(
                 fact.at_s,
                 self.job(fact.job),
-                f"came back {ago_s:g} s after it was sent away (dwell {dwell_s:g} s)",
+                f"came back {ago_s:g} s after it was evicted from there (dwell {dwell_s:g} s)",
             )
 
     def on_evicting(self, fact: Evicting) -> None:
-        """Remember the place it was sent away from; a promise to give way is no change of mind, nor is a repair."""
+        """Remember the place that it was evicted from; an eviction by contract or for a repair does not count."""
         if not weighed(fact) or fact.why == Why.RECOVER or self.world.rules.dwell_s is None:
             return
         place = self._place.get(fact.job)

@@ -1,4 +1,4 @@
-"""Room on the nodes that a checker finds by itself: what is idle, and what would be if others gave way."""
+"""Room on the nodes as a checker computes it: what is idle, and what would be idle without possible victims."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Floor:
     """Nodes and GPUs that may receive work on whole GPUs."""
 
     def __init__(self, inventory: Inventory) -> None:
-        """As the inventory says."""
+        """State of the inventory."""
         nodes, gpus = inventory.nodes, inventory.gpus
         self.node_of: list[int] = gpus.node.tolist()
         self.model_of: list[int] = nodes.gpu_model.tolist()
@@ -28,15 +28,15 @@ class Floor:
         self._node = np.array(gpus.node, np.int64)
 
     def node(self, fact: NodeChanged) -> None:
-        """A node takes work, or takes none."""
+        """A node becomes schedulable or unschedulable."""
         self._open[fact.node] = fact.ready and not fact.cordoned
 
     def gpu(self, fact: GpuChanged) -> None:
-        """A GPU is fit, or is not."""
+        """A GPU becomes healthy or unhealthy."""
         self._sound[fact.gpu] = self._whole[fact.gpu] = fact.healthy
 
     def recut(self, fact: Recut) -> None:
-        """A GPU is cut into instances, or is whole."""
+        """A GPU is partitioned, or whole again."""
         self._whole[fact.gpu] = self._sound[fact.gpu] and not fact.instances
 
     def idle(self, held: Iterable[int]) -> Counts:
@@ -50,7 +50,7 @@ class Floor:
     def put(self, room: Counts, gpus: int, per_member: int, model: int) -> bool:
         """Take a gang of whole GPUs of one model out of `room`, each member on one node, the fullest that fits.
 
-        False, and nothing taken, when it does not fit.
+        False, with `room` unchanged, when it does not fit.
         """
         fits = np.where(self._model == model, room, 0)
         taken: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""Floors of services are given back, and never stand for less than the load needs."""
+"""Floors of services are released, and are never below the need of the load."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from simulator.world.facts import Floored, Scaled, Started, Stopped, Why
 
 
 class Floors(Checker):
-    """Follows every floor by itself, and compares what each autoscaler makes of it."""
+    """Follows every floor, and compares it with each autoscaler's target."""
 
     name = "floors"
 
     def __init__(self, world: World) -> None:
-        """No floor stands."""
+        """No floors yet."""
         super().__init__(world)
         self._floor: dict[int, Floored] = {}
         self._raised_s: dict[int, float] = {}
@@ -26,7 +26,7 @@ class Floors(Checker):
         self._count(fact.job, 1)
 
     def on_stopped(self, fact: Stopped) -> None:
-        """One less."""
+        """One replica less."""
         if fact.why != Why.CUT:
             self._count(fact.job, -1)
 
@@ -36,12 +36,12 @@ class Floors(Checker):
             self._serving[service] = self._serving.get(service, 0) + change
 
     def _somebody_lacks(self) -> bool:
-        """True while a service has fewer replicas than its load needs: foresight gives way to that at once."""
+        """True while a service has fewer replicas than its load needs: forecasts then yield at once."""
         return any(needed > self._serving.get(service, 0) for service, needed in self._needed.items())
 
     def on_floored(self, fact: Floored) -> None:
-        """A floor ends some time, within the lease; it is not lowered within the dwell of its latest rise, unless a
-        need is not met.
+        """A floor expires within the lease; it is not lowered within the dwell of its latest increase, unless a need is
+        not met.
         """
         self.checked += 1
         rules, subject = self.world.rules, f"service {fact.service}"
@@ -65,7 +65,7 @@ class Floors(Checker):
         self._floor[fact.service] = fact
 
     def on_scaled(self, fact: Scaled) -> None:
-        """An autoscaler wants what the load needs or the floor that stands, whichever is more, and nothing beyond."""
+        """An autoscaler's target is the need of the load or the floor in force, whichever is larger."""
         self.checked += 1
         self._needed[fact.service] = fact.needed
         subject, stands = f"service {fact.service}", self._standing(fact.service, fact.at_s)
@@ -73,22 +73,22 @@ class Floors(Checker):
             self.violate(
                 fact.at_s,
                 subject,
-                f"is kept at {fact.floor} replicas or more, the floor that stands is {stands}",
+                f"is kept at {fact.floor} replicas or more, the floor in force is {stands}",
             )
         if fact.wanted < fact.needed:
             self.violate(
                 fact.at_s,
                 subject,
-                f"is scaled to {fact.wanted} replicas, its load needs {fact.needed} of them",
+                f"is scaled to {fact.wanted} replicas, its load needs {fact.needed}",
             )
         if fact.wanted > max(fact.needed, stands):
             self.violate(
                 fact.at_s,
                 subject,
-                f"is scaled to {fact.wanted} replicas, of which its load needs {fact.needed} and a floor asks {stands}",
+                f"is scaled to {fact.wanted} replicas, while its load needs {fact.needed} and its floor is {stands}",
             )
 
     def _standing(self, service: int, at_s: float) -> int:
-        """The floor that nobody took back and that has not lapsed."""
+        """The floor in force, neither released nor expired."""
         floor = self._floor.get(service)
         return floor.replicas if floor is not None and at_s < floor.until_s else 0

@@ -9,7 +9,7 @@ from simulator.world.facts import Started, Stopped, Why
 
 
 class Gangs(Checker):
-    """All members at once (or at least `min_gpus` of an elastic one), each on one node, of a right model.
+    """All members at once (or at least `min_gpus` of an elastic gang), each on one node, of an allowed model.
 
     A gang that is resized keeps some of its GPUs, or all of them and gets more.
     """
@@ -17,7 +17,7 @@ class Gangs(Checker):
     name = "gangs"
 
     def __init__(self, world: World) -> None:
-        """Look up what does not change."""
+        """Precompute what does not change."""
         super().__init__(world)
         self._node_of: list[int] = world.inventory.gpus.node.tolist()
         self._model_of: list[int] = world.inventory.nodes.gpu_model.tolist()
@@ -25,14 +25,14 @@ class Gangs(Checker):
         self._resizing: set[int] = set()
 
     def on_stopped(self, fact: Stopped) -> None:
-        """Remember what it held where it goes on."""
+        """Remember the GPUs of a gang that continues."""
         if fact.why == Why.RESIZE:
             self._resizing.add(fact.job)
         else:
             self._held.pop(fact.job, None)
 
     def on_started(self, fact: Started) -> None:
-        """Compare what it got with what it asked, and had."""
+        """Compare the allocation with the request, and with the previous allocation."""
         self.checked += 1
         if fact.job in self._resizing:
             self._resized(fact)
@@ -56,7 +56,8 @@ class Gangs(Checker):
             self.violate(
                 fact.at_s,
                 self.job(fact.job),
-                f"was resized from {len(was)} to {len(now)} GPUs of which it had {kept}: neither more nor less",
+                f"was resized from {len(was)} to {len(now)} GPUs and kept {kept} of them: neither a growth nor a "
+                "shrink",
             )
 
     def _members(self, fact: Started, per_member: int) -> None:

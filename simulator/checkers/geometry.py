@@ -1,4 +1,4 @@
-"""Every MIG geometry is legal, recomputed from the facts of the GPU model; work gets the profile it asked for."""
+"""Every MIG geometry is legal, recomputed from the facts of the GPU model; work gets the profile that it requested."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Geometry(Checker):
             self.on_recut(Recut(0.0, gpu, tuple(instances)))
 
     def on_recut(self, fact: Recut) -> None:
-        """Judge the new geometry and note what exists."""
+        """Judge the new geometry and record its instances."""
         self.checked += 1
         for row in self._rows.get(fact.gpu, []):
             self._profile.pop(row, None)
@@ -45,14 +45,14 @@ class Geometry(Checker):
     def _fault(self, gpu: int, instances: Cuts) -> str:
         model = self._model[gpu]
         if model is None:
-            return "is cut although its model has no MIG" if instances else ""
+            return "is partitioned although its model has no MIG" if instances else ""
         facts = {profile.name: profile for profile in model.profiles}
         taken = 0
         counts = Counter(profile for _, profile, _ in instances)
         for _, name, start in instances:
             profile = facts.get(name)
             if profile is None or start not in profile.starts:
-                return f"has an instance {name} at slice {start}, which cannot be"
+                return f"has an instance {name} at slice {start}, which is not a legal placement"
             mask = ((1 << profile.memory_slices) - 1) << start
             if taken & mask:
                 return f"has an instance {name} at slice {start} that overlaps another"

@@ -1,6 +1,6 @@
-"""What a GPU's error condemns is left in time, and nothing starts there before it is mended.
+"""Work leaves a condemned GPU in time, and nothing starts there before it is repaired.
 
-Classes of errors are NVIDIA's (autopilot/core/hardware/xid_facts.py). Work that opted out may stay.
+Classes of errors are NVIDIA's (autopilot/core/hardware/xid_facts.py). Opted-out work may stay.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from simulator.world.facts import Evicting, GpuChanged, Started, Stopped, Why
 
 
 class Errors(Checker):
-    """Keeps the GPUs that reported such an error and are in use, and who still holds them."""
+    """Tracks condemned GPUs in use, and their holders."""
 
     name = "gpu-errors"
 
     def __init__(self, world: World) -> None:
-        """Nothing is broken."""
+        """No errors yet."""
         super().__init__(world)
         self._condemned: dict[int, int] = {}  # GPU -> XID
         self._holders: dict[int, Started] = {}
-        self._due_s: dict[int, tuple[float, int]] = {}  # job -> (when it must be told to leave at the latest, GPU)
+        self._due_s: dict[int, tuple[float, int]] = {}  # job -> (deadline of its eviction, GPU)
 
     def on_gpu(self, fact: GpuChanged) -> None:
-        """Whoever holds a GPU that is condemned now must leave it soon."""
+        """The holder of a newly condemned GPU must be evicted soon."""
         self._late(fact.at_s)
         if fact.xid and remedy_of(fact.xid) >= CONDEMNED and fact.healthy:
             self._condemned[fact.gpu] = fact.xid
@@ -54,19 +54,19 @@ class Errors(Checker):
                 )
 
     def on_evicting(self, fact: Evicting) -> None:
-        """It was told to leave."""
+        """It was evicted."""
         self._late(fact.at_s)
         self._due_s.pop(fact.job, None)
 
     def on_stopped(self, fact: Stopped) -> None:
-        """It is gone."""
+        """It has left."""
         self._late(fact.at_s)
         if fact.why != Why.CUT:
             self._holders.pop(fact.job, None)
             self._due_s.pop(fact.job, None)
 
     def at_end(self, end_s: float) -> None:
-        """Who should have left by then."""
+        """Work that should have left by then."""
         self._late(end_s)
 
     def _late(self, now_s: float) -> None:

@@ -1,15 +1,14 @@
-"""Guarantees are honoured in time, and nobody is taken from in their name without need.
+"""Guarantees are restored in time, and no work is preempted in their name without need.
 
-A queue is owed what it waits for inside its guarantee and could have if those gave way who must: preemptible work
-of queues above their own guarantees. That is found anew from the facts, with a place on the nodes for all who are
-owed at once. From then on time runs, whatever is put in the way later, but for work of another queue that was owed,
-too, where there was room for one of them: which of the two goes first is not for a checker to say. It ends when work
-of the queue starts; it begins anew when the hardware changes, and stands still while work that was told to leave
-overstays its grace.
+A queue is owed what waits inside its guarantee and could start if the work that must yield did: preemptible work of
+queues above their own guarantees. This is recomputed from the facts, with a placement on the nodes for everything owed
+at once. The time counts from then on, whatever blocks it later, except for work of another queue that was owed too,
+where there was room for one of the two: a checker does not decide which goes first. It ends when work of the queue
+starts; it restarts when the hardware changes, and pauses while evicted work exceeds its grace period.
 
-Looked at are gangs of whole GPUs that ask for nothing else but a GPU model, which they name where there are several;
-no replicas of services (they are taken away while they wait, without a fact), and nothing that lets others be for a
-while (`preemption_delay_s`).
+Checked are gangs of whole GPUs whose only requirement is a GPU model, which they name where there are several. Replicas
+of services are excluded (they are withdrawn while they wait, without a fact), and so is work with a
+`preemption_delay_s`.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ class _Lot:
 
 
 class Guarantees(Checker):
-    """Keeps who holds, who waits, and since when each queue is owed what."""
+    """Tracks holders, waiting gangs, and since when each queue is owed what."""
 
     name = "guarantees"
 
     def __init__(self, world: World) -> None:
-        """Nobody holds or waits."""
+        """No work yet."""
         super().__init__(world)
         models = world.inventory.names.gpu_models
         self._models = len(models)
@@ -46,8 +45,8 @@ class Guarantees(Checker):
         self._asked = world.rules.guarantee_within_s is not None and self._owners.promised
         self._held: dict[int, Started] = {}
         self._leaving: dict[int, float] = {}
-        self._waiting: dict[int, Counter[int]] = {}  # queue -> shapes of those who are looked at
-        self._least: dict[int, Counter[int]] = {}  # queue -> least widths of all who wait
+        self._waiting: dict[int, Counter[int]] = {}  # queue -> shapes of the gangs that are checked
+        self._least: dict[int, Counter[int]] = {}  # queue -> least widths of all waiting gangs
         self._owed: dict[int, int] = {}  # queue -> thousandths that it waits for inside its guarantee
         self._lots: dict[int, deque[_Lot]] = {}
         self._touched: set[int] = set()
@@ -63,7 +62,7 @@ class Guarantees(Checker):
             self._wait(fact.job, 1)
 
     def on_started(self, fact: Started) -> None:
-        """It holds; what its queue is owed longest is thereby given."""
+        """It holds; this settles what its queue was owed longest."""
         if not self._asked:
             return
         self._advance(fact.at_s)
@@ -79,7 +78,7 @@ class Guarantees(Checker):
         self._book(fact, 1)
 
     def on_stopped(self, fact: Stopped) -> None:
-        """It holds no more, and waits again unless it is gone."""
+        """It holds nothing now, and waits again unless it has ended."""
         job = fact.job
         if not self._asked or fact.why == Why.CUT or job not in self._held:
             return
@@ -93,7 +92,7 @@ class Guarantees(Checker):
             self._wait(job, 1)
 
     def on_evicting(self, fact: Evicting) -> None:
-        """What calls itself a contract must serve an owner, or end what filled a gap."""
+        """An eviction by contract must serve an owner, or end backfilled work."""
         if not self._asked:
             return
         self._advance(fact.at_s)
@@ -104,12 +103,12 @@ class Guarantees(Checker):
                 self.violate(
                     fact.at_s,
                     self.job(fact.job),
-                    "was taken by contract, and no other queue waits inside its guarantee",
+                    "was evicted by contract, while no other queue waits inside its guarantee",
                 )
         self._leaving[fact.job] = fact.at_s
 
     def on_node(self, fact: NodeChanged) -> None:
-        """Another cluster: what is owed is owed from now on."""
+        """The cluster changed: what is owed is owed from now on."""
         if self._asked:
             self._advance(fact.at_s)
             self._floor.node(fact)
@@ -155,7 +154,7 @@ class Guarantees(Checker):
         self._touched.add(queue)
 
     def _anybody_owed(self, but: int) -> bool:
-        """Does another queue wait for something inside its guarantee, those not counted who leave already?"""
+        """Whether another queue waits inside its guarantee, without work that is already leaving."""
         leaving: Counter[int] = Counter()
         for job in self._leaving:
             held = self._held[job]
@@ -186,7 +185,7 @@ class Guarantees(Checker):
         self._now_s = at_s
 
     def _close(self) -> None:
-        """Bring what is owed up to date: less where less fits the guarantee, more where more could be had."""
+        """Update what is owed: less where less fits the guarantee, more where more could be had."""
         for queue in self._touched:
             owed = self._owed[queue] = self._inside(queue)
             if owed:
@@ -210,7 +209,7 @@ class Guarantees(Checker):
                     self._lots.setdefault(queue, deque()).append(_Lot(self._now_s, more))
 
     def _make_way(self, milli: int) -> None:
-        """Others who were owed took so much: what can be had no more is not owed any longer, up to that, the newest
+        """Other owed queues took room: what can no longer be had is no longer owed, up to that amount, the newest
         first.
         """
         able = self._able()
@@ -228,7 +227,7 @@ class Guarantees(Checker):
         return sum(lot.milli for lot in self._lots.get(queue, ()))
 
     def _give(self, queue: int, milli: int) -> int:
-        """The oldest of what a queue is owed is given; what is beyond that."""
+        """Settle the oldest of what a queue is owed; returns the excess."""
         lots = self._lots.get(queue)
         while lots and milli > 0:
             off = min(milli, lots[0].milli)
@@ -242,7 +241,7 @@ class Guarantees(Checker):
         self._give(queue, self._sum(queue) - owed)
 
     def _inside(self, queue: int) -> int:
-        """Thousandths of what waits that fit the guarantee together, the widest first."""
+        """Thousandths of the waiting work that fit the guarantee together, the widest first."""
         left, total = self._owners.left(queue), 0
         if left[-1] <= 0:
             return 0
@@ -254,9 +253,7 @@ class Guarantees(Checker):
         return total
 
     def _wishes(self, queue: int) -> list[tuple[int, int, int, int]]:
-        """(least thousandths, GPUs of a member, GPU model, how many) of those in a queue who are looked at, the widest
-        first.
-        """
+        """(least thousandths, GPUs of a member, GPU model, count) of the checked gangs in a queue, the widest first."""
         shapes = self.jobs.shapes
         found = []
         waiting = self._waiting.get(queue, Counter())
@@ -269,9 +266,9 @@ class Guarantees(Checker):
     # --- what could be had ----------------------------------------------------------------
 
     def _able(self) -> dict[int, int]:
-        """Thousandths by queue that all who are owed could have together, if those gave way who must."""
+        """Thousandths by queue that all owed queues could have together, if the work that must yield did."""
         room = self._room()
-        placed: Counter[int] = Counter()  # by queue, those above it included
+        placed: Counter[int] = Counter()  # by queue, including its ancestors
         able: dict[int, int] = {}
         for queue in sorted(self._owed, key=self._turn):
             left = self._owners.left(queue)
@@ -289,14 +286,14 @@ class Guarantees(Checker):
         return able
 
     def _turn(self, queue: int) -> tuple[float, int]:
-        """Who is owed longest comes first."""
+        """The queue that has been owed longest comes first."""
         lots = self._lots.get(queue)
         return (lots[0].since_s if lots else self._now_s, queue)
 
     def _room(self) -> Counts:
-        """Whole GPUs by node that are idle or held by those who leave or must give way.
+        """Whole GPUs by node that are idle, or held by work that leaves or must yield.
 
-        What leaves a queue that has no more than its guarantee makes room for nobody else: another of that queue takes
+        Work that leaves a queue at or below its guarantee makes room for no other queue: work of its own queue takes
         its place.
         """
         leaving = list(self._leaving)
@@ -305,7 +302,7 @@ class Guarantees(Checker):
         return self._floor.idle(gpu for job, held in self._held.items() if job not in give for gpu in held.gpus)
 
     def _may_give(self, job: int) -> bool:
-        """Work on whole GPUs that is preemptible, sheltered by no class, and has not opted out."""
+        """Preemptible work on whole GPUs whose class is not sheltered and that has not opted out."""
         rules, jobs = self.world.rules, self.jobs
         return (
             jobs.preemptible[job]
@@ -315,12 +312,12 @@ class Guarantees(Checker):
         )
 
     def _givers(self, jobs: list[int]) -> set[int]:
-        """Those of `jobs`, in this order, who can all go while their queues keep their guarantees."""
+        """The longest selection of `jobs`, in this order, that can all go while their queues keep their guarantees."""
         owners = self._owners
         spare: dict[int, list[int]] = {}
         claimed: Counter[int] = Counter()
         for queue, owed in self._owed.items() if self._models == 1 else ():
-            claimed.update(dict.fromkeys(owners.paths[queue][1:], owed))  # comes back to the queues above
+            claimed.update(dict.fromkeys(owners.paths[queue][1:], owed))  # returned to the parent queues
         give = set()
         for job in jobs:
             path = owners.paths[owners.queue(job)]

@@ -1,6 +1,6 @@
-"""No queue holds more than its hard limits, of all GPUs together and of single GPU models, at any start.
+"""No queue exceeds its hard limits, of all GPUs together and of single GPU models, at any start.
 
-What was told to leave counts no more: the limit is kept once it is gone. Work that shrinks may still be above.
+Evicted work does not count: the limit holds once it has left. Shrinking work may still be above.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from simulator.world.facts import Evicting, Started, Stopped, Why
 
 
 class Limits(Checker):
-    """Books what each queue holds, and looks at every start of the work below it."""
+    """Tracks what each queue holds, and checks every start of work below it."""
 
     name = "limits"
 
     def __init__(self, world: World) -> None:
-        """Nobody holds anything."""
+        """No work yet."""
         super().__init__(world)
         self._models = world.inventory.names.gpu_models
         self._owners = Owners(world.rules.queues, self._models, world.jobs)
@@ -27,10 +27,10 @@ class Limits(Checker):
             if stated:
                 self._limits[row] = {model: MILLI * gpus for model, gpus in stated.items()}
         self._held: dict[int, Started] = {}
-        self._narrowing: dict[int, int] = {}  # jobs that go on at this instant, and what they held
+        self._narrowing: dict[int, int] = {}  # jobs that continue at this instant, and what they held
 
     def on_started(self, fact: Started) -> None:
-        """It holds; each queue above it keeps its limits."""
+        """It holds; each of its queues keeps its limits."""
         if not self._limits:
             return
         self._held[fact.job] = fact
@@ -51,13 +51,13 @@ class Limits(Checker):
                     )
 
     def on_evicting(self, fact: Evicting) -> None:
-        """What it holds counts no more."""
+        """What it holds no longer counts."""
         held = self._held.pop(fact.job, None)
         if held is not None:
             self._book(held, -1)
 
     def on_stopped(self, fact: Stopped) -> None:
-        """It holds no more, or goes on at the same instant."""
+        """It holds nothing now, or continues at the same instant."""
         held = self._held.pop(fact.job, None) if fact.why != Why.CUT else None
         if held is not None:
             self._book(held, -1)

@@ -1,4 +1,4 @@
-"""No victim is younger than its guarantee, unless it had promised to give way."""
+"""No victim is younger than its guaranteed run time, except under a contract."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from simulator.world.facts import Evicting, Started, Stopped, Why
 
 
 class MinRuntime(Checker):
-    """Measures the age of every victim since it left the queue; a gang that was resized went on all the while."""
+    """Measures the age of every victim since it left the queue; a resize does not restart it."""
 
     name = "min-runtime"
 
     def __init__(self, world: World) -> None:
-        """Nothing runs."""
+        """No work yet."""
         super().__init__(world)
         self._since_s: dict[int, float] = {}
 
@@ -21,7 +21,7 @@ class MinRuntime(Checker):
         self._since_s.setdefault(fact.job, fact.at_s)
 
     def on_stopped(self, fact: Stopped) -> None:
-        """When it comes back it is young again."""
+        """Its age restarts with its next start."""
         if fact.why not in (Why.RESIZE, Why.CUT):
             self._since_s.pop(fact.job, None)
 

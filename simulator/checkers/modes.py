@@ -1,6 +1,4 @@
-"""What the policy only recommends is not done: no effect that only actions can be behind which may not go by
-themselves.
-"""
+"""Actions that the policy only recommends have no effect: no effect occurs that only such actions could cause."""
 
 from __future__ import annotations
 
@@ -17,32 +15,30 @@ FILLS, RECOVERS, SUSPENDS, FLOORS = _with(Effect.FILL), _with(Effect.STOP), _wit
 MOVES = _with(Effect.MOVE)
 TAKES = _with(Effect.RECLAIM, Effect.PREEMPT)
 STARTS = _with(Effect.ADMIT) | MOVES
-"""Actions that start work: on idle GPUs, or on those of others."""
+"""Actions that start work: on idle GPUs, or on those of victims."""
 SHRINKS, GROWS = TAKES, _with(Effect.GROW)
 
 
 class Modes(Checker):
-    """Tells the actions that may be behind an effect by its facts: what fills a gap, moves, repairs or is owed is
-    marked.
-    """
+    """Infers the possible actions behind an effect from its facts: backfill, moves, repairs and reclaims are marked."""
 
     name = "modes"
 
     def __init__(self, world: World) -> None:
-        """Nothing runs."""
+        """No work yet."""
         super().__init__(world)
         self._filler: set[int] = set()
-        self._milli: dict[int, int] = {}  # width of what goes on at once with another one
+        self._milli: dict[int, int] = {}  # width of work that continues at once with another one
 
     def on_stopped(self, fact: Stopped) -> None:
-        """Remember the width of work that goes on."""
+        """Remember the width of work that continues."""
         if fact.why == Why.RESIZE:
             self._milli[fact.job] = fact.milli
         else:
             self._filler.discard(fact.job)
 
     def on_started(self, fact: Started) -> None:
-        """It must be of an action that may start or resize work."""
+        """An action that may start or resize work must be allowed."""
         was = self._milli.pop(fact.job, None)
         if was is not None:
             words, actions = ("was widened", GROWS) if fact.milli > was else ("was narrowed", SHRINKS)
@@ -53,7 +49,7 @@ class Modes(Checker):
         self._effect(fact.at_s, fact.job, "was started", FILLS if fact.backfill else STARTS)
 
     def on_evicting(self, fact: Evicting) -> None:
-        """A gap filler may be told to leave by backfill too."""
+        """Backfilled work may be evicted by backfill too."""
         if fact.why == Why.RECOVER:
             actions = RECOVERS
         elif fact.why == Why.MOVE:
@@ -65,14 +61,14 @@ class Modes(Checker):
         self._effect(fact.at_s, fact.job, "was evicted", actions)
 
     def on_floored(self, fact: Floored) -> None:
-        """A floor is of one action alone."""
+        """Only one action sets floors."""
         self.checked += 1
         if self.world.rules.held_actions >= FLOORS:
             names = " or ".join(sorted(FLOORS))
-            self.violate(fact.at_s, f"service {fact.service}", f"has a floor although {names} may not act by itself")
+            self.violate(fact.at_s, f"service {fact.service}", f"has a floor although {names} may not act on its own")
 
     def _effect(self, at_s: float, job: int, words: str, actions: frozenset[str]) -> None:
         self.checked += 1
         if actions <= self.world.rules.held_actions:
             names = " or ".join(sorted(actions))
-            self.violate(at_s, self.job(job), f"{words} although {names} may not act by itself")
+            self.violate(at_s, self.job(job), f"{words} although {names} may not act on its own")

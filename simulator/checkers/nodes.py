@@ -1,4 +1,4 @@
-"""Broken, down and cordoned hardware receives no work."""
+"""Faulty, down and cordoned hardware receives no work."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from simulator.world.facts import GpuChanged, NodeChanged, Started
 
 
 class Nodes(Checker):
-    """Keeps the nodes and GPUs that are unfit, and looks at every start."""
+    """Tracks unfit nodes and GPUs, and checks every start."""
 
     name = "nodes"
 
     def __init__(self, world: World) -> None:
-        """As the inventory says."""
+        """State of the inventory."""
         super().__init__(world)
         nodes, gpus = world.inventory.nodes, world.inventory.gpus
         self._node_of: list[int] = gpus.node.tolist()
@@ -20,14 +20,14 @@ class Nodes(Checker):
         self._broken = {gpu for gpu, healthy in enumerate(gpus.healthy) if not healthy}
 
     def on_node(self, fact: NodeChanged) -> None:
-        """Note whether it may receive work."""
+        """Record whether it may receive work."""
         if fact.ready and not fact.cordoned:
             self._unfit.discard(fact.node)
         else:
             self._unfit.add(fact.node)
 
     def on_gpu(self, fact: GpuChanged) -> None:
-        """Note whether it may receive work."""
+        """Record whether it may receive work."""
         if fact.healthy:
             self._broken.discard(fact.gpu)
         else:

@@ -1,6 +1,4 @@
-"""Nothing starts before it was submitted, and nothing starts again after it has ended; what is resized goes on at
-once.
-"""
+"""No work starts before it was submitted or after it has ended; resized work continues at once."""
 
 from __future__ import annotations
 
@@ -11,16 +9,16 @@ _GONE = (Why.END, Why.FAIL, Why.RETIRE, Why.SUSPEND)
 
 
 class Order(Checker):
-    """The life of each job in its order: submitted, started, stopped, ..., ended."""
+    """The life cycle of each job: submitted, started, stopped, ..., ended."""
 
     name = "order"
 
     def __init__(self, world: World) -> None:
-        """Nothing was submitted."""
+        """No work yet."""
         super().__init__(world)
         self._waiting: set[int] = set()
         self._at_s = 0.0
-        self._resizing: dict[int, float] = {}  # work that goes on -> the instant at which it must
+        self._resizing: dict[int, float] = {}  # work that continues -> the instant at which it must
 
     def on_submitted(self, fact: Submitted) -> None:
         """It may start from now on."""
@@ -29,14 +27,14 @@ class Order(Checker):
             self.violate(fact.at_s, self.job(fact.job), "was in the queue before its submit time")
 
     def on_started(self, fact: Started) -> None:
-        """It must have been waiting, or go on at the very instant at which it was resized."""
+        """It must have been waiting, or continue at the instant of its resize."""
         self.checked += 1
         resized_s = self._resizing.pop(fact.job, None)
         if resized_s is not None and resized_s != fact.at_s:
             self.violate(
                 fact.at_s,
                 self.job(fact.job),
-                f"held nothing for {fact.at_s - resized_s:g} s while it was resized",
+                f"held nothing for {fact.at_s - resized_s:g} s during its resize",
             )
         if fact.at_s < self._at_s:
             self.violate(fact.at_s, self.job(fact.job), f"time went back from {self._at_s:g} s")
@@ -46,13 +44,13 @@ class Order(Checker):
         self._waiting.discard(fact.job)
 
     def on_stopped(self, fact: Stopped) -> None:
-        """It waits again unless it is gone."""
+        """It waits again unless it has ended."""
         if fact.why == Why.RESIZE:
             self._resizing[fact.job] = fact.at_s
         if fact.why not in _GONE and fact.why != Why.CUT:
             self._waiting.add(fact.job)
 
     def at_end(self, end_s: float) -> None:
-        """Nobody is left between two widths."""
+        """No job is left in the middle of a resize."""
         for job, at_s in self._resizing.items():
-            self.violate(end_s, self.job(job), f"was resized at {at_s:g} s and never went on")
+            self.violate(end_s, self.job(job), f"was resized at {at_s:g} s and never continued")

@@ -1,7 +1,8 @@
-"""The queue tree as a checker sees it: who is guaranteed what, and who holds what, from the facts alone.
+"""The queue tree of a checker: guarantees and holdings, from the facts alone.
 
-Amounts are thousandths of a GPU, by GPU model and in all; a MIG instance counts as a whole one. A tenant belongs to
-the queue of its name; one without has a queue of its own, with no guarantee. Numbers include the queues below.
+Amounts are thousandths of a GPU, by GPU model and in total; a MIG instance counts as a whole one. A tenant belongs to
+the queue of its name; a tenant without one has a queue of its own, without a guarantee. Numbers include the queues
+below.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ class Owners:
     """Guarantees, limits and use of every queue; the last entry of an amount is the sum over the models."""
 
     def __init__(self, specs: Sequence[QueueSpec], gpu_models: Sequence[str], jobs: Jobs) -> None:
-        """Nobody holds anything. `specs`: parents before children."""
+        """No work yet. `specs`: parents before children."""
         self._jobs, self._models = jobs, tuple(gpu_models)
         self.name: list[str] = []
-        self.paths: list[tuple[int, ...]] = []  # each queue and those above it
+        self.paths: list[tuple[int, ...]] = []  # each queue and its ancestors
         self.guarantee: list[list[int]] = []
         self.limit: list[int | None] = []
         self.use: list[list[int]] = []
@@ -43,7 +44,7 @@ class Owners:
 
     @property
     def promised(self) -> bool:
-        """True when somebody is guaranteed something."""
+        """True when any queue has a guarantee."""
         return any(owed[-1] for owed in self.guarantee)
 
     def queue(self, job: int) -> int:
@@ -56,17 +57,17 @@ class Owners:
         return self._of_tenant[tenant]
 
     def book(self, queue: int, model: int, milli: int) -> None:
-        """Work of `queue` holds so much more of one GPU model (less, when negative)."""
+        """Work of `queue` holds this much more of one GPU model (less, when negative)."""
         for each in self.paths[queue]:
             self.use[each][model] += milli
             self.use[each][-1] += milli
 
     def left(self, queue: int) -> list[int]:
-        """What of a queue's guarantee it does not hold, by model and in all; negative above it."""
+        """How much of its guarantee a queue does not hold, by model and in total; negative above it."""
         return [owed - used for owed, used in zip(self.guarantee[queue], self.use[queue], strict=True)]
 
     def within_limits(self, queue: int, more: Sequence[int]) -> bool:
-        """True when each queue on the path keeps its hard limit with so much `more`, the queue itself first."""
+        """True when each queue on the path keeps its hard limit with `more` added, the queue itself first."""
         return all(
             limit is None or self.use[each][-1] + milli <= limit
             for each, limit, milli in (
@@ -87,10 +88,9 @@ def least_milli(shape: Shape) -> int:
 
 
 def sole_model(shape: Shape, models: int) -> int | None:
-    """The one GPU model that work of `shape` runs on, for work that asks for nothing but whole GPUs; None for any
-    other.
+    """The one GPU model that work of `shape` runs on, for work that requires whole GPUs only; None for any other.
 
-    `models`: how many there are.
+    `models`: the number of GPU models.
     """
     if not shape._replace(models=0).plain:
         return None

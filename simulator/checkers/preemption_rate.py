@@ -1,6 +1,6 @@
-"""Nobody is disrupted again and again: between two weighed evictions of one job lies the cool-down.
+"""No job is disrupted repeatedly: two weighed evictions of one job are at least the cool-down apart.
 
-How many disruptions the cluster, a tenant and a node bear in a window is what budgets.py checks.
+budgets.py checks the number of disruptions in a window by cluster, tenant and node.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from simulator.world.facts import Evicting
 
 
 class PreemptionRate(Checker):
-    """Remembers when each job was last told to leave on balance of benefit and cost."""
+    """Remembers the last weighed eviction of each job."""
 
     name = "preemption-rate"
 
     def __init__(self, world: World) -> None:
-        """Nobody was disrupted."""
+        """No disruptions yet."""
         super().__init__(world)
         self._last_s: dict[int, float] = {}
 
     def on_evicting(self, fact: Evicting) -> None:
-        """The last time must lie far enough back."""
+        """The last one must be long enough ago."""
         cool_down_s = self.world.rules.cool_down_s
         if cool_down_s is None or not weighed(fact):
             return

@@ -1,4 +1,4 @@
-"""Protected work is never a victim: sheltered classes, work that may not be stopped, work that opted out."""
+"""Protected work is never a victim: sheltered classes, non-preemptible work, opted-out work."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from simulator.world.facts import Evicting, Why
 
 
 class Protected(Checker):
-    """A contract makes no difference for the sheltered; it does for work that is merely not preemptible.
+    """A contract makes no difference for sheltered work; it does for work that is merely not preemptible.
 
-    What is broken, or about to be, may be stopped whatever it is: it is stopped for its own sake, and by contract.
+    Work on failed or failing hardware may be stopped whatever it is: that is for its own sake, and by contract.
     """
 
     name = "protected"
 
     def on_evicting(self, fact: Evicting) -> None:
-        """Whoever is told to leave must be one who may be told."""
+        """Evicted work must be allowed to be evicted."""
         self.checked += 1
         if fact.why == Why.RECOVER and fact.contract:
             return

@@ -1,4 +1,4 @@
-"""A service that misses its objective loses no replica, whatever for."""
+"""A service that misses its objective loses no replica, for any reason."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from simulator.world.facts import Evicting
 
 
 class Slo(Checker):
-    """Looks at the service's p99 as its users find it at the moment of the eviction."""
+    """Checks the service's p99, as its users see it, at the moment of the eviction."""
 
     name = "slo"
 
     def on_evicting(self, fact: Evicting) -> None:
-        """Its service must be known to keep its objective, or have none, or not be known to miss it."""
+        """Its service must keep its objective, have none, or not be known to miss it."""
         service, ask = self.jobs.service[fact.job], self.world.services
         if service < 0 or ask is None:
             return

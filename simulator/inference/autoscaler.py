@@ -1,8 +1,8 @@
-"""Replica control as a Kubernetes HorizontalPodAutoscaler does it.
+"""Replica control modelled on the Kubernetes HorizontalPodAutoscaler.
 
-Rules and defaults: kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale, sections
-"Algorithm details" and "Configurable scaling behavior" (autoscaling/v2). How long a new replica
-takes to be ready is physics, hence an argument.
+Rules and defaults: kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale, sections "Algorithm details" and
+"Configurable scaling behavior" (autoscaling/v2). The start-up time of a new replica belongs to the physics, hence it is
+an argument.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ Metric = Literal["utilization", "queue_per_replica"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoscalerSpec:
-    """What one HorizontalPodAutoscaler is told."""
+    """The configuration of one HorizontalPodAutoscaler."""
 
     target: float
-    """wanted mean per ready replica: a ratio of busy slots in (0, 1], or waiting requests"""
+    """target mean per ready replica: a ratio of busy slots in (0, 1], or waiting requests"""
     metric: Metric = "utilization"
     min_replicas: int = 1
     max_replicas: int = 10
     period_s: float = 15.0
-    """time between two looks (--horizontal-pod-autoscaler-sync-period)"""
+    """sync period (--horizontal-pod-autoscaler-sync-period)"""
     tolerance_ratio: float = 0.1
-    """no change while metric / target is that close to 1"""
+    """tolerance: no change while metric / target is this close to 1"""
     down_stabilisation_s: float = 300.0
-    """a decrease goes no lower than the highest wish of that long"""
+    """a decrease goes no lower than the highest recommendation in this window"""
     up_stabilisation_s: float = 0.0
-    """an increase goes no higher than the lowest wish of that long"""
+    """an increase goes no higher than the lowest recommendation in this window"""
     up_replicas: int = 4
     up_ratio: float = 1.0
-    """increase per 15 s: the larger of so many replicas and that share of the present ones"""
+    """increase per 15 s: the larger of this number of replicas and this ratio of the present ones"""
 
     def __post_init__(self) -> None:
         """Raise `InputError` naming the field that is out of range."""
@@ -59,8 +59,8 @@ class AutoscalerSpec:
 
 
 class Scaling(NamedTuple):
-    """The replica count wanted now, when added replicas are ready (NaN: none were added), and what the load alone
-    wants.
+    """The target replica count, when added replicas are ready (NaN: none were added), and the need of the load
+    alone.
     """
 
     replicas: int
@@ -69,7 +69,7 @@ class Scaling(NamedTuple):
 
 
 def metric_between(before: Counters, after: Counters, queue_depth: int, ready: int, metric: Metric) -> float:
-    """The metric per ready replica over an interval; NaN (unknown) where there is no replica."""
+    """The metric per ready replica over an interval; NaN (unknown) without replicas."""
     if metric == "queue_per_replica":
         return queue_depth / ready if ready else math.nan
     capacity_slot_s = after.capacity_slot_s - before.capacity_slot_s
@@ -77,10 +77,10 @@ def metric_between(before: Counters, after: Counters, queue_depth: int, ready: i
 
 
 class Autoscaler:
-    """One autoscaler and what it remembers: its wishes and its recent increases.
+    """One autoscaler with its history of recommendations and recent increases.
 
-    Without a ready replica it changes nothing, as the original: a service at zero stays there
-    until somebody else starts it.
+    Without a ready replica it changes nothing, like the original: a service at zero stays there until someone else
+    starts it.
     """
 
     def __init__(self, spec: AutoscalerSpec) -> None:
@@ -91,11 +91,11 @@ class Autoscaler:
     def decide(
         self, now_s: float, ready: int, starting: int, metric: float, start_delay_s: float, floor: int = 0
     ) -> Scaling:
-        """The wanted number of replicas, `ready` and `starting` ones counted, from the mean metric
-        of the ready ones (NaN: unknown, no change). Call it once per `spec.period_s`.
+        """The target number of replicas, including `ready` and `starting` ones, from the mean metric of the ready ones
+        (NaN: unknown, no change). Call it once per `spec.period_s`.
 
-        `floor` is a temporary minReplicas: as in the original it binds after the stabilisation, hence is forgotten
-        as soon as it ends, and it is reached at once.
+        `floor` is a temporary minReplicas: as in the original it applies after the stabilisation, so it is forgotten as
+        soon as it ends, and it takes effect at once.
         """
         current = ready + starting
         wish = min(max(self._wish(ready, starting, metric), self.spec.min_replicas), self.spec.max_replicas)
@@ -131,7 +131,7 @@ class Autoscaler:
         wishes = np.array([past for _, past in self._wishes])
         lowest = int(wishes[times_s >= now_s - self.spec.up_stabilisation_s].min())
         highest = int(wishes[times_s >= now_s - self.spec.down_stabilisation_s].max())
-        # As the controller does: up to the lowest wish if that is more, down to the highest if less.
+        # As the controller does: up to the lowest recommendation if that is more, down to the highest if less.
         return min(max(current, lowest), highest)
 
     def _limit_rise(self, now_s: float, current: int, wanted: int) -> int:

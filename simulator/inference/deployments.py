@@ -1,7 +1,7 @@
-"""Inference services as they are deployed: what a replica is, how many there may be, and who calls them.
+"""Deployments of inference services: the hardware of a replica, the range of replica counts, and the requests.
 
-A `Deployment` is one service with its replica control; `requests_for` joins deployments with the requests
-of a run, from a file or synthetic, and says in words what it had to assume.
+A `Deployment` is one service with its replica control; `requests_for` joins deployments with the requests of a run,
+from a file or synthetic, and states its assumptions as text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from simulator.running.faults import child_generator
 from simulator.world.work import Shape
 
 UNKNOWN_TENANT = "serving"
-"""Tenant of a service that only a request file names."""
+"""Tenant of a service that appears in a request file only."""
 
 # A replica of an unnamed model: assumptions in the range of an 8B model on one data-centre GPU with
 # continuous batching, not measurements. They only set how much work a token is.
@@ -57,11 +57,11 @@ class Deployment:
     gpu_models: tuple[str, ...] = ()
     """GPU models that it may use; (): any"""
     load_s: float = nan
-    """time to load the model after the container started; NaN: what the physics say"""
+    """time to load the model after the container started; NaN: from the physics"""
     load: ServiceLoad | None = None
     """its synthetic requests; None: it has requests only where a file names it"""
     calls_from_s: float = 0.0
-    """synthetic requests before this are left out: its first replicas need that long to start"""
+    """synthetic requests before this are dropped: its first replicas need that long to start"""
 
     @property
     def name(self) -> str:
@@ -88,13 +88,13 @@ class Deployment:
             )
 
     def shape(self, inventory: Inventory) -> Shape:
-        """What one replica asks of the hardware of `inventory`."""
+        """The hardware request of one replica on `inventory`."""
         names = inventory.names.gpu_models
         models = sum(1 << names.index(model) for model in self.gpu_models if model in names)
         if self.gpu_models and not models:
             raise InputError(
-                f"service {self.name}: gpu_models = {', '.join(self.gpu_models)}: the cluster has none of them, "
-                f"but {', '.join(names)}"
+                f"service {self.name}: gpu_models = {', '.join(self.gpu_models)}: the cluster has none of "
+                f"them; it has {', '.join(names)}"
             )
         gpus = self.gpus_per_replica
         return Shape(
@@ -104,16 +104,16 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """The services of a simulation and their requests, to be opened anew by each run.
+    """The services of a simulation and their requests, opened anew by each run.
 
-    `horizon_s` is the time of the last request (file) or to which requests are drawn (synthetic); `notes`
-    says what was assumed or left out.
+    `horizon_s` is the time of the last request (file) or the end of generated requests (synthetic); `notes` lists what
+    was assumed or dropped.
     """
 
     deployments: tuple[Deployment, ...] = ()
     horizon_s: float = 0.0
     sources: Callable[[], list[ArrivalSource]] = list
-    """new sources, one a deployment: the same requests at every call"""
+    """new sources, one per deployment: the same requests at every call"""
     notes: tuple[str, ...] = ()
     unusable_by_reason: Mapping[str, int] = field(default_factory=dict)
 
@@ -129,9 +129,9 @@ def requests_for(
 ) -> Services:
     """The services that have requests, from the file `path` or, without one, synthetic up to `horizon_s`.
 
-    A file's service takes the deployment of its name; one that no deployment names gets a default sized
-    from its traffic. Deployments without requests are left out. `rate_scale` in (0, 1] keeps that share of
-    the requests and scales the numbers of replicas with it. Raises `InputError`.
+    A service in a file uses the deployment of its name; without one it gets a default sized from its traffic.
+    Deployments without requests are dropped. `rate_scale` in (0, 1] keeps that fraction of the requests and scales the
+    numbers of replicas with it. Raises `InputError`.
     """
     if not 0 < rate_scale <= 1:
         raise InputError(f"rate-scale: {rate_scale!r} is not in (0, 1]; 0.1 keeps every tenth request")
@@ -139,8 +139,8 @@ def requests_for(
     notes = []
     if rate_scale < 1:
         notes.append(
-            f"{rate_scale:g} of the requests are kept, each with that chance, and numbers of replicas are "
-            "scaled with them (rounded up): gaps come closer to Poisson than in the whole trace"
+            f"{rate_scale:g} of the requests are kept, each with that probability, and numbers of replicas "
+            "are scaled with them (rounded up): gaps are closer to Poisson than in the whole trace"
         )
     if path is None:
         return _synthetic(deployments, horizon_s, seed, rate_scale, notes)
@@ -149,13 +149,13 @@ def requests_for(
 
 
 class _From:
-    """The requests of another source from a time on."""
+    """The requests of another source from a given time on."""
 
     def __init__(self, source: ArrivalSource, from_s: float) -> None:
         self._source, self._from_s = source, from_s
 
     def upto(self, to_s: float) -> Arrivals:
-        """As the other source, without those before."""
+        """Like the other source, without earlier requests."""
         arrivals = self._source.upto(to_s)
         first = int(np.searchsorted(arrivals.t_s, self._from_s, side="left"))
         return Arrivals._make(column[first:] for column in arrivals) if first else arrivals
@@ -165,7 +165,7 @@ def _check_names(deployments: Sequence[Deployment]) -> None:
     names = [deployment.name for deployment in deployments]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise InputError(f"services: {twice[0]!r} stands there twice; services need different names")
+        raise InputError(f"services: {twice[0]!r} occurs twice; services need different names")
 
 
 def _synthetic(
@@ -174,7 +174,7 @@ def _synthetic(
     called = [(each, each.load) for each in deployments if each.load is not None]
     silent = [each.name for each in deployments if each.load is None]
     if silent:
-        notes.append(f"left out, for there are no requests for them: {', '.join(silent)}")
+        notes.append(f"dropped, because no requests exist for them: {', '.join(silent)}")
     loads = [replace(load, mean_rps=load.mean_rps * rate_scale) for _, load in called]
     return Services(
         deployments=tuple(_scaled(each, rate_scale) for each, _ in called),
@@ -200,7 +200,7 @@ def _listed(
     known = {each.name: each for each in deployments}
     silent = [name for name in known if name not in arrivals]
     if silent:
-        notes.append(f"left out, for {path} has no requests for them: {', '.join(silent)}")
+        notes.append(f"dropped, because {path} has no requests for them: {', '.join(silent)}")
     chosen = []
     for name in requests.services:
         deployment = known.get(name)
@@ -234,11 +234,11 @@ def _scaled(deployment: Deployment, rate_scale: float) -> Deployment:
 
 
 def sized_deployment(name: str, arrivals: Arrivals) -> tuple[Deployment, str]:
-    """A deployment for a service that nobody described, and a sentence that says how it was sized.
+    """A deployment for a service without a description, and a sentence on how it was sized.
 
-    One GPU a replica with the default speed. Replicas: for the busiest five minutes at the target
-    utilization, doubled, as the ceiling; for the first five minutes at the start. Objective: twice the 99th
-    percentile of the time that requests take without waiting, so that it is waiting that violates it.
+    One GPU per replica with the default speed. Replicas: at most twice what the busiest five minutes need at the target
+    utilization; at the start what the first five minutes need. Objective: twice the 99th percentile of the time that
+    requests take without waiting, so that violations are due to waiting.
     """
     spec = ServiceSpec(
         name=name,
@@ -260,8 +260,8 @@ def sized_deployment(name: str, arrivals: Arrivals) -> tuple[Deployment, str]:
     )
     objective = f"{objective_s:g} s (twice the p99 without waiting)" if objective_s else "none"
     note = (
-        f"service {name} is not described: assumed 1 GPU a replica, {DEFAULT_SLOTS} slots, "
-        f"{DEFAULT_PREFILL_TOKENS_PER_S:g} input and {DEFAULT_DECODE_TOKENS_PER_S:g} output tokens/s a slot, "
-        f"1 to {most} replicas from its traffic, objective {objective}, tenant {UNKNOWN_TENANT}"
+        f"service {name} has no description: assumed 1 GPU per replica, {DEFAULT_SLOTS} slots, "
+        f"{DEFAULT_PREFILL_TOKENS_PER_S:g} input and {DEFAULT_DECODE_TOKENS_PER_S:g} output tokens/s per "
+        f"slot, 1 to {most} replicas from its traffic, objective {objective}, tenant {UNKNOWN_TENANT}"
     )
     return deployment, note

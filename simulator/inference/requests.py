@@ -1,8 +1,8 @@
-"""Inference requests as the simulator takes them in: the records, and the files they come from.
+"""Inference requests for the simulator: the records, and the files that they come from.
 
-A request is an arrival time, a service and two token counts. Files follow the request format
-(`t_s, service, input_tokens, output_tokens, latency_s?`, extra columns kept). Synthetic ones
-are made in `simulator.inference.synthetic_requests`.
+A request is an arrival time, a service and two token counts. Files follow the request format (`t_s, service,
+input_tokens, output_tokens, latency_s?`, extra columns kept). `simulator.inference.synthetic_requests` generates
+synthetic ones.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 COLUMNS = ("t_s", "service", "input_tokens", "output_tokens")
-MAX_TOKENS = 10_000_000  # ten times the longest context window on offer: more is a broken row
+MAX_TOKENS = 10_000_000  # ten times the longest context window on offer: a larger value is an invalid row
 MAX_TIME_S = 10 * 365 * 86400.0  # a file of ten years; larger values are calendar times
 
 
@@ -39,10 +39,10 @@ class Arrivals(NamedTuple):
 
 
 class ArrivalSource(Protocol):
-    """Hands out the requests of one service once, in time order."""
+    """Returns the requests of one service once, in time order."""
 
     def upto(self, to_s: float) -> Arrivals:
-        """Every request with `t_s <= to_s` that was not handed out before."""
+        """Every request with `t_s <= to_s` that was not returned before."""
         ...
 
 
@@ -50,9 +50,9 @@ class ArrivalSource(Protocol):
 class Requests:
     """Requests of all services by column, sorted by `t_s` (equal times keep the file's order).
 
-    `service` holds indices into `services`; `latency_s` is NaN where the file knows none;
-    `extra` keeps the columns that are not part of the format. `unusable_by_reason` counts the
-    rows left out, `blanked_by_reason` the values read as unknown.
+    `service` holds indices into `services`; `latency_s` is NaN where the file has none; `extra` keeps the columns that
+    are not part of the format. `unusable_by_reason` counts the dropped rows, `blanked_by_reason` the values read as
+    unknown.
     """
 
     t_s: Floats
@@ -91,13 +91,13 @@ class Requests:
 
 
 class ListedArrivals:
-    """An `ArrivalSource` over requests that are all known."""
+    """An `ArrivalSource` over a known list of requests."""
 
     def __init__(self, arrivals: Arrivals) -> None:
         self._arrivals, self._next = arrivals, 0
 
     def upto(self, to_s: float) -> Arrivals:
-        """Every request with `t_s <= to_s` that was not handed out before."""
+        """Every request with `t_s <= to_s` that was not returned before."""
         first = self._next
         self._next = first + int(np.searchsorted(self._arrivals.t_s[first:], to_s, side="right"))
         return Arrivals._make(column[first : self._next] for column in self._arrivals)
@@ -106,9 +106,9 @@ class ListedArrivals:
 def read_requests(path: str | Path, columns: Mapping[str, str] | None = None) -> Requests:
     """Requests from a Parquet or CSV file (`.parquet`, `.pq`, `.csv`, `.csv.gz`).
 
-    Files of other programs are read too (`simulator.traces.own_columns`); `columns` names theirs by ours.
-    Rows that cannot be used are left out and counted in `unusable_by_reason`. Raises
-    `InputError` naming file, column and row when the file cannot be used at all.
+    Files of other programs are read too (`simulator.traces.own_columns`); `columns` maps their names to ours. Unusable
+    rows are dropped and counted in `unusable_by_reason`. Raises `InputError` naming file, column and row when the file
+    cannot be used at all.
     """
     path = Path(path)
     own = own_requests(read_table(path), path, columns or {})
@@ -122,9 +122,9 @@ def read_requests(path: str | Path, columns: Mapping[str, str] | None = None) ->
     if len(rows) == 0:
         reasons = ", ".join(f"{count} x {reason}" for reason, count in counts.items())
         raise InputError(
-            f"{path}: none of the {len(frame)} rows can be used ({reasons}); first: row 1, "
-            f"t_s = {frame['t_s'].iloc[0]}, service = {frame['service'].iloc[0]!r}, "
-            f"input_tokens = {frame['input_tokens'].iloc[0]}, output_tokens = {frame['output_tokens'].iloc[0]}"
+            f"{path}: all {len(frame)} rows are unusable ({reasons}); first: row 1, t_s = "
+            f"{frame['t_s'].iloc[0]}, service = {frame['service'].iloc[0]!r}, input_tokens = "
+            f"{frame['input_tokens'].iloc[0]}, output_tokens = {frame['output_tokens'].iloc[0]}"
         )
     rows = rows[np.argsort(t_s[rows], kind="stable")]
     return replace(_from_frame(frame, path, rows, t_s, tokens, counts), notes=tuple(own.notes))
@@ -164,7 +164,7 @@ def _from_frame(
 
 
 def _numbers(frame: pd.DataFrame, name: str, path: Path) -> Floats:
-    """A column as floats, NaN where it holds no number; `InputError` for dates and truth values."""
+    """A column as floats, NaN where it holds no number; `InputError` for dates and booleans."""
     import pandas as pd
 
     column = frame[name]
@@ -182,7 +182,7 @@ def _numbers(frame: pd.DataFrame, name: str, path: Path) -> Floats:
 def _unusable_rows(
     t_s: Floats, no_service: NDArray[np.bool_], tokens: dict[str, Floats]
 ) -> tuple[NDArray[np.bool_], dict[str, int]]:
-    """Mask of rows left out, and their count by the first reason that applies."""
+    """Mask of dropped rows, and their count by the first reason that applies."""
     reasons: list[tuple[str, NDArray[np.bool_]]] = [
         ("t_s missing or not a number", np.isnan(t_s)),
         ("t_s infinite", np.isinf(t_s)),
@@ -208,10 +208,10 @@ def _unusable_rows(
 
 
 def thin(requests: Requests, rate_scale: float, rng: np.random.Generator) -> Requests:
-    """Each request kept with probability `rate_scale`, by one draw per request from `rng`.
+    """Keep each request with probability `rate_scale`, by one draw per request from `rng`.
 
-    The caller scales the replicas with it. Thinning draws gaps towards Poisson, so a thinned
-    trace is less bursty than the whole one. Raises `InputError` unless 0 < rate_scale <= 1.
+    The caller scales the replicas with it. Thinning moves gaps towards Poisson, so a thinned trace is less bursty than
+    the whole one. Raises `InputError` unless 0 < rate_scale <= 1.
     """
     if not 0 < rate_scale <= 1:
         raise InputError(f"rate-scale: {rate_scale!r} is not in (0, 1]; 0.1 keeps every tenth request")

@@ -1,12 +1,11 @@
-"""Inference services in the simulated cluster: replicas are jobs that hold GPUs, requests flow through them.
+"""Inference services in the simulated cluster: replicas are jobs that hold GPUs and serve requests.
 
-Each service has a queue of requests (`ServiceSim`) and an autoscaler. A replica is a job without an end: it
-waits until whoever schedules starts it, serves from the end of its start-up, and is taken away when the
-autoscaler wants fewer (it finishes what it serves first). A replica hit by a fault is pending again by the
-cluster's own rule; its requests go back to the head of the queue. The queue of a service is advanced only
-where something changes or somebody asks.
+Each service has a queue of requests (`ServiceSim`) and an autoscaler. A replica is a job without an end: it waits until
+the scheduler starts it, serves from the end of its start-up, and is removed when the autoscaler wants fewer (after
+finishing the requests it holds). A replica hit by a fault is pending again by the cluster's own rule; its requests
+return to the head of the queue. The queue of a service is advanced only where something changes or a caller reads it.
 
-What this leaves out: a draining replica that is hit by a fault still finishes the requests it holds.
+Not modelled: a draining replica that is hit by a fault still finishes the requests it holds.
 """
 
 from __future__ import annotations
@@ -43,20 +42,20 @@ MOST_POINTS = 2000
 """Points of one service's series."""
 
 AFTERWARDS_S = 3600.0
-"""For so long after the last request the autoscalers go on looking; then replicas stay as they are."""
+"""The autoscalers keep running for this long after the last request; then replicas stay as they are."""
 
 KIND = "inference"
 
 GENERATION = 1
-"""Nobody changes a service during a run."""
+"""Services do not change during a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceSeriesRow:
-    """One service over time, a value a step: it holds from `t_s` to the next. NaN: nothing completed.
+    """One service over time, one value per step, valid from `t_s` to the next. NaN: no request completed.
 
-    Steps are minutes, or so many together that there are at most `MOST_POINTS`; `p99_s` is then the worst
-    of them, `rate_rps` their mean and `replicas` the ready ones at the start.
+    Steps are minutes, or longer so that there are at most `MOST_POINTS`; `p99_s` is then the worst of them, `rate_rps`
+    their mean and `replicas` the ready ones at the start.
     """
 
     name: str
@@ -70,7 +69,7 @@ class ServiceSeriesRow:
 
 
 class _Service:
-    """One service of a run: its queue, its autoscaler, and where each of its replicas is in its life."""
+    """One service of a run: its queue, its autoscaler, and the state of each of its replicas."""
 
     def __init__(self, row: int, deployment: Deployment, shape: Shape, source: ArrivalSource) -> None:
         self.row, self.deployment, self.shape = row, deployment, shape
@@ -78,28 +77,28 @@ class _Service:
         self.autoscaler = Autoscaler(deployment.autoscaler)
         self.looked_at = self.sim.counters()
         self.waiting: dict[int, None] = {}  # pending, wanted
-        self.starting: dict[int, None] = {}  # holds GPUs, serves not yet
+        self.starting: dict[int, None] = {}  # holds GPUs, not serving yet
         self.ready: dict[int, None] = {}
-        self.draining: dict[int, None] = {}  # takes no new request
-        self.surplus: dict[int, None] = {}  # pending, wanted no more, and the scheduler cannot forget it
+        self.draining: dict[int, None] = {}  # takes no new requests
+        self.surplus: dict[int, None] = {}  # pending, no longer wanted, and the scheduler cannot forget it
         self.made = 0
-        self.needed = deployment.initial_replicas  # that its load wants, without a floor
-        self.load_ratio = nan  # the metric of the latest look over its target
+        self.needed = deployment.initial_replicas  # the need of its load, without a floor
+        self.load_ratio = nan  # the metric of the latest sync over its target
         self._floor, self._floor_until_s = 0, nan
         self.ready_log: list[tuple[float, int]] = [(0.0, 0)]
         self._recent: tuple[int, tuple[float, ...]] = (-1, (nan,) * 6)
 
     @property
     def wanted(self) -> int:
-        """Replicas that the autoscaler wants: ready ones and those that are on their way."""
+        """Target replicas of the autoscaler: ready ones and those under way."""
         return len(self.waiting) + len(self.starting) + len(self.ready)
 
     def floor(self, now_s: float) -> tuple[int, float]:
-        """(least replicas, until when); (0, NaN) where no floor stands, or it has lapsed."""
+        """(least replicas, until when); (0, NaN) without a floor, or after it has expired."""
         return (self._floor, self._floor_until_s) if self._floor_until_s > now_s else (0, nan)
 
     def set_floor(self, replicas: int, until_s: float) -> None:
-        """From now on at least so many replicas, until then."""
+        """Keep at least this many replicas from now until then."""
         self._floor, self._floor_until_s = replicas, until_s if replicas else nan
 
     def log_ready(self, now_s: float) -> None:
@@ -108,7 +107,7 @@ class _Service:
 
     def recent(self, now_s: float) -> tuple[float, ...]:
         """(p99_s, rate_rps, violation_ratio) of the last closed windows, and (rate_rps, violation_ratio, tokens/s) of
-        the last one; NaN where nothing is known.
+        the last one; NaN where unknown.
         """
         closed = int(now_s // WINDOW_S)
         if self._recent[0] != closed:
@@ -136,7 +135,7 @@ class _Service:
 
 
 class ServiceFleet:
-    """The services of one run. Make it, make the simulation with the same jobs, `arm` it, run, `totals`."""
+    """The services of one run. Create it, create the simulation with the same jobs, `arm` it, run, `totals`."""
 
     def __init__(
         self,
@@ -146,10 +145,10 @@ class ServiceFleet:
         physics: Physics = IDEAL,
         queue_of_tenant: Mapping[str, int] | None = None,
     ) -> None:
-        """Adds the first replicas to `jobs`, and later ones as they are wanted: one `Jobs` a run.
+        """Adds the first replicas to `jobs`, and later ones as they are needed: one `Jobs` per run.
 
-        `queue_of_tenant` gives the row of each tenant's queue (0, the root, where it names none). Raises
-        `InputError` when a service asks for a GPU model that `inventory` has not.
+        `queue_of_tenant` gives the row of each tenant's queue (0, the root, for missing tenants). Raises `InputError`
+        when a service requires a GPU model that `inventory` lacks.
         """
         self._jobs, self._physics, self.horizon_s = jobs, physics, services.horizon_s
         self._services = [
@@ -164,10 +163,10 @@ class ServiceFleet:
         ]
 
     def arm(self, engine: Engine) -> None:
-        """Put the first replicas, the autoscalers and the end of the requests on the engine's calendar.
+        """Schedule the first replicas, the autoscalers and the end of the requests on the engine.
 
-        The end of the requests is the one essential event: the run lasts at least until then. Raises
-        `InputError` when a service could never have a replica on this cluster.
+        The end of the requests is the one essential event: the run lasts at least until then. Raises `InputError` when
+        a service could never have a replica on this cluster.
         """
         self._engine, self._cluster = engine, engine.cluster
         for service in self._services:
@@ -199,7 +198,7 @@ class ServiceFleet:
             preemptible=False,
             service=service.row,
             kind=KIND,
-            checkpoint_interval_s=0.0,  # requests served are served: a replica has no progress to lose
+            checkpoint_interval_s=0.0,  # completed requests stay completed: a replica has no progress to lose
             checkpoint_gib=0.0,
             restart_s=load_s,
         )
@@ -210,7 +209,7 @@ class ServiceFleet:
         for service, jobs in zip(self._services, self._first, strict=True):
             for job in jobs:
                 self._submit(service, job, now_s)
-            # The first entry of the autoscaler's history is the number that it found, as in Kubernetes.
+            # As in Kubernetes, the history starts with the replica count that the autoscaler found.
             service.needed = service.autoscaler.decide(now_s, 0, service.wanted, nan, 0.0).needed
 
     def _submit(self, service: _Service, job: int, now_s: float) -> None:
@@ -218,7 +217,7 @@ class ServiceFleet:
         self._engine.submit(job, now_s)
 
     def on_started(self, fact: Started) -> None:
-        """A replica took its GPUs; it serves when its start-up is over."""
+        """A replica got its GPUs; it serves when its start-up is over."""
         row = self._jobs.service[fact.job]
         if row < 0:
             return
@@ -244,7 +243,7 @@ class ServiceFleet:
         service.log_ready(now_s)
 
     def on_stopped(self, fact: Stopped) -> None:
-        """A replica left its GPUs: by our own wish, or by a fault or an eviction; then it waits again."""
+        """A replica left its GPUs: withdrawn by us, or by a fault or an eviction; then it waits again."""
         row = self._jobs.service[fact.job]
         if row < 0 or fact.why == Why.CUT:
             return
@@ -271,7 +270,7 @@ class ServiceFleet:
             self._engine.at(now_s + period_s, partial(self._look, period_s), essential=False)
 
     def _look(self, period_s: float, now_s: float) -> None:
-        """What each autoscaler of that period decides."""
+        """The decisions of each autoscaler with that period."""
         for service in self._services:
             if service.autoscaler.spec.period_s != period_s:
                 continue
@@ -297,9 +296,11 @@ class ServiceFleet:
         effect: str = "",
         uid: str | None = None,
     ) -> str:
-        """From now on a service has at least so many replicas (its maximum at most), until then; 0: as its load needs.
+        """Keep at least this many replicas of a service (its maximum at most) from now until then; 0: the need of its
+        load.
 
-        More replicas are asked for at once, fewer at the autoscaler's next look. Returns why not: "" when it is done.
+        More replicas are requested at once, fewer at the autoscaler's next sync. Returns the reason for a refusal, ""
+        on success.
         """
         found = [service for service in self._services if service.deployment.name == name]
         if not found:
@@ -318,7 +319,7 @@ class ServiceFleet:
         return ""
 
     def _scale(self, service: _Service, replicas: int, now_s: float) -> None:
-        """Add replicas, or take away the youngest: those that wait first, then starting, then ready ones."""
+        """Add replicas, or remove the youngest: first waiting, then starting, then ready ones."""
         for _ in range(replicas - service.wanted):
             if service.surplus:
                 job, _ = service.surplus.popitem()
@@ -352,9 +353,10 @@ class ServiceFleet:
             self._cluster.retire(job, now_s)
 
     def _withdraw(self, service: _Service, job: int, now_s: float) -> None:
-        """Nobody wants this pending replica any more.
+        """Withdraw a pending replica.
 
-        A scheduler with a queue of its own that cannot forget a job starts it some time; then it goes at once.
+        A scheduler with a queue of its own that cannot forget a job will start it some time; then it is removed at
+        once.
         """
         forget = getattr(self._engine.scheduler, "on_withdraw", None)
         if forget is None:
@@ -370,7 +372,7 @@ class ServiceFleet:
     # --- what it shows --------------------------------------------------------------------
 
     def table(self, now_s: float) -> ServiceTable:
-        """The services as a collector of service metrics sees them: the last five whole minutes."""
+        """The services as a collector of service metrics reports them: the last five whole minutes."""
         services = self._services
         if not services:
             nothing: ServiceTable = empty(ServiceTable)
@@ -416,7 +418,7 @@ class ServiceFleet:
         return serving_totals([service.sim for service in self._services])
 
     def series(self) -> tuple[ServiceSeriesRow, ...]:
-        """Each service over time, up to where it was last looked at (`totals` looks at the end)."""
+        """Each service over time, up to the last time it was advanced (`totals` advances to the end)."""
         return tuple(_series(service) for service in self._services)
 
 

@@ -66,8 +66,8 @@ _NOTHING_RUNS = _Running(np.empty(0, np.int64), _NO_TIMES, _NO_TIMES, _NO_TIMES,
 class ServiceSim:
     """One service in virtual time; `advance` it, then change its replicas.
 
-    Invariant: arrived = completed + queue_depth + in_service. Waiting requests are kept in order
-    of arrival, whether they are new or were put back by a lost replica.
+    Invariant: arrived = completed + queue_depth + in_service. Waiting requests are kept in order of arrival, whether
+    they are new or returned by a lost replica.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class ServiceSim:
         window_s: float = 60.0,
         on_served: Callable[[Served], None] | None = None,
     ) -> None:
-        """`on_served` is given every completed request once, in batches."""
+        """`on_served` receives every completed request once, in batches."""
         if not (np.isfinite(window_s) and window_s > 0):
             raise InputError(f"service {spec.name}: window_s = {window_s!r} must be a finite number above 0")
         self.spec, self.now_s, self.replicas = spec, float(start_s), replicas
@@ -89,7 +89,7 @@ class ServiceSim:
         self._free_s: Floats = np.full(replicas * spec.slots, start_s)
         self._waiting: deque[_Waiting] = deque()
         self._queue_depth = 0
-        self._changed_s = start_s  # nothing that waits may start before the latest change
+        self._changed_s = start_s  # no waiting request may start before the latest change
         self._running = _NOTHING_RUNS
         self._drained_s = _NO_TIMES
         self._net_start_us = 0  # sum of starts minus sum of ends
@@ -112,12 +112,12 @@ class ServiceSim:
 
     @property
     def in_service(self) -> int:
-        """Requests that hold a slot, those on draining replicas included."""
+        """Requests that hold a slot, including those on draining replicas."""
         return len(self._running.seq)
 
     @property
     def oldest_wait_s(self) -> float:
-        """How long the first in the queue waits since its arrival; 0 when nobody waits."""
+        """Time since the arrival of the first request in the queue; 0 for an empty queue."""
         return self.now_s - float(self._waiting[0].arrival_s[0]) if self._waiting else 0.0
 
     def counters(self) -> Counters:
@@ -153,7 +153,7 @@ class ServiceSim:
         return merged.quantiles_s(ratio)[0]
 
     def overdue(self) -> int:
-        """Unfinished requests that are older than the objective already."""
+        """Unfinished requests that already exceed the objective."""
         if self.spec.objective_s is None:
             return 0
         limit_s = self.now_s - self.spec.objective_s
@@ -176,7 +176,7 @@ class ServiceSim:
                 return
 
     def _step(self, to_s: float) -> None:
-        """One piece of `advance` that lies inside one window."""
+        """One part of `advance`, within one window."""
         new = self._source.upto(to_s)
         if len(new.t_s):
             seq = np.arange(self.arrived, self.arrived + len(new.t_s))
@@ -268,10 +268,10 @@ class ServiceSim:
     # --- changes --------------------------------------------------------------------------
 
     def set_replicas(self, now_s: float, ready: int) -> Floats:
-        """From `now_s` on `ready` replicas take requests; returns when each removed one is idle.
+        """`ready` replicas take requests from `now_s` on; returns when each removed one is idle.
 
-        New slots are free at once. Removed slots are those that get free first: they take no
-        further request and finish the one they hold.
+        New slots are free at once. Removed slots are those that get free first: they take no further request and finish
+        the one they hold.
         """
         invariant(ready >= 0, f"service {self.spec.name}: {ready} replicas")
         self._change(now_s)
@@ -288,11 +288,10 @@ class ServiceSim:
         return np.maximum(leaving_s[slots - 1 :: slots], now_s)
 
     def lose(self, now_s: float, replicas: int = 1) -> int:
-        """`replicas` ready ones are gone; their requests go back to the head of the queue.
+        """Lose `replicas` ready ones; their requests return to the head of the queue.
 
-        They start afresh, their latency still counts from their arrival. Running requests are
-        taken to be spread evenly: sorted by end, a lost replica held every c-th of them.
-        Returns how many were put back.
+        These restart, but their latency still counts from their arrival. Running requests are assumed to be spread
+        evenly: sorted by end, a lost replica held every c-th of them. Returns how many were returned to the queue.
         """
         invariant(0 <= replicas <= self.replicas, f"service {self.spec.name}: {replicas} of {self.replicas} lost")
         self._change(now_s)
@@ -322,7 +321,7 @@ class ServiceSim:
         return rows[np.argsort(self._running.end_s[rows], kind="stable")]
 
     def _put_back(self, lost: _Waiting) -> None:
-        """Into the queue in order of arrival: before all that never started."""
+        """Insert into the queue in order of arrival, before requests that never started."""
         if len(lost.seq) == 0:
             return
         parts = [lost]
@@ -336,7 +335,7 @@ class ServiceSim:
 
 
 def serving_totals(services: Sequence[ServiceSim]) -> ServingTotals:
-    """All services together: the violations count only services with an objective."""
+    """All services together: violations cover only services with an objective."""
     latencies = LatencyCounts()
     for service in services:
         latencies.merge(service.latencies())

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_PASSES = 6  # vectorised passes over a block before what is settled is taken and the rest retried
+_PASSES = 6  # vectorised passes over a block before the settled part is taken and the rest retried
 _LARGEST_BLOCK = 32768
 _SMALLEST_BLOCK = 256  # below this the fixed cost of a vectorised pass exceeds the heap's
-_FEW = 64  # so few requests on so few servers always go through the heap
+_FEW = 64  # this few requests on this few servers always use the heap
 _HEAP_STRETCH = 4096  # requests that the heap serves before vectorised passes are tried again
-_SHORTEST_S = 1e-6  # shorter services could vanish in rounding, which the fixed point does not bear
+_SHORTEST_S = 1e-6  # shorter services could vanish in rounding, which would invalidate the fixed point
 _PASS_COST = 8  # elements that one vectorised pass handles in the time the heap serves a request
 
 
@@ -38,11 +38,11 @@ class Started(NamedTuple):
 
 
 def fcfs_starts(eligible_s: Floats, service_s: Floats, free_s: Floats, to_s: float) -> Started:
-    """Starts of those requests that start at or before `to_s`, in their order.
+    """Starts of the requests that start at or before `to_s`, in their order.
 
-    `eligible_s` (n, never decreasing) is when each may start, `service_s` (n, >= 0) how long it
-    holds its server, `free_s` (c, sorted) when each server gets free. Requests not returned
-    have not started; later arrivals cannot change those returned.
+    `eligible_s` (n, never decreasing) is when each may start, `service_s` (n, >= 0) how long it holds its server,
+    `free_s` (c, sorted) when each server gets free. Requests not returned have not started; later arrivals cannot
+    change those returned.
     """
     count, servers = len(eligible_s), len(free_s)
     if count == 0 or servers == 0 or max(eligible_s[0], free_s[0]) > to_s:
@@ -97,7 +97,7 @@ def _by_passes(eligible_s: Floats, service_s: Floats, free_s: Floats, to_s: floa
     """
     servers, count = len(free_s), len(eligible_s)
     if eligible_s[0] >= free_s[0]:
-        starts = eligible_s  # a server idles: guess that nobody waits
+        starts = eligible_s  # a server idles: guess that no request waits
     else:
         starts = np.maximum(eligible_s, free_s[np.minimum(np.arange(count), servers - 1)])
     settled, passes = 0, 0
@@ -130,12 +130,11 @@ _LOWER_S: Floats = ((np.arange(BINS + 1, dtype=np.int64) + _FIRST) << _SHIFT).vi
 
 
 class LatencyCounts:
-    """How many latencies fell into each bin: bounded memory (4,864 counts), integer sums.
+    """Number of latencies in each bin: bounded memory (4,864 counts), integer sums.
 
-    The bin is the exponent and the first 7 bits of the mantissa of the IEEE 754 number, so
-    that counting is exact and the same on every machine. A quantile is the middle of its bin:
-    within `RELATIVE_ERROR` = 0.39 % of the nearest-rank quantile between 61 us and 194 days;
-    what lies outside is counted in the first or last bin.
+    The bin is the exponent and the first 7 bits of the mantissa of the IEEE 754 number, so that counting is exact and
+    the same on every machine. A quantile is the middle of its bin: within `RELATIVE_ERROR` = 0.39 % of the nearest-rank
+    quantile between 61 us and 194 days; values outside are counted in the first or last bin.
     """
 
     def __init__(self) -> None:
@@ -154,7 +153,7 @@ class LatencyCounts:
         self.total += other.total
 
     def clear(self) -> None:
-        """Forget everything counted."""
+        """Reset all counts."""
         self.counts[:] = 0
         self.total = 0
 
@@ -168,10 +167,9 @@ class LatencyCounts:
         return tuple(float(0.5 * (_LOWER_S[b] + _LOWER_S[b + 1])) for b in bins)
 
     def below(self, edges_s: Floats) -> Ints:
-        """Count of latencies below each edge, as a cumulative histogram shows it.
+        """Count of latencies below each edge, like a cumulative histogram.
 
-        Exact for edges on a bin (1, 1.5, 2.5, 5, 10, 20, 60 s ...), else those of the bin that
-        holds the edge are left out.
+        Exact for edges on a bin (1, 1.5, 2.5, 5, 10, 20, 60 s ...), otherwise the bin that holds the edge is excluded.
         """
         reached = np.concatenate([[0], np.cumsum(self.counts)])
         at = np.searchsorted(_LOWER_S, edges_s, side="right") - 1

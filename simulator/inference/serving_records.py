@@ -1,4 +1,4 @@
-"""What a simulated service is told, and what it shows: records without behaviour."""
+"""Configuration and measurements of a simulated service: records without behaviour."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ServiceSpec:
 
 
 class Counters(NamedTuple):
-    """What a service counts since its start; the difference of two gives any interval."""
+    """Counters of a service since its start; the difference of two gives any interval."""
 
     now_s: float
     arrived: int
@@ -56,7 +56,7 @@ class Counters(NamedTuple):
 class Windows:
     """Closed windows by column, (start_s, end_s] each; NaN where nothing was measured.
 
-    Arrivals count where they arrive, latencies and violations where requests complete.
+    Arrivals are counted at their arrival, latencies and violations at completion.
     """
 
     end_s: Floats
@@ -79,11 +79,11 @@ class ServingTotals:
     """The `slo` block of a simulation result; None where it does not apply."""
 
     requests: int
-    """all that arrived"""
+    """all arrivals"""
     p99_latency_s: float | None
     """of the completed requests, within 0.39 %"""
     violation_ratio: float | None
-    """requests over their objective / requests, those that wait or run beyond it at the end included"""
+    """requests over the objective / requests, including those still waiting or running beyond it at the end"""
 
 
 class Served(NamedTuple):

@@ -1,8 +1,7 @@
-"""Synthetic inference requests that are as bursty as real ones.
+"""Synthetic inference requests with the burstiness of real ones.
 
-A daily shape with slow noise, gamma-distributed gaps whose coefficient of variation is above
-one, and log-normal token counts, all fitted to published traces by `scripts/fit_requests.py`,
-which prints the rows of `SHAPES`.
+A daily shape with slow noise, gamma-distributed gaps whose coefficient of variation is above one, and log-normal token
+counts, all fitted to published traces by `scripts/fit_requests.py`, which prints the rows of `SHAPES`.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class RequestShape:
     output_max: int
 
 
-# Printed by scripts/fit_requests.py, which says how each row is fitted and to which trace:
+# Printed by scripts/fit_requests.py, which documents the fit and the trace of each row:
 # m-large, m-small, r1 = ServeGen; azure = Azure conversation 2023; mooncake = Kimi conversation.
 SHAPES: dict[str, RequestShape] = {
     "m-large": RequestShape(
@@ -113,9 +112,9 @@ SHAPES: dict[str, RequestShape] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bursts:
-    """Crowds that come at random times (Poisson): the rate rises to a multiple, stays, and falls again as fast.
+    """Bursts at random times (Poisson): the rate rises to a multiple, stays, and falls again as fast.
 
-    The multiple is log-normal around `factor`, and at least 1; of two crowds at once the larger counts.
+    The multiple is log-normal around `factor`, and at least 1; of two overlapping bursts the larger counts.
     """
 
     per_day: float
@@ -137,17 +136,17 @@ class ServiceLoad:
     swing: float = 1.0
     """factor on the daily shape of the log rate: 0 is flat, 2 squares the ratio of peak to valley"""
     peak_at_s: float | None = None
-    """time of day of the highest mean rate; None leaves it where the trace has it"""
+    """time of day of the highest mean rate; None keeps that of the trace"""
     bursts: Bursts | None = None
-    """crowds that come on top; they raise the mean above `mean_rps`"""
+    """additional bursts; they raise the mean above `mean_rps`"""
 
 
 class SyntheticArrivals:
-    """An `ArrivalSource` that draws requests period by period, hence the same for any calls.
+    """An `ArrivalSource` that draws requests period by period, so that results do not depend on the calls.
 
-    The arrivals are a renewal process with gamma gaps in operational time, carried to clock
-    time through the integral of the rate (Gerhardt & Nelson, 2009): the rate is kept in the
-    mean and the gaps keep their coefficient of variation where the rate changes slowly.
+    The arrivals are a renewal process with gamma gaps in operational time, mapped to clock time through the integral of
+    the rate (Gerhardt & Nelson, 2009): the rate is kept in the mean and the gaps keep their coefficient of variation
+    where the rate changes slowly.
     """
 
     def __init__(self, rng: np.random.Generator, load: ServiceLoad, horizon_s: float) -> None:
@@ -170,7 +169,7 @@ class SyntheticArrivals:
         self._log_base = -float(np.log(np.exp(raw).mean())) - load.shape.noise_sd**2 / 2
 
     def upto(self, to_s: float) -> Arrivals:
-        """Every request with `t_s <= to_s` (and inside the horizon) not handed out before."""
+        """Every request with `t_s <= to_s` (and inside the horizon) not returned before."""
         drawn = [self._ahead]
         while self._period * PERIOD_S <= min(to_s, self._horizon_s):
             drawn.append(self._next_period())
@@ -187,7 +186,7 @@ class SyntheticArrivals:
         return np.asarray(self._load.swing * shape)
 
     def _log_bursts(self, t_s: Floats) -> Floats:
-        """What the bursts add to the logarithm of the rate."""
+        """The contribution of the bursts to the logarithm of the rate."""
         bursts = self._load.bursts
         if bursts is None:
             return np.zeros(len(t_s))
@@ -221,7 +220,7 @@ class SyntheticArrivals:
         )
 
     def _renewals(self, end: float) -> Floats:
-        """Arrivals in operational time (0, end]; the gap over the end is carried on."""
+        """Arrivals in operational time (0, end]; the gap across the end carries over."""
         cv_squared = self._load.shape.gap_cv**2
         reached = self._gap_left if self._gap_left is not None else self._gaps(1, cv_squared)[0]
         parts = []
@@ -244,7 +243,7 @@ class SyntheticArrivals:
 
 
 def _drawn_bursts(rng: np.random.Generator, bursts: Bursts | None, horizon_s: float) -> list[tuple[float, float]]:
-    """(start, logarithm of the multiple) of every burst up to the horizon; nothing is drawn where there are none."""
+    """(start, logarithm of the multiple) of every burst up to the horizon; nothing is drawn without bursts."""
     if bursts is None:
         return []
     count = int(rng.poisson(bursts.per_day * horizon_s / DAY_S))
@@ -254,7 +253,7 @@ def _drawn_bursts(rng: np.random.Generator, bursts: Bursts | None, horizon_s: fl
 
 
 def service_rng(rng_seed: int, name: str) -> np.random.Generator:
-    """The generator of one service's requests: by name, so that services do not disturb each other."""
+    """The generator of one service's requests: seeded by name, so that services do not affect each other."""
     return np.random.default_rng([rng_seed, zlib.crc32(name.encode())])
 
 

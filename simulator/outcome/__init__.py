@@ -1,1 +1,1 @@
-"""What a run found: results as documents and rows, and how single jobs fared."""
+"""Results of a run: documents, rows, and how single jobs fared."""

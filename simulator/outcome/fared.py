@@ -1,4 +1,4 @@
-"""How single jobs fared: who waited longest, who was stopped most, and who fared worse than under another policy.
+"""How single jobs fared: the longest waits, the most stops, and the jobs that fared worse than under another policy.
 
 A mean hides the jobs that pay for it. Every policy is compared with the same reference run, job by job.
 """
@@ -14,15 +14,15 @@ from simulator.running.accounting import gpu_s
 from simulator.running.simulation import Simulated
 
 MOST_NAMED = 10
-"""Jobs that are named in each list."""
+"""Number of jobs named in each list."""
 WORSE_S = 60.0
 """A job fared worse when it ended later than under the reference by more than this."""
 REFERENCES = ("fifo-skip", "fifo")
-"""Policies that others are compared with, first choice first; else the first baseline of the call."""
+"""Reference policies in order of preference; otherwise the first baseline of the call."""
 
 
 def submitted_jobs(simulated: Simulated) -> list[int]:
-    """Rows of the jobs that were submitted; replicas of services are no jobs."""
+    """Rows of the jobs that were submitted; replicas of services are not jobs."""
     cluster = simulated.cluster
     return [
         job
@@ -32,7 +32,7 @@ def submitted_jobs(simulated: Simulated) -> list[int]:
 
 
 def waited_s(simulated: Simulated, job: int) -> float:
-    """Total wait of a job (JCT - duration); of one that did not end, the time it has spent without progress so far."""
+    """Total wait of a job (JCT - duration); for one that did not end, its time without progress so far."""
     cluster = simulated.cluster
     submit_s, end_s = cluster.jobs.submit_s[job], cluster.end_s[job]
     if isfinite(end_s):
@@ -41,7 +41,7 @@ def waited_s(simulated: Simulated, job: int) -> float:
 
 
 def job_block(simulated: Simulated, job: int) -> dict[str, Any]:
-    """One job as the lists of a result name it; `total_wait_s` is so far where `finished` is false."""
+    """One job as an entry of the lists; `total_wait_s` is so far where `finished` is false."""
     cluster, jobs, accounts = simulated.cluster, simulated.cluster.jobs, simulated.accounts
     start_s = cluster.first_start_s[job]
     return {
@@ -60,14 +60,14 @@ def job_block(simulated: Simulated, job: int) -> dict[str, Any]:
 
 
 def longest_waits(simulated: Simulated) -> list[dict[str, Any]]:
-    """The jobs that waited longest in all, ended or not, worst first."""
+    """The jobs with the longest total wait, ended or not, worst first."""
     waits = sorted((-waited_s(simulated, job), job) for job in submitted_jobs(simulated))
     return [job_block(simulated, job) for _, job in waits[:MOST_NAMED]]
 
 
 def evictions(simulated: Simulated) -> dict[str, Any]:
-    """How often jobs were stopped and waited again (evicted, moved, recovered, hit by a fault): mean, most, and whose
-    that is.
+    """How often jobs were stopped and waited again (evicted, moved, recovered, hit by a fault): mean, maximum, and the
+    job with the maximum.
     """
     counts = [(simulated.cluster.evictions[job], -job) for job in submitted_jobs(simulated)]
     most, row = max(counts, default=(0, 0))
@@ -79,9 +79,9 @@ def evictions(simulated: Simulated) -> dict[str, Any]:
 
 
 def fared_worse(simulated: Simulated, reference: Simulated, name: str) -> dict[str, Any]:
-    """The jobs that fared worse than under the reference `name`, by when each ended; worst first.
+    """The jobs that fared worse than under the reference `name`, by the end of each; worst first.
 
-    Compared are the jobs that ended under both. `unfinished` are those that ended under the reference alone.
+    Compared are the jobs that ended under both. `unfinished` are those that ended under the reference only.
     """
     ours, theirs = simulated.cluster, reference.cluster
     later: list[tuple[float, int]] = []
@@ -116,13 +116,13 @@ def fared_worse(simulated: Simulated, reference: Simulated, name: str) -> dict[s
 
 
 def reference_name(names: Sequence[str], baselines: Sequence[str]) -> str | None:
-    """The policy that the others of one call are compared with; None where there is no baseline among them."""
+    """The reference policy of a call; None without a baseline."""
     known = [*(name for name in REFERENCES if name in names), *(name for name in names if name in baselines)]
     return known[0] if known and len(names) > 1 else None
 
 
 def compare(results: Mapping[str, dict[str, Any]], runs: Mapping[str, Simulated], name: str | None) -> None:
-    """Fill `fared_worse` of every policy but the reference `name`; an interrupted run is compared with nothing."""
+    """Fill `fared_worse` of every policy but the reference `name`; an interrupted run is not compared."""
     if name is None or results[name]["interrupted"]:
         return
     for policy, result in results.items():

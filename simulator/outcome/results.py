@@ -1,6 +1,6 @@
-"""What a simulation found, as the JSON that `--json` writes and the rows that `--jobs-out` writes.
+"""Results of a simulation, as the JSON that `--json` writes and the rows that `--jobs-out` writes.
 
-Keys are only ever added. What does not apply or was not measured is null, never 0.
+Keys are only ever added. A value that does not apply or was not measured is null, never 0.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SCHEMA = "gpu-autopilot/simulation/1"
 
 @dataclass(frozen=True, slots=True)
 class Reservations:
-    """What became of the reservations of a policy that makes them."""
+    """Outcomes of the reservations of a policy that makes them."""
 
     made: int
     kept: int
@@ -36,7 +36,7 @@ class Reservations:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What the cluster itself does not know of a run; None where it does not apply or was not measured."""
+    """Measurements of a run beyond the cluster's own; None where not applicable or not measured."""
 
     active_gpu_s: float | None = None  # SM-active-weighted GPU-seconds
     early_active_gpu_s: float | None = None  # the same up to the last submit
@@ -45,15 +45,15 @@ class Measured:
     violation_ratio: float | None = None
     stranded_gpu_s: float | None = None
     reservations: Reservations | None = None
-    alone_jct_s: Mapping[str, float] = field(default_factory=dict)  # by tenant: what it would have had alone
+    alone_jct_s: Mapping[str, float] = field(default_factory=dict)  # by tenant: its mean job time alone
     checked: int = 0  # invariants checked elsewhere (replay, for example)
     violated: int = 0
-    wall_s: float | None = None  # in place of the engine's own
+    wall_s: float | None = None  # instead of the engine's own
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What all policies of one call share."""
+    """Settings shared by all policies of one call."""
 
     seed: int
     physics: str
@@ -67,12 +67,12 @@ class Setting:
 
 
 def quantile(ordered: Sequence[float], ratio: float) -> float | None:
-    """`sorted[int(ratio n)]`: the rule of every percentile of a result; None of nothing."""
+    """`sorted[int(ratio n)]`, the definition of every percentile of a result; None for no values."""
     return ordered[min(int(ratio * len(ordered)), len(ordered) - 1)] if ordered else None
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """The mean, None of nothing."""
+    """The mean; None for no values."""
     return fsum(values) / len(values) if values else None
 
 
@@ -129,7 +129,7 @@ def policy_result(
 
 
 def _utilization(simulated: Simulated, measured: Measured) -> dict[str, Any]:
-    """Ratios over the makespan, and until the last arrival (of a run that was cut before it: until the cut)."""
+    """Ratios over the makespan, and until the last arrival (for a run that was cut before it: until the cut)."""
     run, totals = simulated.run, simulated.totals
     handed_out_s, capacity_s = gpu_s(totals.all.handed_out), gpu_s(totals.capacity)
     early_s = min(run.last_submit_s, run.end_s)
@@ -177,7 +177,7 @@ def _finite(value: float | None) -> float | None:
 
 @dataclass(slots=True)
 class _Waits:
-    """Waits of some jobs: from submit to first start, to the end, and the end less the run itself."""
+    """Waits of some jobs: from submit to first start, to the end, and the end minus the run time."""
 
     submitted: int = 0
     queue_s: list[float] = field(default_factory=list)
@@ -186,7 +186,7 @@ class _Waits:
 
 
 def _waits(simulated: Simulated) -> tuple[_Waits, list[_Waits]]:
-    """Of all jobs, and by tenant; replicas of services are no jobs."""
+    """Of all jobs, and by tenant; replicas of services are not jobs."""
     cluster, jobs = simulated.cluster, simulated.cluster.jobs
     everybody, by_tenant = _Waits(), [_Waits() for _ in jobs.tenants]
     for job, state in enumerate(cluster.state):
@@ -219,7 +219,7 @@ def _tenants(simulated: Simulated, alone_jct_s: Mapping[str, float]) -> dict[str
 
 
 def _worst_slowdown(tenants: Mapping[str, dict[str, Any]]) -> tuple[float | None, str | None]:
-    """The highest slowdown and whose it is; None where no tenant has one."""
+    """The highest slowdown and its tenant; None where no tenant has one."""
     known = [(entry["slowdown"], name) for name, entry in tenants.items() if entry["slowdown"] is not None]
     return max(known, default=(None, None))
 
@@ -267,15 +267,15 @@ def document(setting: Setting, policies: Mapping[str, dict[str, Any]]) -> dict[s
 
 
 def write_document(result: Mapping[str, Any], path: Path | str) -> None:
-    """Write the JSON whole or not at all. Raises `InputError` when the folder cannot be written."""
+    """Write the JSON atomically. Raises `InputError` when the folder cannot be written."""
     write_text(json.dumps(result, indent=2, allow_nan=False) + "\n", Path(path))
 
 
 def job_rows(policy: str, simulated: Simulated) -> pd.DataFrame:
-    """A row for each job; what did not happen is empty.
+    """One row per job; a value that does not apply is empty.
 
     `total_wait_s` is end - submit - duration, empty where the job did not end. `evictions` counts every stop after
-    which the job waited again (moves, recoveries and faults too), `moves` those of them that were moves.
+    which the job waited again (including moves, recoveries and faults), `moves` those of them that were moves.
     """
     import pandas as pd
 
@@ -301,7 +301,7 @@ def job_rows(policy: str, simulated: Simulated) -> pd.DataFrame:
 
 
 def write_job_rows(frames: Sequence[pd.DataFrame], path: Path | str) -> None:
-    """Write the rows of all policies as CSV or Parquet by the ending, whole or not at all. Raises `InputError`."""
+    """Write the rows of all policies as CSV or Parquet by the suffix, atomically. Raises `InputError`."""
     import pandas as pd
 
     write_table(pd.concat(frames, ignore_index=True), Path(path), for_spreadsheets=True)

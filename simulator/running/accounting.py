@@ -1,11 +1,11 @@
-"""Where the GPU time went, counted in integers, and the bound on what could have been used.
+"""Use of GPU time, counted in integers, and the bound on what could have been used.
 
-The unit inside is one thousandth of a GPU for one tick of virtual time (1/1024 s), so that
+The internal unit is one thousandth of a GPU for one tick of virtual time (1/1024 s), so that
 
     capacity = handed out + idle          handed out = useful + lost + overhead
 
-hold exactly, in all and by tenant. Useful is progress that was kept; lost is progress that had to be
-repeated; overhead is the rest of what was handed out (start-up, restore, checkpoint writes).
+hold exactly, in total and by tenant. Useful is progress that was kept; lost is progress that had to be repeated;
+overhead is the rest of what was handed out (start-up, restore, checkpoint writes).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from simulator.world.physics import TICKS_PER_S
 
 UNITS_PER_GPU_S = 1000 * TICKS_PER_S
 REVERSAL_S = 300.0
-"""Work that returns to the very GPUs it was taken from within this time was moved in vain."""
+"""Work that returns within this time to the same GPUs from which it was moved counts as a futile move."""
 
 _DISRUPTED = (Why.PREEMPT, Why.MOVE)
 _GOES_ON = (*REQUEUED, Why.RESIZE)
@@ -58,7 +58,7 @@ class Accounts:
     """Observes a cluster and keeps the accounts."""
 
     def __init__(self, cluster: Cluster, last_submit_s: float) -> None:
-        """`last_submit_s`: useful time before it is counted apart (utilization to the last arrival)."""
+        """`last_submit_s`: useful time before it is also counted separately (utilization to the last arrival)."""
         self._cluster, self._last_submit_s = cluster, last_submit_s
         self._tenant = cluster.jobs.tenant
         self.shares: list[Share] = [Share() for _ in cluster.jobs.tenants]
@@ -72,7 +72,7 @@ class Accounts:
         self.faults = 0
         self.regeometries = 0
         self.reversals = 0
-        self.lost_no_bandwidth = 0  # the part of what was lost that the store's bandwidth would have saved
+        self.lost_no_bandwidth = 0  # the part of the lost time that the store's bandwidth would have saved
         self._early_handed_out = 0
         self._early = 0  # useful before the last submit, of jobs that were never disrupted
         self._kept: dict[int, list[tuple[int, int, int]]] = {}  # disrupted job -> (early, late ticks, width)
@@ -86,7 +86,7 @@ class Accounts:
         self.submitted += 1
 
     def on_started(self, fact: Started) -> None:
-        """Remember where it is, to see it come back."""
+        """Remember its GPUs, to recognize its return."""
         job = fact.job
         self._at[job] = (fact.gpus, fact.instances)
         if job in self._left:
@@ -109,7 +109,7 @@ class Accounts:
         self.regeometries += 1
 
     def on_stopped(self, fact: Stopped) -> None:
-        """Book one stay on the GPUs."""
+        """Record one stay on the GPUs."""
         job, why, full = fact.job, fact.why, fact.full_milli
         handed_out = int((fact.at_s - fact.start_s) * TICKS_PER_S) * fact.milli
         early_s = min(fact.at_s, self._last_submit_s) - fact.start_s
@@ -151,7 +151,7 @@ class Accounts:
         return min(gain, ticks if fact.milli == fact.full_milli else ticks * fact.milli // fact.full_milli)
 
     def _lose(self, share: Share, kept: list[tuple[int, int, int]], fact: Stopped) -> None:
-        """Take the progress lost by `fact` off the end of what was kept."""
+        """Subtract the progress lost by `fact` from the end of what was kept."""
         lost = int(fact.lost_s * TICKS_PER_S)
         while lost > 0 and kept:
             early, late, full = kept.pop()
@@ -182,10 +182,10 @@ class Accounts:
 
 
 class Stays:
-    """Observes a cluster and keeps every stay on GPUs: (job, start, stop, GPUs), for pictures."""
+    """Observes a cluster and keeps every stay on GPUs: (job, start, stop, GPUs), for plots."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
+        """No stays yet."""
         self.rows: list[tuple[int, float, float, tuple[int, ...]]] = []
         self._gpus: dict[int, tuple[int, ...]] = {}
 
@@ -201,12 +201,11 @@ class Stays:
 def utilization_bound(
     submit_s: Sequence[float], duration_s: Sequence[float], gpus: Sequence[float], capacity_gpus: float
 ) -> float:
-    """The most of the capacity up to the last submit that any policy could use (arrival-limited).
+    """The largest part of the capacity up to the last submit that any policy could use (arrival-limited).
 
-    Each job demands its GPUs from its submit for its duration, as if it started at once. While the
-    demand exceeds the capacity G the excess joins a backlog and G is counted; otherwise the demand is
-    counted plus what the backlog can still use. The bound is counted / (G x H), H the last submit. NaN
-    when H or G is 0.
+    Each job demands its GPUs from its submit for its duration, as if it started at once. While the demand exceeds the
+    capacity G the excess joins a backlog and G is counted; otherwise the demand is counted plus what the backlog can
+    still use. The bound is counted / (G x H), H the last submit. NaN when H or G is 0.
     """
     last_s = max(submit_s, default=0.0)
     if not last_s or not capacity_gpus:

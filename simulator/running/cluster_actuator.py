@@ -26,19 +26,23 @@ CHANGED = (
 
 
 OUTCOMES = {**dict.fromkeys(CHANGED, OutcomeKind.CONFLICT), Refusal.UNSAVED: OutcomeKind.DECLINED}
-"""What refusals mean: the object changed before the effect came, or the work keeps its place. The rest are failures."""
+"""Outcomes of refusals: the object changed before the effect came, or the work keeps its GPUs. The rest are
+failures.
+"""
 
 
 MOVES = frozenset({"move", "reclaim-move"})
-"""Reasons of an eviction after which the work goes on elsewhere; the second by contract."""
+"""Reasons of an eviction after which the work continues elsewhere; the second by contract."""
 
 
 Scale = Callable[[str, int, float, int, float, str, str], str]
-"""Sets a service's floor: name, replicas, until when, generation, now, effect, uid -> why not ("": done)."""
+"""Sets a service's floor: name, replicas, until when, generation, now, effect, uid -> reason for a refusal ("" on
+success).
+"""
 
 
 CONTRACTS = frozenset({"reclaim", "reclaim-move", "backfill", "suspend", "recover"})
-"""Reasons of an eviction that the work had promised to give way to."""
+"""Reasons of an eviction by contract."""
 
 
 class ClusterActuator:
@@ -52,9 +56,7 @@ class ClusterActuator:
         fault: Callable[[Instruction, float], Outcome | None] | None = None,
         scale: Scale | None = None,
     ) -> None:
-        """`fault` may answer instead of the cluster (injected conflicts and failures); None for `scale`: no
-        services.
-        """
+        """`fault` may replace the cluster's answer (injected conflicts and failures); `scale` None: no services."""
         self._cluster, self._fault, self._scale = cluster, fault, scale
         self._done: dict[str, Outcome] = {}
         self._job = {name: row for row, name in enumerate(cluster.jobs.id)}
@@ -92,7 +94,7 @@ class ClusterActuator:
         return outcome
 
     def _set_floor(self, instruction: Instruction, now_s: float) -> Outcome:
-        """A floor of a service; the replicas that it brings are pending at once."""
+        """Set the floor of a service; additional replicas are pending at once."""
         if self._scale is None:
             return Outcome(instruction.id, OutcomeKind.FAILED, now_s, "there are no services")
         reason = self._scale(
@@ -108,7 +110,7 @@ class ClusterActuator:
         return Outcome(instruction.id, OutcomeKind.CONFLICT if reason else OutcomeKind.DONE, now_s, reason)
 
     def _progress(self, instruction: Instruction) -> OutcomeKind:
-        """Work that saves a checkpoint before it leaves holds its GPUs still: its eviction is under way."""
+        """Work that saves a checkpoint before it leaves still holds its GPUs: its eviction is under way."""
         job = self._row_of(instruction.workload)
         leaving = job is not None and self._cluster.state[job] == State.CHECKPOINTING
         return OutcomeKind.ACCEPTED if leaving and instruction.kind == "evict" else OutcomeKind.DONE

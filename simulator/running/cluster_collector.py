@@ -32,7 +32,7 @@ from simulator.world.work import uid_of, uids_of
 
 WHOLE = Listing()
 GONE = -3
-"""Profile code of an instance that was destroyed: its row stays, nobody can ask for it."""
+"""Profile code of an instance that was destroyed: its row stays, but no work can request it."""
 
 
 class ClusterCollector:
@@ -48,7 +48,7 @@ class ClusterCollector:
         services: Callable[[float], ServiceTable] | None = None,
         advance: AdvanceTable | None = None,
     ) -> None:
-        """`services` answers with the services' table at a time; None: there are none. `advance`: what is reserved."""
+        """`services` returns the services' table at a time; None: no services. `advance`: the advance reservations."""
         self._advance: AdvanceTable = empty(AdvanceTable) if advance is None else advance
         self.cluster, self.queues, self._queue_of_tenant = cluster, queues, queue_of_tenant
         self._services = services
@@ -72,31 +72,31 @@ class ClusterCollector:
         self._stale = True
 
     def on_recut(self, _fact: Recut) -> None:
-        """A GPU was cut anew."""
+        """A GPU was partitioned anew."""
         self._stale = True
 
     def on_stopped(self, fact: Stopped) -> None:
-        """Work that ended for good is shown once more, as ended; what its owner took away is reported deleted."""
+        """Work that ended is shown once more, as ended; work that its owner withdrew is reported deleted."""
         if fact.why in {Why.END, Why.FAIL, Why.SUSPEND}:
             self._ended.append(fact.job)
         elif fact.why is Why.RETIRE:
             self._deleted.append(uid_of("job", fact.job))
 
     def on_withdrawn(self, fact: Withdrawn) -> None:
-        """Work that waited is reported deleted."""
+        """Waiting work that was withdrawn is reported deleted."""
         self._deleted.append(uid_of("job", fact.job))
 
     # --- tables ---------------------------------------------------------------------------
 
     def collect(self, now_s: float) -> Batch:
-        """The cluster as it is now; what ended or was deleted since the last time is said once."""
+        """The cluster as it is now; work that ended or was deleted since the last call is reported once."""
         batch = self.peek(now_s)
         self._ended.clear()
         self._deleted.clear()
         return batch
 
     def peek(self, now_s: float) -> Batch:
-        """The same; what is said once will be said again."""
+        """The same without marking anything as reported."""
         if self._stale:
             self._inventory, self._stale = self._rebuild_inventory(), False
         rows = self._live_rows()
@@ -124,7 +124,7 @@ class ClusterCollector:
         return self._tenants
 
     def _rebuild_inventory(self) -> Inventory:
-        """Node and GPU states as they are; instances by the present cuts."""
+        """Current node and GPU states; instances by the current partitioning."""
         hardware, was = self.cluster.hardware, self._inventory
         nodes = replace(
             was.nodes,
@@ -144,7 +144,7 @@ class ClusterCollector:
         return Inventory(was.names, nodes, gpus, self._instances())
 
     def _instances(self) -> InstanceTable:
-        """All instances ever cut, so that row numbers stay; those that are gone belong to no profile."""
+        """All instances ever created, so that row numbers are stable; destroyed ones have no profile."""
         hardware, uuids = self.cluster.hardware, self._inventory.gpus.uuid
         there = {row for rows in hardware.cut.values() for row in rows}
         cuts = hardware.instances
@@ -219,7 +219,7 @@ class ClusterCollector:
         )
 
     def _last_checkpoints(self, rows: np.ndarray, now_s: float) -> np.ndarray:
-        """When each job's newest periodic checkpoint was complete; NaN where it makes none."""
+        """Completion time of each job's newest periodic checkpoint; NaN where it makes none."""
         times_s = np.full(len(rows), np.nan)
         holding = np.flatnonzero(np.isin(rows, np.fromiter(self.cluster.holding, np.int64)))
         for place in holding.tolist():
@@ -227,12 +227,12 @@ class ClusterCollector:
         return times_s
 
     def _stuck(self, rows: np.ndarray, now_s: float) -> np.ndarray:
-        """Work that was told to leave, is past its grace, and is still there."""
+        """Work that was evicted, has exceeded its grace period, and still holds GPUs."""
         late = [job for job in self.cluster.leaving if self.cluster.stuck(job, now_s)]
         return np.isin(rows, late)
 
     def _stale_since(self, rows: np.ndarray) -> np.ndarray:
-        """Since when a member of each gang is dead while the others hold on; NaN where none is seen to be."""
+        """Since when a member of each gang is dead while the others hold their GPUs; NaN where none is known to be."""
         since_s = np.full(len(rows), np.nan)
         for job, at_s in self.cluster.stale.items():
             if job in self.cluster.hung:
@@ -241,7 +241,7 @@ class ClusterCollector:
         return since_s
 
     def _static_columns(self) -> dict[str, np.ndarray]:
-        """Columns that a job keeps for life, over all jobs known so far."""
+        """Columns that are constant for a job, over all jobs known so far."""
         jobs = self.cluster.jobs
         shapes = [jobs.shapes[code] for code in jobs.shape]
         count = len(jobs)
@@ -292,7 +292,7 @@ class ClusterCollector:
         }
 
     def _placements(self, rows: np.ndarray) -> PlacementTable:
-        """One entry for each GPU, share or instance held."""
+        """One entry per GPU, share or instance held."""
         cluster = self.cluster
         if not cluster.holding:
             table: PlacementTable = empty(PlacementTable)
@@ -319,7 +319,7 @@ class ClusterCollector:
 
 
 def _picker(rows: np.ndarray) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """Entries of a list at `rows`, fast."""
+    """A fast getter of list entries at `rows`."""
     places = rows.tolist()
     if len(places) > 1:
         return itemgetter(*places)

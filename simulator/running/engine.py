@@ -1,7 +1,7 @@
 """Virtual time: events in order, then one pass of the scheduler.
 
-At one instant: work that ends, then everything else that happens to the cluster (faults, wake-ups), then
-arrivals, in file order; then the scheduler decides once. The same scheduler and cluster give the same run.
+At one instant: ends of work, then other changes of the cluster (faults, wake-ups), then arrivals, in file order; then
+the scheduler decides once. The same scheduler and cluster give the same run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Scheduler(Protocol):
     name: str
 
     def attach(self, cluster: Cluster) -> None:
-        """Take charge of `cluster`, on which nothing was submitted yet."""
+        """Take charge of `cluster`, before anything is submitted."""
         ...
 
     def on_submit(self, job: int, now_s: float) -> None:
@@ -56,13 +56,13 @@ class Scheduler(Protocol):
         ...
 
     def decide(self, now_s: float) -> float | None:
-        """Act on the cluster; the time at which to be asked again though nothing happened, or None."""
+        """Act on the cluster; returns when to decide next without an event, or None."""
         ...
 
 
 @dataclass(slots=True)
 class Run:
-    """How a run went; what it did is in the cluster and its observers."""
+    """The end of a run; results are in the cluster and its observers."""
 
     policy: str
     end_s: float = 0.0
@@ -70,9 +70,9 @@ class Run:
     events: int = 0
     passes: int = 0
     wall_s: float = 0.0
-    interrupted: bool = False  # by the person who runs it: what is there is whole, but not all
+    interrupted: bool = False  # interrupted by the user: the results so far are consistent but incomplete
     horizon_reached: bool = False
-    stuck: str = ""  # why nothing could ever happen again although work waits; "" when all is done
+    stuck: str = ""  # why no further event could occur although work waits; "" when all is done
     never_fits: dict[int, str] = field(default_factory=dict)  # job -> why no cluster of this size can run it
 
     @property
@@ -96,8 +96,8 @@ class Engine:
     ) -> None:
         """`stall_s`: give up when wake-ups alone changed nothing for this long.
 
-        `ready_wakes`: ask the scheduler also when a start-up is over. `on_progress` is given (virtual seconds, jobs
-        ended, jobs in all) now and then.
+        `ready_wakes`: call the scheduler also when a start-up is over. `on_progress` is called with (virtual seconds,
+        jobs ended, jobs in total) from time to time.
         """
         self.cluster, self.scheduler = cluster, scheduler
         self.horizon_s, self.stall_s = horizon_s, stall_s
@@ -123,7 +123,7 @@ class Engine:
     def at(self, at_s: float, action: Action, *, essential: bool = True) -> None:
         """Call `action(now_s)` at that time, between the ends and the arrivals of the instant.
 
-        An action that is not `essential` does not keep the run alive by itself (a fault generator).
+        An action that is not `essential` does not keep the run alive on its own (a fault generator).
         """
         key = self._sequence
         self._sequence += 1
@@ -137,9 +137,9 @@ class Engine:
         self.scheduler.on_submit(job, now_s)
 
     def run(self) -> Run:
-        """Run to the end: all work done, nothing left that could happen, the horizon, or Ctrl-C.
+        """Run to the end: all work done, no events left, the horizon, or Ctrl-C.
 
-        Ctrl-C ends the run after the instant in progress, so that what it has done stays consistent.
+        Ctrl-C ends the run after the current instant, so that its state is consistent.
         """
         run, jobs = self.run_state, self.cluster.jobs
         began_s = time.perf_counter()
@@ -160,7 +160,7 @@ class Engine:
         return run
 
     def interrupt(self) -> None:
-        """End the run after the instant in progress."""
+        """End the run after the current instant."""
         self._stop = True
 
     def _impossible(self, arrivals: list[int]) -> dict[int, str]:
@@ -202,15 +202,15 @@ class Engine:
             if self._on_progress is not None and run.passes % PROGRESS_PASSES == 0:
                 self._on_progress(now_s, self._ended, total)
         if self._remaining > 0 and not self._stop:
-            run.stuck = f"{self._remaining} job(s) wait, and nothing that could start them will happen"
+            run.stuck = f"{self._remaining} job(s) wait, and no event that could start them is scheduled"
 
     @property
     def _alive(self) -> bool:
-        """Whether something is to come that could change the cluster for the better."""
+        """Whether an event is pending that could let work start."""
         return self._essential > 0 or len(self._events) > len(self._actions)
 
     def _handle(self, event: tuple[float, int, int, int, int], now_s: float) -> int:
-        """Carry out one event; the number of things that a scheduler should be asked about."""
+        """Carry out one event; returns the number of changes that require a scheduler pass."""
         _, rank, key, kind, incarnation = event
         if rank == _ACTION_RANK:
             self._essential -= kind
@@ -226,7 +226,7 @@ class Engine:
         return int(self.cluster.give_up(key, now_s, incarnation))
 
     def on_stopped(self, fact: Stopped) -> None:
-        """A job left its GPUs: tell the scheduler, and count what is done."""
+        """A job left its GPUs: notify the scheduler, and count what is done."""
         job, why = fact.job, fact.why
         if why in REQUEUED:
             self.scheduler.on_requeue(job, fact.at_s)
@@ -238,7 +238,7 @@ class Engine:
 
 @contextmanager
 def _calm_interrupt(stop: Callable[[], None]) -> Iterator[None]:
-    """The first Ctrl-C calls `stop`, the second one interrupts as ever."""
+    """The first Ctrl-C calls `stop`, the second one interrupts as usual."""
     usual = signal.getsignal(signal.SIGINT)
     if usual is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
         yield

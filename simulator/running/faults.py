@@ -1,8 +1,8 @@
-"""Faults, injected on purpose and by seed: nodes and GPUs that fail, spot nodes that are taken back, members of
-gangs that die, pods that do not go, scrapes that get lost, effects that conflict, fail or come late.
+"""Injected faults, by seed: nodes and GPUs that fail, spot nodes that are reclaimed, members of gangs that die, pods
+that do not terminate, lost scrapes, and effects that conflict, fail or come late.
 
-Each source of faults draws from its own generator, named after what fails, so that one more node or one more
-scrape changes nothing for the others.
+Each source of faults draws from its own generator, named after what fails, so that one more node or scrape changes
+nothing for the others.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ XID_FIRMWARE_TIMEOUT = 119  # the GPU's firmware does not answer: RESET_GPU
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultOptions:
-    """What goes wrong, how often, and until when. 0 means never; times are seconds, ratios are in [0, 1]."""
+    """Kinds, rates and end of the faults. 0 means never; times are seconds, ratios are in [0, 1]."""
 
-    until_s: float = inf  # no new fault from then on (what is broken is still mended)
+    until_s: float = inf  # no new fault from then on (existing ones are still repaired)
     node_mtbf_s: float = 0.0  # mean time between failures of one node
-    node_mttr_s: float = 1800.0  # mean time to its return
-    # Failures of one GPU break its work. The class of the XID is what becomes of the GPU: nothing (94, this part of
-    # them), a reset (95, this part), a hang that nobody but the error's number tells of (119, this part: the GPU stays
-    # in use, and its work goes on holding it for `member_hang_s`), or it is out until it is mended (79, the rest).
+    node_mttr_s: float = 1800.0  # mean time to repair
+    # Failures of one GPU break its work. The class of the XID decides what happens to the GPU: nothing (94, this ratio
+    # of them), a reset (95, this ratio), a hang that only the error number reports (119, this ratio: the GPU stays
+    # in use, and its work holds it for `member_hang_s`), or it is out until it is repaired (79, the rest).
     gpu_mtbf_s: float = 0.0
     gpu_app_ratio: float = 0.0
     gpu_reset_ratio: float = 0.0
     gpu_hang_ratio: float = 0.0
     gpu_reset_s: float = 60.0
     gpu_mttr_s: float = 3600.0
-    member_mtbf_s: float = 0.0  # of one member of a gang that has no member to spare
+    member_mtbf_s: float = 0.0  # of one member of a gang without spare members
     member_hang_s: float = 600.0  # until the others notice: PyTorch's default timeout of an NCCL collective
-    stuck_ratio: float = 0.0  # evictions whose pods do not go by themselves within the grace
-    stuck_s: float = 900.0  # mean time after the grace until those do
+    stuck_ratio: float = 0.0  # evictions whose pods do not terminate within the grace period
+    stuck_s: float = 900.0  # mean time from the end of the grace period until they do
     spot_mtbr_s: float = 0.0  # mean time between reclaims of one spot node
-    spot_at_s: float = 0.0  # all spot nodes are called back at this one time
+    spot_at_s: float = 0.0  # all spot nodes are reclaimed at this time
     spot_notice_s: float = 120.0
     spot_away_s: float = 3600.0
     scrape_loss_ratio: float = 0.0
-    view_loss_ratio: float = 0.0  # minutes in which the lists of the cluster do not come
-    view_part_ratio: float = 0.0  # minutes in which they come without a part of the work, and say so
+    view_loss_ratio: float = 0.0  # minutes in which the cluster's lists are missing
+    view_part_ratio: float = 0.0  # minutes in which they lack a part of the work, and are marked so
     conflict_ratio: float = 0.0  # effects that find the object changed
-    failure_ratio: float = 0.0  # effects that fail and may be tried again
+    failure_ratio: float = 0.0  # effects that fail and may be retried
     delay_ratio: float = 0.0  # effects that come late
     delay_s: float = 30.0  # mean delay of those
 
@@ -78,7 +78,7 @@ class FaultOptions:
 
 
 class FateKind(StrEnum):
-    """What becomes of one effect."""
+    """The result of one effect."""
 
     DONE = "done"
     CONFLICT = "conflict"
@@ -87,7 +87,7 @@ class FateKind(StrEnum):
 
 
 class ViewFate(StrEnum):
-    """What becomes of the lists of the cluster."""
+    """The state of the cluster's lists."""
 
     WHOLE = "whole"
     PART = "part"
@@ -96,7 +96,7 @@ class ViewFate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What becomes of one effect; `delay_s` when it comes late."""
+    """The result of one effect; `delay_s` when it comes late."""
 
     kind: FateKind
     delay_s: float = 0.0
@@ -118,10 +118,10 @@ class Faults:
         self.options, self.seed = options, seed
         self.injected = 0
         self._down: set[int] = set()
-        self._reclaims: dict[int, float] = {}  # node -> when it will be gone
+        self._reclaims: dict[int, float] = {}  # node -> when it will disappear
 
     def arm(self, engine: Engine, cluster: Cluster) -> None:
-        """Put the first failure of every node and GPU on the engine's calendar."""
+        """Schedule the first failure of every node and GPU on the engine."""
         self._engine, self._cluster, options = engine, cluster, self.options
         inventory = cluster.inventory
         for node, name in enumerate(inventory.nodes.id.tolist()):
@@ -173,16 +173,16 @@ class Faults:
             self._cluster.announce_reclaim(node, now_s, self._reclaims[node])
 
     def _notice(self, rng: np.random.Generator, node: int, now_s: float) -> None:
-        """The cloud wants the node back, and will want it again."""
+        """The cloud reclaims the node, and schedules the next reclaim."""
         back_s = self._call_back(rng, node, now_s)
         self._later(rng, self.options.spot_mtbr_s, back_s, self._notice, node)
 
     def _wave(self, rng: np.random.Generator, node: int, now_s: float) -> None:
-        """The cloud wants all its nodes back at once; it is not said when again."""
+        """The cloud reclaims all spot nodes at once, without a next time."""
         self._call_back(rng, node, now_s)
 
     def _call_back(self, rng: np.random.Generator, node: int, now_s: float) -> float:
-        """The node takes no more work, and is gone after the notice; when it is back."""
+        """The node takes no more work, disappears after the notice, and returns later."""
         options = self.options
         gone_s = now_s + options.spot_notice_s
         back_s = gone_s + max(1.0, float(rng.exponential(options.spot_away_s)))
@@ -221,7 +221,7 @@ class Faults:
     # --- gangs and pods -------------------------------------------------------------------
 
     def on_started(self, fact: Started) -> None:
-        """Draw when a member of this gang will die. One with members to spare goes on without it: not injected."""
+        """Draw when a member of this gang will die. A gang with spare members continues without one: not injected."""
         shape, options = self._cluster.jobs.shape_of(fact.job), self.options
         if not shape.whole or not shape.per_member < len(fact.gpus) <= shape.min_gpus:
             return
@@ -238,13 +238,13 @@ class Faults:
             self._engine.at(at_s, die, essential=False)
 
     def _linger_s(self, job: int, incarnation: int, now_s: float) -> float:
-        """How long after its grace this work stays when it is told to leave now; 0 for most."""
+        """How long past its grace period this work stays when it is evicted now; 0 for most."""
         options = self.options
         rng = child_generator(self.seed, f"stuck/{self._cluster.jobs.id[job]}/{incarnation}")
         if now_s >= options.until_s or float(rng.random()) >= options.stuck_ratio:
             return 0.0
         self.injected += 1
-        # The first instant past the grace is one at which a scheduler can see that it is stuck.
+        # The first instant past the grace period is one at which a scheduler can see that it is stuck.
         past_s = now_s + self._cluster.physics.grace_s + 1 / TICKS_PER_S
         self._engine.at(past_s, lambda _now_s: None, essential=False)
         return max(1.0, float(rng.exponential(options.stuck_s)))
@@ -262,7 +262,7 @@ class Faults:
         return lost
 
     def view(self, now_s: float) -> ViewFate:
-        """What becomes of the lists of the cluster in this minute."""
+        """The state of the cluster's lists in this minute."""
         options = self.options
         if now_s >= options.until_s or not options.view_loss_ratio + options.view_part_ratio:
             return ViewFate.WHOLE
@@ -273,7 +273,7 @@ class Faults:
         return ViewFate.LOST if draw < options.view_loss_ratio else ViewFate.PART
 
     def fate(self, effect: str, now_s: float) -> Fate:
-        """What becomes of the effect with this id (a repeated attempt has another id)."""
+        """The result of the effect with this id (a repeated attempt has another id)."""
         options = self.options
         if now_s >= options.until_s:
             return Fate(FateKind.DONE)

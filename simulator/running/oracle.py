@@ -1,4 +1,4 @@
-"""The forecaster that knows: true run times, to tell the value of decisions from that of predictions."""
+"""A forecaster with the true run times, to separate the value of decisions from that of predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists that do not come, or come without a part: what a controller sees of a cluster whose API server struggles."""
+"""Lists that are missing or incomplete: what a controller sees of a cluster whose API server struggles."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from simulator.running.faults import ViewFate
 
 
 class PatchyCollector:
-    """A simulated cluster's collector with such faults; `fate` says what becomes of the lists at a time."""
+    """A simulated cluster's collector with such faults; `fate` returns the state of the lists at a time."""
 
     def __init__(self, whole: ClusterCollector, fate: Callable[[float], ViewFate]) -> None:
         self.name = whole.name
         self._whole, self._fate = whole, fate
 
     def collect(self, now_s: float) -> Batch:
-        """The cluster as it is now, as far as it is shown."""
+        """The cluster as it is now, as far as its lists show it."""
         fate = self._fate(now_s)
         if fate is ViewFate.LOST:
-            return Batch(self.name, now_s, gaps=(Gap(self.name, "", "", "the lists did not come"),))
+            return Batch(self.name, now_s, gaps=(Gap(self.name, "", "", "the lists are missing"),))
         if fate is ViewFate.WHOLE:
             return self._whole.collect(now_s)
         batch = self._whole.peek(now_s)

@@ -1,4 +1,4 @@
-"""One policy, one cluster, one run: cluster, engine, accounts and checkers put together."""
+"""One policy, one cluster, one run: wires cluster, engine, accounts and checkers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GPU_MEMORY_MIB = {name: None if gb is None else gb * 1024 for name, gb in KNOWN_
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """A run that is over, with what was observed."""
+    """A finished run with its observations."""
 
     cluster: Cluster
     run: Run
@@ -33,7 +33,7 @@ class Simulated:
 
 
 class Simulation:
-    """A run that is set up: `engine` and `cluster` may still be given events, observers and services."""
+    """A run before its start: events, observers and services may still be added to `engine` and `cluster`."""
 
     def __init__(
         self,
@@ -50,9 +50,9 @@ class Simulation:
         ready_wakes: bool = False,
         on_progress: Callable[[float, int, int], None] | None = None,
     ) -> None:
-        """`checkers` are keys of simulator.checkers.CHECKERS; `rules` are the limits that the policy promised.
+        """`checkers` are keys of simulator.checkers.CHECKERS; `rules` are the limits that the policy keeps.
 
-        `services` tells the checkers how the services of the run are at a time.
+        `services` returns the services of the run at a time, for the checkers.
         """
         self.cluster = Cluster(inventory, jobs, physics, GPU_MEMORY_MIB)
         last_s = max((s for s, service in zip(jobs.submit_s, jobs.service, strict=True) if service < 0), default=0.0)
@@ -77,7 +77,7 @@ class Simulation:
 
 
 def width_gpus(hardware: Hardware, shape: Shape) -> float:
-    """GPUs that work of `shape` takes: whole, a share, or MIG instances by their part of the first model that has
+    """GPUs that work of `shape` takes: whole, a share, or MIG instances by their fraction of the first model that has
     them.
     """
     if not shape.profile:
@@ -91,12 +91,10 @@ def width_gpus(hardware: Hardware, shape: Shape) -> float:
 
 
 def bound_ratio(cluster: Cluster) -> float:
-    """The utilization bound of the cluster's jobs; NaN when there is none, or when services take part of the
-    cluster.
-    """
+    """The utilization bound of the cluster's jobs; NaN without jobs, or when services use part of the cluster."""
     jobs, hardware = cluster.jobs, cluster.hardware
     if any(service >= 0 for service in jobs.service):
-        return nan  # the share that is left for jobs changes with the load of the services
+        return nan  # the capacity left for jobs changes with the load of the services
     widths = [width_gpus(hardware, shape) for shape in jobs.shapes]
     rows = [job for job in range(len(jobs)) if widths[jobs.shape[job]] > 0]
     return utilization_bound(
@@ -115,8 +113,8 @@ def alone_jct_s(
 ) -> dict[str, float]:
     """Mean JCT of each tenant alone on its guaranteed nodes (at least those of its widest gang), ideal physics.
 
-    `make_scheduler` gives the policy to compare with (fifo-skip). A tenant without a guarantee is left out, and
-    NaN stands where none of its jobs ended. Ctrl-C ends it: half a mean is none.
+    `make_scheduler` gives the policy to compare with (fifo-skip). A tenant without a guarantee is omitted, and NaN
+    means that none of its jobs ended. Ctrl-C raises: a partial mean is not returned.
     """
     means: dict[str, float] = {}
     for name, nodes in guarantee_nodes.items():

@@ -1,4 +1,4 @@
-"""The engine's turn is the controller's: it ticks on events and when it asked to be woken."""
+"""The scheduler of a simulation that ticks a controller, on events and when the controller asked to be woken."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from simulator.running.cluster_actuator import ClusterActuator
 from simulator.world.cluster import Cluster
 
 MAX_TICKS_AT_ONCE = 16
-"""Ticks at one instant before the engine goes on: an eviction that ends at once calls for another."""
+"""Ticks at one instant before the engine continues: an eviction that ends at once requires another tick."""
 
 
 class Ticking(Protocol):
-    """What a scheduler needs of a controller."""
+    """The part of a controller that a scheduler needs."""
 
     wake_at_s: float
 
@@ -29,7 +29,7 @@ class ControllerScheduler:
         self._event = True
 
     def attach(self, cluster: Cluster) -> None:
-        """Nothing to do: collector and actuator know the cluster."""
+        """Nothing to do: collector and actuator have the cluster."""
 
     def on_submit(self, job: int, now_s: float) -> None:
         """An event."""
@@ -44,7 +44,7 @@ class ControllerScheduler:
         self._event = True
 
     def on_withdraw(self, job: int, now_s: float) -> None:
-        """An event: pending work was taken away."""
+        """An event: pending work was withdrawn."""
         self._event = True
 
     def on_change(self, now_s: float) -> None:
@@ -52,7 +52,7 @@ class ControllerScheduler:
         self._event = True
 
     def decide(self, now_s: float) -> float | None:
-        """Tick; again at once while evictions free GPUs at this very instant."""
+        """Tick; repeat at once while evictions free GPUs at this instant."""
         if not self._event and now_s < self._controller.wake_at_s:
             return self._controller.wake_at_s
         self._event = False

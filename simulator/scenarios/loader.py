@@ -1,4 +1,4 @@
-"""Reading a scenario file; every mistake is one message with file, field, value and mend.
+"""Reading a scenario file; every error is one message with file, field, value and fix.
 
 name: small-day                 # defaults to the file's name
 description: what it shows
@@ -16,7 +16,7 @@ jobs:                           # any of the three together
       gpus: [16]
       min_gpus: 8               # elastic; left out: full width or nothing
       duration: 2h
-      checkpoint_interval: 15m  # or never, and then a stop loses all; left out: what the physics say
+      checkpoint_interval: 15m  # or never: a stop loses all progress; left out: from the physics
       checkpoint_gib: 90        # of the whole gang
       limit_ratio: 3            # declared run time over the true one; left out: none is declared
       priority: 10
@@ -30,11 +30,11 @@ services:
     prefill_tokens_per_s: 8000
     decode_tokens_per_s: 40
     objective: 20s              # left out: it has none
-    load_time: 60s              # of the model; left out: what the physics say
+    load_time: 60s              # of the model; left out: from the physics
     replicas: {initial: 2, min: 1, max: 8}
     autoscaler: {target: 0.6, metric: utilization, period: 30s, down_stabilisation: 5m}
     requests: {mean_rps: 2, shape: m-large, swing: 1.0, peak_at: 15h, from: 5m,
-               bursts: {per_day: 6, factor: 3, rise: 10m, length: 30m}}    # left out: no crowds
+               bursts: {per_day: 6, factor: 3, rise: 10m, length: 30m}}    # left out: no bursts
 faults: {node_mtbf: 6h}         # fields of simulator.running.faults.FaultOptions; times without their _s
 physics: real                   # ideal | charged | real
 telemetry: windowed             # off | windowed | full
@@ -66,7 +66,7 @@ DURATIONS = ("exact", "last-two", "predicted")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One situation: hardware, work, services, faults, and how it is usually run."""
+    """One situation: hardware, work, services, faults, and its usual settings."""
 
     name: str
     description: str
@@ -85,7 +85,7 @@ class Scenario:
     policies: tuple[str, ...] = ()
 
     def jobs(self, seed: int | None = None) -> JobTrace:
-        """Its jobs, drawn under `seed` (None: its own)."""
+        """Its jobs, drawn with `seed` (None: its own)."""
         return scenario_jobs(
             self.file_jobs,
             self.synthetic_jobs,
@@ -110,8 +110,7 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
     path = SHIPPED / f"{words}.yaml" if words in scenario_names() else Path(name_or_path)
     if not path.exists():
         raise InputError(
-            f"scenario {words!r}: neither a file nor one of the shipped scenarios; "
-            f"{unknown_name(words, scenario_names())}"
+            f"scenario {words!r}: neither a file nor a shipped scenario; {unknown_name(words, scenario_names())}"
         )
     root = load_yaml(path, "the scenario file")
     cluster = _cluster(root, path)
@@ -138,11 +137,9 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
     names = [each.name for each in scenario.services]
     for index, name in enumerate(names):
         if name in names[:index]:
-            raise InputError(
-                f"{path}: services[{index}].name: {name!r} stands there twice; services need different names"
-            )
+            raise InputError(f"{path}: services[{index}].name: {name!r} occurs twice; services need different names")
     if not (scenario.services or file_jobs or synthetic or groups):
-        raise InputError(f"{path}: neither jobs nor services; write at least one of them")
+        raise InputError(f"{path}: neither jobs nor services; add at least one of them")
     return scenario
 
 

@@ -27,7 +27,7 @@ LONGEST_S = 3650 * 86_400.0
 
 
 def inside(parent: Fields, name: str) -> Fields | None:
-    """The mapping in a field; None when it is not there."""
+    """The mapping in a field; None when it is missing."""
     value = parent.get(name)
     if value is None:
         return None
@@ -57,7 +57,7 @@ def required_number(place: Fields, name: str, low: float, high: float, *, above:
 
 
 def texts(place: Fields, name: str) -> tuple[str, ...]:
-    """A list of names; () when it is not there."""
+    """A list of names; () when it is missing."""
     value = place.get(name)
     if value is None:
         return ()
@@ -70,7 +70,7 @@ def texts(place: Fields, name: str) -> tuple[str, ...]:
 def read_job_sources(
     root: Fields, path: Path, horizon_s: float
 ) -> tuple[FileJobs | None, SyntheticJobs | None, tuple[JobGroup, ...]]:
-    """Where the jobs come from: file, synthetic trace, groups."""
+    """The sources of jobs: file, synthetic trace, groups."""
     place = inside(root, "jobs")
     if place is None:
         return None, None, ()
@@ -157,7 +157,7 @@ def _group(place: Fields, horizon_s: float) -> JobGroup:
 
 
 def _checkpoint_interval_s(place: Fields) -> float:
-    """Time between two checkpoints; infinity for `never`, NaN where nothing is said."""
+    """Time between two checkpoints; infinity for `never`, NaN where not specified."""
     if place.get("checkpoint_interval") == "never":
         return inf
     return seconds(place, "checkpoint_interval", 1.0, default=nan)
@@ -197,7 +197,7 @@ def read_service(place: Fields, cluster: ClusterSpec) -> Deployment:
 
 
 def _placed(place: Fields, error: InputError) -> InputError:
-    """The error of a record, with the place that it comes from where it does not say so itself."""
+    """The error of a record, with its place in the file added where it is missing."""
     return error if str(error).startswith(place.source) else InputError(f"{place.where('')}: {error}")
 
 
@@ -213,7 +213,7 @@ def _models(place: Fields, cluster: ClusterSpec) -> tuple[str, ...]:
 
 
 def _autoscaler(place: Fields) -> tuple[AutoscalerSpec, int]:
-    """Its autoscaler and the number of replicas at the start."""
+    """Its autoscaler and the initial number of replicas."""
     replicas = inside(place, "replicas")
     if replicas is None:
         raise place.fail("replicas", "write {initial: 2, min: 1, max: 8}")
@@ -240,7 +240,7 @@ def _autoscaler(place: Fields) -> tuple[AutoscalerSpec, int]:
 
 
 def _load(place: Fields, name: str) -> dict[str, Any]:
-    """The fields of a deployment that its `requests` give."""
+    """The fields of a deployment that come from `requests`."""
     inner = inside(place, "requests")
     if inner is None:
         return {}
@@ -258,7 +258,7 @@ def _load(place: Fields, name: str) -> dict[str, Any]:
 
 
 def _bursts(place: Fields) -> Bursts | None:
-    """The crowds of a service; None when it has none."""
+    """The bursts of a service; None when it has none."""
     inner = inside(place, "bursts")
     if inner is None:
         return None
@@ -273,7 +273,7 @@ def _bursts(place: Fields) -> Bursts | None:
 
 
 def read_faults(root: Fields) -> FaultOptions | None:
-    """The faults; None when nothing goes wrong."""
+    """The faults; None when there are none."""
     inner = inside(root, "faults")
     if inner is None:
         return None

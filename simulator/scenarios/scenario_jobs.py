@@ -1,4 +1,4 @@
-"""The jobs of a scenario: a file, a synthetic trace, and groups of alike jobs (notebooks, hoarders, wide gangs)."""
+"""The jobs of a scenario: a file, a synthetic trace, and groups of similar jobs (notebooks, hoarders, wide gangs)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SyntheticJobs:
     """Parameters of `simulator.traces.arrivals.generate_jobs`."""
 
     load: float
-    """GPU-seconds asked for / (GPUs x horizon)"""
+    """GPU-seconds requested / (GPUs x horizon)"""
     tenants: tuple[str, ...]
     users_per_tenant: int = 6
     max_duration_s: float | None = None
@@ -44,8 +44,8 @@ class SyntheticJobs:
 class JobGroup:
     """`count` jobs of one kind, submitted uniformly in [from_s, to_s], of tenants and widths drawn uniformly.
 
-    Durations are log-normal around the median `duration_s`, `spread` the deviation of the logarithm. `limit_ratio` is
-    the run time that they declare over the true one; NaN: they declare none.
+    Durations are log-normal around the median `duration_s`, with `spread` as the deviation of the logarithm.
+    `limit_ratio` is the declared run time over the true one; NaN: none is declared.
     """
 
     kind: str
@@ -62,9 +62,9 @@ class JobGroup:
     preemptible: bool | None = None
     priority: int | None = None
     min_gpus: int = 0
-    """they are elastic down to so many GPUs; 0: they are not"""
+    """they can shrink to this many GPUs; 0: not elastic"""
     checkpoint_interval_s: float = nan
-    """inf: they never save and cannot resume; NaN: what the physics say"""
+    """inf: they never save and cannot resume; NaN: from the physics"""
     checkpoint_gib: float = nan
     limit_ratio: float = nan
 
@@ -137,7 +137,7 @@ def _group(rng: np.random.Generator, group: JobGroup, number: int) -> JobTrace:
 
 
 def _merged(parts: Sequence[JobTrace]) -> JobTrace:
-    """All parts as one trace, by submit time, then id. Columns beyond the format are left behind."""
+    """All parts as one trace, by submit time, then id. Columns outside the format are dropped."""
     columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in BY_NAME}
     order = np.lexsort((columns["job_id"].astype(str), columns["submit_s"]))
     ids = columns["job_id"].tolist()

@@ -39,9 +39,9 @@ LEVEL_POINTS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 
 
 class Archetype(IntEnum):
-    """What a GPU is doing. `IDLE` and `ROGUE` are the ones without an owner."""
+    """The activity of a GPU. `IDLE` and `ROGUE` have no owner."""
 
-    IDLE = 0  # nobody holds it
+    IDLE = 0  # not allocated
     COMPUTE_TRAINING = 1
     COMMUNICATION_TRAINING = 2
     SMALL_TRAINING = 3
@@ -50,11 +50,11 @@ class Archetype(IntEnum):
     PREFILL = 6
     LIGHT_INFERENCE = 7
     NOTEBOOK = 8
-    HOARDER = 9  # memory held, nothing done
-    HUNG = 10  # a collective that spins for ever
+    HOARDER = 9  # memory held, no work
+    HUNG = 10  # a collective that spins indefinitely
     STARTING = 11  # image pull, model load
     CHECKPOINTING = 12
-    ROGUE = 13  # busy although nobody was given it
+    ROGUE = 13  # busy without an allocation
 
 
 class Pattern(IntEnum):
@@ -182,7 +182,7 @@ BEHAVIOURS: dict[Archetype, Behaviour] = {
 
 # Shares of allocated GPU time by kind of work.
 # training: [acme] non-negative least squares on Seren's SM activity; hoarders = P(memory held) - P(GPU util
-# > 0); half of the other idle share (.026) goes to notebooks, half to starved jobs; hung [assumed].
+# > 0); half of the other idle fraction (.026) goes to notebooks, half to starved jobs; hung [assumed].
 _TRAINING = {
     Archetype.COMPUTE_TRAINING: 0.474,
     Archetype.SMALL_TRAINING: 0.131,
@@ -203,7 +203,7 @@ MIXES: dict[str, dict[Archetype, float]] = {
     },
     # [assumed]
     "interactive": {Archetype.NOTEBOOK: 0.75, Archetype.HOARDER: 0.15, Archetype.SMALL_TRAINING: 0.10},
-    # nothing known of the job: what Seren's fleet shows
+    # no hints on the job: the mix of Seren's fleet
     "unknown": _TRAINING,
 }
 
@@ -212,7 +212,7 @@ _HINTS = (  # first match wins; looked up in the kind, then in the name
     ("inference", ("infer", "serv", "deploy", "replica", "decode", "prefill", "llm-api", "generat")),
     ("training", ("train", "tune", "sft", "rlhf", "batch", "gang", "mpi")),
 )
-_NAMED = (  # a name that says exactly what it is
+_NAMED = (  # a name that identifies the archetype
     ("hoard", Archetype.HOARDER),
     ("decode", Archetype.DECODE),
     ("prefill", Archetype.PREFILL),
@@ -222,7 +222,7 @@ _NAMED = (  # a name that says exactly what it is
 
 
 def mix_of(kind: str = "", slo_class: str = "", name: str = "") -> str:
-    """The key of `MIXES` that the hints of a job point to; "unknown" when they say nothing."""
+    """The key of `MIXES` for the hints of a job; "unknown" without usable hints."""
     for text in (kind.lower(), name.lower()):
         for mix, words in _HINTS:
             if any(word in text for word in words):
@@ -232,7 +232,7 @@ def mix_of(kind: str = "", slo_class: str = "", name: str = "") -> str:
 
 @lru_cache(maxsize=1 << 16)
 def _hinted(kind: str, slo_class: str, name: str) -> Archetype | str:
-    """The archetype that the hints name, else the mix that they point to."""
+    """The archetype that the hints name, else the mix that they indicate."""
     named = next((a for word, a in _NAMED if word in name.lower() or word in kind.lower()), None)
     return mix_of(kind, slo_class, name) if named is None else named
 
@@ -279,7 +279,7 @@ _FIXED = np.array([b.fixed_level or 0.0 for b in BEHAVIOURS.values()])
 
 
 def effective_level(archetype: NDArray[np.integer], level: NDArray[np.floating]) -> F64:
-    """Mean SM activity in the present state: a job's own level, or that of a state which has its own."""
+    """Mean SM activity in the present state: the job's own level, or the level of a state that has one."""
     return np.asarray(_FIXED[archetype] + _SCALE[archetype] * level)
 
 
@@ -305,8 +305,8 @@ def combine_shares(
 ) -> tuple[int, float]:
     """One (archetype, level) for a GPU that several jobs share.
 
-    Loads add up by share, to at most 1 (PROF fields know no processes); the look is that of the job with the
-    largest load, or, where nothing works, with the largest share.
+    Loads add up by share, to at most 1 (PROF fields do not distinguish processes); the other signals are those of the
+    job with the largest load, or, where all are idle, with the largest share.
     """
     invariant(len(archetypes) > 0, "a shared GPU has at least one job")
     load = effective_level(archetypes, levels) * milli / 1000.0
@@ -330,8 +330,8 @@ def _board(product: str, memory_gib: float, limit_w: float, idle: float = 0.159,
 
 
 # Idle and loaded-but-idle: A100 [acme] 63.5 W and 96.5 W of 400 W (lower half of unallocated GPUs; the
-# plateau of loaded ones), H100 [h100] 74 W and 120 W of 700 W. Others take the ratios of their
-# generation [assumed]. The longest key that is part of a GPU model's name counts.
+# plateau of loaded ones), H100 [h100] 74 W and 120 W of 700 W. Others use the ratios of their
+# generation [assumed]. The longest key that is part of a GPU model's name is used.
 BOARDS: dict[str, Board] = {
     "P100": _board("Tesla P100-PCIE-16GB", 16, 250),
     "V100": _board("Tesla V100-SXM2-32GB", 32, 300),
@@ -352,7 +352,7 @@ BOARDS: dict[str, Board] = {
 def board_of(gpu_model: str) -> Board:
     """The board of a GPU model name; an unknown name is an A100-like board of its own name.
 
-    Memory comes from the MIG facts where they know the model.
+    Memory comes from the MIG facts where they cover the model.
     """
     keys = [key for key in BOARDS if key in gpu_model.upper()]
     board = BOARDS[max(keys, key=len)] if keys else _board(gpu_model or "GPU", 80, 400)

@@ -1,7 +1,7 @@
-"""What an exporter on a simulated node answers: the text format of dcgm-exporter, its habits included.
+"""The response of an exporter on a simulated node: the text format of dcgm-exporter, with its peculiarities.
 
-One `NodeExporter` per node. The numbers come from `simulator.signals.telemetry`; this file only prints them, so
-that a simulation which reads text and one which reads arrays see the same values.
+One `NodeExporter` per node. The numbers come from `simulator.signals.telemetry`; this module only formats them, so that
+a simulation which reads text and one which reads arrays see the same values.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WHOLE = frozenset((1009, 1010, 1011, 1012, 203, 252, 251, 253, 230, 395))  # pr
 
 @dataclass(frozen=True, slots=True)
 class PodLabels:
-    """Who holds a device, as kubelet tells the exporter."""
+    """The pod that holds a device, as kubelet reports it to the exporter."""
 
     namespace: str
     pod: str
@@ -43,7 +43,7 @@ Pods = Sequence[Sequence[PodLabels]]
 
 
 class NodeExporter:
-    """The exporter of one node. Label texts are built anew only when the pods change."""
+    """The exporter of one node. Label texts are rebuilt only when the pods change."""
 
     def __init__(self, generator: TelemetryGenerator, inventory: Inventory, entities: Entities, node: int) -> None:
         self.rows = entities.rows_of(node)
@@ -58,7 +58,7 @@ class NodeExporter:
         self._labels: list[list[str]] = []
 
     def render(self, slot: int, state: GpuState, pods: Pods) -> bytes | None:
-        """The answer to the scrape of `slot`; None when the scrape fails.
+        """The response to the scrape of `slot`; None when the scrape fails.
 
         `state` is the whole cluster's, `pods` this node's, in the order of `rows`.
         """
@@ -68,10 +68,10 @@ class NodeExporter:
         return self.text(self._generator.metrics(np.array([slot]), self._entities, own)[:, 0], pods)
 
     def text(self, metrics: F64, pods: Pods) -> bytes:
-        """Exposition text of `metrics`, [METRICS, entities of this node], as the generator gave them."""
+        """Exposition text of `metrics`, [METRICS, entities of this node], from the generator."""
         invariant(metrics.shape == (len(METRICS), len(self.rows)), "metrics are not those of this node")
         labels = self._labels_with(pods)
-        # memory is known of whatever is reported at all: else a cut GPU, or one that is not yet there
+        # memory is known for every reported entity: without it, it is a partitioned GPU, or one that does not exist yet
         reported = ~np.isnan(metrics[_MEMORY_ROW])
         metrics, labels = metrics[:, reported], list(compress(labels, reported))
         lines: list[str] = []
@@ -143,7 +143,7 @@ def _hardware_labels(inventory: Inventory, rows: NDArray[np.intp], node: int, fa
 
 
 def _pod_tails(holders: tuple[PodLabels, ...], faults: TelemetryFaults) -> list[str]:
-    """Label texts that name the pods of one device: one for each sample that is printed of it."""
+    """Label texts that name the pods of one device: one for each sample printed for it."""
     if not holders:
         return [',container="",namespace="",pod=""' if faults.empty_pod_labels else ""]
     if faults.vgpu and len(holders) > 1:

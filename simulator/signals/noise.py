@@ -1,6 +1,6 @@
-"""Noise without a state: random numbers as a hash of counters, so that any of them can be had in any order.
+"""Stateless noise: random numbers as a hash of counters, available in any order.
 
-The counters are 64-bit integers, vectors of any shape; a number depends on nothing but its counter.
+The counters are 64-bit integers, vectors of any shape; a number depends only on its counter.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def uniform(bits: U64) -> F64:
 
 
 def as_counter(number: NDArray[Any]) -> U64:
-    """Integers (negative ones too) as counters; floats are cut to integers."""
+    """Integers (including negative ones) as counters; floats are truncated to integers."""
     return np.asarray(number).astype(np.int64).view(np.uint64)
 
 
 @lru_cache(maxsize=256)
 def stream_key(seed: int, purpose: str) -> np.uint64:
-    """The start of a stream of counters of its own for each seed and purpose."""
+    """The start of a separate stream of counters for each seed and purpose."""
     digest = blake2b(f"{purpose}/{seed}".encode(), digest_size=8).digest()
     return np.uint64(int.from_bytes(digest, "little"))

@@ -1,8 +1,8 @@
-"""Telemetry of the simulated GPUs: what DCGM would have measured in any interval, made on demand.
+"""Telemetry of the simulated GPUs: what DCGM would have measured in any interval, computed on demand.
 
-Every value is a function of (seed, GPU or instance, watch interval, what occupies it): noise comes from a
-hash of counters, not from a stateful generator, so any scrape can be computed at any time, in any order, for
-any part of the fleet, with the same result. `simulator.signals.dcgm_text` prints the same numbers as an exporter does.
+Every value is a function of (seed, GPU or instance, watch interval, occupant): noise comes from a hash of counters, not
+from a stateful generator, so any scrape can be computed at any time, in any order, for any part of the fleet, with the
+same result. `simulator.signals.dcgm_text` prints the same numbers as an exporter does.
 
 Shapes: T slots (scrapes), E entities (GPUs first, then MIG instances, in the order of `Entities`).
 """
@@ -31,7 +31,7 @@ U64 = NDArray[np.uint64]
 SM, OCCUPANCY, TENSOR, DRAM, NVLINK, PCIE, MEMORY, POWER = range(len(SIGNALS))
 
 METRICS = (1002, 1003, 1001, 1004, 1005, 1011, 1012, 1009, 1010, 203, 252, 251, 253, 155, 230, 395)
-"""DCGM field ids that an exporter of ours prints, in the order of `TelemetryGenerator.metrics`."""
+"""DCGM field ids that a simulated exporter prints, in the order of `TelemetryGenerator.metrics`."""
 
 _ROW = {field: row for row, field in enumerate(METRICS)}
 _DECIMALS = np.array([1e6, 1e6, 1e6, 1e6, 1.0, 1.0, 1.0, 1e3])[:, None, None]  # as exporters print
@@ -86,10 +86,10 @@ _BURSTY = np.array([b.pattern == Pattern.BURST for b in BEHAVIOURS.values()])
 class TelemetryGenerator:
     """Samples of every entity at every scrape slot.
 
-    Slot i is scraped at `i * scrape_interval_s` and known to the collector `delay_s` later; its values are
-    means over the last whole watch interval before, as DCGM's are (two scrapes within one watch interval
-    read the same). The generator knows the present occupant only: the part of an interval before
-    `since_s` reads as idle, and so does a stuck exporter whose occupant came after it got stuck.
+    Slot i is scraped at `i * scrape_interval_s` and known to the collector `delay_s` later; its values are means over
+    the last whole watch interval before, as DCGM's are (two scrapes within one watch interval read the same). The
+    generator knows the present occupant only: the part of an interval before `since_s` reads as idle, and so does a
+    stuck exporter whose occupant came after it got stuck.
     """
 
     seed: int
@@ -99,7 +99,7 @@ class TelemetryGenerator:
     faults: TelemetryFaults = NO_FAULTS
 
     def __post_init__(self) -> None:
-        """Raise `InputError` for intervals that are no intervals."""
+        """Raise `InputError` for invalid intervals."""
         for name in ("scrape_interval_s", "watch_interval_s"):
             if not 0.0 < getattr(self, name) < float("inf"):
                 raise InputError(f"telemetry: {name} is {getattr(self, name)}; give seconds above 0")
@@ -120,12 +120,12 @@ class TelemetryGenerator:
         return values[:, 0], quality[0]
 
     def values(self, slots: NDArray[np.integer], entities: Entities, state: GpuState) -> tuple[F32, NDArray[np.int8]]:
-        """What a collector makes of the scrapes at `slots`, without the text between.
+        """The values that a collector derives from the scrapes at `slots`, without the text between.
 
-        Signals [signals, slots, entities], NaN for unknown, and the dcgm.Quality of the SM activity
-        [slots, entities]. As collectors do, SM activity falls back on what the exporter has (SM_ACTIVE,
-        GR_ENGINE_ACTIVE, GPU_UTIL), board-level values belong to the GPU and not to its instances, and a
-        cut GPU that is not reported itself has its instances' ratios by share and the sum of their memory.
+        Signals [signals, slots, entities], NaN for unknown, and the dcgm.Quality of the SM activity [slots, entities].
+        As in collectors, SM activity falls back on what the exporter has (SM_ACTIVE, GR_ENGINE_ACTIVE, GPU_UTIL),
+        board-level values belong to the GPU and not to its instances, and a partitioned GPU that is not reported itself
+        has its instances' ratios by share and the sum of their memory.
         """
         listed = self.counters(entities)
         plain = self._never_blank(entities) and not entities.instance.any() and bool((listed == 3).all())
@@ -147,9 +147,9 @@ class TelemetryGenerator:
         return values, quality
 
     def metrics(self, slots: NDArray[np.integer], entities: Entities, state: GpuState) -> F64:
-        """What exporters print at `slots`, [METRICS, slots, entities]; NaN: no value.
+        """The values that exporters print at `slots`, [METRICS, slots, entities]; NaN: no value.
 
-        Fields that a node's counters file lacks are there all the same; the printer leaves them out.
+        Fields that a node's counters file lacks are included here; the printer omits them.
         """
         out, alive, util = self._measure(np.asarray(slots, np.int64), entities, state, True)
         result = np.empty((len(METRICS), *out.shape[1:]))
@@ -237,7 +237,7 @@ class TelemetryGenerator:
         return out, alive, util
 
     def _physics(self, ticks: I64, entities: Entities, state: GpuState, engine: bool) -> tuple[F64, F64 | None]:
-        """Signals of every entity as if it were a whole board, and the engine's busy ratio if asked for."""
+        """Signals of every entity as if it were a whole board, and the engine's busy ratio if requested."""
         (
             varies,
             fixed,
@@ -277,16 +277,16 @@ class TelemetryGenerator:
         if burst is not None:
             part = np.where(bursty > 0, burst < duty, part)
         base = low + (high - low) * part
-        # the draw lies in [-1, 1): bounded by base and by 1 - base, it leaves the mean alone
+        # the draw lies in [-1, 1): bounded by base and by 1 - base, it does not change the mean
         sm = base + np.minimum(0.5 * jitter * base, 1.0 - base) * (slow + lanes[0])
-        sm = np.clip(sm, 0.0, 1.0) * here  # but for rounding
+        sm = np.clip(sm, 0.0, 1.0) * here  # except for rounding
 
         wobble = 1.0 + lanes[_LANES] * (_SIGNAL_NOISE * noise)
         out = np.empty((len(SIGNALS), *sm.shape))
         out[SM] = sm
         out[OCCUPANCY] = occupancy1 * sm
         out[TENSOR] = np.minimum(tensor1 * sm * wobble[0], 1.0)
-        out[DRAM] = np.minimum((dram0 + dram1 * sm) * wobble[1], 0.85)  # practical most is near 0.8
+        out[DRAM] = np.minimum((dram0 + dram1 * sm) * wobble[1], 0.85)  # the practical maximum is near 0.8
         wide = nvlink1 * (state.gpus > 1)
         out[NVLINK] = np.maximum(wide * level * (1.0 - swing) * here + wide * swing * sm, 0.0) * wobble[2]
         out[PCIE] = (pcie0 * here + pcie1 * sm) * wobble[2]
@@ -329,10 +329,10 @@ class TelemetryGenerator:
         return lanes, slow, ends[2] if bursts else None
 
     def _share_boards(self, out: F64, busy: F64 | None, entities: Entities) -> None:
-        """Turn entities that are parts of one board into what that board shows. Changes both.
+        """Turn entities that are parts of one board into the board's values. Changes both arrays.
 
-        PROF values of an instance stay normalised to the instance; board-level values of a cut GPU are the
-        sum over its instances, repeated on each of them or missing.
+        PROF values of an instance stay normalised to the instance; board-level values of a partitioned GPU are the sum
+        over its instances, repeated on each of them or missing.
         """
         rows = np.flatnonzero(entities.instance)
         parent, cut = entities.parent[rows], np.flatnonzero(entities.cut)
@@ -351,7 +351,7 @@ class TelemetryGenerator:
             out[signal][:, rows] = out[signal][:, parent] if self.faults.mig_board_repeat else np.nan
 
     def _hide(self, slots: I64, ticks: I64, entities: Entities, out: F64, util: F64) -> Bools:
-        """Blank what cannot be known, in `out` and `util`; returns which entities are reported, [T, E]."""
+        """Blank unknown values in `out` and `util`; returns which entities are reported, [T, E]."""
         faults, watch_s = self.faults, self.watch_interval_s
         shape = out.shape[1:]
         alive = np.ones(shape, bool)
@@ -378,10 +378,10 @@ class TelemetryGenerator:
 
 
 def _give_to_boards(values: F32, quality: I8, entities: Entities, alive: Bools) -> None:
-    """Move board-level values of instances to their GPU, and make its ratios of theirs where it has none.
+    """Move board-level values of instances to their GPU, and derive its ratios from theirs where it has none.
 
-    Weights are shares of compute slices; an instance of unknown value makes its board's unknown, one that is
-    not reported does no work. Changes `values` [signals, T, E] and `quality` [T, E].
+    Weights are shares of compute slices; an instance of unknown value makes its board's unknown, one that is not
+    reported does no work. Changes `values` [signals, T, E] and `quality` [T, E].
     """
     rows = np.flatnonzero(entities.instance)
     parent, here = entities.parent[rows], alive[:, rows]

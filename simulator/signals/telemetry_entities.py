@@ -1,4 +1,4 @@
-"""What the telemetry of the simulation is about: entities, their occupants, and faults on the way.
+"""Entities of the simulated telemetry, their occupants, and faults in transit.
 
 An entity is a GPU or a MIG instance. All tables are columns, GPUs first, then instances.
 """
@@ -28,7 +28,7 @@ U64 = NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class TelemetryFaults:
-    """What goes wrong on the way from the GPU to the collector. Ratios are probabilities in [0, 1]."""
+    """Faults between the GPU and the collector. Ratios are probabilities in [0, 1]."""
 
     lost_scrape_ratio: float = 0.0  # of a node's scrapes, each alone
     outage_ratio: float = 0.0  # of stretches of `outage_s` in which a node is silent
@@ -36,19 +36,19 @@ class TelemetryFaults:
     stuck_ratio: float = 0.0  # of stretches of `stuck_s` in which an exporter repeats itself
     stuck_s: float = 300.0
     blank_ratio: float = 0.0  # of watch intervals in which an entity's PROF fields have no value
-    blank_style: str = "absent"  # or "sentinel", "nan": what is printed for a value that is not there
+    blank_style: str = "absent"  # or "sentinel", "nan": printed for a missing value
     first_interval_blank: bool = True  # PROF fields of a new entity have no value for one interval
     gr_engine_only_ratio: float = 0.0  # of nodes with the default counters file (no SM, no NVLink)
     gpu_util_only_ratio: float = 0.0  # of nodes without any PROF field
     hostname_label: str = "hostname"  # or "Hostname" (before May 2026), "" (--no-hostname)
     names: str = "old"  # or "new": field names since DCGM 4.6
-    empty_pod_labels: bool = False  # old exporters print pod="" where no pod is
+    empty_pod_labels: bool = False  # old exporters print pod="" for devices without a pod
     vgpu: bool = False  # a shared GPU's samples are copied to each of its pods
-    mig_parent: bool = False  # a cut GPU is reported beside its instances
+    mig_parent: bool = False  # a partitioned GPU is reported beside its instances
     mig_board_repeat: bool = True  # board-level values are repeated on each instance, else missing
 
     def __post_init__(self) -> None:
-        """Raise `InputError` for a value that means nothing."""
+        """Raise `InputError` for a meaningless value."""
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name.endswith("_ratio") and not 0.0 <= value <= 1.0:
@@ -68,14 +68,14 @@ class TelemetryFaults:
 
 @dataclass(frozen=True, slots=True)
 class Entities:
-    """What is measured: GPUs, then MIG instances. Columns of length E; `parent` is the GPU's row."""
+    """The measured entities: GPUs, then MIG instances. Columns of length E; `parent` is the GPU's row."""
 
     id: NDArray[np.object_]
     key: U64
     node: I32
     parent: I32
     instance: Bools
-    cut: Bools  # a GPU that has instances now
+    cut: Bools  # a GPU that currently has instances
     share: F64  # of the GPU's SMs
     memory_mib: F64
     limit_w: F64
@@ -88,7 +88,7 @@ class Entities:
         return np.flatnonzero(self.node == node)
 
     def take(self, rows: NDArray[np.intp]) -> Entities:
-        """These entities alone. An instance must come with its GPU, and a cut GPU with its instances."""
+        """Only these entities. An instance must come with its GPU, and a partitioned GPU with its instances."""
         place = np.full(len(self.id), -1, np.int32)
         place[rows] = np.arange(len(rows), dtype=np.int32)
         columns: dict[str, Any] = {f.name: getattr(self, f.name)[rows] for f in fields(self)}
@@ -100,7 +100,7 @@ class Entities:
 def entities_of(inventory: Inventory, since_s: F64 | None = None) -> Entities:
     """The entities of an inventory: rows of its GPUs, then rows of its instances.
 
-    `since_s`, shape [entities]: when each came to exist in its present shape (re-geometry, reboot).
+    `since_s`, shape [entities]: when each came into its present shape (re-geometry, reboot).
     """
     gpus, instances, names = inventory.gpus, inventory.instances, inventory.names
     parent = np.concatenate([np.arange(len(gpus.uuid)), instances.gpu]).astype(np.int32)
@@ -138,12 +138,12 @@ def entities_of(inventory: Inventory, since_s: F64 | None = None) -> Entities:
 
 @dataclass(slots=True)
 class GpuState:
-    """What occupies the entities now; the simulator writes into these columns of length E.
+    """The current occupants of the entities; the simulator writes into these columns of length E.
 
-    For questions about several slots with different occupants the columns may be [T, E] instead.
+    For several slots with different occupants the columns may be [T, E] instead.
     """
 
-    job_code: I32  # -1: nobody
+    job_code: I32  # -1: none
     archetype: I8
     level: F32  # the job's mean SM activity
     since_s: F64  # in this state since
@@ -151,7 +151,7 @@ class GpuState:
 
 
 def idle_state(count: int) -> GpuState:
-    """`count` entities that nobody holds."""
+    """`count` unoccupied entities."""
     return GpuState(
         np.full(count, -1, np.int32),
         np.zeros(count, np.int8),

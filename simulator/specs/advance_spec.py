@@ -2,11 +2,11 @@
 
 reservations:
   - name: launch            # required, different in each
-    queue: research         # required: whose work may use them; the work of the queues below it too
+    queue: research         # required: its work, and that of the queues below it, may use them
     gpu_model: H100-80GB    # required
     gpus: 32                # required
     from: 9h                # required; time from the start of the run, or of the job file
-    grace: 30m              # what is not used by then is released; left out: 30m
+    grace: 30m              # unused GPUs are released after it; left out: 30m
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def parse_advance(
     """The reservations of a cluster file, in its order.
 
     Raises `InputError` for duplicate names, unknown queues and GPU models, more GPUs than the cluster or a limit on the
-    queue's path has, times that are none, and reservations that need more GPUs at one time than there are.
+    queue's path allows, invalid times, and reservations that together exceed the cluster at some time.
     """
     found: list[AdvanceSpec] = []
     for fields in root.each("reservations"):
         spec = _spec(fields, gpus_by_model, queues)
         if any(spec.name == other.name for other in found):
-            raise fields.fail("name", "this name stands twice; reservations need different names")
+            raise fields.fail("name", "this name occurs twice; reservations need different names")
         together = spec.gpus + sum(other.gpus for other in found if _overlap(spec, other))
         if together > gpus_by_model[spec.gpu_model]:
             raise fields.fail(
@@ -105,7 +105,7 @@ def _duration_s(fields: Fields, field: str, default_s: float | None) -> float:
 
 
 def _overlap(one: AdvanceSpec, other: AdvanceSpec) -> bool:
-    """Are both held at one time? What is used goes on for as long as it runs, and is not counted."""
+    """Whether both are held at one time. Work that uses one may run longer, which is not counted."""
     first, second = sorted((one, other), key=lambda each: each.start_s)
     return one.gpu_model == other.gpu_model and second.start_s < first.start_s + first.grace_s
 

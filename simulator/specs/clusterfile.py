@@ -1,4 +1,4 @@
-"""What the simulated cluster is made of: `7x8` (nodes x GPUs per node) or a YAML file.
+"""The specification of a simulated cluster: `7x8` (nodes x GPUs per node) or a YAML file.
 
 pools:
   - name: train             # required, different in each pool
@@ -11,9 +11,9 @@ pools:
     nodes_per_leaf: 8       # 0: one leaf switch for the pool
     leaves_per_block: 4     # 0: one block for the pool
     zone: a
-    spot: false             # may be reclaimed by the cloud with a notice
+    spot: false             # may be reclaimed by the cloud after a notice
     price_weight: 1.0       # of a GPU-second of this pool, against the others
-    mig:                    # GPUs of each node that are cut, the others stay whole
+    mig:                    # partitioned GPUs of each node; the others stay whole
       - gpus_per_node: 2
         geometry: {1g.10gb: 7}
 queues:                     # optional; see simulator/specs/clusterqueues.py
@@ -48,7 +48,7 @@ SHAPE_MODEL = "A100-80GB"
 
 @dataclass(frozen=True, slots=True)
 class MigSpec:
-    """`gpus` GPUs of each node are cut into `placements` (profile, first memory slice)."""
+    """`gpus` GPUs of each node are partitioned into `placements` (profile, first memory slice)."""
 
     gpus: int
     placements: tuple[mig.Placement, ...]
@@ -56,10 +56,10 @@ class MigSpec:
 
 @dataclass(frozen=True, slots=True)
 class PoolSpec:
-    """Equal nodes. `cpus` and `memory_mib` are None where not stated, hence no constraint.
+    """Equal nodes. `cpus` and `memory_mib` are None where not stated, and then no constraint.
 
-    Nodes are numbered through the pool; `nodes_per_island`, `nodes_per_leaf` and `nodes_per_block`
-    neighbours share an NVLink island, a leaf switch, a block. `gpu_memory_gb` is None where unknown.
+    Nodes are numbered through the pool; `nodes_per_island`, `nodes_per_leaf` and `nodes_per_block` neighbours share an
+    NVLink island, a leaf switch, a block. `gpu_memory_gb` is None where unknown.
     """
 
     name: str
@@ -90,7 +90,7 @@ class PoolSpec:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
-    """A whole cluster; `source` is the text or file that it comes from."""
+    """A whole cluster; `source` is its text or file."""
 
     source: str
     pools: tuple[PoolSpec, ...]
@@ -117,12 +117,14 @@ class ClusterSpec:
 
     @property
     def capacity(self) -> Capacity:
-        """What `read_jobs` needs to recognise jobs that can never run here."""
+        """What `read_jobs` needs to recognize jobs that can never run here."""
         return Capacity(self.gpus, self.gpus_by_model, self.limit_by_queue, self.limit_by_queue_and_model)
 
     @property
     def limit_by_queue(self) -> dict[str, int]:
-        """GPUs that each queue may hold at most, by its own limit and those above it; without one, left out."""
+        """The most GPUs that each queue may hold, by its own limit and those of its ancestors; queues without a limit
+        are omitted.
+        """
         limits: dict[str, int] = {}
         for queue in self.queues:  # parents come first
             own = [each for each in (queue.limit, limits.get(queue.parent)) if each is not None]
@@ -132,7 +134,7 @@ class ClusterSpec:
 
     @property
     def limit_by_queue_and_model(self) -> dict[str, dict[str, int]]:
-        """The same for single GPU models; models and queues without such a limit are left out."""
+        """The same for single GPU models; models and queues without such a limit are omitted."""
         limits: dict[str, dict[str, int]] = {}
         for queue in self.queues:
             above = limits.get(queue.parent, {})
@@ -170,7 +172,7 @@ def parse_cluster(text: str | Path) -> ClusterSpec:
 
 
 def shape_cluster(nodes: int, gpus_per_node: int, gpu_model: str = SHAPE_MODEL) -> ClusterSpec:
-    """One pool of equal nodes, as `7x8` means it: every node an island, all under one leaf."""
+    """One pool of equal nodes, as in `7x8`: every node an island, all under one leaf."""
     pool = PoolSpec(
         name="default",
         nodes=nodes,
@@ -206,7 +208,7 @@ def _pool(fields: Fields) -> PoolSpec:
     label = fields.text("gpu_model")
     model = model_for_label(label)
     if model is None:
-        raise fields.unknown("gpu_model", "it is no GPU model that we know", KNOWN_GPU_MODELS)
+        raise fields.unknown("gpu_model", "it is not a known GPU model", KNOWN_GPU_MODELS)
     cpus, memory = fields.get("cpus"), fields.get("memory_mib")
     if isinstance(memory, str):
         fields.content["memory_mib"] = parse_memory_mib(memory, fields.where("memory_mib"))
@@ -256,7 +258,9 @@ def _mig(fields: Fields, model: str, gpus_per_node: int) -> tuple[MigSpec, ...]:
         specs.append(MigSpec(gpus, placements))
     if sum(spec.gpus for spec in specs) > gpus_per_node:
         cut = sum(spec.gpus for spec in specs)
-        raise InputError(f"{fields.where('mig')}: {cut} GPUs of each node are cut, but a node has {gpus_per_node}")
+        raise InputError(
+            f"{fields.where('mig')}: {cut} GPUs of each node are to be partitioned, but a node has {gpus_per_node}"
+        )
     return tuple(specs)
 
 
@@ -283,8 +287,8 @@ def _check_pools(pools: tuple[PoolSpec, ...], root: Fields) -> None:
     for index, pool in enumerate(pools):
         if pool.name in seen:
             raise InputError(
-                f"{root.where(f'pools[{index}].name')}: {pool.name!r} stands in pools[{seen[pool.name]}] too; "
-                "pools need different names"
+                f"{root.where(f'pools[{index}].name')}: {pool.name!r} is also the name of "
+                f"pools[{seen[pool.name]}]; pools need different names"
             )
         seen[pool.name] = index
     nodes = sum(pool.nodes for pool in pools)
@@ -296,7 +300,7 @@ def _check_pools(pools: tuple[PoolSpec, ...], root: Fields) -> None:
 
 
 def cluster_yaml(pools: tuple[PoolSpec, ...], comment: str) -> str:
-    """The text of a cluster file with these pools; every line of `comment` stands on top."""
+    """The text of a cluster file with these pools, with `comment` at the top."""
     import yaml
 
     entries = []

@@ -1,20 +1,20 @@
-"""The `queues` of a cluster file: who is guaranteed what, who may borrow how much, and in which order.
+"""The `queues` of a cluster file: guarantees, limits, borrowing, and order.
 
 queues:
-  - name: research            # required, different in each queue; tenants stand in the queue of their name
+  - name: research            # required, different in each queue; a tenant uses the queue of its name
     parent: root              # the queue above it
     guarantee: {H100-80GB: 64}
     limit: 128                # hard ceiling; or {all: 128, H100-80GB: 64}, also for single GPU models
-    weight: 2                 # part of what is idle; or {all: 2, A100-80GB: 1}
+    weight: 2                 # share of idle capacity; or {all: 2, A100-80GB: 1}
     priority: 0               # among the queues of one parent, the higher is served first
     order: index              # submission | index; left out: index
-    strict: false             # a gang that cannot start holds up those behind it
+    strict: false             # a gang that cannot start blocks those behind it
     # Under the rules of cohorts (Kueue) only:
     borrow_limit: 32          # GPUs above its guarantee that it may use; left out: no limit
     lend_limit: 16            # GPUs of its guarantee that others may use; left out: all
-    within_queue: lower       # whom it displaces in itself: never | lower | lower-or-newer-equal | any
-    reclaim: any              # and in queues that borrow
-    while_borrowing: never    # and though it borrows itself
+    within_queue: lower       # victims in the queue itself: never | lower | lower-or-newer-equal | any
+    reclaim: any              # victims in queues that borrow
+    while_borrowing: never    # victims while it borrows itself
     while_borrowing_priority: 0  # the highest priority of a victim then; left out: any that the setting allows
 
 docs/cluster-file.md has the fields as a table.
@@ -35,7 +35,7 @@ MOST_QUEUES = 20_000
 MOST_GPUS = 200_000 * 72
 MOST_PRIORITY = 2**31 - 1
 ALL_MODELS = "all"
-"""In a limit or weight by GPU model: that of all models together."""
+"""In a limit or weight by GPU model: the value for all models together."""
 DISPLACE = {
     "never": Displace.NEVER,
     "lower": Displace.LOWER,
@@ -49,9 +49,9 @@ class QueueSpec:
     """One queue. `parent` is `root` at the top; limits are None where there are none.
 
     `guarantee` counts GPUs by model; `limit` and `weight` are those of all models together, `limit_by_model` and
-    `weight_by_model` those of single ones. `order` is None where the policy's own order holds. Whom it displaces
-    under the rules of cohorts is by default what Kueue recommends: lower priorities in itself, anybody who borrows
-    in other queues, nobody while it borrows itself.
+    `weight_by_model` those of single ones. `order` is None where the policy's own order holds. The default victims
+    under cohort rules are those that Kueue recommends: lower priorities in the queue itself, any work of other queues
+    that borrow, and none while it borrows itself.
     """
 
     name: str
@@ -73,20 +73,20 @@ class QueueSpec:
 
 
 def parse_queues(root: Fields, gpus_by_model: Mapping[str, int]) -> tuple[QueueSpec, ...]:
-    """The queues of a cluster file, parents before children, else in the order of the file.
+    """The queues of a cluster file, parents before children, otherwise in the order of the file.
 
-    Raises `InputError` for duplicate names, unknown parents, cycles, negative figures, a weight of zero,
-    a GPU model that no pool has, priorities out of range, guarantees above the limit, the parent's guarantee or
-    the cluster, and settings that contradict each other.
+    Raises `InputError` for duplicate names, unknown parents, cycles, negative figures, a weight of zero, a GPU model
+    that no pool has, priorities out of range, guarantees above the limit, the parent's guarantee or the cluster, and
+    settings that contradict each other.
     """
     specs: dict[str, QueueSpec] = {}
     places: dict[str, Fields] = {}
     for fields in root.each("queues"):
         spec = _queue(fields, gpus_by_model)
         if spec.name in specs:
-            raise fields.fail("name", "this name stands twice; queues need different names")
+            raise fields.fail("name", "this name occurs twice; queues need different names")
         if spec.name == ROOT:
-            raise fields.fail("name", "the root is there by itself; leave it out or choose another name")
+            raise fields.fail("name", "the root exists implicitly; leave it out or choose another name")
         specs[spec.name], places[spec.name] = spec, fields
         if len(specs) > MOST_QUEUES:
             raise InputError(f"{root.where('queues')}: more than {MOST_QUEUES:,} queues")
@@ -145,12 +145,12 @@ def _check_queue(spec: QueueSpec, fields: Fields) -> None:
     if spec.lend_limit is not None and spec.lend_limit > promised:
         raise fields.fail(
             "lend_limit",
-            f"it is above what the queue has to lend, its guarantee of {promised:,} GPUs; lower it or leave it out",
+            f"it exceeds what the queue can lend, its guarantee of {promised:,} GPUs; lower it or leave it out",
         )
     if spec.while_borrowing != Displace.NEVER and spec.reclaim == Displace.NEVER:
         raise fields.fail(
             "while_borrowing",
-            "reclaim is never, and whoever may not reclaim may not displace while it borrows",
+            "reclaim is never, and a queue that may not reclaim may not preempt while it borrows",
         )
     if "while_borrowing_priority" in fields.content and spec.while_borrowing == Displace.NEVER:
         raise fields.fail(
@@ -161,7 +161,7 @@ def _check_queue(spec: QueueSpec, fields: Fields) -> None:
 def _by_model(
     fields: Fields, field_name: str, gpus_by_model: Mapping[str, int], example: str, *, with_all: bool
 ) -> Fields:
-    """The mapping of GPU models in one field, each model one that a pool has."""
+    """The mapping of GPU models in one field; each model must be one that a pool has."""
     value = fields.get(field_name)
     if not isinstance(value, Mapping):
         raise fields.fail(field_name, f"write GPU models and numbers, for example {example}")

@@ -1,4 +1,4 @@
-"""Reading a YAML tree field by field: every mistake is one message with file, field, value and mend."""
+"""Reading a YAML tree field by field: every error is one message with file, field, value and fix."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ MOST_BYTES = 16 * 1024 * 1024
 
 
 def load_yaml(path: Path, what: str) -> Fields:
-    """The mapping in the YAML file `path`, in the dialect of policy files (no aliases, no key twice).
+    """The mapping in the YAML file `path`, in the dialect of policy files (no aliases, no duplicate keys).
 
-    Raises `InputError` when it is not there or not a mapping.
+    Raises `InputError` when it is missing or not a mapping.
     """
     try:
         # opening a pipe would wait for its writer
@@ -36,7 +36,7 @@ def load_yaml(path: Path, what: str) -> Fields:
 
 
 class Fields:
-    """One mapping of a YAML tree, with the path that leads to it; `done` refuses fields nobody asked for."""
+    """One mapping of a YAML tree, with its path; `done` refuses fields that were never read."""
 
     def __init__(self, content: object, source: str, path: str) -> None:
         self.source, self.path = source, path
@@ -51,17 +51,19 @@ class Fields:
         return f"{self.source}: {dotted}" if dotted else self.source
 
     def fail(self, field: str, mend: str) -> InputError:
-        """The error of one field, with the value that stands there."""
+        """The error of one field, with its value."""
         if field not in self.content:
             return InputError(f"{self.where(field)}: is missing; {mend}")
         return InputError(f"{self.where(field)}: {shown(self.content[field])} is not allowed; {mend}")
 
     def unknown(self, field: str, what: str, known: Iterable[str]) -> InputError:
-        """The error of a field that names something that is not there: the nearest name, or those that there are."""
+        """The error of a field whose value names an unknown object: suggests the nearest name, or lists those that
+        exist.
+        """
         return self.fail(field, f"{what}; {unknown_name(self.content.get(field), known)}")
 
     def get(self, field: str) -> Any:
-        """The raw value, None when it is not there."""
+        """The raw value, None when it is missing."""
         self.asked.append(field)
         return self.content.get(field)
 
@@ -111,7 +113,7 @@ class Fields:
         return value
 
     def each(self, field: str) -> Iterator[Fields]:
-        """The mappings of a list; nothing when the field is not there."""
+        """The mappings of a list; empty when the field is missing."""
         value = self.get(field)
         if value is None:
             return
@@ -121,7 +123,7 @@ class Fields:
             yield Fields(item, self.source, ".".join(part for part in (self.path, f"{field}[{index}]") if part))
 
     def done(self) -> None:
-        """Refuse every field that was not asked for."""
+        """Refuse every field that was not read."""
         for field in self.content:
             if field not in self.asked:
                 raise InputError(f"{self.where(field)}: no such field; {unknown_name(field, self.asked)}")

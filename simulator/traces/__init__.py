@@ -1,1 +1,1 @@
-"""The past comes in here: job files, request files, public traces, and what is assumed where they are silent."""
+"""Input data: job files, request files, public traces, and defaults for missing values."""

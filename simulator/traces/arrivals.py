@@ -1,8 +1,8 @@
-"""Jobs out of nothing: a synthetic trace whose habits are fitted to real ones.
+"""Synthetic job traces whose statistics are fitted to real ones.
 
-People submit in batches (sweeps): the same tenant, user and width within a minute, with durations
-that resemble each other. Batches come with a daily rhythm and in bursts; few tenants submit most.
-The constants in `FITTED` are printed by `python scripts/fit_arrivals.py DATA`; each has its source.
+Users submit in batches (sweeps): the same tenant, user and width within a minute, with similar durations. Batches
+follow a daily rhythm and come in bursts; few tenants submit most of them. The constants in `FITTED` are printed by
+`python scripts/fit_arrivals.py DATA`; each names its source.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class WidthClass:
 
 @dataclass(frozen=True, slots=True)
 class ArrivalModel:
-    """The habits of the people who submit; see scripts/fit_arrivals.py for the meaning of each fit."""
+    """Statistics of submissions; scripts/fit_arrivals.py explains each fit."""
 
     classes: tuple[WidthClass, ...]
-    batch_likeness: float  # share of the log duration's variance that a batch has in common
+    batch_likeness: float  # fraction of the log duration's variance that a batch has in common
     gap_log_s: tuple[float, float]  # mean and standard deviation of log(gap between jobs of a batch + 0.5 s)
     hour_shape: tuple[float, ...]  # 24 relative rates of batches; hour 0 is the publisher's midnight
     burst_shape: float  # hourly rates vary like a gamma variable of this shape (smaller: burstier)
@@ -116,7 +116,7 @@ FITTED = ArrivalModel(
             batch_most=5,
         ),
     ),
-    # Likeness, gaps and rhythm of those batches: Philly 2017.
+    # Similarity, gaps and rhythm of those batches: Philly 2017.
     batch_likeness=0.875,
     gap_log_s=(1.531, 1.192),
     hour_shape=(
@@ -170,12 +170,11 @@ def generate_jobs(
     start_hour: float = 0.0,
     model: ArrivalModel | None = None,
 ) -> JobTrace:
-    """Jobs submitted within `horizon_s` that ask for `load` x the cluster's GPU-seconds in that time.
+    """Jobs submitted within `horizon_s` that request `load` x the cluster's GPU-seconds in that time.
 
-    Jobs longer than `max_duration_s` (default: the horizon) are redrawn and jobs wider than `max_width`
-    (default: the cluster) never drawn, so that the load is not one giant. The last job may exceed the
-    load by its own size. Limits are those that people would declare; they are far too long. Raises
-    `InputError` for figures out of range.
+    Jobs longer than `max_duration_s` (default: the horizon) are redrawn and jobs wider than `max_width` (default: the
+    cluster) never drawn, so that no single giant job makes up the load. The last job may exceed the load by its own
+    size. Limits are drawn as users declare them, which is far too long. Raises `InputError` for figures out of range.
     """
     model = FITTED if model is None else model
     names = [f"tenant-{i:02d}" for i in range(tenants)] if isinstance(tenants, int) else list(tenants)
@@ -217,7 +216,7 @@ def _check(cluster_gpus: int, horizon_s: float, load: float, names: Sequence[str
 def _draw_jobs(
     rng: np.random.Generator, model: ArrivalModel, wanted_gpu_s: float, longest_s: float, widest: int
 ) -> dict[str, Any]:
-    """Columns batch, width, group (index of the width class), duration_s, until the wanted work is reached."""
+    """Columns batch, width, group (index of the width class), duration_s, until the required work is reached."""
     parts: list[dict[str, Any]] = []
     gpu_s, batches, count = 0.0, 0, 0
     while gpu_s < wanted_gpu_s:
@@ -293,7 +292,7 @@ def _redraw_above(draw: Any, count: int, most: float) -> Floats:
 def _batch_starts(
     rng: np.random.Generator, model: ArrivalModel, batches: int, horizon_s: float, start_hour: float
 ) -> Floats:
-    """When each batch starts: hours weighted by the daily rhythm and a burst factor, uniform inside an hour."""
+    """The start of each batch: hours weighted by the daily rhythm and a burst factor, uniform inside an hour."""
     hours = int(np.ceil(horizon_s / 3600))
     shape = np.array(model.hour_shape)[(np.arange(hours) + int(start_hour)) % 24]
     weight = shape * rng.standard_gamma(model.burst_shape, size=hours)

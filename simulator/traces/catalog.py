@@ -1,4 +1,4 @@
-"""Where public traces come from: the table behind `autopilot traces list` and docs/data-sources.md."""
+"""Public traces: the table behind `autopilot traces list` and docs/data-sources.md."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class TraceKind:
-    """One public layout: what `traces import KIND PATH` reads, what it makes, and whose it is."""
+    """One public layout: what `traces import KIND PATH` reads and writes, and its publisher."""
 
     kind: str
     what: str
@@ -101,7 +101,7 @@ TRACE_KINDS: dict[str, TraceKind] = {
 
 
 def catalog_markdown() -> str:
-    """The table as Markdown, one row a kind."""
+    """The table as Markdown, one row per kind."""
     head = "| kind | what it is | gives | files it reads | publisher | licence | please cite |\n"
     rows = [
         f"| `{entry.kind}` | {entry.what} | {entry.makes} | {entry.files} | {entry.address} | {entry.licence} "

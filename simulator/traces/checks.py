@@ -1,6 +1,6 @@
-"""Which rows of a job file can be used, and why the others cannot.
+"""Which rows of a job file are usable, and why the others are not.
 
-Every row gets at most one reason: the first that holds, in the order of `find_unusable`.
+Every row gets at most one reason: the first that applies, in the order of `find_unusable`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ COLUMN_OF = {found.key: found.said.column for found in contract_fields()}
 
 @dataclass(slots=True)
 class RowReasons:
-    """Collects the rows that cannot be used. `usable` has one entry per row of the file."""
+    """Collects unusable rows. `usable` has one entry per row of the file."""
 
     usable: BoolArray
     count_by_reason: dict[str, int] = field(default_factory=dict)
     first_row_by_reason: dict[str, int] = field(default_factory=dict)
 
     def refuse(self, wrong: BoolArray, reason: str) -> None:
-        """Take the rows `wrong` out, those not yet taken out counted under `reason`."""
+        """Drop the rows in `wrong`; those not dropped before are counted under `reason`."""
         hit = wrong & self.usable
         found = int(np.count_nonzero(hit))
         if found:
@@ -46,7 +46,7 @@ class RowReasons:
             self.usable &= ~hit
 
     def first_rows(self, frame: pd.DataFrame, path: Path) -> dict[str, str]:
-        """Where each reason was met first, as a person finds it in the file."""
+        """The first row with each reason, as numbered in the file."""
         return {reason: row_label(path, int(frame.index[row])) for reason, row in self.first_row_by_reason.items()}
 
     def in_words(self, frame: pd.DataFrame, path: Path) -> str:
@@ -59,10 +59,11 @@ class RowReasons:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What the cluster has, to recognise jobs that can never run; an empty `by_type` does not look at types.
+    """The capacity of the cluster, to recognize jobs that can never run; an empty `by_type` disables the check of
+    types.
 
-    `limit_by_tenant` is the GPUs that a tenant's queue may hold at most, `type_limit_by_tenant` the same for single
-    types; a tenant or type that is not named has no limit.
+    `limit_by_tenant` is the most GPUs that a tenant's queue may hold, `type_limit_by_tenant` the same for single types;
+    a tenant or type that is not listed has no limit.
     """
 
     gpus: int
@@ -82,10 +83,10 @@ def find_unusable(
     capacity: Capacity | None,
     selected: BoolArray,
 ) -> RowReasons:
-    """Judge every row of `selected`; the others are left out without a reason.
+    """Judge every row of `selected`; the others are excluded without a reason.
 
-    `text` and `numbers` hold the columns of the file by name (missing ones absent), plus `start_s` and
-    `end_s` where the file has them.
+    `text` and `numbers` hold the columns of the file by name (missing ones absent), plus `start_s` and `end_s` where
+    the file has them.
     """
     reasons = RowReasons(usable=selected.copy())
     reasons.refuse(text["job_id"] == "", "job_id is missing")
@@ -111,7 +112,7 @@ def _check_limits(reasons: RowReasons, values: FloatArray, name: str, low: float
     reasons.refuse(np.isinf(values), f"{name} is infinite")
     reasons.refuse(values < 0, f"{name} is negative")
     if name == "gpus":
-        reasons.refuse(values == 0, "no GPU asked for")
+        reasons.refuse(values == 0, "no GPU requested")
     reasons.refuse(values < low, f"{name} is below {low:g}")
     reasons.refuse(values > high, f"{name} is above {high:g}")
 
@@ -192,7 +193,7 @@ def _check_capacity(
 
 
 def _named(wish: str) -> set[str]:
-    """The GPU types of a wish such as `H100-80GB|A100-80GB`."""
+    """The GPU types of a request such as `H100-80GB|A100-80GB`."""
     return {name.strip() for name in wish.split("|")}
 
 
@@ -202,9 +203,9 @@ def _check_contract(
     numbers: Mapping[str, FloatArray],
     gpu_models: tuple[str, ...],
 ) -> None:
-    """What MIG profile, GPU type, domain and GPU memory say against each other, by the rules of the contract.
+    """Contradictions between MIG profile, GPU type, domain and GPU memory, by the rules of the contract.
 
-    Equal rows are judged once. `gpu_models` are those of the cluster, empty where it is not known.
+    Equal rows are judged once. `gpu_models` are those of the cluster, empty where unknown.
     """
     empty, unknown = np.full(len(reasons.usable), "", object), np.full(len(reasons.usable), np.nan)
     profiles, types, domains = (text.get(name, empty) for name in ("mig_profile", "gpu_type", "topology"))
@@ -230,7 +231,7 @@ def _check_contract(
 
 
 def _repeated(job_id: npt.NDArray[np.object_], usable: BoolArray) -> BoolArray:
-    """Every usable row whose job_id stood in an earlier usable row."""
+    """Every usable row whose job_id occurs in an earlier usable row."""
     import pandas as pd
 
     kept = np.flatnonzero(usable)

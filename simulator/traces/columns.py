@@ -1,8 +1,8 @@
-"""The columns of a job file: name, kind of value, limits, and what each one means.
+"""The columns of a job file: name, type of value, limits, and meaning.
 
-One table (`JOB_COLUMNS`) from which reading, checking, writing and the documentation follow. What a job says
-of itself has its limits and its meaning from the workload contract (autopilot/core/contract). A value that is
-not given is unknown: NaN for amounts, -1 for counts and flags, "" for text; never zero.
+Reading, checking, writing and the documentation use one table (`JOB_COLUMNS`). Limits and meaning of a job's own
+declarations come from the workload contract (autopilot/contract). A missing value is unknown: NaN for amounts, -1 for
+counts and flags, "" for text; never zero.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FALSE_WORDS = ("false", "no", "0", "0.0", "f", "n")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: `low` and `high` are inclusive limits of its value, `about` is for the reader of the docs."""
+    """One column: `low` and `high` are inclusive limits of its value, `about` describes it in the documentation."""
 
     name: str
     kind: ValueKind
@@ -38,7 +38,9 @@ SAID = {found.said.column: found for found in contract_fields() if found.said.co
 
 
 def _said(name: str, kind: ValueKind, about: str = "") -> Column:
-    """The column of a field of the workload contract, with its limits; `about` where a file means less by it."""
+    """The column for a field of the workload contract, with its limits; `about` where the column covers less than the
+    field.
+    """
     found = SAID[name]
     high = float("inf") if found.high is None else found.high
     return Column(name, kind, about or found.meaning, low=found.low or 0.0, high=high, allowed=found.words)
@@ -72,7 +74,7 @@ JOB_COLUMNS: tuple[Column, ...] = (
     _said("priority", "count"),
     _said("slo_class", "text"),
     _said("preemptible", "flag"),
-    Column("min_gpus", "count", "an elastic gang may start with so many", low=1, high=MOST_GPUS),
+    Column("min_gpus", "count", "an elastic gang may start with this many", low=1, high=MOST_GPUS),
     _said("gpu_milli", "count"),
     _said("mig_profile", "text", "MIG profile of each slice"),
     _said("gpu_memory_gib", "amount"),

@@ -1,4 +1,4 @@
-"""What is assumed of jobs whose file is silent, by kind of work; every filled entry is counted."""
+"""Defaults for missing values of jobs, by kind of work; every filled entry is counted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCHEMA = "gpu-autopilot/defaults/1"
 SHIPPED = Path(__file__).with_name("defaults.yaml")
 
 USUAL_LIMITS_S = (3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0, 2_592_000.0)
-"""The limits that people declare: 1 h, 4 h, 12 h, 24 h, 3 d, 7 d, 30 d."""
+"""Limits that users typically declare: 1 h, 4 h, 12 h, 24 h, 3 d, 7 d, 30 d."""
 
 FILLED = (
     "slo_class",
@@ -38,7 +38,7 @@ LIMIT_FACTORS = (1.0, 2.0, 3.0, 5.0, 10.0)
 
 @dataclass(frozen=True, slots=True)
 class KindDefaults:
-    """What is assumed of the jobs whose kind matches the pattern `kind`; None assumes nothing."""
+    """Defaults for the jobs whose kind matches the pattern `kind`; None: no default."""
 
     kind: str
     slo_class: str | None = None
@@ -52,7 +52,7 @@ class KindDefaults:
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """An ordered list of `KindDefaults`; the first pattern that matches a job's kind holds for it."""
+    """An ordered list of `KindDefaults`; the first pattern that matches a job's kind applies."""
 
     source: str
     kinds: tuple[KindDefaults, ...]
@@ -110,9 +110,9 @@ def usual_limit_s(wanted_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def declared_limits_s(duration_s: npt.NDArray[np.float64], rng: np.random.Generator) -> npt.NDArray[np.float64]:
-    """Limits that people might have declared: over-estimates by 1, 2, 3, 5 or 10, rounded up to a usual one.
+    """Limits that users might have declared: over-estimates by 1, 2, 3, 5 or 10, rounded up to a typical one.
 
-    For traces without limits, where a policy needs one (EASY backfill); one factor a job, in job order.
+    For traces without limits, where a policy needs one (EASY backfill); one factor per job, in job order.
     """
     return usual_limit_s(duration_s * rng.choice(LIMIT_FACTORS, size=len(duration_s)))
 
@@ -170,7 +170,7 @@ _ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 def _entry(entry: object, where: str) -> KindDefaults:
     if not isinstance(entry, Mapping):
-        raise InputError(f"{where}: {entry!r} is not a mapping with `kind` and what is assumed of it")
+        raise InputError(f"{where}: {entry!r} is not a mapping with `kind` and its defaults")
     known = [item.name for item in fields(KindDefaults)]
     for name, value in entry.items():
         if name not in known:

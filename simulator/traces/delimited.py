@@ -1,6 +1,6 @@
-"""Delimited text: what a file is made of is found in one bounded pass, before anything is parsed.
+"""Delimited text: one bounded pass validates the content before anything is parsed.
 
-Separator (comma, semicolon, tab, vertical bar) and encoding (UTF-8, Latin-1) are told by the file itself.
+The separator (comma, semicolon, tab, vertical bar) and the encoding (UTF-8, Latin-1) are detected from the file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_COLUMNS = 1000
 MOST_BYTES = 2 << 30
 MOST_HEADER_BYTES = 1 << 18
 MOST_GZIP_RATIO = 200
-"""Text that shrinks further is no table: a small file may hide one without end."""
+"""Text that compresses better is no table: a small file may expand without bound."""
 
 SEPARATORS = (",", ";", "\t", "|")
 _CHUNK_BYTES = 1 << 22
@@ -35,7 +35,7 @@ _OPEN_QUOTE = re.compile(r"EOF inside string starting at row (\d+)")
 
 
 def read_csv(path: Path, names: Sequence[str] | None, separator: str | None) -> pd.DataFrame:
-    """The rows as text cells; without `separator` the one that the first line is full of.
+    """The rows as text cells; without `separator` the most frequent one in the first line.
 
     `attrs` of the table hold `separator` and `encoding`. Raises `InputError`.
     """
@@ -63,7 +63,7 @@ def read_csv(path: Path, names: Sequence[str] | None, separator: str | None) -> 
 
 
 def _check_first_row(path: Path, columns: int, separator: str, *, header: bool) -> None:
-    """Refuse a first row that is wider than the header: the parser would take its time over a million columns."""
+    """Refuse a first row that is wider than the header: parsing a million columns would take too long."""
     with _opened(path) as handle:
         line = 1 + int(header and bool(handle.readline()))
         row = handle.readline(MOST_HEADER_BYTES + 1)
@@ -74,7 +74,7 @@ def _check_first_row(path: Path, columns: int, separator: str, *, header: bool) 
 
 
 def separator_of(head: str) -> str:
-    """The separator that stands most often in a header, outside quotes; a comma where none does."""
+    """The most frequent separator in a header, outside quotes; a comma where there is none."""
     text = _QUOTED.sub("", head)
     return max(SEPARATORS, key=text.count)
 
@@ -110,7 +110,7 @@ def _parsed(path: Path, names: Sequence[str] | None, separator: str, encoding: s
 
 
 def _words(error: Exception) -> str:
-    """What the parser says, with lines as a person counts them: it counts from 0, the header as one."""
+    """The parser's message, with line numbers starting from 1 instead of 0."""
     reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
     if (found := _OPEN_QUOTE.search(reason)) is not None:
         return f"line {int(found[1]) + 1}: a quote is opened and never closed; close it, or remove it"
@@ -124,7 +124,7 @@ def _opened(path: Path) -> IO[bytes]:
 
 
 def _check_content(path: Path) -> None:
-    """Refuse what is too large, and bytes that are in no text; reads the file once, a piece at a time."""
+    """Refuse files that are too large, and bytes that occur in no text; reads the file once, in chunks."""
     packed, most = path.stat().st_size, MOST_BYTES
     if path.suffix.lower() == ".gz":
         most = min(most, packed * MOST_GZIP_RATIO + _CHUNK_BYTES)
@@ -150,16 +150,16 @@ def _check_content(path: Path) -> None:
 
 
 def _check_ends(path: Path, first: Sequence[str], separator: str, columns: int | None) -> None:
-    """Refuse a header that names a column twice, and a file that was cut while being written.
+    """Refuse a header that names a column twice, and a file that was truncated while being written.
 
-    A cut file has a last line without its end and with fewer fields than the first.
+    A truncated file has a last line without its end and with fewer fields than the first.
     """
     seen: set[str] = set()
     for name in first:
         if columns is None and name in seen:
-            raise InputError(f"{path}: the column {name!r} stands in the header twice")
+            raise InputError(f"{path}: the header has the column {name!r} twice")
         seen.add(name)
-    if path.suffix.lower() == ".gz":  # a cut one was refused when it was unpacked
+    if path.suffix.lower() == ".gz":  # a truncated archive was refused when it was unpacked
         return
     with path.open("rb") as handle:
         handle.seek(0, os.SEEK_END)

@@ -1,7 +1,7 @@
 """The GPU models that a job or cluster file may name.
 
-Models that can be cut by MIG come from the MIG facts; the others are listed here with the memory
-that their vendor states, or None where the publisher of a trace does not disclose the model.
+Models with MIG come from the MIG facts; the others are listed here with the memory that their vendor states, or None
+where the publisher of a trace does not disclose the model.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def is_mig_profile(name: str) -> bool:
 
 
 def model_for_label(label: str) -> str | None:
-    """The model behind a name as files write it: our own name in any case, or a vendor's product label."""
+    """The model of a name as files write it: our own name in any case, or a vendor's product label."""
     wanted = label.strip().lower()
     for name in KNOWN_GPU_MODELS:
         if name.lower() == wanted:

@@ -1,4 +1,4 @@
-"""`autopilot traces import KIND PATH`: a public layout in, a job or request file of ours out."""
+"""`autopilot traces import KIND PATH`: converts a public layout to a job or request file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MODULES = {
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What an import read, wrote, left out and assumed. `unusable_by_reason` is what a replay will skip."""
+    """Rows read, written, dropped and assumptions of an import. `unusable_by_reason`: rows that a replay will skip."""
 
     kind: str
     makes: str
@@ -75,7 +75,7 @@ def import_trace(
         raise InputError(f"{target}: the imported trace is written to a .csv or .parquet file")
     check_output(target)
     if target.exists() and source.exists() and target.samefile(source):
-        raise InputError(f"{target}: is the file to be read; write to another one")
+        raise InputError(f"{target}: is the input file; write to another one")
     reader = import_module(f"simulator.traces.importers.{MODULES[kind]}")
     imported: Imported = reader.read(source, options or ImportOptions(), progress)
     frame = imported.frame.reset_index(drop=True)
@@ -114,7 +114,7 @@ def import_trace(
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """What a replay will see of the written file."""
+    """What a replay reads from the written file."""
 
     unusable_by_reason: Mapping[str, int]
     usable: int
@@ -160,7 +160,7 @@ def _cut_jobs(frame: pd.DataFrame, options: ImportOptions, source: Path, notes: 
 
 
 def _in_order(frame: pd.DataFrame, name: str) -> pd.DataFrame:
-    """The rows by time, unknown times last, and without columns that say nothing."""
+    """The rows by time, unknown times last, without empty columns."""
     import pandas as pd
 
     times = pd.to_numeric(frame[name], errors="coerce")

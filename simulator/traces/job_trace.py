@@ -1,4 +1,4 @@
-"""Jobs as columns: what a job file holds once it is read and checked."""
+"""Jobs as columns: the content of a job file after reading and checking."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Flags = npt.NDArray[np.int8]
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class JobTrace:
-    """Jobs as columns, one entry a job, sorted by `submit_s`, then `job_id`; the first submit is 0.
+    """Jobs as columns, one entry per job, sorted by `submit_s`, then `job_id`; the first submit is 0.
 
-    Unknown is "" in text, NaN in amounts, -1 in counts and flags. `gpus` counts whole GPUs; a share of
-    one GPU has `gpus` 1 and `gpu_milli` below 1000; with `mig_profile`, `gpus` counts slices.
-    `gpu_milli` is 1000 for whole GPUs. `assumed` counts the entries filled from defaults, by column.
+    Unknown is "" in text, NaN in amounts, -1 in counts and flags. `gpus` counts whole GPUs; a share of one GPU has
+    `gpus` 1 and `gpu_milli` below 1000; with `mig_profile`, `gpus` counts slices. `gpu_milli` is 1000 for whole GPUs.
+    `assumed` counts the entries filled from defaults, by column.
     """
 
     source: str
@@ -62,7 +62,7 @@ class JobTrace:
     rows: int = 0
     unusable_by_reason: Mapping[str, int] = field(default_factory=dict)
     first_unusable: Mapping[str, str] = field(default_factory=dict)
-    start_s: float | None = None  # the first submit since 1970; None where the file does not count from there
+    start_s: float | None = None  # the first submit since 1970; None where the file's times do not count from 1970
     notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -101,7 +101,7 @@ class JobTrace:
         return codes.astype(np.int32), tuple(names.tolist())
 
     def take(self, index: npt.NDArray[Any]) -> JobTrace:
-        """The jobs at `index` (positions or a mask), times as they are; counts of the reading are kept."""
+        """The jobs at `index` (positions or a mask), times unchanged; the counts of the file are kept."""
         picked = {name: getattr(self, name)[index] for name in BY_NAME}
         return replace(self, **picked, extra={name: values[index] for name, values in self.extra.items()})
 

@@ -1,8 +1,8 @@
-"""Job files: read into columns, checked row by row, ready to be replayed; and written again.
+"""Job files: read into columns, checked row by row, ready for replay; and written again.
 
-The format is one row a job (columns in `columns.JOB_COLUMNS`), CSV or Parquet by the ending. Its
-resolution is whole seconds: after shifting the first submit to 0, times are truncated to whole
-seconds, so that every reader of a file replays the same instants.
+The format has one row per job (columns in `columns.JOB_COLUMNS`), CSV or Parquet by the suffix. Its resolution is whole
+seconds: after shifting the first submit to 0, times are truncated to whole seconds, so that every reader of a file
+replays the same instants.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def read_jobs(
     whole_seconds: bool = True,
     columns: Mapping[str, str] | None = None,
 ) -> JobTrace:
-    """Read a job file, keep the jobs of `tenants` (all when empty), and fill what is missing from `defaults`.
+    """Read a job file, keep the jobs of `tenants` (all when empty), and fill missing values from `defaults`.
 
-    Files of other programs are read too (`simulator.traces.own_columns`); `columns` names theirs by ours.
-    Raises `InputError` when the file cannot be used at all: unreadable, empty, truncated, a required
-    column missing, a cell that is no number, an unknown tenant, or no usable row.
+    Files of other programs are read too (`simulator.traces.own_columns`); `columns` maps their names to ours. Raises
+    `InputError` when the file cannot be used at all: unreadable, empty, truncated, a required column missing, a cell
+    that is no number, an unknown tenant, or no usable row.
     """
     path = Path(path)
     own = own_jobs(read_table(path), path, columns or {})
@@ -68,7 +68,7 @@ def jobs_from_frame(
     require_columns(frame, REQUIRED, path, "a job file")
     repeated = frame.columns[frame.columns.duplicated()]
     if len(repeated):
-        raise InputError(f"{path}: the column {repeated[0]} stands there twice")
+        raise InputError(f"{path}: the column {repeated[0]} occurs twice")
     text, numbers = _columns_of(frame, path)
     selected = _select_tenants(text["tenant"], tenants, path)
     reasons = find_unusable(text, numbers, capacity, selected)
@@ -81,7 +81,7 @@ def jobs_from_frame(
 
 
 def write_jobs(trace: JobTrace, path: Path | str) -> None:
-    """Write the jobs by the ending of `path`, whole or not at all. Raises `InputError`."""
+    """Write the jobs by the suffix of `path`, atomically. Raises `InputError`."""
     write_table(trace.to_frame(), Path(path))
 
 
@@ -105,7 +105,7 @@ def _columns_of(frame: pd.DataFrame, path: Path) -> tuple[dict[str, Texts], dict
     for name in ("start_s", "end_s"):
         if name in frame.columns:
             numbers[name] = number_array(frame, name, path)
-    # Binary32 in the file (0.46 -> 0.4600000083) is not meant as nine digits.
+    # Binary32 in the file (0.46 -> 0.4600000083) does not carry nine digits.
     numbers["gpus"] = np.round(numbers["gpus"], 6)
     return text, numbers
 
@@ -195,7 +195,7 @@ def _build(
 
 
 def empty_columns(rows: int) -> dict[str, Any]:
-    """Every job column, unknown throughout: the start of a trace that is made, not read."""
+    """Every job column, all unknown: the start of a generated trace."""
     columns: dict[str, Any] = {}
     for item in fields(JobTrace):
         if item.name in BY_NAME:

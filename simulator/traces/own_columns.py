@@ -1,7 +1,7 @@
-"""Files of other people: which of their columns are which of ours, and their cells as our units.
+"""Files of other programs: maps their columns to ours, and their cells to our units.
 
-A column of our own name always counts. Else a known name of other systems (`sacct`, clouds, spreadsheets) stands for
-ours, in any case and with any of space, dash and underscore. `--columns OURS=THEIRS` overrules both.
+A column of our own name always counts. Otherwise a known name of other systems (`sacct`, clouds, spreadsheets) maps to
+ours, in any case and with any of space, dash and underscore. `--columns OURS=THEIRS` overrides both.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ _STEP = r"\.(?:batch|extern|interactive|\d+)$"
 
 @dataclass(slots=True)
 class Own:
-    """A table in our columns. `notes` say what was understood; `dated`: its times count from 1970."""
+    """A table in our columns. `notes` say how the input was interpreted; `dated`: its times count from 1970."""
 
     frame: pd.DataFrame
     notes: list[str] = field(default_factory=list)
@@ -132,13 +132,13 @@ def parse_columns(text: str) -> dict[str, str]:
         if ours not in known:
             raise InputError(f"--columns: {ours!r} is none of our columns; {unknown_name(ours, sorted(known), 40)}")
         if ours in found:
-            raise InputError(f"--columns: {ours} is named twice; name it once")
+            raise InputError(f"--columns: {ours} is mapped twice; map it once")
         found[ours] = theirs
     return found
 
 
 def own_jobs(frame: pd.DataFrame, path: Path, columns: Mapping[str, str]) -> Own:
-    """A table of jobs, whoever wrote it, in our columns and units. Raises `InputError` naming row and column."""
+    """A table of jobs from any program, in our columns and units. Raises `InputError` naming row and column."""
     own = Own(frame)
     renamed = _rename(own, path, columns, JOB_NAMES, JOB_ALIASES, REQUIRED)
     if "job_id" in renamed:
@@ -156,7 +156,7 @@ def own_requests(frame: pd.DataFrame, path: Path, columns: Mapping[str, str]) ->
     _convert(own, path, lenient=True)
     if own.dated:
         own.frame["t_s"] = own.frame["t_s"] - own.frame["t_s"].min()
-        own.notes.append("the first request is at 0 of the run")
+        own.notes.append("the first request is at time 0 of the run")
     _say_text(own)
     return own
 
@@ -169,15 +169,15 @@ def _rename(
     aliases: Mapping[str, tuple[str, ...]],
     required: Sequence[str],
 ) -> dict[str, str]:
-    """Give the columns our names; returns those that bore another one, by ours.
+    """Rename the columns to ours; returns the original names of renamed ones, by ours.
 
-    In a file that has all `required` columns under our names the others mean what they say: no alias is looked for.
+    In a file that has all `required` columns under our names no alias is looked for: the others keep their meaning.
     """
     there = [str(name).strip() for name in own.frame.columns]
     own.frame = own.frame.set_axis(there, axis=1)
     twice = own.frame.columns[own.frame.columns.duplicated()]
     if len(twice):
-        raise InputError(f"{path}: the column {twice[0]} stands there twice")
+        raise InputError(f"{path}: the column {twice[0]} occurs twice")
     taken: dict[str, str] = {}
     for ours, theirs in columns.items():
         if ours not in names:
@@ -210,15 +210,15 @@ def _folded(name: str) -> str:
 
 
 def _drop_steps(own: Own) -> None:
-    """The steps of a Slurm job are parts of it."""
+    """Drop the steps of Slurm jobs, which are parts of them."""
     steps = own.frame["job_id"].astype("string").str.contains(_STEP, regex=True).fillna(False).to_numpy(dtype=bool)
     if steps.any() and not steps.all():
         own.frame = own.frame[~steps]
-        own.notes.append(f"{int(steps.sum()):,} job steps left out (their job counts)")
+        own.notes.append(f"{int(steps.sum()):,} job steps dropped (their job counts)")
 
 
 def _convert(own: Own, path: Path, *, lenient: bool = False) -> None:
-    """Times and amounts as float seconds and numbers. `lenient`: a cell that is none is left to the checks by row."""
+    """Times and amounts as float seconds and numbers. `lenient`: an invalid cell is left to the checks by row."""
     frame = own.frame = own.frame.copy()
     label = _labels(frame, path)
     comma = frame.attrs.get("separator") == ";"
@@ -231,14 +231,13 @@ def _convert(own: Own, path: Path, *, lenient: bool = False) -> None:
     if kinds and "" in (ways[name] for name in ways if np.isfinite(frame[name].to_numpy(np.float64)).any()):
         odd = next(name for name, way in ways.items() if not way)
         raise InputError(
-            f"{path}: column {odd} counts from a zero of its own and {next(n for n, w in ways.items() if w)} "
-            f"since 1970; "
-            "write both in one way"
+            f"{path}: column {odd} counts from an arbitrary zero and "
+            f"{next(n for n, w in ways.items() if w)} since 1970; use one convention for both"
         )
     if kinds:
         own.dated = True
         if "date" in ways.values():
-            own.notes.append("times without a zone are taken as UTC")
+            own.notes.append("times without a time zone are read as UTC")
         if "epoch ms" in ways.values():
             names = ", ".join(name for name, way in ways.items() if way == "epoch ms")
             own.notes.append(f"milliseconds since 1970: {names}")
@@ -276,28 +275,28 @@ def _gpus_of(tres: str) -> str:
 
 
 def _fill_jobs(own: Own, renamed: Mapping[str, str]) -> None:
-    """What follows from the other columns: durations from start and end, the tenant from the user."""
+    """Values that follow from other columns: durations from start and end, the tenant from the user."""
     frame = own.frame
     if "duration_s" not in frame.columns and {"start_s", "end_s"} <= set(frame.columns):
         frame["duration_s"] = frame["end_s"] - frame["start_s"]
         own.notes.append("duration_s is the time from start to end")
     if "tenant" not in frame.columns and "user" in frame.columns:
         frame["tenant"] = frame["user"]
-        own.notes.append("tenant is the user, for the file names no account")
+        own.notes.append("tenant is the user, because the file names no account")
     if "status" in renamed and "duration_s" in frame.columns:
         words = frame["status"].astype("string").str.split().str[0].str.lower()
         frame["status"] = words
         going = words.isin(NOT_ENDED).fillna(False).to_numpy(dtype=bool)
         if going.any():
             frame.loc[going, "duration_s"] = np.nan
-            own.notes.append(f"{int(going.sum()):,} jobs have not ended: how long they run is not known")
+            own.notes.append(f"{int(going.sum()):,} jobs have not ended: their run times are unknown")
 
 
 def _say_text(own: Own) -> None:
-    """How the text was read, where that was not as usual."""
+    """Note how the text was read, where that was unusual."""
     about = own.frame.attrs
     if about.get("encoding") == "latin-1":
         own.notes.append("the text is no UTF-8 and was read as Latin-1")
     names = {";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
     if about.get("separator") in names:
-        own.notes.append(f"the columns are parted by {names[about['separator']]}")
+        own.notes.append(f"the columns are separated by {names[about['separator']]}")

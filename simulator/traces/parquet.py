@@ -1,4 +1,4 @@
-"""Parquet files, read within bounds: what the file says of itself first, then batch by batch."""
+"""Parquet files, read within bounds: first the metadata, then batch by batch."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 MOST_CELLS = 400_000_000
 MOST_BYTES = 4 << 30
 MOST_TEXT_BYTES = 1 << 16
-"""Of one cell: a longer one is no name, number or time."""
+"""Limit of one cell: a longer one is no name, number or time."""
 
 _BATCH_ROWS = 65_536
 
 
 def read_parquet(path: Path) -> pd.DataFrame:
-    """The table at `path`. Raises `InputError` before it takes more memory than a table of its kind may need."""
+    """The table at `path`. Raises `InputError` before it uses more memory than such a table needs."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         with pq.ParquetFile(path) as plain:
             _check_claims(path, plain)
-            # texts stay codes into a dictionary: a long one that stands in many rows is held once
+            # texts stay dictionary codes: a long text in many rows is stored once
             texts = [each.name for each in plain.schema_arrow if _is_text(pa, each.type)]
         with pq.ParquetFile(path, read_dictionary=texts) as file:
             table = _read(path, pa, file)
@@ -37,7 +37,7 @@ def read_parquet(path: Path) -> pd.DataFrame:
             frame[name] = frame[name].astype(object)
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{path}: not a whole Parquet file: {reason}") from error
+        raise InputError(f"{path}: not a complete Parquet file: {reason}") from error
     return frame
 
 
@@ -65,7 +65,7 @@ def _check_claims(path: Path, file: Any) -> None:
 
 
 def _read(path: Path, pa: Any, file: Any) -> Any:
-    """All batches; the memory that they take is watched, for a file may say too little of itself."""
+    """All batches; memory use is monitored, because the metadata of a file may be wrong."""
     batches, before = [], pa.total_allocated_bytes()
     for batch in file.iter_batches(batch_size=_BATCH_ROWS):
         batches.append(batch)
@@ -88,5 +88,5 @@ def _check_texts(path: Path, table: Any, names: list[str]) -> None:
 
 def _too_large(path: Path) -> InputError:
     return InputError(
-        f"{path}: unpacked it has more than {MOST_BYTES >> 30} GiB; write fewer rows, or only the columns that are used"
+        f"{path}: more than {MOST_BYTES >> 30} GiB when unpacked; write fewer rows, or only the columns that are used"
     )

@@ -1,8 +1,7 @@
-"""Tables on disk: CSV and Parquet in, CSV and Parquet out, nothing half-written.
+"""Tables on disk: reads and writes CSV and Parquet, never half a file.
 
-Every way in which a file can be unusable ends in one `InputError` that names the file and, where
-there is one, the column and the row. Rows are counted as a person sees them: the line of a CSV file
-(its header is line 1), the row from 1 of a Parquet file.
+An unusable file is one `InputError` that names the file and, where applicable, the column and the row. Rows are
+numbered as in an editor: the line of a CSV file (its header is line 1), the row from 1 of a Parquet file.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Progress = Callable[[str, float], None]
-"""Called with what is being done and the finished part of it, in [0, 1]."""
+"""Called with the current step and its finished fraction, in [0, 1]."""
 
 
 def no_progress(_what: str, _done: float) -> None:
-    """The progress callback of a caller who does not look."""
+    """A progress callback that does nothing."""
 
 
 def read_table(path: Path, *, names: Sequence[str] | None = None, separator: str | None = None) -> pd.DataFrame:
-    """The table at `path` by its ending: text cells (CSV) or typed cells (Parquet).
+    """The table at `path` by its suffix: text cells (CSV) or typed cells (Parquet).
 
-    `names` are the columns of a CSV file without a header. Without `separator` the file tells it. Raises `InputError`
-    when there is no such file, or it is empty, truncated, too large, or not what its ending says.
+    `names` are the columns of a CSV file without a header. Without `separator` it is detected. Raises `InputError` when
+    the file is missing, empty, truncated, too large, or not what its suffix says.
     """
     _check_file(path)
     if path.suffix.lower() in (".parquet", ".pq"):
@@ -74,7 +73,7 @@ def row_label(path: Path, index: int) -> str:
 
 
 def number_column(frame: pd.DataFrame, name: str, path: Path) -> pd.Series[float]:
-    """The column as float64, NaN where it is empty; dates and spans of a typed file are taken in seconds.
+    """The column as float64, NaN where it is empty; dates and durations of a typed file are converted to seconds.
 
     Raises `InputError` naming the file, row and column of the first cell that is no number.
     """
@@ -108,17 +107,17 @@ def require_columns(frame: pd.DataFrame, names: Sequence[str], path: Path, what:
     if missing:
         there = ", ".join(str(name) for name in list(frame.columns)[:20])
         raise InputError(
-            f"{path}: {what} needs the column {', '.join(missing)}; the file has {there}. Say which of them it is "
+            f"{path}: {what} needs the column {', '.join(missing)}; the file has {there}. Map one of them "
             f"with --columns {missing[0]}=..."
         )
 
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
-"""A spreadsheet takes a text cell that starts with one of these for a formula."""
+"""A spreadsheet interprets a text cell that starts with one of these as a formula."""
 
 
 def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table with an apostrophe before each text that a spreadsheet would run; numbers stay numbers."""
+    """The table with an apostrophe before each text that a spreadsheet would evaluate; numbers are unchanged."""
 
     def plain(cell: object) -> object:
         return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA_STARTS) else cell
@@ -128,7 +127,7 @@ def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _has_returns(frame: pd.DataFrame) -> bool:
-    """Whether a text has a carriage return, which `to_csv` does not put into quotes by itself."""
+    """Whether a text has a carriage return, which `to_csv` does not quote on its own."""
     return any(
         bool(frame[name].astype("string").str.contains("\r", regex=False).any())
         for name in frame.columns
@@ -143,10 +142,10 @@ def write_table(
     *,
     for_spreadsheets: bool = False,
 ) -> None:
-    """Write the table by its ending, whole or not at all; see `autopilot.files`.
+    """Write the table by its suffix, atomically; see `autopilot.files`.
 
-    `check` may refuse the temporary file by raising; then nothing is left. `for_spreadsheets`: a CSV file holds
-    no formulas (`without_formulas`). Raises `InputError` when the ending is unknown or the folder cannot be written.
+    `check` may refuse the temporary file by raising; then nothing is left. `for_spreadsheets`: a CSV file holds no
+    formulas (`without_formulas`). Raises `InputError` when the suffix is unknown or the folder cannot be written.
     """
     ending = path.suffix.lower()
     if ending not in (".csv", ".parquet", ".pq"):
@@ -176,7 +175,7 @@ def _write_parquet(frame: pd.DataFrame, temporary: Path, path: Path) -> None:
 
 
 def write_text(text: str, path: Path) -> None:
-    """Write `text` whole or not at all. Raises `InputError` when the folder cannot be written."""
+    """Write `text` atomically. Raises `InputError` when the folder cannot be written."""
 
     def fill(temporary: Path) -> None:
         temporary.write_text(text, encoding="utf-8")

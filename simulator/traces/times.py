@@ -1,6 +1,6 @@
 """Times and amounts as people and programs write them: dates, epoch seconds and milliseconds, clocks, decimal commas.
 
-A column is read in one way. Cells of two kinds in one column are an error that names the row.
+A column has one format. Cells of two formats in one column are an error that names the row.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 Label = Callable[[int], str]
-"""Where the row at a position stands, as a person finds it: `line 17`."""
+"""The label of the row at a position in the file: `line 17`."""
 
 SILENT = ("", "unknown", "none", "nat", "nan", "+nan", "-nan", "n/a", "null", "<na>")
-"""Words for a time or an amount that is not known, as `sacct` and others write it."""
+"""Words for an unknown time or amount, as `sacct` and others write it."""
 
 UNLIMITED = ("unlimited", "partition_limit", "infinite")
 EARLIEST_EPOCH_S = 1e8
-"""March 1973: smaller numbers are seconds from some zero of their own."""
+"""March 1973: smaller numbers are seconds from an arbitrary zero."""
 EARLIEST_EPOCH_MS = 1e11
 LATEST_EPOCH_MS = 1e14
 LONGEST_NUMBER = 60
@@ -39,10 +39,10 @@ _DAYS_AND_HOURS = r"^(\d{1,6})-(\d{1,2})$"
 def read_times(
     raw: pd.Series[Any], name: str, path: Path, label: Label, *, comma: bool = False, lenient: bool = False
 ) -> tuple[Floats, str]:
-    """Seconds (NaN where unknown) and how the column was read: "", "epoch", "epoch ms", "date" or "date with zone".
+    """Seconds (NaN where unknown) and the format of the column: "", "epoch", "epoch ms", "date" or "date with zone".
 
-    Dates and epoch times count from 1970; a date without a zone is taken as UTC. With `lenient` a cell that is no time
-    is unknown. Raises `InputError`.
+    Dates and epoch times count from 1970; a date without a zone is read as UTC. With `lenient` an invalid cell is
+    unknown. Raises `InputError`.
     """
     import pandas as pd
 
@@ -146,8 +146,8 @@ def with_points(text: pd.Series[Any], raw: pd.Series[Any], name: str, path: Path
     if points.any() or (vague.sum() == with_comma.sum()):
         row = int((points if points.any() else vague).argmax())
         raise InputError(
-            f"{path}: {label(row)}, column {name}: {shown(raw.iloc[row])}: the comma may part decimals or thousands; "
-            "write decimals with a point, thousands without a sign"
+            f"{path}: {label(row)}, column {name}: {shown(raw.iloc[row])}: the comma may separate decimals "
+            "or thousands; write decimals with a point, thousands without a separator"
         )
     return text.where(~with_comma, text.str.replace(",", ".", regex=False))
 
@@ -163,13 +163,13 @@ def _is_number(raw: pd.Series[Any]) -> bool:
 
 
 def _texts(raw: pd.Series[Any]) -> tuple[pd.Series[Any], pd.Series[Any]]:
-    """Stripped texts, and where something is given."""
+    """Stripped texts, and a mask of non-empty cells."""
     text = raw.astype("string").str.strip()
     return text, text.notna() & ~text.str.lower().isin(SILENT)
 
 
 def _numbers(text: pd.Series[Any], given: pd.Series[Any]) -> pd.Series[Any]:
-    """As float64; NaN for all that is no number, and for a number that is longer than any."""
+    """As float64; NaN for anything that is no number, or out of range."""
     import pandas as pd
 
     return pd.to_numeric(text.where(given & (text.str.len() <= LONGEST_NUMBER)), errors="coerce").astype("float64")
@@ -178,6 +178,6 @@ def _numbers(text: pd.Series[Any], given: pd.Series[Any]) -> pd.Series[Any]:
 def _mixed(raw: pd.Series[Any], name: str, path: Path, label: Label, rows: tuple[int, int], what: str) -> InputError:
     first, second = sorted(rows)
     return InputError(
-        f"{path}: {label(second)}, column {name}: {shown(raw.iloc[second])} beside {shown(raw.iloc[first])} "
-        f"({label(first)}): {what} in one column; write all in one way"
+        f"{path}: {label(second)}, column {name}: {shown(raw.iloc[second])} beside "
+        f"{shown(raw.iloc[first])} ({label(first)}): {what} in one column; use one format"
     )

@@ -1,4 +1,4 @@
-"""The truth of the simulated cluster: hardware, jobs, physics and the facts that they state.
+"""The ground truth of the simulated cluster: hardware, jobs, physics and the facts that they publish.
 
-Contract 3 binds these modules: they share facts and limits with the core, never its judgement.
+Contract 3 binds these modules: they share facts and limits with the core, never its decisions.
 """

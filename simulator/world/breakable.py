@@ -1,4 +1,4 @@
-"""Hardware that breaks, and what it takes with it: nodes, GPUs, and GPUs that only say that they are broken."""
+"""Failures of hardware and their effect on work: nodes, GPUs, and GPUs that only report an error."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from simulator.world.work import Jobs
 
 
 class Breakable(JobState):
-    """Jobs on hardware that may break."""
+    """Jobs on hardware that can fail."""
 
     def __init__(self, jobs: Jobs, hardware: Hardware) -> None:
-        """Nothing is broken."""
+        """No failures yet."""
         super().__init__(jobs)
         self.hardware = hardware
-        self.xid: dict[int, int] = {}  # last error of each GPU that reported one since it was mended
-        self.hung: set[int] = set()  # work on a GPU that hangs: all its members look alive
+        self.xid: dict[int, int] = {}  # last error of each GPU that reported one since its repair
+        self.hung: set[int] = set()  # work on a GPU that hangs: all its members appear alive
         self.silent: dict[int, float] = {}  # GPUs on which work hangs, and how long until it notices
 
     @abstractmethod
     def fail(self, job: int, now_s: float, *, final: bool = False) -> Refusal | None:
-        """The job breaks without warning."""
+        """The job fails without warning."""
 
     @abstractmethod
     def lose_member(self, job: int, now_s: float, hang_s: float) -> Refusal | None:
-        """One member of a gang dies, and the others hold on."""
+        """One member of a gang dies, and the others keep their GPUs."""
 
     def xids(self) -> list[int]:
-        """The last error of each GPU since it was mended; 0: none."""
+        """The last error of each GPU since its repair; 0: none."""
         return [self.xid.get(gpu, 0) for gpu in range(len(self.hardware.node_of))]
 
     def fail_node(self, node: int, now_s: float) -> list[int]:
-        """The node goes down; returns the gangs that it took with it, each pending again whole."""
+        """The node goes down; returns the gangs that fail with it, each pending again as a whole."""
         self._set_node(node, now_s, ready=False, cordoned=self.hardware.cordoned[node])
         return self._interrupt(self.hardware.node_holders(node), now_s)
 
     def restore_node(self, node: int, now_s: float) -> None:
-        """The node is up again and takes work (a cordon of it ends too, and an announced reclaim)."""
+        """The node is up again and schedulable (its cordon and an announced reclaim end too)."""
         self.hardware.reclaim_at_s[node] = inf
         self._set_node(node, now_s, ready=True, cordoned=False)
 
     def cordon(self, node: int, now_s: float, *, cordoned: bool = True) -> None:
-        """The node takes no new work (or takes it again); what it runs goes on."""
+        """The node takes no new work (or takes it again); running work continues."""
         self._set_node(node, now_s, ready=self.hardware.ready[node], cordoned=cordoned)
 
     def announce_reclaim(self, node: int, now_s: float, reclaim_at_s: float) -> None:
-        """The cloud will take the node back then: it takes no new work, what it runs goes on until it is gone."""
+        """The cloud will reclaim the node at that time: it takes no new work, running work continues until then."""
         self.hardware.reclaim_at_s[node] = reclaim_at_s
         self.cordon(node, now_s)
 
@@ -59,7 +59,7 @@ class Breakable(JobState):
         self.publish(NodeChanged(now_s, node, ready, cordoned, self.hardware.reclaim_at_s[node]))
 
     def fail_gpu(self, gpu: int, now_s: float, *, xid: int = 0, broken: bool = True) -> list[int]:
-        """The GPU breaks, or reports an error that only its work feels; returns the gangs that it took with it.
+        """The GPU fails, or reports an error that only its work notices; returns the gangs that fail with it.
 
         `xid` is NVIDIA's number of the error, 0 when none is given.
         """
@@ -72,9 +72,9 @@ class Breakable(JobState):
         return stopped
 
     def silence_gpu(self, gpu: int, now_s: float, xid: int, hang_s: float) -> None:
-        """The GPU reports an error after which nothing on it goes on, and nobody takes it out of use.
+        """The GPU reports an error after which its work hangs, and stays in use.
 
-        Its work holds its GPUs and makes no progress, until it is stopped; after `hang_s` it notices and breaks.
+        Its work holds its GPUs without progress until it is stopped; after `hang_s` it notices and fails.
         """
         self.xid[gpu], self.silent[gpu] = xid, hang_s
         for job in self.hardware.holders(gpu):
@@ -82,7 +82,7 @@ class Breakable(JobState):
         self.publish(GpuChanged(now_s, gpu, self.hardware.healthy[gpu], xid))
 
     def meet_silence(self, job: int, gpus: Sequence[int], now_s: float) -> None:
-        """Work that was just started hangs at once where one of its GPUs does."""
+        """Work that was just started hangs at once if one of its GPUs does."""
         for gpu in set(gpus).intersection(self.silent):
             self._hang(job, now_s, self.silent[gpu])
 
@@ -91,7 +91,7 @@ class Breakable(JobState):
             self.hung.add(job)
 
     def restore_gpu(self, gpu: int, now_s: float) -> None:
-        """The GPU was mended, by a reset: what still hangs on it breaks."""
+        """The GPU was repaired by a reset: work that still hangs on it fails."""
         if self.silent.pop(gpu, None) is not None:
             self._interrupt([job for job in self.hardware.holders(gpu) if job in self.hung], now_s)
         self.xid.pop(gpu, None)

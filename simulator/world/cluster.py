@@ -1,9 +1,9 @@
-"""The simulated cluster: the truth about who runs where, what is done, and what every change costs.
+"""The simulated cluster: the ground truth of placements and progress, and the cost of every change.
 
-A scheduler asks (`start`, `evict`, ...); the cluster checks every precondition and answers with None, or
-with a `Refusal` when it does not do it. What happened is stated to observers as facts (simulator/world/facts.py).
-Times are virtual seconds on the grid of simulator/world/physics.py. A job's progress counts from the end of its
-start-up, in seconds at its full width.
+A scheduler calls it (`start`, `evict`, ...); the cluster checks every precondition and returns None, or a `Refusal`
+when it does nothing. It publishes what happened to observers as facts (simulator/world/facts.py). Times are virtual
+seconds on the grid of simulator/world/physics.py. A job's progress counts from the end of its start-up, in seconds at
+its full width.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from simulator.world.progress import NO_WRITE, Checkpoints, Leaving, Startups
 from simulator.world.work import Jobs
 
 READY, END, VACATE, GIVE_UP = 0, 1, 2, 3
-"""Kinds of the events that the cluster asks its engine for: start-up done, work done, told to leave and gone, a
-gang that lost a member breaks."""
+"""Kinds of the events that the cluster requests from its engine: start-up done, work done, evicted work has left, a
+gang that lost a member fails.
+"""
 
 _PENDING, _STARTING, _RUNNING = int(State.PENDING), int(State.STARTING), int(State.RUNNING)
 _CHECKPOINTING, _SUCCEEDED, _FAILED = int(State.CHECKPOINTING), int(State.SUCCEEDED), int(State.FAILED)
@@ -35,16 +36,16 @@ def _no_event(_at_s: float, _kind: int, _job: int, _incarnation: int) -> None:
 
 
 def _no_linger(_job: int, _incarnation: int, _now_s: float) -> float:
-    """Work that is told to leave goes within its grace."""
+    """Evicted work leaves within its grace period."""
     return 0.0
 
 
 class Cluster(Breakable):
-    """Hardware, jobs and their lives. Columns are lists by job row; read them, change them by the methods.
+    """Hardware, jobs and their states. Columns are lists by job row; read them directly, change them by the methods.
 
-    `schedule` is given (time, READY | END | VACATE | GIVE_UP, job, incarnation) and must call `ready`, `finish`,
-    `vacate` or `give_up` then; a call for a past incarnation does nothing. `linger_s(job, incarnation, now)` says
-    how long after its grace work that is told to leave now stays on its GPUs nevertheless; 0: it goes in time.
+    `schedule` is called with (time, READY | END | VACATE | GIVE_UP, job, incarnation) and must call `ready`, `finish`,
+    `vacate` or `give_up` then; a call for a past incarnation does nothing. `linger_s(job, incarnation, now)` returns
+    how long past its grace period work that is evicted now stays on its GPUs; 0: it leaves in time.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Cluster(Breakable):
     # --- the life of work -----------------------------------------------------------------
 
     def submit(self, job: int, now_s: float) -> None:
-        """The job enters the queue. Jobs added to `jobs` after construction are taken in here."""
+        """The job enters the queue. Jobs added to `jobs` after construction are registered here."""
         if job >= len(self.state):
             self.grow()
         if self.state[job] == UNSUBMITTED:
@@ -123,7 +124,7 @@ class Cluster(Breakable):
         return None
 
     def _expect(self, job: int, number: int, held: Held, ready_s: float, starting: bool) -> None:
-        """Ask for the events of an incarnation: the end of its start-up, and of its work."""
+        """Schedule the events of an incarnation: the end of its start-up, and of its work."""
         if starting:
             self.state[job] = _STARTING
             self.schedule(ready_s, READY, job, number)
@@ -138,10 +139,10 @@ class Cluster(Breakable):
     def resize(
         self, job: int, gpus: Sequence[int], now_s: float, *, effect: str = "", incarnation: int | None = None
     ) -> Refusal | None:
-        """Let a running elastic gang go on with exactly these GPU rows: more than it holds, or fewer.
+        """Let a running elastic gang continue with exactly these GPU rows: more than it holds, or fewer.
 
-        Its progress is kept, and saved. It stands still for the time of a resize (and for what is left of its
-        start-up), and begins a new incarnation, which is neither a preemption nor a wait.
+        Its progress is kept, and saved. It pauses for the time of a resize (and for the rest of its start-up), and
+        begins a new incarnation, which is neither a preemption nor a wait.
         """
         was = self.held[job]
         if was is None:
@@ -202,12 +203,12 @@ class Cluster(Breakable):
         effect: str = "",
         incarnation: int | None = None,
     ) -> Refusal | None:
-        """Tell a job to leave; it is pending again at once, or when it has saved its progress and is gone.
+        """Evict a job; it is pending again at once, or when it has saved its progress and left.
 
-        `moving`: it is stopped to be started elsewhere. `recover`: it is broken or about to be; work that is stuck
-        (see there) is then taken off its GPUs by force. `contract`: it was promised to give way. `suspend`: it went
-        on for too long, and does not wait again: nobody here starts it anew. `save`: what becomes of it when it cannot
-        save its progress within the grace, which it knows when it is told.
+        `moving`: it is stopped to be started elsewhere. `recover`: its hardware failed or is about to; stuck work (see
+        there) is then removed by force. `contract`: an eviction by contract. `suspend`: it exceeded its limit, and does
+        not wait again: its owner has to start it anew. `save`: what happens when it cannot save its progress within the
+        grace period, which it knows when it is evicted.
         """
         if self.held[job] is None:
             return Refusal.NOT_HOLDING
@@ -237,11 +238,11 @@ class Cluster(Breakable):
         return None
 
     def stuck(self, job: int, now_s: float) -> bool:
-        """Whether a job was told to leave, is past its grace, and is still there."""
+        """Whether a job was evicted, has exceeded its grace period, and still holds GPUs."""
         return job in self.leaving and now_s > self.leaving[job].since_s + self.physics.grace_s
 
     def vacate(self, job: int, now_s: float, incarnation: int) -> bool:
-        """Work that was told to leave is gone; False when it was stopped meanwhile."""
+        """Evicted work has left; False when it was stopped meanwhile."""
         if self.incarnation[job] != incarnation or self.state[job] != _CHECKPOINTING:
             return False
         self._leave(job, now_s)
@@ -253,7 +254,7 @@ class Cluster(Breakable):
         self._stop(job, now_s, why, gain_s, self._lost_s(job, now_s, gain_s), state)
 
     def fail(self, job: int, now_s: float, *, final: bool = False) -> Refusal | None:
-        """The job breaks without warning: it is pending again, or failed for good when `final`."""
+        """The job fails without warning: it is pending again, or failed permanently when `final`."""
         if self.held[job] is None:
             return Refusal.NOT_HOLDING
         gain_s = self._gain_s(job, now_s)
@@ -262,9 +263,9 @@ class Cluster(Breakable):
         return None
 
     def lose_member(self, job: int, now_s: float, hang_s: float) -> Refusal | None:
-        """One member of a gang dies. The others hold their GPUs and make no progress, until it is stopped.
+        """One member of a gang dies. The others hold their GPUs without progress, until the gang is stopped.
 
-        After `hang_s` they notice by themselves, and the gang breaks.
+        After `hang_s` they notice on their own, and the gang fails.
         """
         if self.held[job] is None:
             return Refusal.NOT_HOLDING
@@ -277,11 +278,11 @@ class Cluster(Breakable):
         return None
 
     def give_up(self, job: int, now_s: float, incarnation: int) -> bool:
-        """A gang without one of its members breaks; False when it was stopped meanwhile."""
+        """A gang without one of its members fails; False when it was stopped meanwhile."""
         return self.incarnation[job] == incarnation and job in self.stale and self.fail(job, now_s) is None
 
     def retire(self, job: int, now_s: float) -> None:
-        """Its owner takes the job away (a replica scaled down), whether it runs or waits."""
+        """Its owner withdraws the job (a replica scaled down), whether it runs or waits."""
         if job in self.holding:
             self._stop(job, now_s, Why.RETIRE, self._gain_s(job, now_s), 0.0, _SUCCEEDED)
         elif self.state[job] in {_PENDING, UNSUBMITTED}:
@@ -290,7 +291,7 @@ class Cluster(Breakable):
             self.publish(Withdrawn(now_s, job))
 
     def settle(self, now_s: float) -> None:
-        """The run is over: state what running work has done so far. Nothing is stopped by it."""
+        """The run is over: publish the progress of running work, without stopping it."""
         for job in self.holding:
             held = self.held[job]
             if held is not None:
@@ -352,7 +353,7 @@ class Cluster(Breakable):
         return self.jobs.shape_of(job).full_milli
 
     def _halt_s(self, job: int, now_s: float) -> float:
-        """End of the useful work of a job that holds its GPUs: now, or when it was told to leave or lost a member."""
+        """End of the useful work of a job that holds its GPUs: now, or when it was evicted or lost a member."""
         if job in self.leaving:
             now_s = min(now_s, self.leaving[job].since_s)
         return min(now_s, self.stale[job]) if job in self.stale else now_s
@@ -368,7 +369,7 @@ class Cluster(Breakable):
         return min(elapsed_s, self.jobs.duration_s[job] - self.served_s[job])
 
     def _lost_s(self, job: int, now_s: float, gain_s: float) -> float:
-        """Progress that a stop now loses; nothing once the checkpoint is written that it left for."""
+        """Progress that a stop now would lose; nothing once the checkpoint of its eviction is written."""
         if job in self.leaving and self.leaving[job].saved(now_s):
             return 0.0
         return self.checkpoints.loss_s(job, self.served_s[job], gain_s)

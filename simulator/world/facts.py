@@ -1,7 +1,7 @@
-"""What happened, as plain facts: the cluster states them, accounting and checkers read them.
+"""Events as plain facts: the cluster publishes them, accounting and checkers read them.
 
-Jobs, nodes, GPUs and instances are row numbers; times are virtual seconds. `milli` is the width in
-thousandths of a GPU (1000 for each whole one).
+Jobs, nodes, GPUs and instances are row numbers; times are virtual seconds. `milli` is the width in thousandths of a GPU
+(1000 for each whole one).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ class Why(IntEnum):
     """Why work left its GPUs."""
 
     END = 0  # it was done
-    PREEMPT = 1  # told to give way; it waits again
+    PREEMPT = 1  # preempted; it waits again
     MOVE = 2  # stopped to be started elsewhere
     FAULT = 3  # its node or GPU failed; it waits again
-    CUT = 4  # the run ended while it was working
-    RETIRE = 5  # its owner took it away (a replica scaled down)
-    FAIL = 6  # it failed for good
-    RESIZE = 7  # it goes on at the same instant with more or fewer GPUs
-    RECOVER = 8  # it was broken or about to be, and was stopped to run again; it waits again
-    SUSPEND = 9  # it went on for too long, and is its owner's to start again
+    CUT = 4  # the run ended while it was running
+    RETIRE = 5  # its owner withdrew it (a replica scaled down)
+    FAIL = 6  # it failed permanently
+    RESIZE = 7  # it continues at the same instant with more or fewer GPUs
+    RECOVER = 8  # its hardware failed or was about to, and it was stopped to run again; it waits again
+    SUSPEND = 9  # it exceeded its limit; its owner has to start it again
 
 
 REQUEUED = (Why.PREEMPT, Why.MOVE, Why.FAULT, Why.RECOVER)
@@ -38,7 +38,7 @@ class Submitted(NamedTuple):
 
 
 class Withdrawn(NamedTuple):
-    """Its owner took away work that waited."""
+    """Its owner withdrew waiting work."""
 
     at_s: float
     job: int
@@ -50,7 +50,7 @@ class Started(NamedTuple):
     at_s: float
     job: int
     incarnation: int
-    gpus: tuple[int, ...]  # one entry a GPU; with `instances`, the GPU of each
+    gpus: tuple[int, ...]  # one entry per GPU; with `instances`, the GPU of each
     instances: tuple[int, ...]
     milli: int
     backfill: bool
@@ -58,7 +58,7 @@ class Started(NamedTuple):
 
 
 class Evicting(NamedTuple):
-    """Work was told to leave; it may still write a checkpoint."""
+    """Work was evicted; it may still write a checkpoint."""
 
     at_s: float
     job: int
@@ -79,10 +79,10 @@ class Stopped(NamedTuple):
     ready_s: float  # end of start-up
     halt_s: float  # end of useful work; before `at_s` when a checkpoint was written
     gain_s: float  # progress made between the two
-    lost_s: float  # progress that is to be repeated; may reach into earlier incarnations
+    lost_s: float  # progress that has to be repeated; may include earlier incarnations
     milli: int
-    full_milli: int  # width that one second of progress is counted at
-    no_bandwidth: bool = False  # it lost progress that it could have saved, had the store been its alone
+    full_milli: int  # width at which a second of progress is counted
+    no_bandwidth: bool = False  # it lost progress that it could have saved with the store to itself
 
 
 class NodeChanged(NamedTuple):
@@ -92,11 +92,11 @@ class NodeChanged(NamedTuple):
     node: int
     ready: bool
     cordoned: bool
-    reclaim_at_s: float = inf  # when the cloud takes it back; infinity while that is not announced
+    reclaim_at_s: float = inf  # when the cloud reclaims it; infinity while no reclaim is announced
 
 
 class GpuChanged(NamedTuple):
-    """A GPU broke, was mended, or reported an error that only its work felt."""
+    """A GPU failed, was repaired, or reported an error that only its work noticed."""
 
     at_s: float
     gpu: int
@@ -105,7 +105,7 @@ class GpuChanged(NamedTuple):
 
 
 class Recut(NamedTuple):
-    """A GPU in MIG mode has this geometry from now on: (row, profile, first memory slice) of each instance."""
+    """The new geometry of a GPU in MIG mode: (row, profile, first memory slice) of each instance."""
 
     at_s: float
     gpu: int
@@ -124,7 +124,7 @@ class Decided(NamedTuple):
 
 
 class Floored(NamedTuple):
-    """A service has at least so many replicas until then; 0: no more than its load needs."""
+    """A service has at least this many replicas until then; 0: only what its load needs."""
 
     at_s: float
     service: int
@@ -134,7 +134,7 @@ class Floored(NamedTuple):
 
 
 class Scaled(NamedTuple):
-    """An autoscaler looked at its service: replicas that it wants, that the load alone needs, and the floor it knew."""
+    """A sync of an autoscaler: its target, the need of the load alone, and the floor it knew."""
 
     at_s: float
     service: int
@@ -160,4 +160,4 @@ HOOKS = {
     Floored: "on_floored",
     Scaled: "on_scaled",
 }
-"""The method of an observer that is given each kind of fact; an observer has those that it needs."""
+"""The observer method for each kind of fact; an observer implements those that it needs."""

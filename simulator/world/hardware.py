@@ -1,8 +1,8 @@
-"""Nodes, GPUs and MIG instances of the simulated cluster: who holds what, and what is free.
+"""Nodes, GPUs and MIG instances of the simulated cluster: allocations and free capacity.
 
-Whole GPUs are the fast path: each node has a bit mask of its free GPUs, and the nodes fit for work are
-kept by their number of free GPUs, as bit sets (bit n = node n), so that "the fullest node that fits, lowest
-index first" is a few operations on integers at any number of nodes.
+Whole GPUs are the fast path: each node has a bit mask of its free GPUs, and schedulable nodes are kept by their number
+of free GPUs, as bit sets (bit n = node n), so that "the fullest node that fits, lowest index first" takes a few integer
+operations at any number of nodes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Hardware:
     """Mutable state of the hardware; every public column is a list by node or by GPU row."""
 
     def __init__(self, inventory: Inventory, gpu_memory_mib: dict[str, int | None] | None = None) -> None:
-        """`gpu_memory_mib` by GPU model; None or absent: not known, hence no constraint."""
+        """`gpu_memory_mib` by GPU model; None or absent: unknown, hence no constraint."""
         nodes, gpus = inventory.nodes, inventory.gpus
         self.inventory = inventory
         self.node_gpus: list[int] = nodes.gpus.tolist()
@@ -86,7 +86,7 @@ class Hardware:
         return self.ready[node] and not self.cordoned[node]
 
     def eligible(self, shape: Shape) -> int:
-        """The nodes whose GPU model `shape` may use, fit or not, as a bit set."""
+        """The nodes whose GPU model `shape` may use, schedulable or not, as a bit set."""
         key = (shape.models, shape.gpu_memory_mib)
         found = self._eligible.get(key)
         if found is None:
@@ -102,7 +102,7 @@ class Hardware:
         )
 
     def free_milli(self, gpu: int) -> int:
-        """What is left of a GPU for shares."""
+        """The free part of a GPU for shares."""
         if gpu in self.shares:
             return GPU_MILLI - sum(self.shares[gpu].values())
         return GPU_MILLI if self.holder[gpu] == FREE else 0
@@ -132,7 +132,7 @@ class Hardware:
     # --- taking and giving ----------------------------------------------------------------
 
     def take(self, job: int, shape: Shape, gpus: Sequence[int], instances: Sequence[int] = ()) -> Held | Refusal:
-        """Give the GPUs (or shares, or instances) to `job`, all of them or none."""
+        """Allocate the GPUs (or shares, or instances) to `job`, all of them or none."""
         if not shape.plain:
             if refusal := self._constraint(shape, gpus, instances):
                 return refusal
@@ -268,9 +268,9 @@ class Hardware:
         return Held(tuple(gpus), tuple(instances), dict.fromkeys((self.node_of[g] for g in gpus), 0), milli)
 
     def resize(self, job: int, shape: Shape, held: Held, gpus: Sequence[int]) -> Held | Refusal:
-        """Let `job` hold exactly these GPU rows instead of `held`, more of them or fewer; the whole change or none.
+        """Replace the GPU rows in `held` of `job` by exactly these, more of them or fewer; the whole change or none.
 
-        What it keeps may lie on nodes that take no new work.
+        GPUs that it keeps may be on unschedulable nodes.
         """
         was, now = set(held.gpus), set(gpus)
         if not shape.whole:
@@ -307,7 +307,7 @@ class Hardware:
         return changed
 
     def give(self, job: int, shape: Shape, held: Held) -> None:
-        """Take back what `job` holds."""
+        """Release what `job` holds."""
         if held.instances:
             for row in held.instances:
                 self.instance_holder[row] = FREE
@@ -349,7 +349,7 @@ class Hardware:
     # --- changes of the hardware ----------------------------------------------------------
 
     def set_node(self, node: int, *, ready: bool, cordoned: bool) -> None:
-        """Make the node fit or unfit for new work; what it runs is not touched."""
+        """Make the node schedulable or unschedulable; running work is not touched."""
         if self.is_open(node):
             self.by_free[self.free[node]] ^= self.node_bit[node]
         self.ready[node], self.cordoned[node] = ready, cordoned
@@ -357,7 +357,7 @@ class Hardware:
             self.by_free[self.free[node]] |= self.node_bit[node]
 
     def set_gpu(self, gpu: int, *, healthy: bool) -> None:
-        """Break or mend a GPU that nobody holds; a held one stays held until it is given back."""
+        """Mark a free GPU as faulty or repaired; an allocated one stays allocated until it is released."""
         if healthy == self.healthy[gpu]:
             return
         self.healthy[gpu] = healthy
@@ -372,7 +372,7 @@ class Hardware:
             self._move(node, self.free[node] + 1)
 
     def add_instance(self, gpu: int, profile: str, start: int, gi_id: int = -1) -> int:
-        """Cut one instance (its legality is the caller's) and return its row."""
+        """Create one instance (the caller checks its legality) and return its row."""
         model = find_gpu_model(self.inventory.names.gpu_models[self.model_of[self.node_of[gpu]]])
         facts = next((p for p in model.profiles if p.name == profile), None) if model else None
         milli = GPU_MILLI * facts.compute_slices // model.compute_slices if facts and model else 0
@@ -385,7 +385,7 @@ class Hardware:
         return len(self.instances) - 1
 
     def recut(self, gpu: int, geometry: Sequence[tuple[str, int]]) -> None:
-        """Give a GPU this geometry; instances that stay keep their rows. Its legality is the caller's."""
+        """Set the geometry of a GPU; instances that stay keep their rows. The caller checks its legality."""
         node, bit = self.node_of[gpu], self.gpu_bit[gpu]
         if self.free_mask[node] & bit:
             self.free_mask[node] ^= bit
@@ -412,7 +412,7 @@ class Hardware:
 
 
 def _members_whole(masks: dict[int, int], shape: Shape, count: int) -> bool:
-    """Whether every member lies on one node; only one node may hold the smaller last member."""
+    """Whether every member is on one node; only one node may hold the smaller last member."""
     per = shape.per_member
     rest = count % per
     remainders = [mask.bit_count() % per for mask in masks.values()]

@@ -1,6 +1,6 @@
-"""Where every job stands, and who is told what happens: the columns of the cluster and its observers.
+"""The state of every job, and the observers of changes: the columns of the cluster.
 
-Columns are lists by job row. The cluster alone changes them.
+Columns are lists by job row. Only the cluster changes them.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from simulator.world.progress import Leaving
 from simulator.world.work import Jobs
 
 UNSUBMITTED = -1
-"""State of a job whose submit time has not come."""
+"""State of a job before its submit time."""
 
 
 class JobState:
     """All jobs are unsubmitted at first."""
 
     def __init__(self, jobs: Jobs) -> None:
-        """Nothing was submitted, nobody observes."""
+        """No jobs submitted, no observers."""
         self.jobs = jobs
         self.state: list[int] = []
         self.incarnation: list[int] = []
         self.first_start_s: list[float] = []  # NaN: never started
-        self.start_s: list[float] = []  # of the present incarnation; NaN while it holds nothing
-        self.since_s: list[float] = []  # of its latest start, whatever its width since then; NaN likewise
+        self.start_s: list[float] = []  # of the present incarnation; NaN while it holds no GPUs
+        self.since_s: list[float] = []  # of its latest start, whatever resizes followed; NaN likewise
         self.ready_s: list[float] = []
-        self.end_s: list[float] = []  # when it ended for good; NaN before
+        self.end_s: list[float] = []  # when it ended permanently; NaN before
         self.served_s: list[float] = []  # progress kept from earlier incarnations
         self.outlived_s: list[float] = []  # most progress that an earlier incarnation reached, kept or lost
-        self.lost_gpu_s: list[float] = []  # that the latest stop lost; NaN: never stopped
+        self.lost_gpu_s: list[float] = []  # lost by the latest stop; NaN: never stopped
         self.evictions: list[int] = []
         self.nodes_used: list[int] = []  # nodes at its last start
         self.backfilled: list[bool] = []
         self.held: list[Held | None] = []
         self.holding: dict[int, None] = {}
         self.pending: dict[int, None] = {}
-        self.leaving: dict[int, Leaving] = {}  # told to leave, and still there
-        self.stale: dict[int, float] = {}  # a member is dead, the others hold on: since when
+        self.leaving: dict[int, Leaving] = {}  # evicted, and still on its GPUs
+        self.stale: dict[int, float] = {}  # a member is dead, the others keep their GPUs: since when
         self.hooks: dict[type, list[Callable[[Any], None]]] = {fact: [] for fact in HOOKS}
         self.grow()
 
@@ -66,13 +66,13 @@ class JobState:
         self.held += [None] * more
 
     def observe(self, observer: object) -> None:
-        """Give every later fact to the methods of `observer` that are named in facts.HOOKS."""
+        """Pass every later fact to the methods of `observer` that are named in facts.HOOKS."""
         for fact, name in HOOKS.items():
             hook = getattr(observer, name, None)
             if hook is not None:
                 self.hooks[fact].append(hook)
 
     def publish(self, fact: Fact) -> None:
-        """State a fact to the observers of its kind."""
+        """Publish a fact to the observers of its kind."""
         for hook in self.hooks[type(fact)]:
             hook(fact)

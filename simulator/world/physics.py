@@ -1,9 +1,9 @@
-"""What time things take: start-up, restart, checkpoints, re-cutting a GPU.
+"""Durations of operations: start-up, restart, checkpoints, repartitioning of a GPU.
 
-Three sets. `ideal` has no overheads, to compare with published figures. `charged` is ideal plus a flat
-price on every preemption and move. `real` counts what a cluster pays; each of its constants names its
-source. All times are virtual seconds on a grid of 1/1024 s, so that differences of times are exact and
-GPU-seconds can be counted in integers.
+Three sets. `ideal` has no overheads, for comparison with published figures. `charged` is ideal plus a fixed cost of
+every preemption and move. `real` models what a cluster pays; each of its constants names its source. All times are
+virtual seconds on a grid of 1/1024 s, so that differences of times are exact and GPU-seconds can be counted in
+integers.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ TICKS_PER_S = 1024
 
 
 def on_grid(time_s: float) -> float:
-    """The grid time nearest to `time_s`; infinity and NaN stay what they are."""
+    """The grid time nearest to `time_s`; infinity and NaN are unchanged."""
     if time_s - time_s != 0:
         return time_s
     return int(time_s * TICKS_PER_S + 0.5) / TICKS_PER_S
 
 
 def up_to_grid(time_s: float) -> float:
-    """The first grid time not before `time_s`; infinity and NaN stay what they are."""
+    """The first grid time not before `time_s`; infinity and NaN are unchanged."""
     if time_s - time_s != 0:
         return time_s
     return ceil(time_s * TICKS_PER_S) / TICKS_PER_S
@@ -34,7 +34,7 @@ class Physics:
     """The overheads of one simulated world. A rate of infinity means that the transfer takes no time."""
 
     name: str
-    flat_loss_s: float = 0.0  # progress lost by each preemption, move or failure, whatever was checkpointed
+    flat_loss_s: float = 0.0  # progress lost by each preemption, move or failure, regardless of checkpoints
     flat_restore_s: float = 0.0  # added to each restart
     image_pull_s: float = 0.0  # first start of a tenant's kind of work on a node
     container_start_s: float = 0.0
@@ -43,10 +43,10 @@ class Physics:
     load_gib_per_s: float = inf  # weights from the store to one node
     checkpoint_gib_per_s: float = inf  # one gang's write or read
     store_gib_per_s: float = inf  # all writes together
-    checkpoint_gib_per_gpu: float = 0.0  # where the job does not say
-    checkpoint_interval_s: float = 0.0  # where the job does not say; 0: progress is never lost
+    checkpoint_gib_per_gpu: float = 0.0  # default where the job states none
+    checkpoint_interval_s: float = 0.0  # default where the job states none; 0: progress is never lost
     grace_s: float = 0.0  # longest wait for a checkpoint before the work is stopped without one
-    resize_s: float = 0.0  # a running gang meets anew, narrower or wider, and loads what it has; it keeps its progress
+    resize_s: float = 0.0  # a resized gang reconnects and loads its state; it keeps its progress
     mig_reconfigure_s: float = 0.0
 
     @property
@@ -96,12 +96,12 @@ IDEAL = Physics("ideal")
 
 CHARGED = Physics(
     "charged",
-    # A stop loses a minute of work and takes half a minute to restore: the price of the study that B4 and B5 compare
+    # A stop loses a minute of work and takes half a minute to restore: the cost in the study that B4 and B5 compare
     # with.
     flat_loss_s=60.0,
     flat_restore_s=30.0,
-    # A gang that grows or shrinks keeps its progress and stands still as long as after a restore: it meets anew and
-    # loads what it has. Pollux measured the same 30 s (see `real`).
+    # A gang that grows or shrinks keeps its progress and pauses as long as after a restore: it reconnects and
+    # loads its state. Pollux measured the same 30 s (see `real`).
     resize_s=30.0,
 )
 
@@ -130,14 +130,14 @@ REAL = Physics(
     checkpoint_interval_s=1800.0,
     # Two minutes, as a spot notice of the large clouds.
     grace_s=120.0,
-    # What Pollux (OSDI 2021, section 5.3, "Simulator fidelity") gives each job whose GPUs change, from checkpoints
-    # and restarts on its testbed. PyTorch's elastic agent stops and starts all workers likewise when members come
-    # or go. New members pull their image while the others go on: that is not waited for.
+    # The time that Pollux (OSDI 2021, section 5.3, "Simulator fidelity") gives each job whose GPUs change, from
+    # checkpoints and restarts on its testbed. PyTorch's elastic agent also stops and starts all workers when members
+    # come or go. New members pull their image while the others continue: that is not waited for.
     resize_s=30.0,
-    # MIG manager stops the node's GPU clients, cuts, starts them again and waits for the device plugin and the
+    # MIG manager stops the node's GPU clients, repartitions, starts them again and waits for the device plugin and the
     # exporter: an assumption of two scrapes and two plugin registrations, not a measurement.
     mig_reconfigure_s=60.0,
 )
 
 PHYSICS = {physics.name: physics for physics in (IDEAL, CHARGED, REAL)}
-"""The sets by the name that `--physics` takes."""
+"""The sets by their name for `--physics`."""

@@ -1,8 +1,8 @@
-"""Where the textbook policies put work: on the fullest node that fits.
+"""Placement of the textbook policies: on the fullest node that fits.
 
-Work of a node or more takes entirely free nodes of lowest index, and for what remains the fullest other
-node that fits; narrower work takes the fullest node that fits, lowest index on ties, and never spans nodes.
-Shares take the fullest GPU that fits, MIG work the instances of lowest row.
+Work of a node or more takes entirely free nodes of lowest index, and for the remainder the fullest other node that
+fits; narrower work takes the fullest node that fits, lowest index on ties, and never spans nodes. Shares take the
+fullest GPU that fits, MIG work the instances of lowest row.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from simulator.world.work import Shape
 
 
 class Spot(NamedTuple):
-    """GPUs for one job, and its instances when it asks for MIG."""
+    """GPUs for one job, and its instances when it requires MIG."""
 
     gpus: list[int]
     instances: tuple[int, ...] = ()
@@ -152,7 +152,7 @@ def _instances(hardware: Hardware, shape: Shape, allowed: int) -> Spot | None:
 
 
 def _domains(hardware: Hardware, shape: Shape, allowed: int) -> Iterator[int]:
-    """Sets of nodes that may hold a gang together: everything, or each domain in the order of its first node."""
+    """Sets of nodes that may hold a gang together: all, or each domain in the order of its first node."""
     if not shape.topology:
         yield allowed
         return
@@ -174,7 +174,7 @@ def never_fits(hardware: Hardware, shape: Shape, allowed: int = -1) -> str:
         return (
             ""
             if any(_members(hardware, shape, node, 1) for node in bits(nodes))
-            else "no node has the CPUs or memory, or a GPU that is not cut for MIG"
+            else "no node has the CPUs or memory, or a GPU that is not partitioned for MIG"
         )
     least = ceil(shape.min_gpus / shape.per_member) if shape.per_member else 0
     best = 0
@@ -182,7 +182,7 @@ def never_fits(hardware: Hardware, shape: Shape, allowed: int = -1) -> str:
         full = sum(_members(hardware, shape, node, shape.per_member) for node in bits(domain))
         rest = shape.min_gpus % shape.per_member if shape.per_member else 0
         best = max(best, full + bool(rest and _rest_room(hardware, shape, domain, rest)))
-    return "" if best >= least else f"room for {best} of its {least} members at most"
+    return "" if best >= least else f"room for at most {best} of its {least} members"
 
 
 def _members(hardware: Hardware, shape: Shape, node: int, per_member: int) -> int:
@@ -197,13 +197,13 @@ def _members(hardware: Hardware, shape: Shape, node: int, per_member: int) -> in
 
 
 def _whole_gpus(hardware: Hardware, node: int) -> int:
-    """GPUs of a node that are not cut into instances."""
+    """GPUs of a node that are not partitioned."""
     first = int(hardware.inventory.nodes.first_gpu[node])
     return hardware.node_gpus[node] - sum(hardware.mig[first : first + hardware.node_gpus[node]])
 
 
 def _rest_room(hardware: Hardware, shape: Shape, nodes: int, rest: int) -> bool:
-    """Whether the smaller last member finds room beside the full ones."""
+    """Whether the smaller last member fits beside the full ones."""
     for node in bits(nodes):
         members = _members(hardware, shape, node, shape.per_member)
         if _whole_gpus(hardware, node) - members * shape.per_member >= rest and not (shape.spread and members):
@@ -221,4 +221,4 @@ def _never_cut(hardware: Hardware, shape: Shape, nodes: int) -> str:
                 most += hardware.node_gpus[node] * profile.max_instances
     if not most:
         return f"no GPU here has the MIG profile {shape.profile}"
-    return "" if most >= shape.gpus else f"{most} instances of {shape.profile} at most"
+    return "" if most >= shape.gpus else f"at most {most} instances of {shape.profile}"

@@ -1,7 +1,7 @@
-"""What starting, saving and stopping cost a job: the time of a start, of a checkpoint, and what a stop loses.
+"""The cost of starting, saving and stopping a job: duration of a start, of a checkpoint, and the loss of a stop.
 
-Progress is in seconds at a job's full width. Checkpoints are written to one store, whose bandwidth holds a
-number of writers at a time; the others queue.
+Progress is in seconds at a job's full width. Checkpoints are written to one store, whose bandwidth holds a number of
+writers at a time; the others queue.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from simulator.world.work import Jobs
 
 
 class Write(NamedTuple):
-    """One checkpoint that was asked for; infinity where it is not written within the grace."""
+    """One requested checkpoint; infinity where it is not written within the grace period."""
 
     done_s: float = inf
-    alone_s: float = inf  # when it would be written if no other write took bandwidth
+    alone_s: float = inf  # completion time if no other write used bandwidth
 
 
 NO_WRITE = Write()
 
 
 class Leaving(NamedTuple):
-    """A job that was told to leave: it works no more, and holds its GPUs."""
+    """An evicted job: it no longer works, and holds its GPUs."""
 
     why: Why
     since_s: float
@@ -39,7 +39,7 @@ class Leaving(NamedTuple):
         return self.write.done_s <= now_s
 
     def starved(self, now_s: float) -> bool:
-        """Whether it would have its checkpoint by now, or would have been let to write it, with the store for
+        """Whether it would have its checkpoint by now, or would have been allowed to write it, with the store to
         itself.
         """
         if self.write.done_s == inf:
@@ -48,7 +48,7 @@ class Leaving(NamedTuple):
 
 
 class Checkpoints:
-    """How often jobs save, how long that takes, and what they lose without."""
+    """Checkpoint intervals and durations of jobs, and the losses without."""
 
     def __init__(self, jobs: Jobs, physics: Physics) -> None:
         """No writer is busy."""
@@ -66,12 +66,12 @@ class Checkpoints:
         return self._physics.checkpoint_interval_s if self._jobs.slo_class[job] == SloClass.BATCH else inf
 
     def stated_interval_s(self, job: int) -> float:
-        """The interval that a source states: the job's own word, or what a stop loses at most where that is flat."""
+        """The stated interval: the job's own, or the maximum loss of a stop where that is fixed."""
         stated_s = self._jobs.checkpoint_interval_s[job]
         return stated_s if self._physics.checkpoint_interval_s or stated_s == inf else self._physics.flat_loss_s
 
     def on_request(self, job: int) -> bool:
-        """Whether it writes a checkpoint when it is told to leave."""
+        """Whether it writes a checkpoint when it is evicted."""
         return self._jobs.saves_on_request[job] and not isnan(self.write_s(job))
 
     def restart_s(self, job: int) -> float:
@@ -98,7 +98,7 @@ class Checkpoints:
         return min(max(since_s, self._physics.flat_loss_s), progress_s)
 
     def ask(self, job: int, now_s: float) -> Write:
-        """Ask for a checkpoint now: its place in the queue of the store, if its turn comes within the grace."""
+        """Request a checkpoint now: its place in the queue of the store, if its turn comes within the grace period."""
         write_s = self.write_s(job)
         if not self.on_request(job):
             return NO_WRITE
@@ -113,19 +113,19 @@ class Checkpoints:
         return Write(max(done_s, next_s), max(alone_s, next_s))
 
     def no_turn(self, job: int, now_s: float) -> Write:
-        """A checkpoint that is not asked for, because others write until the grace is over."""
+        """A checkpoint that is not requested, because other writes last until the grace period is over."""
         write_s = self.write_s(job)
         in_time = self.on_request(job) and write_s <= self._physics.grace_s
         alone_s = up_to_grid(now_s + write_s) if in_time else inf
         return Write(inf, alone_s)
 
     def keeps(self, job: int, write: Write) -> bool:
-        """Whether the job leaves with its progress: by this write, or because saving takes no time here."""
+        """Whether the job leaves with its progress saved: by this write, or because saving takes no time here."""
         return write.done_s < inf or (not self._physics.writes_checkpoints and self.interval_s(job) < inf)
 
 
 class Startups:
-    """How long a job takes from placement to its first useful step."""
+    """Duration from placement to the first useful step of a job."""
 
     def __init__(self, jobs: Jobs, physics: Physics, checkpoints: Checkpoints) -> None:
         """No node has an image yet."""
@@ -133,7 +133,7 @@ class Startups:
         self._images: set[tuple[int, int, str]] = set()
 
     def pull(self, job: int, nodes: Iterable[int]) -> bool:
-        """The images of the job's kind are on these nodes from now on; whether they all were before."""
+        """Mark the images of the job's kind as present on these nodes; returns whether all had them before."""
         images = [(node, self._jobs.tenant[job], self._jobs.kind[job]) for node in nodes]
         cached = all(image in self._images for image in images)
         self._images.update(images)

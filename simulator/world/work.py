@@ -1,7 +1,7 @@
-"""The work that a simulated cluster is asked to do: one column a property, one entry a job.
+"""The workload of a simulated cluster: one column per property, one entry per job.
 
-Columns are plain Python lists, which the event loop reads one entry at a time. What a job asks of the
-hardware is its `Shape`, shared by all jobs that ask for the same: whether a shape fits is one question.
+Columns are plain Python lists, which the event loop reads one entry at a time. The hardware request of a job is its
+`Shape`, shared by all jobs with the same request, so that each shape is tested once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def uid_of(kind: str, row: int) -> str:
-    """Identity of an object: of a job or a service. It keeps it for life and is never deleted and made again."""
+    """Identity of a job or a service. It is constant for its lifetime; no object is deleted and created again."""
     return f"{kind}-{row}"
 
 
@@ -36,12 +36,12 @@ def uids_of(kind: str, count: int) -> NDArray[np.object_]:
 
 
 class Shape(NamedTuple):
-    """What one job asks of the hardware.
+    """The hardware request of a job.
 
-    `gpus` whole GPUs cut into members of `per_member` (the last takes the remainder), each member on one
-    node. `milli` > 0 asks for that share of one GPU instead; `profile` for `gpus` MIG instances of that
-    name. 0 means "no constraint" in `models` (bit set over the GPU models), `gpu_memory_mib`,
-    `cpu_milli` and `memory_mib` (both per member).
+    `gpus` whole GPUs divided into members of `per_member` (the last takes the remainder), each member on one node.
+    `milli` > 0 requests that share of one GPU instead; `profile` requests `gpus` MIG instances of that name. 0 means
+    "no constraint" in `models` (bit set over the GPU models), `gpu_memory_mib`, `cpu_milli` and `memory_mib` (both per
+    member).
     """
 
     gpus: int
@@ -58,12 +58,12 @@ class Shape(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """True when it asks for whole GPUs."""
+        """True when it requests whole GPUs."""
         return self.milli == 0 and not self.profile
 
     @property
     def plain(self) -> bool:
-        """True when any free GPUs will do, as long as each member is on one node."""
+        """True when any free GPUs fit, as long as each member is on one node."""
         return (
             self.whole
             and not self.spread
@@ -90,7 +90,7 @@ class Jobs:
     shape: list[int] = field(default_factory=list)
     gpus: list[int] = field(default_factory=list)
     submit_s: list[float] = field(default_factory=list)
-    duration_s: list[float] = field(default_factory=list)  # inf: until it is taken away
+    duration_s: list[float] = field(default_factory=list)  # inf: until it is withdrawn
     limit_s: list[float] = field(default_factory=list)  # NaN: not declared
     priority: list[int] = field(default_factory=list)
     slo_class: list[int] = field(default_factory=list)
@@ -99,7 +99,7 @@ class Jobs:
     checkpoint_gib: list[float] = field(default_factory=list)
     restart_s: list[float] = field(default_factory=list)
     preemption_delay_s: list[float] = field(default_factory=list)
-    saves_on_request: list[bool] = field(default_factory=list)  # a checkpoint, when it is told to leave
+    saves_on_request: list[bool] = field(default_factory=list)  # writes a checkpoint when it is evicted
     service: list[int] = field(default_factory=list)  # -1: not a replica
     unknown_preemptible: int = 0
     _shape_code: dict[Shape, int] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class Jobs:
         return len(self.id)
 
     def shape_of(self, job: int) -> Shape:
-        """What job `job` asks of the hardware."""
+        """The hardware request of job `job`."""
         return self.shapes[self.shape[job]]
 
     def shape_code(self, shape: Shape) -> int:
@@ -185,8 +185,8 @@ def jitter(duration_s: Sequence[float], ratio: float, seed: int) -> list[float]:
 def jobs_from_trace(trace: JobTrace, inventory: Inventory, *, jitter_ratio: float = 0.0, seed: int = 0) -> Jobs:
     """The jobs of a trace, for the hardware of `inventory`.
 
-    A gang whose number of nodes is not stated is cut into members of the widest node that it may use.
-    What a job does not say is assumed as the workload contract does (docs/workload-contract.md).
+    A gang without a stated number of nodes is divided into members of the widest node that it may use. Missing
+    properties have the defaults of the workload contract (docs/workload-contract.md).
     """
     jobs = Jobs()
     count = len(trace)
@@ -213,7 +213,7 @@ def jobs_from_trace(trace: JobTrace, inventory: Inventory, *, jitter_ratio: floa
     jobs.checkpoint_gib = trace.checkpoint_gib.tolist()
     jobs.restart_s = trace.restart_s.tolist()
     jobs.preemption_delay_s = np.nan_to_num(trace.preemption_delay_s, nan=0.0).tolist()
-    # what a file does not say is what the physics has: work that saves at all saves when it is told to leave
+    # the physics supply what a file omits: work that saves at all saves when it is evicted
     jobs.saves_on_request = (trace.checkpoint_on_request != 0).tolist()
     jobs.service = [-1] * count
     jobs.shape = _shapes(jobs, trace, inventory)
@@ -252,7 +252,7 @@ def _shape(row: tuple[int, int, int, int, str, str, float, float, int, str], inv
         for code, name in enumerate(inventory.names.gpu_models):
             models |= (name.lower() == word.strip().lower()) << code
     if gpu_type and not models:
-        models = 1 << len(inventory.names.gpu_models)  # a model that this cluster has not: never fits
+        models = 1 << len(inventory.names.gpu_models)  # a model that this cluster lacks: never fits
     widest = max(
         (
             int(n)

@@ -91,7 +91,7 @@ def test_every_region_of_an_artifact_is_guarded(shelf: tuple[Registry, list[str]
     try:
         for at in np.unique(np.linspace(0, len(whole) - 1, 200).astype(int)).tolist():
             place.write_bytes(damaged(whole, "flip", at, 1))
-            with pytest.raises(RegistryError, match="changed or cut off"):
+            with pytest.raises(RegistryError, match="changed or truncated"):
                 made.load("bursts", names[1])
     finally:
         place.write_bytes(whole)

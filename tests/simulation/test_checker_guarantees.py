@@ -185,7 +185,7 @@ def test_a_gang_that_was_resized_goes_on_holding() -> None:
 
 def test_contracts_serve_owners_or_end_what_filled_a_gap() -> None:
     """Taken in an owner's name while one waits: fine. Without one, or for the victim's own queue: not."""
-    wrong = "was taken by contract, and no other queue waits inside its guarantee"
+    wrong = "was evicted by contract, while no other queue waits inside its guarantee"
     taken = Evicting(20.0, GUEST_WIDE, 0, Why.PREEMPT, True, "")
     assert found([*FULL, come(WIDE), taken], end_s=100.0) == []
     assert found([*FULL, taken]) == [f"20 job guest-2: {wrong}"]

@@ -56,7 +56,9 @@ def test_disruptions_at_once_are_counted_until_the_work_has_left() -> None:
     ):
         for fact in facts:
             getattr(checker, HOOKS[type(fact)])(fact)
-    assert [violation.message for violation in at_once.violations] == ["2 disruptions under way at once, allowed are 1"]
+    assert [violation.message for violation in at_once.violations] == [
+        "2 disruptions under way at once, the limit is 1"
+    ]
     assert in_turn.violations == []
 
 

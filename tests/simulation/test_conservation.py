@@ -196,7 +196,7 @@ def test_a_sound_run_violates_nothing(physics: Physics) -> None:
         (CachedImages, REAL, "after its start, which takes"),
         (LosesOnResize, CHARGED, "was ready 0 s after its start, which takes 30 s"),
         (LosesOnResize, REAL, "after its start, which takes"),
-        (WorksWhileLeaving, REAL, "after it was told to leave"),
+        (WorksWhileLeaving, REAL, "after its eviction"),
         (InstantSaves, REAL, "lost 0 s of progress"),
         (HidesWork, CHARGED, "made only"),
     ],

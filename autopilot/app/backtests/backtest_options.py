@@ -1,8 +1,8 @@
-"""What a backtest is asked for, and what it hands to the gate beside its document.
+"""Input of a backtest, and what it returns to the gate besides its document.
 
 `autopilot.app.backtests.from_requests.run(options, progress)` and `autopilot.app.backtests.from_jobs.run(options,
-progress)` return the document of `--json` (a dict of plain values). `progress(done, total, words)` may be
-called as often as the work likes. With `options.evidence` they also fill it in, for the gate and the registry.
+progress)` return the document of `--json` (a dict of plain values). They may call `progress(done, total, words)` at any
+time. Where `options.evidence` is given, they fill it in for the gate and the registry.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from models.backtest import CaseLosses
 
 BackProgress = Callable[[int, int, str], None]
-"""Called with (done, in all, how far that is in words)."""
+"""Called with (done, total, progress as text)."""
 
 TARGETS = ("value", "peak")
 MAX_HORIZONS = 12
@@ -27,34 +27,37 @@ MAX_HORIZONS = 12
 
 @dataclass(slots=True)
 class GateEvidence:
-    """What a backtest leaves for the gate. The caller makes it empty (or with `champion`), `run` fills it in."""
+    """What a backtest leaves for the gate. The caller creates it empty (or with `champion`); `run` fills it in."""
 
     champion: Mapping[str, Any] | None = None
-    """The content of the artifact that serves now; None: none serves, leave the losses of a champion None."""
+    """The content of the artifact that serves now. None: no version serves; leave the losses of a champion None."""
 
     champion_schema: tuple[str, ...] = ()
-    """Names of the features that it was fitted on."""
+    """Names of the features that the champion was fitted on."""
 
     champion_problem: str = ""
-    """Filled in by `run`: why the champion could not be scored on this data ("" when it was, or there is none)."""
+    """Filled in by `run`: why the champion could not be scored on this data ("" when it was, or there is no
+    champion).
+    """
 
     cases: list[CaseLosses] = field(default_factory=list)
     """One entry for each (group, horizon): see `models.backtest.CaseLosses`."""
 
     artifact: dict[str, Any] | None = None
-    """What would serve if promoted: a dict (keys are text or numbers) of plain values, lists, tuples, numpy arrays
-    and fitted scikit-learn estimators, its own name under `model`; no class of ours, no set, no bytes, no callable
-    (the registry refuses what is not on its list of trusted types)."""
+    """The artifact that a promotion would serve: a dict (keys are text or numbers) of plain values, lists, tuples,
+    numpy arrays and fitted scikit-learn estimators, with its own name under `model`; no class of this project, no set,
+    no bytes, no callable (the registry refuses types that are not on its list of trusted ones).
+    """
 
     feature_schema: tuple[str, ...] = ()
     parameters: dict[str, Any] = field(default_factory=dict)
-    """Plain values only: what the model was fitted with."""
+    """The parameters of the fit; plain values only."""
 
     data: dict[str, Any] = field(default_factory=dict)
     """Window of the training data, for the manifest: `from_s`, `to_s`, `rows`."""
 
     counted_work: int = 0
-    """Rows x trees of all fits of this run; what the time budget is judged on."""
+    """Rows x trees of all fits of this run, for the check of the time budget."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +66,7 @@ class BurstsOptions:
 
     series: Path | None = None
     requests: Path | None = None
-    step_s: float | None = None  # with `requests`: the width of a bin; a series has its median spacing
+    step_s: float | None = None  # with `requests`: the bin width; a series uses its median spacing
     horizons_s: tuple[float, ...] = (600.0, 1800.0, 3600.0)
     target: str = "value"  # value: y at t + h; peak: the maximum over (t, t + h]
     seed: int = 0
@@ -74,7 +77,7 @@ class BurstsOptions:
         if (self.series is None) == (self.requests is None):
             raise InputError("backtest bursts: name one file, with --series or with --requests")
         if self.requests is not None and self.step_s is None:
-            raise InputError("--step: a request file needs the width of a bin; write for example --step 10s")
+            raise InputError("--step: a request file needs a bin width; write for example --step 10s")
         if self.series is not None and self.step_s is not None:
             raise InputError("--step: a series has its own step (its median spacing); leave it out")
         if self.step_s is not None and not 0.0 < self.step_s < 86_400.0:
@@ -84,12 +87,12 @@ class BurstsOptions:
         if not self.horizons_s or len(self.horizons_s) > MAX_HORIZONS:
             raise InputError(f"--horizons: name 1 to {MAX_HORIZONS} horizons, for example 10m,30m,60m")
         if min(self.horizons_s) <= 0.0 or len(set(self.horizons_s)) < len(self.horizons_s):
-            raise InputError("--horizons: each must be above 0 and named once")
+            raise InputError("--horizons: each must be above 0 and listed once")
         _check_seed(self.seed)
 
     @property
     def path(self) -> Path:
-        """The file that is read."""
+        """The input file."""
         path = self.series or self.requests
         assert path is not None  # noqa: S101 - held by __post_init__
         return path
@@ -119,5 +122,5 @@ def parse_horizons_s(text: str) -> tuple[float, ...]:
 
 
 def counted(by_reason: Mapping[str, int]) -> dict[str, int]:
-    """The reasons that were met at all."""
+    """The reasons with a count above 0."""
     return {reason: count for reason, count in by_reason.items() if count}

@@ -1,8 +1,8 @@
-"""`backtest runtimes`: reads jobs with their run times, and goes through them in time.
+"""`backtest runtimes`: reads jobs with their run times and replays them in time order.
 
-A job file of ours is enough, and so is any table with a submit time and a run time: of the public extracts, requests
-(`t_s`, `exec_s`) and pods without a GPU count are read too. Only what is known when a job is submitted is looked at:
-never its status, start or end. A row whose end is unknown has still run; one without a submit time is left out.
+Any table with a submit time and a run time will do: besides job files, this reads the public extracts of requests
+(`t_s`, `exec_s`) and of pods without a GPU count. Features are limited to what is known when a job is submitted: never
+its status, start or end. A row without an end is taken as still running; one without a submit time is dropped.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 SUBMIT = ("submit_s", "t_s")
 DURATION = ("duration_s", "exec_s")
 NAMES = ("service", "partition")
-"""Columns that say what a job is, beside or instead of its name."""
+"""Columns that describe what a job is, in addition to its name or instead of it."""
 KINDS = ("kind", "num_lora", "gpu_type", "mig_profile")
-"""Columns with few values that tell work of one name apart."""
+"""Columns with few values that distinguish jobs of one name."""
 ASKED = (
     "cpus",
     "cpu_milli",
@@ -52,13 +52,13 @@ ASKED = (
     "num_lora",
     "prompt_length",
 )
-"""Numbers that a job states when it is submitted."""
+"""Numbers that a job declares when it is submitted."""
 SHAPE = ("cpus", "cpu_milli", "memory_mib", "memory_gib", "gpu_milli")
-"""Those that name a job which has no name: replicas of one template ask for the same."""
+"""Columns that identify a job without a name: replicas of one template request the same."""
 
 
 def run(options: RuntimesOptions, progress: BackProgress) -> dict[str, Any]:
-    """The document of `backtest runtimes`. Raises `InputError` naming the file, the column and the mend."""
+    """The document of `backtest runtimes`. Raises `InputError` naming the file, the column and the fix."""
     progress(0, 100, f"reading {options.jobs.name}")
     history, left_out = read_history(options.jobs)
 
@@ -82,12 +82,12 @@ def run(options: RuntimesOptions, progress: BackProgress) -> dict[str, Any]:
     if evidence is not None:
         _fill(evidence, found, history, options.seed)
     running = int(np.count_nonzero(np.isnan(history.duration_s)))
-    assumed = counted({"jobs without a run time still ran when the file ended": running})
+    assumed = counted({"jobs without a run time were still running when the file ended": running})
     return found.document | {"left_out_by_reason": left_out, "assumed_by_reason": assumed}
 
 
 def _fill(evidence: GateEvidence, found: Backtest, history: JobHistory, seed: int) -> None:
-    """What the gate and the registry need: losses by tenant, the models, and what they were fitted with."""
+    """Fill in what the gate and the registry need: losses by tenant, the models, and their training data."""
     from models.runtime_boosting import BoostingRules, content_of
     from models.runtime_features import feature_names
 
@@ -109,7 +109,7 @@ def _fill(evidence: GateEvidence, found: Backtest, history: JobHistory, seed: in
 
 
 def read_history(path: Path) -> tuple[JobHistory, dict[str, int]]:
-    """The jobs of a file in order of submission, and why how many rows were left out. Raises `InputError`."""
+    """The jobs of a file in order of submission, and the number of dropped rows by reason. Raises `InputError`."""
     from models.recent import Asked
     from models.rehearsal import JobHistory
     from simulator.traces.table_files import number_array, read_table
@@ -158,7 +158,7 @@ def _column(frame: pd.DataFrame, names: tuple[str, ...], path: Path) -> str:
 
 
 def _durations(frame: pd.DataFrame, path: Path) -> F64:
-    """Run times; from start and end where no column states them. NaN: not ended yet."""
+    """Run times; computed from start and end where no column holds them. NaN: not ended yet."""
     from simulator.traces.table_files import number_array
 
     if not any(name in frame.columns for name in DURATION) and {"start_s", "end_s"} <= set(frame.columns):
@@ -167,7 +167,7 @@ def _durations(frame: pd.DataFrame, path: Path) -> F64:
 
 
 def _text(frame: pd.DataFrame, names: tuple[str, ...]) -> NDArray[np.object_]:
-    """Text columns joined by `|`, "" where none is there."""
+    """Text columns joined by `|`, "" where all are missing."""
     from simulator.traces.jobs import text_column
 
     parts = [text_column(frame[name]) for name in names if name in frame.columns]
@@ -179,7 +179,9 @@ def _text(frame: pd.DataFrame, names: tuple[str, ...]) -> NDArray[np.object_]:
 
 
 def _stems(frame: pd.DataFrame) -> NDArray[np.object_]:
-    """What each job is: its name without numbers, else its service or partition, else what it asks for; its kind."""
+    """An identifier of each job (its name without digits, else its service or partition, else its request), and its
+    kind.
+    """
     from models.recent import name_stem
 
     names, others = _text(frame, ("name",)), _text(frame, NAMES)

@@ -1,7 +1,8 @@
-"""`backtest bursts`: reads a series or request file, lays it on a regular step, and runs the rolling-origin backtest.
+"""`backtest bursts`: reads a series or request file, resamples it to a regular step, and runs the rolling-origin
+backtest.
 
-Nothing is guessed: a step without a row is unknown, and so is a value that cannot be a demand. In a request file the
-steps without a request are zero, for the file is the whole of what came.
+Nothing is imputed: a step without a row is unknown, and so is a value that cannot be a demand. In a request file, steps
+without a request are zero, because the file lists all requests.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ if TYPE_CHECKING:
     from models.backtest_bursts import Run
 
 MOST_CELLS = 30_000_000
-"""Series x steps that are laid out at most: 240 MB a copy."""
+"""Limit on series x steps after resampling: 240 MB a copy."""
 
 LEAST_STEPS = 20
-"""Steps below which a series is not judged: its last fifth would be three origins."""
+"""Series with fewer steps are not scored: their last fifth would hold three origins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What was read of a file: `demand` [series, steps], NaN where nothing is known, and what became of odd rows."""
+    """Contents of a file: `demand` [series, steps], NaN where unknown, and counts of unusual rows."""
 
     step_s: float
     names: list[str]
@@ -42,7 +43,7 @@ class Series:
 
 
 def run(options: BurstsOptions, progress: BackProgress) -> dict[str, Any]:
-    """The document of `backtest bursts`. Raises `InputError` naming file, column or option, and the mend."""
+    """The document of `backtest bursts`. Raises `InputError` naming the file, column or option, and the fix."""
     progress(0, 1, f"reading {options.path.name}")
     if options.series is not None:
         read = read_series(options.series)
@@ -52,7 +53,7 @@ def run(options: BurstsOptions, progress: BackProgress) -> dict[str, Any]:
     steps = [_steps_of(horizon_s, step_s) for horizon_s in options.horizons_s]
     if len(set(steps)) < len(steps):
         raise InputError(
-            f"--horizons: two of them are the same number of steps of {format_duration(step_s)}; name others"
+            f"--horizons: two of them round to the same number of steps of {format_duration(step_s)}; name others"
         )
     _check_length(options.path, values, step_s, max(steps))
 
@@ -62,7 +63,7 @@ def run(options: BurstsOptions, progress: BackProgress) -> dict[str, Any]:
     ask = Ask(step_s, tuple(steps), peak=options.target == "peak")
     found = backtest(read.names, values, ask, options.seed, time.process_time, progress)
     written = document(found)
-    # a horizon is named as it was asked for, though it is judged at the nearest whole step
+    # the document lists a horizon as requested, though it is scored at the nearest whole step
     written["horizons"] = {
         f"{asked_s:g}": found for asked_s, found in zip(options.horizons_s, written["horizons"].values(), strict=True)
     }
@@ -76,7 +77,7 @@ def run(options: BurstsOptions, progress: BackProgress) -> dict[str, Any]:
 
 
 def _fill(evidence: GateEvidence, run_: Run, values: F64, seed: int) -> None:
-    """Losses of challenger, floor and champion by group and horizon, and what would serve if promoted."""
+    """Losses of challenger, floor and champion by group and horizon, and the artifact that a promotion would serve."""
     from models.boosting import Boosting
     from models.demand import tidy
 
@@ -99,7 +100,7 @@ def _fill(evidence: GateEvidence, run_: Run, values: F64, seed: int) -> None:
         run_.floor_upper,
         champion,
     )
-    if boosting.counted_work:  # else there was too little to fit one
+    if boosting.counted_work:  # otherwise there was too little data to fit one
         evidence.artifact = boosting.content()
     evidence.feature_schema = boosting.features
     evidence.parameters = {"seed": seed, "steps": list(run_.ask.steps), "levels": list(run_.ask.levels)}
@@ -108,7 +109,7 @@ def _fill(evidence: GateEvidence, run_: Run, values: F64, seed: int) -> None:
 
 
 def champion_promises(run_: Run, raw: F64) -> F64:
-    """What would have been promised on the test origins with `raw` in the place of the newly fitted global model."""
+    """The forecasts for the test origins with `raw` instead of the newly fitted global model."""
     from models.backtest_bursts import spoken_for
 
     first = run_.first_test - run_.until
@@ -134,18 +135,19 @@ def _check_length(path: Path, values: F64, step_s: float, longest: int) -> None:
     needed = max(LEAST_STEPS, 5 * (longest + 1))
     if steps < needed:
         raise InputError(
-            f"{path}: {steps} steps of {format_duration(step_s)}; a backtest of that horizon needs {needed} "
-            "(the last fifth is the test, and must hold it); give a longer file or a shorter horizon"
+            f"{path}: {steps} steps of {format_duration(step_s)}; a backtest of that horizon needs "
+            f"{needed} (the last fifth is the test, and must contain it); provide a longer file or a "
+            "shorter horizon"
         )
     if not np.isfinite(values).any():
-        raise InputError(f"{path}: no value can be used: all are missing, negative or infinite")
+        raise InputError(f"{path}: no usable value: all are missing, negative or infinite")
 
 
 def read_series(path: Path) -> Series:
     """The series of a file with the columns t_s, service, value.
 
-    The step is the median over services of the median time between their rows. Rows may come in any order; several
-    in one step are averaged; a row without a time or a name is left out. Raises `InputError`.
+    The step is the median over services of the median time between their rows. Rows may come in any order; several rows
+    in one step are averaged; a row without a time or a name is dropped. Raises `InputError`.
     """
     from simulator.traces.jobs import text_column
     from simulator.traces.table_files import number_array, read_table, require_columns
@@ -166,7 +168,7 @@ def read_series(path: Path) -> Series:
         "without a time (t_s) or a service": int(np.count_nonzero(~usable)),
         "whose value is missing, negative or infinite": unknown,
     }
-    assumed = {"several rows of a service in one step count by their mean": more}
+    assumed = {"several rows of a service in one step are averaged": more}
     return Series(step_s, names.tolist(), values, counted(left_out), counted(assumed))
 
 
@@ -183,16 +185,16 @@ def _median_step(path: Path, t_s: F64, row: NDArray[np.intp], series: int) -> fl
 def _laid_out(
     path: Path, row: NDArray[np.intp], place: NDArray[np.int64], value: F64, series: int, step_s: float
 ) -> tuple[F64, int, int]:
-    """(mean of the usable values in each step, NaN where there is none; values not usable; values beyond one a
-    step).
+    """(mean of the usable values in each step, NaN where there is none; number of unusable values; number of values
+    beyond one per step).
     """
     from models.demand import tidy
 
     steps = int(place.max()) + 1
     if steps * series > MOST_CELLS:
         raise InputError(
-            f"{path}: {series} series of {steps:,} steps of {format_duration(step_s)} are more than the "
-            f"{MOST_CELLS:,} values that are laid out; take a part of the file"
+            f"{path}: {series} series of {steps:,} steps of {format_duration(step_s)} exceed the limit of "
+            f"{MOST_CELLS:,} values; use a part of the file"
         )
     usable = tidy(value)
     known = ~np.isnan(usable)
@@ -205,7 +207,7 @@ def _laid_out(
 
 
 def read_rates(path: Path, step_s: float) -> Series:
-    """Requests a second of each service of a request file. The last, partial step is left out."""
+    """Requests per second of each service of a request file, without the last, partial step."""
     from simulator.inference.requests import read_requests
 
     requests = read_requests(path)
@@ -215,8 +217,8 @@ def read_rates(path: Path, step_s: float) -> Series:
     series = len(requests.services)
     if steps * series > MOST_CELLS:
         raise InputError(
-            f"--step: {format_duration(step_s)} cuts {path} into {steps:,} steps of {series} services, more "
-            f"than {MOST_CELLS:,} values; take a longer step"
+            f"--step: {format_duration(step_s)} divides {path} into {steps:,} steps of {series} services, "
+            f"more than {MOST_CELLS:,} values; use a longer step"
         )
     whole = place < steps
     cell = requests.service[whole] * steps + place[whole]

@@ -1,6 +1,4 @@
-"""The gate around a backtest: the champion from the registry, the verdict into the book, the candidate onto the
-shelf.
-"""
+"""The gate after a backtest: reads the champion from the registry, records the verdict, stores the candidate."""
 
 from __future__ import annotations
 
@@ -20,33 +18,35 @@ from autopilot.registry.book import SUMMARY
 from models.backtest import METRIC_VERSION, CaseVerdict, GateRules, GateVerdict, judge
 
 NO_SCORES = frozenset({"chosen", "floor", "left_out_by_reason", "assumed_by_reason"})
-"""Parts of a backtest's document that are no figures of the model."""
+"""Parts of a backtest's document that are no scores of the model."""
 
 BOOTSTRAP_SEED = 20_240_501
-"""One seed for every verdict: the same losses are judged the same everywhere."""
+"""One seed for every verdict: equal losses give equal verdicts everywhere."""
 
 
 def bootstrap_rng() -> np.random.Generator:
-    """The generator of a verdict, from its beginning."""
+    """The generator for a verdict, freshly seeded."""
     return np.random.default_rng(BOOTSTRAP_SEED)
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A verdict and what it is of."""
+    """A verdict and its subject."""
 
     run: str
     version: str  # of the candidate in the registry, or `code ...` where only code was judged
-    champion: str  # version it was judged against; "" for none
+    champion: str  # version it was compared with; "" for none
     verdict: GateVerdict
     notes: tuple[str, ...]
-    written: int  # cases that were not in the book yet, or differently
+    written: int  # cases that were missing from the book, or different in it
 
 
 def open_evidence(registry: Registry, kind: str) -> tuple[GateEvidence, str, tuple[str, ...]]:
-    """Empty evidence with the champion's content: (evidence, champion's version, notes on what could not serve)."""
+    """Empty evidence with the champion's content: (evidence, champion's version, notes on versions that cannot
+    serve).
+    """
     served = registry.serve(kind)
-    notes = tuple(f"passed over {name[:12]}: {problem}" for name, problem in served.refused)
+    notes = tuple(f"skipped {name[:12]}: {problem}" for name, problem in served.refused)
     if served.manifest is None:
         return GateEvidence(), "", notes
     evidence = GateEvidence(champion=served.content, champion_schema=served.manifest.feature_schema)
@@ -55,7 +55,7 @@ def open_evidence(registry: Registry, kind: str) -> tuple[GateEvidence, str, tup
 
 @cache
 def code_version() -> str:
-    """Version of this package, and a digest of the code of the models as it was when first asked."""
+    """Version of this package, and a digest of the source of the models as of the first call."""
     digest = sha256()
     for each in sorted(resources.files("models").iterdir(), key=lambda file: file.name):
         if each.name.endswith(".py"):
@@ -87,10 +87,10 @@ def judge_models(
     store: bool,
     rules: GateRules | None = None,
 ) -> Judged:
-    """Judge what a backtest left, write the verdict of each case into the book, and store the candidate.
+    """Judge the evidence of a backtest, record the verdict of each case, and store the candidate.
 
-    `data` names and digests the file; `setting` is what else the run was asked for. Without `store` (the
-    golden set, whose models are of no use elsewhere) the code is judged, and nothing is stored.
+    `data` names and digests the file; `setting` holds the other options of the run. Without `store` (the golden set,
+    whose models serve no cluster) the code is judged, and nothing is stored.
     """
     rules = rules or GateRules()
     verdict = judge(evidence.cases, evidence.counted_work, bootstrap_rng(), rules)
@@ -108,7 +108,7 @@ def judge_models(
         )
     notes: list[str] = []
     if store and candidate is None:
-        notes.append("the backtest fitted nothing that could be stored; the code was judged")
+        notes.append("the backtest fitted no model that could be stored; the code was judged")
     if evidence.champion_problem:
         notes.append(f"the champion could not be scored here: {evidence.champion_problem}")
     version, run, written = write_verdict(
@@ -119,7 +119,7 @@ def judge_models(
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A fitted model as the registry stores it: content, and what its manifest says."""
+    """A fitted model as the registry stores it: content and manifest."""
 
     artifact: Mapping[str, Any]
     data: Mapping[str, Any]
@@ -141,9 +141,9 @@ def write_verdict(
     setting: Mapping[str, Any],
     rules: GateRules,
 ) -> tuple[str, str, int]:
-    """Store the candidate (None: the code was judged), and each case of the verdict: (version, run, cases written).
+    """Store the candidate (None: the code was judged) and each case of the verdict: (version, run, cases written).
 
-    Raises `RegistryError` where the disk refuses.
+    Raises `RegistryError` where the disk fails.
     """
     code = code_version()
     version = f"code {code}"
@@ -195,7 +195,7 @@ def write_verdict(
 
 
 def scores_of(document: Mapping[str, Any]) -> dict[str, float]:
-    """The figures of a backtest's document as flat names, without those that measure this machine."""
+    """The scores of a backtest's document under flat names, without those that measure this machine."""
     flat: dict[str, float] = {}
 
     def walk(prefix: str, value: Any) -> None:
@@ -221,7 +221,7 @@ def _case(verdict: CaseVerdict) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Values as JSON has them: names as text, sets in order, and no number that is not one."""
+    """JSON values: names as text, sets sorted, no NaN or infinity."""
     if isinstance(value, Mapping):
         return {str(name): _plain(each) for name, each in value.items()}
     if isinstance(value, frozenset | set):

@@ -1,8 +1,8 @@
-"""The golden set: small, synthetic, locked. What every change of the models is judged on.
+"""The golden set: small, synthetic, locked. Every change of the models is judged on it.
 
-`scripts/generate_golden.py` writes it. Its content is locked by a digest: another content is another version. How the
-models did on it is recorded beside it (`scores.json`, written by `scripts/record_golden_scores.py`): a change of the
-code may not make it worse. That is less than what a challenger must show to be promoted (models/backtest.py).
+`scripts/generate_golden.py` writes it. A digest locks its content: other content is another version. `scores.json`
+beside it, written by `scripts/record_golden_scores.py`, records the scores of the models: a change of the code must not
+make them worse. This is a weaker condition than promotion (models/backtest.py).
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ TOLERANCES = {
     "bursts": {"pinball_p99": 0.08, "pinball_p90": 0.03, "mae_vs_naive": 0.03, "headroom_p99": 0.05},
     "runtimes": {"pinball_p90": 0.02, "mae_log": 0.02, "median_relative_error": 0.02},
 }
-"""By how much a score may be higher than recorded, as a part of it. Three seeds of the same code lie up to 6 % apart in
-0.99 pinball, 3 % in headroom and 1.5 % in the other scores of bursts: a tolerance lies above that, for it is no change
-of quality, and at most twice as high. Run times draw nothing: there it is room for the rounding of another machine."""
+"""By how much, relative to its recorded value, a score may rise. Three seeds of the same code differ by up to 6 % in
+0.99 pinball, 3 % in headroom and 1.5 % in the other scores of bursts: each tolerance is above that, since such a
+difference is no change of quality, and at most twice as high. Run times use no random draws: their tolerance covers
+rounding on other machines.
+"""
 
 BOUNDS = {
     "bursts": {
@@ -35,31 +37,30 @@ BOUNDS = {
     },
     "runtimes": {"coverage_p90": (0.88, 0.95), "coverage_p90_worst_tenth": (0.82, 1.0)},
 }
-"""What the promises must keep, whatever was recorded: the bounds of the gate (models/backtest.py: GateRules). Above
-0.95 a bound that was promised for 0.9 is another one."""
+"""Bounds that hold whatever was recorded: those of the gate (models/backtest.py: GateRules). A nominal 0.9 bound that
+covers more than 0.95 is too wide.
+"""
 
-_MEND = "restore it from the release, or write it again with scripts/generate_golden.py"
+_MEND = "restore it from the release, or regenerate it with scripts/generate_golden.py"
 
 
 def golden_file(kind: str) -> Path:
-    """The file of `bursts` or `runtimes`. Raises `InputError` when it is missing, or is not what was locked."""
+    """The file of `bursts` or `runtimes`. Raises `InputError` when it is missing or differs from the locked content."""
     lock = _lock()
     if lock.get("version") != GOLDEN_VERSION:
-        raise InputError(
-            f"{FOLDER}: the golden set has the version {lock.get('version')}, not {GOLDEN_VERSION}; {_MEND}"
-        )
+        raise InputError(f"{FOLDER}: the golden set has version {lock.get('version')}, not {GOLDEN_VERSION}; {_MEND}")
     about = lock["files"][kind]
     path = FOLDER / str(about["file"])
     if not path.exists():
-        raise InputError(f"{path}: is missing; {_MEND}")
+        raise InputError(f"{path}: missing; {_MEND}")
     found = content_digest(path)
     if found != about["content_sha256"]:
-        raise InputError(f"{path}: holds other data than version {GOLDEN_VERSION} was locked with; {_MEND}")
+        raise InputError(f"{path}: its content is not that of version {GOLDEN_VERSION}; {_MEND}")
     return path
 
 
 def content_digest(path: Path) -> str:
-    """SHA-256 of the rows as CSV, whatever the version of the file's format. Raises `InputError` for no table."""
+    """SHA-256 of the rows as CSV, independent of the version of the file format. Raises `InputError` for no table."""
     import pandas as pd
 
     try:
@@ -90,25 +91,23 @@ def scores_in(document: Mapping[str, Any], kind: str) -> dict[str, float]:
 
 
 def recorded_scores() -> dict[str, dict[str, float]]:
-    """The recorded scores of each kind. Raises `InputError` for a record that is of another golden set or metric."""
+    """The recorded scores of each kind. Raises `InputError` for a record of another golden set or metric."""
     path = FOLDER / "scores.json"
-    mend = "write it again with scripts/record_golden_scores.py, and read the difference"
+    mend = "regenerate it with scripts/record_golden_scores.py, and review the difference"
     try:
         record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read ({error}); {mend}") from error
     for name, version in (("golden_version", GOLDEN_VERSION), ("metric_version", METRIC_VERSION)):
         if record.get(name) != version:
-            raise InputError(f"{path}: is of {name} {record.get(name)}, not {version}; {mend}")
+            raise InputError(f"{path}: has {name} {record.get(name)}, not {version}; {mend}")
     scores: dict[str, dict[str, float]] = record["scores"]
     return scores
 
 
 def worse_than(recorded: Mapping[str, float], scores: Mapping[str, float], kind: str) -> list[str]:
-    """What a change of the code made worse, in words: beyond its tolerance, out of its bounds, or not there any
-    more.
-    """
-    found = [f"{kind}, {name}: is not measured any more" for name in recorded if name not in scores]
+    """What a change of the code made worse, as text: scores beyond their tolerance, out of their bounds, or missing."""
+    found = [f"{kind}, {name}: is no longer measured" for name in recorded if name not in scores]
     for name, value in scores.items():
         score = name.split()[-1]
         if score in BOUNDS[kind]:
@@ -120,13 +119,13 @@ def worse_than(recorded: Mapping[str, float], scores: Mapping[str, float], kind:
         if before is None or not value <= before * (1.0 + TOLERANCES[kind][score]):
             was = "nothing" if before is None else f"{before:.4f}"
             found.append(
-                f"{kind}, {name}: {value:.4f}, where {was} is recorded and {TOLERANCES[kind][score]:.0%} more allowed"
+                f"{kind}, {name}: {value:.4f}; {was} is recorded, and {TOLERANCES[kind][score]:.0%} more is allowed"
             )
     return found
 
 
 def golden_document(kind: str) -> dict[str, Any]:
-    """The document of a backtest on the golden set, as `autopilot backtest` without a file makes it."""
+    """The document of a backtest on the golden set, as `autopilot backtest` without a file produces it."""
     from autopilot.app.backtests.backtest_options import BurstsOptions, RuntimesOptions
     from autopilot.worker import one_thread
 

@@ -1,7 +1,7 @@
-"""The registry behind the running controller: what passed the gate is stored and serves, what did not is stored with
-why.
+"""The registry behind the running controller: stores models that passed the gate and serves them; stores refused ones
+with the reason.
 
-It works where the fit does, in the worker's thread: the loop waits for no disk.
+It runs where the fit does, in the worker's thread: the control loop never waits for a disk.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ BY = "controller"
 WINDOW = "the recent window of the controller"
 Model = TypeVar("Model")
 
-SIMPLE = {BURSTS: "the simple models", RUNTIMES: "the last jobs alike"}
-"""What speaks where no model of a kind serves."""
+SIMPLE = {BURSTS: "the simple models", RUNTIMES: "the last similar jobs"}
+"""The fallback where no model of a kind serves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a fit gave, as the registry keeps it; `setting` is what the fit was asked for."""
+    """The result of a fit, as the registry keeps it; `setting` holds the options of the fit."""
 
     kind: str
     candidate: Candidate
@@ -46,10 +46,10 @@ class Promoter:
     """Stores the fits of the controller: a `Keep` of its worker (autopilot/worker.py)."""
 
     def __init__(self, registry: Registry) -> None:
-        """Take the versions that serve as champions; one that cannot be used is passed over, see `notes`."""
+        """Load the serving versions as champions; one that cannot be used is skipped, see `notes`."""
         self._registry = registry
         self._version: dict[str, str] = {}
-        self._current: dict[str, str] = {}  # other than that version where it had to be passed over
+        self._current: dict[str, str] = {}  # differs from that version where it was skipped
         self.notes: tuple[str, ...] = ()
         self.champion = self._serving(BURSTS, lambda _, content: Boosting.from_content(content, ask_of()))
         self.boosted = self._serving(
@@ -57,7 +57,7 @@ class Promoter:
         )
 
     def _serving(self, kind: str, read: Callable[[Manifest, dict[str, Any]], Model]) -> Model | None:
-        """The model of a kind that serves, None where none does. `read` raises for one that cannot."""
+        """The serving model of a kind, None where none serves. `read` raises for one that cannot."""
 
         def problem_of(manifest: Manifest, content: dict[str, Any]) -> str:
             try:
@@ -67,7 +67,7 @@ class Promoter:
             return ""
 
         served = self._registry.serve(kind, problem_of)
-        self.notes += tuple(f"passed over {name[:12]}: {problem}" for name, problem in served.refused)
+        self.notes += tuple(f"skipped {name[:12]}: {problem}" for name, problem in served.refused)
         self._version[kind] = served.manifest.version if served.manifest is not None else ""
         self._current[kind] = self._registry.pointer(kind).current
         if served.manifest is None or served.content is None:
@@ -75,7 +75,7 @@ class Promoter:
         return read(served.manifest, served.content)
 
     def __call__(self, owner: str, result: Any) -> str:
-        """Store a fit that was judged; why it must not be used, "" when it may be."""
+        """Store a judged fit; returns why it must not be used, "" when it may be."""
         judged = _judged(result)
         if judged is None:
             return ""
@@ -86,25 +86,25 @@ class Promoter:
                 kind, self._registry, judged.verdict, candidate, champion, candidate.data, judged.setting, GateRules()
             )
             if not judged.verdict.passed:
-                return ""  # what is adopted then is without it
+                return ""  # the adopted fit does not contain it
         except RegistryError as error:
-            return f"it is not used, for it could not be stored: {error}"
+            return f"not used, because it could not be stored: {error}"
         why = f"passed the gate against {champion[:12] or SIMPLE[kind]}, run {run}"
         try:
             self._registry.promote(kind, version, by=BY, why=why, expected=self._current[kind])
         except RegistryError as error:
             return (
-                f"it is stored as {version[:12]} and not used: {error}. This controller takes up what was promoted or "
-                "rolled back by others when it starts again"
+                f"stored as {version[:12]} but not used: {error}. This controller loads promotions and "
+                "rollbacks made by others at its next start"
             )
         self._version[kind] = self._current[kind] = version
         return ""
 
 
 def _judged(result: Any) -> Judged | None:
-    """What is to be kept of a fit; None where nothing was judged, or is for the registry.
+    """What to store of a fit; None where nothing was judged, or nothing belongs into the registry.
 
-    Of demand only models of requests are kept: nothing is decided by tokens yet.
+    For demand only models of requests are kept: no decision uses tokens yet.
     """
     if isinstance(result, DemandFit) and result.asked.kind == REQUESTS and result.fitted.proof is not None:
         return _of_demand(result, result.fitted.proof)
@@ -159,7 +159,7 @@ def _of_run_times(digest: str, asked: FitWork, proof: RuntimeProof) -> Judged:
 
 
 def _scores(verdict: GateVerdict) -> dict[str, float]:
-    """What the gate measured over all services, or tenants."""
+    """The scores of the gate over all services, or tenants."""
     return {
         f"{case.case} {finding.rule}": round(finding.value, 6)
         for case in verdict.cases

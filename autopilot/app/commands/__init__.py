@@ -1,1 +1,1 @@
-"""What the commands of `autopilot` do: run, show and write. Only these modules print."""
+"""Implementations of the commands of `autopilot`: run, print and write. Only these modules print."""

@@ -1,4 +1,4 @@
-"""What plan, replay and explain do: ask for decisions, in words or as JSON."""
+"""Implementation of plan, replay and explain: print decisions as text or JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autopilot.core.model.units import parse_duration_s
 
 
 def run_plan(options: SimulateOptions, at: str, policy: str, json_out: Path | None) -> None:
-    """Plan once at a moment of a scenario, or of the files that `options` name."""
+    """Plan once at one moment of a scenario, or of the files that `options` name."""
     from autopilot.app.decisions.decision_rows import signals_document, tick_document
     from autopilot.app.runs.plan import plan_at
     from autopilot.app.when import When
@@ -36,24 +36,24 @@ def run_plan(options: SimulateOptions, at: str, policy: str, json_out: Path | No
     free, widest = signals_now.stranded_gpus, signals_now.largest_gang_gpus
     out.print(
         f"{signals_now.allocated_gpus:g} of {signals_now.capacity_gpus:g} GPUs handed out, "
-        f"{signals_now.pending_gpus:g} asked for; "
-        f"{free:g} free GPUs fit nothing that waits; the widest gang that fits now has {widest} GPUs"
+        f"{signals_now.pending_gpus:g} requested; {free:g} free GPUs fit no pending gang; the widest gang "
+        f"that fits now has {widest} GPUs"
     )
     print_lines(explain_decision(decision), json_out)
-    out.print(f"nothing was carried out: this is what policy {policy} would do")
+    out.print(f"nothing was carried out: policy {policy} would do this")
 
 
 def no_baseline(command: str, policy: str | None) -> None:
-    """Raise `InputError` where `policy` names a baseline: those decide nothing that could be shown."""
+    """Raise `InputError` where `policy` names a baseline: baselines make no decisions that could be shown."""
     if policy in BASELINE_NAMES:
         raise InputError(
-            f"--policy: {policy} is a baseline, known to `autopilot simulate` only; {command} takes one of "
-            f"{', '.join(SHIPPED_NAMES)} or a policy file (.yaml)"
+            f"--policy: {policy} is a baseline, which only `autopilot simulate` runs; {command} takes one "
+            f"of {', '.join(SHIPPED_NAMES)} or a policy file (.yaml)"
         )
 
 
 def run_replay(journal: Path | None, policy: str | None, json_out: Path | None) -> None:
-    """Decide a journal again and print the outcome; exit 1 when it is not identical."""
+    """Replay a journal and print the result; exit 1 when it is not identical."""
     from autopilot.replay import replay, replay_lines
     from autopilot.settings import load_policy
 
@@ -77,7 +77,7 @@ def run_explain(
     from autopilot.app.decisions.answers import explain_from
 
     if decision is not None and (workload is not None or at is not None):
-        raise InputError("explain: an ID says all by itself; leave out --workload and --at, or the ID")
+        raise InputError("explain: an ID alone identifies the decision; leave out --workload and --at, or the ID")
     at_s = parse_duration_s(at, "--at") if at is not None else None
     path = journal_to_read(journal)
     check_place(json_out, (path,))
@@ -89,7 +89,7 @@ def run_explain(
 
 
 def check_place(json_out: Path | None, reads: tuple[Path, ...]) -> None:
-    """Refuse early a file that could not be written, or that the command reads. Raises `InputError`."""
+    """Check before the run that the file can be written and is no input of the command. Raises `InputError`."""
     if json_out is not None and json_out != STDOUT:
         from autopilot.app.commands.backtest_commands import check_json
 
@@ -97,7 +97,7 @@ def check_place(json_out: Path | None, reads: tuple[Path, ...]) -> None:
 
 
 def print_lines(lines: Iterable[str], json_out: Path | None) -> None:
-    """The words, unless JSON took their place."""
+    """Print the lines, unless JSON replaces them."""
     if json_out == STDOUT:
         return
     for line in lines:

@@ -1,4 +1,4 @@
-"""`autopilot backtest`: the options of its commands. Importing it loads nothing heavy."""
+"""`autopilot backtest`: the options of its commands. Importing it loads no heavy library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.units import parse_duration_s
 
 backtest_app = typer.Typer(
-    help="How good the forecasts (or a policy) would have been on a record, and the gate in front of promotion.",
+    help="Score forecasts (or a policy) on recorded data, and gate new models before promotion.",
     no_args_is_help=True,
 )
 
@@ -22,15 +22,15 @@ Gate = Annotated[
     bool,
     typer.Option(
         "--gate",
-        help="Judge the new models against those of the registry that serve, and against the floor; store them "
-        "and the verdict. Exit code 1 when they are refused.",
+        help="Compare the new models with those that the registry serves, and with the floor; store them and "
+        "the verdict. Exit code 1 when the gate refuses them.",
     ),
 ]
 Folder = Annotated[
     Path | None,
     typer.Option("--registry", help="Folder of models and verdicts.", show_default="in the user's state folder"),
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of everything that is drawn.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of all random draws.")]
 
 
 @backtest_app.command()
@@ -44,14 +44,14 @@ def bursts(
     ] = None,
     step: Annotated[
         str | None,
-        typer.Option("--step", help="With --requests: the width of a bin, for example 10s.", show_default="the file's"),
+        typer.Option("--step", help="With --requests: the bin width, for example 10s.", show_default="the file's"),
     ] = None,
-    horizons: Annotated[str, typer.Option("--horizons", help="How far ahead, by comma.")] = "10m,30m,60m",
+    horizons: Annotated[str, typer.Option("--horizons", help="Lead times, separated by commas.")] = "10m,30m,60m",
     target: Annotated[
         str,
         typer.Option(
             "--target",
-            help="value: what comes at that time; peak: the largest until then, which capacity is planned on.",
+            help="value: the value at that time; peak: the maximum until then, which capacity is planned for.",
         ),
     ] = "value",
     json_out: JsonOut = None,
@@ -59,7 +59,7 @@ def bursts(
     registry: Folder = None,
     seed: Seed = 0,
 ) -> None:
-    """Burst forecasts from every step of the last fifth of a record; without a file on the golden set."""
+    """Score burst forecasts at every step of the last fifth of a record; without a file, on the golden set."""
     from autopilot.app.commands.backtest_commands import backtest_bursts
 
     horizons_s = parse_horizons_s(horizons)
@@ -87,7 +87,7 @@ def runtimes(
     registry: Folder = None,
     seed: Seed = 0,
 ) -> None:
-    """Run-time forecasts on the last quarter of a job file; without a file on the golden set."""
+    """Score run-time forecasts on the last quarter of a job file; without a file, on the golden set."""
     from autopilot.app.commands.backtest_commands import backtest_runtimes
 
     if jobs is None and seed:
@@ -109,8 +109,8 @@ def policies(
     json_out: JsonOut = None,
     registry: Folder = None,
 ) -> None:
-    """A candidate policy held against recorded runs: decisions and outcomes, with thresholds. Exit code 1 when
-    refused.
+    """Replay recorded runs under a candidate policy and compare decisions and outcomes with thresholds. Exit code 1
+    when the gate refuses it.
     """
     from autopilot.app.commands.ask_commands import no_baseline
     from autopilot.app.commands.backtest_commands import backtest_policies

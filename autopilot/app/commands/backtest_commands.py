@@ -1,4 +1,4 @@
-"""What `autopilot backtest` does: run, show, write, and with --gate judge."""
+"""Implementation of `autopilot backtest`: run, print, write, and with --gate judge."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RUNTIME_ROWS = (
     ("relative error, median", "median_relative_error"),
     ("R2 of log", "r2_log"),
     ("MAE of log", "mae_log"),
-    ("ran longer than said", "under_ratio"),
+    ("exceeded its prediction", "under_ratio"),
     ("0.9 pinball of log", "pinball_p90"),
     ("coverage of 0.9", "coverage_p90"),
     ("  worst tenth", "coverage_p90_worst_tenth"),
@@ -42,12 +42,12 @@ RUNTIME_ROWS = (
 
 
 def check_json(path: Path | None, reads: tuple[Path, ...]) -> None:
-    """Refuse before a long run a file that could not be written, or that the run reads. Raises `InputError`."""
+    """Check before a long run that the file can be written and is no input of the run. Raises `InputError`."""
     if path is None:
         return
     check_output(path, "--json")
     if path.resolve() in {each.resolve() for each in reads}:
-        raise InputError(f"--json: {path} is read by this command too; name another file")
+        raise InputError(f"--json: {path} is an input of this command; name another file")
 
 
 def backtest_bursts(options: BurstsOptions | None, json_out: Path | None, folder: Path | None, *, gate: bool) -> None:
@@ -90,9 +90,11 @@ def _run(
     golden: bool,
     show: Any,
 ) -> None:
-    """Run, print, write and judge. What was measured is written before the registry can refuse anything."""
+    """Run, print, write and judge. Results are written before the registry is used, so that its errors cannot lose
+    them.
+    """
     if not path.exists():
-        raise InputError(f"{path}: there is no such file")
+        raise InputError(f"{path}: no such file")
     check_json(json_out, (path,))
     evidence: GateEvidence | None = None
     champion, notes, digest = "", tuple[str, ...](), ""
@@ -101,8 +103,8 @@ def _run(
 
         registry = open_registry(folder)
         registry.check_writable()
-        digest = file_digest(path)  # of what is read now: a file may grow while the run lasts
-        if golden:  # a champion that was fitted on other data would be no fair opponent: here code is judged
+        digest = file_digest(path)  # digest now: a file may grow during the run
+        if golden:  # a champion fitted on other data is no fair opponent: here the code is judged
             evidence = GateEvidence()
         else:
             evidence, champion, notes = open_evidence(registry, kind)
@@ -151,16 +153,16 @@ def _write(document: dict[str, Any], json_out: Path | None) -> None:
 
 
 def _print_odd_rows(document: Mapping[str, Any]) -> None:
-    """Rows that were left out, and what was assumed of others: nothing is dropped in silence."""
+    """Print how many rows were dropped, and what was assumed for others."""
     left_out, assumed = document.get("left_out_by_reason"), document.get("assumed_by_reason")
     if left_out:
-        out.print("rows left out: " + ", ".join(f"{count:,} {why}" for why, count in left_out.items()))
+        out.print("rows dropped: " + ", ".join(f"{count:,} {why}" for why, count in left_out.items()))
     if assumed:
         out.print("assumed: " + ", ".join(f"{what} ({count:,} rows)" for what, count in assumed.items()))
 
 
 def print_bursts(document: Mapping[str, Any]) -> None:
-    """One column a horizon, the floor's figures in parentheses, and what was chosen."""
+    """One column per horizon, the floor's figures in parentheses, and the models chosen."""
     horizons: Mapping[str, Mapping[str, Any]] = document["horizons"]
     out.print(
         f"{document['series']} series, on the last fifth of the time (in parentheses: last value under the same "
@@ -177,7 +179,7 @@ def print_bursts(document: Mapping[str, Any]) -> None:
 
 
 def print_runtimes(document: Mapping[str, Any]) -> None:
-    """The figures of total and remaining run time, the floor's in parentheses."""
+    """The scores for total and remaining run time, the floor's in parentheses."""
     out.print(f"{document['jobs']:,} jobs, on the last quarter (in parentheses: the recent-kNN floor)")
     remaining: Mapping[str, Mapping[str, Any]] = document.get("remaining", {})
     rows: list[list[str]] = []
@@ -214,9 +216,9 @@ def _print_cpu(document: Mapping[str, Any]) -> None:
 
 
 def print_verdict(judged: Any, notes: tuple[str, ...]) -> None:
-    """Whether the gate let it pass, and each rule that did not."""
+    """Print the verdict of the gate, and each rule that failed."""
     verdict = judged.verdict
-    against = "the floor; nothing serves yet"
+    against = "the floor; no version serves yet"
     if judged.champion:
         against = f"{judged.champion[:12]} and the floor" if verdict.against_champion else "the floor alone"
     word = "passed" if verdict.passed else "refused"
@@ -232,7 +234,7 @@ def print_verdict(judged: Any, notes: tuple[str, ...]) -> None:
         if not finding.passed and not finding.blocking
     ]
     if advice:
-        out.print("advice, which blocks nothing:")
+        out.print("advice, which does not block:")
         for line in advice[:10]:
             out.print(f"  {line}")
         if len(advice) > 10:
@@ -240,12 +242,12 @@ def print_verdict(judged: Any, notes: tuple[str, ...]) -> None:
     if not judged.version.startswith("code "):
         out.print(
             f"stored as {judged.version[:12]}"
-            + (f"; let it serve: autopilot models promote {judged.version[:12]} --why ..." if verdict.passed else "")
+            + (f"; to serve it: autopilot models promote {judged.version[:12]} --why ..." if verdict.passed else "")
         )
 
 
 def backtest_policies(journals: tuple[Path, ...], policy: str, json_out: Path | None, folder: Path | None) -> None:
-    """Replay journals under a candidate and hold it to the thresholds. Exit code 1 where it does not keep them."""
+    """Replay journals under a candidate policy and check the thresholds. Exit code 1 where it fails one."""
     from autopilot.app.backtests.gate import file_digest
     from autopilot.journal.decisions import digest, policy_bytes
     from autopilot.registry import VerdictBook, run_name

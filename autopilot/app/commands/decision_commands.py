@@ -1,4 +1,6 @@
-"""What `autopilot decisions` does: find decisions in a journal, print them or write them as JSON, follow a run."""
+"""Implementation of `autopilot decisions`: find decisions in a journal, print them or write them as JSON, follow
+a run.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ class Asked:
     journal: Path | None = None
 
     def __post_init__(self) -> None:
-        """Raise `InputError` for flags that contradict each other, or a value that is not known."""
+        """Raise `InputError` for flags that contradict each other, or an unknown value."""
         if self.accepted and self.refused:
             raise InputError("decisions: --accepted and --refused exclude each other; leave one out")
         if self.action is not None and self.action not in ACTION_NAMES:
@@ -71,18 +73,18 @@ class Asked:
         if self.follow and (self.top is not None or self.until is not None):
             raise InputError("--follow: it waits for new decisions; leave out --top and --until")
         if self.follow and self.json not in {None, STDOUT}:
-            raise InputError("--follow: it goes on printing; write --json without a path, and redirect the output")
+            raise InputError("--follow: it prints indefinitely; write --json without a path, and redirect the output")
 
     @property
     def answer(self) -> Answer | None:
-        """Only decisions with this answer; the top ones are accepted ones unless something else is said."""
+        """Only decisions with this answer; with `--top` accepted ones, unless the flags ask for others."""
         if self.refused:
             return Answer.REFUSED
         return Answer.ACCEPTED if self.accepted or self.top is not None else None
 
 
 def run_decisions(asked: Asked) -> None:
-    """Print the decisions that were asked for. Raises `InputError` for what the journal does not know."""
+    """Print the matching decisions. Raises `InputError` for names that the journal does not contain."""
     path = journal_to_read(asked.journal)
     check_place(asked.json, (path,))
     with JournalReader(path) as reader:
@@ -110,7 +112,7 @@ def _moment(text: str | None, flag: str, when: When, last_s: float, default_s: f
 
 
 def chosen(rows: Iterable[Row], asked: Asked, default_limit: int) -> Iterable[Row]:
-    """The rows within the limit (0: all): the best ones first with `--top`, else the latest in order."""
+    """The rows within the limit (0: all): the best first with `--top`, otherwise the latest in order."""
     limit = default_limit if asked.limit is None else asked.limit
     if asked.top is None:
         return deque(rows, maxlen=limit) if limit else rows
@@ -120,7 +122,7 @@ def chosen(rows: Iterable[Row], asked: Asked, default_limit: int) -> Iterable[Ro
 
 
 def _print(rows: Iterable[Row], asked: Asked, when: When) -> None:
-    """A table of the chosen rows, and how many there are by answer."""
+    """Print a table of the chosen rows, and the count by answer."""
     counts: Counter[Answer] = Counter()
 
     def counted(rows: Iterable[Row]) -> Iterator[Row]:
@@ -131,13 +133,13 @@ def _print(rows: Iterable[Row], asked: Asked, when: When) -> None:
     shown = list(chosen(counted(rows), asked, DEFAULT_LIMIT))
     total = sum(counts.values())
     if not total:
-        out.print("no decision of this journal matches")
+        out.print("no decision in this journal matches")
         return
     print_rows(HEADINGS, [_cells(row, when) for row in shown])
     parts = ", ".join(f"{counts[answer]:,} {answer_words(answer)}" for answer in Answer if counts[answer])
     cut = f"; shown: {len(shown):,} (--limit 0 for all)" if len(shown) < total else ""
     out.print(f"{total:,} decisions match: {parts}{cut}")
-    out.print("the whole case of one: autopilot explain DECISION")
+    out.print("details of one decision: autopilot explain DECISION")
 
 
 def _cells(row: Row, when: When) -> tuple[str, ...]:
@@ -161,8 +163,8 @@ def _cells(row: Row, when: When) -> tuple[str, ...]:
 
 
 def follow(reader: JournalReader, wanted: Wanted, wait: Callable[[float], None] = time.sleep) -> Iterator[Row]:
-    """New decisions as the run writes them, until it is interrupted. Raises `InputError` where another run took the
-    file.
+    """New decisions as the run writes them, until interrupted. Raises `InputError` where another run replaced
+    the file.
     """
     fresh = Fresh()
     number, file = -1, reader.path.stat().st_ino
@@ -176,7 +178,7 @@ def follow(reader: JournalReader, wanted: Wanted, wait: Callable[[float], None] 
             yield from filter(wanted.takes, fresh.of(record.decision))
         wait(LOOK_EVERY_S)
         if not reader.path.exists() or reader.path.stat().st_ino != file:
-            raise InputError(f"{reader.path}: another run took the place of this journal; start again")
+            raise InputError(f"{reader.path}: another run replaced this journal; start the command again")
 
 
 def _print_new(row: Row, asked: Asked, when: When) -> None:

@@ -1,4 +1,6 @@
-"""What `autopilot forecast` does: read the journal, say what is foreseen and how such promises were kept, draw it."""
+"""Implementation of `autopilot forecast`: print the forecasts in a journal and how reliable they were, and plot
+them.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ from autopilot.app.commands.ask_commands import check_place, print_lines
 from autopilot.app.commands.json_out import STDOUT, write_json
 from autopilot.app.commands.run_commands import journal_to_read, progress_bar, state_folder
 from autopilot.app.decisions.foreseen import (
+    Coverage,
     DemandRecord,
     JobPromise,
     JobRecord,
-    QuotaHold,
     coverage,
     read_foreseen,
     span_words,
@@ -28,21 +30,21 @@ from autopilot.report.charts import Plot
 
 ENDINGS = (".svg", ".png")
 NO_DEMAND = (
-    "this journal holds no forecasts of demand: the run made none (services were scaled by what was measured, or "
-    "an older version wrote it)"
+    "this journal holds no forecasts of demand: the run made none (services were scaled by measured load, "
+    "or an older version wrote the journal)"
 )
 _STATES = {
     State.PENDING: "waits",
     State.STARTING: "starts",
     State.RUNNING: "runs",
-    State.CHECKPOINTING: "is told to leave",
+    State.CHECKPOINTING: "is leaving",
     State.SUCCEEDED: "has ended",
     State.FAILED: "has failed",
 }
 
 
 def run_forecast(name: str, at: str | None, picture: Path | None, json_out: Path | None, journal: Path | None) -> None:
-    """Print the forecast of a service or job from a journal, and draw how such forecasts have done."""
+    """Print the forecast for a service or job from a journal, and plot past forecasts against outcomes."""
     at_s = None if at is None else parse_duration_s(at, "--at")
     path = journal_to_read(journal)
     check_place(json_out, (path,))
@@ -63,7 +65,7 @@ def run_forecast(name: str, at: str | None, picture: Path | None, json_out: Path
 
 
 def _picture_place(given: Path | None, journal: Path) -> Path | None:
-    """Where the picture goes, checked; None: the state folder. Raises `InputError` for what cannot be one."""
+    """Path of the picture, checked; None: the state folder. Raises `InputError` for a path that cannot be used."""
     if given is None:
         return None
     if given.suffix not in ENDINGS:
@@ -97,22 +99,22 @@ def _job(found: JobRecord) -> tuple[dict[str, Any], list[str], Plot | None]:
     ]
     ended = now.state >= State.SUCCEEDED
     if not now.total_s and not ended:
-        why = f"the model {now.model} abstains: no job alike has ended yet" if now.model else "this run made none"
-        lines.append(f"no forecast of its run time: {why}")
+        why = f"the model {now.model} abstains: no similar job has ended yet" if now.model else "this run made none"
+        lines.append(f"no run-time forecast: {why}")
     else:
         lines.append(f"forecast of {now.model}, from {now.history} ended jobs, made at {format_duration(now.made_s)}")
-        lines.append(f"  run time in all: {_band(now.levels, now.total_s)}")
+        lines.append(f"  total run time: {_band(now.levels, now.total_s)}")
         if now.ran_s:
-            lines.append(f"  still to run:    {_band(now.levels, now.left_s)}")
+            lines.append(f"  remaining:      {_band(now.levels, now.left_s)}")
     own = next((each for each in found.promises if each.job == now.job), None)
     if own is not None and np.isfinite(own.came_s):
         lines.append(
-            f"it ran {format_duration(own.came_s)}; promised by {own.model} at {format_duration(own.made_s)}, "
-            f"from {own.history} ended jobs:"
+            f"it ran {format_duration(own.came_s)}; forecast by {own.model} at "
+            f"{format_duration(own.made_s)}, from {own.history} ended jobs:"
         )
-        lines.append(f"  run time in all: {_band(own.levels, own.total_s)}")
+        lines.append(f"  total run time: {_band(own.levels, own.total_s)}")
     elif ended:
-        lines.append("no promise of its run time is recorded: it was over before anything could be said")
+        lines.append("no run-time forecast is recorded: the job ended before one was made")
     kept = {
         "all": _kept_jobs(found.promises),
         now.tenant: _kept_jobs([p for p in found.promises if p.tenant == now.tenant]),
@@ -120,7 +122,7 @@ def _job(found: JobRecord) -> tuple[dict[str, Any], list[str], Plot | None]:
     lines += _kept_lines(kept, "jobs that have ended")
     beyond = sum(not np.isfinite(each.came_s) for each in found.promises)
     if beyond:
-        lines.append(f"  {beyond} more promises are open: those jobs have not ended, and long ones end last")
+        lines.append(f"  {beyond} more forecasts are open: those jobs have not ended, and long jobs end last")
     document = {
         "kind": "job",
         "state": now.state.name.lower(),
@@ -139,18 +141,18 @@ def _job(found: JobRecord) -> tuple[dict[str, Any], list[str], Plot | None]:
     return document, lines, _jobs_picture(found.promises, now.job)
 
 
-def _kept_jobs(promises: list[JobPromise]) -> list[QuotaHold]:
+def _kept_jobs(promises: list[JobPromise]) -> list[Coverage]:
     return coverage([(each.levels, each.total_s, each.came_s) for each in promises])
 
 
 def _band(levels: tuple[float, ...], values_s: tuple[float, ...]) -> str:
-    """Middle and outer quantiles in words."""
+    """Median and outer quantiles as text."""
     middle = values_s[_nearest(levels, 0.5)]
     high = _nearest(levels, 0.9)
     band = span_words(values_s[0], values_s[-1])
     return (
-        f"{format_duration(middle)} in the middle, {format_duration(values_s[high])} at {levels[high]:g}; "
-        f"from {band} ({levels[0]:g} to {levels[-1]:g})"
+        f"{format_duration(middle)} median, {format_duration(values_s[high])} at {levels[high]:g}; from "
+        f"{band} ({levels[0]:g} to {levels[-1]:g})"
     )
 
 
@@ -198,7 +200,7 @@ def _service(records: list[DemandRecord]) -> tuple[dict[str, Any], list[str], Pl
 
 
 def _demand(record: DemandRecord, lines: list[str]) -> dict[str, Any]:
-    """The lines on one kind of demand, and the same for other programs."""
+    """The lines for one kind of demand, and the same as JSON."""
     last, row = record.last, record.row
     assert last is not None  # noqa: S101 - records are made with their first forecast
     unit = record.kind.replace("_per_s", " a second")
@@ -220,19 +222,20 @@ def _demand(record: DemandRecord, lines: list[str]) -> dict[str, Any]:
                 if np.isfinite(value)
             ]
             bounds = ", ".join(f"{_rate(value)} at {level:g}" for value, level in known)
-            lines.append(f"  peak of the next {format_duration(horizon_s)}: {bounds or 'nothing is promised yet'}")
+            lines.append(f"  peak of the next {format_duration(horizon_s)}: {bounds or 'no forecast yet'}")
         if reason:
-            lines.append(f"  abstains in part: {reason}")
+            lines.append(f"  incomplete: {reason}")
     if reason and np.isfinite(record.whole_s):
         lines.append(
-            f"  promised all last at {format_duration(record.whole_s)}: --at {np.ceil(record.whole_s):.0f}s shows it"
+            f"  the last complete forecast was made at {format_duration(record.whole_s)}: --at "
+            f"{np.ceil(record.whole_s):.0f}s shows it"
         )
     drifting = bool(last.drifting[row]) if len(last.drifting) else None
     if drifting:
-        lines.append("  drifts: its errors have left their usual range")
+        lines.append("  drift: the errors of this model have left their usual range")
     kept = {f"{horizon_s:g}": _kept_demand(record, horizon_s) for horizon_s in last.horizons_s}
     named = {f"next {format_duration(float(horizon))}": each for horizon, each in kept.items()}
-    lines += _kept_lines(named, "promises of this run whose time is over")
+    lines += _kept_lines(named, "matured forecasts of this run")
     for why, count in sorted(record.abstained.items(), key=lambda each: -each[1]):
         lines.append(f"  abstained {count} times: {why}")
     return {
@@ -249,11 +252,11 @@ def _demand(record: DemandRecord, lines: list[str]) -> dict[str, Any]:
 
 
 def _rate(value: float) -> str:
-    """A rate for people: next to nothing is nothing."""
+    """A rate as text; rounded to 0 when negligible."""
     return f"{value:.3g}" if abs(value) >= 0.001 else "0"
 
 
-def _kept_demand(record: DemandRecord, horizon_s: float) -> list[QuotaHold]:
+def _kept_demand(record: DemandRecord, horizon_s: float) -> list[Coverage]:
     return coverage([(p.levels, p.values, p.came) for p in record.promises if p.horizon_s == horizon_s])
 
 
@@ -262,7 +265,7 @@ def _demand_picture(record: DemandRecord) -> Plot | None:
 
     last = record.last
     assert last is not None  # noqa: S101 - as above
-    # the horizon that the most promises were closed for, the longest of them
+    # the horizon with the most matured forecasts, the longest of those
     horizon_s = max(
         last.horizons_s, key=lambda h: (sum(p.horizon_s == h and np.isfinite(p.came) for p in record.promises), h)
     )
@@ -283,10 +286,10 @@ def _demand_picture(record: DemandRecord) -> Plot | None:
 # --- both -------------------------------------------------------------------------------------------
 
 
-def _kept_lines(kept: dict[str, list[QuotaHold]], what: str) -> list[str]:
+def _kept_lines(kept: dict[str, list[Coverage]], what: str) -> list[str]:
     if not any(kept.values()):
-        return [f"how such promises were kept: unknown yet, there are no {what}"]
-    lines = [f"how such promises were kept ({what}; promised: delivered):"]
+        return [f"past coverage: unknown yet, there are no {what}"]
+    lines = [f"past coverage ({what}; nominal: observed):"]
     for group, each in kept.items():
         if each:
             shares = ", ".join(f"{one.level:g}: {one.share:.3f}" for one in each)
@@ -294,7 +297,7 @@ def _kept_lines(kept: dict[str, list[QuotaHold]], what: str) -> list[str]:
     return lines
 
 
-def _plain(kept: list[QuotaHold]) -> list[dict[str, float]]:
+def _plain(kept: list[Coverage]) -> list[dict[str, float]]:
     return [{"promised": each.level, "delivered": each.share, "count": each.count} for each in kept]
 
 

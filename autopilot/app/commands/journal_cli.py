@@ -18,45 +18,46 @@ JournalIn = Annotated[
 
 def decisions(
     action: Annotated[
-        str | None, typer.Option("--action", help="Only those of this action, for example preempt.")
+        str | None, typer.Option("--action", help="Only decisions of this action, for example preempt.")
     ] = None,
     workload: Annotated[
         str | None,
-        typer.Option("--workload", help="Only those for this workload, or that take GPUs from it."),
+        typer.Option("--workload", help="Only decisions for this workload, or that take GPUs from it."),
     ] = None,
-    tenant: Annotated[str | None, typer.Option("--tenant", help="Only those for work of this tenant.")] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Only decisions for work of this tenant.")] = None,
     since: Annotated[
         str | None,
         typer.Option(
             "--since",
-            help="Only those from this time of the run on (2h30m), or from this date and time on (2026-11-23T04:00, "
-            "UTC) where the journal knows its dates. Of a live cluster 2h means the last two hours.",
+            help="Only decisions from this time of the run on (2h30m), or from this date and time on "
+            "(2026-11-23T04:00, UTC) where the journal has dates. For a live cluster, 2h means the last "
+            "two hours.",
         ),
     ] = None,
-    until: Annotated[str | None, typer.Option("--until", help="Only those up to this time.")] = None,
-    accepted: Annotated[bool, typer.Option("--accepted", help="Only those that were accepted.")] = False,
-    refused: Annotated[bool, typer.Option("--refused", help="Only those that a guard refused.")] = False,
+    until: Annotated[str | None, typer.Option("--until", help="Only decisions up to this time.")] = None,
+    accepted: Annotated[bool, typer.Option("--accepted", help="Only accepted decisions.")] = False,
+    refused: Annotated[bool, typer.Option("--refused", help="Only decisions that a guard refused.")] = False,
     top: Annotated[
         str | None,
-        typer.Option("--top", help="gain: the largest benefit first; loss: the most work lost by victims first."),
+        typer.Option("--top", help="gain: largest benefit first; loss: most work lost by victims first."),
     ] = None,
     limit: Annotated[
         int | None,
         typer.Option(
             "--limit",
-            help="Print at most this many: the latest, or with --top the first. 0 prints all.",
+            help="Print at most this many decisions: the latest, or with --top the first. 0 prints all.",
             show_default="20, with --json all",
         ),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on with new decisions as the run makes them, until Ctrl-C.")
+        bool, typer.Option("--follow", help="Continue with new decisions as the run makes them, until Ctrl-C.")
     ] = False,
     json_out: JsonPlace = None,
     journal: JournalIn = None,
 ) -> None:
     """Find decisions by action, workload, tenant, time or answer, with gain, loss and reason codes.
 
-    Each decision is listed once, at the first of the ticks in a row that made it. --json writes one JSON object a line.
+    Consecutive ticks that repeat a decision are listed once, at the first tick. --json writes one JSON object per line.
     """
     from autopilot.app.commands.decision_commands import Asked, run_decisions
 
@@ -81,20 +82,20 @@ def decisions(
 def replay(
     journal: Annotated[
         Path | None,
-        typer.Argument(metavar="JOURNAL", help="The journal to decide again.", show_default="that of the last run"),
+        typer.Argument(metavar="JOURNAL", help="The journal to replay.", show_default="that of the last run"),
     ] = None,
     policy: Annotated[
         str | None,
         typer.Option(
             "--policy",
             help=f"Decide under this policy instead ({', '.join(SHIPPED_NAMES)}, or a policy file), and show "
-            f"what differs.",
+            "what differs.",
         ),
     ] = None,
     json_out: JsonPlace = None,
     named: JournalIn = None,
 ) -> None:
-    """Decide a recorded run again: identical, or the first difference; with --policy, what would change."""
+    """Replay a recorded run: report that it is identical, or the first difference; with --policy, what would change."""
     from autopilot.app.commands.ask_commands import run_replay
 
     if journal is not None and named is not None:
@@ -105,11 +106,13 @@ def replay(
 def explain(
     decision: Annotated[
         str | None,
-        typer.Argument(metavar="ID", help="A proposal's id, or the number of a tick.", show_default="the last tick"),
+        typer.Argument(
+            metavar="ID", help="The id of a proposal, or the number of a tick.", show_default="the last tick"
+        ),
     ] = None,
     workload: Annotated[
         str | None,
-        typer.Option("--workload", help="What happened to this workload, and why it runs or waits."),
+        typer.Option("--workload", help="The history of this workload, and why it runs or waits."),
     ] = None,
     at: Annotated[
         str | None,
@@ -122,7 +125,7 @@ def explain(
     json_out: JsonPlace = None,
     journal: JournalIn = None,
 ) -> None:
-    """Why something was done, or not: a decision with every guard's answer, or one workload's story."""
+    """Explain a decision with every guard's verdict, or the state of one workload."""
     from autopilot.app.commands.ask_commands import run_explain
 
     run_explain(decision, workload, at, json_out, journal)
@@ -135,36 +138,36 @@ def forecast(
     ] = None,
     mix: Annotated[
         bool,
-        typer.Option("--mix", help="What may arrive in each of the next hours, by pool and kind of gang."),
+        typer.Option("--mix", help="Expected arrivals in each of the next hours, by pool and kind of gang."),
     ] = False,
     at: Annotated[
         str | None,
-        typer.Option("--at", help="As it stood at this time of the run, for example 2h.", show_default="the end"),
+        typer.Option("--at", help="As of this time of the run, for example 2h.", show_default="the end"),
     ] = None,
     picture: Annotated[
         Path | None,
         typer.Option(
             "--picture",
-            help="Where the picture of what was promised and what came goes (.svg or .png).",
+            help="File for the plot of forecasts against outcomes (.svg or .png).",
             show_default="in the user's state folder",
         ),
     ] = None,
     json_out: JsonPlace = None,
     journal: JournalIn = None,
 ) -> None:
-    """What is foreseen for a service or a job, with its band, and how such promises were kept in this run."""
+    """Show the forecast for a service or a job with its band, and the past coverage of such forecasts in this run."""
     from autopilot.app.commands.forecast_commands import run_forecast
     from autopilot.app.commands.mix_commands import run_mix
 
     if mix:
         if name is not None or picture is not None:
             raise InputError(
-                "forecast: --mix is of the whole cluster and draws nothing; leave out SERVICE|JOB and --picture"
+                "forecast: --mix covers the whole cluster and draws no plot; leave out SERVICE|JOB and --picture"
             )
         run_mix(at, json_out, journal)
         return
     if name is None:
-        raise InputError("forecast: name a service or the id of a job, or write --mix for what may arrive")
+        raise InputError("forecast: name a service or the id of a job, or write --mix for expected arrivals")
     run_forecast(name, at, picture, json_out, journal)
 
 

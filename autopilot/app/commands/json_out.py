@@ -1,5 +1,5 @@
-"""`--json` of commands that read: alone it prints to standard output in place of the words, with a path it writes a
-file.
+"""`--json` of commands that read: without a path it prints JSON to standard output instead of text, with a path it
+writes a file.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from autopilot.files import replace_file
 STDOUT = Path("-")
 JsonPlace = Annotated[
     Path | None,
-    typer.Option("--json", metavar="[PATH]", help="Print JSON in place of the words; with a path, write it there."),
+    typer.Option("--json", metavar="[PATH]", help="Print JSON instead of text; with a path, write it there."),
 ]
 
 
 class JsonCommand(TyperCommand):
-    """A command whose `--json` may stand without a path."""
+    """A command whose `--json` may appear without a path."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put standard output where no path follows."""
+        """Insert standard output where no path follows."""
         return super().parse_args(ctx, with_place(args))
 
 
 def with_place(arguments: Sequence[str]) -> list[str]:
-    """The arguments with `-` behind each `--json` that is the last one or stands before another option."""
+    """The arguments with `-` after each `--json` that is last or precedes another option."""
     found: list[str] = []
     for at, word in enumerate(arguments):
         found.append(word)
@@ -42,7 +42,7 @@ def with_place(arguments: Sequence[str]) -> list[str]:
 
 
 def write_json(place: Path, document: Mapping[str, Any]) -> None:
-    """One document. Raises `InputError` when the file cannot be written."""
+    """Write one document. Raises `InputError` when the file cannot be written."""
     if place == STDOUT:
         sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
         return
@@ -52,12 +52,12 @@ def write_json(place: Path, document: Mapping[str, Any]) -> None:
 
 
 def write_lines(place: Path, documents: Iterable[Mapping[str, Any]]) -> None:
-    """One document a line (JSON Lines), written as they come. Raises `InputError` when the file cannot be written."""
+    """Write one document per line (JSON Lines) as they arrive. Raises `InputError` when the file cannot be written."""
     lines = (json.dumps(each, allow_nan=False) + "\n" for each in documents)
     if place == STDOUT:
         for line in lines:
             sys.stdout.write(line)
-        sys.stdout.flush()  # a reader that follows sees whole lines
+        sys.stdout.flush()  # a process that follows the file sees whole lines
         return
 
     def fill(file: Path) -> None:

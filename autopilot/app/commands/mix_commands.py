@@ -1,6 +1,4 @@
-"""What `autopilot forecast --mix` does: learn from a journal what arrived, and say what may arrive in the next
-hours.
-"""
+"""Implementation of `autopilot forecast --mix`: learn arrivals from a journal, and forecast those of the next hours."""
 
 from __future__ import annotations
 
@@ -26,14 +24,12 @@ HOURS_AHEAD = 6
 ANY = "any model"
 SHARE = "share of a GPU"
 LEVELS = (0.05, 0.5, 0.95)
-"""A band of nine in ten, and its middle."""
+"""The 0.9 interval and the median."""
 
 
 @dataclass(slots=True)
 class Arrivals:
-    """Gangs in the order in which a journal first shows them; replicas of services, which nobody submits, are left
-    out.
-    """
+    """Gangs in the order in which a journal first shows them, without replicas of services, which are not submitted."""
 
     from_s: float = float("nan")
     to_s: float = float("nan")
@@ -43,7 +39,9 @@ class Arrivals:
     seen: set[str] = field(default_factory=set)
 
     def see(self, observation: Observation) -> None:
-        """One tick. What was there at the first was submitted before anybody looked, unless it says when."""
+        """Take in one tick. Work present at the first tick was submitted before the journal began, unless it has a
+        submit time.
+        """
         if np.isnan(self.from_s):
             self.from_s = observation.now_s
         self.to_s = max(observation.now_s, self.from_s)
@@ -77,7 +75,7 @@ def _kind(gpus: int, gpu_milli: int, mig_profile: int, names: Names) -> str:
 
 
 def read_arrivals(path: Path, at_s: float | None, progress: Progress | None = None) -> Arrivals:
-    """What the journal at `path` shows as arriving, up to `at_s`."""
+    """The arrivals in the journal at `path` up to `at_s`."""
     found = Arrivals()
     with JournalReader(path) as reader:
         total = len(reader)
@@ -91,16 +89,16 @@ def read_arrivals(path: Path, at_s: float | None, progress: Progress | None = No
 
 
 def foreseen_mix(arrivals: Arrivals, hours: int = HOURS_AHEAD) -> tuple[tuple[str, ...], list[MixForecast]]:
-    """(pools, a forecast for each of the next `hours`). Raises `InputError` where too little was watched."""
+    """(pools, a forecast for each of the next `hours`). Raises `InputError` where the journal is too short."""
     if not arrivals.at_s or arrivals.to_s - arrivals.from_s < HOUR_S:
         raise InputError(
             f"the mix of demand: this journal shows {len(arrivals.at_s)} submissions in "
-            f"{format_duration(max(arrivals.to_s - arrivals.from_s, 0.0))}; at least one, and an hour, are needed: "
-            "name a longer run with --journal, or a later time with --at"
+            f"{format_duration(max(arrivals.to_s - arrivals.from_s, 0.0))}; at least one submission and "
+            "one hour are needed: name a longer run with --journal, or a later time with --at"
         )
     pools, kinds = tuple(sorted(set(arrivals.pool))), tuple(sorted(set(arrivals.kind), key=_size_order))
     mix = DemandMix(len(pools), kinds)
-    # watched from here on
+    # the journal starts here
     mix.learn(arrivals.from_s, np.empty(0), np.empty(0, np.int32), np.empty(0, np.int32))
     mix.learn(
         arrivals.to_s,
@@ -115,13 +113,13 @@ def foreseen_mix(arrivals: Arrivals, hours: int = HOURS_AHEAD) -> tuple[tuple[st
 
 
 def _size_order(kind: str) -> tuple[int, str]:
-    """Whole GPUs by size, then what is cut."""
+    """Order: whole GPUs by size, then MIG instances and shares."""
     number = kind.split(maxsplit=1)[0]
     return (int(number), kind) if number.isdigit() else (1 << 20, kind)
 
 
 def run_mix(at: str | None, json_out: Path | None, journal: Path | None) -> None:
-    """Print what may arrive in each of the next hours, by pool and kind of gang."""
+    """Print the expected arrivals in each of the next hours, by pool and kind of gang."""
     at_s = None if at is None else parse_duration_s(at, "--at")
     path = journal_to_read(journal)
     check_place(json_out, (path,))
@@ -136,13 +134,13 @@ def run_mix(at: str | None, json_out: Path | None, journal: Path | None) -> None
             return
     watched = format_duration(arrivals.to_s - arrivals.from_s)
     out.print(
-        f"what may arrive, from {len(arrivals.at_s)} submissions in {watched}: gangs an hour, expected (nine in "
-        f"ten times), and their part of all"
+        f"expected arrivals, from {len(arrivals.at_s)} submissions in {watched}: gangs per hour, mean (0.9 "
+        "interval), and share of all"
     )
     for place, pool in enumerate(pools):
         out.print(f"on {pool}:")
         print_rows(("hour", *hours[0].kinds), [_row(hour, place) for hour in hours], figures=True)
-    out.print("no action looks at this yet; an hour of the day that was not watched is taken for a usual one")
+    out.print("no action uses this yet; an hour of the day without data is assumed to be average")
     if json_out is not None:
         out.print(f"result: {json_out}")
 
@@ -157,7 +155,7 @@ def _row(hour: MixForecast, pool: int) -> list[str]:
 
 
 def mix_document(pools: Sequence[str], hours: Sequence[MixForecast], submissions: int) -> dict[str, Any]:
-    """The same for other programs. `counts` and `share_bounds` are quantiles at `levels`."""
+    """The same as JSON. `counts` and `share_bounds` are quantiles at `levels`."""
     return {
         "schema": "gpu-autopilot/mix/1",
         "submissions": submissions,

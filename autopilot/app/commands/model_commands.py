@@ -1,4 +1,4 @@
-"""What `autopilot models` does: read the registry, change what serves, and print."""
+"""Implementation of `autopilot models`: read the registry, change what serves, and print."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ def registry_folder(given: Path | None) -> Path:
 
 
 def open_registry(given: Path | None) -> Registry:
-    """The registry that is meant, whether or not its folder is there yet."""
+    """The chosen registry, whether or not its folder exists."""
     return Registry(registry_folder(given))
 
 
 def person(given: str | None) -> str:
-    """Who is at the keyboard."""
+    """The user at the keyboard."""
     if given:
         return given
     try:
         return getpass.getuser()
-    except (OSError, KeyError):  # a container without a name for its user
+    except (OSError, KeyError):  # a container whose user has no name
         return "unknown"
 
 
 def print_json(document: Any) -> None:
-    """A document for other programs."""
+    """Print a document as JSON."""
     out.print(json.dumps(document, indent=2, sort_keys=True))
 
 
 def when(at_s: float) -> str:
-    """A time for people."""
+    """A time as text."""
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
@@ -121,7 +121,7 @@ def list_models(folder: Path | None, kind: str | None, *, as_json: bool) -> None
 
 
 def _verdicts(book: VerdictBook) -> dict[str, list[dict[str, Any]]]:
-    """Summaries of the gate by the version (or code) they judge; those of an older metric do not count."""
+    """Summaries of the gate by the version (or code) that they judge; those of an older metric are ignored."""
     from models.backtest import METRIC_VERSION
 
     found: dict[str, list[dict[str, Any]]] = {}
@@ -133,7 +133,7 @@ def _verdicts(book: VerdictBook) -> dict[str, list[dict[str, Any]]]:
 
 def _gate_word(summaries: list[dict[str, Any]] | None) -> str:
     if not summaries:
-        return "not asked"
+        return "not judged"
     return "passed" if all(each.get("passed") for each in summaries) else "refused"
 
 
@@ -144,7 +144,7 @@ def _window(data: Mapping[str, Any]) -> str:
 
 
 def _reasons(summaries: list[dict[str, Any]] | None) -> str:
-    """The first reason why the gate refused a version, and how many more there are."""
+    """The first reason why the gate refused a version, and the number of further ones."""
     reasons = [reason for each in summaries or () if not each.get("passed") for reason in each.get("reasons", ())]
     return (reasons[0] + (f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else "")) if reasons else ""
 
@@ -212,7 +212,7 @@ def _pairs(values: Mapping[str, Any]) -> str:
 
 
 def diff_models(folder: Path | None, one: str, other: str, *, as_json: bool) -> None:
-    """Print in what two versions differ."""
+    """Print the fields in which two versions differ."""
     registry = open_registry(folder)
     left, right = registry.find(one), registry.find(other)
     found = difference(left, right)
@@ -235,35 +235,35 @@ def diff_models(folder: Path | None, one: str, other: str, *, as_json: bool) -> 
 
 
 def promote_model(folder: Path | None, name: str, by: str | None, why: str, *, force: bool) -> None:
-    """Promote a version that passed the gate against what serves now. Raises `InputError` where it did not."""
+    """Promote a version that passed the gate against the serving one. Raises `InputError` where it did not."""
     registry = open_registry(folder)
     manifest = registry.find(name)
     current = registry.pointer(manifest.kind).current
-    serves = registry.serve(manifest.kind).manifest  # another one where the current version cannot
+    serves = registry.serve(manifest.kind).manifest  # another version where the current one cannot serve
     problem = gate_problem(registry, manifest, "" if serves is None else serves.version)
     if problem and not force:
         raise InputError(
-            f"{manifest.kind} {manifest.version[:SHORT]}: {problem}. --force promotes it all the same, and says so"
+            f"{manifest.kind} {manifest.version[:SHORT]}: {problem}. --force promotes it anyway and records that"
         )
     pointer = registry.promote(
         manifest.kind, manifest.version, by=person(by), why=why, forced=bool(problem), expected=current
     )
-    out.print(f"{manifest.kind}: {pointer.current[:SHORT]} serves now; before it {current[:SHORT] or 'none'} did")
+    out.print(f"{manifest.kind}: {pointer.current[:SHORT]} serves now; before: {current[:SHORT] or 'none'}")
 
 
 def gate_problem(registry: Registry, manifest: Manifest, current: str) -> str:
-    """Why the gate does not let a version replace `current`, which serves ("": none); "" when it does."""
+    """Why the gate does not allow a version to replace `current`, which serves ("": none serves); "" when it does."""
     if manifest.version == current:
         return ""
     verdicts = _verdicts(VerdictBook(registry.folder))
     summaries = verdicts.get(manifest.version, [])
     against = [each for each in summaries if each.get("champion") == current]
     if not summaries:
-        return "the gate was not asked; run `autopilot backtest` with --gate"
+        return "the gate has not judged it; run `autopilot backtest` with --gate"
     if not against:
         return f"it was judged against another version than {current[:SHORT] or 'none'}, which serves now"
     if current and not any(each.get("against_champion") for each in against):
-        return f"it was not compared with {current[:SHORT]}, which serves now, for that could not be scored beside it"
+        return f"it was not compared with {current[:SHORT]}, which serves now, because that version could not be scored"
     code = [each for each in verdicts.get(f"code {manifest.code}", []) if each.get("kind") == manifest.kind]
     if not code:
         return f"its code was not judged on the golden set; run `autopilot backtest {manifest.kind} --gate`"
@@ -277,11 +277,11 @@ def _refusal(summaries: list[dict[str, Any]], where: str) -> str:
 
 
 def rollback_models(folder: Path | None, kind: str, by: str | None, why: str) -> None:
-    """One step back."""
+    """Roll back by one step."""
     registry = open_registry(folder)
     before = registry.pointer(kind).current
     pointer: Pointer = registry.rollback(kind, by=person(by), why=why, expected=before)
-    out.print(f"{kind}: {pointer.current[:SHORT]} serves again, instead of {pointer.log[-1].before[:SHORT]}")
+    out.print(f"{kind}: {pointer.current[:SHORT]} serves again; {pointer.log[-1].before[:SHORT]} does not")
 
 
 def show_lineage(folder: Path | None, name: str, *, as_json: bool) -> None:
@@ -299,7 +299,7 @@ def show_lineage(folder: Path | None, name: str, *, as_json: bool) -> None:
 
 
 def collect_garbage(folder: Path | None, keep: int, *, dry_run: bool) -> None:
-    """Drop old versions and say what it freed."""
+    """Drop old versions and print how much space was freed."""
     registry = open_registry(folder)
     dropped, freed = registry.gc(keep, dry_run=dry_run)
     if not dry_run:

@@ -1,4 +1,4 @@
-"""`autopilot models`: the options of its commands. Importing it loads nothing heavy."""
+"""`autopilot models`: the options of its commands. Importing it loads no heavy library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 models_app = typer.Typer(
-    help="The registry of forecasting models: what serves, what served before, promotion and rollback.",
+    help="The registry of forecasting models: versions, promotion and rollback.",
     no_args_is_help=True,
 )
 
@@ -21,11 +21,11 @@ Version = Annotated[
     str,
     typer.Argument(
         metavar="VERSION",
-        help="The beginning of a version (4 characters or more), or a kind for what serves.",
+        help="A prefix of a version (4 characters or more), or a kind for the version that serves.",
     ),
 ]
 Kind = Annotated[str, typer.Argument(metavar="KIND", help="bursts or runtimes.")]
-By = Annotated[str | None, typer.Option("--by", help="Who does it, for the record.", show_default="the user's name")]
+By = Annotated[str | None, typer.Option("--by", help="Author, for the record.", show_default="the user's name")]
 
 
 @models_app.command("list")
@@ -36,7 +36,7 @@ def list_command(
     as_json: Json = False,
     registry: Folder = None,
 ) -> None:
-    """Every version, newest first: which serves, what it was fitted on, what the gate said."""
+    """List every version, newest first: whether it serves, its training data, the verdict of the gate."""
     from autopilot.app.commands.model_commands import list_models
 
     list_models(registry, kind, as_json=as_json)
@@ -44,7 +44,9 @@ def list_command(
 
 @models_app.command()
 def show(version: Version, as_json: Json = False, registry: Folder = None) -> None:
-    """One version: data, features, parameters, libraries, scores, the gate's verdict, who promoted it and why."""
+    """Show one version: data, features, parameters, libraries, scores, verdict of the gate, promotions and their
+    reasons.
+    """
     from autopilot.app.commands.model_commands import show_model
 
     show_model(registry, version, as_json=as_json)
@@ -52,7 +54,7 @@ def show(version: Version, as_json: Json = False, registry: Folder = None) -> No
 
 @models_app.command()
 def diff(one: Version, other: Version, as_json: Json = False, registry: Folder = None) -> None:
-    """In what two versions differ."""
+    """Show the fields in which two versions differ."""
     from autopilot.app.commands.model_commands import diff_models
 
     diff_models(registry, one, other, as_json=as_json)
@@ -64,12 +66,12 @@ def promote(
     why: Annotated[str, typer.Option("--why", help="The reason, for the record.")],
     by: By = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Although the gate said no, or was not asked; recorded as forced.")
+        bool, typer.Option("--force", help="Promote although the gate refused or did not judge it; recorded as forced.")
     ] = False,
     registry: Folder = None,
 ) -> None:
-    """Let a version serve, if the gate let it pass against what serves now. A running controller takes it up when it
-    starts again.
+    """Serve a version, if it passed the gate against the one that serves now. A running controller loads it at its next
+    start.
     """
     from autopilot.app.commands.model_commands import promote_model
 
@@ -83,9 +85,7 @@ def rollback(
     by: By = None,
     registry: Folder = None,
 ) -> None:
-    """Let the version serve that served before: one step back. A running controller takes it up when it starts
-    again.
-    """
+    """Serve the previous version again: one step back. A running controller loads it at its next start."""
     from autopilot.app.commands.model_commands import rollback_models
 
     rollback_models(registry, kind, by, why)
@@ -93,7 +93,7 @@ def rollback(
 
 @models_app.command("lineage")
 def lineage_command(version: Version, as_json: Json = False, registry: Folder = None) -> None:
-    """A version and those that served when it, its parent, and so on, were made."""
+    """Show a version, its parent (which served when it was made), and so on."""
     from autopilot.app.commands.model_commands import show_lineage
 
     show_lineage(registry, version, as_json=as_json)
@@ -103,12 +103,14 @@ def lineage_command(version: Version, as_json: Json = False, registry: Folder = 
 def gc(
     keep: Annotated[
         int,
-        typer.Option("--keep", help="Versions of a kind that stay: as many that served, as many of the newest."),
+        typer.Option(
+            "--keep", help="Versions to keep per kind: this many that have served, and this many of the newest."
+        ),
     ] = 10,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be dropped.")] = False,
     registry: Folder = None,
 ) -> None:
-    """Free the disk of old versions. What serves, and what served last, stays."""
+    """Delete old versions. The versions that serve now and served last are kept."""
     from autopilot.app.commands.model_commands import collect_garbage
 
     collect_garbage(registry, keep, dry_run=dry_run)

@@ -1,4 +1,4 @@
-"""What the commands do: run, show, write. The only place that prints."""
+"""Implementation of simulate, demo and the trace commands: run, print and write."""
 
 from __future__ import annotations
 
@@ -27,24 +27,22 @@ if TYPE_CHECKING:
     from autopilot.app.runs.simulate import SimulationOutcome
     from autopilot.app.runs.world import World
 
-# names of jobs, files and policies are printed as they are: `[x]` is no markup, `:x:` no picture
+# names of jobs, files and policies are printed verbatim: `[x]` is no markup, `:x:` no emoji
 out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 SHOWN_NOTES = 5
-"""Notes on the input that are printed; the page has all."""
+"""Number of notes on the input that are printed; the page has all."""
 
 
 def state_folder() -> Path:
-    """The user's state folder of this product (XDG_STATE_HOME/gpu-autopilot; a relative XDG_STATE_HOME does not
-    count).
-    """
+    """The user's state folder of this product (XDG_STATE_HOME/gpu-autopilot; a relative XDG_STATE_HOME is ignored)."""
     base = Path(os.environ.get("XDG_STATE_HOME") or "")
     return (base if base.is_absolute() else Path.home() / ".local" / "state") / "gpu-autopilot"
 
 
 def last_journal() -> Path:
-    """The journal of the last run that named none."""
+    """The journal of the last run without --journal."""
     return state_folder() / LAST
 
 
@@ -53,20 +51,20 @@ def journal_to_read(given: Path | None) -> Path:
     path = given or last_journal()
     if not path.exists():
         hint = "" if given else " Run `autopilot demo` or `autopilot simulate` first, or name one with --journal."
-        raise InputError(f"{path}: there is no journal here.{hint}")
+        raise InputError(f"{path}: no such journal.{hint}")
     return path
 
 
 @contextmanager
 def journal_to_write(given: Path | None, policies: tuple[str, ...]) -> Iterator[Path | None]:
-    """Where a run's journal goes, None where no policy keeps one; without `given` a new file in the state folder.
+    """The journal that a run writes, None where no policy keeps one; without `given` a new file in the state folder.
 
-    Raises `InputError` for a place that cannot be used, and for a journal that nobody would write.
+    Raises `InputError` for a path that cannot be used, and where a journal is named but no policy writes one.
     """
     if policies and all(name in BASELINE_NAMES for name in policies):
         if given is not None:
             raise InputError(
-                f"--journal: {', '.join(policies)} leaves no journal; leave it out, or add autopilot to --policy"
+                f"--journal: {', '.join(policies)} writes no journal; leave it out, or add autopilot to --policy"
             )
         yield None
     elif given is not None:
@@ -80,15 +78,15 @@ def journal_to_write(given: Path | None, policies: tuple[str, ...]) -> Iterator[
 
 
 Show = Callable[[str, int, int, str], None]
-"""Called with (name, done, in all, how far that is in words)."""
+"""Called with (name, done, total, progress as text)."""
 
 LINE_EVERY_S = 5.0
-"""Time between two lines of progress where there is no terminal."""
+"""Seconds between two lines of progress where there is no terminal."""
 
 
 @contextmanager
 def progress_bar(now_s: Callable[[], float] = time.monotonic) -> Iterator[Show]:
-    """A bar a name on a terminal, in a pipe a line now and then. With nothing to count (0 in all) no share is shown."""
+    """One bar per name on a terminal, occasional lines in a pipe. Without a total (0) no percentage is shown."""
     if not err.is_terminal:
         yield _line_by_line(now_s)
         return
@@ -112,7 +110,7 @@ def progress_bar(now_s: Callable[[], float] = time.monotonic) -> Iterator[Show]:
 
 
 def _line_by_line(now_s: Callable[[], float]) -> Show:
-    """Progress as lines on standard error: the first one after `LINE_EVERY_S`, so that a quick command prints none."""
+    """Progress as lines on standard error: the first after `LINE_EVERY_S`, so that a quick command prints none."""
     printed_s = now_s()
 
     def show(name: str, done: int, total: int, words: str) -> None:
@@ -126,7 +124,7 @@ def _line_by_line(now_s: Callable[[], float]) -> Show:
 
 
 def jobs_done(show: Show) -> Callable[[str, float, int, int], None]:
-    """`show` as a simulation reports to it: policy, virtual seconds, jobs ended, jobs in all."""
+    """Adapts `show` to the progress reports of a simulation: policy, virtual seconds, jobs ended, jobs in total."""
 
     def report(policy: str, now_s: float, ended: int, total: int) -> None:
         count = f"{ended:,}/{total:,} jobs " if total else ""
@@ -136,7 +134,7 @@ def jobs_done(show: Show) -> Callable[[str, float, int, int], None]:
 
 
 def run_simulate(options: SimulateOptions, outputs: Outputs) -> SimulationOutcome:
-    """Simulate, print the table, write what was asked for, and end with the result in one sentence."""
+    """Simulate, print the table, write the requested files, and end with the result in one sentence."""
     from autopilot.app.runs.pages import headline
     from autopilot.app.runs.simulate import check_policies, simulate
 
@@ -166,19 +164,19 @@ def run_simulate(options: SimulateOptions, outputs: Outputs) -> SimulationOutcom
 
 
 def interrupted_words(outcome: SimulationOutcome) -> str:
-    """How far an interrupted call came."""
+    """How far an interrupted run got."""
     last = outcome.policies[-1]
     jobs = sum(service < 0 for service in last.simulated.cluster.jobs.service)
     finished = last.result["jobs"]["finished"]
     more = f"; not run: {', '.join(outcome.not_run)}" if outcome.not_run else ""
     return (
-        f"interrupted; {last.name} came to {format_duration(last.simulated.run.end_s)} of its run with "
-        f"{finished:,} of {jobs:,} jobs finished{more}. What is shown and written covers the run up to then"
+        f"interrupted; {last.name} reached {format_duration(last.simulated.run.end_s)} of its run with "
+        f"{finished:,} of {jobs:,} jobs finished{more}. The output covers the run up to then"
     )
 
 
 def command_line() -> str:
-    """The command as it was given, for the page."""
+    """The command line as it was entered, for the page."""
     return shlex.join(["autopilot", *sys.argv[1:]])
 
 
@@ -201,7 +199,7 @@ FIGURES: tuple[tuple[str, str, str], ...] = (
     ("queue wait, p99", "jobs.queue_wait_s_p99", "time"),
     ("slowdown, worst tenant", "jobs.slowdown_worst", "number"),
     ("inference latency, p99", "slo.p99_latency_s", "time"),
-    ("requests over their objective", "slo.violation_ratio", "ratio"),
+    ("requests over the objective", "slo.violation_ratio", "ratio"),
     ("preemptions", "disruptions.preemptions", "count"),
     ("moves", "disruptions.migrations", "count"),
     ("evictions per job, mean", "disruptions.evictions_per_job_mean", "number"),
@@ -211,15 +209,16 @@ FIGURES: tuple[tuple[str, str, str], ...] = (
     ("invariants violated", "invariants.violated", "count"),
     ("simulated in", "wall_s", "time"),
 )
-"""Rows of the printed table: heading, key in a policy's block, kind. A row that no policy has is left out."""
+"""Rows of the printed table: heading, key in a policy's block, kind. A row that no policy has is omitted."""
 SHOWN_WORSE = 3
-"""Jobs that fared worse that are named below the table; the JSON and the page name more."""
+"""Number of jobs named below the table as having fared worse; the JSON and the page name more."""
 
 
 def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]], *, figures: bool = False) -> None:
-    """A table whose lines are whole at any width of the terminal, so that they can be copied and searched.
+    """Print a table without truncated lines, whatever the width of the terminal, so that they can be copied and
+    searched.
 
-    With `figures` every column but the first stands at the right.
+    With `figures` every column but the first is right-aligned.
     """
     lines = [headings, *rows]
     widths = [max(cell_len(line[at]) for line in lines) for at in range(len(headings))]
@@ -232,8 +231,8 @@ def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]], *, figure
 
 
 def print_outcome(outcome: SimulationOutcome) -> None:
-    """The comparison as a table, and what was assumed or left out."""
-    from autopilot.report.words import fared_lines, fared_words  # with numpy, which help does without
+    """Print the comparison as a table, and what was assumed or dropped."""
+    from autopilot.report.words import fared_lines, fared_words  # imports numpy, which help does without
 
     world = outcome.world
     out.print(
@@ -266,25 +265,25 @@ def print_outcome(outcome: SimulationOutcome) -> None:
 
 
 def print_world(world: World) -> None:
-    """What was left out of the input, what was understood of it, and what was assumed."""
+    """Print which input rows were dropped, how the input was interpreted, and what was assumed."""
     if world.unusable_by_reason:
         first = {reason: f" (first in {row})" for reason, row in world.first_unusable.items()}
         parts = (f"{count:,} {why}{first.get(why, '')}" for why, count in world.unusable_by_reason.items())
-        out.print(f"rows left out: {', '.join(parts)}")
+        out.print(f"rows dropped: {', '.join(parts)}")
     for note in world.notes[:SHOWN_NOTES]:
         out.print(note)
     if len(world.notes) > SHOWN_NOTES:
-        out.print(f"and {len(world.notes) - SHOWN_NOTES:,} more notes of this kind; the page (--report) has all")
+        out.print(f"and {len(world.notes) - SHOWN_NOTES:,} more notes of this kind; the page (--report) lists all")
     if world.assumed:
         out.print(
-            "assumed where the file is silent: "
+            "assumed where the file has no value: "
             + ", ".join(f"{name} ({rows:,} rows)" for name, rows in world.assumed.items())
         )
 
 
 IDEAL = (
-    "physics ideal: a preemption or move costs no time here, which flatters the policies that make them; "
-    "compare with --physics real"
+    "physics ideal: preemptions and moves cost no time, which favours the policies that use them; compare "
+    "with --physics real"
 )
 
 
@@ -304,11 +303,11 @@ def _cell(result: dict[str, Any], key: str, kind: str) -> str:
 
 
 def run_demo(seed: int | None, report: Path | None, *, open_page: bool) -> None:
-    """The demo scenario under its policies, with a page."""
+    """Run the demo scenario under its policies, and write a page."""
     folder = report or state_folder() / "demo"
     options = SimulateOptions(scenario="demo", seed=seed)
     run_simulate(options, Outputs(report=folder))
-    out.print("Why did it do what it did? Ask for any decision of the page: autopilot explain ID")
+    out.print("To see why a decision on the page was made: autopilot explain ID")
     page = folder / "index.html"
     if open_page:
         import webbrowser
@@ -328,8 +327,8 @@ def list_traces() -> None:
 def import_public_trace(
     kind: str, path: Path, target: Path | None, seed: int, start: str, span: str | None, rate_scale: float
 ) -> None:
-    """Import one public trace and say what became of its rows. Without `target` it goes to KIND.parquet, if that is
-    new.
+    """Import one public trace and print what became of its rows. Without `target` it goes to KIND.parquet, if that does
+    not exist.
     """
     from simulator.traces.importers.common import ImportOptions
     from simulator.traces.importing import import_trace
@@ -343,7 +342,7 @@ def import_public_trace(
     if target is None:
         target = Path(f"{kind}.parquet")
         if target.exists():
-            raise InputError(f"{target}: is there already; write --out {target} to replace it, or name another file")
+            raise InputError(f"{target}: already exists; write --out {target} to replace it, or name another file")
     with progress_bar() as show:
         report = import_trace(
             kind,

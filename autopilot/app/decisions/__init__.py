@@ -1,1 +1,1 @@
-"""Decisions and forecasts as a journal holds them: rows, answers, and the life of a workload."""
+"""Decisions and forecasts as a journal holds them: rows, explanations, and the lifetime of a workload."""

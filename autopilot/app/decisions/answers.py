@@ -35,21 +35,21 @@ from autopilot.explain.story import Watch, tell
 from autopilot.journal import DecisionRecord, JournalReader, TickRecord
 from autopilot.replay.again import first_difference, remembered
 
-EMPTY = "the journal holds no decision yet"
+EMPTY = "the journal holds no decisions yet"
 
 RECENT = 8
-"""Decisions on a workload of which the last is looked for at which it was still there."""
+"""How many of the last decisions on a workload are searched for the last one at which it was in the cluster."""
 
 SETTLED_S = 7200.0
-"""How long after a decision its victims' real losses are looked for: a grace is at most an hour."""
+"""How long after a decision the actual losses of its victims are searched for: a grace period is at most an hour."""
 
 SHOWN_EVENTS = 60
-"""Lines of what happened to a workload; of more, the first and the last."""
+"""Lines of a workload's history; a longer one shows its first and last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """An answer in words, and as plain values for JSON."""
+    """An answer as text, and as plain values for JSON."""
 
     lines: list[str]
     document: dict[str, Any]
@@ -58,7 +58,7 @@ class Told:
 def explain_from(path: Path, decision: str | None, workload: str | None, at_s: float | None) -> Told:
     """The answer for a proposal id, a tick number, a workload (at `at_s`), or else the last tick (up to `at_s`).
 
-    Raises `InputError` when the journal does not know what is asked for.
+    Raises `InputError` for an id, tick or workload that the journal does not contain.
     """
     with JournalReader(path) as reader:
         bounds = reader.tick_bounds()
@@ -86,7 +86,7 @@ def _tick(reader: JournalReader, tick: int) -> Told:
 
 
 def _dated(lines: list[str], when: When, at_s: float) -> list[str]:
-    """The date and time behind the first line, where the start of the run is known."""
+    """Appends date and time to the first line, where the start of the run is known."""
     stamp = when.stamp(at_s)
     return lines if stamp is None else [lines[0], f"  at {stamp}", *lines[1:]]
 
@@ -110,14 +110,14 @@ def _last_until(reader: JournalReader, at_s: float) -> DecisionRecord:
 
 
 def _proposal(reader: JournalReader, proposal_id: str) -> Told:
-    """The case of one proposal; a workload's id is understood too."""
+    """The details of one proposal; the id of a workload is accepted too."""
     numbers = reader.find_proposal(proposal_id)
     if not numbers:
         if reader.find_workload(proposal_id):
             return _workload(reader, proposal_id, None)
         raise InputError(
-            f"{reader.path}: no proposal or workload {proposal_id!r} is recorded here; give an id as the page or "
-            "`autopilot explain TICK` shows it, a tick number, or --workload ID"
+            f"{reader.path}: no proposal or workload {proposal_id!r} in this journal; give an id as shown "
+            "by the page or `autopilot explain TICK`, a tick number, or --workload ID"
         )
     record = reader.at(numbers[0]).decided
     found = [each for each in record.decision.plan.proposals if each.id == proposal_id]
@@ -132,7 +132,7 @@ def _proposal(reader: JournalReader, proposal_id: str) -> Told:
     losses = _losses(reader, numbers[0], found[0])
     lines += [f"  {loss.workload} {loss_words(loss)}" for loss in losses]
     if len(numbers) > 1:
-        lines.append(f"  the same proposal stands in {len(numbers)} places of this journal")
+        lines.append(f"  this journal contains the same proposal {len(numbers)} times")
     when, _ = clock_of(reader)
     lines = _dated(lines, when, record.now_s)
     outcomes = [
@@ -152,7 +152,7 @@ def _proposal(reader: JournalReader, proposal_id: str) -> Told:
 
 
 def _losses(reader: JournalReader, number: int, proposal: Proposal) -> list[Loss]:
-    """What the victims of a proposal really lost, as far as later decisions say it soon enough."""
+    """The actual losses of a proposal's victims, where later decisions show them soon enough."""
     found: list[Loss] = []
     begun_s: float | None = None
     for record in reader.decisions(number, refusals=False):
@@ -167,9 +167,9 @@ def _losses(reader: JournalReader, number: int, proposal: Proposal) -> list[Loss
 
 
 def _workload(reader: JournalReader, workload: str, at_s: float | None) -> Told:
-    """A workload's story: its state at `at_s` (None: at the end), and all that happened to it.
+    """The state of a workload at `at_s` (None: at the end), and its history.
 
-    A workload that left the cluster has no state at the end of the run: its whole story is told instead.
+    A workload that left the cluster has no state at the end of the run: its whole lifetime is summarized instead.
     """
     past = _Past(workload)
     shown: DecisionRecord | None = None
@@ -181,9 +181,7 @@ def _workload(reader: JournalReader, workload: str, at_s: float | None) -> Told:
         raise InputError(f"{reader.path}: {EMPTY}")
     seen = _submitted_s(reader, workload, shown.number)
     if seen is None and not past.recent:
-        raise InputError(
-            f"{reader.path}: no workload {workload!r} is known here at {format_duration(shown.now_s)}; try --at"
-        )
+        raise InputError(f"{reader.path}: no workload {workload!r} at {format_duration(shown.now_s)}; try --at")
     submit_s = seen
     for record in reversed(past.recent):
         submit_s = _submitted_s(reader, workload, record.number) if submit_s is None else submit_s
@@ -204,13 +202,12 @@ def _workload(reader: JournalReader, workload: str, at_s: float | None) -> Told:
 
 
 def _whole_life(life: Life, past: _Past) -> str:
-    """A life that is over, in one line."""
+    """One line for a workload that has left the cluster."""
     stops = ", ".join(f"{_STOPS[how]} {_times(count)}" for how, count in past.stops.items())
     return (
         f"{life.workload}: {life.end_words()} at {format_duration(life.end_s)}; submitted at "
-        f"{format_duration(life.submit_s)}, "
-        f"waited {format_duration(life.waited_s())} in all, ran {format_duration(life.ran_s())} on "
-        f"{counted(life.gpus, 'GPU')}" + (f", {stops}" if stops else "")
+        f"{format_duration(life.submit_s)}, waited {format_duration(life.waited_s())} in total, ran "
+        f"{format_duration(life.ran_s())} on {counted(life.gpus, 'GPU')}" + (f", {stops}" if stops else "")
     )
 
 
@@ -222,16 +219,16 @@ def _times(count: int) -> str:
 
 
 def _submitted_s(reader: JournalReader, workload: str, number: int) -> float | None:
-    """When a workload was submitted, as the tick at this position saw it; None where it is not in the cluster."""
+    """The submit time of a workload at the tick of this position; None where it is not in the cluster."""
     work = reader.at(number).observation.snapshot.workloads
     found = np.flatnonzero(work.id == workload)
     return float(work.submit_s[found[0]]) if len(found) else None
 
 
 def _told(reader: JournalReader, workload: str, number: int) -> list[str]:
-    """The story at one tick: it is decided again, from the keyframe before it, with an onlooker.
+    """The state at one tick: the tick is decided again, from the keyframe before it, with an observer.
 
-    Where that does not give what the record has (another version wrote it), the record's own reasons are told.
+    Where the result differs from the record (another version wrote it), the reasons in the record are shown.
     """
     memory: ControllerMemory | None = None
     tick: TickRecord | None = None
@@ -251,8 +248,8 @@ def _told(reader: JournalReader, workload: str, number: int) -> list[str]:
         if difference is not None:
             at = reader.at(number)
             note = (
-                f"(this version decides tick {difference.tick} differently at {difference.field}: "
-                "told is what the record itself says)"
+                f"(this version decides tick {difference.tick} differently at {difference.field}; the "
+                "reasons shown are those of the record)"
             )
             return [*tell(workload, at.observation, at.decided.decision), f"  {note}"]
     if tick is None:
@@ -262,7 +259,7 @@ def _told(reader: JournalReader, workload: str, number: int) -> list[str]:
 
 @dataclass(slots=True)
 class _Event:
-    """Something that happened to a workload; equal refusals in a row are one event."""
+    """One event in the history of a workload; consecutive equal refusals are one event."""
 
     at_s: float
     words: str
@@ -273,17 +270,17 @@ class _Event:
 
 @dataclass(slots=True)
 class _Past:
-    """Gathers what happened to one workload: what was proposed, told, and went wrong."""
+    """Collects the history of one workload: proposals, instructions and failures."""
 
     workload: str
     events: list[_Event] = field(default_factory=list)
-    recent: deque[DecisionRecord] = field(default_factory=lambda: deque(maxlen=RECENT))  # that concerned it
-    stops: Counter[str] = field(default_factory=Counter)  # how often it gave way, by how
+    recent: deque[DecisionRecord] = field(default_factory=lambda: deque(maxlen=RECENT))  # decisions that concern it
+    stops: Counter[str] = field(default_factory=Counter)  # how often it was displaced, by kind
     _proposals: dict[str, Proposal] = field(default_factory=dict)
     _told: dict[str, Instruction] = field(default_factory=dict)
 
     def take_in(self, record: DecisionRecord) -> None:
-        """The next decision of the record."""
+        """Take in the next decision of the record."""
         before, concerns = len(self.events), False
         for proposal in record.decision.plan.proposals:
             own = proposal.workload == self.workload
@@ -299,7 +296,7 @@ class _Past:
             if loss.workload == self.workload
         ]
         if self.workload in record.decision.plan.released:
-            self.events.append(_Event(record.now_s, "its promise slipped too far and was released"))
+            self.events.append(_Event(record.now_s, "its reservation slipped too far and was released"))
         for effect in record.instructions:
             if effect.workload == self.workload:
                 self.events.append(_Event(record.now_s, self._effect(effect)))
@@ -311,7 +308,7 @@ class _Past:
                 OutcomeKind.DECLINED,
             }:
                 effect = self._told[outcome.instruction_id]
-                again = ", it is tried again" if outcome.retryable else ""
+                again = ", will be retried" if outcome.retryable else ""
                 self.events.append(
                     _Event(outcome.at_s, f"that {outcome.kind} ({effect.kind}): {outcome.reason}{again}")
                 )
@@ -319,7 +316,7 @@ class _Past:
             self.recent.append(record)
 
     def _wish(self, record: DecisionRecord, proposal: Proposal) -> None:
-        """A proposal for it that is no instruction yet: refused, a promise, or a start that waits for others."""
+        """A proposal for it without an instruction yet: refused, a reservation, or a pipelined start."""
         if proposal.accepted and proposal.kind not in {"reserve", "pipeline"}:
             return
         codes = tuple(verdict.code for verdict in proposal.verdicts if not verdict.allowed)
@@ -333,7 +330,7 @@ class _Past:
         self.events.append(_Event(record.now_s, words, key))
 
     def _effect(self, effect: Instruction) -> str:
-        """What it was told, by which proposal and for whom."""
+        """The instruction to it, the proposal behind it and its beneficiary."""
         again = "again: " if effect.id in self._told else ""
         proposal = self._proposals.get(effect.proposal_id)
         action = f"{proposal.action}, accepted" if proposal is not None else effect.reason or "accepted"
@@ -354,22 +351,20 @@ class _Past:
         return f"{again}stopped ({effect.reason or 'told to leave'}): {by}"
 
     def add_life(self, life: Life) -> None:
-        """Put what the ticks saw between what was decided; of work that nothing was decided on there is no story
-        yet.
-        """
+        """Add what the ticks show between decisions; without any decision on the workload there is no history yet."""
         if not self.events and not life.ended:
             return
         lived = [_Event(at_s, words) for at_s, words in life.events()]
         self.events = sorted([*lived, *self.events], key=lambda each: each.at_s)
 
     def lines(self, until_s: float | None, when: When) -> list[str]:
-        """All events; those after `until_s` under a heading of their own."""
+        """All events; those after `until_s` under a separate heading."""
         if not self.events:
-            return ["nothing was proposed for it or done to it so far as this journal goes"]
+            return ["no proposal or instruction for it up to the end of this journal"]
         now = [each for each in self.events if until_s is None or each.at_s <= until_s]
         later = self.events[len(now) :]
         return [
-            *(["what happened to it:"] if now else []),
+            *(["history:"] if now else []),
             *_event_lines(now, when),
             *(["later:"] if later else []),
             *_event_lines(later, when),
@@ -382,7 +377,7 @@ def _after(proposal: Proposal | None) -> str:
 
 
 def _event_lines(events: list[_Event], when: When) -> Iterator[str]:
-    """One line an event; of very many the middle is left out."""
+    """One line per event; a long history omits its middle."""
     left_out = len(events) - SHOWN_EVENTS
     for place, event in enumerate(events):
         if left_out > 0 and place == SHOWN_EVENTS // 2:

@@ -1,4 +1,4 @@
-"""Follows the decisions of a run for its page: each decision once, and what the waiting was for."""
+"""Collects the decisions of a run for its page: each decision once, and the reasons for waiting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autopilot.report.data import DecisionRow
 
 
 class DecisionLog:
-    """Keeps every decision in words, and by reason code the GPU time that work waited for."""
+    """Keeps every decision as text, and by reason code the GPU time that work waited for."""
 
     def __init__(self, when: When | None = None) -> None:
         self._rows: list[DecisionRow] = []
@@ -24,7 +24,7 @@ class DecisionLog:
         self.waited_gpu_s: dict[str, float] = defaultdict(float)
         self._when = when or When()
         self._fresh = Fresh()
-        self._waiting: dict[str, float] = {}  # GPUs asked for since the last tick, by code
+        self._waiting: dict[str, float] = {}  # GPUs requested since the last tick, by code
         self._last_s = 0.0
 
     def take_in(self, observation: Observation, decision: Decision) -> None:
@@ -36,7 +36,7 @@ class DecisionLog:
         self._rows += [self._row(row, decision) for row in self._fresh.of(decision)]
 
     def rows(self) -> tuple[DecisionRow, ...]:
-        """All decisions, with what their victims really lost where later decisions said it."""
+        """All decisions, with the actual losses of their victims where later decisions show them."""
         return tuple(self._settled(row) for row in self._rows)
 
     def _settled(self, row: DecisionRow) -> DecisionRow:
@@ -47,7 +47,7 @@ class DecisionLog:
         return replace(row, case=case, really_lost_gpu_s=sum(loss.lost_gpu_s for loss in losses))
 
     def _until(self, now_s: float) -> None:
-        """What waited at the last tick has waited until now."""
+        """Count waiting work from the last tick until now."""
         for code, gpus in self._waiting.items():
             self.waited_gpu_s[code] += gpus * (now_s - self._last_s)
         self._last_s = now_s
@@ -75,7 +75,7 @@ class DecisionLog:
 
 
 def _waiting_gpus(observation: Observation, decision: Decision) -> dict[str, float]:
-    """GPUs that waiting work asks for, by the code for which it waits; a share counts as its part of a GPU."""
+    """GPUs that waiting work requests, by the code for which it waits; a share counts as its part of a GPU."""
     refusals, work = decision.plan.refusals, observation.snapshot.workloads
     if not len(refusals.code):
         return {}

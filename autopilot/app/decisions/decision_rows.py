@@ -1,4 +1,4 @@
-"""The decisions of a journal as rows: which were asked for, each once, and as plain values for JSON."""
+"""The decisions of a journal as rows: filtered, each once, and as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from autopilot.journal import JournalReader
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One decision: a proposal with its answer, at the first of the ticks in a row that made it with that answer."""
+    """One decision: a proposal with its verdict, at the first of consecutive ticks that repeat both."""
 
     proposal: Proposal
     answer: Answer
@@ -28,13 +28,13 @@ class Row:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What makes the rows of two ticks the same decision."""
+        """The key that makes rows of two ticks the same decision."""
         return (self.proposal.id, self.answer, refusing_codes(self.proposal))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which decisions are asked for; None: any."""
+    """Filters for decisions; None: any."""
 
     action: str | None = None
     workload: str | None = None
@@ -44,7 +44,7 @@ class Wanted:
     until_s: float = float("inf")
 
     def takes(self, row: Row) -> bool:
-        """Is this decision asked for? That of another workload is where it takes GPUs from this one."""
+        """Whether the decision matches. A decision for another workload matches where it takes GPUs from this one."""
         proposal = row.proposal
         names = {proposal.workload, *(victim.workload for victim in proposal.victims)}
         return (
@@ -57,13 +57,13 @@ class Wanted:
 
 
 def row_of(proposal: Proposal, decision: Decision) -> Row:
-    """One proposal of a decision."""
+    """The row of one proposal of a decision."""
     answer = answer_of(proposal, decision.halted)
     return Row(proposal, answer, decision.tick, decision.now_s, decision.halted)
 
 
 class Fresh:
-    """Passes on the proposals of a tick that are not the same decision as one of the tick before."""
+    """Passes on the proposals of a tick that do not repeat a decision of the tick before."""
 
     def __init__(self) -> None:
         self._before: set[tuple[object, ...]] = set()
@@ -78,7 +78,7 @@ class Fresh:
 
 
 def rows_of(reader: JournalReader, wanted: Wanted) -> Iterator[Row]:
-    """The decisions of a journal that are asked for, in order; one tick at a time is held in memory."""
+    """The matching decisions of a journal, in order; one tick at a time is held in memory."""
     fresh = Fresh()
     first = reader.first_at(wanted.since_s) if isfinite(wanted.since_s) else None
     for record in reader.decisions(first, refusals=False):
@@ -86,7 +86,7 @@ def rows_of(reader: JournalReader, wanted: Wanted) -> Iterator[Row]:
 
 
 def clock_of(reader: JournalReader) -> tuple[When, float]:
-    """How the times of a journal are read (those of its last run), and the time of its last decision."""
+    """The clock of a journal (that of its last run), and the time of its last decision."""
     bounds = reader.tick_bounds()
     number = None if bounds is None else reader.find_tick(bounds[1])
     if number is None:
@@ -101,7 +101,7 @@ def lost_gpu_s(proposal: Proposal) -> float:
 
 
 def gpus_of(proposal: Proposal) -> int:
-    """GPUs that a proposal hands out, or takes where it starts nothing."""
+    """GPUs that a proposal assigns, or takes where it starts nothing."""
     return len(proposal.slots) or sum(victim.gpus for victim in proposal.victims)
 
 
@@ -109,7 +109,7 @@ def gpus_of(proposal: Proposal) -> int:
 
 
 def row_document(row: Row, when: When) -> dict[str, Any]:
-    """One decision as the lines of `decisions --json` have it (docs/output.md); fields are only ever added."""
+    """One decision as a line of `decisions --json` (docs/output.md); fields are only ever added."""
     proposal = row.proposal
     return {
         "id": proposal.id,
@@ -135,7 +135,7 @@ def row_document(row: Row, when: When) -> dict[str, Any]:
 
 
 def case_document(row: Row, when: When) -> dict[str, Any]:
-    """One decision with place, evidence and every guard's answer."""
+    """One decision with placement, evidence and the verdict of every guard."""
     proposal = row.proposal
     return row_document(row, when) | {
         "restart": proposal.incarnation,
@@ -147,7 +147,7 @@ def case_document(row: Row, when: When) -> dict[str, Any]:
 
 
 def tick_document(decision: Decision, when: When) -> dict[str, Any]:
-    """Everything that one tick decided, and why the rest waits, by reason."""
+    """All decisions of one tick, and why other work waits, by reason."""
     refusals = decision.plan.refusals
     waiting = []
     for code, count in Counter(refusals.code.tolist()).most_common():
@@ -187,7 +187,7 @@ def known(value: float) -> float | None:
 
 
 def _victim(victim: Victim) -> dict[str, Any]:
-    """A victim with every number that its record has."""
+    """A victim with all numbers of its record."""
     plain = {name: value for name, value in asdict(victim).items() if name != "keeps"}
     return {name: known(value) if isinstance(value, float) else value for name, value in plain.items()}
 

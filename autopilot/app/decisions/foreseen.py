@@ -1,7 +1,6 @@
-"""What a journal holds of forecasts: what was promised at the time, and what came.
+"""Forecasts in a journal: the predictions of the time, and the outcomes.
 
-Nothing here is computed with a model: promises are read as they were recorded, outcomes from the
-observations after them.
+This module runs no model: it reads predictions as they were recorded, and outcomes from later observations.
 """
 
 from __future__ import annotations
@@ -21,18 +20,20 @@ from autopilot.journal import JournalReader
 from autopilot.replay.again import Progress
 
 MINUTE_S = 60.0
-"""Width of the minute whose rate an observation shows."""
+"""The length of the interval, a minute, that the rate in an observation covers."""
 
 SLACK_S = 30.0
-"""An observation may lie this much after the end of a horizon and still close it: ticks come when something happens."""
+"""An observation may follow the end of a horizon by this much and still count as its outcome: ticks are
+event-driven.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class JobPromise:
-    """What was said of a job's total run time when anything first was, and what came.
+    """The first prediction of a job's total run time, and the outcome.
 
-    `total_s` are the quantiles at the recorded levels; `came_s` is NaN while it has not ended. `ran_s`: what it
-    has run for so far.
+    `total_s` are the quantiles at the recorded levels; `came_s` is NaN while the job has not ended. `ran_s`: its run
+    time so far.
     """
 
     job: str
@@ -48,7 +49,7 @@ class JobPromise:
 
 @dataclass(frozen=True, slots=True)
 class JobNow:
-    """A job as it last was: its state, what is said of it now, and what may be left."""
+    """The last known state of a job: current prediction and remaining run time."""
 
     job: str
     tenant: str
@@ -66,7 +67,7 @@ class JobNow:
 
 @dataclass(slots=True)
 class JobRecord:
-    """All that a journal says of the run times of its jobs, and of one of them."""
+    """What a journal holds on the run times of its jobs, and of one of them."""
 
     now: JobNow | None = None
     promises: list[JobPromise] = field(default_factory=list)
@@ -76,7 +77,7 @@ class JobRecord:
 class DemandPromise:
     """One recorded forecast of a service: the upper quantiles of its peak until `made_s + horizon_s`.
 
-    `came` is the highest rate that was observed in that time; NaN while it is not over, or unseen.
+    `came` is the highest rate observed in that time; NaN while it has not passed, or without observations.
     """
 
     made_s: float
@@ -87,37 +88,37 @@ class DemandPromise:
 
 
 MOST_NAMED = 10
-"""Services that a message names, of those that it might mean."""
+"""Number of candidate services that an error message lists."""
 
 
 @dataclass(slots=True)
 class DemandRecord:
-    """All that a journal says of one kind of demand of a service."""
+    """What a journal holds on one kind of demand of a service."""
 
     service: str
     kind: str
     last: Forecast | None = None
     row: int = 0
     at_s: float = float("nan")
-    whole_s: float = float("nan")  # when a forecast was last seen that abstained in nothing
+    whole_s: float = float("nan")  # time of the last forecast that was complete
     promises: list[DemandPromise] = field(default_factory=list)
     rates: list[tuple[float, float]] = field(default_factory=list)  # (time, rate of the minute before it)
     abstained: dict[str, int] = field(default_factory=dict)  # reason -> forecasts
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaHold:
-    """How a promise was kept: the share at or below the bound of `level`, of `count` outcomes."""
+class Coverage:
+    """Observed coverage: the share of `count` outcomes at or below the bound of `level`."""
 
     level: float
     share: float
     count: int
 
 
-def coverage(promised: list[tuple[tuple[float, ...], tuple[float, ...], float]]) -> list[QuotaHold]:
-    """Delivered coverage of each level, from (levels, values, what came).
+def coverage(promised: list[tuple[tuple[float, ...], tuple[float, ...], float]]) -> list[Coverage]:
+    """Observed coverage of each level, from (levels, values, outcomes).
 
-    What has not come (NaN) is not counted, and what was not promised (NaN) neither.
+    Pairs without an outcome (NaN) or a prediction (NaN) are not counted.
     """
     held: dict[float, list[bool]] = {}
     for levels, values, came in promised:
@@ -125,15 +126,15 @@ def coverage(promised: list[tuple[tuple[float, ...], tuple[float, ...], float]])
             known = ((level, value) for level, value in zip(levels, values, strict=True) if np.isfinite(value))
             for level, value in known:
                 held.setdefault(level, []).append(came <= value)
-    return [QuotaHold(level, sum(each) / len(each), len(each)) for level, each in sorted(held.items())]
+    return [Coverage(level, sum(each) / len(each), len(each)) for level, each in sorted(held.items())]
 
 
 def read_foreseen(
     path: Path, name: str, at_s: float | None, progress: Progress | None = None
 ) -> JobRecord | list[DemandRecord]:
-    """What the journal at `path` (up to `at_s`) says of a service or a job.
+    """What the journal at `path` (up to `at_s`) holds on a service or a job.
 
-    Raises `InputError` when it knows neither.
+    Raises `InputError` when it contains neither.
     """
     with JournalReader(path) as reader:
         total = len(reader)
@@ -156,8 +157,7 @@ def read_foreseen(
         more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
         has = f"its services are {', '.join(sorted(others)[:MOST_NAMED])}{more}; " if others else ""
         raise InputError(
-            f"{path}: knows no service and no job {name!r}; {has}its page, or `autopilot explain`, names the "
-            f"jobs that were there"
+            f"{path}: no service or job {name!r}; {has}its page, or `autopilot explain`, names the jobs that were there"
         )
     return jobs.done()
 
@@ -166,7 +166,7 @@ def read_foreseen(
 
 
 def _service(observation: Observation, name: str, found: dict[str, DemandRecord]) -> bool:
-    """Take in what one tick says of service `name`; False when there is no such service."""
+    """Take in what one tick shows of service `name`; False when there is no such service."""
     table = observation.snapshot.services
     rows = np.flatnonzero(table.id == name).tolist()
     if not rows:
@@ -196,14 +196,14 @@ def _note_promises(record: DemandRecord, forecast: Forecast) -> None:
         record.abstained[reason] = record.abstained.get(reason, 0) + 1
         return
     for at, horizon_s in enumerate(forecast.horizons_s):
-        if np.isfinite(values[at]).any():  # it may abstain from the longer horizons alone
+        if np.isfinite(values[at]).any():  # it may abstain from the longer horizons only
             record.promises.append(
                 DemandPromise(forecast.made_s, horizon_s, forecast.levels, tuple(values[at].tolist()))
             )
 
 
 def _closed(record: DemandRecord) -> DemandRecord:
-    """With what came beside each promise: the highest minute that began after it and ended within its horizon."""
+    """Each forecast with its outcome: the highest minute that began after it and ended within its horizon."""
     times = np.array([at_s for at_s, _ in record.rates])
     rates = np.array([rate for _, rate in record.rates])
     closed = []
@@ -221,7 +221,7 @@ def _closed(record: DemandRecord) -> DemandRecord:
 
 
 class _Jobs:
-    """Collects the first promise and the end of every job, and the last state of one."""
+    """Collects the first prediction and the end of every job, and the last state of one."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -263,7 +263,7 @@ class _Jobs:
 
     def _end(self, job: str, came_s: float) -> None:
         promise = self._open.pop(job, None)
-        # shorter ones are no outcome: models do not learn from them
+        # shorter runs are no outcome: models do not learn from them
         if promise is not None and came_s >= 1.0:
             self.found.promises.append(_with_end(promise, came_s))
 
@@ -286,7 +286,7 @@ class _Jobs:
                 tuple(left[0].tolist()),
                 int(runtimes.history[row]),
             )
-        elif before is not None and state >= State.SUCCEEDED:  # what was said last stands
+        elif before is not None and state >= State.SUCCEEDED:  # keep the last prediction
             said = (before.model, before.made_s, before.levels, before.total_s, before.left_s, before.history)
         else:
             said = (runtimes.model if runtimes is not None else "", observation.now_s, (), (), (), 0)
@@ -301,7 +301,7 @@ class _Jobs:
         )
 
     def done(self) -> JobRecord:
-        """All that was found; promises to jobs that have not ended stand open at the end."""
+        """Everything collected; predictions for jobs that have not ended stay open."""
         self.found.promises += self._open.values()
         self.found.promises.sort(key=lambda promise: (promise.made_s, promise.job))
         return self.found
@@ -322,5 +322,5 @@ def _with_end(promise: JobPromise, came_s: float) -> JobPromise:
 
 
 def span_words(low_s: float, high_s: float) -> str:
-    """A band of time for people."""
+    """A range of times as text."""
     return f"{format_duration(low_s)} to {format_duration(high_s)}"

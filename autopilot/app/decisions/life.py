@@ -1,4 +1,4 @@
-"""The life of one workload as the ticks of a journal saw it: when it waited and why, where it ran, how it ended."""
+"""The lifetime of one workload in a journal: when it waited and why, where it ran, how it ended."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from autopilot.journal import JournalReader
 
 ENDED = (State.SUCCEEDED, State.FAILED)
 UNDER_WAY = "start under way"
-"""Of a tick at which it waited and was not refused: what starts it was decided already."""
+"""The reason at a tick where it waited and was not refused: its start is already decided."""
 
 
 @dataclass(slots=True)
 class Stretch:
-    """Time in one condition: waiting, by reason; or on GPUs."""
+    """An interval in one condition: waiting, by reason; or on GPUs."""
 
     waits: bool
     from_s: float
@@ -34,7 +34,7 @@ class Stretch:
 
 @dataclass(slots=True)
 class Life:
-    """Follows one workload from its submission on."""
+    """Follows one workload from its submission."""
 
     workload: str
     submit_s: float = nan
@@ -46,7 +46,7 @@ class Life:
 
     @property
     def ended(self) -> bool:
-        """Has it left?"""
+        """Whether it has left."""
         return isfinite(self.end_s)
 
     def take_in(self, observation: Observation, decision: Decision) -> None:
@@ -79,7 +79,7 @@ class Life:
             self._code = _reason(row, decision)
 
     def _lasts(self, until_s: float) -> None:
-        """The present condition holds up to now."""
+        """Extend the present condition to now."""
         if not self.stretches:
             return
         latest = self.stretches[-1]
@@ -88,15 +88,15 @@ class Life:
         latest.to_s = until_s
 
     def waited_s(self) -> float:
-        """Time without GPUs, all in all."""
+        """Total time without GPUs."""
         return sum(each.to_s - each.from_s for each in self.stretches if each.waits)
 
     def ran_s(self) -> float:
-        """Time on GPUs, all in all."""
+        """Total time on GPUs."""
         return sum(each.to_s - each.from_s for each in self.stretches if not each.waits)
 
     def events(self) -> list[tuple[float, str]]:
-        """(time, words) of what no decision says: submitted, waited and why, off its GPUs, ended."""
+        """(time, text) of what no decision records: submitted, waited and why, off its GPUs, ended."""
         if not self.stretches:
             return []
         found = [(self.submit_s, f"submitted, for {counted(self.gpus, 'GPU')}")]
@@ -140,7 +140,7 @@ class Life:
 
 
 def life_of(reader: JournalReader, workload: str, submit_s: float) -> Life:
-    """The life of a workload that was submitted at `submit_s`, as far as the journal goes."""
+    """The lifetime of a workload that was submitted at `submit_s`, up to the end of the journal."""
     life = Life(workload)
     for tick in reader.ticks(reader.first_at(submit_s)):
         life.take_in(tick.observation, tick.decided.decision)

@@ -1,4 +1,4 @@
-"""The files that `simulate` writes: refused before a long run where they cannot be, written whole after it."""
+"""The files that `simulate` writes: paths are checked before a long run, files are written whole after it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Outputs:
 
 
 def check_outputs(outputs: Outputs, options: SimulateOptions) -> None:
-    """Refuse before a long run what could not be written after it, or would destroy what the run reads.
+    """Before a long run, refuse paths that could not be written after it, or that would overwrite an input.
 
     Raises `InputError` naming the flag and the path.
     """
@@ -46,17 +46,15 @@ def check_outputs(outputs: Outputs, options: SimulateOptions) -> None:
         taken[options.journal.resolve()] = "--journal"
     for flag, path in files:
         if not is_plain(path):
-            continue  # two may go into one pipe
+            continue  # two outputs may share a pipe
         other = taken.setdefault(path.resolve(), flag)
         if other != flag:
-            raise InputError(f"{flag}: {path} is the file of {other} too; name another file")
+            raise InputError(f"{flag}: {path} is already the file of {other}; name another file")
 
 
 def _check_page(report: Path) -> None:
     if report.suffix.lower() in {".html", ".htm"} and not report.is_dir():
-        raise InputError(
-            f"--report: {report} is to be a folder (the page and its pictures go into it); leave out {report.suffix}"
-        )
+        raise InputError(f"--report: {report} names a folder (for the page and its plots); leave out {report.suffix}")
     _check_folder("--report", report)
 
 
@@ -69,9 +67,9 @@ def _check_folder(flag: str, folder: Path) -> None:
 
 
 def write_outputs(outcome: SimulationOutcome, outputs: Outputs, command: str) -> tuple[list[str], list[str]]:
-    """JSON, job rows and page, each whole or not at all: (lines that name what was written, what went wrong).
+    """JSON, job rows and page, each whole or not at all: (lines that name the written files, errors).
 
-    A disk that is full for one of them does not keep the others from being written.
+    When the disk is full for one file, the others are still written.
     """
     written: list[str] = []
     problems: list[str] = []

@@ -17,13 +17,13 @@ from autopilot.report.words import headline as headline_of
 
 
 def report_data(outcome: SimulationOutcome, command: str, written: str = "") -> ReportData:
-    """Everything that the page of `outcome` shows; `written` says when."""
+    """Everything that the page of `outcome` shows; `written` is the time of writing."""
     world, setting = outcome.world, outcome.setting
     notes = list(world.notes)
     if outcome.interrupted or outcome.failure:
         missing = f" Not run or not finished: {', '.join(outcome.not_run)}." if outcome.not_run else ""
         why = f" ({outcome.failure})" if outcome.failure else ""
-        notes.append(f"The run ended early{why}; everything here covers the time up to then.{missing}")
+        notes.append(f"The run ended early{why}; the page covers the time up to then.{missing}")
     for policy in outcome.policies:
         if policy.result.get("stuck"):
             notes.append(f"{policy.name}: {policy.result['stuck']}")
@@ -34,7 +34,7 @@ def report_data(outcome: SimulationOutcome, command: str, written: str = "") -> 
         ]
     first = {reason: f" (first in {row})" for reason, row in world.first_unusable.items()}
     notes += [
-        f"{count:,} rows of the input were left out: {reason}{first.get(reason, '')}"
+        f"{count:,} rows of the input were dropped: {reason}{first.get(reason, '')}"
         for reason, count in world.unusable_by_reason.items()
     ]
     return ReportData(
@@ -55,7 +55,9 @@ def report_data(outcome: SimulationOutcome, command: str, written: str = "") -> 
 
 
 def input_digest(options: SimulateOptions) -> str:
-    """Twelve hexadecimal digits of all that decides the figures: flags, and the content of every file that is read."""
+    """Twelve hexadecimal digits of everything that determines the figures: flags, and the content of every input
+    file.
+    """
     contents = {str(path): path.read_bytes() for _, path in options.files()}
     shipped = {*options.policies, options.scenario or "quickstart"}
     for package in ("autopilot.policies", "simulator.scenarios"):
@@ -75,7 +77,7 @@ def input_digest(options: SimulateOptions) -> str:
 
 
 KEPT_APART = frozenset({"journal", "registry", "series"})
-"""Options that say where things are kept; they do not change the figures."""
+"""Options that say where files are kept; they do not change the figures."""
 
 
 def headline(outcome: SimulationOutcome) -> str:
@@ -85,5 +87,5 @@ def headline(outcome: SimulationOutcome) -> str:
 
 
 def _figures(policy: PolicyOutcome) -> PolicyRun:
-    """A run without what pictures need."""
+    """A run without the data for plots."""
     return PolicyRun(name=policy.name, result=policy.result, series=NO_SERIES, waits_s=NO_SERIES.t_s, heat=NO_HEAT)

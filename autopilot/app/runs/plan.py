@@ -19,13 +19,13 @@ from simulator.running.simulation import Simulation
 from simulator.world.physics import PHYSICS
 
 LATEST_S = 366 * 86_400.0
-"""Scenarios last hours to months; a later moment is a slip of the pen, and costs time to come to."""
+"""Scenarios last hours to months; a later moment is probably a typing error, and takes long to simulate."""
 
 
 def plan_at(options: SimulateOptions, at_s: float, policy_name: str) -> tuple[World, Observation, Decision]:
-    """The world, and what the autopilot sees and would decide in it after `at_s` of strict first come first served.
+    """The world, and what the autopilot observes and would decide in it after `at_s` of strict first come first served.
 
-    That order leaves room that others could use, so there is something to decide. Raises `InputError`.
+    That order leaves room that other gangs could use, so there is something to decide. Raises `InputError`.
     """
     if at_s > LATEST_S:
         raise InputError(f"--at: {format_duration(at_s)} is not allowed; write at most {LATEST_S / 86_400:g}d")

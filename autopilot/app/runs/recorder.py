@@ -1,4 +1,4 @@
-"""What pictures and the accounts of a run need beside its numbers: who was where, when, how busy."""
+"""Data for plots and accounts of a run beyond its figures: which work ran where, when, and how busy it was."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from simulator.world.cluster import Cluster
 from simulator.world.facts import Started, Stopped, Submitted, Why
 
 STARTS = frozenset({"admit", "pipeline"})
-"""Kinds of proposals that start a gang: at once, or as soon as those in its way have left."""
+"""Kinds of proposals that start a gang: at once, or as soon as its victims have left."""
 KEPT_TOLERANCE_S = 1.0
-"""A gang that starts at most this long after its promise was on time."""
+"""A gang that starts at most this long after its promised time counts as on time."""
 
 
 class StayRecorder:
@@ -34,7 +34,7 @@ class StayRecorder:
         self._open: dict[int, tuple[float, tuple[int, ...], float]] = {}
         self.stays: list[tuple[int, float, float, tuple[int, ...], float]] = []  # job, from, to, gpus, width
         self._ready_s: list[float] = []  # end of start-up, by stay: before it the GPUs do no work
-        self.waiting: list[tuple[float, float]] = []  # (time, change of the GPUs asked for)
+        self.waiting: list[tuple[float, float]] = []  # (time, change of the GPUs requested)
         self._width: dict[int, float] = {}
         self._cluster.observe(self)
 
@@ -63,13 +63,13 @@ class StayRecorder:
         from_s, gpus, held = opened
         self.stays.append((fact.job, from_s, fact.at_s, gpus, held))
         self._ready_s.append(min(fact.ready_s, fact.at_s))
-        if self._cluster.state[fact.job] == 0 or fact.why == Why.RESIZE:  # resized: it starts again at once
+        if self._cluster.state[fact.job] == 0 or fact.why == Why.RESIZE:  # a resize: it starts again at once
             self.waiting.append((fact.at_s, self._width_of(fact.job)))
 
     # --- results --------------------------------------------------------------------------
 
     def know(self, archetype: np.ndarray, level: np.ndarray) -> None:
-        """What each job (by row) does on its GPUs; without it the true SM activity stays unknown."""
+        """Set the behaviour of each job (by row) on its GPUs; without it the true SM activity is unknown."""
         self._archetype, self._level = archetype, level
 
     def active_gpu_s(self, until_s: float = inf) -> float | None:
@@ -91,7 +91,7 @@ class StayRecorder:
         return np.asarray(levels * np.array([stay[4] for stay in self.stays]))
 
     def series(self, until_s: float, capacity_gpus: float, stranded: list[tuple[float, float]]) -> Series:
-        """The cluster over time; `stranded` are (time, GPUs) steps, empty when nobody measured them."""
+        """The cluster over time; `stranded` are (time, GPUs) steps, empty when not measured."""
         at = np.array([(s[1], s[4]) for s in self.stays] + [(s[2], -s[4]) for s in self.stays]).reshape(-1, 2)
         used = _steps(at)
         rates = self._rates()
@@ -150,10 +150,12 @@ def _steps(changes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class DecisionRecorder:
-    """Follows a controller's decisions: reservations kept or late, stranded GPUs, and for a page all in words."""
+    """Follows a controller's decisions: reservations kept or late, stranded GPUs, and for a page all decisions
+    as text.
+    """
 
     def __init__(self, log: DecisionLog | None = None) -> None:
-        """`log` keeps the decisions in words."""
+        """`log` keeps the decisions as text."""
         self.log = log
         self.stranded: list[tuple[float, float]] = []
         self._promised: dict[str, float] = {}
@@ -184,15 +186,15 @@ class DecisionRecorder:
             self.log.take_in(observation, decision)
 
     def _foresee(self, forecast: Forecast) -> None:
-        """Keep the highest level at the nearest horizon, as it was promised."""
+        """Keep the highest level at the nearest horizon, as forecast."""
         self._read = forecast
         self._band = f"{forecast.levels[-1]:g} of the peaks within {format_duration(forecast.horizons_s[0])}"
         for name, value in zip(forecast.series, forecast.values[:, 0, -1].tolist(), strict=True):
             self._foreseen.setdefault(name, []).append((forecast.made_s, value))
 
     def foreseen(self, service: str, t_s: F64) -> tuple[F64 | None, str]:
-        """(what stood as the most to be expected of a service at these times, in what sense); None: nothing ever
-        did.
+        """(the upper bound of a service's demand that was in force at these times, its definition); None: there was
+        none.
         """
         made = np.array(self._foreseen.get(service, ()), float).reshape(-1, 2)
         if not len(made):
@@ -201,7 +203,7 @@ class DecisionRecorder:
         return np.where(at >= 0, made[np.maximum(at, 0), 1], np.nan), self._band
 
     def reservations(self) -> Reservations:
-        """Counts over the run; a reservation that is still open counts as made alone."""
+        """Counts over the run; a reservation that is still open counts as made only."""
         return Reservations(self.made, self.kept, self.late, self.released)
 
     def stranded_gpu_s(self, end_s: float) -> float | None:

@@ -1,4 +1,6 @@
-"""The journals of runs that name none: one file a run in the state folder, and `last.journal`, a link to the newest."""
+"""Journals of runs without --journal: one file per run in the state folder, and `last.journal`, a link to the
+newest.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,10 @@ _TRIES = 1000
 
 @contextmanager
 def new_journal(folder: Path) -> Iterator[Path]:
-    """A file of its own for the journal of one run; `last.journal` leads to it.
+    """A new file for the journal of one run; `last.journal` points to it.
 
-    A run that leaves nothing in it removes it, and `last.journal` leads where it led before. Raises `InputError` where
-    the folder cannot be written.
+    A run that writes nothing into it removes it, and `last.journal` points to the previous one again. Raises
+    `InputError` where the folder cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -27,8 +29,8 @@ def new_journal(folder: Path) -> Iterator[Path]:
         before = _point(folder, path)
     except OSError as error:
         raise InputError(
-            f"{folder}: the journal cannot be kept here ({error.strerror}); set XDG_STATE_HOME to a folder that "
-            "you may write (or give `simulate` another place with --journal)"
+            f"{folder}: the journal cannot be written here ({error.strerror}); set XDG_STATE_HOME to a "
+            "folder with write access (or give `simulate` another path with --journal)"
         ) from error
     try:
         yield path
@@ -41,20 +43,18 @@ def new_journal(folder: Path) -> Iterator[Path]:
 
 
 def _reserve(folder: Path) -> Path:
-    """Create an empty file under a name that is not in use."""
+    """Create an empty file under an unused name."""
     start = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     for number in range(1, _TRIES):
         path = folder / (f"run-{start}.journal" if number == 1 else f"run-{start}-{number}.journal")
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o664))
             return path
-    raise InputError(f"{folder}: {_TRIES:,} runs began in this second; try again, or name a journal with --journal")
+    raise InputError(f"{folder}: {_TRIES:,} runs started in this second; try again, or name a journal with --journal")
 
 
 def _point(folder: Path, path: Path) -> str:
-    """Let `last.journal` lead to `path`; returns where it led before. A plain file of that name gets a name of its
-    own.
-    """
+    """Point `last.journal` to `path`; returns its previous target. A plain file of that name is renamed."""
     last, before = folder / LAST, _target(folder)
     if last.exists() and not last.is_symlink():  # an earlier version wrote here
         kept = _reserve(folder)
@@ -72,7 +72,7 @@ def _target(folder: Path) -> str:
 
 
 def _link(folder: Path, name: str) -> None:
-    """Replace the link at once."""
+    """Replace the link atomically."""
     temporary = folder / f".{LAST}.{os.getpid()}"
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(name)

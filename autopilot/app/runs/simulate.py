@@ -1,4 +1,4 @@
-"""Set up and run a simulation: the world once, each policy on it, results in one document."""
+"""Set up and run a simulation: one world, each policy on it, all results in one document."""
 
 from __future__ import annotations
 
@@ -32,17 +32,18 @@ from simulator.running.faults import Faults
 from simulator.running.simulation import Simulated, Simulation, alone_jct_s
 from simulator.world.cluster import Cluster
 from simulator.world.physics import PHYSICS
+from simulator.world.work import Jobs
 
 Progress = Callable[[str, float, int, int], None]
-"""Called with (policy, virtual seconds, jobs ended, jobs in all)."""
+"""Called with (policy, virtual seconds, jobs ended, jobs in total)."""
 
 SHIPPED = "autopilot"
-"""The policy file that a simulation uses for the autopilot, and against which others are shown."""
+"""The policy file that a simulation uses for the autopilot, and with which others are compared."""
 
 
 @dataclass(slots=True)
 class PolicyOutcome:
-    """One policy's run: its block of the document and all that pictures and tables need."""
+    """One policy's run: its block of the document and the data for plots and tables."""
 
     name: str
     result: dict[str, Any]
@@ -61,7 +62,7 @@ class SimulationOutcome:
     setting: Setting
     policies: list[PolicyOutcome] = field(default_factory=list)
     interrupted: bool = False
-    failure: str = ""  # why the run ended early, where a policy before that one was done
+    failure: str = ""  # why the run ended early, where an earlier policy was done
     not_run: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
@@ -69,19 +70,19 @@ class SimulationOutcome:
         return document(self.setting, {outcome.name: outcome.result for outcome in self.policies})
 
     def job_frames(self) -> list[Any]:
-        """A table of jobs for each policy, for `--jobs-out`."""
+        """A table of jobs per policy, for `--jobs-out`."""
         return [job_rows(outcome.name, outcome.simulated) for outcome in self.policies]
 
 
 def check_policies(
     names: tuple[str, ...], where: str = "--policy", models: Collection[str] | None = None
 ) -> dict[str, Policy | None]:
-    """Every policy of a call, by the name it is shown under; None for a baseline.
+    """The policies of a call, by the name under which they are shown; None for a baseline.
 
     `models` are the GPU models of the cluster, None where it is not known yet.
 
-    A policy file is shown under its own name, or under its path where that name is taken. Raises
-    `InputError`, also for a policy that would start nothing: nobody is there to approve.
+    A policy file is shown under its own name, or under its path where that name is taken. Raises `InputError`, also for
+    a policy that would start nothing: a simulation has no one to approve.
     """
     found: dict[str, Policy | None] = {}
     for name in dict.fromkeys(names):
@@ -103,17 +104,15 @@ def check_policies(
             acting = (each for each in policy_names() if shipped_policy(each).modes.auto(Effect.ADMIT))
             known = ", ".join((*acting, *BASELINES))
             near = nearest(name, (*policy_names(), *BASELINES))
-            raise InputError(
-                f"{where}: {name!r} is neither one of {known} nor a policy file (.yaml){near and '; ' + near}"
-            )
+            raise InputError(f"{where}: {name!r} is none of {known}, and no policy file (.yaml){near and '; ' + near}")
     return found
 
 
 def simulate(options: SimulateOptions, progress: Progress | None = None) -> SimulationOutcome:
     """Run every policy of `options` on the same world.
 
-    Raises `InputError` before anything starts, and where the first policy's journal cannot be kept; when
-    that happens to a later one, the outcome holds those before it and `failure` says why.
+    Raises `InputError` before anything starts, and where the first policy's journal cannot be written; when that
+    happens to a later one, the outcome holds those before it and `failure` gives the reason.
     """
     world = build_world(options)
     where = "--policy" if options.policies else f"scenario {world.title}: policies"
@@ -134,7 +133,7 @@ def simulate(options: SimulateOptions, progress: Progress | None = None) -> Simu
     outcome = SimulationOutcome(options, world, setting)
     if options.registry is not None and sum(policy is not None for policy in policies.values()) != 1:
         raise InputError(
-            "--registry: one policy at a time may fill a registry, and a baseline has no models; name it with --policy"
+            "--registry: one policy at a time can fill a registry, and a baseline has no models; name it with --policy"
         )
     journals = _journals(options.journal, policies)
     alone = _alone(world)
@@ -165,7 +164,7 @@ def simulate(options: SimulateOptions, progress: Progress | None = None) -> Simu
 
 
 def _telemetry(options: SimulateOptions, world: World) -> str:
-    """`auto` renders and parses every scrape of runs up to a day, and fills windows beyond that."""
+    """`auto` renders and parses every scrape of runs up to a day, and fills windows directly beyond that."""
     chosen = options.telemetry or world.telemetry
     if chosen != "auto":
         return chosen
@@ -173,12 +172,12 @@ def _telemetry(options: SimulateOptions, world: World) -> str:
 
 
 def _durations(options: SimulateOptions, world: World) -> str:
-    """What the autopilot knows of run times."""
+    """How the autopilot predicts run times."""
     return options.durations or world.durations
 
 
 def _alone(world: World) -> Mapping[str, float]:
-    """What each tenant with guaranteed nodes would have had alone under fifo-skip."""
+    """The mean job time of each tenant with guaranteed nodes, had it been alone on them under fifo-skip."""
     guaranteed = world.guaranteed_nodes
     return alone_jct_s(world.inventory, world.jobs(), guaranteed, fifo_skip) if guaranteed else {}
 
@@ -226,17 +225,7 @@ def _run(
         running.append(run)
         return scheduler
 
-    simulation = Simulation(
-        world.inventory,
-        jobs,
-        make,
-        PHYSICS[world.physics],
-        checkers=CHECKERS if policy is not None else PHYSICAL,
-        rules=_rules(policy, world),
-        services=table,
-        ready_wakes=services is not None,
-        on_progress=progress,
-    )
+    simulation = _simulation(world, jobs, make, policy, table, progress)
     stays = StayRecorder(simulation.cluster) if options.series or telemetry != "off" else None
     if services is not None:
         services.arm(simulation.engine)
@@ -244,7 +233,7 @@ def _run(
         faults.arm(simulation.engine, simulation.cluster)
     try:
         simulated = simulation.run()
-    finally:  # what was recorded stays readable whatever ends the run
+    finally:  # what was recorded stays readable however the run ends
         for run in running:
             run.journal.close()
     if stays is not None and telemetry != "off":
@@ -262,8 +251,30 @@ def _run(
     return outcome
 
 
+def _simulation(
+    world: World,
+    jobs: Jobs,
+    make: Callable[[Cluster], Scheduler],
+    policy: Policy | None,
+    services: Callable[[float], ServiceTable] | None,
+    progress: Callable[[float, int, int], None] | None,
+) -> Simulation:
+    """The run of one policy, not started; a baseline is checked by the physical checkers only."""
+    return Simulation(
+        world.inventory,
+        jobs,
+        make,
+        PHYSICS[world.physics],
+        checkers=CHECKERS if policy is not None else PHYSICAL,
+        rules=_rules(policy, world),
+        services=services,
+        ready_wakes=services is not None,
+        on_progress=progress,
+    )
+
+
 def _rules(policy: Policy | None, world: World) -> Rules | None:
-    """What the checkers hold a policy to; None for a baseline."""
+    """The rules that the checkers hold a policy to; None for a baseline."""
     if policy is None:
         return None
     spec = world.spec
@@ -271,7 +282,7 @@ def _rules(policy: Policy | None, world: World) -> Rules | None:
 
 
 def _baseline(name: str, world: World) -> Scheduler:
-    """A baseline, with what the cluster file says of its tenants where it can use that."""
+    """A baseline, with the tenants' quotas of the cluster file where it can use them."""
     if name == "static":
         return Static(world.guaranteed_nodes)
     return Kueue(world.spec.queues) if name == "kueue" else BASELINES[name]()
@@ -284,7 +295,7 @@ def _measured(
     services: Any,
     alone: Mapping[str, float],
 ) -> Measured:
-    """What the observers of the run know beyond the cluster."""
+    """What the observers of the run measured beyond the cluster."""
     slo = services.totals(simulated.run.end_s) if services is not None else None
     return Measured(
         active_gpu_s=stays.active_gpu_s() if stays is not None else None,
@@ -301,7 +312,7 @@ def _measured(
 def _pictures(
     outcome: PolicyOutcome, policy: Policy | None, stays: StayRecorder, recorder: DecisionRecorder | None, services: Any
 ) -> PolicyRun:
-    """The run as the report wants it."""
+    """The run in the form that the report needs."""
     import numpy as np
 
     simulated = outcome.simulated
@@ -338,8 +349,8 @@ def _pictures(
 
 
 def _journals(given: Path | None, policies: Mapping[str, Policy | None]) -> dict[str, Path]:
-    """One file a policy that keeps a journal: the given one for the first, with number and name of the policy for
-    further ones.
+    """One file per policy that keeps a journal: the given path for the first, with number and policy name added for
+    others.
     """
     if given is None:
         return {}
@@ -352,7 +363,7 @@ def _journals(given: Path | None, policies: Mapping[str, Policy | None]) -> dict
 
 
 def _describe(name: str, options: SimulateOptions, world: World) -> dict[str, Any]:
-    """How a run came about, kept in its journal and shown by replay."""
+    """The inputs of a run, kept in its journal and shown by replay."""
     return {
         "policy": name,
         "seed": world.seed,

@@ -1,8 +1,7 @@
 """Telemetry of the simulated cluster through the shipped collectors.
 
-`full` renders every scrape as exporter text and lets the shipped exporter collector parse it;
-`windowed` puts the same numbers into the same ring buffer without the text. The occupants of the GPUs
-follow the cluster's facts.
+`full` renders every scrape as exporter text and passes it to the shipped exporter collector; `windowed` puts the same
+numbers into the same ring buffer without the text. The occupants of the GPUs follow the cluster's facts.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def behaviours_of(seed: int, jobs: Jobs, first: int = 0) -> tuple[I8, F32]:
 
 
 class Occupants:
-    """Who occupies each GPU and instance, as the telemetry generator wants to know it."""
+    """The occupant of each GPU and instance, in the form that the telemetry generator needs."""
 
     def __init__(self, cluster: Cluster, seed: int) -> None:
         self._cluster, self._seed = cluster, seed
@@ -42,7 +41,7 @@ class Occupants:
         cluster.observe(self)
 
     def behaviours(self) -> None:
-        """Draw what each job known so far does; jobs keep theirs, whenever they are drawn."""
+        """Draw the behaviour of each job known so far; a job's behaviour does not depend on when it is drawn."""
         jobs, known = self._cluster.jobs, len(self.archetype)
         if len(jobs) > known:
             archetype, level = behaviours_of(self._seed, jobs, known)
@@ -50,7 +49,7 @@ class Occupants:
             self.level = np.concatenate([self.level, level])
 
     def on_started(self, fact: Started) -> None:
-        """Its GPUs do its work from the end of its start-up."""
+        """Its GPUs are busy from the end of its start-up."""
         self.behaviours()
         rows = [self._gpus + row for row in fact.instances] or list(fact.gpus)
         state, jobs = self.state, self._cluster.jobs
@@ -93,7 +92,7 @@ class TelemetryFeed:
         self._collector = ExporterCollector(slot_s=generator.scrape_interval_s / 2) if full else None
 
     def collect(self, now_s: float) -> Batch:
-        """Windows at `now_s`; only scrapes that a window can still see are made."""
+        """Windows at `now_s`; only scrapes that fall into a window are made."""
         generator = self._generator
         last = generator.known_slot(now_s)
         first = max(self._next_slot, last - int(max(WINDOWS_S) / generator.scrape_interval_s))
@@ -105,7 +104,7 @@ class TelemetryFeed:
         return Batch(self.name, now_s, telemetry=batch.telemetry, gaps=(*gaps, *batch.gaps))
 
     def _scrape(self, collector: ExporterCollector, slot: int) -> list[Gap]:
-        """Every exporter's text of one scrape goes through the parser; one that does not answer is a gap."""
+        """Parse the text of every exporter for one scrape; an exporter that does not answer is a gap."""
         gaps = []
         for target, exporter in zip(self._targets, self._exporters, strict=True):
             pods = [self._occupants.pods[row] for row in exporter.rows.tolist()]

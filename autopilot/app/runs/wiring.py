@@ -1,4 +1,4 @@
-"""The shipped controller on a simulated cluster: every port filled, nothing special inside."""
+"""The shipped controller wired to a simulated cluster: every port connected, no special cases inside."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ COLUMNS = (
     "while_borrowing",
     "while_borrowing_priority",
 )
-"""Columns of the queue table that a cluster file states as they are."""
+"""Columns of the queue table that a cluster file states directly."""
 SCRAPE_S = 30.0
 """Scrape interval of the simulated exporters."""
 
 
 class NoInbox:
-    """No people in a simulation: no commands, the kill switch off."""
+    """A simulation has no operators: no commands, the kill switch off."""
 
     def drain(self, now_s: float) -> tuple[Command, ...]:
         """Nothing."""
@@ -80,7 +80,7 @@ class SoleLeader:
 
 
 class NoJournal:
-    """A run that leaves no record (its caller keeps one elsewhere, or needs none)."""
+    """A run without a record (its caller keeps one elsewhere, or needs none)."""
 
     def intend(self, *_: Any) -> None:
         """Nothing."""
@@ -94,7 +94,7 @@ class NoJournal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Managed:
-    """How a controller is to run a cluster."""
+    """The settings of a controller on a cluster."""
 
     name: str
     policy: Policy
@@ -108,8 +108,8 @@ class Managed:
     faults: Faults | None = None
     services: Callable[[float], ServiceTable] | None = None
     scale: Scale | None = None  # sets a service's floor
-    registry: Path | None = None  # None: every fit speaks, and none is kept
-    demand: Forecaster | None = None  # of what the services are asked; None: the shipped one
+    registry: Path | None = None  # None: every fit is used, and none is stored
+    demand: Forecaster | None = None  # forecaster of service demand; None: the shipped one
     recorder: DecisionRecorder | None = None
     actions: tuple[Action, ...] = ACTIONS
     guards: tuple[tuple[str, Check], ...] = GUARDS
@@ -117,7 +117,7 @@ class Managed:
 
 @dataclass(slots=True)
 class Running:
-    """A controller in charge, with what its caller may want to look at afterwards."""
+    """A running controller, with objects that its caller may inspect afterwards."""
 
     controller: Controller
     occupants: Occupants | None
@@ -126,7 +126,7 @@ class Running:
 
 
 def manage(cluster: Cluster, managed: Managed) -> tuple[ControllerScheduler, Running]:
-    """Wire the controller to `cluster`; the scheduler goes to the engine."""
+    """Wire the controller to `cluster`; the engine gets the scheduler."""
     queues, queue_of_tenant = queue_table(managed.queues, cluster, managed.policy.rules)
     reserved = advance_table(managed.advance, queues.id.tolist(), cluster.inventory.names.gpu_models)
     whole = ClusterCollector(cluster, queues, queue_of_tenant, managed.services, reserved)
@@ -171,7 +171,7 @@ def foreseers(cluster: Cluster, managed: Managed, keep: Promoter | None = None) 
 
 
 def _promoter(managed: Managed) -> Promoter | None:
-    """The registry behind the models that are fitted, where the run asks for one."""
+    """The registry for the models that are fitted, where the run has one."""
     if managed.registry is None:
         return None
     from autopilot.app.backtests.promotion import Promoter
@@ -180,19 +180,19 @@ def _promoter(managed: Managed) -> Promoter | None:
 
 
 def _demand(managed: Managed, keep: Promoter | None) -> list[Forecaster]:
-    """The forecaster of what services are asked; none where there are no services, or nobody would act on it."""
+    """The forecaster of service demand; None where there are no services, or no action uses it."""
     if managed.demand is not None:
         return [managed.demand]
     if managed.services is None or not managed.policy.modes.on(Effect.FLOOR):
         return []
     from autopilot.app.backtests.gate import bootstrap_rng
-    from models.bursts import Bursts  # with the libraries that its models need
+    from models.bursts import Bursts  # imports the libraries that its models need
 
     return [Bursts(managed.seed, gate=bootstrap_rng if keep else None, champion=keep.champion if keep else None)]
 
 
 def _runtimes(cluster: Cluster, managed: Managed, keep: Promoter | None) -> Forecaster:
-    """The forecaster of run times that the run asks for."""
+    """The configured forecaster of run times."""
     if managed.durations == "exact":
         return Oracle(cluster)
     if managed.durations == "predicted":
@@ -209,7 +209,7 @@ def _runtimes(cluster: Cluster, managed: Managed, keep: Promoter | None) -> Fore
 
 
 def as_port(journal: SqliteJournal | NoJournal) -> Journal:
-    """The journal as the controller sees it."""
+    """Adapts the journal to the controller's port."""
     return journal
 
 
@@ -219,7 +219,7 @@ def _generator(managed: Managed) -> TelemetryGenerator:
 
 
 def _fate_of(faults: Faults | None) -> Callable[[Instruction, float], Outcome | None] | None:
-    """Injected conflicts and failures of effects; an effect that is late fails for now and is tried again."""
+    """Injected conflicts and failures of effects; a late effect fails now and is retried."""
     if faults is None:
         return None
     tries: dict[str, int] = {}
@@ -243,14 +243,14 @@ def queue_table(
 ) -> tuple[QueueTable, dict[str, int]]:
     """The queue tree of a cluster file, root first, and the queue of each tenant.
 
-    A tenant without a queue of its own name gets one of guarantee 0 and weight 1 under the root. Under the rules of
-    cohorts a queue above others owns what it is guaranteed beyond them: there the guarantees add up.
+    A tenant without a queue of its name gets one of guarantee 0 and weight 1 under the root. Under cohort rules an
+    inner queue owns its guarantee in addition to those of its children: there the guarantees are added.
     """
     models = cluster.inventory.names.gpu_models
     named = {spec.name for spec in specs}
     others = [tenant for tenant in cluster.jobs.tenants if tenant not in named]
     plain = [QueueSpec(name, ROOT, {}, None, 1.0, 0, None) for name in (ROOT, *others)]
-    rows = [plain[0], *specs, *plain[1:]]  # parents stand before their children
+    rows = [plain[0], *specs, *plain[1:]]  # parents precede their children
     place = {spec.name: number for number, spec in enumerate(rows)}
     parent = [-1, *(place[spec.parent or ROOT] for spec in rows[1:])]
     ids = np.empty(len(rows), object)

@@ -1,4 +1,4 @@
-"""The world of a simulation: cluster, jobs, services, faults; the same for every policy of a call."""
+"""The world of a simulation: cluster, jobs, services, faults; equal for every policy of a call."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from simulator.world.physics import PHYSICS
 from simulator.world.work import Jobs, jobs_from_trace
 
 LIMIT_SEED = 1
-"""Seed of the declared limits that are made up where a file has none (reference: `easy`)."""
+"""Seed of the declared limits that are generated where a file has none (reference: `easy`)."""
 
 
 @dataclass(slots=True)
 class World:
-    """What every policy meets. `jobs()` and `fleet()` give fresh copies, because runs change them."""
+    """The world that every policy runs in. `jobs()` and `fleet()` return fresh copies, because runs change them."""
 
     title: str
     seed: int
@@ -44,18 +44,18 @@ class World:
     faults: FaultOptions | None = None
     assumed: Mapping[str, int] = field(default_factory=dict)
     unusable_by_reason: Mapping[str, int] = field(default_factory=dict)
-    first_unusable: Mapping[str, str] = field(default_factory=dict)  # by reason, where in the job file
+    first_unusable: Mapping[str, str] = field(default_factory=dict)  # by reason, the first such row of the job file
     services: Services = field(default_factory=Services)
     notes: tuple[str, ...] = ()
     start_s: float | None = None  # seconds since 1970 at which the run starts; None: the input has no dates
     _jobs: Jobs = field(default_factory=Jobs)
 
     def jobs(self) -> Jobs:
-        """The jobs, to be used up by one run."""
+        """The jobs, for one run to consume."""
         return deepcopy(self._jobs)
 
     def fleet(self, jobs: Jobs) -> ServiceFleet | None:
-        """The services with their requests, their first replicas added to `jobs`; None when there are none."""
+        """The services with their requests, their first replicas added to `jobs`; None without services."""
         if not self.services.deployments:
             return None
         return ServiceFleet(self.services, jobs, self.inventory, PHYSICS[self.physics])
@@ -67,7 +67,7 @@ class World:
 
     @property
     def effects_fail(self) -> bool:
-        """True when faults keep the controller from what it has decided, or make it come late."""
+        """True when faults make the controller's effects fail or come late."""
         faults = self.faults
         return faults is not None and faults.conflict_ratio + faults.failure_ratio + faults.delay_ratio > 0
 
@@ -135,9 +135,10 @@ def _check_replica_ids(jobs: Jobs, services: Services) -> None:
 
 
 def _queue_notes(spec: ClusterSpec, tenants: set[str]) -> tuple[str, ...]:
-    """Queues without work and tenants without a queue: they meet by name alone, so a slip costs the guarantee.
+    """Queues without work and tenants without a queue: names alone connect them, so a typing error costs the guarantee.
 
-    Raises `InputError` where a queue that no tenant has and a tenant that has no queue differ by a slip of the pen.
+    Raises `InputError` where the names of an unused queue and of a tenant without a queue differ by a likely typing
+    error.
     """
     if not spec.queues:
         return ()
@@ -148,14 +149,14 @@ def _queue_notes(spec: ClusterSpec, tenants: set[str]) -> tuple[str, ...]:
         twins = [tenant for tenant in alone if _digits(tenant) == _digits(name)]
         if near := nearest(name, twins, least_ratio=0.8):
             raise InputError(
-                f"{spec.source}: queues: {name!r}: no tenant has this name, {near} The jobs of that tenant have no "
-                "queue; give both one name, or write a queue for that tenant"
+                f"{spec.source}: queues: {name!r}: no tenant has this name, {near} The jobs of that tenant "
+                "have no queue; use one name for both, or add a queue for that tenant"
             )
     notes = []
     if idle:
         notes.append(f"queues without work: {_listed(idle)}")
     if alone:
-        notes.append(f"tenants without a queue, which are guaranteed nothing: {_listed(alone)}")
+        notes.append(f"tenants without a queue, and so without a guarantee: {_listed(alone)}")
     return tuple(notes)
 
 
@@ -169,23 +170,23 @@ def _listed(names: set[str], most: int = 10) -> str:
 
 
 def default_policies(jobs: Jobs) -> tuple[str, ...]:
-    """What is compared where nobody says: among many tenants also `las`, which waits least and knows no guarantees."""
+    """The default policies: with several tenants also `las`, which has the shortest waits and ignores guarantees."""
     return ("fifo-skip", "las", "autopilot") if len(jobs.tenants) > 1 else ("fifo-skip", "autopilot")
 
 
 def _wants_scenario(options: SimulateOptions) -> bool:
-    """A scenario is played when it is named, or when no file says what to play."""
+    """A scenario runs when it is named, or when no input file is given."""
     return options.scenario is not None or (options.jobs is None and options.requests is None)
 
 
 def _cluster_of(scenario: Scenario | None) -> ClusterSpec:
     if scenario is None:
-        raise InputError("--cluster: say what the jobs run on; write for example --cluster 7x8")
+        raise InputError("--cluster: name the cluster that the jobs run on; write for example --cluster 7x8")
     return scenario.cluster
 
 
 def _trace(options: SimulateOptions, scenario: Scenario | None, spec: ClusterSpec, seed: int) -> JobTrace | None:
-    """Jobs of the file, else those that the scenario makes."""
+    """The jobs of the file, or those that the scenario generates."""
     if options.jobs is None:
         return scenario.jobs(seed) if scenario is not None else None
     defaults = load_defaults(options.defaults) if options.defaults is not None else None
@@ -199,7 +200,7 @@ def _trace(options: SimulateOptions, scenario: Scenario | None, spec: ClusterSpe
 
 
 def _set_limits(jobs: Jobs, limits: str) -> None:
-    """What the autopilot may know of user limits: those in the file, made-up ones where absent, or none."""
+    """The user limits that the autopilot sees: those in the file, generated ones where absent, or none."""
     if limits == "none":
         jobs.limit_s = [float("nan")] * len(jobs)
     elif limits == "declared":

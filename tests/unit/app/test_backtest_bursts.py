@@ -185,7 +185,7 @@ def test_requests_are_counted_into_rates(tmp_path: Path) -> None:
         (pd.DataFrame({"t_s": [0.0, 0.0], "service": ["a", "a"], "value": [1.0, 2.0]}), (600.0,), "no step"),
         (pd.DataFrame({"t_s": ["x", "y"], "service": ["a", "a"], "value": [1.0, 2.0]}), (600.0,), "t_s"),
         (long_form(noise(1, 3)), (600.0,), "3 steps"),
-        (long_form(np.full((1, 100), -1.0)), (600.0,), "no value can be used"),
+        (long_form(np.full((1, 100), -1.0)), (600.0,), "no usable value"),
         (long_form(noise(1, 100)), (60.0,), "shorter than the step"),
         (long_form(noise(1, 100)), (600.0, 650.0), "same number of steps"),
         (long_form(noise(1, 100)), (36_000.0,), "needs"),

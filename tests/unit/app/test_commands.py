@@ -120,7 +120,7 @@ def test_an_unknown_policy_is_told_all_that_are_known(capsys: pytest.CaptureFixt
 def test_a_baseline_is_named_as_one_where_it_cannot_decide(capsys: pytest.CaptureFixture[str], command: str) -> None:
     """Not as unknown; the message has what is taken."""
     said = refusal(capsys, command, "--policy", "kueue")
-    assert "kueue is a baseline, known to `autopilot simulate` only" in said
+    assert "kueue is a baseline, which only `autopilot simulate` runs" in said
     assert "recommend, autopilot, admission, reactive or a policy file" in said
     for name in SHIPPED_NAMES:
         assert name in said
@@ -142,17 +142,17 @@ def test_a_pipe_is_no_policy_file(folder: Path) -> None:
         (("--policy", ","), "names no policy"),
         (("--rate-scale", "0.5"), "--requests"),
         (("--tenant", ""), "no job of tenant ''"),
-        (("--json", "jobs.csv"), "--jobs too"),
-        (("--json", "x.csv", "--jobs-out", "./x.csv"), "--json too"),
-        (("--json", "run.journal", "--journal", "run.journal"), "--journal too"),
-        (("--jobs-out", "mine.csv", "--json", "mine.yaml", "--policy", "mine.yaml"), "--policy too"),
+        (("--json", "jobs.csv"), "is already the file of --jobs"),
+        (("--json", "x.csv", "--jobs-out", "./x.csv"), "is already the file of --json"),
+        (("--json", "run.journal", "--journal", "run.journal"), "is already the file of --journal"),
+        (("--jobs-out", "mine.csv", "--json", "mine.yaml", "--policy", "mine.yaml"), "is already the file of --policy"),
         (("--report", "jobs.csv/page"), "jobs.csv is a file"),
         (
             ("--report", "page.html"),
-            "page.html is to be a folder (the page and its pictures go into it); leave out .html",
+            "page.html names a folder (for the page and its plots); leave out .html",
         ),
         (("--journal", "."), "is a folder"),
-        (("--journal", "x", "--policy", "fifo"), "fifo leaves no journal"),
+        (("--journal", "x", "--policy", "fifo"), "fifo writes no journal"),
         (("--registry", "jobs.csv"), "--registry: jobs.csv is a file; name a folder"),
         (("--registry", "jobs.csv/models"), "jobs.csv is a file; name a folder"),
         (("--cluster", "c" * 300), "File name too long"),
@@ -206,7 +206,7 @@ def test_rows_left_out_are_named(folder: Path, capsys: pytest.CaptureFixture[str
     with (folder / "jobs.csv").open("a") as file:
         file.write("late,t,5,-3,1\n")
     assert run("--policy", "fifo") == 0
-    assert "rows left out: 1 duration_s is negative (first in line 8)" in capsys.readouterr().out
+    assert "rows dropped: 1 duration_s is negative (first in line 8)" in capsys.readouterr().out
 
 
 def test_many_notes_are_cut(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -215,7 +215,7 @@ def test_many_notes_are_cut(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     (folder / "requests.csv").write_text("t_s,service,input_tokens,output_tokens\n" + rows)
     assert call("simulate", "--requests", "requests.csv", "--cluster", "2x8", "--policy", "fifo") == 0
     said = capsys.readouterr().out
-    assert said.count("is not described") == run_commands.SHOWN_NOTES
+    assert said.count("has no description") == run_commands.SHOWN_NOTES
     assert "and 4 more notes" in said
 
 
@@ -246,7 +246,7 @@ def test_simulate_ends_with_the_result_in_one_sentence(capsys: pytest.CaptureFix
     assert said.splitlines()[-1].startswith("autopilot finished the same 6 jobs")
     assert "flatters" not in said
     assert call("simulate", "--scenario", "quickstart", "--policy", "fifo,las", "--physics", "ideal") == 0
-    assert "physics ideal: a preemption or move costs no time here, which flatters" in capsys.readouterr().out
+    assert "physics ideal: preemptions and moves cost no time, which favours" in capsys.readouterr().out
 
 
 # --- what is kept -----------------------------------------------------------------------------------
@@ -348,7 +348,7 @@ def test_explain_answers_for_a_time_and_for_work_that_is_over(capsys: pytest.Cap
     said = capsys.readouterr().out
     assert "j3: finished at " in said
     assert "(admit_gang, accepted)" in said
-    assert "what happened to it:" in said
+    assert "history:" in said
     assert call("explain", "--workload", "j5", "--at", "6m") == 0
     said = capsys.readouterr().out
     assert "j5: pending, 8 GPUs" in said
@@ -394,7 +394,7 @@ def test_an_interrupted_run_says_how_far_it_came(monkeypatch: pytest.MonkeyPatch
     outcome.policies[1].simulated.run.interrupted = True
     outcome.not_run = ("las",)
     words = run_commands.interrupted_words(outcome)
-    assert "easy came to" in words
+    assert "easy reached" in words
     assert "6 of 6 jobs finished; not run: las" in words
 
 

@@ -209,7 +209,7 @@ def test_the_table_counts_what_matches(path: Path, capsys: pytest.CaptureFixture
     _, said, _ = call(capsys, "decisions", "--journal", str(path), "--refused")
     assert "  dwell" in said.splitlines()[1]
     _, said, _ = call(capsys, "decisions", "--journal", str(path), "--tenant", "x")
-    assert said == "no decision of this journal matches\n"
+    assert said == "no decision in this journal matches\n"
 
 
 @pytest.mark.parametrize(
@@ -284,6 +284,6 @@ def test_follow_yields_what_the_run_writes_next(tmp_path: Path) -> None:
     with JournalReader(path) as reader:
         found = follow(reader, Wanted(), wait)
         seen.append(next(found).proposal.workload)
-        with pytest.raises(InputError, match="another run took the place"):
+        with pytest.raises(InputError, match="another run replaced this journal"):
             next(found)
     assert seen == ["next"]

@@ -99,7 +99,7 @@ def test_an_eviction_is_told_to_its_victim_with_id_loss_and_for_whom(path: Path)
     )
     assert "held by capacity" in victim
     winner = told(path, "w")
-    happened = winner[winner.index("what happened to it:") :]
+    happened = winner[winner.index("history:") :]
     assert f": {pipelined} (preempt, accepted)" in happened
     assert f"  11 min: start on 8 GPUs of 1 node (node-0 x 8) after 10 min: {pipelined} (preempt, accepted)" in happened
     assert "holds node-0 x 8 (8 of 8) since 50 s" in winner
@@ -179,7 +179,7 @@ def test_the_same_refusal_again_is_one_line(path: Path) -> None:
     low, high = holds("a", 8, priority=5), waits("w", 8, priority=9)
     record(path, [(seen(n, 600.0 + 30 * n, low, high), None) for n in range(5)], policy)
     said = told(path, "w")
-    happened = said[said.index("what happened to it:") :].splitlines()
+    happened = said[said.index("history:") :].splitlines()
     assert len(happened) == 3
     assert happened[2].endswith("(preempt, refused) (5 times until 12 min)")
     assert "guard hysteresis: no longer in the way of pipeline-w-" in said
@@ -195,7 +195,7 @@ def test_many_events_are_cut_in_the_middle(path: Path) -> None:
     record(path, turns)
     said = told(path, "w").splitlines()
     assert "  ... 11 more ..." in said
-    assert len(said[said.index("what happened to it:") + 1 :]) == SHOWN_EVENTS + 1
+    assert len(said[said.index("history:") + 1 :]) == SHOWN_EVENTS + 1
     assert said[-1].startswith("  1 h 9 min: start on 8 GPUs of 1 node")
 
 
@@ -226,7 +226,7 @@ def test_the_whole_story_of_work_that_is_over_is_told(path: Path) -> None:
     )
     said = told(path, "a").splitlines()
     assert said[0] == (
-        "a: finished, or was withdrawn at 1 h 21 min; submitted at 0 s, waited 1 h 1 min in all, ran 21 min on 8 "
+        "a: finished, or was withdrawn at 1 h 21 min; submitted at 0 s, waited 1 h 1 min in total, ran 21 min on 8 "
         "GPUs, evicted once"
     )
     assert said[2] == "  0 s: submitted, for 8 GPUs"
@@ -234,7 +234,7 @@ def test_the_whole_story_of_work_that_is_over_is_told(path: Path) -> None:
     assert "  11 min: off its GPUs after 11 min" in said
     assert any(line.startswith("  1 h 11 min: waited 1 h 1 min: capacity ") for line in said)
     assert said[-1] == "  1 h 21 min: finished, or was withdrawn, 1 h 21 min after it was submitted"
-    with pytest.raises(InputError, match="no workload 'x' is known here at 1 h 21 min"):
+    with pytest.raises(InputError, match="no workload 'x' at 1 h 21 min"):
         told(path, "x")
 
 
@@ -250,7 +250,7 @@ def test_a_record_of_another_version_is_told_as_it_stands(path: Path) -> None:
 def test_work_that_waits_untouched_says_that_nothing_happened(path: Path) -> None:
     """Not an empty list of events."""
     record(path, [(seen(0, 60.0, holds("a", 8, state=State.RUNNING), waits("w", 8)), None)], AUTO)
-    assert told(path, "w").endswith("nothing was proposed for it or done to it so far as this journal goes")
+    assert told(path, "w").endswith("no proposal or instruction for it up to the end of this journal")
 
 
 def test_what_a_kill_switch_held_is_told(path: Path) -> None:
@@ -258,7 +258,7 @@ def test_what_a_kill_switch_held_is_told(path: Path) -> None:
     record(path, [(seen(n, 60.0 + n, waits("w", 8), kill_switch=True), ()) for n in range(2)])
     said = told(path, "w")
     assert "everything is held: kill switch" in said
-    happened = said[said.index("what happened to it:") :].splitlines()
+    happened = said[said.index("history:") :].splitlines()
     assert len(happened) == 3
     assert happened[2].startswith("  60 s: start on 8 GPUs of 1 node after 60 s")
     assert "refused: kill_switch (the kill switch is on" in happened[2]

@@ -132,16 +132,16 @@ def test_the_command_shows_a_job(path: Path, capsys: pytest.CaptureFixture[str])
     assert call("forecast", "e", "--journal", str(path), "--json", "e.json", "--picture", "e.png") == 0
     said = capsys.readouterr().out
     assert "job e of" in said
-    assert "5 min in the middle, 20 min at 0.9; from 60 s to 1 h (0.05 to 0.99)" in said
+    assert "5 min median, 20 min at 0.9; from 60 s to 1 h (0.05 to 0.99)" in said
     assert "all (4): 0.05: 0.250, 0.25: 0.250, 0.5: 0.500, 0.75: 0.500, 0.9: 0.750" in said
-    assert "1 more promises are open" in said
+    assert "1 more forecasts are open" in said
     assert Path("e.png").read_bytes().startswith(b"\x89PNG")
     document = json.loads(Path("e.json").read_text())
     assert document["total_s"] == list(BAND)
     assert document["delivered"]["all"][4] == {"promised": 0.9, "delivered": 0.75, "count": 4}
     assert call("forecast", "d", "--journal", str(path)) == 0
     said = capsys.readouterr().out
-    assert "it ran 2 h 3 min; promised by test at 0 s" in said
+    assert "it ran 2 h 3 min; forecast by test at 0 s" in said
     picture = Path(said.split("picture: ")[1].split("\n")[0])
     assert picture.read_bytes().startswith(b"<?xml")
 
@@ -151,10 +151,10 @@ def test_where_the_model_abstains_it_is_said(path: Path, capsys: pytest.CaptureF
     record(path, [jobs(10.0, waits("a", 1), total_s={}), world("2x8", [waits("a", 1)], 20.0, tick=20)])
     assert call("forecast", "a", "--at", "10s", "--journal", str(path)) == 0
     said = capsys.readouterr().out
-    assert "no forecast of its run time: the model test abstains" in said
-    assert "how such promises were kept: unknown yet" in said
+    assert "no run-time forecast: the model test abstains" in said
+    assert "past coverage: unknown yet" in said
     assert call("forecast", "a", "--journal", str(path)) == 0
-    assert "no forecast of its run time: this run made none" in capsys.readouterr().out
+    assert "no run-time forecast: this run made none" in capsys.readouterr().out
 
 
 def test_an_unknown_name_and_bad_places_are_refused(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,18 +162,18 @@ def test_an_unknown_name_and_bad_places_are_refused(path: Path, capsys: pytest.C
     a_run(path)
     before = path.read_bytes()
     for arguments, words in (
-        (("nobody",), "knows no service and no job 'nobody'"),
+        (("nobody",), "no service or job 'nobody'"),
         (("e", "--picture", "e.gif"), "must end in .svg or .png"),
-        (("e", "--picture", "none/e.svg"), "there is no folder"),
-        (("e", "--json", str(path)), "is read by this command"),
+        (("e", "--picture", "none/e.svg"), "does not exist; create it first"),
+        (("e", "--json", str(path)), "is an input of this command"),
         (("e", "--at", "soon"), "--at"),
     ):
         assert call("forecast", *arguments, "--journal", str(path)) == 2
         assert words in capsys.readouterr().err
     assert path.read_bytes() == before
     assert call("forecast", "e", "--journal", "none.journal") == 2
-    assert "there is no journal" in capsys.readouterr().err
-    with pytest.raises(InputError, match="knows no service"):
+    assert "no such journal" in capsys.readouterr().err
+    with pytest.raises(InputError, match="no service or job"):
         read_foreseen(path, "", None)
 
 
@@ -286,15 +286,15 @@ def test_a_horizon_that_abstains_breaks_no_promise(path: Path, capsys: pytest.Ca
     said = capsys.readouterr().out
     assert "next 2 min (19): 0.9: 1.000, 0.99: 1.000" in said
     assert "next 10 min (" not in said
-    assert "peak of the next 10 min: nothing is promised yet" in said
-    assert "abstains in part: too few outcomes" in said
+    assert "peak of the next 10 min: no forecast yet" in said
+    assert "incomplete: too few outcomes" in said
 
 
 def test_who_names_no_service_is_told_which_there_are(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A name from another run, or a slip of the pen."""
     record(path, [serving(0.0, 5.0, None)])
     assert call("forecast", "search", "--journal", str(path)) == 2
-    assert "no job 'search'; its services are chat; " in capsys.readouterr().err
+    assert "no service or job 'search'; its services are chat; " in capsys.readouterr().err
 
 
 def test_the_last_forecast_that_promised_all_is_named(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -304,7 +304,7 @@ def test_the_last_forecast_that_promised_all_is_named(path: Path, capsys: pytest
     assert call("forecast", "chat", "--journal", str(path)) == 0
     said = capsys.readouterr().out
     assert "made at 2 min, 0 s old" in said
-    assert "promised all last at 60 s: --at 61s shows it" in said
+    assert "the last complete forecast was made at 60 s: --at 61s shows it" in said
     assert call("forecast", "chat", "--journal", str(path), "--at", "61s") == 0
     said = capsys.readouterr().out
     assert "made at 60 s" in said

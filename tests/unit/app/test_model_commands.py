@@ -86,22 +86,22 @@ def test_requests_are_counted_in_steps(fake: FakeRun, folder: Path, capsys: pyte
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("bursts", "--series", "none.csv"), "there is no such file"),
+        (("bursts", "--series", "none.csv"), "no such file"),
         (("bursts", "--series", "series.csv", "--requests", "series.csv"), "name one file"),
         (("bursts", "--requests", "series.csv"), "--step"),
         (("bursts", "--series", "series.csv", "--step", "10s"), "median spacing"),
         (("bursts", "--series", "series.csv", "--target", "mean"), "value, peak"),
         (("bursts", "--series", "series.csv", "--horizons", "soon"), "--horizons"),
         (("bursts", "--series", "series.csv", "--horizons", ","), "1 to 12 horizons"),
-        (("bursts", "--series", "series.csv", "--horizons", "10m,600s"), "named once"),
+        (("bursts", "--series", "series.csv", "--horizons", "10m,600s"), "listed once"),
         (("bursts", "--series", "series.csv", "--horizons", "0s"), "above 0"),
-        (("bursts", "--series", "series.csv", "--json", "series.csv"), "is read by this command too"),
-        (("bursts", "--series", "series.csv", "--json", "no/out.json"), "is no folder"),
+        (("bursts", "--series", "series.csv", "--json", "series.csv"), "is an input of this command"),
+        (("bursts", "--series", "series.csv", "--json", "no/out.json"), "does not exist; create it first"),
         (("bursts", "--series", "series.csv", "--json", "."), "is a folder"),
         (("bursts", "--series", "series.csv", "--seed", "-1"), "--seed"),
         (("bursts", "--series", "series.csv", "--gate", "--registry", "series.csv"), "is a file"),
         (("bursts", "--target", "peak"), "name a file"),
-        (("runtimes", "--jobs", "none.csv"), "there is no such file"),
+        (("runtimes", "--jobs", "none.csv"), "no such file"),
         (("runtimes", "--seed", "3"), "--seed"),
     ],
 )
@@ -140,7 +140,7 @@ def test_from_the_gate_to_serving_and_back(fake: FakeRun, capsys: pytest.Capture
     """Passed, stored, promoted; a better one against it; rolled back."""
     gate = ("backtest", "bursts", "--series", "series.csv", "--gate")
     text = said(capsys, *gate)
-    assert "gate: passed, against the floor; nothing serves yet" in text
+    assert "gate: passed, against the floor; no version serves yet" in text
     first = stored_version(text)
     message = said(capsys, "models", "promote", first, "--why", "the first", code=2)
     assert "not judged on the golden set; run `autopilot backtest bursts --gate`" in message
@@ -167,9 +167,7 @@ def test_from_the_gate_to_serving_and_back(fake: FakeRun, capsys: pytest.Capture
         f"against {first}: passed",
     ):
         assert words in shown, words
-    assert f"{first} serves again, instead of {second}" in said(
-        capsys, "models", "rollback", "bursts", "--why", "pages"
-    )
+    assert f"{first} serves again; {second} does not" in said(capsys, "models", "rollback", "bursts", "--why", "pages")
     listed = said(capsys, "models", "list")
     assert [line.split()[0:2] for line in listed.splitlines()[1:]] == [[second, "bursts"], ["serves", first]]
     assert first in said(capsys, "models", "lineage", second)
@@ -209,7 +207,7 @@ def test_a_refused_model_is_promoted_only_by_force(fake: FakeRun, capsys: pytest
     never = registry(Path("state/gpu-autopilot/registry"), libraries=None).put(
         {"model": "x", "a": 1}, manifest(libraries={})
     )
-    assert "the gate was not asked" in said(capsys, "models", "promote", never.version[:12], "--why", "x", code=2)
+    assert "the gate has not judged it" in said(capsys, "models", "promote", never.version[:12], "--why", "x", code=2)
 
 
 def test_a_champion_that_was_not_compared_is_not_beaten(fake: FakeRun, capsys: pytest.CaptureFixture[str]) -> None:
@@ -241,7 +239,7 @@ def test_a_current_version_that_cannot_serve_stands_in_nobodys_way(
     shelf.blob_path(shelf.find("bursts").artifact).write_bytes(b"x")
     fake.number = 1
     text = said(capsys, *gate)
-    assert f"passed over {first}" in text
+    assert f"skipped {first}" in text
     second = stored_version(text)
     assert f"{second} serves now" in said(
         capsys, "models", "promote", second, "--why", "it can serve", "--registry", "r"
@@ -278,7 +276,7 @@ def test_a_champion_that_cannot_be_loaded_is_passed_over(fake: FakeRun, capsys: 
     made.blob_path(made.manifest("bursts", names[1]).artifact).write_bytes(b"x")
     made.blob_path(made.manifest("bursts", names[0]).artifact).write_bytes(b"x")
     text = said(capsys, "backtest", "bursts", "--series", "series.csv", "--gate", "--registry", "r")
-    assert f"passed over {names[1][:12]}" in text
+    assert f"skipped {names[1][:12]}" in text
     assert "against the floor" in text
 
 
@@ -291,7 +289,7 @@ def test_an_empty_registry_is_no_error(folder: Path, capsys: pytest.CaptureFixtu
     assert json.loads(said(capsys, "models", "list", "--json"))["bursts"] == []
     assert not (folder / "state").exists()
     assert "no version serves" in said(capsys, "models", "show", "bursts", code=2)
-    assert "no version begins so" in said(capsys, "models", "show", "abcdef", code=2)
+    assert "no version starts with this" in said(capsys, "models", "show", "abcdef", code=2)
     assert "is not one of bursts, runtimes" in said(capsys, "models", "list", "--kind", "x", code=2)
     assert "no version before" in said(capsys, "models", "rollback", "bursts", code=2)
 

@@ -121,7 +121,7 @@ def test_queues_and_tenants_that_do_not_meet_are_told(tmp_path: Path) -> None:
     path = scenario(tmp_path, "{name: up}, {name: team-1, parent: up}, {name: lab}", "lab, team-2")
     assert build_world(SimulateOptions(scenario=str(path))).notes == (
         "queues without work: team-1",
-        "tenants without a queue, which are guaranteed nothing: team-2",
+        "tenants without a queue, and so without a guarantee: team-2",
     )
 
 

@@ -68,14 +68,14 @@ def test_the_accounting_of_slurm_is_read_as_it_is(tmp_path: Path) -> None:
     assert jobs.status.tolist() == ["completed", "cancelled"]
     assert jobs.limit_s.tolist()[0] == 172_800
     assert np.isnan(jobs.limit_s[1])
-    assert dict(jobs.unusable_by_reason) == {"duration_s is not known": 2, "no GPU asked for": 1}
+    assert dict(jobs.unusable_by_reason) == {"duration_s is not known": 2, "no GPU requested": 1}
     said = "; ".join(jobs.notes)
     for words in (
         "JobID read as job_id",
         "AllocTRES read as gpus",
-        "1 job steps left out",
+        "1 job steps dropped",
         "2 jobs have not ended",
-        "taken as UTC",
+        "read as UTC",
         "vertical bar",
     ):
         assert words in said
@@ -168,7 +168,7 @@ def test_columns_are_named_by_hand(tmp_path: Path) -> None:
     [
         ("submit=Submit", "'submit' is none of our columns; did you mean submit_s?"),
         ("submit_s", "'submit_s' is no pair"),
-        ("submit_s=a,submit_s=b", "named twice"),
+        ("submit_s=a,submit_s=b", "mapped twice"),
         ("submit_s=sumbit", "has no column 'sumbit'; did you mean submit?"),
     ],
 )
@@ -297,7 +297,7 @@ def test_the_limits_of_a_parquet_file(tmp_path: Path, monkeypatch: pytest.Monkey
     pq.write_table(pa.table({name: np.arange(1000.0) for name in ("a", "b", "c")}), path)
     for limit, value, words in (
         ("MOST_CELLS", 2999, "1,000 rows of 3 columns; at most 2,999 cells"),
-        ("MOST_BYTES", 20_000, "unpacked it has more than"),
+        ("MOST_BYTES", 20_000, "when unpacked"),
         ("MOST_COLUMNS", 2, "3 columns; at most 2"),
         ("MOST_ROWS", 999, "1,000 rows; at most 999"),
     ):
@@ -307,7 +307,7 @@ def test_the_limits_of_a_parquet_file(tmp_path: Path, monkeypatch: pytest.Monkey
                 read_jobs(path)
     monkeypatch.setattr(parquet, "MOST_BYTES", 20_000)
     monkeypatch.setattr(parquet, "_check_claims", lambda *_: None)  # a file that says too little of itself
-    with pytest.raises(InputError, match="unpacked it has more than"):
+    with pytest.raises(InputError, match="when unpacked"):
         read_jobs(path)
 
 
@@ -373,4 +373,4 @@ def test_plan_and_simulate_take_the_files_of_others(
         assert reader.runs[0].description["start_s"] == pd.Timestamp("2026-03-01T10:00:00Z").timestamp()
     with pytest.raises(SystemExit) as ended:
         main(["plan", "--columns", "gpus=cards"])
-    assert "--columns: it is about a job or request file" in capsys.readouterr().err
+    assert "--columns: applies to a job or request file" in capsys.readouterr().err

@@ -121,8 +121,8 @@ def test_the_command_judges_writes_and_repeats_itself(
     capsys.readouterr()
     for wrong, words in (
         (("--journal", str(path)), "name the candidate"),
-        (("--journal", "none.journal", "--policy", "recommend"), "there is no journal"),
-        (("--journal", str(path), "--policy", "recommend", "--json", str(path)), "is read by this command"),
+        (("--journal", "none.journal", "--policy", "recommend"), "no such journal"),
+        (("--journal", str(path), "--policy", "recommend", "--json", str(path)), "is an input of this command"),
         (("--journal", str(path), "--policy", "recommend", "--registry", str(path)), "is a file"),
     ):
         assert call("backtest", "policies", *wrong) == 2

@@ -91,7 +91,7 @@ def test_somebody_who_promotes_in_between_is_not_overruled(tmp_path: Path, plain
     assert other("bursts", judged(plain, 1, passed=True)) == ""
     told = ours("bursts", judged(plain, 2, passed=True))
     assert "was judged against none" in told
-    assert told.startswith("it is stored as ")
+    assert told.startswith("stored as ")
     assert len(registry.versions("bursts")) == 2
     assert registry.find("bursts").seed == 1
 
@@ -100,7 +100,7 @@ def test_what_cannot_be_stored_is_not_used(tmp_path: Path, plain: Fitted) -> Non
     """A quota that is too small: the reason is told, and nothing serves."""
     registry = Registry(tmp_path, quota_mib=0.001)
     told = Promoter(registry)("bursts", judged(plain, 1, passed=True))
-    assert told.startswith("it is not used, for it could not be stored:")
+    assert told.startswith("not used, because it could not be stored:")
     assert registry.pointer("bursts").current == ""
 
 
@@ -118,7 +118,7 @@ def test_a_champion_that_is_no_such_model_is_passed_over(
         jobs=tmp_path / "jobs.csv", cluster="1x8", policies=("autopilot",), telemetry="off", registry=tmp_path
     )
     print_outcome(simulate(options))
-    assert f"autopilot: models: passed over {stored.version[:12]}: not a boosting model" in capsys.readouterr().out
+    assert f"autopilot: models: skipped {stored.version[:12]}: not a boosting model" in capsys.readouterr().out
     promoter = Promoter(registry)
     assert promoter.champion is None
     assert promoter("bursts", judged(plain, 1, passed=True)) == ""

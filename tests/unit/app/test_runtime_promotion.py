@@ -152,8 +152,8 @@ def test_a_tampered_artifact_is_refused_and_the_floor_speaks_on(tmp_path: Path) 
     keep = Promoter(registry)
     assert keep.boosted is None
     assert keep.notes == (
-        f"passed over {stored.version[:12]}: runtimes {stored.version[:12]}: its artifact was changed or cut "
-        f"off; fit it again",
+        f"skipped {stored.version[:12]}: runtimes {stored.version[:12]}: its artifact was changed or truncated; "
+        f"fit it again",
     )
     model = Runtimes(RULES, gate=bootstrap_rng, champion=keep.boosted)
     said(model, 0.0, world(*batch(0, State.PENDING)))
@@ -202,7 +202,7 @@ def test_a_champion_that_cannot_serve_is_named(
     registry.promote("runtimes", stored.version, by="a person", why="a mistake")
     keep = Promoter(registry)
     assert keep.boosted is None
-    assert keep.notes == (f"passed over {stored.version[:12]}: {problem}",)
+    assert keep.notes == (f"skipped {stored.version[:12]}: {problem}",)
 
 
 def test_a_run_with_a_registry_is_under_the_gate_and_begins_with_what_serves(tmp_path: Path) -> None:

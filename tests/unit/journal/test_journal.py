@@ -274,7 +274,7 @@ def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> N
         place = Path("/proc")
     if not place.is_dir():
         pytest.skip("needs a folder that cannot be written")
-    with pytest.raises(InputError, match="a folder that you may write"):
+    with pytest.raises(InputError, match="a folder with write access"):
         SqliteJournal(place / "run.journal", durable=False, rules=RULES)
     tmp_path.chmod(0o700)
 

@@ -95,7 +95,7 @@ def test_two_rollbacks_at_once_are_one_step(tmp_path: Path) -> None:
     """Who saw a version serve goes back from that one, and not from what somebody else has made of it."""
     shelf, names = stocked(tmp_path, 4)
     assert shelf.rollback("bursts", by="ann", why="pages", expected=names[3]).current == names[2]
-    with pytest.raises(RegistryError, match=f"{names[2][:12]} serves now, no more {names[3][:12]}"):
+    with pytest.raises(RegistryError, match=f"{names[2][:12]} serves now, no longer {names[3][:12]}"):
         shelf.rollback("bursts", by="ben", why="pages", expected=names[3])
     assert shelf.pointer("bursts").current == names[2]
 

@@ -148,18 +148,18 @@ def test_a_policy_that_only_recommends_differs_by_what_is_held_back(path: Path) 
     result = replay(path, replace(AUTO, name="recommend", modes=Modes()))
     assert result.diff is not None
     assert result.diff.candidate.accepted == 0
-    assert any("(held back)" in kind for tick in result.diff.ticks for _, kind, _ in tick.only_candidate)
+    assert any("(blocked)" in kind for tick in result.diff.ticks for _, kind, _ in tick.only_candidate)
 
 
 def test_an_empty_record_is_one_clear_error(tmp_path: Path) -> None:
     """A run that ended before its first tick has nothing to decide again."""
-    with pytest.raises(InputError, match="the record holds no tick, so there is nothing to decide again"):
+    with pytest.raises(InputError, match="the record holds no ticks, so there is nothing to replay"):
         replay(record(tmp_path / "run.journal", []))
 
 
 def test_a_missing_record_is_one_clear_error(tmp_path: Path) -> None:
     """Replay names the path that it cannot read."""
-    with pytest.raises(InputError, match=r"gone\.journal: there is no such journal"):
+    with pytest.raises(InputError, match=r"gone\.journal: no such journal"):
         replay(tmp_path / "gone.journal")
 
 

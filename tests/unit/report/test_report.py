@@ -204,7 +204,7 @@ def test_pictures_of_unmeasured_hardware_say_so() -> None:
     """Without telemetry the first picture speaks of what was handed out, not of idle GPUs."""
     titles = {plot.name: plot for plot in plots_of(make_report(("sjf", "fifo")))}
     assert titles["utilization"].title.startswith("GPU time handed out")
-    assert "not measured" in titles["utilization"].reading
+    assert "did not measure" in titles["utilization"].reading
 
 
 # --- odd but legal --------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ def test_a_folder_that_is_a_file_is_one_clear_error(small: ReportData, tmp_path:
     """The message names the folder and the mend, and the file stays as it was."""
     blocked = tmp_path / "taken"
     blocked.write_text("mine")
-    with pytest.raises(InputError, match=r"taken.*name a folder that you may write to"):
+    with pytest.raises(InputError, match=r"taken.*name a folder with write access"):
         write_report(small, blocked)
     assert blocked.read_text() == "mine"
 

@@ -65,9 +65,9 @@ def test_the_costliest_show_what_was_really_lost(run: PolicyRun) -> None:
     rows = tuple(dataclasses.replace(row, really_lost_gpu_s=36.0) for row in run.decisions)
     assert "Really lost" not in told(run)
     text = told(dataclasses.replace(run, decisions=rows))
-    assert text.count("<th scope=col>Really lost</th>") == 1
+    assert text.count("<th scope=col>Actual loss</th>") == 1
     assert "<th scope=row>840 GPU-s</th><td>36 GPU-s</td>" in text
-    assert "really lost and repeated in the whole run: 17.0 GPU-h" in text
+    assert "work done twice, is 17.0 GPU-h" in text
 
 
 def test_a_run_without_decisions_has_no_summary(run: PolicyRun) -> None:
@@ -102,7 +102,7 @@ def test_advice_follows_the_waiting_where_no_guard_refused_much(run: PolicyRun) 
     """What is scarce is said to be scarce; a reason with a remedy names it."""
     calm = with_answers(run, "refused", gain_gpu_s=0.0)
     assert advice(calm) == (
-        "90.0 % of the waiting (2,500.0 GPU-h) was because the GPUs were all in use. "
+        "90.0 % of the waiting (2,500.0 GPU-h) was because all GPUs were in use. "
         "No policy field changes that; more GPUs or less demand would."
     )
     limited = dataclasses.replace(calm, waited_gpu_s={"limit": 7200.0, "capacity": 3600.0})

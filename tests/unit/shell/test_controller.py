@@ -144,7 +144,7 @@ def test_a_collector_that_breaks_is_a_gap() -> None:
     assert step is not None
     assert not step.instructions
     (observation, *_), _ = world.seen
-    assert observation.gaps == (Gap("world", "", "", "collector broke: ConnectionError: refused"),)
+    assert observation.gaps == (Gap("world", "", "", "collector failed: ConnectionError: refused"),)
     assert observation.snapshot.work_age_s == float("inf")
 
 
@@ -165,7 +165,7 @@ def test_a_forecaster_that_breaks_abstains(where: str) -> None:
     step = built(world).tick(0.0)
     assert step is not None
     assert [i.workload for i in step.instructions] == ["a"]
-    assert world.seen[0][0].gaps[0].reason == "forecaster broke: ZeroDivisionError: no data"
+    assert world.seen[0][0].gaps[0].reason == "forecaster failed: ZeroDivisionError: no data"
 
 
 def test_an_actuator_that_breaks_is_a_failed_effect() -> None:
@@ -191,7 +191,7 @@ def test_an_effect_that_nobody_carries_out_has_failed() -> None:
     """An instruction of a kind without an actuator fails with the reason, for good."""
     world = one_waits()
     built(world, actuators={}).tick(0.0)
-    assert world.seen[-1][0].reason == "nobody carries out admit"
+    assert world.seen[-1][0].reason == "no actuator for instructions of kind admit"
     assert not world.seen[-1][0].retryable
 
 
@@ -238,7 +238,7 @@ def test_a_fit_that_fails_leaves_the_old_model_and_says_why() -> None:
     world, controller = fitting([Fails(), Square(3)])
     for now_s in (0.0, 100.0):
         controller.tick(now_s)
-    assert gaps_of(world) == (Gap("world", "fit", "", "the models of before speak on: ZeroDivisionError: no rows"),)
+    assert gaps_of(world) == (Gap("world", "fit", "", "the previous models stay in use: ZeroDivisionError: no rows"),)
     assert world.adopted == []
     controller.tick(200.0)
     assert [answer for answer, _ in world.adopted] == [9]
@@ -250,7 +250,7 @@ def test_what_a_forecaster_does_not_adopt_is_told() -> None:
     world.refuses = "the gate refused it"
     for now_s in (0.0, 100.0):
         controller.tick(now_s)
-    assert [gap.reason for gap in gaps_of(world)] == ["the models of before speak on: the gate refused it"]
+    assert [gap.reason for gap in gaps_of(world)] == ["the previous models stay in use: the gate refused it"]
 
 
 def test_without_a_worker_nothing_is_fitted() -> None:

@@ -141,9 +141,9 @@ def test_a_fit_inside_this_process_runs_on_one_thread_too() -> None:
     ("work", "rules", "words"),
     [
         (Fails(), RULES, "ZeroDivisionError: no rows"),
-        (Dies(), RULES, "its process ended with 3 and no result"),
-        (Spins(), Forecasting(fit_cpu_s=1.0), "used up its 1 s of CPU and was stopped"),
-        (Spins(), Forecasting(fit_timeout_s=1.0), "was not done after 1 s and was stopped"),
+        (Dies(), RULES, "its process exited with 3 and no result"),
+        (Spins(), Forecasting(fit_cpu_s=1.0), "exceeded its 1 s of CPU and was stopped"),
+        (Spins(), Forecasting(fit_timeout_s=1.0), "did not finish within 1 s and was stopped"),
     ],
     ids=["fails", "dies", "over its CPU", "over its time"],
 )

@@ -199,7 +199,7 @@ def test_constraints_choose_the_domain() -> None:
     ("shape", "words"),
     [
         (gang(16, 8), ""),
-        (gang(17, 8), "room for 2 of its 3 members"),
+        (gang(17, 8), "room for at most 2 of its 3 members"),
         (gang(24, 8, min_gpus=16), ""),
         (gang(2, models=1 << 5), "no GPU of a model"),
         (Shape(1, 1, 1, profile="3g.40gb"), ""),
@@ -222,11 +222,11 @@ def test_gpus_that_are_cut_hold_no_whole_work() -> None:
     cut = MigSpec(2, (Placement("3g.40gb", 0), Placement("3g.40gb", 4)))
     hardware = cluster_of(one_job(gang(1)), pools(pool(nodes=2, gpus=4, mig=(cut,)))).hardware
     assert never_fits(hardware, gang(4, 2)) == ""
-    assert "room for 2 of its 3 members" in never_fits(hardware, gang(6, 2))
-    assert "room for 0 of its 1 members" in never_fits(hardware, gang(3, 3))
+    assert "room for at most 2 of its 3 members" in never_fits(hardware, gang(6, 2))
+    assert "room for at most 0 of its 1 members" in never_fits(hardware, gang(3, 3))
     whole = MigSpec(4, cut.placements)
     hardware = cluster_of(one_job(gang(1)), pools(pool(nodes=2, gpus=4, mig=(whole,)))).hardware
-    assert "not cut for MIG" in never_fits(hardware, Shape(1, 1, 1, milli=500))
+    assert "not partitioned for MIG" in never_fits(hardware, Shape(1, 1, 1, milli=500))
 
 
 # --- easy -----------------------------------------------------------------------------------------------

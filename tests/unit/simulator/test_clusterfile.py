@@ -301,7 +301,7 @@ def test_a_broken_file_is_one_message(tmp_path: Path, text: str) -> None:
 def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
     """The second would silently take the place of the first."""
     path = cluster_file(tmp_path, f"pools: [{POOL}]\nqueues: []\nqueues: [{{name: a}}]\n")
-    with pytest.raises(InputError, match=r"line 3.*'queues' stands twice"):
+    with pytest.raises(InputError, match=r"line 3.*'queues' occurs twice"):
         parse_cluster(path)
 
 

@@ -40,7 +40,7 @@ def test_a_named_service_takes_its_deployment_and_an_unknown_one_a_default_that_
         2,
     )
     assert mystery.serving.objective_s == pytest.approx(2 * 10.0125, abs=0.001)
-    assert any("mystery is not described" in note for note in found.notes)
+    assert any("mystery has no description" in note for note in found.notes)
     assert any("idle" in note for note in found.notes)
     assert found.horizon_s == 599.0
     sizes = [len(source.upto(1e9).t_s) for source in found.sources()]
@@ -81,5 +81,5 @@ def test_a_rate_scale_outside_its_range_is_refused(scale: float) -> None:
 
 def test_two_services_of_one_name_are_refused() -> None:
     """Requests could not be told apart."""
-    with pytest.raises(InputError, match="'chat' stands there twice"):
+    with pytest.raises(InputError, match="'chat' occurs twice"):
         requests_for([deployment(), deployment()], horizon_s=60.0)

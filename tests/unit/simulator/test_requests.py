@@ -98,7 +98,7 @@ def test_a_truncated_parquet_file_is_one_clear_error(tmp_path: Path) -> None:
     path = tmp_path / "r.parquet"
     pd.DataFrame({"t_s": [0.0] * 1000}).to_parquet(path)
     path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(InputError, match=r"r\.parquet: not a whole Parquet file"):
+    with pytest.raises(InputError, match=r"r\.parquet: not a complete Parquet file"):
         read_requests(path)
 
 
@@ -109,14 +109,14 @@ def test_a_truncated_parquet_file_is_one_clear_error(tmp_path: Path) -> None:
         ("r.csv", HEADER, "no row in the file, only its header"),
         ("r.csv", "t_s,service,input_tokens\n1,a,1\n", "needs the column output_tokens"),
         ("r.csv", HEADER + "1,a,1,1,1,eu\n1,a,1,1,1,eu,what,is,this\n", "line 3"),
-        ("r.csv", HEADER + "never,a,1,1,1,eu\n", "none of the 1 rows.*t_s missing or not a number"),
+        ("r.csv", HEADER + "never,a,1,1,1,eu\n", "all 1 rows are unusable.*t_s missing or not a number"),
         ("r.csv", HEADER + "1,a,1,1,1,eu\n2,a,1", r"ends in the middle of its last row \(3 of 6 columns\)"),
         (
             "r.csv",
             "t_s,service,input_tokens,output_tokens\n1,a,True,1\n",
-            "none of the 1 rows.*input_tokens = True",
+            "all 1 rows are unusable.*input_tokens = True",
         ),
-        ("r.parquet", "not parquet", "not a whole Parquet file"),
+        ("r.parquet", "not parquet", "not a complete Parquet file"),
         ("r.csv.gz", "not gzip", "cannot be read"),
         ("r.xlsx", "x", "read from a .csv or .parquet file; .xlsx is neither"),
     ],

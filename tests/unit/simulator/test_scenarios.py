@@ -187,7 +187,7 @@ def test_a_bare_off_means_no_telemetry(tmp_path: Path) -> None:
         ),
         (
             {"services": [SMALL["services"][0], copy.deepcopy(SMALL["services"][0])]},
-            r"services\[1\]\.name: 'chat' stands there twice",
+            r"services\[1\]\.name: 'chat' occurs twice",
         ),
         ({"faults.node_mtbf": -1}, r"faults\.node_mtbf: -1"),
         ({"faults.conflict_ratio": 2}, r"faults\.conflict_ratio: 2"),
@@ -212,7 +212,7 @@ def test_an_unknown_name_is_answered_with_the_list() -> None:
     """Whoever mistypes a scenario sees which there are."""
     with pytest.raises(
         InputError,
-        match=r"neither a file nor one of the shipped scenarios; did you mean demo.*demo.*quickstart",
+        match=r"neither a file nor a shipped scenario; did you mean demo.*demo.*quickstart",
     ):
         load_scenario("demmo")
 
@@ -220,7 +220,7 @@ def test_an_unknown_name_is_answered_with_the_list() -> None:
 def test_an_empty_or_broken_file_is_one_clear_error(tmp_path: Path) -> None:
     """Empty, not YAML, not a mapping: each is said."""
     path = tmp_path / "x.yaml"
-    for text, message in (("", "is empty"), ("a: [", "not usable YAML"), ("- 1", "not a mapping")):
+    for text, message in (("", "is empty"), ("a: [", "invalid YAML"), ("- 1", "not a mapping")):
         path.write_text(text, encoding="utf-8")
         with pytest.raises(InputError, match=message):
             load_scenario(path)

@@ -162,7 +162,7 @@ def test_dlrm_as_published_keeps_what_was_there_before(tmp_path: Path) -> None:
     assert jobs.job_id.tolist() == ["i1", "i2"]
     assert jobs.duration_s.tolist() == [500, 340]
     assert dict(report.assumed) == {"submit_s": 1, "duration_s": 1}
-    assert dict(report.unusable_by_reason) == {"no GPU asked for": 1}
+    assert dict(report.unusable_by_reason) == {"no GPU requested": 1}
 
 
 def test_requests_as_published(tmp_path: Path) -> None:

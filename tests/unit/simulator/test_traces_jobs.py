@@ -89,7 +89,7 @@ def test_the_benchmark_work_is_reproduced(shared_data: Path | None, ran_on: Any,
         ({"duration_s": -5}, "duration_s is negative"),
         ({"duration_s": 0.5}, "duration_s is below 1 s"),
         ({"duration_s": 1e12}, "duration_s is above 3.2e+09"),
-        ({"gpus": 0}, "no GPU asked for"),
+        ({"gpus": 0}, "no GPU requested"),
         ({"gpus": -1}, "gpus is negative"),
         ({"gpus": 1e9}, "gpus is above 1e+06"),
         ({"gpus": 1.5}, "gpus is neither whole nor a share of one GPU"),
@@ -269,7 +269,7 @@ def test_what_was_written_reads_back_the_same(tmp_path: Path, ending: str) -> No
         (HEADER + "\na,t,0,10,1,9,9\n", ["line 2"]),
         (
             HEADER + "\na,t,0,10,0\nb,t,0,-1,1\n",
-            ["no usable row", "1 x no GPU asked for (first in line 2)", "line 3"],
+            ["no usable row", "1 x no GPU requested (first in line 2)", "line 3"],
         ),
         (
             HEADER + ",preemptible\na,t,0,10,1,perhaps\n",

@@ -130,7 +130,7 @@ def test_a_collector_that_fails_once_does_not_hand_out_the_same_gpus_twice() -> 
     blind = loop.tick(5.0)
     assert (blind.instructions, blind.decision.plan.proposals) == ((), ())
     assert (
-        "api-0: its list of workloads is not complete (collector broke: ConnectionError: refused)"
+        "api-0: its list of workloads is not complete (collector failed: ConnectionError: refused)"
         in blind.decision.halted
     )
     assert 5.0 < blind.wake_at_s < 60.0
