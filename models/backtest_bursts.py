@@ -147,7 +147,7 @@ def calibrated(raw: F64, came: F64, root: F64, ask: Ask, renewals: int = MOST_RE
 
 
 def _known_at(came: F64, stop: int, ask: Ask) -> F64:
-    """What had come by the origin `stop` for the origins before it; NaN for the rest. Shape [series, stop,
+    """Outcomes known by the origin `stop` for the origins before it; NaN for the rest. Shape [series, stop,
     horizons].
     """
     found = came[:, :stop].copy()
@@ -157,7 +157,7 @@ def _known_at(came: F64, stop: int, ask: Ask) -> F64:
 
 
 def _step_error(values: F64) -> F64:
-    """Mean absolute change from step to step, the scale of MASE (Hyndman and Koehler 2006). NaN where there is none."""
+    """Mean absolute change from step to step, the scale of MASE (Hyndman and Koehler 2006). NaN without data."""
     change = np.abs(np.diff(values, axis=1))
     known = ~np.isnan(change)
     found = np.where(known, change, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
@@ -165,13 +165,13 @@ def _step_error(values: F64) -> F64:
 
 
 def document(run: Run) -> dict[str, Any]:
-    """The document of `backtest bursts --json`. A figure that nothing could be measured for is null."""
+    """The document of `backtest bursts --json`. A figure that could not be measured is null."""
     horizons = {}
     for place, steps in enumerate(run.ask.steps):
         ours = _figures(run, place, run.upper, run.upper)
         floor = _figures(run, place, run.floor_raw, run.floor_upper)
         with np.errstate(invalid="ignore", divide="ignore"):
-            # a floor without error is only equalled, never beaten
+            # a floor without error can only be equalled
             relative = np.where((floor["mae"] == 0.0) & (ours["mae"] == 0.0), 1.0, ours["mae"] / floor["mae"])
             scaled = ours["mae"] * run.mean / run.step_error
         chosen = [run.choice.names[each] for each in run.choice.chosen[:, place]]

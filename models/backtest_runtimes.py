@@ -1,10 +1,10 @@
-"""How good run-time forecasts would have been: time-ordered 60/15/25, nothing known before it had happened.
+"""Time-ordered backtest of run-time forecasts: 60/15/25, without any use of later information.
 
-The first 60 % of the jobs (those of them that had ended by then) fit the models, the next 15 % warm up weights and
-calibration, the last 25 % are the test. A job is forecast at its submission from what was known by then
-(models/rehearsal.py), and once more when it has run for an hour, by what the loop uses then (models/lasting.py). The
-floor is the recent-kNN (models/recent.py), for the time left the quantiles of all jobs of the first part that ran so
-long, under the same calibration. Weights and calibration go on learning through the test.
+The first 60 % of the jobs (those that had ended by then) fit the models, the next 15 % warm up weights and calibration,
+the last 25 % are the test. A job is forecast at its submission from what was known by then (models/rehearsal.py), and
+again after an hour of run time, with what the loop uses then (models/lasting.py). The floor is the recent-kNN
+(models/recent.py), for the remaining time the quantiles of all jobs of the first part that ran for an hour, under the
+same calibration. Weights and calibration keep learning through the test.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ SCHEMA = "gpu-autopilot/backtest-runtimes/1"
 TRAIN, CALIBRATE = 0.60, 0.15
 
 LEAST_JOBS = 50
-"""Jobs below which a split into three parts says nothing."""
+"""Minimum number of jobs for a split into three parts."""
 
 BATCH = 2048
 P90 = LEVELS.index(0.9)
 
 LEAST_OUTLIVED = 30
-"""Jobs that must have outlived an hour before their quantiles are given."""
+"""Minimum number of jobs that outlived an hour for quantiles of them."""
 
 Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What was known of each job at its submission."""
+    """The information available on each job at its submission."""
 
     features: F64
     opinions: F64
@@ -53,7 +53,7 @@ class Watched:
 
 
 def watch(history: JobHistory, progress: Progress) -> Watched:
-    """Go through the jobs in time, learning each run time when the job has ended. Causal by construction."""
+    """Replay the jobs in time, learning each run time when the job has ended. Causal by construction."""
     recent, asked, log_s = Recent(), history.asked, history.log_s
     end_s = history.end_s
     ends = np.argsort(end_s, kind="stable")[: int(np.count_nonzero(~np.isnan(end_s)))]
@@ -97,7 +97,7 @@ def _describe(asked: Asked, first: int, kept: Kept) -> Watched:
 
 @dataclass(frozen=True, slots=True)
 class Backtest:
-    """What a backtest found: the document of `--json`, the models, and what each was judged on."""
+    """The result of a backtest: the document of `--json`, the models, and their test data."""
 
     document: dict[str, Any]
     models: Fitted
@@ -118,10 +118,10 @@ def run_backtest(
     champion: Mapping[str, Any] | None = None,
     schema: Sequence[str] = (),
 ) -> Backtest:
-    """Backtest the blend, the floor and, where given, a stored model in the place of the fitted one.
+    """Backtest the blend, the floor and, where given, a stored model in place of the fitted one.
 
-    `champion` is that model's content, fitted on the features `schema`. `cpu` tells the CPU seconds spent so far.
-    Raises `InputError` where the jobs are too few.
+    `champion` is the content of that model, fitted on the features `schema`. `cpu` returns the CPU seconds used so far.
+    Raises `InputError` where there are too few jobs.
     """
     known = np.flatnonzero(~np.isnan(history.duration_s))
     if len(known) < LEAST_JOBS:
@@ -169,7 +169,7 @@ def run_backtest(
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """The models of the first part: boosting, None where there was too little, and the floor of the time left
+    """The models of the first part: boosting, None with too little data, and the floor of the remaining time
     [levels].
     """
 
@@ -191,10 +191,9 @@ def fit_models(history: JobHistory, watched: Watched, first: int, rules: Boostin
 
 
 def usual_left(log_s: F64, weight: F64) -> F64:
-    """The floor: quantiles at LEVELS of log(run time - an hour) of all jobs that ran for longer; NaN where they are
-    few.
+    """The floor: quantiles at LEVELS of log(run time - an hour) of all jobs that ran longer; NaN where there are few.
 
-    `weight` [jobs] are those of models/censoring.py; jobs count as often as they stand for others (rounded).
+    `weight` [jobs] are those of models/censoring.py; each job counts with its weight (rounded).
     """
     ended_s = np.repeat(np.exp(log_s), np.rint(weight).astype(np.int64))
     left = ended_s[ended_s > OUTLIVED_S] - OUTLIVED_S
@@ -205,7 +204,7 @@ def usual_left(log_s: F64, weight: F64) -> F64:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The test of one target, in the order in which its promises were made: promised quantiles and what came."""
+    """The test of one target, in order of the forecasts: forecast quantiles and outcomes."""
 
     rows: I64  # of the history
     made_s: F64
@@ -226,7 +225,7 @@ def _judge_total(history: JobHistory, watched: Watched, boosted: Boosted | None,
 
 
 def _judge_hour(history: JobHistory, usual: F64, later: I64, test_s: float) -> Judged:
-    """Time left of the jobs that outlive the first hour, forecast at that moment."""
+    """Remaining time of the jobs that outlive the first hour, forecast at that moment."""
     rows = later[history.duration_s[later] > OUTLIVED_S]
     made_s = history.start_s[rows] + OUTLIVED_S
     rows, made_s = rows[np.argsort(made_s, kind="stable")], np.sort(made_s)
@@ -239,7 +238,7 @@ def _judge_hour(history: JobHistory, usual: F64, later: I64, test_s: float) -> J
 
 
 def _scores(quantile: F64, log_s: F64) -> dict[str, float | None]:
-    """Scores of total run times; the middle level is the point forecast. None where there is nothing to score."""
+    """Scores of total run times; the middle level is the point forecast. None without forecasts."""
     known = ~np.isnan(quantile[:, MEDIAN])
     point, came = quantile[known, MEDIAN], log_s[known]
     if not len(came):
@@ -267,7 +266,7 @@ def _scores(quantile: F64, log_s: F64) -> dict[str, float | None]:
 
 
 def _left_scores(quantile: F64, log_s: F64) -> dict[str, float | None]:
-    """Pinball loss (in logs) and coverage of the 0.9 quantile; None where nothing was to be forecast."""
+    """Pinball loss (in logs) and coverage of the 0.9 quantile; None without forecasts."""
     upper = quantile[:, P90]
     known = ~np.isnan(upper)
     if not known.any():

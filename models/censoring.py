@@ -1,8 +1,8 @@
-"""Jobs that have not ended yet: what they say, and how much those that have ended must stand for.
+"""Jobs that have not ended yet: their information, and the weights of those that have.
 
 At any moment the jobs that have ended are too short on average: the long ones of the same days still run. A job that
-ended after t stands for 1 / P(it could be followed for t) jobs (inverse probability of censoring weighting; Robins
-and Rotnitzky 1992), the probability by the product-limit estimate (Kaplan and Meier 1958) of the time followed.
+ended after t represents 1 / P(it could be followed for t) jobs (inverse probability of censoring weighting; Robins and
+Rotnitzky 1992), the probability by the product-limit estimate (Kaplan and Meier 1958) of the time followed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from autopilot.core.model.snapshot import F64, Bools
 
 MOST_WEIGHT = 10.0
-"""One job stands for at most so many: the variance of the weights would cost more than their bias saves."""
+"""Maximum weight of one job: beyond it the variance of the weights would cost more than their bias saves."""
 
 
 def followed_ratio(spent_s: F64, ended: Bools, at_s: F64) -> F64:
@@ -29,7 +29,7 @@ def followed_ratio(spent_s: F64, ended: Bools, at_s: F64) -> F64:
 
 
 def completion_weights(spent_s: F64, ended: Bools) -> F64:
-    """Weight of each job: 0 for those that still run, else 1 / P(followed for so long), at most `MOST_WEIGHT`."""
+    """Weight of each job: 0 for running ones, else 1 / P(followed for this long), at most `MOST_WEIGHT`."""
     if not len(spent_s):
         return np.zeros(0)
     ratio = followed_ratio(spent_s, ended, spent_s)
@@ -37,7 +37,7 @@ def completion_weights(spent_s: F64, ended: Bools) -> F64:
 
 
 def censored_quantile(values: F64, ended: Bools, level: F64) -> F64:
-    """Quantiles at `level` of values of which those that have not `ended` are lower bounds. Shape of `level`.
+    """Quantiles at `level` of values that are lower bounds for jobs that have not `ended`. Shape of `level`.
 
     By the product-limit estimate, one more job of unknown outcome at risk: without censoring this is the conformal
     quantile, the ceil((n + 1) level)-th smallest (Vovk et al. 2005). Infinite where the values do not reach it.
@@ -45,6 +45,6 @@ def censored_quantile(values: F64, ended: Bools, level: F64) -> F64:
     order = np.argsort(values, kind="stable")
     risk = np.arange(len(order), 0, -1) + 1.0
     done = 1.0 - np.cumprod(1.0 - ended[order] / risk)
-    # a hair less: a product of fractions is seldom exact in floating point
+    # slightly less: a product of fractions is seldom exact in floating point
     place = np.searchsorted(done, np.asarray(level) - 1e-12, side="left")
     return np.append(values[order], np.inf)[place]

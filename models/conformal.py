@@ -1,13 +1,13 @@
-"""Rolling adaptive conformal calibration: promised coverage that is delivered, whatever model stands above.
+"""Rolling adaptive conformal calibration: nominal coverage, whatever model is calibrated.
 
-A *score* says how far what came lay above what a model said, on a scale where errors are alike (square root for
-demand, logarithm for time). A *margin* is what must be added to the model on that scale so that a given share of
-what comes stays below. Margins are taken from the last scores of a group, and from those of all groups of its pool
-where its own cannot resolve the level; the level that is aimed at moves with each miss (adaptive conformal
-inference: Gibbs and Candès, NeurIPS 2021, here on the logarithm of the miss rate, so that it stays positive).
+A *score* is how far the outcome was above the forecast, on a scale where errors are comparable (square root for demand,
+logarithm for time). A *margin* is added to the forecast on that scale so that a given share of outcomes stays below.
+Margins are taken from the last scores of a group, and from those of all groups of its pool where its own cannot resolve
+the level; the target level adapts with each miss (adaptive conformal inference: Gibbs and Candès, NeurIPS 2021, here on
+the logarithm of the miss rate, so that it stays positive).
 
-One `Adaptive` holds one score for each observation. A model with a score for each level has one `Adaptive` a level.
-Feedback may come late and out of order: the caller hands each score in with the margins promised at that time.
+One `Adaptive` holds one score for each observation. A model with a score for each level has one `Adaptive` per level.
+Feedback may come late and out of order: the caller passes each score with the margins of that time.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ PRIOR = 5.0
 """Scores at which a group's own scale weighs as much as its pool's."""
 
 TAIL = 0.2
-"""Part of the scores, the largest, from which a level that the window cannot resolve is extrapolated."""
+"""Fraction of the scores, the largest, from which a level that the window cannot resolve is extrapolated."""
 
 TAIL_SCORES = 20
-"""Scores below which nothing is extrapolated: the margin is infinite and the caller abstains."""
+"""Minimum number of scores for extrapolation; below it the margin is infinite and the caller abstains."""
 
 POOL_SCORES = 20_000
-"""Scores that a pool's quantiles are computed from: every k-th of the window, where there are more."""
+"""Maximum number of scores in a pool's quantiles: every k-th of the window, where there are more."""
 
 WIDEST, NARROWEST = 12.0, -1.6
-"""Bounds of the log of (nominal / aimed-at miss rate): from 160,000 times fewer to five times as many."""
+"""Bounds of the log of (nominal / target miss rate): from 160,000 times fewer to five times as many."""
 
 
 def conformal_quantile(scores: ArrayLike, level: float, weights: ArrayLike | None = None) -> float:
@@ -61,7 +61,7 @@ def conformal_quantile(scores: ArrayLike, level: float, weights: ArrayLike | Non
         return float("inf")
     order = np.argsort(values, kind="stable")
     below = np.cumsum(masses[order])
-    # a hair less, for (n + 1) level is seldom exact in floating point: 100 x 0.99 must ask for the 99th
+    # slightly less, because (n + 1) level is seldom exact in floating point: 100 x 0.99 must give the 99th
     wanted = level * (below[-1] + masses.mean()) * (1.0 - 1e-12)
     place = int(np.searchsorted(below, wanted, side="left"))
     return float(values[order[place]]) if place < len(values) else float("inf")
@@ -117,11 +117,11 @@ class Adaptive:
 
     @property
     def miss_rate(self) -> F64:
-        """The miss rate that is aimed at now. Shape [groups, levels]."""
+        """The current target miss rate. Shape [groups, levels]."""
         return np.asarray(self._nominal * np.exp(-self._wider))
 
     def grow(self, groups: int, pool: ArrayLike | None = None) -> None:
-        """Add `groups` groups that have seen nothing, of the given pools (all of pool 0 by default)."""
+        """Add `groups` groups without scores, of the given pools (all of pool 0 by default)."""
         pools = np.zeros(groups, np.int32) if pool is None else np.asarray(pool, np.int32)
         invariant(len(pools) == groups, "each group is in one pool")
         self._scores = np.vstack([self._scores, np.full((groups, self._window), np.nan, np.float32)])
@@ -132,7 +132,7 @@ class Adaptive:
         self._pool = np.concatenate([self._pool, pools])
 
     def forget(self, group: ArrayLike) -> None:
-        """Empty the groups `group`, for reuse under another name."""
+        """Reset the groups `group`, for reuse under another name."""
         rows = np.asarray(group, np.int64)
         self._scores[rows] = np.nan
         self._wider[rows] = 0.0
@@ -140,11 +140,10 @@ class Adaptive:
         self._pool[rows] = 0  # as a new group is
 
     def learn(self, group: ArrayLike, scores: ArrayLike, promised: ArrayLike, weights: ArrayLike | None = None) -> None:
-        """Take in what came: `scores` [n] of the groups `group` [n], and the margins `promised` [n, levels] then.
+        """Take in `scores` [n] of the groups `group` [n], and the margins `promised` [n, levels] of that time.
 
-        A group may occur several times, oldest first. A NaN score is left out; where the promise is not finite the
-        score enters the window and the level stays. `weights` [n] are inverse probabilities of being seen (1: all
-        are).
+        A group may occur several times, oldest first. A NaN score is ignored; where the promise is not finite the score
+        enters the window and the level stays. `weights` [n] are inverse probabilities of being observed (1: all are).
         """
         rows, values = np.asarray(group, np.int64), np.asarray(scores, float)
         margins = np.asarray(promised, float).reshape(len(values), len(self.levels))
@@ -160,7 +159,7 @@ class Adaptive:
     def _learn_once(self, rows: NDArray[np.int64], values: F64, margins: F64, masses: F64 | None) -> None:
         """`learn` for groups that occur once each."""
         place = self._count[rows] % self._window
-        # beyond single precision a score says no more than "as large as can be"
+        # beyond single precision a score only means "as large as can be"
         self._scores[rows, place] = np.clip(values, -1e30, 1e30)
         if masses is not None and self._weights is None:
             self._weights = np.ones(self._scores.shape, np.float32)
@@ -174,7 +173,7 @@ class Adaptive:
         self._wider[rows] = settled
 
     def margin(self) -> F64:
-        """Margins [groups, levels], non-decreasing along a row; infinite where even the pool has seen too little."""
+        """Margins [groups, levels], non-decreasing along a row; infinite where even the pool has too few scores."""
         if not self.groups:
             return np.zeros((0, len(self.levels)))
         rate = np.clip(self.miss_rate, 1e-12, 0.5 + 0.5 * self._nominal)
@@ -183,7 +182,7 @@ class Adaptive:
         for pool in np.unique(self._pool).tolist():
             rows = np.flatnonzero(self._pool == pool)
             pooled[rows] = self._pooled(rows, scale[rows], rate[rows])
-        if np.isinf(self._belief):  # the pool alone decides
+        if np.isinf(self._belief):  # only the pool counts
             return np.asarray(np.maximum.accumulate(pooled, axis=1))
         own = _row_quantiles(*self._sorted(), rate)
         history = self.history[:, None]
@@ -195,11 +194,11 @@ class Adaptive:
 
     @property
     def _used(self) -> int:
-        """Places of the window that a group has filled, at most: behind them all is NaN."""
+        """Filled part of the window over all groups: everything behind is NaN."""
         return int(self.history.max(initial=0))
 
     def _sorted(self) -> tuple[Scores, F64 | None, F64]:
-        """Windows in rising order (NaN last), the weight up to each score (None: all weigh alike), and in all."""
+        """Windows in ascending order (NaN last), the weight up to each score (None: equal weights), and in total."""
         scores = self._scores[:, : self._used]
         if self._weights is None:
             return np.asarray(np.sort(scores, axis=1)), None, self.history.astype(float)
@@ -210,7 +209,7 @@ class Adaptive:
         return ordered, below, below[:, -1]
 
     def _scale(self) -> F64:
-        """Mean absolute score of each group, drawn towards its pool's while it has seen little. Shape [groups]."""
+        """Mean absolute score of each group, shrunk towards its pool's while it has few. Shape [groups]."""
         if self._comparable:
             return np.ones(self.groups)
         count = self.history.astype(float)
@@ -224,7 +223,7 @@ class Adaptive:
         return np.maximum(scale, 1e-12)
 
     def _pooled(self, rows: NDArray[np.intp], scale: F64, rate: F64) -> F64:
-        """Quantiles of all scores of one pool, each in units of its group's scale, brought to each group's scale."""
+        """Quantiles of all scores of one pool, each in units of its group's scale, converted to each group's scale."""
         stride = max(1, int(self.history[rows].sum()) // POOL_SCORES)
         used = self._used
         flat = self._scores[rows, :used].ravel()
@@ -323,18 +322,18 @@ class Delivered:
         self._day = 0
 
     def grow(self, groups: int) -> None:
-        """Add `groups` groups to which nothing was promised."""
+        """Add `groups` groups without promises."""
         more = np.zeros((groups, *self._kept.shape[1:]))
         self._kept, self._made = np.concatenate([self._kept, more]), np.concatenate([self._made, more])
 
     def forget(self, group: ArrayLike) -> None:
-        """Empty the groups `group`, for reuse under another name."""
+        """Reset the groups `group`, for reuse under another name."""
         rows = np.asarray(group, np.int64)
         self._kept[rows] = 0.0
         self._made[rows] = 0.0
 
     def note(self, now_s: float, group: ArrayLike, scores: ArrayLike, promised: ArrayLike) -> None:
-        """Count promises `promised` [n, levels] against `scores` [n] that came at `now_s`; NaN on a side: no
+        """Count promises `promised` [n, levels] against `scores` [n] that arrived at `now_s`; NaN on either side: no
         promise.
         """
         values, margins = np.asarray(scores, float)[:, None], np.asarray(promised, float)
@@ -358,7 +357,7 @@ class Delivered:
         return np.asarray(self._made.sum(axis=2))
 
     def _turn(self, now_s: float) -> None:
-        """Empty the days that have gone by since the last call; a clock that steps back is ignored."""
+        """Clear the days that have passed since the last call; a clock that goes backwards is ignored."""
         day = int(now_s // 86_400.0)
         for passed in range(max(self._day + 1, day - self.DAYS), day + 1):
             self._kept[:, :, passed % (self.DAYS + 1)] = 0.0

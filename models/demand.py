@@ -1,6 +1,6 @@
-"""Demand as the models see it: rows of one regular step, what is asked of them, and what came.
+"""Demand in the form that models use: rows on one regular step, forecast requests, and outcomes.
 
-Values are [series, steps], requests or tokens a second (or any amount that is never negative); NaN is unknown. An
+Values are [series, steps], requests or tokens per second (or any amount that is never negative); NaN is unknown. An
 *origin* is a column at which a forecast is made, from that column and those before it.
 """
 
@@ -22,18 +22,18 @@ LEVELS = (0.5, 0.9, 0.99)
 """Quantile levels of every forecast of demand."""
 
 LARGEST = 1e15
-"""A value above this is a broken reading: no fleet serves so much, and its square still fits a float."""
+"""A value above this is an invalid reading: no fleet serves as much, and its square still fits a float."""
 
 BLOCK_CELLS = 1_000_000
-"""Values of a history that are worked on at once (8 MB): intermediate results of all of it would take gigabytes."""
+"""Values of a history that are processed at once (8 MB): intermediate results of all of it would take gigabytes."""
 
 CARRIED_STEPS = 3
-"""Steps for which the last known value stands in for a missing one; after that a forecast has expired."""
+"""Steps for which the last known value replaces a missing one; after that a forecast has expired."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What is to be foreseen: at `steps` ahead the value, or the highest in between (`peak`)."""
+    """A forecast request: at `steps` ahead the value, or the highest in between (`peak`)."""
 
     step_s: float
     steps: tuple[int, ...]
@@ -56,7 +56,7 @@ class Ask:
 
 
 class DemandModel(Protocol):
-    """One way to foresee demand."""
+    """A forecasting model of demand."""
 
     name: str
 
@@ -67,14 +67,14 @@ class DemandModel(Protocol):
     def predict(self, values: F64, first: int, ask: Ask) -> F64:
         """Quantiles [series, origins, horizons, levels] for the origins `first`, `first` + 1, ... to the last column.
 
-        An origin's row rests on columns up to it. NaN where the model abstains. A model without a spread of its own
-        gives every level the same value: the conformal layer makes the levels.
+        An origin's row uses columns up to it. NaN where the model abstains. A model without a spread of its own gives
+        every level the same value: the conformal layer makes the levels.
         """
         ...
 
 
 def tidy(values: ArrayLike) -> F64:
-    """`values` with whatever cannot be a demand made unknown: negative, infinite, or absurdly large."""
+    """`values` with impossible demands made unknown: negative, infinite, or absurdly large."""
     found = np.array(values, float)
     with np.errstate(invalid="ignore"):
         found[~((found >= 0.0) & (found <= LARGEST))] = np.nan
@@ -93,9 +93,9 @@ def carried(values: F64, most: int = CARRIED_STEPS) -> F64:
 
 
 def outcomes(values: F64, steps: int, *, peak: bool) -> F64:
-    """What came for a forecast made at each column: the value `steps` later, or the highest in between.
+    """Outcomes for a forecast made at each column: the value `steps` later, or the highest in between.
 
-    NaN where that is not known yet, or (in between) was not measured throughout. Shape of `values`.
+    NaN where that is not known yet, or (in between) was not fully measured. Shape of `values`.
     """
     came = np.full(values.shape, np.nan)
     if steps < values.shape[1]:
@@ -129,7 +129,7 @@ def evenly_spread(series: int, most: int) -> NDArray[np.int64]:
 
 
 def came_after(values: F64, first: int, ask: Ask) -> F64:
-    """What came for the origins from `first` on. Shape [series, origins, horizons]."""
+    """Outcomes for the origins from `first` on. Shape [series, origins, horizons]."""
     return np.stack([outcomes(values[:, first:], ahead, peak=ask.peak) for ahead in ask.steps], axis=2)
 
 

@@ -1,4 +1,4 @@
-"""The models of demand that take part, the floor first."""
+"""The models of demand, the floor first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def models_for(seed: int, pinned: Sequence[int] = ()) -> tuple[DemandModel, ...]
 
 
 def fitted_further(models: Sequence[DemandModel], choice: Choice, values: F64, until: int) -> Sequence[DemandModel]:
-    """Those of `models` that were tried on a few series and, chosen there, are now fitted to more: they speak anew."""
+    """Those of `models` that were tried on a few series, were chosen there, and are now fitted to more: they need new
+    forecasts.
+    """
     return [
         model
         for model in models

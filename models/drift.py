@@ -1,9 +1,8 @@
-"""Has the world moved away from a model? Two charts for each series, and what to do about it.
+"""Drift detection: two charts for each series, and the responses.
 
-An exponentially weighted chart of the standardized residuals (Roberts 1959) sees a shift of the level; a binomial test
-on the last outcomes sees promises that are no longer kept. The answer is a ladder: margins widen by themselves (the
-conformal layer); then the floor speaks for the series; then a new model is fitted in the shadow, which the gate must
-let pass.
+An exponentially weighted chart of the standardized residuals (Roberts 1959) detects a shift of the level; a binomial
+test on the last outcomes detects coverage below nominal. The responses form a ladder: margins widen automatically (the
+conformal layer); then the floor serves the series; then a new model is fitted in the shadow, which the gate must pass.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ LIMIT = 4.0
 """Standard deviations of the chart beyond which a series has drifted: about one false alarm in 30,000 residuals."""
 
 WARM = 50
-"""Residuals that give a series its usual mean and spread before anything is judged."""
+"""Residuals that establish a series' usual mean and spread before any test."""
 
 SPREAD_RATE = 0.005
 """Weight of the newest residual in the usual mean and spread: they follow over days, not over a burst."""
@@ -33,20 +32,20 @@ OUTLIER = 4.0
 """Standardized residuals are clipped here: one reading a hundred times too large is no drift."""
 
 LAST = 200
-"""Outcomes that the coverage test looks at."""
+"""Number of outcomes in the coverage test."""
 
 BREACH = 1e-4
-"""A promise is broken where so many misses had at most this probability."""
+"""Coverage is below nominal where this number of misses or more had at most this probability."""
 
 DWELL = 25
-"""Outcomes that a series stays on a rung before a lasting alarm takes it to the next: each answer gets its chance."""
+"""Outcomes that a series stays on a rung before a lasting alarm takes it to the next: each response gets its chance."""
 
 SETTLED = 100
 """Outcomes without an alarm after which a series steps down the ladder again."""
 
 
 class Rung(IntEnum):
-    """What is done about a series."""
+    """The response for a series."""
 
     STEADY = 0
     WIDEN = 1
@@ -74,17 +73,17 @@ class Drift:
 
     @property
     def drifting(self) -> Bools:
-        """True where the model no longer speaks for itself. Shape [series]."""
+        """True where the model no longer serves the series."""
         return np.asarray(self._rung >= Rung.FLOOR)
 
     @property
     def retrain(self) -> bool:
-        """True where a series in ten, at least one, is at the top: fit anew in the shadow."""
+        """True where a series in ten, at least one, is at the top: fit a new model in the shadow."""
         judged = self._count >= WARM
         return bool(judged.any() and (self._rung[judged] >= Rung.RETRAIN).mean() >= 0.1)
 
     def grow(self, series: int) -> None:
-        """Add series that have seen nothing."""
+        """Add series without history."""
         more = Drift(series, self._miss_rate, self._overlap)
         for name in (
             "_count",
@@ -100,15 +99,15 @@ class Drift:
             setattr(self, name, np.concatenate([getattr(self, name), getattr(more, name)]))
 
     def forget(self, rows: NDArray[np.int64] | Sequence[int]) -> None:
-        """Empty series: another name, or another model speaks for them now."""
+        """Reset series: another name, or another model."""
         for name in ("_count", "_mean", "_chart", "_missed", "_outcomes", "_calm", "_stood", "_rung"):
             getattr(self, name)[rows] = 0
         self._square[rows] = 1.0
 
     def learn(self, rows: NDArray[np.int64], residuals: F64, missed: Bools) -> None:
-        """One outcome of each of `rows` (each once): what came less the median, and whether the promise was missed.
+        """One outcome of each of `rows` (each once): outcome minus median, and whether the bound was missed.
 
-        A NaN residual is left out.
+        A NaN residual is ignored.
         """
         known = np.isfinite(residuals)
         rows, residuals, missed = rows[known], residuals[known], missed[known]
@@ -124,7 +123,7 @@ class Drift:
         self._calm[rows] = np.where(down, 0, self._calm[rows])
 
     def _shifted(self, rows: NDArray[np.int64], residuals: F64) -> Bools:
-        """Does the chart lie beyond its limit? It starts at zero once the usual mean and spread are known."""
+        """Whether the chart is beyond its limit. It starts at zero once the usual mean and spread are known."""
         count = self._count[rows]
         spread = np.sqrt(np.maximum(self._square[rows], 1e-24))
         standard = np.clip((residuals - self._mean[rows]) / spread, -OUTLIER, OUTLIER)
@@ -139,12 +138,12 @@ class Drift:
         self._square[rows] = np.where(first, np.maximum(residuals**2, 1e-24), square)
         self._chart[rows] = chart
         self._count[rows] += 1
-        # overlapping forecasts have residuals alike: the chart of them is as wide as if it had fewer
+        # residuals of overlapping forecasts are correlated: their chart is as wide as with fewer
         sigma = np.sqrt(min(1.0, RATE / (2.0 - RATE) * self._overlap))
         return np.asarray(np.abs(chart) > LIMIT * sigma)
 
     def _broken(self, rows: NDArray[np.int64], missed: Bools) -> Bools:
-        """Were so many of the last promises missed that chance does not explain it? Overlaps count once."""
+        """Whether the last outcomes include more misses than chance explains. Overlaps count once."""
         self._missed[rows, self._outcomes[rows] % LAST] = missed
         self._outcomes[rows] += 1
         seen = np.minimum(self._outcomes[rows], LAST) // self._overlap

@@ -1,6 +1,6 @@
-"""What the gate is given: losses and kept promises, origin by origin, of challenger, floor and champion.
+"""The input of the gate: losses and coverage by origin, of challenger, floor and champion.
 
-The same for a backtest of a file and for a fit in the running controller.
+Used by a backtest of a file and by a fit in the running controller.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def burst_cases(
 ) -> list[CaseLosses]:
     """A case for each horizon and group of services.
 
-    `came` [series, origins, horizons] is what came, the promises are [series, origins, horizons, levels], the first
-    origin lies at `first_s`, and losses are divided by the `mean` [series] demand.
+    `came` [series, origins, horizons] are the outcomes, the forecasts are [series, origins, horizons, levels], the
+    first origin is at `first_s`, and losses are divided by the `mean` [series] demand.
     """
     times_s = first_s + np.arange(came.shape[1]) * ask.step_s
     cases = []
@@ -42,7 +42,7 @@ def burst_cases(
         horizon_s = steps * ask.step_s
         judged = ~np.isnan(came[:, :, place]) & ~np.isnan(challenger[:, :, place]).any(axis=2)
         for other in (floor, *([] if champion is None else [champion])):
-            judged &= ~np.isnan(other[:, :, place]).any(axis=2)  # all are compared on the same origins
+            judged &= ~np.isnan(other[:, :, place]).any(axis=2)  # all models are compared on the same origins
         for group, rows in groups_of(names).items():
             one, low, high = (
                 None if upper is None else _burst_scores(came, mean, upper, judged, rows, place, ask)
@@ -65,7 +65,7 @@ def burst_cases(
 
 
 def groups_of(names: Sequence[str]) -> dict[str, NDArray[np.int64]]:
-    """Rows by the part of the name before `#` (class#service); all in one where that is no grouping."""
+    """Rows by the part of the name before `#` (class#service); one group where that gives none."""
     stems = [name.split("#")[0] for name in names]
     if not 1 < len(set(stems)) <= MOST_GROUPS:
         return {EVERYONE: np.arange(len(names))}
@@ -75,7 +75,7 @@ def groups_of(names: Sequence[str]) -> dict[str, NDArray[np.int64]]:
 def _burst_scores(
     came: F64, mean: F64, upper: F64, judged: NDArray[np.bool_], rows: NDArray[np.int64], place: int, ask: Ask
 ) -> Scores:
-    """Losses and kept promises of one horizon, NaN (and not kept) where nothing came or somebody abstained."""
+    """Losses and coverage of one horizon, NaN (and not covered) without an outcome or where any model abstains."""
     losses: dict[str, F64] = {}
     covered: dict[float, NDArray[np.bool_]] = {}
     for level in GATED_LEVELS:
@@ -89,10 +89,10 @@ def _burst_scores(
 def runtime_cases(
     tenants: NDArray[np.object_], made_s: F64, log_s: F64, challenger: F64, floor: F64, champion: F64 | None
 ) -> list[CaseLosses]:
-    """A case for each tenant: quantiles of the log run time [jobs, levels] promised at `made_s` [jobs], against
+    """A case for each tenant: quantiles of the log run time [jobs, levels] forecast at `made_s` [jobs], against
     `log_s`.
 
-    Outcomes of neighbours overlap for as long as a usual job runs.
+    Outcomes of neighbours overlap for the duration of a typical job.
     """
     typical_s = float(np.median(np.exp(log_s))) if len(log_s) else 0.0
     cases = []
@@ -113,6 +113,6 @@ def runtime_cases(
 
 
 def _runtime_scores(quantile: F64, log_s: F64) -> Scores:
-    """Pinball losses in logs and what was covered, by origin."""
+    """Pinball losses in logs and coverage, by origin."""
     error = log_s - quantile[:, RUNTIME_LEVELS.index(0.9)]
     return Scores({"pinball_p90": pinball(error, 0.9)}, {0.9: error <= 0.0})

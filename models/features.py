@@ -1,7 +1,7 @@
-"""Features of the global model of demand: where a series stands against its own recent past and its last days.
+"""Features of the global model of demand: a series relative to its recent past and its last days.
 
 All are on the scale z = log(1 + y / scale), with `scale` the usual demand of the series, and most of them relative to
-its exponential mean, so that services of every size are alike.
+its exponential mean, so that services of every size are comparable.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from models.demand import DAY_S, Ask, carried
 Rows = NDArray[np.int64]
 
 RATE = 0.3
-"""Weight of the newest value in the exponential mean that changes are counted from."""
+"""Weight of the newest value in the exponential mean that changes are measured from."""
 
 SLOW_RATE = 0.05
 """Weight of the newest change in the measure of restlessness."""
@@ -26,20 +26,20 @@ LAGS = (0, 1, 2, 3, 6, 12)
 WINDOWS = (3, 6, 18, 36)
 DAYS = (1, 2, 3)
 AROUND = 2
-"""Steps on either side of the same time yesterday among which the highest is taken."""
+"""Steps on either side of the same time yesterday over which the maximum is taken."""
 
 CELLS_AT_ONCE = 500
-"""Cells whose past is cut out at once: three days of minutes of them are 17 MB."""
+"""Cells whose past is extracted at once: three days of minutes of them are 17 MB."""
 
 WARM_STEPS = 240
-"""Steps before the first origin from which exponential means are run."""
+"""Steps before the first origin from which exponential means are computed."""
 
 
 def at_cells(values: F64, scale: F64, rows: Rows, origins: Rows, steps: int, ask: Ask) -> dict[str, F64]:
     """All features of the horizon `steps` at single cells of `values` [series, steps], each [cells].
 
-    `rows` and `origins` [cells] say where the cells lie, `scale` [series] is the usual demand. What a cell reaches back
-    to is cut out of its series, so that a fit that sees few of many cells computes nothing for the others.
+    `rows` and `origins` [cells] are the positions of the cells, `scale` [series] is the usual demand. Only the past
+    that a cell needs is extracted from its series, so that a fit on few of many cells computes nothing for the others.
     """
     reach = max(max(DAYS) * ask.day, ask.day + AROUND, WARM_STEPS)
     parts: list[dict[str, F64]] = []
@@ -63,10 +63,10 @@ def names_of(ask: Ask) -> frozenset[str]:
 
 
 def common(values: F64, scale: F64, first: int, ask: Ask, gone: Rows | None = None) -> dict[str, F64]:
-    """Features that are the same for every horizon, each [series, origins]; `mean` is what changes are counted from.
+    """Features that are the same for every horizon, each [series, origins]; `mean` is the reference of changes.
 
-    `scale` [series] is the usual demand. Only the columns that the windows reach back to are looked at. `gone`: steps
-    of the series before each origin [series or 1, origins], where `values` are cut out of longer or shorter ones.
+    `scale` [series] is the usual demand. Only the columns inside the windows are used. `gone`: steps of the series
+    before each origin [series or 1, origins], where `values` are extracts.
     """
     if gone is None:
         gone = np.arange(first, values.shape[1])[None, :]
@@ -92,7 +92,7 @@ def common(values: F64, scale: F64, first: int, ask: Ask, gone: Rows | None = No
 
 
 def ahead(values: F64, scale: F64, mean: F64, first: int, steps: int, ask: Ask) -> dict[str, F64]:
-    """Features of one horizon: the same time on the days before, and what followed then."""
+    """Features of one horizon: the same time on the days before, and what followed."""
 
     def z_before(lag: int) -> F64:
         return np.asarray(np.log1p(_before(values, first, lag) / scale[:, None]))
@@ -118,7 +118,7 @@ def _before(z: F64, first: int, lag: int) -> F64:
 
 
 def _window(z: F64, first: int, width: int, whole: Bools, *, highest: bool) -> F64:
-    """Highest or lowest z of the last `width` steps; NaN where not so many have gone by (`whole`) or none is known."""
+    """Highest or lowest z of the last `width` steps; NaN with a shorter history (`whole`) or without known values."""
     start = max(0, first - width + 1)
     near = z[:, start:]
     empty = -np.inf if highest else np.inf
@@ -135,7 +135,7 @@ def _window(z: F64, first: int, width: int, whole: Bools, *, highest: bool) -> F
 
 
 def _moments(z: F64, first: int, width: int, whole: Bools) -> tuple[F64, F64]:
-    """Mean and standard deviation of the known of the last `width` steps; NaN where not so many have gone by
+    """Mean and standard deviation of the known values of the last `width` steps; NaN with a shorter history
     (`whole`).
     """
     start = max(0, first - width + 1)

@@ -1,6 +1,6 @@
-"""A fit of the burst models as one piece of work: what it needs, what it gives, and nothing that waits for it.
+"""A fit of the burst models as a self-contained unit of work.
 
-The controller's worker runs `fit_demand` beside the loop; in a simulation it is run at once and its result seen a
+The controller's worker runs `fit_demand` beside the loop; in a simulation it runs at once and its result is visible a
 fixed time later. It is a function of its arguments: the same history and seed give the same models on any machine.
 """
 
@@ -21,22 +21,23 @@ from models.proving import MOST_FORECASTS, Proof, Trial, proved
 from models.selection import Choice, choose, composed
 
 FIT_PART = 0.75
-"""Part of the history that models are fitted to; the rest calibrates them and chooses between them."""
+"""Fraction of the history that models are fitted to; the rest is for calibration and selection."""
 
 LEAST_OUTCOMES = 15
-"""Forecasts of each series and horizon that calibrate and choose: with thousands of series a few of each are enough,
-for they are judged together. Fewer than eight would not be judged at all (models/selection.py)."""
+"""Forecasts of each series and horizon for calibration and selection: with thousands of series a few of each are
+enough, because they are judged together. Fewer than eight would not be judged at all (models/selection.py).
+"""
 
 RENEWALS = 50
-"""Renewals of the margins while the layer is warmed."""
+"""Renewals of the margins during warm-up of the layer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """Models, what speaks for each series and horizon, and a layer that knows their errors.
+    """Models, the choice for each series and horizon, and a layer calibrated with their errors.
 
-    `proof`: what the gate found of a new global model, where one was fitted and asked to prove itself. The one among
-    `models` is the new one if it passed, else that of before; without one it abstains.
+    `proof`: the verdict of the gate on a new global model, where one was fitted and tried. The global model in `models`
+    is the new one if it passed, else the previous one; without one it abstains.
     """
 
     models: tuple[DemandModel, ...]
@@ -44,14 +45,14 @@ class Fitted:
     layer: Layer
     steps: int
     counted_work: int
-    root: F64  # of the usual demand of each series: the unit in which the layer knows their errors
+    root: F64  # of the usual demand of each series: the unit of the errors in the layer
     proof: Proof | None = None
 
 
 def fit_demand(values: F64, ask: Ask, seed: int, pinned: Sequence[int] = (), trial: Trial | None = None) -> Fitted:
     """Fit on the first part of `values` [series, steps], choose and calibrate on the rest.
 
-    With a `trial` a new global model speaks only if the gate lets it.
+    With a `trial` a new global model is used only if the gate passes it.
     """
     steps = values.shape[1]
     until = int(FIT_PART * steps)
@@ -67,9 +68,9 @@ def fit_demand(values: F64, ask: Ask, seed: int, pinned: Sequence[int] = (), tri
         if proof is None or not proof.verdict.passed:
             speaks = trial.champion or Boosting(seed)
             models = tuple(speaks if model is challenger else model for model in models)
-    # two parameters a series fit nothing by heart: without boosting the fitted part calibrates too
+    # two parameters per series cannot overfit: without boosting the fitted part is used for calibration too
     begin = until if work else steps // 4
-    # outcomes come late: as many origins more as the longest horizon has steps
+    # outcomes come late: additional origins, as many as the longest horizon has steps
     origins = max(LEAST_OUTCOMES, MOST_FORECASTS // max(len(values), 1)) + ask.longest
     first = max(begin, steps - min(2 * WINDOW, origins))
     raw = {model.name: _foreseen(model, values, first, ask) for model in models}
@@ -86,7 +87,7 @@ def fit_demand(values: F64, ask: Ask, seed: int, pinned: Sequence[int] = (), tri
 
 
 def _foreseen(model: DemandModel, values: F64, first: int, ask: Ask) -> F64:
-    """What `model` said at the origins from `first` on whose outcomes are known."""
+    """Forecasts of `model` at the origins from `first` on whose outcomes are known."""
     if isinstance(model, Boosting):
         return model.predict(values, first, ask, judged=True)
     return model.predict(values, first, ask)

@@ -19,19 +19,19 @@ from autopilot.core.model.snapshot import F64
 
 
 class Forest:
-    """Trees of several HistGradientBoostingRegressor models that look at the same columns."""
+    """Trees of several HistGradientBoostingRegressor models with the same columns."""
 
     def __init__(self, models: Sequence[Any]) -> None:
         trees = [(number, step[0].nodes) for number, model in enumerate(models) for step in model._predictors]  # noqa: SLF001 - see the docstring of the module
         size = max((len(nodes) for _, nodes in trees), default=1)
         self._base = np.array([float(np.ravel(model._baseline_prediction)[0]) for model in models])  # noqa: SLF001
         self._model = np.array([number for number, _ in trees], np.int64)
-        self._first = np.arange(len(trees)) * size  # trees lie one after the other, padded to the largest
+        self._first = np.arange(len(trees)) * size  # trees are stored one after the other, padded to the largest
         self._feature, self._value = np.zeros(len(trees) * size, np.int64), np.zeros(len(trees) * size)
         self._threshold = np.full(len(trees) * size, np.inf)
         self._missing_left = np.ones(len(trees) * size, np.bool_)
         own = np.arange(len(trees) * size)
-        self._left, self._right = own.copy(), own.copy()  # a leaf leads to itself
+        self._left, self._right = own.copy(), own.copy()  # a leaf points to itself
         self._depth = 0
         for start, (_, nodes) in zip(self._first.tolist(), trees, strict=True):
             inner = np.flatnonzero(nodes["is_leaf"] == 0)

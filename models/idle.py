@@ -1,8 +1,8 @@
 """Services that sleep at zero: when they wake, by the distribution of their idle times.
 
-No regression foresees the next request of a service that is asked twice a day; how long it usually slept does
-(Shahrad et al., Serverless in the Wild, ATC 2020). From it comes the chance that the service wakes within a lead time,
-given how long it has slept, and with what it did when awake the quantiles of the peak.
+No regression predicts the next request of a service with two requests a day; its usual idle time does (Shahrad et al.,
+Serverless in the Wild, ATC 2020). It gives the probability that the service wakes within a lead time, given how long it
+has slept, and, with its demand when awake, the quantiles of the peak.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from autopilot.core.model.snapshot import F64
 from models.demand import Ask, rising
 
 LEAST_SLEEPS = 10
-"""Completed idle times below which their distribution is not believed."""
+"""Minimum number of completed idle times for a usable distribution."""
 
 GRID = 100
-"""Steps of the quantile function of what a service does when awake."""
+"""Steps of the quantile function of the demand when awake."""
 
 
 class IdleTimes:
@@ -54,15 +54,15 @@ class IdleTimes:
     def _asleep(self, row: int, lengths: NDArray[np.int64], slept: NDArray[np.int64], ask: Ask) -> F64:
         """Quantiles [origins, horizons, levels] for a series that has slept for `slept` steps.
 
-        With w the chance to wake in time, the peak is zero with 1 - w; level q above that is level
-        (q - (1 - w)) / w of what it does when awake.
+        With w the probability to wake in time, the peak is zero with 1 - w; level q above that is level (q - (1 - w)) /
+        w of the demand when awake.
         """
         still = len(lengths) - np.searchsorted(lengths, slept, side="left")
         grid = np.linspace(0.0, 1.0, GRID + 1)
         found = np.zeros((len(slept), len(ask.steps), len(ask.levels)))
         for place, steps in enumerate(ask.steps):
             longer = len(lengths) - np.searchsorted(lengths, slept + steps, side="left")
-            # one more sleep as long as can be: what outlasted all that was seen may still wake or not
+            # one more sleep of unknown length: a sleep longer than all observed ones may end or not
             wakes = 1.0 - (longer + 0.5) / (still + 1.0)
             for at, level in enumerate(ask.levels):
                 part = (level - (1.0 - wakes)) / wakes
@@ -71,14 +71,14 @@ class IdleTimes:
 
 
 def _slept(row: F64) -> NDArray[np.int64]:
-    """Steps for which a row has been at zero, at each step; 0 where it is not, or is unknown."""
+    """Number of steps at zero, at each step of a row; 0 where it is not at zero, or unknown."""
     steps = np.arange(1, len(row) + 1)
     other = np.maximum.accumulate(np.where(row == 0.0, 0, steps))
     return np.asarray(steps - other)
 
 
 def _idle_lengths(row: F64) -> NDArray[np.int64]:
-    """Lengths of the idle times of a row that ended with a value above zero, and began after one."""
+    """Lengths of the idle times of a row between two values above zero."""
     slept = _slept(row)
     ends = np.flatnonzero((slept[:-1] > 0) & (row[1:] > 0.0))
     begins = ends - slept[ends]

@@ -1,18 +1,17 @@
-"""Calibrated quantiles of run times: what is promised at a level is delivered at that level.
+"""Calibrated quantiles of run times: coverage at each level is as nominal.
 
-A score is how far the log run time lay above a quantile. Margins are conformal quantiles of the last scores of jobs of
-the same kind (Mondrian groups: size and vagueness of the forecast), drawn towards those of all jobs where a group has
-seen little.
+A score is how far the log run time was above a quantile. Margins are conformal quantiles of the last scores of jobs of
+the same kind (Mondrian groups: size and vagueness of the forecast), shrunk towards those of all jobs where a group has
+few.
 
-Censoring: the jobs of a day that have ended are its short ones, and a job that still runs has a score of at least what
-it has run so far. Quantiles are therefore those of the product-limit estimate over both (models/censoring.py), so that
-a running job counts from its first second, and nothing has to wait for an end. The middle level is left alone: it is
-the most likely run time.
+Censoring: the jobs of a day that have ended are its short ones, and a job that still runs has a score of at least its
+run time so far. Quantiles are therefore those of the product-limit estimate over both (models/censoring.py), so that a
+running job counts from its first second. The middle level is unchanged: it is the most likely run time.
 
-The level that is aimed at moves with each promise that is settled (adaptive conformal inference: Gibbs and Candès,
-NeurIPS 2021): broken when the job outlives it, kept when its time is up, and not before. Feedback that comes late
-and at once for many must move it less, or the level swings: a step is divided by the promises of the group that are
-open, made in ignorance of each other, so that one event which breaks them all moves it about as far as one miss.
+The target level adapts with each settled promise (adaptive conformal inference: Gibbs and Candès, NeurIPS 2021): broken
+when the job exceeds it, kept when its time is up, and not before. Feedback that is late and comes for many at once must
+move it less, or the level oscillates: a step is divided by the number of open promises of the group, which were made
+independently of each other, so that one event which breaks them all moves it about as far as one miss.
 """
 
 from __future__ import annotations
@@ -38,28 +37,30 @@ VAGUE = float(np.log(2.0))
 GROUPS = 2 * (len(SIZES_S) + 1)
 
 WINDOW = 1000
-"""Jobs kept of each group, those that still run included: 300 to 2,000 by reference."""
+"""Jobs kept of each group, including running ones: 300 to 2,000 by reference."""
 
 POOL_SCORES = 2000
-"""Scores of all jobs that the common margin rests on, evenly spread over the groups."""
+"""Scores of all jobs for the common margin, evenly spread over the groups."""
 
 PRIOR_SCORES = 50.0
 """Scores at which a group's own margin weighs as much as that of all jobs."""
 
 LEAST_SCORES = 30
-"""Ended jobs below which nothing is corrected."""
+"""Minimum number of ended jobs for any correction."""
 
 STALE_JOBS = 16
-"""Jobs begun or ended after which margins are made anew."""
+"""Jobs begun or ended after which margins are recomputed."""
 
 HIGHEST, LOWEST = 0.998, 0.01
-"""Bounds of the level that is aimed at."""
+"""Bounds of the target level."""
 
 PROMISED = tuple(number for number in range(len(LEVELS)) if number != MEDIAN)
 
 
 def groups_of(log_quantile: F64) -> I32:
-    """Group of each job: its size class by the middle of `log_quantile` [jobs, levels], apart for vague forecasts."""
+    """Group of each job: its size class by the middle of `log_quantile` [jobs, levels], with vague forecasts in
+    separate groups.
+    """
     size = np.searchsorted(np.log(SIZES_S), log_quantile[:, MEDIAN])
     half_span = (log_quantile[:, MEDIAN + 2] - log_quantile[:, MEDIAN - 1]) / 2.0
     return np.asarray(size + (len(SIZES_S) + 1) * (half_span > VAGUE), np.int32)
@@ -82,7 +83,7 @@ class Promise:
 
 
 class Intervals:
-    """Margins for each group and level, learned from promises and what came, or is coming, of them."""
+    """Margins for each group and level, learned from promises and their outcomes, final or in progress."""
 
     def __init__(self) -> None:
         self._promises: dict[Hashable, Promise] = {}  # of jobs that have not ended
@@ -103,11 +104,11 @@ class Intervals:
 
     @property
     def stale(self) -> bool:
-        """True when the next margins will be made anew: the time to say how long the running jobs have run."""
+        """True when the next margins will be recomputed: the time to report how long the running jobs have run."""
         return self._news >= STALE_JOBS
 
     def add(self, name: Hashable, raw: F64, margin: F64, group: int) -> None:
-        """Note what was promised of a job: `raw` [levels] with `margin` [levels] added."""
+        """Record the promise for a job: `raw` [levels] with `margin` [levels] added."""
         self._open[list(PROMISED), group] += 1
         made = Promise(raw, margin, group, self._open[:, group].copy(), -1, list(PROMISED))
         made.open.sort(key=made.bound_s)
@@ -123,7 +124,7 @@ class Intervals:
                     self._next_s[name] = self._break(made, spent_s)
 
     def end(self, name: Hashable, ran_s: float, now_s: float) -> None:
-        """A job ended after `ran_s`: what is open was broken since the last look, or will be kept when its time is
+        """A job ended after `ran_s`: an open promise was broken since the last update, or will be kept when its time is
         up.
         """
         made = self._promises.pop(name, None)
@@ -146,7 +147,7 @@ class Intervals:
             self._settle(number, group, beside, missed=False)
 
     def forget(self, name: Hashable) -> None:
-        """Drop what was promised of a job: nothing will come of it."""
+        """Drop the promise for a job without an outcome."""
         made = self._promises.pop(name, None)
         if made is not None:
             del self._next_s[name]
@@ -155,7 +156,7 @@ class Intervals:
                 self._log_s[made.group, made.turn % WINDOW] = np.nan
 
     def _note(self, made: Promise, ran_s: float) -> None:
-        """Enter a job's time so far into the window of its group, where it begins when it is first seen to run."""
+        """Enter a job's time so far into the window of its group, which it joins when it is first seen running."""
         group = made.group
         if made.turn < 0:
             made.turn = int(self._count[group])

@@ -1,11 +1,10 @@
-"""Time left of jobs that have run for an hour: what came of the others that ran so long.
+"""Remaining time of jobs that have run for an hour, from other jobs that ran as long.
 
-A job that outlives an hour is another kind of job than what was forecast at its submission, where most end within
-minutes. What is left of it follows from the hazards beyond the hour of the last jobs that reached it, those that
-still run included (product-limit estimate; Kaplan and Meier 1958): first of all jobs, then, each drawn towards the
-wider one before it, of its tenant, tenant and GPUs, user, name, and at last of those submitted near it (beta-Stacy
-processes, each centred on the one before: Walker and Muliere 1997). No quantile of it is fitted: it follows a change
-within the day.
+A job that outlives an hour differs from its forecast at submission, when most jobs end within minutes. Its remaining
+time follows from the hazards beyond the hour of the last jobs that reached it, including running ones (product-limit
+estimate; Kaplan and Meier 1958): first of all jobs, then, each shrunk towards the wider group before it, of its tenant,
+tenant and GPUs, user, name, and finally of those submitted near it (beta-Stacy processes, each centred on the one
+before: Walker and Muliere 1997). No quantile is fitted: the forecast follows a change within the day.
 """
 
 from __future__ import annotations
@@ -21,34 +20,34 @@ from models.recent import LEVELS_OF_KIN
 from models.siblings import EDGES, FIRST_LOG_S, FIRST_SPREAD, SAME_WIDTH, cells_of, outlived, quantiles_given
 
 OUTLIVED_S = 3600.0
-"""Time run from which a job's time left is said here."""
+"""Run time from which this module forecasts a job's remaining time."""
 
 WINDOW = 1000
-"""Jobs that last came to run so long: as many as models/siblings.py looks back on."""
+"""Number of the latest jobs that ran this long: the same as in models/siblings.py."""
 
 WIDER_JOBS = 10.0
-"""Jobs of a kin that weigh as much as those of the wider one: as in models/opinions.py."""
+"""Number of jobs of a kin that weigh as much as those of the wider one: as in models/opinions.py."""
 
 NEAR_JOBS = 2.0
-"""Jobs submitted at the same moment that weigh as much as all the others."""
+"""Number of jobs submitted at the same moment that weigh as much as all the others."""
 
 NEAR_S = OUTLIVED_S
-"""A job submitted so much earlier or later counts half beside those submitted with it: their times are of hours."""
+"""Distance in submit time at which a job counts half: their times are of hours."""
 
 KIN_LEVELS = tuple(LEVELS_OF_KIN.index(name) for name in ("tenant", "width", "user", "exact"))
-"""Kins asked after all jobs, the widest first; a kin that holds the same jobs as the one before is not asked again."""
+"""Kins evaluated after all jobs, the widest first; a kin with the same jobs as the one before is skipped."""
 
 MOST_CODES = 20_000
-"""Numbers of kins kept at once; beyond that those of jobs that are still looked at are kept."""
+"""Numbers of kins kept at once; beyond that those of jobs still in use are kept."""
 
 CELLS = len(EDGES) - 1
 _REACHED = ndtr((EDGES[None, :] - ((EDGES[:-1] + EDGES[1:]) / 2.0)[:, None]) / SAME_WIDTH)
 DIED, PASSED = np.diff(_REACHED, axis=1), 1.0 - _REACHED[:, :-1]
-"""What a job that ended in a cell (row) says of each cell: that it ended there, that it reached it."""
+"""Contribution of a job that ended in a cell (row) to each cell: it ended there, it reached it."""
 
 AT_RISK = np.tril(np.ones((CELLS, CELLS))) - 0.5 * np.eye(CELLS)
-"""What a job that runs, and is now in a cell (row), says: that it reached those before, and is half-way through its
-own.
+"""Contribution of a running job that is now in a cell (row): it reached those before, and is half-way through
+its own.
 """
 
 FIRST = np.diff(ndtr((EDGES - FIRST_LOG_S) / FIRST_SPREAD))
@@ -92,7 +91,7 @@ class Lasting:
                 self._note(job, log, cell)
 
     def end(self, name: Hashable, ran_s: float) -> None:
-        """A job ended after `ran_s` of running; NaN where nothing is known: then it counts as far as it was seen."""
+        """A job ended after `ran_s` of run time; NaN where unknown: then it counts as far as it was observed."""
         job = self._jobs.pop(name, None)
         if job is None:
             return
@@ -148,7 +147,7 @@ class Lasting:
         submit_s = np.array([job.submit_s for job in jobs])
         others = np.ones((len(jobs), len(window.order)))
         turn = np.array([job.turn if self._in_window(job) else -1 for job in jobs])
-        others[window.order == np.where(turn < 0, -1, turn % WINDOW)[:, None]] = 0.0  # no witness of itself
+        others[window.order == np.where(turn < 0, -1, turn % WINDOW)[:, None]] = 0.0  # a job is no evidence for itself
         died, reached = window.counted(others)
         hazard, before = _hazard_of(died + FIRST, reached + _from_here(FIRST)), others
         for level in range(len(KIN_LEVELS)):
@@ -161,7 +160,7 @@ class Lasting:
 
 
 class _Window:
-    """The jobs that speak, `order`ed by what they say, so that those who say the same are added up first."""
+    """The contributing jobs, `order`ed by contribution, so that equal ones are added up first."""
 
     def __init__(self, cell: I64, ended: Bools, size: int) -> None:
         said = cell[:size] + CELLS * ended[:size]

@@ -1,9 +1,9 @@
-"""The conformal layer of demand: whatever model stands below, what is promised for 0.9 and 0.99 is delivered.
+"""The conformal layer of demand: coverage at 0.9 and 0.99 is as nominal, whatever model is below.
 
-Scores are differences of square roots (they steady the variance of counts, and have no pole at zero), in units of the
-root of the usual demand of their series and the spread that the model itself states, so that series of a class can be
-compared and a model that knows when it is unsure is widened then. A level is resolved by a series'
-own window where that is long enough; 0.99 is resolved by all series of one horizon together.
+Scores are differences of square roots (which stabilize the variance of counts, and have no pole at zero), in units of
+the root of the usual demand of their series and the spread that the model itself states, so that series of a class are
+comparable and a model that knows its uncertainty gets wider margins then. A level is resolved by a series' own window
+where that is long enough; 0.99 is resolved by all series of one horizon together.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from models.conformal import WINDOW, Adaptive
 from models.demand import rising
 
 OWN_MISSES = 5.0
-"""Misses at a level that a series' window must hold for its own quantile to weigh as much as the pool's."""
+"""Misses at a level in a series' window at which its own quantile weighs as much as the pool's."""
 
 MEMORY_MISSES = 10.0
-"""Misses beyond the promised number that move the aimed-at miss rate by a factor of e. A
-shorter memory follows chance: margins that jump with each miss would make capacity flap."""
+"""Excess misses that move the target miss rate by a factor of e. A shorter memory follows chance: margins that jump
+with each miss would make capacity flap.
+"""
 
 SPREAD_SHARE = 0.5
-"""Part of the unit that is the model's own spread; the rest is the root of the usual demand."""
+"""Fraction of the unit that is the model's own spread; the rest is the root of the usual demand."""
 
 POOLED_ABOVE = 0.95
-"""Above this level a window of some hundred overlapping forecasts says nothing of its own: the pool alone decides."""
+"""Above this level a window of some hundred overlapping forecasts is uninformative: only the pool counts."""
 
 Rows = NDArray[np.int64]
 
@@ -36,8 +37,8 @@ Rows = NDArray[np.int64]
 class Layer:
     """Margins for each series and horizon at the upper levels; the median is the model's own.
 
-    `stated` [series, horizons]: whether a spread is stated by the model (`states_spread`). Those that state one, and
-    those that leave all of it to the layer, have different scores, so each pool is of one sort; new series state none.
+    `stated` [series, horizons]: whether the model states a spread (`states_spread`). Models that state one, and those
+    that leave it to the layer, have different scores, so each pool is of one sort; new series state none.
     """
 
     def __init__(
@@ -64,13 +65,13 @@ class Layer:
         return Adaptive((level,), series, window=window, pool=pool, comparable=True, belief=belief, rate=rate)
 
     def grow(self, series: int) -> None:
-        """Add series that have seen nothing."""
+        """Add series without history."""
         for part in self._parts:
             for adaptive in part:
                 adaptive.grow(series)
 
     def forget(self, rows: Rows) -> None:
-        """Empty series, for reuse under another name."""
+        """Reset series, for reuse under another name."""
         for part in self._parts:
             for adaptive in part:
                 adaptive.forget(rows)
@@ -81,7 +82,7 @@ class Layer:
         return np.stack([part[0].history for part in self._parts], axis=1)
 
     def margins(self) -> F64:
-        """What is added to the roots in their units: [series, horizons, levels], 0 at the median and below."""
+        """Margins on the roots in their units: [series, horizons, levels], 0 at the median and below."""
         return np.stack([self.margins_at(horizon) for horizon in range(len(self.steps))], axis=1)
 
     def margins_at(self, horizon: int) -> F64:
@@ -93,7 +94,9 @@ class Layer:
         return found
 
     def learn(self, horizon: int, rows: Rows, raw: F64, root: F64, came: F64, margins: F64) -> None:
-        """Take in what `came` [n] for the forecasts `raw` [n, levels] of `rows` with the `margins` [n, levels] then."""
+        """Take in the outcomes `came` [n] for the forecasts `raw` [n, levels] of `rows` with the `margins` [n, levels]
+        of that time.
+        """
         known = ~np.isnan(raw).any(axis=1) & ~np.isnan(came)
         rows, raw, root, came, margins = rows[known], raw[known], root[known], came[known], margins[known]
         if not len(rows):
@@ -104,7 +107,7 @@ class Layer:
 
 
 def states_spread(raw: F64) -> Bools:
-    """Which of the forecasts `raw` [series, origins, horizons, levels] have quantiles apart. Shape [series,
+    """Which of the forecasts `raw` [series, origins, horizons, levels] have distinct quantiles. Shape [series,
     horizons].
     """
     with np.errstate(invalid="ignore"):
@@ -112,8 +115,8 @@ def states_spread(raw: F64) -> Bools:
 
 
 def units(raw: F64, root: F64) -> F64:
-    """Unit of the scores of forecasts `raw` [..., levels], lowest level first, of series whose usual demand has
-    `root`.
+    """Unit of the scores of forecasts `raw` [..., levels], lowest level first, of series with `root` of usual
+    demand.
     """
     spread = np.sqrt(raw[..., -1]) - np.sqrt(raw[..., 0])
     return np.asarray((1.0 - SPREAD_SHARE) * root + SPREAD_SHARE * spread)
@@ -122,7 +125,7 @@ def units(raw: F64, root: F64) -> F64:
 def promised(raw: F64, margins: F64, root: F64) -> F64:
     """Upper quantiles from a model's `raw` ones [..., levels], the margins, and the `usual` demand's root [...].
 
-    NaN where the model abstains or a margin is infinite (too little is known to promise that level).
+    NaN where the model abstains or a margin is infinite (too little data for that level).
     """
     with np.errstate(invalid="ignore", over="ignore"):
         roots = np.sqrt(raw) + margins * units(raw, root)[..., None]
@@ -130,7 +133,7 @@ def promised(raw: F64, margins: F64, root: F64) -> F64:
 
 
 def replayed(layer: Layer, raw: F64, came: F64, root: F64, *, refresh: int = 1) -> F64:
-    """Promises for a row of origins, each outcome learned when it is there. Margins are renewed every `refresh` steps.
+    """Promises for a row of origins, each outcome learned when it is known. Margins are renewed every `refresh` steps.
 
     `raw` [series, origins, horizons, levels], `came` [series, origins, horizons], `root` [series]. Shape of `raw`.
     """

@@ -1,11 +1,10 @@
-"""What will be asked for: how many gangs of each size and MIG profile arrive, by pool and hour of the day.
+"""The mix of demand: how many gangs of each size and MIG profile arrive, by pool and hour of the day.
 
-Arrivals are Poisson with a rate of their own for each pool and hour of the day, and each is of one kind. What is
-not known of a rate is a gamma distribution and what is not known of the kinds a Dirichlet (the conjugate
-priors), so that the number that arrives is close to negative binomial. What an hour of the day has not shown
-itself is taken from its pool, and what a pool has not shown from all pools (empirical Bayes). Old arrivals fade with a
-half-life. Arrivals that come in clusters spread wider than Poisson; by how much is learned from the hours that were
-foreseen (a quasi-Poisson factor; Wedderburn 1974).
+Arrivals are Poisson with a separate rate for each pool and hour of the day, and each is of one kind. The uncertainty of
+a rate is a gamma distribution and that of the kinds a Dirichlet (the conjugate priors), so that the number of arrivals
+is close to negative binomial. An hour of the day without data uses its pool, and a pool without data uses all pools
+(empirical Bayes). Old arrivals decay with a half-life. Arrivals in clusters spread wider than Poisson; the factor is
+learned from past forecasts (a quasi-Poisson factor; Wedderburn 1974).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from autopilot.core.model.snapshot import F64, I32, I64, Bools
 HOUR_S = 3600.0
 HOURS = 24
 HALF_LIFE_S = 7 * 24 * HOUR_S
-"""A week: the mix follows a new project within days, and a quiet weekend does not wipe it out."""
+"""A week: the mix follows a new project within days, and a quiet weekend does not erase it."""
 
 COURSE_ARRIVALS = 4.0
 """Arrivals at which an hour of the day counts as much as its pool: the shape of a gamma prior with a standard
@@ -34,10 +33,10 @@ MIX_ARRIVALS = 10.0
 """Arrivals at which the kinds of a pool and hour count as much as those of its pool, and of all pools."""
 
 LEAST_H = 1.0
-"""Hours of watching below which nothing is said."""
+"""Minimum hours of data for a forecast."""
 
 SPREAD_H = 24.0
-"""Foreseen hours at which the learned spread counts as much as the assumed one."""
+"""Number of past forecast hours at which the learned spread counts as much as the assumed one."""
 
 FIRST_SPREAD = 2.0
 """Variance over mean that is assumed at first: gangs are submitted in twos and threes."""
@@ -46,23 +45,23 @@ LARGEST_GANG = 1024
 
 
 def gang_sizes() -> tuple[int, ...]:
-    """The sizes that gangs are told apart by: powers of two up to `LARGEST_GANG` GPUs."""
+    """The size classes of gangs: powers of two up to `LARGEST_GANG` GPUs."""
     return tuple(2**power for power in range(LARGEST_GANG.bit_length()))
 
 
 def size_kind(gpus: I32) -> I32:
-    """The place in `gang_sizes` of each gang: the smallest size that holds it. [gangs]; larger ones are the largest."""
+    """The index in `gang_sizes` of each gang: the smallest size that holds it. [gangs]; larger ones are the largest."""
     power = np.ceil(np.log2(np.maximum(np.asarray(gpus, float), 1.0)))
     return np.asarray(np.minimum(power, LARGEST_GANG.bit_length() - 1), np.int32)
 
 
 @dataclass(frozen=True, slots=True)
 class MixForecast:
-    """What is expected to arrive in [from_s, to_s).
+    """Expected arrivals in [from_s, to_s).
 
-    `expected` [pools, kinds] arrivals; `counts` [pools, kinds, levels] their quantiles; `shares` [pools, kinds]
-    the expected part of each kind among the arrivals, `share_bounds` [pools, kinds, levels] its quantiles.
-    Rows are NaN where `known` is False: watched for less than an hour. `watched_h` [pools]: faded hours behind it.
+    `expected` [pools, kinds] arrivals; `counts` [pools, kinds, levels] their quantiles; `shares` [pools, kinds] the
+    expected fraction of each kind among the arrivals, `share_bounds` [pools, kinds, levels] its quantiles. Rows are NaN
+    where `known` is False: less than an hour of data. `watched_h` [pools]: decayed hours of data.
     """
 
     from_s: float
@@ -75,21 +74,21 @@ class MixForecast:
     share_bounds: F64
     known: Bools
     watched_h: F64
-    spread: float  # variance over mean of what arrives in an hour
+    spread: float  # variance over mean of the arrivals in an hour
 
 
 class DemandMix:
-    """Learns arrivals window by window and foresees the next."""
+    """Learns arrivals window by window and forecasts the next."""
 
     name = "mix"
 
     def __init__(self, pools: int, kinds: Sequence[str], half_life_s: float = HALF_LIFE_S) -> None:
         self.kinds = tuple(kinds)
         self._half_life_s = half_life_s
-        self._arrived = np.zeros((pools, HOURS, len(self.kinds)))  # faded arrivals
-        self._watched_h = np.zeros(HOURS)  # faded hours; all pools are watched at once
+        self._arrived = np.zeros((pools, HOURS, len(self.kinds)))  # decayed arrivals
+        self._watched_h = np.zeros(HOURS)  # decayed hours; all pools are observed together
         self._now_s: float | None = None
-        self._open_s: float | None = None  # start of the hour that is being filled
+        self._open_s: float | None = None  # start of the current hour
         self._open_arrived = np.zeros(pools)
         self._open_expected = np.full(pools, np.nan)
         self._error, self._weight = FIRST_SPREAD * SPREAD_H, SPREAD_H
@@ -100,16 +99,16 @@ class DemandMix:
         return max(self._error / self._weight, 1.0)
 
     def learn(self, to_s: float, at_s: F64, pool: I32, kind: I32) -> None:
-        """Take in all that arrived since the last call, up to `to_s`; none is knowledge, too.
+        """Take in all arrivals since the last call, up to `to_s`; no arrivals are information, too.
 
-        `at_s`, `pool`, `kind` are [arrivals]; each lies after the last call's end (the first call's window
-        begins with its first arrival, or is empty). A clock that goes back teaches nothing.
+        `at_s`, `pool`, `kind` are [arrivals]; each lies after the last call's end (the first call's window begins with
+        its first arrival, or is empty). A clock that goes backwards teaches nothing.
         """
         times = np.asarray(at_s, float)
         pools, kinds = np.asarray(pool, np.int64), np.asarray(kind, np.int64)
         invariant(len(times) == len(pools) == len(kinds), "mix: each arrival has a time, a pool and a kind")
         inside = (pools >= 0) & (pools < len(self._arrived)) & (kinds >= 0) & (kinds < len(self.kinds))
-        invariant(bool(inside.all()), "mix: an arrival is of a pool or kind that there is not")
+        invariant(bool(inside.all()), "mix: an arrival has an unknown pool or kind")
         if self._now_s is None:
             self._now_s = float(times.min()) if len(times) else to_s
         if not np.isfinite(to_s) or to_s <= self._now_s:
@@ -143,7 +142,7 @@ class DemandMix:
             self._learn_spread()
 
     def _learn_spread(self) -> None:
-        """Compare the hour that is over with what was expected of it when it began."""
+        """Compare the past hour with its forecast."""
         fade = 0.5 ** (HOUR_S / self._half_life_s)
         expected = float(self._open_expected.sum())
         if expected > 0.0:
@@ -152,8 +151,8 @@ class DemandMix:
             self._weight = self._weight * fade + 1.0
 
     def _outlook(self, hour: int) -> tuple[F64, F64, F64]:
-        """Arrivals of all kinds per hour of each pool at an hour of the day [pools], the arrivals that this
-        rests on [pools], and the Dirichlet's concentration of their kinds [pools, kinds].
+        """Arrivals of all kinds per hour of each pool at an hour of the day [pools], the arrivals that this is based on
+        [pools], and the Dirichlet's concentration of their kinds [pools, kinds].
         """
         watched = max(float(self._watched_h.sum()), 1e-9)
         by_pool = self._arrived.sum(axis=1)  # pools, kinds
@@ -168,7 +167,7 @@ class DemandMix:
         return total, behind, here + MIX_ARRIVALS * share
 
     def forecast(self, from_s: float, to_s: float, levels: tuple[float, ...] = (0.5, 0.9, 0.99)) -> MixForecast:
-        """What is expected to arrive in [from_s, to_s), at most a week."""
+        """Expected arrivals in [from_s, to_s), at most a week."""
         from scipy.special import betaincinv
         from scipy.stats import nbinom
 
@@ -201,10 +200,10 @@ class DemandMix:
         )
 
     def sample(self, from_s: float, to_s: float, draws: int, rng: np.random.Generator) -> I64:
-        """Draws of what may arrive in [from_s, to_s): [draws, pools, kinds]. Raises `InvariantError` before anything
+        """Draws of possible arrivals in [from_s, to_s): [draws, pools, kinds]. Raises `InvariantError` before anything
         was learned.
         """
-        invariant(self._watched_h.sum() >= LEAST_H, "mix: nothing was watched yet; ask for a forecast first")
+        invariant(self._watched_h.sum() >= LEAST_H, "mix: no data yet; request a forecast first")
         mean, variance, _ = self._moments(from_s, to_s)
         excess = np.maximum(variance, mean * 1.0001 + 1e-12)
         chance = np.clip(mean / excess, 1e-9, 1 - 1e-9)
@@ -229,7 +228,7 @@ class DemandMix:
             expected = total[:, None] * share
             of_share = (1.0 - share) / (share * (whole + 1.0))
             mean += expected
-            # what is not known is the same in each hour of the window: deviations add, not variances
+            # the same unknowns apply to each hour of the window: deviations add, not variances
             unsure += expected * np.sqrt(1.0 / behind[:, None] + of_share)
             heavy = np.maximum(total, 1e-12)
             alpha += heavy[:, None] * concentration

@@ -1,9 +1,8 @@
-"""What is held against each other for a job: quantiles of its log run time by several models, mixed per kind of job.
+"""Opinions on a job: quantiles of its log run time by several models, mixed per kind of job.
 
-No model of run times wins everywhere: where history repeats, the last jobs alike are best; where it does not,
-boosting is (measured on the Philly, Alibaba and MIT files of docs/data-sources.md). Each kind of job weighs the
-opinions by the pinball loss that they had there lately, level by level; a kind that has seen little leans on what
-holds for all jobs.
+No model of run times is best everywhere: where history repeats, the last similar jobs are; where it does not, boosting
+is (measured on the Philly, Alibaba and MIT files of docs/data-sources.md). For each kind of job the opinions are
+weighted by their recent pinball loss, level by level; a kind with little history uses the weights of all jobs.
 """
 
 from __future__ import annotations
@@ -17,55 +16,55 @@ from autopilot.core.model.snapshot import F64, Bools
 from models.recent import F32, LEVELS_OF_KIN, Kept, first_known, newest_known, quantiles
 
 OPINIONS = ("recent10", "recent40", "neighbours10", "boosted")
-"""The ten and the forty that ended last, the ten submitted last that have ended, and gradient boosting."""
+"""The last ten and the last forty to end, the last ten submitted that have ended, and gradient boosting."""
 
 BOOSTED = OPINIONS.index("boosted")
 SIBLINGS = 2
-"""Opinions of a job beside those: without and with what its siblings say by then."""
+"""Further opinions of a job: without and with the correction by its siblings."""
 
 KIND = LEVELS_OF_KIN.index("user")
-"""The kin whose jobs weigh the opinions alike."""
+"""The kin whose jobs share weights."""
 
 MEDIAN = LEVELS.index(0.5)
 
 LEAST_ENDED = 3
-"""Ended jobs below which a kin gives no opinion and the next wider one is asked."""
+"""Minimum number of ended jobs for an opinion of a kin; below it the next wider one is used."""
 
 NEIGHBOURS = 20
-"""Ended neighbours in submit order that the most likely run time is looked for among, beside the forty."""
+"""Ended neighbours in submit order, in addition to the forty, among which the most likely run time is searched."""
 
 SAME_WIDTH = 0.35
 """Width of the kernel in logs: run times within a factor of 1.4 count as the same."""
 
 FADE = 0.9
-"""Weight of each job against the next newer one in the search for the most likely run time."""
+"""Weight of each job relative to the next newer one in the search for the most likely run time."""
 
 OWN_WEIGHT = 1.0
-"""Weight of the model's own median there, in jobs just ended."""
+"""Weight of the model's own median there, in jobs that have just ended."""
 
 BELIEF_WINDOW = 100
-"""Past jobs of a kind that its weights rest on: an exponential window of about this length."""
+"""Past jobs of a kind in its weights: an exponential window of about this length."""
 
 ALL_WINDOW = 1000
-"""The same for what holds for all jobs."""
+"""The same for all jobs."""
 
 PRIOR_JOBS = 10.0
 """Jobs at which a kind's own losses weigh as much as those of all jobs."""
 
 SHARPNESS = 0.1
-"""A loss higher by this part of the best one's has 1/e of its weight."""
+"""A loss higher by this fraction of the best one's has 1/e of its weight."""
 
 MOST_KINDS = 20_000
-"""Kinds that weights are kept for at once."""
+"""Maximum number of kinds with weights."""
 
 LARGEST_ERROR = 3.0
-"""Errors in logs count no more than this in the weights: a factor of 20 is wrong, whatever lies beyond."""
+"""Errors in logs are capped at this in the weights: a factor of 20 is wrong, larger ones are no worse."""
 
 
 def recent_opinions(kept: Kept) -> tuple[F64, F32]:
-    """Opinions that rest on the last jobs alone [jobs, opinions, levels] (NaN: none; boosting is left empty).
+    """Opinions from the last jobs alone [jobs, opinions, levels] (NaN: none; boosting is left empty).
 
-    Second, the run times that the most likely one is looked for among (newest first): [jobs, candidates].
+    Second, the candidates for the most likely run time (newest first): [jobs, candidates].
     """
     rows = np.arange(len(kept.count))
     kin = first_known(kept, LEAST_ENDED)
@@ -79,10 +78,11 @@ def recent_opinions(kept: Kept) -> tuple[F64, F32]:
 
 
 def most_likely(candidates: F32, boosted: F64) -> F64:
-    """The most likely log run time of each job: where run times seen among its like crowd, near what boosting says.
+    """The most likely log run time of each job: where run times of similar jobs are densest, near the forecast of
+    boosting.
 
-    The mode of a kernel density over `candidates` [jobs, n], each weighed by its freshness and by a normal of the
-    spread of `boosted` [jobs, levels] around its median, which is a candidate too. Shape [jobs].
+    The mode of a kernel density over `candidates` [jobs, n], each weighted by its recency and by a normal of the spread
+    of `boosted` [jobs, levels] around its median, which is a candidate too. Shape [jobs].
     """
     middle = boosted[:, MEDIAN].astype(np.float32)[:, None]
     spread = np.clip((boosted[:, MEDIAN + 2] - boosted[:, MEDIAN - 1]) / 2.0, 0.3, 3.0)[:, None]
@@ -107,7 +107,7 @@ def most_likely(candidates: F32, boosted: F64) -> F64:
 
 
 def add_boosted(opinions: F64, candidates: F32, boosted: F64) -> None:
-    """Enter what boosting says [jobs, levels], its middle moved to the most likely run time, into `opinions`."""
+    """Enter the forecast of boosting [jobs, levels], its middle moved to the most likely run time, into `opinions`."""
     opinions[:, BOOSTED] = boosted
     opinions[:, BOOSTED, MEDIAN] = most_likely(candidates, boosted)
 
@@ -124,7 +124,7 @@ class Mixer:
 
     def rows(self, kinds: Sequence[Hashable]) -> np.ndarray:
         """Row of each kind of job, new ones added. Shape [kinds]."""
-        if len(self._row) > MOST_KINDS:  # start over: what holds for all jobs stays
+        if len(self._row) > MOST_KINDS:  # start over: the weights of all jobs stay
             self._row.clear()
             self._loss[:], self._jobs[:] = 0.0, 0.0
         found = np.array([self._row.setdefault(kind, len(self._row)) for kind in kinds], np.int64)
@@ -136,7 +136,9 @@ class Mixer:
         return found
 
     def weights(self, rows: np.ndarray, given: np.ndarray) -> F64:
-        """Weights [jobs, opinions, levels], 1 in sum over the opinions `given` [jobs, opinions]; 0 for the others."""
+        """Weights [jobs, opinions, levels], which sum to 1 over the opinions `given` [jobs, opinions]; 0 for the
+        others.
+        """
         usual = self._all_loss / np.maximum(self._all_jobs, 1e-9)
         loss = (self._loss[rows] + PRIOR_JOBS * usual) / (self._jobs[rows] + PRIOR_JOBS)
         loss = np.where(given[..., None], loss, np.inf)
@@ -147,14 +149,14 @@ class Mixer:
         return np.asarray(share / np.maximum(share.sum(axis=1, keepdims=True), 1e-300))
 
     def mix(self, rows: np.ndarray, opinions: F64) -> F64:
-        """Mixed quantiles of the log run time [jobs, levels], non-decreasing; NaN where nobody has an opinion."""
+        """Mixed quantiles of the log run time [jobs, levels], non-decreasing; NaN without any opinion."""
         missing: Bools = np.isnan(opinions[:, :, MEDIAN])
         given = np.logical_not(missing)
         mixed = (self.weights(rows, given) * np.where(given[..., None], opinions, 0.0)).sum(axis=1)
         return np.where(missing.all(axis=1, keepdims=True), np.nan, ordered(mixed))
 
     def learn(self, row: int, opinions: F64, log_s: float) -> None:
-        """Take in what came of one job, with the opinions [opinions, levels] held of it."""
+        """Take in the outcome of one job, with its opinions [opinions, levels]."""
         missing: Bools = np.isnan(opinions[:, MEDIAN])
         error = np.where(missing[:, None], 0.0, log_s - opinions)
         error = np.clip(error, -LARGEST_ERROR, LARGEST_ERROR)
@@ -168,10 +170,11 @@ class Mixer:
 
 
 def corrected(mixer: Mixer, kinds: Sequence[Hashable], prior: F64, posterior: F64) -> tuple[F64, F64]:
-    """What is said of jobs at their submission [jobs, levels], and what `mixer` learns from [jobs, 2, levels].
+    """The forecast of jobs at their submission [jobs, levels], and what `mixer` learns from [jobs, 2, levels].
 
-    `prior` and `posterior` [jobs, levels] are the opinions mixed, and what siblings make of them (models/siblings.py);
-    how far siblings are believed follows from the loss of both. The middle stays the most likely run time.
+    `prior` and `posterior` [jobs, levels] are the mixed opinions, and their correction by siblings
+    (models/siblings.py); the losses of both determine how much siblings count. The middle stays the most likely run
+    time.
     """
     held = np.stack([prior, posterior], axis=1)
     said = mixer.mix(mixer.rows(kinds), held)

@@ -1,6 +1,6 @@
-"""The gate on the recent window, inside the fit that is to be judged: may the new models speak?
+"""The gate on the recent window, inside the fit that it judges.
 
-What is judged is what would be adopted. Models were fitted on the part before the window; in its first half the
+The models that would be adopted are judged. They were fitted on the part before the window; in its first half the
 choice between them is made, in its second challenger, champion and floor are compared, each under the same conformal
 layer (models/backtest.py has the rules).
 """
@@ -21,19 +21,20 @@ from models.demand_models import models_for
 from models.evidence import burst_cases
 
 MOST_FORECASTS = 100_000
-"""Forecasts of each model that are compared."""
+"""Number of forecasts of each model in the comparison."""
 
 MOST_RENEWALS = 400
-"""Renewals of the margins in the window: of 1,200 minutes every third, where the loop renews them each minute. What is
-compared has the same margins in that, and they move over hours."""
+"""Renewals of the margins in the window: of 1,200 minutes every third, where the loop renews them each minute. All
+compared models have the same margins in this respect, and they move over hours.
+"""
 
 WINDOW_DAYS = 2
-"""Days of the window at most: one to choose in, and one whole course of a day to be judged on."""
+"""Maximum length of the window in days: one for the choice, and one full daily cycle for the verdict."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a newly fitted global model is held against: the one that serves, if any, over the series `names`."""
+    """The opponent of a newly fitted global model: the serving one, if any, over the series `names`."""
 
     names: tuple[str, ...]
     rng: FreshRng
@@ -52,8 +53,8 @@ class Proof:
 def proved(values: F64, until: int, ask: Ask, challenger: Boosting, trial: Trial) -> Proof:
     """The verdict on `challenger`, which was fitted on the columns of `values` [series, steps] before `until`.
 
-    The champion is what would speak without it: the simple models, and the global one that serves, if any.
-    With many series a part of them, evenly spread, is looked at: every step of the window counts, for bursts are rare.
+    The champion is the forecast without it: the simple models, and the serving global one, if any. With many series an
+    evenly spread part is used: every step of the window counts, because bursts are rare.
     """
     steps = values.shape[1]
     first = max(until, steps - WINDOW_DAYS * ask.day)

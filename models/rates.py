@@ -1,4 +1,4 @@
-"""What was measured of each service, minute by minute: rows by name on one regular step, bounded in time and names."""
+"""Measured rates of each service, minute by minute: rows by name on one regular step, bounded in time and names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_CELLS = 24_000_000
 LEAST_KEPT_DAYS = 3
 
 MOST_SERIES = 20_000
-"""Names kept at once; beyond that those seen longest ago give up their rows."""
+"""Names kept at once; beyond that those seen longest ago lose their rows."""
 
 
 class Rates:
@@ -42,13 +42,13 @@ class Rates:
 
     @property
     def kept_steps(self) -> int:
-        """Steps that are kept at most."""
+        """Maximum number of steps kept."""
         day = round(86_400.0 / self.step_s)
         days = min(KEPT_DAYS * day, MOST_CELLS // max(len(self.names), 1))
         return int(max(days, LEAST_KEPT_DAYS * day, 64))
 
     def rows(self, names: Sequence[str]) -> tuple[NDArray[np.int64], list[int], int]:
-        """(rows of `names`, rows that were given to another name just now, rows that were added)."""
+        """(rows of `names`, rows just reassigned to another name, number of rows added)."""
         new = [name for name in dict.fromkeys(names) if name not in self._row]
         free = max(0, len(self.names) + len(new) - MOST_SERIES)
         wanted = {self._row[name] for name in names if name in self._row}
@@ -71,11 +71,11 @@ class Rates:
         return np.array([self._row[name] for name in names], np.int64), reused, len(added)
 
     def find(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Rows of `names`; -1 for one that has none."""
+        """Rows of `names`; -1 for a name without one."""
         return np.array([self._row.get(name, -1) for name in names], np.int64)
 
     def advance(self, step: int) -> int:
-        """Make `step` the newest column, with unknown ones in between; how many were added (0: not newer)."""
+        """Make `step` the newest column, with unknown ones in between; returns how many were added (0: not newer)."""
         if self.step < 0:
             self.step, self._used = step, 1
             return 1
@@ -83,13 +83,13 @@ class Rates:
         if more <= 0:
             return 0
         kept = self.kept_steps
-        if more >= kept:  # nothing that is left would be of use
+        if more >= kept:  # the remaining columns are too old to be useful
             self._values[:] = np.nan
             self._used, self.step = 1, step
             return more
         day = max(1, round(86_400.0 / self.step_s))
         if self._used + more > kept + max(kept // 4, day):
-            # whole days: to a model that was fitted before, a column is a time of the day
+            # whole days: models fitted before rely on the time of day of a column
             drop = (self._used + more - kept) // day * day
             self._values[:, : self._used - drop] = self._values[:, drop : self._used].copy()
             self._used -= drop
@@ -102,7 +102,7 @@ class Rates:
         return more
 
     def put(self, rows: NDArray[np.int64], steps: NDArray[np.int64], values: F64) -> None:
-        """Values of `rows` at `steps`; what lies outside the kept time, or cannot be a demand, is left out."""
+        """Values of `rows` at `steps`; values outside the kept time, or that cannot be a demand, are dropped."""
         place = self._used - 1 - (self.step - steps)
         known = tidy(values)
         inside = (place >= 0) & (place < self._used) & ~np.isnan(known)

@@ -1,9 +1,9 @@
-"""The last jobs alike: what ended lately, and what was submitted next to a job, for each kind of job.
+"""The last similar jobs: what ended lately, and what was submitted next to a job, for each kind of job.
 
 A *kin* is a set of jobs that share some of (tenant, user, name stem, GPUs); a job belongs to one kin at each level of
-`LEVELS_OF_KIN`, from the narrowest to all jobs. Each kin keeps the log run times of its last `ENDED` ended jobs and
-of its last `SUBMITTED` submitted ones (unknown until they end). From these come the statistics that the models rest
-on, and the floor: the median of the ten that ended last (recent-kNN; Tsafrir, Etsion and Feitelson 2007 took two).
+`LEVELS_OF_KIN`, from the narrowest to all jobs. Each kin keeps the log run times of its last `ENDED` ended jobs and of
+its last `SUBMITTED` submitted ones (unknown until they end). The statistics of all models come from these, and so does
+the floor: the median of the last ten to end (recent-kNN; Tsafrir, Etsion and Feitelson 2007 took two).
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from autopilot.core.model.snapshot import F64, I32, I64
 F32 = NDArray[np.float32]
 
 ENDED = 40
-"""Ended jobs kept of each kin: the sharp opinions need ten, the shape of a distribution some tens."""
+"""Ended jobs kept of each kin: sharp opinions need ten, the shape of a distribution some tens."""
 
 SUBMITTED = 32
-"""Submitted jobs kept of each kin: neighbours in submit order are alike over some minutes, not over days."""
+"""Submitted jobs kept of each kin: neighbours in submit order are similar over minutes, not over days."""
 
 FLOOR_JOBS = 10
-"""Ended jobs that the floor (recent-kNN) takes its median from."""
+"""Ended jobs in the median of the floor (recent-kNN)."""
 
 MODE_WIDTH = 0.35
 """Width of the kernel of `modes` in logs: run times within a factor of 1.4 count as the same."""
 
 MODE_DECAY = 0.9
-"""Weight of each job against the next newer one in `modes`."""
+"""Weight of each job relative to the next newer one in `modes`."""
 
 MOST_KINS = 60_000
-"""Kins kept at once; beyond that the half that was used least recently is forgotten (10,000 new names an hour)."""
+"""Kins kept at once; beyond that the less recently used half is dropped (10,000 new names an hour)."""
 
 LEVELS_OF_KIN = ("exact", "name", "user", "width", "tenant", "all")
 """exact: tenant, user, name, GPUs; name: name and GPUs of any tenant; user: tenant, user, GPUs; width: tenant, GPUs."""
 
 CHAIN = (0, 2, 3, 4, 5)
-"""The back-off chain: levels of kin in which a job looks for ended jobs, narrowest first."""
+"""The back-off chain: levels of kin at which ended jobs are searched, narrowest first."""
 
 STATISTICS = (
     "last",
@@ -67,7 +67,7 @@ STATISTICS = (
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Jobs as they stand at their submission. All of one length; `other` is [jobs, more] (NaN: not stated)."""
+    """The attributes of jobs at their submission. All of one length; `other` is [jobs, more] (NaN: not stated)."""
 
     tenant: NDArray[np.object_]
     user: NDArray[np.object_]
@@ -94,7 +94,7 @@ def taken(asked: Asked, rows: NDArray[np.intp] | slice) -> Asked:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What the kins of some jobs hold: log run times, newest first, NaN where there is none.
+    """The history of the kins of some jobs: log run times, newest first, NaN where missing.
 
     `ended` [jobs, kins, ENDED] by their end, `submitted` [jobs, kins, SUBMITTED] by their submission; `count` and
     `age_s` [jobs, kins] how many ended and how long ago the last did, `submitted_ago_s` as `submitted`.
@@ -141,7 +141,7 @@ class Recent:
         self._clock = 0
 
     def slots(self, kins: Sequence[Hashable]) -> I32:
-        """Rows of the kins, new ones made where needed; they hold until the next call. Shape [kins]."""
+        """Rows of the kins, created where needed; valid until the next call. Shape [kins]."""
         if len(self._slot) > MOST_KINS:
             self._forget()
         rows = np.array([self._slot.setdefault(kin, len(self._slot)) for kin in kins], np.int32)
@@ -161,7 +161,7 @@ class Recent:
             setattr(self, name, np.concatenate([getattr(self, name), np.zeros(more, np.int64)]))
 
     def _forget(self) -> None:
-        """Keep the half of the kins that was used last."""
+        """Keep the more recently used half of the kins."""
         kept = sorted(self._slot.items(), key=lambda item: -int(self._used[item[1]]))[: MOST_KINS // 2]
         rows = np.array([row for _, row in kept], np.int64)
         self._slot = {kin: place for place, (kin, _) in enumerate(kept)}
@@ -169,7 +169,7 @@ class Recent:
             setattr(self, name, getattr(self, name)[rows])
 
     def submit(self, rows: I32, submit_s: float) -> I64:
-        """Note a submission in the kins `rows`; the answer [kins] is handed back to `end`."""
+        """Record a submission in the kins `rows`; the result [kins] is passed to `end`."""
         turn = self._submits[rows]
         place = turn % SUBMITTED
         self._submitted[rows, place] = np.nan
@@ -178,7 +178,7 @@ class Recent:
         return np.asarray(turn)
 
     def end(self, kins: Sequence[Hashable], turn: I64, submit_s: float, log_s: float, now_s: float) -> None:
-        """Note that a job of `kins`, submitted at `submit_s`, ended after exp(`log_s`) seconds of running."""
+        """Record that a job of `kins`, submitted at `submit_s`, ended after exp(`log_s`) seconds of run time."""
         rows = self.slots(kins)
         self._ended[rows, self._ends[rows] % ENDED] = log_s
         self._ended_s[rows] = now_s
@@ -189,7 +189,7 @@ class Recent:
         self._submitted[rows[still], place[still]] = log_s
 
     def gather(self, rows: I32, now_s: F64) -> Kept:
-        """What the kins `rows` [jobs, kins] hold, as of `now_s` [jobs]."""
+        """The history of the kins `rows` [jobs, kins], as of `now_s` [jobs]."""
         newest = np.arange(ENDED)
         ends, submits = self._ends[rows][..., None], self._submits[rows][..., None]
         ended = self._ended[rows[..., None], (ends - 1 - newest) % ENDED]
@@ -236,7 +236,7 @@ def newest_known(values: F32, most: int) -> F32:
 
 
 def statistics(kept: Kept) -> F64:
-    """`STATISTICS` of each kin. Shape [jobs, kins, statistics]; NaN where the kin cannot say."""
+    """`STATISTICS` of each kin. Shape [jobs, kins, statistics]; NaN where the kin has no data."""
     ended, submitted = kept.ended, kept.submitted
     ten = ended[..., :10]
     known = ~np.isnan(ten)
@@ -278,15 +278,15 @@ def first_known(kept: Kept, least: int = 1) -> NDArray[np.intp]:
 
 
 def floor_forecast(kept: Kept, levels: Sequence[float]) -> F64:
-    """The floor: quantiles of the log run times of the ten that ended last, of the narrowest kin. [jobs, levels]."""
+    """The floor: quantiles of the log run times of the last ten to end, of the narrowest kin. [jobs, levels]."""
     rows = np.arange(len(kept.count))
     return quantiles(kept.ended[rows, first_known(kept), :FLOOR_JOBS], levels)
 
 
 def modes(values: F32, width: float = MODE_WIDTH, decay: float = MODE_DECAY) -> F64:
-    """Most likely value of each row (newest first, NaN left out): the mean around the densest of its values.
+    """Most likely value of each row (newest first, NaN ignored): the mean around the densest of its values.
 
-    Density by a Gaussian kernel of `width`, the k-th newest weighing decay^k. Shape [rows].
+    Density by a Gaussian kernel of `width`, the k-th newest weighted by decay^k. Shape [rows].
     """
     answer = np.full(len(values), np.nan)
     fade = decay ** np.arange(values.shape[1])

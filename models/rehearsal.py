@@ -1,7 +1,7 @@
-"""A job history gone through in time as the controller would have: what would have been promised, and when.
+"""A job history replayed in time as the controller would see it: the forecasts that would have been made, and when.
 
-Opinions of the last jobs and of boosting, what siblings said by then (models/siblings.py), and the calibration on top
-(models/intervals.py) learn each thing when it has happened and not before.
+Opinions of the last jobs and of boosting, the correction by siblings (models/siblings.py), and the calibration on top
+(models/intervals.py) learn each event when it has happened and not before.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class JobHistory:
 
     @property
     def log_s(self) -> F64:
-        """Log of the run time, which counts at least one second."""
+        """Log of the run time, at least of one second."""
         return np.asarray(np.log(np.maximum(self.duration_s, 1.0)))
 
     @property
@@ -51,7 +51,7 @@ class JobHistory:
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """What is to be promised, in order of time: made at `made_s`, about the log of a time counted from `from_s`."""
+    """Forecasts to make, in order of time: made at `made_s`, of the log of a time counted from `from_s`."""
 
     made_s: F64
     from_s: F64
@@ -59,19 +59,19 @@ class Promises:
 
 
 class Source(Protocol):
-    """Raw quantiles of promises, made one after the other; it may learn from those that have ended by then."""
+    """Raw quantiles of forecasts, made one after the other; it may learn from those that have ended by then."""
 
     def raw(self, place: int) -> F64:
-        """Quantiles of the log time of the promise at `place`. Shape [1, levels]."""
+        """Quantiles of the log time of the forecast at `place`. Shape [1, levels]."""
         ...
 
     def ended(self, place: int) -> None:
-        """What came of the promise at `place` has become known."""
+        """The outcome of the forecast at `place` is known now."""
         ...
 
 
 class Given:
-    """Raw quantiles that do not change: [jobs, levels]."""
+    """Constant raw quantiles: [jobs, levels]."""
 
     def __init__(self, quantile: F64) -> None:
         self._quantile = quantile
@@ -85,12 +85,12 @@ class Given:
 
 
 class Blend:
-    """Raw quantiles of the blend at each submission: opinions mixed as they are believed then, corrected by
+    """Raw quantiles of the blend at each submission: opinions mixed with their weights of that time, corrected by
     siblings.
     """
 
     def __init__(self, history: JobHistory, rows: I64, opinions: F64) -> None:
-        """Jobs `rows` of the history are foreseen, `opinions` [rows, opinions, levels] held of them."""
+        """Forecasts for the jobs `rows` of the history with their `opinions` [rows, opinions, levels]."""
         self._history, self._rows, self._opinions = history, rows, opinions
         self._mixer, self._with_siblings = Mixer(opinions.shape[1]), Mixer(SIBLINGS)
         self._held: dict[int, F64] = {}
@@ -107,7 +107,7 @@ class Blend:
         return said
 
     def ended(self, place: int) -> None:
-        """The run time of the job at `place` has become known."""
+        """The run time of the job at `place` is known now."""
         job = int(self._rows[place])
         kind, log_s = [self._history.kins(job)[KIND]], float(self._history.log_s[job])
         self._mixer.learn(int(self._mixer.rows(kind)[0]), self._opinions[place], log_s)
@@ -116,7 +116,7 @@ class Blend:
 
 
 class Near:
-    """Siblings of all jobs of a history, as of the submission of one after the other."""
+    """Siblings of all jobs of a history, at the submission of each in turn."""
 
     def __init__(self, history: JobHistory) -> None:
         end_s = history.end_s
@@ -127,7 +127,9 @@ class Near:
         self._next, self._done = 0, 0
 
     def posterior(self, job: int, prior: F64) -> F64:
-        """What siblings make of `prior` [1, levels] when `job` is submitted; NaN where there is none. Jobs in order."""
+        """The correction by siblings of `prior` [1, levels] when `job` is submitted; NaN where there is none. Jobs in
+        order.
+        """
         while self._next <= job:
             self._submit(self._next)
             self._next += 1
@@ -156,7 +158,7 @@ class Near:
 
 
 def calibrated(promises: Promises, source: Source) -> F64:
-    """Quantiles as they were promised: raw ones under a calibration that learns what comes of them. [n, levels]."""
+    """Calibrated quantiles: raw ones under a calibration that learns from their outcomes. [n, levels]."""
     layer = Intervals()
     answer = np.full((len(promises.made_s), len(LEVELS)), np.nan)
     ran_s = np.exp(promises.log_s)
@@ -185,14 +187,14 @@ def calibrated(promises: Promises, source: Source) -> F64:
 
 
 def left_after_an_hour(history: JobHistory, rows: I64) -> F64:
-    """Log quantiles of the time left of `rows` when each has run for an hour, all in order of that moment. [rows,
+    """Log quantiles of the remaining time of `rows` when each has run for an hour, all in order of that moment. [rows,
     levels].
     """
     lasting, log_s = Lasting(), history.log_s
     at_s, end_s = history.start_s + OUTLIVED_S, history.end_s
     outlived = np.flatnonzero(~(history.duration_s <= OUTLIVED_S))
     ended = outlived[~np.isnan(end_s[outlived])]
-    # at the same moment: first who comes to have run for an hour, then who ends
+    # at the same moment: first jobs that reach an hour, then jobs that end
     times_s = np.concatenate([at_s[outlived], end_s[ended]])
     job = np.concatenate([outlived, ended])
     order = np.lexsort((np.arange(len(job)), times_s))

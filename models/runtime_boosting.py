@@ -1,9 +1,9 @@
-"""Quantiles of the log run time by gradient boosting, on top of the statistics of the last jobs alike.
+"""Quantiles of the log run time by gradient boosting, from the statistics of the last similar jobs.
 
-One HistGradientBoostingRegressor (scikit-learn) for each level. Columns that say nothing in training (all NaN, which
-scikit-learn 1.9.1 cannot fit, one value throughout, or equal to an earlier column) are left out, and the choice is
-part of the model. Run times of jobs that still run are unknown, so short ones are over-represented among those that
-ended: training rows are weighted by the inverse of the probability to have ended (models/censoring.py).
+One HistGradientBoostingRegressor (scikit-learn) for each level. Uninformative columns in training (all NaN, which
+scikit-learn 1.9.1 cannot fit, one value throughout, or equal to an earlier column) are left out, and the selection is
+part of the model. Run times of running jobs are unknown, so short ones are over-represented among those that ended:
+training rows are weighted by the inverse of the probability to have ended (models/censoring.py).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from autopilot.core.model.snapshot import F64, I32
 from models.forest import Forest
 
 LEAST_ROWS = 1000
-"""Rows below which boosting is not fitted: by reference it must not be chosen below about a thousand."""
+"""Minimum number of rows for boosting: by reference it must not be chosen below about a thousand."""
 
 
 FEW_ROWS = 20
-"""Rows up to which the trees are evaluated here and not by scikit-learn, whose call costs as much as these."""
+"""Up to this number of rows the trees are evaluated here and not by scikit-learn, whose call costs as much as these."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoostingRules:
-    """How a model is fitted. `trees` are for each level; rows beyond `most_rows` are the oldest and are left out."""
+    """Settings of a fit. `trees` are for each level; rows beyond `most_rows` are the oldest and are left out."""
 
     trees: int = 100
     rate: float = 0.08
@@ -41,7 +41,7 @@ class BoostingRules:
 
 @dataclass(frozen=True, slots=True)
 class Boosted:
-    """Fitted models, one a level, and the columns that they look at."""
+    """Fitted models, one per level, and their columns."""
 
     levels: tuple[float, ...]
     models: tuple[Any, ...]
@@ -79,13 +79,11 @@ def content_of(boosted: Boosted | None) -> dict[str, Any]:
 
 
 def boosted_from(content: Mapping[str, Any], width: int) -> Boosted | None:
-    """The models of `content_of`, for `width` columns of features. Raises `InputError` where they look at others."""
+    """The models of `content_of`, for `width` columns of features. Raises `InputError` where they use others."""
     if not content:
         return None
     if content["width"] != width:
-        raise InputError(
-            f"a model of run times looks at {content['width']} columns, these jobs have {width}; fit it anew"
-        )
+        raise InputError(f"a model of run times uses {content['width']} columns, these jobs have {width}; fit it again")
     return Boosted(
         tuple(content["levels"]),
         tuple(content["models"]),
@@ -97,18 +95,17 @@ def boosted_from(content: Mapping[str, Any], width: int) -> Boosted | None:
 
 
 def placed(boosted: Boosted, schema: Sequence[str], names: Sequence[str]) -> Boosted:
-    """`boosted`, fitted on the columns `schema` [width], for features with the columns `names`, which may stand
-    elsewhere.
+    """`boosted`, fitted on the columns `schema` [width], for features with the columns `names`, in any order.
 
-    Raises `InputError` where it looks at one that is not there, or foresees other levels.
+    Raises `InputError` where it uses a missing column, or forecasts other levels.
     """
     if boosted.levels != LEVELS:
-        raise InputError(f"a model of run times foresees the levels {LEVELS}, this one {boosted.levels}")
+        raise InputError(f"a model of run times forecasts the levels {LEVELS}, this one {boosted.levels}")
     place = {name: number for number, name in enumerate(names)}
     wanted = [schema[column] for column in boosted.columns.tolist()]
     strange = [name for name in wanted if name not in place]
     if strange:
-        raise InputError(f"it looks at what is not known of jobs here: {', '.join(strange[:3])}; fit it anew")
+        raise InputError(f"it uses unknown attributes of jobs: {', '.join(strange[:3])}; fit it again")
     columns = np.array([place[name] for name in wanted], np.int32)
     return replace(boosted, columns=columns, width=len(names))
 
@@ -117,7 +114,7 @@ def stored_boosted(content: Mapping[str, Any], schema: Sequence[str], names: Seq
     """The model of a stored artifact's `content`, fitted on the columns `schema`, for features with the columns
     `names`.
 
-    None where there was too little to fit one. Raises `InputError` where it cannot be used here.
+    None where there was too little data to fit one. Raises `InputError` where it cannot be used here.
     """
     if content.get("model") != "runtimes":
         raise InputError("not a model of run times")
@@ -143,7 +140,7 @@ def telling_columns(features: F64) -> I32:
 def fit_boosted(
     features: F64, log_s: F64, weight: F64, levels: Sequence[float], rules: BoostingRules, seed: int = 0
 ) -> Boosted | None:
-    """Fit on rows in order of time; None where the rows are too few or say nothing."""
+    """Fit on rows in order of time; None where the rows are too few or uninformative."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
     known = np.flatnonzero(~np.isnan(log_s) & np.isfinite(weight))[-rules.most_rows :]

@@ -1,4 +1,4 @@
-"""What boosting looks at for one job: the statistics of its kins, its name, what it asked for, and the time of day."""
+"""Features of one job for boosting: the statistics of its kins, its name, its request, and the time of day."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from models.opinions import LEAST_ENDED, NEIGHBOURS, OPINIONS
 from models.recent import F32, LEVELS_OF_KIN, STATISTICS, Asked, Kept, first_known, modes, statistics
 
 NAME_COLUMNS = 12
-"""Columns that the three-letter parts of a name are hashed into: a name never seen is near those it resembles."""
+"""Number of columns that the trigrams of a name are hashed into: a new name is near similar ones."""
 
 DAY_S, WEEK_DAYS = 86_400.0, 7
 
@@ -32,7 +32,7 @@ def _hashed(stem: str) -> tuple[float, ...]:
 
 
 def name_columns(asked: Asked) -> F64:
-    """Hashed letters of each job's name stem, NaN for jobs without a name. [jobs, NAME_COLUMNS]."""
+    """Hashed trigrams of each job's name stem, NaN for jobs without a name. [jobs, NAME_COLUMNS]."""
     nameless = (float("nan"),) * NAME_COLUMNS
     rows = [_hashed(stem) if stem else nameless for stem in asked.stem.tolist()]
     return np.array(rows, float).reshape(len(asked), NAME_COLUMNS)

@@ -1,10 +1,10 @@
-"""The gate on the jobs submitted last, inside the fit of run times that is to be judged: may the new model speak?
+"""The gate on the last submitted jobs, inside the fit of run times that it judges.
 
-What is judged is what would be adopted. The challenger was fitted on what was known when the first of these jobs was
+The model that would be adopted is judged. The challenger was fitted on what was known when the first of these jobs was
 submitted; for each of them three forecasts are compared, each under the same conformal layer: opinions mixed with the
-challenger among them, with the champion in its place, and the ten last jobs alone (models/backtest.py has the rules).
-Weights and calibration begin anew for all three and learn of a job when it has ended. Siblings are left out: they
-correct whatever prior there is.
+challenger among them, with the champion in its place, and the last ten jobs alone (models/backtest.py has the rules).
+Weights and calibration start from zero for all three and learn of a job when it has ended. Siblings are left out: they
+correct any prior.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from models.rehearsal import Given, Promises, calibrated
 from models.runtime_boosting import Boosted
 
 WINDOW_PART = 0.25
-"""Part of the ended jobs, those submitted last, that no challenger is fitted on."""
+"""Fraction of the ended jobs, those submitted last, that no challenger is fitted on."""
 
 MOST_JUDGED = 2000
-"""Jobs of the window at most: they are gone through one by one, three times."""
+"""Maximum number of jobs in the window: they are replayed one by one, three times."""
 
 WARM_PART = 0.25
-"""Part of the window in which weights and calibration learn, and nothing is judged."""
+"""Fraction of the window in which weights and calibration learn, before the comparison."""
 
 FLOOR = 0
-"""Of the opinions, the one that stands for the floor: the ten that ended last."""
+"""The opinion that represents the floor: the last ten to end."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """What is kept of a job that ended: what was known at its submission, and what came of it."""
+    """The record of a job that ended: what was known at its submission, and its outcome."""
 
     tenant: str
-    kind: Hashable  # whose opinions are weighed alike
+    kind: Hashable  # jobs that share weights of opinions
     submit_s: float
     end_s: float
     log_s: float
@@ -50,13 +50,13 @@ class EndedJob:
 
     @property
     def start_s(self) -> float:
-        """When it began, had it run without a break until its end."""
+        """Its start, had it run without interruption until its end."""
         return self.end_s - float(np.exp(self.log_s))
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a newly fitted model is held against: the champion, if any, on `jobs` in order of their submission."""
+    """The opponent of a newly fitted model: the champion, if any, on `jobs` in order of their submission."""
 
     jobs: tuple[EndedJob, ...]
     rng: FreshRng
@@ -74,16 +74,16 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Parted:
-    """Ended jobs as of the moment at which the window begins: what a fit may know then, and what it is judged on."""
+    """Ended jobs divided at the start of the window: the data of the fit, and the data of the verdict."""
 
     window_s: float
     known: tuple[EndedJob, ...]
-    running_s: F64  # how long those had run that ran then
+    running_s: F64  # run times so far of the jobs that ran then
     window: tuple[EndedJob, ...]
 
 
 def parted(jobs: Sequence[EndedJob], ran_s: F64, now_s: float) -> Parted:
-    """Part `jobs` (at least one); `ran_s` is how long those have run by `now_s` that still do."""
+    """Divide `jobs` (at least one); `ran_s` is how long those have run by `now_s` that still do."""
     submit_s = np.array([job.submit_s for job in jobs])
     size = min(max(int(WINDOW_PART * len(jobs)), 1), MOST_JUDGED)
     window_s = float(np.sort(submit_s)[-size])
@@ -102,7 +102,7 @@ def parted(jobs: Sequence[EndedJob], ran_s: F64, now_s: float) -> Parted:
 
 
 class Mix:
-    """Opinions [jobs, opinions, levels] mixed as they are believed at each submission."""
+    """Opinions [jobs, opinions, levels] mixed with their weights at each submission."""
 
     def __init__(self, kinds: Sequence[Hashable], opinions: F64, log_s: F64) -> None:
         self._kinds, self._opinions, self._log_s = kinds, opinions, log_s
@@ -113,13 +113,13 @@ class Mix:
         return self._mixer.mix(self._mixer.rows([self._kinds[place]]), self._opinions[place : place + 1])
 
     def ended(self, place: int) -> None:
-        """The run time of the job at `place` has become known."""
+        """The run time of the job at `place` is known now."""
         row = int(self._mixer.rows([self._kinds[place]])[0])
         self._mixer.learn(row, self._opinions[place], float(self._log_s[place]))
 
 
 def proved(challenger: Boosted, trial: Trial) -> Proof:
-    """The verdict on `challenger`. Where no job is in the window nothing can be shown, and it is refused."""
+    """The verdict on `challenger`. Without jobs in the window it is refused."""
     jobs = trial.jobs
     if not jobs:
         return Proof(challenger, judge((), challenger.work, trial.rng(), trial.rules))
@@ -138,9 +138,7 @@ def proved(challenger: Boosted, trial: Trial) -> Proof:
 
 
 def opinions_with(jobs: Sequence[EndedJob], boosted: Boosted | None) -> F64:
-    """Opinions of each job with those of `boosted` in their place; None: nobody speaks there. [jobs, opinions,
-    levels].
-    """
+    """Opinions of each job with those of `boosted` in their place; None: no opinion there. [jobs, opinions, levels]."""
     opinions = np.stack([job.opinions for job in jobs])
     opinions[:, BOOSTED] = np.nan
     if boosted is not None:

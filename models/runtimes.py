@@ -1,14 +1,14 @@
-"""Run times foreseen for the controller: total time by quantile, corrected as its siblings and itself run on.
+"""Run-time forecasts in the controller: total time by quantile, corrected as the job and its siblings run.
 
-A job is forecast when it is first seen: opinions of the last jobs alike and of boosting, mixed by what they were
-worth lately (models/opinions.py), are a prior, which the jobs submitted near it correct (models/siblings.py); that is
-promised under calibrated intervals (models/intervals.py). From then on the jobs submitted near it, which end or
-outlive what was expected, go on correcting the prior, under the same margins, as does its own running on; once it has
-run for an hour, what came of others that ran so long says what is left of it (models/lasting.py). Until the first job
-has ended the forecaster abstains, unless it begins with a model: an unknown job is not backfilled past a reservation.
+A job is forecast when it is first seen: opinions of the last similar jobs and of boosting, weighted by their recent
+losses (models/opinions.py), are a prior, which the jobs submitted near it correct (models/siblings.py); the result is
+promised under calibrated intervals (models/intervals.py). From then on the jobs submitted near it, which end or exceed
+their forecasts, keep correcting the prior, under the same margins, and so does its own run time; after an hour of run
+time, other jobs that ran as long give its remaining time (models/lasting.py). Until the first job has ended the
+forecaster abstains, unless it starts with a model: an unknown job is not backfilled past a reservation.
 
-A fit is work that may be run anywhere: `due()` hands it out, `adopt()` takes in the result (autopilot/worker.py). With
-a gate a new model speaks only if it passes on the jobs submitted last (models/runtime_proving.py).
+A fit is work that may run anywhere: `due()` returns it, `adopt()` takes the result (autopilot/worker.py). With a gate a
+new model is used only if it passes on the last submitted jobs (models/runtime_proving.py).
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from models.runtime_proving import WINDOW_PART, EndedJob, Proof, Trial, parted, 
 from models.siblings import Siblings
 
 SHORTEST_S = 1.0
-"""Run times below a second are no work: such a job says nothing."""
+"""Run times below a second are no work: such a job is ignored."""
 
 MISSING_S = 3600.0
-"""How long a job may be missing from the snapshots before it is given up: collectors have gaps."""
+"""How long a job may be missing from the snapshots before it is dropped: collectors have gaps."""
 
 TABLE_ROWS = 256
 
 ASKED = ("cpu_milli", "memory_mib", "gpu_milli", "priority", "limit_s")
-"""Columns of the workload table that say what else a job asks for; of the first three 0 means not stated."""
+"""Columns of the workload table with further requests of a job; of the first three 0 means not stated."""
 
 FEATURES = feature_names(ASKED)
 
 
 @dataclass(slots=True)
 class Job:
-    """What is remembered of one job that has not ended. `row` is its place in the table of forecasts."""
+    """The state of one job that has not ended. `row` is its place in the table of forecasts."""
 
     row: int
     tenant: str
@@ -60,8 +60,8 @@ class Job:
     features: F64
     opinions: F64
     candidates: F32
-    held: F64  # without and with what siblings said
-    margin: F64  # in logs, what makes its promises at each level hold; 0 where too little is known
+    held: F64  # without and with the correction by siblings
+    margin: F64  # in logs, the calibration margin at each level; 0 with too little data
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Runtimes:
         self._siblings, self._lasting = Siblings(), Lasting()
         self._intervals = Intervals()
         self._jobs: dict[str, Job] = {}
-        self._missing: dict[str, float] = {}  # jobs that the last snapshots did not show, and since when
+        self._missing: dict[str, float] = {}  # jobs missing from the last snapshots, and since when
         self._log_total = np.full((TABLE_ROWS, len(LEVELS)), np.nan)
         self._history = np.zeros(TABLE_ROWS, np.int32)
         self._free = list(range(TABLE_ROWS - 1, 0, -1))  # row 0 stays empty: no forecast
@@ -139,7 +139,7 @@ class Runtimes:
     # --- learning ---------------------------------------------------------------------------
 
     def update(self, now_s: float, snapshot: ClusterSnapshot) -> None:
-        """Learn from the jobs that the snapshot shows as ended, and from those that outlived what was said."""
+        """Learn from the jobs that the snapshot shows as ended, and from those that exceeded their forecasts."""
         work = snapshot.workloads
         for place in np.flatnonzero((work.state >= State.SUCCEEDED) & (work.service < 0)).tolist():
             self._end(str(work.id[place]), float(work.served_s[place]), now_s)
@@ -153,7 +153,7 @@ class Runtimes:
         self._lasting.ran(names, self._ran_s)
 
     def _miss(self, names: set[str], now_s: float) -> None:
-        """Give up jobs that were shown no more for `MISSING_S`: withdrawn, or ended while nobody looked."""
+        """Drop jobs that were missing for `MISSING_S`: withdrawn, or ended unobserved."""
         missing = {name: self._missing.get(name, now_s) for name in self._jobs if name not in names}
         self._missing = {name: since_s for name, since_s in missing.items() if now_s - since_s < MISSING_S}
         for name in [each for each in missing if each not in self._missing]:
@@ -186,7 +186,7 @@ class Runtimes:
     # --- fitting ----------------------------------------------------------------------------
 
     def due(self, now_s: float) -> FitWork | None:
-        """The next fit when it is time for one: many more jobs than at the last one, or it is old."""
+        """The next fit when one is due: many more jobs than at the last one, or it is old."""
         rows, rules = len(self._ended), self.rules
         grown = rows >= self._fitted_rows * (1.0 + rules.growth_ratio)
         aged = rows > self._fitted_rows and now_s - self._fitted_s >= rules.retrain_s
@@ -211,8 +211,8 @@ class Runtimes:
         return FitWork(features, log_s, weight, boosting, self._seed, trial, from_s, to_s)
 
     def adopt(self, fit: Fit) -> str | None:
-        """Forecast with `fit` from now on, a job that has a forecast keeps it as its prior; why the gate refused a new
-        one.
+        """Forecast with `fit` from now on (a job with a forecast keeps it as its prior); returns why the gate refused a
+        new model.
         """
         self._fit = fit
         return None if fit.proof is None else fit.proof.verdict.refusal("boosting for run times")
@@ -246,8 +246,8 @@ class Runtimes:
         return Forecasts(RuntimeForecast(self.name, now_s, LEVELS, total_s, certain, self._history[rows]))
 
     def _calibrated(self, said: Mapping[Hashable, F64]) -> dict[Hashable, F64]:
-        """What siblings make of jobs, with the margins of their submission: log quantiles, none below what has been
-        run.
+        """The corrections by siblings, with the margins of the job's submission: log quantiles, none below the run time
+        so far.
         """
         if not said:
             return {}
@@ -260,14 +260,14 @@ class Runtimes:
         return dict(zip(said, log_total, strict=True))
 
     def _meet(self, places: I64, names: list[str], snapshot: ClusterSnapshot) -> None:
-        """Forecast jobs that are seen for the first time, in one batch."""
+        """Forecast new jobs, in one batch."""
         asked = asked_of(snapshot, places)
         order = np.argsort(asked.submit_s, kind="stable")
         kins = [
             kins_of(asked.tenant[number], asked.user[number], asked.stem[number], float(asked.gpus[number]))
             for number in order.tolist()
         ]
-        # in one call: kins that were not used for long are dropped between calls, and rows numbered anew
+        # in one call: kins that were not used recently are dropped between calls, and rows renumbered
         rows = self._recent.slots([each for kin in kins for each in kin]).reshape(len(kins), -1)
         turns = []
         kept = self._recent.gather(rows, asked.submit_s[order])
@@ -313,7 +313,7 @@ class Runtimes:
     def _posterior(
         self, names: list[str], kins: list[tuple[Hashable, ...]], submit_s: F64, prior: F64, sure: Bools
     ) -> F64:
-        """What siblings make of the `prior` of new jobs; NaN where nothing is known yet. Shape of `prior`."""
+        """The correction by siblings of the `prior` of new jobs; NaN without information. Shape of `prior`."""
         for name, kin, at_s in zip(names, kins, submit_s.tolist(), strict=True):
             self._siblings.add(name, kin[0], at_s)
         answer = np.full(prior.shape, np.nan)
@@ -336,7 +336,7 @@ class Runtimes:
 
 
 def asked_of(snapshot: ClusterSnapshot, places: I64) -> Asked:
-    """What the workloads at `places` ask for."""
+    """The attributes of the workloads at `places`."""
     work, tenants = snapshot.workloads, snapshot.names.tenants
     tenant = np.empty(len(places), object)
     tenant[:] = [tenants[code] if 0 <= code < len(tenants) else "" for code in work.tenant[places].tolist()]

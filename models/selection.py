@@ -1,4 +1,4 @@
-"""Which model speaks for which series: the one that would have done best lately, and why.
+"""Selects a model for each series: the one that would have been best recently, and the reason.
 
 Every model is judged at the median (absolute error) and at the upper levels (pinball loss, each with margins from the
 other half of the same time, so that models without a spread of their own take part), relative to the floor.
@@ -17,26 +17,27 @@ from models.demand import Ask, blocks
 from models.layer import POOLED_ABOVE, units
 
 GAIN = 0.98
-"""A model must lose at most this part of what the floor loses to speak in its place."""
+"""Maximum loss of a model, relative to the floor's, to replace the floor."""
 
 POOL_WEIGHT = 200.0
-"""Independent outcomes of a series that weigh as much as what the model did on all series: a hundred forecasts, most of
-them overlapping, rank models by chance, and the loss that a rare burst brings stays unseen in them."""
+"""Independent outcomes of a series that weigh as much as the results on all series: a hundred forecasts, most of them
+overlapping, rank models by chance, and do not show the loss of a rare burst.
+"""
 
 
 LEVEL_OUTCOMES = 5.0
-"""Independent outcomes beyond a level at which its loss counts half of what it would with very many."""
+"""Independent outcomes beyond a level at which its loss counts half of its weight with very many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """For each series and horizon the place of the chosen model in `names`, and all relative losses.
+    """For each series and horizon the index of the chosen model in `names`, and all relative losses.
 
-    `losses` is [models, series, horizons]: weighted mean over levels of loss / loss of the floor, drawn towards that of
-    all series; NaN where a model abstained. The floor is model 0. `tried`: the chosen model, or where that is the floor
-    the best other one, which has yet to show that it is ahead. `doubt` [series, horizons, levels]: how much more it
-    must show (models/weighing.py): 2 where it was not chosen, 1 at a level at which a chosen one was not
-    ahead, else 0.
+    `losses` is [models, series, horizons]: weighted mean over levels of loss / loss of the floor, shrunk towards that
+    of all series; NaN where a model abstained. The floor is model 0. `tried`: the chosen model, or where that is the
+    floor the best other one, which has yet to show that it is better. `doubt` [series, horizons, levels]: additional
+    evidence required (models/weighing.py): 2 where it was not chosen, 1 at a level at which a chosen one was not
+    better, else 0.
     """
 
     names: tuple[str, ...]
@@ -46,25 +47,26 @@ class Choice:
     doubt: F64
 
     def reason(self, series: int, horizon: int) -> str:
-        """The choice in words."""
+        """The choice as text."""
         place = int(self.chosen[series, horizon])
         losses = self.losses[:, series, horizon]
         if np.isnan(losses).all():
-            return f"{self.names[place]}: nothing was judged yet"
+            return f"{self.names[place]}: no comparison yet"
         if place == 0:
             others = np.where(np.isnan(losses), np.inf, losses)[1:]
             if not len(others) or not np.isfinite(others.min()):
-                return f"{self.names[0]}: no other model can speak yet"
+                return f"{self.names[0]}: no other model is available yet"
             best = int(np.argmin(others)) + 1
             return (
-                f"{self.names[0]}: the best other, {self.names[best]}, lost {losses[best]:.2f} of what it did "
+                f"{self.names[0]}: the best other, {self.names[best]}, had {losses[best]:.2f} of its loss "
                 f"(needed {GAIN})"
             )
-        return f"{self.names[place]}: lost {losses[place]:.2f} of what {self.names[0]} did"
+        return f"{self.names[place]}: {losses[place]:.2f} of the loss of {self.names[0]}"
 
 
 def choose(raw: Mapping[str, F64], came: F64, root: F64, ask: Ask) -> Choice:
-    """Choose by forecasts `raw` [series, origins, horizons, levels] of each model, the floor first, for what `came`.
+    """Choose by forecasts `raw` [series, origins, horizons, levels] of each model, the floor first, for the outcomes
+    `came`.
 
     `came` is [series, origins, horizons], `root` [series] the root of the usual demand.
     """
@@ -94,7 +96,7 @@ def choose(raw: Mapping[str, F64], came: F64, root: F64, ask: Ask) -> Choice:
 
 
 def _drawn(logs: F64, trust: F64) -> F64:
-    """Logs of relative losses [models, series, ...] drawn towards their mean over the series, less where `trust` is
+    """Logs of relative losses [models, series, ...] shrunk towards their mean over the series, less where `trust` is
     high.
     """
     known = ~np.isnan(logs)
@@ -111,7 +113,7 @@ def _level_weights(outcomes: F64, levels: Sequence[float]) -> F64:
 
 
 def composed(raw: Mapping[str, F64], choice: Choice) -> F64:
-    """The forecasts of the models that are tried; where one abstains, the floor's."""
+    """The forecasts of the tried models; where one abstains, the floor's."""
     found = raw[choice.names[0]].copy()
     for place, name in enumerate(choice.names):
         series, horizon = np.nonzero(choice.tried == place)
@@ -122,15 +124,15 @@ def composed(raw: Mapping[str, F64], choice: Choice) -> F64:
 
 
 def pinball(error: F64, level: float) -> F64:
-    """Pinball loss of `error` = what came - quantile (Koenker and Bassett 1978). At 0.5 half the absolute error."""
+    """Pinball loss of `error` = outcome - quantile (Koenker and Bassett 1978). At 0.5 half the absolute error."""
     return np.asarray(np.maximum(level * error, (level - 1.0) * error))
 
 
 def _losses(raw: F64, came: F64, root: F64, levels: Sequence[float], instead: F64 | None = None) -> F64:
-    """Mean pinball losses [series, horizons, levels]; NaN where fewer than a quarter of what came was foreseen.
+    """Mean pinball losses [series, horizons, levels]; NaN where fewer than a quarter of the outcomes have a forecast.
 
-    `instead`: what speaks where the model abstains, as in `composed`: one that speaks in calm hours alone is not taken
-    for a better one because of the hours.
+    `instead`: the forecast where the model abstains, as in `composed`: a model that forecasts in calm hours only is not
+    preferred because of the hours.
     """
     series, origins, horizons, _ = raw.shape
     found = np.full((series, horizons, len(levels)), np.nan)

@@ -1,14 +1,14 @@
-"""Jobs that were submitted near each other teach each other: what came of some says what to expect of the others.
+"""Jobs that were submitted near each other inform each other: the outcomes of some correct the forecasts of the others.
 
-Adjacent submissions of one tenant and width are alike far beyond what its last ended jobs tell, and most of them end,
-or outlive what was expected, after the others were submitted. The distribution of a job's log run time, on a grid, is
+Adjacent submissions of one tenant and width are far more similar than its last ended jobs, and most of them end, or
+exceed their forecast, after the others were submitted. The distribution of a job's log run time, on a grid, is
 therefore a Bayesian survival curve under right censoring (beta-Stacy process: Walker and Muliere 1997; the discrete
-form of Susarla and Van Ryzin 1976): the hazard in a cell is (prior mass + siblings that ended in it) / (prior mass
-from it on + siblings that reached it). A sibling that still runs counts as having reached where it is, and no further.
+form of Susarla and Van Ryzin 1976): the hazard in a cell is (prior mass + siblings that ended in it) / (prior mass from
+it on + siblings that reached it). A sibling that still runs counts as having reached its current cell, and no further.
 
-The prior is a mixture of what was forecast at submission and the product-limit estimate (Kaplan and Meier 1958) of the
-last jobs of all, those that still run included; which of the two is believed how far follows from what came (online
-expectation maximisation; Cappe and Moulines 2009).
+The prior is a mixture of the forecast at submission and the product-limit estimate (Kaplan and Meier 1958) of the last
+jobs of all, including running ones; outcomes determine the weights of the two (online expectation maximisation; Cappe
+and Moulines 2009).
 """
 
 from __future__ import annotations
@@ -29,37 +29,38 @@ EDGES = np.arange(0.0, 16.0 + STEP / 2.0, STEP)
 """Edges of the cells, log seconds: from a second to a hundred days."""
 
 SAME_WIDTH = 0.35
-"""Spread of alike jobs around each other in logs, as in models/opinions.py."""
+"""Spread of similar jobs around each other in logs, as in models/opinions.py."""
 
 ALIKE_S = 600.0
-"""A sibling submitted so much earlier or later counts half; the weight falls as one over the distance, so that no
-single time scale decides."""
+"""Distance in submit time at which a sibling counts half; the weight falls as one over the distance, so that no single
+time scale decides.
+"""
 
 PRIOR_JOBS = 0.5
-"""Siblings submitted at the same moment that weigh as much as the prior."""
+"""Number of siblings submitted at the same moment that weigh as much as the prior."""
 
 MOST_SIBLINGS = 64
-"""Submissions before and after a job that may speak for it."""
+"""Number of submissions before and after a job that may contribute."""
 
 USUAL_JOBS = 1000
-"""Ended jobs that the product-limit estimate of all looks back on."""
+"""Number of ended jobs in the product-limit estimate of all."""
 
 MOST_KINS = 20_000
-"""Kinds of jobs kept at once; beyond that those of which no job waits or runs are forgotten."""
+"""Kinds of jobs kept at once; beyond that those without waiting or running jobs are dropped."""
 
 LEARN_RATE = 0.02
-"""Of the weights in the prior: they rest on the last fifty jobs."""
+"""Memory of the weights in the prior: the last fifty jobs."""
 
 LEAST_SHARE = 0.02
-"""No part of the prior is ever given up."""
+"""Minimum weight of each part of the prior."""
 
 FIRST_LOG_S, FIRST_SPREAD = 8.0, 2.5
-"""A run time assumed before any was seen, with the weight of one job: some minutes to some hours."""
+"""A run time assumed before any was observed, with the weight of one job: some minutes to some hours."""
 
 NOTHING = np.zeros(len(EDGES))
 
 LEAST_SLOPE = 0.05
-"""Least spread of a forecast's tails, logs for one standard deviation: a forecast without any is not certain."""
+"""Minimum spread of a forecast's tails, logs for one standard deviation: a forecast without any is not certain."""
 
 
 def cell_mass(total_s: F64) -> F64:
@@ -113,16 +114,16 @@ class Kin:
 
     submit_s: list[float] = field(default_factory=list)
     log_s: list[float] = field(default_factory=list)
-    # of one that ended, the part of alike jobs that are done by each edge; of others nothing
+    # for an ended job, the fraction of similar jobs done by each edge; for others nothing
     spread: list[F64] = field(default_factory=list)
     ended: list[bool] = field(default_factory=list)
     first: int = 0  # number of the oldest that is kept
     live: dict[Hashable, int] = field(default_factory=dict)  # jobs that have not ended -> number
-    heard: set[int] = field(default_factory=set)  # numbers of those that ended or ran on since the last renewal
+    heard: set[int] = field(default_factory=set)  # numbers of those that ended or continued since the last renewal
     added: set[int] = field(default_factory=set)  # and of those that were submitted
 
     def stale(self) -> list[Hashable]:
-        """Those of which something new is known: new themselves, or near one that was heard of."""
+        """Jobs with new information: new themselves, or near one with an update."""
         numbers, heard = np.array(list(self.live.values()), np.int64), np.array(sorted(self.heard), np.int64)
         near = np.searchsorted(heard, numbers - MOST_SIBLINGS) < np.searchsorted(
             heard, numbers + MOST_SIBLINGS, side="right"
@@ -134,7 +135,7 @@ class Kin:
         ]
 
     def forget(self) -> None:
-        """Drop what nobody can lean on any more."""
+        """Drop jobs that no other job can use any more."""
         least = min(self.live.values(), default=self.first + len(self.log_s)) - MOST_SIBLINGS
         if least - self.first > MOST_SIBLINGS:
             gone = least - self.first
@@ -143,12 +144,14 @@ class Kin:
 
 
 class Siblings:
-    """What is expected of each job that has not ended, as its siblings end or run on."""
+    """The distribution of each job that has not ended, as its siblings end or continue."""
 
     def __init__(self) -> None:
         self._kins: dict[Hashable, Kin] = {}
         self._key: dict[Hashable, Hashable] = {}
-        self._parts: dict[Hashable, F64 | None] = {}  # cells by what was forecast, and usually; None: nothing was known
+        self._parts: dict[
+            Hashable, F64 | None
+        ] = {}  # cells of the forecast, and of the usual run times; None: nothing was known
         self._prior: dict[Hashable, F64] = {}
         self._share = np.full(2, 0.5)
         self._ended_log_s: list[float] = []
@@ -171,7 +174,7 @@ class Siblings:
         self._stale.add(key)
 
     def foresee(self, names: Sequence[Hashable], total_s: F64) -> None:
-        """What was forecast of jobs at their submission: quantiles at LEVELS [names, levels], none of them NaN."""
+        """Forecasts of jobs at their submission: quantiles at LEVELS [names, levels], none of them NaN."""
         usual = usual_mass(np.array(self._ended_log_s[-USUAL_JOBS:]), self._running_s)
         for name, own in zip(names, cell_mass(total_s), strict=True):
             self._parts[name] = np.stack([own, usual])
@@ -191,7 +194,7 @@ class Siblings:
                     self._stale.add(key)
 
     def end(self, name: Hashable, log_s: float | None) -> None:
-        """A job ended; None: nothing came of it."""
+        """A job ended; None: without an outcome."""
         key, parts = self._key.pop(name), self._parts.pop(name)
         kin = self._kins[key]
         number = kin.live.pop(name) - kin.first
@@ -202,7 +205,7 @@ class Siblings:
             return
         kin.log_s[number], kin.ended[number] = log_s, True
         kin.spread[number] = ndtr((EDGES - log_s) / SAME_WIDTH)
-        if not self._ended_log_s:  # nothing was said before
+        if not self._ended_log_s:  # no forecast before
             self._stale.update(self._kins)
             for other in self._kins.values():
                 other.added.update(other.live.values())
@@ -220,7 +223,7 @@ class Siblings:
         return list(self._kins[self._key[name]].live)
 
     def said(self, names: Sequence[Hashable]) -> dict[Hashable, F64]:
-        """What `renewed` would answer of some jobs, whether or not something new is known of them."""
+        """The result of `renewed` for some jobs, whether or not they have new information."""
         answer: dict[Hashable, F64] = {}
         if self._ended_log_s:
             for name in names:
@@ -230,7 +233,7 @@ class Siblings:
         return answer
 
     def beside_news(self) -> list[Hashable]:
-        """The jobs that have not ended of every key with something new, however far from it."""
+        """The jobs that have not ended of every key with new information, at any distance from it."""
         return (
             [name for key in sorted(self._stale, key=repr) for name in self._kins[key].live]
             if self._ended_log_s
@@ -238,9 +241,9 @@ class Siblings:
         )
 
     def renewed(self) -> dict[Hashable, F64]:
-        """Log quantiles at LEVELS of the total run time of the jobs of which something new is known.
+        """Log quantiles at LEVELS of the total run time of the jobs with new information.
 
-        Of a job that runs they hold given that it has run for as long as it has.
+        For a running job they are conditional on its run time so far.
         """
         answer: dict[Hashable, F64] = {}
         if not self._ended_log_s:
@@ -274,7 +277,7 @@ class Siblings:
 
 
 def _weights(submit_s: F64, place: np.ndarray, seen: np.ndarray) -> F64:
-    """How far the siblings at `seen` speak for the jobs at `place`. Shape [place, seen]."""
+    """The weights of the siblings at `seen` for the jobs at `place`. Shape [place, seen]."""
     apart_s = np.abs(submit_s[place][:, None] - submit_s[seen][None, :])
     apart = np.abs(place[:, None] - seen[None, :])
     return np.where((apart > 0) & (apart <= MOST_SIBLINGS), 1.0 / (1.0 + apart_s / ALIKE_S), 0.0)
@@ -283,10 +286,10 @@ def _weights(submit_s: F64, place: np.ndarray, seen: np.ndarray) -> F64:
 def _posterior(prior: F64, weight: F64, log_s: F64, ended: Bools, spread: F64) -> F64:
     """Probability to be done by each edge of the grid. [jobs, edges], from 0 to 1.
 
-    `spread` [siblings, edges]: of those that ended, the part of alike jobs that are done by each edge.
+    `spread` [siblings, edges]: for ended ones, the fraction of similar jobs done by each edge.
     """
-    # one that still runs says nothing of what it has not reached: by a smooth edge, twenty that run side by side would
-    # deny each other the end that is usual a little further on
+    # a running sibling is no evidence for cells that it has not reached: with a smooth edge, twenty that run together
+    # would suppress each other's usual end a little further on
     exposed = np.clip((log_s[:, None] - EDGES[:-1]) / STEP, 0.0, 1.0)
     died = PRIOR_JOBS * prior + weight @ np.where(ended[:, None], np.diff(spread, axis=1), 0.0)
     reached = PRIOR_JOBS * np.cumsum(prior[:, ::-1], axis=1)[:, ::-1]

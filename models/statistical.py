@@ -16,22 +16,24 @@ from autopilot.core.model.snapshot import F64, Bools
 from models.demand import Ask, carried, evenly_spread, points, rising
 
 FIT_STEPS = 600
-"""Last steps that parameters are fitted to: more take longer and say less of today."""
+"""Number of last steps that parameters are fitted to: more take longer and reflect the present less."""
 
 MOST_SERIES = 300
-"""Series that parameters are fitted to, at most: seven seconds."""
+"""Maximum number of series with fitted parameters: seven seconds."""
 
 TRIED_SERIES = 60
-"""Series of a larger number that are fitted before it is known whether any of them is chosen."""
+"""Series fitted before it is known whether any of them is chosen, when there are more."""
 
 LEAST_CHOSEN_RATIO = 0.1
-"""Part of the tried series that must have chosen it before others are fitted: below, nine fits of ten serve nobody."""
+"""Minimum fraction of the tried series that must have chosen it before others are fitted: below, most fits are
+unused.
+"""
 
 LEAST_STEPS = 40
-"""Known steps below which no parameters are fitted."""
+"""Minimum number of known steps for a fit."""
 
 WARM_STEPS = 600
-"""Steps before an origin from which the states are run."""
+"""Steps before an origin from which the states are computed."""
 
 HARMONICS = 3
 """Pairs of sine and cosine of the day in the regression of a pinned service."""
@@ -40,15 +42,15 @@ HARMONIC_DAYS = 10
 """Last days that a pinned service's regression is fitted to, at most."""
 
 LEAST_DAYS = 2
-"""Days below which there is no daily term to learn."""
+"""Minimum number of days for a daily term."""
 
 
 class Ets:
     """Simple or damped-trend exponential smoothing, the one with the smaller AICc; one fit for each series.
 
     Of more than `most_series` series `TRIED_SERIES`, evenly spread, are fitted, and the others abstain unless
-    `fit_others` finds that it is chosen: a choice between models rests on all series together (models/selection.py),
-    which those few tell.
+    `fit_others` finds that it is chosen: a choice between models uses all series together (models/selection.py), for
+    which those few suffice.
     """
 
     name = "ets"
@@ -66,9 +68,10 @@ class Ets:
         self._fit_rows(values, until, evenly_spread(count, most))
 
     def fit_others(self, values: F64, until: int, chosen: Bools) -> bool:
-        """Fit further series, evenly spread, `most_series` in all, if enough of those tried have `chosen` [series] it.
+        """Fit further series, evenly spread, `most_series` in total, if enough of those tried have `chosen` [series]
+        it.
 
-        Whether any was fitted.
+        Returns whether any was fitted.
         """
         rows = np.flatnonzero(~self._tried)
         rows = rows[evenly_spread(len(rows), self._most - int(self._tried.sum()))]
@@ -139,7 +142,7 @@ def _fit_one(past: F64) -> tuple[float, float, float]:
 
 
 def _smoothed(values: F64, shape: F64) -> tuple[F64, F64]:
-    """Level and trend after each step, [series, steps]; unknown values are stepped over."""
+    """Level and trend after each step, [series, steps]; unknown values are skipped."""
     level, trend = np.full(values.shape, np.nan), np.full(values.shape, np.nan)
     alpha, beta, phi = shape.T
     now, slope = np.full(len(values), np.nan), np.zeros(len(values))

@@ -1,15 +1,14 @@
-"""How far a chosen model is believed over the floor, by the errors of both on the series itself: less until they are
-clear.
+"""The weight of a chosen model relative to the floor, by the errors of both on the series itself.
 
-Promises of the model and of the floor are mixed, for each series, horizon and level, by a share that rests on what both
-lost lately. Losses are convex (absolute error, pinball), so a mixture never loses more than the same mixture of the two
-losses: where the share follows the evidence, what is added to the floor's loss is bounded by the time it takes to see
-that the model is worse.
+Promises of the model and of the floor are mixed, for each series, horizon and level, by a share that depends on their
+recent losses. Losses are convex (absolute error, pinball), so a mixture never loses more than the same mixture of the
+two losses: where the share follows the evidence, the increase over the floor's loss is bounded by the time it takes to
+see that the model is worse.
 
-The evidence is the floor's loss less the model's, summed over two memories, in units of its standard error by blocks no
-shorter than the horizon (losses of overlapping forecasts depend on each other). That is the normal approximation of a
-block bootstrap: cheap, online, and without randomness. The lower of the two memories counts: a model must be ahead in
-the long run, and must not be behind of late.
+The evidence is the floor's loss minus the model's, summed over two memories, in units of its standard error by blocks
+no shorter than the horizon (losses of overlapping forecasts are dependent). That is the normal approximation of a block
+bootstrap: cheap, online, and without randomness. The lower of the two memories counts: a model must be better in the
+long run, and must not be worse recently.
 """
 
 from __future__ import annotations
@@ -26,16 +25,17 @@ MEMORIES = ((1000.0, 60.0), (300.0, 60.0))
 
 LATELY = (2.0, 0.5)
 """Standard errors by which a model may be behind in the short memory, of the median and of upper levels, without a
-smaller
-share: of two medians the better one is the better one for days, and what one hour says of them is mostly chance. A
-bound that has become too wide or too low is seen within hours."""
+smaller share: of two medians the better one stays so for days, and one hour of them is mostly chance. A bound that has
+become too wide or too low shows within hours.
+"""
 
 LEAST_BLOCK = 5
-"""Outcomes of a block at least: losses come in bursts also where forecasts do not overlap."""
+"""Minimum number of outcomes of a block: losses come in bursts also where forecasts do not overlap."""
 
 BEHIND, AHEAD = -1.0, 1.0
-"""Standard errors at which the floor speaks alone, and the model. Before any outcome both count half, for the model was
-chosen on earlier errors."""
+"""Standard errors at which only the floor counts, and only the model. Before any outcome both count half, because the
+model was chosen on earlier errors.
+"""
 
 
 Rows = NDArray[np.int64]
@@ -44,7 +44,7 @@ Rows = NDArray[np.int64]
 class Weighing:
     """Shares [series, horizons, levels] of the model in a mixture with the floor, learned from their losses.
 
-    `doubt` [series, horizons, levels]: standard errors asked for beyond that (models/selection.py); none by default.
+    `doubt` [series, horizons, levels]: additional standard errors required (models/selection.py); none by default.
     """
 
     def __init__(self, levels: Sequence[float], series: int, steps: Sequence[int], doubt: F64 | None = None) -> None:
@@ -59,10 +59,10 @@ class Weighing:
         self._usual = [np.zeros((2, *shape)) for _ in self.steps]  # sum of the floor's losses, and their weight
         self._recent = [np.zeros((block, *shape)) for block in self._blocks]
         self._turn = [np.zeros(series, np.int64) for _ in self.steps]
-        self._exact = [np.zeros((1, *shape)) for _ in self.steps]  # outcomes since the floor last lost anything
+        self._exact = [np.zeros((1, *shape)) for _ in self.steps]  # outcomes since the floor last had a loss
 
     def grow(self, series: int) -> None:
-        """Add series that have seen nothing."""
+        """Add series without history."""
         more = Weighing(self.levels, series, self.steps)
         for name in ("_ahead", "_square", "_usual", "_recent", "_exact"):
             mine, theirs = getattr(self, name), getattr(more, name)
@@ -71,7 +71,7 @@ class Weighing:
         self._doubt = np.concatenate([self._doubt, more._doubt])
 
     def forget(self, rows: Rows) -> None:
-        """Empty series: another name, or another model."""
+        """Reset series: another name, or another model."""
         for parts in (self._ahead, self._square, self._usual, self._recent, self._exact):
             for part in parts:
                 part[:, rows] = 0.0
@@ -85,7 +85,7 @@ class Weighing:
         self._doubt[rows] = doubt
 
     def learn(self, horizon: int, rows: Rows, came: F64, floor: F64, model: F64) -> None:
-        """Take in what `came` [n] for the promises of `floor` and `model` [n, levels] of `rows`, each once."""
+        """Take in the outcomes `came` [n] for the promises of `floor` and `model` [n, levels] of `rows`, each once."""
         levels = np.asarray(self.levels)
         lost = pinball_at(came[:, None] - floor, levels)
         ahead = lost - pinball_at(came[:, None] - model, levels)
@@ -107,9 +107,9 @@ class Weighing:
         exact[0, rows] = np.where(lost > 0.0, 0.0, exact[0, rows] + known)
 
     def share(self, horizon: int) -> F64:
-        """The model's part of the mixture, 0 to 1. Shape [series, levels].
+        """The model's fraction of the mixture, 0 to 1. Shape [series, levels].
 
-        None of it where the floor was exact for a block: a series that stands still is left to it.
+        Zero where the floor was exact for a block: it serves a constant series.
         """
         total, weight = self._usual[horizon]
         # one block of the floor's usual loss is no evidence
@@ -132,7 +132,7 @@ def mixed(floor: F64, model: F64, share: F64) -> F64:
 
 
 def weighed(weighing: Weighing, floor: F64, model: F64, came: F64) -> F64:
-    """Promises of both [series, origins, horizons, levels] mixed, each outcome `came` learned when it is there."""
+    """Promises of both [series, origins, horizons, levels] mixed, each outcome `came` learned when it is known."""
     found = np.full(model.shape, np.nan)
     rows = np.arange(len(model), dtype=np.int64)
     for origin in range(model.shape[1]):

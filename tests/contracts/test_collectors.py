@@ -164,7 +164,7 @@ def test_every_gap_of_a_scrape_has_its_reason() -> None:
     )
     found = gaps(scraping(texts).collect(0.0))
     assert ("node-down", "", "scrape failed") in found
-    assert ("node-empty", "", "the text holds no DCGM field of a GPU") in found
+    assert ("node-empty", "", "the text contains no DCGM field of a GPU") in found
     assert ("node-bad", "", "1 lines are not Prometheus text, first 'not an exporter'") in found
     assert ("GPU-b", "dram_active_ratio", "DCGM_FI_PROF_DRAM_ACTIVE blank") in found
     assert ("", "sm_occupancy_ratio", "not exported") in found

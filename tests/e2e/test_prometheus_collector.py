@@ -312,10 +312,10 @@ def good(text: str, **more: object) -> bytes:
     [
         ((422, b'{"status":"error","errorType":"execution","error":"query timed out"}'), "query timed out"),
         ((200, b'{"status":"error","error":"too many samples"}'), "too many samples"),
-        ((200, b"<html>login</html>"), "not an answer of Prometheus"),
+        ((200, b"<html>login</html>"), "not a Prometheus response"),
         (
             (200, b'{"status":"success","data":{"result":[{"metric":{},"value":[1]}]}}'),
-            "not an answer of Prometheus",
+            "not a Prometheus response",
         ),
         ((503, b""), "HTTP 503"),
     ],

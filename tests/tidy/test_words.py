@@ -26,18 +26,10 @@ CODE = re.compile(r"```.*?```|`[^`\n]*`|<!--.*?-->|\]\([^)]*\)|https?://\S+", re
 GENERATED = {"docs/policy.md", "docs/workload-contract.md", "docs/output.md"}
 
 LIMITS: dict[str, float] = {
-    "autopilot": 3.3,
-    "autopilot/app": 2.7,
     "autopilot/contract": 5.7,
     "autopilot/core": 6.1,
     "autopilot/explain": 9.1,
-    "autopilot/journal": 1.9,
-    "autopilot/policies": 1.9,
-    "autopilot/registry": 4.4,
-    "collectors": 2.0,
     "generated pages": 4.1,
-    "models": 3.6,
-    "simulator": 4.2,
 }
 """The most markers per 1,000 words. A limit above 1 only ever goes down; lower it when a text was rewritten."""
 

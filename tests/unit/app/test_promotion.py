@@ -142,12 +142,12 @@ def test_what_is_not_for_the_registry_is_left_alone(what: str, tmp_path: Path, p
     [
         (
             {"step_s": 600.0, "peak": False},
-            "it foresees values of demand in steps of 10 min, not peaks of demand",
+            "it forecasts values of demand in steps of 10 min, not peaks of demand",
         ),
         ({"steps": 7}, "no model for these horizons"),
         (
             {"columns": ["mean", "an older one"]},
-            "it looks at an older one, which this version does not compute",
+            "it uses an older one, which this version does not compute",
         ),
     ],
 )

@@ -58,7 +58,7 @@ def test_a_champion_is_found_by_the_names_of_its_features(jobs: pd.DataFrame, tm
     assert case.champion is not None
     assert np.array_equal(case.champion.losses["pinball_p90"], own.challenger.losses["pinball_p90"])
     lost = judged(fewer, GateEvidence(champion=new.artifact, champion_schema=new.feature_schema))
-    assert "looks at what is not known of jobs here: memory_mib" in lost.champion_problem
+    assert "uses unknown attributes of jobs: memory_mib" in lost.champion_problem
     assert lost.cases[0].champion is None
 
 

@@ -183,12 +183,12 @@ def test_kinds_do_not_stand_in_for_each_other(tmp_path: Path) -> None:
         (
             {"model": "runtimes", "boosted": content_of(small_boosted(len(FEATURES)))},
             ("column 0",),
-            f"a model of run times looks at {len(FEATURES)} columns, these jobs have 1; fit it anew",
+            f"a model of run times uses {len(FEATURES)} columns, these jobs have 1; fit it again",
         ),
         (
             {"model": "runtimes", "boosted": content_of(small_boosted(4))},
             ("a", "b", "c", "rdma_pct"),
-            "it looks at what is not known of jobs here: a, rdma_pct; fit it anew",
+            "it uses unknown attributes of jobs: a, rdma_pct; fit it again",
         ),
     ],
     ids=["foreign", "other width", "other columns"],

@@ -358,7 +358,7 @@ def test_nothing_to_judge_does_not_pass() -> None:
     """An empty test part is no success."""
     found = judge([], 0, np.random.default_rng(0), RULES)
     assert not found.passed
-    assert "nothing was judged" in found.reasons[0]
+    assert "nothing to judge" in found.reasons[0]
 
 
 def test_one_seed_one_verdict() -> None:

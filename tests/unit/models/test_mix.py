@@ -186,7 +186,7 @@ def test_draws_have_the_moments_of_the_forecast_and_follow_their_seed() -> None:
     found = mix.forecast(*window)
     np.testing.assert_allclose(draws.mean(axis=0), found.expected, rtol=0.1, atol=0.1)
     assert (draws <= found.counts[..., 2]).mean() > 0.97
-    with pytest.raises(InvariantError, match="nothing was watched"):
+    with pytest.raises(InvariantError, match="no data yet"):
         DemandMix(1, KINDS).sample(*window, 1, np.random.default_rng(0))
 
 

@@ -100,7 +100,7 @@ def test_a_model_that_is_wrong_is_refused(wrong: float) -> None:
 def test_a_model_as_good_as_the_champion_does_not_replace_it() -> None:
     """Nothing changes without gain."""
     found = verdict_on(told(), told())
-    assert "run time, all: pinball_p90 against the champion: 1.000 of its loss, at most 0.98 is asked" in found.reasons
+    assert "run time, all: pinball_p90 against the champion: 1.000 of its loss, the limit is 0.98" in found.reasons
 
 
 def test_where_nothing_can_be_judged_the_model_is_refused() -> None:
@@ -189,7 +189,7 @@ def test_a_model_of_a_job_file_looks_at_the_same_columns_here() -> None:
     model = small_boosted(4)
     moved = placed(model, ("gpus", "a", "b", "hour"), ("hour", "limit_s", "gpus"))
     assert np.array_equal(moved.predict(rows[:, [3, 1, 0]]), model.predict(rows))
-    with pytest.raises(InputError, match="looks at what is not known of jobs here: hour"):
+    with pytest.raises(InputError, match="uses unknown attributes of jobs: hour"):
         placed(model, ("gpus", "a", "b", "hour"), ("gpus", "a"))
     with pytest.raises(InputError, match="foresees the levels"):
         placed(boosted_from({**content_of(model), "levels": [0.5]}, 4) or model, FEATURES, FEATURES)
