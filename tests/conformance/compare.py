@@ -141,7 +141,7 @@ def _fates(case: Case, members: dict[str, Members]) -> Iterator[Difference]:
 
 
 def _choices(case: Case, members: dict[str, Members]) -> Iterator[Difference]:
-    """Exactly so many of a list; the others on it stay, unless another list or count speaks of them."""
+    """Exactly this many of a list; the others on it stay, unless another list or count names them."""
     elsewhere = {*case.expect.evict, *case.expect.move, *case.expect.tasks}
     for choice in case.expect.choose:
         verb, count = ("evict", choice.evict) if choice.evict is not None else ("move", choice.move)
@@ -199,7 +199,7 @@ def _running(wanted: Counts, stays: int, started: int, moved: int) -> set[int]:
 
 
 def _single_members(case: Case, members: dict[str, Members]) -> Iterator[Difference]:
-    """Members named singly; where no count speaks of it, no other member of their gang starts or leaves."""
+    """Members listed individually; without a count for their gang, no other member of it starts or leaves."""
     expect, gang_of = case.expect, _tasks_named(case)
     for verb, names in (("start", expect.start_tasks), ("evict", expect.evict_tasks)):
         for gang in dict.fromkeys(gang_of[name] for name in names):

@@ -162,7 +162,7 @@ def size_of(task: Task, scale: int) -> Size:
 
 
 def canonical(profile: str) -> str:
-    """The name of a MIG profile as the facts write it; what is none stays as it is, and nobody has it."""
+    """The name of a MIG profile as the facts write it; an unknown name is kept, and matches no GPU."""
     name = mig.find_profile_name(profile)
     return name.gpu_instance if name else profile
 
@@ -307,7 +307,9 @@ def domain(labels: Mapping[str, str], node: str, levels: Mapping[str, Topology],
 
 
 def _domains(boxes: Sequence[Node], levels: Mapping[str, Topology], level: Topology) -> list[int]:
-    """Codes of the domains at one level: its own for a node outside all of them, one for all where nobody has one."""
+    """Codes of the domains at one level: a separate one for a node outside all of them, one for all where no node has a
+    domain.
+    """
     words = [word for word in levels if levels[word] == level]
     found = [next((d for w in words if (d := domain(box.labels, box.name, levels, w))), None) for box in boxes]
     if not any(found) and level != Topology.ISLAND:

@@ -121,7 +121,7 @@ def test_members_that_differ_are_listed_and_equal_ones_are_not() -> None:
 
 
 def test_gates_checks_and_staleness() -> None:
-    """A check that nobody has answered is open; finished members are present; a stale one is dated."""
+    """An unanswered check is open; finished members are present; a stale one is dated."""
     world = world_of(
         case(
             gang("gated", task("a.0"), gates=["x"], check_state={"budget": "ready"}),

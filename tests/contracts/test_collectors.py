@@ -51,14 +51,14 @@ def check_batch(batch: Batch, name: str, now_s: float) -> None:
 
 
 def unused_port() -> int:
-    """A port of loopback on which nobody listens."""
+    """A loopback port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def refuse(url: str) -> bytes:
-    """A fetch that finds nobody."""
+    """A fetch that fails to connect."""
     raise ConnectionRefusedError(f"{url}: connection refused")
 
 
@@ -150,7 +150,7 @@ def gaps(batch: Batch) -> set[tuple[str, str, str]]:
 
 
 def test_every_gap_of_a_scrape_has_its_reason() -> None:
-    """A failed target, an empty one, bad lines, blanks and fields that nobody sends are told apart."""
+    """A failed target, an empty one, bad lines, blanks and fields that no target sends are distinguished."""
     texts: dict[str, bytes | OSError] = {
         "ok": render([Device("GPU-a"), Device("GPU-b", 1).reading({1005: "140737488355328"})]).encode(),
         "down": ConnectionRefusedError("connection refused"),

@@ -214,7 +214,7 @@ def test_boosting_goes_through_its_content() -> None:
 @pytest.mark.parametrize("peak", [False, True], ids=["value", "peak"])
 @pytest.mark.parametrize("steps", [DAY - 1, DAY, DAY + 1, 2 * DAY])
 def test_a_profile_of_more_than_a_day_ahead_does_not_know_what_came(steps: int, *, peak: bool) -> None:
-    """What is said at an origin is the same whatever follows it."""
+    """The forecast at an origin does not depend on later values."""
     values, ask = days(3, 10 * DAY), Ask(1800.0, (steps,), peak=peak)
     other = values.copy()
     other[:, 8 * DAY + 1 :] *= 1000.0

@@ -179,7 +179,9 @@ def test_names_make_the_prediction_sharp() -> None:
 
 
 def test_a_fit_is_adopted_and_sees_what_the_last_jobs_do_not_tell() -> None:
-    """Jobs of one name, far apart, whose run time follows the memory they ask for: told apart once boosting speaks."""
+    """Jobs of one name, far apart, whose run time follows their memory request: distinguished once boosting is
+    in use.
+    """
     rng = np.random.default_rng(9)
 
     def batch(kinds: list[int], state: State, first: int) -> list[Item]:
@@ -230,7 +232,7 @@ def test_names_that_are_forgotten_in_the_middle_of_a_batch_cost_nothing(
 
 
 def test_a_job_that_is_shown_no_more_is_given_up_after_an_hour() -> None:
-    """Withdrawn while it waited, or ended while nobody looked; a short gap of the collector is none."""
+    """Withdrawn while it waited, or ended unobserved; a short gap of the collector is neither."""
     model = Runtimes(NO_DELAY, 3)
     stays, gone = job(0, State.PENDING), job(1, State.PENDING)
     both, one = world(stays, gone), world(stays)

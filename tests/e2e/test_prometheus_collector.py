@@ -71,7 +71,7 @@ NODES: dict[str, list[str]] = {
 
 
 def free_port() -> int:
-    """A port of loopback on which nobody listens."""
+    """A loopback port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -55,7 +55,7 @@ JUMPS_S = (0.0, 0.0, 0.0, -86_400.0, -3600.0, -45.0, 45.0, 3600.0, 86_400.0, 10 
 QUIET_TICKS = 90
 QUIET_S = 40.0
 CALM_TICKS = 4
-"""Once so many ticks in a row leave nothing to do, the quiet phase is over."""
+"""The quiet phase is over after this many consecutive ticks without work."""
 
 
 class Hostile(RuleBasedStateMachine):
@@ -290,7 +290,7 @@ class Hostile(RuleBasedStateMachine):
         self._calm_ticks(data.draw(st.sampled_from((1, 2, 30))), 35.0)
 
     def _see_all(self) -> None:
-        """Nothing but what is to happen stands in the way."""
+        """Only scheduled events are outstanding."""
         self.see_clearly()
         self.mend_clock()
         self.switch(killed=False)

@@ -30,7 +30,7 @@ from autopilot.memory_store import memory_text, read_memory_text
 from tests.hostile.world import Cluster, Late
 
 LIE_LISTS = 2
-"""A source lies in at most so many lists in a row: what three complete lists say is believed, by contract."""
+"""A source may lie in at most this many consecutive lists: the contract is to believe three complete lists."""
 
 
 class CrashError(Exception):

@@ -16,7 +16,7 @@ from tests.hostile.machine import Hostile
 
 SEEDS = 6
 RUNS = 25
-"""A planted defect must show within so many seeds of so many runs."""
+"""A planted defect must show within this number of seeds and of runs."""
 
 
 def found(words: str) -> str:

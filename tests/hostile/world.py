@@ -192,7 +192,7 @@ class Cluster:
         )
 
     def free(self) -> int:
-        """GPUs on good nodes that nobody holds."""
+        """Free GPUs on healthy nodes."""
         good = {gpu for gpu in range(GPUS) if gpu // PER_NODE not in self.down}
         return len(good.difference(*(gang.on for gang in self.gangs.values())))
 

@@ -123,7 +123,7 @@ class World:
     def ask(
         self, engine: ModuleType, each: Gang, room: Callable[[Sequence[Target]], bool] = lambda _: True, **more: Any
     ) -> set[str] | Code:
-        """Names of those whom a rule set lets the gang displace, or the reason why it may not."""
+        """Names of the victims that a rule set allows, or the reason why the gang may not preempt."""
         answer = engine.targets(self.ledger, self.claim(each), self.running, room, **more)
         return answer.code if isinstance(answer, Refusal) else {self.names[target.row] for target in answer}
 
@@ -202,8 +202,8 @@ class Outcome:
 
 
 def play(case: Mapping[str, Any]) -> Outcome:
-    """One cycle over a case as an engine goes through it: the first gang of every queue in the order of the rule set,
-    then the next, until nobody is left. Where nodes matter they count as one pool of GPUs.
+    """One cycle over a case as an engine runs it: the first gang of every queue in the order of the rule set, then the
+    next, until none is left. Where nodes matter they count as one pool of GPUs.
     """
     rules = RULE_SETS[case["policy"]]
     now = world([_case_row(queue) for queue in case["queues"]], _case_gangs(case, "running"))
@@ -238,7 +238,7 @@ def _widths(case: Mapping[str, Any], head: Gang) -> list[float]:
 
 
 def _serve(now: World, rules: ModuleType, head: Gang, spare: float, case: Mapping[str, Any]) -> set[str] | Code:
-    """Whom a gang displaces so that it starts, if it has to; or why it waits."""
+    """The victims of a gang's start, if it needs any; or why it waits."""
     used = sum(claim.gpus for claim in now.running)
 
     def room(targets: Sequence[Target]) -> bool:

@@ -235,7 +235,7 @@ class Ticking:
     # --- what must hold -------------------------------------------------------------------------
 
     def use(self) -> dict[str, float]:
-        """What the work of each queue itself holds, by name; whoever is leaving holds nothing more."""
+        """What the work of each queue itself holds, by name; leaving work holds nothing more."""
         table = self.snapshot().queues
         held = dict.fromkeys(table.id.tolist(), 0.0)
         for gang in self.gangs.values():

@@ -21,7 +21,7 @@ from tests.kits.core_world import Item, snapshot
 
 @dataclass(frozen=True)
 class Bid:
-    """A gang that may be taken: the work that losing all of it loses, and its rank in the order of mercy."""
+    """A possible victim: the work that stopping all of it loses, and its rank in the victim order."""
 
     name: str
     lost_gpu_s: float

@@ -31,7 +31,7 @@ from tests.kits.core_world import AUTO, Item, holds, queue_tree, snapshot, waits
 
 
 class Quiet:
-    """Journal, inbox and leadership of a run that nobody looks at: no commands, always the leader."""
+    """Journal, inbox and leadership of an unattended run: no commands, always the leader."""
 
     def __init__(self) -> None:
         self.commands: list[Command] = []

@@ -29,7 +29,7 @@ class Case:
 
 @st.composite
 def candidates(draw: st.DrawFn, nodes: int) -> Candidate:
-    """A gang on up to three nodes (some of which may be outside all regions), in up to three levels."""
+    """A gang on up to three nodes (some possibly outside all regions), in up to three levels."""
     homes = draw(st.lists(st.integers(0, nodes), min_size=1, max_size=3, unique=True))
     freed = {node: draw(st.integers(1, 3)) for node in homes}
     levels: list[dict[int, int]] = [{}]

@@ -23,7 +23,7 @@ def independent(rng: np.random.Generator, count: int) -> np.ndarray:
 
 
 def autoregressive(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Scores of which 0.7 of the last one is kept."""
+    """Scores that keep 0.7 of the previous one."""
     scores, noise = np.zeros(count), rng.normal(size=count)
     for step in range(1, count):
         scores[step] = 0.7 * scores[step - 1] + noise[step]

@@ -1,4 +1,4 @@
-"""Whatever happens between ticks: quota books balance, nobody is put on GPUs that are held, nothing is forgotten."""
+"""Invariants at every tick: quota ledgers balance, no gang starts on held GPUs, nothing is forgotten."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_nobody_is_put_on_held_gpus_under_cohort_rules(story: Story) -> None:
 @given(story=stories())
 def test_limits_guarantees_and_gangs_hold_at_every_tick(story: Story) -> None:
     """No decision takes a queue above its limit, sheltered work above a guarantee, or a gang below its minimum; no
-    victim is protected or opted out, and nobody is a victim twice in one tick.
+    victim is protected or opted out, and no gang is a victim twice in one tick.
     """
     played = story.play()
     last: dict[str, Any] = {"use": played.ledger, "seen": 0}
@@ -237,8 +237,8 @@ def test_limits_guarantees_and_gangs_hold_at_every_tick(story: Story) -> None:
 @settings(max_examples=60)
 @given(story=stories())
 def test_everything_under_way_comes_to_an_end_and_then_nothing_moves(story: Story) -> None:
-    """When everybody leaves at once and only time passes, no landing is left over, and nobody is displaced for ever:
-    A does not take from B what B takes back from A, not even without any patience.
+    """When all victims leave at once and only time passes, no pipelined start is left over, and preemption ends: A does
+    not take from B what B takes back from A, even with all dwell times at zero.
     """
     story = replace(story, policy=with_policy(story.policy, tenancy={"usage_half_life_s": 0.0}))
     play, now_s = go_through(story)

@@ -22,7 +22,7 @@ weights = st.sampled_from([1.0, 1.0, 2.0, 0.5, 0.0])
 
 @dataclass(frozen=True)
 class Scene:
-    """A world, a newcomer, and a machine of so many GPUs."""
+    """A world, a newcomer, and a machine of this many GPUs."""
 
     now: World
     newcomer: Gang
@@ -173,7 +173,7 @@ def goes_back(engine: ModuleType, scene: Scene, victims: Sequence[Claim], other:
 
 @given(st.data())
 def test_classic_cohorts(data: st.DataObject) -> None:
-    """Settings are kept, donors borrow, the newcomer fits, and nobody leaves in vain."""
+    """Settings are kept, lenders borrow, the newcomer fits, and no victim is unnecessary."""
     scene = data.draw(scenes(cohort))
     victims = check_answer(cohort, scene)
     check_donors(scene, victims)
@@ -204,7 +204,7 @@ def test_a_classic_borrower_takes_only_what_its_settings_allow(data: st.DataObje
 
 @given(st.data())
 def test_fair_cohorts(data: st.DataObject) -> None:
-    """Donors borrow, the newcomer fits, and nobody leaves in vain."""
+    """Lenders borrow, the newcomer fits, and no victim is unnecessary."""
     scene = data.draw(scenes(cohort_fair))
     victims = check_answer(cohort_fair, scene)
     check_donors(scene, victims)
@@ -218,7 +218,7 @@ def test_fair_cohorts(data: st.DataObject) -> None:
 
 @given(st.data())
 def test_fair_cohorts_do_not_flap(data: st.DataObject) -> None:
-    """By final_share nobody who lost its place gets it back from the newcomer that took it."""
+    """By final_share no victim gets its place back from the newcomer that took it."""
     scene = data.draw(scenes(cohort_fair, flat=True))
     running = scene.now.running
     rules = ("final_share",)
@@ -276,7 +276,9 @@ def test_what_a_head_keeps_is_idle_and_shuts_others_out(data: st.DataObject) -> 
 
 @given(st.data())
 def test_elastic_quota(data: st.DataObject) -> None:
-    """Others lose only what is marked and above their minimum, its own team only lower priorities, nobody in vain."""
+    """Other teams lose only marked work above their minimum, its own team only lower priorities, and no victim is
+    unnecessary.
+    """
     scene = data.draw(scenes(elastic_quota))
     victims = check_answer(elastic_quota, scene)
     ledger, claim = scene.now.ledger, scene.claim

@@ -60,7 +60,7 @@ def clusters(draw: st.DrawFn, gpus_per_node: int = 3) -> tuple[list[CutGpu], lis
 
 
 def by_counts(gpu: CutGpu) -> CutGpu:
-    """The same GPU when nobody knows where its instances are."""
+    """The same GPU when the places of its instances are unknown."""
     used, free = (Counter(name for name, _start in part) for part in (gpu.used, gpu.free))
     return CutGpu.from_counts(gpu.node, gpu.index, gpu.model, used, free)
 
@@ -75,7 +75,7 @@ def free_after(gpus: list[CutGpu], plan: Replan) -> dict[str, Counter[str]]:
 
 
 def assert_sound(gpus: list[CutGpu], requests: list[MigRequest], plan: Replan) -> None:
-    """Legal, used instances kept, every placed request covered whole on its node, no GPU changed in vain."""
+    """Legal, used instances kept, every placed request covered whole on its node, no GPU changed without need."""
     asked = {request.name: Counter(request.profiles) for request in requests}
     assert sorted((*plan.placed, *plan.unplaced)) == sorted(asked)
     assert set(plan.nodes) == set(plan.placed)

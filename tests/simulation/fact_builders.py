@@ -134,7 +134,7 @@ def resized(job: int, gpus: Sequence[int], at_s: float = 100.0, **more: Any) -> 
 
 
 def floored(replicas: int, at_s: float = 10.0, until_s: float = 1000.0, effect: str = "") -> Floored:
-    """Service 0 has at least so many replicas until then."""
+    """Service 0 has at least this many replicas until then."""
     return Floored(at_s, 0, replicas, until_s, effect)
 
 

@@ -88,7 +88,7 @@ def half_empty() -> World:
 
 
 def wide_gangs() -> World:
-    """Gangs of sixteen and eight, of which one waits."""
+    """Gangs of sixteen and eight; one of them waits."""
     jobs = Jobs()
     for number, width in enumerate((16, 8, 16, 8)):
         jobs.add(f"gang-{number}", "a", gang(width), 60.0 * number, 1200.0)
@@ -129,7 +129,9 @@ def overrun_service() -> World:
 
 
 def churn(benefit_gpu_s: float) -> Propose:
-    """Wants to evict whatever runs, at a cost of 1 GPU-s: for those of the same tenant who never ran, or in vain."""
+    """Proposes to evict anything that runs, at a cost of 1 GPU-s: for work of the same tenant that never ran, or for no
+    gain.
+    """
 
     def propose(ctx: Context, submit: Submit) -> None:
         work = ctx.observation.snapshot.workloads

@@ -1,4 +1,4 @@
-"""When the checker of guarantees lets time run, and when it does not: found anew from facts, whoever decides."""
+"""When the checker of guarantees counts time, and when it does not: computed from facts, independent of the policy."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_an_owner_that_waits_beside_borrowers_is_owed() -> None:
 
 
 def test_room_lost_to_later_starts_is_no_excuse() -> None:
-    """Nothing is taken back, and the node that was idle is filled with work that nobody may displace."""
+    """Nothing is taken back, and the idle node is filled with work that may not be preempted."""
     assert found([*FULL[:2], come(WIDE), come(SHELTERED), started(SHELTERED, range(8, 12), 20.5)]) == LATE
 
 

@@ -113,7 +113,7 @@ OWNERS = ("vision", "speech", "language", "search", "maps", "robots")
 
 
 def test_after_the_storm_every_owner_has_its_guarantee_in_time() -> None:
-    """Whoever left all of it to guests has all of it back within one grace and two ticks, and is not disturbed
+    """A tenant that lent all of its guarantee has it back within one grace and two ticks, and is not disturbed
     again.
     """
     ran = played("reclaim-storm")

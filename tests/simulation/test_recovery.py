@@ -39,7 +39,7 @@ class Told:
 
 
 def silenced(folder: Path, policy: Policy = AUTOPILOT) -> tuple[Ran, Told]:
-    """After ten minutes one GPU of the first node hangs and says so, for an hour; nobody takes it out of use."""
+    """After ten minutes one GPU of the first node hangs and reports it, for an hour; it stays in use."""
     told = Told()
 
     def change(simulation: Simulation, _controller: object) -> None:
@@ -52,7 +52,9 @@ def silenced(folder: Path, policy: Policy = AUTOPILOT) -> tuple[Ran, Told]:
 
 
 def test_a_gang_on_a_gpu_that_hangs_is_stopped_once_and_goes_on_elsewhere(tmp_path: Path) -> None:
-    """Told at the instant of the error; it waits for the other node, and starts on its own when that was mended."""
+    """Evicted at the instant of the error; it waits for the other node, and starts on its own when that was
+    repaired.
+    """
     ran, told = silenced(tmp_path)
     assert ran.simulated.found.violations == ()
     assert [(at_s, why) for at_s, _, why in told.found] == [(600.0, Why.RECOVER)]
@@ -79,7 +81,7 @@ def cascade(folder: Path, policy: Policy, **changes: str) -> Ran:
 
 
 def test_a_spot_notice_saves_what_the_store_can_take(tmp_path: Path) -> None:
-    """Five writers and two minutes: less is lost than when nobody is told, and who is not saved was named in time."""
+    """Five writers and two minutes: less is lost than without requests to save, and unsaved work was named in time."""
     planned = replace(AUTOPILOT, preemption=replace(AUTOPILOT.preemption, checkpoint_writers=5))
     off = replace(planned, modes=replace(planned.modes, recover=Modes().recover))
     with_it, without = cascade(tmp_path, planned), cascade(tmp_path, off)

@@ -36,7 +36,7 @@ RANDOM_TYPES = {"Generator", "BitGenerator", "SeedSequence"}
 
 
 def impure_uses(tree: ast.AST) -> list[tuple[int, str]]:
-    """(line, what and how to mend it) of each use of the world in a syntax tree."""
+    """(line, violation and fix) of each use of the outside world in a syntax tree."""
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in BUILTINS:

@@ -18,7 +18,7 @@ ASK = Ask(600.0, (1, 3))
 
 
 def quiet(_done: int, _total: int, _words: str) -> None:
-    """Nobody looks."""
+    """Progress is ignored."""
 
 
 def noise(series: int = 3, steps: int = 400, seed: int = 1) -> np.ndarray:

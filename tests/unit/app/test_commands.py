@@ -79,7 +79,7 @@ def test_help_names_what_there_is() -> None:
 
 
 def test_a_policy_that_would_start_nothing_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file without a base is based on recommend: its simulation would wait for approvals for ever."""
+    """A file without a base is based on recommend: its simulation would wait for approvals indefinitely."""
     (folder / "bare.yaml").write_text("order: {max_wait_s: 2h}\n")
     for name in ("recommend", "bare.yaml"):
         said = refusal(capsys, "simulate", "--jobs", "jobs.csv", "--cluster", "1x8", "--policy", name)
@@ -100,7 +100,7 @@ def test_no_policy_hides_another(folder: Path) -> None:
 def test_an_unknown_policy_of_a_scenario_is_laid_to_the_scenario(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No flag is blamed that nobody gave."""
+    """An error never names a flag that was not given."""
     (folder / "own.yaml").write_text(
         "horizon: 1h\ncluster: 1x8\npolicies: [best]\njobs: {file: jobs.csv}\n", encoding="utf-8"
     )
@@ -240,7 +240,7 @@ def test_progress_in_a_pipe_is_a_line_now_and_then(capsys: pytest.CaptureFixture
 
 
 def test_simulate_ends_with_the_result_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    """As the demo does, and without a page; ideal physics says whom it flatters where somebody was disrupted."""
+    """As the demo does, and without a page; ideal physics names the policies it favours where work was preempted."""
     assert run("--policy", "fifo,autopilot") == 0
     said = capsys.readouterr().out
     assert said.splitlines()[-1].startswith("autopilot finished the same 6 jobs")
@@ -438,7 +438,7 @@ def test_the_comparison_says_who_fared_worse(folder: Path, capsys: pytest.Captur
 
 
 def test_among_several_tenants_las_is_compared_too(folder: Path) -> None:
-    """A table of many tenants without it flatters whoever preempts; one tenant is compared as ever."""
+    """A table of many tenants without it favours policies that preempt; one tenant is compared as before."""
     assert run("--json", "one.json") == 0
     rows = (folder / "jobs.csv").read_text().splitlines()
     (folder / "jobs.csv").write_text("\n".join([*rows, "other,team-2,5,10,1"]) + "\n")

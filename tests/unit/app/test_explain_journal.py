@@ -115,7 +115,7 @@ def test_a_proposal_is_explained_with_what_became_of_each_effect(path: Path) -> 
 
 
 def test_a_move_is_told_as_one_story(path: Path) -> None:
-    """The mover learns where it goes and for whom, then that it starts there again."""
+    """The history of a moved workload: where it goes and for which gang, then that it starts there again."""
     a, b, w = (
         holds("a", 4, on=range(4)),
         holds("b", 4, on=range(8, 12), start_s=300.0),
@@ -210,7 +210,7 @@ def test_a_moment_before_divides_what_happened_from_what_came_later(path: Path) 
 
 
 def test_the_whole_story_of_work_that_is_over_is_told(path: Path) -> None:
-    """Submitted, waited and why, started where, evicted for whom, and how long after its submission it ended."""
+    """Submitted, waited and why, started where, evicted for which gang, and how long after its submission it ended."""
     low: dict[str, Any] = {"priority": 5}
     high: dict[str, Any] = {"priority": 9}
     record(

@@ -298,7 +298,7 @@ def test_who_names_no_service_is_told_which_there_are(path: Path, capsys: pytest
 
 
 def test_the_last_forecast_that_promised_all_is_named(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """At the end of a run little is observed; whoever asks then is told when to look."""
+    """At the end of a run few observations exist; the message names a better time."""
     whole, silent = demand(60.0, 12.0), demand(120.0, 1.0, known=False)
     record(path, [serving(0.0, 5.0, None), serving(60.5, 5.0, whole), serving(120.0, 5.0, silent)])
     assert call("forecast", "chat", "--journal", str(path)) == 0

@@ -87,7 +87,7 @@ def test_kinds_are_told_apart_and_stand_by_size() -> None:
 
 @pytest.mark.parametrize(("watched_s", "jobs"), [(600.0, 3), (2 * HOUR_S, 0)])
 def test_too_little_is_said(watched_s: float, jobs: int) -> None:
-    """Less than an hour, or nothing submitted: what is there, what is needed, and the mend."""
+    """Less than an hour, or nothing submitted: the message has the data, the requirement, and the fix."""
     arrivals = Arrivals(0.0, watched_s, [60.0] * jobs, [ANY] * jobs, ["1 GPU"] * jobs)
     with pytest.raises(InputError, match=f"shows {jobs} submissions in .* are needed: name a longer run"):
         foreseen_mix(arrivals)

@@ -1,4 +1,6 @@
-"""Own data: the files of other programs are read as they are, or refused with the fix; what was understood is said."""
+"""Own data: files of other programs are read as they are, or refused with the fix; notes say how they were
+interpreted.
+"""
 
 from __future__ import annotations
 

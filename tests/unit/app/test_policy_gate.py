@@ -59,7 +59,7 @@ def test_the_policy_of_the_record_passes(same: PolicyCase) -> None:
 
 
 def test_a_policy_that_starts_nothing_is_refused(path: Path) -> None:
-    """It admits nobody: each group with enough work says so, small ones advise."""
+    """It admits nothing: each group with enough work fails, small ones only advise."""
     case = judge_policy(path, OFF)
     assert not case.passed
     assert case.ticks_that_differ > 50
@@ -130,7 +130,9 @@ def test_the_command_judges_writes_and_repeats_itself(
 
 
 def test_a_wish_that_stays_open_is_one_wish() -> None:
-    """The record goes on as if nobody asked, so the candidate asks again at every tick; a restarted gang is another."""
+    """The recorded state ignores the candidate, so its proposals recur at every tick; a restarted gang counts
+    separately.
+    """
     tick = next(World(2, seed=4, load=1.0, backlog=10).run(1))
     proposal = next(each for each in tick.step.decision.plan.proposals if each.accepted)
     side = _Side()

@@ -107,7 +107,7 @@ def test_what_cannot_be_stored_is_not_used(tmp_path: Path, plain: Fitted) -> Non
 def test_a_champion_that_is_no_such_model_is_passed_over(
     tmp_path: Path, plain: Fitted, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is said with the result; the controller begins with its simple models, and can promote over it."""
+    """The result names it; the controller starts with its simple models, and can promote over it."""
     from tests.kits.registry_kit import manifest
 
     registry = Registry(tmp_path)

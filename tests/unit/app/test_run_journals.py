@@ -120,7 +120,7 @@ def test_a_journal_that_another_process_writes_is_not_replaced(folder: Path) -> 
 
 
 def test_a_journal_behind_a_link_stays_behind_it(folder: Path) -> None:
-    """The link is followed, also where an older record gives way."""
+    """The link is followed, also where an older record is overwritten."""
     (folder / "far").mkdir()
     link = folder / "x.journal"
     link.symlink_to("far/real.journal")

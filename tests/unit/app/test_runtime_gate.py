@@ -63,7 +63,7 @@ def test_a_champion_is_found_by_the_names_of_its_features(jobs: pd.DataFrame, tm
 
 
 def test_rows_that_cannot_be_used_are_told(jobs: pd.DataFrame, tmp_path: Path) -> None:
-    """By reason, and jobs without a run time are said to be taken for running."""
+    """By reason, and a note that jobs without a run time count as running."""
     odd = jobs.head(100).astype({"duration_s": float, "submit_s": float})
     odd.loc[[3, 4], "duration_s"] = [0.0, -5.0]
     odd.loc[5, "submit_s"] = np.nan

@@ -92,7 +92,7 @@ def said_of(model: Runtimes, now_s: float, items: list[Item]) -> np.ndarray:
 
 
 def apart(model: Runtimes) -> float:
-    """How much longer a job of much memory is said to run than one of little, at the upper quantile."""
+    """The ratio of the forecast run times of a job of much memory and one of little, at the upper quantile."""
     new = [
         Item(f"new-{kind}", {"state": State.PENDING, "memory_mib": 1024 * (1 + kind), "submit_s": 1e6, "name": "train"})
         for kind in (0, 1)
@@ -120,7 +120,7 @@ def test_a_good_model_is_promoted_and_serves_after_a_restart(tmp_path: Path) -> 
 
 
 def test_a_bad_model_is_refused_and_does_not_speak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fitted on shuffled run times: it is kept with the reason, and what spoke before speaks on."""
+    """Fitted on shuffled run times: it is stored with the reason, and the previous model stays in use."""
 
     def shuffled(features: Any, log_s: Any, *rest: Any) -> Boosted | None:
         return fit_boosted(features, np.random.default_rng(1).permutation(log_s), *rest)
@@ -206,7 +206,7 @@ def test_a_champion_that_cannot_serve_is_named(
 
 
 def test_a_run_with_a_registry_is_under_the_gate_and_begins_with_what_serves(tmp_path: Path) -> None:
-    """Without one every fit speaks, as before."""
+    """Without one every fit is used, as before."""
     registry = Registry(tmp_path)
     Promoter(registry)("predicted", judged(1, passed=True))
     keep, nobody = Promoter(registry), cast("Cluster", None)

@@ -96,7 +96,7 @@ def test_alternatives_keep_their_order() -> None:
 
 
 def test_annotations_of_others_are_passed_over() -> None:
-    """What is not under our prefix, or is said to the autopilot by people, is no statement of the job."""
+    """Annotations without our prefix, or for operators of the autopilot, are no statements of the job."""
     found = parse_contract({"kueue.x-k8s.io/queue-name": "a", "min-members": "x", PREFIX + "approve": "id"})
     assert found == Contract()
 
@@ -172,7 +172,7 @@ def test_a_name_like_none_is_answered_with_all() -> None:
 
 
 def test_all_problems_are_told_at_once_in_the_order_of_the_fields() -> None:
-    """A person mends one list, not one mistake a try; names that are none come last."""
+    """All errors are in one list; unknown names come last."""
     found = problems(colour="red", limit_s="0", members="x", slo_class="gold")
     assert [each.key for each in found] == ["slo-class", "members", "limit-s", "colour"]
 
@@ -181,7 +181,7 @@ def test_all_problems_are_told_at_once_in_the_order_of_the_fields() -> None:
 
 
 def test_a_silent_job_has_the_contract_of_the_defaults() -> None:
-    """Nothing said is one whole GPU of batch work that may be stopped, is trusted by nobody and saves nothing."""
+    """Without annotations a job is one whole GPU of preemptible batch work, without trust and checkpoints."""
     found = contract()
     assert found == Contract()
     assert found.assumed == tuple(KEYS)

@@ -240,7 +240,7 @@ def test_a_tick_counts_who_waits_by_reason() -> None:
 
 @pytest.mark.parametrize(("at_s", "counts"), [(900.0, (1, 1, 0)), (5000.0, (1, 0, 1))])
 def test_a_promise_is_kept_by_a_start_in_the_place_of_others_too(at_s: float, counts: tuple[int, int, int]) -> None:
-    """A gang with a promise lands where others give way: on time, or late; it is not left open."""
+    """A gang with a promise starts pipelined on the GPUs of its victims: on time, or late; it is not left open."""
     promised = decide(world("1x8", [holds("v", 8), waits("w", 8)], 0.0, total_s={"v": 1000.0, "w": 50.0}), HOLDING)
     recorder = DecisionRecorder()
     recorder.on_tick(world("1x8", []), promised.decision)

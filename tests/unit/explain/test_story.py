@@ -374,7 +374,7 @@ def test_what_shelters_running_work_is_told() -> None:
 
 
 def test_a_start_that_waits_for_its_victim_is_told_from_both_sides() -> None:
-    """The gang: where and when it starts; the victim: to whom it gives way, and that it was told."""
+    """The gang: where and when it starts; the victim: its beneficiary, and that it was evicted."""
     work = [holds("a", 8, priority=5), small("w", 8, 0, priority=9)]
     first, step = story(world("1x8", work, 600.0), "a")
     assert lines(first, "gives way now to w: evicted from 8 GPUs, 1.3 GPU-h lost: pipeline-w-")

@@ -255,7 +255,7 @@ def test_the_file_stays_below_its_limit(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_not_a_journal(tmp_path: Path) -> None:
-    """A path that is a folder, or lies in none, is refused with the mend."""
+    """A path that is a folder, or has no folder, is refused with the fix."""
     with pytest.raises(InputError, match="is a folder; give the path of a file"):
         SqliteJournal(tmp_path, durable=False, rules=RULES)
     with pytest.raises(InputError, match="does not exist; create it"):
@@ -281,7 +281,7 @@ def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("durable", [True, False])
 def test_a_full_disk_keeps_the_work_so_far(tmp_path: Path, ticks: list[Tick], durable: bool) -> None:
-    """When the disk is full, one message names the file, the mend and what is kept; it stays refused."""
+    """When the disk is full, one message names the file, the fix and what is kept; it stays refused."""
     place = tmp_path / "run.journal"
     journal = SqliteJournal(place, durable=durable, rules=RULES)
     record(journal, ticks[:10])

@@ -26,7 +26,7 @@ EMPTY = world("1x8", [], 0.0).snapshot
 
 
 def seen(names: list[str], rates: list[float], age_s: float = 5.0) -> ClusterSnapshot:
-    """A snapshot of services that were asked so many requests/s in the last minute, ten tokens each."""
+    """A snapshot of services with this many requests/s in the last minute, ten tokens each."""
     table: ServiceTable = make(
         ServiceTable,
         id=names,
@@ -219,7 +219,7 @@ def test_a_fit_that_ran_beside_minutes_that_went_on_is_the_same_everywhere() -> 
 
 
 def test_a_series_that_has_drifted_falls_back_to_the_floor() -> None:
-    """A load that jumps and stays is noticed; until a new fit the last value speaks."""
+    """A load that jumps and stays is detected; until a new fit the last value serves."""
     bursts = Bursts(1)
     run(bursts, calm(240, 2))
     fit_all(bursts)
@@ -249,7 +249,7 @@ def test_a_fit_says_from_when_its_data_is() -> None:
 
 
 def test_a_new_service_changes_nothing_for_the_others() -> None:
-    """Models with a state for each series speak on for those that they were fitted to."""
+    """Models with a state for each series keep serving those that they were fitted to."""
     bursts = Bursts(1)
     run(bursts, calm(240, 4))
     fit_all(bursts)

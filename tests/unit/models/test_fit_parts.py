@@ -21,7 +21,7 @@ ASK = Ask(600.0, (2, 5), peak=True)
 
 
 def with_holes(series: int, steps: int, seed: int = 3) -> F64:
-    """Demand of which a part was not measured."""
+    """Demand with a part that was not measured."""
     rng = np.random.default_rng(seed)
     values = rng.gamma(2.0, 1.0, (series, steps))
     values[rng.random(values.shape) < 0.02] = np.nan

@@ -146,7 +146,7 @@ def test_chances_far_below_one_draw_are_told() -> None:
 
 
 def test_losses_are_summed_by_time_and_unjudged_origins_left_out() -> None:
-    """Origins of several series at one time are one draw; NaN counts for nobody."""
+    """Origins of several series at one time are one draw; NaN is not counted."""
     sums = Sums.of(np.array([0.0, 0.0, 5.0, 5.0]), np.array([1.0, 2.0, np.nan, 4.0]), np.array([1.0, 1.0, np.nan, 2.0]))
     assert sums.time_s.tolist() == [0.0, 5.0]
     assert (sums.one.tolist(), sums.other.tolist(), sums.origins.tolist()) == ([3.0, 4.0], [2.0, 2.0], [2, 1])
@@ -275,7 +275,7 @@ def test_a_group_that_gains_nothing_does_not_block() -> None:
 
 
 def test_a_tie_on_another_loss_is_allowed_and_a_loss_is_not() -> None:
-    """What is planned on is the 0.99 bound; nobody may pay for it at 0.9."""
+    """Capacity is planned on the 0.99 bound; the 0.9 bound may not get worse for it."""
     good = case(0.6)
     assert good.champion is not None
     tied = {**good.challenger.losses, "pinball_p90": good.champion.losses["pinball_p90"]}
@@ -334,7 +334,7 @@ def test_a_wider_bound_than_promised_is_advised_on() -> None:
 
 
 def test_the_worst_window_counts() -> None:
-    """0.99 over all, and a fifth of an eighth missed: a burst that nobody foresaw."""
+    """0.99 over all, and a fifth of an eighth missed: an unforeseen burst."""
     good = case(0.5)
     rule = "coverage 0.99: worst window"
     for missed, blocked in (

@@ -31,7 +31,7 @@ def runs(found: Lasting, tenant: str, submit_s: float, ran_s: float = OUTLIVED_S
 
 
 def test_a_job_within_its_first_hour_is_not_spoken_of() -> None:
-    """Nor one that nobody knows."""
+    """Nor an unknown one."""
     found = Lasting()
     found.add("young", kins_of("a", "", "", 1.0), 0.0)
     found.ran(["young", "stranger"], np.array([OUTLIVED_S - 1.0, 2.0 * OUTLIVED_S]))
@@ -39,7 +39,7 @@ def test_a_job_within_its_first_hour_is_not_spoken_of() -> None:
 
 
 def test_quantiles_lie_beyond_what_was_run_and_rise() -> None:
-    """At the first job, of which nothing is known, and after a history."""
+    """At the first job, without any data, and after a history."""
     found = Lasting()
     for number in range(50):
         for ran_s in (OUTLIVED_S, 5.0 * OUTLIVED_S):
@@ -60,7 +60,7 @@ def test_what_came_of_jobs_that_did_not_last_says_nothing() -> None:
 
 
 def test_the_own_tenant_counts_for_more_than_all_jobs() -> None:
-    """Jobs of one tenant last for two hours, of the other for two days; of a third something between is said."""
+    """Jobs of one tenant last for two hours, of the other for two days; the forecast for a third is in between."""
     found, day_s = Lasting(), 86_400.0
     for number in range(200):
         lasted(found, number, "ab"[number % 2], (2.0 * 3600.0, 2.0 * day_s)[number % 2], 1000.0 * number)

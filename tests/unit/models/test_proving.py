@@ -1,4 +1,4 @@
-"""The gate inside a fit of the controller: what passes, what is refused, and who speaks then."""
+"""The gate inside a fit of the controller: what passes, what is refused, and which model serves then."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def fitted(monkeypatch: pytest.MonkeyPatch) -> type[Told]:
 
 
 def boosting_of(fit: Fitted) -> Boosting:
-    """The global model that would speak."""
+    """The global model that would serve."""
     return next(model for model in fit.models if isinstance(model, Boosting))
 
 
@@ -81,12 +81,12 @@ def given(fit: Fitted) -> DemandFit:
 
 
 def chosen_in(fit: Fitted) -> set[str]:
-    """Names of the models that would speak."""
+    """Names of the models that would serve."""
     return {fit.choice.names[place] for place in fit.choice.chosen.ravel()}
 
 
 def test_a_model_that_foresees_more_passes_and_speaks(fitted: type[Told]) -> None:
-    """It is judged against what would speak without it, and chosen everywhere."""
+    """It is compared with the models that would serve without it, and chosen everywhere."""
     found = fit_demand(waves(), ASK, 1, trial=Trial(NAMES, bootstrap_rng))
     assert found.proof is not None
     assert found.proof.verdict.passed, found.proof.verdict.reasons
@@ -96,7 +96,7 @@ def test_a_model_that_foresees_more_passes_and_speaks(fitted: type[Told]) -> Non
 
 
 def test_a_model_that_adds_nothing_is_refused_and_abstains(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that foresees ten times too much: the simple models speak, as if it had not been fitted."""
+    """One that predicts ten times too much: the simple models serve, as if it had not been fitted."""
     wrong = [Told(10.0) if isinstance(model, Boosting) else model for model in models_for(0)]
     monkeypatch.setattr(fitting, "models_for", lambda *_: tuple(wrong))
     found = fit_demand(waves(), ASK, 1, trial=Trial(NAMES, bootstrap_rng))
@@ -107,7 +107,7 @@ def test_a_model_that_adds_nothing_is_refused_and_abstains(monkeypatch: pytest.M
 
 
 def test_an_equal_model_does_not_replace_the_champion(fitted: type[Told]) -> None:
-    """The champion speaks on where the new one is no better: it stands in the place of the new one."""
+    """The champion stays in use where the new one is no better, in its place."""
     champion = Told()
     found = fit_demand(waves(), ASK, 2, trial=Trial(NAMES, bootstrap_rng, champion))
     assert found.proof is not None
@@ -160,7 +160,7 @@ def test_what_the_controller_is_told(fitted: type[Told]) -> None:
 
 
 def test_a_series_that_drifted_stays_on_its_rung_while_the_same_model_speaks(fitted: type[Told]) -> None:
-    """The ladder: the floor speaks, a new model is fitted in the shadow; refused, the floor goes on speaking."""
+    """The ladder: the floor serves, a new model is fitted in the shadow; refused, the floor keeps serving."""
     bursts = Bursts(1, horizons_s=(60.0, 120.0), gate=bootstrap_rng)
     minutes = waves().T / 60.0
     run(bursts, minutes, list(NAMES))

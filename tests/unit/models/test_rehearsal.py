@@ -62,7 +62,7 @@ def test_the_time_left_does_not_know_what_comes_after_it() -> None:
 
 
 def test_a_job_that_never_ends_counts_as_running() -> None:
-    """Half of the jobs have no end in the file: what is left of those that last is said to be longer."""
+    """Half of the jobs have no end in the file: the forecast of their remaining time is longer."""
     duration_s = np.where(np.arange(JOBS) % 4 < 2, 2.0 * OUTLIVED_S, 0.5 * OUTLIVED_S)
     rows = np.array([JOBS - 3])  # the last that runs for two hours
     ended = left_after_an_hour(history_of(duration_s), rows)[0, MEDIAN]
@@ -81,7 +81,7 @@ def test_what_siblings_said_before_the_submission_makes_its_bound_sharp() -> Non
 
 
 def test_promises_of_given_quantiles_are_kept_as_often_as_promised() -> None:
-    """One quantile for all jobs, far too low: the calibration mends it although every job runs for long."""
+    """One quantile for all jobs, far too low: the calibration corrects it although every job runs for long."""
     history = history_of(drawn_s(8))
     promises = Promises(history.asked.submit_s, history.start_s, history.log_s)
     said = np.tile(4.0 + np.arange(len(LEVELS)) / 2.0, (JOBS, 1))

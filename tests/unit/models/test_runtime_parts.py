@@ -98,7 +98,7 @@ def test_the_mixer_believes_who_was_right() -> None:
 
 
 def test_ordering_keeps_the_middle() -> None:
-    """Crossed quantiles are mended around the middle."""
+    """Crossed quantiles are reordered around the middle."""
     assert ordered(np.array([[4.0, 6.0, 5.0, 4.5, 8.0, 7.0, 9.0]]))[0].tolist() == [
         4.0,
         5.0,
@@ -218,7 +218,7 @@ def test_jobs_that_still_run_give_weight_to_long_ones() -> None:
 
 
 def test_the_floor_of_the_time_left_is_that_of_jobs_that_outlived_an_hour() -> None:
-    """A thousand seconds were left of those; nothing is said of too few."""
+    """A thousand seconds remained of those; with too few there is no forecast."""
     log_s = np.log(np.r_[np.full(50, 400.0), np.full(50, 4600.0)])
     assert np.exp(usual_left(log_s, np.ones(100))) == pytest.approx(np.full(len(LEVELS), 1000.0))
     assert np.isnan(usual_left(log_s[: 49 + LEAST_OUTLIVED], np.ones(49 + LEAST_OUTLIVED))).all()
@@ -255,7 +255,7 @@ def test_groups_tell_size_and_vagueness_apart() -> None:
 
 
 def test_a_kept_promise_counts_when_its_time_is_up_and_not_before() -> None:
-    """Else short jobs, which end first, would speak for the long ones of their day."""
+    """Otherwise short jobs, which end first, would represent the long ones of their day."""
     layer = Intervals()
     layer.add("job", SAID, NO_MARGIN, 0)
     layer.end("job", 10.0, 1000.0)

@@ -1,4 +1,6 @@
-"""The gate inside a fit of run times: who is judged on what, what passes, what is refused, and who speaks then."""
+"""The gate inside a fit of run times: the data of the verdict, what passes, what is refused, and which model serves
+then.
+"""
 
 from __future__ import annotations
 
@@ -168,7 +170,7 @@ def test_a_fit_is_due_when_enough_is_left_beside_the_window() -> None:
 
 
 def test_what_the_gate_refused_leaves_the_champion_in_its_place() -> None:
-    """It is adopted that the champion speaks on, and said why the new one does not; what passed speaks."""
+    """Adopting a refused fit keeps the champion and reports why; a model that passed serves."""
     champion, better = told(), told(1.0)
     model = Runtimes(gate=bootstrap_rng, champion=champion)
     refused = Proof(told(9.0), GateVerdict(False, "1", True, (), ("it is behind", "it covers too little")))

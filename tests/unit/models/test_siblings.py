@@ -119,7 +119,7 @@ def test_a_running_job_is_foreseen_given_what_it_has_run() -> None:
 
 
 def test_jobs_submitted_before_anything_was_known_are_foreseen_when_something_is() -> None:
-    """Nothing is said until the first job ends, whosever it is."""
+    """No forecast before the first job ends, whichever it is."""
     found = Siblings()
     for name, key in (("early", "a"), ("first", "b")):
         found.add(name, key, 0.0)
@@ -129,7 +129,7 @@ def test_jobs_submitted_before_anything_was_known_are_foreseen_when_something_is
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    """Ten thousand jobs that came and went leave no more than those that could still speak."""
+    """Ten thousand jobs that came and went leave no more than those still relevant."""
     found = batch(0)
     for number in range(10_000):
         found.add(f"a-{number}", "a", float(number))

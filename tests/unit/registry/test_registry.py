@@ -282,7 +282,7 @@ def test_a_version_is_found_by_its_beginning(tmp_path: Path) -> None:
 
 
 def test_a_damaged_pointer_costs_the_last_change(tmp_path: Path) -> None:
-    """What served before serves, and the damage is told; the next promotion mends it."""
+    """The previous version keeps serving, and the damage is reported; the next promotion repairs it."""
     shelf, names = stocked(tmp_path, 3)
     place = tmp_path / "current" / "bursts.json"
     whole = place.read_bytes()

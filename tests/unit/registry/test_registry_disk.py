@@ -43,7 +43,7 @@ def blobs(shelf: Registry) -> set[str]:
 
 
 def test_gc_keeps_what_serves_in_place_of_a_damaged_one(tmp_path: Path) -> None:
-    """The current artifact was changed, so the version before speaks: it is not the one to go."""
+    """The current artifact was changed, so the version before serves: it is not the one to go."""
     shelf, names = stocked(tmp_path, 4)
     for name in names[2:]:
         shelf.blob_path(shelf.manifest("bursts", name).artifact).write_bytes(b"changed")

@@ -201,7 +201,7 @@ def test_a_result_with_nothing_in_it_still_makes_a_page() -> None:
 
 
 def test_pictures_of_unmeasured_hardware_say_so() -> None:
-    """Without telemetry the first picture speaks of what was handed out, not of idle GPUs."""
+    """Without telemetry the first plot shows what was handed out, not idle GPUs."""
     titles = {plot.name: plot for plot in plots_of(make_report(("sjf", "fifo")))}
     assert titles["utilization"].title.startswith("GPU time handed out")
     assert "did not measure" in titles["utilization"].reading
@@ -292,7 +292,7 @@ def test_a_second_report_replaces_the_first_and_leaves_other_files(small: Report
 
 @pytest.mark.usefixtures("drawn_once")
 def test_a_folder_that_is_a_file_is_one_clear_error(small: ReportData, tmp_path: Path) -> None:
-    """The message names the folder and the mend, and the file stays as it was."""
+    """The message names the folder and the fix, and the file stays as it was."""
     blocked = tmp_path / "taken"
     blocked.write_text("mine")
     with pytest.raises(InputError, match=r"taken.*name a folder with write access"):

@@ -99,7 +99,7 @@ def test_advice_names_the_guard_that_refused_much_and_its_field(run: PolicyRun) 
 
 
 def test_advice_follows_the_waiting_where_no_guard_refused_much(run: PolicyRun) -> None:
-    """What is scarce is said to be scarce; a reason with a remedy names it."""
+    """Scarcity is named as such; a reason with a remedy names it."""
     calm = with_answers(run, "refused", gain_gpu_s=0.0)
     assert advice(calm) == (
         "90.0 % of the waiting (2,500.0 GPU-h) was because all GPUs were in use. "
@@ -119,7 +119,7 @@ def test_advice_says_so_where_nothing_stands_out(run: PolicyRun) -> None:
 
 
 def test_advice_speaks_of_modes_where_they_hold_most(run: PolicyRun) -> None:
-    """Recommendations that nobody carries out."""
+    """Recommendations without effect."""
     rows = tuple(dataclasses.replace(row, answer="recommended") for row in run.decisions)
     said = advice(dataclasses.replace(run, decisions=rows))
     assert said.startswith(
@@ -182,7 +182,7 @@ def test_runs_with_equal_ids_keep_their_anchors_apart(run: PolicyRun) -> None:
 
 
 def test_empty_columns_and_tables_are_left_out() -> None:
-    """No column of dashes, no tenant without jobs, no table of reservations that nobody made."""
+    """No column of dashes, no tenant without jobs, no table of reservations that were never made."""
     data = make_report(("autopilot", "fifo-skip"))
     assert "SLO violations" in key_figures(data)
     bare = data

@@ -115,7 +115,7 @@ def test_the_headline_does_not_compare_unequal_work_in_silence(data: ReportData)
 
 
 def test_alarms_name_broken_invariants_and_unfinished_work(data: ReportData) -> None:
-    """What must not be overlooked stands under the headline; what all share is said once."""
+    """Warnings are below the headline; what all runs share is stated once."""
     changed = with_result(data, "autopilot", invariants={"violated": 2})
     assert "autopilot: 2 invariants violated" in alarms(changed)
     assert "every policy: 3 of 4,000 jobs did not finish, 3 of them never started" in alarms(changed)

@@ -33,7 +33,7 @@ from tests.properties.strategies import Held, Quiet
 
 
 class World:
-    """Collector, forecaster, actuator and journal in one, each of which can be told to break."""
+    """Collector, forecaster, actuator and journal in one, each with a switch to fail."""
 
     name = "world"
 

@@ -243,7 +243,7 @@ def test_a_field_that_cannot_be_used_is_refused_with_path_value_and_what_is_allo
 
 
 def test_all_problems_are_told_at_once() -> None:
-    """A file with three mistakes is mended in one go."""
+    """One message lists all three errors of a file."""
     lines = refusal("horizon_s: 1x\nbudget: {per_node: a, nodes: 1}").splitlines()
     assert lines[0] == "mine.yaml: 3 invalid fields"
     assert [line.split(":")[0].strip() for line in lines[1:]] == [
@@ -390,7 +390,7 @@ def test_a_static_source_gives_the_policy_it_was_made_with() -> None:
 
 
 def test_a_file_source_follows_its_file_and_keeps_the_last_good_policy(tmp_path: Path) -> None:
-    """A change is taken up, a bad or missing file is told and changes nothing, a mended one is taken up."""
+    """A change is applied, a bad or missing file is reported and changes nothing, a corrected one is applied."""
     path = written(tmp_path, "horizon_s: 1h")
     source = FilePolicySource(path)
     port: PolicySource = source

@@ -49,7 +49,7 @@ def taken(worker: BackgroundWorker) -> Fit:
 
 
 def test_an_inline_fit_is_seen_after_its_virtual_delay_once() -> None:
-    """It was run at once; until the delay is over nobody knows, and no other begins."""
+    """It ran at once; until the delay is over the result is invisible, and no other fit starts."""
     worker = InlineWorker()
     worker.start("model", Square(7), 1000.0, RULES)
     assert not worker.idle()
@@ -88,7 +88,7 @@ def test_the_loop_takes_a_fit_that_has_ended_and_may_begin_the_next() -> None:
 
 @pytest.mark.parametrize("worker", [InlineWorker(), BackgroundWorker(run=Held())], ids=["inline", "beside"])
 def test_two_fits_at_once_are_a_defect(worker: InlineWorker | BackgroundWorker) -> None:
-    """Whoever asks has to look first."""
+    """Callers have to check first."""
     worker.start("model", Square(1), 0.0, RULES)
     with pytest.raises(InvariantError, match="one fit at a time"):
         worker.start("other", Square(1), 0.0, RULES)
@@ -184,7 +184,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 
 def test_ticks_go_on_while_a_fit_is_held_up() -> None:
-    """A fit that does not end costs no tick: the floor speaks to the last minute."""
+    """A fit that does not end delays no tick: the floor serves to the last minute."""
     held = Held()
     chosen, bounds = foreseen(BackgroundWorker(run=held))
     assert held.begun.wait(PATIENCE_S)

@@ -93,7 +93,7 @@ def test_preemptible_work_of_unknown_length_gives_way_when_it_is_due() -> None:
 
 
 def test_unknown_work_that_may_not_be_preempted_stays_out() -> None:
-    """Nobody could take it back."""
+    """No work could be preempted for it."""
     work = [holds("x", 8, range(8), queue=2), waits("b", 8, queue=2, preemptible=False)]
     assert started(decide(seen(work, 5000.0), PATIENT)) == {}
 

@@ -97,7 +97,7 @@ def test_habits_look_like_the_real_trace(shared_data: Path | None, ran_on: Any) 
 
 
 def dispersion(jobs: JobTrace) -> float:
-    """Variance over mean of the submissions per hour; 1 if nobody submitted in batches."""
+    """Variance over mean of the submissions per hour; 1 without batches."""
     counts = np.bincount((jobs.submit_s // 3600).astype(int))
     return float(counts.var() / counts.mean())
 

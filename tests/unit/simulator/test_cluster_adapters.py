@@ -110,7 +110,7 @@ def test_a_resize_names_the_whole_new_set() -> None:
 def test_a_resize_that_is_refused_says_why(
     gpus: Sequence[int], incarnation: int, kind: OutcomeKind, words: Refusal
 ) -> None:
-    """An object that changed is a conflict; the rest is a failure that trying again does not mend."""
+    """An object that changed is a conflict; the rest is a failure that a retry does not fix."""
     cluster, _, actuator = elastic()
     outcome = actuator.apply(told(cluster, "resize", gpus, incarnation=incarnation), 100.0)
     assert (outcome.kind, outcome.reason, outcome.retryable) == (kind, words.value, False)
@@ -131,7 +131,7 @@ def test_a_resize_that_is_refused_says_why(
     ],
 )
 def test_the_reason_of_an_eviction_is_how_it_counts(reason: str, why: Why, contract: bool, counted: str) -> None:
-    """A move is a migration, a recovery neither; what was promised to give way is a contract."""
+    """A move is a migration, a recovery neither; an eviction of backfilled work is by contract."""
     cluster, notes, actuator = elastic()
     accounts = Accounts(cluster, 0.0)
     cluster.observe(accounts)

@@ -80,7 +80,7 @@ def test_a_wake_up_is_kept_and_an_event_replaces_it() -> None:
 
 
 def test_events_of_stopped_work_are_forgotten() -> None:
-    """The end of an evicted incarnation wakes nobody and ends nothing."""
+    """The end of an evicted incarnation wakes no scheduler and ends nothing."""
 
     class Evictor(Recorder):
         def decide(self, now_s: float) -> float | None:
@@ -106,7 +106,7 @@ def test_start_up_counts_before_work_does() -> None:
 
 
 def test_what_can_never_run_is_counted_and_the_rest_runs() -> None:
-    """A job wider than the cluster never starts, is named with the reason, and keeps nobody waiting for ever."""
+    """A job wider than the cluster never starts, is named with the reason, and does not prolong the run."""
     cluster = Cluster(inventory(2, 8), make_jobs([(0, 10, 24), (0, 10, 8), (1, 10, 16)]))
     run = Engine(cluster, fifo_skip()).run()
     assert list(run.never_fits) == [0]
@@ -142,7 +142,7 @@ def test_waking_up_for_ever_in_vain_ends_too() -> None:
 
 @pytest.mark.parametrize("name", sorted(BASELINES))
 def test_no_baseline_hangs_behind_a_blocked_head(name: str) -> None:
-    """A strict head that fits only an undamaged cluster does not keep the engine busy for ever."""
+    """A strict head that fits only an undamaged cluster does not keep the engine busy indefinitely."""
     cluster = Cluster(inventory(2, 8), make_jobs([(0, 10, 1), (1, 10, 16), (2, 10, 1)]))
     engine = Engine(cluster, BASELINES[name]())
     engine.at(0.0, lambda now_s: cluster.cordon(1, now_s))
@@ -192,7 +192,7 @@ def test_an_interrupt_inside_a_decision_is_flagged_too() -> None:
 
 
 def test_actions_that_do_not_matter_do_not_keep_a_run_alive() -> None:
-    """A fault generator goes on for ever; the run ends with its work all the same."""
+    """A fault generator never stops; the run still ends with its work."""
     engine = Engine(Cluster(inventory(), make_jobs([(0, 100, 1)])), fifo())
 
     def again(now_s: float) -> None:

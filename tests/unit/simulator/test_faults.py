@@ -45,7 +45,7 @@ BAD = FaultOptions(node_mtbf_s=20_000, gpu_mtbf_s=200_000, spot_mtbr_s=30_000, u
 
 
 def test_faulty_runs_end_with_all_work_done_and_nothing_violated() -> None:
-    """Faults stop gangs, cost progress and are mended; then everything that can run has run."""
+    """Faults stop gangs, cost progress and are repaired; then everything that can run has run."""
     simulated, watch, faults = faulty(BAD)
     assert simulated.run.complete
     assert simulated.found.violations == ()

@@ -147,7 +147,7 @@ def test_the_actuator_sets_a_floor_once() -> None:
     ],
 )
 def test_a_service_that_is_another_one_by_now_is_a_conflict(more: dict[str, Any], reason: str) -> None:
-    """Nothing is changed; the reason is said."""
+    """Nothing is changed; the reason is returned."""
     answers: list[Outcome] = []
 
     def act(fleet: ServiceFleet, now_s: float) -> None:

@@ -112,7 +112,7 @@ def test_a_gang_counts_for_the_model_that_it_runs_on() -> None:
 
 
 def test_a_queue_borrows_up_to_its_borrow_limit() -> None:
-    """Eight of its own and four more; the other four stay idle though nobody uses them."""
+    """Eight of its own and four more; the other four stay idle, unused."""
     queues = [replace(queue("a", 8), borrow_limit=4), queue("b", 8)]
     assert starts(play([("a", 0, 100, 4), ("a", 0, 100, 8), ("a", 0, 100, 4)], queues)) == [0, 0, 100]
 
@@ -192,7 +192,7 @@ def test_a_queue_may_displace_while_it_borrows_where_it_is_set_so() -> None:
 
 
 def test_a_gang_wider_than_the_guarantee_waits_for_idle_quota() -> None:
-    """It may borrow, and takes nobody for that."""
+    """It may borrow, and preempts nothing for that."""
     rows: list[Row] = [("b", 0, 100, 8), ("a", 1, 50, 16)]
     simulated = play(rows, [queue("a", 8)])
     assert starts(simulated) == [0, 100]
@@ -272,7 +272,7 @@ def test_the_head_that_need_not_borrow_goes_first() -> None:
 
 
 def test_a_gang_lands_when_its_victims_have_gone() -> None:
-    """Meanwhile it holds its quota: nobody borrows the node that is idle, and its own queue sends no other head."""
+    """Meanwhile it holds its quota: no queue borrows the idle node, and its own queue sends no other head."""
     jobs = jobs_of([("b", 0, 9000, 16), ("a", 4000, 100, 24), ("c", 4001, 100, 8), ("a", 4002, 100, 1)])
     simulation = Simulation(inventory(3, 8), jobs, lambda _: Kueue([queue("a", 24)]), REAL)
     told: list[int] = []
@@ -303,7 +303,7 @@ def test_a_landing_gang_that_its_owner_takes_away_gives_its_quota_up() -> None:
 
 
 def test_a_tenant_that_comes_later_may_borrow() -> None:
-    """Work of an unknown tenant gets a queue that is guaranteed nothing, and gives way to the owner."""
+    """Work of an unknown tenant gets a queue without a guarantee, and is preempted by the owner."""
     jobs = jobs_of([("a", 0, 10, 8), ("a", 50, 20, 8)])
     simulation = Simulation(inventory(1, 8), jobs, lambda _: Kueue([queue("a", 8)]))
     simulation.engine.at(
@@ -340,7 +340,7 @@ def crowd(seed: int) -> tuple[list[Row], list[int], list[QueueSpec]]:
 
 
 class Checked(Kueue):
-    """Asks the rules also where that is held to be in vain."""
+    """Evaluates the rules also where the shortcut expects a refusal."""
 
     vain = 0
 

@@ -65,7 +65,9 @@ def test_the_time_of_a_write_is_known_where_there_is_one() -> None:
 
 
 def test_a_write_is_given_a_time_or_none_within_the_grace() -> None:
-    """Five writers at once, the next five behind them, then none; a size that never fits is nobody's fault."""
+    """Five writers at once, the next five behind them, then none; a size that never fits is not caused by other
+    writers.
+    """
     jobs = make_jobs([(0, 50_000, 1)] * 11, checkpoint_gib=55.8)
     jobs.add("huge", "t", gang(1), 0.0, checkpoint_gib=200.0)
     checkpoints = Checkpoints(jobs, REAL)

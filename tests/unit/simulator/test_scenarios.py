@@ -209,7 +209,7 @@ def test_a_mistake_is_one_message_with_file_field_and_value(
 
 
 def test_an_unknown_name_is_answered_with_the_list() -> None:
-    """Whoever mistypes a scenario sees which there are."""
+    """A mistyped scenario lists those that exist."""
     with pytest.raises(
         InputError,
         match=r"neither a file nor a shipped scenario; did you mean demo.*demo.*quickstart",
@@ -218,7 +218,7 @@ def test_an_unknown_name_is_answered_with_the_list() -> None:
 
 
 def test_an_empty_or_broken_file_is_one_clear_error(tmp_path: Path) -> None:
-    """Empty, not YAML, not a mapping: each is said."""
+    """Empty, not YAML, not a mapping: each has its message."""
     path = tmp_path / "x.yaml"
     for text, message in (("", "is empty"), ("a: [", "invalid YAML"), ("- 1", "not a mapping")):
         path.write_text(text, encoding="utf-8")

@@ -233,7 +233,7 @@ def test_a_draining_replica_hit_by_a_fault_does_not_come_back() -> None:
 
 
 def test_autoscalers_stop_looking_an_hour_after_the_last_request() -> None:
-    """A long tail of jobs is not woken every period for services that nobody calls."""
+    """A long tail of jobs is not woken every period for services without requests."""
     world = World(services(calls([5.0], 1), 900.0), make_jobs([(0, 1e6, 1)]))
     assert world.done.run.end_s == 1e6
     assert world.done.run.passes < (900 + 3600) / 30 + 20

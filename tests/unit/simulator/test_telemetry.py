@@ -112,7 +112,7 @@ def test_a_notebook_sleeps_most_of_the_time() -> None:
 
 
 def test_nvlink_is_silent_for_a_job_of_one_gpu() -> None:
-    """A job without a second GPU has nobody to talk to."""
+    """A job without a second GPU has no NVLink traffic."""
     state = running(8, Archetype.COMPUTE_TRAINING)
     state.gpus[:4] = 1
     values, _ = TelemetryGenerator(5).values(np.arange(10), entities_of(inventory(1, 8)), state)
@@ -120,7 +120,7 @@ def test_nvlink_is_silent_for_a_job_of_one_gpu() -> None:
 
 
 def test_an_empty_gpu_reads_as_idle_hardware() -> None:
-    """Nobody on it: no activity, a few MiB, and less power than a loaded board."""
+    """No occupant: no activity, a few MiB, and less power than a loaded board."""
     values, quality = TelemetryGenerator(5).sample(3, entities_of(inventory(1, 8)), idle_state(8))
     assert values[SM].max() == 0
     assert values[MEMORY].max() < 100

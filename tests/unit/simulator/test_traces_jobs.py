@@ -200,7 +200,7 @@ def test_a_gang_wider_than_the_limit_of_its_queue_is_refused(values: dict[str, A
 
 
 def test_a_share_of_a_gpu_becomes_thousandths(tmp_path: Path) -> None:
-    """Half a GPU is one GPU of which 500 thousandths are held; whole GPUs hold 1000."""
+    """Half a GPU is one GPU with 500 thousandths held; whole GPUs hold 1000."""
     jobs = read_jobs(job_file(tmp_path, "a,t,0,10,0.5", "b,t,0,10,4", "c,t,0,10,0.46"))
     assert jobs.gpus.tolist() == [1, 4, 1]
     assert jobs.gpu_milli.tolist() == [500, 1000, 460]
