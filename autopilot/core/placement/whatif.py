@@ -1,9 +1,9 @@
-"""Try it on paper: place, evict, move and re-cut on a copy of the books, then keep or roll back.
+"""The what-if: place, evict, move and re-cut on a copy of the capacity books, then keep or roll back.
 
-A `WhatIf` is the only mutable thing in the core. It copies the few capacity columns that planning
-touches and leaves the snapshot alone. Every change is an integer delta with an entry in an undo log,
-so that `rollback` restores the columns bit for bit (property test). All planning of one tick happens
-on one WhatIf, so that each choice sees the effects of those before it.
+A `WhatIf` is the only copy of the books that changes. It copies the few capacity columns that planning touches and
+leaves the snapshot alone. Every change is an integer delta with an entry in an undo log, so that `rollback` restores
+the columns bit for bit (property test). All planning of one tick happens on one WhatIf, so that each choice sees the
+effects of those before it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, Bools, ClusterSna
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where one gang sits or would sit: one entry for each GPU, share or instance it holds.
+    """Where one gang is or would be: one entry for each GPU, share or instance it holds.
 
-    `gpu` rows of GpuTable; `instance` rows of the what-if's instances, -1 for the GPU itself;
-    `milli` thousandths of the GPU (the whole for a plain GPU; 0 beside an instance).
+    `gpu` rows of GpuTable; `instance` rows of the what-if's instances, -1 for the GPU itself; `milli` thousandths of
+    the GPU (the whole for a plain GPU; 0 beside an instance).
     """
 
     gpu: I32

@@ -107,7 +107,7 @@ def build_context(
 
 
 def _book_open_effects(ctx: Context, busy_rows: frozenset[int]) -> None:
-    """What is under way is on the what-if's books already; the predictions and the quota books need it too."""
+    """Book effects under way into the predictions and the quota ledger; the what-if has them already."""
     ctx.quota.leaving |= busy_rows
     rows = np.array(sorted(busy_rows), np.int32)
     if not len(rows):
@@ -128,7 +128,7 @@ def _book_open_effects(ctx: Context, busy_rows: frozenset[int]) -> None:
 
 
 def leaving_rows(snapshot: ClusterSnapshot, busy_rows: frozenset[int]) -> dict[int, Layout | None]:
-    """Gangs that give something up already, and what they go on with; None: nothing."""
+    """Gangs that are giving up GPUs already, and what they keep; None: nothing."""
     held, work = snapshot.placements, snapshot.workloads
     rows = np.unique(held.workload[held.leaving])
     found: dict[int, Layout | None] = {}

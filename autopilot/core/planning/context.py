@@ -87,15 +87,15 @@ class Context:
         return self.observation.now_s
 
     def since_s(self, condition: str) -> float:
-        """Since when a condition that holds now has held without a break, as far as was seen."""
+        """Since when a condition that holds now has held without a break, as far as observed."""
         return self.plan.since_s(condition, self.memory.noted_since_s.get(condition, self.now_s))
 
     def room(self, end_s: float, row: int = -1, *, promises_only: bool = False) -> I32:
         """Whole free GPUs per node for a gang that would run until `end_s`. Shape [nodes].
 
-        Not to be written to: one array answers for all who are bound alike. Room held for the gang itself (`row`) is
-        free to it. With `promises_only`, room that is held tentatively binds nobody: what others give up is not kept
-        for a plan that may be another at the next tick.
+        Read only: gangs with the same bounds share one array. Room held for the gang itself (`row`) is free to it. With
+        `promises_only`, tentatively held room does not count as held: no victim's GPUs are kept for a plan that may
+        change at the next tick.
         """
         binding = [
             held
@@ -114,29 +114,29 @@ class Context:
         return rooms[key]
 
     def cached(self) -> StateCache:
-        """What was worked out for the state that the what-if is in."""
+        """Answers for the current state of the what-if."""
         return self.search_cache.at(self.whatif.stamp)
 
     def once(self, kind: type[Built], build: Callable[[], Built]) -> Built:
-        """What is built at most once in a tick, by its type."""
+        """An object that is built at most once in a tick, by its type."""
         if kind not in self.memo.built:
             self.memo.built[kind] = build()
         return cast("Built", self.memo.built[kind])
 
     def may_use(self, held: Held, row: int) -> bool:
-        """Is this room held for the gang of `row`, or for its queue? For none where `row` is -1."""
+        """True if this room is held for the gang of `row`, or for its queue. False where `row` is -1."""
         if held.queue < 0 or row < 0:
             return row >= 0 and held.row == row
         return int(self.observation.snapshot.workloads.queue[row]) in self.below(held.queue)
 
     def below(self, queue: int) -> tuple[int, ...]:
-        """A queue and all those below it."""
+        """A queue and all queues below it."""
         paths = self.quota.ledger.paths
         return tuple(each for each, path in enumerate(paths) if each == queue or queue in path)
 
     def binding_sets(self, positions: np.ndarray) -> np.ndarray:
-        """Bit set of the reservations that bind each pending gang: it outlives their start, and they are not its
-        queue's. Equal sets see equal room. Shape [positions].
+        """Bit set of the reservations that bind each pending gang: it outlives their start, and they are not of its
+        queue. Equal sets see equal room. Shape [positions].
         """
         bits, ends_s = np.zeros(len(positions), np.int64), self.gap_end_s[positions]
         for number, held in enumerate(self.plan.held):
@@ -148,7 +148,7 @@ class Context:
         return bits
 
     def occupy(self, row: int, layout: Layout, end_s: float) -> None:
-        """Book a placement: quota, when its GPUs end by prediction, and what reservations lose."""
+        """Book a placement: quota, predicted end of its GPUs, and what reservations lose."""
         self.quota.book(row, layout)
         self.foresee(layout, end_s, row)
 
@@ -164,12 +164,12 @@ class Context:
             self.plan.use_spare(losing, layout.per_node(self.observation.snapshot))
 
     def may_start(self, at: int, gpus: int) -> Miss | None:
-        """Why the quota of its queue keeps a pending gang of this width out; None when it does not."""
+        """Why quota refuses a pending gang of this width; None when it does not."""
         refusal = self.quota.may_start(int(self.pending[at]), gpus)
         return None if refusal is None else Miss(refusal.code, refusal.value, refusal.threshold)
 
     def quota_hold_against(self, row: int) -> QuotaHold | None:
-        """The quota of the gang's path that is kept for another; None when it may use what is there."""
+        """Quota on the gang's path that is kept for another gang; None when the gang may use what is there."""
         for kept in self.plan.quota_holds:
             work, ledger = self.observation.snapshot.workloads, self.quota.ledger
             models, kinds = int(work.gpu_models[row]), ledger.kind_of_model
@@ -182,8 +182,9 @@ class Context:
         return None
 
     def waiting(self, codes: frozenset[Code] | None = None) -> list[int]:
-        """Positions of gangs that had their turn and still wait (for one of these reasons), in the order of turns;
-        without replicas that are only foreseen to be needed: nobody gives way for them.
+        """Positions of gangs that had their turn and still wait (for one of these reasons), in the order of turns.
+
+        Replicas that only a forecast asks for are left out: nothing is preempted for them.
         """
         left = self.plan.undecided()
         left = left[(self.pending_table.may_ask & ~self.ahead)[left]]
@@ -211,13 +212,13 @@ class Context:
         return leaving
 
     def cooling(self) -> set[str]:
-        """Uids of workloads that were disrupted, or gave up a promise, not long ago."""
+        """Uids of workloads that were disrupted, or released a promise, recently."""
         return {name for name, until_s in self.memory.cooled_until_s.items() if until_s > self.now_s}
 
     def settled(self, most_gpus: float = inf) -> Running:
-        """Those who may be taken by a weighed taking: past their guaranteed run time, not cooling down, able to save.
+        """Candidates for weighed preemption: past their guaranteed run time, not cooling down, able to save.
 
-        `most_gpus`: without whoever holds more whole GPUs than that and can give up none of them alone.
+        `most_gpus`: without gangs that hold more whole GPUs than that and cannot give up a part.
         """
         gone = len(self.quota.leaving)  # it only grows
         if self.memo.settled[0] != gone:
@@ -236,23 +237,21 @@ class Context:
         return known[most_gpus]
 
     def _old_and_saved(self) -> Bools:
-        """Past its guaranteed run time, and able to save within the grace where that is asked for. Shape
-        [workloads].
-        """
+        """True past the guaranteed run time and, if required, able to save within the grace. Shape [workloads]."""
         work = self.observation.snapshot.workloads
         settled = self.now_s >= running_since(work) + self.policy.protection.min_runtime_s
         return settled if self.policy.preemption.without_checkpoint else settled & ~self.unsaved
 
     def answer(self, at: int, miss: Miss | None) -> None:
-        """Note why a gang may displace nobody, where that says more than that there is no room."""
+        """Note why a gang may not preempt, where that says more than that there is no room."""
         if miss is None or miss.code in _NO_ROOM:
             return
-        # without guarantees nobody is owed anything
+        # without guarantees the reason FAIRNESS says nothing
         if miss.code != Code.FAIRNESS or self.quota.ledger.guarantee_binds:
             self.plan.refuse(at, miss)
 
     def too_early(self, at: int) -> Miss | None:
-        """Set while a gang has not waited long enough to displace anybody."""
+        """Set while a gang has not waited long enough to preempt."""
         if not self.pending_table.early[at]:
             return None
         work = self.observation.snapshot.workloads
@@ -261,7 +260,7 @@ class Context:
         return Miss(Code.DELAY, self.now_s - submit_s, delay_s)
 
     def instance_share(self, instances: I32) -> float:
-        """GPUs that these MIG instances are: each an equal part of those cut from its GPU."""
+        """GPUs that these MIG instances amount to: each an equal part of the instances on its GPU."""
         whatif = self.whatif
         cut = np.bincount(whatif.instance_gpu[whatif.instance_alive], minlength=len(whatif.gpu_used))
         return float((1.0 / np.maximum(cut[whatif.instance_gpu[instances]], 1)).sum())

@@ -17,9 +17,8 @@ from autopilot.core.planning.context import Context
 def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spared: I32 | None = None) -> Fit | Miss:
     """Room for the gang at `at` on what is free now and not held for others.
 
-    `displacing`: what is held tentatively counts too, but after all the rest where it is `spared` (`held_for_others`
-    before anybody left). Else a gang could start on room that is held, and those it made leave would have left for
-    nothing.
+    `displacing`: room that is held tentatively counts too, but last where it is `spared` (`held_for_others` before
+    victims left). Otherwise a gang could start on held room, and its victims would have left for nothing.
     """
     row = int(ctx.pending[at])
     if row in ctx.members:
@@ -57,12 +56,12 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spar
 
 
 def held_for_others(ctx: Context, at: int) -> I32:
-    """Free GPUs per node that are held for others than the gang at `at`. Shape [nodes]."""
+    """Free GPUs per node that are held for gangs other than the one at `at`. Shape [nodes]."""
     return ctx.whatif.node_free - ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at]))
 
 
 def short(ctx: Context, shape: Shape, room: I32) -> Miss | None:
-    """Set where not even its GPUs are there, whatever else it needs: one count serves all gangs of equal members.
+    """Set if there are too few GPUs, whatever else the gang needs; one count serves all gangs of equal members.
 
     `room` [nodes]: what is free and not held for others, one array for one answer (`Context.room`).
     """
@@ -82,14 +81,14 @@ def short(ctx: Context, shape: Shape, room: I32) -> Miss | None:
 
 
 def within_limits(ctx: Context, row: int, shape: Shape) -> Shape:
-    """The shape on the GPU models whose limits hold it too."""
+    """The shape without GPU models whose limits leave too little."""
     models = ctx.quota.open_models(row, shape.gpus)
     return shape if models == shape.models else replace(shape, models=models)
 
 
 def room_beside(ctx: Context, row: int, room: I32) -> I32:
-    """Of the free GPUs per node, those where more members of a running gang may go: in the domain that it is in, or,
-    where each member has a node of its own, on nodes without one. Shape [nodes].
+    """Free GPUs per node where more members of a running gang may go: in its domain or, if each member has a node of
+    its own, on nodes without one. Shape [nodes].
     """
     snapshot = ctx.observation.snapshot
     topology = int(snapshot.workloads.topology[row])
@@ -104,7 +103,7 @@ def room_beside(ctx: Context, row: int, room: I32) -> I32:
 
 
 def elsewhere(ctx: Context, row: int, gpus: int) -> Fit | None:
-    """A place for a gang that was taken off the what-if, at the width that it had."""
+    """A place for a gang that was taken off the what-if, at this width."""
     shape = shape_of(ctx.observation.snapshot, row, gpus)
     if row in ctx.members:  # members that differ are placed when they start, not here
         return None

@@ -43,10 +43,10 @@ class Quota:
         return self.rules.may_start(self.ledger, claim)
 
     def open_models(self, row: int, gpus: int) -> int:
-        """GPU models that a gang of this width may use: its own wish, less those whose limit leaves too little.
+        """GPU models that a gang of this width may use: those it asks for, without those whose limit leaves too little.
 
-        A bit set over the model codes, 0 for any, `NO_MODEL` for none. A gang that wishes for one model alone draws
-        on that kind surely, and the rules answer for its limit.
+        A bit set over the model codes, 0 for any, `NO_MODEL` for none. A gang that asks for one model draws on that
+        kind alone, and the rules check its limit.
         """
         asked = int(self.snapshot.workloads.gpu_models[row])
         if not self.ledger.limits_models or (asked and not asked & (asked - 1)):
@@ -80,9 +80,9 @@ class Quota:
         )
 
     def running(self) -> Running:
-        """Gangs that hold GPUs and could give them up: not leaving, not stuck, not in this tick's plan already.
+        """Gangs that hold GPUs and may be evicted: not leaving, not stuck, not in the plan of this tick already.
 
-        `gone` only grows, so that its length tells whether an earlier answer holds.
+        `leaving` only grows, so its length tells whether an earlier answer holds.
         """
         if self._running is None:
             self._running = self._claims()
@@ -127,9 +127,7 @@ class Quota:
         return (ALL,) if kind == ALL else (ALL, kind)
 
     def book(self, row: int, layout: Layout, sign: int = 1) -> None:
-        """Enter into the books that a gang takes (or, with -1, gives up) a layout; what it is giving up counts no
-        more.
-        """
+        """Book a layout that a gang takes (or, with -1, gives up). Parts that are leaving do not count."""
         work, snapshot = self.snapshot.workloads, self.snapshot
         queue, preemptible = int(work.queue[row]), bool(work.preemptible[row])
         gpus = layout.parts
@@ -148,13 +146,13 @@ class Quota:
                 self.ledger.add(queue, sign * held, (kind,), preemptible=preemptible)
 
     def host_of(self, row: int, gpus: int) -> tuple[float, float]:
-        """CPU (milli) and memory (MiB) that so many GPUs, shares or instances of a gang come with."""
+        """CPU (milli) and memory (MiB) that belong to this many GPUs, shares or instances of a gang."""
         work = self.snapshot.workloads
         part = gpus / max(int(work.gpus_per_member[row]), 1)
         return float(work.cpu_milli[row]) * part, float(work.memory_mib[row]) * part
 
     def _leaves(self, row: int, layout: Layout) -> Bools:
-        """Which entries of a layout the gang is giving up already. Shape [entries]."""
+        """Entries of a layout that are leaving already. Shape [entries]."""
         if self._leaving is None:
             held = self.snapshot.placements
             self._leaving = {}

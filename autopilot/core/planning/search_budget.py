@@ -1,9 +1,9 @@
-"""How far one action searches in one tick, and in which order it gets round to those who wait.
+"""How far one action searches in one tick, and in which order it reaches the waiting gangs.
 
-Whom to take or to move is a search, and its cost grows with the cluster and with the queue. Its work is counted in
-steps, not timed, so that a decision is the same on every machine. Half of the steps go to those whose turn comes
-first. With the other half the rest is looked at from a place that is another one in every review period: whoever
-waits is looked at in time, and nothing changes inside a period.
+A search for victims or moves costs more on a larger cluster and with a longer queue. Its work is counted in steps, not
+in time, so that a decision is the same on every machine. Half of the steps go to the gangs whose turn comes first. The
+other half starts at a place that changes with each review period: every waiting gang is reached in time, and nothing
+changes inside a period.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Iterator, Sequence
 from autopilot.core.planning.context import Context
 
 STRIDE = 0.618034
-"""Part of the line between the places at which two review periods begin: the golden ratio leaves no gap for long."""
+"""Part of the queue between the places where two review periods begin; the golden ratio leaves no long gap."""
 
 LOOK = 20
-"""Steps of looking at a gang that is answered without a search."""
+"""Steps for a gang that is answered without a search."""
 
 
 def within_steps(ctx: Context, order: Sequence[int], times: int = 1) -> Iterator[int]:
-    """The gangs of `order` that one action gets round to in this tick, with what the caller adds to `ctx.plan.steps`.
+    """The gangs of `order` that one action reaches in this tick. The caller adds its steps to `ctx.plan`.
 
     The bound is `times` that of the policy.
     """

@@ -1,4 +1,4 @@
-"""What is offered to a search for victims or moves, in columns: so that thousands of gangs cost little to look at."""
+"""Candidates of a search for victims or moves, in columns: thousands of gangs cost little to compare."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from autopilot.core.rules.base import Claim, RankedTarget
 
 @dataclass(frozen=True, slots=True)
 class Movers:
-    """Gangs that might be moved, in the order of mercy. Rows, GPUs held, ranks, and more [gangs]; `columns` of very
-    many.
-    """
+    """Gangs that may be moved, in victim order. All arrays are [gangs]; `columns` exists for many gangs."""
 
     claims: list[Claim]
     rows: I32
@@ -31,7 +29,7 @@ class Movers:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Offers by gang, in the order in which the gangs are first offered: what each holds, its rank and its cost."""
+    """Candidates by gang, in the order in which the gangs first appear: what each holds, its rank and its cost."""
 
     rows: list[int]
     held: Holdings
@@ -40,7 +38,7 @@ class Columns:
 
 
 def columns_of(whatif: WhatIf, ranked_targets: Sequence[RankedTarget]) -> Columns:
-    """The columns of these offers on this what-if."""
+    """The columns of these candidates on this what-if."""
     largest: dict[int, RankedTarget] = {}
     for ranked_target in ranked_targets:
         target = ranked_target.target

@@ -18,11 +18,11 @@ Spans = Mapping[int, tuple[int, int]]
 
 
 class Clearing:
-    """One search. `allowed(levels)`: may these be taken together? Asked with the levels by candidate, above 0.
+    """One search. `allowed(levels)`: may these be taken together? It gets the levels by candidate, above 0.
 
-    `allowed` may forbid for two reasons. Too little is taken: that is `owed`, GPUs of candidates that pay. Else too
-    much, and then whatever contains it is taken to be forbidden too. Where something is forbidden by itself though
-    nothing is owed, the search ends, and `lonely` are the candidates of which this is so.
+    `allowed` may refuse for two reasons. Too little is taken: `owed` is the missing GPUs, from candidates that pay. Or
+    too much is taken: then every superset counts as refused too. If a candidate is refused by itself although nothing
+    is owed, the search ends, and `lonely` are those candidates.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What gangs hold, and what it would free to take it: of one taking exactly, of thousands of gangs in columns."""
+"""What gangs hold and what evicting them frees: exactly for one eviction, in columns for thousands of gangs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def leave_order(whatif: WhatIf, row: int, first: int = -1) -> tuple[tuple[int, .
 
 
 class Takings:
-    """What takings free on one what-if; each is worked out once, for the what-if as it is at the first question.
+    """What evictions free on one what-if. Each is computed once, for the what-if as of the first question.
 
     `first`: the node whose members of a gang leave before its others; -1 for none.
     """
@@ -67,7 +67,7 @@ class Takings:
         self._hosts: dict[tuple[int, float, bool], tuple[tuple[int, int, int], ...]] = {}
 
     def entries(self, target: Target) -> tuple[int, ...]:
-        """Entries of the victim's layout that a partial taking removes."""
+        """Entries of the victim's layout that a partial eviction removes."""
         if target.row not in self._members:
             self._members[target.row] = leave_order(self.whatif, target.row, self.first)
         chosen: list[int] = []
@@ -113,7 +113,9 @@ class Takings:
         return free
 
     def host_after(self, targets: Sequence[Target]) -> tuple[I64, I64]:
-        """Free milli-CPU and MiB per node once these were taken; the largest int64 where a node states none. [nodes]"""
+        """Free milli-CPU and MiB per node after these evictions; the largest int64 if a node states none. Shape
+        [nodes].
+        """
         cpu, memory = self.whatif.node_cpu.copy(), self.whatif.node_memory.copy()
         for target in targets:
             for node, milli, mib in self._host(target):
@@ -122,7 +124,7 @@ class Takings:
         return cpu, memory
 
     def _host(self, target: Target) -> tuple[tuple[int, int, int], ...]:
-        """(node, milli-CPU, MiB) that a taking gives back, rounded as the what-if books it."""
+        """(node, milli-CPU, MiB) that an eviction frees, rounded as the what-if books it."""
         key = (target.row, target.gpus, target.whole)
         if key not in self._hosts:
             work, node_of = self.whatif.snapshot.workloads, self.whatif.snapshot.gpus.node

@@ -1,7 +1,7 @@
-"""Moves that make room: running gangs go elsewhere so that one that waits fits.
+"""Moves that make room: running gangs go elsewhere so that a waiting gang fits.
 
-The cheapest gangs whose going would make room are taken off on paper, the gang is placed, and each of them must then
-find a place elsewhere; where one does not, it is left alone and the search goes on without it.
+The cheapest gangs that would make room are taken off the what-if and the gang is placed. Each of them must then find
+another place. A gang that finds none stays, and the search continues without it.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from autopilot.core.preemption.search import Search
 from autopilot.core.rules.base import RankedTarget, Target
 
 TRIES = 8
-"""How often the search goes on without a gang that found no other place."""
+"""How often the search continues without a gang that found no other place."""
 
 MANY = 512
-"""Of more gangs that may be moved, only those on the nodes that are cheapest to clear by estimate are looked at."""
+"""Among more movable gangs than this, only those on the nodes that are cheapest to clear are considered."""
 
 
 def moves_only(ctx: Context, at: int, key: int) -> Scenario | None:
     """How the gang at `at` could start if others moved; None when it may not, or no moves make room.
 
-    `key` [displace.alike]: what is in vain for one is not tried for another of its kind.
+    `key`: its scheduling signature. If moves fail for one gang, they are not tried for another with the same signature.
     """
     row = int(ctx.pending[at])
     work = ctx.observation.snapshot.workloads
@@ -49,7 +49,7 @@ def moves_only(ctx: Context, at: int, key: int) -> Scenario | None:
 
 
 def search_moves(ctx: Context, at: int, shape: Shape, without: Collection[int] = ()) -> Scenario | None:
-    """The cheapest gangs whose moving makes room, without those that find no other place, nor these (rows)."""
+    """The cheapest gangs whose moves make room, without those that find no other place, and without these rows."""
     whatif = ctx.whatif
     free = float((GPU_MILLI - whatif.gpu_used[whatif.gpu_usable]).sum()) / GPU_MILLI
     if shape.whole_gpus and free < shape.gpus:
@@ -72,7 +72,7 @@ def search_moves(ctx: Context, at: int, shape: Shape, without: Collection[int] =
 
 
 def _nodes_of(ctx: Context, parts: Sequence[RankedTarget], shape: Shape) -> list[int]:
-    """Nodes where members that may be moved leave room for a member of the newcomer, those with most of it first."""
+    """Nodes where movable members leave room for a member of the new gang, those with most free GPUs first."""
     held = np.zeros(len(ctx.whatif.node_free), np.int64)
     for row in dict.fromkeys(ranked_target.target.row for ranked_target in parts):
         np.add.at(held, ctx.observation.snapshot.gpus.node[ctx.whatif.layout_of(row).gpu], 1)
@@ -85,9 +85,7 @@ def _nodes_of(ctx: Context, parts: Sequence[RankedTarget], shape: Shape) -> list
 def _movers(
     ctx: Context, search: Search, most_gpus: float, without: Collection[int], *, instances: bool
 ) -> list[RankedTarget]:
-    """Gangs that may be moved, of so many GPUs at most, or with `instances` those that hold some; of very many, those
-    that count.
-    """
+    """Gangs of at most `most_gpus` that may be moved; with `instances`, those that hold instances."""
     movers = ctx.once(Movers, lambda: _all_movers(ctx))
     may = np.where(movers.elastic, movers.member_gpus, movers.gpus) <= most_gpus
     may &= _could_go(movers, ctx.room(np.inf))
@@ -116,7 +114,7 @@ def _movers(
 
 
 def _could_go(movers: Movers, room: I32) -> Bools:
-    """Is there a node with room for a member of each, beside the one that it is on? `room` [nodes]. Shape [gangs]."""
+    """True if a node other than its own has room for a member. `room` [nodes]. Shape [gangs]."""
     most = np.full(len(movers.rows), room.max(initial=0))
     roomiest = int(room.argmax()) if len(room) else -1
     most[movers.node == roomiest] = np.delete(room, roomiest).max(initial=0) if len(room) else 0
@@ -124,7 +122,7 @@ def _could_go(movers: Movers, room: I32) -> Bools:
 
 
 def _all_movers(ctx: Context) -> Movers:
-    """Whoever may be moved, once in a tick: the cheapest of the lowest priority first."""
+    """All gangs that may be moved, once in a tick: the cheapest of the lowest priority first."""
     work = ctx.observation.snapshot.workloads
     runs = (work.state == State.RUNNING).tolist()
     movable = [claim for claim in ctx.settled() if claim.preemptible and runs[claim.row]]

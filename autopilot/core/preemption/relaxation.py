@@ -58,8 +58,8 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Nodes of which one must take all members: `free` GPUs on those that may be cleared; on the others `members`
-    fit now, and the tail `beside` them.
+    """Nodes that must hold all members: `free` GPUs on those that may be cleared; on the others, `members` fit now, and
+    the tail `beside` them.
     """
 
     free: Mapping[int, int]
@@ -78,9 +78,9 @@ class Curve:
 
 @dataclass(slots=True)
 class State:
-    """A part of the search in one region: each candidate is taken at least to `low` and at most to `high`.
+    """A part of the search in one region: each candidate is taken from level `low` to level `high`.
 
-    So many GPUs are `owed`: they have to be taken from candidates that pay.
+    `owed`: GPUs that must come from candidates that pay.
     """
 
     region: int

@@ -1,6 +1,6 @@
-"""Start a gang on GPUs that others give up: whom a rule set allows, who is moved instead, what it costs.
+"""Scenarios: a gang starts on GPUs that victims free, some of which move; what that costs and is worth.
 
-All on paper: the what-if is left as it was, and the planner applies what the guards let stand.
+Everything happens on the what-if, which is left as it was. The planner applies what the guards allow.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from autopilot.core.reservations.gang import plan_start
 from autopilot.core.rules.base import Refusal, Takes, Target
 
 STEPS_A_QUEUE = 10
-"""What it takes to find whom a rule set allows, for each queue; a step is about a microsecond."""
+"""Steps to find the victims that a rule set allows, for each queue; a step is about a microsecond."""
 
 STEPS_A_PLACE = 200
-"""What it takes to find a place for a gang, beside the look at each node."""
+"""Steps to find a place for a gang, without the look at each node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A gang that would start if others gave way: where, who gives what, and what that loses."""
+    """A gang that would start on GPUs that victims free: where, what each victim gives up, and what that loses."""
 
     shape: Shape
     fit: Fit
@@ -48,18 +48,20 @@ class Scenario:
 
     @property
     def cost_gpu_s(self) -> float:
-        """What stopping all who give something up costs."""
+        """Cost of stopping all victims."""
         return sum(give.price_gpu_s for give in self.evictions)
 
 
 def scheduling_signatures(ctx: Context) -> list[int]:
-    """By position, what decides whether others may give way for a gang: where one may not, none of its number may."""
+    """What decides whether others may be preempted for each gang, by position. If one gang may not preempt, no gang
+    with the same number may.
+    """
     count, bits = len(ctx.plan.held), ctx.binding_sets(np.arange(len(ctx.pending)))
     return [sort << count | held_back for sort, held_back in zip(ctx.pending_table.sort, bits.tolist(), strict=True)]
 
 
 def alike_at(ctx: Context, at: int) -> int:
-    """The same of one position."""
+    """The scheduling signature of one position."""
     return ctx.pending_table.sort[at] << len(ctx.plan.held) | int(ctx.binding_sets(np.array([at]))[0])
 
 
@@ -99,7 +101,7 @@ def _fits_slowly(ctx: Context, at: int, shape: Shape, search: Search, targets: S
 
 
 def _apply(ctx: Context, search: Search, target: Target) -> Layout | None:
-    """Take it on the what-if; what the victim keeps, None when it loses all."""
+    """Evict it on the what-if; what the victim keeps, None when it loses everything."""
     if target.whole:
         ctx.whatif.evict(target.row)
         return None
@@ -109,9 +111,9 @@ def _apply(ctx: Context, search: Search, target: Target) -> Layout | None:
 
 
 def find_scenario(ctx: Context, at: int, targets: Takes, *, contract: bool = False) -> Scenario | Refusal | Miss:
-    """How the gang at `at` could start at its least width if others gave way as `takes` allows.
+    """How the gang at `at` could start at its least width if victims leave as `targets` allows.
 
-    What is being given up already counts as free: nobody is taken for what comes by itself.
+    GPUs of leaving work count as free: no victim is chosen for GPUs that come free by themselves.
     """
     row = int(ctx.pending[at])
     gpus = ctx.pending_table.least_gpus[at]
@@ -128,15 +130,15 @@ def find_scenario(ctx: Context, at: int, targets: Takes, *, contract: bool = Fal
 
 
 def most_given_up(ctx: Context, shape: Shape) -> float:
-    """GPUs of the widest gang that a weighed taking or a move may count on: the guard blast_radius refuses wider ones.
+    """GPUs of the widest gang that a weighed preemption or a move may use; the guard blast_radius refuses wider ones.
 
-    inf where GPUs do not tell (shares, instances).
+    inf where GPUs do not decide (shares, instances).
     """
     return ctx.policy.preemption.blast_ratio * shape.gpus if shape.whole_gpus else np.inf
 
 
 def let_leave(ctx: Context) -> int:
-    """Take off the what-if what is being given up already; the mark to roll back to."""
+    """Take leaving work off the what-if; the mark to roll back to."""
     mark = ctx.whatif.checkpoint()
     for row, keeps in ctx.plan.leaving.items():
         if len(ctx.whatif.layout_of(row)):
@@ -147,7 +149,7 @@ def let_leave(ctx: Context) -> int:
 
 
 def after_leaving(ctx: Context, at: int) -> Scenario | Miss:
-    """How the gang at `at` could start once those who are leaving have left, nobody taken."""
+    """How the gang at `at` could start once leaving work has left, without victims."""
     shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]), ctx.pending_table.least_gpus[at])
     ctx.plan.spend(STEPS_A_PLACE + len(ctx.whatif.node_free) // 50)
     mark = let_leave(ctx)
@@ -159,9 +161,9 @@ def after_leaving(ctx: Context, at: int) -> Scenario | Miss:
 def on_paper(
     ctx: Context, at: int, shape: Shape, search: Search, targets: Sequence[Target], *, parts_move: bool = False
 ) -> Scenario | Miss:
-    """Play it through: victims off, the gang on, victims that fit elsewhere there; then undo it all.
+    """Try it on the what-if: victims off, the gang on, victims elsewhere where they fit; then undo it all.
 
-    `parts_move`: members that are taken of a gang are placed elsewhere too; else the gang goes on without them.
+    `parts_move`: members taken from a gang are placed elsewhere too; otherwise the gang goes on without them.
     """
     whatif = ctx.whatif
     search.steps += (len(targets) + 1) * (STEPS_A_PLACE + len(search.room) // 50)
@@ -202,7 +204,7 @@ def on_paper(
 
 
 def _moves(ctx: Context, targets: Sequence[Target], held: dict[int, Layout]) -> dict[int, Layout]:
-    """Victims that fit elsewhere now, the widest first, as far as quotas go too; each is placed and booked.
+    """Victims that fit elsewhere now, the widest first, as far as quotas allow; each is placed and booked.
 
     An elastic gang goes on with as many members as fit, from its minimum on.
     """
@@ -221,7 +223,7 @@ def _moves(ctx: Context, targets: Sequence[Target], held: dict[int, Layout]) -> 
 
 
 def _moved_parts(ctx: Context, targets: Sequence[Target]) -> dict[int, Layout]:
-    """Gangs of which some members are taken, with these members elsewhere where they fit; each is placed and booked."""
+    """Gangs that lose some members, with these members elsewhere where they fit; each is placed and booked."""
     moved = {}
     for target in sorted((target for target in targets if not target.whole), key=lambda each: (-each.gpus, each.row)):
         shape = within_limits(ctx, target.row, shape_of(ctx.observation.snapshot, target.row, round(target.gpus)))
@@ -236,10 +238,12 @@ def _moved_parts(ctx: Context, targets: Sequence[Target]) -> dict[int, Layout]:
 
 
 def worth_gpu_s(ctx: Context, at: int, found: Scenario) -> float:
-    """Worth of the gang's start now, in GPU-seconds by price: its waiting that this spares, converted by
-    `preemption.priority_weight`, and the use of GPUs that would idle as long. Without it the gang would start when
-    enough work is predicted to have ended, or not within the horizon where nobody can say when that is. Where nobody
-    gives way nothing is weighed: then it is the use of its GPUs until the next review, as of every admission.
+    """Worth of starting the gang now, in GPU-seconds by price.
+
+    It is the waiting that this saves, converted by `preemption.priority_weight`, and the use of GPUs that would idle as
+    long. Without the scenario the gang starts when enough work is predicted to have ended, or after the horizon if that
+    is unknown. A scenario without victims is not weighed: it is worth the use of its GPUs until the next review, like
+    every admission.
     """
     row, horizon_s = int(ctx.pending[at]), ctx.policy.horizon_s
     if not found.evictions:
@@ -257,13 +261,13 @@ def worth_gpu_s(ctx: Context, at: int, found: Scenario) -> float:
 
 
 def _loss(ctx: Context, give: Eviction) -> float:
-    """GPUs that somebody gives up, by price."""
+    """GPUs that a victim gives up, by price."""
     held = ctx.priced_gpus(ctx.whatif.layout_of(give.row))
     return held - ctx.priced_gpus(give.keeps) if give.how == "shrink" and give.keeps is not None else held
 
 
 def _priced_cost_gpu_s(ctx: Context, found: Scenario) -> float:
-    """What stopping all who give something up costs, by the price of their GPUs."""
+    """Cost of stopping all victims, by the price of their GPUs."""
     cost = 0.0
     for give in found.evictions:
         held = ctx.whatif.layout_of(give.row)
@@ -272,7 +276,7 @@ def _priced_cost_gpu_s(ctx: Context, found: Scenario) -> float:
 
 
 def _waiting_gpu_s(ctx: Context, at: int, found: Scenario) -> float:
-    """What it is worth that those who are stopped wait again: until the gang that they make room for ends."""
+    """Cost of stopped victims waiting again, until the gang that they make room for ends."""
     wait_s = min(float(ctx.run_low_s[at]), ctx.policy.horizon_s)
     gpus = sum(_loss(ctx, give) for give in found.evictions if give.how == "evict")
     return gpus * wait_s * ctx.policy.preemption.waiting_weight
@@ -328,7 +332,7 @@ def pipelined_draft(
 
 
 def _awaits(ctx: Context, layout: Layout) -> bool:
-    """True when somebody who leaves already is on a node of the layout still: its GPUs, CPU or memory may be theirs."""
+    """True if leaving work is still on a node of the layout: its GPUs, CPU or memory may be in use."""
     held, node = ctx.observation.snapshot.placements, ctx.observation.snapshot.gpus.node
     theirs = held.node[np.isin(held.workload, list(ctx.plan.leaving))]
     return bool(np.isin(node[layout.gpu], theirs).any())

@@ -1,15 +1,14 @@
-"""Whom to take so that a gang fits: the cheapest of the takings that a rule set allows.
+"""The search for victims: the cheapest sufficient set of those that a rule set allows.
 
-A rule set offers takings in the order of mercy (rules/base.py); this search knows the nodes. It finds the ranks
-that make room, keeps the nodes that are cheapest to clear by estimate, and leaves the choice to clearing.py. Where
-GPUs on nodes do not tell what fits (shares, instances, members that differ), or where that finds nothing, it takes
-the offers in order until the gang fits. From what it found it puts back whoever is not needed. Nothing is placed or
-evicted here.
+A rule set offers candidates in victim order (rules/base.py); this search knows the nodes. It finds the ranks that make
+room, keeps the nodes that are cheapest to clear by estimate, and leaves the choice to clearing.py. Where GPUs on nodes
+do not decide what fits (shares, instances, members that differ), or where that finds nothing, it takes candidates in
+order until the gang fits. It then drops every victim that is not needed. It places and evicts nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any
@@ -23,40 +22,35 @@ from autopilot.core.preemption.candidates import Columns, columns_of
 from autopilot.core.preemption.clearing import Clearing
 from autopilot.core.preemption.holdings import I64, Takings, cheapest_groups
 from autopilot.core.preemption.relaxation import Candidate, Demand, Region
+from autopilot.core.preemption.victim_order import in_order, one_wide, taken, without_needless
 from autopilot.core.rules.base import Allowed, RankedTarget, Target
 
 Places = tuple[tuple[int, ...], ...]
-"""Which offers each level takes, by their place in the sequence."""
+"""Candidates that each level takes, by their place in the sequence."""
 
 Unit = tuple[Places, Candidate]
 """A gang, or gangs that free a GPU only together."""
 
 STEPS = 200_000
-"""Steps of the inner loops after which a search is content with the best that it found."""
+"""Steps of the inner loops after which a search accepts the best answer so far."""
 
 STEPS_OF_MANY = 5_000
-"""The same where the nodes were chosen by estimate: that is not exact anyway."""
+"""The same where the nodes were chosen by estimate, which is not exact anyway."""
 
 PATIENCE = 1_000_000
-"""Steps after which a search gives up when it found nothing: a quarter of a second."""
+"""Steps after which a search without an answer gives up: a quarter of a second."""
 
 EXACT = 64
-"""So many nodes, so many domains of a topology, and the nodes of so many gangs are all searched."""
+"""Up to this many nodes, domains of a topology, or gangs, all are searched."""
 
 NODES = 24
-"""Of more, the cheapest by estimate are: so many nodes and two for each member."""
+"""Beyond EXACT, the cheapest nodes by estimate are searched: this many, and two for each member."""
 
 DOMAINS = 8
 """The same for domains."""
 
 HELPERS = 64
-"""Gangs that are looked at though they free nothing of use, where quotas want more to be taken."""
-
-WIDEST = 8
-"""So many wide gangs are tried as the last one that donors with little to spare may give."""
-
-TRIALS = 64
-"""Beginnings of the order of mercy that are tried one by one where quotas allow some and not others."""
+"""Gangs that are considered although they free nothing useful, where quotas ask for more victims."""
 
 PARTS = 1024
 """Costs are integers: parts of a GPU-second."""
@@ -93,7 +87,7 @@ class Search:
         self.takings = Takings(self.whatif, self.first)
 
     def __call__(self, targets: Sequence[Target]) -> bool:
-        """Is there room for the gang once these were taken?"""
+        """True if the gang has room once these are evicted."""
         self.steps += (20 + len(self.room) // 100) * (1 if self.fits_slowly is None else 5 + len(targets))
         if self.fits_slowly is not None:
             return self.fits_slowly(targets)
@@ -103,19 +97,20 @@ class Search:
         return self.fits_on(free)
 
     def entries(self, target: Target) -> tuple[int, ...]:
-        """Entries of the victim's layout that a partial taking removes."""
+        """Entries of the victim's layout that a partial eviction removes."""
         return self.takings.entries(target)
 
     def freed(self, target: Target) -> tuple[tuple[int, int], ...]:
-        """(node, whole GPUs) that a taking leaves entirely free, by itself."""
+        """(node, whole GPUs) that an eviction leaves entirely free, by itself."""
         return self.takings.cleared(target)[0]
 
     def cheapest(self, ranked_targets: Sequence[RankedTarget], allowed: Allowed) -> tuple[Target, ...] | None:
-        """The cheapest allowed takings that make room, of the lowest ranks that suffice; None when none do.
+        """The cheapest allowed set of victims that makes room, of the lowest ranks that suffice; None without one.
 
-        Cheapest: least lost work in the highest rank that is needed, then in the one below it, and so on; a GPU
-        counts at least one GPU-second. Exact by GPUs where up to EXACT nodes or gangs are in question, unless the
-        steps run out; else near it. Where GPUs do not tell what fits, it is the order of mercy less the needless.
+        Cheapest means least lost work in the highest rank that is needed, then in the one below it, and so on; a GPU
+        counts at least one GPU-second. The answer is exact by GPUs where up to EXACT nodes or gangs are searched and
+        the steps suffice; otherwise it is close to it. Where GPUs do not decide what fits, it is the victim order
+        without needless victims.
         """
 
         def enough(targets: Sequence[Target]) -> bool:
@@ -138,19 +133,18 @@ class Search:
         return None if found is None else taken(ranked_targets, without_needless(ranked_targets, found, enough))
 
     def near(self, columns: Columns, may: Bools) -> list[int]:
-        """Places in very many gangs of those that hold the nodes which are cheapest to clear by estimate.
+        """Places, among thousands of gangs, of those that hold the nodes which are cheapest to clear by estimate.
 
-        `may` [gangs]: those that are asked about.
+        `may` [gangs]: the gangs to consider.
         """
         self.steps += len(columns.held.gang) // 10
         return Market(self, (), columns).near(may)
 
 
 class Market:
-    """What is offered to one search, in columns: which gang frees how many GPUs of which node, at what rank and cost.
+    """The candidates of one search, in columns: how many GPUs of which node each gang frees, its rank and its cost.
 
-    Gangs stand in the order of mercy. Those that free a GPU only together are one unit; `leader` [gangs] is the
-    first of them.
+    Gangs are in victim order. Gangs that free a GPU only together are one unit; `leader` [gangs] is the first of them.
     """
 
     def __init__(self, search: Search, ranked_targets: Sequence[RankedTarget], columns: Columns) -> None:
@@ -166,13 +160,13 @@ class Market:
         self.steps = 0  # that searches took so far
 
     def room_at(self, rank: int) -> bool:
-        """Is there room when all up to `rank` is taken?"""
+        """True if there is room once every candidate up to `rank` is evicted."""
         room = self.search.room
         gpus = np.where(self.rank[self.gang] <= rank, self.gpus, 0)
         return self.search.fits_on(room + np.bincount(self.node, gpus, minlength=len(room)).astype(np.int32))
 
     def cheapest(self, allowed: Allowed) -> list[int] | None:
-        """Places in the offers: the cheapest that make room and are allowed, of the lowest ranks that suffice."""
+        """Places of the cheapest candidates that make room and are allowed, of the lowest ranks that suffice."""
         ranks = np.unique(self.rank).tolist()
         low, high = 0, len(ranks) - 1
         while low < high:
@@ -185,7 +179,7 @@ class Market:
         return None
 
     def near(self, may: Bools) -> list[int]:
-        """Places of the gangs on the nodes that are cheapest to clear, where `may` [gangs] says who is asked about."""
+        """Places of the gangs on the nodes that are cheapest to clear, among those in `may` [gangs]."""
         open_ = np.flatnonzero(may[self.gang])
         kept = np.zeros(len(self.search.room), np.bool_)
         for region, _ in self._regions(open_, self._demand()):
@@ -201,12 +195,12 @@ class Market:
         return Demand(members, search.member_gpus, tail, 1 if search.spread else search.need_gpus)
 
     def _regions(self, open_: I64, demand: Demand) -> list[tuple[Region, bool]]:
-        """What is searched, by domain; are these all its nodes?"""
+        """Regions to search, by domain; True with one that includes all its nodes."""
         domains = self._domains(open_, demand.members + (demand.tail > 0))
         return [self._region(nodes, open_, demand) for nodes in domains]
 
     def _clear(self, top: int, allowed: Allowed) -> list[int] | None:
-        """The cheapest up to the rank `top`, as far as the steps reach."""
+        """The cheapest up to the rank `top`, as far as the steps allow."""
         search, demand = self.search, self._demand()
         open_ = np.flatnonzero(self.rank[self.gang] <= top)
         found = self._regions(open_, demand)
@@ -233,7 +227,7 @@ class Market:
         steps: int,
         owed: int = 0,
     ) -> tuple[list[int] | None, frozenset[int]]:
-        """Places in the offers of the cheapest, and the units of which nothing is allowed alone."""
+        """Places among the candidates of the cheapest, and the units that are not allowed alone."""
 
         def places(levels: Mapping[int, int]) -> list[int]:
             return sorted(place for unit, level in levels.items() for place in units[unit][0][level])
@@ -250,10 +244,10 @@ class Market:
         return None if found is None else places(dict(enumerate(found))), clearing.lonely
 
     def _owing(self, units: Sequence[Unit], allowed: Allowed) -> tuple[list[Unit], int]:
-        """The units with what they pay, and the GPUs that are owed; else those that are allowed by themselves, and 0.
+        """The units with what they pay, and the GPUs owed; if none can pay, the units allowed by themselves, and 0.
 
-        Owed are GPUs that must be taken before quotas allow anything, or before they allow certain units. They are
-        asked for as if one gang gave them all.
+        GPUs are owed if they must be taken before quotas allow anything, or before they allow certain units. They are
+        asked for as if one gang held them all.
         """
         ranked_targets, total = (
             self.ranked_targets,
@@ -273,11 +267,11 @@ class Market:
         while low < high:
             middle = (low + high) // 2
             low, high = (low, middle) if pays(units[payers.index(True)], float(middle)) else (middle + 1, high)
-        told = []
+        paying = []
         for (places, candidate), payer, needy in zip(units, payers, bound, strict=True):
             gpus = tuple(ceil(sum(ranked_targets[place].target.gpus for place in level)) * payer for level in places)
-            told.append((places, replace(candidate, pays=gpus, bound=needy or not first)))
-        return told, low
+            paying.append((places, replace(candidate, pays=gpus, bound=needy or not first)))
+        return paying, low
 
     def _domains(self, open_: I64, parts: int) -> list[Bools]:
         """Nodes of each domain that is searched; all nodes in one where the gang may spread over them."""
@@ -289,8 +283,8 @@ class Market:
         return [level == domain for domain in found[: DOMAINS if len(found) > EXACT else EXACT].tolist()]
 
     def _region(self, inside: Bools, open_: I64, demand: Demand) -> tuple[Region, bool]:
-        """The nodes of a domain that may be cleared, in the order of mercy, and what fits on its others; are these
-        all?
+        """The nodes of a domain that may be cleared, in victim order, and what fits on its others; True if these are
+        all its nodes.
         """
         room = self.search.room
         here = open_[inside[self.node[open_]]]
@@ -325,7 +319,7 @@ class Market:
         return cheapest_groups(group, gpus, self.rank[gang], cost, missing)
 
     def _units(self, near: I64, top: int, helpers: int) -> list[Unit]:
-        """What the gangs of these entries offer, and the first `helpers` gangs, inside the ranks up to `top`."""
+        """What the gangs of these entries offer, and the first `helpers` gangs, up to the rank `top`."""
         frees: dict[int, dict[int, int]] = {}
         for gang, node, gpus in zip(
             self.gang[near].tolist(), self.node[near].tolist(), self.gpus[near].tolist(), strict=True
@@ -346,7 +340,7 @@ class Market:
         return [unit for unit in units if len(unit[0]) > 1]
 
     def _costs(self, places: Sequence[int]) -> dict[int, int]:
-        """The cost of offers as one integer each: so many bits for each rank that all costs together fit in them."""
+        """The cost of each candidate as one integer, with enough bits for each rank to hold the sum of all costs."""
         ranked_targets = self.ranked_targets
         parts = {
             place: round((ranked_targets[place].price_gpu_s + ranked_targets[place].target.gpus) * PARTS)
@@ -360,7 +354,9 @@ class Market:
         return {place: part << shift[ranked_targets[place].rank] for place, part in parts.items()}
 
     def _unit(self, places: Sequence[int], costs: Mapping[int, int], frees: dict[int, int]) -> Unit:
-        """Levels of one gang: more members with each, all of it last. Of gangs that share a GPU: all or nothing."""
+        """Levels of one gang: one more member at each level, the whole gang last. Gangs that share a GPU: all or
+        nothing.
+        """
         ranked_targets = self.ranked_targets
         whole = tuple(place for place in places if ranked_targets[place].target.whole)
         parts = [place for place in places if not ranked_targets[place].target.whole]
@@ -376,97 +372,3 @@ class Market:
             freed.append(frees)
         cost = tuple(sum(costs[place] for place in level) for level in levels)
         return tuple(levels), Candidate(cost, tuple(freed), (0,) * len(cost))
-
-
-def in_order(ranked_targets: Sequence[RankedTarget], enough: Callable[[Sequence[Target]], bool]) -> list[int] | None:
-    """The shortest beginning of the offers that is enough; by doubling and halving, for more mostly fit no worse.
-
-    Quotas may allow some and not more: then the first beginnings are tried one by one, the longer ones by doubling.
-    """
-
-    def so_far(count: int) -> bool:
-        return enough(taken(ranked_targets, range(count)))
-
-    high = 1
-    while high < len(ranked_targets) and not so_far(high):
-        high *= 2
-    high = min(high, len(ranked_targets))
-    if not so_far(high):
-        counts = [count for count in range(1, len(ranked_targets)) if count <= TRIALS or count.bit_count() == 1]
-        found = next((count for count in counts if so_far(count)), None)
-        return None if found is None else list(range(found))
-    low = high // 2 + 1
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if so_far(middle) else (middle + 1, high)
-    return list(range(high))
-
-
-def one_wide(
-    ranked_targets: Sequence[RankedTarget], allowed: Allowed, enough: Callable[[Sequence[Target]], bool]
-) -> list[int] | None:
-    """One of the widest gangs, with others in the order of mercy as far as quotas allow; the cheapest such choice.
-
-    Rules count the widest last, so that a donor may give one gang that is more than it has to spare, after others that
-    are not.
-    """
-    found: list[list[int]] = []
-    for wide in sorted(range(len(ranked_targets)), key=lambda place: (-ranked_targets[place].target.gpus, place))[
-        :WIDEST
-    ]:
-        kept = [wide]
-        for place in [wide, *range(len(ranked_targets))]:
-            more = sorted({*kept, place})
-            kept = more if allowed(taken(ranked_targets, more)) else kept
-            if enough(taken(ranked_targets, kept)):
-                found.append(without_needless(ranked_targets, kept, enough))
-                break
-    ranks = sorted({ranked_target.rank for ranked_target in ranked_targets}, reverse=True)
-
-    def cost(places: Sequence[int]) -> list[float]:
-        return [
-            sum(
-                ranked_targets[each].price_gpu_s + ranked_targets[each].target.gpus
-                for each in places
-                if ranked_targets[each].rank == rank
-            )
-            for rank in ranks
-        ]
-
-    return min(found, key=cost, default=None)
-
-
-def without_needless(
-    ranked_targets: Sequence[RankedTarget], chosen: Sequence[int], enough: Callable[[Sequence[Target]], bool]
-) -> list[int]:
-    """Put back whoever is not needed: the highest rank first, in it the dearest; members before whole gangs.
-
-    Many at a time while that goes well, one by one where it does not.
-    """
-
-    def dearest(place: int) -> tuple[int, float, bool]:
-        return (-ranked_targets[place].rank, -ranked_targets[place].price_gpu_s, not ranked_targets[place].target.whole)
-
-    asked, kept = sorted(chosen, key=dearest), list[int]()
-    count = max(len(asked) // 4, 1)
-    while asked:
-        if enough(taken(ranked_targets, sorted([*kept, *asked[count:]]))):
-            asked, count = asked[count:], 2 * count
-        elif count > 1:
-            count //= 2
-        else:
-            kept.append(asked.pop(0))
-    return sorted(kept)
-
-
-def taken(ranked_targets: Sequence[RankedTarget], places: Iterable[int]) -> tuple[Target, ...]:
-    """The offers at these places as one taking a gang: the members together, or all of it."""
-    targets: dict[int, Target] = {}
-    for place in places:
-        target = ranked_targets[place].target
-        before = targets.get(target.row)
-        if before is None or target.whole:
-            targets[target.row] = target
-        elif not before.whole:
-            targets[target.row] = Target(target.row, before.gpus + target.gpus, whole=False)
-    return tuple(targets.values())

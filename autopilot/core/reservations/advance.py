@@ -1,10 +1,10 @@
-"""Advance reservations: so many GPUs of a model for the work of a queue, from a time on.
+"""Advance reservations: GPUs of one model for the work of a queue, from a given time on.
 
-The GPUs are held by draining: from `reservation.advance_lead_s` before on, work that would outlive the start finds only
-what is spare on the chosen nodes; work that is foreseen to end before, and preemptible work that agreed to give way
-(backfill), may use them. From the start on they idle for the queue's own work for `grace_s`; what it does not take by
-then is released. Whatever the queue holds of the model already counts. Nobody is evicted but backfill; what still runs
-there at the start is said to be in the way.
+The GPUs are held by draining. From `reservation.advance_lead_s` before the start, work that would outlive the start may
+use only what is spare on the chosen nodes. Work that is predicted to end before, and backfilled work, may use them.
+From the start on, the GPUs idle for the queue's own work for `grace_s`; what it does not use by then is released. GPUs
+of the model that the queue holds already count. Only backfilled work is evicted; a note reports other work that still
+runs there at the start.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from autopilot.core.planning.context import Context
 from autopilot.core.planning.plan_state import Held
 
 MOST = 8
-"""Advance reservations that are held at once, the earliest first; the others wait for their turn."""
+"""Advance reservations held at once, the earliest first; the others wait."""
 
 
 def hold_advance(ctx: Context) -> None:
-    """Add what is reserved in advance to what is held in this tick, and note which nodes it is on."""
+    """Hold what is reserved in advance in this tick, and note its nodes."""
     table, now_s = ctx.observation.snapshot.advance, ctx.now_s
     if not len(table.id):
         return
@@ -37,7 +37,7 @@ def hold_advance(ctx: Context) -> None:
 
 
 def _hold(ctx: Context, row: int) -> None:
-    """Choose nodes for one reservation, those of the tick before first, and hold them."""
+    """Choose nodes for one reservation, those of the previous tick first, and hold them."""
     snapshot, table = ctx.observation.snapshot, ctx.observation.snapshot.advance
     queue, model, name = int(table.queue[row]), int(table.gpu_model[row]), str(table.id[row])
     start_s = float(table.start_s[row])
@@ -87,7 +87,7 @@ def _say(ctx: Context, row: int, left: int, free: int) -> None:
 
 
 def _own_gpus(ctx: Context, queue: int) -> Bools:
-    """GPUs that the work of a queue, or of those below it, holds and is not giving up. Shape [gpus]."""
+    """GPUs that the work of a queue, or of those below it, holds and keeps. Shape [gpus]."""
     snapshot = ctx.observation.snapshot
     held, own = snapshot.placements, np.zeros(len(snapshot.gpus.uuid), np.bool_)
     below = np.array(ctx.below(queue), np.int32)
@@ -96,7 +96,7 @@ def _own_gpus(ctx: Context, queue: int) -> Bools:
 
 
 def _free_by(ctx: Context, start_s: float) -> Bools:
-    """GPUs that are free at `start_s` by prediction, or now once that is past; backfilled work gives way. Shape
+    """GPUs that are free at `start_s` by prediction, or now once that is past; backfilled work counts as gone. Shape
     [gpus].
     """
     held, work = ctx.observation.snapshot.placements, ctx.observation.snapshot.workloads

@@ -1,9 +1,9 @@
-"""GPUs that come free are held for a gang whose queue is below its fair share, for a while.
+"""The fair-share hold: room for a gang whose queue is below its fair share, for a while.
 
-Turns alone do not help a gang of a few GPUs beside a flood of narrow work: its turn comes first, but GPUs come free
-one by one, and each goes to a gang of one GPU behind it. Nor do takings, where all that narrow work is younger than
-its guaranteed run time. So room is held, tentatively, for the first such gang of each queue: where its start is near,
-because work is predicted to end, or will be old enough to be taken back.
+Turns alone do not help a gang of several GPUs beside a flood of narrow work. Its turn comes first, but GPUs come free
+one by one, and each goes to a gang of one GPU behind it. Preemption does not help while that narrow work is younger
+than its guaranteed run time. So room is held, tentatively, for the first such gang of each queue, if its start is near:
+because work is predicted to end, or will be old enough to be preempted.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from autopilot.core.quota.ledger import ALL, EPSILON
 from autopilot.core.reservations.gang import hold, plan_start
 
 MOST = 8
-"""Starts that are planned in one tick, in the order of service: each looks at the whole cluster."""
+"""Starts to plan in one tick, in the order of service; each looks at the whole cluster."""
 
 TWICE = 2.0
-"""Room is held for one gang so many times `reservation.share_hold_s` at most: what was foreseen did not come."""
+"""Room is held for one gang at most this many times `reservation.share_hold_s`: the prediction was wrong."""
 
 
 def hold_fair_share(ctx: Context, at: int, held_for: dict[int, bool]) -> bool:
-    """Hold room for the gang at `at`, which has had its turn in vain; True when it does. For one of a queue alone."""
+    """Hold room for the gang at `at`, which found none at its turn; True when it does.
+
+    `held_for` has an entry for each queue whose first waiting gang was considered; True: a start was planned for it.
+    """
     limit_s, work = ctx.policy.reservation.share_hold_s, ctx.observation.snapshot.workloads
     if limit_s <= 0:
         return False
@@ -41,7 +44,7 @@ def hold_fair_share(ctx: Context, at: int, held_for: dict[int, bool]) -> bool:
         return False
     held_for[queue] = True
     over = _above_share(ctx, queue)
-    if not over.any():  # nobody has what it lacks
+    if not over.any():  # no queue has what it lacks
         return False
     shape = shape_of(ctx.observation.snapshot, row, ctx.pending_table.least_gpus[at])
     plan = plan_start(ctx, at, shape, _free_or_taken_at(ctx, over))
@@ -53,7 +56,7 @@ def hold_fair_share(ctx: Context, at: int, held_for: dict[int, bool]) -> bool:
 
 
 def _below_share(ctx: Context, at: int) -> bool:
-    """Does its queue, and each above it, stay within its fair share with the gang?"""
+    """True if its queue, and each queue above, stays within its fair share with the gang."""
     ledger, row = ctx.quota.ledger, int(ctx.pending[at])
     claim = ctx.quota.claim(row, ctx.pending_table.least_gpus[at])
     path = ledger.paths[claim.queue]
@@ -61,7 +64,7 @@ def _below_share(ctx: Context, at: int) -> bool:
 
 
 def _above_share(ctx: Context, queue: int) -> Bools:
-    """Queues that use more than their fair share, where their path parts from that of `queue`. Shape [queues]."""
+    """Queues above their fair share, where their path parts from that of `queue`. Shape [queues]."""
     ledger = ctx.quota.ledger
     over = np.zeros(len(ledger.paths), np.bool_)
     for other in range(len(over)):
@@ -71,7 +74,7 @@ def _above_share(ctx: Context, queue: int) -> Bools:
 
 
 def _free_or_taken_at(ctx: Context, over: Bools) -> F64:
-    """When each GPU comes free by prediction, or may be taken back from a queue that is `over`. Shape [gpus]."""
+    """When each GPU comes free by prediction, or may be reclaimed from a queue in `over`. Shape [gpus]."""
     work, held = ctx.observation.snapshot.workloads, ctx.observation.snapshot.placements
     settles_s = np.where(
         work.preemptible & over[work.queue] & ~ctx.unsaved,

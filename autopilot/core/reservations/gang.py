@@ -1,12 +1,11 @@
-"""Room held for a gang that does not fit yet: when it could start by prediction, and on which nodes.
+"""A gang reservation: when a gang that does not fit yet could start by prediction, and on which nodes.
 
-The plan reads the GPUs' predicted free times as a step function of capacity per node and finds, by
-bisection over the distinct times, the first at which the gang's members fit (inside one domain where
-the gang requires it). Inside one review period the plan depends on events alone, not on the clock, so
-that skipping a tick changes nothing; a start may hence lie in the past when predictions ran late.
-Work that outlives that start may use only the `spare` GPUs of the reserved
-nodes; that is what keeps the promise. Backfilled work of unknown length is foreseen to be evicted for the gang, as it
-will be once that is promised its room.
+The plan reads the predicted free times of GPUs as a step function of capacity per node. It finds, by bisection over the
+distinct times, the first at which the gang's members fit (inside one domain if required). Inside one review period the
+plan depends on events alone, not on the clock, so that skipping a tick changes nothing; a planned start may therefore
+lie in the past when predictions ran late. Work that outlives the start may use only the `spare` GPUs of the reserved
+nodes; that keeps the promise. Backfilled work of unknown length is expected to be evicted for the gang, once its
+reservation is firm.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ def plan_start(ctx: Context, at: int, shape: Shape, gpu_free_at_s: F64 | None = 
 
 
 def promised_start_s(ctx: Context, at: int, shape: Shape, plan: StartPlan) -> float:
-    """By when the gang at `at` can be promised its start: as `plan`, with all work running on as long as it may.
+    """By when the gang at `at` can be promised its start: as `plan`, if all work runs as long as it may.
 
-    "As long as it may" is `reservation.promise_level`. The plan is for a likely start, so that little room stands idle
-    before it; a promise is for a start that few gangs miss.
+    "As long as it may" is `reservation.promise_level`. The plan is for a likely start, so that little room idles before
+    it; a promise is for a start that few gangs miss.
     """
     late = plan_start(ctx, at, shape, _free_at(ctx, at, _free_late(ctx)))
     return max(plan.start_s, ctx.now_s, late.start_s if late is not None else -np.inf)
@@ -100,10 +99,10 @@ def _one_member_a_node(ctx: Context, shape: Shape) -> bool:
 
 
 def _free_at(ctx: Context, at: int, gpu_free_at_s: F64) -> F64:
-    """When each GPU comes free for the gang at `at`, of `gpu_free_at_s` [gpus] for everybody. Shape [gpus].
+    """When each GPU comes free for the gang at `at`, from `gpu_free_at_s` [gpus] for all gangs. Shape [gpus].
 
-    Nobody knows when backfilled work without a forecast ends; it is evicted for the gang from the time on at which
-    the gang's room is a promise (actions/backfill.py).
+    The end of backfilled work without a forecast is unknown; it is evicted for the gang once the gang's reservation is
+    a promise (actions/backfill.py).
     """
     snapshot = ctx.observation.snapshot
     held, work = snapshot.placements, snapshot.workloads

@@ -1,9 +1,9 @@
-"""Quota that is kept for an overdue gang: what bounds its wait behind a hard limit.
+"""The quota hold: quota kept for an overdue gang, which bounds its wait behind a hard limit.
 
-A wide gang at a hard limit (or, where it may not be preempted, at a guarantee) would be passed by narrower ones for
-ever, for they keep the limit full. Once it is overdue, nothing behind it starts or grows under that limit, unless it
-is sure enough to end before the room will be there anyway. That is a reservation of quota, and like one of GPUs it is
-made only where forecasts or declared limits say when the work that runs there ends.
+Narrower gangs would pass a wide gang at a hard limit indefinitely, for they keep the limit full; the same holds at a
+guarantee if the gang may not be preempted. Once it is overdue, nothing behind it starts or grows under that limit,
+unless it is sure enough to end before the quota is free anyway. This is a reservation of quota. Like one of GPUs, it is
+made only where forecasts or declared limits bound the work that runs there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How capacity is shared among gangs that run already: elastic width in turns, and time slices.
+"""Sharing among running gangs: elastic width member by member, and time sharing by index.
 
-The modules propose who grows and who pauses for whom. Guards and rule sets bind them as they bind every action.
+The modules propose growth and pauses. Guards and rule sets bind them like every action.
 """

@@ -1,9 +1,9 @@
-"""What is left is shared among elastic gangs in turns, member by member, the oldest first.
+"""Elastic width: free GPUs are shared among elastic gangs in turns, member by member, the oldest first.
 
-Gangs that are about to start and hold their minimum on paper take part, and running ones below their full width.
-Between queues the turns are those of every start (core/ordering/queue_order.py). Inside a queue a higher priority
-takes all that it can use first; of equals, the gang with the fewest members above its minimum has the next turn, then
-the older one. Nothing is decided here: the what-if and the books are left as they were.
+Gangs that are about to start and hold their minimum on the what-if take part, and running ones below their full width.
+Between queues the turns are those of every start (core/ordering/queue_order.py). Inside a queue a higher priority first
+takes all that it can use; among equals, the gang with the fewest members above its minimum has the next turn, then the
+older one. Nothing is decided here: the what-if and the ledger are left as they were.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _turns(ctx: Context, gangs: Sequence[Elastic]) -> QueueRotation:
 
 
 def _widen(ctx: Context, gang: Elastic, members: int) -> bool:
-    """Try a gang with so many members more, on paper; False, and nothing changed, where they do not fit."""
+    """Try a gang with this many more members on the what-if; False, with nothing changed, if they do not fit."""
     more = min(members * gang.member_gpus, gang.most_gpus - gang.width_gpus)
     if ctx.quota_hold_against(gang.row) is not None:
         return False
@@ -169,7 +169,7 @@ def _growth(ctx: Context, gang: Elastic, more: int) -> tuple[Fit, Shape] | None:
 
 
 def _unwanted(ctx: Context) -> I32:
-    """Whole free GPUs per node that are neither reserved nor wanted by a taking which is held for now. Shape
+    """Whole free GPUs per node that are neither reserved nor needed by a preemption that a guard holds for now. Shape
     [nodes].
     """
     room, whatif = ctx.room(np.inf), ctx.whatif

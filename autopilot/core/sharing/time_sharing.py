@@ -1,14 +1,14 @@
-"""Let work that waits pause running work of the same queue that would keep others waiting for longer.
+"""Time sharing: waiting work pauses running work of the same queue that would keep others waiting for longer.
 
-Two exchanges, both for queues that are ordered by index, and with preemptible work alone:
+There are two exchanges, both for queues ordered by index and with preemptible work only:
 
-- by index: who waits has an index (order.py) `index_ratio` times as high as each of those who pause. Serving the
-  one that is likely to be done sooner first saves waiting (the exchange argument behind the Gittins index);
-- by fill: some GPUs are idle, yet too few for any gang that waits. Narrower work of a lower index, by half that
-  ratio in logs, makes room for the best-ranked wider gang, so that the idle GPUs work too.
+- by index: the waiting gang has an index (ordering/job_order.py) `index_ratio` times as high as each paused gang.
+  Serving the gang that is likely to finish sooner saves waiting (the exchange argument behind the Gittins index);
+- by fill: some GPUs are idle, but too few for any waiting gang. Narrower work of a lower index, by half that ratio in
+  logs, makes room for the best-ranked wider gang, so that the idle GPUs work too.
 
-Exactly the missing number of GPUs is taken, the worst index first. Where what is then free lies scattered, others
-are moved: a gang that is moved loses its place to nobody.
+Exactly the missing number of GPUs is taken, the worst index first. If the free GPUs are then scattered, other gangs are
+moved; a moved gang keeps its place in the order.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from autopilot.core.preemption.moves import search_moves
 from autopilot.core.preemption.scenario import STEPS_A_PLACE, Scenario, after_leaving, let_leave, pipelined_draft
 
 TOGETHER = 32
-"""So many gangs behind a newcomer are looked at, that would take the place of a wide gang together with it."""
+"""Gangs behind a new gang that are considered as sharing the place of a wide victim with it."""
 
 FILL_EXPONENT = 0.5
-"""Of `index_ratio`, where idle GPUs are gained. With none of it the two sides of a fill would take turns."""
+"""Exponent of `index_ratio` where idle GPUs are gained. With 0 the two sides of a fill would alternate."""
 
 
 @dataclass(slots=True)
@@ -78,10 +78,10 @@ def _pass(
 
 
 def _askers(ctx: Context) -> I64:
-    """Gangs that wait and may ask others to pause: preemptible, of whole GPUs, in a queue that is ordered by index.
+    """Waiting gangs that may pause others: preemptible, of whole GPUs, in a queue ordered by index.
 
-    Who was paused a moment ago asks nobody: a forecast that turned within minutes is no reason to turn the exchange
-    round, and each that was paused would pause the next.
+    A gang that was paused recently pauses no other. A forecast that turned within minutes is no reason to reverse the
+    exchange, and each paused gang would pause the next.
     """
     snapshot = ctx.observation.snapshot
     work, waiting = snapshot.workloads, np.array(ctx.waiting(), np.int64)
@@ -97,7 +97,7 @@ def _askers(ctx: Context) -> I64:
 
 
 def _benches(ctx: Context, queues: set[int]) -> dict[int, _Bench]:
-    """Who runs in each of these queues and may be paused or moved: preemptible, past its guaranteed run time."""
+    """Running gangs of these queues that may be paused or moved: preemptible, past their guaranteed run time."""
     gpus = ctx.observation.snapshot.workloads.gpus
     claims = [claim for claim in ctx.quota.running() if claim.preemptible and claim.queue in queues]
     rows = np.array([claim.row for claim in claims], np.int32)
@@ -116,9 +116,9 @@ def _benches(ctx: Context, queues: set[int]) -> dict[int, _Bench]:
 
 
 def _exchange(ctx: Context, at: int, bench: _Bench, *, fill: bool) -> Scenario | None:
-    """Who pauses and who moves so that the gang at `at` starts; None when it may not, or cannot.
+    """The gangs that pause and move so that the gang at `at` starts; None when it may not, or cannot.
 
-    A running gang that is wide for one newcomer may pause for several that will fill its place together.
+    A gang that is wide for one new gang may pause for several that fill its place together.
     """
     row = int(ctx.pending[at])
     gpus = ctx.pending_table.least_gpus[at]
@@ -165,7 +165,7 @@ def _exchange(ctx: Context, at: int, bench: _Bench, *, fill: bool) -> Scenario |
 
 
 def _leaves_idle(bench: _Bench, victim: int, limit: float, need: int) -> bool:
-    """True where too much of a wide gang's place would idle, because `need` GPUs of it are used."""
+    """True if too much of a wide gang's place would idle when `need` GPUs of it are used."""
     return bool(bench.index[victim] >= limit * min(need / bench.gpus[victim], 1.0))
 
 
@@ -193,10 +193,10 @@ def _fitting(ctx: Context, behind: list[int], left: I32) -> int:
 
 
 def _on_paper(ctx: Context, at: int, shape: Shape, paused: list[int], behind: list[int]) -> Scenario | None:
-    """The gang on the GPUs of those who pause, others moved where that is needed; the what-if is left as it was.
+    """The gang on the GPUs of paused gangs, others moved where needed; the what-if is left as it was.
 
-    Of those `behind` it only the ones count that fit on the rest of these GPUs: a place is not taken for gangs that
-    cannot use it.
+    Gangs `behind` it count only if they fit on the rest of these GPUs: a place is not taken for gangs that cannot use
+    it.
     """
     whatif = ctx.whatif
     mark = let_leave(ctx)
@@ -219,13 +219,13 @@ def _on_paper(ctx: Context, at: int, shape: Shape, paused: list[int], behind: li
     if not isinstance(fit, Fit):
         return None
     if not moves and not np.isin(fit.layout.gpu, np.concatenate(list(left.values()))).any():
-        return None  # on GPUs that are held for others alone it would start without anybody's pause
+        return None  # it would start on held GPUs alone, without a pause
     pauses = tuple(Eviction(row, "evict", None, len(left[row]), float(ctx.lost_gpu_s[row])) for row in paused)
     return Scenario(shape, fit, (*pauses, *moves), needed_gpus=needed)
 
 
 def _propose(ctx: Context, at: int, found: Scenario, bench: _Bench, case: Case, submit: Submit) -> bool:
-    """Worth of the exchange: waiting saved when the one that is done sooner goes first, and idle GPUs used."""
+    """Worth of the exchange: waiting saved because the shorter gang goes first, and idle GPUs used."""
     soon_s = 1.0 / max(float(ctx.index[at]), 1e-12)
     saved_s = sum(
         max(1.0 / max(bench.index[give.row], 1e-12) - soon_s, 0.0) for give in found.evictions if give.how == "evict"

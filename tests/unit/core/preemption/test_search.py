@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autopilot.core.placement.whatif import Layout
-from autopilot.core.preemption.search import in_order, one_wide, taken, without_needless
+from autopilot.core.preemption.victim_order import in_order, one_wide, taken, without_needless
 from autopilot.core.rules.base import RankedTarget, Target
 from tests.kits.core_world import Item, holds
 from tests.kits.victims_world import VictimsWorld, bid, victims_world
