@@ -173,12 +173,12 @@ def by_node(slots: Sequence[Slot], shown: int = 12) -> str:
 
 
 def victim_words(victim: Victim) -> str:
-    """One victim by name: how it gives way, what that loses, and whether it was owed."""
+    """One victim by name, with `how_words`."""
     return f"{victim.workload}: {how_words(victim)}"
 
 
 def how_words(victim: Victim) -> str:
-    """How a victim gives way, what that loses, and whether it was owed."""
+    """How a victim is displaced, what that loses, and whether it was owed."""
     if victim.how == "shrink":
         how = f"shrinks by {victim.gpus} to {counted(len(victim.keeps), 'GPU')} ({by_node(victim.keeps, 4)})"
     elif victim.how == "move":
@@ -266,7 +266,7 @@ def _whose(proposal: Proposal) -> str:
 
 
 def explain_proposal(proposal: Proposal, decision: Decision) -> list[str]:
-    """The whole case of one proposal: what, for whom, gain and price, evidence, every guard."""
+    """One proposal in full: its effect, workload, benefit and cost, evidence, and every guard."""
     lines = [
         f"{proposal.id}: {answer_words(answer_of(proposal, decision.halted))} at "
         f"{format_duration(decision.now_s)} (tick {decision.tick})",
@@ -286,7 +286,7 @@ def explain_proposal(proposal: Proposal, decision: Decision) -> list[str]:
 
 
 def _victim_lines(proposal: Proposal) -> list[str]:
-    """Every victim, for whom it gives way, and what is taken from all of them together."""
+    """Every victim, the workload that preempts it, and the sum over all victims."""
     if not proposal.victims:
         return []
     own = all(victim.workload == proposal.workload for victim in proposal.victims)

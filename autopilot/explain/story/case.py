@@ -18,7 +18,7 @@ QUOTA_CODES = frozenset({Code.LIMIT, Code.GUARANTEE, Code.QUOTA, Code.KEPT})
 """Reasons that the queue tree gives before anybody asks for room."""
 
 NO_TURN_CODES = frozenset({Code.EXCLUDED, Code.CHECK, Code.WORKERS, Code.ORDER, Code.BOUND, Code.GATED, Code.DELAY})
-"""Reasons for which it is not asked whom the gang could displace."""
+"""Reasons for which possible victims are not explained."""
 
 SHOWN_NAMES = 4
 """Gangs that are named in one line."""

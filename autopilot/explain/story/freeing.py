@@ -43,7 +43,7 @@ def freed_by(case: Case, decision: Decision) -> list[str]:
         lines += _ahead(case)
     if not isinstance(place(ctx, case.at, case.shape), Fit):
         lines.append(f"room: {_room_prospect(case)}")
-    foreseen = bool(ctx.ahead[case.at])  # nobody gives way for it
+    foreseen = bool(ctx.ahead[case.at])  # no work is preempted for it
     if ctx.quota.ledger.guarantee_binds and has_tree(ctx) and not foreseen:
         lines.append(_owed_prospect(case))
     # by contract the young may be taken too
@@ -177,7 +177,7 @@ def _when(ctx: Context, found: Prospect, what: str) -> str:
 
 
 def _endings(ctx: Context, ended: Sequence[Ending]) -> str:
-    """The first to end, and the last, whom it takes."""
+    """The first and the last workload that must end."""
     work = ctx.observation.snapshot.workloads
 
     def one(each: Ending) -> str:

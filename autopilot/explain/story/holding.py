@@ -48,7 +48,7 @@ TAKING_CODES = frozenset({Code.FAIRNESS, Code.PRIORITY, Code.POLICY, Code.PROTEC
 
 
 def held_by(case: Case) -> list[str]:
-    """Its reason with numbers, the queue tree above it, room, and whom it might displace."""
+    """The reason with numbers, the queue tree above it, free room, and possible victims."""
     ctx, code = case.ctx, case.why.code
     lines = [
         f"held by {code}: {code_words(code, case.why.value, case.why.threshold)}",
@@ -71,7 +71,7 @@ def held_by(case: Case) -> list[str]:
         lines.append(_who_runs(case))
     if code in QUOTA_CODES | TAKING_CODES | NO_TURN_CODES:
         lines.append(_room(case))
-    sheltered = case.quota is not None and case.quota.code == Code.GUARANTEE  # then it may take nobody either
+    sheltered = case.quota is not None and case.quota.code == Code.GUARANTEE  # then it may not preempt either
     if code not in NO_TURN_CODES and not sheltered:
         lines += _displacing(case)
     return lines
@@ -116,7 +116,7 @@ def _reservations(case: Case) -> list[str]:
 
 
 def _kept(case: Case) -> list[str]:
-    """For whom quota is kept, where, and from when on it is all there."""
+    """The gang that quota is held for, where, and when all of it is free."""
     ctx = case.ctx
     kept = ctx.quota_hold_against(case.row)
     if kept is None:

@@ -132,7 +132,7 @@ def _bound(value: float) -> str:
 
 
 def rival_lines(ctx: Context, claim: Claim) -> list[str]:
-    """The queues beside its path that use most of what is theirs: who could give way, were it above its part."""
+    """The queues beside its path with the highest saturation: possible lenders, if they were above their share."""
     ledger = ctx.quota.ledger
     path = {*ledger.paths[claim.queue], 0}
     beside = [child for parent in path for child in ledger.children[parent] if child not in path]
