@@ -30,24 +30,24 @@ def memory_text(memory: ControllerMemory) -> str:
 
 def read_memory_text(text: str, source: str) -> ControllerMemory:
     """The inverse of `memory_text`; raises `InputError` naming `source` for any other text."""
-    mend = (
+    fix = (
         "restore it from a backup, or remove it to start with an empty memory (dwell timers and budgets "
         f"restart): {source}"
     )
     try:
         content: Any = json.loads(text)
     except ValueError as error:
-        raise InputError(f"{source}: not a controller memory, or truncated ({error}); {mend}") from error
+        raise InputError(f"{source}: not a controller memory, or truncated ({error}); {fix}") from error
     schema = content.get("schema") if isinstance(content, dict) else None
     if schema != SCHEMA:
-        raise InputError(f"{source}: schema is {schema!r}, this version reads {SCHEMA!r}; {mend}")
+        raise InputError(f"{source}: schema is {schema!r}, this version reads {SCHEMA!r}; {fix}")
     body = content.get("memory")
     if content.get("digest") != _digest(json.dumps(body, sort_keys=False)):
-        raise InputError(f"{source}: the digest does not match its content: it was changed or damaged; {mend}")
+        raise InputError(f"{source}: the digest does not match its content: it was changed or damaged; {fix}")
     try:
         return msgspec.convert(body, ControllerMemory)
     except msgspec.ValidationError as error:
-        raise InputError(f"{source}: {error}; {mend}") from error
+        raise InputError(f"{source}: {error}; {fix}") from error
 
 
 def _plain(value: Any) -> Any:

@@ -151,8 +151,8 @@ def _unwrap(document: dict[str, Any], source: str) -> tuple[dict[str, Any], str]
             raise InputError(f"{source}: {key}: {show(document.get(key))} is not allowed; it must be {wanted}")
     known = ("apiVersion", "kind", "metadata", "spec", "status")
     if strange := [key for key in document if key not in known]:
-        mend = "the fields of the policy belong under spec"
-        raise InputError(f"{source}: {strange[0]}: no such field of a Kubernetes object; {mend}")
+        fix = "the fields of the policy belong under spec"
+        raise InputError(f"{source}: {strange[0]}: no such field of a Kubernetes object; {fix}")
     metadata, spec = document.get("metadata"), document.get("spec")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(name, str) or not name:

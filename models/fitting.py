@@ -66,8 +66,8 @@ def fit_demand(values: F64, ask: Ask, seed: int, pinned: Sequence[int] = (), tri
         if work:
             proof = proved(values, until, ask, challenger, trial)
         if proof is None or not proof.verdict.passed:
-            speaks = trial.champion or Boosting(seed)
-            models = tuple(speaks if model is challenger else model for model in models)
+            serving = trial.champion or Boosting(seed)
+            models = tuple(serving if model is challenger else model for model in models)
     # two parameters per series cannot overfit: without boosting the fitted part is used for calibration too
     begin = until if work else steps // 4
     # outcomes come late: additional origins, as many as the longest horizon has steps

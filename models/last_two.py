@@ -1,13 +1,13 @@
-"""Run times by the last two jobs alike: the floor that every better model has to beat.
+"""Run times from the last two similar jobs: the floor that every better model has to beat.
 
-The prediction for a job is the geometric mean of the run times of the last two ended jobs of the same
-tenant and width; without such, of the tenant; without such, of anyone. Around it lies what the model's own
-last errors show, quantile by quantile: they have heavier tails than a log-normal. That two recent jobs of the same
-user beat a user's estimate was shown by Tsafrir, Etsion and Feitelson (2007).
+The prediction for a job is the geometric mean of the run times of the last two ended jobs of the same tenant and width;
+without those, of the tenant; without those, of all. Its spread is that of the model's own last errors, quantile by
+quantile: they have heavier tails than a log-normal. Tsafrir, Etsion and Feitelson (2007) showed that two recent jobs of
+the same user are a better predictor than a user's estimate.
 
-Where the last two say little about the next one, they are not believed: the prediction is drawn towards the
-tenant's usual run time by a factor that is learned online too (the slope of what came on what the last two
-said, both as distances from the usual; a regression to the mean).
+Where the last two are a weak predictor of the next one, the prediction is shrunk towards the tenant's usual run time by
+a factor that is learned online too (the slope of the outcome on the last two, both as distances from the usual; a
+regression to the mean).
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from autopilot.core.model.forecast import LEVELS, Forecasts, RuntimeForecast
 from autopilot.core.model.snapshot import F64, ClusterSnapshot, State
 
 FIRST_SPREAD = 1.8
-"""Standard deviation of the log error assumed before any was seen: a factor of 6 either way."""
+"""Standard deviation of the log error assumed before any was observed: a factor of 6 either way."""
 
 FIRST_ERRORS = 10
-"""Errors that this assumption weighs as much as."""
+"""Number of errors that weigh as much as this assumption."""
 
 MEMORY = 1000
-"""Past errors that the spread is learned from."""
+"""Number of past errors in the spread."""
 
 FIRST_BELIEF = 10.0
-"""The last two are believed fully at first, with the weight of this many jobs a factor of e away from the usual."""
+"""At first the last two count fully, with the weight of this many jobs a factor of e away from the usual."""
 
 USUAL_JOBS = 200
-"""Ended jobs that a tenant's usual run time is the mean of, in logs: an exponential mean of about this length."""
+"""Ended jobs in the mean of a tenant's usual run time, in logs: an exponential mean of about this length."""
 
 # Standard normal quantiles of LEVELS (0.05 .. 0.99).
 _Z = np.array([-1.6448536, -0.6744898, 0.0, 0.6744898, 1.2815516, 1.6448536, 2.3263479])
@@ -43,7 +43,7 @@ _NOTHING = (float("nan"), 0)
 
 
 class LastTwo:
-    """Forecaster of run times from the last two ended jobs alike."""
+    """Forecaster of run times from the last two similar jobs that ended."""
 
     name = "last-two"
 
@@ -54,7 +54,7 @@ class LastTwo:
         self._errors: deque[float] = deque(maxlen=MEMORY)
         self._sorted: list[float] = []  # the same errors, rising
         self._usual: dict[int, tuple[float, int]] = {}  # by tenant, and of all: mean log run time, jobs
-        self._said: deque[tuple[float, float]] = deque(maxlen=MEMORY)  # (last two, what came) less the usual
+        self._said: deque[tuple[float, float]] = deque(maxlen=MEMORY)  # (last two, outcome) minus the usual
         self._said_square, self._said_product = 0.0, 0.0
 
     def update(self, now_s: float, snapshot: ClusterSnapshot) -> None:
@@ -80,15 +80,15 @@ class LastTwo:
             self._ended[key] = self._ended.get(key, 0) + 1
 
     def _learn_belief(self, tenant: int, gpus: int, log_s: float) -> None:
-        """Compare what the last two said with what came, then bring the usual run times up to date."""
-        said, _ = self._last(tenant, gpus)
+        """Compare the last two with the outcome, then update the usual run times."""
+        recent, _ = self._last(tenant, gpus)
         usual = self._usual_of(tenant)
-        if said is not None and usual is not None:
+        if recent is not None and usual is not None:
             if len(self._said) == MEMORY:
                 before, came = self._said[0]
                 self._said_square -= before * before
                 self._said_product -= before * came
-            pair = (said - usual, log_s - usual)
+            pair = (recent - usual, log_s - usual)
             self._said.append(pair)
             self._said_square += pair[0] * pair[0]
             self._said_product += pair[0] * pair[1]
@@ -102,20 +102,20 @@ class LastTwo:
 
     @property
     def belief(self) -> float:
-        """How far the last two are believed: 1 fully, 0 not at all."""
+        """The weight of the last two: 1 fully, 0 not at all."""
         slope = (self._said_product + FIRST_BELIEF) / (self._said_square + FIRST_BELIEF)
         return min(max(slope, 0.0), 1.0)
 
     def _expected(self, tenant: int, gpus: int) -> tuple[float | None, int]:
-        """Log of the predicted run time, and how many ended jobs of that kind there were."""
-        said, ended = self._last(tenant, gpus)
+        """Log of the predicted run time, and the number of ended jobs of that kind."""
+        recent, ended = self._last(tenant, gpus)
         usual = self._usual_of(tenant)
-        if said is None or usual is None:
-            return said, ended
-        return usual + self.belief * (said - usual), ended
+        if recent is None or usual is None:
+            return recent, ended
+        return usual + self.belief * (recent - usual), ended
 
     def _last(self, tenant: int, gpus: int) -> tuple[float | None, int]:
-        """Mean log run time of the last two ended jobs alike, and how many ended jobs of that kind there were."""
+        """Mean log run time of the last two similar jobs that ended, and the number of ended jobs of that kind."""
         for key in ((tenant, gpus), (tenant, _ANY), (_ANY, _ANY)):
             recent = self._recent.get(key)
             if recent:
@@ -141,9 +141,8 @@ class LastTwo:
     def forecast(self, now_s: float, snapshot: ClusterSnapshot) -> Forecasts:
         """Quantiles of the total run time of every workload; replicas of services abstain.
 
-        A job keeps the prediction of the moment when it was first seen (as soon as there was one):
-        jobs that are submitted together are alike, and a queue that is predicted anew at each end
-        would swap places for no reason.
+        A job keeps the prediction from when it was first seen (or from the first one available): jobs that are
+        submitted together are similar, and new predictions at each end would reorder the queue for no reason.
         """
         work = snapshot.workloads
         names = work.id.tolist()

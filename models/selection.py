@@ -138,14 +138,14 @@ def _losses(raw: F64, came: F64, root: F64, levels: Sequence[float], instead: F6
     found = np.full((series, horizons, len(levels)), np.nan)
     for rows in blocks(series, origins):
         for ahead in range(horizons):
-            said, outcome = raw[rows, :, ahead], came[rows, :, ahead]
+            forecast, outcome = raw[rows, :, ahead], came[rows, :, ahead]
             there = ~np.isnan(outcome)
-            spoke = ~np.isnan(said).any(axis=2) & there
-            enough = spoke.sum(axis=1) >= np.maximum(8, there.sum(axis=1) / 4)
+            made = ~np.isnan(forecast).any(axis=2) & there
+            enough = made.sum(axis=1) >= np.maximum(8, there.sum(axis=1) / 4)
             if instead is not None:
-                said = np.where(spoke[:, :, None], said, instead[rows, :, ahead])
-            known = ~np.isnan(said).any(axis=2) & there
-            losses = _mean_losses(said, outcome, root[rows], levels, known)
+                forecast = np.where(made[:, :, None], forecast, instead[rows, :, ahead])
+            known = ~np.isnan(forecast).any(axis=2) & there
+            losses = _mean_losses(forecast, outcome, root[rows], levels, known)
             found[rows, ahead] = np.where(enough[:, None], losses, np.nan)
     return found
 

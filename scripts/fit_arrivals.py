@@ -166,7 +166,7 @@ def as_python(model: ArrivalModel) -> str:
         ]
     lines += [
         "    ),",
-        "    # Likeness, gaps and rhythm of those batches: Philly 2017.",
+        "    # Similarity, gaps and rhythm of those batches: Philly 2017.",
         f"    batch_likeness={model.batch_likeness:.3f},",
         f"    gap_log_s={row(model.gap_log_s)},",
         "    hour_shape=(",

@@ -329,8 +329,8 @@ def check_place(path: Path, *, replace: bool) -> None:
     if path.exists():
         fault = fault_of(path)
         if fault:
-            mend = "give another path" if not replace else "it is not replaced; give another path"
-            raise InputError(f"{path}: {fault}; {mend}")
+            fix = "give another path" if not replace else "it is not replaced; give another path"
+            raise InputError(f"{path}: {fault}; {fix}")
 
 
 def fault_of(path: Path) -> str:

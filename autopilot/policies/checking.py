@@ -135,12 +135,12 @@ def _place(location: tuple[str | int, ...]) -> tuple[str, str, Any]:
 # --- the words ------------------------------------------------------------------------------------
 
 
-def _refusal(value: Any, hint: Any, path: str, name: str, mend: str = "") -> str:
+def _refusal(value: Any, hint: Any, path: str, name: str, fix: str = "") -> str:
     kind = bare(hint)
     names = [str(item.value) for item in kind] if isinstance(kind, type) and issubclass(kind, Enum) else []
     meaning = f" ({meaning_of(hint)})" if meaning_of(hint) else ""
     allowed = allowed_text(hint, name)
-    return f"{path}: {show(value)} is not allowed{nearest(value, names)}; it takes {allowed}{meaning}{mend}"
+    return f"{path}: {show(value)} is not allowed{nearest(value, names)}; it takes {allowed}{meaning}{fix}"
 
 
 def show(value: Any) -> str:

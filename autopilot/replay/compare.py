@@ -15,7 +15,7 @@ from autopilot.replay.findings import Counts, PolicyDiff, ReplayResult, Shift, T
 
 
 @dataclass(slots=True)
-class _Wishes:
+class _Proposals:
     """The proposals of one side so far."""
 
     proposals: dict[str, int] = field(default_factory=dict)
@@ -43,7 +43,7 @@ def compare(
     reader: JournalReader, policy: Policy, total: int, progress: Progress | None, keep: int, decide: Decide
 ) -> ReplayResult:
     """Decide every tick under `policy` and under the recorded one; the first `keep` differing ticks are listed."""
-    recorded, candidate = _Wishes(), _Wishes()
+    recorded, candidate = _Proposals(), _Proposals()
     past: ControllerMemory | None = None  # the recorded decisions led to this state
     own = _Intentions()
     names: dict[str, None] = {}

@@ -133,15 +133,15 @@ JOB_COLUMNS: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
 
 def fared(run: PolicyRun) -> str:
     """The jobs that fared worse than under the reference, and those that waited longest; empty without jobs."""
-    said = fared_words(run.result)
+    sentence = fared_words(run.result)
     worse: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
         ("worse_by_s", "Later by", format_duration),
         ("reference_total_wait_s", "Wait there", format_duration),
     )
     parts = []
-    if said:
+    if sentence:
         later = pick_list(run.result, "fared_worse", "jobs")
-        parts = [f"<p>{text(said)}.</p>", _jobs("Jobs that fared worse", later, worse + JOB_COLUMNS)]
+        parts = [f"<p>{text(sentence)}.</p>", _jobs("Jobs that fared worse", later, worse + JOB_COLUMNS)]
     longest = _jobs("Longest waits", pick_list(run.result, "jobs", "longest_waits"), JOB_COLUMNS)
     if longest:
         parts += ["<p>The jobs that waited longest:</p>", longest]

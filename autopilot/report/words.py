@@ -204,7 +204,7 @@ def statements(data: ReportData) -> tuple[Statement, ...]:
     subject, reference = subject_of(data), reference_of(data)
     if subject is None:
         return ()
-    said = []
+    shown_figures = []
     for label, path, show, sign in STATEMENTS:
         ours = pick(subject.result, *path)
         theirs = pick(reference.result, *path) if reference else None
@@ -213,9 +213,9 @@ def statements(data: ReportData) -> tuple[Statement, ...]:
         beside = f" ({reference.name}: {show(theirs)})" if reference and theirs is not None else ""
         same = theirs is None or show(ours) == show(theirs)
         better = None if same or theirs is None else (ours - theirs) * sign > 0
-        said.append(Statement(f"{label}: {show(ours)}{beside}", better))
+        shown_figures.append(Statement(f"{label}: {show(ours)}{beside}", better))
     worse = fared_words(subject.result)
-    return tuple([*said, Statement(worse)] if worse else said)
+    return tuple([*shown_figures, Statement(worse)] if worse else shown_figures)
 
 
 def fared_words(result: Mapping[str, object]) -> str:
@@ -224,15 +224,15 @@ def fared_words(result: Mapping[str, object]) -> str:
     worse, better, compared = (pick(result, "fared_worse", key) for key in ("worse", "better", "compared"))
     if not isinstance(fared, Mapping) or not compared:
         return ""
-    said = (
+    sentence = (
         f"{count(worse)} of {count(compared)} jobs ended later than under {fared.get('reference')}, "
         f"{count(better)} earlier"
     )
     by_s, most_s = (pick(result, "fared_worse", key) for key in ("worse_by_s_mean", "worse_by_s_max"))
     if by_s is not None:
-        said += f"; the later ones by {format_duration(by_s)} on average, at most {format_duration(most_s)}"
+        sentence += f"; the later ones by {format_duration(by_s)} on average, at most {format_duration(most_s)}"
     unfinished = pick(result, "fared_worse", "unfinished")
-    return said + (f"; {count(unfinished)} did not end at all" if unfinished else "")
+    return sentence + (f"; {count(unfinished)} did not end at all" if unfinished else "")
 
 
 def fared_lines(result: Mapping[str, object], most: int) -> tuple[str, ...]:

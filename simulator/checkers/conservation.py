@@ -40,7 +40,7 @@ class _Stay:
     since_s: float
     milli: int
     ready_s: float
-    told_s: float = inf
+    evicted_s: float = inf
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class Conservation(Checker):
         """It stops working."""
         stay = self._stays.get(fact.job)
         if stay is not None:
-            stay.told_s = min(stay.told_s, fact.at_s)
+            stay.evicted_s = min(stay.evicted_s, fact.at_s)
 
     def on_stopped(self, fact: Stopped) -> None:
         """Its time is the difference; a job that ended did exactly its duration."""
@@ -91,8 +91,8 @@ class Conservation(Checker):
         if fact.why == Why.RESIZE:
             self._resized[fact.job] = stay.ready_s
             if lost:
-                said = f"lost {fact.lost_s:g} s by a resize, which keeps all progress"
-                self.violate(fact.at_s, self.job(fact.job), said)
+                message = f"lost {fact.lost_s:g} s by a resize, which keeps all progress"
+                self.violate(fact.at_s, self.job(fact.job), message)
         self._count(fact, stay, gain, lost)
         self._check_work(fact, gain - lost)
 
@@ -133,17 +133,17 @@ class Conservation(Checker):
             return
         ready_s = min(stay.ready_s, fact.at_s)
         if fact.ready_s != ready_s:
-            said = (
+            message = (
                 f"was ready {fact.ready_s - stay.since_s:g} s after its start, which takes {ready_s - stay.since_s:g} s"
             )
-            self.violate(fact.at_s, job, said)
-        if fact.halt_s > max(stay.told_s, fact.ready_s):
-            said = f"worked on for {fact.halt_s - stay.told_s:g} s after its eviction"
-            self.violate(fact.at_s, job, said)
+            self.violate(fact.at_s, job, message)
+        if fact.halt_s > max(stay.evicted_s, fact.ready_s):
+            message = f"worked on for {fact.halt_s - stay.evicted_s:g} s after its eviction"
+            self.violate(fact.at_s, job, message)
         left = self.jobs.duration_s[fact.job] * TICKS_PER_S - self._progress.get(fact.job, 0)
         if fact.why != Why.END and fact.full_milli and gain < min(worked // fact.full_milli, left):
-            said = f"made only {fact.gain_s:g} s of progress in {fact.halt_s - fact.ready_s:g} s of work"
-            self.violate(fact.at_s, job, said)
+            message = f"made only {fact.gain_s:g} s of progress in {fact.halt_s - fact.ready_s:g} s of work"
+            self.violate(fact.at_s, job, message)
 
     def _check_loss(self, fact: Stopped, stay: _Stay, gain: int, physics: Physics) -> None:
         """The loss of a stop: nothing where a checkpoint could be written in time, else the unsaved progress."""
@@ -179,7 +179,7 @@ class Conservation(Checker):
         if not physics.writes_checkpoints or self._interval_s(job, physics) == inf:
             return False
         write_s = physics.write_s(physics.checkpoint_size_gib(self.jobs.checkpoint_gib[job], self.jobs.gpus[job]))
-        in_time = write_s <= physics.grace_s and fact.at_s - stay.told_s >= write_s
+        in_time = write_s <= physics.grace_s and fact.at_s - stay.evicted_s >= write_s
         return self.jobs.saves_on_request[job] and in_time
 
     # --- what was seen --------------------------------------------------------------------
@@ -209,8 +209,8 @@ class Conservation(Checker):
             done = self._progress.pop(job, 0) + ticks
             asked = int(self.jobs.duration_s[job] * TICKS_PER_S)
             if done != asked:
-                said = f"ended after {done / TICKS_PER_S:g} s of work, not {asked / TICKS_PER_S:g} s"
-                self.violate(fact.at_s, self.job(job), said)
+                message = f"ended after {done / TICKS_PER_S:g} s of work, not {asked / TICKS_PER_S:g} s"
+                self.violate(fact.at_s, self.job(job), message)
             return
         kept = self._progress[job] = self._progress.get(job, 0) + ticks
         if kept < 0:

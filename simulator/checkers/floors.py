@@ -35,7 +35,7 @@ class Floors(Checker):
         if service >= 0:
             self._serving[service] = self._serving.get(service, 0) + change
 
-    def _somebody_lacks(self) -> bool:
+    def _any_lacks(self) -> bool:
         """True while a service has fewer replicas than its load needs: forecasts then yield at once."""
         return any(needed > self._serving.get(service, 0) for service, needed in self._needed.items())
 
@@ -56,7 +56,7 @@ class Floors(Checker):
             self._raised_s[fact.service] = fact.at_s
         elif fact.replicas < stood and risen_s is not None and rules.floor_dwell_s is not None:
             since_s = fact.at_s - risen_s
-            if since_s < rules.floor_dwell_s and not self._somebody_lacks():
+            if since_s < rules.floor_dwell_s and not self._any_lacks():
                 self.violate(
                     fact.at_s,
                     subject,

@@ -99,7 +99,7 @@ class Guarantees(Checker):
         held = self._held.get(fact.job)
         if fact.contract and fact.why != Why.RECOVER and held is not None and not held.backfill:
             self.checked += 1
-            if not self._anybody_owed(self._owners.queue(fact.job)):
+            if not self._other_owed(self._owners.queue(fact.job)):
                 self.violate(
                     fact.at_s,
                     self.job(fact.job),
@@ -153,7 +153,7 @@ class Guarantees(Checker):
             self._owners.book(queue, self._floor.model_of[self._floor.node_of[gpu]], sign * each)
         self._touched.add(queue)
 
-    def _anybody_owed(self, but: int) -> bool:
+    def _other_owed(self, but: int) -> bool:
         """Whether another queue waits inside its guarantee, without work that is already leaving."""
         leaving: Counter[int] = Counter()
         for job in self._leaving:
@@ -245,14 +245,14 @@ class Guarantees(Checker):
         left, total = self._owners.left(queue), 0
         if left[-1] <= 0:
             return 0
-        for milli, _, model, count in self._wishes(queue):
+        for milli, _, model, count in self._requests(queue):
             for _ in range(min(count, left[model] // milli, left[-1] // milli)):
                 left[model] -= milli
                 left[-1] -= milli
                 total += milli
         return total
 
-    def _wishes(self, queue: int) -> list[tuple[int, int, int, int]]:
+    def _requests(self, queue: int) -> list[tuple[int, int, int, int]]:
         """(least thousandths, GPUs of a member, GPU model, count) of the checked gangs in a queue, the widest first."""
         shapes = self.jobs.shapes
         found = []
@@ -272,7 +272,7 @@ class Guarantees(Checker):
         able: dict[int, int] = {}
         for queue in sorted(self._owed, key=self._turn):
             left = self._owners.left(queue)
-            for milli, per_member, model, count in self._wishes(queue):
+            for milli, per_member, model, count in self._requests(queue):
                 for _ in range(count):
                     more = [placed[each] + milli for each in self._owners.paths[queue]]
                     if min(left[model], left[-1]) < milli or not self._owners.within_limits(queue, more):

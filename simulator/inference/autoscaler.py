@@ -85,7 +85,7 @@ class Autoscaler:
 
     def __init__(self, spec: AutoscalerSpec) -> None:
         self.spec = spec
-        self._wishes: deque[tuple[float, int]] = deque()
+        self._recommendations: deque[tuple[float, int]] = deque()
         self._added: deque[tuple[float, int]] = deque()
 
     def decide(
@@ -98,15 +98,17 @@ class Autoscaler:
         soon as it ends, and it takes effect at once.
         """
         current = ready + starting
-        wish = min(max(self._wish(ready, starting, metric), self.spec.min_replicas), self.spec.max_replicas)
-        needed = self._limit_rise(now_s, current, self._stabilise(now_s, current, wish))
+        recommendation = min(
+            max(self._recommend(ready, starting, metric), self.spec.min_replicas), self.spec.max_replicas
+        )
+        needed = self._limit_rise(now_s, current, self._stabilise(now_s, current, recommendation))
         wanted = max(needed, min(floor, self.spec.max_replicas))
         if wanted > current:
             self._added.append((now_s, wanted - current))
             return Scaling(wanted, now_s + start_delay_s, needed)
         return Scaling(wanted, math.nan, needed)
 
-    def _wish(self, ready: int, starting: int, metric: float) -> int:
+    def _recommend(self, ready: int, starting: int, metric: float) -> int:
         current, spec = ready + starting, self.spec
         if math.isnan(metric) or ready == 0:
             return current
@@ -119,18 +121,18 @@ class Autoscaler:
             if ratio <= 1 + spec.tolerance_ratio:
                 return current
             return math.ceil(ratio * current)
-        wish = math.ceil(ratio * ready)
-        return wish if ratio > 1 else min(wish, current)
+        recommendation = math.ceil(ratio * ready)
+        return recommendation if ratio > 1 else min(recommendation, current)
 
-    def _stabilise(self, now_s: float, current: int, wish: int) -> int:
-        self._wishes.append((now_s, wish))
+    def _stabilise(self, now_s: float, current: int, recommendation: int) -> int:
+        self._recommendations.append((now_s, recommendation))
         longest_s = max(self.spec.down_stabilisation_s, self.spec.up_stabilisation_s)
-        while self._wishes[0][0] < now_s - longest_s:
-            self._wishes.popleft()
-        times_s = np.array([time_s for time_s, _ in self._wishes])
-        wishes = np.array([past for _, past in self._wishes])
-        lowest = int(wishes[times_s >= now_s - self.spec.up_stabilisation_s].min())
-        highest = int(wishes[times_s >= now_s - self.spec.down_stabilisation_s].max())
+        while self._recommendations[0][0] < now_s - longest_s:
+            self._recommendations.popleft()
+        times_s = np.array([time_s for time_s, _ in self._recommendations])
+        recommended = np.array([past for _, past in self._recommendations])
+        lowest = int(recommended[times_s >= now_s - self.spec.up_stabilisation_s].min())
+        highest = int(recommended[times_s >= now_s - self.spec.down_stabilisation_s].max())
         # As the controller does: up to the lowest recommendation if that is more, down to the highest if less.
         return min(max(current, lowest), highest)
 

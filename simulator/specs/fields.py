@@ -50,11 +50,11 @@ class Fields:
         dotted = ".".join(part for part in (self.path, field) if part)
         return f"{self.source}: {dotted}" if dotted else self.source
 
-    def fail(self, field: str, mend: str) -> InputError:
+    def fail(self, field: str, fix: str) -> InputError:
         """The error of one field, with its value."""
         if field not in self.content:
-            return InputError(f"{self.where(field)}: is missing; {mend}")
-        return InputError(f"{self.where(field)}: {shown(self.content[field])} is not allowed; {mend}")
+            return InputError(f"{self.where(field)}: is missing; {fix}")
+        return InputError(f"{self.where(field)}: {shown(self.content[field])} is not allowed; {fix}")
 
     def unknown(self, field: str, what: str, known: Iterable[str]) -> InputError:
         """The error of a field whose value names an unknown object: suggests the nearest name, or lists those that

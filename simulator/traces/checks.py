@@ -177,24 +177,26 @@ def _check_capacity(
     types = text["gpu_type"].astype(str) if "gpu_type" in text else np.full(len(gpus), "")
     if capacity.type_limit_by_tenant:
         most = [
-            capacity.most_gpus(tenant, _named(wish) if wish else capacity.by_type)
-            for tenant, wish in zip(tenants, types.tolist(), strict=True)
+            capacity.most_gpus(tenant, _named(request) if request else capacity.by_type)
+            for tenant, request in zip(tenants, types.tolist(), strict=True)
         ]
-        known = np.array([not wish or any(name in capacity.by_type for name in _named(wish)) for wish in types])
+        known = np.array(
+            [not request or any(name in capacity.by_type for name in _named(request)) for request in types]
+        )
         reasons.refuse(known & (least > np.array(most, float)), "wider than the limit of its queue for its GPU type")
     if not capacity.by_type or "gpu_type" not in text:
         return
     room = np.full(len(gpus), float(capacity.gpus))
-    for wish in sorted(set(types.tolist()) - {""}):
-        held = sum(capacity.by_type.get(name, 0) for name in _named(wish))
-        room[types == wish] = held
+    for request in sorted(set(types.tolist()) - {""}):
+        held = sum(capacity.by_type.get(name, 0) for name in _named(request))
+        room[types == request] = held
     reasons.refuse(room == 0, "no such GPU type in the cluster")
     reasons.refuse(gpus > room, "wider than the GPUs of its type")
 
 
-def _named(wish: str) -> set[str]:
+def _named(request: str) -> set[str]:
     """The GPU types of a request such as `H100-80GB|A100-80GB`."""
-    return {name.strip() for name in wish.split("|")}
+    return {name.strip() for name in request.split("|")}
 
 
 def _check_contract(

@@ -124,8 +124,8 @@ def read_amounts(
     wrong = np.isnan(numbers) & given.to_numpy(dtype=bool)
     if wrong.any():
         row = int(wrong.argmax())
-        mend = "; write seconds or [days-]hours:minutes:seconds" if clock else ""
-        raise InputError(f"{path}: {label(row)}, column {name}: {shown(raw.iloc[row])} is not a number{mend}")
+        fix = "; write seconds or [days-]hours:minutes:seconds" if clock else ""
+        raise InputError(f"{path}: {label(row)}, column {name}: {shown(raw.iloc[row])} is not a number{fix}")
     return numbers
 
 

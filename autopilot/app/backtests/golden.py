@@ -41,21 +41,21 @@ BOUNDS = {
 covers more than 0.95 is too wide.
 """
 
-_MEND = "restore it from the release, or regenerate it with scripts/generate_golden.py"
+_FIX = "restore it from the release, or regenerate it with scripts/generate_golden.py"
 
 
 def golden_file(kind: str) -> Path:
     """The file of `bursts` or `runtimes`. Raises `InputError` when it is missing or differs from the locked content."""
     lock = _lock()
     if lock.get("version") != GOLDEN_VERSION:
-        raise InputError(f"{FOLDER}: the golden set has version {lock.get('version')}, not {GOLDEN_VERSION}; {_MEND}")
+        raise InputError(f"{FOLDER}: the golden set has version {lock.get('version')}, not {GOLDEN_VERSION}; {_FIX}")
     about = lock["files"][kind]
     path = FOLDER / str(about["file"])
     if not path.exists():
-        raise InputError(f"{path}: missing; {_MEND}")
+        raise InputError(f"{path}: missing; {_FIX}")
     found = content_digest(path)
     if found != about["content_sha256"]:
-        raise InputError(f"{path}: its content is not that of version {GOLDEN_VERSION}; {_MEND}")
+        raise InputError(f"{path}: its content is not that of version {GOLDEN_VERSION}; {_FIX}")
     return path
 
 
@@ -66,7 +66,7 @@ def content_digest(path: Path) -> str:
     try:
         text = pd.read_parquet(path).to_csv(index=False, lineterminator="\n")
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read ({error}); {_MEND}") from error
+        raise InputError(f"{path}: cannot be read ({error}); {_FIX}") from error
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -75,7 +75,7 @@ def _lock() -> dict[str, Any]:
     try:
         lock: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read ({error}); {_MEND}") from error
+        raise InputError(f"{path}: cannot be read ({error}); {_FIX}") from error
     return lock
 
 
@@ -93,14 +93,14 @@ def scores_in(document: Mapping[str, Any], kind: str) -> dict[str, float]:
 def recorded_scores() -> dict[str, dict[str, float]]:
     """The recorded scores of each kind. Raises `InputError` for a record of another golden set or metric."""
     path = FOLDER / "scores.json"
-    mend = "regenerate it with scripts/record_golden_scores.py, and review the difference"
+    fix = "regenerate it with scripts/record_golden_scores.py, and review the difference"
     try:
         record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read ({error}); {mend}") from error
+        raise InputError(f"{path}: cannot be read ({error}); {fix}") from error
     for name, version in (("golden_version", GOLDEN_VERSION), ("metric_version", METRIC_VERSION)):
         if record.get(name) != version:
-            raise InputError(f"{path}: has {name} {record.get(name)}, not {version}; {mend}")
+            raise InputError(f"{path}: has {name} {record.get(name)}, not {version}; {fix}")
     scores: dict[str, dict[str, float]] = record["scores"]
     return scores
 

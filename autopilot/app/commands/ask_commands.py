@@ -81,11 +81,11 @@ def run_explain(
     at_s = parse_duration_s(at, "--at") if at is not None else None
     path = journal_to_read(journal)
     check_place(json_out, (path,))
-    told = explain_from(path, decision, workload, at_s)
+    answer = explain_from(path, decision, workload, at_s)
     if json_out is not None:
-        document: dict[str, Any] = {"schema": "gpu-autopilot/explain/1", **told.document, "lines": told.lines}
+        document: dict[str, Any] = {"schema": "gpu-autopilot/explain/1", **answer.document, "lines": answer.lines}
         write_json(json_out, document)
-    print_lines(told.lines, json_out)
+    print_lines(answer.lines, json_out)
 
 
 def check_place(json_out: Path | None, reads: tuple[Path, ...]) -> None:

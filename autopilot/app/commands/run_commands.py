@@ -199,7 +199,7 @@ FIGURES: tuple[tuple[str, str, str], ...] = (
     ("queue wait, p99", "jobs.queue_wait_s_p99", "time"),
     ("slowdown, worst tenant", "jobs.slowdown_worst", "number"),
     ("inference latency, p99", "slo.p99_latency_s", "time"),
-    ("requests over the objective", "slo.violation_ratio", "ratio"),
+    ("requests over their objective", "slo.violation_ratio", "ratio"),
     ("preemptions", "disruptions.preemptions", "count"),
     ("moves", "disruptions.migrations", "count"),
     ("evictions per job, mean", "disruptions.evictions_per_job_mean", "number"),

@@ -48,14 +48,14 @@ SHOWN_EVENTS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Explanation:
     """An answer as text, and as plain values for JSON."""
 
     lines: list[str]
     document: dict[str, Any]
 
 
-def explain_from(path: Path, decision: str | None, workload: str | None, at_s: float | None) -> Told:
+def explain_from(path: Path, decision: str | None, workload: str | None, at_s: float | None) -> Explanation:
     """The answer for a proposal id, a tick number, a workload (at `at_s`), or else the last tick (up to `at_s`).
 
     Raises `InputError` for an id, tick or workload that the journal does not contain.
@@ -75,14 +75,14 @@ def explain_from(path: Path, decision: str | None, workload: str | None, at_s: f
         return _proposal(reader, decision)
 
 
-def _tick(reader: JournalReader, tick: int) -> Told:
+def _tick(reader: JournalReader, tick: int) -> Explanation:
     number = reader.find_tick(tick)
     if number is None:
         first, last = reader.tick_bounds() or (0, 0)
         raise InputError(f"{reader.path}: there is no tick {tick}; it holds {first} to {last}")
     decision = reader.at(number).decided.decision
     when, _ = clock_of(reader)
-    return Told(_dated(explain_decision(decision), when, decision.now_s), tick_document(decision, when))
+    return Explanation(_dated(explain_decision(decision), when, decision.now_s), tick_document(decision, when))
 
 
 def _dated(lines: list[str], when: When, at_s: float) -> list[str]:
@@ -109,7 +109,7 @@ def _last_until(reader: JournalReader, at_s: float) -> DecisionRecord:
     return chosen
 
 
-def _proposal(reader: JournalReader, proposal_id: str) -> Told:
+def _proposal(reader: JournalReader, proposal_id: str) -> Explanation:
     """The details of one proposal; the id of a workload is accepted too."""
     numbers = reader.find_proposal(proposal_id)
     if not numbers:
@@ -148,7 +148,7 @@ def _proposal(reader: JournalReader, proposal_id: str) -> Told:
     ]
     case = case_document(row_of(found[0], record.decision), when)
     really = [{"workload": loss.workload, "lost_gpu_s": known(loss.lost_gpu_s)} for loss in losses]
-    return Told(lines, {"decision": case | {"outcomes": outcomes, "really_lost": really}})
+    return Explanation(lines, {"decision": case | {"outcomes": outcomes, "really_lost": really}})
 
 
 def _losses(reader: JournalReader, number: int, proposal: Proposal) -> list[Loss]:
@@ -166,7 +166,7 @@ def _losses(reader: JournalReader, number: int, proposal: Proposal) -> list[Loss
 # --- one workload -----------------------------------------------------------------------------------
 
 
-def _workload(reader: JournalReader, workload: str, at_s: float | None) -> Told:
+def _workload(reader: JournalReader, workload: str, at_s: float | None) -> Explanation:
     """The state of a workload at `at_s` (None: at the end), and its history.
 
     A workload that left the cluster has no state at the end of the run: its whole lifetime is summarized instead.
@@ -191,14 +191,14 @@ def _workload(reader: JournalReader, workload: str, at_s: float | None) -> Told:
         lines = [_whole_life(life, past)]
     else:
         lines = [f"at {format_duration(shown.now_s)} (tick {shown.tick}):"]
-        lines += _told(reader, workload, shown.number)
+        lines += _state_at(reader, workload, shown.number)
     when, _ = clock_of(reader)
     lines += past.lines(shown.now_s if at_s is not None else None, when)
     events = [
         {"at_s": each.at_s, "at": when.stamp(each.at_s), "words": each.words, "times": each.count}
         for each in past.events
     ]
-    return Told(lines, {"workload": workload, "life": life.document(), "events": events})
+    return Explanation(lines, {"workload": workload, "life": life.document(), "events": events})
 
 
 def _whole_life(life: Life, past: _Past) -> str:
@@ -225,7 +225,7 @@ def _submitted_s(reader: JournalReader, workload: str, number: int) -> float | N
     return float(work.submit_s[found[0]]) if len(found) else None
 
 
-def _told(reader: JournalReader, workload: str, number: int) -> list[str]:
+def _state_at(reader: JournalReader, workload: str, number: int) -> list[str]:
     """The state at one tick: the tick is decided again, from the keyframe before it, with an observer.
 
     Where the result differs from the record (another version wrote it), the reasons in the record are shown.
@@ -277,7 +277,7 @@ class _Past:
     recent: deque[DecisionRecord] = field(default_factory=lambda: deque(maxlen=RECENT))  # decisions that concern it
     stops: Counter[str] = field(default_factory=Counter)  # how often it was displaced, by kind
     _proposals: dict[str, Proposal] = field(default_factory=dict)
-    _told: dict[str, Instruction] = field(default_factory=dict)
+    _instructed: dict[str, Instruction] = field(default_factory=dict)
 
     def take_in(self, record: DecisionRecord) -> None:
         """Take in the next decision of the record."""
@@ -289,7 +289,7 @@ class _Past:
                 known = self._proposals.get(proposal.id)
                 self._proposals[proposal.id] = proposal
                 if own and (known is None or not proposal.accepted):
-                    self._wish(record, proposal)
+                    self._open_proposal(record, proposal)
         self.events += [
             _Event(record.now_s, f"{loss_words(loss)}: {loss.proposal_id}")
             for loss in record.decision.losses
@@ -300,14 +300,14 @@ class _Past:
         for effect in record.instructions:
             if effect.workload == self.workload:
                 self.events.append(_Event(record.now_s, self._effect(effect)))
-                self._told[effect.id] = effect
+                self._instructed[effect.id] = effect
         for outcome in record.outcomes:
-            if outcome.instruction_id in self._told and outcome.kind in {
+            if outcome.instruction_id in self._instructed and outcome.kind in {
                 OutcomeKind.FAILED,
                 OutcomeKind.CONFLICT,
                 OutcomeKind.DECLINED,
             }:
-                effect = self._told[outcome.instruction_id]
+                effect = self._instructed[outcome.instruction_id]
                 again = ", will be retried" if outcome.retryable else ""
                 self.events.append(
                     _Event(outcome.at_s, f"that {outcome.kind} ({effect.kind}): {outcome.reason}{again}")
@@ -315,7 +315,7 @@ class _Past:
         if concerns or len(self.events) > before:
             self.recent.append(record)
 
-    def _wish(self, record: DecisionRecord, proposal: Proposal) -> None:
+    def _open_proposal(self, record: DecisionRecord, proposal: Proposal) -> None:
         """A proposal for it without an instruction yet: refused, a reservation, or a pipelined start."""
         if proposal.accepted and proposal.kind not in {"reserve", "pipeline"}:
             return
@@ -331,7 +331,7 @@ class _Past:
 
     def _effect(self, effect: Instruction) -> str:
         """The instruction to it, the proposal behind it and its beneficiary."""
-        again = "again: " if effect.id in self._told else ""
+        again = "again: " if effect.id in self._instructed else ""
         proposal = self._proposals.get(effect.proposal_id)
         action = f"{proposal.action}, accepted" if proposal is not None else effect.reason or "accepted"
         by = f"{effect.proposal_id} ({action})"
@@ -344,11 +344,11 @@ class _Past:
         victim = next((each for each in proposal.victims if each.workload == self.workload), None) if proposal else None
         if victim is not None and proposal is not None:
             self.stops[victim.how] += not again
-            for_whom = "" if own else f", for {proposal.workload}"
-            return f"{again}{how_words(victim)}{for_whom}: {by}"
+            beneficiary = "" if own else f", for {proposal.workload}"
+            return f"{again}{how_words(victim)}{beneficiary}: {by}"
         if effect.kind == "resize":
             return f"{again}go on with {where(effect.slots)} ({by_node(effect.slots, 4)}): {by}"
-        return f"{again}stopped ({effect.reason or 'told to leave'}): {by}"
+        return f"{again}stopped ({effect.reason or 'evicted'}): {by}"
 
     def add_life(self, life: Life) -> None:
         """Add what the ticks show between decisions; without any decision on the workload there is no history yet."""
