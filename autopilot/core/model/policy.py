@@ -37,7 +37,6 @@ from autopilot.core.model.policy_bounds import (
     Views,
 )
 
-Ratio = Annotated[float, Interval(ge=0.0, le=1.0)]
 Seconds = Annotated[float, Interval(ge=0.0, le=366 * DAY_S)]
 Count = Annotated[int, Interval(ge=0, le=1_000_000)]
 

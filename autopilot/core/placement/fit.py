@@ -176,7 +176,7 @@ def seat(
 
 
 def fits_on(nodes: NodeTable, shape: Shape, free: I32) -> bool:
-    """True when a gang of whole GPUs fits on `free` GPUs per node, all of which suit it. Shape [nodes]."""
+    """True when a gang of whole GPUs fits on `free` GPUs per node; nodes that do not suit it have 0. Shape [nodes]."""
     if shape.is_single:
         return bool((free >= shape.gpus).any())
     capacity = members_on(shape, free)

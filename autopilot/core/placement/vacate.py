@@ -14,7 +14,7 @@ def vacate(whatif: WhatIf, rows: Sequence[int], claimed: Sequence[Layout], targe
     """Take off what others claim of the GPUs of `rows`, which leave, and place those that move on their `targets`.
 
     What is not claimed stays booked to them until they are gone, so that nothing else is planned there. Returns the
-    rows of which something was claimed.
+    rows that gave something up.
     """
     missing = _missing(whatif, claimed)
     cuts = {cut for layout in claimed for cut in layout.instance[layout.instance >= 0].tolist()}

@@ -1,4 +1,4 @@
-"""Scenarios: a gang starts on GPUs that victims free, some of which move; what that costs and is worth.
+"""Scenarios: a gang starts on GPUs that victims free, and some victims move; what that costs and is worth.
 
 Everything happens on the what-if, which is left as it was. The planner applies what the guards allow.
 """
@@ -298,9 +298,9 @@ def pipelined_draft(
     *,
     net_of_waiting: bool = False,
 ) -> Draft:
-    """The wish as a draft, with its evidence. Where nobody is to be waited for it is a plain start, at this tick.
+    """The scenario as a draft, with its evidence. With no work to wait for it is a plain start, at this tick.
 
-    `net_of_waiting`: the waiting of those who are stopped is taken off the benefit already.
+    `net_of_waiting`: the benefit already excludes the waiting of stopped victims.
     """
     work = ctx.observation.snapshot.workloads
     row = int(ctx.pending[at])

@@ -142,7 +142,7 @@ class Search:
 
 
 class Market:
-    """The candidates of one search, in columns: how many GPUs of which node each gang frees, its rank and its cost.
+    """The candidates of one search, in columns: the GPUs that each gang frees on each node, its rank and its cost.
 
     Gangs are in victim order. Gangs that free a GPU only together are one unit; `leader` [gangs] is the first of them.
     """
