@@ -19,6 +19,7 @@ from autopilot.core.model.memory import ControllerMemory, Stop
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Instruction, Loss, Observation, Outcome, OutcomeKind, Proposal, Save
 from autopilot.core.model.snapshot import F64, GPU_MILLI, ClusterSnapshot, State, WorkloadTable
+from autopilot.core.model.work import entry_milli
 
 REQUESTS = 16
 """Requests to save counted per workload and per tenant; beyond this, both counts are halved before each request."""
@@ -50,7 +51,7 @@ class Losses:
 def stop_losses(snapshot: ClusterSnapshot, at_s: float, saves_ratio: F64) -> Losses:
     """The cost of stopping each gang at `at_s`. `saves_ratio` [workloads] is the probability that it saves."""
     work, held = snapshot.workloads, snapshot.placements
-    gpus = np.bincount(held.workload, np.where(held.instance < 0, held.milli / GPU_MILLI, 1.0), minlength=len(work.id))
+    gpus = np.bincount(held.workload, entry_milli(held) / GPU_MILLI, minlength=len(work.id))
     worst = gpus * _unsaved_s(work, at_s)
     write_s = np.nan_to_num(work.checkpoint_write_s) * saves_ratio
     return Losses((1.0 - saves_ratio) * worst, worst, gpus * (write_s + np.nan_to_num(work.restart_s)))

@@ -11,7 +11,16 @@ import numpy as np
 
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Order
-from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, Bools, State, WorkloadTable
+from autopilot.core.model.snapshot import (
+    F64,
+    GPU_MILLI,
+    I32,
+    Bools,
+    ClusterSnapshot,
+    PlacementTable,
+    State,
+    WorkloadTable,
+)
 
 EVERY: Any = slice(None)
 
@@ -71,3 +80,16 @@ def gpu_part(work: WorkloadTable, row: int) -> float:
     """`gpu_parts` of one gang."""
     milli = int(work.gpu_milli[row])
     return milli / GPU_MILLI if milli > 0 else 1.0
+
+
+def entry_milli(placements: PlacementTable) -> I32:
+    """Thousandths of a GPU by placement: a share is its part, an instance counts as a GPU. Shape [placements]."""
+    return np.where(placements.instance < 0, placements.milli, GPU_MILLI).astype(np.int32)
+
+
+def held_gpus(snapshot: ClusterSnapshot, group: I32, groups: int) -> F64:
+    """GPUs that work holds, by the group of each workload. Shape [groups]."""
+    placements = snapshot.placements
+    entry = holding_mask(snapshot.workloads)[placements.workload]
+    milli = np.bincount(group[placements.workload[entry]], entry_milli(placements)[entry], minlength=groups)
+    return np.asarray(milli / GPU_MILLI)

@@ -10,7 +10,7 @@ import numpy as np
 from autopilot.core.model.policy import Policy, RuleSetName
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import F64, GPU_MILLI, SLO_CLASS_NAMES, Bools, ClusterSnapshot
-from autopilot.core.model.work import gpu_part, gpu_parts, running_since, stoppable_mask
+from autopilot.core.model.work import entry_milli, gpu_part, gpu_parts, running_since, stoppable_mask
 from autopilot.core.placement.whatif import Layout, WhatIf
 from autopilot.core.quota.ledger import ALL, EPSILON, QuotaLedger, build_ledger, capacity_by_kind, claim_kinds
 from autopilot.core.rules import RULES, RuleSet, cohort_fair
@@ -96,7 +96,7 @@ class Quota:
     def _claims(self) -> Running:
         work, held = self.snapshot.workloads, self.snapshot.placements
         entry = ~held.leaving
-        size = np.where(held.instance < 0, held.milli / GPU_MILLI, 1.0) * entry
+        size = entry_milli(held) / GPU_MILLI * entry
         gpus = np.bincount(held.workload, size, minlength=len(work.id))
         first = np.full(len(work.id), -1, np.int64)
         first[held.workload[::-1]] = np.arange(len(held.workload))[::-1]

@@ -83,7 +83,7 @@ class Takings:
         if key not in self._cleared:
             whatif, layout = self.whatif, self.whatif.layout_of(target.row)
             at = np.arange(len(layout)) if target.whole else np.array(self.entries(target), np.int32)
-            at = at[(layout.instance[at] < 0) & whatif.gpu_usable[layout.gpu[at]]]
+            at = at[layout.plain[at] & whatif.gpu_usable[layout.gpu[at]]]
             gone: dict[int, int] = {}
             for gpu, milli in zip(layout.gpu[at].tolist(), layout.milli[at].tolist(), strict=True):
                 gone[gpu] = gone.get(gpu, 0) + milli

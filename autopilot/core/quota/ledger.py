@@ -22,7 +22,7 @@ from math import inf
 import numpy as np
 
 from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, ClusterSnapshot, Gate, QueueTable, State
-from autopilot.core.model.work import holding_mask
+from autopilot.core.model.work import entry_milli, holding_mask
 
 ALL = 0
 """The kind that counts GPUs of every model."""
@@ -154,7 +154,7 @@ def build_ledger(
     use, sheltered = np.zeros((kinds, count)), np.zeros((kinds, count))
     held = snapshot.placements
     entry = ~held.leaving & holding_mask(work)[held.workload]
-    rows, gpus = held.workload[entry], np.where(held.instance[entry] < 0, held.milli[entry] / GPU_MILLI, 1.0)
+    rows, gpus = held.workload[entry], (entry_milli(held) / GPU_MILLI)[entry]
     model = np.array(kind_of_model, np.int64)[snapshot.nodes.gpu_model[held.node[entry]]]
     firm = ~work.preemptible[rows]
     np.add.at(use[ALL], work.queue[rows], gpus)

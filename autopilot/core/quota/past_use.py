@@ -16,8 +16,8 @@ import numpy as np
 
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.snapshot import F64, GPU_MILLI, ClusterSnapshot, QueueTable
-from autopilot.core.model.work import holding_mask
+from autopilot.core.model.snapshot import F64, ClusterSnapshot, QueueTable
+from autopilot.core.model.work import held_gpus
 
 LEAST_RATIO = 0.1
 """Least part of its weight that a queue keeps after any past use: it is served less, but it is served."""
@@ -62,11 +62,8 @@ def _decayed(use: Mapping[str, float], held: Mapping[str, float], for_s: float, 
 
 def _held(snapshot: ClusterSnapshot) -> dict[str, float]:
     """GPUs held by each queue's own work, by name: a share counts its part, an instance one; zeros are left out."""
-    work, placed = snapshot.workloads, snapshot.placements
-    entry = holding_mask(work)[placed.workload]
-    milli = np.where(placed.instance < 0, placed.milli, GPU_MILLI)[entry]
-    held = np.bincount(work.queue[placed.workload[entry]], milli, minlength=len(snapshot.queues.id))
-    return {str(snapshot.queues.id[queue]): float(held[queue]) / GPU_MILLI for queue in np.flatnonzero(held).tolist()}
+    held = held_gpus(snapshot, snapshot.workloads.queue, len(snapshot.queues.id))
+    return {str(snapshot.queues.id[queue]): float(held[queue]) for queue in np.flatnonzero(held).tolist()}
 
 
 def corrected_weights(memory: ControllerMemory, queues: QueueTable, policy: Policy) -> F64 | None:

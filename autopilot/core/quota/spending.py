@@ -15,8 +15,8 @@ import numpy as np
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import DAY_S
-from autopilot.core.model.snapshot import GPU_MILLI, ClusterSnapshot
-from autopilot.core.model.work import holding_mask
+from autopilot.core.model.snapshot import ClusterSnapshot
+from autopilot.core.model.work import held_gpus
 
 DAYS = 30
 """Days before the last one that the mean covers."""
@@ -89,8 +89,6 @@ def _booked(
 
 def _held(snapshot: ClusterSnapshot) -> dict[str, float]:
     """GPUs held by the work of each tenant: a share counts its part, an instance one; zeros are left out."""
-    work, placed, names = snapshot.workloads, snapshot.placements, snapshot.names.tenants
-    entry = holding_mask(work)[placed.workload]
-    milli = np.where(placed.instance < 0, placed.milli, GPU_MILLI)[entry]
-    held = np.bincount(work.tenant[placed.workload[entry]], milli, minlength=len(names))
-    return {names[tenant]: float(held[tenant]) / GPU_MILLI for tenant in np.flatnonzero(held).tolist()}
+    names = snapshot.names.tenants
+    held = held_gpus(snapshot, snapshot.workloads.tenant, len(names))
+    return {names[tenant]: float(held[tenant]) for tenant in np.flatnonzero(held).tolist()}
