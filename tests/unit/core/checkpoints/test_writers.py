@@ -214,7 +214,7 @@ def test_a_gang_that_can_save_leaves_with_its_progress() -> None:
 def test_a_gang_that_cannot_save_declines_and_works_on(interval_s: float, gib: float) -> None:
     """It is not touched; told otherwise, it is stopped at once and loses what it did since its last checkpoint."""
     cluster, kind, reason = told(Save.MUST, interval_s, gib)
-    assert (kind, reason) == ("declined", "the work cannot save its progress within its grace")
+    assert (kind, reason) == ("declined", "the work cannot save its progress within its grace period")
     assert not cluster.leaving
     assert 0 in cluster.holding
     cluster, kind, _ = told(Save.TRY, interval_s, gib)
