@@ -49,7 +49,7 @@ def _filled(words: str, proposal: Proposal, fields: Mapping[str, str]) -> str:
 
 
 class _Fields(dict[str, str]):
-    """Fields of a format string; a fact that the record lacks is said to be unknown."""
+    """Fields of a format string; a fact that the record lacks reads as unknown."""
 
     def __missing__(self, _key: str) -> str:
         return "unknown"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from autopilot.core.actions import ACTIONS
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.policy import Modes
+from autopilot.core.model.policy import ACTIONS_WITH, Effect, Modes
 from autopilot.core.model.records import Observation
+from autopilot.core.planning.action import cases_of
 from autopilot.replay.unequal import first_unequal
 from tests.kits.core_world import HOLDING, arrays, decide, holds, observe, snapshot, waits
 from tests.kits.demand_world import LEARNED, forecast, serving
@@ -124,8 +127,62 @@ def test_the_same_scene_gives_the_same_plan(seed: int) -> None:
     assert arrays(observation) == before
 
 
-def test_the_order_of_the_table_is_the_order_of_mercy() -> None:
-    """Admission on free capacity comes before whatever may evict."""
-    assert NAMES[0] == "admit_gang"
+def test_the_order_of_the_table_is_the_order_of_disruption() -> None:
+    """The whole order. What needs nobody's GPUs comes first; what stops work for its own sake comes last."""
+    assert NAMES == [
+        "admit_gang",
+        "backfill",
+        "defragment",
+        "reclaim_borrowed",
+        "preempt",
+        "resize",
+        "scale_ahead",
+        "recover",
+        "enforce_limit",
+    ]
+
+
+def test_admission_takes_free_capacity_only() -> None:
+    """The first action evicts nothing."""
     only = decide(scene(0), HOLDING, ControllerMemory(), actions=ACTIONS[:1])
     assert not [i for i in only.instructions if i.kind == "evict"]
+
+
+def test_every_case_is_of_its_action_and_no_two_have_one_key() -> None:
+    """Records name a case by action, kind and reason."""
+    cases = [case for action in ACTIONS for case in action.cases]
+    assert len(cases_of(ACTIONS)) == len(cases)
+    assert all(case.action == action.name for action in ACTIONS for case in action.cases)
+    assert all(case.words for case in cases)
+    assert all(action.about for action in ACTIONS)
+
+
+def test_the_effects_of_a_mode_are_those_of_the_cases() -> None:
+    """A floor, a growth, a start in a gap and a stop are declared beside the mode; checkers rely on it."""
+    for action in ACTIONS:
+        kinds, takes = (
+            {case.kind for case in action.cases},
+            {case.takes for case in action.cases if case.kind == "evict"},
+        )
+        declared = {effect for effect, names in ACTIONS_WITH.items() if action.name in names}
+        assert declared, action.name
+        assert (Effect.FLOOR in declared) == ("scale" in kinds)
+        assert (Effect.GROW in declared) == ("grow" in kinds)
+        assert (Effect.FILL in declared) == any(case.fills_gap for case in action.cases)
+        assert (Effect.STOP in declared) == bool(takes & {"recover", "restart"})
+        assert (Effect.SUSPEND in declared) == ("suspend" in takes)
+
+
+def test_nothing_outside_of_an_action_names_it() -> None:
+    """No module compares the name of an action, or reads its mode, but the file of the action itself."""
+    root = Path(__file__).parents[2]
+    names = "|".join(name for name in NAMES if name != "resize")  # an effect is called so too
+    branch = re.compile(rf"modes\.({names})\b|action\w* [!=]= \"|\"({names})\" *(:|in )|NAME == \"")
+    found = [
+        f"{path.relative_to(root)}: {match.group()}"
+        for folder in ("autopilot", "simulator", "collectors")
+        for path in (root / folder).rglob("*.py")
+        if path.parent.name != "actions"
+        for match in branch.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert not [each for each in found if "report/advice.py" not in each]

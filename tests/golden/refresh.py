@@ -8,13 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from autopilot.core.model.memory import Step
+from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.records import Observation
+from autopilot.core.model.records import Decision, Observation, Plan, no_refusals
+from autopilot.explain.cases import CASES
+from autopilot.explain.proposals import explain_proposal, proposal_words
+from tests.golden.explanation_scenes import Key, proposal_for
 from tests.golden.scenes import SCENES
 from tests.kits.core_world import decide
+from tests.kits.demand_world import LEARNED
 
 FOLDER = Path(__file__).parent
+MEMORY = ControllerMemory(services=LEARNED)
 
 
 def in_words(observation: Observation, step: Step) -> dict[str, Any]:
@@ -27,6 +32,8 @@ def in_words(observation: Observation, step: Step) -> dict[str, Any]:
             {
                 "action": p.action,
                 "kind": p.kind,
+                "reason": p.reason,
+                "words": proposal_words(p),
                 "workload": p.workload,
                 "accepted": p.accepted,
                 "gpus": [slot.instance or slot.gpu for slot in p.slots],
@@ -49,7 +56,10 @@ def in_words(observation: Observation, step: Step) -> dict[str, Any]:
             }
             for r in plan.reservations
         ],
-        "instructions": [{"kind": i.kind, "workload": i.workload, "backfill": i.backfill} for i in step.instructions],
+        "instructions": [
+            {"kind": i.kind, "workload": i.workload, "backfill": i.backfill, "reason": i.reason}
+            for i in step.instructions
+        ],
     }
 
 
@@ -57,11 +67,21 @@ def text_of(scene: tuple[Any, Policy]) -> str:
     """The decision of one scene, as its file holds it."""
     make, policy = scene
     observation = make()
-    return json.dumps(in_words(observation, decide(observation, policy)), indent=1) + "\n"
+    return json.dumps(in_words(observation, decide(observation, policy, MEMORY)), indent=1) + "\n"
+
+
+def explanation_of(key: Key) -> list[str]:
+    """The words of one case, and why its victims leave by contract where they do."""
+    proposal = proposal_for(key)
+    case = explain_proposal(proposal, Decision(0, 0.0, Plan((), no_refusals(), (), ())))
+    return [proposal_words(proposal), *(line.strip() for line in case if line.startswith("  by contract"))]
 
 
 def main() -> None:
     """Write every file."""
+    (FOLDER / "words").mkdir(exist_ok=True)
+    texts = {" ".join(key): explanation_of(key) for key in sorted(CASES)}
+    (FOLDER / "words" / "explanations.json").write_text(json.dumps(texts, indent=1) + "\n", encoding="utf-8")
     for name, scene in SCENES.items():
         (FOLDER / f"{name}.json").write_text(text_of(scene), encoding="utf-8")
         print(f"wrote {name}.json")  # noqa: T201

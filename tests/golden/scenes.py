@@ -7,6 +7,9 @@ from collections.abc import Callable
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.records import Observation
 from tests.kits.core_world import HOLDING, holds, waits, with_policy, world
+from tests.kits.demand_world import forecast, serving
+from tests.kits.story_kit import tree, with_columns
+from tests.kits.ticking_world import EAGER
 
 RECOMMENDING = Policy(name="recommending", modes=Modes(Mode.RECOMMEND, Mode.RECOMMEND))
 CUT = {15: [("1g.10gb", 0), ("1g.10gb", 1), ("3g.40gb", 4)]}
@@ -50,9 +53,36 @@ def dark() -> Observation:
     return world("1x8", [waits("a", 8), waits("b", 8)], 50.0, kill_switch=True)
 
 
+def disturbed() -> Observation:
+    """A weighed preemption, a gang that grows, one past its limit, and one on a GPU with a fatal error."""
+    work = [
+        holds("low", 8, range(8), priority=1),
+        holds("late", 4, range(8, 12), priority=9, limit_s=60.0),
+        holds("hurt", 4, range(16, 20)),
+        waits("high", 8, priority=9, submit_s=-600.0),
+    ]
+    return world("3x8", work, 7200.0, xids={16: 79})
+
+
+def owed() -> Observation:
+    """A queue below its guarantee takes back from the one that borrows."""
+    queues = tree(("a", 0, -1, 4), ("b", 0, -1, 4))
+    borrows = holds("big", 8, queue=2, gpus_per_member=2, min_gpus=2)
+    return world("1x8", [borrows, waits("w", 4, gpus_per_member=2, queue=1)], 600.0, queues=queues)
+
+
+def foreseen() -> Observation:
+    """Load that is forecast for a service, beside an elastic gang that may grow."""
+    elastic = with_columns(world("2x8", [holds("e", 4, gpus_per_member=2)], 0.0), gpus=8, min_gpus=2)
+    return serving(elastic, forecast({"chat": 9.0}))
+
+
 SCENES: dict[str, tuple[Callable[[], Observation], Policy]] = {
     "busy": (busy, with_policy(HOLDING)),
     "due": (due, with_policy(HOLDING)),
     "dark": (dark, with_policy(HOLDING)),
     "recommended": (busy, RECOMMENDING),
+    "disturbed": (disturbed, EAGER),
+    "owed": (owed, EAGER),
+    "foreseen": (foreseen, EAGER),
 }

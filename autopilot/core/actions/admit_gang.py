@@ -26,8 +26,6 @@ from autopilot.core.actions.resize import acts as resize_acts
 from autopilot.core.model.policy import BackfillKind
 from autopilot.core.model.records import Code, Evidence
 from autopilot.core.model.snapshot import GPU_MILLI, Gate, State
-from autopilot.core.model.work import gpu_parts, overdue_mask
-from autopilot.core.ordering.queue_order import QueueRotation
 from autopilot.core.placement.fit import find_fit
 from autopilot.core.placement.shapes import Fit, Miss, Shape, shape_of
 from autopilot.core.planning.action import Action
@@ -35,6 +33,7 @@ from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, Draft, Submit
 from autopilot.core.planning.places import place, short
 from autopilot.core.planning.plan_state import Held
+from autopilot.core.planning.queue_turns import queue_turns
 from autopilot.core.preemption.moves import moves_only
 from autopilot.core.preemption.scenario import (
     Scenario,
@@ -44,7 +43,6 @@ from autopilot.core.preemption.scenario import (
     pipelined_draft,
     worth_gpu_s,
 )
-from autopilot.core.quota.ledger import claim_kinds
 from autopilot.core.reservations.fair_share_hold import hold_fair_share
 from autopilot.core.reservations.gang import StartPlan, hold, plan_start, promised_start_s
 from autopilot.core.reservations.quota_hold import keep_room, overdue_positions, sure_to_end
@@ -86,7 +84,7 @@ def propose(ctx: Context, submit: Submit) -> None:
     everyone = np.arange(len(ctx.pending))
     run = _Pass(_codes(ctx), plain=not ctx.quota.rules.at_once and ctx.policy.reservation.share_hold_s <= 0)
     positions = _not_held_back(ctx, everyone)
-    turns = _turns(ctx, positions)
+    turns = queue_turns(ctx, positions)
     strict = ctx.observation.snapshot.queues.strict.tolist()
     queue_of = ctx.pending_table.queue
     overdue = overdue_positions(ctx)
@@ -117,46 +115,6 @@ def propose(ctx: Context, submit: Submit) -> None:
     for code, refused in run.refused.items():
         _refuse(ctx, np.array(refused), run.failed.get(code, Miss(Code.CAPACITY, 0.0, 0.0)))
     _widen(ctx, run.elastic, submit)
-
-
-def _turns(ctx: Context, positions: Rows) -> QueueRotation:
-    """The order of service over these positions, which follows the books as they change."""
-    work = ctx.observation.snapshot.workloads
-    rows = ctx.pending[positions]
-    overdue = overdue_mask(work, rows, ctx.review_now_s, ctx.policy.order)
-    groups = []
-    # what is needed comes before what is foreseen
-    ranks = 2 * work.slo_class[rows] + ctx.ahead[positions]
-    for rank in np.unique(ranks).tolist():
-        mine = ranks == rank
-        lines: dict[int, list[int]] = {}
-        queues = work.queue[rows[mine & ~overdue]].tolist()
-        for queue, at in zip(queues, positions[mine & ~overdue].tolist(), strict=True):
-            lines.setdefault(queue, []).append(at)
-        groups.append((positions[mine & overdue].tolist(), lines))
-    adds = (work.gpus[ctx.pending] * gpu_parts(work, ctx.pending)).tolist()
-    models = work.gpu_models[ctx.pending].tolist()
-    kinds = {each: claim_kinds(ctx.quota.ledger.kind_of_model, each) for each in set(models)}
-
-    def extra(at: int) -> tuple[float, tuple[int, ...]]:
-        return adds[at], kinds[models[at]]
-
-    width, pending, quota = work.gpus[ctx.pending].tolist(), ctx.pending.tolist(), ctx.quota
-
-    def host(at: int) -> tuple[float, float]:
-        return quota.host_of(pending[at], width[at])
-
-    key = quota.rules.head_key
-    head_key = None if key is None else lambda at: key(quota.ledger, quota.claim(pending[at], width[at]))
-    return QueueRotation(
-        quota.ledger,
-        groups,
-        work.submit_s[ctx.pending].tolist(),
-        ctx.pending_table.queue,
-        extra,
-        head_key,
-        host if quota.ledger.host_use else None,
-    )
 
 
 def _kept_from(ctx: Context, at: int) -> bool:

@@ -79,7 +79,7 @@ HUNG = _restarts(
 )
 COORDINATOR = _restarts(
     "coordinator",
-    "stop it ({taken}): for {waited} it has held GPUs while all of its own {waits_for} workers wait; "
+    "stop it ({taken}): for {waited} it has held GPUs while its own workers ({waits_for}) wait; "
     "it starts again after them",
 )
 STUCK = _stops(

@@ -1,0 +1,51 @@
+"""The order of service of one tick over the gangs that may start."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopilot.core.model.work import gpu_parts, overdue_mask
+from autopilot.core.ordering.queue_order import QueueRotation
+from autopilot.core.planning.context import Context
+from autopilot.core.quota.ledger import claim_kinds
+
+
+def queue_turns(ctx: Context, positions: NDArray[np.integer]) -> QueueRotation:
+    """The order of service over these positions, which follows the books as they change."""
+    work = ctx.observation.snapshot.workloads
+    rows = ctx.pending[positions]
+    overdue = overdue_mask(work, rows, ctx.review_now_s, ctx.policy.order)
+    groups = []
+    # what is needed comes before what is foreseen
+    ranks = 2 * work.slo_class[rows] + ctx.ahead[positions]
+    for rank in np.unique(ranks).tolist():
+        mine = ranks == rank
+        lines: dict[int, list[int]] = {}
+        queues = work.queue[rows[mine & ~overdue]].tolist()
+        for queue, at in zip(queues, positions[mine & ~overdue].tolist(), strict=True):
+            lines.setdefault(queue, []).append(at)
+        groups.append((positions[mine & overdue].tolist(), lines))
+    adds = (work.gpus[ctx.pending] * gpu_parts(work, ctx.pending)).tolist()
+    models = work.gpu_models[ctx.pending].tolist()
+    kinds = {each: claim_kinds(ctx.quota.ledger.kind_of_model, each) for each in set(models)}
+
+    def extra(at: int) -> tuple[float, tuple[int, ...]]:
+        return adds[at], kinds[models[at]]
+
+    width, pending, quota = work.gpus[ctx.pending].tolist(), ctx.pending.tolist(), ctx.quota
+
+    def host(at: int) -> tuple[float, float]:
+        return quota.host_of(pending[at], width[at])
+
+    key = quota.rules.head_key
+    head_key = None if key is None else lambda at: key(quota.ledger, quota.claim(pending[at], width[at]))
+    return QueueRotation(
+        quota.ledger,
+        groups,
+        work.submit_s[ctx.pending].tolist(),
+        ctx.pending_table.queue,
+        extra,
+        head_key,
+        host if quota.ledger.host_use else None,
+    )

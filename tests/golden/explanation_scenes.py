@@ -1,0 +1,179 @@
+"""One proposal for each action, kind and reason: from a decision where a small world makes it, else built by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.policy_bounds import DAY_S
+from autopilot.core.model.records import Evidence, Proposal, Slot, Victim
+from autopilot.core.model.snapshot import QueueOrder, State
+from autopilot.core.quota.spending import remember_spending
+from tests.kits.core_world import HOLDING, decide, holds, observe, queue_tree, snapshot, waits, with_policy, world
+from tests.kits.demand_world import LEARNED, forecast, serving
+from tests.kits.story_kit import tree, with_columns
+from tests.kits.ticking_world import EAGER, tenants
+
+HOUR_S = 3600.0
+GPUS = tuple(Slot("node-0", f"GPU-{number}") for number in range(8))
+SAVES = {"checkpoint_interval_s": 1800.0, "checkpoint_write_s": 20.0}
+WAITED = Evidence("waited", 120.0, "s")
+VICTIM = Victim("v", 0, 8, 90.0, contract=False)
+OWN = Victim("w", 0, 8, 90.0, contract=False)
+MOVED = Victim("v", 0, 2, 10.0, False, "move", tuple(Slot("node-1", f"GPU-{number}") for number in range(8, 10)))
+
+Key = tuple[str, str, str]
+
+
+def _on_one_node(work: list, now_s: float = 600.0, **more: object) -> Step:  # type: ignore[type-arg]
+    return decide(world("1x8", work, now_s, **more), EAGER)  # type: ignore[arg-type]
+
+
+def _narrow(**columns: object) -> Step:
+    """A gang of eight that holds four."""
+    seen = world("1x8", [holds("g", 4, gpus_per_member=2)], 600.0)
+    return decide(with_columns(seen, gpus=8, **columns), EAGER)
+
+
+def _called_back(work: list) -> Step:  # type: ignore[type-arg]
+    nodes = {"reclaim_at_s": [1000.0, np.nan]}
+    return decide(observe(snapshot("2x8", work, nodes=nodes), 940.0), EAGER)
+
+
+def _guarantee() -> Step:
+    queues = tree(("a", 0, -1, 4), ("b", 0, -1, 4))
+    big = holds("big", 8, queue=2, gpus_per_member=2, min_gpus=2)
+    return _on_one_node([big, waits("w", 4, gpus_per_member=2, queue=1)], queues=queues)
+
+
+def _runaway() -> Step:
+    memory = remember_spending(ControllerMemory(), snapshot("1x8", [holds("g", 4)]), 0.0)
+    memory = remember_spending(memory, snapshot("1x8", [holds("g", 8)]), 20 * DAY_S)
+    memory = remember_spending(memory, snapshot("1x8", []), 20.5 * DAY_S)
+    work = [holds("g", 8, queue=1, start_s=20.5 * DAY_S - 100.0)]
+    queues = tenants(("a", 0, 4), ("b", 0, 0))
+    policy = with_policy(EAGER, enforcement={"spend_suspends": True})
+    return decide(observe(snapshot("1x8", work, queues=queues), 20.5 * DAY_S), policy, memory)
+
+
+def _time_sharing() -> Step:
+    policy = with_policy(EAGER, preemption={"time_sharing": True})
+    queues = queue_tree(order=QueueOrder.INDEX)
+    work = [holds("long", 8), waits("short", 8)]
+    total_s = {"long": 10 * DAY_S, "short": HOUR_S}
+    return decide(world("1x8", work, 1000.0, total_s=total_s, queues=queues), policy)
+
+
+def _floor() -> Step:
+    seen = serving(world("1x8", []), forecast({"chat": 9.0}))
+    return decide(seen, EAGER, ControllerMemory(services=LEARNED))
+
+
+def _no_floor() -> Step:
+    seen = serving(world("1x8", [], 900.0), forecast({"chat": 2.0}, 900.0), floor=[6], floor_until_s=[9000.0])
+    record = replace(LEARNED["chat"], desired=((0.0, 6), (300.0, 4)), floor=6)
+    return decide(seen, EAGER, ControllerMemory(services={"chat": record}))
+
+
+def _coordinator() -> Step:
+    work = [holds("head", 1, [0], gpus_per_member=1, coordinates="job"), waits("w", 8, job_group="job")]
+    memory = decide(observe(snapshot("1x8", work), 100.0), EAGER).memory
+    return decide(observe(snapshot("1x8", work), 1000.0), EAGER, memory)
+
+
+def _stuck() -> Step:
+    stuck = snapshot("1x8", [holds("g", 8, state=State.CHECKPOINTING, stuck=True)])
+    memory = decide(observe(stuck, 100.0), EAGER).memory
+    return decide(observe(stuck, 1000.0), EAGER, memory)
+
+
+def _gap(run_s: float) -> Step:
+    work = [holds("a", 8), waits("big", 16, priority=9), waits("s", 8)]
+    return decide(world("2x8", work, 60.0, total_s={"a": 1000.0, "big": 500.0, "s": run_s}), HOLDING)
+
+
+def _due() -> Step:
+    work = [holds("filler", 4, backfilled=True, gpus_per_member=4), waits("big", 8, submit_s=-10.0)]
+    return decide(observe(snapshot("1x8", work), 60.0, total_s={"filler": 4000.0}), HOLDING)
+
+
+def _scattered() -> Step:
+    half = [holds(f"v{node}", 4, range(8 * node, 8 * node + 4), gpus_per_member=4) for node in range(2)]
+    policy = with_policy(EAGER, preemption={"blast_ratio": 1e6})
+    return decide(world("2x8", [*half, waits("w", 8)], 600.0), policy)
+
+
+REAL: dict[Key, Callable[[], Step]] = {
+    ("admit_gang", "admit", ""): lambda: _on_one_node([waits("w", 8)]),
+    ("admit_gang", "reserve", ""): lambda: _gap(2000.0),
+    ("backfill", "admit", ""): lambda: _gap(500.0),
+    ("backfill", "evict", "due"): _due,
+    ("defragment", "pipeline", ""): _scattered,
+    ("reclaim_borrowed", "pipeline", "guarantee"): _guarantee,
+    ("preempt", "pipeline", "priority"): lambda: _on_one_node([holds("v", 8, priority=1), waits("w", 8, priority=9)]),
+    ("preempt", "pipeline", "time_sharing"): _time_sharing,
+    ("resize", "grow", ""): lambda: _narrow(min_gpus=2),
+    ("scale_ahead", "scale", "floor"): _floor,
+    ("scale_ahead", "scale", "give_back"): _no_floor,
+    ("recover", "evict", "broken"): lambda: _narrow(min_gpus=8, stale_since_s=100.0),
+    ("recover", "evict", "bad_gpu"): lambda: _on_one_node([holds("g", 8)], xids={3: 79}),
+    ("recover", "evict", "spot_stop"): lambda: _called_back([holds("g", 8, range(8), **SAVES)]),
+    ("recover", "evict", "spot_shrink"): lambda: _called_back(
+        [holds("e", 16, range(16), min_gpus=8, gpus_per_member=8, **SAVES)]
+    ),
+    ("recover", "evict", "coordinator"): _coordinator,
+    ("recover", "evict", "stuck"): _stuck,
+    ("recover", "evict", "check"): lambda: _on_one_node([holds("g", 8, gate=2)]),
+    ("enforce_limit", "evict", "run_time"): lambda: _on_one_node([holds("g", 8, limit_s=HOUR_S)], 2 * HOUR_S),
+    ("enforce_limit", "evict", "spending"): _runaway,
+}
+"""Small worlds whose decision has the proposal."""
+
+
+def _built(key: Key, **more: object) -> Proposal:
+    action, kind, reason = key
+    made = Proposal(f"{kind}-w-1", action, kind, "w", 0, "q", "t", accepted=True, reason=reason, evidence=(WAITED,))
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+BUILT: dict[Key, Proposal] = {
+    **{
+        (action, "pipeline", "leaving"): _built((action, "pipeline", "leaving"), slots=GPUS)
+        for action in ("admit_gang", "defragment", "reclaim_borrowed", "preempt")
+    },
+    **{
+        (action, "admit", ""): _built((action, "admit", ""), slots=GPUS)
+        for action in ("defragment", "reclaim_borrowed", "preempt")
+    },
+    ("backfill", "evict", "advance"): _built(
+        ("backfill", "evict", "advance"), victims=(replace(VICTIM, workload="w"),)
+    ),
+    ("reclaim_borrowed", "pipeline", "share"): _built(
+        ("reclaim_borrowed", "pipeline", "share"), slots=GPUS, victims=(VICTIM,)
+    ),
+    ("reclaim_borrowed", "pipeline", "moves"): _built(
+        ("reclaim_borrowed", "pipeline", "moves"), slots=GPUS, victims=(MOVED,)
+    ),
+    ("recover", "evict", "hung"): _built(
+        ("recover", "evict", "hung"),
+        victims=(OWN,),
+        evidence=(
+            Evidence("did_nothing", 3600.0, "s on all its GPUs, by fresh telemetry"),
+            Evidence("gpus", 8, "GPUs"),
+        ),
+    ),
+}
+"""Proposals that only a large world makes, with the evidence that their action gives."""
+
+
+def proposal_for(key: Key) -> Proposal:
+    """The proposal of a key."""
+    if key in BUILT:
+        return BUILT[key]
+    found = REAL[key]().decision.plan.proposals
+    made = [each for each in found if (each.action, each.kind, each.reason) == key]
+    assert made, f"{key}: the decision has {[(each.action, each.kind, each.reason) for each in found]}"
+    return made[0]
