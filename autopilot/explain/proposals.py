@@ -33,18 +33,18 @@ REASONS: Mapping[Code, str] = {
     Code.EXCLUDED: "it opted out of every action of the autopilot",
     Code.GATED: "it was proposed, but {value} guard(s) held it",
     Code.BOUND: "this tick already made {value} proposals, the most that policy allows ({threshold})",
-    Code.GUARANTEE: "it may not be preempted, hence starts inside guarantees only: "
+    Code.GUARANTEE: "it may not be preempted, so it starts inside guarantees only: "
     "{value} GPUs of them are left on the path of its queue, it needs {threshold}",
-    Code.FAIRNESS: "fair share gives it nothing: the queues that could give way are within their share, "
+    Code.FAIRNESS: "fair share leaves it nothing: the possible lenders are within their share, "
     "or its own queue would exceed its share",
-    Code.PRIORITY: "no work that could give way has a lower priority; {value} GPUs of quota are free, it needs "
+    Code.PRIORITY: "no work that could be preempted has a lower priority; {value} GPUs of quota are free, it needs "
     "{threshold}",
-    Code.POLICY: "the settings of its queue do not let it displace the work that could give way; "
+    Code.POLICY: "the settings of its queue do not allow it to preempt the work that could be preempted; "
     "{value} GPUs of quota are free, it needs {threshold}",
-    Code.PROTECTED: "only work that may not be displaced stands in the way of its {threshold} GPUs",
-    Code.DELAY: "it has waited {value} s of the {threshold} s before it may displace anybody",
+    Code.PROTECTED: "all work that it could preempt for its {threshold} GPUs is protected",
+    Code.DELAY: "it has waited {value} s of the {threshold} s before it may preempt",
     Code.QUOTA: "its queue and those that share with it have quota for {value} more GPUs, it needs {threshold}",
-    Code.KEPT: "quota is idle, but kept for another that waits for it: {value} GPUs are left, it needs {threshold}",
+    Code.KEPT: "quota is idle, but held for another waiting gang: {value} GPUs are left, it needs {threshold}",
     Code.WORKERS: "it coordinates other workloads that still wait, and starts after them",
     Code.CHECK: "a check outside of the autopilot has not passed it",
     Code.ORDER: "its queue serves strictly in order, and the gang before it waits",
@@ -97,7 +97,8 @@ REASONS: Mapping[Code, str] = {
     Code.FORECAST_UNCALIBRATED: "{value} of the outcomes were within the forecast's promise, at least "
     "{threshold} have to be",
     Code.FORECAST_DRIFTING: "the forecast's model has drifted: its errors are out of their usual range",
-    Code.WAIVED_CONTRACT: "the work was started on the promise to give way, or stands on what another is owed",
+    Code.WAIVED_CONTRACT: "the work started on the condition that it may be preempted, or holds what another queue "
+    "is owed",
     Code.OK: "in order",
 }
 """What each code says; `value` and `threshold` are the numbers that it was judged by."""

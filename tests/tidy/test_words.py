@@ -29,7 +29,6 @@ LIMITS: dict[str, float] = {
     "autopilot/contract": 5.7,
     "autopilot/core": 3.3,
     "autopilot/explain": 2.2,
-    "generated pages": 2.5,
 }
 """The most markers per 1,000 words. A limit above 1 only ever goes down; lower it when a text was rewritten."""
 

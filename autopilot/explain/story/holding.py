@@ -66,7 +66,7 @@ def held_by(case: Case) -> list[str]:
         lines.append(settings_line(ctx, case.claim.queue))
         ledger, queue = ctx.quota.ledger, case.claim.queue
         if code == Code.QUOTA and len(ledger.paths[queue]) == 1 and not ledger.children[queue]:
-            lines.append(f"queue {name_of(ctx, queue)} has no parent but the root: nobody lends to it")
+            lines.append(f"queue {name_of(ctx, queue)} has no parent but the root: no queue lends to it")
     if code in TAKING_CODES:
         lines.append(_who_runs(case))
     if code in QUOTA_CODES | TAKING_CODES | NO_TURN_CODES:
@@ -171,7 +171,7 @@ def _displacing(case: Case) -> list[str]:
     ctx, rules, modes = case.ctx, case.ctx.quota.rules, case.ctx.policy.modes
     across_off = not rules.at_once and (not modes.on(Effect.RECLAIM) or len(ctx.quota.ledger.parent) <= 2)
     if ctx.ahead[case.at]:
-        return ["nobody gives way for it: it is a replica that is only foreseen to be needed"]
+        return ["no work is preempted for it: it is a replica that is only predicted to be needed"]
     lines = []
     if rules.within is not None and modes.on(Effect.PREEMPT):
         lines.append(f"displacing lower priority in its queue: {_taking(case, rules.within, contract=False)}")
@@ -210,7 +210,7 @@ def _unfair(case: Case) -> str:
             f"not beyond its fair share: with it queue {name_of(case.ctx, above[0])} would use {number(use)} GPUs, "
             f"its fair share is {number(round(fair, 2))}"
         )
-    return "nobody there who could give way uses more than the fair share"
+    return "no lender there uses more than its fair share"
 
 
 def _victims(ctx: Context, found: Scenario) -> str:

@@ -70,7 +70,7 @@ def tell(workload: str, observation: Observation, decision: Decision, watch: Wat
         if each.workload == workload
     ]
     lines += [
-        f"  gives way now to {each.workload}: {how_words(victim)}: {each.id} ({each.action})"
+        f"  makes room now for {each.workload}: {how_words(victim)}: {each.id} ({each.action})"
         for each in decision.plan.proposals
         for victim in each.victims
         if victim.workload == workload and each.workload != workload
@@ -119,11 +119,11 @@ def _under_way(ctx: Context, workload: str) -> list[str]:
             slots = [slot for part in pipelined.parts if part.workload == workload for slot in part.slots]
             away = "; ".join(victim_words(victim) for victim in pipelined.victims) or "those who leave already"
             lines.append(
-                f"starts on {by_node(slots)} when others have given way ({away}), "
+                f"starts on {by_node(slots)} when others have made room ({away}), "
                 f"given up {soon(ctx, pipelined.deadline_s)}: {pipelined.proposal_id} ({pipelined.action})"
             )
         lines += [
-            f"gives way to {pipelined.workload}: {how_words(victim)}: {pipelined.proposal_id} ({pipelined.action})"
+            f"makes room for {pipelined.workload}: {how_words(victim)}: {pipelined.proposal_id} ({pipelined.action})"
             for victim in pipelined.victims
             if victim.workload == workload
         ]
@@ -254,7 +254,7 @@ def _at_stake(ctx: Context, row: int) -> str:
     if worst > expected:
         lost += f" (expected; at most {format_gpu_s(worst)})"
     if work.backfilled[row]:
-        return f"backfilled: it gives way when the reserved gang can land; {lost}"
+        return f"backfilled: it is evicted when the reserved gang can start; {lost}"
     shelters = []
     if work.excluded[row]:
         shelters.append("it opted out")

@@ -159,7 +159,7 @@ def test_a_shrink_is_told_with_what_is_kept_and_owed(path: Path) -> None:
         ],
     )
     said = told(path, "big")
-    assert "gives way now to w: shrinks by 4 to 4 GPUs" in said
+    assert "makes room now for w: shrinks by 4 to 4 GPUs" in said
     assert "  10 min: shrinks by 4 to 4 GPUs (node-0 x 4), 2400 GPU-s lost, by contract, for w: pipeline-w-" in said
     assert "queue b: uses 4 GPUs (8 before this tick), guarantee 4" in said
 

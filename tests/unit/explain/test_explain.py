@@ -76,7 +76,7 @@ def test_a_code_says_the_number_that_it_was_judged_by(code: Code) -> None:
 def test_the_new_reasons_say_what_they_are_about() -> None:
     """Spot checks with value and threshold in their places."""
     assert code_words(Code.GUARANTEE, 1.0, 4.0).endswith("1 GPUs of them are left on the path of its queue, it needs 4")
-    assert code_words(Code.DELAY, 60.0, 90.0) == "it has waited 60 s of the 90 s before it may displace anybody"
+    assert code_words(Code.DELAY, 60.0, 90.0) == "it has waited 60 s of the 90 s before it may preempt"
     assert "quota for 2 more GPUs, it needs 8" in code_words(Code.QUOTA, 2.0, 8.0)
     assert "take 40 s to write" in code_words(Code.BUDGET_CHECKPOINT, 40.0, 30.0)
     assert "12.5 GPUs for each that it needs, at most 4" in code_words(Code.BLAST_RADIUS, 12.5, 4.0)

@@ -125,9 +125,9 @@ def test_nobody_is_said_to_give_way_for_what_is_only_foreseen() -> None:
         )
         snapshot = replace(observation.snapshot, services=services)
         told[needed], _ = story(replace(observation, snapshot=snapshot), "w")
-    assert "nobody gives way for it: it is a replica that is only foreseen to be needed" in told[0]
+    assert "no work is preempted for it: it is a replica that is only predicted to be needed" in told[0]
     assert lines(told[0], "guarantee:") == []
-    assert "nobody gives way for it" not in told[1]
+    assert "no work is preempted for it" not in told[1]
 
 
 def test_a_guarantee_that_is_too_small_is_never_owed() -> None:
@@ -173,7 +173,7 @@ def test_cohort_quota_is_told_with_what_may_be_borrowed_and_displaced(rules: Rul
         in said
     )
     assert lines(said, "quota: its queue may start it in 10 min by forecast")
-    assert "nobody lends to it" not in said
+    assert "no queue lends to it" not in said
 
 
 @pytest.mark.parametrize("rules", [RuleSetName.COHORT_CLASSIC, RuleSetName.COHORT_FAIR])
@@ -183,7 +183,7 @@ def test_a_queue_under_the_root_is_said_to_share_with_nobody(rules: RuleSetName)
     work = [holds("a1", 4, queue=1), small("w", 2, 1)]
     said, _ = story(world("2x8", work, 600.0, queues=queues), "w", replace(EAGER, rules=rules))
     assert "quota for 0 more GPUs, it needs 2" in said
-    assert "queue a has no parent but the root: nobody lends to it" in said
+    assert "queue a has no parent but the root: no queue lends to it" in said
 
 
 # --- room -------------------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ def test_a_delay_ends_by_the_clock() -> None:
     """Ten of fifteen minutes have passed."""
     work = [holds("a", 8, priority=1), small("w", 2, 0, priority=3, preemption_delay_s=900.0)]
     said, _ = story(world("1x8", work, 600.0), "w")
-    assert "held by delay: it has waited 600 s of the 900 s before it may displace anybody" in said
+    assert "held by delay: it has waited 600 s of the 900 s before it may preempt" in said
     assert "delay: it may displace others in 5 min" in said
 
 
@@ -377,17 +377,17 @@ def test_a_start_that_waits_for_its_victim_is_told_from_both_sides() -> None:
     """The gang: where and when it starts; the victim: its beneficiary, and that it was evicted."""
     work = [holds("a", 8, priority=5), small("w", 8, 0, priority=9)]
     first, step = story(world("1x8", work, 600.0), "a")
-    assert lines(first, "gives way now to w: evicted from 8 GPUs, 1.3 GPU-h lost: pipeline-w-")
+    assert lines(first, "makes room now for w: evicted from 8 GPUs, 1.3 GPU-h lost: pipeline-w-")
     leaving = [holds("a", 8, priority=5, state=State.CHECKPOINTING), small("w", 8, 0, priority=9)]
     observation = world("1x8", leaving, 640.0, tick=1)
     winner, _ = story(observation, "w", memory=step.memory)
     loser, _ = story(observation, "a", memory=step.memory)
     assert (
-        "starts on node-0 x 8 when others have given way (a: evicted from 8 GPUs, 1.3 GPU-h lost), given up in 9 "
+        "starts on node-0 x 8 when others have made room (a: evicted from 8 GPUs, 1.3 GPU-h lost), given up in 9 "
         "min: pipeline-w-" in winner
     )
     assert "told to leave 40 s ago (issued, attempt 1), looked after again in " in loser
-    assert lines(loser, "gives way to w: evicted from 8 GPUs, 1.3 GPU-h lost: pipeline-w-")
+    assert lines(loser, "makes room for w: evicted from 8 GPUs, 1.3 GPU-h lost: pipeline-w-")
 
 
 def test_a_kill_switch_is_told_first() -> None:
