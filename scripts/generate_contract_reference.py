@@ -27,7 +27,7 @@ TITLES = {
     "shape": "Shape",
     "place": "Place",
     "checkpoint": "Checkpoint",
-    "giving_way": "Giving way",
+    "preemption": "Preemption",
     "limits": "Limits",
 }
 
@@ -132,8 +132,8 @@ def _table(rows: list[ContractField]) -> str:
         "|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| `{row.key}` | {cell(row.meaning)} | {unit_of(row)} | {cell(allowed_text(row))} | {cell(row.said.absent)} "
-        f"| {f'`{row.said.column}`' if row.said.column else '-'} |"
+        f"| `{row.key}` | {cell(row.meaning)} | {unit_of(row)} | {cell(allowed_text(row))} | {cell(row.stated.absent)} "
+        f"| {f'`{row.stated.column}`' if row.stated.column else '-'} |"
         for row in rows
     ]
     return "\n".join(lines) + "\n"

@@ -1,8 +1,8 @@
-"""The workload contract: what a job says of itself, what is assumed where it is silent, and what is refused.
+"""The workload contract: what a job declares, what is inferred where it declares nothing, and what is refused.
 
-`parse_contract` is the door. `tree` holds the fields with their limits and meaning, `reading` turns texts into
-values, `inference` fills the gaps, `rules` finds what contradicts. Columns of job files (simulator/traces) take
-their limits and their contradictions from here.
+`parse_contract` is the entry point. `tree` holds the fields with their limits and meaning, `reading` turns texts into
+values, `inference` fills in missing values, and `rules` finds contradictions. The columns of job files
+(simulator/traces) take their limits and rules from here.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ __all__ = [
 
 
 def parse_contract(values: Mapping[str, str], facts: Facts = NOTHING_KNOWN) -> Contract | tuple[Problem, ...]:
-    """The contract that annotations state, or everything that is wrong with them.
+    """The contract that annotations declare, or all problems with them.
 
-    `values` are annotations by full name (`gpu-autopilot.io/min-members`: "4"); those of others are passed over.
-    Values are judged first; where each can be used, what they say against each other, the pods and the cluster.
+    `values` are annotations by full name (`gpu-autopilot.io/min-members`: "4"); those with another prefix are ignored.
+    Single values are checked first. If all are valid, they are checked against each other, the pods and the cluster.
     """
-    said, problems = read(values)
+    stated, problems = read(values)
     if problems:
         return tuple(problems)
-    wrong = contradictions(said, facts)
+    wrong = contradictions(stated, facts)
     if wrong:
         return wrong
-    assumed = tuple(found.key for found in contract_fields() if found.key not in said)
-    return build(infer(said, facts), assumed)
+    assumed = tuple(found.key for found in contract_fields() if found.key not in stated)
+    return build(infer(stated, facts), assumed)

@@ -1,4 +1,4 @@
-"""What is assumed of a job that leaves something out. The reasons stand beside the fields (`tree.Said.absent`)."""
+"""Values of fields that a job does not declare. The reasons are documented with the fields (`tree.Stated.absent`)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from autopilot.core.model.snapshot import GPU_MILLI, SloClass
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of a job without its annotations; None or empty: not known.
+    """Facts about a job other than its annotations; None or empty: unknown.
 
-    Of its pods: `members` (pods that its controller declares), what one of them requests (`gpus_per_member`,
-    `mig_profile`), the value of their PriorityClass, their activeDeadlineSeconds, their node selector
-    ("key=value"). Of the cluster: its GPU models, and the GPUs that the job's queue may hold at most.
+    Of its pods: `members` (the number that its controller declares), the request of one pod (`gpus_per_member`,
+    `mig_profile`), the value of their PriorityClass, their activeDeadlineSeconds, and their node selector
+    ("key=value"). Of the cluster: its GPU models, and the most GPUs that the job's queue may hold.
     """
 
     members: int | None = None
@@ -34,25 +34,25 @@ NOTHING_KNOWN = Facts()
 
 
 def preemptible_by_class(slo_class: int) -> bool:
-    """May work of the class that does not say be stopped for others? Only batch work can be repeated."""
+    """Default of `preemptible` for a class: only batch work can be repeated."""
     return slo_class == SloClass.BATCH
 
 
-def infer(said: Mapping[str, Any], facts: Facts = NOTHING_KNOWN) -> dict[str, Any]:
-    """Every field by its annotation: what was `said`, else what the pods say, else what is assumed."""
-    filled = {found.key: found.default for found in contract_fields()} | dict(said)
+def infer(stated: Mapping[str, Any], facts: Facts = NOTHING_KNOWN) -> dict[str, Any]:
+    """Every field by its annotation: the `stated` value, else the value of the pods, else the default."""
+    filled = {found.key: found.default for found in contract_fields()} | dict(stated)
 
     def absent(key: str, value: Any) -> None:
-        if key not in said and value is not None:
+        if key not in stated and value is not None:
             filled[key] = value
 
-    absent("slo-class", SloClass.LATENCY_CRITICAL if "objective-s" in said else None)
+    absent("slo-class", SloClass.LATENCY_CRITICAL if "objective-s" in stated else None)
     absent("preemptible", preemptible_by_class(filled["slo-class"]))
     absent("priority", facts.priority)
     absent("limit-s", facts.limit_s)
-    absent("members", facts.members or said.get("min-members"))
+    absent("members", facts.members or stated.get("min-members"))
     absent("min-members", filled["members"])
-    absent("mig-profile", _profile_of_pods(said, facts))
+    absent("mig-profile", _profile_of_pods(stated, facts))
     if filled["mig-profile"] or is_share(filled):
         absent("gpus-per-member", 1)
     else:
@@ -63,27 +63,27 @@ def infer(said: Mapping[str, Any], facts: Facts = NOTHING_KNOWN) -> dict[str, An
 
 
 def pod_profile(facts: Facts) -> str:
-    """The MIG profile that one pod requests, as its own name (`1g.10gb`) or that of its resource; "" for none."""
+    """The MIG profile that one pod requests, by its name (`1g.10gb`) or its resource; "" for none."""
     return str(find_profile_name(facts.mig_profile) or facts.mig_profile)
 
 
-def _profile_of_pods(said: Mapping[str, Any], facts: Facts) -> tuple[str, ...] | None:
-    asks_otherwise = "gpus-per-member" in said or said.get("gpu-milli", GPU_MILLI) < GPU_MILLI
+def _profile_of_pods(stated: Mapping[str, Any], facts: Facts) -> tuple[str, ...] | None:
+    asks_otherwise = "gpus-per-member" in stated or stated.get("gpu-milli", GPU_MILLI) < GPU_MILLI
     return (pod_profile(facts),) if facts.mig_profile and not asks_otherwise else None
 
 
 def is_share(filled: Mapping[str, Any]) -> bool:
-    """Does it ask for less than one GPU?"""
+    """True if the job requests less than one GPU."""
     return int(filled["gpu-milli"]) < GPU_MILLI
 
 
 def spans_members(filled: Mapping[str, Any]) -> bool:
-    """Is a tensor-parallel group wider than one member?"""
+    """True if a tensor-parallel group is wider than one member."""
     return int(filled["tensor-parallel"]) > int(filled["gpus-per-member"])
 
 
 def build(filled: Mapping[str, Any], assumed: tuple[str, ...]) -> Contract:
-    """The contract of a full set of values by annotation."""
+    """The contract for a complete set of values by annotation."""
     parts: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
     for found in contract_fields():
         parts[found.section][found.name] = filled[found.key]

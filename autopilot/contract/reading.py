@@ -1,6 +1,6 @@
-"""From annotations to values, one at a time: each text held to the kind and the limits of its field.
+"""Parsing of single annotations: each text is checked against the type and the limits of its field.
 
-What two fields say against each other is not looked at here (`rules`).
+Contradictions between fields are found in `rules`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from autopilot.core.model.units import format_duration, parse_duration_s
 
 SHOWN_LETTERS = 60
 MOST_ITEMS = 16
-"""Alternatives or labels in one list; a longer one is no list that a person wrote."""
+"""Most alternatives or labels in one list; a longer list was not written by a person."""
 
 OTHERS = frozenset({"approve"})
-"""Annotations of ours that are no statement of a job: what people say to the autopilot."""
+"""Annotations with our prefix that are not declarations of a job: instructions of people to the autopilot."""
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
@@ -38,34 +38,34 @@ _LABEL = re.compile(
     r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
     r"=([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?"
 )
-"""A label as Kubernetes takes it: key of at most 63 letters behind an optional DNS prefix, value of at most 63."""
+"""A label as Kubernetes defines it: a key of at most 63 letters after an optional DNS prefix, a value of at most 63."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a statement cannot be used. `reason` alone, without names and numbers, is what rows are counted by."""
+    """Why a declared value is refused. Rows of a file are counted by `reason`, which has no names and numbers."""
 
     key: str
     value: str
     reason: str
-    mend: str = ""
+    fix: str = ""
 
     def __str__(self) -> str:
-        """One sentence: the annotation, its value, what is wrong, and the mend."""
-        mend = f"; {self.mend}" if self.mend else ""
-        return f"{PREFIX}{self.key}: {self.value} {self.reason}{mend}"
+        """One sentence: the annotation, its value, the problem and the fix."""
+        fix = f"; {self.fix}" if self.fix else ""
+        return f"{PREFIX}{self.key}: {self.value} {self.reason}{fix}"
 
 
-class _Refused(Exception):  # noqa: N818 - it is caught in this file and tells only which mend to name
-    """A text that is no value of its field."""
+class _Refused(Exception):  # noqa: N818 - internal; its message is the example for the fix
+    """A text that is not a value of its field."""
 
 
 def read(values: Mapping[str, str]) -> tuple[dict[str, Any], list[Problem]]:
-    """Typed values by annotation (without the prefix), and a problem for each that cannot be used.
+    """Typed values by annotation (without the prefix), and a problem for each value that is refused.
 
-    Annotations of others are passed over; an unknown one under our prefix is a problem.
+    Annotations with another prefix are ignored; an unknown one with our prefix is a problem.
     """
-    said: dict[str, Any] = {}
+    stated: dict[str, Any] = {}
     problems = []
     known = fields_by_key()
     for name, text in values.items():
@@ -74,18 +74,18 @@ def read(values: Mapping[str, str]) -> tuple[dict[str, Any], list[Problem]]:
         key = name.removeprefix(PREFIX)
         if key in known:
             try:
-                said[key] = _value(known[key], text.strip())
+                stated[key] = _value(known[key], text.strip())
             except _Refused as error:
-                problems.append(Problem(key, show(text), "is not allowed", _mend(known[key], text, str(error))))
+                problems.append(Problem(key, show(text), "is not allowed", _fix(known[key], text, str(error))))
         elif key not in OTHERS:
             near = nearest(key.replace("_", "-"), known) or unknown_name(key, known, most=len(known))
-            problems.append(Problem(_shown_key(key), show(text), "belongs to no field", near))
+            problems.append(Problem(_shown_key(key), show(text), "is not a field of the contract", near))
     place = {found.key: number for number, found in enumerate(contract_fields())}
-    return said, sorted(problems, key=lambda problem: place.get(problem.key, len(place)))
+    return stated, sorted(problems, key=lambda problem: place.get(problem.key, len(place)))
 
 
 def _value(found: ContractField, text: str) -> Any:
-    if found.said.between:
+    if found.stated.between:
         return _items(found, text)
     if is_enum(found.kind):
         for item in found.kind:
@@ -101,7 +101,7 @@ def _value(found: ContractField, text: str) -> Any:
 
 def _number(found: ContractField, text: str) -> float | int:
     value: float | int
-    if len(text) > SHOWN_LETTERS:  # no number is so long, and some ways of reading one take their time
+    if len(text) > SHOWN_LETTERS:  # no valid number is this long, and parsing a longer one can be slow
         raise _Refused
     if found.kind is int:
         if not _WHOLE.fullmatch(text):
@@ -123,7 +123,7 @@ def _number(found: ContractField, text: str) -> float | int:
 
 
 def _items(found: ContractField, text: str) -> tuple[str, ...]:
-    items = [item.strip() for item in text.split(found.said.between)]
+    items = [item.strip() for item in text.split(found.stated.between)]
     if not all(items) or len(items) > MOST_ITEMS:
         raise _Refused
     if found.key == "mig-profile":
@@ -135,21 +135,21 @@ def _items(found: ContractField, text: str) -> tuple[str, ...]:
         raise _Refused
     if found.key == "node-selector" and not all(_LABEL.fullmatch(item) for item in items):
         raise _Refused("write for example disk=fast,zone=a")
-    return tuple(dict.fromkeys(items))  # each once, in their order
+    return tuple(dict.fromkeys(items))  # without duplicates, in the given order
 
 
-# --- the words ------------------------------------------------------------------------------------
+# --- texts ----------------------------------------------------------------------------------------
 
 
 def allowed_text(found: ContractField) -> str:
-    """What a field takes: `a whole number from 1 to 1000`, `one of node, island`."""
+    """The allowed values of a field: `a whole number from 1 to 1000`, `one of node, island`."""
     if found.words:
         return "one of " + ", ".join(found.words)
     if found.kind is bool:
         return "true or false"
-    if found.said.between:
+    if found.stated.between:
         kind = {"mig-profile": "MIG profiles", "node-selector": "labels as key=value"}.get(found.key, "names")
-        return f"up to {MOST_ITEMS} {kind}, joined by {found.said.between}"
+        return f"up to {MOST_ITEMS} {kind}, joined by {found.stated.between}"
     kind = "a whole number" if found.kind is int else "a duration" if is_duration(found.key) else "a number"
     low, high = (_bound(found, bound) for bound in (found.low, found.high))
     return f"{kind} from {low} to {high}"
@@ -165,12 +165,12 @@ def _bound(found: ContractField, bound: float | None) -> str:
 
 
 def is_duration(key: str) -> bool:
-    """Seconds by its name (`limit-s`)."""
+    """True if the name of a field ends in `-s`, so that its unit is seconds (`limit-s`)."""
     return key.endswith("-s")
 
 
 def value_text(value: Any, between: str = "|") -> str:
-    """A typed value as an annotation writes it, the items of a list joined by `between`."""
+    """A typed value as written in an annotation; `between` joins the items of a list."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
@@ -179,12 +179,12 @@ def value_text(value: Any, between: str = "|") -> str:
 
 
 def show(text: str) -> str:
-    """A text in quotes on one line, cut where it is long."""
+    """A text in quotes on one line, cut to `SHOWN_LETTERS` characters."""
     quoted = json.dumps(text, ensure_ascii=not text.isprintable())
     return quoted if len(quoted) <= SHOWN_LETTERS else f'{quoted[: SHOWN_LETTERS - 4]}..."'
 
 
-def _mend(found: ContractField, text: str, example: str) -> str:
+def _fix(found: ContractField, text: str, example: str) -> str:
     near = nearest(text, found.words)
     parts = [f"it takes {allowed_text(found)} ({found.meaning})", example, near]
     return "; ".join(part for part in parts if part)

@@ -1,7 +1,7 @@
-"""What fields say against each other, the pods, or the cluster: one rule a contradiction, RULES is the table.
+"""Contradictions between fields, pods and cluster: one rule per contradiction, RULES is the table.
 
-A rule looks at all values, said and assumed, and answers with a problem of the field that should change, or
-with None. Its docstring is its line in docs/workload-contract.md.
+A rule checks all values, declared and inferred, and returns a problem of the field that should change, or None. Its
+docstring is its line in docs/workload-contract.md.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from autopilot.core.hardware.mig_profiles import find_gpu_model, find_profile
 from autopilot.core.model.snapshot import GPU_MILLI, SloClass
 
 MOST_SLICES = 7
-"""MIG instances that one GPU holds at most."""
+"""Most MIG instances on one GPU."""
 
 SHAPES = ("mig-profile", "gpu-milli", "gpus-per-member")
 SIZE = {
-    Domain.SPREAD: 0,  # nothing is narrower: its members are to be apart
+    Domain.SPREAD: 0,  # no domain is narrower: its members must be apart
     Domain.NODE: 0,
     Domain.ISLAND: 1,
     Domain.LEAF: 2,
@@ -36,29 +36,29 @@ SIZE = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One job: what it `said`, all its values by annotation (`filled`), and what is known of it besides."""
+    """One job: its declared values (`stated`), all its values by annotation (`filled`), and facts about it."""
 
-    said: Mapping[str, Any]
+    stated: Mapping[str, Any]
     filled: Mapping[str, Any]
     facts: Facts
 
     def __getitem__(self, key: str) -> Any:
-        """The value of an annotation, said or assumed."""
+        """The value of an annotation, declared or inferred."""
         return self.filled[key]
 
     @property
     def share(self) -> bool:
-        """Does it ask for less than one GPU?"""
+        """True if the job requests less than one GPU."""
         return is_share(self.filled)
 
     @property
     def parts(self) -> bool:
-        """Does it ask for a part of a GPU: a share, or a MIG instance?"""
+        """True if the job requests a part of a GPU: a share or a MIG instance."""
         return bool(self.filled["mig-profile"]) or self.share
 
     @property
     def models(self) -> list[str]:
-        """GPU models that it may use: those named, as far as the cluster has them; empty: nothing is known."""
+        """GPU models that it may use: the declared ones that the cluster has; empty: unknown."""
         named, there = self.filled["gpu-type"], self.facts.gpu_models
         if not there or not named:
             return list(named or there)
@@ -66,23 +66,23 @@ class Case:
 
     @property
     def instances(self) -> list[Profile]:
-        """The MIG instances that its alternatives are, on those of its models that can be cut."""
+        """The MIG profiles of its alternatives, on those of its models that support MIG."""
         cut = [model for name in self.models if (model := find_gpu_model(name)) is not None]
         found = [find_profile(model, scenario) for model in cut for scenario in self.filled["mig-profile"]]
         return [profile for profile in found if profile is not None]
 
-    def against(self, key: str, reason: str, mend: str) -> Problem:
-        """The problem that the value of `key` has."""
-        text = value_text(self.filled[key], fields_by_key()[key].said.between)
-        return Problem(key, show(text), reason, mend)
+    def against(self, key: str, reason: str, fix: str) -> Problem:
+        """A problem with the value of `key`."""
+        text = value_text(self.filled[key], fields_by_key()[key].stated.between)
+        return Problem(key, show(text), reason, fix)
 
 
 Rule = Callable[[Case], Problem | None]
 
 
-def contradictions(said: Mapping[str, Any], facts: Facts) -> tuple[Problem, ...]:
-    """The problem of every rule that a job breaks. `said` holds typed values by annotation (`reading.read`)."""
-    case = Case(said, infer(said, facts), facts)
+def contradictions(stated: Mapping[str, Any], facts: Facts) -> tuple[Problem, ...]:
+    """One problem for each rule that a job violates. `stated`: typed values by annotation (`reading.read`)."""
+    case = Case(stated, infer(stated, facts), facts)
     found = [rule(case) for rule in RULES]
     return tuple(problem for problem in found if problem is not None)
 
@@ -91,19 +91,19 @@ def contradictions(said: Mapping[str, Any], facts: Facts) -> tuple[Problem, ...]
 
 
 def objective_of_class(case: Case) -> Problem | None:
-    """`objective-s` is stated for latency-critical work only."""
+    """`objective-s` is for latency-critical work only."""
     if case["objective-s"] is None or case["slo-class"] == SloClass.LATENCY_CRITICAL:
         return None
-    mend = f"slo-class is {value_text(case['slo-class'])}; say latency-critical there, or leave the objective out"
-    return case.against("objective-s", "is an objective of work that is not latency-critical", mend)
+    fix = f"slo-class is {value_text(case['slo-class'])}; set it to latency-critical, or leave the objective out"
+    return case.against("objective-s", "is an objective of work that is not latency-critical", fix)
 
 
 def sheltered_class(case: Case) -> Problem | None:
     """Latency-critical work is not `preemptible`: its pods are never evicted."""
     if not case["preemptible"] or case["slo-class"] != SloClass.LATENCY_CRITICAL:
         return None
-    mend = "its pods are never evicted; say another slo-class, or leave preemptible out"
-    return case.against("preemptible", "is said of latency-critical work", mend)
+    fix = "its pods are never evicted; set another slo-class, or leave preemptible out"
+    return case.against("preemptible", "is declared for latency-critical work", fix)
 
 
 # --- gang and shape -------------------------------------------------------------------------------
@@ -113,74 +113,74 @@ def minimum_above_members(case: Case) -> Problem | None:
     """`min-members` is at most `members`."""
     if case["min-members"] <= case["members"]:
         return None
-    whose = "members is" if "members" in case.said else "the number of its pods is"
-    return case.against("min-members", "is above members", f"{whose} {case['members']:,}; say at most that")
+    whose = "members is" if "members" in case.stated else "the number of its pods is"
+    return case.against("min-members", "is above members", f"{whose} {case['members']:,}; write at most that")
 
 
 def members_of_pods(case: Case) -> Problem | None:
-    """`members` is the number of pods that the controller declares."""
+    """`members` equals the number of pods that the controller declares."""
     pods = case.facts.members
     if not pods or case["members"] == pods:
         return None
-    mend = f"its controller declares {pods:,}; leave members out, or change the other"
-    return case.against("members", "is not the number of its pods", mend)
+    fix = f"its controller declares {pods:,}; leave members out, or change the controller"
+    return case.against("members", "is not the number of its pods", fix)
 
 
 def one_shape(case: Case) -> Problem | None:
-    """Each member gets whole GPUs, a share of one, or a MIG instance: one of the three is said."""
-    asked = [key for key in SHAPES if key in case.said and (key != "gpu-milli" or case.share)]
+    """Each member gets whole GPUs, a share of one, or a MIG instance: only one of the three is declared."""
+    asked = [key for key in SHAPES if key in case.stated and (key != "gpu-milli" or case.share)]
     if len(asked) < 2:
         return None
-    return case.against(asked[0], f"stands beside {asked[1]}", "say one of the two")
+    return case.against(asked[0], f"is declared together with {asked[1]}", "keep one of the two")
 
 
 def shape_of_pods(case: Case) -> Problem | None:
-    """What is said of the shape is what one pod requests."""
+    """The declared shape equals the request of one pod."""
     profile, gpus = pod_profile(case.facts), case.facts.gpus_per_member
     if profile and profile not in case["mig-profile"]:
-        key = next(key for key in SHAPES if key in case.said)
+        key = next(key for key in SHAPES if key in case.stated)
         return case.against(key, "is not what its pods request", f"one pod requests {profile}; leave it out")
     if profile or not gpus or case.share or (not case.parts and case["gpus-per-member"] == gpus):
         return None
-    mend = f"one pod requests {gpus:,} whole GPUs; leave it out, or change the request"
+    fix = f"one pod requests {gpus:,} whole GPUs; leave it out, or change the request"
     key = "mig-profile" if case.parts else "gpus-per-member"
-    return case.against(key, "is not what its pods request", mend)
+    return case.against(key, "is not what its pods request", fix)
 
 
 def share_alone(case: Case) -> Problem | None:
-    """A share of a GPU is for a gang of one member."""
+    """A share of a GPU is only for a gang of one member."""
     if not case.share or case["members"] == 1:
         return None
-    mend = f"it has {case['members']:,}; ask for a MIG profile or whole GPUs"
-    return case.against("gpu-milli", "is a share, but the gang has several members", mend)
+    fix = f"it has {case['members']:,}; request a MIG profile or whole GPUs"
+    return case.against("gpu-milli", "is a share, but the gang has several members", fix)
 
 
 def share_by_trust(case: Case) -> Problem | None:
-    """A share of a GPU is for `trust` trusted: no wall in hardware stands between its neighbours and it."""
+    """A share of a GPU needs `trust` trusted, because hardware does not isolate shares from each other."""
     if not case.share or case["trust"] == Trust.TRUSTED:
         return None
-    mend = "say trust trusted where the owner of the cluster vouches for it, or ask for a MIG profile"
-    return case.against("gpu-milli", "is a share by untrusted work", mend)
+    fix = "set trust to trusted if the owner of the cluster vouches for it, or request a MIG profile"
+    return case.against("gpu-milli", "is a share for untrusted work", fix)
 
 
 def known_models(case: Case) -> Problem | None:
-    """At least one of the models in `gpu-type` is in the cluster."""
+    """At least one model of `gpu-type` exists in the cluster."""
     if not case["gpu-type"] or not case.facts.gpu_models or case.models:
         return None
-    mend = f"there are {', '.join(case.facts.gpu_models)}"
-    return case.against("gpu-type", "names no GPU model of the cluster", mend)
+    fix = f"the cluster has {', '.join(case.facts.gpu_models)}"
+    return case.against("gpu-type", "names no GPU model of the cluster", fix)
 
 
 def profile_of_models(case: Case) -> Problem | None:
     """At least one `mig-profile` exists on a GPU model that the job may use."""
     if not case["mig-profile"] or not case.models or case.instances:
         return None
-    mend = "; ".join(f"{name} has {_profiles(name)}" for name in case.models[:3])
-    return case.against("mig-profile", "exists on no GPU model that it may use", mend)
+    fix = "; ".join(f"{name} has {_profiles(name)}" for name in case.models[:3])
+    return case.against("mig-profile", "exists on no GPU model that it may use", fix)
 
 
 def memory_of_models(case: Case) -> Problem | None:
-    """`gpu-memory-gib` is within what a GPU, or the MIG instance, has on a model that the job may use."""
+    """`gpu-memory-gib` is at most the memory of a GPU, or of the MIG instance, on a model that the job may use."""
     wanted_gib = case["gpu-memory-gib"]
     if case["mig-profile"]:
         there_gb = [float(profile.memory_gb) for profile in case.instances]
@@ -188,64 +188,64 @@ def memory_of_models(case: Case) -> Problem | None:
         there_gb = [_memory_gb(name) for name in case.models]
     if not wanted_gib or not there_gb or max(there_gb) >= wanted_gib:
         return None
-    mend = f"the largest has {max(there_gb):,.0f}"
-    return case.against("gpu-memory-gib", "is more than any GPU or MIG instance that it may use has", mend)
+    fix = f"the largest has {max(there_gb):,.0f}"
+    return case.against("gpu-memory-gib", "is more than any GPU or MIG instance that it may use has", fix)
 
 
 def within_queue_limit(case: Case) -> Problem | None:
-    """The gang, at its least width, is within the limit of its queue."""
+    """The gang, at its minimum width, is within the limit of its queue."""
     limit = case.facts.queue_limit_gpus
     gpus = case["min-members"] * case["gpus-per-member"] * case["gpu-milli"] / GPU_MILLI
     if case["mig-profile"]:
         gpus = ceil(case["min-members"] / MOST_SLICES)
     if limit is None or gpus <= limit:
         return None
-    key = next((key for key in ("min-members", "members", "gpus-per-member") if key in case.said), "members")
-    mend = f"it needs {gpus:g} GPUs and its queue may hold {limit:,}, so it could never start"
-    return case.against(key, "makes the gang wider than the limit of its queue", mend)
+    key = next((key for key in ("min-members", "members", "gpus-per-member") if key in case.stated), "members")
+    fix = f"it needs {gpus:g} GPUs and its queue may hold {limit:,}, so it could never start"
+    return case.against(key, "makes the gang wider than the limit of its queue", fix)
 
 
 # --- place ----------------------------------------------------------------------------------------
 
 
 def no_peers_by_mig(case: Case) -> Problem | None:
-    """MIG instances have no NVLink peer-to-peer: no island for them in `topology` or `preferred-topology`."""
+    """`topology` and `preferred-topology` are not island for MIG instances, which have no NVLink peer-to-peer."""
     for key in ("topology", "preferred-topology"):
         if case["mig-profile"] and case[key] == Domain.ISLAND:
-            mend = "they have no NVLink peer-to-peer; ask for whole GPUs, or leave it out"
-            return case.against(key, "is an NVLink island for MIG instances", mend)
+            fix = "they have no NVLink peer-to-peer; request whole GPUs, or leave it out"
+            return case.against(key, "is an NVLink island for MIG instances", fix)
     return None
 
 
 def no_groups_on_parts(case: Case) -> Problem | None:
-    """A `tensor-parallel` group is of whole GPUs, never of MIG instances or shares."""
+    """A `tensor-parallel` group has whole GPUs, never MIG instances or shares."""
     if case["tensor-parallel"] == 1 or not case.parts:
         return None
-    mend = "they have no NVLink peer-to-peer; ask for whole GPUs, or leave it out"
-    return case.against("tensor-parallel", "is a group of MIG instances or shares", mend)
+    fix = "they have no NVLink peer-to-peer; request whole GPUs, or leave it out"
+    return case.against("tensor-parallel", "is a group of MIG instances or shares", fix)
 
 
 def groups_fill_gang(case: Case) -> Problem | None:
-    """`tensor-parallel` groups fill a member, or the whole gang, which then is not elastic."""
+    """`tensor-parallel` groups fill a member exactly, or the whole gang, which must then not be elastic."""
     group, per_member = case["tensor-parallel"], case["gpus-per-member"]
     if group == 1 or case.parts:
         return None
     if not spans_members(case.filled):
-        cut, mend = per_member % group != 0, f"a member has {per_member:,} GPUs; say a divisor of it"
+        cut, fix = per_member % group != 0, f"a member has {per_member:,} GPUs; write a divisor of it"
     elif case["min-members"] < case["members"]:
-        cut, mend = True, "its groups span members, and those come and go; say min-members as members"
+        cut, fix = True, "its groups span members, which can be removed; set min-members to members"
     else:
         gpus = case["members"] * per_member
-        cut, mend = gpus % group != 0, f"the gang has {gpus:,} GPUs; say a divisor of it"
-    return case.against("tensor-parallel", "leaves a part of a group", mend) if cut else None
+        cut, fix = gpus % group != 0, f"the gang has {gpus:,} GPUs; write a divisor of it"
+    return case.against("tensor-parallel", "leaves an incomplete group", fix) if cut else None
 
 
 def groups_in_island(case: Case) -> Problem | None:
-    """Where a `tensor-parallel` group is wider than a member, `topology` is island or node."""
+    """If a `tensor-parallel` group is wider than a member, `topology` is island or node."""
     if case.parts or not spans_members(case.filled) or case["topology"] in (Domain.ISLAND, Domain.NODE):
         return None
-    mend = f"a group of {case['tensor-parallel']:,} GPUs spans members; say island, or leave it out"
-    return case.against("topology", "lets a tensor-parallel group leave its NVLink island", mend)
+    fix = f"a group of {case['tensor-parallel']:,} GPUs spans members; write island, or leave it out"
+    return case.against("topology", "lets a tensor-parallel group leave its NVLink island", fix)
 
 
 def preference_is_narrower(case: Case) -> Problem | None:
@@ -253,28 +253,28 @@ def preference_is_narrower(case: Case) -> Problem | None:
     scenario, must = case["preferred-topology"], case["topology"]
     if scenario is None or must is None or SIZE[Domain(scenario)] < SIZE[must]:
         return None
-    mend = f"topology is {must}; say a narrower domain, or leave it out"
-    return case.against("preferred-topology", "prefers nothing", mend)
+    fix = f"topology is {must}; write a narrower domain, or leave it out"
+    return case.against("preferred-topology", "is not narrower than topology", fix)
 
 
 def one_value_per_label(case: Case) -> Problem | None:
-    """`node-selector`, together with that of the pods, asks for one value of each label."""
+    """`node-selector`, together with that of the pods, requires only one value of each label."""
     wanted: dict[str, str] = {}
     for label in case["node-selector"]:
         key, _, value = label.partition("=")
         if wanted.setdefault(key, value) != value:
-            mend = f"no node carries {key} as {wanted[key]} and as {value}"
-            return case.against("node-selector", "fits no node", mend)
+            fix = f"no node has both {key}={wanted[key]} and {key}={value}; keep one of them"
+            return case.against("node-selector", "matches no node", fix)
     return None
 
 
 def write_within_interval(case: Case) -> Problem | None:
-    """A checkpoint is written (`checkpoint-write-s`) in less time than lies between two of them."""
+    """The write of a checkpoint (`checkpoint-write-s`) takes less time than the interval between two."""
     interval_s, write_s = case["checkpoint-interval-s"], case["checkpoint-write-s"]
     if interval_s is None or write_s is None or write_s < interval_s:
         return None
-    mend = f"checkpoint-interval-s is {interval_s:g}, so none would ever be complete"
-    return case.against("checkpoint-write-s", "is as long as the time between two checkpoints", mend)
+    fix = f"checkpoint-interval-s is {interval_s:g}, so none would ever be complete"
+    return case.against("checkpoint-write-s", "is as long as the time between two checkpoints", fix)
 
 
 RULES: tuple[Rule, ...] = (
@@ -298,7 +298,7 @@ RULES: tuple[Rule, ...] = (
     one_value_per_label,
     write_within_interval,
 )
-"""All contradictions that are looked for, in the order of the fields."""
+"""All rules, in the order of the fields."""
 
 
 def _same_model(name: str, word: str) -> bool:
@@ -312,6 +312,6 @@ def _profiles(name: str) -> str:
 
 
 def _memory_gb(name: str) -> float:
-    """Memory of a model; infinite where it is not known, for then nothing can be said against a wish."""
+    """Memory of a model; infinite if unknown, so that no request is refused for it."""
     model = find_gpu_model(name)
     return float(model.memory_gb) if model else float("inf")

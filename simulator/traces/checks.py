@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
 
-COLUMN_OF = {found.key: found.said.column for found in contract_fields()}
+COLUMN_OF = {found.key: found.stated.column for found in contract_fields()}
 """The column that carries an annotation of the workload contract."""
 
 

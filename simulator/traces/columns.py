@@ -34,7 +34,7 @@ class Column:
     allowed: tuple[str, ...] = ()
 
 
-SAID = {found.said.column: found for found in contract_fields() if found.said.column}
+SAID = {found.stated.column: found for found in contract_fields() if found.stated.column}
 
 
 def _said(name: str, kind: ValueKind, about: str = "") -> Column:

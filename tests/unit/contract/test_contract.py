@@ -78,7 +78,7 @@ def test_each_statement_is_read_into_its_field() -> None:
     saves = found.checkpoint
     assert (saves.interval_s, saves.size_gib, saves.write_s, saves.restart_s) == (5400, 360, 90, 120)
     assert saves.on_request
-    way = found.giving_way
+    way = found.preemption
     assert (way.preemptible, way.exclude, way.preemption_delay_s, way.trust) == (True, False, 0.5, Trust.TRUSTED)
     assert found.limits.limit_s == 259_200
     assert found.assumed == ("objective-s", "gpu-milli", "mig-profile")
@@ -162,7 +162,9 @@ def test_an_unknown_name_is_answered_with_the_nearest(name: str, near: str) -> N
     """A mistyped annotation under our prefix is not passed over in silence."""
     found = parse_contract({PREFIX + name: "4"})
     assert isinstance(found, tuple)
-    assert [str(each) for each in found] == [f'{PREFIX}{name}: "4" belongs to no field; did you mean {near}?']
+    assert [str(each) for each in found] == [
+        f'{PREFIX}{name}: "4" is not a field of the contract; did you mean {near}?'
+    ]
 
 
 def test_a_name_like_none_is_answered_with_all() -> None:
@@ -185,25 +187,25 @@ def test_a_silent_job_has_the_contract_of_the_defaults() -> None:
     found = contract()
     assert found == Contract()
     assert found.assumed == tuple(KEYS)
-    assert (found.service.slo_class, found.giving_way.preemptible) == (SloClass.BATCH, True)
+    assert (found.service.slo_class, found.preemption.preemptible) == (SloClass.BATCH, True)
     assert (found.gpus, found.min_gpus, found.shape.gpu_milli) == (1, 1, 1000)
-    assert found.giving_way.trust == Trust.UNTRUSTED
+    assert found.preemption.trust == Trust.UNTRUSTED
     assert found.checkpoint.interval_s is None
 
 
 @pytest.mark.parametrize(("word", "expected"), [("batch", True), ("interactive", False), ("latency-critical", False)])
 def test_only_batch_gives_way_by_itself(word: str, expected: bool) -> None:
     """`preemptible` follows from the class where it is not said, in columns as in annotations."""
-    assert contract(slo_class=word).giving_way.preemptible is expected
+    assert contract(slo_class=word).preemption.preemptible is expected
     assert preemptible_by_class(SLO_CLASS_NAMES.index(word)) is expected
-    assert contract(slo_class="interactive", preemptible="true").giving_way.preemptible
+    assert contract(slo_class="interactive", preemptible="true").preemption.preemptible
 
 
 def test_an_objective_makes_the_class() -> None:
     """Only latency-critical work has an objective, so that one who states it need not state the class."""
     found = contract(objective_s="300ms")
     assert (found.service.slo_class, found.service.objective_s) == (SloClass.LATENCY_CRITICAL, 0.3)
-    assert not found.giving_way.preemptible
+    assert not found.preemption.preemptible
 
 
 def test_a_gang_starts_whole_unless_it_says_otherwise() -> None:
@@ -240,10 +242,10 @@ def texts_of(found: ContractField) -> st.SearchStrategy[str]:
         return st.sampled_from(found.words)
     if found.kind is bool:
         return st.sampled_from(["true", "false"])
-    if found.said.between:
+    if found.stated.between:
         items = {"mig-profile": ["1g.10gb", "3g.40gb"], "node-selector": ["a=b", "c.d/e=f"]}
         return st.lists(st.sampled_from(items.get(found.key, ["T4", "H100-80GB"])), min_size=1).map(
-            lambda some: found.said.between.join(dict.fromkeys(some))
+            lambda some: found.stated.between.join(dict.fromkeys(some))
         )
     low, high = found.low or 0.0, found.high or 0.0
     if found.kind is int:
@@ -265,7 +267,7 @@ def test_what_is_within_the_limits_is_read_or_contradicts(where: ContractField, 
         assert all(each.reason != "is not allowed" for each in found)
         return
     assert where.key not in found.assumed
-    again = parse_contract({PREFIX + where.key: value_text(value_of(found, where), where.said.between)})
+    again = parse_contract({PREFIX + where.key: value_text(value_of(found, where), where.stated.between)})
     assert isinstance(again, Contract)
     if where.kind is float:
         assert value_of(again, where) == pytest.approx(float(text))
@@ -315,7 +317,7 @@ def test_every_field_says_how_it_is_said_and_what_is_assumed() -> None:
     for found in contract_fields():
         assert found.key == found.key.lower().replace("_", "-")
         assert found.meaning, found.key
-        assert found.said.absent, found.key
+        assert found.stated.absent, found.key
         if found.kind in (int, float):
             assert found.low is not None, found.key
             assert found.high is not None, found.key
@@ -334,9 +336,9 @@ def test_words_are_those_of_the_snapshot() -> None:
 def test_columns_carry_the_limits_of_the_contract() -> None:
     """Every column that the tree names exists; it takes whatever an annotation may say."""
     for found in contract_fields():
-        if not found.said.column:
+        if not found.stated.column:
             continue
-        column = BY_NAME[found.said.column]
+        column = BY_NAME[found.stated.column]
         assert column.allowed == found.words, found.key
         assert found.low is None or column.low <= found.low, found.key
         assert found.high is None or column.high >= found.high, found.key
@@ -389,10 +391,10 @@ def test_a_row_and_annotations_make_the_same_workload() -> None:
     assert work.gpus_per_member[0] == said.shape.gpus_per_member
     assert said.place.topology is not None
     assert work.topology[0] == LEVEL_OF[said.place.topology] == Topology.LEAF
-    assert (work.slo_class[0], work.preemptible[0]) == (said.service.slo_class, said.giving_way.preemptible)
+    assert (work.slo_class[0], work.preemptible[0]) == (said.service.slo_class, said.preemption.preemptible)
     assert (work.priority[0], work.limit_s[0]) == (said.service.priority, said.limits.limit_s)
     assert work.checkpoint_interval_s[0] == said.checkpoint.interval_s
     assert work.restart_s[0] == said.checkpoint.restart_s
     assert work.checkpoint_on_request[0] == said.checkpoint.on_request
     assert work.gpu_memory_mib[0] == 1024 * (said.shape.gpu_memory_gib or 0)
-    assert work.preemption_delay_s.tolist() == [said.giving_way.preemption_delay_s, 0]
+    assert work.preemption_delay_s.tolist() == [said.preemption.preemption_delay_s, 0]

@@ -47,8 +47,8 @@ def test_the_page_has_every_field_and_every_rule() -> None:
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     for found in contract_fields():
         row = next(line for line in lines if line.startswith(f"| `{found.key}` |"))
-        assert row.endswith(f"| `{found.said.column}` |" if found.said.column else "| - |")
-        assert found.said.absent.replace("|", "\\|") in row
+        assert row.endswith(f"| `{found.stated.column}` |" if found.stated.column else "| - |")
+        assert found.stated.absent.replace("|", "\\|") in row
     assert sum(line.startswith("- ") for line in lines) >= len(RULES)
     assert all(" ".join((rule.__doc__ or "").split()) in "\n".join(lines) for rule in RULES)
 
@@ -76,7 +76,7 @@ def test_the_manifests_of_the_page_are_contracts() -> None:
     service = parse_contract(replica["metadata"]["annotations"])
     assert isinstance(service, Contract)
     assert service.service.slo_class == SloClass.LATENCY_CRITICAL
-    assert not service.giving_way.preemptible
+    assert not service.preemption.preemptible
 
 
 def test_the_row_of_the_page_is_the_job_of_its_manifest(tmp_path: Path) -> None:
