@@ -36,7 +36,7 @@ this page.
 
 A policy says how far the autopilot may go, and when. Wherever one is named, give the name of a shipped
 policy ({names}) or the path of a YAML file. `simulate` takes those
-alone whose `modes.admit_gang` is `auto` (not `recommend`: nobody is there to approve), and the names of its
+alone whose `modes.admit_gang` is `auto` (not `recommend`: there is no person to approve), and the names of its
 baselines besides:
 
 ```yaml

@@ -132,7 +132,7 @@ def _place(location: tuple[str | int, ...]) -> tuple[str, str, Any]:
     return path, name, hint
 
 
-# --- the words ------------------------------------------------------------------------------------
+# --- messages -------------------------------------------------------------------------------------
 
 
 def _refusal(value: Any, hint: Any, path: str, name: str, fix: str = "") -> str:

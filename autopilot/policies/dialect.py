@@ -62,7 +62,7 @@ def _loader() -> type[yaml.SafeLoader]:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """SafeLoader without aliases and duplicate keys, and with the plain words of YAML 1.2."""
+        """SafeLoader without aliases and duplicate keys, and with the plain scalars of YAML 1.2."""
 
         yaml_implicit_resolvers: dict[Any, Any] = {}  # noqa: RUF012  # as the base class declares it
         yaml_constructors: ClassVar[dict[Any, Any]] = {}

@@ -111,7 +111,7 @@ def _takes_none(hint: Any) -> bool:
     return get_origin(hint) in (Union, types.UnionType) and type(None) in get_args(hint)
 
 
-# --- what is allowed, and values, in words --------------------------------------------------------
+# --- limits and values as text --------------------------------------------------------------------
 
 
 def allowed_text(hint: Any, name: str = "") -> str:

@@ -26,10 +26,7 @@ CODE = re.compile(r"```.*?```|`[^`\n]*`|<!--.*?-->|\]\([^)]*\)|https?://\S+", re
 GENERATED = {"docs/policy.md", "docs/workload-contract.md", "docs/output.md"}
 
 LIMITS: dict[str, float] = {
-    "autopilot/contract": 5.7,
-    "autopilot/core": 1.1,
     "autopilot/explain": 1.5,
-    "generated pages": 1.6,
 }
 """The most markers per 1,000 words. A limit above 1 only ever goes down; lower it when a text was rewritten."""
 

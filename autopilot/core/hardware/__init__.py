@@ -1,5 +1,5 @@
-"""Facts of NVIDIA hardware: MIG geometry and how to re-cut it, the DCGM vocabulary, and XID errors.
+"""Facts about NVIDIA hardware: MIG geometry and re-cutting, the DCGM fields, and XID errors.
 
-The modules know what hardware allows and reports. They may use types of the model; they know no workload, queue or
-policy.
+These modules know what the hardware allows and reports. They may use types of the model. They know no workload, queue
+or policy.
 """

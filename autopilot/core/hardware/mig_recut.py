@@ -7,7 +7,7 @@ The rules, in this order:
 3. Earlier requests come first: of all plans, one whose first unplaced request comes as late as can be,
    then the second, and so on.
 4. As few GPUs change as possible; none if the free instances suffice.
-5. As few free instances as possible go: one that is wanted, or in nobody's way, stays.
+5. As few free instances as possible are destroyed: one that is requested, or that blocks no other, stays.
 6. Of equally good places the first by node name and GPU index.
 
 What one GPU may hold is `core.mig`'s matter, what a node can offer at which price `mig_cover`'s, and which
@@ -48,14 +48,14 @@ class CutGpu:
     def from_counts(
         cls, node: str, index: int, model: str | GpuModel, used: Mapping[str, int], free: Mapping[str, int]
     ) -> CutGpu:
-        """A GPU of which only {profile: how many} is known. Raises `InputError` for no whole number >= 0."""
+        """A GPU known only by {profile: count}. Raises `InputError` unless counts are integers >= 0."""
         where = f"GPU {index} of node {node}"
         return cls(node, index, model, _unplaced(where, used), _unplaced(where, free))
 
 
 @dataclass(frozen=True, slots=True)
 class MigRequest:
-    """What waits: a name of its own, and how many instances of which profiles it needs together."""
+    """A waiting request: its unique name, and the number of instances of each profile that it needs together."""
 
     name: str
     profiles: Mapping[str, int]
@@ -63,7 +63,7 @@ class MigRequest:
 
 @dataclass(frozen=True, slots=True)
 class NewCut:
-    """The new geometry of one GPU: all that is in use stays in `used`; `free` is for requests or was spared.
+    """The new geometry of one GPU: instances in use stay in `used`; `free` are for requests or were spared.
 
     `destroyed` are the profiles of the present free instances that are not in `free`.
     """
@@ -77,7 +77,7 @@ class NewCut:
 
 @dataclass(frozen=True, slots=True)
 class SkippedGpu:
-    """A GPU that no plan counts on, and why."""
+    """A GPU that is left out of the plan, and the reason."""
 
     node: str
     index: int
@@ -102,7 +102,7 @@ class Replan:
 
 
 def check_gpu(gpu: CutGpu) -> None:
-    """Raise `InputError`, naming the GPU and the mend, for an unknown model or instances that cannot be."""
+    """Raise `InputError`, naming the GPU and the fix, for an unknown model or an impossible set of instances."""
     where = f"GPU {gpu.index} of node {gpu.node}"
     try:
         model = mig.gpu_model(gpu.model)
@@ -124,7 +124,7 @@ def replan(gpus: Sequence[CutGpu], requests: Sequence[MigRequest]) -> Replan:
     """The best plan by the rules above. Pure and deterministic; the order of `gpus` does not matter.
 
     A GPU of an unknown model, of instances that cannot be together (`check_gpu`), or listed more than once
-    is left alone, is in `skipped` with the reason, and stops nobody. Raises `InputError` for two requests of
+    is left alone, is in `skipped` with the reason, and blocks no other. Raises `InputError` for two requests of
     one name, and for counts that are no whole numbers >= 0.
 
     Work, with R requests, N nodes of G GPUs, O offers a GPU (some dozens at most), and D the product of
@@ -179,7 +179,7 @@ def _whole(where: str, counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _asked(requests: Sequence[MigRequest]) -> list[Counter[str]]:
-    """What each request asks for, once their names are told apart and their counts are sound."""
+    """The instances of each request, after a check of the names and counts."""
     for name, times in Counter(request.name for request in requests).items():
         if times > 1:
             raise InputError(f"request {name}: {times} requests have this name; give each its own")

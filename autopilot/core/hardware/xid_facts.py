@@ -1,4 +1,4 @@
-"""What an error of a GPU asks for: the class of each XID, and of memory rows that are to be remapped.
+"""The remedy for an error of a GPU: the class of each XID, and of row remapping.
 
 Source: NVIDIA, "Analyzing Xid Errors with the Xid Catalog"
 (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html), column "Resolution Bucket (Immediate Action)", for
@@ -19,22 +19,22 @@ from autopilot.core.model.snapshot import I8, I32, Bools, GpuTable, NodeTable
 
 
 class Remedy(IntEnum):
-    """What is to be done about a GPU, the mildest first."""
+    """The remedy for an error of a GPU, mildest first."""
 
-    NONE = 0  # nothing, or the application alone is to be restarted: its own fault, or one that stayed within it
-    INSPECT = 1  # a person decides: it takes no new work, and what runs there goes on
-    RESET_LATER = 2  # it is to be reset when it is idle: the same
-    RESET_GPU = 3  # nothing can run on it until it is reset: its work is stopped and goes on elsewhere
-    RESTART_NODE = 4  # the same, and its node takes no new work until it was restarted
-    REPLACE = 5  # the same as RESET_GPU, and no reset mends it
+    NONE = 0  # none, or only a restart of the application: the error is its fault, or contained in it
+    INSPECT = 1  # a person decides: the GPU takes no new work, and running work continues
+    RESET_LATER = 2  # as INSPECT, and the GPU must be reset when it is idle
+    RESET_GPU = 3  # no work can run until the GPU is reset: its work is stopped and continues elsewhere
+    RESTART_NODE = 4  # as RESET_GPU, and the node takes no new work until it is restarted
+    REPLACE = 5  # as RESET_GPU, and a reset does not fix it
 
 
 CONDEMNED = Remedy.RESET_GPU
-"""From this remedy on nothing goes on running there."""
+"""From this remedy on, no work continues on the GPU."""
 
 UNKNOWN_XID = -1
 REMAP_UNKNOWN, REMAP_NONE, REMAP_PENDING, REMAP_FAILED = -1, 0, 1, 2
-"""Row remapping of a GPU's memory, as DCGM's fields 395 (failed) and 396 (pending) say."""
+"""Row remapping of a GPU's memory, from the DCGM fields 395 (failed) and 396 (pending)."""
 
 _BY_ACTION: dict[Remedy, tuple[int, ...]] = {
     # RESTART_APP and IGNORE
@@ -57,18 +57,18 @@ for _remedy, _codes in _BY_ACTION.items():
 
 
 def remedy_of(xid: int) -> Remedy:
-    """What the error with this number asks for; `NONE` for 0 (no error) and for -1 (not known)."""
+    """The remedy for the error with this number; `NONE` for 0 (no error) and -1 (unknown)."""
     return Remedy(int(remedies(np.array([xid], np.int32))[0]))
 
 
 def remedies(xid: I32) -> I8:
-    """The same for many. Shape as `xid`."""
+    """The remedy for each number. Shape as `xid`."""
     codes = np.where(xid < 0, 0, np.minimum(xid, MOST_XID + 1))
     return np.asarray(_TABLE[codes])
 
 
 def gpu_remedies(gpus: GpuTable) -> I8:
-    """What each GPU's errors ask for together, the gravest. Shape [gpus]."""
+    """The most severe remedy for the errors of each GPU. Shape [gpus]."""
     memory = np.zeros(len(gpus.uuid), np.int8)
     memory[gpus.remap == REMAP_PENDING] = Remedy.RESET_LATER
     memory[gpus.remap == REMAP_FAILED] = Remedy.REPLACE
@@ -76,7 +76,7 @@ def gpu_remedies(gpus: GpuTable) -> I8:
 
 
 def out_of_use(nodes: NodeTable, gpus: GpuTable) -> tuple[Bools, Bools]:
-    """Nodes and GPUs that take no new work because of their errors. Shapes [nodes], [gpus]."""
+    """Nodes and GPUs that take no new work because of errors. Shapes [nodes], [gpus]."""
     remedy = gpu_remedies(gpus)
     bad_node = np.zeros(len(nodes.id), np.bool_)
     bad_node[gpus.node[remedy == Remedy.RESTART_NODE]] = True

@@ -61,7 +61,7 @@ def look(memory: ControllerMemory, observation: Observation, policy: Policy) -> 
 
 
 def listed_s(observation: Observation) -> float:
-    """The time as of which both inventory and work are true."""
+    """The time at which both inventory and work were true."""
     snapshot = observation.snapshot
     return observation.now_s - max(snapshot.inventory_age_s, snapshot.work_age_s)
 

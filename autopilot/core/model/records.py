@@ -115,7 +115,7 @@ class Listing:
 class Batch:
     """The answer of one collector. Fields that the source does not report are None.
 
-    `collected_s` is the time as of which the lists are true.
+    `collected_s` is the time at which the lists were true.
     """
 
     source: str
@@ -144,7 +144,7 @@ class View:
     source: str
     kind: str
     complete: bool
-    listed_s: float  # time as of which the list is true; -inf: there is no list
+    listed_s: float  # time at which the list was true; -inf: there is no list
     count: int
     expected: int = -1
     lost: int = -1

@@ -108,7 +108,7 @@ class QuotaLedger:
     def saturation(self, queue: int, extra: float, kinds: Sequence[int], host: Sequence[float] = ()) -> float:
         """(use + extra) / fair share of the dominant resource; inf for use above a share of zero.
 
-        `host`: CPU and memory to be added. A resource of which nothing is added is left out.
+        `host`: CPU and memory to be added; a resource with 0 to add is left out.
         """
         served = max(_ratio(self.use[kind][queue] + extra, self.fair[kind][queue]) for kind in kinds)
         for use, fair, amount in zip(self.host_use, self.host_fair, host, strict=False):
