@@ -179,7 +179,7 @@ def _serve(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
 
 def _await(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
     """Book room that is being given up already: the gang starts there when it is free, and nobody is told to leave."""
-    kind = (run.codes[at], ctx.pending_table.sort[at])
+    kind = (run.codes[at], ctx.pending_table.signature[at])
     if kind in run.in_vain or not ctx.pending_table.may_ask[at]:
         return False
     found = None if ctx.may_start(at, ctx.pending_table.least_gpus[at]) is not None else after_leaving(ctx, at)
@@ -192,7 +192,7 @@ def _await(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
 
 def _by_moves(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
     """Move others for a gang whose turn it is, before one behind it starts on the GPUs that this takes."""
-    kind = (run.codes[at], ctx.pending_table.sort[at])
+    kind = (run.codes[at], ctx.pending_table.signature[at])
     tried = kind in run.unmovable or ctx.plan.steps >= ctx.policy.limits.search_steps // 2
     if tried or not defragment_acts(ctx) or not ctx.pending_table.may_ask[at] or ctx.pending_table.early[at]:
         return False

@@ -84,11 +84,11 @@ def _by_contract_first(ctx: Context) -> tuple[list[int], list[int]]:
     waiting = ctx.waiting()
     if not ctx.quota.ledger.guarantee_binds:
         return [], waiting
-    sorts, answers = ctx.pending_table.sort, dict[int, bool]()
+    signatures, answers = ctx.pending_table.signature, dict[int, bool]()
     for at in waiting:
-        if sorts[at] not in answers:
-            answers[sorts[at]] = _owed(ctx, at)
-    return ([at for at in waiting if answers[sorts[at]]], [at for at in waiting if not answers[sorts[at]]])
+        if signatures[at] not in answers:
+            answers[signatures[at]] = _owed(ctx, at)
+    return ([at for at in waiting if answers[signatures[at]]], [at for at in waiting if not answers[signatures[at]]])
 
 
 def take_at_once(ctx: Context, at: int, submit: Submit) -> bool:

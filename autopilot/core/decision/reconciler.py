@@ -19,7 +19,7 @@ from autopilot.core.decision.underway import follow
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
 from autopilot.core.intake.clock import Reading, read_clock
-from autopilot.core.intake.commands import command_timers_s, obey, remember_offers
+from autopilot.core.intake.commands import command_timers_s, obey, remember_open_proposals
 from autopilot.core.intake.sight import Sight, look
 from autopilot.core.model.identity import shape_digest
 from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight, Part, PipelinedStart, Step
@@ -191,7 +191,7 @@ def _commit(
     for record in planner.ctx.standing.values():
         if record.workload in chosen.released:
             cooled[record.uid] = now_s + policy.reservation.cool_down_s
-    memory = remember_offers(memory, chosen.proposals, whole=not planner.bound_hit)
+    memory = remember_open_proposals(memory, chosen.proposals, whole=not planner.bound_hit)
     in_turns = in_turn(
         evictions, memory.in_flight.values(), observation.snapshot, planner.ctx.losses.worst_gpu_s, now_s, policy
     )

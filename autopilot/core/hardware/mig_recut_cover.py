@@ -1,4 +1,4 @@
-"""What the GPUs of a node can offer to requests for MIG instances, and what it costs to offer enough.
+"""The offers of the GPUs of a node to requests for MIG instances, and the price of a sufficient offer.
 
 A GPU offers its free instances as they are, or, cut anew around its used ones, any of several vectors
 [profile] of free instances, each at a price: `CHANGED` and one for each present free instance that goes.
@@ -34,7 +34,7 @@ LATE_TABLE_CELLS = 40_000
 
 
 class Cut(NamedTuple):
-    """One GPU as it is, wherever it is: equal ones are interchangeable."""
+    """The present state of one GPU, without its location: equal ones are interchangeable."""
 
     model: str | GpuModel
     used: tuple[Instance, ...]
@@ -43,7 +43,7 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True)
 class _Shelf:
-    """The maximal geometries of a GPU model out of the profiles that matter here."""
+    """The maximal geometries of a GPU model from the requested profiles."""
 
     names: dict[str, int]
     places: dict[Placement, int]

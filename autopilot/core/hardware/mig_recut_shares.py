@@ -1,4 +1,4 @@
-"""Which node each request for MIG instances goes to: greedily, then made better by search within bounds.
+"""The assignment of requests for MIG instances to nodes: greedy, then improved by a bounded search.
 
 A plan's price is the sum of its nodes' prices (`mig_cover`): GPUs changed, then free instances destroyed. A
 node's price never falls when it takes one request more, which is what the searches prune by.
@@ -29,7 +29,7 @@ State = frozenset[tuple[tuple[int, Vector], int]]
 
 
 class Shares:
-    """The demand that each node carries, and which request brought it there.
+    """The demand assigned to each node, and the node of each request.
 
     `kind_of` is each node's row in `cover`; `demands` are the requests, earlier ones first. `home` is the
     node of each placed request, `load` and `price` are each node's; `steps` is the work done so far.
@@ -47,7 +47,7 @@ class Shares:
         self._alone: dict[Vector, list[tuple[int, int]]] = {}
 
     def alone(self, request: int) -> list[tuple[int, int]]:
-        """(price, node) of the request by itself, for every node that could take it, in order of nodes."""
+        """(price, node) of the request alone, for each node on which it fits, in the order of nodes."""
         demand = self.demands[request]
         if demand not in self._alone:
             prices = self.cover.prices(np.arange(self.cover.size), demand).tolist()
@@ -75,12 +75,12 @@ class Shares:
         return None if price >= NEVER else price - self.price[node]
 
     def put(self, request: int, node: int) -> None:
-        """Let the request go to `node`, where it fits."""
+        """Assign the request to `node`, where it fits."""
         self.home[request] = node
         self._set(node, tuple(map(add, self.load[node], self.demands[request])))
 
     def target(self, request: int) -> None:
-        """Take the request off its node."""
+        """Remove the request from its node."""
         node = self.home.pop(request)
         self._set(node, tuple(map(sub, self.load[node], self.demands[request])))
 
@@ -112,7 +112,7 @@ class _Search:
 
 
 def share_out(shares: Shares) -> bool:
-    """Place what can be placed, earlier requests first, as cheaply as can be.
+    """Place as many requests as possible, earlier ones first, at the least price.
 
     False if a bound on work ended a search, so that a better plan may exist.
     """
@@ -133,7 +133,7 @@ def share_out(shares: Shares) -> bool:
 
 
 def _greedy(shares: Shares, request: int) -> bool:
-    """Put the request where it adds least, of equal nodes on the first; False if it fits nowhere."""
+    """Place the request on the first node where it adds least to the price; False if it fits nowhere."""
     best: tuple[int, int] | None = None
     for bound, node in shares.candidates(request):
         if best is not None and (bound, node) > best:
@@ -147,7 +147,7 @@ def _greedy(shares: Shares, request: int) -> bool:
 
 
 def _displace(shares: Shares, request: int, last_step: int) -> bool:
-    """Place the request on a node whose other requests then find room elsewhere; False if there is none."""
+    """Place the request on a node whose other requests can move elsewhere; False if there is none."""
     for _bound, node in shares.candidates(request):
         if shares.steps >= last_step:
             break
@@ -157,7 +157,7 @@ def _displace(shares: Shares, request: int, last_step: int) -> bool:
 
 
 def _improve(shares: Shares) -> bool:
-    """Make the plan cheaper; False if a bound on work ended that."""
+    """Make the plan cheaper; False if a bound on work ended the search."""
     least_changed = shares.cover.least_changed(shares.kind_of, tuple(map(sum, zip(*shares.load, strict=True))))
     floor = max(CHANGED * least_changed, *(min(shares.alone(request))[0] for request in shares.home))
     last_step = shares.steps + IMPROVE_STEPS

@@ -150,7 +150,9 @@ def approval_ended(
     return None
 
 
-def remember_offers(memory: ControllerMemory, proposals: Sequence[Proposal], *, whole: bool) -> ControllerMemory:
+def remember_open_proposals(
+    memory: ControllerMemory, proposals: Sequence[Proposal], *, whole: bool
+) -> ControllerMemory:
     """Memory after a decision: the proposals that it offers for approval, and the approvals that it ended.
 
     An approval ends with the state for which it was given. A decision that is not `whole` (it reached its limit on

@@ -19,7 +19,7 @@ class PendingTable:
     early: list[bool]  # it has not waited for its preemption delay
     may_ask: Bools  # only room and quota keep it from starting, so it may preempt
     # scheduling signature: apart from held room, gangs with equal signatures get the same answer to a preemption
-    sort: list[int]
+    signature: list[int]
 
 
 def pending_table(work: WorkloadTable, rows: I32, classes: I32, members: Collection[int], now_s: float) -> PendingTable:
@@ -29,7 +29,11 @@ def pending_table(work: WorkloadTable, rows: I32, classes: I32, members: Collect
     may_ask = (work.gate[rows] == Gate.OPEN) & ~work.excluded[rows]
     least = _least_gpus(work, rows, differ)
     return PendingTable(
-        work.queue[rows].tolist(), least.tolist(), early.tolist(), may_ask, _sorts(work, rows, classes, differ).tolist()
+        work.queue[rows].tolist(),
+        least.tolist(),
+        early.tolist(),
+        may_ask,
+        _signatures(work, rows, classes, differ).tolist(),
     )
 
 
@@ -41,10 +45,10 @@ def _least_gpus(work: WorkloadTable, rows: I32, differ: Bools) -> I32:
     return np.where(differ, minimum, least).astype(np.int32)
 
 
-def _sorts(work: WorkloadTable, rows: I32, classes: I32, differ: Bools) -> I64:
+def _signatures(work: WorkloadTable, rows: I32, classes: I32, differ: Bools) -> I64:
     """Scheduling signature: one number for queue, priority, shape and preemptibility; unique for unequal members."""
     ranks = np.unique(work.priority[rows], return_inverse=True)[1]
-    sort = classes.astype(np.int64)
+    signature = classes.astype(np.int64)
     for column in (work.queue[rows], ranks, work.preemptible[rows]):
-        sort = sort * (int(column.max(initial=0)) + 1) + column
-    return np.where(differ, -1 - np.arange(len(rows)), sort)
+        signature = signature * (int(column.max(initial=0)) + 1) + column
+    return np.where(differ, -1 - np.arange(len(rows)), signature)

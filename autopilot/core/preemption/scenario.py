@@ -57,12 +57,15 @@ def scheduling_signatures(ctx: Context) -> list[int]:
     with the same number may.
     """
     count, bits = len(ctx.plan.held), ctx.binding_sets(np.arange(len(ctx.pending)))
-    return [sort << count | held_back for sort, held_back in zip(ctx.pending_table.sort, bits.tolist(), strict=True)]
+    return [
+        signature << count | held_back
+        for signature, held_back in zip(ctx.pending_table.signature, bits.tolist(), strict=True)
+    ]
 
 
 def alike_at(ctx: Context, at: int) -> int:
     """The scheduling signature of one position."""
-    return ctx.pending_table.sort[at] << len(ctx.plan.held) | int(ctx.binding_sets(np.array([at]))[0])
+    return ctx.pending_table.signature[at] << len(ctx.plan.held) | int(ctx.binding_sets(np.array([at]))[0])
 
 
 def search_for(ctx: Context, at: int, shape: Shape, first: int = -1) -> Search:
