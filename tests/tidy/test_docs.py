@@ -15,7 +15,7 @@ from tests.tidy.tree import ROOT, files, name_of
 
 CODE = re.compile(r"```[a-z]*\n(.*?)```|`([^`\n]+)`", re.DOTALL)
 DOCUMENTS = [p for p in files() if p.suffix == ".md"]
-NEW_FILES = {"autopilot/core/rules/priority_alone.py"}
+NEW_FILES = {"autopilot/core/actions/stop_late.py", "autopilot/core/rules/priority_alone.py"}
 """Files that the examples of CONTRIBUTING.md tell the reader to create."""
 
 

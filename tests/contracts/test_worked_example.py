@@ -1,0 +1,77 @@
+"""The worked example of CONTRIBUTING, applied to a copy of the checkout."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SIMULATION = """
+from dataclasses import replace
+from autopilot.core.model.policy import Mode
+from simulator.world.work import Jobs
+from tests.kits.cluster_kit import gang
+from tests.simulation.guard_plants import world_of
+from tests.simulation.kit import AUTOPILOT, Setup, run
+
+jobs = Jobs()
+jobs.add("late", "a", gang(8), 0.0, 7200.0, limit_s=600.0)
+for number in range(6):
+    jobs.add(f"job-{number}", "ab"[number % 2], gang(2), 60.0 * number, 900.0)
+policy = replace(AUTOPILOT, modes=replace(AUTOPILOT.modes, stop_late=Mode.AUTO))
+ran = run(world_of(jobs), Setup(policy=policy))
+made = [each for moment in ran.tape.moments for each in moment.decision.plan.proposals if each.action == "stop_late"]
+assert any(each.accepted for each in made), "it proposed nothing"
+assert not ran.violated, ran.violated
+"""
+
+
+def _blocks() -> list[str]:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = text.partition("## Adding an action")[2].partition("\n## ")[0]
+    return re.findall(r"```(?:python|text)\n(.*?)```", section, flags=re.DOTALL)
+
+
+def _insert(path: Path, anchor: str, text: str) -> None:
+    source = path.read_text(encoding="utf-8")
+    assert source.count(anchor) == 1, f"{path.name}: {anchor!r}"
+    path.write_text(source.replace(anchor, text), encoding="utf-8")
+
+
+def test_the_example_works_as_written(tmp_path: Path) -> None:
+    """Four files are touched; contract tests, explanation and a simulation under all checkers pass."""
+    for name in ("autopilot", "collectors", "models", "simulator", "scripts", "tests", "docs"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.parquet"))
+    for name in ("pyproject.toml", "CONTRIBUTING.md"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    action, row, mode, scene = _blocks()
+    core = tmp_path / "autopilot" / "core"
+    (core / "actions" / "stop_late.py").write_text(action, encoding="utf-8")
+    table = core / "actions" / "__init__.py"
+    _insert(table, "    scale_ahead,\n", "    scale_ahead,\n    stop_late,\n")
+    last = next(line for line in table.read_text(encoding="utf-8").splitlines() if "enforce_limit.ACTION" in line)
+    _insert(table, f"{last}\n", f"{last}\n{row}")
+    _insert(core / "model" / "modes.py", "\n    def on(self", f"{mode}\n    def on(self")
+    scenes = tmp_path / "tests" / "golden" / "explanation_scenes.py"
+    _insert(scenes, '}\n"""Small worlds', f'{scene}}}\n"""Small worlds')
+    touched = {"core/actions/stop_late.py", "core/actions/__init__.py", "core/model/modes.py", "explanation_scenes.py"}
+    assert f"touches {len(touched)} files by hand" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    _python(tmp_path, "-m", "tests.golden.refresh")
+    _python(tmp_path, "scripts/generate_policy_reference.py")
+    words = (tmp_path / "tests" / "golden" / "words" / "explanations.json").read_text(encoding="utf-8")
+    assert "suspend it (8 GPUs): it is 50 s past its run-time limit" in words
+    contracts = ("tests/contracts/test_actions.py", "tests/golden/test_explanations.py")
+    _python(tmp_path, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *contracts)
+    _python(tmp_path, "-c", SIMULATION)
+
+
+def _python(folder: Path, *arguments: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
