@@ -23,13 +23,13 @@ def test_no_score_is_worse_than_recorded(kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "factor", "words"),
     [
-        ("bursts", "600 pinball_p99", 1.09, "is recorded and 8% more allowed"),
-        ("bursts", "3600 headroom_p99", 1.06, "is recorded and 5% more allowed"),
+        ("bursts", "600 pinball_p99", 1.09, "is recorded, and 8% more is allowed"),
+        ("bursts", "3600 headroom_p99", 1.06, "is recorded, and 5% more is allowed"),
         ("bursts", "1800 coverage_p99_worst_eighth", 0.95, "is not within 0.95 to 1"),
-        ("runtimes", "pinball_p90", 1.03, "is recorded and 2% more allowed"),
+        ("runtimes", "pinball_p90", 1.03, "is recorded, and 2% more is allowed"),
         ("runtimes", "coverage_p90", 0.96, "is not within 0.88 to 0.95"),
         ("runtimes", "coverage_p90", 1.06, "is not within 0.88 to 0.95"),
-        ("runtimes", "mae_log", float("nan"), "is recorded and 2% more allowed"),
+        ("runtimes", "mae_log", float("nan"), "is recorded, and 2% more is allowed"),
     ],
 )
 def test_what_is_worse_is_named(kind: str, name: str, factor: float, words: str) -> None:
@@ -45,10 +45,10 @@ def test_a_score_that_is_missing_or_new_is_named() -> None:
     """A horizon that is no longer measured, and one that nothing is recorded of."""
     recorded = RECORDED["bursts"]
     fewer = {name: value for name, value in recorded.items() if name != "600 pinball_p90"}
-    assert golden.worse_than(recorded, fewer, "bursts") == ["bursts, 600 pinball_p90: is not measured any more"]
+    assert golden.worse_than(recorded, fewer, "bursts") == ["bursts, 600 pinball_p90: is no longer measured"]
     more = {**recorded, "60 pinball_p90": 0.1}
     (told,) = golden.worse_than(recorded, more, "bursts")
-    assert "where nothing is recorded" in told
+    assert "nothing is recorded" in told
 
 
 @pytest.mark.parametrize("name", ["golden_version", "metric_version"])
@@ -59,5 +59,5 @@ def test_a_record_of_other_data_or_another_metric_is_refused(
     record = json.loads((golden.FOLDER / "scores.json").read_text(encoding="utf-8"))
     (tmp_path / "scores.json").write_text(json.dumps(record | {name: "0"}), encoding="utf-8")
     monkeypatch.setattr(golden, "FOLDER", tmp_path)
-    with pytest.raises(InputError, match=f"is of {name} 0"):
+    with pytest.raises(InputError, match=f"has {name} 0"):
         golden.recorded_scores()
