@@ -60,8 +60,8 @@ def uses_gap(ctx: Context, fit: Fit, row: int) -> bool:
     """True when a placement of the gang of `row` takes GPUs that reservations of others hold for their start."""
     if not ctx.plan.held:
         return False
-    counts = fit.layout.per_node(ctx.observation.snapshot)
-    return bool((counts > ctx.room(np.inf, row)).any()) and bool(fit.layout.plain.all())
+    nodes, counts = np.unique(ctx.observation.snapshot.gpus.node[fit.layout.gpu], return_counts=True)
+    return bool((counts > ctx.room(np.inf, row)[nodes]).any()) and bool(fit.layout.plain.all())
 
 
 def gap_draft(ctx: Context, at: int, fit: Fit) -> Draft:

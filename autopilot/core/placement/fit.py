@@ -180,10 +180,13 @@ def fits_on(nodes: NodeTable, shape: Shape, free: I32) -> bool:
     if shape.is_single:
         return bool((free >= shape.gpus).any())
     capacity = members_on(shape, free)
-    level, room = level_of(nodes, shape.topology), tail_room(shape, free, capacity)
-    if level is None:
-        return bool(_holds(capacity.sum(), np.asarray(room.any()), shape))
-    return bool(_domains_that_hold(level, shape, capacity, room).any())
+    level = level_of(nodes, shape.topology)
+    if level is not None:
+        return bool(_domains_that_hold(level, shape, capacity, tail_room(shape, free, capacity)).any())
+    members = int(capacity.sum())
+    if members < shape.members or not shape.tail:  # searches ask thousands of times: the tail is rarely looked at
+        return members >= shape.members
+    return members > shape.members or bool(tail_room(shape, free, capacity).any())
 
 
 def tail_room(shape: Shape, free: I32, capacity: I32, host: I32 | None = None) -> Bools:

@@ -75,7 +75,7 @@ def _nodes_of(ctx: Context, parts: Sequence[RankedTarget], shape: Shape) -> list
     """Nodes where movable members leave room for a member of the new gang, those with most free GPUs first."""
     held = np.zeros(len(ctx.whatif.node_free), np.int64)
     for row in dict.fromkeys(ranked_target.target.row for ranked_target in parts):
-        held += ctx.whatif.layout_of(row).per_node(ctx.observation.snapshot)
+        np.add.at(held, ctx.observation.snapshot.gpus.node[ctx.whatif.layout_of(row).gpu], 1)
     free = np.where(held > 0, ctx.whatif.node_free + held, 0)
     fits = np.flatnonzero(free >= (shape.unit_gpus))
     found: list[int] = fits[np.argsort(-ctx.whatif.node_free[fits], kind="stable")][:TRIES].tolist()
