@@ -302,7 +302,7 @@ def test_ctrl_c_keeps_what_was_done(jobs: Path, tmp_path: Path, environment: dic
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
-    assert "interrupted; autopilot came to" in errors
+    assert "interrupted; autopilot reached" in errors
     assert "of 40,000 jobs finished; not run: easy" in errors
     document = json.loads((tmp_path / "out.json").read_text())
     assert document["policies"]["autopilot"]["interrupted"] is True
