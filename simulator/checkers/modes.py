@@ -16,7 +16,7 @@ MOVES = _with(Effect.MOVE)
 TAKES = _with(Effect.RECLAIM, Effect.PREEMPT)
 STARTS = _with(Effect.ADMIT) | MOVES
 """Actions that start work: on idle GPUs, or on those of victims."""
-SHRINKS, GROWS = TAKES, _with(Effect.GROW)
+SHRINKS, GROWS = TAKES | RECOVERS, _with(Effect.GROW)
 
 
 class Modes(Checker):

@@ -1,11 +1,13 @@
-"""Start pending gangs that fit whole, and hold room for those at the head that do not.
+"""Start pending gangs that fit as a whole, and reserve room for those at the head that do not.
 
-One pass in the order of service on one what-if; every start changes whose turn is next. A gang starts beside the
-reservations made so far in the pass, or in the gap before them (actions/backfill.py); so what stands before a gang in
-the order (latency-critical work, overdue gangs, short ones) is never held back by room held for it. The first
-gangs in order that find no room get a reservation, up to `reservation.depth` (more under conservative
-backfill): tentative while they are young, a promise once they have waited `firm_after_s`. A promise
-that slips by `timeout_s` is released, and its gang cools down before it may hold another.
+One pass visits the gangs in the order of service, on one what-if. Every start can change the order of those that
+follow. A gang starts beside the reservations made so far in the pass, or in the gap before them (actions/backfill.py).
+Room that is reserved for a gang therefore never delays gangs that precede it in the order: latency-critical work,
+overdue gangs, short gangs.
+
+The first gangs that find no room get a reservation, up to `reservation.depth` (more with conservative backfill). A
+reservation is tentative at first and becomes a promise when the gang has waited `firm_after_s`. A promise that slips by
+`timeout_s` is released; its gang cools down before it can hold another.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ Rows = NDArray[np.integer]
 
 @dataclass(slots=True)
 class _Pass:
-    """What one pass over the queue remembers: gangs of one shape that see the same reservations fail together."""
+    """State of one pass over the pending gangs. Gangs of one shape that see the same reservations fail together."""
 
     codes: list[int]
     failed: dict[int, Miss] = field(default_factory=dict)
@@ -71,7 +73,7 @@ class _Pass:
     plain: bool = False  # who finds no room takes nothing at once, and nothing is held for its share
 
     def forget(self) -> None:
-        """What failed may fit now."""
+        """Drop the misses: what failed may fit now."""
         self.failed.clear()
         self.in_vain.clear()
         self.unmovable.clear()
@@ -118,7 +120,7 @@ def propose(ctx: Context, submit: Submit) -> None:
 
 
 def _kept_from(ctx: Context, at: int) -> bool:
-    """True when quota that the gang would use is kept for an overdue one; noted as its reason."""
+    """True when the quota that the gang would use is held for an overdue gang; noted as its reason."""
     row = int(ctx.pending[at])
     kept = ctx.quota_hold_against(row)
     if kept is None or sure_to_end(ctx, at, kept):
@@ -134,13 +136,13 @@ def _kept_from(ctx: Context, at: int) -> bool:
 
 
 def _codes(ctx: Context) -> list[int]:
-    """A number for each position: equal ones fit or fail together."""
+    """A number for each position. Positions with equal numbers fit or fail together."""
     codes: list[int] = (ctx.classes.astype(np.int64) << 32 | ctx.binding_sets(np.arange(len(ctx.pending)))).tolist()
     return codes
 
 
 def _serve(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
-    """Try one gang; True when it was decided, False when it waits (with its reason noted)."""
+    """Try one gang. True when it was decided, False when it waits (with its reason noted)."""
     code = run.codes[at]
     if code in run.failed and run.plain and not (ctx.plan.leaving or ctx.may_reserve[at] or ctx.ahead[at]):
         run.refused.setdefault(code, []).append(at)
@@ -178,7 +180,7 @@ def _serve(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
 
 
 def _await(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
-    """Book room that is being given up already: the gang starts there when it is free, and nobody is told to leave."""
+    """Book room that other work is leaving already. The gang starts there once it is free; nothing more is evicted."""
     kind = (run.codes[at], ctx.pending_table.signature[at])
     if kind in run.in_vain or not ctx.pending_table.may_ask[at]:
         return False
@@ -191,7 +193,7 @@ def _await(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
 
 
 def _by_moves(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
-    """Move others for a gang whose turn it is, before one behind it starts on the GPUs that this takes."""
+    """Move other gangs for the gang whose turn it is, before a later one starts on the GPUs that this needs."""
     kind = (run.codes[at], ctx.pending_table.signature[at])
     tried = kind in run.unmovable or ctx.plan.steps >= ctx.policy.limits.search_steps // 2
     if tried or not defragment_acts(ctx) or not ctx.pending_table.may_ask[at] or ctx.pending_table.early[at]:
@@ -211,7 +213,7 @@ _SHAPE_CODES = frozenset(
 
 
 def _redraw(ctx: Context, run: _Pass) -> None:
-    """A new reservation changes what the rest may see."""
+    """Forget earlier misses: a new reservation changes what the remaining gangs can use."""
     for code, refused in run.refused.items():
         _refuse(ctx, np.array(refused), run.failed[code])
     run.refused.clear()
@@ -220,7 +222,7 @@ def _redraw(ctx: Context, run: _Pass) -> None:
 
 
 def _not_held_back(ctx: Context, positions: Rows) -> Rows:
-    """Positions that may start where there is room; the others are refused with their reason."""
+    """Positions that may start where there is room. The others are refused with their reason."""
     work = ctx.observation.snapshot.workloads
     rows = ctx.pending[positions]
     excluded, checked = work.excluded[rows], work.gate[rows] >= Gate.REJECTED
@@ -238,7 +240,9 @@ def _not_held_back(ctx: Context, positions: Rows) -> Rows:
 
 
 def _after_their_workers(ctx: Context, rows: Rows) -> NDArray[np.bool_]:
-    """Coordinators that held GPUs in vain once, and whose workers still wait: those start first now. Shape [rows]."""
+    """Coordinators that already held GPUs without their workers, and whose workers still wait. The workers start first.
+    Shape [rows].
+    """
     work, noted = ctx.observation.snapshot.workloads, ctx.memory.noted_since_s
     behind = np.zeros(len(rows), np.bool_)
     for at in np.flatnonzero(work.coordinates[rows] != "").tolist() if noted else ():
@@ -249,9 +253,9 @@ def _after_their_workers(ctx: Context, rows: Rows) -> NDArray[np.bool_]:
 
 
 def _try(ctx: Context, at: int, run: _Pass, submit: Submit) -> Miss | None:
-    """Place and propose one gang; None when it was decided (either way), the miss when nothing has room.
+    """Place and propose one gang. None when it was decided (either way); the miss when it has no room.
 
-    An elastic gang is placed at its minimum first; it is widened and proposed when all others had their turn.
+    An elastic gang is first placed at its minimum. It is widened and proposed after all others had their turn.
     """
     row = int(ctx.pending[at])
     snapshot = ctx.observation.snapshot
@@ -278,13 +282,13 @@ def _try(ctx: Context, at: int, run: _Pass, submit: Submit) -> Miss | None:
 
 
 def _hold(ctx: Context, at: int, fit: Fit) -> None:
-    """Put the gang on the books of this tick, without a proposal."""
+    """Put the gang on this tick's what-if and ledger, without a proposal."""
     ctx.whatif.place(int(ctx.pending[at]), fit.layout)
     ctx.occupy(int(ctx.pending[at]), fit.layout, ctx.now_s + float(ctx.run_low_s[at]))
 
 
 def _widen(ctx: Context, positions: Sequence[int], submit: Submit) -> None:
-    """Propose elastic gangs that hold their minimum on paper, with the members that they get of what is left."""
+    """Propose elastic gangs that hold their minimum on the what-if, with the members that they get of what is left."""
     if not positions:
         return
     starting = [waiting(ctx, at) for at in positions]
@@ -299,7 +303,7 @@ def _widen(ctx: Context, positions: Sequence[int], submit: Submit) -> None:
 
 
 def _widest(ctx: Context, at: int, fit: Fit, shape: Shape) -> tuple[Fit, Shape]:
-    """The widest start of an elastic gang whose minimum fits at `spot`: more members never fit better."""
+    """The widest start of an elastic gang whose minimum fits at `fit`: more members never fit better."""
     row = int(ctx.pending[at])
     snapshot = ctx.observation.snapshot
     member, wide = max(int(snapshot.workloads.gpus_per_member[row]), 1), int(snapshot.workloads.gpus[row])
@@ -317,7 +321,7 @@ def _widest(ctx: Context, at: int, fit: Fit, shape: Shape) -> tuple[Fit, Shape]:
 
 
 def _reason(ctx: Context, at: int, miss: Miss) -> Miss:
-    """`reserved` where the gang would have room, were it not held for another."""
+    """`reserved` where the gang would have room if that room were not held for another gang."""
     if not ctx.plan.held or miss.code not in (Code.CAPACITY, Code.FRAGMENTED):
         return miss
     shape = shape_of(ctx.observation.snapshot, int(ctx.pending[at]), ctx.pending_table.least_gpus[at])
@@ -328,7 +332,9 @@ def _reason(ctx: Context, at: int, miss: Miss) -> Miss:
 
 
 def _refuse(ctx: Context, positions: Rows, miss: Miss) -> None:
-    """Note why gangs of one shape wait; where a reservation is in the way, a missing run time is said instead."""
+    """Note why gangs of one shape wait. Where a reservation blocks them and their run time is unknown, that is the
+    reason.
+    """
     ctx.plan.refuse(positions, miss)
     unknown = positions[~ctx.known[positions]] if miss.code == Code.RESERVED else positions[:0]
     if len(unknown):
@@ -336,17 +342,17 @@ def _refuse(ctx: Context, positions: Rows, miss: Miss) -> None:
 
 
 def _depth(ctx: Context) -> int:
-    """How many gangs may hold a reservation at once."""
+    """The number of gangs that may hold a reservation at once."""
     rules = ctx.policy.reservation
     conservative = ctx.policy.backfill.kind == BackfillKind.CONSERVATIVE
     return rules.conservative_depth if conservative and rules.depth else rules.depth
 
 
 def _reserve(ctx: Context, at: int, submit: Submit) -> bool:
-    """Hold room for the gang at `at`, if it can ever start here; True when it does.
+    """Reserve room for the gang at `at`, if it can ever start here. True when it does.
 
-    Tentative room is planned in silence; a new promise is a proposal that the guards judge, a standing
-    one is kept until it slips too far (also while others leave it no room: planner.kept_promises).
+    Tentative room is planned without a proposal. A new promise is a proposal that the guards judge. A standing promise
+    is kept until it slips too far, also while other work leaves no room for it (planner.kept_promises).
     """
     row = int(ctx.pending[at])
     shape = shape_of(ctx.observation.snapshot, row)
@@ -369,7 +375,7 @@ def _reserve(ctx: Context, at: int, submit: Submit) -> bool:
 
 
 def _promise(ctx: Context, at: int, row: int, shape: Shape, plan: StartPlan, held: Held) -> Draft:
-    """The wish to make a reservation firm."""
+    """The proposal to make a reservation firm."""
     rules = ctx.policy.reservation
     return Draft(
         case=RESERVE,
@@ -392,7 +398,7 @@ def _promise(ctx: Context, at: int, row: int, shape: Shape, plan: StartPlan, hel
 
 
 def _admission(ctx: Context, at: int, fit: Fit, shape: Shape) -> Draft:
-    """The wish to start one gang; in the gap before a reservation where it takes GPUs that are held."""
+    """The proposal to start one gang; as backfill where it takes reserved GPUs."""
     if uses_gap(ctx, fit, int(ctx.pending[at])):
         return gap_draft(ctx, at, fit)
     row = int(ctx.pending[at])

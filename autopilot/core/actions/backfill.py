@@ -1,9 +1,9 @@
-"""Use the gap before a reservation; give it back the instant the reserved gang can land.
+"""Start work in the gap before a reservation, and evict it when the reserved gang can start.
 
-A gang that found no room beside the reservations may still start on reserved GPUs when its run time,
-at the quantile that policy allows, ends before the planned start; so may preemptible work without any
-forecast. It is marked: when the reserved gang would fit were it not for marked work, the smallest
-sufficient set of it is evicted. That is the contract of backfill, hence neither weighed nor budgeted.
+A gang that finds no room beside the reservations may still start on reserved GPUs when its run time, at the quantile
+that the policy allows, ends before the planned start. Preemptible work without a forecast may do so too. Such work is
+marked. When the reserved gang would fit without some of the marked work, the smallest sufficient set is evicted. This
+is the contract of backfill: the eviction is neither weighed nor budgeted.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ADVANCE = Case(
 
 
 def propose(ctx: Context, submit: Submit) -> None:
-    """Evictions of marked work that let a reserved gang land. (Starts in gaps come with the order of service.)"""
+    """Evict marked work so that a reserved gang can start. (Starts in gaps are part of the pass of admit_gang.)"""
     if ctx.policy.backfill.evict_when_due:
         for held in ctx.plan.held:
             if held.queue >= 0:
@@ -57,7 +57,7 @@ def propose(ctx: Context, submit: Submit) -> None:
 
 
 def uses_gap(ctx: Context, fit: Fit, row: int) -> bool:
-    """True when a placement of the gang of `row` takes GPUs that reservations of others hold for their start."""
+    """True when a placement of the gang of `row` takes GPUs that reservations of other gangs hold for their start."""
     if not ctx.plan.held:
         return False
     nodes, counts = np.unique(ctx.observation.snapshot.gpus.node[fit.layout.gpu], return_counts=True)
@@ -65,7 +65,7 @@ def uses_gap(ctx: Context, fit: Fit, row: int) -> bool:
 
 
 def gap_draft(ctx: Context, at: int, fit: Fit) -> Draft:
-    """The wish to start one gang in the gap, with the price of its being evicted."""
+    """The proposal to start one gang in the gap, with the expected price of its eviction."""
     gpus, gap_s = len(fit.layout), min(held.start_s for held in ctx.plan.held) - ctx.now_s
     known = bool(ctx.known[at])
     run_s = float(ctx.run_high_s[at]) if known else gap_s
@@ -92,7 +92,7 @@ def gap_draft(ctx: Context, at: int, fit: Fit) -> Draft:
 def _make_way(ctx: Context, held: Held, submit: Submit) -> None:
     """Evict the smallest sufficient set of backfilled work, if that lets the gang start at once.
 
-    Work that is already leaving counts as gone: nothing more is evicted while its GPUs come free.
+    Work that is leaving counts as gone: nothing more is evicted while its GPUs come free.
     """
     work = ctx.observation.snapshot.workloads
     leaving = np.flatnonzero(ctx.leaving_mask())
@@ -132,7 +132,7 @@ def _make_way(ctx: Context, held: Held, submit: Submit) -> None:
 
 
 def _clear(ctx: Context, held: Held, submit: Submit) -> None:
-    """Evict marked work from nodes that are reserved in advance, once that is due: node by node the cheapest."""
+    """Evict marked work from nodes reserved in advance, once the reservation is due: node by node, cheapest first."""
     if ctx.now_s < held.start_s:
         return
     snapshot = ctx.observation.snapshot
@@ -166,7 +166,7 @@ def _clear(ctx: Context, held: Held, submit: Submit) -> None:
 
 
 def _fits(ctx: Context, held: Held, without: np.ndarray) -> bool:
-    """Would the reserved gang fit now if the workloads `without` were gone?"""
+    """True when the reserved gang would fit now without the workloads `without`."""
     free = free_of(ctx, without.tolist())
     for other in ctx.plan.held:
         if other is not held:

@@ -1,4 +1,5 @@
-"""Move running gangs so that one that waits fits: nobody loses its place, and nobody moves for protected work.
+"""Move running gangs so that a waiting gang fits. Every moved gang continues elsewhere, and protected work is never
+moved.
 
 Enough GPUs are free, but not in a shape that the gang can use (core/preemption/moves.py).
 """
@@ -29,7 +30,7 @@ SHAPES = frozenset({Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY})
 
 
 def propose(ctx: Context, submit: Submit) -> None:
-    """Moves for gangs that wait although enough is free, in the order of service."""
+    """Moves for gangs that wait although enough GPUs are free, in the order of service."""
     keys = scheduling_signatures(ctx)
     for at in within_steps(ctx, ctx.waiting(SHAPES)):
         if at in ctx.plan.moves_tried:
@@ -41,17 +42,17 @@ def propose(ctx: Context, submit: Submit) -> None:
 
 
 def moves_draft(ctx: Context, at: int, found: Scenario) -> Draft:
-    """The wish for moves, weighed."""
+    """The proposal of moves, weighed."""
     return pipelined_draft(ctx, MOVES, at, found, worth_gpu_s(ctx, at, found))
 
 
 def acts(ctx: Context) -> bool:
-    """True when it may act by itself."""
+    """True when the mode lets it act without a person."""
     return ctx.policy.modes.defragment == Mode.AUTO
 
 
 def timers(ctx: Context) -> list[float]:
-    """When running work may be moved from."""
+    """When running work becomes movable."""
     return displacing_timers_s(ctx, on=ctx.policy.modes.defragment != Mode.OFF)
 
 

@@ -1,9 +1,9 @@
-"""Suspend work that goes on for too long or costs too much, after a warning.
+"""Suspend work that exceeds its run-time limit, or whose tenant exceeds its usual spending, after a warning.
 
-A run-time limit is what the owner declared: from then on the work is warned, and `enforcement.grace_s` later it is told
-to save and to leave, and stays away until somebody lets it go on. A tenant whose use of the last day ran away
-(core/quota/spending.py) is warned; where the policy says so its preemptible work beyond what its queue is guaranteed is
-suspended too, the lowest priority and the cheapest first. Opted-out work, services and sheltered classes are let be.
+The owner declares the run-time limit. Work past its limit is warned; `enforcement.grace_s` later it is asked to save
+and leave, and stays suspended until a person lets it continue. A tenant whose use of the last day exceeds its mean day
+by far (core/quota/spending.py) is warned. If the policy says so, its preemptible work above the guarantee of its queue
+is suspended, lowest priority and lowest loss first. Opted-out work, services and protected classes are never suspended.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SPENDING = Case(
 
 
 def propose(ctx: Context, submit: Submit) -> None:
-    """Warnings, and one suspension for each workload whose warning is over."""
+    """Warn, and propose one suspension for each workload whose warning period is over."""
     open_rows = _in_reach(ctx)
     for row in _over_time(ctx, open_rows, submit):
         open_rows[row] = False
@@ -52,7 +52,7 @@ def propose(ctx: Context, submit: Submit) -> None:
 
 
 def _in_reach(ctx: Context) -> Bools:
-    """Work that holds GPUs and is neither sheltered, opted out, a replica, nor on its way out. Shape [workloads]."""
+    """Work that holds GPUs and is not protected, opted out, a replica, or leaving. Shape [workloads]."""
     work = ctx.observation.snapshot.workloads
     reach = stoppable_mask(work)
     reach &= (work.service < 0) & ~np.isin(work.slo_class, list(ctx.quota.sheltered))
@@ -61,7 +61,7 @@ def _in_reach(ctx: Context) -> Bools:
 
 
 def _over_time(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
-    """Work past its run-time limit, counted from its start as every engine counts it."""
+    """Work past its run-time limit, counted from its start."""
     work, grace_s = ctx.observation.snapshot.workloads, ctx.policy.enforcement.grace_s
     start_s = running_since(work)
     over_s = ctx.now_s - start_s - work.limit_s
@@ -96,7 +96,7 @@ def _over_time(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
 
 
 def _over_budget(ctx: Context, open_rows: Bools, submit: Submit) -> None:
-    """Tenants that ran away: warned, and suspended down to their guarantee where the policy says so."""
+    """Tenants that exceed their usual spending: warned, and suspended down to their guarantee if the policy says so."""
     snapshot, rules = ctx.observation.snapshot, ctx.policy.enforcement
     work, ledger = snapshot.workloads, ctx.quota.ledger
     found = sorted(runaways(ctx.memory, ctx.now_s, ctx.policy).items())  # memory has no order of its own

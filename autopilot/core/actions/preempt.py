@@ -1,6 +1,6 @@
-"""Displace lower priority in the same queue, and, where the policy shares time, work of a lower index.
+"""Preempt lower priority in the same queue and, where the policy shares time, work of a lower index.
 
-The taking is weighed: what waiting spared to the newcomer is worth must exceed the work lost by the margin.
+The preemption is weighed: the value of the waiting that it saves must exceed the lost work by the margin.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TIME_SHARING = Case(
 
 
 def propose(ctx: Context, submit: Submit) -> None:
-    """Takings inside queues, in the order of service of those that still wait."""
+    """Preemptions inside queues, for gangs that still wait, in the order of service."""
     within = ctx.quota.rules.within
     if within is not None and _outranked(ctx):
         work = ctx.observation.snapshot.workloads
@@ -55,7 +55,7 @@ def propose(ctx: Context, submit: Submit) -> None:
 
 
 def _outranked(ctx: Context) -> bool:
-    """Does anybody run whose priority is below that of one who waits, in whatever queue?"""
+    """True when some running work has a lower priority than a waiting gang, in any queue."""
     work = ctx.observation.snapshot.workloads
     running = work.priority[holding_mask(work)]
     waiting = work.priority[ctx.pending[~ctx.plan.taken]]
@@ -63,7 +63,7 @@ def _outranked(ctx: Context) -> bool:
 
 
 def _lowest_priorities(ctx: Context) -> dict[int, int]:
-    """The lowest priority that runs in each queue."""
+    """The lowest running priority of each queue."""
     lowest: dict[int, int] = {}
     for claim in ctx.quota.running():
         lowest[claim.queue] = min(lowest.get(claim.queue, claim.priority), claim.priority)
@@ -71,7 +71,7 @@ def _lowest_priorities(ctx: Context) -> dict[int, int]:
 
 
 def _displace(ctx: Context, at: int, within: Takes, submit: Submit) -> None:
-    """Propose to start one gang in the place of lower priorities, or note why it may not."""
+    """Propose to start one gang in place of lower priorities, or note why it may not."""
     found = ctx.too_early(at) or find_scenario(ctx, at, within)
     if isinstance(found, Scenario):
         worth = worth_gpu_s(ctx, at, found)
@@ -81,7 +81,7 @@ def _displace(ctx: Context, at: int, within: Takes, submit: Submit) -> None:
 
 
 def timers(ctx: Context) -> list[float]:
-    """When running work may be displaced from. While time is shared, each review: indices change as work runs."""
+    """When running work becomes preemptible. With time sharing, each review: indices change as work runs."""
     on = ctx.policy.modes.preempt != Mode.OFF
     timers_s = displacing_timers_s(ctx, on=on)
     if on and ctx.policy.preemption.time_sharing and len(ctx.pending):

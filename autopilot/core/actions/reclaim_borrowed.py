@@ -1,9 +1,8 @@
-"""Take back what queues use above their part, for a queue below its own.
+"""Reclaim what queues use above their share, for a queue below its own share.
 
-The rule set says from whom, and in which order of mercy; the cheapest set that suffices is taken, elastic gangs
-shrink first, and a victim that fits elsewhere is moved. Inside its guarantee a queue takes by contract: neither
-weighed nor budgeted. Above it the taking is weighed like every disruption. Where nobody may be taken, moves
-alone are tried: a spare node keeps a guarantee whole.
+The rule set names the queues and the victim order. The cheapest sufficient set is taken: elastic gangs shrink first,
+and a victim that fits elsewhere is moved. Inside its guarantee a queue reclaims by contract: neither weighed nor
+budgeted. Above it the reclaim is weighed like every disruption. Where no work may be reclaimed, moves alone are tried.
 """
 
 from __future__ import annotations
@@ -59,9 +58,7 @@ OWED = 40
 
 
 def propose(ctx: Context, submit: Submit) -> None:
-    """Takings across queues: what is owed by contract first, and both in the order of service of those that still
-    wait.
-    """
+    """Reclaims across queues, first those by contract; each in the order of service of the gangs that still wait."""
     if ctx.quota.rules.across is None or ctx.quota.rules.at_once or len(ctx.quota.snapshot.queues.id) <= 2:
         return
     refused: dict[int, Miss] = {}
@@ -80,7 +77,7 @@ def propose(ctx: Context, submit: Submit) -> None:
 
 
 def _by_contract_first(ctx: Context) -> tuple[list[int], list[int]]:
-    """Those that wait: who takes by contract, and the others."""
+    """Waiting gangs in two lists: those that reclaim by contract, and the others."""
     waiting = ctx.waiting()
     if not ctx.quota.ledger.guarantee_binds:
         return [], waiting
@@ -92,7 +89,7 @@ def _by_contract_first(ctx: Context) -> tuple[list[int], list[int]]:
 
 
 def take_at_once(ctx: Context, at: int, submit: Submit) -> bool:
-    """The same for one gang whose turn it is, under rule sets that displace at once; True when it was decided."""
+    """Reclaim for one gang at its turn, under rule sets that preempt at once. True when it was decided."""
     if ctx.quota.snapshot.workloads.gate[ctx.pending[at]] != Gate.OPEN:
         return False
     miss = ctx.too_early(at) or _try(ctx, at, None, submit)
@@ -101,7 +98,7 @@ def take_at_once(ctx: Context, at: int, submit: Submit) -> bool:
 
 
 def keep_quota(ctx: Context, at: int, held_for: dict[int, tuple[int, float]]) -> None:
-    """Reserve idle quota for the first gang of a queue that waits, as its rule set says. It binds other queues only."""
+    """Hold idle quota for the first waiting gang of a queue, as its rule set says. The hold binds other queues only."""
     keeps = ctx.quota.rules.keeps
     if keeps is None:
         return
@@ -113,7 +110,7 @@ def keep_quota(ctx: Context, at: int, held_for: dict[int, tuple[int, float]]) ->
 
 
 def release_quota(ctx: Context, at: int, held_for: Mapping[int, tuple[int, float]]) -> int | None:
-    """Give back what is kept in the queue of the gang at `at`; the position of the gang that it is kept for."""
+    """Release the quota held in the queue of the gang at `at`; the position of the gang it was held for."""
     held = held_for.get(ctx.pending_table.queue[at])
     if held is None or held[1] <= 0:
         return None
@@ -123,14 +120,14 @@ def release_quota(ctx: Context, at: int, held_for: Mapping[int, tuple[int, float
 
 
 def _could_take(ctx: Context, at: int) -> bool:
-    """Would the gang at `at` find whom to take, if it might displace anybody yet?"""
+    """True when the gang at `at` would find victims if its preemption delay were over."""
     across = ctx.quota.rules.across
     return across is not None and isinstance(find_scenario(ctx, at, across, contract=_owed(ctx, at)), Scenario)
 
 
 def _try(ctx: Context, at: int, key: int | None, submit: Submit) -> Miss | None:
-    """Propose the takings for one gang; why there are none else. `key`: of those like it, to look for moves; None: do
-    not.
+    """Propose the reclaim for one gang, or note why it has none. `key`: its scheduling signature, to look for moves;
+    None: do not.
     """
     across = ctx.quota.rules.across
     contract = _owed(ctx, at)
@@ -151,13 +148,13 @@ def _try(ctx: Context, at: int, key: int | None, submit: Submit) -> Miss | None:
 
 
 def _owed(ctx: Context, at: int) -> bool:
-    """True when it takes by contract: inside what its queue is guaranteed, as the rule set sees it."""
+    """True when the gang reclaims by contract: within the guarantee of its queue, as the rule set sees it."""
     claim = ctx.quota.claim(int(ctx.pending[at]), ctx.pending_table.least_gpus[at])
     return ctx.quota.rules.owed(ctx.quota.ledger, claim)
 
 
 def timers(ctx: Context) -> list[float]:
-    """When running work may be displaced from."""
+    """When running work becomes preemptible."""
     return displacing_timers_s(ctx, on=ctx.policy.modes.reclaim_borrowed != Mode.OFF)
 
 

@@ -1,11 +1,17 @@
-"""Stop what cannot go on where it is, whole and once, so that it starts again as a whole elsewhere.
+"""Stop work that cannot continue where it is, as a whole and once, so that it can start elsewhere.
 
-In this order: gangs that lost members (after their grace, the longest broken first), gangs on GPUs whose errors condemn
-them, work on nodes that the cloud calls back (core/checkpoints/spot_notice.py), gangs that do nothing by their
-telemetry (core/tracking/hangs.py), coordinators whose own workers wait for GPUs, work that was told to leave long ago
-and does not, and gangs that an outside check switched off. What is left of a broken gang is stopped by contract. Gangs
-that do nothing and coordinators that wait are whole: they are weighed, and held to every guard. What is broken
-receives no new work (core/placement/whatif.py), so nothing comes back to the bad part.
+The reasons, in this order:
+
+- a gang lost members and its grace is over (the longest broken first);
+- the errors of a GPU condemn it;
+- the cloud reclaims the node (core/checkpoints/spot_notice.py);
+- a gang does nothing, by its telemetry (core/tracking/hangs.py);
+- a coordinator holds GPUs while its own workers wait;
+- evicted work is still on its GPUs long after its grace;
+- an external check rejected the gang.
+
+What is left of a broken gang is stopped by contract. Gangs that do nothing and waiting coordinators are whole: stopping
+them is weighed and subject to every guard. Broken hardware receives no new work (core/placement/whatif.py).
 """
 
 from __future__ import annotations
@@ -41,12 +47,12 @@ _OWN_SAKE = frozenset(
 
 
 def _stops(reason: str, words: str, contract: str) -> Case:
-    """A stop for the sake of the gang itself, by contract: it cannot continue where it is."""
+    """A stop by contract for the gang itself: it cannot continue where it is."""
     return Case(NAME, "evict", reason, words, "recover", contract, _OWN_SAKE)
 
 
 def _restarts(reason: str, words: str, *, by_telemetry: bool = False) -> Case:
-    """A stop of a gang that is whole: it is weighed, but need not be able to save."""
+    """A stop of a whole gang: it is weighed, but the gang need not be able to save."""
     exempt = frozenset({Code.WITHOUT_CHECKPOINT})
     return Case(NAME, "evict", reason, words, "restart", exempt=exempt, by_telemetry=by_telemetry)
 
@@ -95,7 +101,7 @@ CHECK = _stops(
 
 
 def propose(ctx: Context, submit: Submit) -> None:
-    """One eviction for each gang that cannot go on; each gang is looked at for one reason, the first that holds."""
+    """One eviction for each gang that cannot continue. Each gang is judged by the first reason that applies."""
     open_rows = may_stop(ctx)
     for find in (_broken, _condemned, _called_back, _hung, _waiting_coordinators):
         for row in find(ctx, open_rows, submit):
@@ -105,7 +111,7 @@ def propose(ctx: Context, submit: Submit) -> None:
 
 
 def give_back(ctx: Context, open_rows: Bools, submit: Submit) -> None:
-    """Stop gangs whose check was rejected or is to be asked anew. Gangs behind them may book what they hold."""
+    """Stop gangs whose check was rejected or must be repeated. Later gangs may book what they hold."""
     gate = ctx.observation.snapshot.workloads.gate
     for row in np.flatnonzero(open_rows & (gate >= Gate.REJECTED)).tolist():
         stands = submit(_stop(ctx, row, CHECK, Evidence("check", Gate(int(gate[row])).name.lower())))
@@ -122,7 +128,9 @@ def may_stop(ctx: Context) -> Bools:
 
 
 def _broken(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
-    """Gangs below their minimum of members whose grace is over (its own, else the policy's). Finished members count."""
+    """Gangs below their minimum of members whose grace is over (their own grace, else that of the policy). Finished
+    members count.
+    """
     work = ctx.observation.snapshot.workloads
     grace_s = np.where(np.isnan(work.stale_grace_s), ctx.policy.recovery.stale_grace_s, work.stale_grace_s)
     broken = open_rows & (ctx.now_s >= work.stale_since_s + grace_s)  # never where since when is not known
@@ -134,7 +142,7 @@ def _broken(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
 
 
 def _condemned(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
-    """Gangs on GPUs whose reported errors let nothing go on there."""
+    """Gangs on GPUs whose reported errors rule out further work."""
     gpus, held = ctx.observation.snapshot.gpus, ctx.observation.snapshot.placements
     remedy = gpu_remedies(gpus)
     entries = np.flatnonzero((remedy[held.gpu] >= CONDEMNED) & open_rows[held.workload])
@@ -150,10 +158,11 @@ def _condemned(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
 
 
 def _called_back(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
-    """Work on nodes that the cloud takes back: what its store can save in time is told when its turn comes.
+    """Work on nodes that the cloud reclaims. Work that its store can save in time is asked to leave when its turn
+    comes.
 
-    A gang that can go on with its members elsewhere shrinks. Replicas of services serve to the last second. What
-    cannot be saved runs on, for it may end by itself, and that is said at once, with its loss.
+    A gang that can continue with its members elsewhere shrinks. Replicas of services serve until the end. Work that
+    cannot be saved continues, because it may end in time; a note states its expected loss at once.
     """
     snapshot = ctx.observation.snapshot
     work, nodes, held = snapshot.workloads, snapshot.nodes, snapshot.placements
@@ -179,7 +188,9 @@ def _called_back(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
 
 
 def _save(ctx: Context, at_risk: list[AtRisk], submit: Submit) -> list[int]:
-    """Tell those whose turn it is, when the plan cannot wait any longer; say of the others what they will lose."""
+    """Ask the gangs whose turn it is to leave, when the plan cannot wait longer. For the others, note what they will
+    lose.
+    """
     work = ctx.observation.snapshot.workloads
     write_s = dict(zip(work.id.tolist(), work.checkpoint_write_s.tolist(), strict=True)) if at_risk else {}
     busy_s = []
@@ -223,7 +234,7 @@ def _save(ctx: Context, at_risk: list[AtRisk], submit: Submit) -> list[int]:
 
 
 def _elsewhere(ctx: Context, row: int, doomed: Bools) -> Layout | None:
-    """What a gang holds on nodes that stay, where it can go on with that; None where it cannot."""
+    """The part of a gang on nodes that stay, if the gang can continue with it; else None."""
     work, gpus = ctx.observation.snapshot.workloads, ctx.observation.snapshot.gpus
     layout = ctx.whatif.layout_of(row)
     stays = ~doomed[gpus.node[layout.gpu]]
@@ -236,7 +247,7 @@ def _elsewhere(ctx: Context, row: int, doomed: Bools) -> Layout | None:
 
 
 def _shrink(ctx: Context, row: int, keeps: Layout | None, left_s: float) -> Draft:
-    """Go on without the members on nodes that are called back."""
+    """Continue without the members on nodes that the cloud reclaims."""
     given = len(ctx.whatif.layout_of(row)) - (0 if keeps is None else len(keeps))
     return Draft(
         case=SPOT_SHRINK,
@@ -258,7 +269,7 @@ def _shrink(ctx: Context, row: int, keeps: Layout | None, left_s: float) -> Draf
 def _hung(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
     """Gangs whose GPUs worked and then all did nothing for long, up to `hung_restarts` times each.
 
-    One that was restarted so often, or never worked at all, is left to its owner, and a note says so.
+    A gang that was restarted that often, or that never worked, is left to its owner, with a note.
     """
     rules, snapshot = ctx.policy.recovery, ctx.observation.snapshot
     work = snapshot.workloads
@@ -328,12 +339,14 @@ def _hung(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
 
 
 def _earlier(past: dict[str, float], name: str, incarnation: int) -> int:
-    """How often a gang was stopped for doing nothing before this incarnation."""
+    """The number of stops for doing nothing before this incarnation."""
     return sum(key.endswith(f"/{name}") and not key.startswith(f"hung/{incarnation}/") for key in past)
 
 
 def _note_work(ctx: Context, alive: set[str]) -> None:
-    """Remember which gangs were seen at work: only they can hang. The first window after a start ends with a look."""
+    """Remember which gangs were seen at work: only those can hang. The end of the first window after a start is a
+    timer.
+    """
     snapshot = ctx.observation.snapshot
     for key, at_s in ctx.memory.noted_since_s.items():
         if key.startswith("worked/") and key.partition("/")[2] in alive:
@@ -346,7 +359,7 @@ def _note_work(ctx: Context, alive: set[str]) -> None:
 
 
 def _waiting_coordinators(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
-    """Coordinators that hold GPUs while none of their own workers does, and some wait, for too long."""
+    """Coordinators that have held GPUs for too long while all of their workers wait."""
     work = ctx.observation.snapshot.workloads
     limit_s, stopped = ctx.policy.recovery.coordinator_wait_s, []
     for row in np.flatnonzero(work.coordinates != "").tolist():
@@ -377,7 +390,7 @@ def _waiting_coordinators(ctx: Context, open_rows: Bools, submit: Submit) -> lis
 
 
 def _stuck(ctx: Context, submit: Submit) -> None:
-    """Work that was told to leave, and is still there long past its grace, is taken off by force."""
+    """Work that is still on its GPUs long after its grace is stopped by force."""
     work = ctx.observation.snapshot.workloads
     for row in np.flatnonzero(work.stuck & holding_mask(work) & ~work.excluded).tolist():
         for_s = ctx.now_s - ctx.since_s(f"stuck/{int(work.incarnation[row])}/{work.id[row]}")
@@ -389,9 +402,9 @@ def _stuck(ctx: Context, submit: Submit) -> None:
 
 
 def _restart(ctx: Context, row: int, case: Case, for_s: float, *why: Evidence) -> Draft:
-    """Stop a gang whose members all live, to start it again. Nothing was promised and nothing broke: it is weighed.
+    """Stop a gang whose members are all alive, to start it again. It is not broken, so this is weighed.
 
-    What it did before it fell silent `for_s` ago is lost, to its last checkpoint, and a restart takes time.
+    The loss is the work since its last checkpoint, up to the time `for_s` ago when it fell silent, and the restart.
     """
     work = ctx.observation.snapshot.workloads
     losses = stop_losses(ctx.observation.snapshot, ctx.now_s - for_s, np.zeros(len(work.id)))
@@ -416,12 +429,12 @@ def _stop(ctx: Context, row: int, case: Case, *why: Evidence, until_s: float = f
 
 
 def runs(ctx: Context) -> bool:
-    """True when it is not switched off."""
+    """True unless the action is switched off."""
     return ctx.policy.modes.recover != Mode.OFF
 
 
 def timers(ctx: Context) -> list[float]:
-    """When broken gangs have had their grace."""
+    """When the grace of broken gangs ends."""
     work = ctx.observation.snapshot.workloads
     grace_s = np.where(np.isnan(work.stale_grace_s), ctx.policy.recovery.stale_grace_s, work.stale_grace_s)
     times_s: list[float] = (work.stale_since_s + grace_s)[~np.isnan(work.stale_since_s)].tolist()

@@ -1,6 +1,6 @@
-"""Grow elastic gangs that run below their full width into capacity that nobody who waits can use, in turns.
+"""Grow elastic gangs that run below their full width into capacity that no waiting gang can use, in turns.
 
-Idle GPUs that a taking counts on, which a guard holds for a time, are not such capacity.
+Idle GPUs that a delayed preemption counts on are not such capacity.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _growth(ctx: Context, row: int, held: int, fit: Fit, shape: Shape) -> Draft:
 
 
 def acts(ctx: Context) -> bool:
-    """True when it may act by itself."""
+    """True when the mode lets it act without a person."""
     return ctx.policy.modes.resize == Mode.AUTO
 
 

@@ -1,11 +1,12 @@
-"""Ask for replicas of a service before the load that is foreseen comes.
+"""Raise the replicas of a service before the predicted load arrives.
 
-The wish is the number of replicas that serve what is foreseen within the lead time. It becomes a floor
-below which the service's own autoscaler does not go: a forecast adds replicas or holds them, and what the load needs
-stays the autoscaler's affair. A floor goes up at once, comes down to the highest wish of the dwell time, and lapses by
-itself where nobody renews it. The replicas start on free and borrowed capacity only (Context.ahead). Needs go first:
-while a replica that a load needs finds no place, no floor rises, and those that hold replicas beyond their own need
-come down to it, as many as it takes.
+The target is the number of replicas that serve the predicted load within the lead time. It becomes a floor for the
+autoscaler of the service. A forecast can add or keep replicas; the autoscaler still scales with the load above the
+floor. A floor rises at once, falls to the highest target of the dwell time, and lapses if it is not renewed.
+
+These replicas start on free and borrowed capacity only (`Context.ahead`). Present load goes first: while a replica that
+a load needs finds no place, no floor rises, and services with replicas above their own need give up as many as it
+takes.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ GIVE_BACK = Case(NAME, "scale", "give_back", words="remove the floor: the foreca
 
 
 def propose(ctx: Context, submit: Submit) -> None:
-    """One proposal for each service whose floor should change or be renewed; where nothing is known, a note."""
+    """One proposal for each service whose floor should change or be renewed; a note where the forecast is unknown."""
     under_way = {entry.instruction.uid for entry in ctx.memory.in_flight.values() if entry.instruction.kind == "scale"}
     services = ctx.observation.snapshot.services
     asked = foresee(ctx.observation, ctx.memory.services, ctx.policy)
@@ -56,7 +57,7 @@ def _lacking_gpus(ctx: Context) -> float:
 
 
 def _yields(ctx: Context, lacking_gpus: float) -> frozenset[int]:
-    """Services whose floors come down for that: the fewest, those with most to spare first."""
+    """Services whose floors come down for that: the fewest, those with the largest surplus first."""
     services, work = ctx.observation.snapshot.services, ctx.observation.snapshot.workloads
     spare = []
     for row in np.flatnonzero(services.floor > 0).tolist() if lacking_gpus else ():
@@ -73,7 +74,7 @@ def _yields(ctx: Context, lacking_gpus: float) -> frozenset[int]:
 
 
 def _propose(ctx: Context, ahead: Ahead, lacking_gpus: float, yields: frozenset[int], submit: Submit) -> None:
-    """Raise, renew, lower or give back the floor of one service, if there is anything to do."""
+    """Raise, renew, lower or release the floor of one service, if there is anything to do."""
     services, row = ctx.observation.snapshot.services, ahead.row
     record = ctx.memory.services.get(str(services.uid[row]), ServiceRecord())
     rules = ctx.policy.scale_ahead
@@ -130,9 +131,9 @@ def _model(ahead: Ahead) -> str:
 
 
 def _beyond(ahead: Ahead, served_rps: float) -> tuple[float, float]:
-    """(probability that the demand exceeds `served_rps`, the expected excess in requests/s), from the quantiles.
+    """(probability that the demand exceeds `served_rps`, expected excess in requests/s), from the quantiles.
 
-    Between two levels the quantile function is a straight line; beyond the outer ones it is flat.
+    The quantile function is linear between two levels and constant beyond the outer ones.
     """
     forecast = ahead.forecast
     if forecast is None:
@@ -148,14 +149,14 @@ def _beyond(ahead: Ahead, served_rps: float) -> tuple[float, float]:
 
 
 def _gpus_per_replica(ctx: Context, row: int) -> float:
-    """GPUs of one replica, by any that is known; 1 where none is."""
+    """GPUs of one replica, from any known replica; 1 where there is none."""
     work = ctx.observation.snapshot.workloads
     known = np.flatnonzero(work.service == row)
     return _gpus(ctx, int(known[0])) if len(known) else 1.0
 
 
 def _gpus(ctx: Context, row: int) -> float:
-    """GPUs that one workload asks for."""
+    """GPUs that one workload requests."""
     work = ctx.observation.snapshot.workloads
     return float(work.gpus[row]) * gpu_part(work, row)
 

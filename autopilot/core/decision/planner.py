@@ -1,8 +1,8 @@
-"""Proposals in order on one what-if -> plan.
+"""Drafts in order on one what-if -> plan.
 
-Every action runs once, in the order of the table; each draft is turned into a proposal, every guard
-answers on it (no short cut), and what is accepted stands on the what-if for all that follow. A draft
-that only its mode holds stays on the paper, so that recommendations fit to each other.
+Every action runs once, in the order of the table. Each draft becomes a proposal, and every guard answers on it. An
+accepted proposal is applied to the what-if, so that later proposals see it. A proposal that only its mode holds stays
+on the what-if too, so that recommendations fit together.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from autopilot.core.reservations.advance import hold_advance
 
 @dataclass(slots=True)
 class Planner:
-    """One tick's planning. `drafts` holds, in step with `proposals`, what the reconciler carries out."""
+    """The planning of one tick, and what the reconciler needs to carry it out."""
 
     ctx: Context
     guards: tuple[tuple[str, Check], ...] = GUARDS
@@ -48,7 +48,7 @@ class Planner:
     cases: dict[str, Case] = field(default_factory=dict)  # of what was accepted, by proposal id
 
     def submit(self, draft: Draft) -> bool:
-        """Judge one draft; True when it stands on the what-if."""
+        """Judge one draft. True when it stays on the what-if."""
         ctx = self.ctx
         if not self.claimed.isdisjoint(draft.victims):
             return False
@@ -91,7 +91,9 @@ class Planner:
 
 
 def _apply(draft: Draft, layout: Layout, ctx: Context) -> tuple[Victim, ...]:
-    """Put what stands onto the what-if and into the books: victims off, the gang on, moved victims where they go."""
+    """Apply a draft to the what-if and the quota ledger: victims leave, the gang starts, moved victims take their new
+    place.
+    """
     whatif, quota = ctx.whatif, ctx.quota
     if draft.kind == "grow":
         whatif.move(draft.row, whatif.layout_of(draft.row).joined(layout))
@@ -120,7 +122,7 @@ def _apply(draft: Draft, layout: Layout, ctx: Context) -> tuple[Victim, ...]:
 
 
 def _leaver(row: int, keeps: Layout | None) -> Eviction:
-    """One who leaves already for somebody else."""
+    """A gang that is already leaving for another one."""
     return Eviction(row) if keeps is None else Eviction(row, "shrink", keeps)
 
 
@@ -133,12 +135,12 @@ def plan(
     actions: tuple[Action, ...] = ACTIONS,
     guards: tuple[tuple[str, Check], ...] = GUARDS,
 ) -> tuple[Plan, Planner]:
-    """The plan of one tick, and the planner with what stands behind it."""
+    """The plan of one tick, and its planner."""
     return plan_on(build_context(observation, policy, memory, whatif, busy), actions, guards)
 
 
 def plan_on(ctx: Context, actions: tuple[Action, ...], guards: tuple[tuple[str, Check], ...]) -> tuple[Plan, Planner]:
-    """The same on a working set that is built already."""
+    """The same on a context that is built already."""
     policy = ctx.policy
     hold_advance(ctx)
     planner = Planner(ctx, guards, claimed=_leaving(ctx.observation, ctx.memory))
@@ -161,7 +163,7 @@ def _leaving(observation: Observation, memory: ControllerMemory) -> set[int]:
 
 
 def _reservations(ctx: Context, planner: Planner) -> tuple[Reservation, ...]:
-    """What memory keeps: room held now, unless a guard refused it, and promises that have no room now."""
+    """Reservations that memory keeps: room held now, unless a guard refused it, and promises without room now."""
     refused = {proposal.uid for proposal in planner.proposals if proposal.kind == "reserve" and not proposal.accepted}
     started = set(ctx.pending[ctx.plan.taken].tolist())
     held = tuple(
@@ -173,7 +175,7 @@ def _reservations(ctx: Context, planner: Planner) -> tuple[Reservation, ...]:
 
 
 def kept_promises(ctx: Context) -> tuple[Reservation, ...]:
-    """Promises whose gang still waits and holds no room at this tick; one that is too late is released."""
+    """Promises whose gang still waits and holds no room in this tick. A promise that slipped too far is released."""
     holding = {held.row for held in ctx.plan.held}
     started = set(ctx.pending[ctx.plan.taken].tolist())
     kept = []
@@ -188,7 +190,7 @@ def kept_promises(ctx: Context) -> tuple[Reservation, ...]:
 
 
 def _proposal(draft: Draft, ctx: Context) -> Proposal:
-    """The draft in names, with an id that is bound to the state it was made for."""
+    """The draft in names, with an id that is bound to the state that it was made for."""
     snapshot = ctx.observation.snapshot
     work = snapshot.workloads
     if draft.kind == "scale":
@@ -220,7 +222,7 @@ def _proposal(draft: Draft, ctx: Context) -> Proposal:
 
 
 def _state_digest(draft: Draft, subject: str, slots: tuple[Slot, ...], victims: tuple[Victim, ...]) -> str:
-    """What an approval is bound to: who gets what where, and what becomes of every victim."""
+    """What an approval is bound to: the slots of the gang and the fate of every victim."""
     digest = blake2s(digest_size=6)
     digest.update(f"{draft.action}|{draft.kind}|{subject}|{'contract' if draft.contract else ''}".encode())
     for slot in slots:
@@ -239,7 +241,7 @@ def _place(slot: Slot) -> str:
 
 
 def _scaling(draft: Draft, ctx: Context) -> Proposal:
-    """The wish for a floor of a service, in names."""
+    """The proposal of a floor for a service, in names."""
     snapshot, row = ctx.observation.snapshot, draft.service
     services = snapshot.services
     name, generation = str(services.id[row]), int(services.generation[row])
@@ -269,12 +271,12 @@ def _scaling(draft: Draft, ctx: Context) -> Proposal:
 
 
 def _whole_of(draft: Draft, layout: Layout, ctx: Context) -> Layout:
-    """All that the gang is to hold: a gang that grows keeps what it has."""
+    """All that the gang will hold: a gang that grows keeps what it has."""
     return ctx.whatif.layout_of(draft.row).joined(layout) if draft.kind == "grow" else layout
 
 
 def _with_verdicts(proposal: Proposal, verdicts: tuple[Verdict, ...], accepted: bool) -> Proposal:
-    """The proposal with the guards' answers (a plain copy: dataclasses.replace is slow here)."""
+    """The proposal with its verdicts (a plain copy: dataclasses.replace is slow here)."""
     return Proposal(
         proposal.id,
         proposal.action,

@@ -1,8 +1,8 @@
 """reconcile(memory, observation, policy) -> Step: the one function that decides.
 
-No clock, no I/O, no randomness: live, replay and simulation are shells around it. First believe the
-world (lifecycle.absorb), then plan (planner.plan), then write down what was set in motion and when to
-look again (`wake_at_s`). A clock that jumped, or a broken invariant in the caller, acts on nothing.
+It is pure: live operation, replay and simulation are shells around it. It first updates memory from the observation
+(lifecycle.absorb), then plans (planner.plan), then records what was started and when to decide again (`wake_at_s`).
+With a clock that is not believed, or a view that is not complete, it starts nothing.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def reconcile(
     actions: tuple[Action, ...] = ACTIONS,
     guards: tuple[tuple[str, Check], ...] = GUARDS,
 ) -> Step:
-    """The decision of one tick. `actions` and `guards` are the shipped tables; tests plant bugs there."""
+    """The decision of one tick. `actions` and `guards` are the shipped tables; tests pass others."""
     clock = read_clock(memory, observation.now_s, observation.elapsed_s, policy)
     memory = before = clock.memory
     if clock.doubt:
@@ -93,7 +93,7 @@ def reconcile(
 
 
 def _said(clock: Reading, before: ControllerMemory, observation: Observation, policy: Policy) -> tuple[Evidence, ...]:
-    """That the clock was set, and which commands were refused."""
+    """Notes on a clock that was set and on commands that were refused."""
     notes = obey(before, observation.commands, observation.now_s, policy)[1]
     if not clock.moved_s:
         return notes
@@ -106,7 +106,9 @@ def _said(clock: Reading, before: ControllerMemory, observation: Observation, po
 def _notes(
     before: ControllerMemory, observation: Observation, planner: Planner, instructions: tuple[Instruction, ...]
 ) -> tuple[Evidence, ...]:
-    """What is said beside the plan: takings given up because somebody cannot save, and losses for want of a turn to."""
+    """Notes beside the plan: preemptions that ended because a victim could not save, and losses without a turn at the
+    store.
+    """
     declined = {outcome.instruction_id for outcome in observation.outcomes if outcome.kind == OutcomeKind.DECLINED}
     effects = [entry.instruction for key, entry in before.in_flight.items() if key in declined]
     start_of = {pipelined.proposal_id: pipelined.workload for pipelined in before.pipelined_starts}
@@ -128,7 +130,7 @@ def _notes(
 
 
 def _stand_still(memory: ControllerMemory, observation: Observation, policy: Policy, why: str) -> Step:
-    """The clock is not believed: nothing is decided, but what people and actuators said is not forgotten."""
+    """The clock is not believed: nothing is decided, but commands and outcomes are kept."""
     notes = obey(memory, observation.commands, memory.now_s, policy)[1]
     memory = absorb(memory, replace(observation, now_s=memory.now_s), policy, blind=True)
     decision = Decision(observation.tick, observation.now_s, Plan((), no_refusals(), (), ()), why, notes)
@@ -138,7 +140,7 @@ def _stand_still(memory: ControllerMemory, observation: Observation, policy: Pol
 def _blind(
     memory: ControllerMemory, observation: Observation, policy: Policy, sight: Sight, notes: tuple[Evidence, ...]
 ) -> Step:
-    """The view is not fresh, not whole or not plausible: outcomes and commands count, nothing is concluded or done."""
+    """The view is not fresh, complete or plausible: outcomes and commands count, and nothing is started."""
     memory = absorb(memory, observation, policy, blind=True)
     wake_at_s = min(wake_s for wake_s in sight.wake_s if wake_s > observation.now_s)
     memory = replace(memory, tick=observation.tick, now_s=observation.now_s, wake_at_s=wake_at_s)
@@ -150,7 +152,7 @@ def _blind(
 def _commit(
     memory: ControllerMemory, observation: Observation, policy: Policy, chosen: Plan, planner: Planner
 ) -> tuple[ControllerMemory, tuple[Instruction, ...]]:
-    """Memory after this plan, and its effects in order (evictions before admissions of one tick)."""
+    """Memory after this plan, and its instructions in order (evictions before admissions of one tick)."""
     now_s = observation.now_s
     in_flight, disrupted, pipelined_starts = (
         dict(memory.in_flight),
@@ -222,7 +224,7 @@ def _enter_in_ledger(
 
 
 def _shape_of(proposal: Proposal, observation: Observation, planner: Planner) -> str:
-    """What the gang of a start asks for now; "" where nothing starts."""
+    """Digest of the present request of a gang that starts; "" where none starts."""
     if proposal.kind not in {"admit", "grow"}:
         return ""
     return shape_digest(observation.snapshot, planner.rows[proposal.uid])
@@ -259,10 +261,10 @@ def _landing(proposal: Proposal, planner: Planner, observation: Observation, pol
 
 
 def _effects(proposal: Proposal, case: Case, observation: Observation, policy: Policy, fence: int) -> list[Instruction]:
-    """The instructions of one accepted proposal; a reservation has none: it lives in memory.
+    """The instructions of one accepted proposal. A reservation has none: it lives in memory.
 
-    A victim has its grace on top of the deadline. What waits for victims is instructed when they are gone. Who was
-    not promised to give way keeps its place when it cannot save in time, unless the policy says otherwise.
+    The deadline of an eviction includes its grace. A start that waits for victims is instructed when they have left. A
+    victim without a contract keeps its place when it cannot save in time, unless the policy says otherwise.
     """
     rules = policy.preemption
     left_s = proposal.until_s - observation.now_s
@@ -339,12 +341,11 @@ def _wake_at(
     planner: Planner,
     actions: tuple[Action, ...],
 ) -> float:
-    """The earliest time at which, with no new event, this decision could change.
+    """The earliest time at which this decision could change without a new event; inf if it could not.
 
-    Timers: the end of a pause, an approval or a rejection, dwell, cool-down and guaranteed run time that hold a wish,
-    budget entries that leave the window, a reservation that outlives its promise, and the next review as long as
-    anything waits. Deadlines of open effects are the shell's to add (lifecycle.next_deadline_s): it knows which ended
-    at once. inf when nothing could ever change by itself.
+    Timers are the end of a pause, an approval or a rejection; dwell, cool-down and guaranteed run time that delay a
+    proposal; budget entries that leave the window; a reservation that outlives its promise; and the next review while
+    work waits. The shell adds the deadlines of open effects (lifecycle.next_deadline_s).
     """
     now_s = observation.now_s
     if planner.bound_hit:
@@ -368,7 +369,7 @@ def _wake_at(
 
 
 def _guaranteed_until_s(observation: Observation, chosen: Plan, policy: Policy) -> list[float]:
-    """When the guaranteed run time of victims ends that it alone still shelters."""
+    """When the guaranteed run time of victims ends, where it alone protects them."""
     sheltered = {
         victim.workload
         for proposal in chosen.proposals
@@ -383,11 +384,11 @@ def _guaranteed_until_s(observation: Observation, chosen: Plan, policy: Policy) 
 
 
 def _next_review_s(chosen: Plan, planner: Planner, policy: Policy) -> float:
-    """The next review at which what varies with time alone could change this decision; inf for never.
+    """The next review at which time alone could change this decision; inf for never.
 
-    That is the very next one while the order ages, a guard holds a proposal, or room is held on
-    forecasts that move with time; else the first after a gang becomes overdue, its reservation firm,
-    or a running gang outlives its forecast.
+    It is the next review while the order ages, a guard holds a proposal, or room is held on forecasts that change with
+    time. Otherwise it is the first review after a gang becomes overdue, its reservation becomes firm, or a running gang
+    outlives its forecast.
     """
     ctx = planner.ctx
     if not len(ctx.pending):
@@ -410,15 +411,13 @@ def _next_review_s(chosen: Plan, planner: Planner, policy: Policy) -> float:
 
 
 def _past_moves(ctx: Context) -> bool:
-    """True when the past use of queues moves their shares with time: what is held now is past use at the next
-    review.
-    """
+    """True when the past use of queues changes their shares with time."""
     rules, memory = ctx.policy.tenancy, ctx.memory
     return bool(rules.usage_half_life_s and rules.usage_weight and (memory.usage_gpu_s or memory.held_gpus))
 
 
 def _forecasts_move(ctx: Context) -> bool:
-    """True when a running gang's predicted end moves with time: its forecast is spread, or outlived."""
+    """True when a running gang's predicted end changes with time: its forecast has a spread, or was outlived."""
     forecast, work = ctx.observation.forecasts.runtimes, ctx.observation.snapshot.workloads
     rows = np.flatnonzero(np.isfinite(ctx.end_s))
     if forecast is None or not len(rows):

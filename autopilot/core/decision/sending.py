@@ -1,8 +1,8 @@
-"""What leaves now, and was decided earlier: effects that are sent again, and starts that waited for others to leave.
+"""Effects of earlier decisions that are due now: those that are sent again, and starts whose victims have left.
 
-Each is checked at that moment as a new one would be: its draft is rebuilt from the present snapshot, every guard is
-asked, and for a start the rule set too. What a guard holds for a time waits until its deadline; what is for another
-object, or for one that asks for something else now, is withdrawn.
+Each is judged as a new proposal would be: its draft is rebuilt from the present snapshot, and every guard (and, for a
+start, the rule set) answers. An effect that a guard delays waits until its deadline. An effect whose object was
+replaced, or whose request changed, is withdrawn.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ENDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """Where an effect comes from: what its proposal said."""
+    """The proposal that an effect comes from."""
 
     proposal_id: str
     action: str
@@ -63,7 +63,7 @@ class _Origin:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Judges what may leave at one tick."""
+    """Judges which effects may be sent in one tick."""
 
     ctx: Context
     cases: Cases
@@ -78,7 +78,7 @@ class Sender:
     # --- questions --------------------------------------------------------------------------------
 
     def held(self, entries: Iterable[InFlight]) -> dict[str, Code | None]:
-        """Why each held effect may not leave, by its id; None where it may. Takings of one proposal go together."""
+        """Why each due effect may not be sent, by its id; None where it may. Evictions of one proposal go together."""
         answers: dict[str, Code | None] = {}
         takings: dict[str, list[InFlight]] = {}
         for entry in entries:
@@ -96,7 +96,7 @@ class Sender:
         return answers
 
     def start_of(self, pipelined: PipelinedStart, part: Part) -> Code | None:
-        """Why a part of a landing may not start now; None when it may."""
+        """Why a part of a pipelined start may not start now; None when it may."""
         origin = _Origin(
             pipelined.proposal_id,
             pipelined.action,
@@ -112,7 +112,7 @@ class Sender:
     def _start(
         self, origin: _Origin, uid: str, incarnation: int, shape: str, slots: tuple[Slot, ...], kind: str
     ) -> Code | None:
-        """An admission, or a gang that grows to `slots`."""
+        """The draft of an admission, or of a gang that grows to `slots`."""
         ctx, snapshot = self.ctx, self.ctx.observation.snapshot
         row, layout = self.names.workload.get(uid), self.names.layout(slots)
         if row is None or layout is None:
@@ -145,7 +145,7 @@ class Sender:
         return refusal or self._quota(row, layout, has, len(more.gpu))
 
     def _quota(self, row: int, layout: Layout, has: Layout, gpus: int) -> Code | None:
-        """May it start at this width as far as quotas go? The books count it already: it is taken off for the
+        """Whether quotas allow the start at this width. The ledger counts it already, so it is taken off for the
         question.
         """
         quota = self.ctx.quota
@@ -160,7 +160,7 @@ class Sender:
     # --- takings ----------------------------------------------------------------------------------
 
     def _takings(self, due: Sequence[InFlight]) -> dict[str, Code | None]:
-        """Evictions and shrinks of one proposal, judged with all of its victims that are still there."""
+        """Evictions and shrinks of one proposal, judged together with all of its victims that still run."""
         ctx, first = self.ctx, due[0]
         proposal_id = first.instruction.proposal_id
         entries = [
@@ -204,19 +204,19 @@ class Sender:
         return dict.fromkeys((entry.instruction.id for entry in due), code)
 
     def _case_of(self, entry: InFlight) -> Case:
-        """The case of the proposal that it comes from, as an eviction: the start waits for it, or is over."""
+        """The case of its proposal as an eviction: its start waits for it, or is over."""
         case = self.cases.get((entry.action, entry.kind, entry.reason))
         if case is None:
             return Case(entry.action, "evict", entry.reason, contract="by contract" if entry.contract else "")
         return replace(case, kind="evict")
 
     def _leaves(self, entry: InFlight) -> bool:
-        """True for a victim that is on its way out already."""
+        """True for a victim that is leaving already."""
         row = self.names.workload.get(entry.instruction.uid)
         return row is not None and bool(self.ctx.observation.snapshot.workloads.state[row] == State.CHECKPOINTING)
 
     def _give(self, entry: InFlight) -> tuple[Eviction, Victim] | None:
-        """What a victim gives up; None when it is another object, or cannot keep what it was to keep."""
+        """The eviction of a victim; None when the object was replaced or cannot keep what it was to keep."""
         effect, work = entry.instruction, self.ctx.observation.snapshot.workloads
         row = self.names.workload.get(effect.uid)
         if row is None or int(work.incarnation[row]) != effect.incarnation:
@@ -311,7 +311,7 @@ class Sender:
         )
 
     def _ask(self, proposal: Proposal, draft: Draft) -> Code | None:
-        """The refusal of a guard, one that ends the effect before one that passes; None when all agree."""
+        """The refusal of a guard; one that ends the effect before one that delays it. None when all guards allow it."""
         verdicts = [check(proposal, draft, self.bare) for _, check in self.guards]
         codes = [verdict.code for verdict in verdicts if not verdict.allowed]
         return next((code for code in codes if code in ENDS), codes[0] if codes else None)
@@ -324,7 +324,7 @@ def _origin_of(entry: InFlight) -> _Origin:
 
 
 def _needed(pipelined: PipelinedStart | None, evictions: Sequence[Eviction]) -> int:
-    """GPUs that start on what is taken, rounded up; where nothing lands, those that are taken."""
+    """GPUs that start on what is taken, rounded up; where nothing starts, the GPUs that are taken."""
     slots = [slot for part in pipelined.parts if part.uid == pipelined.uid for slot in part.slots] if pipelined else []
     if not slots:
         return max(sum(give.gpus for give in evictions), 1)
@@ -332,6 +332,6 @@ def _needed(pipelined: PipelinedStart | None, evictions: Sequence[Eviction]) -> 
 
 
 def not_sent(effect: Instruction, code: Code, *, ends: bool) -> Evidence:
-    """A note on an effect that a check holds or ends."""
+    """A note on an effect that a check delays or ends."""
     what = "is withdrawn" if ends else "waits, it is not sent"
     return Evidence(f"{effect.kind} {effect.workload} of {effect.proposal_id} {what}", code.value)

@@ -1,8 +1,7 @@
-"""What earlier decisions set in motion, on the books of this tick: open effects, landings, and what of them leaves now.
+"""Effects of earlier decisions on the what-if of this tick: open effects, pipelined starts, and which are sent now.
 
-Everything under way is put on the what-if first, so that nothing is handed out twice. Then each effect that would
-leave now is checked as a new one (core/decision/sending.py). What is ended by that leaves the books, and the rest is
-put on them anew.
+Everything under way is applied to the what-if first, so that no GPU is handed out twice. Then each due effect is judged
+as a new one (core/decision/sending.py). Effects that end are removed, and the rest is applied again.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from autopilot.core.tracking.pipelined import Followed, Lookup, follow_pipelined
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """The working set of the tick with everything under way on its books, and what leaves of that now."""
+    """The context of the tick with everything under way, and what is sent of it now."""
 
     memory: ControllerMemory
     ctx: Context
@@ -47,7 +46,7 @@ def follow(
     *,
     halted: bool,
 ) -> UnderWay:
-    """Nothing leaves while everything is `halted`: what is due then is due again after the time that an effect has."""
+    """While everything is `halted`, nothing is sent, and the deadline of what is due moves."""
     notes: tuple[Evidence, ...] = ()
     while True:
         whatif = WhatIf(observation.snapshot)
@@ -93,7 +92,7 @@ def follow(
 
 
 def _apply_open_effects(memory: ControllerMemory, whatif: WhatIf, names: Lookup) -> frozenset[int]:
-    """Put effects under way on the books, so that nothing is handed out twice; their rows are busy."""
+    """Apply open effects to the what-if, so that no GPU is handed out twice. Their rows are busy."""
     busy = set()
     for entry in memory.in_flight.values():
         effect = entry.instruction
@@ -156,7 +155,7 @@ def _start(
 def _with_starts(
     memory: ControllerMemory, followed: Followed, starts: list[_Start], now_s: float, policy: Policy
 ) -> ControllerMemory:
-    """Memory with these starts under way, and without the landings that were given up."""
+    """Memory with these starts under way, and without the pipelined starts that were given up."""
     if not followed.given_up and not starts and followed.open == memory.pipelined_starts:
         return memory
     memory = _without_given_up(memory, followed, now_s, policy)
@@ -166,7 +165,7 @@ def _with_starts(
 
 
 def _without_given_up(memory: ControllerMemory, followed: Followed, now_s: float, policy: Policy) -> ControllerMemory:
-    """Memory without the landings that came to nothing; their gangs cool down."""
+    """Memory without the pipelined starts that were given up. Their gangs cool down."""
     if not followed.given_up:
         return memory
     over = {pipelined.proposal_id for pipelined in followed.given_up}
@@ -177,7 +176,7 @@ def _without_given_up(memory: ControllerMemory, followed: Followed, now_s: float
 
 
 def _held_back(followed: Followed, starts: list[_Start], codes: Mapping[str, Code | None]) -> Followed:
-    """The landings with the parts that a guard holds for now."""
+    """The pipelined starts with the parts that a guard delays."""
     waiting: dict[str, list[Part]] = {}
     for pipelined, part, entry in starts:
         if codes[entry.instruction.id] is not None:
@@ -209,7 +208,7 @@ def _end(
     now_s: float,
     policy: Policy,
 ) -> tuple[ControllerMemory | None, tuple[Evidence, ...]]:
-    """Memory without what ends now (None: nothing does), and a note on each effect that does not leave."""
+    """Memory without the effects that end now (None: none ends), and a note on each effect that is not sent."""
     notes: list[Evidence] = []
     in_flight, over, gone = dict(memory.in_flight), set(), set()
     for entry in held:
@@ -244,7 +243,7 @@ def _end(
 
 
 def _put_off(memory: ControllerMemory, held: list[InFlight], now_s: float, policy: Policy) -> ControllerMemory:
-    """Memory while everything is halted: what is due is due again later, and no attempt is counted."""
+    """Memory while everything is halted: what is due becomes due later, and no attempt is counted."""
     in_flight = dict(memory.in_flight)
     for entry in held:
         if now_s >= entry.instruction.deadline_s:
@@ -256,9 +255,7 @@ def _put_off(memory: ControllerMemory, held: list[InFlight], now_s: float, polic
 def _send_again(
     memory: ControllerMemory, entries: list[InFlight], ctx: Context, policy: Policy
 ) -> tuple[ControllerMemory, tuple[Instruction, ...]]:
-    """Memory with these effects sent again; the disruption of each counts from now on, so that budgets hold in any
-    window.
-    """
+    """Memory with these effects sent again. The disruption of each counts from now, so that budgets hold."""
     if not entries:
         return memory, ()
     in_flight, disrupted, cooled = dict(memory.in_flight), list(memory.disrupted), dict(memory.cooled_until_s)

@@ -1,4 +1,4 @@
-"""The guards. Each answers on every proposal; one refusal holds it, and all the answers are kept."""
+"""The guards. Each answers on every proposal. One refusal holds the proposal, and all answers are recorded."""
 
 from __future__ import annotations
 

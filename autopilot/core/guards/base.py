@@ -1,4 +1,4 @@
-"""What every guard has in common: it answers on every proposal, and only reads."""
+"""The interface of guards: a guard answers on every proposal, and only reads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Check = Callable[[Proposal, Draft, Context], Verdict]
 
 
 def allow(guard: str, value: float, unit: str, threshold: float) -> Verdict:
-    """A verdict in favour, with the number it was judged by."""
+    """A verdict in favour, with the number behind it."""
     return Verdict(guard, True, Code.OK, value, unit, threshold)
 
 
@@ -23,5 +23,5 @@ def deny(guard: str, code: Code, value: float, unit: str, threshold: float) -> V
 
 
 def waive(guard: str, value: float, unit: str, threshold: float) -> Verdict:
-    """The rule does not bind a contractual eviction; the number is recorded all the same."""
+    """The rule does not bind an eviction by contract; the number is recorded nevertheless."""
     return Verdict(guard, True, Code.WAIVED_CONTRACT, value, unit, threshold)

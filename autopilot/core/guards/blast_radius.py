@@ -1,4 +1,4 @@
-"""No large gang for a small need: what is taken is bounded by what is needed."""
+"""Bounds what is taken by what is needed: no large gang is evicted for a small one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ LEAST_GPUS = 1 / GPU_MILLI
 
 
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """GPUs of all victims, moved ones too, over the GPUs that are gained; shares and instances are their parts."""
+    """GPUs of all victims, including moved ones, over the GPUs that are gained. Shares and instances count as
+    fractions.
+    """
     limit = ctx.policy.preemption.blast_ratio
     if not draft.evictions:
         return allow(NAME, 0.0, UNIT, limit)
@@ -30,13 +32,13 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
 
 
 def _taken(give: Eviction, ctx: Context) -> float:
-    """GPUs that a victim loses; all that it holds when it moves."""
+    """GPUs that a victim loses; all of its GPUs when it moves."""
     held = ctx.gpus_of(ctx.whatif.layout_of(give.row))
     return held - ctx.gpus_of(give.keeps) if give.how == "shrink" and give.keeps is not None else held
 
 
 def _needed(draft: Draft, ctx: Context) -> float:
-    """GPUs that the gang starts on, or, where nobody lands yet, that it asks for."""
+    """GPUs that the gang starts on; where no gang starts yet, the GPUs that it requests."""
     if draft.needed_gpus:  # several gangs take the place together
         return float(draft.needed_gpus)
     if draft.fit is not None:

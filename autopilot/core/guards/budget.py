@@ -1,4 +1,4 @@
-"""Bounds on disruption in any window: cluster, tenant, node, and at once."""
+"""Bounds on disruptions: per cluster, tenant and node in any window, and at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAME = "budget"
 
 
 def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Counts the ledger of the window, what this tick already accepted, and the proposal itself."""
+    """Counts disruptions in the window, those that this tick accepted, and the proposal itself."""
     rules = ctx.policy.budget
     victims = len(proposal.victims)
     again = {victim.uid for victim in proposal.victims} if draft.resent else set()
@@ -65,9 +65,9 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
 
 
 def _writing_s(draft: Draft, ctx: Context) -> float:
-    """Time of the checkpoint writes of all who are to leave, or are leaving already, one after the other.
+    """Total time of the checkpoint writes of all gangs that leave or would leave.
 
-    A gang that shrinks goes on and writes none for that; of one that states no time nothing is known to be written.
+    A gang that shrinks writes none for that. A gang that states no write time is not counted.
     """
     work = ctx.observation.snapshot.workloads
     leaving = ctx.leaving_mask()

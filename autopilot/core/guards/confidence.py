@@ -1,4 +1,4 @@
-"""Is the forecast behind a proposal known to be worth its promise: fresh, steady, proven, calibrated?"""
+"""Whether the forecast behind a proposal is known to be reliable: fresh, steady, proven, calibrated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UNIT = "forecasts relied on"
 
 
 def check(_proposal: Proposal, draft: Draft, _ctx: Context) -> Verdict:
-    """Judged by what the forecast says of itself; proposals that rest on no forecast of demand pass."""
+    """Judged by the record of the forecast. Proposals without a demand forecast pass."""
     ahead = draft.ahead
     if ahead is None:
         return allow(NAME, 0.0, UNIT, 0.0)

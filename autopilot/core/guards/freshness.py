@@ -1,4 +1,4 @@
-"""Is what the proposal rests on young enough, and are its nodes still fit?"""
+"""Whether the data behind a proposal is fresh, and its nodes are still fit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAME = "freshness"
 
 
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Refuse on stale inventory, stale work, unfit nodes, or (where it matters) stale telemetry."""
+    """Refuse on stale inventory, stale work, unfit nodes or, for drafts that rest on telemetry, stale telemetry."""
     snapshot, limits = ctx.observation.snapshot, ctx.policy.freshness
     if not snapshot.inventory_age_s <= limits.inventory_s:
         return deny(NAME, Code.STALE_INVENTORY, snapshot.inventory_age_s, "s", limits.inventory_s)
@@ -31,7 +31,7 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
 
 
 def _oldest_s(draft: Draft, ctx: Context) -> float:
-    """Age of the oldest signal of any GPU that the proposal touches; inf where there is none."""
+    """Age of the oldest signal of the GPUs that the proposal touches; inf where there is none."""
     rows = [ctx.whatif.layout_of(row).gpu for row in draft.victims]
     gpus = np.concatenate(rows) if rows else np.empty(0, np.int32)
     ages = ctx.observation.snapshot.telemetry.age_s

@@ -1,4 +1,4 @@
-"""All or none: a gang starts with at least its minimum at once, and leaves whole or shrinks to no less than that."""
+"""All or nothing: a gang starts with at least its minimum at once, and leaves as a whole or shrinks to its minimum."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAME = "gang"
 
 
 def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Refuse a start below the gang's minimum, and the taking of a part of a gang that cannot do without it."""
+    """Refuse a start below the gang's minimum, and the eviction of a part that the gang cannot do without."""
     work = ctx.observation.snapshot.workloads
     for victim, give in zip(proposal.victims, draft.evictions, strict=True):
         verdict = _partial(victim, give, ctx)
@@ -36,7 +36,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
 
 
 def _partial(victim: Victim, give: Eviction, ctx: Context) -> Verdict | None:
-    """Set where a victim would be left with what it cannot use: below its minimum, elsewhere, or half evicted."""
+    """Set where a victim would keep what it cannot use: below its minimum, elsewhere, or half evicted."""
     work, held = ctx.observation.snapshot.workloads, ctx.observation.snapshot.placements
     mine = held.workload == give.row
     holds, stays = int(mine.sum()), int((mine & ~held.leaving).sum())
@@ -56,12 +56,12 @@ def _partial(victim: Victim, give: Eviction, ctx: Context) -> Verdict | None:
 
 
 def _names(row: int, ctx: Context) -> list[tuple[str, str]]:
-    """GPUs and instances that a gang has, as slots name them."""
+    """GPUs and instances of a gang, as slots name them."""
     layout, snapshot = ctx.whatif.layout_of(row), ctx.observation.snapshot
     cuts = [str(snapshot.instances.id[cut]) if cut >= 0 else "" for cut in layout.instance.tolist()]
     return list(zip(snapshot.gpus.uuid[layout.gpu].tolist(), cuts, strict=True))
 
 
 def _distinct(got: int, work: WorkloadTable, row: int) -> int:
-    """Different GPUs or instances that the slots must name; shares may lie on one GPU together."""
+    """The number of different GPUs or instances that the slots must name; shares may be on one GPU."""
     return min(got, 1) if work.gpu_milli[row] else got

@@ -1,5 +1,6 @@
-"""Calm: a disruptive wish must pay by a margin, last a while, and leave its victims alone after. Whoever could not
-land does not try again at once.
+"""Stability: a disruptive proposal must pay by a margin and last for the dwell time, and its victims cool down.
+
+A gang whose pipelined start was given up does not try again at once.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ NAME = "hysteresis"
 
 
 def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Undisruptive proposals pass at once; contractual evictions are recorded as waived."""
+    """Proposals without disruption pass at once. Evictions by contract are recorded as waived."""
     rules = ctx.policy.hysteresis
     if not draft.victims:
         return allow(NAME, 0.0, "victims", 0.0)

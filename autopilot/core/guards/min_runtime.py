@@ -1,4 +1,4 @@
-"""No victim younger than the run time it was promised."""
+"""No victim runs for less than its guaranteed run time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAME = "min_runtime"
 
 
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Judged by the youngest victim; a start time that is not known counts as just now."""
+    """Judged by the youngest victim. A victim with an unknown start time counts as just started."""
     limit_s = ctx.policy.protection.min_runtime_s
     work = ctx.observation.snapshot.workloads
     if not draft.victims:

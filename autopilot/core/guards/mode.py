@@ -1,4 +1,4 @@
-"""May this action go by itself? The kill switch, a self-pause, and the mode of the action."""
+"""Whether the action may act: the kill switch, a self-pause, and the mode of the action."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REFUSED = {Mode.OFF: Code.MODE_OFF, Mode.OBSERVE: Code.MODE_OBSERVE, Mode.RECOM
 
 
 def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Allowed when the mode is auto, or approve with an approval given for this very state."""
+    """Allowed when the mode is auto, or approve with an approval for exactly this state."""
     mode = getattr(ctx.policy.modes, proposal.action)
     step, unit, need = float(_STEP[mode]), "mode (0 off .. 4 auto)", float(_STEP[Mode.AUTO])
     if ctx.observation.kill_switch or ctx.memory.killed:
@@ -45,7 +45,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
 
 
 def _rests_on_paper(draft: Draft, ctx: Context) -> bool:
-    """Does it count on GPUs or quota that only a recommendation frees?"""
+    """True when the proposal uses GPUs or quota that only a recommendation frees."""
     layouts = [give.keeps for give in draft.evictions if give.how == "move" and give.keeps is not None]
     asked = {place for layout in (*layouts, draft.fit.layout) for place in layout.places()} if draft.fit else set()
     if any(not asked.isdisjoint(held.places()) for held, _ in ctx.plan.paper.values()):

@@ -1,5 +1,6 @@
-"""What is never a victim: sheltered classes, work that opted out, work not marked preemptible; and, where nothing
-was promised, work that cannot save in time.
+"""Work that is never a victim: protected classes, opted-out work, and work that is not preemptible.
+
+Without a contract, also work that cannot save in time.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ NAME = "protected"
 
 
 def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Holds for contractual evictions too, except that backfilled work agreed to give way."""
+    """Binds evictions by contract too, except that backfilled work is preemptible."""
     work = ctx.observation.snapshot.workloads
     if proposal.kind == "admit" and work.excluded[draft.row]:
         return deny(NAME, Code.OPTED_OUT, 1.0, "workloads opted out", 0.0)

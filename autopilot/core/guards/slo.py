@@ -1,4 +1,4 @@
-"""No disruption of a service that misses its latency objective already."""
+"""No disruption of a service that already misses its latency objective."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ UNIT = "p99 over its objective, worst service touched"
 
 
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Judged by the worst service that a victim belongs to: its p99 over its objective. Binds contracts too.
+    """Judged by the worst service among the victims: its p99 over its objective. Binds evictions by contract too.
 
-    A service that states an objective and reports no p99, or an old one, is not known to be well: its replicas stay.
-    What is left of a broken replica is stopped whatever the p99 is: it answers nobody.
+    A service with an objective and without a recent p99 is not known to meet it, so its replicas stay. The remains of a
+    broken replica are stopped regardless: they serve no request.
     """
     services, work = ctx.observation.snapshot.services, ctx.observation.snapshot.workloads
     if Code.SLO_BURNING in draft.case.exempt:
