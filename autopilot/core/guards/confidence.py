@@ -6,16 +6,17 @@ from autopilot.core.guards.base import allow, deny
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft
+from autopilot.core.tracking.replicas import judged
 
 NAME = "confidence"
 UNIT = "forecasts relied on"
 
 
-def check(_proposal: Proposal, draft: Draft, _ctx: Context) -> Verdict:
-    """Judged by the record of the forecast. Proposals without a demand forecast pass."""
-    ahead = draft.ahead
-    if ahead is None:
+def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
+    """Judged by the record of the forecast, whatever the action made of it. Proposals without a forecast pass."""
+    if draft.ahead is None:
         return allow(NAME, 0.0, UNIT, 0.0)
+    ahead = judged(draft.ahead, ctx.now_s, ctx.policy.scale_ahead)
     if ahead.code != Code.OK:
         return deny(NAME, ahead.code, ahead.value, ahead.unit, ahead.threshold)
     return allow(NAME, ahead.value, ahead.unit, ahead.threshold)

@@ -266,7 +266,7 @@ def _ahead(
         return _unknown(row, lead_s, capacity, "its load is unknown or stale")
     most = min(int(services.max_replicas[row]), ceil(rules.most_ratio * max(needed, 1)))
     wanted = min(ceil(demand_rps / capacity - 1e-9), most)
-    return _trusted(replace(said, replicas=wanted), age_s, level, rules)
+    return judged(replace(said, replicas=wanted), now_s, rules)
 
 
 def peak_quantiles(forecast: Forecast, series: int, within_s: float) -> F64:
@@ -310,11 +310,15 @@ def _unknown(row: int, lead_s: float, capacity: float, reason: str) -> Ahead:
     )
 
 
-def _trusted(ahead: Ahead, age_s: float, level: int, rules: ScaleAhead) -> Ahead:
-    """`ahead` with a judgement: fresh, not drifting, with enough outcomes, and calibrated at the covering horizon."""
+def judged(ahead: Ahead, now_s: float, rules: ScaleAhead) -> Ahead:
+    """`ahead` with a judgement of its forecast at `now_s`; without a forecast it is unknown.
+
+    The forecast must be fresh, not drifting, with enough outcomes, and calibrated at the covering horizon.
+    """
     forecast, series = ahead.forecast, ahead.series
     if forecast is None:
-        return ahead
+        return _judge(ahead, Code.FORECAST_UNKNOWN, nan, nan, "requests/s")
+    age_s, level = now_s - forecast.made_s, _first(forecast.levels, rules.level - 1e-9)
     if not 0.0 <= age_s <= rules.forecast_age_s:
         return _judge(ahead, Code.FORECAST_STALE, age_s, rules.forecast_age_s, "s since it was made")
     if len(forecast.drifting) and forecast.drifting[series]:

@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autopilot.core.actions import scale_ahead
 from autopilot.core.model.forecast import Forecast
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Mode, Modes
-from autopilot.core.model.records import Gap, Instruction, Observation, OutcomeKind, Proposal
+from autopilot.core.model.records import Code, Gap, Instruction, Observation, OutcomeKind, Proposal
 from autopilot.core.model.snapshot import SloClass
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Submit
 from autopilot.core.tracking.lifecycle import next_deadline_s
+from autopilot.core.tracking.replicas import Ahead
 from autopilot.explain.proposals import explain_decision, explain_proposal, proposal_words
 from tests.kits.core_world import (
     AUTO,
@@ -171,6 +175,22 @@ def test_a_forecast_that_is_not_trusted_moves_nothing(more: dict[str, Any], code
 
     without = tuple((name, check) for name, check in GUARDS if name != "confidence")
     assert floors(decide(observation, ACTING, ControllerMemory(services=LEARNED), guards=without)) == [(5, 1800.0)]
+
+
+def test_the_guard_judges_the_forecast_and_not_what_the_action_claims_of_it() -> None:
+    """An action that calls a forecast trusted is refused by the forecast's own record."""
+
+    def boastful(ctx: Context, submit: Submit) -> None:
+        scale_ahead.ACTION.propose(ctx, lambda draft: submit(replace(draft, ahead=_boast(draft.ahead))))
+
+    def _boast(ahead: Ahead | None) -> Ahead | None:
+        return None if ahead is None else replace(ahead, code=Code.OK, value=1.0, threshold=0.0)
+
+    observation = seen(0.0, forecast({"chat": 9.0}, drifting=np.array([True])))
+    table = (replace(scale_ahead.ACTION, propose=boastful),)
+    step = decide(observation, ACTING, ControllerMemory(services=LEARNED), actions=table)
+    assert [each.code for each in case(step).verdicts if not each.allowed] == [Code.FORECAST_DRIFTING]
+    assert step.instructions == ()
 
 
 @pytest.mark.parametrize(("mode", "made"), [(Mode.OFF, 0), (Mode.OBSERVE, 1), (Mode.RECOMMEND, 1), (Mode.APPROVE, 1)])
