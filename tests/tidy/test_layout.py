@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 
 from tests.tidy.tree import ROOT, files, name_of
@@ -22,3 +24,10 @@ def test_every_module_of_the_shell_has_a_layer() -> None:
     } - {"__init__", "__main__"}
     named = set(re.findall(r"autopilot\.(\w+)", _layers()))
     assert not rooms - named, "give it a layer in pyproject.toml, contract 1a"
+
+
+def test_contributing_shows_the_present_packages_of_the_core() -> None:
+    """Its table is the output of `python scripts/count_structure.py`."""
+    shown = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    done = subprocess.run([sys.executable, ROOT / "scripts" / "count_structure.py"], capture_output=True, text=True)
+    assert done.stdout.strip() in shown, "run it and copy its output"
