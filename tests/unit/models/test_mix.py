@@ -199,5 +199,5 @@ def test_a_clock_that_goes_back_teaches_nothing() -> None:
     mix.learn(10 * HOUR_S, np.array([5 * HOUR_S]), one, one)
     mix.learn(float("nan"), np.array([31 * HOUR_S]), one, one)
     np.testing.assert_array_equal(mix.forecast(30 * HOUR_S, 31 * HOUR_S).expected, before)
-    with pytest.raises(InvariantError, match="pool or kind that there is not"):
+    with pytest.raises(InvariantError, match="has an unknown pool or kind"):
         mix.learn(40 * HOUR_S, np.array([35 * HOUR_S]), one, one + 7)

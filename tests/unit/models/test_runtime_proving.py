@@ -193,7 +193,7 @@ def test_a_model_of_a_job_file_looks_at_the_same_columns_here() -> None:
     assert np.array_equal(moved.predict(rows[:, [3, 1, 0]]), model.predict(rows))
     with pytest.raises(InputError, match="uses unknown attributes of jobs: hour"):
         placed(model, ("gpus", "a", "b", "hour"), ("gpus", "a"))
-    with pytest.raises(InputError, match="foresees the levels"):
+    with pytest.raises(InputError, match="forecasts the levels"):
         placed(boosted_from({**content_of(model), "levels": [0.5]}, 4) or model, FEATURES, FEATURES)
 
 
