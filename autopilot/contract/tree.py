@@ -238,7 +238,7 @@ class Checkpoint:
     ] = None
     on_request: Annotated[
         bool,
-        Doc("it writes a checkpoint when it is told to leave, within `checkpoint-write-s`"),
+        Doc("the workload writes a checkpoint on eviction, within `checkpoint-write-s`"),
         Stated(
             "checkpoint-on-request",
             "checkpoint_on_request",

@@ -68,7 +68,7 @@ def _unsaved_s(work: WorkloadTable, at_s: float) -> F64:
 
 
 def saves_ratio(snapshot: ClusterSnapshot, memory: ControllerMemory, policy: Policy, now_s: float) -> F64:
-    """Probability that each gang saves when it is told to leave now. Shape [workloads]; 0 if it cannot save."""
+    """Probability that each gang saves a checkpoint if it is evicted now. Shape [workloads]; 0 if it cannot save."""
     work, rules = snapshot.workloads, policy.preemption
     turn_s = 0.0
     if rules.checkpoint_writers:

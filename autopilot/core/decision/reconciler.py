@@ -115,7 +115,7 @@ def _notes(
     notes = [
         Evidence(
             f"{effect.workload} cannot save within its grace and stays, given up is",
-            f"the start of {start_of.get(effect.proposal_id, 'whoever it was for')} there",
+            f"the start of {start_of.get(effect.proposal_id, 'the waiting gang')} there",
         )
         for effect in effects
     ]

@@ -236,7 +236,7 @@ class Preemption:
         float,
         Interval(ge=0, le=1),
         Doc(
-            "assumed probability that work declaring checkpoint-on-request saves when it is told to leave, as long as "
+            "assumed probability that work declaring checkpoint-on-request saves on eviction, as long as "
             "no request to it or to its tenant was answered; 0: a save is never counted on"
         ),
     ] = 0.0

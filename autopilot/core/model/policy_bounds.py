@@ -40,7 +40,7 @@ class Recovery:
     stuck_after_s: Annotated[
         float,
         Interval(ge=60, le=7 * DAY_S),
-        Doc("work that was told to leave and is still there this long after its grace is stopped by force"),
+        Doc("evicted work that still holds its GPUs this long after its grace is stopped by force"),
     ] = 900.0
     hung_after_s: Annotated[
         float,

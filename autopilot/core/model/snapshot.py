@@ -183,11 +183,11 @@ class WorkloadTable:
     checkpoint_interval_s: F64
     last_checkpoint_s: F64
     checkpoint_write_s: F64
-    checkpoint_on_request: Bools  # declared by its owner: it writes a checkpoint when it is told to leave
+    checkpoint_on_request: Bools  # declared by its owner: the workload writes a checkpoint on eviction
     restart_s: F64
     lost_gpu_s: F64  # work lost by its latest stop: progress since the kept state x GPUs; NaN: unknown
     service: I32
-    stuck: Bools  # was told to leave and is still there after its grace: it frees nothing
+    stuck: Bools  # evicted, and still on its GPUs after its grace: it frees nothing
     stale_since_s: F64  # since when fewer members than its minimum live (finished ones count); NaN: complete
     stale_grace_s: F64  # its own grace for that; NaN: that of the policy
     job_group: Texts  # shared by a coordinator and its workers, where they are separate workloads; "": none

@@ -52,7 +52,7 @@ def active_mask(work: WorkloadTable) -> Bools:
 
 
 def stoppable_mask(work: WorkloadTable) -> Bools:
-    """True for workloads that hold GPUs and may be told to leave: not opted out, and not leaving or stuck already."""
+    """True for workloads that hold GPUs and may be evicted: not opted out, and not leaving or stuck already."""
     return np.asarray(active_mask(work) & ~work.stuck & ~work.excluded)
 
 
