@@ -20,7 +20,7 @@ from autopilot.core.intake.listing import Objects, Shown, views_of
 from autopilot.core.intake.sight import key_of, look
 from autopilot.core.intake.signals import UNMEASURED, measure
 from autopilot.core.model.errors import InvariantError
-from autopilot.core.model.forecast import Forecast, Forecasts, RuntimeForecast
+from autopilot.core.model.forecast import ExpectedMix, Forecast, Forecasts, RuntimeForecast, checked_mix
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_names import unknown_models
@@ -167,8 +167,9 @@ class Controller:
                 self._known[key_of(view)] = self._listed[key_of(view)].objects
 
     def _foresee(self, now_s: float, snapshot: ClusterSnapshot) -> tuple[Forecasts, tuple[Gap, ...]]:
-        """Forecasts of all models; for run times the last one wins. A model that fails abstains."""
+        """Forecasts of all models; for run times and the mix the last one wins. A model that fails abstains."""
         runtimes: RuntimeForecast | None = None
+        mix: ExpectedMix | None = None
         demand: list[Forecast] = []
         gaps: list[Gap] = []
         if self._wiring.worker is not None and (ended := self._wiring.worker.ended(now_s)) is not None:
@@ -186,7 +187,11 @@ class Controller:
                 continue
             runtimes = answer.runtimes or runtimes
             demand.extend(answer.demand)
-        return Forecasts(runtimes, tuple(demand)), tuple(gaps)
+            if answer.mix is not None:
+                mix = checked_mix(answer.mix, now_s)
+                if mix is not answer.mix:
+                    gaps.append(Gap(forecaster.name, "mix", "", f"the demand mix is not used: {mix.reason}"))
+        return Forecasts(runtimes, tuple(demand), mix), tuple(gaps)
 
     def _fit(self, forecaster: Fitting, now_s: float) -> tuple[Gap, ...]:
         """Adopt the fit that has ended, if it is the forecaster's, and start the next when one is due."""

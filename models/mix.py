@@ -93,6 +93,15 @@ class DemandMix:
         self._open_expected = np.full(pools, np.nan)
         self._error, self._weight = FIRST_SPREAD * SPREAD_H, SPREAD_H
 
+    def grow(self, pools: int, kinds: Sequence[str]) -> None:
+        """Add pools and kinds without arrivals, behind those that it has."""
+        more_pools, more_kinds = pools - len(self._arrived), len(kinds) - len(self.kinds)
+        invariant(more_pools >= 0 and tuple(kinds[: len(self.kinds)]) == self.kinds, "mix: it only grows")
+        self.kinds = tuple(kinds)
+        self._arrived = np.pad(self._arrived, ((0, more_pools), (0, 0), (0, more_kinds)))
+        self._open_arrived = np.pad(self._open_arrived, (0, more_pools))
+        self._open_expected = np.pad(self._open_expected, (0, more_pools), constant_values=np.nan)
+
     @property
     def spread(self) -> float:
         """Variance over mean of the arrivals of an hour; at least 1, that of Poisson."""

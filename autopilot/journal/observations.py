@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.model.forecast import Forecast, Forecasts, RuntimeForecast
+from autopilot.core.model.forecast import ExpectedMix, Forecast, Forecasts, RuntimeForecast
 from autopilot.core.model.records import Command, Gap, Observation, Outcome, Signals, View
 from autopilot.core.model.snapshot import (
     AdvanceTable,
@@ -100,6 +100,7 @@ _DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {
     "views": msgspec.msgpack.Decoder(tuple[View, ...]),
 }
 _DEMAND = msgspec.msgpack.Decoder(tuple[Forecast, ...], dec_hook=column)
+_MIX = msgspec.msgpack.Decoder(ExpectedMix | None, dec_hook=column)
 
 
 _TYPES: dict[str, type[Any]] = {**dict(NAMED_TABLES), "placements": PlacementTable}
@@ -124,6 +125,7 @@ class _State:
     small: dict[str, tuple[Any, bytes]] = field(default_factory=dict)
     telemetry: Past = field(default_factory=Past)
     demand: Any = None
+    mix: ExpectedMix | None = None
 
 
 class ObservationEncoder:
@@ -216,7 +218,9 @@ class ObservationEncoder:
         self._keep("placements", table, packed, part, parts)
 
     def _forecasts(self, forecasts: Forecasts, snapshot: ClusterSnapshot, parts: dict[str, Any]) -> None:
-        """Run times are stored beside the workloads; a forecast of demand is stored when it is new."""
+        """Run times are stored beside the workloads; forecasts of demand and of the mix are stored when
+        they are new.
+        """
         state = self._state
         runtimes, seen = forecasts.runtimes, state.tables["runtimes"]
         if runtimes is not seen.table or (runtimes is not None and seen.packed is None):
@@ -236,6 +240,9 @@ class ObservationEncoder:
         if not same:
             parts["demand"] = ENCODER.encode(forecasts.demand)
         state.demand = forecasts.demand
+        if forecasts.mix is not state.mix:
+            parts["mix"] = ENCODER.encode(forecasts.mix)
+            state.mix = forecasts.mix
 
     def _forecast_rows(self, before: Packed | None, after: Packed, workloads: int) -> Rows | str | None:
         if before is None or self.whole_workloads or after.rows != workloads:
@@ -280,6 +287,8 @@ class ObservationDecoder:
         runtimes = self._runtimes(parts)
         if "demand" in parts:
             state.demand = _DEMAND.decode(parts["demand"])
+        if "mix" in parts:
+            state.mix = _MIX.decode(parts["mix"])
         for name in _SMALL:
             if name in parts:
                 state.small[name] = (_DECODERS[name].decode(parts[name]), b"")
@@ -300,7 +309,7 @@ class ObservationDecoder:
             tick=tick,
             now_s=now_s,
             snapshot=snapshot,
-            forecasts=Forecasts(runtimes, state.demand or ()),
+            forecasts=Forecasts(runtimes, state.demand or (), state.mix),
             kill_switch=kill_switch,
             elapsed_s=elapsed[0] if elapsed else float("nan"),
             **small,

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autopilot.core.model.forecast import LEVELS, Forecast, Forecasts, RuntimeForecast
+from autopilot.core.model.forecast import LEVELS, ExpectedMix, Forecast, Forecasts, MixKind, RuntimeForecast
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.records import (
     Code,
@@ -212,6 +212,7 @@ def observations(rng: np.random.Generator, ticks: int) -> list[Observation]:
     held, signals, forecast = empty(PlacementTable), empty_signals(), None
     demand: tuple[Forecast, ...] = ()
     gaps: tuple[Gap, ...] = ()
+    mix: ExpectedMix | None = None
     found = []
     for tick in range(ticks):
         tables = {name: evolve(rng, old) for name, old in tables.items()}
@@ -221,6 +222,11 @@ def observations(rng: np.random.Generator, ticks: int) -> list[Observation]:
         if rng.random() < 0.2:
             gaps = (*gaps, Gap("dcgm", f"node-{tick}", "", "down"))
             demand = () if demand else (Forecast("b", 1.0, ("s",), (60.0,), LEVELS, rng.random((1, 1, 7))),)
+        if rng.random() < 0.3:
+            kind = MixKind(("H100",), 16, 8, topology=1)
+            mix = (
+                None if mix else ExpectedMix("m", 1.0, (kind,), (60.0,), (0.5,), rng.random((1, 1)), np.ones((1, 1, 1)))
+            )
         snapshot = ClusterSnapshot(
             Names(("H100",), (), (f"t{tick // 3}",), ()),
             placements=held,
@@ -248,7 +254,7 @@ def observations(rng: np.random.Generator, ticks: int) -> list[Observation]:
                 float(tick),
                 snapshot,
                 measures,
-                Forecasts(forecast, demand),
+                Forecasts(forecast, demand, mix),
                 commands,
                 (),
                 gaps,
@@ -308,6 +314,7 @@ def test_what_did_not_change_is_one_object_after_reading(seed: int) -> None:
         if f.name not in {"inventory_age_s", "work_age_s"}:
             assert getattr(one.snapshot, f.name) is getattr(two.snapshot, f.name), f.name
     assert one.forecasts.runtimes is two.forecasts.runtimes
+    assert one.forecasts.mix is two.forecasts.mix
     assert signals is None
     assert len(data) < 60
 

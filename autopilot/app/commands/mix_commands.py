@@ -13,8 +13,9 @@ from autopilot.app.commands.ask_commands import check_place
 from autopilot.app.commands.json_out import STDOUT, write_json
 from autopilot.app.commands.run_commands import journal_to_read, out, print_rows, progress_bar
 from autopilot.core.model.errors import InputError
+from autopilot.core.model.forecast import ExpectedMix, kind_words, pool_words
 from autopilot.core.model.records import Observation
-from autopilot.core.model.snapshot import Names
+from autopilot.core.model.snapshot import TOPOLOGY_NAMES, Names
 from autopilot.core.model.units import format_duration, parse_duration_s
 from autopilot.journal import JournalReader
 from autopilot.replay.again import Progress
@@ -37,6 +38,7 @@ class Arrivals:
     pool: list[str] = field(default_factory=list)
     kind: list[str] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
+    expected: ExpectedMix | None = None  # the forecast that the latest decision had
 
     def see(self, observation: Observation) -> None:
         """Take in one tick. Work present at the first tick was submitted before the journal began, unless it has a
@@ -45,6 +47,7 @@ class Arrivals:
         if np.isnan(self.from_s):
             self.from_s = observation.now_s
         self.to_s = max(observation.now_s, self.from_s)
+        self.expected = observation.forecasts.mix
         work, names = observation.snapshot.workloads, observation.snapshot.names
         for row in np.flatnonzero(work.service < 0).tolist():
             job = str(work.id[row])
@@ -129,7 +132,9 @@ def run_mix(at: str | None, json_out: Path | None, journal: Path | None) -> None
         )
     pools, hours = foreseen_mix(arrivals)
     if json_out is not None:
-        write_json(json_out, mix_document(pools, hours, len(arrivals.at_s)))
+        write_json(
+            json_out, mix_document(pools, hours, len(arrivals.at_s)) | {"decision": mix_values(arrivals.expected)}
+        )
         if json_out == STDOUT:
             return
     watched = format_duration(arrivals.to_s - arrivals.from_s)
@@ -140,9 +145,56 @@ def run_mix(at: str | None, json_out: Path | None, journal: Path | None) -> None
     for place, pool in enumerate(pools):
         out.print(f"on {pool}:")
         print_rows(("hour", *hours[0].kinds), [_row(hour, place) for hour in hours], figures=True)
-    out.print("no action uses this yet; an hour of the day without data is assumed to be average")
+    out.print("an hour of the day without data is assumed to be average")
+    _print_expected(arrivals.expected)
     if json_out is not None:
         out.print(f"result: {json_out}")
+
+
+def _print_expected(mix: ExpectedMix | None) -> None:
+    """The forecast that the controller had at that time."""
+    if mix is None or mix.reason:
+        out.print(f"the controller had no forecast of the mix: {mix.reason if mix else 'none was recorded'}")
+        return
+    out.print(
+        f"the controller's forecast, made at {format_duration(mix.made_s)} from "
+        f"{format_duration(mix.watched_h * HOUR_S)} of data: gangs submitted within, mean (quantile {mix.levels[-1]:g})"
+    )
+    print_rows(
+        ("kind", "on", *(format_duration(horizon_s) for horizon_s in mix.horizons_s)),
+        [
+            [kind_words(kind), pool_words(kind)]
+            + [f"{mean:.2g} ({most:.0f})" for mean, most in zip(means, counts[:, -1].tolist(), strict=True)]
+            for kind, means, counts in zip(mix.kinds, mix.expected.tolist(), mix.counts, strict=True)
+        ],
+    )
+
+
+def mix_values(mix: ExpectedMix | None) -> dict[str, Any] | None:
+    """A forecast of the mix as JSON; None where none was recorded. Without rows, `reason` says why."""
+    if mix is None:
+        return None
+    return {
+        "model": mix.model,
+        "made_s": mix.made_s,
+        "reason": mix.reason,
+        "watched_h": mix.watched_h,
+        "horizons_s": list(mix.horizons_s),
+        "levels": list(mix.levels),
+        "kinds": [
+            {
+                "gpu_models": list(kind.gpu_models),
+                "gpus": kind.gpus,
+                "gpus_per_member": kind.gpus_per_member,
+                "gpu_milli": kind.gpu_milli,
+                "profile": kind.profile,
+                "topology": TOPOLOGY_NAMES[kind.topology],
+                "expected": means.tolist(),
+                "counts": counts.tolist(),
+            }
+            for kind, means, counts in zip(mix.kinds, mix.expected, mix.counts, strict=True)
+        ],
+    }
 
 
 def _row(hour: MixForecast, pool: int) -> list[str]:

@@ -27,6 +27,7 @@ from autopilot.memory_store import InMemoryStore
 from autopilot.registry import Registry
 from autopilot.settings import StaticPolicySource
 from autopilot.worker import InlineWorker
+from models.expected_mix import MixForecaster
 from models.last_two import LastTwo
 from simulator.running.cluster_actuator import ClusterActuator, Scale
 from simulator.running.cluster_collector import ClusterCollector
@@ -167,7 +168,7 @@ def manage(cluster: Cluster, managed: Managed) -> tuple[ControllerScheduler, Run
 
 def foreseers(cluster: Cluster, managed: Managed, keep: Promoter | None = None) -> list[Forecaster]:
     """All forecasters of a run, that of run times first."""
-    return [_runtimes(cluster, managed, keep), *_demand(managed, keep)]
+    return [_runtimes(cluster, managed, keep), *_demand(managed, keep), MixForecaster()]
 
 
 def _promoter(managed: Managed) -> Promoter | None:

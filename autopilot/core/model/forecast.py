@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.special import log_ndtr, ndtri, ndtri_exp
 
-from autopilot.core.model.snapshot import F64, I32, Bools
+from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, TOPOLOGY_NAMES, Bools, Topology
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 """Quantile levels of every run-time forecast."""
@@ -62,11 +62,113 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True)
+class MixKind:
+    """One kind of gang in the demand mix, as workloads state it: names instead of codes.
+
+    `gpus` counts GPUs in members of `gpus_per_member`; with a `profile`, or `gpu_milli` > 0, it counts members of one
+    MIG instance or one share each.
+    """
+
+    gpu_models: tuple[str, ...]  # that it may use; (): any
+    gpus: int
+    gpus_per_member: int = 1
+    gpu_milli: int = 0
+    profile: str = ""
+    topology: int = int(Topology.NONE)  # level that all members must share
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedMix:
+    """The demand mix: how many gangs of each kind will be submitted in (made_s, made_s + horizon].
+
+    `expected` [kinds, horizons] is the mean, `counts` [kinds, horizons, levels] the quantiles. `watched_h` is the
+    (decayed) time of data behind it. With a `reason` the model abstains: there are no rows, and nothing may be
+    concluded from that.
+    """
+
+    model: str
+    made_s: float
+    kinds: tuple[MixKind, ...]
+    horizons_s: tuple[float, ...]
+    levels: tuple[float, ...]
+    expected: F64
+    counts: F64
+    watched_h: float = 0.0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Forecasts:
     """All forecasts for one tick."""
 
     runtimes: RuntimeForecast | None = None
     demand: tuple[Forecast, ...] = ()
+    mix: ExpectedMix | None = None
+
+
+def checked_mix(mix: ExpectedMix, now_s: float) -> ExpectedMix:
+    """`mix` itself, or one without rows and with the reason, if no decision may use it."""
+    reason = mix.reason or _defect(mix, now_s)
+    return mix if not reason or (mix.reason and not mix.kinds) else abstaining_mix(mix, reason)
+
+
+def abstaining_mix(mix: ExpectedMix, reason: str) -> ExpectedMix:
+    """`mix` without its rows."""
+    horizons, levels = len(mix.horizons_s), len(mix.levels)
+    return replace(
+        mix, kinds=(), expected=np.empty((0, horizons)), counts=np.empty((0, horizons, levels)), reason=reason
+    )
+
+
+def _defect(mix: ExpectedMix, now_s: float) -> str:
+    """Why `mix` cannot be used; "" if it can."""
+    shape = (len(mix.kinds), len(mix.horizons_s))
+    if mix.expected.shape != shape or mix.counts.shape != (*shape, len(mix.levels)):
+        return "its rows, horizons and levels do not match its numbers"
+    if not np.isfinite(mix.made_s) or mix.made_s > now_s:
+        return "it was made in the future"
+    if not all(0.0 < low < high for low, high in zip((1e-9, *mix.horizons_s), mix.horizons_s, strict=False)):
+        return "its horizons are not positive and rising"
+    if not all(0.0 < low < high < 1.0 for low, high in zip((1e-9, *mix.levels), mix.levels, strict=False)):
+        return "its levels are not rising between 0 and 1"
+    if not all(_is_gang(kind) for kind in mix.kinds):
+        return "a kind of gang is not possible"
+    if not (np.isfinite(mix.expected).all() and np.isfinite(mix.counts).all()):
+        return "a number is not finite"
+    if (mix.expected < 0).any() or (mix.counts < 0).any():
+        return "a number is negative"
+    if (np.diff(mix.counts, axis=2) < 0).any():
+        return "its quantiles fall with the level"
+    return "" if mix.expected.any() else "it expects nothing at all"
+
+
+def _is_gang(kind: MixKind) -> bool:
+    shared = kind.gpu_milli > 0 or bool(kind.profile)
+    return (
+        1 <= kind.gpus_per_member <= kind.gpus
+        and 0 <= kind.gpu_milli <= GPU_MILLI
+        and not (kind.gpu_milli and kind.profile)
+        and not (shared and kind.gpus_per_member > 1)
+        and 0 <= kind.topology < len(TOPOLOGY_NAMES)
+    )
+
+
+def kind_words(kind: MixKind) -> str:
+    """A kind of gang in a few words, without the GPU models that it may use."""
+    members = kind.gpus // kind.gpus_per_member
+    if kind.profile:
+        words = kind.profile
+    elif kind.gpu_milli:
+        words = f"{kind.gpu_milli / GPU_MILLI:g} GPU"
+    else:
+        words = f"{kind.gpus_per_member} GPU{'s' if kind.gpus_per_member > 1 else ''}"
+    words = words if members == 1 else f"{members} x {words}"
+    return words if kind.topology == Topology.NONE else f"{words} in one {TOPOLOGY_NAMES[kind.topology]}"
+
+
+def pool_words(kind: MixKind) -> str:
+    """The GPU models that a kind may use."""
+    return " or ".join(kind.gpu_models) or "any model"
 
 
 def remaining_quantiles_s(

@@ -46,4 +46,4 @@ def test_demand_is_foreseen_where_somebody_may_act_on_it() -> None:
         ("autopilot", services | {"demand": given}, ["growing"]),
     ):
         managed = Managed(name=policy, policy=shipped_policy(policy), **more)
-        assert [forecaster.name for forecaster in foreseers(cluster, managed)[1:]] == names
+        assert [forecaster.name for forecaster in foreseers(cluster, managed)[1:]] == [*names, "demand-mix"]
