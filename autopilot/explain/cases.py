@@ -1,16 +1,18 @@
 """The words of a proposal: the format string of its case, filled with the facts on the record.
 
 Fields of a format string: `where` (the GPUs it gets), `after` (how long it waited), `taken` (what its victims lose),
-`victims` (the first of them, by name), `workload`, `tenant`, `replicas`, and each evidence by its name.
+`victims` (the first of them, by name), `workload`, `tenant`, `replicas`, and each evidence by its name. A number with a
+noun is written as `{gpus:GPU}`: `1 GPU`, `8 GPUs`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from autopilot.core.actions import ACTIONS
 from autopilot.core.model.records import Evidence, Proposal
-from autopilot.core.model.units import format_duration, format_gpu_s
+from autopilot.core.model.units import counted, format_duration, format_gpu_s
 from autopilot.core.planning.action import cases_of
 from autopilot.core.planning.draft import Case
 
@@ -44,15 +46,34 @@ def contract_words(proposal: Proposal, fields: Mapping[str, str]) -> str:
 
 
 def _filled(words: str, proposal: Proposal, fields: Mapping[str, str]) -> str:
-    facts = {each.name: fact_words(each) for each in proposal.evidence}
-    return words.format_map(_Fields({**facts, **fields}))
+    return words.format_map(Fields({**facts_of(proposal.evidence), **fields}))
 
 
-class _Fields(dict[str, str]):
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A number in a format string: in words, or as a count where the string gives the noun."""
+
+    words: str
+    value: float
+
+    def __format__(self, noun: str) -> str:
+        """`{gpus}` is the words, `{gpus:GPU}` the count with its noun."""
+        return counted(self.value, noun) if noun else self.words
+
+
+class Fields(dict[str, object]):
     """Fields of a format string; a fact that the record lacks reads as unknown."""
 
-    def __missing__(self, _key: str) -> str:
-        return "unknown"
+    def __missing__(self, _key: str) -> Amount:
+        return Amount("unknown", float("nan"))
+
+
+def facts_of(evidence: Iterable[Evidence]) -> dict[str, object]:
+    """The facts of a record in words, by name."""
+    return {
+        each.name: each.value if isinstance(each.value, str) else Amount(fact_words(each), float(each.value))
+        for each in evidence
+    }
 
 
 def fact_words(evidence: Evidence) -> str:

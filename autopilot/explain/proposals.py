@@ -17,8 +17,9 @@ import numpy as np
 from autopilot.core.model.codes import APPROVAL_ENDED
 from autopilot.core.model.records import Code, Decision, Evidence, Loss, Proposal, Slot, Verdict, Victim
 from autopilot.core.model.snapshot import GPU_MILLI
-from autopilot.core.model.units import format_duration, format_gpu_s
+from autopilot.core.model.units import counted, format_duration, format_gpu_s, number
 from autopilot.explain.cases import case_words, contract_words
+from autopilot.explain.notes import note_words
 
 REASONS: Mapping[Code, str] = {
     Code.CAPACITY: "{value} GPUs it may use are free, it needs {threshold}",
@@ -111,16 +112,6 @@ def code_words(code: Code, value: float, threshold: float) -> str:
     """A code with its numbers, as a clause."""
     known = number(value) if isfinite(value) else "an unknown number of"
     return REASONS[code].format(value=known, threshold=number(threshold))
-
-
-def number(value: float) -> str:
-    """A count: whole with separators when it is large, else with the digits that it has."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:g}"
-
-
-def counted(count: float, what: str) -> str:
-    """`1 GPU`, `8 GPUs`."""
-    return f"{number(count)} {what}{'' if count == 1 else 's'}"
 
 
 def evidence_words(evidence: Evidence) -> str:
@@ -324,7 +315,7 @@ def explain_decision(decision: Decision) -> list[str]:
     lines = [f"tick {decision.tick} at {format_duration(decision.now_s)}: {_answers_words(answers)}"]
     if decision.halted:
         lines.append(f"  everything was held: {decision.halted}")
-    lines += [f"  {evidence_words(note)}" for note in decision.notes]
+    lines += [f"  {note_words(note)}" for note in decision.notes]
     lines += [
         f"  {answer_words(answer)}: {each.id}: {proposal_words(each)}"
         for answer, each in zip(answers, decision.plan.proposals, strict=True)

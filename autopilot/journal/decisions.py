@@ -18,9 +18,9 @@ from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import (
     Code,
     Decision,
-    Evidence,
     Instruction,
     Loss,
+    Note,
     Outcome,
     Plan,
     Proposal,
@@ -51,7 +51,7 @@ _PROPOSAL = msgspec.msgpack.Decoder(Proposal)
 _RESERVATIONS = msgspec.msgpack.Decoder(tuple[Reservation, ...])
 _INSTRUCTIONS = msgspec.msgpack.Decoder(tuple[Instruction, ...])
 _OUTCOMES = msgspec.msgpack.Decoder(tuple[Outcome, ...])
-_NOTES = msgspec.msgpack.Decoder(tuple[Evidence, ...])
+_NOTES = msgspec.msgpack.Decoder(tuple[Note, ...])
 _LOSSES = msgspec.msgpack.Decoder(tuple[Loss, ...])
 _POLICY = msgspec.msgpack.Decoder(Policy)
 _MEMORY = msgspec.msgpack.Decoder(ControllerMemory)

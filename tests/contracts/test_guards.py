@@ -18,7 +18,7 @@ from autopilot.core.guards.base import Check, allow
 from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Mode
-from autopilot.core.model.records import Code, Evidence, Proposal, Verdict
+from autopilot.core.model.records import About, Code, Note, Proposal, Verdict
 from autopilot.core.placement.search_cache import SearchCache
 from autopilot.core.placement.shapes import Miss
 from autopilot.core.placement.whatif import WhatIf
@@ -111,7 +111,7 @@ def test_a_guard_reads_and_never_writes(name: str, check: Check) -> None:
 
 
 WRITES: dict[str, Callable[[Context], object]] = {
-    "a note": lambda ctx: ctx.plan.note(Evidence("planted", 1.0)),
+    "a note": lambda ctx: ctx.plan.note(Note("planted", About.CONTROLLER)),
     "a timer": lambda ctx: ctx.plan.wake_at(1.0),
     "a condition": lambda ctx: ctx.since_s("planted"),
     "a refusal": lambda ctx: ctx.plan.refuse(0, Miss(Code.ORDER, 7.0, 3.0)),

@@ -12,8 +12,10 @@ from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Observation, Plan, no_refusals
 from autopilot.explain.cases import CASES
+from autopilot.explain.notes import NOTES, note_words
 from autopilot.explain.proposals import explain_proposal, proposal_words
 from tests.golden.explanation_scenes import Key, proposal_for
+from tests.golden.note_scenes import note_for
 from tests.golden.scenes import SCENES
 from tests.kits.core_world import decide
 from tests.kits.demand_world import LEARNED
@@ -82,6 +84,8 @@ def main() -> None:
     (FOLDER / "words").mkdir(exist_ok=True)
     texts = {" ".join(key): explanation_of(key) for key in sorted(CASES)}
     (FOLDER / "words" / "explanations.json").write_text(json.dumps(texts, indent=1) + "\n", encoding="utf-8")
+    notes = {code: note_words(note_for(code)) for code in sorted(NOTES)}
+    (FOLDER / "words" / "notes.json").write_text(json.dumps(notes, indent=1) + "\n", encoding="utf-8")
     for name, scene in SCENES.items():
         (FOLDER / f"{name}.json").write_text(text_of(scene), encoding="utf-8")
         print(f"wrote {name}.json")  # noqa: T201

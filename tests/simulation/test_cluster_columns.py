@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from autopilot.core.model.policy import RuleSetName
+from autopilot.core.model.records import About
 from tests.simulation.kit import AUTOPILOT, Ran, Setup, run, scenario
 
 CLUSTER = """
@@ -129,7 +130,7 @@ def test_reserved_gpus_are_there_at_their_time_and_go_when_nobody_comes(
     free_s = [
         moment.observation.now_s
         for moment in ran.tape.moments
-        if any("advance reservation demo holds" in note.name for note in moment.decision.notes)
+        if any((note.about, note.subject) == (About.RESERVATION, "demo") for note in moment.decision.notes)
     ]
     assert min(free_s) >= 7200.0
     assert max(free_s) < 8400.0

@@ -18,12 +18,11 @@ from autopilot.core.decision.reconciler import reconcile
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.records import Instruction, Loss, OutcomeKind, Proposal
-from autopilot.core.model.units import format_duration
+from autopilot.core.model.units import counted, format_duration
 from autopilot.explain.proposals import (
     answer_of,
     answer_words,
     by_node,
-    counted,
     explain_decision,
     explain_proposal,
     how_words,

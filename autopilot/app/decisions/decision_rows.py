@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from autopilot.app.when import When, when_of
-from autopilot.core.model.records import Decision, Evidence, Observation, Proposal, Verdict, Victim
+from autopilot.core.model.records import Decision, Evidence, Note, Observation, Proposal, Verdict, Victim
+from autopilot.explain.notes import note_words
 from autopilot.explain.proposals import Answer, answer_of, code_words, proposal_words, refusing_codes
 from autopilot.journal import JournalReader
 
@@ -165,7 +166,7 @@ def tick_document(decision: Decision, when: When) -> dict[str, Any]:
         "at_s": decision.now_s,
         "at": when.stamp(decision.now_s),
         "halted": decision.halted or None,
-        "notes": [_number(note) for note in decision.notes],
+        "notes": [_note(note) for note in decision.notes],
         "decisions": [case_document(row_of(each, decision), when) for each in decision.plan.proposals],
         "waiting": waiting,
         "reservations": [
@@ -201,6 +202,18 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
         "unit": verdict.unit,
         "threshold": known(verdict.threshold),
         "words": code_words(verdict.code, verdict.value, verdict.threshold),
+    }
+
+
+def _note(note: Note) -> dict[str, Any]:
+    return {
+        "code": str(note.code),
+        "about": note.about.value,
+        "subject": note.subject,
+        "value": note.value if note.value is None else known(note.value),
+        "unit": note.unit,
+        "facts": [_number(fact) for fact in note.facts],
+        "words": note_words(note),
     }
 
 

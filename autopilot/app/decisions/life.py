@@ -12,8 +12,7 @@ import numpy as np
 
 from autopilot.core.model.records import Decision, Observation
 from autopilot.core.model.snapshot import State
-from autopilot.core.model.units import format_duration
-from autopilot.explain.proposals import counted
+from autopilot.core.model.units import counted, format_duration
 from autopilot.journal import JournalReader
 
 ENDED = (State.SUCCEEDED, State.FAILED)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from autopilot.core.model.records import Code, Evidence
+from autopilot.core.model.records import About, Code, Evidence, Note
 from autopilot.core.model.snapshot import Bools
 from autopilot.core.model.work import running_since, stoppable_mask
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, Draft, Eviction, Submit
+from autopilot.core.planning.draft import Case, Draft, Eviction, NoteCase, Submit
 from autopilot.core.quota.ledger import ALL
 from autopilot.core.quota.spending import runaways
 
@@ -40,6 +40,11 @@ SPENDING = Case(
     takes="suspend",
     contract="policy suspends preemptible work of a tenant that exceeds its usual spending",
     exempt=_EXEMPT,
+)
+LIMIT_WARNING = NoteCase("limit_warning", "{subject} is past its run-time limit of {limit}; it is suspended in {value}")
+SPENDING_WARNING = NoteCase(
+    "spending_warning",
+    "tenant {subject} used {spent} in the last day; that is {value} times its mean day of {days} days, {mean}",
 )
 
 
@@ -74,13 +79,9 @@ def _over_time(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
         over, limit_s = float(over_s[row]), float(work.limit_s[row])
         if ctx.now_s < float(start_s[row] + work.limit_s[row]) + grace_s:
             ctx.plan.wake_at(float(start_s[row] + work.limit_s[row]) + grace_s)
-            ctx.plan.note(
-                Evidence(
-                    f"{work.id[row]} is past its run-time limit of {limit_s:g} s and is suspended in",
-                    round(grace_s - over, 3),
-                    "s",
-                )
-            )
+            facts = (Evidence("limit", limit_s, "s"),)
+            left_s = round(grace_s - over, 3)
+            ctx.plan.note(Note(LIMIT_WARNING.code, About.WORKLOAD, str(work.id[row]), left_s, "s", facts))
             continue
         submit(
             _suspend(
@@ -104,14 +105,12 @@ def _over_budget(ctx: Context, open_rows: Bools, submit: Submit) -> None:
         if tenant not in snapshot.names.tenants:
             continue
         ratio = spent.last_day_gpu_s / max(spent.mean_day_gpu_s, 1.0)
-        ctx.plan.note(
-            Evidence(
-                f"tenant {tenant} used {spent.last_day_gpu_s:.0f} GPU-s in the last day, its mean day "
-                f"of {spent.days} has {spent.mean_day_gpu_s:.0f}; that is",
-                round(ratio, 3),
-                "times",
-            )
+        facts = (
+            Evidence("spent", round(spent.last_day_gpu_s, 3), "GPU-s"),
+            Evidence("mean", round(spent.mean_day_gpu_s, 3), "GPU-s"),
+            Evidence("days", spent.days, "days"),
         )
+        ctx.plan.note(Note(SPENDING_WARNING.code, About.TENANT, tenant, round(ratio, 3), "times", facts))
         if not rules.spend_suspends:
             continue
         mine = open_rows & (work.tenant == snapshot.names.tenants.index(tenant)) & work.preemptible
@@ -146,4 +145,4 @@ def _suspend(ctx: Context, row: int, case: Case, *why: Evidence) -> Draft:
     )
 
 
-ACTION = Action(NAME, "suspend work past its limit", propose, (RUN_TIME, SPENDING))
+ACTION = Action(NAME, "suspend work past its limit", propose, (RUN_TIME, SPENDING), (LIMIT_WARNING, SPENDING_WARNING))

@@ -25,13 +25,13 @@ from autopilot.core.checkpoints.spot_notice import AtRisk, plan_saves
 from autopilot.core.checkpoints.writers import writers_s
 from autopilot.core.hardware.xid_facts import CONDEMNED, REMAP_FAILED, Remedy, gpu_remedies
 from autopilot.core.model.policy import Mode
-from autopilot.core.model.records import Code, Evidence
+from autopilot.core.model.records import About, Code, Evidence, Note
 from autopilot.core.model.snapshot import Bools, Gate, State
 from autopilot.core.model.work import holding_mask, stoppable_mask, whole_gpus
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, Draft, Eviction, Submit
+from autopilot.core.planning.draft import Case, Draft, Eviction, NoteCase, Submit
 from autopilot.core.tracking.hangs import at_work, doing_nothing, doubts, judged, window_s
 
 NAME = "recover"
@@ -97,6 +97,23 @@ CHECK = _stops(
     "check",
     "stop it ({taken}): a check outside of the autopilot no longer admits it ({check})",
     "the check that admitted it no longer does",
+)
+TOO_SLOW_TO_SAVE = NoteCase(
+    "too_slow_to_save",
+    "{subject} cannot be saved: its node is gone in {gone_in}, and its checkpoint takes {writes_in} to write; "
+    "it continues, and loses {value}",
+)
+MAKES_NO_CHECKPOINT = NoteCase(
+    "makes_no_checkpoint",
+    "{subject} cannot be saved: its node is gone in {gone_in}, and it makes no checkpoints; it continues, and loses "
+    "{value}",
+)
+NEVER_WORKED = NoteCase(
+    "never_worked", "{subject} has done nothing since it started ({value}); it is left to its owner"
+)
+HUNG_AGAIN = NoteCase(
+    "hung_again",
+    "{subject} has done nothing for {value}, after {restarts:restart} for that reason; it is left to its owner",
 )
 
 
@@ -198,15 +215,10 @@ def _save(ctx: Context, at_risk: list[AtRisk], submit: Submit) -> list[int]:
         busy_s = writers_s(ctx.memory.in_flight.values(), write_s, ctx.observation.snapshot, ctx.now_s, ctx.policy)
     plan = plan_saves(at_risk, busy_s)
     for each in plan.lost:
-        needs = f"{each.write_s:g} s to write" if each.write_s > 0 else "a checkpoint, and makes none"
-        ctx.plan.note(
-            Evidence(
-                f"{work.id[each.row]} is on a node that is gone in {each.left_s:g} s and cannot be saved: "
-                f"it needs {needs}; it runs on and loses",
-                round(each.saved_gpu_s, 3),
-                "GPU-s",
-            )
-        )
+        kind = TOO_SLOW_TO_SAVE if each.write_s > 0 else MAKES_NO_CHECKPOINT
+        facts = Evidence("gone_in", round(each.left_s, 3), "s"), Evidence("writes_in", round(each.write_s, 3), "s")
+        lost_gpu_s = round(each.saved_gpu_s, 3)
+        ctx.plan.note(Note(kind.code, About.WORKLOAD, str(work.id[each.row]), lost_gpu_s, "GPU-s", facts))
     margin_s = ctx.policy.recovery.notice_margin_s
     if plan.slack_s > margin_s:
         if plan.turns:
@@ -298,30 +310,13 @@ def _hung(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
                 ctx.now_s + max(rules.hung_after_s - for_s, rules.hung_after_s - ctx.now_s + float(work.start_s[row]))
             )
         elif not worked[row]:
-            ctx.plan.note(
-                Evidence(
-                    f"{name} has done nothing since it started and is left to its owner; its GPUs did nothing for",
-                    round(for_s, 3),
-                    "s",
-                )
-            )
+            ctx.plan.note(Note(NEVER_WORKED.code, About.WORKLOAD, name, round(for_s, 3), "s"))
         elif left[row]:
-            ctx.plan.note(
-                Evidence(
-                    f"{name} does nothing again after {earlier[row]} restarts and is left to its owner; its GPUs "
-                    f"did nothing for",
-                    round(for_s, 3),
-                    "s",
-                )
-            )
+            again = (Evidence("restarts", earlier[row], "restarts"),)
+            ctx.plan.note(Note(HUNG_AGAIN.code, About.WORKLOAD, name, round(for_s, 3), "s", again))
         elif row in why_not:
-            ctx.plan.note(
-                Evidence(
-                    f"{name} seems to hang and is not stopped, for {why_not[row]}; its GPUs did nothing for",
-                    round(for_s, 3),
-                    "s",
-                )
-            )
+            code, doubt = why_not[row]
+            ctx.plan.note(Note(code, About.WORKLOAD, name, round(for_s, 3), "s", doubt))
         else:
             submit(
                 _restart(
@@ -446,5 +441,6 @@ ACTION = Action(
     "stop work that is broken or hangs, so that it starts again",
     propose,
     (BROKEN, BAD_GPU, SPOT_STOP, SPOT_SHRINK, HUNG, COORDINATOR, STUCK, CHECK),
+    (TOO_SLOW_TO_SAVE, MAKES_NO_CHECKPOINT, NEVER_WORKED, HUNG_AGAIN),
     timers=timers,
 )

@@ -16,7 +16,7 @@ from math import isnan
 import numpy as np
 
 from autopilot.core.model.memory import ServiceRecord
-from autopilot.core.model.records import Evidence
+from autopilot.core.model.records import About, Evidence, Note
 from autopilot.core.model.work import gpu_part, holding_mask
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
@@ -43,8 +43,8 @@ def propose(ctx: Context, submit: Submit) -> None:
     yields = _yields(ctx, lacking_gpus)
     for ahead in asked:
         name = str(services.id[ahead.row])
-        if ahead.replicas < 0:
-            ctx.plan.note(Evidence(f"{NAME} {name}", f"no floor is changed: {ahead.reason}"))
+        if ahead.unknown is not None:
+            ctx.plan.note(Note(ahead.unknown, About.SERVICE, name, facts=ahead.facts))
         elif str(services.uid[ahead.row]) not in under_way:
             _propose(ctx, ahead, lacking_gpus, yields, submit)
 

@@ -25,10 +25,13 @@ from autopilot.core.model.identity import shape_digest
 from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight, Part, PipelinedStart, Step
 from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.records import (
+    About,
     Code,
     Decision,
     Evidence,
     Instruction,
+    Note,
+    NoteCode,
     Observation,
     OutcomeKind,
     Plan,
@@ -92,20 +95,17 @@ def reconcile(
     )
 
 
-def _said(clock: Reading, before: ControllerMemory, observation: Observation, policy: Policy) -> tuple[Evidence, ...]:
+def _said(clock: Reading, before: ControllerMemory, observation: Observation, policy: Policy) -> tuple[Note, ...]:
     """Notes on a clock that was set and on commands that were refused."""
     notes = obey(before, observation.commands, observation.now_s, policy)[1]
     if not clock.moved_s:
         return notes
-    return (
-        Evidence("the clock was set, and every timer moves with it by", round(clock.moved_s, 3), "s"),
-        *notes,
-    )
+    return (Note(NoteCode.CLOCK_MOVED, About.CONTROLLER, "", round(clock.moved_s, 3), "s"), *notes)
 
 
 def _notes(
     before: ControllerMemory, observation: Observation, planner: Planner, instructions: tuple[Instruction, ...]
-) -> tuple[Evidence, ...]:
+) -> tuple[Note, ...]:
     """Notes beside the plan: preemptions that ended because a victim could not save, and losses without a turn at the
     store.
     """
@@ -113,9 +113,11 @@ def _notes(
     effects = [entry.instruction for key, entry in before.in_flight.items() if key in declined]
     start_of = {pipelined.proposal_id: pipelined.workload for pipelined in before.pipelined_starts}
     notes = [
-        Evidence(
-            f"{effect.workload} cannot save within its grace and stays, given up is",
-            f"the start of {start_of.get(effect.proposal_id, 'the waiting gang')} there",
+        Note(
+            NoteCode.VICTIM_CANNOT_SAVE,
+            About.WORKLOAD,
+            effect.workload,
+            facts=(Evidence("start_of", start_of.get(effect.proposal_id, "the waiting gang")),),
         )
         for effect in effects
     ]
@@ -123,9 +125,7 @@ def _notes(
     for effect in instructions:
         if effect.save == Save.SKIP:
             lost_gpu_s = float(lost[work.id == effect.workload].sum())
-            notes.append(
-                Evidence(f"{effect.workload} has no turn to save before it leaves and loses", lost_gpu_s, "GPU-s")
-            )
+            notes.append(Note(NoteCode.NO_TURN_TO_SAVE, About.WORKLOAD, effect.workload, lost_gpu_s, "GPU-s"))
     return (*notes, *planner.ctx.plan.notes)
 
 
@@ -138,7 +138,7 @@ def _stand_still(memory: ControllerMemory, observation: Observation, policy: Pol
 
 
 def _blind(
-    memory: ControllerMemory, observation: Observation, policy: Policy, sight: Sight, notes: tuple[Evidence, ...]
+    memory: ControllerMemory, observation: Observation, policy: Policy, sight: Sight, notes: tuple[Note, ...]
 ) -> Step:
     """The view is not fresh, complete or plausible: outcomes and commands count, and nothing is started."""
     memory = absorb(memory, observation, policy, blind=True)

@@ -15,7 +15,7 @@ import numpy as np
 from autopilot.core.guards.base import Check
 from autopilot.core.model.identity import rows_by_uid, shape_digest
 from autopilot.core.model.memory import InFlight, Part, PipelinedStart
-from autopilot.core.model.records import Code, Evidence, Instruction, Proposal, Slot, Victim
+from autopilot.core.model.records import About, Code, Evidence, Instruction, Note, NoteCode, Proposal, Slot, Victim
 from autopilot.core.model.snapshot import GPU_MILLI, Gate, State
 from autopilot.core.placement.search_cache import SearchCache
 from autopilot.core.placement.shapes import Fit
@@ -331,7 +331,12 @@ def _needed(pipelined: PipelinedStart | None, evictions: Sequence[Eviction]) -> 
     return max(-(-sum(slot.milli if not slot.instance else GPU_MILLI for slot in slots) // GPU_MILLI), 1)
 
 
-def not_sent(effect: Instruction, code: Code, *, ends: bool) -> Evidence:
+def not_sent(effect: Instruction, code: Code, *, ends: bool) -> Note:
     """A note on an effect that a check delays or ends."""
-    what = "is withdrawn" if ends else "waits, it is not sent"
-    return Evidence(f"{effect.kind} {effect.workload} of {effect.proposal_id} {what}", code.value)
+    about = About.SERVICE if effect.kind == "scale" else About.WORKLOAD
+    return Note(
+        NoteCode.EFFECT_WITHDRAWN if ends else NoteCode.EFFECT_WAITS,
+        about,
+        effect.workload,
+        facts=(Evidence("effect", effect.kind), Evidence("proposal", effect.proposal_id), Evidence("why", code.value)),
+    )

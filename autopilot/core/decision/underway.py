@@ -13,7 +13,7 @@ from autopilot.core.decision.sending import ENDS, Sender, not_sent
 from autopilot.core.guards.base import Check
 from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight, Part, PipelinedStart
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.records import Code, Evidence, Instruction, Observation
+from autopilot.core.model.records import Code, Instruction, Note, Observation
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.action import Action, cases_of
 from autopilot.core.planning.build import build_context
@@ -31,7 +31,7 @@ class UnderWay:
     ctx: Context
     again: tuple[Instruction, ...]
     starts: tuple[Instruction, ...]
-    notes: tuple[Evidence, ...]
+    notes: tuple[Note, ...]
 
 
 _Start = tuple[PipelinedStart, Part, InFlight]
@@ -47,7 +47,7 @@ def follow(
     halted: bool,
 ) -> UnderWay:
     """While everything is `halted`, nothing is sent, and the deadline of what is due moves."""
-    notes: tuple[Evidence, ...] = ()
+    notes: tuple[Note, ...] = ()
     while True:
         whatif = WhatIf(observation.snapshot)
         names = Lookup(observation.snapshot)
@@ -207,9 +207,9 @@ def _end(
     starts: list[_Start],
     now_s: float,
     policy: Policy,
-) -> tuple[ControllerMemory | None, tuple[Evidence, ...]]:
+) -> tuple[ControllerMemory | None, tuple[Note, ...]]:
     """Memory without the effects that end now (None: none ends), and a note on each effect that is not sent."""
-    notes: list[Evidence] = []
+    notes: list[Note] = []
     in_flight, over, gone = dict(memory.in_flight), set(), set()
     for entry in held:
         effect, code = entry.instruction, refused[entry.instruction.id]

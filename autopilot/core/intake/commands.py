@@ -15,7 +15,7 @@ from typing import TypeVar
 from autopilot.core.model.codes import APPROVAL_ENDED
 from autopilot.core.model.memory import Approval, ControllerMemory, OpenProposal, Rejection
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.records import Code, Command, CommandKind, Evidence, Proposal
+from autopilot.core.model.records import About, Code, Command, CommandKind, Evidence, Note, NoteCode, Proposal
 
 Entry = TypeVar("Entry")
 
@@ -35,12 +35,12 @@ _CAUTION = (
 
 def obey(
     memory: ControllerMemory, commands: Sequence[Command], now_s: float, policy: Policy
-) -> tuple[ControllerMemory, tuple[Evidence, ...]]:
+) -> tuple[ControllerMemory, tuple[Note, ...]]:
     """Memory after these commands, and one note per refused command."""
     if not commands:
         return memory, ()
     seen, newest = memory.last_sequence, max(memory.last_sequence, *(each.sequence for each in commands))
-    notes: list[Evidence] = []
+    notes: list[Note] = []
     for command in sorted(commands, key=lambda each: (each.sequence, _CAUTION.index(each.kind))):
         if command.kind == CommandKind.KILL:
             memory = _kill(memory, command, newest)
@@ -48,7 +48,7 @@ def obey(
             continue
         else:
             memory, refusal = _obey_one(memory, command, now_s, policy)
-            notes += [Evidence(f"{command.kind} by {command.who} is refused", refusal)] if refusal else []
+            notes += [refusal] if refusal is not None else []
     return replace(memory, last_sequence=newest), tuple(notes)
 
 
@@ -66,8 +66,10 @@ def _kill(memory: ControllerMemory, command: Command, newest: int) -> Controller
     return replace(memory, killed=True, last_kill=command, kill_sequence=max(number, memory.kill_sequence))
 
 
-def _obey_one(memory: ControllerMemory, command: Command, now_s: float, policy: Policy) -> tuple[ControllerMemory, str]:
-    """Memory after one command other than KILL, and why it is refused ("" if it is not)."""
+def _obey_one(
+    memory: ControllerMemory, command: Command, now_s: float, policy: Policy
+) -> tuple[ControllerMemory, Note | None]:
+    """Memory after one command other than KILL, and a note if it is refused."""
     given_s = min(command.at_s, now_s)
     if command.kind == CommandKind.APPROVE:
         return _approve(memory, command, given_s)
@@ -77,7 +79,7 @@ def _obey_one(memory: ControllerMemory, command: Command, now_s: float, policy: 
             memory,
             approvals=_without(memory.approvals, command.subject),
             rejections={**memory.rejections, command.subject: rejection},
-        ), ""
+        ), None
     if command.kind == CommandKind.CONFIRM:
         return _confirm(memory, command)
     if command.kind == CommandKind.PAUSE:
@@ -86,42 +88,43 @@ def _obey_one(memory: ControllerMemory, command: Command, now_s: float, policy: 
             paused_reason=f"paused by {command.who}",
             paused_since_s=given_s,
             paused_by=command.who or "a person",
-        ), ""
+        ), None
     if command.kind != CommandKind.RESUME:
-        return memory, ""
+        return memory, None
     if memory.killed and command.sequence <= memory.kill_sequence:
-        return memory, "it may have been received before the kill; send it again"
-    return replace(memory, killed=False, paused_reason="", paused_by="", paused_since_s=float("nan"), failures=()), ""
+        return memory, _refused(NoteCode.RESUME_REFUSED, About.CONTROLLER, command)
+    return replace(memory, killed=False, paused_reason="", paused_by="", paused_since_s=float("nan"), failures=()), None
 
 
-def _approve(memory: ControllerMemory, command: Command, given_s: float) -> tuple[ControllerMemory, str]:
+def _refused(code: NoteCode, about: About, command: Command) -> Note:
+    return Note(code, about, command.subject, facts=(Evidence("who", command.who),))
+
+
+def _approve(memory: ControllerMemory, command: Command, given_s: float) -> tuple[ControllerMemory, Note | None]:
     """Bind the approval to the benefit and cost that the person saw, else to those that the last decision showed."""
     benefit_gpu_s, cost_gpu_s = command.benefit_gpu_s, command.cost_gpu_s
     if not (isfinite(benefit_gpu_s) and isfinite(cost_gpu_s)):
         shown = memory.open_proposals.get(command.subject)
         if shown is None or shown.state_digest != command.state_digest:
-            return (
-                memory,
-                f"it states no benefit and cost, and {command.subject} is not proposed now; look again",
-            )
+            return memory, _refused(NoteCode.APPROVAL_REFUSED, About.PROPOSAL, command)
         benefit_gpu_s, cost_gpu_s = shown.benefit_gpu_s, shown.cost_gpu_s
     approval = Approval(command.state_digest, given_s, benefit_gpu_s, cost_gpu_s, command.who)
     return replace(
         memory,
         approvals={**memory.approvals, command.subject: approval},
         rejections=_without(memory.rejections, command.subject),
-    ), ""
+    ), None
 
 
-def _confirm(memory: ControllerMemory, command: Command) -> tuple[ControllerMemory, str]:
+def _confirm(memory: ControllerMemory, command: Command) -> tuple[ControllerMemory, Note | None]:
     """Confirm the loss of a suspected source: its next list that shows the same loss is trusted (sight.py)."""
     views = {
         key: replace(record, confirmed=True) if record.lists and key.partition("/")[2] == command.subject else record
         for key, record in memory.views.items()
     }
     if views == dict(memory.views):
-        return memory, f"no source named {command.subject!r} is suspected"
-    return replace(memory, views=views), ""
+        return memory, _refused(NoteCode.CONFIRM_REFUSED, About.SOURCE, command)
+    return replace(memory, views=views), None
 
 
 def _without(entries: Mapping[str, Entry], key: str) -> dict[str, Entry]:

@@ -76,6 +76,42 @@ class Code(StrEnum):
     WITHOUT_CHECKPOINT = "without_checkpoint"
 
 
+class About(StrEnum):
+    """The kind of object that a note is about."""
+
+    CONTROLLER = "controller"
+    WORKLOAD = "workload"
+    SERVICE = "service"
+    TENANT = "tenant"
+    PROPOSAL = "proposal"
+    SOURCE = "source"
+    RESERVATION = "reservation"  # one made in advance
+
+
+class NoteCode(StrEnum):
+    """Notes that no action owns; autopilot/explain/notes.py has the words. Codes of actions: `Action.notes`."""
+
+    CLOCK_MOVED = "clock_moved"
+    RESUME_REFUSED = "resume_refused"
+    APPROVAL_REFUSED = "approval_refused"
+    CONFIRM_REFUSED = "confirm_refused"
+    VICTIM_CANNOT_SAVE = "victim_cannot_save"
+    NO_TURN_TO_SAVE = "no_turn_to_save"
+    EFFECT_WAITS = "effect_waits"
+    EFFECT_WITHDRAWN = "effect_withdrawn"
+    ADVANCE_HELD = "advance_held"
+    ADVANCE_NOT_FREE = "advance_not_free"
+    # why a gang that seems to hang is not stopped (core/tracking/hangs.py)
+    HANG_TOO_MANY = "hang_too_many"
+    HANG_FEW_AT_WORK = "hang_few_at_work"
+    HANG_DARK_NODE = "hang_dark_node"
+    # why the replicas of a service are unknown (core/tracking/replicas.py)
+    NO_FORECAST = "no_forecast"
+    FORECAST_ABSTAINS = "forecast_abstains"
+    REPLICA_LOAD_UNKNOWN = "replica_load_unknown"
+    LOAD_UNKNOWN = "load_unknown"
+
+
 APPROVAL_ENDED = frozenset({Code.APPROVAL_EXPIRED, Code.APPROVAL_COST_ROSE, Code.APPROVAL_GAIN_FELL})
 """Refusals of an approval that was given and no longer holds."""
 

@@ -11,7 +11,9 @@ from enum import StrEnum
 
 import numpy as np
 
-from autopilot.core.model.codes import Code as Code  # noqa: PLC0414 - exported with the other records
+from autopilot.core.model.codes import About as About  # noqa: PLC0414 - exported with the other records
+from autopilot.core.model.codes import Code as Code  # noqa: PLC0414
+from autopilot.core.model.codes import NoteCode as NoteCode  # noqa: PLC0414
 from autopilot.core.model.forecast import Forecasts
 from autopilot.core.model.snapshot import (
     F32,
@@ -257,6 +259,18 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """A fact beside the plan. `code` is a `NoteCode` or the code of a note of an action, which gives the words."""
+
+    code: str
+    about: About
+    subject: str = ""  # name of the workload, tenant, ...; "" for the controller
+    value: float | None = None  # None: the note has no number
+    unit: str = ""
+    facts: tuple[Evidence, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The answer of one guard on one proposal, with the value and the threshold that it compared."""
 
@@ -382,7 +396,7 @@ class Decision:
     now_s: float
     plan: Plan
     halted: str = ""  # why no effect is sent (kill switch, pause); "" otherwise
-    notes: tuple[Evidence, ...] = ()
+    notes: tuple[Note, ...] = ()
     losses: tuple[Loss, ...] = ()
 
 

@@ -104,3 +104,13 @@ def format_gpu_s(value_gpu_s: float | None) -> str:
 def format_ratio(value: float | None) -> str:
     """A ratio in [0, 1] as a percentage with one decimal; `-` for unknown."""
     return "-" if value is None or math.isnan(value) else f"{value * 100:.1f} %"
+
+
+def number(value: float) -> str:
+    """A count: whole with separators when it is large, else with the digits that it has."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:g}"
+
+
+def counted(count: float, noun: str) -> str:
+    """A count with its noun: `1 GPU`, `8 GPUs`. `noun` is the singular of a regular noun."""
+    return f"{number(count)} {noun}{'' if count == 1 else 's'}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, Propose
+from autopilot.core.planning.draft import Case, NoteCase, Propose
 
 
 def no_timers(_ctx: Context) -> list[float]:
@@ -16,12 +16,13 @@ def no_timers(_ctx: Context) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """An action: what it is for, how it proposes, and every case of its proposals."""
+    """An action: what it is for, how it proposes, and every case of its proposals and notes."""
 
     name: str
     about: str  # one clause, for the report
     propose: Propose
     cases: tuple[Case, ...] = ()
+    notes: tuple[NoteCase, ...] = ()
     explains_waiting: bool = False  # it runs also when its mode is off: it says why each gang waits
     timers: Callable[[Context], list[float]] = no_timers  # when it wants to be asked again, whatever its mode
 

@@ -37,6 +37,14 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
+class NoteCase:
+    """One kind of note that an action makes, with its words: a format string (autopilot/explain/notes.py)."""
+
+    code: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
 class Eviction:
     """What one running gang gives up: all it holds (evict), some members (shrink), or its place (move)."""
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.model.memory import Disruption
-from autopilot.core.model.records import Code, Evidence, Refusals, Reservation
+from autopilot.core.model.records import Code, Note, Refusals, Reservation
 from autopilot.core.model.snapshot import F64, I8, I32, Bools
 from autopilot.core.placement.shapes import Miss, Shape
 from autopilot.core.placement.whatif import Layout
@@ -75,7 +75,7 @@ class PlanState:
     # places that held-back preemptions will use once the guard that holds them passes
     wanted: list[Layout] = field(default_factory=list)
     released: list[str] = field(default_factory=list)  # workloads whose promise is released
-    notes: list[Evidence] = field(default_factory=list)  # why actions did nothing, where no proposal shows it
+    notes: list[Note] = field(default_factory=list)  # why actions did nothing, where no proposal shows it
     accepted: list[Disruption] = field(default_factory=list)
     conditions: dict[str, float] = field(default_factory=dict)  # those that hold now, and since when
     advance: dict[str, tuple[str, ...]] = field(default_factory=dict)  # nodes of each advance reservation
@@ -173,9 +173,9 @@ class PlanState:
         """Carry conditions of earlier ticks on."""
         self.conditions.update(conditions)
 
-    def note(self, evidence: Evidence) -> None:
+    def note(self, note: Note) -> None:
         """Report why an action did nothing."""
-        self.notes.append(evidence)
+        self.notes.append(note)
 
     def wake_at(self, *times_s: float) -> None:
         """Ask for a tick at these times."""

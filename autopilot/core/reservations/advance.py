@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autopilot.core.model.records import Evidence, Reservation
+from autopilot.core.model.records import About, Evidence, Note, NoteCode, Reservation
 from autopilot.core.model.snapshot import Bools
 from autopilot.core.placement.shapes import Shape
 from autopilot.core.planning.context import Context
@@ -76,14 +76,9 @@ def _say(ctx: Context, row: int, left: int, free: int) -> None:
     """While it waits for its queue's work: what it holds, what is in its way, and until when."""
     table = ctx.observation.snapshot.advance
     ends_s = float(table.start_s[row] + table.grace_s[row]) - ctx.now_s
-    short = f", {left - free} of them not free yet" if free < left else ""
-    ctx.plan.note(
-        Evidence(
-            f"advance reservation {table.id[row]} holds {left} GPUs{short}; what is not used is released in",
-            round(ends_s, 3),
-            "s",
-        )
-    )
+    code = NoteCode.ADVANCE_HELD if free >= left else NoteCode.ADVANCE_NOT_FREE
+    facts = Evidence("gpus", left, "GPUs"), Evidence("not_free", max(left - free, 0), "GPUs")
+    ctx.plan.note(Note(code, About.RESERVATION, str(table.id[row]), round(ends_s, 3), "s", facts))
 
 
 def _own_gpus(ctx: Context, queue: int) -> Bools:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from autopilot.core.model.policy import Policy
+from autopilot.core.model.records import Evidence, NoteCode
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot, SloClass, State
 from autopilot.core.model.work import whole_gpus
 
@@ -80,7 +81,11 @@ def window_s(snapshot: ClusterSnapshot) -> float:
     return max(snapshot.telemetry.windows_s, default=0.0)
 
 
-def doubts(snapshot: ClusterSnapshot, policy: Policy, suspects: Bools, known: Bools) -> dict[int, str]:
+Doubt = tuple[NoteCode, tuple[Evidence, ...]]
+"""Why the telemetry of a gang is not trusted: the code of the note, and the facts that its words name."""
+
+
+def doubts(snapshot: ClusterSnapshot, policy: Policy, suspects: Bools, known: Bools) -> dict[int, Doubt]:
     """Why the telemetry of some suspects is not trusted, by row.
 
     `known` [workloads] are gangs known to be inactive. They are no evidence for or against their exporter.
@@ -94,38 +99,39 @@ def doubts(snapshot: ClusterSnapshot, policy: Policy, suspects: Bools, known: Bo
     alive = counts & _worked(snapshot, policy, shortest_window(snapshot))[held.gpu]
     source = _sources(snapshot)[held.gpu]
     named = snapshot.telemetry.sources or ("telemetry",)
-    found: dict[int, str] = {}
+    found: dict[int, Doubt] = {}
     faulty = {
-        number: why
+        number: facts
         for number in np.unique(source[suspects[held.workload]]).tolist()
-        if (why := _fault(snapshot, policy, suspects, counts & (source == number)))
+        if (facts := _fault(snapshot, policy, suspects, counts & (source == number)))
     }
     for row in np.flatnonzero(suspects).tolist():
         mine = held.workload == row
         for number in np.unique(source[mine]).tolist():
             beside = counts & ~mine & (source == number)
             at_work = int((alive & beside).sum())
-            name = named[number] if 0 <= number < len(named) else "telemetry"
+            by = Evidence("source", named[number] if 0 <= number < len(named) else "telemetry")
             if number in faulty:
-                found[row] = f"{faulty[number]} by {name}"
+                found[row] = NoteCode.HANG_TOO_MANY, (*faulty[number], by)
             elif not at_work or at_work < rules.alive_share * int(beside.sum()):
-                found[row] = f"{name} shows {at_work} of {int(beside.sum())} other GPUs in use at work"
+                others = Evidence("at_work", at_work, "GPUs"), Evidence("others", int(beside.sum()), "GPUs")
+                found[row] = NoteCode.HANG_FEW_AT_WORK, (*others, by)
             else:
                 dark = _dark_nodes(snapshot, mine, beside, alive)
                 if dark:
-                    found[row] = f"{name} shows nothing else at work on {dark[0]}, where other work runs"
+                    found[row] = NoteCode.HANG_DARK_NODE, (Evidence("node", dark[0]), by)
     return found
 
 
-def _fault(snapshot: ClusterSnapshot, policy: Policy, suspects: Bools, counts: Bools) -> str:
-    """The message if too many gangs of one source are inactive at once for a hang; "" otherwise."""
+def _fault(snapshot: ClusterSnapshot, policy: Policy, suspects: Bools, counts: Bools) -> tuple[Evidence, ...]:
+    """The numbers if too many gangs of one source are inactive at once for a hang; () otherwise."""
     gangs = np.zeros(len(suspects), np.bool_)
     gangs[snapshot.placements.workload[counts]] = True
     gangs &= judged(snapshot)
     total, quiet = int(gangs.sum()), int((gangs & suspects).sum())
-    return (
-        f"{quiet} of {total} gangs do nothing at once" if quiet > max(1.0, policy.recovery.hung_share * total) else ""
-    )
+    if quiet <= max(1.0, policy.recovery.hung_share * total):
+        return ()
+    return Evidence("quiet", quiet, "gangs"), Evidence("gangs", total, "gangs")
 
 
 def _dark_nodes(snapshot: ClusterSnapshot, mine: Bools, beside: Bools, alive: Bools) -> list[str]:

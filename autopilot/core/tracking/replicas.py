@@ -18,7 +18,7 @@ from autopilot.core.model.forecast import REQUESTS, Forecast
 from autopilot.core.model.memory import ControllerMemory, ServiceRecord
 from autopilot.core.model.policy import Effect, Policy, ScaleAhead
 from autopilot.core.model.policy_bounds import DAY_S
-from autopilot.core.model.records import Code, Observation
+from autopilot.core.model.records import Code, Evidence, NoteCode, Observation
 from autopilot.core.model.snapshot import F64, Bools, ClusterSnapshot, ServiceTable, State
 
 MINUTE_S = 60.0
@@ -70,7 +70,8 @@ class Ahead:
     value: float = 0.0
     threshold: float = 0.0
     unit: str = ""
-    reason: str = ""
+    unknown: NoteCode | None = None  # why `replicas` is -1
+    facts: tuple[Evidence, ...] = ()  # behind `unknown`
 
 
 # --- measurements -----------------------------------------------------------------------------------
@@ -225,7 +226,6 @@ def foresee(observation: Observation, records: Mapping[str, ServiceRecord], poli
     return [
         _ahead(
             row,
-            name,
             place.get(name),
             records.get(str(services.uid[row]), ServiceRecord()),
             observation,
@@ -237,7 +237,6 @@ def foresee(observation: Observation, records: Mapping[str, ServiceRecord], poli
 
 def _ahead(
     row: int,
-    name: str,
     found: tuple[Forecast, int] | None,
     record: ServiceRecord,
     observation: Observation,
@@ -247,7 +246,7 @@ def _ahead(
     rules, services, now_s = policy.scale_ahead, observation.snapshot.services, observation.now_s
     lead_s, capacity = lead_time_s(record, rules), capacity_rps(record, rules.violation_ratio)
     if found is None:
-        return _unknown(row, lead_s, capacity, f"there is no forecast for {name}")
+        return _unknown(row, lead_s, capacity, NoteCode.NO_FORECAST)
     forecast, series = found
     age_s = now_s - forecast.made_s
     within_s = min(max(lead_s + age_s, forecast.horizons_s[0]), forecast.horizons_s[-1])
@@ -259,11 +258,11 @@ def _ahead(
     )
     if isnan(demand_rps):
         why = forecast.reasons[series] if forecast.reasons else ""
-        return _unknown(row, lead_s, capacity, f"the forecast abstains{': ' + why if why else ''}")
+        return _unknown(row, lead_s, capacity, NoteCode.FORECAST_ABSTAINS, Evidence("reason", why or "no reason given"))
     if isnan(capacity):
-        return _unknown(row, lead_s, capacity, "the load that a replica can serve is not known yet")
+        return _unknown(row, lead_s, capacity, NoteCode.REPLICA_LOAD_UNKNOWN)
     if needed < 0 or not services.age_s[row] <= policy.freshness.telemetry_s:
-        return _unknown(row, lead_s, capacity, "its load is unknown or stale")
+        return _unknown(row, lead_s, capacity, NoteCode.LOAD_UNKNOWN)
     most = min(int(services.max_replicas[row]), ceil(rules.most_ratio * max(needed, 1)))
     wanted = min(ceil(demand_rps / capacity - 1e-9), most)
     return judged(replace(said, replicas=wanted), now_s, rules)
@@ -304,10 +303,9 @@ def _first(steps: tuple[float, ...], least: float) -> int:
     return next((at for at, step in enumerate(steps) if step >= least), len(steps) - 1)
 
 
-def _unknown(row: int, lead_s: float, capacity: float, reason: str) -> Ahead:
-    return Ahead(
-        row, -1, nan, capacity, nan, nan, lead_s, None, -1, Code.FORECAST_UNKNOWN, nan, nan, "requests/s", reason
-    )
+def _unknown(row: int, lead_s: float, capacity: float, why: NoteCode, *facts: Evidence) -> Ahead:
+    code, unit = Code.FORECAST_UNKNOWN, "requests/s"
+    return Ahead(row, -1, nan, capacity, nan, nan, lead_s, None, -1, code, nan, nan, unit, why, facts)
 
 
 def judged(ahead: Ahead, now_s: float, rules: ScaleAhead) -> Ahead:

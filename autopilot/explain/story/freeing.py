@@ -9,11 +9,10 @@ from math import ceil, floor, isfinite
 import numpy as np
 
 from autopilot.core.model.records import Code, Decision
-from autopilot.core.model.units import format_duration
+from autopilot.core.model.units import counted, format_duration, number
 from autopilot.core.placement.shapes import Fit, shape_of
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.places import place
-from autopilot.explain.proposals import counted, number
 from autopilot.explain.story.case import NO_TURN_CODES, SHOWN_NAMES, Case, refusing, soon, waiting_before
 from autopilot.explain.story.levels import cohorts, has_tree, name_of, short_levels
 from autopilot.explain.story.prospects import (

@@ -9,6 +9,7 @@ import numpy as np
 from autopilot.core.model.policy import Effect
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import TOPOLOGY_NAMES, Gate
+from autopilot.core.model.units import counted, number
 from autopilot.core.placement.shapes import Fit, level_of, suitable_nodes
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.places import place
@@ -16,7 +17,7 @@ from autopilot.core.preemption.moves import moves_only
 from autopilot.core.preemption.scenario import Scenario, find_scenario, scheduling_signatures
 from autopilot.core.quota.ledger import ALL
 from autopilot.core.rules.base import Refusal, Takes
-from autopilot.explain.proposals import code_words, counted, number
+from autopilot.explain.proposals import code_words
 from autopilot.explain.story.case import (
     NO_TURN_CODES,
     QUOTA_CODES,

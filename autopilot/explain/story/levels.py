@@ -7,11 +7,11 @@ from math import inf, isfinite
 
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import Displace
+from autopilot.core.model.units import number
 from autopilot.core.planning.context import Context
 from autopilot.core.quota.ledger import ALL, EPSILON, QuotaLedger
 from autopilot.core.rules.base import Claim
 from autopilot.core.rules.cohort import cohort_tree
-from autopilot.explain.proposals import number
 
 SHOWN_RIVALS = 4
 """Queues beside its own that are named, the most over-served first."""

@@ -13,16 +13,17 @@ import numpy as np
 
 from autopilot.core.actions import ACTIONS
 from autopilot.core.decision.planner import slots_of
-from autopilot.core.model.records import Decision, Observation
+from autopilot.core.model.records import About, Decision, Observation
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, State
-from autopilot.core.model.units import format_duration, format_gpu_s
+from autopilot.core.model.units import counted, format_duration, format_gpu_s
 from autopilot.core.model.work import running_since
 from autopilot.core.placement.shapes import Miss, shape_of
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Submit
 from autopilot.core.planning.plan_state import CODES
-from autopilot.explain.proposals import by_node, code_words, counted, how_words, proposal_words, victim_words
+from autopilot.explain.notes import note_words
+from autopilot.explain.proposals import by_node, code_words, how_words, proposal_words, victim_words
 from autopilot.explain.story.case import QUOTA_CODES, Case, gangs, soon
 from autopilot.explain.story.freeing import freed_by
 from autopilot.explain.story.holding import held_by
@@ -61,6 +62,11 @@ def tell(workload: str, observation: Observation, decision: Decision, watch: Wat
     lines = [_who(workload, row, observation)]
     if decision.halted:
         lines.append(f"  everything is held: {decision.halted}")
+    lines += [
+        f"  note: {note_words(note)}"
+        for note in decision.notes
+        if note.about == About.WORKLOAD and note.subject == workload
+    ]
     ctx = watch.ctx if watch is not None else None
     if ctx is not None:
         lines += [f"  {line}" for line in _under_way(ctx, workload)]

@@ -12,7 +12,7 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import JournalRules
-from autopilot.core.model.records import Evidence, Observation, Outcome, OutcomeKind
+from autopilot.core.model.records import About, Note, Observation, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import State
 from autopilot.journal import SqliteJournal
 from tests.kits.core_world import AUTO, Item, decide, done, holds, waits, with_policy, world
@@ -33,7 +33,7 @@ def record(path: Path, turns: Sequence[Turn], policy: Policy = EAGER, *, changed
         for seen_now, outcomes in turns:
             observation = replace(seen_now, outcomes=ended)
             step = decide(observation, policy, memory)
-            decision = replace(step.decision, notes=(Evidence("odd", 1),)) if changed else step.decision
+            decision = replace(step.decision, notes=(Note("odd", About.CONTROLLER),)) if changed else step.decision
             journal.intend(observation, policy, memory, decision, step.instructions)
             ended = done(step.instructions, observation.now_s) if outcomes is None else outcomes
             journal.conclude(observation.tick, ended)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from autopilot.core.model.errors import InputError
-from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.records import Observation
+from autopilot.core.model.records import NoteCode, Observation
 from autopilot.core.model.snapshot import AdvanceTable, make
 from simulator.specs.advance_spec import advance_table
 from simulator.specs.clusterfile import parse_cluster
@@ -108,6 +108,12 @@ def test_long_before_nothing_is_held() -> None:
     assert started(decide(seen(work, 9000.0, total_s={"a": 90_000.0}), policy)) == {}
 
 
+def note_of(step: Step) -> tuple[str, str, list[object]]:
+    """The one note of a decision: code, subject, values of its facts."""
+    (note,) = step.decision.notes
+    return note.code, note.subject, [fact.value for fact in note.facts]
+
+
 # --- the time itself --------------------------------------------------------------------------------
 
 
@@ -116,7 +122,7 @@ def test_the_gpus_idle_for_the_owner_and_then_are_released() -> None:
     guest = [holds("x", 8, range(8), queue=2), waits("g", 8, queue=2, submit_s=0.0)]
     held = decide(seen(guest, FROM_S + 60.0), PATIENT)
     assert started(held) == {}
-    assert any("launch holds 8 GPUs; what is not used is released in" in note.name for note in held.decision.notes)
+    assert note_of(held) == (NoteCode.ADVANCE_HELD, "launch", [8, 0])
     for queue in (1, 3):
         both = [*guest, waits("o", 8, queue=queue, submit_s=5000.0)]
         step = decide(seen(both, FROM_S + 60.0), PATIENT)
@@ -141,7 +147,7 @@ def test_nobody_is_evicted_but_backfill_and_that_is_said() -> None:
     work = [holds("x", 8, range(8), queue=2), holds("y", 8, range(8, 16), queue=2)]
     step = decide(seen(work, FROM_S), PATIENT)
     assert evicted(step) == []
-    assert any("8 of them not free yet" in note.name for note in step.decision.notes)
+    assert note_of(step) == (NoteCode.ADVANCE_NOT_FREE, "launch", [8, 8])
 
 
 def test_the_nodes_stay_the_same_from_tick_to_tick() -> None:

@@ -11,7 +11,7 @@ import pytest
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.policy_bounds import DAY_S
-from autopilot.core.model.records import Save
+from autopilot.core.model.records import About, Evidence, Note, Save
 from autopilot.core.quota.spending import remember_spending, runaways, spent_by
 from autopilot.memory_store import memory_text, read_memory_text
 from tests.kits.core_world import decide, evicted, holds, observe, snapshot, with_policy
@@ -33,11 +33,7 @@ def test_work_past_its_limit_is_warned_and_then_suspended() -> None:
     warned = at(HOUR_S)
     assert evicted(warned) == []
     (note,) = warned.decision.notes
-    assert (note.name, note.value, note.unit) == (
-        "g is past its run-time limit of 3600 s and is suspended in",
-        900.0,
-        "s",
-    )
+    assert note == Note("limit_warning", About.WORKLOAD, "g", 900.0, "s", (Evidence("limit", HOUR_S, "s"),))
     assert warned.wake_at_s == HOUR_S + 900.0
     (effect,) = at(HOUR_S + 900.0).instructions
     assert (effect.kind, effect.workload, effect.reason, effect.save) == ("evict", "g", "suspend", Save.TRY)
@@ -132,7 +128,7 @@ def test_a_runaway_tenant_is_warned_and_suspended_only_where_the_policy_says_so(
     observation = observe(snapshot("1x8", work, queues=tenants(("a", 0, 4), ("b", 0, 0))), now_s)
     warned = decide(observation, EAGER, memory)
     assert evicted(warned) == []
-    assert any("tenant t0 used" in note.name for note in warned.decision.notes)
+    assert ("spending_warning", "t0") in {(note.code, note.subject) for note in warned.decision.notes}
     strict = with_policy(EAGER, enforcement={"spend_suspends": True})
     step = decide(observation, strict, memory)
     assert evicted(step) == ["young"]
@@ -147,6 +143,6 @@ def test_tenants_are_named_in_one_order_whatever_the_order_of_memory() -> None:
     said = []
     for names in (["t0", "t1"], ["t1", "t0"]):
         turned = replace(memory, spent_gpu_s=dict.fromkeys(names, days))
-        said.append([note.name for note in decide(observation, EAGER, turned).decision.notes])
+        said.append([note.subject for note in decide(observation, EAGER, turned).decision.notes])
     assert len(said[0]) == 2
     assert said[0] == said[1]

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autopilot.core.model.memory import ControllerMemory, Step
-from autopilot.core.model.records import Observation, Save
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.records import About, Evidence, Note, Observation, Save
 from autopilot.core.model.snapshot import State
 from tests.kits.core_world import (
     decide,
@@ -24,11 +24,6 @@ from tests.kits.core_world import (
 from tests.kits.ticking_world import EAGER, Ticking
 
 SAVES = {"checkpoint_interval_s": 1800.0, "checkpoint_write_s": 20.0}
-
-
-def notes(step: Step) -> list[str]:
-    """What the decision says beside its plan."""
-    return [str(note.name) for note in step.decision.notes]
 
 
 # --- hardware that reports an error -----------------------------------------------------------------
@@ -118,12 +113,10 @@ def test_what_cannot_be_saved_is_said_at_once_and_runs_on() -> None:
     ]
     step = decide(called_back(work, 880.0), EAGER)
     assert evicted(step) == []
-    said = notes(step)
-    assert any(
-        "slow is on a node that is gone in 120 s and cannot be saved: it needs 600 s to write" in note for note in said
-    )
-    assert any("never" in note and "makes none" in note for note in said)
-    assert [note.value for note in step.decision.notes] == [4 * 880.0, 4 * 880.0]
+    never, slow = step.decision.notes
+    facts = Evidence("gone_in", 120.0, "s"), Evidence("writes_in", 600.0, "s")
+    assert slow == Note("too_slow_to_save", About.WORKLOAD, "slow", 4 * 880.0, "GPU-s", facts)
+    assert (never.code, never.subject, never.value) == ("makes_no_checkpoint", "never", 4 * 880.0)
 
 
 def test_an_elastic_gang_goes_on_with_its_members_elsewhere() -> None:

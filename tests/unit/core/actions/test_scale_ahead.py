@@ -143,7 +143,7 @@ def test_a_floor_may_hold_what_the_load_does_not_need_now_and_never_takes_any() 
         (forecast({"chat": 9.0}), {"needed_replicas": [-1]}, "its load is unknown or stale"),
         (forecast({"chat": 9.0}), {"age_s": [np.inf]}, "its load is unknown or stale"),
         (forecast({"chat": np.nan}, reasons=("a gap of a day",)), {}, "abstains: a gap of a day"),
-        (forecast({"other": 9.0}), {}, "there is no forecast for chat"),
+        (forecast({"other": 9.0}), {}, "chat: there is no forecast"),
     ],
 )
 def test_what_is_unknown_changes_no_floor(demand: Forecast, columns: dict[str, Any], words: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from autopilot.core.checkpoints.writers import in_turn
 from autopilot.core.model.memory import InFlight
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.records import Code, Evidence, Instruction, Save
+from autopilot.core.model.records import About, Code, Evidence, Instruction, Note, NoteCode, Save
 from autopilot.explain.proposals import explain_decision
 from simulator.running.cluster_actuator import ClusterActuator
 from simulator.world.cluster import Cluster
@@ -82,8 +82,9 @@ def test_who_declines_stays_and_another_is_told() -> None:
     assert play.memory.cooled_until_s["cheap"] == 9601.0
     assert not play.memory.failures
     (note,) = step.decision.notes
-    assert note == Evidence("cheap cannot save within its grace and stays, given up is", "the start of w there")
-    assert any(note.name in line for line in explain_decision(step.decision))
+    assert note == Note(NoteCode.VICTIM_CANNOT_SAVE, About.WORKLOAD, "cheap", facts=(Evidence("start_of", "w"),))
+    words = "cheap cannot save within its grace and stays; the start of w there is given up"
+    assert f"  {words}" in explain_decision(step.decision)
     play.leave("dear")
     play.tick(9100.0)
     assert play.running() == ["cheap", "w"]
@@ -181,7 +182,7 @@ def test_the_loss_without_a_turn_is_stated() -> None:
         ("x", Save.SKIP),
     ]
     (note,) = step.decision.notes
-    assert note == Evidence("x has no turn to save before it leaves and loses", 8 * 6000.0, "GPU-s")
+    assert note == Note(NoteCode.NO_TURN_TO_SAVE, About.WORKLOAD, "x", 8 * 6000.0, "GPU-s")
     kept = {entry.instruction.workload: entry.instruction.save for entry in step.memory.in_flight.values()}
     assert kept == {"v": Save.TRY, "x": Save.SKIP}
 

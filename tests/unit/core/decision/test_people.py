@@ -15,6 +15,7 @@ from autopilot.core.model.records import Code, Command, CommandKind, Observation
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.draft import Eviction
 from autopilot.core.tracking.lifecycle import absorb
+from autopilot.explain.notes import note_words
 from autopilot.explain.proposals import Answer, answer_of
 from tests.kits.core_world import AUTO, decide, holds, proposals, started, waits, with_policy, world
 
@@ -35,7 +36,7 @@ def obey(*commands: Command, memory: ControllerMemory | None = None, now_s: floa
 
 def notes(step: Step) -> list[str]:
     """What the decision says of refused commands."""
-    return [f"{note.name}: {note.value}" for note in step.decision.notes]
+    return [note_words(note) for note in step.decision.notes]
 
 
 # --- kill, resume, pause -----------------------------------------------------------------------------

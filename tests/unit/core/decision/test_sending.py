@@ -35,7 +35,7 @@ def states(step: Step) -> dict[str, str]:
 
 def notes(step: Step) -> list[object]:
     """What the decision says of effects that do not leave."""
-    return [note.value for note in step.decision.notes]
+    return [fact.value for note in step.decision.notes for fact in note.facts if fact.name == "why"]
 
 
 def test_a_retry_leaves_with_the_present_fence() -> None:

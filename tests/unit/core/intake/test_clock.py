@@ -22,7 +22,7 @@ from autopilot.core.model.forecast import Forecasts
 from autopilot.core.model.memory import Approval, ClockDoubt, ControllerMemory, Disruption, InFlight, Step
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import JournalRules
-from autopilot.core.model.records import Batch, Command, CommandKind, Instruction, Inventory, Telemetry, Work
+from autopilot.core.model.records import Batch, Command, CommandKind, Instruction, Inventory, NoteCode, Telemetry, Work
 from autopilot.journal import SqliteJournal
 from autopilot.memory_store import InMemoryStore
 from tests.kits.core_world import (
@@ -103,9 +103,7 @@ def test_a_jump_that_is_believed_is_said() -> None:
     for tick in range(1, 4):
         step = look(1000.0 + 10.0 * tick + 3600.0, memory, 10.0)
         memory = step.memory
-    assert [(note.name, note.value) for note in step.decision.notes] == [
-        ("the clock was set, and every timer moves with it by", 3600.0)
-    ]
+    assert [(note.code, note.value) for note in step.decision.notes] == [(NoteCode.CLOCK_MOVED, 3600.0)]
 
 
 def test_a_clock_that_leaps_at_every_tick_is_never_believed() -> None:

@@ -11,54 +11,20 @@ import pytest
 from autopilot.core.model.memory import Step
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Observation, Save
-from autopilot.core.model.snapshot import SignalTable, State
+from autopilot.core.model.snapshot import State
 from autopilot.core.tracking.hangs import doing_nothing
+from autopilot.explain.notes import note_words
 from tests.kits.core_world import decide, evicted, holds, observe, snapshot, waits, with_policy
+from tests.kits.hang_world import fleet, measured, training
 from tests.kits.ticking_world import EAGER
 
 
 def notes(step: Step) -> list[str]:
     """What the decision says beside its plan."""
-    return [str(note.name) for note in step.decision.notes]
+    return [note_words(note) for note in step.decision.notes]
 
 
 # --- gangs that do nothing --------------------------------------------------------------------------
-
-
-def measured(
-    observation: Observation,
-    active: dict[int, float],
-    *,
-    dram: float = 0.0,
-    tensor: float = 0.0,
-    links: float = 0.0,
-    age_s: float = 30.0,
-    samples: tuple[int, int] = (2, 60),
-) -> Observation:
-    """The observation with telemetry of every GPU over 60 s and 1800 s: `active` by GPU row, 0.7 where not named."""
-    count = len(observation.snapshot.gpus.uuid)
-    signals = ("sm_active_ratio", "tensor_active_ratio", "dram_active_ratio", "nvlink_bytes_s")
-    sm = np.array([active.get(gpu, 0.7) for gpu in range(count)], np.float32)
-    busy = np.array([gpu not in active for gpu in range(count)])
-    rows = [sm, *(np.where(busy, 0.5, value) for value in (tensor, dram)), np.where(busy, 1e9, links)]
-    table = np.repeat(np.array(rows, np.float32)[:, None, :], 2, axis=1)
-    counts = np.repeat(np.array(samples, np.int32)[:, None], count, axis=1)
-    telemetry = SignalTable(
-        signals,
-        (60.0, 1800.0),
-        0.0,
-        table,
-        table,
-        counts,
-        np.full(count, age_s, np.float32),
-        np.full(count, 3, np.int8),
-    )
-    return replace(observation, snapshot=replace(observation.snapshot, telemetry=telemetry))
-
-
-def training(**columns: Any) -> Observation:
-    """A gang of four GPUs that began at 0, at 10,000 s, beside another."""
-    return observe(snapshot("1x8", [holds("g", 4, range(4), **columns), holds("o", 4, range(4, 8))]), 10_000.0)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +80,7 @@ def test_a_hung_gang_is_stopped_after_its_time_once_and_then_left() -> None:
     later = decide(again, EAGER, due.memory)
     last = decide(replace(again, now_s=24_000.0), EAGER, later.memory)
     assert (evicted(later), evicted(last)) == ([], [])
-    assert any("does nothing again after 1 restarts" in note for note in notes(last))
+    assert any("after 1 restart for that reason; it is left to its owner" in note for note in notes(last))
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0], ids=["idle", "spinning"])
@@ -156,15 +122,7 @@ def test_a_gang_that_works_again_is_judged_anew() -> None:
 
 # --- whether the telemetry is believed --------------------------------------------------------------
 
-CHECKPOINTS: dict[str, Any] = {"start_s": 0.0, "checkpoint_interval_s": 1800.0}
 BUDGETED = with_policy(EAGER, budget={"window_s": 3600.0, "per_cluster": 1, "per_tenant": 9, "per_node": 9})
-
-
-def fleet(now_s: float, hung: set[int], count: int = 20, *, zeros: bool = False, **columns: Any) -> Observation:
-    """Gangs g0, g1, ... of four GPUs, two on each node; those of `hung` do nothing, all by a broken exporter."""
-    work = [holds(f"g{gang}", 4, range(4 * gang, 4 * gang + 4), **{**CHECKPOINTS, **columns}) for gang in range(count)]
-    idle = {gpu: 0.0 for gpu in range(4 * count) if zeros or gpu // 4 in hung}
-    return measured(observe(snapshot(f"{(count + 1) // 2}x8", work), now_s), idle)
 
 
 def by_sources(observation: Observation, first: int) -> Observation:
@@ -206,9 +164,9 @@ def test_fresh_zeros_of_a_broken_exporter_stop_nobody() -> None:
     """Twenty of twenty gangs do nothing: that is no hang, and it is said."""
     assert hours(lambda now_s: seen(now_s, set(), zeros=True)) == []
     assert len(said) == 20
-    assert (
-        said[0] == "g0 seems to hang and is not stopped, for 20 of 20 gangs do nothing at once by telemetry; its GPUs "
-        "did nothing for"
+    assert said[0].startswith(
+        "g0 seems to hang and is not stopped: 20 of 20 gangs measured by telemetry do nothing at once; its GPUs "
+        "did nothing for "
     )
 
 

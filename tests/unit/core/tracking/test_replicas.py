@@ -11,7 +11,7 @@ import pytest
 from autopilot.core.model.forecast import TOKENS, Forecast, Forecasts
 from autopilot.core.model.memory import ControllerMemory, ServiceRecord
 from autopilot.core.model.policy import Policy, ScaleAhead
-from autopilot.core.model.records import Code, Observation
+from autopilot.core.model.records import Code, Evidence, NoteCode, Observation
 from autopilot.core.model.snapshot import ServiceTable, State, make
 from autopilot.core.tracking.replicas import (
     Ahead,
@@ -241,26 +241,27 @@ def test_a_wild_forecast_is_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "words"),
+    ("columns", "why"),
     [
-        ({"needed_replicas": [-1]}, "its load is unknown or stale"),
-        ({"age_s": [181.0]}, "its load is unknown or stale"),
-        ({"age_s": [float("nan")]}, "its load is unknown or stale"),
-        ({"record": ServiceRecord()}, "the load that a replica can serve"),
-        ({"id": ["other"]}, "there is no forecast for other"),
+        ({"needed_replicas": [-1]}, NoteCode.LOAD_UNKNOWN),
+        ({"age_s": [181.0]}, NoteCode.LOAD_UNKNOWN),
+        ({"age_s": [float("nan")]}, NoteCode.LOAD_UNKNOWN),
+        ({"record": ServiceRecord()}, NoteCode.REPLICA_LOAD_UNKNOWN),
+        ({"id": ["other"]}, NoteCode.NO_FORECAST),
     ],
 )
-def test_what_is_unknown_asks_for_nothing(columns: dict[str, Any], words: str) -> None:
+def test_what_is_unknown_asks_for_nothing(columns: dict[str, Any], why: NoteCode) -> None:
     """No number is made up, and the reason is said."""
     ahead = asked(forecast({"chat": 100.0}), **columns)
     assert (ahead.replicas, ahead.code) == (-1, Code.FORECAST_UNKNOWN)
-    assert words in ahead.reason
+    assert ahead.unknown == why
 
 
 def test_a_model_that_abstains_is_quoted() -> None:
     """NaN is no demand of zero."""
     ahead = asked(forecast({"chat": float("nan")}, reasons=("3 points of history",)))
-    assert (ahead.replicas, ahead.reason) == (-1, "the forecast abstains: 3 points of history")
+    assert (ahead.replicas, ahead.unknown) == (-1, NoteCode.FORECAST_ABSTAINS)
+    assert ahead.facts == (Evidence("reason", "3 points of history"),)
     assert foresee(seen(0.0, forecast({"chat": 9.0}, kind=TOKENS)), {"chat": LEARNED}, POLICY) == []
 
 

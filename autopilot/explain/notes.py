@@ -1,0 +1,53 @@
+"""The words of a note: the format string of its code, filled with the facts on the record.
+
+Fields of a format string: `subject`, `value`, and each fact by its name. A number with a noun is written as
+`{gpus:GPU}`: `1 GPU`, `8 GPUs`. The words of the notes of an action are in its file (`Action.notes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autopilot.core.actions import ACTIONS
+from autopilot.core.model.records import Evidence, Note, NoteCode
+from autopilot.explain.cases import Fields, facts_of
+
+_HANG = "{subject} seems to hang and is not stopped: "
+
+WORDS: Mapping[str, str] = {
+    NoteCode.CLOCK_MOVED: "the clock moved by {value}; every timer moves with it",
+    NoteCode.RESUME_REFUSED: "resume by {who} is refused: it may have been received before the kill; send it again",
+    NoteCode.APPROVAL_REFUSED: "approve by {who} is refused: it states no benefit and cost, and {subject} is not "
+    "proposed now; look again",
+    NoteCode.CONFIRM_REFUSED: "confirm by {who} is refused: no source named '{subject}' is suspected",
+    NoteCode.VICTIM_CANNOT_SAVE: "{subject} cannot save within its grace and stays; the start of {start_of} there is "
+    "given up",
+    NoteCode.NO_TURN_TO_SAVE: "{subject} has no turn to save before it leaves; it loses {value}",
+    NoteCode.EFFECT_WAITS: "{effect} {subject} of {proposal} is not sent yet: {why}",
+    NoteCode.EFFECT_WITHDRAWN: "{effect} {subject} of {proposal} is withdrawn: {why}",
+    NoteCode.ADVANCE_HELD: "advance reservation {subject} holds {gpus:GPU}; what is not used is released in {value}",
+    NoteCode.ADVANCE_NOT_FREE: "advance reservation {subject} holds {gpus:GPU}, {not_free} of them not free yet; what "
+    "is not used is released in {value}",
+    NoteCode.HANG_TOO_MANY: _HANG + "{quiet} of {gangs:gang} measured by {source} do nothing at once; its GPUs "
+    "did nothing for {value}",
+    NoteCode.HANG_FEW_AT_WORK: _HANG + "{source} shows {at_work} of {others:other GPU} in use at work; its GPUs "
+    "did nothing for {value}",
+    NoteCode.HANG_DARK_NODE: _HANG
+    + "{source} shows nothing else at work on {node}, where other work runs; its GPUs did "
+    "nothing for {value}",
+    NoteCode.NO_FORECAST: "no floor is changed for {subject}: there is no forecast for it",
+    NoteCode.FORECAST_ABSTAINS: "no floor is changed for {subject}: the forecast abstains: {reason}",
+    NoteCode.REPLICA_LOAD_UNKNOWN: "no floor is changed for {subject}: the load that a replica can serve is not known "
+    "yet",
+    NoteCode.LOAD_UNKNOWN: "no floor is changed for {subject}: its load is unknown or stale",
+}
+
+NOTES: Mapping[str, str] = {**WORDS, **{case.code: case.words for action in ACTIONS for case in action.notes}}
+"""The words of every note, by code."""
+
+
+def note_words(note: Note) -> str:
+    """A note as a sentence."""
+    value = () if note.value is None else (Evidence("value", note.value, note.unit),)
+    words = NOTES.get(note.code, "{code}: {subject} {value}")
+    return words.format_map(Fields({**facts_of((*value, *note.facts)), "subject": note.subject, "code": note.code}))

@@ -1,0 +1,145 @@
+"""One note of each code, from a decision that a small world makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.policy import Mode
+from autopilot.core.model.policy_bounds import DAY_S
+from autopilot.core.model.records import Command, CommandKind, Note, NoteCode, Observation
+from autopilot.core.model.snapshot import AdvanceTable, make
+from autopilot.core.quota.spending import remember_spending
+from tests.kits.core_world import AUTO, Item, decide, holds, observe, snapshot, waits, with_policy, world
+from tests.kits.demand_world import LEARNED, forecast, serving
+from tests.kits.hang_world import fleet, measured, training
+from tests.kits.ticking_world import EAGER, Ticking, tenants
+
+HOUR_S = 3600.0
+GANG: Sequence[Item] = (holds("g", 8),)
+
+
+def _clock() -> Step:
+    step = decide(world("1x8", GANG, 1000.0), EAGER)
+    for tick in range(1, 4):
+        seen = world("1x8", GANG, 4600.0 + 10.0 * tick, tick=tick)
+        step = decide(replace(seen, elapsed_s=10.0), EAGER, step.memory)
+    return step
+
+
+def _commanded(kind: CommandKind, subject: str = "", memory: ControllerMemory | None = None) -> Step:
+    command = Command(kind, "ann", 100.0, subject, sequence=2)
+    return decide(world("1x8", GANG, 200.0, commands=(command,)), EAGER, memory)
+
+
+def _victim_cannot_save() -> Step:
+    play = Ticking("1x8", [holds("v", 8, start_s=5000.0), waits("w", 8, priority=5)], EAGER)
+    play.unable = {"v"}
+    play.tick(9000.0)
+    return play.tick(9001.0)
+
+
+def _no_turn() -> Step:
+    policy = with_policy(EAGER, preemption={"checkpoint_writers": 1, "grace_s": 100.0})
+    work = [holds(name, 8, queue=2, checkpoint_write_s=60.0) for name in "vx"]
+    queues = tenants(("a", 0, 16), ("b", 0, 0))
+    return decide(world("2x8", [*work, waits("w", 16, queue=1)], 9000.0, queues=queues), policy)
+
+
+def _retried(now_s: float, gpus: int) -> Step:
+    """A start that failed is due again: its action may not act now, and perhaps its gang changed."""
+    play = Ticking("1x8", [waits("a", 8)], AUTO)
+    play.tick(0.0)
+    held = with_policy(AUTO, modes={"admit_gang": Mode.OFF})
+    entries = {key: replace(entry, state="held") for key, entry in play.memory.in_flight.items()}
+    memory = replace(play.memory, in_flight=entries)
+    return decide(world("1x8", [waits("a", gpus)], now_s, tick=1), held, memory)
+
+
+def _advance(work: Sequence[Item]) -> Step:
+    columns = {"id": ["launch"], "queue": [1], "gpu_model": [0], "gpus": [8], "start_s": [1000.0], "grace_s": [1800.0]}
+    snap = replace(
+        snapshot("1x8", work, queues=tenants(("a", 0, 0), ("b", 0, 0))), advance=make(AdvanceTable, **columns)
+    )
+    return decide(observe(snap, 1060.0), EAGER)
+
+
+def _hang(see: Callable[[float], Observation]) -> Step:
+    """Everything works at 8,000 s; from 10,000 s on it is as `see` has it, for long enough to be judged."""
+    step = decide(replace(measured(see(8000.0), {}), now_s=8000.0), EAGER)
+    for now_s in (10_000.0, 12_000.0):
+        step = decide(see(now_s), EAGER, replace(step.memory, in_flight={}))
+    return step
+
+
+def _idle(now_s: float, **columns: object) -> Observation:
+    return replace(measured(training(**columns), dict.fromkeys(range(4), 0.0)), now_s=now_s)
+
+
+def _never_worked() -> Step:
+    return decide(_idle(20_000.0), EAGER, decide(_idle(10_000.0), EAGER).memory)
+
+
+def _hung_again() -> Step:
+    memory = _hang(_idle).memory
+    first = decide(_idle(20_000.0, incarnation=1, start_s=13_000.0), EAGER, replace(memory, in_flight={}))
+    return decide(_idle(24_000.0, incarnation=1, start_s=13_000.0), EAGER, replace(first.memory, in_flight={}))
+
+
+def _called_back(**columns: object) -> Step:
+    nodes = {"reclaim_at_s": [1000.0, np.nan]}
+    return decide(observe(snapshot("2x8", [holds("g", 8, range(8), **columns)], nodes=nodes), 880.0), EAGER)
+
+
+def _spending() -> Step:
+    memory = remember_spending(ControllerMemory(), snapshot("1x8", [holds("g", 4)]), 0.0)
+    memory = remember_spending(memory, snapshot("1x8", [holds("g", 8)]), 20 * DAY_S)
+    memory = remember_spending(memory, snapshot("1x8", []), 20.5 * DAY_S)
+    return decide(observe(snapshot("1x8", []), 20.5 * DAY_S), EAGER, memory)
+
+
+def _floor(peak_rps: Mapping[str, float], memory: ControllerMemory | None = None, **columns: object) -> Step:
+    known = memory or ControllerMemory(services=LEARNED)
+    demand = forecast(peak_rps, reasons=("3 points of history",))
+    return decide(serving(world("1x8", []), demand, **columns), EAGER, known)
+
+
+NOTE_SCENES: Mapping[str, Callable[[], Step]] = {
+    NoteCode.CLOCK_MOVED: _clock,
+    NoteCode.RESUME_REFUSED: lambda: _commanded(
+        CommandKind.RESUME, memory=ControllerMemory(killed=True, kill_sequence=2)
+    ),
+    NoteCode.APPROVAL_REFUSED: lambda: _commanded(CommandKind.APPROVE, "admit-w-1"),
+    NoteCode.CONFIRM_REFUSED: lambda: _commanded(CommandKind.CONFIRM, "kubernetes"),
+    NoteCode.VICTIM_CANNOT_SAVE: _victim_cannot_save,
+    NoteCode.NO_TURN_TO_SAVE: _no_turn,
+    NoteCode.EFFECT_WAITS: lambda: _retried(1.0, 8),
+    NoteCode.EFFECT_WITHDRAWN: lambda: _retried(1.0, 4),
+    NoteCode.ADVANCE_HELD: lambda: _advance([]),
+    NoteCode.ADVANCE_NOT_FREE: lambda: _advance([holds("x", 3, queue=2, gpus_per_member=3)]),
+    NoteCode.HANG_TOO_MANY: lambda: _hang(lambda now_s: fleet(now_s, set(), zeros=True)),
+    NoteCode.HANG_FEW_AT_WORK: lambda: _hang(lambda now_s: fleet(now_s, {0}, count=1)),
+    NoteCode.HANG_DARK_NODE: lambda: _hang(lambda now_s: fleet(now_s, {0, 1})),
+    NoteCode.NO_FORECAST: lambda: _floor({"other": 9.0}),
+    NoteCode.FORECAST_ABSTAINS: lambda: _floor({"chat": float("nan")}),
+    NoteCode.REPLICA_LOAD_UNKNOWN: lambda: _floor({"chat": 9.0}, ControllerMemory()),
+    NoteCode.LOAD_UNKNOWN: lambda: _floor({"chat": 9.0}, needed_replicas=[-1]),
+    "too_slow_to_save": lambda: _called_back(checkpoint_interval_s=1800.0, checkpoint_write_s=600.0),
+    "makes_no_checkpoint": lambda: _called_back(checkpoint_interval_s=np.inf),
+    "never_worked": _never_worked,
+    "hung_again": _hung_again,
+    "limit_warning": lambda: decide(world("1x8", [holds("g", 8, limit_s=HOUR_S)], HOUR_S + 60.0), EAGER),
+    "spending_warning": _spending,
+}
+"""Small worlds whose decision has the note."""
+
+
+def note_for(code: str) -> Note:
+    """The first note of a code."""
+    notes = NOTE_SCENES[code]().decision.notes
+    found = [note for note in notes if note.code == code]
+    assert found, f"{code}: the decision has {[note.code for note in notes]}"
+    return found[0]
