@@ -10,9 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from autopilot.core.model.records import Signals
-from autopilot.core.model.snapshot import F64, GPU_MILLI, Bools, ClusterSnapshot, State
+from autopilot.core.model.snapshot import F64, Bools, ClusterSnapshot, State
 from autopilot.core.model.work import gpu_parts, whole_gpus
 from autopilot.core.placement.whatif import WhatIf
+from autopilot.core.usage.parts import FINE, GPU_UNITS, activity, parts_of
 
 ACTIVITY_WINDOW_S = 300.0
 
@@ -26,11 +27,9 @@ def measure(snapshot: ClusterSnapshot, whatif: WhatIf) -> Signals:
     work = snapshot.workloads
     usable = snapshot.gpus.healthy & whatif.node_ok[snapshot.gpus.node]
     capacity = float(usable.sum())
-    instance_part = _instance_part(snapshot)
-    allocated = float(whatif.gpu_used.sum()) / GPU_MILLI + float((instance_part * (whatif.instance_used > 0)).sum())
+    allocated, active = _handed_out(snapshot)
     pending = work.state == State.PENDING
     pending_gpus = float((work.gpus[pending] * gpu_parts(work, pending)).sum())
-    active = _active_gpus(snapshot, whatif)
     stranded = _stranded(snapshot, whatif, pending)
     return Signals(
         capacity_gpus=capacity,
@@ -54,19 +53,15 @@ def _instance_part(snapshot: ClusterSnapshot) -> F64:
     return np.asarray(np.where(there, 1.0 / np.maximum(counts[gpu], 1), 0.0))
 
 
-def _active_gpus(snapshot: ClusterSnapshot, whatif: WhatIf) -> float:
-    """SM-active GPU equivalents among those handed out; NaN if none is measured."""
-    telemetry = snapshot.telemetry
-    if "sm_active_ratio" not in telemetry.signals or ACTIVITY_WINDOW_S not in telemetry.windows_s:
-        return float("nan")
+def _handed_out(snapshot: ClusterSnapshot) -> tuple[float, float]:
+    """GPUs that are handed out, and the SM-active GPU equivalents among them; NaN if none is measured."""
+    parts, telemetry = parts_of(snapshot), snapshot.telemetry
+    held = int(parts.units.sum())
+    if ACTIVITY_WINDOW_S not in telemetry.windows_s:
+        return held / GPU_UNITS, NAN
     window = telemetry.windows_s.index(ACTIVITY_WINDOW_S)
-    mean = telemetry.mean[telemetry.signals.index("sm_active_ratio"), window]
-    gpus = len(snapshot.gpus.uuid)
-    used = np.concatenate([whatif.gpu_used / GPU_MILLI, _instance_part(snapshot) * (whatif.instance_used > 0)])
-    known = ~np.isnan(mean) & (used > 0)
-    if not known.any() or len(mean) < gpus:
-        return float("nan")
-    return float((mean[known] * np.minimum(used[known], 1.0)).sum() * used.sum() / used[known].sum())
+    measured, active = (int(each.sum()) for each in activity(telemetry, parts, slice(window, window + 1)))
+    return held / GPU_UNITS, active / FINE / measured * held / GPU_UNITS if measured else NAN
 
 
 def _largest_gang(snapshot: ClusterSnapshot, whatif: WhatIf) -> int:

@@ -30,6 +30,7 @@ from autopilot.core.planning.plan_state import CODE_INDEX, Held, PlanState, Quot
 from autopilot.core.planning.quota_state import Quota
 from autopilot.core.quota.ledger import ALL
 from autopilot.core.rules.base import Running
+from autopilot.core.usage.table import UsageTable, usage_of
 
 Built = TypeVar("Built")
 _NO_ROOM = frozenset({Code.CAPACITY, Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY})
@@ -122,6 +123,11 @@ class Context:
         if kind not in self.memo.built:
             self.memo.built[kind] = build()
         return cast("Built", self.memo.built[kind])
+
+    @property
+    def usage(self) -> UsageTable:
+        """The measured use of every workload, computed at most once in a tick."""
+        return self.once(UsageTable, lambda: usage_of(self.observation.snapshot, self.now_s))
 
     def may_use(self, held: Held, row: int) -> bool:
         """True if this room is held for the gang of `row`, or for its queue. False where `row` is -1."""

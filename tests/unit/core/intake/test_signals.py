@@ -63,7 +63,7 @@ def test_an_empty_cluster_has_no_ratios() -> None:
 
 
 def test_shares_and_instances_count_as_parts() -> None:
-    """A share counts its thousandths, an instance its part of the GPU; a destroyed instance is no part."""
+    """A share counts its thousandths, an instance its compute slices, as in core/usage; a destroyed one is no part."""
     cuts = {7: [("3g.40gb", 0), ("3g.40gb", 4), ("1g.10gb", 7)]}
     snap = snapshot(
         "1x8",
@@ -71,7 +71,7 @@ def test_shares_and_instances_count_as_parts() -> None:
         cuts=cuts,
     )
     snap.instances.profile[2] = -3
-    assert measure(snap, WhatIf(snap)).allocated_gpus == pytest.approx(0.75)
+    assert measure(snap, WhatIf(snap)).allocated_gpus == pytest.approx(0.25 + 3 / 7)
 
 
 def test_nothing_is_stranded_while_nobody_waits() -> None:

@@ -1,0 +1,209 @@
+"""Allocation, hardware and real utilization with the gap in GPUs: by service, tenant, queue, pool, and of the fleet.
+
+Every group is a sum of integers over parts, so the groups of a level add up to the fleet exactly. A GPU that no
+workload holds belongs to the last group of each level (`NO_WORKLOAD`); its activity is no part of a utilization.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopilot.core.hardware.xid_facts import out_of_use
+from autopilot.core.model.snapshot import F64, I32, I64, Bools, ClusterSnapshot
+from autopilot.core.usage.parts import (
+    FINE,
+    GPU_UNITS,
+    Parts,
+    activity,
+    gathered,
+    instance_units,
+    parts_of,
+    plausible,
+)
+
+NO_WORKLOAD = "held by no workload"
+LEVELS = ("fleet", "pool", "tenant", "queue", "service")
+
+STRAY_RATIO = 0.05
+"""SM activity from which on a GPU that no workload holds counts as busy: an idle driver and an exporter stay below."""
+
+_FALLING = 0.9  # of the longer window: activity that falls below is what ended work left in it
+
+
+@dataclass(frozen=True, slots=True)
+class Rollup:
+    """The groups of one level, [groups]; the last one is `NO_WORKLOAD`. Sums with a window are [windows, groups].
+
+    `capacity_units` are the usable GPUs of a pool, and of the fleet for a group of another level: its ratios are parts
+    of the fleet's. A queue includes the queues below it. Work of no service is in no group of the level `service`.
+    """
+
+    level: str
+    names: tuple[str, ...]
+    windows_s: tuple[float, ...]
+    capacity_units: I64
+    held_units: I64
+    measured_units: I64
+    active_units: I64  # in 1/FINE of a unit
+    workloads: I64  # that hold GPUs; a workload on several pools counts in each
+
+
+@dataclass(frozen=True, slots=True)
+class Ratios:
+    """The utilizations of the groups of a level over one window, [groups]. NaN: not measured, or nothing held."""
+
+    held_gpus: F64
+    active_gpus: F64  # SM-active GPU equivalents of what is held; what is not measured counts like the rest
+    gap_gpus: F64  # held - active
+    measured_ratio: F64  # share of what is held with known SM activity
+    allocation_ratio: F64  # held / capacity
+    hardware_ratio: F64  # active / held
+    real_utilization_ratio: F64  # active / capacity
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """A busy GPU or MIG instance that no workload holds."""
+
+    entity_id: str
+    node: str
+    activity_ratio: float
+    window_s: float
+
+
+def rollups(snapshot: ClusterSnapshot) -> dict[str, Rollup]:
+    """The groups of every level of `LEVELS`; those of the level `fleet` are the whole and `NO_WORKLOAD`."""
+    parts = parts_of(snapshot)
+    measured, active = activity(snapshot.telemetry, parts)
+    unheld_measured, unheld_active = activity(snapshot.telemetry, unheld_parts(snapshot, parts))
+    capacity = usable_gpus(snapshot)
+    found = {}
+    for level in LEVELS:
+        names, group = _groups(snapshot, level, parts)
+        count = len(names)
+        sums = [_by_group(each, group, count) for each in (parts.units[None, :], measured, active)]
+        workloads = _workloads(group, parts.workload, count)
+        if level == "queue":
+            for row, parent in reversed(list(enumerate(snapshot.queues.parent.tolist()))):
+                for each in (*sums, workloads[None, :]) if parent >= 0 else ():
+                    each[:, parent] += each[:, row]
+        own = np.full(count, capacity.sum())
+        if level == "pool":
+            own = np.bincount(snapshot.nodes.pool[snapshot.gpus.node[capacity]], minlength=count)
+        sums[1][:, -1], sums[2][:, -1] = unheld_measured.sum(axis=1), unheld_active.sum(axis=1)
+        found[level] = Rollup(
+            level,
+            (*names, NO_WORKLOAD),
+            snapshot.telemetry.windows_s,
+            np.append(own, capacity.sum()).astype(np.int64) * GPU_UNITS,
+            sums[0][0],
+            sums[1],
+            sums[2],
+            workloads,
+        )
+    return found
+
+
+def _groups(snapshot: ClusterSnapshot, level: str, parts: Parts) -> tuple[tuple[str, ...], NDArray[np.integer]]:
+    """Names of the groups of a level, and the group of each part; -1: in none."""
+    work = snapshot.workloads
+    if level == "fleet":
+        return ("fleet",), np.zeros(len(parts.units), np.int32)
+    if level == "pool":
+        return snapshot.names.pools, snapshot.nodes.pool[snapshot.gpus.node[parts.gpu]]
+    if level == "tenant":
+        return snapshot.names.tenants, work.tenant[parts.workload]
+    table, column = (snapshot.queues, work.queue) if level == "queue" else (snapshot.services, work.service)
+    return tuple(table.id.tolist()), column[parts.workload]
+
+
+def _by_group(rows: I64, group: NDArray[np.integer], count: int) -> I64:
+    """Exact sums of `rows` [rows, parts] by group, with a last column of zeros. Shape [rows, count + 1]."""
+    out, taken = np.zeros((len(rows), count + 1), np.int64), (group >= 0) & (group < count)
+    for row, values in zip(out, rows, strict=True):
+        np.add.at(row, group[taken], values[taken])
+    return out
+
+
+def _workloads(group: NDArray[np.integer], workload: I32, count: int) -> I64:
+    """Workloads that hold GPUs, by group, with a last 0. Shape [count + 1]."""
+    taken = (group >= 0) & (group < count)
+    pairs = np.unique(np.stack([group[taken], workload[taken]]), axis=1)
+    return np.bincount(pairs[0], minlength=count + 1).astype(np.int64)
+
+
+def usable_gpus(snapshot: ClusterSnapshot) -> Bools:
+    """GPUs that count as capacity: healthy, on a ready node that is not cordoned, condemned or called back."""
+    nodes, gpus = snapshot.nodes, snapshot.gpus
+    bad_node, _ = out_of_use(nodes, gpus)
+    node_ok = nodes.ready & ~nodes.cordoned & ~bad_node & np.isnan(nodes.reclaim_at_s)
+    return np.asarray(gpus.healthy & node_ok[gpus.node])
+
+
+def unheld_parts(snapshot: ClusterSnapshot, parts: Parts) -> Parts:
+    """GPUs and MIG instances that no workload holds any part of, as parts of no workload (-1).
+
+    The parent of an instance is left out: its telemetry repeats that of its instances.
+    """
+    gpus, instances = len(snapshot.gpus.uuid), snapshot.instances
+    units, _ = instance_units(snapshot)
+    there = np.concatenate([np.ones(gpus, np.bool_), instances.profile >= 0])
+    there[parts.entity] = False
+    there[instances.gpu[instances.profile >= 0]] = False
+    entity = np.flatnonzero(there).astype(np.int32)
+    gpu = np.concatenate([np.arange(gpus, dtype=np.int32), instances.gpu])[entity]
+    size = np.concatenate([np.full(gpus, GPU_UNITS), units])[entity]
+    instance = entity >= gpus
+    return Parts(np.full(len(entity), -1, np.int32), gpu, entity, size, np.zeros_like(instance), instance)
+
+
+def ratios(found: Rollup, window_s: float) -> Ratios:
+    """The utilizations of a level over one window."""
+    held, capacity = found.held_units / GPU_UNITS, found.capacity_units / GPU_UNITS
+    unknown = np.full(len(held), np.nan)
+    measured, active = unknown, unknown
+    if window_s in found.windows_s:
+        window = found.windows_s.index(window_s)
+        measured, active = found.measured_units[window] / 1.0, found.active_units[window] / FINE
+    with np.errstate(invalid="ignore", divide="ignore"):
+        hardware = np.where(measured > 0, active / measured, np.nan)
+        busy = np.where(found.held_units > 0, hardware * held, np.nan)
+        return Ratios(
+            held_gpus=held,
+            active_gpus=np.where(found.held_units > 0, busy, active / GPU_UNITS),
+            gap_gpus=held - busy,
+            measured_ratio=np.where(found.held_units > 0, measured / found.held_units, np.nan),
+            allocation_ratio=np.where(capacity > 0, held / capacity, np.nan),
+            hardware_ratio=np.where(found.held_units > 0, hardware, np.nan),
+            real_utilization_ratio=np.where(capacity > 0, busy / capacity, np.nan),
+        )
+
+
+def strays(snapshot: ClusterSnapshot) -> tuple[Stray, ...]:
+    """Busy GPUs and instances that no workload holds, by row.
+
+    Busy over the two shortest windows, and not falling: what ended work leaves in the longer window is not counted.
+    Something uses such a GPU without an allocation, so it must not be treated as free without looking.
+    """
+    telemetry = snapshot.telemetry
+    if "sm_active_ratio" not in telemetry.signals or len(telemetry.windows_s) < 2:
+        return ()
+    parts = unheld_parts(snapshot, parts_of(snapshot))
+    column = telemetry.mean[telemetry.signals.index("sm_active_ratio")]
+    short, long = np.argsort(telemetry.windows_s)[:2].tolist()
+    recent, before = gathered(column[[short, long]], "sm_active_ratio", parts)
+    known = plausible("sm_active_ratio", recent) & plausible("sm_active_ratio", before)
+    busy = known & (recent >= STRAY_RATIO) & (before >= STRAY_RATIO) & (recent >= _FALLING * before)
+    names = np.concatenate([snapshot.gpus.uuid, snapshot.instances.id])
+    return tuple(
+        Stray(
+            str(names[parts.entity[at]]),
+            str(snapshot.nodes.id[snapshot.gpus.node[parts.gpu[at]]]),
+            float(recent[at]),
+            float(telemetry.windows_s[short]),
+        )
+        for at in np.flatnonzero(busy).tolist()
+    )
