@@ -20,11 +20,11 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import About, Code, Note, Proposal, Verdict
 from autopilot.core.placement.search_cache import SearchCache
-from autopilot.core.placement.shapes import Miss
+from autopilot.core.placement.shapes import Fit, Miss
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context, Memo
-from autopilot.core.planning.draft import Case, Draft
+from autopilot.core.planning.draft import AdmitDraft, Case, Draft, EvictDraft
 from autopilot.core.planning.plan_state import PlanState
 from tests.kits.core_world import (
     AUTO,
@@ -216,7 +216,7 @@ def test_without_the_guard_the_bug_gets_through(name: str) -> None:
 def part_of_a_gang(ctx: Context, submit: object) -> None:
     """A planted action that starts a gang below its minimum."""
     from autopilot.core.placement.fit import find_fit
-    from autopilot.core.placement.shapes import Fit, shape_of
+    from autopilot.core.placement.shapes import shape_of
 
     found = find_fit(
         ctx.whatif,
@@ -226,7 +226,13 @@ def part_of_a_gang(ctx: Context, submit: object) -> None:
         ctx.gpu_memory_mib,
     )
     assert isinstance(found, Fit)
-    submit(Draft(Case("admit_gang", "admit"), 0, 0, found, ctx.now_s, (), 1.0, 0.0, ()))  # type: ignore[operator]
+    submit(_admission(0, found))  # type: ignore[operator]
+
+
+def _admission(row: int, fit: Fit) -> AdmitDraft:
+    return AdmitDraft(
+        case=Case("admit_gang", "admit"), row=row, fit=fit, benefit_gpu_s=1.0, cost_gpu_s=0.0, evidence=()
+    )
 
 
 def test_a_part_of_a_gang_is_held_by_the_gang_guard_alone() -> None:
@@ -261,12 +267,11 @@ def test_a_double_hand_out_breaks_the_tick() -> None:
 
 
 def _same_gpus_again(ctx: Context, submit: object) -> None:
-    from autopilot.core.placement.shapes import Fit
     from autopilot.core.placement.whatif import Layout
 
     layout = Layout(np.arange(2, dtype=np.int32), np.full(2, -1, np.int32), np.full(2, 1000, np.int32))
     spot = Fit(layout, np.array([0], np.int32), 0.0, ())
-    submit(Draft(Case("admit_gang", "admit"), 1, 1, spot, ctx.now_s, (), 1.0, 0.0, ()))  # type: ignore[operator]
+    submit(_admission(1, spot))  # type: ignore[operator]
 
 
 def test_the_planner_is_the_only_door() -> None:
@@ -280,5 +285,7 @@ def test_the_planner_is_the_only_door() -> None:
         frozenset(),
     )[1]
     assert isinstance(planner, Planner)
-    assert planner.submit(Draft(Case("backfill", "evict"), -1, 0, None, 0.0, (), 1.0, 0.0, ())) is False
+    case = Case("backfill", "evict")
+    draft = EvictDraft(case=case, row=0, benefit_gpu_s=1.0, cost_gpu_s=0.0, evidence=(), evictions=())
+    assert planner.submit(draft) is False
     assert planner.bound_hit

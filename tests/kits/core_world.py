@@ -51,7 +51,7 @@ from autopilot.core.model.snapshot import (
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, Draft, Eviction, Submit
+from autopilot.core.planning.draft import Case, EvictDraft, Eviction, Submit
 
 AUTO = Policy(name="auto", modes=Modes(Mode.AUTO, Mode.AUTO))
 MODELS = ("A100-80GB", "H100-80GB", "A100-40GB")
@@ -380,17 +380,13 @@ class Disrupt:
     def __call__(self, ctx: Context, submit: Submit) -> None:
         """The action."""
         ids = ctx.observation.snapshot.workloads.id.tolist()
-        draft = Draft(
-            Case("backfill", "evict", takes="backfill", contract="planted" if self.contract else ""),
-            -1,
-            ids.index(self.winner),
-            None,
-            ctx.now_s,
-            (),
-            self.benefit_gpu_s,
-            self.cost_gpu_s,
-            (Evidence("planted", 1),),
-            tuple(self._give(ctx, ids.index(name)) for name in self.victims),
+        draft = EvictDraft(
+            case=Case("backfill", "evict", takes="backfill", contract="planted" if self.contract else ""),
+            row=ids.index(self.winner),
+            benefit_gpu_s=self.benefit_gpu_s,
+            cost_gpu_s=self.cost_gpu_s,
+            evidence=(Evidence("planted", 1),),
+            evictions=tuple(self._give(ctx, ids.index(name)) for name in self.victims),
         )
         self.answers.append(submit(draft))
 

@@ -18,7 +18,7 @@ from autopilot.core.placement.fit import find_fit
 from autopilot.core.placement.shapes import Fit, shape_of
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, Draft, Eviction, Propose, Submit
+from autopilot.core.planning.draft import AdmitDraft, Case, EvictDraft, Eviction, PipelineDraft, Propose, Submit
 from autopilot.settings import shipped_policy
 from simulator.inference.autoscaler import AutoscalerSpec
 from simulator.inference.deployments import Deployment, requests_for
@@ -141,13 +141,9 @@ def churn(benefit_gpu_s: float) -> Propose:
             if left[int(work.tenant[row])] > 0:
                 give = Eviction(row, "evict", None, len(ctx.whatif.layout_of(row)), 1.0)
                 left[int(work.tenant[row])] -= submit(
-                    Draft(
+                    EvictDraft(
                         case=Case("preempt", "evict"),
-                        at=-1,
                         row=row,
-                        fit=None,
-                        start_s=ctx.now_s,
-                        nodes=(),
                         benefit_gpu_s=benefit_gpu_s,
                         cost_gpu_s=1.0,
                         evidence=(),
@@ -167,13 +163,10 @@ def halves(ctx: Context, submit: Submit) -> None:
             ctx.plan.decide(
                 at,
                 submit(
-                    Draft(
+                    AdmitDraft(
                         case=Case("admit_gang", "admit"),
-                        at=at,
                         row=row,
                         fit=fit,
-                        start_s=ctx.now_s,
-                        nodes=(),
                         benefit_gpu_s=1.0,
                         cost_gpu_s=0.0,
                         evidence=(),
@@ -193,13 +186,10 @@ def careless(ctx: Context, submit: Submit) -> None:
             ctx.plan.decide(
                 at,
                 submit(
-                    Draft(
+                    AdmitDraft(
                         case=Case("admit_gang", "admit"),
-                        at=at,
                         row=row,
                         fit=fit,
-                        start_s=ctx.now_s,
-                        nodes=(),
                         benefit_gpu_s=1.0,
                         cost_gpu_s=0.0,
                         evidence=(),
@@ -230,13 +220,10 @@ def sledgehammer(ctx: Context, submit: Submit) -> None:
         ctx.plan.decide(
             at,
             submit(
-                Draft(
+                PipelineDraft(
                     case=Case("preempt", "pipeline"),
-                    at=at,
                     row=row,
                     fit=fit,
-                    start_s=ctx.now_s,
-                    nodes=(),
                     benefit_gpu_s=1e9,
                     cost_gpu_s=1.0,
                     evidence=(),

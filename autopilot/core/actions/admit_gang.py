@@ -32,7 +32,7 @@ from autopilot.core.placement.fit import find_fit
 from autopilot.core.placement.shapes import Fit, Miss, Shape, shape_of
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, Draft, Submit
+from autopilot.core.planning.draft import AdmitDraft, Case, ReserveDraft, Submit
 from autopilot.core.planning.places import place, short
 from autopilot.core.planning.plan_state import Held
 from autopilot.core.planning.queue_turns import queue_turns
@@ -368,20 +368,18 @@ def _reserve(ctx: Context, at: int, submit: Submit) -> bool:
         if max(plan.start_s, ctx.now_s) >= latest_s:
             ctx.plan.release(before.workload)
             return False
-    elif firm and not submit(_promise(ctx, at, row, shape, plan, held)):
+    elif firm and not submit(_promise(ctx, row, shape, plan, held)):
         return False
     ctx.plan.hold(held)
     return True
 
 
-def _promise(ctx: Context, at: int, row: int, shape: Shape, plan: StartPlan, held: Held) -> Draft:
+def _promise(ctx: Context, row: int, shape: Shape, plan: StartPlan, held: Held) -> ReserveDraft:
     """The proposal to make a reservation firm."""
     rules = ctx.policy.reservation
-    return Draft(
+    return ReserveDraft(
         case=RESERVE,
-        at=at,
         row=row,
-        fit=None,
         start_s=held.record.promised_s,
         nodes=held.record.nodes,
         benefit_gpu_s=0.0,
@@ -397,7 +395,7 @@ def _promise(ctx: Context, at: int, row: int, shape: Shape, plan: StartPlan, hel
     )
 
 
-def _admission(ctx: Context, at: int, fit: Fit, shape: Shape) -> Draft:
+def _admission(ctx: Context, at: int, fit: Fit, shape: Shape) -> AdmitDraft:
     """The proposal to start one gang; as backfill where it takes reserved GPUs."""
     if uses_gap(ctx, fit, int(ctx.pending[at])):
         return gap_draft(ctx, at, fit)
@@ -406,13 +404,10 @@ def _admission(ctx: Context, at: int, fit: Fit, shape: Shape) -> Draft:
     idle_s = min(run_s, ctx.policy.review.batch_s, ctx.policy.horizon_s)
     weight = ctx.price_weight(int(fit.nodes[0]))
     gpus = float(fit.layout.milli.sum()) / GPU_MILLI if shape.profile < 0 else ctx.instance_share(fit.layout.instance)
-    return Draft(
+    return AdmitDraft(
         case=ADMIT,
-        at=at,
         row=row,
         fit=fit,
-        start_s=ctx.now_s,
-        nodes=(),
         benefit_gpu_s=gpus * idle_s * weight,
         cost_gpu_s=0.0,
         evidence=(

@@ -16,7 +16,7 @@ from autopilot.core.placement.fit import fits_on
 from autopilot.core.placement.shapes import Fit, suitable_nodes
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, Draft, Eviction, Submit
+from autopilot.core.planning.draft import AdmitDraft, Case, EvictDraft, Eviction, Submit
 from autopilot.core.planning.plan_state import Held
 from autopilot.core.preemption.scenario import free_of
 
@@ -64,19 +64,16 @@ def uses_gap(ctx: Context, fit: Fit, row: int) -> bool:
     return bool((counts > ctx.room(np.inf, row)[nodes]).any()) and bool(fit.layout.plain.all())
 
 
-def gap_draft(ctx: Context, at: int, fit: Fit) -> Draft:
+def gap_draft(ctx: Context, at: int, fit: Fit) -> AdmitDraft:
     """The proposal to start one gang in the gap, with the expected price of its eviction."""
     gpus, gap_s = len(fit.layout), min(held.start_s for held in ctx.plan.held) - ctx.now_s
     known = bool(ctx.known[at])
     run_s = float(ctx.run_high_s[at]) if known else gap_s
     overrun = 1.0 - ctx.policy.backfill.level if known else 1.0
-    return Draft(
+    return AdmitDraft(
         case=GAP,
-        at=at,
         row=int(ctx.pending[at]),
         fit=fit,
-        start_s=ctx.now_s,
-        nodes=(),
         benefit_gpu_s=gpus * max(min(gap_s, run_s, ctx.policy.horizon_s), 0.0),
         cost_gpu_s=overrun * gpus * max(gap_s, 0.0),
         evidence=(
@@ -109,12 +106,9 @@ def _make_way(ctx: Context, held: Held, submit: Submit) -> None:
             needed.discard(row)
     price = float(lost[np.isin(marked, list(needed))].sum())
     submit(
-        Draft(
+        EvictDraft(
             case=DUE,
-            at=-1,
             row=held.row,
-            fit=None,
-            start_s=ctx.now_s,
             nodes=held.record.nodes,
             benefit_gpu_s=held.shape.gpus * ctx.policy.review.batch_s,
             cost_gpu_s=price,
@@ -147,12 +141,9 @@ def _clear(ctx: Context, held: Held, submit: Submit) -> None:
                 break
             gpus, price = len(ctx.whatif.layout_of(row)), float(ctx.losses.price_gpu_s[row])
             submit(
-                Draft(
+                EvictDraft(
                     case=ADVANCE,
-                    at=-1,
                     row=row,
-                    fit=None,
-                    start_s=ctx.now_s,
                     nodes=held.record.nodes,
                     benefit_gpu_s=gpus * ctx.policy.review.batch_s,
                     cost_gpu_s=price,

@@ -10,7 +10,7 @@ from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Code
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, Draft, Submit
+from autopilot.core.planning.draft import AdmitDraft, Case, PipelineDraft, Submit
 from autopilot.core.planning.search_budget import within_steps
 from autopilot.core.preemption.displacing import displacing_timers_s
 from autopilot.core.preemption.moves import moves_only
@@ -41,7 +41,7 @@ def propose(ctx: Context, submit: Submit) -> None:
             keys = scheduling_signatures(ctx)
 
 
-def moves_draft(ctx: Context, at: int, found: Scenario) -> Draft:
+def moves_draft(ctx: Context, at: int, found: Scenario) -> AdmitDraft | PipelineDraft:
     """The proposal of moves, weighed."""
     return pipelined_draft(ctx, MOVES, at, found, worth_gpu_s(ctx, at, found))
 

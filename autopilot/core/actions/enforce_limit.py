@@ -15,7 +15,7 @@ from autopilot.core.model.snapshot import Bools
 from autopilot.core.model.work import running_since, stoppable_mask
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, Draft, Eviction, NoteCase, Submit
+from autopilot.core.planning.draft import Case, EvictDraft, NoteCase, Submit, stop_draft
 from autopilot.core.quota.ledger import ALL
 from autopilot.core.quota.spending import runaways
 
@@ -129,20 +129,8 @@ def _over_budget(ctx: Context, open_rows: Bools, submit: Submit) -> None:
                 )
 
 
-def _suspend(ctx: Context, row: int, case: Case, *why: Evidence) -> Draft:
-    held, lost_gpu_s = len(ctx.whatif.layout_of(row)), float(ctx.losses.price_gpu_s[row])
-    return Draft(
-        case=case,
-        at=-1,
-        row=row,
-        fit=None,
-        start_s=ctx.now_s,
-        nodes=(),
-        benefit_gpu_s=held * ctx.policy.horizon_s,
-        cost_gpu_s=lost_gpu_s,
-        evictions=(Eviction(row, "evict", None, held, lost_gpu_s),),
-        evidence=(*why, Evidence("gpus", held, "GPUs freed")),
-    )
+def _suspend(ctx: Context, row: int, case: Case, *why: Evidence) -> EvictDraft:
+    return stop_draft(ctx, row, case, *why, cost_gpu_s=float(ctx.losses.price_gpu_s[row]))
 
 
 ACTION = Action(NAME, "suspend work past its limit", propose, (RUN_TIME, SPENDING), (LIMIT_WARNING, SPENDING_WARNING))

@@ -16,8 +16,6 @@ them is weighed and subject to every guard. Broken hardware receives no new work
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from autopilot.core.checkpoints.losses import stop_losses
@@ -31,7 +29,7 @@ from autopilot.core.model.work import holding_mask, stoppable_mask, whole_gpus
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, Draft, Eviction, NoteCase, Submit
+from autopilot.core.planning.draft import Case, EvictDraft, Eviction, NoteCase, Submit, stop_draft
 from autopilot.core.tracking.hangs import at_work, doing_nothing, doubts, judged, window_s
 
 NAME = "recover"
@@ -238,7 +236,7 @@ def _save(ctx: Context, at_risk: list[AtRisk], submit: Submit) -> list[int]:
                 Evidence("gone_in", round(left_s[turn.row], 3), "s until the cloud takes a node of it"),
                 Evidence("saved", round(saved[turn.row], 3), "GPU-s"),
                 Evidence("written_in", round(turn.done_s, 3), "s"),
-                until_s=ctx.now_s + left_s[turn.row],
+                gone_s=ctx.now_s + left_s[turn.row],
             )
         )
     ctx.plan.wake_at(*(ctx.now_s + turn.start_s for turn in plan.turns if turn.start_s > 0))
@@ -258,16 +256,12 @@ def _elsewhere(ctx: Context, row: int, doomed: Bools) -> Layout | None:
     return layout.only(stays)
 
 
-def _shrink(ctx: Context, row: int, keeps: Layout | None, left_s: float) -> Draft:
+def _shrink(ctx: Context, row: int, keeps: Layout | None, left_s: float) -> EvictDraft:
     """Continue without the members on nodes that the cloud reclaims."""
     given = len(ctx.whatif.layout_of(row)) - (0 if keeps is None else len(keeps))
-    return Draft(
+    return EvictDraft(
         case=SPOT_SHRINK,
-        at=-1,
         row=row,
-        fit=None,
-        start_s=ctx.now_s,
-        nodes=(),
         benefit_gpu_s=float(ctx.losses.worst_gpu_s[row]),
         cost_gpu_s=0.0,
         evictions=(Eviction(row, "shrink", keeps, given, 0.0),),
@@ -396,31 +390,19 @@ def _stuck(ctx: Context, submit: Submit) -> None:
             submit(_stop(ctx, row, STUCK, Evidence("stuck", round(for_s, 3), "s past its grace, still on its GPUs")))
 
 
-def _restart(ctx: Context, row: int, case: Case, for_s: float, *why: Evidence) -> Draft:
+def _restart(ctx: Context, row: int, case: Case, for_s: float, *why: Evidence) -> EvictDraft:
     """Stop a gang whose members are all alive, to start it again. It is not broken, so this is weighed.
 
     The loss is the work since its last checkpoint, up to the time `for_s` ago when it fell silent, and the restart.
     """
     work = ctx.observation.snapshot.workloads
     losses = stop_losses(ctx.observation.snapshot, ctx.now_s - for_s, np.zeros(len(work.id)))
-    return replace(_stop(ctx, row, case, *why), cost_gpu_s=float(losses.price_gpu_s[row]))
+    return stop_draft(ctx, row, case, *why, cost_gpu_s=float(losses.price_gpu_s[row]))
 
 
-def _stop(ctx: Context, row: int, case: Case, *why: Evidence, until_s: float = float("nan")) -> Draft:
-    held = len(ctx.whatif.layout_of(row))
-    return Draft(
-        case=case,
-        at=-1,
-        row=row,
-        fit=None,
-        start_s=ctx.now_s,
-        nodes=(),
-        benefit_gpu_s=held * ctx.policy.horizon_s,
-        cost_gpu_s=0.0,
-        evictions=(Eviction(row, "evict", None, held, 0.0),),
-        until_s=until_s,
-        evidence=(*why, Evidence("gpus", held, "GPUs freed")),
-    )
+def _stop(ctx: Context, row: int, case: Case, *why: Evidence, gone_s: float | None = None) -> EvictDraft:
+    """Stop a gang that cannot continue where it is: that costs nothing more."""
+    return stop_draft(ctx, row, case, *why, cost_gpu_s=0.0, gone_s=gone_s)
 
 
 def runs(ctx: Context) -> bool:

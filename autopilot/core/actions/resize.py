@@ -10,7 +10,7 @@ from autopilot.core.model.records import Evidence
 from autopilot.core.placement.shapes import Fit, Shape
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, Draft, Submit
+from autopilot.core.planning.draft import Case, GrowDraft, Submit
 from autopilot.core.sharing.elastic import running, share
 
 NAME = "resize"
@@ -31,15 +31,12 @@ def propose(ctx: Context, submit: Submit) -> None:
             submit(_growth(ctx, gang.row, held[gang.row], gang.fit, gang.shape))
 
 
-def _growth(ctx: Context, row: int, held: int, fit: Fit, shape: Shape) -> Draft:
+def _growth(ctx: Context, row: int, held: int, fit: Fit, shape: Shape) -> GrowDraft:
     work = ctx.observation.snapshot.workloads
-    return Draft(
+    return GrowDraft(
         case=GROW,
-        at=-1,
         row=row,
         fit=fit,
-        start_s=ctx.now_s,
-        nodes=(),
         benefit_gpu_s=shape.gpus * min(ctx.policy.review.batch_s, ctx.policy.horizon_s),
         cost_gpu_s=0.0,
         evidence=(

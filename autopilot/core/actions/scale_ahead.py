@@ -20,7 +20,7 @@ from autopilot.core.model.records import About, Evidence, Note
 from autopilot.core.model.work import gpu_part, holding_mask
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, Draft, Submit
+from autopilot.core.planning.draft import Case, ScaleDraft, Submit
 from autopilot.core.tracking.replicas import Ahead, desired_replicas, foresee, peak_quantiles
 
 NAME = "scale_ahead"
@@ -88,18 +88,17 @@ def _propose(ctx: Context, ahead: Ahead, lacking_gpus: float, yields: frozenset[
     submit(_draft(ctx, ahead, record, desired, ctx.now_s + rules.lease_s if desired else ctx.now_s))
 
 
-def _draft(ctx: Context, ahead: Ahead, record: ServiceRecord, desired: int, until_s: float) -> Draft:
+def _draft(ctx: Context, ahead: Ahead, record: ServiceRecord, desired: int, until_s: float) -> ScaleDraft:
     services, row = ctx.observation.snapshot.services, ahead.row
     needed, stands = int(services.needed_replicas[row]), int(services.floor[row])
     gpus, more = _gpus_per_replica(ctx, row), max(desired - needed, 0)
     beyond, missing = _beyond(ahead, needed * ahead.capacity_rps)
-    return Draft(
+    return ScaleDraft(
         case=FLOOR if desired else GIVE_BACK,
-        at=-1,
-        row=-1,
-        fit=None,
-        start_s=ctx.now_s,
-        nodes=(),
+        service=row,
+        replicas=desired,
+        until_s=until_s,
+        ahead=ahead,
         benefit_gpu_s=gpus * min(missing / ahead.capacity_rps, more) * ahead.lead_s,
         cost_gpu_s=gpus * more * ctx.policy.scale_ahead.dwell_s * (1.0 - beyond),
         evidence=(
@@ -116,10 +115,6 @@ def _draft(ctx: Context, ahead: Ahead, record: ServiceRecord, desired: int, unti
             Evidence("wanted", desired, "replicas"),
             Evidence("model", _model(ahead)),
         ),
-        service=row,
-        replicas=desired,
-        until_s=until_s,
-        ahead=ahead,
     )
 
 

@@ -16,6 +16,7 @@ from autopilot.core.actions import ACTIONS
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
 from autopilot.core.model.codes import ON_PAPER, PASSING
+from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.memory import ControllerMemory, Disruption
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Code, Observation, Plan, Proposal, Reservation, Slot, Verdict, Victim
@@ -27,7 +28,19 @@ from autopilot.core.planning.action import Action
 from autopilot.core.planning.build import build_context
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.disruption import disruptions, dwell_s, proposal_key
-from autopilot.core.planning.draft import Case, Draft, Eviction
+from autopilot.core.planning.draft import (
+    AdmitDraft,
+    Case,
+    Draft,
+    EvictDraft,
+    Eviction,
+    GrowDraft,
+    PipelineDraft,
+    ReserveDraft,
+    ScaleDraft,
+    WaitingDraft,
+    WorkloadDraft,
+)
 from autopilot.core.reservations.advance import hold_advance
 
 
@@ -52,10 +65,11 @@ class Planner:
         ctx = self.ctx
         if not self.claimed.isdisjoint(draft.victims):
             return False
+        at = ctx.position_of(draft.row) if isinstance(draft, WaitingDraft) else None
         if len(self.proposals) >= ctx.policy.limits.proposals_per_tick:
             self.bound_hit = True
-            if draft.at >= 0:
-                ctx.plan.refuse(draft.at, Miss(Code.BOUND, len(self.proposals), ctx.policy.limits.proposals_per_tick))
+            if at is not None:
+                ctx.plan.refuse(at, Miss(Code.BOUND, len(self.proposals), ctx.policy.limits.proposals_per_tick))
             return False
         proposal = _proposal(draft, ctx)
         verdicts = tuple(check(proposal, draft, ctx) for _, check in self.guards)
@@ -64,9 +78,10 @@ class Planner:
         self.proposals.append(_with_verdicts(proposal, verdicts, accepted))
         stands = accepted or all(verdict.code in ON_PAPER for verdict in refused)
         if draft.victims and not accepted:
-            self.dwells_s[proposal_key(proposal)] = dwell_s(ctx, draft.row)
+            self.dwells_s[proposal_key(proposal)] = dwell_s(ctx, draft)
         if accepted:
-            self.rows[proposal.uid] = draft.row
+            if draft.workload_row is not None:
+                self.rows[proposal.uid] = draft.workload_row
             self.cases[proposal.id] = draft.case
             self.rows.update((victim.uid, row) for victim, row in zip(proposal.victims, draft.victims, strict=True))
         if accepted and draft.victims:
@@ -75,50 +90,60 @@ class Planner:
         if stands and draft.victims:
             self.claimed.update(draft.victims)
             if not accepted:
-                ctx.plan.recommend({give.row: (ctx.whatif.layout_of(give.row), give.keeps) for give in draft.evictions})
-            if draft.fit is None:  # they hold their GPUs still, but their quota is free
+                ctx.plan.recommend({give.row: (ctx.whatif.layout_of(give.row), give.keeps) for give in draft.taken})
+            if draft.placed is None:  # they hold their GPUs still, but their quota is free
                 for row in draft.victims:
                     ctx.quota.book(row, ctx.whatif.layout_of(row), -1)
                     ctx.quota.leaving.add(row)
-        if stands and draft.fit is not None:
-            self.waits[proposal.id] = _apply(draft, draft.fit.layout, ctx)
-        elif not stands and draft.at >= 0:
-            ctx.plan.refuse(draft.at, Miss(Code.GATED, float(len(refused)), 0.0))
-            if draft.fit is not None and all(verdict.code in PASSING for verdict in refused):
-                ctx.plan.want([draft.fit.layout])
-                ctx.plan.want(give.keeps for give in draft.evictions if give.how == "move" and give.keeps is not None)
+        if stands:
+            match draft:
+                case AdmitDraft():
+                    _start(draft, ctx)
+                case PipelineDraft():
+                    self.waits[proposal.id] = _make_room(draft, ctx)
+                    _start(draft, ctx)
+                case GrowDraft():
+                    ctx.whatif.move(draft.row, ctx.whatif.layout_of(draft.row).joined(draft.fit.layout))
+                    ctx.quota.book(draft.row, draft.fit.layout)
+        elif at is not None:
+            ctx.plan.refuse(at, Miss(Code.GATED, float(len(refused)), 0.0))
+            if draft.placed is not None and all(verdict.code in PASSING for verdict in refused):
+                ctx.plan.want([draft.placed.layout])
+                ctx.plan.want(_moves(draft.taken).values())
         return stands
 
 
-def _apply(draft: Draft, layout: Layout, ctx: Context) -> tuple[Victim, ...]:
-    """Apply a draft to the what-if and the quota ledger: victims leave, the gang starts, moved victims take their new
-    place.
-    """
-    whatif, quota = ctx.whatif, ctx.quota
-    if draft.kind == "grow":
-        whatif.move(draft.row, whatif.layout_of(draft.row).joined(layout))
-        quota.book(draft.row, layout)
-        return ()
-    waits: tuple[Victim, ...] = ()
-    if draft.kind == "pipeline":
-        for give in draft.evictions:
-            quota.book(give.row, whatif.layout_of(give.row), -1)
-            quota.leaving.add(give.row)
-            if give.keeps is not None:
-                quota.book(give.row, give.keeps)
-        moves = {give.row: give.keeps for give in draft.evictions if give.how == "move" and give.keeps is not None}
-        for row, target in moves.items():
-            ctx.foresee(target, float(ctx.end_s[row]), row)
-        gone = vacate(whatif, [*draft.victims, *ctx.plan.leaving], [layout, *moves.values()], moves)
-        others = sorted(gone.difference(draft.victims))
-        waits = tuple(_victim(_leaver(row, ctx.plan.leaving[row]), True, ctx) for row in others)
-        for give in draft.evictions:
-            if give.how != "move":
-                ctx.plan.leave(give.row, give.keeps)
+def _start(draft: AdmitDraft | PipelineDraft, ctx: Context) -> None:
+    """The gang of a draft takes its place on the what-if and in the quota ledger."""
+    run_s = float(ctx.run_low_s[ctx.position_of(draft.row)])
     ctx.plan.drop_hold(draft.row)  # it needs its reservation no more
-    whatif.place(draft.row, layout)
-    ctx.occupy(draft.row, layout, ctx.now_s + float(ctx.run_low_s[draft.at]))
+    ctx.whatif.place(draft.row, draft.fit.layout)
+    ctx.occupy(draft.row, draft.fit.layout, ctx.now_s + run_s)
+
+
+def _make_room(draft: PipelineDraft, ctx: Context) -> tuple[Victim, ...]:
+    """Victims leave the what-if and the quota ledger, or take their new place. Returns others that leave for it."""
+    whatif, quota = ctx.whatif, ctx.quota
+    for give in draft.evictions:
+        quota.book(give.row, whatif.layout_of(give.row), -1)
+        quota.leaving.add(give.row)
+        if give.keeps is not None:
+            quota.book(give.row, give.keeps)
+    moves = _moves(draft.evictions)
+    for row, target in moves.items():
+        ctx.foresee(target, float(ctx.end_s[row]), row)
+    gone = vacate(whatif, [*draft.victims, *ctx.plan.leaving], [draft.fit.layout, *moves.values()], moves)
+    others = sorted(gone.difference(draft.victims))
+    waits = tuple(_victim(_leaver(row, ctx.plan.leaving[row]), True, ctx) for row in others)
+    for give in draft.evictions:
+        if give.how != "move":
+            ctx.plan.leave(give.row, give.keeps)
     return waits
+
+
+def _moves(evictions: tuple[Eviction, ...]) -> dict[int, Layout]:
+    """Where victims that move go, by row."""
+    return {give.row: give.keeps for give in evictions if give.how == "move" and give.keeps is not None}
 
 
 def _leaver(row: int, keeps: Layout | None) -> Eviction:
@@ -191,13 +216,20 @@ def kept_promises(ctx: Context) -> tuple[Reservation, ...]:
 
 def _proposal(draft: Draft, ctx: Context) -> Proposal:
     """The draft in names, with an id that is bound to the state that it was made for."""
+    match draft:
+        case ScaleDraft():
+            return _scaling(draft, ctx)
+        case WorkloadDraft():
+            return _of_workload(draft, ctx)
+    raise InvariantError(f"the planner cannot name a {type(draft).__name__}")
+
+
+def _of_workload(draft: WorkloadDraft, ctx: Context) -> Proposal:
     snapshot = ctx.observation.snapshot
     work = snapshot.workloads
-    if draft.kind == "scale":
-        return _scaling(draft, ctx)
     workload, incarnation = str(work.id[draft.row]), int(work.incarnation[draft.row])
-    slots = () if draft.fit is None else slots_of(ctx, _whole_of(draft, draft.fit.layout, ctx))
-    victims = tuple(_victim(give, draft.contract, ctx) for give in draft.evictions)
+    slots = () if draft.placed is None else slots_of(ctx, _whole_of(draft, draft.placed.layout, ctx))
+    victims = tuple(_victim(give, draft.contract, ctx) for give in draft.taken)
     state = _state_digest(draft, f"{workload}|{work.uid[draft.row]}|{incarnation}", slots, victims)
     return Proposal(
         id=f"{draft.kind}-{workload}-{state[:8]}",
@@ -209,19 +241,19 @@ def _proposal(draft: Draft, ctx: Context) -> Proposal:
         tenant=snapshot.names.tenants[int(work.tenant[draft.row])],
         slots=slots,
         victims=victims,
-        start_s=draft.start_s,
+        start_s=draft.start_s if isinstance(draft, ReserveDraft) else ctx.now_s,
         benefit_gpu_s=draft.benefit_gpu_s,
         cost_gpu_s=draft.cost_gpu_s,
-        score_terms=draft.fit.terms if draft.fit is not None else (),
+        score_terms=draft.placed.terms if draft.placed is not None else (),
         evidence=draft.evidence,
         state_digest=state,
-        until_s=draft.until_s,
+        until_s=draft.gone_s or 0.0 if isinstance(draft, EvictDraft) else 0.0,
         uid=str(work.uid[draft.row]),
         reason=draft.case.reason,
     )
 
 
-def _state_digest(draft: Draft, subject: str, slots: tuple[Slot, ...], victims: tuple[Victim, ...]) -> str:
+def _state_digest(draft: WorkloadDraft, subject: str, slots: tuple[Slot, ...], victims: tuple[Victim, ...]) -> str:
     """What an approval is bound to: the slots of the gang and the fate of every victim."""
     digest = blake2s(digest_size=6)
     digest.update(f"{draft.action}|{draft.kind}|{subject}|{'contract' if draft.contract else ''}".encode())
@@ -231,7 +263,7 @@ def _state_digest(draft: Draft, subject: str, slots: tuple[Slot, ...], victims: 
         digest.update(f"|-{victim.workload}:{victim.uid}:{victim.incarnation}:{victim.how}:{victim.gpus}".encode())
         for slot in victim.keeps:
             digest.update(f">{_place(slot)}".encode())
-    for node in draft.nodes:
+    for node in draft.nodes if isinstance(draft, EvictDraft | ReserveDraft) else ():
         digest.update(f"|@{node}".encode())
     return digest.hexdigest()
 
@@ -240,7 +272,7 @@ def _place(slot: Slot) -> str:
     return f"{slot.node}/{slot.gpu}/{slot.instance}:{slot.milli}"
 
 
-def _scaling(draft: Draft, ctx: Context) -> Proposal:
+def _scaling(draft: ScaleDraft, ctx: Context) -> Proposal:
     """The proposal of a floor for a service, in names."""
     snapshot, row = ctx.observation.snapshot, draft.service
     services = snapshot.services
@@ -258,7 +290,7 @@ def _scaling(draft: Draft, ctx: Context) -> Proposal:
         incarnation=generation,
         queue=str(snapshot.queues.id[int(services.queue[row])]),
         tenant=snapshot.names.tenants[int(snapshot.workloads.tenant[mine[0]])] if len(mine) else "",
-        start_s=draft.start_s,
+        start_s=ctx.now_s,
         benefit_gpu_s=draft.benefit_gpu_s,
         cost_gpu_s=draft.cost_gpu_s,
         evidence=draft.evidence,
@@ -270,9 +302,9 @@ def _scaling(draft: Draft, ctx: Context) -> Proposal:
     )
 
 
-def _whole_of(draft: Draft, layout: Layout, ctx: Context) -> Layout:
+def _whole_of(draft: WorkloadDraft, layout: Layout, ctx: Context) -> Layout:
     """All that the gang will hold: a gang that grows keeps what it has."""
-    return ctx.whatif.layout_of(draft.row).joined(layout) if draft.kind == "grow" else layout
+    return ctx.whatif.layout_of(draft.row).joined(layout) if isinstance(draft, GrowDraft) else layout
 
 
 def _with_verdicts(proposal: Proposal, verdicts: tuple[Verdict, ...], accepted: bool) -> Proposal:

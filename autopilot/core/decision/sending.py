@@ -23,7 +23,16 @@ from autopilot.core.placement.whatif import Layout, WhatIf
 from autopilot.core.planning.action import Cases
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.disruption import takes_gpus
-from autopilot.core.planning.draft import Case, Draft, Eviction
+from autopilot.core.planning.draft import (
+    AdmitDraft,
+    Case,
+    Draft,
+    EvictDraft,
+    Eviction,
+    GrowDraft,
+    ScaleDraft,
+    WorkloadDraft,
+)
 from autopilot.core.tracking.pipelined import Lookup, shows
 from autopilot.core.tracking.replicas import foresee
 
@@ -129,16 +138,14 @@ class Sender:
         has = self.bare.whatif.layout_of(row)
         more = layout.minus(has)
         nodes = np.unique(snapshot.gpus.node[more.gpu]).astype(np.int32)
-        draft = Draft(
-            Case(origin.action, "grow" if kind == "resize" else "admit"),
-            -1,
-            row,
-            Fit(more, nodes, 0.0, ()),
-            ctx.now_s,
-            (),
-            origin.benefit_gpu_s,
-            origin.cost_gpu_s,
-            (),
+        variant = GrowDraft if kind == "resize" else AdmitDraft
+        draft = variant(
+            case=Case(origin.action, variant.kind),
+            row=row,
+            fit=Fit(more, nodes, 0.0, ()),
+            benefit_gpu_s=origin.benefit_gpu_s,
+            cost_gpu_s=origin.cost_gpu_s,
+            evidence=(),
             resent=origin.proposal_id,
         )
         refusal = self._ask(self._proposal(origin, draft, slots, ()), draft)
@@ -186,17 +193,13 @@ class Sender:
             row = (
                 self.names.workload.get(pipelined.uid, evictions[0].row) if pipelined is not None else evictions[0].row
             )
-            draft = Draft(
-                self._case_of(first),
-                -1,
-                row,
-                None,
-                ctx.now_s,
-                (),
-                origin.benefit_gpu_s,
-                cost_gpu_s,
-                (),
-                tuple(evictions),
+            draft = EvictDraft(
+                case=self._case_of(first),
+                row=row,
+                benefit_gpu_s=origin.benefit_gpu_s,
+                cost_gpu_s=cost_gpu_s,
+                evidence=(),
+                evictions=tuple(evictions),
                 needed_gpus=_needed(pipelined, evictions),
                 resent=proposal_id,
             )
@@ -204,11 +207,9 @@ class Sender:
         return dict.fromkeys((entry.instruction.id for entry in due), code)
 
     def _case_of(self, entry: InFlight) -> Case:
-        """The case of its proposal as an eviction: its start waits for it, or is over."""
+        """The case of its proposal, or a case with the same consequences."""
         case = self.cases.get((entry.action, entry.kind, entry.reason))
-        if case is None:
-            return Case(entry.action, "evict", entry.reason, contract="by contract" if entry.contract else "")
-        return replace(case, kind="evict")
+        return case or Case(entry.action, entry.kind, entry.reason, contract="by contract" if entry.contract else "")
 
     def _leaves(self, entry: InFlight) -> bool:
         """True for a victim that is leaving already."""
@@ -254,16 +255,11 @@ class Sender:
         ahead = next((each for each in asked if each.row == row), None)
         if effect.replicas and ahead is None:
             return Code.FORECAST_UNKNOWN
-        draft = Draft(
-            Case(entry.action, "scale", entry.reason),
-            -1,
-            -1,
-            None,
-            ctx.now_s,
-            (),
-            entry.benefit_gpu_s,
-            entry.cost_gpu_s,
-            (),
+        draft = ScaleDraft(
+            case=Case(entry.action, ScaleDraft.kind, entry.reason),
+            benefit_gpu_s=entry.benefit_gpu_s,
+            cost_gpu_s=entry.cost_gpu_s,
+            evidence=(),
             service=row,
             replicas=effect.replicas,
             until_s=effect.until_s,
@@ -290,7 +286,7 @@ class Sender:
     # --- guards -----------------------------------------------------------------------------------
 
     def _proposal(
-        self, origin: _Origin, draft: Draft, slots: tuple[Slot, ...], victims: tuple[Victim, ...]
+        self, origin: _Origin, draft: WorkloadDraft, slots: tuple[Slot, ...], victims: tuple[Victim, ...]
     ) -> Proposal:
         snapshot = self.ctx.observation.snapshot
         work = snapshot.workloads

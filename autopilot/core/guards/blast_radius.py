@@ -21,9 +21,9 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     fractions.
     """
     limit = ctx.policy.preemption.blast_ratio
-    if not draft.evictions:
+    if not draft.taken:
         return allow(NAME, 0.0, UNIT, limit)
-    ratio = sum(_taken(give, ctx) for give in draft.evictions) / max(_needed(draft, ctx), LEAST_GPUS)
+    ratio = sum(_taken(give, ctx) for give in draft.taken) / max(_needed(draft, ctx), LEAST_GPUS)
     if draft.contract:
         return waive(NAME, ratio, UNIT, limit)
     if ratio > limit:
@@ -38,10 +38,10 @@ def _taken(give: Eviction, ctx: Context) -> float:
 
 
 def _needed(draft: Draft, ctx: Context) -> float:
-    """GPUs that the gang starts on; where no gang starts yet, the GPUs that it requests."""
-    if draft.needed_gpus:  # several gangs take the place together
-        return float(draft.needed_gpus)
-    if draft.fit is not None:
-        return ctx.gpus_of(draft.fit.layout)
-    work = ctx.observation.snapshot.workloads
-    return float(work.gpus[draft.row]) * gpu_part(work, draft.row)
+    """GPUs that start on what is taken; where no gang starts yet, the GPUs that it requests."""
+    if draft.gained_gpus is not None:
+        return float(draft.gained_gpus)
+    if draft.placed is not None:
+        return ctx.gpus_of(draft.placed.layout)
+    work, row = ctx.observation.snapshot.workloads, draft.workload_row
+    return 0.0 if row is None else float(work.gpus[row]) * gpu_part(work, row)

@@ -71,5 +71,5 @@ def _writing_s(draft: Draft, ctx: Context) -> float:
     """
     work = ctx.observation.snapshot.workloads
     leaving = ctx.leaving_mask()
-    leaving[[give.row for give in draft.evictions if give.how != "shrink"]] = True
+    leaving[[give.row for give in draft.taken if give.how != "shrink"]] = True
     return float(np.nansum(work.checkpoint_write_s[leaving]))

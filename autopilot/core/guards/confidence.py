@@ -14,9 +14,9 @@ UNIT = "forecasts relied on"
 
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     """Judged by the record of the forecast, whatever the action made of it. Proposals without a forecast pass."""
-    if draft.ahead is None:
+    if draft.foreseen is None:
         return allow(NAME, 0.0, UNIT, 0.0)
-    ahead = judged(draft.ahead, ctx.now_s, ctx.policy.scale_ahead)
+    ahead = judged(draft.foreseen, ctx.now_s, ctx.policy.scale_ahead)
     if ahead.code != Code.OK:
         return deny(NAME, ahead.code, ahead.value, ahead.unit, ahead.threshold)
     return allow(NAME, ahead.value, ahead.unit, ahead.threshold)

@@ -19,8 +19,9 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
         return deny(NAME, Code.STALE_INVENTORY, snapshot.inventory_age_s, "s", limits.inventory_s)
     if not snapshot.work_age_s <= limits.work_s:
         return deny(NAME, Code.STALE_WORK, snapshot.work_age_s, "s", limits.work_s)
-    if draft.fit is not None:
-        unfit = int((~ctx.whatif.node_ok[draft.fit.nodes]).sum() + (~ctx.whatif.gpu_ok[draft.fit.layout.gpu]).sum())
+    if draft.placed is not None:
+        nodes, gpus = draft.placed.nodes, draft.placed.layout.gpu
+        unfit = int((~ctx.whatif.node_ok[nodes]).sum() + (~ctx.whatif.gpu_ok[gpus]).sum())
         if unfit:
             return deny(NAME, Code.NODE_UNFIT, float(unfit), "nodes or GPUs not ready, cordoned or unhealthy", 0.0)
     if draft.case.by_telemetry:

@@ -6,7 +6,7 @@ from autopilot.core.guards.base import allow, deny
 from autopilot.core.model.records import Code, Proposal, Verdict, Victim
 from autopilot.core.model.snapshot import WorkloadTable
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, Eviction
+from autopilot.core.planning.draft import Draft, Eviction, GrowDraft
 
 NAME = "gang"
 
@@ -14,17 +14,18 @@ NAME = "gang"
 def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     """Refuse a start below the gang's minimum, and the eviction of a part that the gang cannot do without."""
     work = ctx.observation.snapshot.workloads
-    for victim, give in zip(proposal.victims, draft.evictions, strict=True):
+    for victim, give in zip(proposal.victims, draft.taken, strict=True):
         verdict = _partial(victim, give, ctx)
         if verdict is not None:
             return verdict
-    if proposal.kind not in {"admit", "pipeline", "grow"}:
+    row = draft.workload_row
+    if draft.placed is None or row is None:
         return allow(NAME, float(len(proposal.victims)), "gangs taken whole", float(len(proposal.victims)))
-    got, need, wide = len(proposal.slots), int(work.min_gpus[draft.row]), int(work.gpus[draft.row])
+    got, need, wide = len(proposal.slots), int(work.min_gpus[row]), int(work.gpus[row])
     distinct = len({(slot.gpu, slot.instance) for slot in proposal.slots})
-    if not need <= got <= wide or distinct < _distinct(got, work, draft.row):
+    if not need <= got <= wide or distinct < _distinct(got, work, row):
         return deny(NAME, Code.PARTIAL_GANG, float(got), "GPUs at once", float(need))
-    if proposal.kind == "grow" and not set(_names(draft.row, ctx)) <= {(s.gpu, s.instance) for s in proposal.slots}:
+    if isinstance(draft, GrowDraft) and not set(_names(row, ctx)) <= {(s.gpu, s.instance) for s in proposal.slots}:
         return deny(
             NAME,
             Code.PARTIAL_EVICTION,

@@ -21,7 +21,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
         return allow(NAME, 0.0, "victims", 0.0)
     key = proposal_key(proposal)
     since_s = ctx.memory.proposed_since_s.get(key, ctx.now_s)
-    lasted_s, needs_s = ctx.now_s - since_s, dwell_s(ctx, draft.row)
+    lasted_s, needs_s = ctx.now_s - since_s, dwell_s(ctx, draft)
     if draft.contract:
         return waive(NAME, lasted_s, "s since first wished", needs_s)
     least = proposal.cost_gpu_s * (1.0 + rules.margin_ratio)

@@ -6,6 +6,7 @@ from autopilot.core.guards.base import allow, deny
 from autopilot.core.intake.commands import approval_ended
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Code, Proposal, Verdict
+from autopilot.core.placement.shapes import Fit
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft
 
@@ -39,15 +40,15 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
         ended = approval_ended(approval, proposal, ctx.now_s, ctx.policy)
         if ended is not None:
             return deny(NAME, *ended)
-    if ctx.plan.paper and draft.fit is not None and _rests_on_paper(draft, ctx):
+    if ctx.plan.paper and draft.placed is not None and _rests_on_paper(draft, draft.placed, ctx):
         return deny(NAME, Code.ON_PAPER, step, unit, need)
     return allow(NAME, step, unit, float(_STEP[mode]))
 
 
-def _rests_on_paper(draft: Draft, ctx: Context) -> bool:
+def _rests_on_paper(draft: Draft, fit: Fit, ctx: Context) -> bool:
     """True when the proposal uses GPUs or quota that only a recommendation frees."""
-    layouts = [give.keeps for give in draft.evictions if give.how == "move" and give.keeps is not None]
-    asked = {place for layout in (*layouts, draft.fit.layout) for place in layout.places()} if draft.fit else set()
+    layouts = [give.keeps for give in draft.taken if give.how == "move" and give.keeps is not None]
+    asked = {place for layout in (*layouts, fit.layout) for place in layout.places()}
     if any(not asked.isdisjoint(held.places()) for held, _ in ctx.plan.paper.values()):
         return True
     quota = ctx.quota
@@ -56,10 +57,11 @@ def _rests_on_paper(draft: Draft, ctx: Context) -> bool:
         quota.book(row, held)
         if keeps is not None:
             quota.book(row, keeps, -1)
-    for give in draft.evictions:
+    for give in draft.taken:
         quota.book(give.row, ctx.whatif.layout_of(give.row), -1)
         if give.keeps is not None:
             quota.book(give.row, give.keeps)
-    refusal = quota.may_start(draft.row, len(draft.fit.layout)) if draft.fit else None
+    starts = draft.workload_row
+    refusal = None if starts is None else quota.may_start(starts, len(fit.layout))
     quota.ledger.restore(ledger)
     return refusal is not None

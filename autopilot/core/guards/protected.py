@@ -8,15 +8,15 @@ from __future__ import annotations
 from autopilot.core.guards.base import allow, deny
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft
+from autopilot.core.planning.draft import AdmitDraft, Draft
 
 NAME = "protected"
 
 
-def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
+def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     """Binds evictions by contract too, except that backfilled work is preemptible."""
     work = ctx.observation.snapshot.workloads
-    if proposal.kind == "admit" and work.excluded[draft.row]:
+    if isinstance(draft, AdmitDraft) and work.excluded[draft.row]:
         return deny(NAME, Code.OPTED_OUT, 1.0, "workloads opted out", 0.0)
     exempt = draft.case.exempt
     for row in draft.victims:
@@ -28,7 +28,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
             return deny(NAME, Code.NOT_PREEMPTIBLE, 1.0, "victims not preemptible", 0.0)
     if draft.contract or Code.WITHOUT_CHECKPOINT in exempt or ctx.policy.preemption.without_checkpoint:
         return allow(NAME, 0.0, "protected victims", 0.0)
-    unsaved = sum(bool(ctx.unsaved[give.row]) for give in draft.evictions if give.how != "shrink")
+    unsaved = sum(bool(ctx.unsaved[give.row]) for give in draft.taken if give.how != "shrink")
     if unsaved:
         return deny(NAME, Code.WITHOUT_CHECKPOINT, float(unsaved), "victims that cannot save in time", 0.0)
     return allow(NAME, 0.0, "protected victims", 0.0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from math import inf
 from typing import TypeVar, cast
 
@@ -34,6 +35,10 @@ from autopilot.core.usage.table import UsageTable, usage_of
 
 Built = TypeVar("Built")
 _NO_ROOM = frozenset({Code.CAPACITY, Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY})
+
+
+class _Positions(dict[int, int]):
+    """Positions of pending gangs, by row."""
 
 
 @dataclass(slots=True)
@@ -255,6 +260,10 @@ class Context:
         # without guarantees the reason FAIRNESS says nothing
         if miss.code != Code.FAIRNESS or self.quota.ledger.guarantee_binds:
             self.plan.refuse(at, miss)
+
+    def position_of(self, row: int) -> int:
+        """The position of a pending gang. Raises `KeyError` for work that is not pending."""
+        return self.once(_Positions, lambda: _Positions(zip(self.pending.tolist(), count())))[row]
 
     def too_early(self, at: int) -> Miss | None:
         """Set while a gang has not waited long enough to preempt."""

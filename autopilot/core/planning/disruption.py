@@ -28,11 +28,12 @@ def takes_gpus(instruction: Instruction) -> bool:
     return instruction.kind == "evict" or (instruction.kind == "resize" and bool(instruction.reason))
 
 
-def dwell_s(ctx: Context, row: int) -> float:
-    """How long a disruptive proposal for a workload must last: for latency-critical work one more tick confirms it."""
-    usual_s = ctx.policy.hysteresis.dwell_s
-    urgent = ctx.observation.snapshot.workloads.slo_class[row] == SloClass.LATENCY_CRITICAL
-    return min(usual_s, CONFIRM_S) if urgent else usual_s
+def dwell_s(ctx: Context, draft: Draft) -> float:
+    """How long a disruptive proposal must last: for latency-critical work one more tick confirms it."""
+    usual_s, row = ctx.policy.hysteresis.dwell_s, draft.workload_row
+    if row is None or ctx.observation.snapshot.workloads.slo_class[row] != SloClass.LATENCY_CRITICAL:
+        return usual_s
+    return min(usual_s, CONFIRM_S)
 
 
 def proposal_key(proposal: Proposal) -> str:

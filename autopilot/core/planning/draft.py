@@ -1,9 +1,14 @@
-"""What an action hands to the planner, and the one thing that it may call."""
+"""What an action hands to the planner, and the one thing that it may call.
+
+A draft is a proposal in row numbers. There is one class for each kind, with the fields that this kind has. Guards read
+any draft through the properties of `Draft`, and look at the class only where a rule is about one kind.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from autopilot.core.model.records import Code, Evidence
 from autopilot.core.placement.shapes import Fit
@@ -55,29 +60,16 @@ class Eviction:
     price_gpu_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A proposal in rows; the planner turns it into a Proposal and asks the guards.
+    """What every draft has, and what the planner and the guards ask any draft."""
 
-    `at` is the position among what is pending (-1 for work that is not), `row` the workload; -1 where the proposal is
-    about a service: its row is `service`, the floor `replicas`, and `ahead` the forecast behind it.
-    """
+    kind: ClassVar[str]
 
     case: Case
-    at: int
-    row: int
-    fit: Fit | None
-    start_s: float
-    nodes: tuple[str, ...]
     benefit_gpu_s: float
     cost_gpu_s: float
     evidence: tuple[Evidence, ...]
-    evictions: tuple[Eviction, ...] = ()
-    needed_gpus: int = 0  # of all gangs that start on what is taken; 0: this one alone
-    service: int = -1
-    replicas: int = 0
-    until_s: float = 0.0  # when that floor lapses by itself
-    ahead: Ahead | None = None
     resent: str = ""  # proposal that it comes from again: its own entries in the ledger do not count
 
     @property
@@ -86,19 +78,180 @@ class Draft:
         return self.case.action
 
     @property
-    def kind(self) -> str:
-        """Kind of the proposal."""
-        return self.case.kind
-
-    @property
     def contract(self) -> bool:
         """True where the victims leave by contract."""
         return bool(self.case.contract)
 
     @property
+    def workload_row(self) -> int | None:
+        """The workload that it is about; None where it is about another object."""
+        return None
+
+    @property
+    def placed(self) -> Fit | None:
+        """The place of the work that it starts or widens."""
+        return None
+
+    @property
+    def taken(self) -> tuple[Eviction, ...]:
+        """What it takes from running work."""
+        return ()
+
+    @property
+    def gained_gpus(self) -> int | None:
+        """GPUs that start on what is taken; None: those of its place, or else all that its workload requests."""
+        return None
+
+    @property
+    def foreseen(self) -> Ahead | None:
+        """The forecast that it relies on."""
+        return None
+
+    @property
     def victims(self) -> tuple[int, ...]:
         """Rows that lose something."""
-        return tuple(give.row for give in self.evictions)
+        return tuple(give.row for give in self.taken)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadDraft(Draft):
+    """About one workload."""
+
+    row: int
+
+    @property
+    def workload_row(self) -> int:
+        """The workload."""
+        return self.row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingDraft(WorkloadDraft):
+    """For a gang that waits. If it does not stand, that is why the gang waits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmitDraft(WaitingDraft):
+    """Start a gang now."""
+
+    kind: ClassVar[str] = "admit"
+
+    fit: Fit
+
+    @property
+    def placed(self) -> Fit:
+        """Where it starts."""
+        return self.fit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineDraft(WaitingDraft):
+    """Start a gang once its victims, and others that leave already, are gone."""
+
+    kind: ClassVar[str] = "pipeline"
+
+    fit: Fit
+    evictions: tuple[Eviction, ...]
+    needed_gpus: int | None = None  # of all gangs that start on what is taken; None: this one alone
+
+    @property
+    def placed(self) -> Fit:
+        """Where it starts."""
+        return self.fit
+
+    @property
+    def taken(self) -> tuple[Eviction, ...]:
+        """What its victims give up."""
+        return self.evictions
+
+    @property
+    def gained_gpus(self) -> int | None:
+        """GPUs of all gangs that start there, where several do."""
+        return self.needed_gpus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrowDraft(WorkloadDraft):
+    """Widen a running gang by `fit`."""
+
+    kind: ClassVar[str] = "grow"
+
+    fit: Fit
+
+    @property
+    def placed(self) -> Fit:
+        """The additional members."""
+        return self.fit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReserveDraft(WaitingDraft):
+    """Promise a start to a gang that does not fit yet."""
+
+    kind: ClassVar[str] = "reserve"
+
+    start_s: float  # the promised start
+    nodes: tuple[str, ...]  # on which room is held
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictDraft(WorkloadDraft):
+    """Take GPUs from running work: for the workload of `row`, or from that workload for its own sake."""
+
+    kind: ClassVar[str] = "evict"
+
+    evictions: tuple[Eviction, ...]
+    nodes: tuple[str, ...] = ()  # reserved ones that it clears
+    gone_s: float | None = None  # when the GPUs are taken away, whatever is decided
+    needed_gpus: int | None = None  # that start on what is taken; None: all that the workload requests
+
+    @property
+    def taken(self) -> tuple[Eviction, ...]:
+        """What the victims give up."""
+        return self.evictions
+
+    @property
+    def gained_gpus(self) -> int | None:
+        """GPUs that start there, where that is known."""
+        return self.needed_gpus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleDraft(Draft):
+    """Set the floor of a service, or give it back."""
+
+    kind: ClassVar[str] = "scale"
+
+    service: int  # row
+    replicas: int  # 0 gives the floor back
+    until_s: float  # when the floor lapses by itself
+    ahead: Ahead | None  # the forecast behind it; None: a floor is given back without one
+
+    @property
+    def foreseen(self) -> Ahead | None:
+        """The forecast of its load."""
+        return self.ahead
+
+
+def stop_draft(
+    ctx: Context,
+    row: int,
+    case: Case,
+    *why: Evidence,
+    cost_gpu_s: float,
+    gone_s: float | None = None,
+) -> EvictDraft:
+    """Stop one gang whole. It is worth the use of its GPUs up to the horizon."""
+    held = len(ctx.whatif.layout_of(row))
+    return EvictDraft(
+        case=case,
+        row=row,
+        benefit_gpu_s=held * ctx.policy.horizon_s,
+        cost_gpu_s=cost_gpu_s,
+        evidence=(*why, Evidence("gpus", held, "GPUs freed")),
+        evictions=(Eviction(row, "evict", None, held, cost_gpu_s),),
+        gone_s=gone_s,
+    )
 
 
 Submit = Callable[[Draft], bool]

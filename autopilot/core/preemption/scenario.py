@@ -24,7 +24,7 @@ from autopilot.core.placement.shapes import (
 )
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, Draft, Eviction
+from autopilot.core.planning.draft import AdmitDraft, Case, Eviction, PipelineDraft
 from autopilot.core.planning.places import elsewhere, held_for_others, place, room_beside, within_limits
 from autopilot.core.preemption.search import Search
 from autopilot.core.reservations.gang import plan_start
@@ -44,7 +44,7 @@ class Scenario:
     shape: Shape
     fit: Fit
     evictions: tuple[Eviction, ...]
-    needed_gpus: int = 0  # of all gangs that start on what is taken; 0: this one alone
+    needed_gpus: int | None = None  # of all gangs that start on what is taken; None: this one alone
 
     @property
     def cost_gpu_s(self) -> float:
@@ -300,7 +300,7 @@ def pipelined_draft(
     benefit_gpu_s: float,
     *,
     net_of_waiting: bool = False,
-) -> Draft:
+) -> AdmitDraft | PipelineDraft:
     """The scenario as a draft, with its evidence. With no work to wait for it is a plain start, at this tick.
 
     `net_of_waiting`: the benefit already excludes the waiting of stopped victims.
@@ -311,26 +311,29 @@ def pipelined_draft(
     stopping = _priced_cost_gpu_s(ctx, found)
     waiting = 0.0 if net_of_waiting else _waiting_gpu_s(ctx, at, found)
     leaving, at_once = cases_without_victims(case.action)
-    return Draft(
-        case=case if found.evictions else leaving if _awaits(ctx, found.fit.layout) else at_once,
-        at=at,
+    cost_gpu_s = stopping + waiting
+    evidence = (
+        Evidence("gpus", found.shape.gpus, "GPUs"),
+        Evidence("waited", round(ctx.now_s - float(work.submit_s[row]), 3), "s"),
+        Evidence("evicted", count["evict"], "gangs"),
+        Evidence("shrunk", count["shrink"], "gangs"),
+        Evidence("moved", count["move"], "gangs"),
+        Evidence("stopping_at_review", round(stopping, 3), "GPU-s"),
+        Evidence("waiting_again", round(waiting, 3), "GPU-s"),
+    )
+    if not found.evictions and not _awaits(ctx, found.fit.layout):
+        return AdmitDraft(
+            case=at_once, row=row, fit=found.fit, benefit_gpu_s=benefit_gpu_s, cost_gpu_s=cost_gpu_s, evidence=evidence
+        )
+    return PipelineDraft(
+        case=case if found.evictions else leaving,
         row=row,
         fit=found.fit,
-        start_s=ctx.now_s,
-        nodes=(),
-        benefit_gpu_s=benefit_gpu_s,
-        cost_gpu_s=stopping + waiting,
         evictions=found.evictions,
         needed_gpus=found.needed_gpus,
-        evidence=(
-            Evidence("gpus", found.shape.gpus, "GPUs"),
-            Evidence("waited", round(ctx.now_s - float(work.submit_s[row]), 3), "s"),
-            Evidence("evicted", count["evict"], "gangs"),
-            Evidence("shrunk", count["shrink"], "gangs"),
-            Evidence("moved", count["move"], "gangs"),
-            Evidence("stopping_at_review", round(stopping, 3), "GPU-s"),
-            Evidence("waiting_again", round(waiting, 3), "GPU-s"),
-        ),
+        benefit_gpu_s=benefit_gpu_s,
+        cost_gpu_s=cost_gpu_s,
+        evidence=evidence,
     )
 
 

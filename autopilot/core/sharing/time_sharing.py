@@ -159,7 +159,7 @@ def _exchange(ctx: Context, at: int, bench: _Bench, *, fill: bool) -> Scenario |
             missing += bench.gpus[other]
     found = _on_paper(ctx, at, shape_of(ctx.observation.snapshot, row, gpus), paused, behind)
     wide = [other for other in paused if bench.gpus[other] > gpus]
-    if found is None or any(_leaves_idle(bench, other, limit, found.needed_gpus) for other in wide):
+    if found is None or any(_leaves_idle(bench, other, limit, found.needed_gpus or gpus) for other in wide):
         return None
     return found
 

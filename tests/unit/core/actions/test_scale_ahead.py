@@ -15,7 +15,7 @@ from autopilot.core.model.policy import Mode, Modes
 from autopilot.core.model.records import Code, Gap, Instruction, Observation, OutcomeKind, Proposal
 from autopilot.core.model.snapshot import SloClass
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Submit
+from autopilot.core.planning.draft import Draft, ScaleDraft, Submit
 from autopilot.core.tracking.lifecycle import next_deadline_s
 from autopilot.core.tracking.replicas import Ahead
 from autopilot.explain.proposals import explain_decision, explain_proposal, proposal_words
@@ -181,7 +181,11 @@ def test_the_guard_judges_the_forecast_and_not_what_the_action_claims_of_it() ->
     """An action that calls a forecast trusted is refused by the forecast's own record."""
 
     def boastful(ctx: Context, submit: Submit) -> None:
-        scale_ahead.ACTION.propose(ctx, lambda draft: submit(replace(draft, ahead=_boast(draft.ahead))))
+        scale_ahead.ACTION.propose(ctx, lambda draft: submit(_boastful(draft)))
+
+    def _boastful(draft: Draft) -> Draft:
+        assert isinstance(draft, ScaleDraft)
+        return replace(draft, ahead=_boast(draft.ahead))
 
     def _boast(ahead: Ahead | None) -> Ahead | None:
         return None if ahead is None else replace(ahead, code=Code.OK, value=1.0, threshold=0.0)

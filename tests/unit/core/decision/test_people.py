@@ -154,7 +154,7 @@ class Scenario:
 
     def __call__(self, ctx: Any, submit: Callable[[Any], bool]) -> None:
         """Propose it."""
-        from autopilot.core.planning.draft import Case, Draft
+        from autopilot.core.planning.draft import Case, EvictDraft
 
         names = ctx.observation.snapshot.workloads.id.tolist()
         row = names.index("v")
@@ -162,13 +162,9 @@ class Scenario:
         keeps = None if self.to is None else replace(layout, gpu=layout.gpu + 8 * self.to)
         give = Eviction(row, "evict" if keeps is None else "move", keeps, len(layout), 0.0)
         submit(
-            Draft(
+            EvictDraft(
                 case=Case("preempt", "evict", contract="planted" if self.contract else ""),
-                at=-1,
                 row=names.index("w"),
-                fit=None,
-                start_s=ctx.now_s,
-                nodes=(),
                 benefit_gpu_s=self.benefit_gpu_s,
                 cost_gpu_s=self.cost_gpu_s,
                 evidence=(),

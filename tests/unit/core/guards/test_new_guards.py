@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +20,16 @@ from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.action import Action, cases_of
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.disruption import takes_gpus
-from autopilot.core.planning.draft import Case, Draft, Eviction, Submit
+from autopilot.core.planning.draft import (
+    AdmitDraft,
+    Case,
+    Draft,
+    EvictDraft,
+    Eviction,
+    GrowDraft,
+    PipelineDraft,
+    Submit,
+)
 from tests.kits.core_world import decide, holds, observe, snapshot, waits, with_policy
 from tests.kits.ticking_world import EAGER
 
@@ -60,26 +70,28 @@ class Planted:
         if self.fit is not None:
             nodes = np.unique(snap.gpus.node[self.fit.gpu]).astype(np.int32)
             fit = Fit(self.fit, nodes, 0.0, ())
-        at = ctx.pending.tolist().index(row) if row in ctx.pending.tolist() else -1
         plain = Case(self.action, self.kind, contract="planted" if self.contract else "")
-        draft = Draft(
-            CASES.get((self.action, self.kind, self.reason), plain),
-            at,
-            row,
-            fit,
-            ctx.now_s,
-            (),
-            1e9,
-            1.0,
-            (Evidence("planted", 1),),
-            tuple(evictions),
-        )
-        self.answers.append(submit(draft))
+        common: dict[str, Any] = {
+            "case": CASES.get((self.action, self.kind, self.reason), plain),
+            "row": row,
+            "benefit_gpu_s": 1e9,
+            "cost_gpu_s": 1.0,
+            "evidence": (Evidence("planted", 1),),
+        }
+        self.answers.append(submit(_DRAFTS[self.kind](common, fit, tuple(evictions))))
 
     @property
     def table(self) -> tuple[Action, ...]:
         """An action table of this action alone."""
         return (Action(self.action, "", self),)
+
+
+_DRAFTS: dict[str, Callable[[dict[str, Any], Any, tuple[Eviction, ...]], Draft]] = {
+    "admit": lambda common, fit, _: AdmitDraft(**common, fit=fit),
+    "grow": lambda common, fit, _: GrowDraft(**common, fit=fit),
+    "pipeline": lambda common, fit, given: PipelineDraft(**common, fit=fit, evictions=given),
+    "evict": lambda common, _, given: EvictDraft(**common, evictions=given),
+}
 
 
 def answer(
