@@ -26,6 +26,7 @@ BENCHMARKS = {
     "preemption": "preemption, moves and fill at a price, on seven tenants, and the trade-off curve (long)",
     "runtimes": "run-time forecasts against recent-kNN, and what they promise against what they deliver",
     "forecast_speed": "CPU of a minute's forecasts, of a job's, and of a retrain, and the memory of it",
+    "mig_regeometry": "requests for MIG instances accepted, against the best static cuts (B9)",
     "reclaim_storm": "every owner returns at once, on 4,000 GPUs",
     "bursts_slo": "the value of demand forecasts to services: late requests under autopilot and reactive (long)",
     "foresight": "the value of run-time forecasts to decisions: exact, last-two and predicted (long)",
