@@ -30,6 +30,7 @@ BENCHMARKS = {
     "reclaim_storm": "every owner returns at once, on 4,000 GPUs",
     "bursts_slo": "the value of demand forecasts to services: late requests under autopilot and reactive (long)",
     "foresight": "the value of run-time forecasts to decisions: exact, last-two and predicted (long)",
+    "hoarding": "the verdict on idle work against the truth of the generator, and on real telemetry",
     "tenants": "many tenants against kueue and easy, on P12 and P10 (long)",
 }
 

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.optimize import nnls
+from scipy.optimize import minimize, nnls
+from scipy.stats import norm
 
 F64 = NDArray[np.float64]
 
@@ -152,6 +153,55 @@ def fit_bursts(data: Path, sm_per_busy: float) -> dict[str, Any]:
     }
 
 
+def fit_gaps(data: Path, step_s: float = 57.0) -> dict[str, Any]:
+    """Lengths of stretches with a duty cycle of at most 1 %, from `gentd26`, by maximum likelihood.
+
+    The end of a pod cuts a stretch off. The model is a mixture of two log-normals and of stretches that do not end
+    (simulator/signals/owners.py).
+    """
+    lengths, cut, busy = _stretches(data, step_s)
+
+    def cdf(at_s: F64, p: F64) -> F64:
+        share = np.exp(np.r_[0.0, p[:2]]) / np.exp(np.r_[0.0, p[:2]]).sum()
+        parts = [share[k] * norm.cdf((np.log(at_s) - p[2 + k]) / np.exp(p[4 + k])) for k in range(2)]
+        return np.asarray(parts[0] + parts[1])
+
+    def cost(p: F64) -> float:
+        inside = cdf(lengths + step_s / 2, p) - cdf(np.maximum(lengths - step_s / 2, 1.0), p)
+        ended, open_ended = np.maximum(inside[~cut], 1e-300), np.maximum(1.0 - cdf(lengths[cut], p), 1e-300)
+        return -float(np.log(ended).sum() + np.log(open_ended).sum())
+
+    start = np.array([0.1, -4.8, np.log(70.0), np.log(290.0), -1.2, 0.06])
+    best = minimize(cost, start, method="Nelder-Mead", options={"maxiter": 20000, "maxfev": 20000}).x
+    share = np.exp(np.r_[0.0, best[:2]]) / np.exp(np.r_[0.0, best[:2]]).sum()
+    return {
+        "stretches": len(lengths),
+        "cut_off": int(cut.sum()),
+        "shares": tuple(round(float(each), 4) for each in share),
+        "medians_s": tuple(round(float(np.exp(each)), 1) for each in best[2:4]),
+        "sigmas": tuple(round(float(np.exp(each)), 3) for each in best[4:6]),
+        "mean_work_s": float(busy.mean()),
+    }
+
+
+def _stretches(data: Path, step_s: float) -> tuple[F64, Any, F64]:
+    """Lengths of idle stretches, which of them the end of the pod cut off, and lengths of stretches of work."""
+    frame: Any = pd.read_parquet(data / "gentd26" / "gpu_util.parquet").sort_values(["pod", "t_s"])
+    idle, cut, busy = [], [], []
+    for _, pod in frame.groupby("pod"):
+        util, at_s = pod["gpu_util"].to_numpy(float), pod["t_s"].to_numpy(float)
+        kind = np.where(np.isnan(util), 2, (util <= 1.0).astype(int))
+        edges = np.r_[0, np.flatnonzero(np.diff(kind)) + 1, len(util)]
+        for begin, end in zip(edges[1:-1].tolist(), edges[2:].tolist(), strict=True):  # the first one began unseen
+            length_s, last = at_s[end - 1] - at_s[begin] + step_s, end == len(util)
+            if kind[begin] == 1:
+                idle.append(length_s)
+                cut.append(last)
+            elif kind[begin] == 0 and not last:
+                busy.append(length_s)
+    return np.array(idle), np.array(cut), np.array(busy)
+
+
 def _show(title: str, values: dict[str, Any]) -> None:
     print(f"# {title}")
     for name, value in values.items():
@@ -172,6 +222,7 @@ def main(arguments: list[str]) -> int:
     _show("fleet (acme_util_cdf, Seren)", fit_fleet(data))
     _show("fleet (acme_util_cdf, Kalos)", fit_fleet(data, "kalos"))
     _show("bursts (gentd26)", fit_bursts(data, relations["light_inference"]["sm_per_busy"]))
+    _show("gaps (gentd26)", fit_gaps(data))
     return 0
 
 

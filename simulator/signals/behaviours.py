@@ -55,6 +55,12 @@ class Archetype(IntEnum):
     STARTING = 11  # image pull, model load
     CHECKPOINTING = 12
     ROGUE = 13  # busy without an allocation
+    KEEP_ALIVE = 14  # hoarding behind a small kernel that runs all the time
+    WARM_STANDBY = 15  # a loaded model that only answers health probes
+    TRICKLE_DECODE = 16  # memory-bound decoding at low load: SMs nearly idle, DRAM not
+    DATA_LOADING = 17  # long phases of loading between phases of training
+    SPARSE_SERVICE = 18  # a service with a request each few minutes
+    INTERMITTENT = 19  # interactive work while its owner is there; simulator/signals/owners.py says when
 
 
 class Pattern(IntEnum):
@@ -178,6 +184,41 @@ BEHAVIOURS: dict[Archetype, Behaviour] = {
         fixed_level=0.01, dram_per_sm=2.0, pcie_base=3e9, busy_base=0.05, memory_ratio=(0.45, 0.95), noise=8.0,
     ),
     Archetype.ROGUE: _SMALL_TRAINING,
+    Archetype.KEEP_ALIVE: Behaviour(
+        # a small kernel on a few SMs, 1-3 %; that it makes little memory traffic and heat [assumed]
+        levels=(0.01, 0.012, 0.015, 0.02, 0.025, 0.028, 0.03), dram_per_sm=0.05, busy_exponent=150.0,
+        power_per_sm=0.3, memory_ratio=(0.15, 0.9), jitter=0.02,
+    ),
+    Archetype.WARM_STANDBY: Behaviour(
+        # relations [h100] i4; one probe of some 100 ms each five minutes [assumed]
+        levels=(0.00002, 0.00004, 0.00006, 0.0001, 0.00015, 0.00022, 0.0003), tensor_per_sm=0.155, dram_per_sm=0.623,
+        pcie_per_sm=1.36e9, busy_exponent=4.31, power_per_sm=0.524, memory_ratio=(0.23, 0.9), jitter=0.1, noise=4.0,
+        pattern=Pattern.STEP, period_s=300.0, duty=0.1, gain=10.0,
+    ),
+    Archetype.TRICKLE_DECODE: Behaviour(
+        # as DECODE at a twentieth of its load: every token still reads the whole model [assumed]
+        levels=(0.004, 0.006, 0.01, 0.015, 0.022, 0.035, 0.05), occupancy_per_sm=0.35, tensor_per_sm=0.05,
+        dram_per_sm=6.0, pcie_per_sm=1.36e9, busy_exponent=30.0, power_per_sm=1.5, memory_ratio=(0.85, 0.95),
+        jitter=0.1, noise=4.0,
+    ),
+    Archetype.DATA_LOADING: Behaviour(
+        # relations [h100] t2; phases of half an hour in which batches are only staged on the device [assumed]
+        levels=(0.05, 0.08, 0.12, 0.16, 0.2, 0.24, 0.28), tensor_per_sm=0.303, dram_base=1e-4, dram_per_sm=0.507,
+        nvlink_per_sm=2.72e10, pcie_base=2e8, pcie_per_sm=1.36e8, busy_exponent=1.86, power_per_sm=0.957,
+        memory_ratio=(0.2, 0.8), jitter=0.05, noise=4.0, pattern=Pattern.STEP, period_s=2400.0, duty=0.3, gain=3.33,
+    ),
+    Archetype.SPARSE_SERVICE: Behaviour(
+        # relations [h100] i4; a second or more of work each five minutes [assumed]
+        levels=(0.0003, 0.0006, 0.001, 0.002, 0.004, 0.008, 0.015), tensor_per_sm=0.155, dram_per_sm=0.623,
+        pcie_per_sm=1.36e9, busy_exponent=4.31, power_per_sm=0.524, memory_ratio=(0.23, 0.9), jitter=0.1, noise=4.0,
+        pattern=Pattern.STEP, period_s=300.0, duty=0.1, gain=10.0,
+    ),
+    Archetype.INTERMITTENT: Behaviour(
+        # work between short gaps [gentd26]: 179 s of 483 s; relations [h100] i4; levels [assumed]
+        levels=(0.004, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3), tensor_per_sm=0.155, dram_per_sm=0.623, pcie_per_sm=1.36e9,
+        busy_exponent=4.31, power_per_sm=0.524, memory_ratio=(0.05, 0.6), jitter=0.1, noise=4.0,
+        pattern=Pattern.STEP, period_s=480.0, duty=0.37, gain=2.7,
+    ),
 }  # fmt: skip
 
 # Shares of allocated GPU time by kind of work.

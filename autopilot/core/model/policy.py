@@ -36,6 +36,7 @@ from autopilot.core.model.policy_bounds import (
     Recovery,
     Views,
 )
+from autopilot.core.model.policy_idle import Idle
 
 Seconds = Annotated[float, Interval(ge=0.0, le=366 * DAY_S)]
 Count = Annotated[int, Interval(ge=0, le=1_000_000)]
@@ -354,6 +355,7 @@ class Policy:
     scale_ahead: Annotated[ScaleAhead, Doc("replicas ahead of the load")] = field(default_factory=ScaleAhead)
     recovery: Annotated[Recovery, Doc("recovery of broken work and hardware")] = field(default_factory=Recovery)
     enforcement: Annotated[Enforcement, Doc("work beyond its limits")] = field(default_factory=Enforcement)
+    idle: Annotated[Idle, Doc("idle work")] = field(default_factory=Idle)
     placement: Annotated[PlacementWeights, Doc("placement score")] = field(default_factory=PlacementWeights)
     hysteresis: Annotated[Hysteresis, Doc("hysteresis")] = field(default_factory=Hysteresis)
     budget: Annotated[Budget, Doc("disruption budgets")] = field(default_factory=Budget)

@@ -1,0 +1,32 @@
+"""Power of a GPU that holds memory and does no work, by GPU model.
+
+Measured: A100-80GB 96.5 W (fleet-wide plateau of loaded GPUs, AcmeTrace) and H100-SXM 120 W (run b1 of
+h100_telemetry_runs). The others are their board limit times the ratio of their generation, which is an assumption.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+LOADED_IDLE_W = {
+    "P100": 60.0,
+    "V100": 72.0,
+    "T4": 17.0,
+    "A10": 36.0,
+    "A30": 40.0,
+    "A100": 96.5,
+    "L40": 84.0,
+    "H20": 68.0,
+    "H100": 120.0,
+    "H200": 120.0,
+    "B200": 171.0,
+    "B300": 205.0,
+}
+"""Watts by the longest key that is part of the name of a GPU model."""
+
+
+@lru_cache(maxsize=512)
+def loaded_idle_w(gpu_model: str) -> float:
+    """Watts of a loaded GPU without work; NaN for a model that the table lacks."""
+    keys = [key for key in LOADED_IDLE_W if key in gpu_model.upper()]
+    return LOADED_IDLE_W[max(keys, key=len)] if keys else float("nan")

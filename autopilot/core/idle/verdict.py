@@ -1,0 +1,168 @@
+"""Whether GPUs are idle, from windowed telemetry, and whether the work on them is.
+
+A GPU is idle when SM, DRAM and tensor activity, the links and power are all low in every sample of the window. One
+signal is not enough: memory-bound decoding keeps the SMs nearly idle and DRAM busy, loading keeps both idle and PCIe
+busy, a spinning collective keeps only the SMs busy, and a kernel that only keeps the GPU warm shows 1 to 3 % of SM
+activity and nothing else. What is not measured is unknown, never idle.
+
+The verdict is weaker (`ESTIMATED`) where the evidence is: a counter that says only whether some kernel ran, power that
+cannot be attributed to a MIG instance, or a GPU that several workloads share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from autopilot.core.hardware.dcgm import SIGNALS, Quality
+from autopilot.core.hardware.idle_power import loaded_idle_w
+from autopilot.core.model.policy import Policy
+from autopilot.core.model.policy_idle import Idle
+from autopilot.core.model.snapshot import F32, F64, I8, I32, Bools, ClusterSnapshot, SignalTable, State
+from autopilot.core.model.work import running_since
+from autopilot.core.usage.parts import GPU_UNITS, parts_of
+
+SM, _, TENSOR, DRAM, NVLINK, PCIE, MEMORY, POWER = range(len(SIGNALS))
+UTIL_RATIO = 0.01
+"""Duty cycle up to which a GPU without finer counters counts as idle, in every sample."""
+
+
+class Activity(IntEnum):
+    """What is known of a GPU or a workload."""
+
+    UNKNOWN = 0
+    BUSY = 1
+    ESTIMATED = 2  # idle by weak evidence: it may only be recommended
+    IDLE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One window of the telemetry of E entities. Signals as in `dcgm.SIGNALS`; NaN: not measured.
+
+    `wanted` are the samples that the window should have, `age_s` the age of the newest one, `idle_w` the power of a
+    loaded GPU of that model without work.
+    """
+
+    mean: F32  # [signals, E]
+    maximum: F32  # [signals, E]
+    samples: I32
+    wanted: F64
+    age_s: F32
+    quality: I8
+    idle_w: F64
+
+
+def judge(window: Window, rules: Idle, freshest_s: float, skew_s: float = 0.0) -> I8:
+    """The `Activity` of each entity. Shape [E].
+
+    `freshest_s` is the greatest age of the newest sample, `skew_s` how far in the future it may lie.
+    """
+    mean, high = window.mean, window.maximum
+    with np.errstate(invalid="ignore"):
+        enough = (window.samples > 0) & (window.samples >= rules.covered_ratio * window.wanted)
+        fresh = (window.age_s <= freshest_s) & (window.age_s >= -skew_s)
+        stuck = (high[POWER] == mean[POWER]) & (window.samples > 1) & (high[POWER] > 0)  # real power moves
+        busy = (high[SM] > rules.sm_ratio) | (high[DRAM] > rules.dram_ratio) | (high[TENSOR] > rules.tensor_ratio)
+        busy |= (mean[PCIE] > rules.link_bytes_s) | (mean[NVLINK] > rules.link_bytes_s)
+        busy |= high[POWER] > rules.power_ratio * window.idle_w
+        low = high[MEMORY] >= 0  # a GPU without a reading of its memory is not known to be held
+        fine = (window.quality == Quality.SM_ACTIVE) & (high[SM] <= rules.sm_ratio)
+        fine &= (high[DRAM] <= rules.dram_ratio) & (high[TENSOR] <= rules.tensor_ratio)
+        coarse = high[SM] <= UTIL_RATIO
+        powered = high[POWER] <= rules.power_ratio * window.idle_w
+    found = np.full(mean.shape[1], Activity.UNKNOWN, np.int8)
+    found[coarse | fine] = Activity.ESTIMATED
+    found[fine & powered] = Activity.IDLE
+    found[~low] = Activity.UNKNOWN
+    found[busy] = Activity.BUSY
+    found[~(enough & fresh) | stuck] = Activity.UNKNOWN
+    return found
+
+
+def entity_activity(snapshot: ClusterSnapshot, policy: Policy) -> I8:
+    """The `Activity` of each GPU, then of each instance, over the longest window. Shape [GPUs + instances]."""
+    table = snapshot.telemetry
+    count = len(snapshot.gpus.uuid) + len(snapshot.instances.id)
+    if not table.windows_s or tuple(table.signals) != SIGNALS or table.mean.shape[2] != count:
+        return np.zeros(count, np.int8)
+    return judge(
+        window_of(table, _idle_power(snapshot)), policy.idle, policy.freshness.telemetry_s, policy.clock.max_skew_s
+    )
+
+
+def window_of(table: SignalTable, idle_w: F64) -> Window:
+    """The longest window of a table. The shortest one says how often samples come."""
+    longest, shortest = int(np.argmax(table.windows_s)), int(np.argmin(table.windows_s))
+    wanted = table.samples[shortest] * (table.windows_s[longest] / table.windows_s[shortest])
+    return Window(
+        table.mean[:, longest],
+        table.maximum[:, longest],
+        table.samples[longest],
+        wanted.astype(float),
+        table.age_s,
+        table.quality,
+        idle_w,
+    )
+
+
+def _idle_power(snapshot: ClusterSnapshot) -> F64:
+    """Power of a loaded GPU without work, by entity; NaN for instances, whose power is not measured."""
+    by_model = np.array([loaded_idle_w(name) for name in snapshot.names.gpu_models] or [np.nan])
+    gpus = by_model[snapshot.nodes.gpu_model[snapshot.gpus.node]]
+    return np.concatenate([gpus, np.full(len(snapshot.instances.id), np.nan)])
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """What each workload holds, and how much of it is idle. Arrays are [workloads]."""
+
+    activity: I8  # of the workload
+    held_gpus: F64  # shares and instances count their part of a GPU
+    idle_gpus: F64  # held, and idle at least by weak evidence
+
+
+def work_activity(snapshot: ClusterSnapshot, entity: I8, now_s: float) -> Holdings:
+    """The verdict on each workload.
+
+    Work that starts, saves, waits for a member of its gang, or runs for less than the window is not judged: `UNKNOWN`.
+    """
+    work = snapshot.workloads
+    count, parts = len(work.id), parts_of(snapshot)
+    rows, code = parts.workload, entity[parts.entity].copy()
+    holders = np.bincount(parts.entity, minlength=len(entity))
+    code[(parts.shared | (holders[parts.entity] > 1)) & (code == Activity.IDLE)] = Activity.ESTIMATED
+    part = parts.units / GPU_UNITS
+    found = combine(code, rows, count)
+    length_s = max(snapshot.telemetry.windows_s, default=0.0)
+    with np.errstate(invalid="ignore"):
+        judged = (work.state == State.RUNNING) & ~work.stuck & np.isnan(work.stale_since_s)
+        judged &= now_s - running_since(work) >= length_s
+        judged &= np.isnan(work.start_s) | (now_s - work.start_s >= length_s)  # a resize starts its GPUs anew
+        saved = now_s - work.last_checkpoint_s < 0  # it writes one
+    found[~judged | saved] = Activity.UNKNOWN
+    idle = (code >= Activity.ESTIMATED) & judged[rows]
+    return Holdings(
+        found,
+        np.bincount(rows, part, minlength=count).astype(float),
+        np.bincount(rows, part * idle, minlength=count).astype(float),
+    )
+
+
+def combine(entity: I8, work: I32, count: int) -> I8:
+    """The activity of each of `count` workloads: busy where one of its GPUs is, else the weakest evidence of them.
+
+    `entity` is the activity of a GPU, `work` the workload that holds it; both are [placements]. `UNKNOWN` without GPUs.
+    """
+    found = np.full(count, Activity.IDLE, np.int8)
+    np.minimum.at(found, work, np.where(entity == Activity.BUSY, np.int8(Activity.IDLE), entity))
+    found[np.bincount(work, minlength=count) == 0] = Activity.UNKNOWN
+    found[work[entity == Activity.BUSY]] = Activity.BUSY
+    return found
+
+
+def idle_mask(found: I8) -> Bools:
+    """Idle at least by weak evidence."""
+    return np.asarray(found >= Activity.ESTIMATED)

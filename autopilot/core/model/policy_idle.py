@@ -1,0 +1,47 @@
+"""The section `idle` of the policy: when work counts as idle, and how its owner is treated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Interval
+from typing_extensions import Doc
+
+from autopilot.core.model.policy_bounds import DAY_S
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Idle work: GPUs that are held and not used.
+
+    A GPU is idle while SM, DRAM and tensor activity, PCIe and NVLink traffic, and power are all low, in every sample of
+    the longest window of telemetry. Work is idle while all of its GPUs are.
+    """
+
+    window_s: Annotated[
+        float,
+        Interval(ge=60, le=7 * DAY_S),
+        Doc("work is idle when all of its GPUs were idle for this long; at least the longest window of telemetry"),
+    ] = 1800.0
+    scan_s: Annotated[float, Interval(ge=30, le=3600), Doc("time between two looks at the telemetry of all work")] = (
+        300.0
+    )
+    covered_ratio: Annotated[
+        float, Interval(ge=0.5, le=1), Doc("share of the samples of the window that must be present")
+    ] = 0.9
+    sm_ratio: Annotated[
+        float,
+        Interval(ge=0, le=0.2),
+        Doc("SM activity up to which a sample is idle; above a kernel that keeps it warm"),
+    ] = 0.04
+    dram_ratio: Annotated[float, Interval(ge=0, le=0.2), Doc("DRAM activity up to which a sample is idle")] = 0.002
+    tensor_ratio: Annotated[float, Interval(ge=0, le=0.2), Doc("tensor activity up to which a sample is idle")] = 0.0003
+    link_bytes_s: Annotated[
+        float, Interval(ge=0, le=1e12), Doc("mean PCIe or NVLink traffic of a GPU up to which it is idle")
+    ] = 2e7
+    power_ratio: Annotated[
+        float,
+        Interval(ge=1, le=4),
+        Doc("power up to which a GPU is idle, over that of a loaded GPU of its model without work"),
+    ] = 1.25
