@@ -15,6 +15,7 @@ import autopilot.core
 from autopilot.core.decision.planner import Planner, plan
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check, allow
+from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Mode
@@ -113,7 +114,7 @@ def test_a_guard_reads_and_never_writes(name: str, check: Check) -> None:
 WRITES: dict[str, Callable[[Context], object]] = {
     "a note": lambda ctx: ctx.plan.note(Note("planted", About.CONTROLLER)),
     "a timer": lambda ctx: ctx.plan.wake_at(1.0),
-    "a condition": lambda ctx: ctx.since_s("planted"),
+    "a condition": lambda ctx: ctx.since_s(ConditionKind.STUCK, 0),
     "a refusal": lambda ctx: ctx.plan.refuse(0, Miss(Code.ORDER, 7.0, 3.0)),
     "a turn": lambda ctx: ctx.plan.take_turn(0),
     "steps": lambda ctx: ctx.plan.spend(1),

@@ -25,6 +25,8 @@ from autopilot.core.actions.reclaim_borrowed import keep_quota, release_quota, t
 from autopilot.core.actions.recover import give_back, may_stop
 from autopilot.core.actions.recover import runs as recover_runs
 from autopilot.core.actions.resize import acts as resize_acts
+from autopilot.core.model.codes import ConditionKind
+from autopilot.core.model.memory import Condition
 from autopilot.core.model.policy import BackfillKind
 from autopilot.core.model.records import Code, Evidence
 from autopilot.core.model.snapshot import GPU_MILLI, Gate, State
@@ -243,11 +245,11 @@ def _after_their_workers(ctx: Context, rows: Rows) -> NDArray[np.bool_]:
     """Coordinators that already held GPUs without their workers, and whose workers still wait. The workers start first.
     Shape [rows].
     """
-    work, noted = ctx.observation.snapshot.workloads, ctx.memory.noted_since_s
+    work, noted = ctx.observation.snapshot.workloads, ctx.noted_since_s
     behind = np.zeros(len(rows), np.bool_)
     for at in np.flatnonzero(work.coordinates[rows] != "").tolist() if noted else ():
         workers = work.job_group == work.coordinates[rows[at]]
-        waits = f"waited/{work.id[rows[at]]}" in noted
+        waits = Condition(ConditionKind.WAITED, str(work.uid[rows[at]])) in noted
         behind[at] = waits and bool((workers & (work.state == State.PENDING)).any())
     return behind
 

@@ -22,6 +22,8 @@ from autopilot.core.checkpoints.losses import stop_losses
 from autopilot.core.checkpoints.spot_notice import AtRisk, plan_saves
 from autopilot.core.checkpoints.writers import writers_s
 from autopilot.core.hardware.xid_facts import CONDEMNED, REMAP_FAILED, Remedy, gpu_remedies
+from autopilot.core.model.codes import ConditionKind
+from autopilot.core.model.memory import Condition
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import About, Code, Evidence, Note
 from autopilot.core.model.snapshot import Bools, Gate, State
@@ -279,26 +281,23 @@ def _hung(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
     """
     rules, snapshot = ctx.policy.recovery, ctx.observation.snapshot
     work = snapshot.workloads
-    alive = set(work.id.tolist())
-    past = {
-        key: at_s
-        for key, at_s in ctx.memory.noted_since_s.items()
-        if key.startswith("hung/") and key.split("/", 2)[2] in alive
-    }
+    alive = set(work.uid.tolist())
+    past = _still(ctx, ConditionKind.HUNG, alive)
     ctx.plan.remember(past)
     _note_work(ctx, alive)
     quiet = doing_nothing(snapshot, ctx.policy)
     earlier = {
-        row: _earlier(past, str(work.id[row]), int(work.incarnation[row])) for row in np.flatnonzero(quiet).tolist()
+        row: _earlier(past, str(work.uid[row]), int(work.incarnation[row])) for row in np.flatnonzero(quiet).tolist()
     }
-    worked = np.array([f"worked/{name}" in ctx.plan.conditions for name in work.id.tolist()], np.bool_)
+    seen = {condition.uid for condition in ctx.plan.conditions if condition.kind == ConditionKind.WORKED}
+    worked = np.array([uid in seen for uid in work.uid.tolist()], np.bool_)
     left = quiet & ~worked
     left[[row for row, count in earlier.items() if count >= rules.hung_restarts]] = True
     why_not = doubts(snapshot, ctx.policy, quiet & ~left, left)
     stopped = []
     for row in np.flatnonzero(quiet & open_rows).tolist():
-        name, number = str(work.id[row]), int(work.incarnation[row])
-        for_s = ctx.now_s - ctx.since_s(f"quiet/{number}/{name}") + window_s(snapshot)
+        name = str(work.id[row])
+        for_s = ctx.now_s - ctx.since_s(ConditionKind.QUIET, row) + window_s(snapshot)
         if for_s < rules.hung_after_s or ctx.now_s - float(work.start_s[row]) < rules.hung_after_s:
             ctx.plan.wake_at(
                 ctx.now_s + max(rules.hung_after_s - for_s, rules.hung_after_s - ctx.now_s + float(work.start_s[row]))
@@ -322,14 +321,19 @@ def _hung(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
                 )
             )
             if any(entry.workload == name for entry in ctx.plan.accepted):
-                ctx.since_s(f"hung/{number}/{name}")
+                ctx.since_s(ConditionKind.HUNG, row)
             stopped.append(row)
     return stopped
 
 
-def _earlier(past: dict[str, float], name: str, incarnation: int) -> int:
+def _still(ctx: Context, kind: ConditionKind, alive: set[str]) -> dict[Condition, float]:
+    """The conditions of a kind in memory, of workloads that exist (by uid)."""
+    return {held: at_s for held, at_s in ctx.noted_since_s.items() if held.kind == kind and held.uid in alive}
+
+
+def _earlier(past: dict[Condition, float], uid: str, incarnation: int) -> int:
     """The number of stops for doing nothing before this incarnation."""
-    return sum(key.endswith(f"/{name}") and not key.startswith(f"hung/{incarnation}/") for key in past)
+    return sum(held.uid == uid and held.incarnation != incarnation for held in past)
 
 
 def _note_work(ctx: Context, alive: set[str]) -> None:
@@ -337,11 +341,9 @@ def _note_work(ctx: Context, alive: set[str]) -> None:
     timer.
     """
     snapshot = ctx.observation.snapshot
-    for key, at_s in ctx.memory.noted_since_s.items():
-        if key.startswith("worked/") and key.partition("/")[2] in alive:
-            ctx.plan.remember({key: at_s})
+    ctx.plan.remember(_still(ctx, ConditionKind.WORKED, alive))
     for row in np.flatnonzero(at_work(snapshot, ctx.policy, ctx.now_s)).tolist():
-        ctx.since_s(f"worked/{snapshot.workloads.id[row]}")
+        ctx.since_s(ConditionKind.WORKED, row, lasting=True)
     looks_s = snapshot.workloads.start_s[judged(snapshot)] + window_s(snapshot)
     if (looks_s > ctx.now_s).any():
         ctx.plan.wake_at(float(looks_s[looks_s > ctx.now_s].min()))
@@ -354,16 +356,15 @@ def _waiting_coordinators(ctx: Context, open_rows: Bools, submit: Submit) -> lis
     for row in np.flatnonzero(work.coordinates != "").tolist():
         workers = work.job_group == work.coordinates[row]
         waiting = int((workers & (work.state == State.PENDING)).sum())
-        name = str(work.id[row])
-        if waiting and f"waited/{name}" in ctx.memory.noted_since_s:
-            ctx.since_s(f"waited/{name}")  # it starts after them (actions/admit_gang.py)
+        if waiting and Condition(ConditionKind.WAITED, str(work.uid[row])) in ctx.noted_since_s:
+            ctx.since_s(ConditionKind.WAITED, row, lasting=True)  # it starts after them (actions/admit_gang.py)
         if not open_rows[row] or not waiting or (workers & holding_mask(work)).any():
             continue
-        for_s = ctx.now_s - ctx.since_s(f"alone/{int(work.incarnation[row])}/{name}")
+        for_s = ctx.now_s - ctx.since_s(ConditionKind.ALONE, row)
         if for_s < limit_s:
             ctx.plan.wake_at(ctx.now_s + limit_s - for_s)
             continue
-        ctx.since_s(f"waited/{name}")
+        ctx.since_s(ConditionKind.WAITED, row, lasting=True)
         submit(
             _restart(
                 ctx,
@@ -382,7 +383,7 @@ def _stuck(ctx: Context, submit: Submit) -> None:
     """Work that is still on its GPUs long after its grace is stopped by force."""
     work = ctx.observation.snapshot.workloads
     for row in np.flatnonzero(work.stuck & holding_mask(work) & ~work.excluded).tolist():
-        for_s = ctx.now_s - ctx.since_s(f"stuck/{int(work.incarnation[row])}/{work.id[row]}")
+        for_s = ctx.now_s - ctx.since_s(ConditionKind.STUCK, row)
         limit_s = ctx.policy.recovery.stuck_after_s
         if for_s < limit_s:
             ctx.plan.wake_at(ctx.now_s + limit_s - for_s)

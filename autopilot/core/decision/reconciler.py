@@ -22,7 +22,7 @@ from autopilot.core.intake.clock import Reading, read_clock
 from autopilot.core.intake.commands import command_timers_s, obey, remember_open_proposals
 from autopilot.core.intake.sight import Sight, look
 from autopilot.core.model.identity import shape_digest
-from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight, Part, PipelinedStart, Step
+from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight, Noted, Part, PipelinedStart, Step
 from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.records import (
     About,
@@ -206,7 +206,7 @@ def _commit(
         disrupted=tuple(disrupted),
         cooled_until_s=cooled,
         proposed_since_s=moves_tried,
-        noted_since_s=planner.ctx.plan.conditions,
+        conditions=tuple(Noted(*entry) for entry in planner.ctx.plan.conditions.items()),
         advance=planner.ctx.plan.advance,
         reservations=chosen.reservations,
         pipelined_starts=tuple(pipelined_starts),

@@ -112,6 +112,18 @@ class NoteCode(StrEnum):
     LOAD_UNKNOWN = "load_unknown"
 
 
+class ConditionKind(StrEnum):
+    """What holds for a workload from tick to tick, and since when (`Condition` in core/model/memory.py)."""
+
+    WORKED = "worked"  # it was seen at work
+    QUIET = "quiet"  # its GPUs do nothing
+    HUNG = "hung"  # this incarnation was stopped because it did nothing
+    ALONE = "alone"  # it coordinates workers that all wait, and holds GPUs
+    WAITED = "waited"  # it was stopped for that, and its workers still wait
+    BELOW_SHARE = "below_share"  # it waits, and its queue is below its fair share
+    STUCK = "stuck"  # it is still on its GPUs after its grace
+
+
 APPROVAL_ENDED = frozenset({Code.APPROVAL_EXPIRED, Code.APPROVAL_COST_ROSE, Code.APPROVAL_GAIN_FELL})
 """Refusals of an approval that was given and no longer holds."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.records import Command, Decision, Instruction, Reservation, Slot, Victim
 
 
@@ -168,6 +169,23 @@ class ServiceRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Condition:
+    """Something that holds for a workload."""
+
+    kind: ConditionKind
+    uid: str
+    incarnation: int = -1  # -1: it does not end with an incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A condition, and since when it has held without a break, as far as observed."""
+
+    condition: Condition
+    since_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class ControllerMemory:
     """State that the observation does not contain: small, persisted and versioned."""
 
@@ -182,7 +200,7 @@ class ControllerMemory:
     # uid of a gang whose pipelined start was given up -> no new one before this time
     no_pipelined_until_s: Mapping[str, float] = field(default_factory=dict)
     proposed_since_s: Mapping[str, float] = field(default_factory=dict)  # key of a disruptive proposal -> first seen
-    noted_since_s: Mapping[str, float] = field(default_factory=dict)  # condition of an object -> first seen
+    conditions: tuple[Noted, ...] = ()  # those that held at the last tick
     advance: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # advance reservation -> its nodes
     # tenant -> (day, GPU-seconds used)
     spent_gpu_s: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)

@@ -79,6 +79,7 @@ def build_context(
         firm=firm,
         may_reserve=may_reserve(observation, policy, memory, ordered, review_now_s) & ~foreseen[ordered],
         standing=standing,
+        noted_since_s={noted.condition: noted.since_s for noted in memory.conditions},
         run_low_s=low,
         run_high_s=high,
         gap_end_s=gap_ends(observation, policy, ordered, high, known),

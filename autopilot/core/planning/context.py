@@ -17,7 +17,8 @@ from typing import TypeVar, cast
 import numpy as np
 
 from autopilot.core.checkpoints.losses import Losses
-from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.codes import ConditionKind
+from autopilot.core.model.memory import Condition, ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Observation, Reservation
 from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, Bools, State
@@ -71,6 +72,7 @@ class Context:
     may_reserve: Bools  # [pending]
     ahead: Bools  # replicas that only a forecast asks for, [pending]
     standing: dict[int, Reservation]  # reservations in memory, by row
+    noted_since_s: dict[Condition, float]  # conditions of the last tick, and since when they held
     # all work
     outlook: Outlook
     end_s: F64  # predicted end of every workload that holds GPUs, inf when unknown, [workloads]
@@ -92,9 +94,14 @@ class Context:
         """Time of the observation."""
         return self.observation.now_s
 
-    def since_s(self, condition: str) -> float:
-        """Since when a condition that holds now has held without a break, as far as observed."""
-        return self.plan.since_s(condition, self.memory.noted_since_s.get(condition, self.now_s))
+    def since_s(self, kind: ConditionKind, row: int, *, lasting: bool = False) -> float:
+        """Since when a condition that holds now for a workload has held without a break, as far as observed.
+
+        It ends with the incarnation of the workload, unless it is `lasting`.
+        """
+        work = self.observation.snapshot.workloads
+        condition = Condition(kind, str(work.uid[row]), -1 if lasting else int(work.incarnation[row]))
+        return self.plan.since_s(condition, self.noted_since_s.get(condition, self.now_s))
 
     def room(self, end_s: float, row: int = -1, *, promises_only: bool = False) -> I32:
         """Whole free GPUs per node for a gang that would run until `end_s`. Shape [nodes].

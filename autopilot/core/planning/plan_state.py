@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.model.memory import Disruption
+from autopilot.core.model.memory import Condition, Disruption
 from autopilot.core.model.records import Code, Note, Refusals, Reservation
 from autopilot.core.model.snapshot import F64, I8, I32, Bools
 from autopilot.core.placement.shapes import Miss, Shape
@@ -77,7 +77,7 @@ class PlanState:
     released: list[str] = field(default_factory=list)  # workloads whose promise is released
     notes: list[Note] = field(default_factory=list)  # why actions did nothing, where no proposal shows it
     accepted: list[Disruption] = field(default_factory=list)
-    conditions: dict[str, float] = field(default_factory=dict)  # those that hold now, and since when
+    conditions: dict[Condition, float] = field(default_factory=dict)  # those that hold now, and since when
     advance: dict[str, tuple[str, ...]] = field(default_factory=dict)  # nodes of each advance reservation
     steps: int = 0  # of searches for victims and moves
     wake_s: list[float] = field(default_factory=list)  # when an action could decide otherwise with no new event
@@ -165,11 +165,11 @@ class PlanState:
 
     # --- what is remembered and reported -----------------------------------------------------
 
-    def since_s(self, condition: str, otherwise_s: float) -> float:
+    def since_s(self, condition: Condition, otherwise_s: float) -> float:
         """Since when a condition holds that holds now; `otherwise_s` when it is new to this tick."""
         return self.conditions.setdefault(condition, otherwise_s)
 
-    def remember(self, conditions: Mapping[str, float]) -> None:
+    def remember(self, conditions: Mapping[Condition, float]) -> None:
         """Carry conditions of earlier ticks on."""
         self.conditions.update(conditions)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.policy import Effect
 from autopilot.core.model.snapshot import F64, Bools
 from autopilot.core.model.work import running_since
@@ -30,14 +31,14 @@ def hold_fair_share(ctx: Context, at: int, held_for: dict[int, bool]) -> bool:
 
     `held_for` has an entry for each queue whose first waiting gang was considered; True: a start was planned for it.
     """
-    limit_s, work = ctx.policy.reservation.share_hold_s, ctx.observation.snapshot.workloads
+    limit_s = ctx.policy.reservation.share_hold_s
     if limit_s <= 0:
         return False
     row, queue = int(ctx.pending[at]), ctx.pending_table.queue[at]
     held_for[queue] = False
     if not ctx.is_uniform(row) or not _below_share(ctx, at):
         return False
-    since_s = ctx.since_s(f"deserved/{work.id[row]}")
+    since_s = ctx.since_s(ConditionKind.BELOW_SHARE, row, lasting=True)
     if ctx.now_s - since_s > TWICE * limit_s:
         return False
     if sum(held_for.values()) >= MOST:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.codes import ConditionKind
+from autopilot.core.model.memory import Condition, ControllerMemory, Noted
 from autopilot.core.model.records import About, Evidence, Note, Observation, Save
 from autopilot.core.model.snapshot import State
 from tests.kits.core_world import (
@@ -172,13 +173,13 @@ def test_a_coordinator_that_waits_for_its_own_workers_makes_room_for_them() -> N
 
 def test_the_coordinator_starts_after_its_workers() -> None:
     """Once it held in vain it does not take the GPU again while they wait."""
-    noted = ControllerMemory(noted_since_s={"waited/head": 1000.0})
+    waited = Noted(Condition(ConditionKind.WAITED, "head"), 1000.0)
     work = [waits("head", 1, gpus_per_member=1, coordinates="job"), waits("w", 16, job_group="job")]
     observation = observe(snapshot("1x8", work), 1010.0)
-    step = decide(observation, EAGER, noted)
+    step = decide(observation, EAGER, ControllerMemory(conditions=(waited,)))
     assert started(step) == {}
     assert why_waits(step, observation, "head")[0] == "workers"
-    assert "waited/head" in step.memory.noted_since_s
+    assert step.memory.conditions == (waited,)
     free = observe(snapshot("1x8", [waits("head", 1, gpus_per_member=1, coordinates="job")]), 1020.0)
     assert list(started(decide(free, EAGER, step.memory))) == ["head"]
 
@@ -186,7 +187,7 @@ def test_the_coordinator_starts_after_its_workers() -> None:
 def test_a_coordinator_with_a_worker_at_work_is_let_be() -> None:
     """The job makes progress."""
     step = decide(observe(snapshot("2x8", job()), 5000.0), EAGER)
-    assert not any(key.startswith("alone/") for key in step.memory.noted_since_s)
+    assert step.memory.conditions == ()
 
 
 # --- stuck ------------------------------------------------------------------------------------------

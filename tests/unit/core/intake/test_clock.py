@@ -18,8 +18,18 @@ from hypothesis import strategies as st
 from autopilot.controller import Controller, Wiring
 from autopilot.core.intake.assemble import assemble
 from autopilot.core.intake.clock import NOT_TIMES, TIMES, moved, read_clock
+from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.forecast import Forecasts
-from autopilot.core.model.memory import Approval, ClockDoubt, ControllerMemory, Disruption, InFlight, Step
+from autopilot.core.model.memory import (
+    Approval,
+    ClockDoubt,
+    Condition,
+    ControllerMemory,
+    Disruption,
+    InFlight,
+    Noted,
+    Step,
+)
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import JournalRules
 from autopilot.core.model.records import Batch, Command, CommandKind, Instruction, Inventory, NoteCode, Telemetry, Work
@@ -236,6 +246,7 @@ def test_a_moved_memory_comes_back() -> None:
         cooled_until_s={"v": 700.0},
         failures=(60.0,),
         spent_gpu_s={"t": ((0, 5.0),)},
+        conditions=(Noted(Condition(ConditionKind.STUCK, "v", 0), 70.0),),
     )
     later = moved(memory, 10 * 86_400.0)
     assert later.in_flight["e"].instruction.deadline_s == 864_500.0
@@ -246,6 +257,7 @@ def test_a_moved_memory_comes_back() -> None:
         {"v": 864_700.0},
     )
     assert later.spent_gpu_s == {"t": ((10, 5.0),)}
+    assert [noted.since_s for noted in later.conditions] == [864_070.0]
     assert np.isnan(later.paused_since_s)
     there_and_back = replace(moved(later, -10 * 86_400.0), paused_since_s=0.0)
     assert there_and_back == replace(memory, paused_since_s=0.0)

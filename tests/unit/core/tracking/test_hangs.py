@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autopilot.core.model.memory import Step
+from autopilot.core.model.codes import ConditionKind
+from autopilot.core.model.memory import Condition, Step
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Observation, Save
 from autopilot.core.model.snapshot import State
@@ -22,6 +23,14 @@ from tests.kits.ticking_world import EAGER
 def notes(step: Step) -> list[str]:
     """What the decision says beside its plan."""
     return [note_words(note) for note in step.decision.notes]
+
+
+WORKED = Condition(ConditionKind.WORKED, "g")
+
+
+def conditions(step: Step) -> dict[Condition, float]:
+    """The conditions that memory keeps, and since when they hold."""
+    return {noted.condition: noted.since_s for noted in step.memory.conditions}
 
 
 # --- gangs that do nothing --------------------------------------------------------------------------
@@ -97,17 +106,28 @@ def test_what_others_did_on_its_gpus_is_not_its_work() -> None:
     """Until a window has passed since its start the samples are of whoever was there before; then somebody looks."""
     early = decide(replace(measured(training(), {}), now_s=1_799.0), EAGER)
     assert early.wake_at_s == 1_800.0
-    assert "worked/g" not in early.memory.noted_since_s
-    assert "worked/g" in decide(replace(measured(training(), {}), now_s=1_800.0), EAGER).memory.noted_since_s
+    assert WORKED not in conditions(early)
+    assert WORKED in conditions(decide(replace(measured(training(), {}), now_s=1_800.0), EAGER))
 
 
 def test_a_gang_that_worked_before_it_was_stopped_can_hang_after_it() -> None:
     """What was seen is remembered while the gang waits, and forgotten when it is gone."""
     worked = decide(replace(measured(training(), {}), now_s=8_000.0), EAGER)
     waiting = decide(observe(snapshot("1x8", [waits("g", 4)]), 9_000.0), EAGER, worked.memory)
-    assert "worked/g" in waiting.memory.noted_since_s
+    assert WORKED in conditions(waiting)
     gone = decide(observe(snapshot("1x8", [waits("other", 4)]), 9_010.0), EAGER, waiting.memory)
-    assert "worked/g" not in gone.memory.noted_since_s
+    assert WORKED not in conditions(gone)
+
+
+def test_another_gang_of_the_same_name_has_not_worked_yet() -> None:
+    """A condition belongs to an object, not to its name: the new gang is left to its owner."""
+    idle = dict.fromkeys(range(4), 0.0)
+    worked = decide(replace(measured(training(), {}), now_s=8_000.0), EAGER)
+    again = measured(training(uid="g-again"), idle)
+    first = decide(replace(again, now_s=10_000.0), EAGER, worked.memory)
+    due = decide(replace(again, now_s=20_000.0), EAGER, first.memory)
+    assert evicted(due) == []
+    assert [note.code for note in due.decision.notes] == ["never_worked"]
 
 
 def test_a_gang_that_works_again_is_judged_anew() -> None:
@@ -115,7 +135,7 @@ def test_a_gang_that_works_again_is_judged_anew() -> None:
     idle = dict.fromkeys(range(4), 0.0)
     first = decide(measured(training(), idle), EAGER)
     busy = decide(replace(measured(training(), {}), now_s=11_000.0), EAGER, first.memory)
-    assert not any(key.startswith("quiet/") for key in busy.memory.noted_since_s)
+    assert not any(held.kind == ConditionKind.QUIET for held in conditions(busy))
     silent = decide(replace(measured(training(), idle), now_s=11_800.0), EAGER, busy.memory)
     assert evicted(silent) == []
 
@@ -263,4 +283,4 @@ def test_a_hung_gang_is_held_to_the_guards(columns: dict[str, Any], code: Code) 
     step = decide(seen(11_800.0, {3}, **columns), EAGER, step.memory)
     (proposal,) = step.decision.plan.proposals
     assert code in {verdict.code for verdict in proposal.verdicts if not verdict.allowed}
-    assert not any(key.startswith("hung/") for key in step.memory.noted_since_s)
+    assert not any(held.kind == ConditionKind.HUNG for held in conditions(step))
