@@ -52,6 +52,7 @@ from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.action import Action
 from autopilot.core.tracking import lifecycle
+from autopilot.core.usage.plausibility import gaps_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ class Controller:
             observation,
             signals=measure(snapshot, WhatIf(snapshot)),
             forecasts=forecasts,
-            gaps=(*gaps, *silent, *_unknown_names(policy, snapshot)),
+            gaps=(*gaps, *silent, *_unknown_names(policy, snapshot), *gaps_of(snapshot)),
         )
 
     def _expected(self) -> list[tuple[str, str]]:

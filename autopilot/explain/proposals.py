@@ -68,6 +68,16 @@ REASONS: Mapping[Code, str] = {
     Code.STALE_INVENTORY: "nodes and GPUs were last seen {value} s ago (limit {threshold} s)",
     Code.STALE_WORK: "workloads were last seen {value} s ago (limit {threshold} s)",
     Code.STALE_TELEMETRY: "telemetry is {value} s old (limit {threshold} s)",
+    Code.TELEMETRY_STUCK: "{value} of the {threshold} GPUs or instances that it relies on repeat one number, without "
+    "the noise that their counters have; restart the exporter of their nodes",
+    Code.TELEMETRY_IMPOSSIBLE: "{value} of the {threshold} GPUs or instances that it relies on report values that no "
+    "hardware gives, or that contradict each other; check the exporter of their nodes",
+    Code.TELEMETRY_SCALE: "{value} of the {threshold} GPUs or instances that it relies on report percentages where "
+    "ratios are due; check the rules that rewrite their metrics",
+    Code.TELEMETRY_SWAPPED: "the telemetry of {value} of the {threshold} GPUs or instances that it relies on may be "
+    "that of another GPU; compare the UUIDs of the nodes",
+    Code.TELEMETRY_OWNER: "placements contradict each other about who holds {value} of the {threshold} GPUs or "
+    "instances that it relies on; check the labels of their pods",
     Code.CHANGED: "it is another object now, or asks for something else than when this was decided",
     Code.NODE_UNFIT: "{value} of its nodes or GPUs are not ready, cordoned or unhealthy",
     Code.PARTIAL_GANG: "{value} GPUs at once are not the whole gang ({threshold})",

@@ -13,11 +13,13 @@ from autopilot.core.guards import (
     mode,
     protected,
     slo,
+    telemetry,
 )
 from autopilot.core.guards.base import Check
 
 GUARDS: tuple[tuple[str, Check], ...] = (
     (freshness.NAME, freshness.check),  # do we know enough, recently enough?
+    (telemetry.NAME, telemetry.check),  # can what was measured be true?
     (protected.NAME, protected.check),  # classes, opt-outs, work that is not preemptible
     (gang.NAME, gang.check),  # all or none
     (slo.NAME, slo.check),  # no service that misses its objective already

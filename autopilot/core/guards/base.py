@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from autopilot.core.model.records import Code, Proposal, Verdict
+from autopilot.core.model.snapshot import I32
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft
+from autopilot.core.planning.draft import Draft, ScaleDraft
 
 Check = Callable[[Proposal, Draft, Context], Verdict]
 """A guard: the proposal as people see it, its rows, and the tick's context."""
@@ -25,3 +28,19 @@ def deny(guard: str, code: Code, value: float, unit: str, threshold: float) -> V
 def waive(guard: str, value: float, unit: str, threshold: float) -> Verdict:
     """The rule does not bind an eviction by contract; the number is recorded nevertheless."""
     return Verdict(guard, True, Code.WAIVED_CONTRACT, value, unit, threshold)
+
+
+def relied_on(draft: Draft, ctx: Context) -> I32:
+    """Rows of the telemetry that a draft relies on: what its workload, its victims or the replicas of its service hold.
+
+    GPUs first, then instances, as in SignalTable.
+    """
+    rows = set(draft.victims)
+    if draft.workload_row is not None:
+        rows.add(draft.workload_row)
+    if isinstance(draft, ScaleDraft):
+        rows |= set(np.flatnonzero(ctx.observation.snapshot.workloads.service == draft.service).tolist())
+    layouts = [ctx.whatif.layout_of(row) for row in sorted(rows)]
+    gpus = len(ctx.observation.snapshot.gpus.uuid)
+    found = [np.where(each.plain, each.gpu, gpus + each.instance) for each in layouts]
+    return np.unique(np.concatenate(found)).astype(np.int32) if found else np.empty(0, np.int32)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from autopilot.core.guards.base import allow, deny
+from autopilot.core.guards.base import allow, deny, relied_on
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft
@@ -32,8 +30,6 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
 
 
 def _oldest_s(draft: Draft, ctx: Context) -> float:
-    """Age of the oldest signal of the GPUs that the proposal touches; inf where there is none."""
-    rows = [ctx.whatif.layout_of(row).gpu for row in draft.victims]
-    gpus = np.concatenate(rows) if rows else np.empty(0, np.int32)
-    ages = ctx.observation.snapshot.telemetry.age_s
-    return float(ages[gpus].max()) if len(gpus) and len(ages) else float("inf")
+    """Age of the oldest signal that the proposal relies on; inf where there is none."""
+    rows, ages = relied_on(draft, ctx), ctx.observation.snapshot.telemetry.age_s
+    return float(ages[rows].max()) if len(rows) and rows.max() < len(ages) else float("inf")

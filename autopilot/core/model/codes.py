@@ -49,6 +49,12 @@ class Code(StrEnum):
     STALE_INVENTORY = "stale_inventory"
     STALE_WORK = "stale_work"
     STALE_TELEMETRY = "stale_telemetry"
+    # telemetry in doubt (core/usage/plausibility.py)
+    TELEMETRY_STUCK = "telemetry_stuck"  # one number is repeated where noise is certain
+    TELEMETRY_IMPOSSIBLE = "telemetry_impossible"  # no hardware gives such values, or they contradict each other
+    TELEMETRY_SCALE = "telemetry_scale"  # a percentage where a ratio is due
+    TELEMETRY_SWAPPED = "telemetry_swapped"  # it may be that of another GPU
+    TELEMETRY_OWNER = "telemetry_owner"  # placements contradict each other about who holds the GPU
     CHANGED = "changed"  # since the decision, the object was replaced or its request changed
     NODE_UNFIT = "node_unfit"
     PARTIAL_GANG = "partial_gang"

@@ -21,7 +21,7 @@ from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.memory import Condition, ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Observation, Reservation
-from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, Bools, State
+from autopilot.core.model.snapshot import F64, GPU_MILLI, I8, I32, Bools, State
 from autopilot.core.model.work import evicted_uids, holding_mask, running_since, whole_gpus
 from autopilot.core.ordering.predicted_ends import Outlook
 from autopilot.core.ordering.signatures import PendingTable
@@ -32,6 +32,7 @@ from autopilot.core.planning.plan_state import CODE_INDEX, Held, PlanState, Quot
 from autopilot.core.planning.quota_state import Quota
 from autopilot.core.quota.ledger import ALL
 from autopilot.core.rules.base import Running
+from autopilot.core.usage.plausibility import doubts
 from autopilot.core.usage.table import UsageTable, usage_of
 
 Built = TypeVar("Built")
@@ -49,6 +50,13 @@ class Memo:
     built: dict[type, object] = field(default_factory=dict)  # by type
     # claims by the most GPUs that they hold, and the number of gangs that were leaving then
     settled: tuple[int, dict[float, Running]] = (-1, {})
+
+
+@dataclass(frozen=True, slots=True)
+class _Doubts:
+    """What `Context.doubts` is kept as."""
+
+    index: I8
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +148,14 @@ class Context:
     def usage(self) -> UsageTable:
         """The measured use of every workload, computed at most once in a tick."""
         return self.once(UsageTable, lambda: usage_of(self.observation.snapshot, self.now_s))
+
+    @property
+    def doubts(self) -> I8:
+        """For each GPU, then each instance, why its telemetry is in doubt: indices of plausibility.DOUBTS."""
+        found = self.once(
+            _Doubts, lambda: _Doubts(doubts(self.observation.snapshot, self.policy.freshness.telemetry_s))
+        )
+        return found.index
 
     def may_use(self, held: Held, row: int) -> bool:
         """True if this room is held for the gang of `row`, or for its queue. False where `row` is -1."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.hardware.xid_facts import out_of_use
-from autopilot.core.model.snapshot import F64, I32, I64, Bools, ClusterSnapshot
+from autopilot.core.model.snapshot import F64, I32, I64, Bools, ClusterSnapshot, SignalTable
 from autopilot.core.usage.parts import (
     FINE,
     GPU_UNITS,
@@ -182,21 +182,32 @@ def ratios(found: Rollup, window_s: float) -> Ratios:
         )
 
 
-def strays(snapshot: ClusterSnapshot) -> tuple[Stray, ...]:
-    """Busy GPUs and instances that no workload holds, by row.
+def busy_mask(telemetry: SignalTable, parts: Parts) -> Bools:
+    """Parts that are busy over the two shortest windows, and not falling.
 
-    Busy over the two shortest windows, and not falling: what ended work leaves in the longer window is not counted.
-    Something uses such a GPU without an allocation, so it must not be treated as free without looking.
+    What ended work leaves in the longer window is not counted. Shape [parts].
     """
-    telemetry = snapshot.telemetry
     if "sm_active_ratio" not in telemetry.signals or len(telemetry.windows_s) < 2:
-        return ()
-    parts = unheld_parts(snapshot, parts_of(snapshot))
+        return np.zeros(len(parts.units), np.bool_)
     column = telemetry.mean[telemetry.signals.index("sm_active_ratio")]
     short, long = np.argsort(telemetry.windows_s)[:2].tolist()
     recent, before = gathered(column[[short, long]], "sm_active_ratio", parts)
     known = plausible("sm_active_ratio", recent) & plausible("sm_active_ratio", before)
-    busy = known & (recent >= STRAY_RATIO) & (before >= STRAY_RATIO) & (recent >= _FALLING * before)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(known & (recent >= STRAY_RATIO) & (before >= STRAY_RATIO) & (recent >= _FALLING * before))
+
+
+def strays(snapshot: ClusterSnapshot) -> tuple[Stray, ...]:
+    """Busy GPUs and instances that no workload holds, by row.
+
+    Something uses such a GPU without an allocation, so it must not be treated as free without looking.
+    """
+    telemetry, parts = snapshot.telemetry, unheld_parts(snapshot, parts_of(snapshot))
+    busy = np.flatnonzero(busy_mask(telemetry, parts))
+    if not len(busy):
+        return ()
+    short = int(np.argmin(telemetry.windows_s))
+    recent = gathered(telemetry.mean[telemetry.signals.index("sm_active_ratio"), short], "sm_active_ratio", parts)
     names = np.concatenate([snapshot.gpus.uuid, snapshot.instances.id])
     return tuple(
         Stray(
@@ -205,5 +216,5 @@ def strays(snapshot: ClusterSnapshot) -> tuple[Stray, ...]:
             float(recent[at]),
             float(telemetry.windows_s[short]),
         )
-        for at in np.flatnonzero(busy).tolist()
+        for at in busy.tolist()
     )

@@ -11,6 +11,7 @@ import pytest
 
 from autopilot.core.actions import ACTIONS
 from autopilot.core.guards import GUARDS
+from autopilot.core.guards.base import allow
 from autopilot.core.model.memory import ControllerMemory, InFlight, Step
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Code, Evidence, Instruction, Observation, Verdict
@@ -32,6 +33,7 @@ from autopilot.core.planning.draft import (
 )
 from tests.kits.core_world import decide, holds, observe, snapshot, waits, with_policy
 from tests.kits.ticking_world import EAGER
+from tests.kits.usage_world import measured
 
 NOW = 9000.0
 CASES = cases_of(ACTIONS)
@@ -242,6 +244,35 @@ def test_one_stale_signal_makes_the_telemetry_of_a_gang_stale() -> None:
     planted = Planted("v", {"v": ("evict", None)}, kind="evict", action="recover", reason="hung")
     verdict = answer(planted, replace(observation, snapshot=snap), "freshness")
     assert (verdict.code, verdict.value, verdict.threshold) == (Code.STALE_TELEMETRY, 181.0, 180.0)
+
+
+def in_doubt(observation: Observation) -> Observation:
+    """The same, with one GPU of the gang that has repeated one number for half an hour."""
+    snap = measured(observation.snapshot, {"sm_active_ratio": [0.5] * 8}, samples=20)
+    highest = snap.telemetry.mean * np.float32(1.1)
+    highest[:, :, 7] = snap.telemetry.mean[:, :, 7]
+    return replace(observation, snapshot=replace(snap, telemetry=replace(snap.telemetry, maximum=highest)))
+
+
+def test_what_relies_on_telemetry_in_doubt_is_held_with_its_reason() -> None:
+    """One GPU of eight whose exporter repeats itself holds the stop of a gang that seems to hang, and nothing else."""
+    observation = in_doubt(scene(holds("v", 8)))
+    hung = Planted("v", {"v": ("evict", None)}, kind="evict", action="recover", reason="hung")
+    verdict = answer(hung, observation, "telemetry")
+    assert (verdict.code, verdict.value, verdict.threshold) == (Code.TELEMETRY_STUCK, 1.0, 8.0)
+    broken = Planted("v", {"v": ("evict", None)}, kind="evict", action="recover", reason="broken")
+    assert answer(broken, observation, "telemetry").allowed
+
+
+def test_without_the_guard_doubtful_telemetry_stops_work() -> None:
+    """The planted bug: a guard that allows everything lets the stop through."""
+    hung = Planted("v", {"v": ("evict", None)}, kind="evict", action="recover", reason="hung")
+    blind = tuple(
+        (name, (lambda *_: allow("telemetry", 0.0, "planted", 0.0)) if name == "telemetry" else check)
+        for name, check in GUARDS
+    )
+    step = decide(in_doubt(scene(holds("v", 8))), EAGER, None, actions=hung.table, guards=blind)
+    assert [effect.workload for effect in step.instructions] == ["v"]
 
 
 @pytest.mark.parametrize(("how", "keeps"), [("evict", None), ("move", layout(*range(8, 16)))])

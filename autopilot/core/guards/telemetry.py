@@ -1,0 +1,26 @@
+"""Whether the telemetry that a proposal relies on can be true."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autopilot.core.guards.base import allow, deny, relied_on
+from autopilot.core.model.records import Code, Proposal, Verdict
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Draft
+from autopilot.core.usage.plausibility import DOUBTS
+
+NAME = "telemetry"
+UNIT = "GPUs or instances in doubt"
+
+
+def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
+    """Refuse what relies on a GPU or MIG instance whose telemetry is in doubt, with the most certain reason."""
+    if not draft.case.by_telemetry:
+        return allow(NAME, 0.0, UNIT, 0.0)
+    rows = relied_on(draft, ctx)
+    found = ctx.doubts[rows]
+    found[found == DOUBTS.index(Code.STALE_TELEMETRY)] = 0  # the guard `freshness` answers that
+    if not found.any():
+        return allow(NAME, 0.0, UNIT, float(len(rows)))
+    return deny(NAME, DOUBTS[int(found.max())], float(np.count_nonzero(found)), UNIT, float(len(rows)))
