@@ -29,6 +29,8 @@ BENCHMARKS = {
     "mig_regeometry": "requests for MIG instances accepted, against the best static cuts (B9)",
     "reclaim_storm": "every owner returns at once, on 4,000 GPUs",
     "bursts_slo": "the value of demand forecasts to services: late requests under autopilot and reactive (long)",
+    "burst_full": "room before a burst: late requests under reactive, autopilot and the true demand (long)",
+    "burst_fill": "batch beside services: idle GPUs used, and stops of batch work (B10) (long)",
     "foresight": "the value of run-time forecasts to decisions: exact, last-two and predicted (long)",
     "hoarding": "the verdict on idle work against the truth of the generator, and on real telemetry",
     "tenants": "many tenants against kueue and easy, on P12 and P10 (long)",

@@ -20,6 +20,7 @@ SHIPPED_NAMES = ("recommend", *POLICY_NAMES)
 """All shipped policies, for commands that only read."""
 SCENARIO_NAMES = (
     "burst",
+    "burst-full",
     "bursts",
     "demo",
     "faulty",

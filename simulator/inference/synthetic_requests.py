@@ -112,7 +112,8 @@ SHAPES: dict[str, RequestShape] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bursts:
-    """Bursts at random times (Poisson): the rate rises to a multiple, stays, and falls again as fast.
+    """Bursts at random times (Poisson), and every day at `daily_s`: the rate rises to a multiple, stays, and falls
+    again as fast.
 
     The multiple is log-normal around `factor`, and at least 1; of two overlapping bursts the larger counts.
     """
@@ -123,6 +124,8 @@ class Bursts:
     length_s: float
     """from the end of the rise to the beginning of the fall"""
     log_sd: float = 0.4
+    daily_s: tuple[float, ...] = ()
+    """times of day at which a burst starts every day, in addition to those at random times"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +142,8 @@ class ServiceLoad:
     """time of day of the highest mean rate; None keeps that of the trace"""
     bursts: Bursts | None = None
     """additional bursts; they raise the mean above `mean_rps`"""
+    noise: float = 1.0
+    """factor on the slow noise of the log rate: 0 leaves the daily shape and the bursts alone"""
 
 
 class SyntheticArrivals:
@@ -150,13 +155,19 @@ class SyntheticArrivals:
     """
 
     def __init__(self, rng: np.random.Generator, load: ServiceLoad, horizon_s: float) -> None:
-        checks = ((load.mean_rps, "mean_rps"), (horizon_s, "horizon_s"), (load.swing, "swing"))
+        checks = (
+            (load.mean_rps, "mean_rps"),
+            (horizon_s, "horizon_s"),
+            (load.swing, "swing"),
+            (load.noise, "noise"),
+        )
         for value, name in checks:
             if not (np.isfinite(value) and value >= 0):
                 raise InputError(f"service {load.name}: {name} = {value!r} is not a finite number of 0 or more")
         self._rng, self._load, self._horizon_s = rng, load, horizon_s
         self._period = 0
-        self._noise = load.shape.noise_sd * rng.standard_normal()
+        self._noise_sd = load.noise * load.shape.noise_sd
+        self._noise = self._noise_sd * rng.standard_normal()
         self._bursts = _drawn_bursts(rng, load.bursts, horizon_s)
         self._gap_left: float | None = None  # operational time to the next arrival
         self._ahead = Arrivals(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64))
@@ -166,7 +177,7 @@ class SyntheticArrivals:
         if load.peak_at_s is not None:
             self._shift_s = float(grid_s[np.argmax(raw)]) - load.peak_at_s
         # The mean of exp(daily + noise) over a day becomes one.
-        self._log_base = -float(np.log(np.exp(raw).mean())) - load.shape.noise_sd**2 / 2
+        self._log_base = -float(np.log(np.exp(raw).mean())) - self._noise_sd**2 / 2
 
     def upto(self, to_s: float) -> Arrivals:
         """Every request with `t_s <= to_s` (and inside the horizon) not returned before."""
@@ -201,7 +212,7 @@ class SyntheticArrivals:
         shape, start_s = self._load.shape, self._period * PERIOD_S
         self._period += 1
         noise_from = self._noise
-        fresh = float(np.sqrt(1 - shape.noise_corr**2)) * shape.noise_sd
+        fresh = float(np.sqrt(1 - shape.noise_corr**2)) * self._noise_sd
         self._noise = shape.noise_corr * noise_from + fresh * self._rng.standard_normal()
         edges_s = start_s + np.linspace(0.0, PERIOD_S, _STEPS + 1)
         middle = (np.arange(_STEPS) + 0.5) / _STEPS
@@ -247,8 +258,10 @@ def _drawn_bursts(rng: np.random.Generator, bursts: Bursts | None, horizon_s: fl
     if bursts is None:
         return []
     count = int(rng.poisson(bursts.per_day * horizon_s / DAY_S))
-    starts_s = np.sort(rng.uniform(0.0, horizon_s, count))
-    factors = np.log(bursts.factor) + bursts.log_sd * rng.standard_normal(count)
+    drawn_s = np.sort(rng.uniform(0.0, horizon_s, count))
+    days_s = np.arange(0.0, horizon_s, DAY_S)
+    starts_s = np.concatenate([drawn_s, np.add.outer(days_s, np.array(bursts.daily_s)).ravel()])
+    factors = np.log(bursts.factor) + bursts.log_sd * rng.standard_normal(len(starts_s))
     return list(zip(starts_s.tolist(), np.maximum(factors, 0.0).tolist(), strict=True))
 
 

@@ -33,8 +33,9 @@ services:
     load_time: 60s              # of the model; left out: from the physics
     replicas: {initial: 2, min: 1, max: 8}
     autoscaler: {target: 0.6, metric: utilization, period: 30s, down_stabilisation: 5m}
-    requests: {mean_rps: 2, shape: m-large, swing: 1.0, peak_at: 15h, from: 5m,
-               bursts: {per_day: 6, factor: 3, rise: 10m, length: 30m}}    # left out: no bursts
+    requests: {mean_rps: 2, shape: m-large, swing: 1.0, noise: 1.0, peak_at: 15h, from: 5m,
+               bursts: {per_day: 6, factor: 3, spread: 0.4, rise: 10m, length: 30m,    # left out: no bursts
+                        daily: [9h, 17h]}}    # these every day, in addition to those at random times
 faults: {node_mtbf: 6h}         # fields of simulator.running.faults.FaultOptions; times without their _s
 physics: real                   # ideal | charged | real
 telemetry: windowed             # off | windowed | full

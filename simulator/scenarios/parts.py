@@ -13,7 +13,7 @@ from autopilot.core.model.units import parse_duration_s
 from simulator.inference.autoscaler import AutoscalerSpec
 from simulator.inference.deployments import Deployment
 from simulator.inference.serving_records import ServiceSpec
-from simulator.inference.synthetic_requests import SHAPES, Bursts, ServiceLoad
+from simulator.inference.synthetic_requests import DAY_S, SHAPES, Bursts, ServiceLoad
 from simulator.running.faults import FaultOptions
 from simulator.scenarios.scenario_jobs import FileJobs, JobGroup, SyntheticJobs
 from simulator.specs.clusterfile import ClusterSpec
@@ -251,6 +251,7 @@ def _load(place: Fields, name: str) -> dict[str, Any]:
         swing=inner.number("swing", 0.0, 20.0, default=1.0),
         peak_at_s=None if inner.get("peak_at") is None else seconds(inner, "peak_at", 0.0),
         bursts=_bursts(inner),
+        noise=inner.number("noise", 0.0, 20.0, default=1.0),
     )
     from_s = seconds(inner, "from", 0.0, default=0.0)
     inner.done()
@@ -267,7 +268,11 @@ def _bursts(place: Fields) -> Bursts | None:
         factor=required_number(inner, "factor", 1.0, 1000.0),
         rise_s=seconds(inner, "rise", 1.0),
         length_s=seconds(inner, "length", 0.0),
+        log_sd=inner.number("spread", 0.0, 5.0, default=0.4),
+        daily_s=tuple(parse_duration_s(each, inner.where("daily")) for each in texts(inner, "daily")),
     )
+    if not all(0.0 <= each < DAY_S for each in bursts.daily_s):
+        raise inner.fail("daily", "write times of day from 0h to 24h, for example [9h, 13h30m]")
     inner.done()
     return bursts
 

@@ -75,7 +75,7 @@ class World:
     def guaranteed_nodes(self) -> dict[str, int]:
         """Whole nodes guaranteed to each tenant by the queue of its name."""
         widest = max((pool.gpus_per_node for pool in self.spec.pools), default=1)
-        tenants = set(self._jobs.tenants)
+        tenants = {*self._jobs.tenants, *(each.tenant for each in self.services.deployments)}
         guaranteed = {queue.name: sum(queue.guarantee.values()) for queue in self.spec.queues if queue.name in tenants}
         return {name: ceil(gpus / widest) for name, gpus in guaranteed.items() if gpus > 0}
 

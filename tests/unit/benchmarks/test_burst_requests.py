@@ -74,6 +74,19 @@ def test_crowds_come_as_often_as_they_are_said_to_and_depend_on_the_seed_alone()
     assert rng.standard_normal() == np.random.default_rng(5).standard_normal(2)[1]
 
 
+def test_a_daily_crowd_comes_every_day_at_its_hour() -> None:
+    """Two days have it twice at the same time; the slow noise can be switched off."""
+    crowds = Bursts(per_day=0.0, factor=3.0, rise_s=600.0, length_s=3600.0, log_sd=0.0, daily_s=(36_000.0,))
+    calm = replace(load(crowds), shape=SHAPES["azure"], noise=0.0)
+    counts = np.bincount(
+        (SyntheticArrivals(np.random.default_rng(1), calm, 172_800.0).upto(172_800.0).t_s // 3600).astype(int),
+        minlength=48,
+    )
+    high = np.flatnonzero(counts / 3600 > 10.0)
+    assert high.tolist() == [10, 34]
+    np.testing.assert_allclose(np.delete(counts, [10, 11, 34, 35]) / 3600, 5.0, rtol=0.1)
+
+
 def row(policy: str, violation_ratio: float, gpu_h: float, violated: int = 0) -> Row:
     """One policy's figures of a thousand requests."""
     return Row("synthetic", 0, policy, 1000, violation_ratio, 1000 * violation_ratio, 5.0, gpu_h, 10, violated, 1.0)

@@ -186,6 +186,15 @@ def test_a_bare_off_means_no_telemetry(tmp_path: Path) -> None:
             r"services\[0\]\.requests\.shape: 'round'",
         ),
         (
+            {
+                "services.0.requests": {
+                    "mean_rps": 1,
+                    "bursts": {"per_day": 0, "factor": 2, "rise": "5m", "length": "1h", "daily": ["25h"]},
+                }
+            },
+            r"bursts\.daily: .*times of day from 0h to 24h",
+        ),
+        (
             {"services": [SMALL["services"][0], copy.deepcopy(SMALL["services"][0])]},
             r"services\[1\]\.name: 'chat' occurs twice",
         ),
