@@ -16,6 +16,7 @@ from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
 from autopilot.core.intake.assemble import assemble
 from autopilot.core.intake.clock import not_of_the_future, read_clock
+from autopilot.core.intake.commands import obey
 from autopilot.core.intake.listing import Objects, Shown, views_of
 from autopilot.core.intake.sight import key_of, look
 from autopilot.core.intake.signals import UNMEASURED, measure
@@ -144,7 +145,8 @@ class Controller:
             views=views,
         )
         clock = read_clock(self.memory, now_s, elapsed_s, policy)
-        if clock.doubt or look(clock.memory, observation, policy).blind:
+        known = obey(clock.memory, observation.commands, now_s, policy).memory  # a loss may be confirmed now
+        if clock.doubt or look(known, observation, policy).blind:
             return observation  # no model learns from a snapshot that lost its objects
         forecasts, silent = self._foresee(now_s, snapshot)
         return replace(

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from autopilot.core.decision.reconciler import reconcile
+from autopilot.core.intake.commands import obey
 from autopilot.core.intake.signals import measure
 from autopilot.core.model.forecast import LEVELS, Forecasts, RuntimeForecast
 from autopilot.core.model.memory import ControllerMemory, Step
@@ -52,6 +53,7 @@ from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, EvictDraft, Eviction, Submit
+from autopilot.core.tracking.lifecycle import absorb
 
 AUTO = Policy(name="auto", modes=Modes(Mode.AUTO, Mode.AUTO))
 MODELS = ("A100-80GB", "H100-80GB", "A100-40GB")
@@ -253,6 +255,12 @@ def queue_tree(*rows: tuple[str, int, int], priority: Mapping[str, int] | None =
         order=np.full(len(table), order, np.int8),
     )
     return built
+
+
+def taken_in(memory: ControllerMemory, observation: Observation, policy: Policy) -> ControllerMemory:
+    """Memory after the commands, outcomes and snapshot of a tick."""
+    obeyed = obey(memory, observation.commands, observation.now_s, policy)
+    return absorb(obeyed.memory, observation, policy, resumed=obeyed.resumed)
 
 
 def forecasts(snap: ClusterSnapshot, total_s: Mapping[str, float | Sequence[float]]) -> Forecasts:

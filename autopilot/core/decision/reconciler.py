@@ -64,11 +64,13 @@ def reconcile(
     memory = before = clock.memory
     if clock.doubt:
         return _stand_still(memory, observation, policy, clock.doubt)
-    sight = look(memory, observation, policy)
-    memory = replace(memory, views=sight.views)
+    obeyed = obey(memory, observation.commands, observation.now_s, policy)
+    notes = (*_clock_note(clock), *obeyed.notes)
+    sight = look(obeyed.memory, observation, policy)
+    memory = replace(obeyed.memory, views=sight.views)
     if sight.blind:
-        return _blind(memory, observation, policy, sight, _said(clock, before, observation, policy))
-    memory = absorb(memory, observation, policy)
+        return _blind(memory, observation, policy, sight, notes, resumed=obeyed.resumed)
+    memory = absorb(memory, observation, policy, resumed=obeyed.resumed)
     memory, losses = settle_stops(memory, observation)
     review_s = review_start(observation.now_s, policy)
     memory = remember_use(memory, observation.snapshot, observation.now_s, review_s, policy)
@@ -82,11 +84,7 @@ def reconcile(
     instructions = () if held_by else (*moving.again, *instructions, *moving.starts)
     wake_at_s = _wake_at(memory, observation, policy, chosen, planner, actions)
     memory = replace(memory, tick=observation.tick, now_s=observation.now_s, wake_at_s=wake_at_s)
-    notes = (
-        *_said(clock, before, observation, policy),
-        *moving.notes,
-        *_notes(before, observation, planner, instructions),
-    )
+    notes = (*notes, *moving.notes, *_notes(before, observation, planner, instructions))
     return Step(
         memory,
         Decision(observation.tick, observation.now_s, chosen, held_by, notes, losses),
@@ -95,12 +93,11 @@ def reconcile(
     )
 
 
-def _said(clock: Reading, before: ControllerMemory, observation: Observation, policy: Policy) -> tuple[Note, ...]:
-    """Notes on a clock that was set and on commands that were refused."""
-    notes = obey(before, observation.commands, observation.now_s, policy)[1]
+def _clock_note(clock: Reading) -> tuple[Note, ...]:
+    """A note on a clock that was set."""
     if not clock.moved_s:
-        return notes
-    return (Note(NoteCode.CLOCK_MOVED, About.CONTROLLER, "", round(clock.moved_s, 3), "s"), *notes)
+        return ()
+    return (Note(NoteCode.CLOCK_MOVED, About.CONTROLLER, "", round(clock.moved_s, 3), "s"),)
 
 
 def _notes(
@@ -131,17 +128,23 @@ def _notes(
 
 def _stand_still(memory: ControllerMemory, observation: Observation, policy: Policy, why: str) -> Step:
     """The clock is not believed: nothing is decided, but commands and outcomes are kept."""
-    notes = obey(memory, observation.commands, memory.now_s, policy)[1]
-    memory = absorb(memory, replace(observation, now_s=memory.now_s), policy, blind=True)
-    decision = Decision(observation.tick, observation.now_s, Plan((), no_refusals(), (), ()), why, notes)
+    obeyed = obey(memory, observation.commands, memory.now_s, policy)
+    memory = absorb(obeyed.memory, replace(observation, now_s=memory.now_s), policy, blind=True, resumed=obeyed.resumed)
+    decision = Decision(observation.tick, observation.now_s, Plan((), no_refusals(), (), ()), why, obeyed.notes)
     return Step(replace(memory, tick=observation.tick), decision, (), observation.now_s + 1.0)
 
 
 def _blind(
-    memory: ControllerMemory, observation: Observation, policy: Policy, sight: Sight, notes: tuple[Note, ...]
+    memory: ControllerMemory,
+    observation: Observation,
+    policy: Policy,
+    sight: Sight,
+    notes: tuple[Note, ...],
+    *,
+    resumed: bool,
 ) -> Step:
     """The view is not fresh, complete or plausible: outcomes and commands count, and nothing is started."""
-    memory = absorb(memory, observation, policy, blind=True)
+    memory = absorb(memory, observation, policy, blind=True, resumed=resumed)
     wake_at_s = min(wake_s for wake_s in sight.wake_s if wake_s > observation.now_s)
     memory = replace(memory, tick=observation.tick, now_s=observation.now_s, wake_at_s=wake_at_s)
     why = "; ".join(reason for reason in (halted(memory, observation), sight.blind) if reason)

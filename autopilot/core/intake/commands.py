@@ -8,7 +8,7 @@ repeats the last KILL, and only a RESUME that was certainly received after it en
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TypeVar
 
@@ -33,14 +33,22 @@ _CAUTION = (
 """Order of commands with the same number, or with none: the most cautious command comes last and wins."""
 
 
-def obey(
-    memory: ControllerMemory, commands: Sequence[Command], now_s: float, policy: Policy
-) -> tuple[ControllerMemory, tuple[Note, ...]]:
-    """Memory after these commands, and one note per refused command."""
+@dataclass(frozen=True, slots=True)
+class Obeyed:
+    """Memory after the commands of a tick, one note per refused command, and whether a RESUME was accepted."""
+
+    memory: ControllerMemory
+    notes: tuple[Note, ...] = ()
+    resumed: bool = False
+
+
+def obey(memory: ControllerMemory, commands: Sequence[Command], now_s: float, policy: Policy) -> Obeyed:
+    """Evaluate the commands of a tick, once: they refer to what earlier ticks showed."""
     if not commands:
-        return memory, ()
+        return Obeyed(memory)
     seen, newest = memory.last_sequence, max(memory.last_sequence, *(each.sequence for each in commands))
     notes: list[Note] = []
+    resumed = False
     for command in sorted(commands, key=lambda each: (each.sequence, _CAUTION.index(each.kind))):
         if command.kind == CommandKind.KILL:
             memory = _kill(memory, command, newest)
@@ -49,7 +57,8 @@ def obey(
         else:
             memory, refusal = _obey_one(memory, command, now_s, policy)
             notes += [refusal] if refusal is not None else []
-    return replace(memory, last_sequence=newest), tuple(notes)
+            resumed |= command.kind == CommandKind.RESUME and refusal is None
+    return Obeyed(replace(memory, last_sequence=newest), tuple(notes), resumed)
 
 
 def _kill(memory: ControllerMemory, command: Command, newest: int) -> ControllerMemory:

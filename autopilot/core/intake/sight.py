@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from autopilot.core.intake.commands import obey
 from autopilot.core.model.memory import ControllerMemory, ViewRecord
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import Freshness
@@ -37,15 +36,14 @@ def key_of(view: View) -> str:
 
 
 def look(memory: ControllerMemory, observation: Observation, policy: Policy) -> Sight:
-    """Judge the views of one observation against earlier ones."""
+    """Judge the views of one observation against earlier ones. `memory` is that after the commands of the tick."""
     now_s, rules = observation.now_s, policy.views
-    known = obey(memory, observation.commands, now_s, policy)[0].views
     records: dict[str, ViewRecord] = {}
     reasons = _stale_halves(observation, policy.freshness)
     suspected: list[float] = []
     for view in observation.views:
         key = key_of(view)
-        before = known.get(key)
+        before = memory.views.get(key)
         problem = _unusable(view, before, now_s, policy)
         if not problem:
             records[key] = _judge(before, view, policy)
@@ -57,7 +55,7 @@ def look(memory: ControllerMemory, observation: Observation, policy: Policy) -> 
         if key in records and records[key].lists:
             suspected.append(records[key].counted_s + rules.apart_s)
     wake_s = (now_s + rules.look_again_s, *suspected) if reasons else ()
-    return Sight("; ".join(dict.fromkeys(reasons)), records if observation.views else dict(known), wake_s)
+    return Sight("; ".join(dict.fromkeys(reasons)), records if observation.views else dict(memory.views), wake_s)
 
 
 def listed_s(observation: Observation) -> float:

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from autopilot.core.intake.commands import obey
 from autopilot.core.intake.sight import listed_s
 from autopilot.core.model.errors import invariant
 from autopilot.core.model.identity import rows_by_uid
@@ -61,15 +60,17 @@ def halted(memory: ControllerMemory, observation: Observation) -> str:
 
 
 def absorb(
-    memory: ControllerMemory, observation: Observation, policy: Policy, *, blind: bool = False
+    memory: ControllerMemory, observation: Observation, policy: Policy, *, blind: bool = False, resumed: bool = False
 ) -> ControllerMemory:
-    """Memory updated from outcomes, snapshot, commands and time. Effects to be retried are `held` in it.
+    """Memory after the commands of a tick, updated from outcomes, snapshot and time. Effects to be retried are `held`
+    in it.
 
-    A `blind` tick uses only outcomes and commands.
+    A `blind` tick uses only outcomes. A person who `resumed` knows of the failures up to now.
     """
     if memory.in_flight or observation.outcomes:
         memory = _follow_effects(memory, observation, policy, blind=blind)
-    memory, _ = obey(memory, observation.commands, observation.now_s, policy)
+    if resumed:
+        memory = replace(memory, failures=())
     return memory if blind else _expire(memory, observation.now_s, policy)
 
 

@@ -301,6 +301,22 @@ def test_a_command_survives_a_tick_that_broke() -> None:
     assert step.decision.halted == "kill switch"
 
 
+def test_models_learn_from_the_tick_that_confirms_a_loss() -> None:
+    """A list without most of its workloads is suspect; once a person confirms the loss, its tick is like any other."""
+    world, quiet = World(snapshot("1x8", [waits(f"w{number}", 1) for number in range(40)])), Quiet()
+    controller = built(world, quiet)
+    controller.tick(0.0)
+    world.snap = snapshot("1x8", [waits("w0", 1)])
+    world.log.clear()
+    controller.tick(1.0)
+    assert "update" not in world.log
+    quiet.commands = [Command(CommandKind.CONFIRM, "ann", 2.0, "world", sequence=1)]
+    step = controller.tick(2.0)
+    assert step is not None
+    assert not step.decision.halted
+    assert "update" in world.log
+
+
 def test_a_switch_that_is_on_halts_the_loop() -> None:
     """The kill switch is read in every tick."""
     world, quiet = one_waits(), Quiet()

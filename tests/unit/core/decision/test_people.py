@@ -9,15 +9,23 @@ from typing import Any
 
 import pytest
 
-from autopilot.core.model.memory import Approval, ControllerMemory, OpenProposal, Step
+from autopilot.core.model.memory import Approval, ControllerMemory, InFlight, OpenProposal, Step
 from autopilot.core.model.policy import Mode, Modes, Policy
-from autopilot.core.model.records import Code, Command, CommandKind, Observation, Proposal
+from autopilot.core.model.records import (
+    Code,
+    Command,
+    CommandKind,
+    Instruction,
+    Observation,
+    Outcome,
+    OutcomeKind,
+    Proposal,
+)
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.draft import Eviction
-from autopilot.core.tracking.lifecycle import absorb
 from autopilot.explain.notes import note_words
 from autopilot.explain.proposals import Answer, answer_of
-from tests.kits.core_world import AUTO, decide, holds, proposals, started, waits, with_policy, world
+from tests.kits.core_world import AUTO, decide, holds, proposals, started, taken_in, waits, with_policy, world
 
 KILL, RESUME, PAUSE = CommandKind.KILL, CommandKind.RESUME, CommandKind.PAUSE
 APPROVE, REJECT = CommandKind.APPROVE, CommandKind.REJECT
@@ -31,7 +39,7 @@ def said(kind: CommandKind, sequence: int = -1, at_s: float = 100.0, who: str = 
 
 def obey(*commands: Command, memory: ControllerMemory | None = None, now_s: float = 100.0) -> ControllerMemory:
     """Memory after commands."""
-    return absorb(memory or ControllerMemory(), world("1x8", (), now_s, commands=commands), AUTO)
+    return taken_in(memory or ControllerMemory(), world("1x8", (), now_s, commands=commands), AUTO)
 
 
 def notes(step: Step) -> list[str]:
@@ -95,6 +103,21 @@ def test_a_repeated_resume_does_not_end_a_later_pause() -> None:
     resumed = obey(said(RESUME, 1))
     paused = replace(resumed, paused_reason="5 effects failed", paused_since_s=100.0)
     assert obey(said(RESUME, 1), memory=paused).paused_reason == "5 effects failed"
+
+
+def test_a_resume_forgets_the_failures_of_its_own_tick() -> None:
+    """Four effects failed before and one fails now: the person knows, and nothing pauses."""
+    effect = Instruction("0/p", "admit", "a", 0, (), False, 50.0, 0, "p", uid="a")
+    entry = InFlight(effect, "issued", 0.0, "admit_gang", "t", 0.0, contract=False, attempts=3)
+    memory = ControllerMemory(in_flight={"0/p": entry}, failures=(60.0, 70.0, 80.0, 90.0))
+    outcomes = (Outcome("0/p", OutcomeKind.FAILED, 100.0, "refused"),)
+
+    def at_once(*commands: Command) -> ControllerMemory:
+        seen = world("1x8", [waits("a")], 100.0, commands=commands, outcomes=outcomes)
+        return taken_in(memory, seen, AUTO)
+
+    assert at_once().paused_reason == "5 effects failed within 900 s"
+    assert (at_once(said(RESUME, 1)).paused_reason, at_once(said(RESUME, 1)).failures) == ("", ())
 
 
 def test_numbers_give_the_order() -> None:
@@ -189,7 +212,7 @@ class Scenario:
         (proposal,) = first.decision.plan.proposals
         shown = {"benefit_gpu_s": proposal.benefit_gpu_s, "cost_gpu_s": proposal.cost_gpu_s, **changed}
         word = said(APPROVE, 0, now_s, subject=proposal.id, state_digest=proposal.state_digest, **shown)
-        return absorb(first.memory, self.seen(now_s, commands=(word,), tick=1), ASKING), proposal
+        return taken_in(first.memory, self.seen(now_s, commands=(word,), tick=1), ASKING), proposal
 
 
 def refused(step: Step) -> set[Code]:

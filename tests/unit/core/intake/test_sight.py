@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from autopilot.core.intake.commands import obey
 from autopilot.core.intake.sight import Sight, look
 from autopilot.core.model.memory import ControllerMemory, ViewRecord
-from autopilot.core.model.records import Command, CommandKind, View
-from tests.kits.core_world import AUTO, world
+from autopilot.core.model.records import Command, CommandKind, NoteCode, View
+from tests.kits.core_world import AUTO, decide, world
 
 INVENTORY = View("api", "inventory", True, 0.0, 10, 10, 0)
 
@@ -20,7 +21,8 @@ def seen(memory: ControllerMemory, now_s: float, *, confirm: str = "", **more: A
     work = replace(View("api", "work", True, now_s, 100, 100, 0), **more)
     commands = (Command(CommandKind.CONFIRM, "ann", now_s, confirm, sequence=int(now_s) + 1),) if confirm else ()
     views = (replace(INVENTORY, listed_s=now_s), work)
-    return look(memory, world("1x8", (), now_s, commands=commands, views=views), AUTO)
+    known = obey(memory, commands, now_s, AUTO).memory
+    return look(known, world("1x8", (), now_s, views=views), AUTO)
 
 
 def after(sight: Sight) -> ControllerMemory:
@@ -134,3 +136,13 @@ def test_after_a_restart_the_number_in_memory_counts() -> None:
 def test_as_many_other_objects_are_a_loss_too() -> None:
     """The list of another cluster is as long as ours."""
     assert seen(START, 100.0, count=100, lost=100).blind
+
+
+def test_a_confirmation_counts_for_what_was_suspected_before() -> None:
+    """Given in the tick that first shows the loss it is refused, and has no effect on the next one."""
+    views = (replace(INVENTORY, listed_s=100.0), View("api", "work", True, 100.0, 5, 100, 95))
+    command = Command(CommandKind.CONFIRM, "ann", 100.0, "api", sequence=1)
+    step = decide(world("1x8", (), 100.0, commands=(command,), views=views), AUTO, START)
+    assert [note.code for note in step.decision.notes] == [NoteCode.CONFIRM_REFUSED]
+    record = step.memory.views["work/api"]
+    assert (record.lists, record.confirmed) == (1, False)

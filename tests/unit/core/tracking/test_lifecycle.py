@@ -13,7 +13,7 @@ from autopilot.core.model.records import Command, Instruction, Observation, Outc
 from autopilot.core.model.snapshot import State
 from autopilot.core.tracking.lifecycle import ENDED, TRANSITIONS, absorb, next_deadline_s, step_to
 from autopilot.memory_store import memory_text, read_memory_text
-from tests.kits.core_world import AUTO, decide, done, holds, started, waits, world
+from tests.kits.core_world import AUTO, decide, done, holds, started, taken_in, waits, world
 
 EFFECT = Instruction("0/admit-a", "admit", "a", 0, (), False, 120.0, 1, "admit-a", uid="a")
 EVICT = Instruction("0/evict-a", "evict", "a", 0, (), False, 120.0, 1, "evict-a", uid="a")
@@ -223,7 +223,7 @@ def test_a_broken_gpu_ends_a_start_too_and_a_start_that_is_seen_stands() -> None
 
 def obey(*commands: Command, memory: ControllerMemory | None = None, now_s: float = 100.0) -> ControllerMemory:
     """Memory after commands."""
-    return absorb(memory or ControllerMemory(), world("1x8", (), now_s, commands=commands), AUTO)
+    return taken_in(memory or ControllerMemory(), world("1x8", (), now_s, commands=commands), AUTO)
 
 
 def test_what_time_has_ended_is_dropped() -> None:
