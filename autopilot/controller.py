@@ -128,7 +128,7 @@ class Controller:
             not_of_the_future(_collect(collector, now_s), now_s, policy.clock.max_skew_s)
             for collector in wiring.collectors
         ]
-        snapshot, gaps = assemble(batches, now_s, policy.clock.max_skew_s)
+        snapshot, gaps = assemble(batches, now_s)
         views, self._listed = views_of(batches, self._expected(), self._known, self._listed)
         self._commands += wiring.inbox.drain(now_s)
         observation = Observation(

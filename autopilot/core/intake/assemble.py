@@ -12,9 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from autopilot.core.hardware.xid_facts import remedy_of
-from autopilot.core.intake.clock import not_of_the_future
 from autopilot.core.intake.contain import contain
-from autopilot.core.model.policy_bounds import ClockRules
 from autopilot.core.model.records import Batch, Errors, Gap, Inventory, Telemetry, Work
 from autopilot.core.model.snapshot import (
     ClusterSnapshot,
@@ -33,15 +31,12 @@ from autopilot.core.model.snapshot import (
     empty_signals,
 )
 
-MAX_SKEW_S = ClockRules().max_skew_s
 NO_INVENTORY = Inventory(Names(), empty(NodeTable), empty(GpuTable), empty(InstanceTable))
 NO_WORK = Work((), empty(WorkloadTable), empty(PlacementTable), empty(ServiceTable), empty(QueueTable))
 
 
-def assemble(
-    batches: Sequence[Batch], now_s: float, max_skew_s: float = MAX_SKEW_S
-) -> tuple[ClusterSnapshot, tuple[Gap, ...]]:
-    """One snapshot of all batches, and all gaps. Values dated in the future are unknown.
+def assemble(batches: Sequence[Batch], now_s: float) -> tuple[ClusterSnapshot, tuple[Gap, ...]]:
+    """One snapshot of all batches, and all gaps. `batches` hold no value of the future (clock.not_of_the_future).
 
     Raises `InvariantError` if tables are inconsistent.
     """
@@ -50,7 +45,7 @@ def assemble(
     telemetry: list[tuple[Telemetry, Batch]] = []
     errors: list[Errors] = []
     gaps: list[Gap] = []
-    for batch in (not_of_the_future(each, now_s, max_skew_s) for each in batches):
+    for batch in batches:
         gaps.extend(batch.gaps)
         if batch.inventory is not None and batch.collected_s >= inventory_s:
             inventory, inventory_s = batch.inventory, batch.collected_s

@@ -148,6 +148,16 @@ def test_a_collector_that_breaks_is_a_gap() -> None:
     assert observation.snapshot.work_age_s == float("inf")
 
 
+def test_a_source_whose_clock_is_ahead_is_a_gap() -> None:
+    """Its lists are dated in the future: nothing is known of them, and nothing starts."""
+    world = one_waits()
+    collect = world.collect
+    world.collect = lambda now_s: collect(now_s + 4000.0)  # type: ignore[method-assign]
+    observation = built(world).observe(0.0)
+    assert observation.snapshot.work_age_s == float("inf")
+    assert [gap.reason.partition(":")[0] for gap in observation.gaps] == ["clock skew"]
+
+
 def test_one_broken_collector_does_not_hide_another() -> None:
     """What the other collectors brought still counts."""
     good, bad = one_waits(), one_waits()

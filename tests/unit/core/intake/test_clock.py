@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from autopilot.controller import Controller, Wiring
 from autopilot.core.intake.assemble import assemble
-from autopilot.core.intake.clock import NOT_TIMES, TIMES, moved, read_clock
+from autopilot.core.intake.clock import NOT_TIMES, TIMES, moved, not_of_the_future, read_clock
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.forecast import Forecasts
 from autopilot.core.model.memory import (
@@ -32,7 +32,18 @@ from autopilot.core.model.memory import (
 )
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import JournalRules
-from autopilot.core.model.records import Batch, Command, CommandKind, Instruction, Inventory, NoteCode, Telemetry, Work
+from autopilot.core.model.records import (
+    Batch,
+    Command,
+    CommandKind,
+    Gap,
+    Instruction,
+    Inventory,
+    NoteCode,
+    Telemetry,
+    Work,
+)
+from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.journal import SqliteJournal
 from autopilot.memory_store import InMemoryStore
 from tests.kits.core_world import (
@@ -385,34 +396,39 @@ def batch(now_s: float, *, ages_s: float = 0.0, collected_s: float | None = None
     )
 
 
+def known(given: Batch) -> tuple[ClusterSnapshot, tuple[Gap, ...]]:
+    """What is known of a batch at 100 s."""
+    return assemble([not_of_the_future(given, 100.0, Policy().clock.max_skew_s)], 100.0)
+
+
 def test_a_batch_of_the_future_is_not_known() -> None:
     """It is as if the source had not answered, and the gap names it. A little ahead is now."""
-    snap, gaps = assemble([batch(100.0, collected_s=4000.0)], 100.0)
+    snap, gaps = known(batch(100.0, collected_s=4000.0))
     assert (len(snap.workloads.id), snap.work_age_s, snap.inventory_age_s) == (0, np.inf, np.inf)
     assert [(gap.source, gap.reason) for gap in gaps] == [
         ("src", "clock skew: dated 3900 s in the future; set the clocks right")
     ]
-    snap, gaps = assemble([batch(100.0, collected_s=103.0)], 100.0)
+    snap, gaps = known(batch(100.0, collected_s=103.0))
     assert (len(snap.workloads.id), gaps) == (1, ())
 
 
 def test_samples_of_the_future_are_not_fresh() -> None:
     """They have no age, whatever the source says."""
-    snap, gaps = assemble([batch(100.0, ages_s=-60.0)], 100.0)
+    snap, gaps = known(batch(100.0, ages_s=-60.0))
     assert np.isinf(snap.telemetry.age_s).all()
     assert [gap.signal for gap in gaps] == ["samples"]
 
 
 def test_a_checkpoint_of_the_future_saves_nothing() -> None:
     """It is not known when the last one was."""
-    snap, gaps = assemble([batch(100.0, last_checkpoint_s=500.0, start_s=10.0)], 100.0)
+    snap, gaps = known(batch(100.0, last_checkpoint_s=500.0, start_s=10.0))
     assert np.isnan(snap.workloads.last_checkpoint_s).all()
     assert [gap.signal for gap in gaps] == ["last checkpoint"]
 
 
 def test_a_view_of_the_future_starts_nobody() -> None:
     """The whole way: the controller stays as it is."""
-    snap, gaps = assemble([batch(100.0, collected_s=YEARS_S)], 100.0)
+    snap, gaps = known(batch(100.0, collected_s=YEARS_S))
     observation = replace(world("1x2", [waits("w", 1)], 100.0), snapshot=snap, gaps=gaps)
     assert started(decide(observation, EAGER)) == {}
 
