@@ -127,7 +127,7 @@ def _take(world: World, row: Row, victim: Victim, left: dict[str, Use], outcome:
     keeps = _use(victim.keeps)
     holders = [task for task in row.tasks if task.state in HOLDING]
     if row.stuck or not any(task.state == "running" for task in holders):
-        outcome.problems.append(f"{row.id} leaves already and is told to leave again")
+        outcome.problems.append(f"{row.id} leaves already and is evicted again")
     left[row.id] = keeps
     staying = _seated_on(world, holders, keeps) if keeps else set()
     gone = [task for task in holders if task.name not in staying]

@@ -218,12 +218,12 @@ class Hostile(RuleBasedStateMachine):
 
     @happens(slow=st.booleans())
     def evictions_take_time(self, *, slow: bool) -> None:
-        """Whether work that is told to leave leaves at once."""
+        """Whether evicted work leaves at once."""
         self.cluster.slow = slow
 
     @happens()
     def leave(self) -> None:
-        """All that were told to leave have left."""
+        """All evicted work has left."""
         self.cluster.leave()
 
     # --- what random steps seldom bring together ------------------------------------------------------------

@@ -109,7 +109,7 @@ class Cluster:
                 self._stop(gang)
 
     def leave(self) -> None:
-        """All work that was told to leave has left."""
+        """All evicted work has left."""
         for gang in self.gangs.values():
             if gang.state == State.CHECKPOINTING:
                 self._stop(gang)

@@ -1,7 +1,7 @@
 """A little cluster that does what it is told, tick by tick: for tests of what begins at one tick and ends at another.
 
     play = Ticking("2x8", [holds("v", 8), waits("w", 8)])
-    play.tick(0.0)          # v is told to leave; it holds its GPUs until play.leave("v")
+    play.tick(0.0)          # v is evicted; it holds its GPUs until play.leave("v")
     play.leave("v")
     play.tick(30.0)         # w starts
 

@@ -23,7 +23,7 @@ PATIENT = {"dwell_s": 60.0, "margin_ratio": 0.2, "cool_down_s": 300.0}
 
 @dataclass(frozen=True)
 class Happening:
-    """What happens after one tick: who told to leave goes, who ends, what arrives, which node fails, and the time."""
+    """After one tick: evicted work that leaves, work that ends and arrives, a node that fails, and the time."""
 
     pass_s: float
     leave: int  # bit set over those who leave

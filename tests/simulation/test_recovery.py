@@ -29,7 +29,7 @@ HOUR_S = 3600.0
 
 
 class Told:
-    """Who was told to leave, when, and why."""
+    """Evictions: workload, time and reason."""
 
     def __init__(self) -> None:
         self.found: list[tuple[float, int, Why]] = []

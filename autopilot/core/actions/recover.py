@@ -90,8 +90,8 @@ COORDINATOR = _restarts(
 )
 STUCK = _stops(
     "stuck",
-    "take it off its GPUs by force ({taken}): it was told to leave, and is still there {stuck} after its grace",
-    "it was told to leave already, and its grace is over",
+    "take it off its GPUs by force ({taken}): it was evicted, and is still there {stuck} after its grace",
+    "it was evicted already, and its grace is over",
 )
 CHECK = _stops(
     "check",

@@ -36,7 +36,7 @@ class State(IntEnum):
     PENDING = 0
     STARTING = 1  # holds its GPUs: image pull, model load, rendezvous
     RUNNING = 2
-    CHECKPOINTING = 3  # was told to save and leave; still holds its GPUs
+    CHECKPOINTING = 3  # evicted: it saves its progress, and still holds its GPUs
     SUCCEEDED = 4
     FAILED = 5
 

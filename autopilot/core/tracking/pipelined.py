@@ -1,8 +1,8 @@
 """Pipelined starts: starts that wait until their victims are gone.
 
-    told to leave ──> gone ──> started        each part (the gang, and victims that move) separately
-         │              │
-         ├──────────────┴────> given up       its deadline passed, its room is lost, or the gang no longer exists
+    evicted ──> gone ──> started        each part (the gang, and victims that move) separately
+       │          │
+       └──────────┴────> given up       its deadline passed, its room is lost, or the gang no longer exists
 
 A pipelined start is kept in memory, so it survives a restart. At each tick it is first put on the what-if: its victims
 release their slots and its parts hold them, so that nothing else is planned there. A part starts when the snapshot

@@ -13,7 +13,6 @@ from autopilot.core.model.units import counted, format_duration, number
 from autopilot.core.placement.shapes import Fit, shape_of
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.places import place
-from autopilot.explain.story.case import NO_TURN_CODES, SHOWN_NAMES, Case, refusing, soon, waiting_before
 from autopilot.explain.story.levels import cohorts, has_tree, name_of, short_levels
 from autopilot.explain.story.prospects import (
     Ending,
@@ -24,11 +23,12 @@ from autopilot.explain.story.prospects import (
     unforeseen,
     verdict_ends_in_s,
 )
+from autopilot.explain.story.waiting import NO_TURN_CODES, SHOWN_NAMES, Waiting, refusing, soon, waiting_before
 
 
-def freed_by(case: Case, decision: Decision) -> list[str]:
+def freed_by(gang: Waiting, decision: Decision) -> list[str]:
     """What would let it start and when, by forecast; the quantile is the one that reservations are planned with."""
-    ctx, code = case.ctx, case.why.code
+    ctx, code = gang.ctx, gang.why.code
     if code == Code.EXCLUDED:
         return ["its owner lets the autopilot act on it again; time alone does not"]
     if code == Code.WORKERS:
@@ -36,29 +36,29 @@ def freed_by(case: Case, decision: Decision) -> list[str]:
     if code == Code.CHECK:
         return ["the check passes it; nothing foretells when"]
     lines = []
-    if case.quota is not None:
-        lines.append(_quota_prospect(case))
+    if gang.quota is not None:
+        lines.append(_quota_prospect(gang))
     if code == Code.ORDER:
-        lines += _ahead(case)
-    if not isinstance(place(ctx, case.at, case.shape), Fit):
-        lines.append(f"room: {_room_prospect(case)}")
-    foreseen = bool(ctx.ahead[case.at])  # no work is preempted for it
+        lines += _ahead(gang)
+    if not isinstance(place(ctx, gang.at, gang.shape), Fit):
+        lines.append(f"room: {_room_prospect(gang)}")
+    foreseen = bool(ctx.ahead[gang.at])  # no work is preempted for it
     if ctx.quota.ledger.guarantee_binds and has_tree(ctx) and not foreseen:
-        lines.append(_owed_prospect(case))
+        lines.append(_owed_prospect(gang))
     # by contract the young may be taken too
-    if not foreseen and code not in NO_TURN_CODES and not ctx.quota.rules.owed(ctx.quota.ledger, case.claim):
-        lines += _shelter(case)
-    for proposal, verdict in refusing(case, decision):
+    if not foreseen and code not in NO_TURN_CODES and not ctx.quota.rules.owed(ctx.quota.ledger, gang.claim):
+        lines += _shelter(gang)
+    for proposal, verdict in refusing(gang, decision):
         left_s = verdict_ends_in_s(verdict, ctx)
         if left_s is not None:
             lines.append(f"guard {verdict.guard}: no longer in the way of {proposal.id} in {format_duration(left_s)}")
-    return lines + _clocks(case)
+    return lines + _clocks(gang)
 
 
-def _shelter(case: Case) -> list[str]:
+def _shelter(gang: Waiting) -> list[str]:
     """When those who may not be displaced yet, young or disrupted before, may be."""
-    ctx = case.ctx
-    young = sheltered(ctx, case.claim)
+    ctx = gang.ctx
+    young = sheltered(ctx, gang.claim)
     if not young:
         return []
     first = young[0]
@@ -70,15 +70,15 @@ def _shelter(case: Case) -> list[str]:
     ]
 
 
-def _clocks(case: Case) -> list[str]:
+def _clocks(gang: Waiting) -> list[str]:
     """What time alone brings: its preemption delay, its promise, its being overdue (seen at the next review)."""
-    ctx, policy = case.ctx, case.ctx.policy
+    ctx, policy = gang.ctx, gang.ctx.policy
     work, period_s = ctx.observation.snapshot.workloads, policy.review.batch_s
-    submit_s, delay_s = float(work.submit_s[case.row]), float(work.preemption_delay_s[case.row])
+    submit_s, delay_s = float(work.submit_s[gang.row]), float(work.preemption_delay_s[gang.row])
     lines = []
     if ctx.now_s < submit_s + delay_s:
         lines.append(f"delay: it may displace others {soon(ctx, submit_s + delay_s)}")
-    if ctx.may_reserve[case.at] and not ctx.firm[case.at] and policy.reservation.depth:
+    if ctx.may_reserve[gang.at] and not ctx.firm[gang.at] and policy.reservation.depth:
         firm_s = ceil((submit_s + policy.reservation.firm_after_s) / period_s) * period_s
         lines.append(f"promise: room held for it becomes a promise {soon(ctx, firm_s)}")
     overdue_s = (floor((submit_s + policy.order.max_wait_s) / period_s) + 1) * period_s
@@ -95,14 +95,14 @@ def _clocks(case: Case) -> list[str]:
     return lines
 
 
-def _room_prospect(case: Case) -> str:
+def _room_prospect(gang: Waiting) -> str:
     """When it fits; where only reservations are in the way, when those start and how long they are foreseen to run."""
-    ctx = case.ctx
-    found = room_by_forecast(ctx, case.at, case.shape)
-    reserved = [held for held in ctx.plan.held if held.row != case.row]
+    ctx = gang.ctx
+    found = room_by_forecast(ctx, gang.at, gang.shape)
+    reserved = [held for held in ctx.plan.held if held.row != gang.row]
     if isfinite(found.at_s) or not reserved:
         return _when(ctx, found, "it fits")
-    alone = room_by_forecast(replace(ctx, plan=replace(ctx.plan, held=[])), case.at, case.shape)
+    alone = room_by_forecast(replace(ctx, plan=replace(ctx.plan, held=[])), gang.at, gang.shape)
     parts = []
     for held in reserved[:SHOWN_NAMES]:
         runs_s = float(ctx.run_low_s[np.flatnonzero(ctx.pending == held.row)[0]])
@@ -118,12 +118,12 @@ def _room_prospect(case: Case) -> str:
     )
 
 
-def _ahead(case: Case) -> list[str]:
+def _ahead(gang: Waiting) -> list[str]:
     """When the gang that holds up its strict queue finds room."""
-    ctx = case.ctx
+    ctx = gang.ctx
     work = ctx.observation.snapshot.workloads
-    queue = int(work.queue[case.row])
-    before = [row for row in waiting_before(case) if work.queue[row] == queue]
+    queue = int(work.queue[gang.row])
+    before = [row for row in waiting_before(gang) if work.queue[row] == queue]
     if not before:
         return []
     at = int(np.flatnonzero(ctx.pending == before[0])[0])
@@ -132,10 +132,10 @@ def _ahead(case: Case) -> list[str]:
     return [f"order: {work.id[before[0]]} before it starts; {_when(ctx, found, 'that fits')}"]
 
 
-def _quota_prospect(case: Case) -> str:
+def _quota_prospect(gang: Waiting) -> str:
     """When the function that keeps it out by quota lets it in."""
-    ctx, claim = case.ctx, case.claim
-    code = case.why.code if case.quota is None else case.quota.code
+    ctx, claim = gang.ctx, gang.claim
+    code = gang.why.code if gang.quota is None else gang.quota.code
     path = ctx.quota.ledger.paths[claim.queue]
     shared = {path[-1]} if path and cohorts(ctx) else {0}
     below = set(short_levels(ctx, claim, code)) if code in {Code.LIMIT, Code.GUARANTEE} else shared
@@ -143,9 +143,9 @@ def _quota_prospect(case: Case) -> str:
     return f"quota: {_when(ctx, found, 'its queue may start it')}"
 
 
-def _owed_prospect(case: Case) -> str:
+def _owed_prospect(gang: Waiting) -> str:
     """When its queue is owed the room by guarantee: what others use of it may be taken back then."""
-    ctx, claim = case.ctx, case.claim
+    ctx, claim = gang.ctx, gang.claim
     ledger = ctx.quota.ledger
     owed, path = ctx.quota.rules.owed, ledger.paths[claim.queue]
     path = path[:1] if cohorts(ctx) else path  # in a cohort its own quota decides

@@ -18,15 +18,6 @@ from autopilot.core.preemption.scenario import Scenario, find_scenario, scheduli
 from autopilot.core.quota.ledger import ALL
 from autopilot.core.rules.base import Refusal, Takes
 from autopilot.explain.proposals import code_words
-from autopilot.explain.story.case import (
-    NO_TURN_CODES,
-    QUOTA_CODES,
-    SHOWN_NAMES,
-    Case,
-    gangs,
-    soon,
-    waiting_before,
-)
 from autopilot.explain.story.levels import (
     cohorts,
     has_tree,
@@ -35,6 +26,15 @@ from autopilot.explain.story.levels import (
     rival_lines,
     settings_line,
     short_levels,
+)
+from autopilot.explain.story.waiting import (
+    NO_TURN_CODES,
+    QUOTA_CODES,
+    SHOWN_NAMES,
+    Waiting,
+    gangs,
+    soon,
+    waiting_before,
 )
 
 _CHECK = {
@@ -48,61 +48,61 @@ TAKING_CODES = frozenset({Code.FAIRNESS, Code.PRIORITY, Code.POLICY, Code.PROTEC
 """Reasons why a gang without room may not take it from others."""
 
 
-def held_by(case: Case) -> list[str]:
+def held_by(gang: Waiting) -> list[str]:
     """The reason with numbers, the queue tree above it, free room, and possible victims."""
-    ctx, code = case.ctx, case.why.code
+    ctx, code = gang.ctx, gang.why.code
     lines = [
-        f"held by {code}: {code_words(code, case.why.value, case.why.threshold)}",
-        *_more(case),
+        f"held by {code}: {code_words(code, gang.why.value, gang.why.threshold)}",
+        *_more(gang),
     ]
-    if case.quota is not None and code not in QUOTA_CODES:
-        words = code_words(case.quota.code, case.quota.value, case.quota.threshold)
-        lines.append(f"quota would hold it too, {case.quota.code}: {words}")
+    if gang.quota is not None and code not in QUOTA_CODES:
+        words = code_words(gang.quota.code, gang.quota.value, gang.quota.threshold)
+        lines.append(f"quota would hold it too, {gang.quota.code}: {words}")
     if has_tree(ctx):
-        short = short_levels(ctx, case.claim, code if case.quota is None else case.quota.code)
-        lines += quota_lines(ctx, case.claim.queue, case.claim.kinds, case.use_before, short)
+        short = short_levels(ctx, gang.claim, code if gang.quota is None else gang.quota.code)
+        lines += quota_lines(ctx, gang.claim.queue, gang.claim.kinds, gang.use_before, short)
     if code in {Code.FAIRNESS, Code.QUOTA}:
-        lines += rival_lines(ctx, case.claim)
+        lines += rival_lines(ctx, gang.claim)
     if cohorts(ctx) and code in {Code.POLICY, Code.PRIORITY, Code.QUOTA}:
-        lines.append(settings_line(ctx, case.claim.queue))
-        ledger, queue = ctx.quota.ledger, case.claim.queue
+        lines.append(settings_line(ctx, gang.claim.queue))
+        ledger, queue = ctx.quota.ledger, gang.claim.queue
         if code == Code.QUOTA and len(ledger.paths[queue]) == 1 and not ledger.children[queue]:
             lines.append(f"queue {name_of(ctx, queue)} has no parent but the root: no queue lends to it")
     if code in TAKING_CODES:
-        lines.append(_who_runs(case))
+        lines.append(_who_runs(gang))
     if code in QUOTA_CODES | TAKING_CODES | NO_TURN_CODES:
-        lines.append(_room(case))
-    sheltered = case.quota is not None and case.quota.code == Code.GUARANTEE  # then it may not preempt either
+        lines.append(_room(gang))
+    sheltered = gang.quota is not None and gang.quota.code == Code.GUARANTEE  # then it may not preempt either
     if code not in NO_TURN_CODES and not sheltered:
-        lines += _displacing(case)
+        lines += _displacing(gang)
     return lines
 
 
-def _more(case: Case) -> list[str]:
+def _more(gang: Waiting) -> list[str]:
     """What a reason is about, by name."""
-    ctx, code = case.ctx, case.why.code
+    ctx, code = gang.ctx, gang.why.code
     work = ctx.observation.snapshot.workloads
     if code in {Code.RESERVED, Code.RUNTIME_UNKNOWN}:
-        return _reservations(case)
+        return _reservations(gang)
     if code == Code.TOPOLOGY:
-        return _domains(case)
+        return _domains(gang)
     if code == Code.KEPT:
-        return _kept(case)
+        return _kept(gang)
     if code == Code.ORDER:
-        before = [row for row in waiting_before(case) if work.queue[row] == work.queue[case.row]]
-        return [f"before it in queue {name_of(ctx, case.claim.queue)}: {gangs(ctx, before)}"] if before else []
+        before = [row for row in waiting_before(gang) if work.queue[row] == work.queue[gang.row]]
+        return [f"before it in queue {name_of(ctx, gang.claim.queue)}: {gangs(ctx, before)}"] if before else []
     if code == Code.CHECK:
-        return [_CHECK[Gate(int(work.gate[case.row]))]]
+        return [_CHECK[Gate(int(work.gate[gang.row]))]]
     return []
 
 
-def _reservations(case: Case) -> list[str]:
+def _reservations(gang: Waiting) -> list[str]:
     """Whose reservations it would outlive, and from when they need their GPUs."""
-    ctx = case.ctx
-    end_s = float(ctx.gap_end_s[case.at])
+    ctx = gang.ctx
+    end_s = float(ctx.gap_end_s[gang.at])
     lines = []
     for held in ctx.plan.held:
-        if held.start_s < end_s and held.row != case.row:
+        if held.start_s < end_s and held.row != gang.row:
             sure = "promised" if held.record.firm else "tentative"
             nodes = ", ".join(held.record.nodes[:8]) + (" ..." if len(held.record.nodes) > 8 else "")
             lines.append(
@@ -116,10 +116,10 @@ def _reservations(case: Case) -> list[str]:
     return lines
 
 
-def _kept(case: Case) -> list[str]:
+def _kept(gang: Waiting) -> list[str]:
     """The gang that quota is held for, where, and when all of it is free."""
-    ctx = case.ctx
-    kept = ctx.quota_hold_against(case.row)
+    ctx = gang.ctx
+    kept = ctx.quota_hold_against(gang.row)
     if kept is None:
         return []
     what = "guarantee" if kept.sheltered else "limit"
@@ -129,23 +129,23 @@ def _kept(case: Case) -> list[str]:
     ]
 
 
-def _domains(case: Case) -> list[str]:
+def _domains(gang: Waiting) -> list[str]:
     """The level that its members must share, and what the roomiest domain has."""
-    ctx, shape = case.ctx, case.shape
+    ctx, shape = gang.ctx, gang.shape
     level = level_of(ctx.observation.snapshot.nodes, shape.topology)
     if level is None:
         return [f"its members must lie on nodes of their own ({counted(shape.members, 'node')})"]
     suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib)
-    free = np.bincount(level, np.where(suits, ctx.room(float(ctx.gap_end_s[case.at]), case.row), 0))
+    free = np.bincount(level, np.where(suits, ctx.room(float(ctx.gap_end_s[gang.at]), gang.row), 0))
     return [
         f"all members must share one {TOPOLOGY_NAMES[shape.topology]}: of {len(np.unique(level))}, the roomiest has "
         f"{counted(float(free.max(initial=0)), 'GPU')} that it may use, all together {number(float(free.sum()))}"
     ]
 
 
-def _who_runs(case: Case) -> str:
+def _who_runs(gang: Waiting) -> str:
     """Running gangs in its queue and in others: how many may be displaced at all, how many are of lower priority."""
-    running, mine = case.ctx.quota.running(), case.claim
+    running, mine = gang.ctx.quota.running(), gang.claim
     parts = []
     for where, some in (
         ("in its queue", [c for c in running if c.queue == mine.queue]),
@@ -160,35 +160,35 @@ def _who_runs(case: Case) -> str:
     return f"running: {'; '.join(parts)}"
 
 
-def _room(case: Case) -> str:
-    found = place(case.ctx, case.at, case.shape)
+def _room(gang: Waiting) -> str:
+    found = place(gang.ctx, gang.at, gang.shape)
     if isinstance(found, Fit):
         return f"room: there is some now, on {counted(len(np.unique(found.nodes)), 'node')}"
     return f"room: {code_words(found.code, found.value, found.threshold)}"
 
 
-def _displacing(case: Case) -> list[str]:
+def _displacing(gang: Waiting) -> list[str]:
     """Whom it could displace now, in its queue and in others, as the rule set answers."""
-    ctx, rules, modes = case.ctx, case.ctx.quota.rules, case.ctx.policy.modes
+    ctx, rules, modes = gang.ctx, gang.ctx.quota.rules, gang.ctx.policy.modes
     across_off = not rules.at_once and (not modes.on(Effect.RECLAIM) or len(ctx.quota.ledger.parent) <= 2)
-    if ctx.ahead[case.at]:
+    if ctx.ahead[gang.at]:
         return ["no work is preempted for it: it is a replica that is only predicted to be needed"]
     lines = []
     if rules.within is not None and modes.on(Effect.PREEMPT):
-        lines.append(f"displacing lower priority in its queue: {_taking(case, rules.within, contract=False)}")
+        lines.append(f"displacing lower priority in its queue: {_taking(gang, rules.within, contract=False)}")
     if rules.across is not None and not across_off:
         where = "displacing" if rules.within is None else "taking back from other queues"
-        lines.append(f"{where}: {_taking(case, rules.across, contract=rules.owed(ctx.quota.ledger, case.claim))}")
-    if modes.on(Effect.CONSOLIDATE) and case.why.code in {Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY}:
-        found = moves_only(ctx, case.at, scheduling_signatures(ctx)[case.at])
+        lines.append(f"{where}: {_taking(gang, rules.across, contract=rules.owed(ctx.quota.ledger, gang.claim))}")
+    if modes.on(Effect.CONSOLIDATE) and gang.why.code in {Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY}:
+        found = moves_only(ctx, gang.at, scheduling_signatures(ctx)[gang.at])
         lines.append("moving others: " + ("no moves give room" if found is None else _victims(ctx, found)))
     return lines
 
 
-def _taking(case: Case, targets: Takes, *, contract: bool) -> str:
-    found = find_scenario(case.ctx, case.at, targets, contract=contract)
+def _taking(gang: Waiting, targets: Takes, *, contract: bool) -> str:
+    found = find_scenario(gang.ctx, gang.at, targets, contract=contract)
     if isinstance(found, Scenario):
-        return _victims(case.ctx, found)
+        return _victims(gang.ctx, found)
     if isinstance(found, Refusal) and found.code == Code.CAPACITY:
         if not found.value:
             return "no work there can be preempted"
@@ -196,19 +196,19 @@ def _taking(case: Case, targets: Takes, *, contract: bool) -> str:
             f"the work there that can be preempted holds {counted(found.value, 'GPU')}, too few or in the "
             f"wrong place for its {number(found.threshold)}"
         )
-    if isinstance(found, Refusal) and found.code == Code.FAIRNESS and not cohorts(case.ctx):
-        return _unfair(case)
+    if isinstance(found, Refusal) and found.code == Code.FAIRNESS and not cohorts(gang.ctx):
+        return _unfair(gang)
     return code_words(found.code, found.value, found.threshold)
 
 
-def _unfair(case: Case) -> str:
+def _unfair(gang: Waiting) -> str:
     """By whose fair share nothing is taken: its own side's, or that of those who could give."""
-    ledger, claim = case.ctx.quota.ledger, case.claim
-    above = short_levels(case.ctx, claim, Code.FAIRNESS)
+    ledger, claim = gang.ctx.quota.ledger, gang.claim
+    above = short_levels(gang.ctx, claim, Code.FAIRNESS)
     if above:
         use, fair = ledger.use[ALL][above[0]] + claim.gpus, ledger.fair[ALL][above[0]]
         return (
-            f"not beyond its fair share: with it queue {name_of(case.ctx, above[0])} would use {number(use)} GPUs, "
+            f"not beyond its fair share: with it queue {name_of(gang.ctx, above[0])} would use {number(use)} GPUs, "
             f"its fair share is {number(round(fair, 2))}"
         )
     return "no lender there uses more than its fair share"

@@ -24,10 +24,10 @@ from autopilot.core.planning.draft import Submit
 from autopilot.core.planning.plan_state import CODES
 from autopilot.explain.notes import note_words
 from autopilot.explain.proposals import by_node, code_words, how_words, proposal_words, victim_words
-from autopilot.explain.story.case import QUOTA_CODES, Case, gangs, soon
 from autopilot.explain.story.freeing import freed_by
 from autopilot.explain.story.holding import held_by
 from autopilot.explain.story.levels import has_tree, quota_lines
+from autopilot.explain.story.waiting import QUOTA_CODES, Waiting, gangs, soon
 
 
 @dataclass(slots=True)
@@ -116,8 +116,8 @@ def _under_way(ctx: Context, workload: str) -> list[str]:
         effect = entry.instruction
         if effect.workload == workload:
             lines.append(
-                f"told to {_EFFECTS[effect.kind]} {format_duration(now_s - entry.since_s)} ago ({entry.state}, "
-                f"attempt {entry.attempts}), looked after again {soon(ctx, effect.deadline_s)}: "
+                f"{_EFFECTS[effect.kind]} sent {format_duration(now_s - entry.since_s)} ago ({entry.state}, "
+                f"attempt {entry.attempts}), checked again {soon(ctx, effect.deadline_s)}: "
                 f"{effect.proposal_id} ({entry.action})"
             )
     for pipelined in ctx.memory.pipelined_starts:
@@ -136,7 +136,7 @@ def _under_way(ctx: Context, workload: str) -> list[str]:
     return lines
 
 
-_EFFECTS = {"admit": "start", "evict": "leave", "resize": "go on with another width"}
+_EFFECTS = {"admit": "start", "evict": "eviction", "resize": "resize"}
 
 
 def _recorded(row: int, observation: Observation, decision: Decision) -> list[str]:
@@ -194,7 +194,7 @@ def _waits(ctx: Context, row: int, decision: Decision, watch: Watch) -> list[str
     quota = why if why.code in QUOTA_CODES else None
     if quota is None and ctx.quota.rules.keeps is None:  # else the books hold what is kept for this very gang
         quota = ctx.may_start(at, least)
-    case = Case(
+    gang = Waiting(
         ctx,
         at,
         row,
@@ -206,9 +206,9 @@ def _waits(ctx: Context, row: int, decision: Decision, watch: Watch) -> list[str
     )
     return [
         *lines,
-        *held_by(case),
+        *held_by(gang),
         "what would free it:",
-        *(f"  {line}" for line in freed_by(case, decision)),
+        *(f"  {line}" for line in freed_by(gang, decision)),
     ]
 
 

@@ -386,7 +386,7 @@ def test_a_start_that_waits_for_its_victim_is_told_from_both_sides() -> None:
         "starts on node-0 x 8 when others have made room (a: evicted from 8 GPUs, 1.3 GPU-h lost), given up in 9 "
         "min: pipeline-w-" in winner
     )
-    assert "told to leave 40 s ago (issued, attempt 1), looked after again in " in loser
+    assert "eviction sent 40 s ago (issued, attempt 1), checked again in " in loser
     assert lines(loser, "makes room for w: evicted from 8 GPUs, 1.3 GPU-h lost: pipeline-w-")
 
 

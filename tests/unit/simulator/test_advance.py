@@ -80,7 +80,7 @@ def test_work_that_ends_before_may_use_them() -> None:
 
 
 def test_preemptible_work_of_unknown_length_gives_way_when_it_is_due() -> None:
-    """It starts in the gap, marked; at the start it is told to leave, and not a second before."""
+    """It starts in the gap, marked; at the start it is evicted, and not a second before."""
     work = [holds("x", 8, range(8), queue=2), waits("b", 8, queue=2)]
     step = decide(seen(work, 5000.0), PATIENT)
     (effect,) = step.instructions

@@ -130,7 +130,7 @@ def test_a_node_that_dies_under_the_writers(after_s: float, lost: int, starved: 
 
 
 def stuck_one(physics: Physics = REAL, linger_s: float = 500.0) -> tuple[Cluster, Notes, float]:
-    """One job that was told to leave and stays `linger_s` past its grace."""
+    """One job that was evicted and stays `linger_s` past its grace."""
     cluster, notes, now_s = working(one_job(gang(4), 50_000.0, checkpoint_gib=9.3), physics)
     cluster.linger_s = lambda job, number, _now_s: linger_s if (job, number) == (0, 0) else 0.0
     assert cluster.evict(0, now_s) is None
@@ -139,7 +139,7 @@ def stuck_one(physics: Physics = REAL, linger_s: float = 500.0) -> tuple[Cluster
 
 @pytest.mark.parametrize("physics", [IDEAL, CHARGED, REAL], ids=lambda physics: physics.name)
 def test_a_stuck_pod_holds_its_gpus_past_the_grace(physics: Physics) -> None:
-    """It holds them until it goes by itself; its work ended when it was told to leave."""
+    """It holds them until it goes by itself; its work ended when it was evicted."""
     cluster, notes, now_s = stuck_one(physics)
     assert (cluster.state[0], cluster.hardware.free[0]) == (State.CHECKPOINTING, 4)
     grace_s = now_s + physics.grace_s
@@ -179,7 +179,7 @@ def test_a_checkpoint_that_is_written_survives_what_comes_after() -> None:
 
 
 def test_recovery_is_its_own_reason() -> None:
-    """Work that is told to leave to be saved from a bad place is neither preempted nor moved."""
+    """Work that is evicted to be saved from a bad place is neither preempted nor moved."""
     cluster, notes, now_s = working(one_job(gang(4), 50_000.0, checkpoint_gib=9.3))
     accounts = Accounts(cluster, 0.0)
     cluster.observe(accounts)
@@ -196,7 +196,7 @@ def test_recovery_is_its_own_reason() -> None:
 
 
 def test_recovered_work_is_served_again_and_its_losses_are_stated_by_cause() -> None:
-    """Thirteen jobs told to leave at once wait again and end; what they lost is split in the result."""
+    """Thirteen jobs evicted at once wait again and end; what they lost is split in the result."""
     jobs = make_jobs([(0, 9000, 1)] * 12, checkpoint_gib=55.8)
     jobs.add("huge", "t", gang(1), 0.0, 9000.0, checkpoint_gib=200.0)
     simulation = Simulation(inventory(2, 8), jobs, lambda _cluster: BASELINES["fifo-skip"](), REAL)

@@ -245,7 +245,7 @@ def test_eviction_can_be_switched_off() -> None:
 
 @pytest.mark.parametrize("told", ["checkpointing", "in flight"])
 def test_nothing_more_is_evicted_while_victims_leave(told: str) -> None:
-    """Work that writes its checkpoint, or was told to leave, counts as gone: one eviction, not one per tick."""
+    """Work that writes its checkpoint, or was evicted, counts as gone: one eviction, not one per tick."""
     late = [
         holds("f1", 4, on=range(8, 12), backfilled=True),
         holds("f2", 4, on=range(12, 16), backfilled=True, start_s=50.0),

@@ -170,7 +170,7 @@ def test_a_gang_that_finds_no_other_place_is_not_moved() -> None:
 
 
 def grown(work: list[Item], shape: str = "2x8", **more: object) -> dict[str, int]:
-    """GPUs of the gangs that were told to go on wider."""
+    """GPUs of the gangs that were resized to be wider."""
     step = decide(observe(snapshot(shape, work, **more), 100.0), EAGER)  # type: ignore[arg-type]
     return {order.workload: len(order.slots) for order in step.instructions if order.kind == "resize"}
 

@@ -138,7 +138,7 @@ def test_nothing_starts_on_a_node_that_is_called_back() -> None:
 
 
 def test_replicas_serve_to_the_last_second() -> None:
-    """A service's replica is not told to leave early: it saves nothing."""
+    """A service's replica is not evicted early: it saves nothing."""
     work = [holds("r", 1, [0], service=0, slo_class=0, preemptible=False)]
     assert evicted(decide(called_back(work, 990.0), EAGER)) == []
 

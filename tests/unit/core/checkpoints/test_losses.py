@@ -103,7 +103,7 @@ def test_answers_of_the_tenant_and_of_the_workload_count() -> None:
 
 
 def stop(**more: Any) -> Stop:
-    """`v` was told to leave an hour of work ago."""
+    """`v` was evicted an hour of work ago."""
     given: dict[str, Any] = {
         "instruction_id": "0/p/evict-v",
         "proposal_id": "p",

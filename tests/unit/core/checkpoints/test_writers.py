@@ -191,7 +191,7 @@ def test_the_loss_without_a_turn_is_stated() -> None:
 
 
 def told(save: Save, interval_s: float = 1800.0, gib: float = 50.0) -> tuple[Cluster, str, str]:
-    """One gang that has run for an hour and 100 s is told to leave; the cluster, the outcome and its reason."""
+    """One gang that has run for an hour and 100 s is evicted; the cluster, the outcome and its reason."""
     jobs = Jobs()
     jobs.add("v", "t", gang(4, 4), 0.0, 90_000.0, checkpoint_interval_s=interval_s, checkpoint_gib=gib)
     cluster = Cluster(inventory(1, 4), jobs, REAL)

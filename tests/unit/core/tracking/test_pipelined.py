@@ -158,7 +158,7 @@ def moving() -> Ticking:
 
 
 def test_a_moved_victim_goes_on_at_its_target() -> None:
-    """It is told to leave, starts again where it was meant to, and the gang has its GPUs; each by itself."""
+    """It is evicted, starts again where it was meant to, and the gang has its GPUs; each by itself."""
     play = moving()
     step = play.tick(100.0)
     (pipelined,) = step.memory.pipelined_starts

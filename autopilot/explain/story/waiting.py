@@ -24,7 +24,7 @@ SHOWN_NAMES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class Waiting:
     """One gang that waits and was not started: the context after the plan."""
 
     ctx: Context
@@ -42,22 +42,22 @@ class Case:
         return str(self.ctx.observation.snapshot.workloads.id[self.row])
 
 
-def refusing(case: Case, decision: Decision) -> list[tuple[Proposal, Verdict]]:
+def refusing(gang: Waiting, decision: Decision) -> list[tuple[Proposal, Verdict]]:
     """Guards that hold what was proposed for it."""
     return [
         (proposal, verdict)
         for proposal in decision.plan.proposals
-        if proposal.workload == case.name
+        if proposal.workload == gang.name
         for verdict in proposal.verdicts
         if not verdict.allowed
     ]
 
 
-def waiting_before(case: Case) -> list[int]:
+def waiting_before(gang: Waiting) -> list[int]:
     """Rows that had their turn before it and wait too, in that order."""
-    ctx = case.ctx
+    ctx = gang.ctx
     turn = ctx.plan.turn
-    before = np.flatnonzero(~ctx.plan.taken & (turn < turn[case.at]))
+    before = np.flatnonzero(~ctx.plan.taken & (turn < turn[gang.at]))
     rows: list[int] = ctx.pending[before[np.argsort(turn[before], kind="stable")]].tolist()
     return rows
 
