@@ -18,6 +18,7 @@ import numpy as np
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.files import is_plain, replace_file, target_of
+from autopilot.variants import decoded
 
 SCHEMA = "gpu-autopilot/memory/3"
 
@@ -45,7 +46,7 @@ def read_memory_text(text: str, source: str) -> ControllerMemory:
     if content.get("digest") != _digest(json.dumps(body, sort_keys=False)):
         raise InputError(f"{source}: the digest does not match its content: it was changed or damaged; {fix}")
     try:
-        return msgspec.convert(body, ControllerMemory)
+        return msgspec.convert(body, ControllerMemory, dec_hook=decoded)
     except msgspec.ValidationError as error:
         raise InputError(f"{source}: {error}; {fix}") from error
 

@@ -17,6 +17,7 @@ from autopilot.core.hardware.dcgm import SIGNALS, WINDOWS_S
 from autopilot.core.intake.signals import measure
 from autopilot.core.model.forecast import LEVELS, Forecasts, RuntimeForecast
 from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.records import Instruction, Observation, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import (
@@ -177,12 +178,12 @@ class World:
         """Carry out the decision."""
         by_id = {job.id: job for job in self.jobs}
         for effect in instructions:
-            job = by_id[effect.workload]
+            job = by_id[effect.subject.name]
             self.dirty = True
-            if effect.kind == "admit":
+            if isinstance(effect.operation, AdmitOperation):
                 job.state, job.start_s = State.RUNNING, self.now_s
                 job.end_s = self.now_s + job.run_s
-                job.slots = [self.row_of_gpu[slot.gpu] for slot in effect.slots]
+                job.slots = [self.row_of_gpu[slot.gpu] for slot in effect.operation.slots]
             else:
                 job.state, job.slots, job.start_s, job.end_s = State.PENDING, [], float("nan"), float("inf")
                 job.incarnation += 1

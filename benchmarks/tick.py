@@ -97,10 +97,10 @@ class Fleet:
         rows: list[int] = []
         gpus: list[int] = []
         for effect in step.instructions:
-            row = row_of[effect.workload]
+            row = row_of[effect.subject.name]
             state[row], start_s[row] = State.RUNNING, now_s
-            rows += [row] * len(effect.slots)
-            gpus += [gpu_of[slot.gpu] for slot in effect.slots]
+            rows += [row] * len(effect.operation.slots)
+            gpus += [gpu_of[slot.gpu] for slot in effect.operation.slots]
         self.workloads = replace(self.workloads, state=state, start_s=start_s)
         held = self.placements
         self.placements = placements(

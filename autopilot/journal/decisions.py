@@ -43,18 +43,19 @@ from autopilot.journal.table_codec import (
     unpack_rows,
     whole,
 )
+from autopilot.variants import decoded
 
 DIGEST_BYTES = 8
 
 _COLUMNS = ("workload", "code", "value", "threshold")
 _PROPOSAL = msgspec.msgpack.Decoder(Proposal)
 _RESERVATIONS = msgspec.msgpack.Decoder(tuple[Reservation, ...])
-_INSTRUCTIONS = msgspec.msgpack.Decoder(tuple[Instruction, ...])
+_INSTRUCTIONS = msgspec.msgpack.Decoder(tuple[Instruction, ...], dec_hook=decoded)
 _OUTCOMES = msgspec.msgpack.Decoder(tuple[Outcome, ...])
 _NOTES = msgspec.msgpack.Decoder(tuple[Note, ...])
 _LOSSES = msgspec.msgpack.Decoder(tuple[Loss, ...])
 _POLICY = msgspec.msgpack.Decoder(Policy)
-_MEMORY = msgspec.msgpack.Decoder(ControllerMemory)
+_MEMORY = msgspec.msgpack.Decoder(ControllerMemory, dec_hook=decoded)
 _CANONICAL = msgspec.msgpack.Encoder(enc_hook=ENCODER.enc_hook, order="deterministic")
 _EMPTY = ENCODER.encode(())
 

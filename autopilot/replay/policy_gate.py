@@ -139,7 +139,7 @@ def judge_policy(path: Path, candidate: Policy, progress: Progress | None = None
         done: dict[tuple[str, str], OutcomeKind] = {}
         for record in reader.decisions():
             sides[0].add(record.decision)
-            effects |= {each.id: (each.kind, each.workload) for each in record.instructions}
+            effects |= {each.id: (each.kind, each.subject.name) for each in record.instructions}
             for outcome in record.outcomes:
                 if outcome.instruction_id in effects:
                     done[effects[outcome.instruction_id]] = outcome.kind

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from autopilot.core.model.operations import AdmitOperation, EvictOperation, ScaleOperation, StopReason
 from autopilot.core.model.records import Instruction, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import (
     State,
@@ -31,18 +32,10 @@ failures.
 """
 
 
-MOVES = frozenset({"move", "reclaim-move"})
-"""Reasons of an eviction after which the work continues elsewhere; the second by contract."""
-
-
 Scale = Callable[[str, int, float, int, float, str, str], str]
 """Sets a service's floor: name, replicas, until when, generation, now, effect, uid -> reason for a refusal ("" on
 success).
 """
-
-
-CONTRACTS = frozenset({"reclaim", "reclaim-move", "backfill", "suspend", "recover"})
-"""Reasons of an eviction by contract."""
 
 
 class ClusterActuator:
@@ -68,17 +61,18 @@ class ClusterActuator:
         known = self._done.get(instruction.id)
         if known is not None:
             return known
-        job = self._row_of(instruction.workload)
+        subject = instruction.subject
+        job = self._row_of(subject.name)
         if job is not None:
             self._cluster.decided(instruction.id, instruction.kind, job, now_s)
         injected = self._fault(instruction, now_s) if self._fault else None
         if injected is not None:
             return injected
-        if instruction.kind == "scale":
-            return self._remember(self._set_floor(instruction, now_s))
+        if isinstance(instruction.operation, ScaleOperation):
+            return self._remember(self._set_floor(instruction, instruction.operation, now_s))
         if job is None:
             refusal: Refusal | None = Refusal.NOT_PENDING
-        elif instruction.uid != uid_of("job", job):
+        elif subject.uid != uid_of("job", job):
             refusal = Refusal.OTHER_OBJECT
         else:
             refusal = self._act(instruction, job, now_s)
@@ -93,60 +87,61 @@ class ClusterActuator:
         self._done[outcome.instruction_id] = outcome
         return outcome
 
-    def _set_floor(self, instruction: Instruction, now_s: float) -> Outcome:
+    def _set_floor(self, instruction: Instruction, floor: ScaleOperation, now_s: float) -> Outcome:
         """Set the floor of a service; additional replicas are pending at once."""
         if self._scale is None:
             return Outcome(instruction.id, OutcomeKind.FAILED, now_s, "there are no services")
         reason = self._scale(
-            instruction.workload,
-            instruction.replicas,
-            instruction.until_s,
-            instruction.incarnation,
+            instruction.subject.name,
+            floor.replicas,
+            floor.until_s,
+            instruction.subject.revision,
             now_s,
             instruction.id,
-            instruction.uid,
+            instruction.subject.uid,
         )
         self.changed |= not reason
         return Outcome(instruction.id, OutcomeKind.CONFLICT if reason else OutcomeKind.DONE, now_s, reason)
 
     def _progress(self, instruction: Instruction) -> OutcomeKind:
         """Work that saves a checkpoint before it leaves still holds its GPUs: its eviction is under way."""
-        job = self._row_of(instruction.workload)
+        job = self._row_of(instruction.subject.name)
         leaving = job is not None and self._cluster.state[job] == State.CHECKPOINTING
-        return OutcomeKind.ACCEPTED if leaving and instruction.kind == "evict" else OutcomeKind.DONE
+        evicts = isinstance(instruction.operation, EvictOperation)
+        return OutcomeKind.ACCEPTED if leaving and evicts else OutcomeKind.DONE
 
     def _act(self, instruction: Instruction, job: int, now_s: float) -> Refusal | None:
-        cluster = self._cluster
-        if instruction.kind == "evict":
-            contract = cluster.backfilled[job] or instruction.reason in CONTRACTS
+        cluster, operation, incarnation = self._cluster, instruction.operation, instruction.subject.revision
+        if isinstance(operation, EvictOperation):
+            reason = operation.reason
             refusal = cluster.evict(
                 job,
                 now_s,
-                moving=instruction.reason in MOVES,
-                recover=instruction.reason in {"recover", "restart"},
-                contract=contract,
-                suspend=instruction.reason == "suspend",
-                save=instruction.save,
+                moving=reason.continues_elsewhere,
+                recover=reason.for_itself,
+                contract=cluster.backfilled[job] or reason.by_contract,
+                suspend=reason == StopReason.SUSPEND,
+                save=operation.save,
                 effect=instruction.id,
-                incarnation=instruction.incarnation,
+                incarnation=incarnation,
             )
             self.changed |= refusal is None
             return refusal
-        gpus = [self._gpu[slot.gpu] for slot in instruction.slots]
-        if instruction.kind == "resize":
-            refusal = cluster.resize(job, gpus, now_s, effect=instruction.id, incarnation=instruction.incarnation)
-            self.changed |= refusal is None
-            return refusal
-        instances = [self._instance_row(slot.instance) for slot in instruction.slots if slot.instance]
-        return cluster.start(
-            job,
-            gpus,
-            now_s,
-            instances=instances,
-            backfill=instruction.backfill,
-            effect=instruction.id,
-            incarnation=instruction.incarnation,
-        )
+        gpus = [self._gpu[slot.gpu] for slot in operation.slots]
+        if isinstance(operation, AdmitOperation):
+            instances = [self._instance_row(slot.instance) for slot in operation.slots if slot.instance]
+            return cluster.start(
+                job,
+                gpus,
+                now_s,
+                instances=instances,
+                backfill=operation.backfill,
+                effect=instruction.id,
+                incarnation=incarnation,
+            )
+        refusal = cluster.resize(job, gpus, now_s, effect=instruction.id, incarnation=incarnation)
+        self.changed |= refusal is None
+        return refusal
 
     def _instance_row(self, name: str) -> int:
         """Row of the instance "<UUID>/<GPU instance id>"; the newest with that name."""

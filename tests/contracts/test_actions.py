@@ -71,7 +71,7 @@ def test_what_is_instructed_fits_the_cluster(seed: int) -> None:
     for row, milli in zip(snap.placements.gpu.tolist(), snap.placements.milli.tolist(), strict=True):
         used[str(snap.gpus.uuid[row])] += milli
     for instruction in decide(observation, HOLDING).instructions:
-        for slot in instruction.slots:
+        for slot in instruction.operation.slots:
             used[slot.instance or slot.gpu] += 1000 if slot.instance else slot.milli
             assert slot.gpu != "GPU-30"
             assert bool(slot.instance) == (slot.gpu == "GPU-31")
@@ -110,7 +110,7 @@ def test_every_waiting_gang_is_answered_once(seed: int) -> None:
     observation = scene(seed)
     step = decide(observation, HOLDING)
     work = observation.snapshot.workloads
-    started = {i.workload for i in step.instructions if i.kind == "admit"}
+    started = {i.subject.name for i in step.instructions if i.kind == "admit"}
     refused = [str(name) for name in work.id[step.decision.plan.refusals.workload]]
     pending = {str(name) for name in work.id[work.state == 0]}
     assert len(refused) == len(set(refused))

@@ -18,6 +18,7 @@ from autopilot.core.guards.base import Check, allow
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.operations import ScaleOperation
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import About, Code, Note, Proposal, Verdict
 from autopilot.core.placement.search_cache import SearchCache
@@ -39,6 +40,7 @@ from tests.kits.core_world import (
     world,
 )
 from tests.kits.demand_world import LEARNED, forecast, serving
+from tests.kits.instructions import asked
 
 CORE = Path(autopilot.core.__file__).parent
 CALM = with_policy(AUTO, hysteresis={"dwell_s": 0.0})
@@ -179,7 +181,7 @@ def test_every_guard_answers_on_a_floor_of_a_service(work: list[Any]) -> None:
     (proposal,) = (each for each in step.decision.plan.proposals if each.kind == "scale")
     assert [verdict.guard for verdict in proposal.verdicts] == [name for name, _ in GUARDS]
     assert all(verdict.allowed and isinstance(verdict.value, float) for verdict in proposal.verdicts)
-    assert [each.replicas for each in step.instructions if each.kind == "scale"] == [5]
+    assert [asked(each, ScaleOperation).replicas for each in step.instructions if each.kind == "scale"] == [5]
 
 
 def test_confidence_alone_holds_a_floor_on_a_forecast_that_has_drifted() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Observation, Plan, no_refusals
 from autopilot.explain.cases import CASES
@@ -59,7 +60,12 @@ def in_words(observation: Observation, step: Step) -> dict[str, Any]:
             for r in plan.reservations
         ],
         "instructions": [
-            {"kind": i.kind, "workload": i.workload, "backfill": i.backfill, "reason": i.reason}
+            {
+                "kind": i.kind,
+                "workload": i.subject.name,
+                "backfill": isinstance(i.operation, AdmitOperation) and i.operation.backfill,
+                "reason": i.operation.takes or "",
+            }
             for i in step.instructions
         ],
     }

@@ -253,7 +253,7 @@ class Hostile(RuleBasedStateMachine):
         self._see_all()
         self.ports.fates = [fate] * 6
         self.tick_after(35.0)
-        under_way = sorted({entry.instruction.workload for entry in self.controller.memory.in_flight.values()})
+        under_way = sorted({entry.instruction.subject.name for entry in self.controller.memory.in_flight.values()})
         chosen = [self.cluster.gangs[name] for name in under_way if name in self.cluster.gangs]
         if change == "mode":
             self.ports.policy = replace(self.ports.policy, modes=Modes(*[Mode.OFF] * len(ACTIONS)))

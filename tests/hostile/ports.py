@@ -262,15 +262,15 @@ class Ports:
         """GPUs of a start that others hold, or that a start under way was promised, are a defect."""
         if order.kind not in {"admit", "resize"}:
             return
-        asked = {slot.gpu for slot in order.slots}
+        asked = {slot.gpu for slot in order.operation.slots}
         for gang in self.cluster.gangs.values():
             held = {f"GPU-{gpu}" for gpu in gang.on}
-            if gang.name != order.workload and asked & held:
+            if gang.name != order.subject.name and asked & held:
                 self.cluster.problems.append(f"{order.id}: {sorted(asked & held)} are held by {gang.name}")
         for each in self.cluster.late:
             other = each.instruction
             alive = each.until_s >= self.cluster.true_s and not self.cluster.refusal(other)
-            if alive and other.id != order.id and asked & {slot.gpu for slot in other.slots}:
+            if alive and other.id != order.id and asked & {slot.gpu for slot in other.operation.slots}:
                 self.cluster.problems.append(f"{order.id}: GPUs are promised to {other.id}, which is under way")
 
     def _carry_out(self, order: Instruction, now_s: float) -> Outcome:

@@ -56,7 +56,7 @@ class Watch:
                 *self._contract(sent, entry),
                 *self._size(sent),
             ]
-            found += [f"{order.id} ({order.kind} {order.workload}, {entry.action}): {what}" for what in wrong]
+            found += [f"{order.id} ({order.kind} {order.subject.name}, {entry.action}): {what}" for what in wrong]
             self._count(sent, entry)
         self.judged = len(self.ports.sent)
         return [*found, *self._budgets()]
@@ -79,7 +79,11 @@ class Watch:
         if row is None:
             return ["its object is not in the view"]
         uid = sent.observation.snapshot.workloads.uid[row]
-        return [] if uid == sent.instruction.uid else [f"names uid {sent.instruction.uid}, the view has {uid}"]
+        return (
+            []
+            if uid == sent.instruction.subject.uid
+            else [f"names uid {sent.instruction.subject.uid}, the view has {uid}"]
+        )
 
     def _victim(self, sent: Sent, entry: InFlight) -> list[str]:
         row = row_of(sent, sent.instruction)
@@ -136,14 +140,14 @@ class Watch:
         row = row_of(sent, sent.instruction)
         if row is None or sent.instruction.kind not in {"admit", "resize"}:
             return []
-        work, got = sent.observation.snapshot.workloads, len(sent.instruction.slots)
+        work, got = sent.observation.snapshot.workloads, len(sent.instruction.operation.slots)
         if not int(work.min_gpus[row]) <= got <= int(work.gpus[row]):
             return [f"{got} GPUs for a gang of {int(work.min_gpus[row])} to {int(work.gpus[row])}"]
         return []
 
     def _count(self, sent: Sent, entry: InFlight) -> None:
         if targets(sent.instruction) and not entry.contract:
-            gang = self.ports.cluster.gangs.get(sent.instruction.workload)
+            gang = self.ports.cluster.gangs.get(sent.instruction.subject.name)
             tenant = str(gang.columns.get("tenant", 0)) if gang is not None else ""
             self.disrupted[sent.instruction.id] = (sent.true_s, tenant)
 
@@ -160,13 +164,13 @@ class Watch:
 
 def row_of(sent: Sent, order: Instruction) -> int | None:
     """The row of an instruction's object in the view that it was sent on."""
-    rows = np.flatnonzero(sent.observation.snapshot.workloads.id == order.workload)
+    rows = np.flatnonzero(sent.observation.snapshot.workloads.id == order.subject.name)
     return int(rows[0]) if len(rows) else None
 
 
 def targets(order: Instruction) -> bool:
     """True for what takes GPUs from running work."""
-    return order.kind == "evict" or (order.kind == "resize" and bool(order.reason))
+    return order.operation.takes is not None
 
 
 def content(proposal: Proposal) -> tuple[object, ...]:

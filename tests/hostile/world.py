@@ -130,14 +130,14 @@ class Cluster:
 
     def refusal(self, order: Instruction) -> str:
         """Why the object is not as the instruction expects it; "" when it is."""
-        gang = self.gangs.get(order.workload)
-        if gang is None or gang.uid != order.uid or gang.incarnation != order.incarnation:
+        gang = self.gangs.get(order.subject.name)
+        if gang is None or gang.uid != order.subject.uid or gang.incarnation != order.subject.revision:
             return "another object"
         if order.kind == "admit" and gang.state != State.PENDING:
             return "not pending"
         if order.kind in {"evict", "resize"} and gang.state != State.RUNNING:
             return "not running"
-        if any(gpu // PER_NODE in self.down for gpu in rows_of(order.slots)):
+        if any(gpu // PER_NODE in self.down for gpu in rows_of(order.operation.slots)):
             return "node is down"
         return ""
 
@@ -146,7 +146,7 @@ class Cluster:
         refusal = self.refusal(order)
         if refusal:
             return refusal
-        gang = self.gangs[order.workload]
+        gang = self.gangs[order.subject.name]
         if order.kind == "evict":
             self.stopped.append((self.true_s, gang.uid))
             if self.slow:
@@ -154,14 +154,14 @@ class Cluster:
             else:
                 self._stop(gang)
             return ""
-        rows = rows_of(order.slots)
+        rows = rows_of(order.operation.slots)
         taken = {gpu for other in self.gangs.values() if other is not gang for gpu in other.on}
         if not taken.isdisjoint(rows):
-            self.problems.append(f"{order.workload} starts on GPUs {sorted(taken & set(rows))}, which are in use")
+            self.problems.append(f"{order.subject.name} starts on GPUs {sorted(taken & set(rows))}, which are in use")
             return "in use"
         if order.kind == "admit":
             if not gang.columns.get("min_gpus", gang.columns["gpus"]) <= len(rows) <= gang.columns["gpus"]:
-                self.problems.append(f"{order.workload} of {gang.columns['gpus']} GPUs starts on {len(rows)}")
+                self.problems.append(f"{order.subject.name} of {gang.columns['gpus']} GPUs starts on {len(rows)}")
             gang.columns["start_s"] = self.true_s
             gang.state = State.RUNNING
         else:

@@ -19,6 +19,7 @@ from autopilot.core.intake.commands import obey
 from autopilot.core.intake.signals import measure
 from autopilot.core.model.forecast import LEVELS, Forecasts, RuntimeForecast
 from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.operations import StopReason
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.records import (
     Command,
@@ -322,12 +323,14 @@ def decide(
 
 def started(step: Step) -> dict[str, list[str]]:
     """Admissions that were instructed: workload -> nodes of its slots, sorted."""
-    return {i.workload: sorted(slot.node for slot in i.slots) for i in step.instructions if i.kind == "admit"}
+    return {
+        i.subject.name: sorted(slot.node for slot in i.operation.slots) for i in step.instructions if i.kind == "admit"
+    }
 
 
 def evicted(step: Step) -> list[str]:
     """Evictions that were instructed."""
-    return sorted(i.workload for i in step.instructions if i.kind == "evict")
+    return sorted(i.subject.name for i in step.instructions if i.kind == "evict")
 
 
 def why_waits(step: Step, observation: Observation, name: str) -> tuple[str, float, float]:
@@ -389,7 +392,7 @@ class Disrupt:
         """The action."""
         ids = ctx.observation.snapshot.workloads.id.tolist()
         draft = EvictDraft(
-            case=Case("backfill", "evict", takes="backfill", contract="planted" if self.contract else ""),
+            case=Case("backfill", "evict", takes=StopReason.BACKFILL, contract="planted" if self.contract else ""),
             row=ids.index(self.winner),
             benefit_gpu_s=self.benefit_gpu_s,
             cost_gpu_s=self.cost_gpu_s,

@@ -20,6 +20,7 @@ import numpy as np
 from autopilot.core.actions import ACTIONS
 from autopilot.core.decision.reconciler import reconcile
 from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.operations import EvictOperation
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.records import Instruction, Observation, Outcome, OutcomeKind, Save, Slot
 from autopilot.core.model.snapshot import GPU_MILLI, ClusterSnapshot, QueueTable, State
@@ -29,6 +30,7 @@ from autopilot.core.planning.draft import Submit
 from autopilot.core.quota.ledger import QuotaLedger, build_ledger
 from autopilot.memory_store import memory_text, read_memory_text
 from tests.kits.core_world import AUTO, Item, observe, queue_tree, snapshot, with_policy
+from tests.kits.instructions import asked
 
 ALL_AUTO = replace(AUTO, name="all-auto", modes=Modes(*[Mode.AUTO] * len(Modes.__dataclass_fields__)))
 """Every action acts by itself."""
@@ -191,31 +193,31 @@ class Ticking:
         self.ledger = ctx.quota.ledger
 
     def _apply(self, order: Instruction, now_s: float) -> Outcome:
-        gang = self.gangs.get(order.workload)
-        if gang is None or gang.incarnation != order.incarnation:
+        gang = self.gangs.get(order.subject.name)
+        if gang is None or gang.incarnation != order.subject.revision:
             return Outcome(order.id, OutcomeKind.CONFLICT, now_s)
-        self.told.append((now_s, order.kind, order.workload))
+        self.told.append((now_s, order.kind, order.subject.name))
         if order.kind == "evict":
             if gang.state != State.RUNNING:
                 return Outcome(order.id, OutcomeKind.CONFLICT, now_s)
-            if order.save == Save.MUST and order.workload in self.unable:
+            if asked(order, EvictOperation).save == Save.MUST and order.subject.name in self.unable:
                 return Outcome(order.id, OutcomeKind.DECLINED, now_s)
             if self.slow:
                 gang.state = State.CHECKPOINTING
                 return Outcome(order.id, OutcomeKind.ACCEPTED, now_s)
             self._stop(gang, State.PENDING)
             return Outcome(order.id, OutcomeKind.DONE, now_s)
-        rows = rows_of(order.slots)
+        rows = rows_of(order.operation.slots)
         again = order.id in self.sent
         self.sent.add(order.id)
         if again and any(gpu // self.per_node in self.down for gpu in rows):
             return Outcome(order.id, OutcomeKind.FAILED, now_s, "node lost since")
         self._check_free(order, rows)
         if order.kind == "admit":
-            assert gang.state == State.PENDING, f"{order.workload} is started while it is {gang.state.name}"
+            assert gang.state == State.PENDING, f"{order.subject.name} is started while it is {gang.state.name}"
             gang.state, gang.columns = State.RUNNING, {**gang.columns, "start_s": now_s}
         else:
-            assert gang.state == State.RUNNING, f"{order.workload} is resized while it is {gang.state.name}"
+            assert gang.state == State.RUNNING, f"{order.subject.name} is resized while it is {gang.state.name}"
             assert set(rows) < set(gang.on) or set(rows) > set(gang.on), "a resize takes or gives, not both"
             gang.incarnation += 1
         gang.on = rows
@@ -225,12 +227,14 @@ class Ticking:
         """No GPU beyond its whole, none of a node that is down."""
         used = dict.fromkeys(range(self.nodes * self.per_node), 0)
         for name, gang in self.gangs.items():
-            for gpu in gang.on if name != order.workload else ():
+            for gpu in gang.on if name != order.subject.name else ():
                 used[gpu] += gang.columns.get("gpu_milli", 0) or GPU_MILLI
-        for slot, gpu in zip(order.slots, rows, strict=True):
+        for slot, gpu in zip(order.operation.slots, rows, strict=True):
             used[gpu] += slot.milli
-            assert used[gpu] <= GPU_MILLI, f"{order.workload} is given GPU {gpu}, which somebody holds"
-            assert gpu // self.per_node not in self.down, f"{order.workload} is given GPU {gpu} of a node that is down"
+            assert used[gpu] <= GPU_MILLI, f"{order.subject.name} is given GPU {gpu}, which somebody holds"
+            assert gpu // self.per_node not in self.down, (
+                f"{order.subject.name} is given GPU {gpu} of a node that is down"
+            )
 
     # --- what must hold -------------------------------------------------------------------------
 
@@ -259,11 +263,11 @@ class Ticking:
             if gang.state == State.CHECKPOINTING:
                 gang.state, gang.on = State.PENDING, ()
         for entry in self.memory.in_flight.values():
-            order, found = entry.instruction, final.get(entry.instruction.workload)
-            doomed = any(gpu // self.per_node in self.down for gpu in rows_of(order.slots))
-            if found is not None and found.incarnation == order.incarnation and not doomed:
-                found.on = rows_of(order.slots)
-                found.state = State.RUNNING if order.slots else State.PENDING
+            order, found = entry.instruction, final.get(entry.instruction.subject.name)
+            doomed = any(gpu // self.per_node in self.down for gpu in rows_of(order.operation.slots))
+            if found is not None and found.incarnation == order.subject.revision and not doomed:
+                found.on = rows_of(order.operation.slots)
+                found.state = State.RUNNING if order.operation.slots else State.PENDING
         for pipelined in self.memory.pipelined_starts:
             for part in pipelined.parts:
                 if part.workload in final:

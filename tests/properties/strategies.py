@@ -121,8 +121,8 @@ class Spy:
 
     def apply(self, instruction: Instruction, now_s: float) -> Outcome:
         """Note it and do it."""
-        slots = tuple(slot.gpu for slot in instruction.slots)
-        self.effects.append(Effect(now_s, instruction.kind, instruction.workload, slots))
+        slots = tuple(slot.gpu for slot in instruction.operation.slots)
+        self.effects.append(Effect(now_s, instruction.kind, instruction.subject.name, slots))
         return self.inner.apply(instruction, now_s)
 
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from autopilot.core.model.forecast import LEVELS, ExpectedMix, Forecast, Forecasts, MixKind, RuntimeForecast
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.records import (
     Code,
     Command,
     CommandKind,
     Decision,
     Gap,
-    Instruction,
     Observation,
     Plan,
     Proposal,
@@ -44,6 +44,7 @@ from autopilot.journal.decisions import DecisionDecoder, DecisionEncoder
 from autopilot.journal.observations import NAMED_TABLES, ObservationDecoder, ObservationEncoder
 from autopilot.replay.unequal import first_unequal
 from benchmarks.small_world import AUTO
+from tests.kits.instructions import instruct
 
 SPECIAL = (np.nan, -0.0, 0.0, np.inf, -np.inf, 1e-300, 1.5)
 
@@ -367,7 +368,7 @@ def test_decisions_are_read_as_they_were_written(seed: int) -> None:
         seen.encode(observation)
         memory = ControllerMemory(tick=tick, fence=7)
         made = decision(rng, tick, len(observation.snapshot.workloads.id), before)
-        effects = tuple(Instruction(f"{tick}/{at}", "admit", "w", 0, (), False, 1.0, 7, "p") for at in range(tick % 3))
+        effects = tuple(instruct("w", AdmitOperation(slots=()), f"{tick}/{at}", fence=7) for at in range(tick % 3))
         data = encoder.encode(AUTO, memory, made, effects, seen.workload_rows, seen.whole_workloads)
         read = decoder.decode(data)
         assert first_unequal(made, read.decision, "decision") is None

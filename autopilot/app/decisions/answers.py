@@ -17,6 +17,7 @@ from autopilot.app.when import When
 from autopilot.core.decision.reconciler import reconcile
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.operations import AdmitOperation, ResizeOperation
 from autopilot.core.model.records import Instruction, Loss, OutcomeKind, Proposal
 from autopilot.core.model.units import counted, format_duration
 from autopilot.explain.proposals import (
@@ -126,7 +127,8 @@ def _proposal(reader: JournalReader, proposal_id: str) -> Explanation:
         if each.instruction_id in effects:
             effect = effects[each.instruction_id]
             lines.append(
-                f"  outcome {each.kind} ({effect.kind} {effect.workload})" + (f": {each.reason}" if each.reason else "")
+                f"  outcome {each.kind} ({effect.kind} {effect.subject.name})"
+                + (f": {each.reason}" if each.reason else "")
             )
     losses = _losses(reader, numbers[0], found[0])
     lines += [f"  {loss.workload} {loss_words(loss)}" for loss in losses]
@@ -138,7 +140,7 @@ def _proposal(reader: JournalReader, proposal_id: str) -> Explanation:
         {
             "kind": each.kind.value,
             "effect": effects[each.instruction_id].kind,
-            "workload": effects[each.instruction_id].workload,
+            "workload": effects[each.instruction_id].subject.name,
             "at_s": each.at_s,
             "reason": each.reason,
         }
@@ -297,7 +299,7 @@ class _Past:
         if self.workload in record.decision.plan.released:
             self.events.append(_Event(record.now_s, "its reservation slipped too far and was released"))
         for effect in record.instructions:
-            if effect.workload == self.workload:
+            if effect.subject.name == self.workload:
                 self.events.append(_Event(record.now_s, self._effect(effect)))
                 self._instructed[effect.id] = effect
         for outcome in record.outcomes:
@@ -332,11 +334,12 @@ class _Past:
         """The instruction to it, the proposal behind it and its beneficiary."""
         again = "again: " if effect.id in self._instructed else ""
         proposal = self._proposals.get(effect.proposal_id)
-        action = f"{proposal.action}, accepted" if proposal is not None else effect.reason or "accepted"
+        action = f"{proposal.action}, accepted" if proposal is not None else effect.operation.takes or "accepted"
         by = f"{effect.proposal_id} ({action})"
         own = proposal is not None and proposal.workload == self.workload
-        if effect.kind == "admit":
-            place = f"{where(effect.slots)} ({by_node(effect.slots, 4)})"
+        slots = effect.operation.slots
+        if isinstance(effect.operation, AdmitOperation):
+            place = f"{where(slots)} ({by_node(slots, 4)})"
             if proposal is None or own:
                 return f"{again}start on {place}{_after(proposal)}: {by}"
             return f"{again}start again on {place}, moved for {proposal.workload}: {by}"
@@ -345,9 +348,9 @@ class _Past:
             self.stops[victim.how] += not again
             beneficiary = "" if own else f", for {proposal.workload}"
             return f"{again}{how_words(victim)}{beneficiary}: {by}"
-        if effect.kind == "resize":
-            return f"{again}go on with {where(effect.slots)} ({by_node(effect.slots, 4)}): {by}"
-        return f"{again}stopped ({effect.reason or 'evicted'}): {by}"
+        if isinstance(effect.operation, ResizeOperation):
+            return f"{again}go on with {where(slots)} ({by_node(slots, 4)}): {by}"
+        return f"{again}stopped ({effect.operation.takes or 'evicted'}): {by}"
 
     def add_life(self, life: Life) -> None:
         """Add what the ticks show between decisions; without any decision on the workload there is no history yet."""

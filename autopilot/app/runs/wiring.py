@@ -17,6 +17,7 @@ from autopilot.core.actions import ACTIONS
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
 from autopilot.core.intake.sight import INVENTORY, WORK
+from autopilot.core.model.operations import OPERATIONS
 from autopilot.core.model.policy import Effect, Policy, RuleSetName
 from autopilot.core.model.ports import Collector, Forecaster, Journal
 from autopilot.core.model.records import Command, Instruction, Outcome, OutcomeKind
@@ -148,7 +149,7 @@ def manage(cluster: Cluster, managed: Managed) -> tuple[ControllerScheduler, Run
         Wiring(
             collectors=collectors,
             forecasters=forecasters,
-            actuators=dict.fromkeys(("admit", "evict", "resize", "scale"), actuator),
+            actuators=dict.fromkeys(OPERATIONS, actuator),
             journal=as_port(journal),
             memory=InMemoryStore(),
             inbox=NoInbox(),

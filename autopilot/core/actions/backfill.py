@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from autopilot.core.model.operations import StopReason
 from autopilot.core.model.records import Evidence
 from autopilot.core.model.work import active_mask
 from autopilot.core.placement.fit import fits_on
@@ -33,7 +34,7 @@ DUE = Case(
     "evict",
     "due",
     words="evict backfilled work so that {workload} can start on the room reserved for it: {victims}",
-    takes="backfill",
+    takes=StopReason.BACKFILL,
     contract=_PROMISE,
 )
 ADVANCE = Case(
@@ -41,7 +42,7 @@ ADVANCE = Case(
     "evict",
     "advance",
     words="evict it ({taken}): it was backfilled on nodes that are reserved in advance, and the reservation is due",
-    takes="backfill",
+    takes=StopReason.BACKFILL,
     contract=_PROMISE,
 )
 

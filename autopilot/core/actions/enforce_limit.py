@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from autopilot.core.model.operations import StopReason
 from autopilot.core.model.records import About, Code, Evidence, Note
 from autopilot.core.model.snapshot import Bools
 from autopilot.core.model.work import running_since, stoppable_mask
@@ -27,7 +28,7 @@ RUN_TIME = Case(
     "run_time",
     words="suspend it ({taken}): it is {over_limit} past its run-time limit of {limit}; "
     "it stays suspended until somebody lets it continue",
-    takes="suspend",
+    takes=StopReason.SUSPEND,
     contract="its owner declared the run-time limit",
     exempt=_EXEMPT,
 )
@@ -37,7 +38,7 @@ SPENDING = Case(
     "spending",
     words="suspend it ({taken}): tenant {tenant} used {spent} times its mean day within the last day, "
     "and {allowed} times is allowed; it stays suspended until somebody lets it continue",
-    takes="suspend",
+    takes=StopReason.SUSPEND,
     contract="policy suspends preemptible work of a tenant that exceeds its usual spending",
     exempt=_EXEMPT,
 )

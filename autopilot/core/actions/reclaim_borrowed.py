@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import chain
 
+from autopilot.core.model.operations import StopReason
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import Gate
@@ -36,7 +37,7 @@ GUARANTEE = Case(
     "pipeline",
     "guarantee",
     words="start on {where}{after}, when others have returned what its queue is guaranteed: {victims}",
-    takes="reclaim",
+    takes=StopReason.RECLAIM,
     contract="the queue of {workload} stays within its guarantee",
 )
 SHARE = Case(

@@ -24,6 +24,7 @@ from autopilot.core.checkpoints.writers import writers_s
 from autopilot.core.hardware.xid_facts import CONDEMNED, REMAP_FAILED, Remedy, gpu_remedies
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.memory import Condition
+from autopilot.core.model.operations import StopReason
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import About, Code, Evidence, Note
 from autopilot.core.model.snapshot import Bools, Gate, State
@@ -48,13 +49,13 @@ _OWN_SAKE = frozenset(
 
 def _stops(reason: str, words: str, contract: str) -> Case:
     """A stop by contract for the gang itself: it cannot continue where it is."""
-    return Case(NAME, "evict", reason, words, "recover", contract, _OWN_SAKE)
+    return Case(NAME, "evict", reason, words, StopReason.RECOVER, contract, _OWN_SAKE)
 
 
 def _restarts(reason: str, words: str, *, by_telemetry: bool = False) -> Case:
     """A stop of a whole gang: it is weighed, but the gang need not be able to save."""
     exempt = frozenset({Code.WITHOUT_CHECKPOINT})
-    return Case(NAME, "evict", reason, words, "restart", exempt=exempt, by_telemetry=by_telemetry)
+    return Case(NAME, "evict", reason, words, StopReason.RESTART, exempt=exempt, by_telemetry=by_telemetry)
 
 
 BROKEN = _stops(

@@ -16,6 +16,7 @@ from math import isnan
 import numpy as np
 
 from autopilot.core.model.memory import ServiceRecord
+from autopilot.core.model.operations import ScaleOperation
 from autopilot.core.model.records import About, Evidence, Note
 from autopilot.core.model.work import gpu_part, holding_mask
 from autopilot.core.planning.action import Action
@@ -36,7 +37,8 @@ GIVE_BACK = Case(NAME, "scale", "give_back", words="remove the floor: the foreca
 
 def propose(ctx: Context, submit: Submit) -> None:
     """One proposal for each service whose floor should change or be renewed; a note where the forecast is unknown."""
-    under_way = {entry.instruction.uid for entry in ctx.memory.in_flight.values() if entry.instruction.kind == "scale"}
+    effects = (entry.instruction for entry in ctx.memory.in_flight.values())
+    under_way = {effect.subject.uid for effect in effects if isinstance(effect.operation, ScaleOperation)}
     services = ctx.observation.snapshot.services
     asked = foresee(ctx.observation, ctx.memory.services, ctx.policy)
     lacking_gpus = _lacking_gpus(ctx) if asked else 0.0

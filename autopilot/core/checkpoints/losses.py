@@ -16,8 +16,9 @@ import numpy as np
 
 from autopilot.core.checkpoints.writers import writers_s
 from autopilot.core.model.memory import ControllerMemory, Stop
+from autopilot.core.model.operations import EvictOperation, Save, StopReason
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.records import Instruction, Loss, Observation, Outcome, OutcomeKind, Proposal, Save
+from autopilot.core.model.records import Instruction, Loss, Observation, Outcome, OutcomeKind, Proposal
 from autopilot.core.model.snapshot import F64, GPU_MILLI, ClusterSnapshot, State, WorkloadTable
 from autopilot.core.model.work import entry_milli
 
@@ -102,15 +103,15 @@ def remember_stops(
     victims = {(made.id, victim.workload): victim for made in proposals for victim in made.victims}
     stops = []
     for effect in effects:
-        victim = victims.get((effect.proposal_id, effect.workload))
+        victim = victims.get((effect.proposal_id, effect.subject.name))
         if victim is not None:
             stops.append(
                 Stop(
                     effect.id,
                     effect.proposal_id,
-                    effect.workload,
-                    effect.incarnation,
-                    names.tenants[tenants[effect.workload]],
+                    effect.subject.name,
+                    effect.subject.revision,
+                    names.tenants[tenants[effect.subject.name]],
                     observation.now_s,
                     float(victim.gpus),
                     victim.lost_gpu_s,
@@ -123,7 +124,10 @@ def remember_stops(
 
 def _asked(effect: Instruction) -> bool:
     """True if the stop waits for a checkpoint. Stops of broken gangs do not count: they do not predict the next one."""
-    return effect.kind == "evict" and effect.save != Save.SKIP and effect.reason != "recover"
+    match effect.operation:
+        case EvictOperation(reason=reason, save=save):
+            return save != Save.SKIP and reason != StopReason.RECOVER
+    return False
 
 
 def settle_stops(memory: ControllerMemory, observation: Observation) -> tuple[ControllerMemory, tuple[Loss, ...]]:

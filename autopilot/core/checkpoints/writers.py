@@ -15,8 +15,9 @@ from math import inf, isnan
 import numpy as np
 
 from autopilot.core.model.memory import InFlight
+from autopilot.core.model.operations import EvictOperation, Save
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.records import Instruction, Save
+from autopilot.core.model.records import Instruction
 from autopilot.core.model.snapshot import F64, Bools, ClusterSnapshot, State, WorkloadTable
 
 
@@ -47,10 +48,10 @@ def in_turn(
     write_s = {name: float(work.checkpoint_write_s[row]) for name, row in rows.items()}
 
     def saved_per_byte(effect: Instruction) -> float:
-        takes_s = write_s.get(effect.workload, inf)
-        if effect.kind != "evict" or isnan(takes_s):
+        takes_s = write_s.get(effect.subject.name, inf)
+        if not isinstance(effect.operation, EvictOperation) or isnan(takes_s):
             return 0.0
-        return float(lost_gpu_s[rows[effect.workload]]) / max(takes_s, 1e-9)
+        return float(lost_gpu_s[rows[effect.subject.name]]) / max(takes_s, 1e-9)
 
     ordered = sorted(effects, key=saved_per_byte, reverse=True)
     if not policy.preemption.checkpoint_writers:
@@ -66,7 +67,11 @@ def writers_s(
 
     Work that leaves without an instruction is assumed to start writing now.
     """
-    begun_s = {entry.instruction.workload: entry.since_s for entry in under_way if entry.instruction.kind == "evict"}
+    begun_s = {
+        entry.instruction.subject.name: entry.since_s
+        for entry in under_way
+        if isinstance(entry.instruction.operation, EvictOperation)
+    }
     leaving = snapshot.workloads.state == State.CHECKPOINTING
     names = dict.fromkeys([*begun_s, *snapshot.workloads.id[leaving].tolist()])
     free_s = [0.0] * policy.preemption.checkpoint_writers
@@ -80,10 +85,10 @@ def writers_s(
 
 def _with_turn(effect: Instruction, write_s: Mapping[str, float], free_s: list[float]) -> Instruction:
     """The effect with a turn booked in `free_s`; `Save.SKIP` if there is no turn and its progress may be lost."""
-    takes_s = write_s.get(effect.workload, 0.0)
-    if effect.kind != "evict" or isnan(takes_s):
+    takes_s, operation = write_s.get(effect.subject.name, 0.0), effect.operation
+    if not isinstance(operation, EvictOperation) or isnan(takes_s):
         return effect
-    if free_s[0] + takes_s <= effect.grace_s:
+    if free_s[0] + takes_s <= operation.grace_s:
         heapreplace(free_s, free_s[0] + takes_s)
         return effect
-    return replace(effect, save=Save.SKIP) if effect.save == Save.TRY else effect
+    return replace(effect, operation=replace(operation, save=Save.SKIP)) if operation.save == Save.TRY else effect

@@ -23,6 +23,14 @@ from autopilot.core.intake.commands import command_timers_s, obey, remember_open
 from autopilot.core.intake.sight import Sight, look
 from autopilot.core.model.identity import shape_digest
 from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight, Noted, Part, PipelinedStart, Step
+from autopilot.core.model.operations import (
+    AdmitOperation,
+    EvictOperation,
+    Operation,
+    ResizeOperation,
+    ScaleOperation,
+    StopReason,
+)
 from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.records import (
     About,
@@ -37,6 +45,8 @@ from autopilot.core.model.records import (
     Plan,
     Proposal,
     Save,
+    Subject,
+    SubjectKind,
     no_refusals,
 )
 from autopilot.core.model.work import progress_s, running_since
@@ -113,16 +123,16 @@ def _notes(
         Note(
             NoteCode.VICTIM_CANNOT_SAVE,
             About.WORKLOAD,
-            effect.workload,
+            effect.subject.name,
             facts=(Evidence("start_of", start_of.get(effect.proposal_id, "the waiting gang")),),
         )
         for effect in effects
     ]
     work, lost = observation.snapshot.workloads, planner.ctx.losses.worst_gpu_s
     for effect in instructions:
-        if effect.save == Save.SKIP:
-            lost_gpu_s = float(lost[work.id == effect.workload].sum())
-            notes.append(Note(NoteCode.NO_TURN_TO_SAVE, About.WORKLOAD, effect.workload, lost_gpu_s, "GPU-s"))
+        if isinstance(effect.operation, EvictOperation) and effect.operation.save == Save.SKIP:
+            lost_gpu_s = float(lost[work.id == effect.subject.name].sum())
+            notes.append(Note(NoteCode.NO_TURN_TO_SAVE, About.WORKLOAD, effect.subject.name, lost_gpu_s, "GPU-s"))
     return (*notes, *planner.ctx.plan.notes)
 
 
@@ -191,7 +201,7 @@ def _commit(
                 kind=proposal.kind,
                 reason=proposal.reason,
             )
-            (admissions if effect.kind == "admit" or proposal.kind == "grow" else evictions).append(effect)
+            (admissions if effect.operation.needs_room else evictions).append(effect)
         _enter_in_ledger(planner.disruptions.get(proposal.id, ()), disrupted, cooled, now_s, policy)
     for record in planner.ctx.standing.values():
         if record.workload in chosen.released:
@@ -280,59 +290,32 @@ def _effects(proposal: Proposal, case: Case, observation: Observation, policy: P
         shrinks = victim.how == "shrink"
         reason = case.takes
         if victim.how == "move":
-            reason = "reclaim-move" if victim.contract else "move"
+            reason = StopReason.RECLAIM_MOVE if victim.contract else StopReason.MOVE
+        may_lose = victim.contract or Code.WITHOUT_CHECKPOINT in case.exempt or rules.without_checkpoint
         effects.append(
             Instruction(
                 f"{prefix}/{'resize' if shrinks else 'evict'}-{victim.workload}",
-                "resize" if shrinks else "evict",
-                victim.workload,
-                victim.incarnation,
-                victim.keeps if shrinks else (),
-                False,
+                Subject(SubjectKind.WORKLOAD, victim.workload, victim.uid, victim.incarnation),
+                ResizeOperation(slots=victim.keeps, reason=reason)
+                if shrinks
+                else EvictOperation(reason=reason, grace_s=grace_s, save=Save.TRY if may_lose else Save.MUST),
                 deadline_s + grace_s,
                 fence,
                 proposal.id,
-                reason,
-                grace_s,
-                Save.TRY
-                if shrinks or victim.contract or Code.WITHOUT_CHECKPOINT in case.exempt or rules.without_checkpoint
-                else Save.MUST,
-                uid=victim.uid,
             )
         )
-    if proposal.kind == "scale":
-        effects.append(
-            Instruction(
-                prefix,
-                "scale",
-                proposal.workload,
-                proposal.incarnation,
-                (),
-                False,
-                deadline_s,
-                fence,
-                proposal.id,
-                replicas=proposal.replicas,
-                until_s=proposal.until_s,
-                uid=proposal.uid,
-            )
-        )
-    if proposal.kind in {"admit", "grow"}:
-        kind = "admit" if proposal.kind == "admit" else "resize"
-        effects.append(
-            Instruction(
-                prefix,
-                kind,
-                proposal.workload,
-                proposal.incarnation,
-                proposal.slots,
-                case.fills_gap,
-                deadline_s,
-                fence,
-                proposal.id,
-                uid=proposal.uid,
-            )
-        )
+    operation: Operation | None = None
+    match proposal.kind:
+        case "scale":
+            operation = ScaleOperation(replicas=proposal.replicas, until_s=proposal.until_s)
+        case "admit":
+            operation = AdmitOperation(slots=proposal.slots, backfill=case.fills_gap)
+        case "grow":
+            operation = ResizeOperation(slots=proposal.slots)
+    if operation is not None:
+        kind = SubjectKind.SERVICE if proposal.kind == "scale" else SubjectKind.WORKLOAD
+        subject = Subject(kind, proposal.workload, proposal.uid, proposal.incarnation)
+        effects.append(Instruction(prefix, subject, operation, deadline_s, fence, proposal.id))
     return effects
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from autopilot.core.guards.base import Check
 from autopilot.core.model.identity import rows_by_uid, shape_digest
 from autopilot.core.model.memory import InFlight, Part, PipelinedStart
+from autopilot.core.model.operations import EvictOperation, ResizeOperation, ScaleOperation
 from autopilot.core.model.records import About, Code, Evidence, Instruction, Note, NoteCode, Proposal, Slot, Victim
 from autopilot.core.model.snapshot import GPU_MILLI, Gate, State
 from autopilot.core.placement.search_cache import SearchCache
@@ -94,11 +95,16 @@ class Sender:
             effect = entry.instruction
             if takes_gpus(effect):
                 takings.setdefault(effect.proposal_id, []).append(entry)
-            elif effect.kind == "scale":
-                answers[effect.id] = self._scaling(entry)
+            elif isinstance(effect.operation, ScaleOperation):
+                answers[effect.id] = self._scaling(entry, effect.operation)
             else:
                 answers[effect.id] = self._start(
-                    _origin_of(entry), effect.uid, effect.incarnation, entry.shape, effect.slots, effect.kind
+                    _origin_of(entry),
+                    effect.subject.uid,
+                    effect.subject.revision,
+                    entry.shape,
+                    effect.operation.slots,
+                    GrowDraft if isinstance(effect.operation, ResizeOperation) else AdmitDraft,
                 )
         for entries_of in takings.values():
             answers |= self._takings(entries_of)
@@ -114,12 +120,18 @@ class Sender:
             pipelined.cost_gpu_s,
             pipelined.digest,
         )
-        return self._start(origin, part.uid, part.incarnation, part.shape, part.slots, "admit")
+        return self._start(origin, part.uid, part.incarnation, part.shape, part.slots, AdmitDraft)
 
     # --- starts -----------------------------------------------------------------------------------
 
     def _start(
-        self, origin: _Origin, uid: str, incarnation: int, shape: str, slots: tuple[Slot, ...], kind: str
+        self,
+        origin: _Origin,
+        uid: str,
+        incarnation: int,
+        shape: str,
+        slots: tuple[Slot, ...],
+        variant: type[AdmitDraft | GrowDraft],
     ) -> Code | None:
         """The draft of an admission, or of a gang that grows to `slots`."""
         ctx, snapshot = self.ctx, self.ctx.observation.snapshot
@@ -129,7 +141,7 @@ class Sender:
         work = snapshot.workloads
         if int(work.incarnation[row]) != incarnation or shape_digest(snapshot, row) != shape:
             return Code.CHANGED
-        if kind == "admit" and work.state[row] != State.PENDING:
+        if variant is AdmitDraft and work.state[row] != State.PENDING:
             return Code.CHANGED
         if work.gate[row] != Gate.OPEN:
             return Code.CHECK
@@ -138,7 +150,6 @@ class Sender:
         has = self.bare.whatif.layout_of(row)
         more = layout.minus(has)
         nodes = np.unique(snapshot.gpus.node[more.gpu]).astype(np.int32)
-        variant = GrowDraft if kind == "resize" else AdmitDraft
         draft = variant(
             case=Case(origin.action, variant.kind),
             row=row,
@@ -213,47 +224,48 @@ class Sender:
 
     def _leaves(self, entry: InFlight) -> bool:
         """True for a victim that is leaving already."""
-        row = self.names.workload.get(entry.instruction.uid)
+        row = self.names.workload.get(entry.instruction.subject.uid)
         return row is not None and bool(self.ctx.observation.snapshot.workloads.state[row] == State.CHECKPOINTING)
 
     def _give(self, entry: InFlight) -> tuple[Eviction, Victim] | None:
         """The eviction of a victim; None when the object was replaced or cannot keep what it was to keep."""
         effect, work = entry.instruction, self.ctx.observation.snapshot.workloads
-        row = self.names.workload.get(effect.uid)
-        if row is None or int(work.incarnation[row]) != effect.incarnation:
+        subject, slots = effect.subject, effect.operation.slots
+        row = self.names.workload.get(subject.uid)
+        if row is None or int(work.incarnation[row]) != subject.revision:
             return None
         held = len(self.bare.whatif.layout_of(row))
         lost_gpu_s = float(self.ctx.lost_gpu_s[row])
-        if effect.kind == "evict":
+        if isinstance(effect.operation, EvictOperation):
             give = Eviction(row, "evict", None, held, lost_gpu_s)
         else:
-            keeps = self.names.layout(effect.slots)
+            keeps = self.names.layout(slots)
             if keeps is None:
                 return None
             give = Eviction(row, "shrink", keeps, held - len(keeps), lost_gpu_s)
         victim = Victim(
-            effect.workload,
-            effect.incarnation,
+            subject.name,
+            subject.revision,
             give.gpus,
             lost_gpu_s,
             entry.contract,
             give.how,
-            effect.slots,
-            uid=effect.uid,
+            slots,
+            uid=subject.uid,
         )
         return give, victim
 
     # --- floors of services -----------------------------------------------------------------------
 
-    def _scaling(self, entry: InFlight) -> Code | None:
+    def _scaling(self, entry: InFlight, floor: ScaleOperation) -> Code | None:
         ctx, effect = self.ctx, entry.instruction
         services = ctx.observation.snapshot.services
-        row = rows_by_uid(services).get(effect.uid)
-        if row is None or int(services.generation[row]) != effect.incarnation:
+        row = rows_by_uid(services).get(effect.subject.uid)
+        if row is None or int(services.generation[row]) != effect.subject.revision:
             return Code.CHANGED
-        asked = foresee(ctx.observation, ctx.memory.services, ctx.policy) if effect.replicas else []
+        asked = foresee(ctx.observation, ctx.memory.services, ctx.policy) if floor.replicas else []
         ahead = next((each for each in asked if each.row == row), None)
-        if effect.replicas and ahead is None:
+        if floor.replicas and ahead is None:
             return Code.FORECAST_UNKNOWN
         draft = ScaleDraft(
             case=Case(entry.action, ScaleDraft.kind, entry.reason),
@@ -261,8 +273,8 @@ class Sender:
             cost_gpu_s=entry.cost_gpu_s,
             evidence=(),
             service=row,
-            replicas=effect.replicas,
-            until_s=effect.until_s,
+            replicas=floor.replicas,
+            until_s=floor.until_s,
             ahead=ahead,
             resent=effect.proposal_id,
         )
@@ -270,16 +282,16 @@ class Sender:
             effect.proposal_id,
             entry.action,
             "scale",
-            effect.workload,
-            effect.incarnation,
+            effect.subject.name,
+            effect.subject.revision,
             "",
             entry.tenant,
             benefit_gpu_s=entry.benefit_gpu_s,
             cost_gpu_s=entry.cost_gpu_s,
             state_digest=entry.digest,
-            replicas=effect.replicas,
-            until_s=effect.until_s,
-            uid=effect.uid,
+            replicas=floor.replicas,
+            until_s=floor.until_s,
+            uid=effect.subject.uid,
         )
         return self._ask(proposal, draft)
 
@@ -333,6 +345,6 @@ def not_sent(effect: Instruction, code: Code, *, ends: bool) -> Note:
     return Note(
         NoteCode.EFFECT_WITHDRAWN if ends else NoteCode.EFFECT_WAITS,
         about,
-        effect.workload,
+        effect.subject.name,
         facts=(Evidence("effect", effect.kind), Evidence("proposal", effect.proposal_id), Evidence("why", code.value)),
     )

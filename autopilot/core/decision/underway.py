@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from autopilot.core.decision.sending import ENDS, Sender, not_sent
 from autopilot.core.guards.base import Check
 from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight, Part, PipelinedStart
+from autopilot.core.model.operations import AdmitOperation, ResizeOperation
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.records import Code, Instruction, Note, Observation
+from autopilot.core.model.records import Code, Instruction, Note, Observation, Subject, SubjectKind
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.action import Action, cases_of
 from autopilot.core.planning.build import build_context
@@ -96,16 +97,17 @@ def _apply_open_effects(memory: ControllerMemory, whatif: WhatIf, names: Lookup)
     busy = set()
     for entry in memory.in_flight.values():
         effect = entry.instruction
-        row = names.workload.get(effect.uid)
-        if row is None or effect.kind == "scale":
+        row = names.workload.get(effect.subject.uid)
+        if row is None:
             continue
         busy.add(row)
-        layout = names.layout(effect.slots) if effect.slots else None
-        if layout is None or effect.kind == "evict":
+        slots = effect.operation.slots
+        layout = names.layout(slots) if slots else None
+        if layout is None:
             continue
         mark = whatif.checkpoint()
         holds = len(whatif.layout_of(row))
-        if holds and effect.kind == "resize":
+        if holds and isinstance(effect.operation, ResizeOperation):
             if holds > len(layout):
                 continue  # it shrinks: what it gives up is not free before it is seen to be
             whatif.evict(row)
@@ -126,16 +128,11 @@ def _start(
     now_s = observation.now_s
     effect = Instruction(
         f"{observation.tick}/{pipelined.proposal_id}/{part.workload}",
-        "admit",
-        part.workload,
-        part.incarnation,
-        part.slots,
-        False,
+        Subject(SubjectKind.WORKLOAD, part.workload, part.uid, part.incarnation),
+        AdmitOperation(slots=part.slots, moved=part.uid != pipelined.uid),
         now_s + policy.limits.deadline_s,
         memory.fence,
         pipelined.proposal_id,
-        "move" if part.uid != pipelined.uid else "",
-        uid=part.uid,
     )
     return InFlight(
         effect,
@@ -267,19 +264,19 @@ def _send_again(
         sent.append(effect)
         if not takes_gpus(effect):
             continue
-        own = latest(disrupted, effect.proposal_id, effect.uid)
+        own = latest(disrupted, effect.proposal_id, effect.subject.uid)
         disrupted = [each for each in disrupted if each != own]
         disrupted.append(
             Disruption(
                 ctx.now_s,
-                effect.workload,
+                effect.subject.name,
                 entry.tenant if own is None else own.tenant,
                 () if own is None else own.nodes,
                 entry.contract,
-                effect.uid,
+                effect.subject.uid,
                 effect.proposal_id,
             )
         )
         if not entry.contract:
-            cooled[effect.uid] = ctx.now_s + policy.hysteresis.cool_down_s
+            cooled[effect.subject.uid] = ctx.now_s + policy.hysteresis.cool_down_s
     return replace(memory, in_flight=in_flight, disrupted=tuple(disrupted), cooled_until_s=cooled), tuple(sent)

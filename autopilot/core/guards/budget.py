@@ -36,7 +36,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     under_way = sum(
         takes_gpus(entry.instruction)
         and not entry.contract
-        and not (entry.instruction.proposal_id == draft.resent and entry.instruction.uid in again)
+        and not (entry.instruction.proposal_id == draft.resent and entry.instruction.subject.uid in again)
         for entry in ctx.memory.in_flight.values()
     )
     at_once = under_way + victims + sum(1 for entry in ctx.plan.accepted if not entry.contract)

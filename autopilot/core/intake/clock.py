@@ -29,6 +29,7 @@ from autopilot.core.model.memory import (
     Stop,
     ViewRecord,
 )
+from autopilot.core.model.operations import EvictOperation, ScaleOperation
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import DAY_S
 from autopilot.core.model.records import Batch, Gap, Instruction, Reservation, Work
@@ -64,7 +65,8 @@ TIMES: dict[type[Any], tuple[str, ...]] = {
 
 NOT_TIMES: dict[type[Any], tuple[str, ...]] = {
     ControllerMemory: ("usage_gpu_s", "standing_use_gpu_s", "spent_gpu_s", "starting_s", "clock_drift_s"),
-    Instruction: ("grace_s", "until_s"),
+    EvictOperation: ("grace_s",),
+    ScaleOperation: ("until_s",),
     ClockDoubt: ("first_s", "last_s", "passed_s"),
     ServiceRecord: ("cold_starts_s",),
 }

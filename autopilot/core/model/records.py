@@ -15,6 +15,11 @@ from autopilot.core.model.codes import About as About  # noqa: PLC0414 - exporte
 from autopilot.core.model.codes import Code as Code  # noqa: PLC0414
 from autopilot.core.model.codes import NoteCode as NoteCode  # noqa: PLC0414
 from autopilot.core.model.forecast import Forecasts
+from autopilot.core.model.objects import Slot as Slot  # noqa: PLC0414
+from autopilot.core.model.objects import Subject as Subject  # noqa: PLC0414
+from autopilot.core.model.objects import SubjectKind as SubjectKind  # noqa: PLC0414
+from autopilot.core.model.operations import Operation as Operation  # noqa: PLC0414
+from autopilot.core.model.operations import Save as Save  # noqa: PLC0414
 from autopilot.core.model.snapshot import (
     F32,
     F64,
@@ -209,14 +214,6 @@ class OutcomeKind(StrEnum):
     DONE = "done"
 
 
-class Save(StrEnum):
-    """How an eviction treats a gang that has no fresh checkpoint at the end of its grace."""
-
-    TRY = "try"  # it is stopped and loses its progress since the last checkpoint
-    MUST = "must"  # it keeps its place, and the effect is declined
-    SKIP = "skip"  # it is stopped immediately: the store has no turn for it within the grace
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The outcome of one instruction."""
@@ -280,16 +277,6 @@ class Verdict:
     value: float
     unit: str
     threshold: float
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """One GPU (or a share of it, or one of its MIG instances) in a proposal or instruction."""
-
-    node: str
-    gpu: str  # UUID
-    instance: str = ""
-    milli: int = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,24 +389,19 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One effect. Idempotent by id; refused if its precondition (uid and incarnation) does not hold."""
+    """One effect. Idempotent by id; refused if its precondition (uid and revision of its subject) does not hold."""
 
     id: str
-    kind: str  # admit | evict | resize (continue on exactly `slots`) | scale (a service has at least `replicas`)
-    workload: str
-    incarnation: int  # precondition: the present incarnation
-    slots: tuple[Slot, ...]
-    backfill: bool
+    subject: Subject
+    operation: Operation
     deadline_s: float
     fence: int
     proposal_id: str
-    # of an effect that takes GPUs: preempt | reclaim | move | reclaim-move | backfill | recover | restart | suspend
-    reason: str = ""
-    grace_s: float = 0.0  # of an eviction: time to write a checkpoint before the work is stopped
-    save: Save = Save.TRY
-    replicas: int = 0  # of `scale`, whose `workload` is the service and `incarnation` its generation; 0: no floor
-    until_s: float = 0.0  # of `scale`: when the floor lapses
-    uid: str = ""  # precondition: uid of the workload or service; "" is refused
+
+    @property
+    def kind(self) -> str:
+        """Kind of the operation."""
+        return self.operation.kind
 
 
 def no_refusals() -> Refusals:

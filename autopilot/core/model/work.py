@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.operations import EvictOperation
 from autopilot.core.model.policy import Order
 from autopilot.core.model.snapshot import (
     F64,
@@ -58,7 +59,8 @@ def stoppable_mask(work: WorkloadTable) -> Bools:
 
 def evicted_uids(memory: ControllerMemory) -> list[str]:
     """Workloads with an eviction under way."""
-    return [entry.instruction.uid for entry in memory.in_flight.values() if entry.instruction.kind == "evict"]
+    effects = (entry.instruction for entry in memory.in_flight.values())
+    return [effect.subject.uid for effect in effects if isinstance(effect.operation, EvictOperation)]
 
 
 def whole_gpus(work: WorkloadTable, rows: I32 | int = EVERY) -> Bools:

@@ -24,8 +24,8 @@ def latest(ledger: Iterable[Disruption], proposal_id: str, uid: str) -> Disrupti
 
 
 def takes_gpus(instruction: Instruction) -> bool:
-    """True for effects that take GPUs from running work: evictions, and resizes that name a reason."""
-    return instruction.kind == "evict" or (instruction.kind == "resize" and bool(instruction.reason))
+    """True for effects that take GPUs from running work: evictions, and resizes that shrink a gang."""
+    return instruction.operation.takes is not None
 
 
 def dwell_s(ctx: Context, draft: Draft) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from autopilot.core.model.operations import StopReason
 from autopilot.core.model.records import Code, Evidence
 from autopilot.core.placement.shapes import Fit
 from autopilot.core.placement.whatif import Layout
@@ -29,7 +30,7 @@ class Case:
     kind: str  # admit | pipeline | grow | reserve | evict | scale
     reason: str = ""  # tells proposals of one kind apart; "" where an action has one reason only
     words: str = ""
-    takes: str = "preempt"  # Instruction.reason of the effects on victims
+    takes: StopReason = StopReason.PREEMPT  # of the effects on victims
     contract: str = ""
     exempt: frozenset[Code] = frozenset()  # refusals that do not apply to it
     fills_gap: bool = False  # the work that it starts leaves when a reservation is due

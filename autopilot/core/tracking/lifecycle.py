@@ -24,8 +24,9 @@ from autopilot.core.intake.sight import listed_s
 from autopilot.core.model.errors import invariant
 from autopilot.core.model.identity import rows_by_uid
 from autopilot.core.model.memory import ControllerMemory, InFlight
+from autopilot.core.model.operations import AdmitOperation, EvictOperation, ScaleOperation
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.records import Instruction, Observation, Outcome, OutcomeKind
+from autopilot.core.model.records import Instruction, Observation, Outcome, OutcomeKind, Subject
 from autopilot.core.model.snapshot import ClusterSnapshot, State
 
 _OPEN = frozenset({"reported", "held", "done", "conflict", "failed"})
@@ -93,7 +94,7 @@ class _World:
         """True if work may no longer start on a GPU of the effect."""
         if self._usable is None:
             self._usable = _usable_gpus(self.observation.snapshot)
-        return not self._usable.issuperset(slot.gpu for slot in effect.slots)
+        return not self._usable.issuperset(slot.gpu for slot in effect.operation.slots)
 
 
 def _follow_effects(
@@ -142,7 +143,7 @@ def _shown(before: InFlight, entry: InFlight, world: _World, policy: Policy) -> 
         return entry if entry.state in ENDED - {"failed"} else step_to(before, "done", now_s)
     if entry.state in ENDED or entry.state == "reported":
         return entry
-    if takes_room(effect) and (effect.uid not in world.rows or world.lost_room(effect)):
+    if takes_room(effect) and (effect.subject.uid not in world.rows or world.lost_room(effect)):
         return step_to(entry, "conflict", now_s)  # the gang is planned again if it still exists
     if now_s < effect.deadline_s or entry is not before or entry.state == "held":
         return entry  # not due yet, or its actuator has just answered
@@ -173,7 +174,7 @@ def _without_declined(
     The newcomers of these starts are planned again immediately, with other victims.
     """
     alone_s = max(policy.hysteresis.cool_down_s, policy.preemption.grace_s)
-    cooled = {**memory.cooled_until_s, **{effect.uid: now_s + alone_s for effect in declined}}
+    cooled = {**memory.cooled_until_s, **{effect.subject.uid: now_s + alone_s for effect in declined}}
     over = {effect.proposal_id for effect in declined}
     pipelined_starts = tuple(pipelined for pipelined in memory.pipelined_starts if pipelined.proposal_id not in over)
     return replace(memory, cooled_until_s=cooled, pipelined_starts=pipelined_starts)
@@ -181,7 +182,7 @@ def _without_declined(
 
 def takes_room(instruction: Instruction) -> bool:
     """True for effects that put work on GPUs: admissions, and resizes that grow a gang."""
-    return instruction.kind == "admit" or (instruction.kind == "resize" and not instruction.reason)
+    return instruction.operation.needs_room
 
 
 def _usable_gpus(snapshot: ClusterSnapshot) -> set[str]:
@@ -193,28 +194,29 @@ def _usable_gpus(snapshot: ClusterSnapshot) -> set[str]:
 
 def _seen(effect: Instruction, world: _World) -> bool:
     """True if the snapshot shows the result of the instruction."""
-    work = world.observation.snapshot.workloads
-    if effect.kind == "scale":
-        return _floor_seen(effect, world.observation)
-    row = world.rows.get(effect.uid)
-    if effect.kind == "admit":
+    work, subject = world.observation.snapshot.workloads, effect.subject
+    if isinstance(effect.operation, ScaleOperation):
+        return _floor_seen(subject, effect.operation, world.observation)
+    row = world.rows.get(subject.uid)
+    if isinstance(effect.operation, AdmitOperation):
         return row is not None and (
-            int(work.incarnation[row]) > effect.incarnation or int(work.state[row]) != State.PENDING
+            int(work.incarnation[row]) > subject.revision or int(work.state[row]) != State.PENDING
         )
-    if row is None or int(work.incarnation[row]) != effect.incarnation:
+    if row is None or int(work.incarnation[row]) != subject.revision:
         return True
-    return effect.kind == "evict" and not State.STARTING <= int(work.state[row]) <= State.CHECKPOINTING
+    evicted = isinstance(effect.operation, EvictOperation)
+    return evicted and not State.STARTING <= int(work.state[row]) <= State.CHECKPOINTING
 
 
-def _floor_seen(instruction: Instruction, observation: Observation) -> bool:
+def _floor_seen(service: Subject, floor: ScaleOperation, observation: Observation) -> bool:
     """True if the service is gone, or has the floor for at least the requested time."""
     services = observation.snapshot.services
-    rows = [row for row, uid in enumerate(services.uid.tolist()) if uid == instruction.uid]
+    rows = [row for row, uid in enumerate(services.uid.tolist()) if uid == service.uid]
     if not rows:
-        return not any(gap.object_id in {"", instruction.workload} for gap in observation.gaps)
+        return not any(gap.object_id in {"", service.name} for gap in observation.gaps)
     stands = int(services.floor[rows[0]])
-    lasts = stands == 0 or float(services.floor_until_s[rows[0]]) >= instruction.until_s
-    return stands == instruction.replicas and lasts
+    lasts = stands == 0 or float(services.floor_until_s[rows[0]]) >= floor.until_s
+    return stands == floor.replicas and lasts
 
 
 def next_deadline_s(memory: ControllerMemory, outcomes: tuple[Outcome, ...], now_s: float) -> float:

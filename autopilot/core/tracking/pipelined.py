@@ -20,6 +20,7 @@ import numpy as np
 
 from autopilot.core.model.identity import rows_by_uid
 from autopilot.core.model.memory import ControllerMemory, Part, PipelinedStart
+from autopilot.core.model.operations import EvictOperation
 from autopilot.core.model.records import Slot
 from autopilot.core.model.snapshot import ClusterSnapshot, Gate, State
 from autopilot.core.placement.vacate import vacate
@@ -190,7 +191,8 @@ def once_done(memory: ControllerMemory, whatif: WhatIf, busy: Container[int]) ->
 
     for entry in memory.in_flight.values():
         effect = entry.instruction
-        note(effect.uid, effect.slots, leaves=effect.kind == "evict")
+        leaves = isinstance(effect.operation, EvictOperation)
+        note(effect.subject.uid, effect.operation.slots, leaves=leaves)
     for pipelined in memory.pipelined_starts:
         for victim in pipelined.victims:
             row = names.workload.get(victim.uid)

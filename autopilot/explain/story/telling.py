@@ -114,7 +114,7 @@ def _under_way(ctx: Context, workload: str) -> list[str]:
     now_s, lines = ctx.now_s, []
     for entry in ctx.memory.in_flight.values():
         effect = entry.instruction
-        if effect.workload == workload:
+        if effect.subject.name == workload:
             lines.append(
                 f"{_EFFECTS[effect.kind]} sent {format_duration(now_s - entry.since_s)} ago ({entry.state}, "
                 f"attempt {entry.attempts}), checked again {soon(ctx, effect.deadline_s)}: "

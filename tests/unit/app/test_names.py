@@ -190,7 +190,7 @@ def test_a_name_that_the_cluster_lost_is_told_at_every_tick() -> None:
     policy = replace(AUTO, price_weight={"A100-80BG": 2.0})
     step = built(world := one_waits(), policy=Held(policy)).tick(0.0)
     assert step is not None
-    assert [item.workload for item in step.instructions] == ["a"]
+    assert [item.subject.name for item in step.instructions] == ["a"]
     (gap,) = world.seen[0][0].gaps
     assert (gap.source, gap.object_id) == ("policy", "price_weight.A100-80BG")
     assert "did you mean A100-80GB?" in gap.reason

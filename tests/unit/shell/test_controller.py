@@ -164,7 +164,7 @@ def test_one_broken_collector_does_not_hide_another() -> None:
     bad.breaks["collect"] = ValueError("x")
     step = built(good, collectors=[bad, good]).tick(0.0)
     assert step is not None
-    assert [i.workload for i in step.instructions] == ["a"]
+    assert [i.subject.name for i in step.instructions] == ["a"]
 
 
 @pytest.mark.parametrize("where", ["update", "forecast"])
@@ -174,7 +174,7 @@ def test_a_forecaster_that_breaks_abstains(where: str) -> None:
     world.breaks[where] = ZeroDivisionError("no data")
     step = built(world).tick(0.0)
     assert step is not None
-    assert [i.workload for i in step.instructions] == ["a"]
+    assert [i.subject.name for i in step.instructions] == ["a"]
     assert world.seen[0][0].gaps[0].reason == "forecaster failed: ZeroDivisionError: no data"
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import NoteCode, Observation
 from autopilot.core.model.snapshot import AdvanceTable, make
@@ -29,6 +30,7 @@ from tests.kits.core_world import (
     why_waits,
     with_policy,
 )
+from tests.kits.instructions import asked
 from tests.kits.ticking_world import EAGER
 
 FROM_S, GRACE_S = 10_000.0, 1800.0
@@ -84,12 +86,12 @@ def test_preemptible_work_of_unknown_length_gives_way_when_it_is_due() -> None:
     work = [holds("x", 8, range(8), queue=2), waits("b", 8, queue=2)]
     step = decide(seen(work, 5000.0), PATIENT)
     (effect,) = step.instructions
-    assert (effect.workload, effect.backfill) == ("b", True)
+    assert (effect.subject.name, asked(effect, AdmitOperation).backfill) == ("b", True)
     marked = [holds("x", 8, range(8), queue=2), holds("b", 8, range(8, 16), queue=2, backfilled=True)]
     assert evicted(decide(seen(marked, FROM_S - 1.0), PATIENT)) == []
     due = decide(seen(marked, FROM_S), PATIENT)
     (told,) = due.instructions
-    assert (told.workload, told.reason) == ("b", "backfill")
+    assert (told.subject.name, told.operation.takes) == ("b", "backfill")
 
 
 def test_unknown_work_that_may_not_be_preempted_stays_out() -> None:
@@ -127,7 +129,7 @@ def test_the_gpus_idle_for_the_owner_and_then_are_released() -> None:
         both = [*guest, waits("o", 8, queue=queue, submit_s=5000.0)]
         step = decide(seen(both, FROM_S + 60.0), PATIENT)
         assert list(started(step)) == ["o"]
-        assert not step.instructions[-1].backfill
+        assert not asked(step.instructions[-1], AdmitOperation).backfill
     assert list(started(decide(seen(guest, FROM_S + GRACE_S), PATIENT))) == ["g"]
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from autopilot.core.model.operations import AdmitOperation, EvictOperation, Operation, ResizeOperation, StopReason
 from autopilot.core.model.records import Instruction, OutcomeKind, Slot
 from autopilot.core.model.snapshot import (
     NodeTable,
@@ -27,6 +28,7 @@ from simulator.world.hardware import Refusal
 from simulator.world.physics import CHARGED, IDEAL, REAL, Physics
 from simulator.world.work import Jobs, uid_of
 from tests.kits.cluster_kit import cluster_of, gang, inventory, make_jobs
+from tests.kits.instructions import instruct
 
 
 class Notes:
@@ -65,12 +67,25 @@ def elastic(physics: Physics = IDEAL) -> tuple[Cluster, Notes, ClusterActuator]:
     return cluster, notes, ClusterActuator(cluster)
 
 
-def told(cluster: Cluster, kind: str, gpus: Sequence[int] = (), **more: object) -> Instruction:
-    """An instruction to the first gang."""
+def told(
+    cluster: Cluster,
+    kind: str,
+    gpus: Sequence[int] = (),
+    *,
+    reason: StopReason = StopReason.PREEMPT,
+    job: int = 0,
+    **subject: object,
+) -> Instruction:
+    """An instruction to a gang, by default the first."""
     inventory_ = cluster.inventory
     slots = tuple(Slot(inventory_.nodes.id[inventory_.gpus.node[gpu]], inventory_.gpus.uuid[gpu]) for gpu in gpus)
-    given = Instruction(f"1/{kind}", kind, "a", 0, slots, False, 120.0, 1, "p", uid=uid_of("job", 0))
-    return replace(given, **more)  # type: ignore[arg-type]
+    operations: dict[str, Operation] = {
+        "admit": AdmitOperation(slots=slots),
+        "evict": EvictOperation(reason=reason, grace_s=0.0),
+        "resize": ResizeOperation(slots=slots),
+    }
+    given = instruct("ab"[job], operations[kind], str(subject.pop("id", f"1/{kind}")), deadline_s=120.0)
+    return replace(given, subject=replace(given.subject, **{"uid": uid_of("job", job)} | subject))  # type: ignore[arg-type]
 
 
 # --- instructions -----------------------------------------------------------------------------------
@@ -112,7 +127,7 @@ def test_a_resize_that_is_refused_says_why(
 ) -> None:
     """An object that changed is a conflict; the rest is a failure that a retry does not fix."""
     cluster, _, actuator = elastic()
-    outcome = actuator.apply(told(cluster, "resize", gpus, incarnation=incarnation), 100.0)
+    outcome = actuator.apply(told(cluster, "resize", gpus, revision=incarnation), 100.0)
     assert (outcome.kind, outcome.reason, outcome.retryable) == (kind, words.value, False)
     assert not actuator.changed
 
@@ -120,12 +135,11 @@ def test_a_resize_that_is_refused_says_why(
 @pytest.mark.parametrize(
     ("reason", "why", "contract", "counted"),
     [
-        ("", Why.PREEMPT, False, "preemptions"),
         ("preempt", Why.PREEMPT, False, "preemptions"),
-        ("limit", Why.PREEMPT, False, "preemptions"),
         ("reclaim", Why.PREEMPT, True, "preemptions"),
         ("backfill", Why.PREEMPT, True, "preemptions"),
         ("move", Why.MOVE, False, "migrations"),
+        ("reclaim-move", Why.MOVE, True, "migrations"),
         ("recover", Why.RECOVER, True, "recoveries"),
         ("restart", Why.RECOVER, False, "recoveries"),
     ],
@@ -135,7 +149,7 @@ def test_the_reason_of_an_eviction_is_how_it_counts(reason: str, why: Why, contr
     cluster, notes, actuator = elastic()
     accounts = Accounts(cluster, 0.0)
     cluster.observe(accounts)
-    assert actuator.apply(told(cluster, "evict", reason=reason), 100.0).kind is OutcomeKind.DONE
+    assert actuator.apply(told(cluster, "evict", reason=StopReason(reason)), 100.0).kind is OutcomeKind.DONE
     assert (notes.evicting[-1].why, notes.evicting[-1].contract) == (why, contract)
     counts = {name: getattr(accounts, name) for name in ("preemptions", "migrations", "recoveries")}
     assert counts == {"preemptions": 0, "migrations": 0, "recoveries": 0} | {counted: 1}
@@ -145,7 +159,7 @@ def test_a_gap_filler_gives_way_by_contract_whatever_the_reason() -> None:
     """It was started on that promise."""
     cluster, notes, actuator = elastic()
     cluster.start(1, range(8, 20), 0.0, backfill=True)
-    evict = replace(told(cluster, "evict", reason="preempt"), workload="b", uid=uid_of("job", 1))
+    evict = told(cluster, "evict", job=1)
     assert actuator.apply(evict, 100.0).kind is OutcomeKind.DONE
     assert notes.evicting[-1].contract
 
@@ -157,7 +171,7 @@ def test_stuck_work_goes_by_force_when_it_is_recovered() -> None:
     assert actuator.apply(told(cluster, "evict", id="1"), 4000.0).kind is OutcomeKind.ACCEPTED
     late_s = 4000.0 + REAL.grace_s + 1.0
     assert actuator.apply(told(cluster, "evict", id="2"), late_s).kind is OutcomeKind.CONFLICT
-    assert actuator.apply(told(cluster, "evict", id="3", reason="recover"), late_s).kind is OutcomeKind.DONE
+    assert actuator.apply(told(cluster, "evict", id="3", reason=StopReason.RECOVER), late_s).kind is OutcomeKind.DONE
     assert (cluster.hardware.free, cluster.state[0]) == ([8, 8, 8], State.PENDING)
 
 

@@ -5,12 +5,15 @@ it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
+from autopilot.core.model.objects import Subject, SubjectKind
+from autopilot.core.model.operations import ScaleOperation
 from autopilot.core.model.records import Instruction, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import ServiceTable
 from simulator.baselines.textbook import fifo_skip
@@ -105,17 +108,11 @@ def test_the_table_shows_the_floor_the_need_and_the_load() -> None:
     assert stands.load_ratio[0] == 0.0
 
 
-def instruction(**more: Any) -> Instruction:
+def instruction(replicas: int = 3, **subject: Any) -> Instruction:
     """A floor of three of the only service."""
-    columns: dict[str, Any] = {
-        "workload": "chat",
-        "incarnation": GENERATION,
-        "replicas": 3,
-        "until_s": 1800.0,
-        "uid": uid_of("service", 0),
-    }
-    columns |= more
-    return Instruction("e1", "scale", slots=(), backfill=False, deadline_s=720.0, fence=1, proposal_id="p", **columns)
+    service = Subject(SubjectKind.SERVICE, "chat", uid_of("service", 0), GENERATION)
+    operation = ScaleOperation(replicas=replicas, until_s=1800.0)
+    return Instruction("e1", replace(service, **subject), operation, 720.0, 1, "p")
 
 
 def test_the_actuator_sets_a_floor_once() -> None:
@@ -142,8 +139,8 @@ def test_the_actuator_sets_a_floor_once() -> None:
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({"workload": "nobody"}, "there is no service nobody"),
-        ({"incarnation": GENERATION + 1}, "service chat was changed since"),
+        ({"name": "nobody"}, "there is no service nobody"),
+        ({"revision": GENERATION + 1}, "service chat was changed since"),
     ],
 )
 def test_a_service_that_is_another_one_by_now_is_a_conflict(more: dict[str, Any], reason: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from autopilot.core.guards import GUARDS
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.records import OutcomeKind
 from autopilot.core.model.snapshot import State
 from tests.kits.core_world import (
@@ -25,6 +26,7 @@ from tests.kits.core_world import (
     with_policy,
     world,
 )
+from tests.kits.instructions import asked
 
 # --- admission ------------------------------------------------------------------------------------
 
@@ -80,7 +82,7 @@ def test_mig_work_is_admitted_onto_instances() -> None:
             cuts={0: [("1g.10gb", 0), ("1g.10gb", 1), ("2g.20gb", 2)]},
         )
     )
-    slots = step.instructions[0].slots
+    slots = step.instructions[0].operation.slots
     assert [(slot.gpu, slot.instance, slot.milli) for slot in slots] == [
         ("GPU-0", "GPU-0/7", 0),
         ("GPU-0", "GPU-0/8", 0),
@@ -91,8 +93,8 @@ def test_mig_work_is_admitted_onto_instances() -> None:
 def test_shares_of_one_gpu_are_admitted_together() -> None:
     """Two shares that fit on one GPU are placed on one, a third opens another."""
     step = decide(world("1x8", [waits(name, 1, gpu_milli=500) for name in "abc"]))
-    assert sorted(i.slots[0].gpu for i in step.instructions) == ["GPU-0", "GPU-0", "GPU-1"]
-    assert {i.slots[0].milli for i in step.instructions} == {500}
+    assert sorted(i.operation.slots[0].gpu for i in step.instructions) == ["GPU-0", "GPU-0", "GPU-1"]
+    assert {i.operation.slots[0].milli for i in step.instructions} == {500}
 
 
 def test_work_that_opted_out_waits_and_says_so() -> None:
@@ -172,7 +174,7 @@ def test_work_that_ends_before_the_reservation_uses_the_gap(run_s: float, starts
     step = decide(world("2x8", [*work, waits("s", 8)], total_s={**total_s, "s": run_s}), HOLDING)
     assert ("s" in started(step)) is starts
     if starts:
-        assert step.instructions[0].backfill
+        assert asked(step.instructions[0], AdmitOperation).backfill
         assert proposals(step)["s"].action == "backfill"
 
 

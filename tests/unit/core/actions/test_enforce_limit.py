@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.operations import EvictOperation
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.policy_bounds import DAY_S
 from autopilot.core.model.records import About, Evidence, Note, Save
 from autopilot.core.quota.spending import remember_spending, runaways, spent_by
 from autopilot.memory_store import memory_text, read_memory_text
 from tests.kits.core_world import decide, evicted, holds, observe, snapshot, with_policy
+from tests.kits.instructions import asked
 from tests.kits.ticking_world import EAGER, tenants
 
 HOUR_S = 3600.0
@@ -36,7 +38,12 @@ def test_work_past_its_limit_is_warned_and_then_suspended() -> None:
     assert note == Note("limit_warning", About.WORKLOAD, "g", 900.0, "s", (Evidence("limit", HOUR_S, "s"),))
     assert warned.wake_at_s == HOUR_S + 900.0
     (effect,) = at(HOUR_S + 900.0).instructions
-    assert (effect.kind, effect.workload, effect.reason, effect.save) == ("evict", "g", "suspend", Save.TRY)
+    assert (effect.kind, effect.subject.name, effect.operation.takes, asked(effect, EvictOperation).save) == (
+        "evict",
+        "g",
+        "suspend",
+        Save.TRY,
+    )
 
 
 def test_a_limit_binds_work_that_may_not_be_preempted() -> None:
@@ -132,7 +139,7 @@ def test_a_runaway_tenant_is_warned_and_suspended_only_where_the_policy_says_so(
     strict = with_policy(EAGER, enforcement={"spend_suspends": True})
     step = decide(observation, strict, memory)
     assert evicted(step) == ["young"]
-    assert {effect.reason for effect in step.instructions} == {"suspend"}
+    assert {effect.operation.takes for effect in step.instructions} == {"suspend"}
 
 
 def test_tenants_are_named_in_one_order_whatever_the_order_of_memory() -> None:

@@ -52,7 +52,7 @@ def test_inside_its_guarantee_an_owner_takes_by_contract() -> None:
     waived = {guard for guard, code in codes.items() if code == Code.WAIVED_CONTRACT}
     assert waived == {"min_runtime", "hysteresis", "budget", "blast_radius"}
     assert all(victim.contract for victim in proposals(step)["w"].victims)
-    assert [order.reason for order in step.instructions] == ["reclaim"]
+    assert [order.operation.takes for order in step.instructions] == ["reclaim"]
     assert step.memory.pipelined_starts[0].contract
 
 
@@ -127,7 +127,7 @@ def test_a_wish_of_one_action_does_not_hide_the_gang_from_the_next() -> None:
     ]
     policy = with_policy(EAGER, protection={"min_runtime_s": 900.0}, preemption={"move_victims": False})
     step = decide(observe(snapshot("1x8", work, queues=queues), 5000.0), policy)
-    assert [order.workload for order in step.instructions] == ["low"]
+    assert [order.subject.name for order in step.instructions] == ["low"]
 
 
 # --- moves ------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def test_nobody_moves_for_work_that_may_not_be_preempted() -> None:
             holds("x", 4, on=range(8, 12)),
             waits("w", 8, preemptible=preemptible),
         ]
-        return [order.workload for order in decide(observe(snapshot("2x8", work), 100.0), EAGER).instructions]
+        return [order.subject.name for order in decide(observe(snapshot("2x8", work), 100.0), EAGER).instructions]
 
     assert asked(preemptible=True) == ["m"]
     assert asked(preemptible=False) == []
@@ -156,14 +156,14 @@ def test_a_gang_that_finds_no_other_place_is_not_moved() -> None:
         waits("w", 7, gpus_per_member=7),
     ]
     step = decide(observe(snapshot("2x8", work), 100.0), EAGER)
-    assert [order.workload for order in step.instructions] == []
+    assert [order.subject.name for order in step.instructions] == []
     work = [
         holds("wide", 5, on=range(5), start_s=99.0, gpus_per_member=5),
         holds("x", 3, on=range(8, 11), start_s=0.0, gpus_per_member=3),
         waits("w", 8),
     ]
     step = decide(observe(snapshot("2x8", work), 100.0), EAGER)
-    assert [order.workload for order in step.instructions] == ["x"]
+    assert [order.subject.name for order in step.instructions] == ["x"]
 
 
 # --- growth -----------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def test_a_gang_that_finds_no_other_place_is_not_moved() -> None:
 def grown(work: list[Item], shape: str = "2x8", **more: object) -> dict[str, int]:
     """GPUs of the gangs that were resized to be wider."""
     step = decide(observe(snapshot(shape, work, **more), 100.0), EAGER)  # type: ignore[arg-type]
-    return {order.workload: len(order.slots) for order in step.instructions if order.kind == "resize"}
+    return {order.subject.name: len(order.operation.slots) for order in step.instructions if order.kind == "resize"}
 
 
 def narrow(name: str = "e", on: tuple[int, ...] = (0, 1), **columns: object) -> Item:
@@ -215,7 +215,9 @@ def test_who_waits_comes_before_who_grows() -> None:
     """A pending gang takes the idle GPUs; what it leaves over is grown into."""
     step = decide(observe(snapshot("1x8", [narrow(), waits("w", 4, gpus_per_member=4)]), 100.0), EAGER)
     assert list(started(step)) == ["w"]
-    assert {order.workload: len(order.slots) for order in step.instructions if order.kind == "resize"} == {"e": 4}
+    assert {
+        order.subject.name: len(order.operation.slots) for order in step.instructions if order.kind == "resize"
+    } == {"e": 4}
 
 
 # --- recovery ---------------------------------------------------------------------------------------

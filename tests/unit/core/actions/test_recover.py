@@ -9,6 +9,7 @@ import pytest
 
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.memory import Condition, ControllerMemory, Noted
+from autopilot.core.model.operations import EvictOperation
 from autopilot.core.model.records import About, Evidence, Note, Observation, Save
 from autopilot.core.model.snapshot import State
 from tests.kits.core_world import (
@@ -22,6 +23,7 @@ from tests.kits.core_world import (
     why_waits,
     with_policy,
 )
+from tests.kits.instructions import asked
 from tests.kits.ticking_world import EAGER, Ticking
 
 SAVES = {"checkpoint_interval_s": 1800.0, "checkpoint_write_s": 20.0}
@@ -91,7 +93,12 @@ def test_work_goes_on_until_it_must_save() -> None:
     assert (evicted(early), early.wake_at_s) == ([], 920.0)
     due = decide(called_back(work, 920.0), EAGER)
     (effect,) = due.instructions
-    assert (effect.workload, effect.reason, effect.grace_s, effect.save) == ("g", "recover", 80.0, Save.TRY)
+    assert (
+        effect.subject.name,
+        effect.operation.takes,
+        asked(effect, EvictOperation).grace_s,
+        asked(effect, EvictOperation).save,
+    ) == ("g", "recover", 80.0, Save.TRY)
 
 
 def test_writes_are_staggered_over_the_bandwidth_that_there_is() -> None:
@@ -126,8 +133,8 @@ def test_an_elastic_gang_goes_on_with_its_members_elsewhere() -> None:
     early = decide(called_back(work, 880.0), EAGER)
     assert (early.instructions, early.wake_at_s) == ((), 940.0)
     (effect,) = decide(called_back(work, 940.0), EAGER).instructions
-    assert (effect.kind, effect.workload, effect.reason) == ("resize", "e", "recover")
-    assert {slot.node for slot in effect.slots} == {"node-1"}
+    assert (effect.kind, effect.subject.name, effect.operation.takes) == ("resize", "e", "recover")
+    assert {slot.node for slot in effect.operation.slots} == {"node-1"}
 
 
 def test_nothing_starts_on_a_node_that_is_called_back() -> None:
@@ -199,4 +206,4 @@ def test_work_that_does_not_go_is_taken_off_by_force() -> None:
     first = decide(observe(stuck, 100.0), EAGER)
     assert (evicted(first), first.wake_at_s) == ([], 1000.0)
     (effect,) = decide(observe(stuck, 1000.0), EAGER, first.memory).instructions
-    assert (effect.workload, effect.reason) == ("g", "recover")
+    assert (effect.subject.name, effect.operation.takes) == ("g", "recover")

@@ -11,6 +11,7 @@ import pytest
 from autopilot.core.actions import scale_ahead
 from autopilot.core.model.forecast import Forecast
 from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.operations import ScaleOperation
 from autopilot.core.model.policy import Mode, Modes
 from autopilot.core.model.records import Code, Gap, Instruction, Observation, OutcomeKind, Proposal
 from autopilot.core.model.snapshot import SloClass
@@ -33,6 +34,7 @@ from tests.kits.core_world import (
     with_policy,
 )
 from tests.kits.demand_world import LEARNED, forecast, serving
+from tests.kits.instructions import asked
 
 EVERY = {f.name: Mode.AUTO for f in fields(Modes)}
 ACTING = with_policy(AUTO, modes=EVERY, hysteresis={"dwell_s": 0.0}, scale_ahead={"level": 0.99, "dwell_s": 600.0})
@@ -56,7 +58,11 @@ def tell(observation: Observation, memory: ControllerMemory | None = None, **pol
 
 def floors(step: Step) -> list[tuple[int, float]]:
     """Floors that were instructed, and until when."""
-    return [(each.replicas, each.until_s) for each in step.instructions if each.kind == "scale"]
+    return [
+        (asked(each, ScaleOperation).replicas, asked(each, ScaleOperation).until_s)
+        for each in step.instructions
+        if each.kind == "scale"
+    ]
 
 
 def case(step: Step) -> Proposal:
@@ -77,7 +83,7 @@ def test_a_burst_that_is_foreseen_raises_the_floor_at_once() -> None:
     """Nine requests/s, two a replica: five replicas, for the lease, of this service as it is now."""
     step = tell(seen(100.0, forecast({"chat": (3.0, 5.0, 9.0)}, 100.0)))
     (effect,) = step.instructions
-    assert (effect.kind, effect.workload, effect.incarnation) == ("scale", "chat", 7)
+    assert (effect.kind, effect.subject.name, effect.subject.revision) == ("scale", "chat", 7)
     assert floors(step) == [(5, 1900.0)]
     assert effect.deadline_s == 220.0
     assert step.memory.in_flight[effect.id].action == "scale_ahead"
@@ -261,7 +267,7 @@ def test_outcomes_end_a_floor_under_way() -> None:
         )
         step = tell(observation, first.memory)
         assert effect.id not in step.memory.in_flight
-        assert [each.incarnation for each in step.instructions] == [8]
+        assert [each.subject.revision for each in step.instructions] == [8]
 
 
 def test_a_service_that_is_gone_needs_no_floor_but_one_out_of_sight_may() -> None:
@@ -366,7 +372,7 @@ def test_foresight_gives_way_to_a_need_that_finds_no_place() -> None:
     records = {name: replace(LEARNED["chat"], desired=((-1.0, 6),)) for name in ("ahead", "need")}
     for needed, told in ((2, [("ahead", 2)]), (1, [("ahead", 6), ("need", 6)])):
         step = tell(crowded(needed), ControllerMemory(services=records), scale_ahead={"most_ratio": 4.0})
-        assert [(each.workload, each.replicas) for each in step.instructions] == told
+        assert [(each.subject.name, asked(each, ScaleOperation).replicas) for each in step.instructions] == told
 
 
 def test_a_floor_that_rose_stays_through_the_dwell_whenever_it_was_wished_for() -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from autopilot.core.checkpoints.losses import REQUESTS, Losses, saves_ratio, settle_stops, share, stop_losses
 from autopilot.core.model.memory import ControllerMemory, InFlight, Stop
+from autopilot.core.model.operations import EvictOperation, StopReason
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.records import Instruction, Loss, OutcomeKind, Save
+from autopilot.core.model.records import Loss, OutcomeKind, Save
 from autopilot.core.model.snapshot import QueueTable, make
 from autopilot.journal.decisions import DecisionDecoder, DecisionEncoder
 from simulator.running.cluster_collector import ClusterCollector
@@ -20,6 +21,7 @@ from simulator.world.physics import CHARGED, IDEAL, REAL, Physics
 from simulator.world.work import Jobs
 from tests.kits.cluster_kit import gang, inventory
 from tests.kits.core_world import done, holds, snapshot, waits, with_policy, world
+from tests.kits.instructions import instruct
 from tests.kits.ticking_world import EAGER, Ticking
 
 NOW_S = 9000.0
@@ -73,7 +75,7 @@ def test_nobody_counts_on_a_checkpoint_that_is_not_declared_or_does_not_fit(colu
 
 def test_its_turn_at_the_store_must_come_within_the_grace() -> None:
     """Another writes for 100 s of a grace of 120 s."""
-    told = Instruction("0/o", "evict", "o", 0, (), False, 300.0, 1, "p", "preempt", 120.0)
+    told = instruct("o", EvictOperation(reason=StopReason.PREEMPT, grace_s=120.0))
     memory = ControllerMemory(
         in_flight={"0/o": InFlight(told, "accepted", NOW_S, "preempt", "t0", 0.0, contract=False)}
     )
@@ -161,7 +163,7 @@ def test_who_was_not_asked_says_nothing_about_saving() -> None:
 
 def test_who_declines_was_asked_in_vain() -> None:
     """It keeps its place, and loses nothing."""
-    asked = Instruction(stop().instruction_id, "evict", "v", 0, (), False, 0.0, 1, "p")
+    asked = instruct("v", id=stop().instruction_id)
     outcomes = done([asked], NOW_S, OutcomeKind.DECLINED)
     memory, losses = settled(ControllerMemory(stops=(stop(),)), holds("v", 8), outcomes=outcomes)
     assert (losses, memory.stops, memory.workload_saves) == ((), (), {"v": (1.0, 0.0)})
@@ -170,7 +172,7 @@ def test_who_declines_was_asked_in_vain() -> None:
 @pytest.mark.parametrize(("retryable", "left"), [(True, 1), (False, 0)])
 def test_a_failed_effect_is_forgotten_unless_it_is_tried_again(retryable: bool, left: int) -> None:
     """Nothing was stopped."""
-    asked = Instruction(stop().instruction_id, "evict", "v", 0, (), False, 0.0, 1, "p")
+    asked = instruct("v", id=stop().instruction_id)
     outcomes = done([asked], NOW_S, OutcomeKind.FAILED, retryable=retryable)
     memory, losses = settled(ControllerMemory(stops=(stop(),)), holds("v", 8), outcomes=outcomes)
     assert (losses, len(memory.stops), memory.tenant_saves) == ((), left, {})

@@ -10,6 +10,7 @@ import pytest
 
 from autopilot.core.checkpoints.writers import in_turn
 from autopilot.core.model.memory import InFlight
+from autopilot.core.model.operations import EvictOperation, StopReason
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import About, Code, Evidence, Instruction, Note, NoteCode, Save
 from autopilot.explain.proposals import explain_decision
@@ -20,6 +21,7 @@ from simulator.world.physics import REAL
 from simulator.world.work import Jobs, uid_of
 from tests.kits.cluster_kit import gang, inventory
 from tests.kits.core_world import Item, decide, evicted, holds, snapshot, waits, with_policy, world
+from tests.kits.instructions import asked, instruct
 from tests.kits.ticking_world import EAGER, Ticking, tenants
 
 GRACE_S = EAGER.preemption.grace_s
@@ -59,14 +61,22 @@ def test_a_contract_takes_it_all_the_same() -> None:
     work = [holds("v", 8, queue=2, checkpoint_interval_s=NEVER), waits("w", 8, queue=1)]
     step = decide(world("1x8", work, 9000.0, queues=OWED), EAGER)
     (effect,) = step.instructions
-    assert (effect.workload, effect.save, effect.grace_s) == ("v", Save.TRY, GRACE_S)
+    assert (effect.subject.name, asked(effect, EvictOperation).save, asked(effect, EvictOperation).grace_s) == (
+        "v",
+        Save.TRY,
+        GRACE_S,
+    )
 
 
 @pytest.mark.parametrize(("policy", "save"), [(EAGER, Save.MUST), (ANYWAY, Save.TRY)])
 def test_an_instruction_says_what_becomes_of_unsaved_work(policy: Policy, save: Save) -> None:
     """Weighed takings wait for the checkpoint, unless the policy says otherwise."""
     (effect,) = decide(world("1x8", [holds("v", 8), waits("w", 8, priority=5)], 9000.0), policy).instructions
-    assert (effect.kind, effect.save, effect.grace_s) == ("evict", save, GRACE_S)
+    assert (effect.kind, asked(effect, EvictOperation).save, asked(effect, EvictOperation).grace_s) == (
+        "evict",
+        save,
+        GRACE_S,
+    )
 
 
 def test_who_declines_stays_and_another_is_told() -> None:
@@ -99,7 +109,7 @@ def test_who_declined_is_not_asked_again_at_once_even_without_a_cool_down() -> N
         play.tick(now_s)
     assert len(play.told) == 1
     step = play.tick(9001.0 + GRACE_S)
-    assert [effect.workload for effect in step.instructions] == ["v"]
+    assert [effect.subject.name for effect in step.instructions] == ["v"]
 
 
 def test_whoever_could_not_land_waits_before_it_tries_again() -> None:
@@ -122,7 +132,7 @@ def test_whoever_could_not_land_waits_before_it_tries_again() -> None:
 
 def evict(name: str, save: Save = Save.TRY) -> Instruction:
     """A taking with a grace of 100 s."""
-    return Instruction(f"0/{name}", "evict", name, 0, (), False, 300.0, 1, "p", "reclaim", 100.0, save, uid=name)
+    return instruct(name, EvictOperation(reason=StopReason.RECLAIM, grace_s=100.0, save=save))
 
 
 LEAVERS = [
@@ -139,7 +149,7 @@ def turns(writers: int, *effects: Instruction, under_way: tuple[InFlight, ...] =
     snap = snapshot("2x8", LEAVERS)
     policy = with_policy(EAGER, preemption={"checkpoint_writers": writers})
     found = in_turn(effects, under_way, snap, np.array(LOST), 1000.0, policy)
-    return [(effect.workload, effect.save) for effect in found]
+    return [(effect.subject.name, asked(effect, EvictOperation).save) for effect in found]
 
 
 def test_most_work_saved_per_byte_is_written_first() -> None:
@@ -177,13 +187,16 @@ def test_the_loss_without_a_turn_is_stated() -> None:
     ]
     queues = tenants(("a", 0, 16), ("b", 0, 0))
     step = decide(world("2x8", work, 9000.0, queues=queues), policy)
-    assert [(effect.workload, effect.save) for effect in step.instructions] == [
+    assert [(effect.subject.name, asked(effect, EvictOperation).save) for effect in step.instructions] == [
         ("v", Save.TRY),
         ("x", Save.SKIP),
     ]
     (note,) = step.decision.notes
     assert note == Note(NoteCode.NO_TURN_TO_SAVE, About.WORKLOAD, "x", 8 * 6000.0, "GPU-s")
-    kept = {entry.instruction.workload: entry.instruction.save for entry in step.memory.in_flight.values()}
+    kept = {
+        entry.instruction.subject.name: asked(entry.instruction, EvictOperation).save
+        for entry in step.memory.in_flight.values()
+    }
     assert kept == {"v": Save.TRY, "x": Save.SKIP}
 
 
@@ -200,7 +213,8 @@ def told(save: Save, interval_s: float = 1800.0, gib: float = 50.0) -> tuple[Clu
     cluster.ready(0, 0)
     actuator = ClusterActuator(cluster)
     now_s = cluster.ready_s[0] + 3700.0
-    outcome = actuator.apply(replace(evict("v", save), uid=uid_of("job", 0), incarnation=0), now_s)
+    order = evict("v", save)
+    outcome = actuator.apply(replace(order, subject=replace(order.subject, uid=uid_of("job", 0))), now_s)
     return cluster, outcome.kind, outcome.reason
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from autopilot.core.model.memory import Approval, ControllerMemory, InFlight, OpenProposal, Step
+from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.records import (
     Code,
     Command,
     CommandKind,
-    Instruction,
     Observation,
     Outcome,
     OutcomeKind,
@@ -26,6 +26,7 @@ from autopilot.core.planning.draft import Eviction
 from autopilot.explain.notes import note_words
 from autopilot.explain.proposals import Answer, answer_of
 from tests.kits.core_world import AUTO, decide, holds, proposals, started, taken_in, waits, with_policy, world
+from tests.kits.instructions import instruct
 
 KILL, RESUME, PAUSE = CommandKind.KILL, CommandKind.RESUME, CommandKind.PAUSE
 APPROVE, REJECT = CommandKind.APPROVE, CommandKind.REJECT
@@ -107,7 +108,7 @@ def test_a_repeated_resume_does_not_end_a_later_pause() -> None:
 
 def test_a_resume_forgets_the_failures_of_its_own_tick() -> None:
     """Four effects failed before and one fails now: the person knows, and nothing pauses."""
-    effect = Instruction("0/p", "admit", "a", 0, (), False, 50.0, 0, "p", uid="a")
+    effect = instruct("a", AdmitOperation(slots=()), "0/p", deadline_s=50.0, fence=0)
     entry = InFlight(effect, "issued", 0.0, "admit_gang", "t", 0.0, contract=False, attempts=3)
     memory = ControllerMemory(in_flight={"0/p": entry}, failures=(60.0, 70.0, 80.0, 90.0))
     outcomes = (Outcome("0/p", OutcomeKind.FAILED, 100.0, "refused"),)

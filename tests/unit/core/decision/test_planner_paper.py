@@ -68,7 +68,7 @@ def test_a_recommended_taking_frees_no_quota_for_what_acts(mode: Mode) -> None:
 def test_a_taking_that_acts_frees_its_quota() -> None:
     """The same with `preempt` in auto: both happen."""
     step = decide(world("3x8", full_queue(), NOW_S, queues=ONE), EAGER)
-    assert [(effect.kind, effect.workload) for effect in step.instructions] == [
+    assert [(effect.kind, effect.subject.name) for effect in step.instructions] == [
         ("evict", "v"),
         ("resize", "e"),
     ]
@@ -167,7 +167,7 @@ def test_a_taking_that_does_not_pay_keeps_nothing_idle() -> None:
     """Nothing but a change makes it possible: `e` grows meanwhile."""
     poor = with_policy(DWELLS, preemption={"priority_weight": 1e-9})
     step = decide(world("2x8", beside(-1e6), NOW_S), poor)
-    assert [(effect.kind, effect.workload) for effect in step.instructions] == [("resize", "e")]
+    assert [(effect.kind, effect.subject.name) for effect in step.instructions] == [("resize", "e")]
 
 
 @pytest.mark.parametrize(("since_s", "taken"), [(0.0, ["v"]), (NOW_S - 10.0, []), (np.nan, [])])

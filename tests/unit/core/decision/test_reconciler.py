@@ -256,5 +256,5 @@ def test_instructions_name_what_they_are_for() -> None:
     step = decide(world("1x8", [waits("a", 8, incarnation=3)], 50.0, tick=7), AUTO, ControllerMemory(fence=42))
     (instruction,) = step.instructions
     assert instruction.id.startswith("7/admit-a-")
-    assert (instruction.incarnation, instruction.deadline_s, instruction.fence) == (3, 170.0, 42)
+    assert (instruction.subject.revision, instruction.deadline_s, instruction.fence) == (3, 170.0, 42)
     assert list(step.memory.in_flight) == [instruction.id]

@@ -30,7 +30,7 @@ def failed(work: list[Item], policy: Policy = AUTO, **more: Any) -> tuple[Step, 
 
 def states(step: Step) -> dict[str, str]:
     """Effects under way by workload."""
-    return {entry.instruction.workload: entry.state for entry in step.memory.in_flight.values()}
+    return {entry.instruction.subject.name: entry.state for entry in step.memory.in_flight.values()}
 
 
 def notes(step: Step) -> list[object]:
@@ -102,7 +102,7 @@ def test_a_retry_for_a_gang_that_changed_is_withdrawn(name: str) -> None:
     assert notes(step)[0] == code
     over = decide(later(120.0, [item]), AUTO, step.memory)
     assert "withdrawn" not in states(over).values()
-    assert [len(each.slots) for each in over.instructions] in ([], [int(item.columns["gpus"])])
+    assert [len(each.operation.slots) for each in over.instructions] in ([], [int(item.columns["gpus"])])
 
 
 def test_a_new_object_under_an_old_name_is_planned_anew() -> None:
@@ -111,7 +111,9 @@ def test_a_new_object_under_an_old_name_is_planned_anew() -> None:
     """
     first, later = failed([waits("a", 8)])
     step = decide(later(1.0, [waits("a", 8, uid="another")]), AUTO, first.memory)
-    assert [(each.uid, each.id == first.instructions[0].id) for each in step.instructions] == [("another", False)]
+    assert [(each.subject.uid, each.id == first.instructions[0].id) for each in step.instructions] == [
+        ("another", False)
+    ]
 
 
 def test_a_retry_over_a_limit_that_was_lowered_is_withdrawn() -> None:
@@ -127,7 +129,7 @@ def test_a_retry_over_a_limit_that_was_lowered_is_withdrawn() -> None:
 def test_a_retry_onto_gpus_that_others_took_is_withdrawn() -> None:
     """They are not free any more: the gang goes elsewhere at once when the effect is over."""
     first, later = failed([waits("a", 8)])
-    rows = [int(slot.gpu.removeprefix("GPU-")) for slot in first.instructions[0].slots]
+    rows = [int(slot.gpu.removeprefix("GPU-")) for slot in first.instructions[0].operation.slots]
     step = decide(later(1.0, [waits("a", 8), holds("b", 8, on=rows)]), AUTO, first.memory)
     assert (step.instructions, states(step), notes(step)[0]) == ((), {"a": "withdrawn"}, "capacity")
 
@@ -144,7 +146,7 @@ def lost_order() -> Ticking:
     """The eviction was recorded and never got there."""
     play = taking()
     step = play.tick(100.0, lost=True)
-    assert [(each.kind, each.workload) for each in step.instructions] == [("evict", "v")]
+    assert [(each.kind, each.subject.name) for each in step.instructions] == [("evict", "v")]
     return play
 
 
@@ -153,7 +155,7 @@ def test_an_eviction_is_sent_again_and_counts_from_then_on() -> None:
     play = lost_order()
     deadline_s = next(iter(play.memory.in_flight.values())).instruction.deadline_s
     step = play.tick(deadline_s)
-    assert [(each.kind, each.workload) for each in step.instructions] == [("evict", "v")]
+    assert [(each.kind, each.subject.name) for each in step.instructions] == [("evict", "v")]
     assert [(entry.at_s, entry.uid) for entry in play.memory.disrupted] == [(deadline_s, "v")]
     assert play.leaving() == ["v"]
 
@@ -167,7 +169,7 @@ def test_an_eviction_does_not_stand_in_the_way_of_itself() -> None:
         hysteresis={"cool_down_s": 5000.0},
     )
     step = play.tick(next(iter(play.memory.in_flight.values())).instruction.deadline_s)
-    assert [each.workload for each in step.instructions] == ["v"]
+    assert [each.subject.name for each in step.instructions] == ["v"]
 
 
 @pytest.mark.parametrize(("per_tenant", "leaves"), [(2, True), (1, False)])
@@ -179,7 +181,7 @@ def test_an_earlier_eviction_under_the_same_proposal_still_counts(per_tenant: in
     play.memory = replace(play.memory, disrupted=(replace(made, at_s=50.0), made))
     play.policy = with_policy(EAGER, budget={"per_tenant": per_tenant})
     step = play.tick(entry.instruction.deadline_s)
-    assert [each.workload for each in step.instructions] == (["v"] if leaves else [])
+    assert [each.subject.name for each in step.instructions] == (["v"] if leaves else [])
     last_s = entry.instruction.deadline_s if leaves else made.at_s
     assert [each.at_s for each in play.memory.disrupted] == [50.0, last_s]
 
@@ -229,7 +231,7 @@ def followed(**changes: Any) -> tuple[Ticking, Step]:
 def test_a_start_that_waited_goes_out() -> None:
     """Unchanged, with the fence of now."""
     play, step = followed()
-    assert [(each.kind, each.workload) for each in step.instructions] == [("admit", "w")]
+    assert [(each.kind, each.subject.name) for each in step.instructions] == [("admit", "w")]
     assert play.running() == ["w"]
 
 
@@ -237,7 +239,11 @@ def test_a_start_that_waited_goes_out() -> None:
 def test_a_gang_that_changed_does_not_start_on_what_was_freed_for_it(changes: dict[str, Any]) -> None:
     """A gang of 16 on 8 slots, for one: the landing is given up."""
     play, step = followed(**changes)
-    started = [(len(each.slots), each.proposal_id.split("-")[0]) for each in step.instructions if each.workload == "w"]
+    started = [
+        (len(each.operation.slots), each.proposal_id.split("-")[0])
+        for each in step.instructions
+        if each.subject.name == "w"
+    ]
     assert started in ([], [(changes.get("gpus", 8), "admit")]), "planned anew, as it is now"
     assert notes(step)[0] == "changed"
     assert play.memory.pipelined_starts == ()
@@ -254,7 +260,7 @@ def test_a_start_that_waited_stays_with_its_landing_while_the_mode_is_off() -> N
     assert [len(pipelined.parts) for pipelined in play.memory.pipelined_starts] == [1]
     play.policy = EAGER
     step = play.tick(140.0)
-    assert [each.workload for each in step.instructions] == ["w"]
+    assert [each.subject.name for each in step.instructions] == ["w"]
 
 
 def test_a_start_over_a_limit_that_was_lowered_is_given_up() -> None:
@@ -265,6 +271,6 @@ def test_a_start_over_a_limit_that_was_lowered_is_given_up() -> None:
     play.queues = tenants(("a", 0, 4), ("b", 0, 0), limit={"a": 4})
     play.leave("v")
     step = play.tick(130.0)
-    assert not [each for each in step.instructions if each.workload == "w"]
+    assert not [each for each in step.instructions if each.subject.name == "w"]
     assert play.gangs["w"].state == State.PENDING
     assert ControllerMemory().pipelined_starts == play.memory.pipelined_starts

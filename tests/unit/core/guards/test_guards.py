@@ -10,7 +10,7 @@ from autopilot.core.decision.planner import plan
 from autopilot.core.guards import GUARDS
 from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight
 from autopilot.core.model.policy import Mode, Modes, Policy
-from autopilot.core.model.records import Code, Command, CommandKind, Instruction, Observation, Verdict
+from autopilot.core.model.records import Code, Command, CommandKind, Observation, Verdict
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.action import Action
 from tests.kits.core_world import (
@@ -25,6 +25,7 @@ from tests.kits.core_world import (
     with_policy,
     world,
 )
+from tests.kits.instructions import instruct
 
 NOW = 10_000.0
 READY = {"evict/w": 0.0}
@@ -216,7 +217,7 @@ def under_way(count: int, *, contract: bool = False) -> ControllerMemory:
     """Evictions in flight."""
     entries = {}
     for number in range(count):
-        effect = Instruction(f"e{number}", "evict", f"other{number}", 0, (), False, NOW + 99.0, 1, "p")
+        effect = instruct(f"other{number}", id=f"e{number}", deadline_s=NOW + 99.0)
         entries[effect.id] = InFlight(effect, "issued", NOW, "backfill", "t", 1.0, contract)
     return ControllerMemory(in_flight=entries)
 

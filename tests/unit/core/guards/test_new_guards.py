@@ -13,8 +13,9 @@ from autopilot.core.actions import ACTIONS
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import allow
 from autopilot.core.model.memory import ControllerMemory, InFlight, Step
+from autopilot.core.model.operations import AdmitOperation, EvictOperation, Operation, ResizeOperation, StopReason
 from autopilot.core.model.policy import Mode, Policy
-from autopilot.core.model.records import Code, Evidence, Instruction, Observation, Verdict
+from autopilot.core.model.records import Code, Evidence, Observation, Verdict
 from autopilot.core.model.snapshot import ServiceTable, State, make
 from autopilot.core.placement.shapes import Fit
 from autopilot.core.placement.whatif import Layout
@@ -32,6 +33,7 @@ from autopilot.core.planning.draft import (
     Submit,
 )
 from tests.kits.core_world import decide, holds, observe, snapshot, waits, with_policy
+from tests.kits.instructions import STOP, instruct
 from tests.kits.ticking_world import EAGER
 from tests.kits.usage_world import measured
 
@@ -272,7 +274,7 @@ def test_without_the_guard_doubtful_telemetry_stops_work() -> None:
         for name, check in GUARDS
     )
     step = decide(in_doubt(scene(holds("v", 8))), EAGER, None, actions=hung.table, guards=blind)
-    assert [effect.workload for effect in step.instructions] == ["v"]
+    assert [effect.subject.name for effect in step.instructions] == ["v"]
 
 
 @pytest.mark.parametrize(("how", "keeps"), [("evict", None), ("move", layout(*range(8, 16)))])
@@ -386,10 +388,10 @@ def test_a_gang_that_shrinks_writes_no_checkpoint_for_it() -> None:
     )
 
 
-def effect(kind: str, reason: str, name: str = "x", *, contract: bool = False) -> InFlight:
+def effect(operation: Operation, name: str = "x", *, contract: bool = False) -> InFlight:
     """An effect under way."""
     return InFlight(
-        Instruction(f"0/{name}", kind, name, 0, (), False, NOW + 100.0, 0, "p", reason, uid=name),
+        instruct(name, operation, deadline_s=NOW + 100.0, fence=0),
         "issued",
         NOW,
         "preempt",
@@ -402,11 +404,11 @@ def effect(kind: str, reason: str, name: str = "x", *, contract: bool = False) -
 @pytest.mark.parametrize(
     ("entry", "code"),
     [
-        (effect("evict", "preempt"), Code.BUDGET_CONCURRENT),
-        (effect("resize", "preempt"), Code.BUDGET_CONCURRENT),
-        (effect("resize", ""), Code.OK),  # it grows
-        (effect("admit", "move"), Code.OK),
-        (effect("evict", "reclaim", contract=True), Code.OK),
+        (effect(STOP), Code.BUDGET_CONCURRENT),
+        (effect(ResizeOperation(slots=(), reason=StopReason.PREEMPT)), Code.BUDGET_CONCURRENT),
+        (effect(ResizeOperation(slots=())), Code.OK),  # it grows
+        (effect(AdmitOperation(slots=(), moved=True)), Code.OK),
+        (effect(EvictOperation(reason=StopReason.RECLAIM, grace_s=0.0), contract=True), Code.OK),
     ],
 )
 def test_what_is_under_way_counts(entry: InFlight, code: Code) -> None:
@@ -416,7 +418,7 @@ def test_what_is_under_way_counts(entry: InFlight, code: Code) -> None:
     observation = scene(holds("x", 1), holds("v", 4), waits("w", 4, gpus_per_member=4))
     planted = Planted("w", {"v": ("evict", None)}, layout(1, 2, 3, 4))
     assert answer(planted, observation, "budget", policy, memory).code == code
-    assert takes_gpus(entry.instruction) is (entry.instruction.kind != "admit" and bool(entry.instruction.reason))
+    assert takes_gpus(entry.instruction) is not entry.instruction.operation.needs_room
 
 
 # --- mode -------------------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ class Loop:
 
     def told(self) -> list[str]:
         """Who was told to start, in order."""
-        return [each.workload for each in self.sent]
+        return [each.subject.name for each in self.sent]
 
 
 def test_a_collector_that_fails_once_does_not_hand_out_the_same_gpus_twice() -> None:

@@ -30,6 +30,7 @@ from autopilot.core.model.memory import (
     Noted,
     Step,
 )
+from autopilot.core.model.operations import EvictOperation, StopReason
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import JournalRules
 from autopilot.core.model.records import (
@@ -37,7 +38,6 @@ from autopilot.core.model.records import (
     Command,
     CommandKind,
     Gap,
-    Instruction,
     Inventory,
     NoteCode,
     Telemetry,
@@ -58,6 +58,7 @@ from tests.kits.core_world import (
     with_policy,
     world,
 )
+from tests.kits.instructions import asked, instruct
 from tests.properties.strategies import Held, Quiet
 
 YEARS_S = 10 * 365 * 86_400.0
@@ -249,7 +250,7 @@ def test_every_time_in_memory_is_known_as_one() -> None:
 
 def test_a_moved_memory_comes_back() -> None:
     """There and back it is the same, and unknown times stay unknown."""
-    effect = Instruction("e", "evict", "v", 0, (), False, 500.0, 1, "p", grace_s=120.0)
+    effect = instruct("v", EvictOperation(reason=StopReason.PREEMPT, grace_s=120.0), "e", deadline_s=500.0)
     memory = ControllerMemory(
         now_s=100.0,
         in_flight={"e": InFlight(effect, "issued", 90.0, "preempt", "t", 0.0, False)},
@@ -261,7 +262,7 @@ def test_a_moved_memory_comes_back() -> None:
     )
     later = moved(memory, 10 * 86_400.0)
     assert later.in_flight["e"].instruction.deadline_s == 864_500.0
-    assert later.in_flight["e"].instruction.grace_s == 120.0
+    assert asked(later.in_flight["e"].instruction, EvictOperation).grace_s == 120.0
     assert (later.disrupted[0].at_s, later.failures, later.cooled_until_s) == (
         864_080.0,
         (864_060.0,),

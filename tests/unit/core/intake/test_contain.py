@@ -63,7 +63,7 @@ def test_of_two_workloads_of_one_id_neither_is_touched(*, first_holds: bool) -> 
     assert [(gap.object_id, gap.signal) for gap in gaps] == [("x", "id")]
     step = decide(observation, EAGER)
     assert sorted(started(step)) == ["w", "wide"], "the other eight GPUs and four of those beside x"
-    assert {item.workload for item in step.instructions} == {"w", "wide"}
+    assert {item.subject.name for item in step.instructions} == {"w", "wide"}
     assert why_waits(step, observation, "x#2")[0] == "excluded"
 
 

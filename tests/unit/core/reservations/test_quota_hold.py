@@ -131,7 +131,7 @@ def test_nobody_displaces_into_kept_quota() -> None:
     assert not decide(world("4x8", work, NOW_S, queues=LIMITED), POLICY).instructions
     work[1] = wide(submit_s=NOW_S)
     step = decide(world("4x8", work, NOW_S, queues=LIMITED), POLICY)
-    assert [effect.workload for effect in step.instructions] == ["r"]
+    assert [effect.subject.name for effect in step.instructions] == ["r"]
 
 
 def test_a_guarantee_is_kept_from_work_that_may_not_be_preempted_alone() -> None:

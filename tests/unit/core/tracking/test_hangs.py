@@ -10,6 +10,7 @@ import pytest
 
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.memory import Condition, Step
+from autopilot.core.model.operations import EvictOperation
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Observation, Save
 from autopilot.core.model.snapshot import State
@@ -17,6 +18,7 @@ from autopilot.core.tracking.hangs import doing_nothing
 from autopilot.explain.notes import note_words
 from tests.kits.core_world import decide, evicted, holds, observe, snapshot, waits, with_policy
 from tests.kits.hang_world import fleet, measured, training
+from tests.kits.instructions import asked
 from tests.kits.ticking_world import EAGER
 
 
@@ -202,7 +204,7 @@ def test_one_hung_gang_among_live_ones_is_stopped() -> None:
     assert not any(verdict.code == Code.WAIVED_CONTRACT for verdict in proposal.verdicts)
     assert proposal.cost_gpu_s == 4 * 1800.0
     (effect,) = step.instructions
-    assert (effect.reason, effect.save) == ("restart", Save.TRY)
+    assert (effect.operation.takes, asked(effect, EvictOperation).save) == ("restart", Save.TRY)
     assert [entry.contract for entry in step.memory.disrupted] == [False]
 
 

@@ -9,14 +9,16 @@ import pytest
 
 from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight
+from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.records import Command, Instruction, Observation, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import State
 from autopilot.core.tracking.lifecycle import ENDED, TRANSITIONS, absorb, next_deadline_s, step_to
 from autopilot.memory_store import memory_text, read_memory_text
 from tests.kits.core_world import AUTO, decide, done, holds, started, taken_in, waits, world
+from tests.kits.instructions import STOP, instruct
 
-EFFECT = Instruction("0/admit-a", "admit", "a", 0, (), False, 120.0, 1, "admit-a", uid="a")
-EVICT = Instruction("0/evict-a", "evict", "a", 0, (), False, 120.0, 1, "evict-a", uid="a")
+EFFECT = instruct("a", AdmitOperation(slots=()), "0/admit-a", deadline_s=120.0, proposal_id="admit-a")
+EVICT = instruct("a", STOP, "0/evict-a", deadline_s=120.0, proposal_id="evict-a")
 
 
 def entry(effect: Instruction = EFFECT, state: str = "issued", attempts: int = 1) -> InFlight:
@@ -208,10 +210,10 @@ def test_a_broken_gpu_ends_a_start_too_and_a_start_that_is_seen_stands() -> None
     """What counts are the GPUs that it was to start on; a gang that runs is not started again."""
     first = decide(world("1x8", [waits("a", 4, gpus_per_member=4)]))
     (effect,) = first.instructions
-    broken = int(effect.slots[0].gpu.removeprefix("GPU-"))
+    broken = int(effect.operation.slots[0].gpu.removeprefix("GPU-"))
     step = decide(world("1x8", [waits("a", 4, gpus_per_member=4)], 5.0, tick=1, unhealthy=[broken]), AUTO, first.memory)
     (again,) = step.instructions
-    assert effect.slots[0] not in again.slots
+    assert effect.operation.slots[0] not in again.operation.slots
     seen = world("1x8", [holds("a", 4, gpus_per_member=4)], 5.0, tick=1, unhealthy=[broken])
     step = decide(seen, AUTO, first.memory)
     assert not step.instructions
@@ -292,5 +294,5 @@ def test_an_effect_whose_gang_is_gone_ends_with_the_first_view_that_shows_it() -
     memory = decide(world("1x8", [waits("a", 8)])).memory
     gone = decide(world("1x8", [waits("b", 8)], 1.0, tick=1), AUTO, memory)
     assert list(started(gone)) == ["b"]
-    assert "a" not in {item.instruction.workload for item in gone.memory.in_flight.values()}
+    assert "a" not in {item.instruction.subject.name for item in gone.memory.in_flight.values()}
     assert not gone.memory.failures

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from autopilot.core.model.memory import ControllerMemory, Part, PipelinedStart
+from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Code, Slot, Victim
 from autopilot.core.model.snapshot import Gate, State
@@ -14,6 +15,7 @@ from autopilot.core.placement.vacate import vacate
 from autopilot.core.placement.whatif import Layout, WhatIf
 from autopilot.core.tracking.pipelined import Lookup
 from tests.kits.core_world import Item, decide, holds, snapshot, started, waits, why_waits, with_policy, world
+from tests.kits.instructions import asked
 from tests.kits.ticking_world import EAGER, Ticking, rows_of, tenants
 
 TWO = tenants(("a", 0, 8), ("b", 0, 0))
@@ -164,11 +166,16 @@ def test_a_moved_victim_goes_on_at_its_target() -> None:
     (pipelined,) = step.memory.pipelined_starts
     targets = {part.workload: rows_of(part.slots) for part in pipelined.parts}
     assert targets == {"w": tuple(range(8)), "m": (12, 13, 14, 15)}
-    assert [(order.kind, order.workload, order.reason) for order in step.instructions] == [("evict", "m", "move")]
+    assert [(order.kind, order.subject.name, order.operation.takes) for order in step.instructions] == [
+        ("evict", "m", "move")
+    ]
     play.check_books()
     play.leave("m")
     step = play.tick(130.0)
-    assert {order.workload: order.reason for order in step.instructions} == {"w": "", "m": "move"}
+    assert {order.subject.name: asked(order, AdmitOperation).moved for order in step.instructions} == {
+        "w": False,
+        "m": True,
+    }
     assert (play.on("w"), play.on("m")) == (tuple(range(8)), (12, 13, 14, 15))
     play.check_books()
 

@@ -1,0 +1,149 @@
+"""What an instruction asks of an actuator: one class for each kind, with the fields that this kind has.
+
+`Operation` is a plain class, so that a codec selects the class by the field `kind` (autopilot/variants.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+from autopilot.core.model.objects import Slot
+
+
+class StopReason(StrEnum):
+    """Why GPUs are taken from running work. It decides what its owner sees and what becomes of the work."""
+
+    PREEMPT = "preempt"  # for other work, weighed
+    RECLAIM = "reclaim"  # it holds what another queue is owed
+    MOVE = "move"  # it continues in another place, weighed
+    RECLAIM_MOVE = "reclaim-move"  # it continues in another place, by contract
+    BACKFILL = "backfill"  # the reservation that it started before is due
+    RECOVER = "recover"  # it cannot continue where it is
+    RESTART = "restart"  # it hangs, and starts again
+    SUSPEND = "suspend"  # it stays away until a person lets it continue
+
+    @property
+    def by_contract(self) -> bool:
+        """True where the work started on the condition that this may happen, or cannot continue."""
+        return self in _BY_CONTRACT
+
+    @property
+    def continues_elsewhere(self) -> bool:
+        """True where the work has a new place already."""
+        return self in _MOVES
+
+    @property
+    def for_itself(self) -> bool:
+        """True where the work is stopped for its own sake: it is broken or hangs."""
+        return self in _FOR_ITSELF
+
+
+_BY_CONTRACT = frozenset(
+    {StopReason.RECLAIM, StopReason.RECLAIM_MOVE, StopReason.BACKFILL, StopReason.RECOVER, StopReason.SUSPEND}
+)
+_MOVES = frozenset({StopReason.MOVE, StopReason.RECLAIM_MOVE})
+_FOR_ITSELF = frozenset({StopReason.RECOVER, StopReason.RESTART})
+
+
+class Save(StrEnum):
+    """How an eviction treats a gang that has no fresh checkpoint at the end of its grace."""
+
+    TRY = "try"  # it is stopped and loses its progress since the last checkpoint
+    MUST = "must"  # it keeps its place, and the effect is declined
+    SKIP = "skip"  # it is stopped immediately: the store has no turn for it within the grace
+
+
+class Operation:
+    """What every operation answers."""
+
+    __slots__ = ()
+
+    @property
+    def kind(self) -> str:
+        """Its kind, as records and actuators name it."""
+        raise NotImplementedError
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """Slots that the workload holds afterwards."""
+        return ()
+
+    @property
+    def takes(self) -> StopReason | None:
+        """Why it takes GPUs from running work; None: it takes none."""
+        return None
+
+    @property
+    def needs_room(self) -> bool:
+        """True where it puts work on GPUs."""
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmitOperation(Operation):
+    """Start a workload."""
+
+    slots: tuple[Slot, ...] = field()
+    backfill: bool = False  # it leaves when a reservation is due
+    moved: bool = False  # it was stopped to start here
+    kind: Literal["admit"] = field(default="admit", init=False)
+
+    @property
+    def needs_room(self) -> bool:
+        """It starts."""
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictOperation(Operation):
+    """Stop a workload."""
+
+    reason: StopReason
+    grace_s: float  # time to write a checkpoint before the work is stopped
+    save: Save = Save.TRY
+    kind: Literal["evict"] = field(default="evict", init=False)
+
+    @property
+    def takes(self) -> StopReason:
+        """All that the workload holds."""
+        return self.reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResizeOperation(Operation):
+    """Continue on exactly `slots`."""
+
+    slots: tuple[Slot, ...] = field()
+    reason: StopReason | None = None  # why it shrinks; None: it grows
+    kind: Literal["resize"] = field(default="resize", init=False)
+
+    @property
+    def takes(self) -> StopReason | None:
+        """The members that a gang gives up."""
+        return self.reason
+
+    @property
+    def needs_room(self) -> bool:
+        """It grows."""
+        return self.reason is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleOperation(Operation):
+    """A service has at least `replicas` until `until_s`."""
+
+    replicas: int  # 0: no floor
+    until_s: float
+    kind: Literal["scale"] = field(default="scale", init=False)
+
+
+OPERATIONS: Mapping[str, type[Operation]] = {
+    "admit": AdmitOperation,
+    "evict": EvictOperation,
+    "resize": ResizeOperation,
+    "scale": ScaleOperation,
+}
+"""The kinds of instructions. A new kind is a class above and a row here."""

@@ -1,0 +1,38 @@
+"""Decoding of records that have one class for each kind. The field `kind` selects the class.
+
+msgspec decodes no union of dataclasses. The annotation of such a field is therefore a plain base class, and `decoded`
+is the `dec_hook` of every decoder that meets one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import msgspec
+
+from autopilot.core.model.operations import OPERATIONS, Operation
+
+TABLES: Mapping[type, Mapping[str, type[Any]]] = {Operation: OPERATIONS}
+"""The classes of each base class, by kind."""
+
+
+def decoded(base: type, plain: Any) -> Any:
+    """The record of a plain mapping. Raises `ValueError`, which names the record, for any other kind or fields."""
+    table = TABLES.get(base)
+    if table is None:
+        raise NotImplementedError(f"a {base.__name__} cannot be decoded")
+    what = base.__name__.lower()
+    kind = plain.get("kind") if isinstance(plain, dict) else None
+    if not isinstance(kind, str) or kind not in table:
+        raise ValueError(f"{what} of kind {kind!r}: this version knows {', '.join(sorted(table))}")
+    known, given = {each.name for each in fields(table[kind])}, set(plain)
+    if given != known:
+        wrong = [f"without {name}" for name in sorted(known - given)]
+        wrong += [f"with the unknown field {name}" for name in sorted(given - known)]
+        raise ValueError(f"{what} of kind {kind!r}: {', '.join(wrong)}")
+    try:
+        return msgspec.convert(plain, table[kind], dec_hook=decoded)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{what} of kind {kind!r}: {error}") from error

@@ -1,0 +1,92 @@
+"""Decoding of records that have one class for each kind."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import msgspec
+import pytest
+
+from autopilot.core.model.errors import InputError
+from autopilot.core.model.memory import ControllerMemory, InFlight
+from autopilot.core.model.objects import Slot
+from autopilot.core.model.operations import (
+    AdmitOperation,
+    EvictOperation,
+    Operation,
+    ResizeOperation,
+    Save,
+    ScaleOperation,
+    StopReason,
+)
+from autopilot.core.model.records import Instruction
+from autopilot.journal.decisions import memory_bytes, read_memory
+from autopilot.memory_store import memory_text, read_memory_text
+from autopilot.variants import TABLES, decoded
+from tests.kits.instructions import instruct
+
+SLOTS = (Slot("n", "g"), Slot("n", "h", "h/1", 500))
+OPERATIONS: list[Operation] = [
+    AdmitOperation(slots=SLOTS, backfill=True),
+    EvictOperation(reason=StopReason.RECLAIM_MOVE, grace_s=60.0, save=Save.MUST),
+    ResizeOperation(slots=SLOTS),
+    ResizeOperation(slots=SLOTS[:1], reason=StopReason.RECOVER),
+    ScaleOperation(replicas=2, until_s=float("inf")),
+]
+
+
+def memory_of(operation: Operation) -> ControllerMemory:
+    """A memory with one effect under way."""
+    entry = InFlight(instruct("w", operation), "issued", 0.0, "preempt", "t", 0.0, contract=False)
+    return ControllerMemory(in_flight={entry.instruction.id: entry})
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=repr)
+def test_every_kind_comes_back_from_a_journal_and_from_a_memory_file(operation: Operation) -> None:
+    """The class is the one that was written."""
+    memory = memory_of(operation)
+    assert read_memory(memory_bytes(memory)).in_flight == memory.in_flight
+    assert read_memory_text(memory_text(memory), "m.json").in_flight == memory.in_flight
+
+
+@pytest.mark.parametrize("base", TABLES, ids=lambda base: base.__name__)
+def test_the_table_has_each_class_under_its_kind(base: Any) -> None:
+    """The field `kind` is what the table says."""
+    for kind, variant in TABLES[base].items():
+        assert issubclass(variant, base)
+        assert {each.default for each in fields(variant) if each.name == "kind"} == {kind}
+    assert {each.__name__ for each in TABLES[base].values()} == {each.__name__ for each in base.__subclasses__()}
+
+
+EVICT = {"kind": "evict", "reason": "preempt", "grace_s": 1.0, "save": "try"}
+
+
+@pytest.mark.parametrize(
+    ("plain", "message"),
+    [
+        (EVICT | {"kind": "fly"}, "operation of kind 'fly': this version knows admit, evict, resize, scale"),
+        (["evict"], "operation of kind None: this version knows"),
+        ({name: EVICT[name] for name in ("kind", "reason", "save")}, "operation of kind 'evict': without grace_s"),
+        (EVICT | {"slots": []}, "operation of kind 'evict': with the unknown field slots"),
+        (EVICT | {"reason": "whim"}, "operation of kind 'evict': Invalid enum value 'whim'"),
+    ],
+)
+def test_anything_else_is_refused_with_the_record_named(plain: Any, message: str) -> None:
+    """Nothing is guessed and nothing is ignored."""
+    with pytest.raises(ValueError, match=message):
+        decoded(Operation, plain)
+    whole = msgspec.to_builtins(instruct("w")) | {"operation": plain}
+    with pytest.raises(msgspec.ValidationError, match=message):
+        msgspec.msgpack.Decoder(Instruction, dec_hook=decoded).decode(msgspec.msgpack.encode(whole))
+
+
+def test_a_memory_file_with_another_layout_is_one_error() -> None:
+    """It names the file, the record and the fix."""
+    text = memory_text(memory_of(OPERATIONS[1])).replace('"grace_s": 60.0, ', "")
+    body = text.partition('"memory": ')[2].rstrip()[:-1]
+    from autopilot.memory_store import _digest
+
+    text = text.replace(text.split('"digest": "')[1][:16], _digest(body))
+    with pytest.raises(InputError, match=r"^m.json: operation of kind 'evict': without grace_s.*restore it"):
+        read_memory_text(text, "m.json")
