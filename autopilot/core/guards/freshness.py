@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from autopilot.core.guards.base import allow, deny, relied_on
+from autopilot.core.intake.sight import fresh_samples
 from autopilot.core.model.records import Code, Proposal, Verdict
+from autopilot.core.model.snapshot import F32
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft
 
@@ -23,13 +27,14 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
         if unfit:
             return deny(NAME, Code.NODE_UNFIT, float(unfit), "nodes or GPUs not ready, cordoned or unhealthy", 0.0)
     if draft.case.by_telemetry:
-        age_s = _oldest_s(draft, ctx)
-        if not age_s <= limits.telemetry_s:
-            return deny(NAME, Code.STALE_TELEMETRY, age_s, "s", limits.telemetry_s)
+        ages_s = _ages_s(draft, ctx)
+        stale = ~fresh_samples(ages_s, limits.telemetry_s, ctx.policy.clock.max_skew_s)
+        if stale.any():
+            return deny(NAME, Code.STALE_TELEMETRY, float(ages_s[stale].max()), "s", limits.telemetry_s)
     return allow(NAME, max(snapshot.inventory_age_s, snapshot.work_age_s), "s", limits.work_s)
 
 
-def _oldest_s(draft: Draft, ctx: Context) -> float:
-    """Age of the oldest signal that the proposal relies on; inf where there is none."""
-    rows, ages = relied_on(draft, ctx), ctx.observation.snapshot.telemetry.age_s
-    return float(ages[rows].max()) if len(rows) and rows.max() < len(ages) else float("inf")
+def _ages_s(draft: Draft, ctx: Context) -> F32:
+    """Age of each signal that the proposal relies on; one inf where there is none."""
+    rows, ages_s = relied_on(draft, ctx), ctx.observation.snapshot.telemetry.age_s
+    return ages_s[rows] if len(rows) and rows.max() < len(ages_s) else np.full(1, np.inf, np.float32)

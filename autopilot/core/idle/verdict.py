@@ -18,6 +18,7 @@ import numpy as np
 
 from autopilot.core.hardware.dcgm import SIGNALS, Quality
 from autopilot.core.hardware.idle_power import loaded_idle_w
+from autopilot.core.intake.sight import fresh_samples
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_idle import Idle
 from autopilot.core.model.snapshot import F32, F64, I8, I32, Bools, ClusterSnapshot, SignalTable, State
@@ -63,7 +64,7 @@ def judge(window: Window, rules: Idle, freshest_s: float, skew_s: float = 0.0) -
     mean, high = window.mean, window.maximum
     with np.errstate(invalid="ignore"):
         enough = (window.samples > 0) & (window.samples >= rules.covered_ratio * window.wanted)
-        fresh = (window.age_s <= freshest_s) & (window.age_s >= -skew_s)
+        fresh = fresh_samples(window.age_s, freshest_s, skew_s)
         stuck = (high[POWER] == mean[POWER]) & (window.samples > 1) & (high[POWER] > 0)  # real power moves
         busy = (high[SM] > rules.sm_ratio) | (high[DRAM] > rules.dram_ratio) | (high[TENSOR] > rules.tensor_ratio)
         busy |= (mean[PCIE] > rules.link_bytes_s) | (mean[NVLINK] > rules.link_bytes_s)

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from autopilot.core.model.memory import ControllerMemory, ViewRecord
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import Freshness
 from autopilot.core.model.records import Observation, View
+from autopilot.core.model.snapshot import F32, Bools
 
 INVENTORY, WORK = "inventory", "work"
 KINDS = {INVENTORY: "nodes and GPUs", WORK: "workloads"}
@@ -62,6 +65,15 @@ def listed_s(observation: Observation) -> float:
     """The time at which both inventory and work were true."""
     snapshot = observation.snapshot
     return observation.now_s - max(snapshot.inventory_age_s, snapshot.work_age_s)
+
+
+def fresh_samples(age_s: F32, limit_s: float, skew_s: float) -> Bools:
+    """Whether the newest sample of each entity is neither stale nor dated in the future. Without a sample it is not.
+
+    `age_s` [entities], `limit_s` the greatest age, `skew_s` how far in the future a sample may be dated.
+    """
+    with np.errstate(invalid="ignore"):
+        return np.asarray((age_s <= limit_s) & (age_s >= -skew_s))
 
 
 def _stale_halves(observation: Observation, limits: Freshness) -> list[str]:

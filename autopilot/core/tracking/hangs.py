@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from autopilot.core.intake.sight import fresh_samples
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Evidence, NoteCode
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot, SloClass, State
@@ -164,8 +165,7 @@ def shortest_window(snapshot: ClusterSnapshot) -> int:
 def _fresh(snapshot: ClusterSnapshot, policy: Policy) -> Bools:
     """GPUs with a sample in the shortest window that is neither stale nor in the future. Shape [gpus]."""
     table, count = snapshot.telemetry, len(snapshot.gpus.uuid)
-    age_s = table.age_s[:count]
-    young = (age_s <= policy.freshness.telemetry_s) & (age_s >= -policy.clock.max_skew_s)
+    young = fresh_samples(table.age_s[:count], policy.freshness.telemetry_s, policy.clock.max_skew_s)
     return np.asarray(young & (table.samples[shortest_window(snapshot), :count] > 0))
 
 

@@ -238,14 +238,15 @@ def test_nothing_starts_on_a_broken_gpu() -> None:
     assert (verdict.code, verdict.value) == (Code.NODE_UNFIT, 1.0)
 
 
-def test_one_stale_signal_makes_the_telemetry_of_a_gang_stale() -> None:
-    """Judged by the oldest signal of all GPUs that are touched."""
+@pytest.mark.parametrize("age_s", [181.0, -6.0], ids=["stale", "of the future"])
+def test_one_signal_that_is_not_fresh_makes_the_telemetry_of_a_gang_stale(age_s: float) -> None:
+    """Judged by the signals of all GPUs that are touched, as the verdict on a hang judges them."""
     observation = scene(holds("v", 8))
-    ages_s = np.array([5.0] * 7 + [181.0], np.float32)
+    ages_s = np.array([5.0] * 7 + [age_s], np.float32)
     snap = replace(observation.snapshot, telemetry=replace(observation.snapshot.telemetry, age_s=ages_s))
     planted = Planted("v", {"v": ("evict", None)}, kind="evict", action="recover", reason="hung")
     verdict = answer(planted, replace(observation, snapshot=snap), "freshness")
-    assert (verdict.code, verdict.value, verdict.threshold) == (Code.STALE_TELEMETRY, 181.0, 180.0)
+    assert (verdict.code, verdict.value, verdict.threshold) == (Code.STALE_TELEMETRY, age_s, 180.0)
 
 
 def in_doubt(observation: Observation) -> Observation:
