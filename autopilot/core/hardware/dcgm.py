@@ -16,8 +16,6 @@ from enum import IntEnum, StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.model.errors import invariant
-
 F64 = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
@@ -230,16 +228,6 @@ def board_slices(model: str) -> int:
     """Compute slices of a whole GPU by its model name: 4 on A30 and RTX PRO 6000, else 7."""
     spaced = model.replace("-", " ")
     return 4 if any(re.search(rf"\b{name}\b", spaced) for name in _FOUR_SLICES) else 7
-
-
-def board_ratio(values: F64, slices: F64, total: float) -> float:
-    """Board-level ratio from those of its instances: sum(value x compute slices) / total slices.
-
-    `values` and `slices` are [instances]. Values of an instance are normalised to that instance, so
-    seven busy `1g` make a busy board and one alone makes a seventh. NaN when any value is unknown.
-    """
-    invariant(total > 0, f"a GPU has {total} compute slices")
-    return float(np.minimum(np.sum(np.asarray(values) * np.asarray(slices)) / total, 1.0))
 
 
 def entity_id(uuid: str, gi_id: str = "") -> str:

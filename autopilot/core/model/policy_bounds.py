@@ -330,14 +330,8 @@ class PlacementWeights:
         Interval(ge=-100, le=100),
         Doc("prefer the fullest node that fits; a negative weight prefers the emptiest and spreads the load"),
     ] = 10.0
-    stranded: Annotated[
-        float, Interval(ge=0, le=100), Doc("penalty for capacity that no typical gang can use afterwards")
-    ] = 1.0
     island: Annotated[float, Interval(ge=0, le=100), Doc("prefer one NVLink island for a gang of several nodes")] = 2.0
     leaf: Annotated[float, Interval(ge=0, le=100), Doc("prefer one leaf switch for a gang of several nodes")] = 1.0
-    interference: Annotated[
-        float, Interval(ge=0, le=100), Doc("avoid nodes whose shared GPUs serve latency-critical work")
-    ] = 1.0
     drain: Annotated[
         float, Interval(ge=0, le=100), Doc("prefer the node whose running work ends at a similar time")
     ] = 0.0
