@@ -21,13 +21,15 @@ def run_plan(options: SimulateOptions, at: str, policy: str, json_out: Path | No
     from autopilot.app.runs.plan import plan_at
     from autopilot.app.when import When
     from autopilot.explain.proposals import explain_decision
+    from autopilot.explain.use import group_lines, groups_document
 
     no_baseline("plan", policy)
     check_place(json_out, tuple(path for _, path in options.files()))
     world, observation, decision = plan_at(options, parse_duration_s(at, "--at"), policy)
     if json_out is not None:
         signals = signals_document(observation)
-        document = {"schema": "gpu-autopilot/plan/1", "policy": policy, "signals": signals}
+        document: dict[str, Any] = {"schema": "gpu-autopilot/plan/1", "policy": policy, "signals": signals}
+        document["use"] = groups_document(observation)
         write_json(json_out, document | tick_document(decision, When()))
         if json_out == STDOUT:
             return
@@ -39,6 +41,8 @@ def run_plan(options: SimulateOptions, at: str, policy: str, json_out: Path | No
         f"{signals_now.pending_gpus:g} requested; {free:g} free GPUs fit no pending gang; the widest gang "
         f"that fits now has {widest} GPUs"
     )
+    for line in group_lines(observation):
+        out.print(line)
     print_lines(explain_decision(decision), json_out)
     out.print(f"nothing was carried out: policy {policy} would do this")
 

@@ -32,6 +32,7 @@ from autopilot.explain.proposals import (
     where,
 )
 from autopilot.explain.story import Watch, tell
+from autopilot.explain.use import workload_use
 from autopilot.journal import DecisionRecord, JournalReader, TickRecord
 from autopilot.replay.again import first_difference, remembered
 
@@ -188,18 +189,21 @@ def _workload(reader: JournalReader, workload: str, at_s: float | None) -> Expla
         submit_s = _submitted_s(reader, workload, record.number) if submit_s is None else submit_s
     life = life_of(reader, workload, 0.0 if submit_s is None else submit_s)
     past.add_life(life)
+    use = None
     if seen is None and at_s is None and life.ended:
         lines = [_whole_life(life, past)]
     else:
         lines = [f"at {format_duration(shown.now_s)} (tick {shown.tick}):"]
         lines += _state_at(reader, workload, shown.number)
+        use_lines, use = workload_use(workload, reader.at(shown.number).observation)
+        lines += [f"  {line}" for line in use_lines]
     when, _ = clock_of(reader)
     lines += past.lines(shown.now_s if at_s is not None else None, when)
     events = [
         {"at_s": each.at_s, "at": when.stamp(each.at_s), "words": each.words, "times": each.count}
         for each in past.events
     ]
-    return Explanation(lines, {"workload": workload, "life": life.document(), "events": events})
+    return Explanation(lines, {"workload": workload, "use": use, "life": life.document(), "events": events})
 
 
 def _whole_life(life: Life, past: _Past) -> str:

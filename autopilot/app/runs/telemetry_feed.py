@@ -18,7 +18,7 @@ from simulator.signals.dcgm_text import NodeExporter, PodLabels
 from simulator.signals.telemetry import TelemetryGenerator
 from simulator.signals.telemetry_entities import GpuState, entities_of, idle_state
 from simulator.world.cluster import Cluster
-from simulator.world.facts import Started, Stopped
+from simulator.world.facts import Started, Stopped, Why
 from simulator.world.work import Jobs
 
 
@@ -62,7 +62,9 @@ class Occupants:
             self.pods[row] = (PodLabels(jobs.tenants[jobs.tenant[fact.job]], jobs.id[fact.job]),)
 
     def on_stopped(self, fact: Stopped) -> None:
-        """Its GPUs are idle again."""
+        """Its GPUs are idle again. At the end of a run nothing has stopped: what `autopilot plan` shows runs on."""
+        if fact.why == Why.CUT:
+            return
         rows = np.flatnonzero(self.state.job_code == fact.job)
         idle = idle_state(1)
         for name in ("job_code", "archetype", "level", "gpus"):

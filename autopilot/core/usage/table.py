@@ -5,8 +5,9 @@ journal does not store it: the reader recomputes it, bit for bit, from what is s
 `Context.usage`, which computes it at most once in a tick, and only in ticks that ask.
 
 Ratios are means over the parts that are measured, weighted by their size. Bytes/s, power, energy and memory are sums;
-parts that are not measured count like the mean of the others, and the value is then marked estimated. Energy is the
-mean power x the length of the window. Nothing measured is NaN.
+parts that are not measured count like the mean of the others, and the value is then marked estimated. So is every
+value of a window that begins before the workload held its GPUs. Energy is the mean power x the time in the window for
+which it held them. Nothing measured is NaN.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from numpy.typing import NDArray
 from autopilot.core.hardware.dcgm import SIGNALS
 from autopilot.core.model.snapshot import F32, F64, I8, I32, I64, Bools, ClusterSnapshot
 from autopilot.core.usage.parts import GPU_UNITS, Parts, activity, gathered, parts_of, plausible
+
+POWER = SIGNALS.index("power_w")
 
 Rows = NDArray[np.integer]
 
@@ -36,7 +39,7 @@ class UsageTable:
     age_s: F32  # of its oldest part; inf where a part was never measured
     samples: I32  # fresh samples of SM activity, the least of its parts; [windows, workloads]
     measured_ratio: F64  # share of what it holds with known SM activity; [windows, workloads]
-    estimated: Bools  # divided from a shared GPU, or extrapolated to parts without a value; shape of `mean`
+    estimated: Bools  # divided from a shared GPU, extrapolated, or from a window that is not `covered`; as `mean`
     covered: Bools  # it has held its GPUs during the whole window; [windows, workloads]
     quality: I8  # dcgm.Quality, the worst of its parts
     held_units: I64  # in 1/28,000 GPU
@@ -69,6 +72,7 @@ def usage_of(snapshot: ClusterSnapshot, now_s: float) -> UsageTable:
         out.covered[:, rows] = now_s - start_s >= windows_s[:, None]
         _fill_counts(out, snapshot, parts, rows, first)
         _fill_signals(out, snapshot, parts, rows, first)
+        out.energy_j[:, rows] = out.mean[POWER][:, rows] * np.fmin(np.fmax(now_s - start_s, 0.0), windows_s[:, None])
     return out
 
 
@@ -140,9 +144,8 @@ def _fill_signals(out: UsageTable, snapshot: ClusterSnapshot, parts: Parts, rows
             value = np.add.reduceat(mean * (memory_size if name == "fb_used_mib" else size), first, axis=1) / units
         out.mean[signal][:, rows] = np.minimum(value, 1.0) if ratio else value * (held_units / GPU_UNITS)
         divided = shared | cut if name == "power_w" else shared
-        out.estimated[signal][:, rows] = (units > 0) & (divided | ((units < held_units) & (not ratio)))
-        if name == "power_w":
-            out.energy_j[:, rows] = out.mean[signal][:, rows] * np.array(telemetry.windows_s)[:, None]
+        guessed = divided | ~out.covered[:, rows] | ((units < held_units) & (not ratio))
+        out.estimated[signal][:, rows] = (units > 0) & guessed
 
 
 def extremes(snapshot: ClusterSnapshot, signal: str, window_s: float) -> tuple[F32, F32]:

@@ -137,9 +137,12 @@ def test_an_unknown_profile_has_an_equal_part() -> None:
 
 
 def test_a_window_before_the_start_is_not_covered() -> None:
-    """A window that reaches back before the start holds what others did on these GPUs."""
-    use = usage_of(measured(snapshot("1x1", [holds("a", 1, start_s=1000.0)]), {"sm_active_ratio": [0.5]}), 1300.0)
+    """A window that reaches back before the start holds what others did on these GPUs: estimated, energy since then."""
+    values = {"sm_active_ratio": [0.5], "power_w": [400.0]}
+    use = usage_of(measured(snapshot("1x1", [holds("a", 1, start_s=1000.0)]), values), 1300.0)
     assert use.covered[:, 0].tolist() == [True, True, False]
+    assert use.estimated[SM, :, 0].tolist() == [False, False, True]
+    assert use.energy_j[:, 0].tolist() == [24_000.0, 120_000.0, 120_000.0]
 
 
 def test_an_idle_gpu_inside_a_gang_shows_in_the_lowest_mean() -> None:

@@ -1,0 +1,244 @@
+"""Measured use in words and as plain values: of one workload, and of the fleet, its pools and its tenants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from math import isfinite, isnan
+from typing import Any
+
+import numpy as np
+
+from autopilot.core.hardware.dcgm import SIGNALS, Quality
+from autopilot.core.model.codes import Code
+from autopilot.core.model.records import Observation
+from autopilot.core.model.units import counted, format_duration, format_ratio
+from autopilot.core.usage.parts import GPU_UNITS
+from autopilot.core.usage.plausibility import DOUBTS, doubts
+from autopilot.core.usage.rollup import NO_WORKLOAD, Ratios, Rollup, Stray, ratios, rollups, strays
+from autopilot.core.usage.table import UsageTable, usage_of
+
+SHOWN_WINDOW_S = 300.0
+"""The window of tables of groups, and of the utilizations in the record."""
+
+MOST_STRAYS = 5
+
+MOST_GROUPS = 12
+"""Tenants and pools in one table; the rest is in the JSON."""
+
+HEADS = {
+    "sm_active_ratio": "SM",
+    "sm_occupancy_ratio": "occupancy",
+    "tensor_active_ratio": "tensor",
+    "dram_active_ratio": "DRAM",
+    "nvlink_bytes_s": "NVLink",
+    "pcie_bytes_s": "PCIe",
+    "fb_used_mib": "memory",
+    "power_w": "power",
+    "energy_j": "energy",
+}
+COUNTERS = {
+    Quality.NONE: "nothing",
+    Quality.GPU_UTIL: "GPU_UTIL (some kernel ran)",
+    Quality.GR_ENGINE: "GR_ENGINE_ACTIVE (engine busy)",
+    Quality.SM_ACTIVE: "SM_ACTIVE",
+}
+
+
+_RATES = ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"))
+
+
+def format_signal(signal: str, value: float) -> str:
+    """A signal with its unit: `61.2 %`, `1.8 GB/s`, `12.5 GiB`, `420 W`, `0.12 kWh`; `-` where it is unknown."""
+    if isnan(value):
+        return "-"
+    if signal.endswith("_ratio"):
+        return format_ratio(value)
+    if signal.endswith("_bytes_s"):
+        size, unit = next((step for step in _RATES if value >= step[0]), (1.0, "B/s"))
+        return f"{value / size:.1f} {unit}"
+    if signal.endswith("_mib"):
+        return f"{value / 1024:.1f} GiB"
+    if signal.endswith("_j"):
+        return f"{value / 3.6e6:.2f} kWh" if value >= 3.6e5 else f"{value / 1e3:.1f} kJ"
+    return f"{value:,.0f} W"
+
+
+# --- one workload -----------------------------------------------------------------------------------
+
+
+def workload_use(workload: str, observation: Observation) -> tuple[list[str], dict[str, Any] | None]:
+    """The measured use of a workload over all windows, as lines and as plain values; none where it holds no GPUs."""
+    snapshot = observation.snapshot
+    found = np.flatnonzero(snapshot.workloads.id == workload)
+    use = usage_of(snapshot, observation.now_s)
+    if not len(found) or not use.held_units[found[0]]:
+        return [], None
+    row = int(found[0])
+    entities = _entities(observation, row)
+    codes = [DOUBTS[code] for code in np.unique(doubts(snapshot, float("inf"))[entities]).tolist()]
+    in_doubt = tuple(code.value for code in codes if code is not Code.OK)
+    return _lines(use, row, in_doubt), _document(use, row, in_doubt)
+
+
+def _entities(observation: Observation, row: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Rows of the telemetry that one workload holds."""
+    held = observation.snapshot.placements
+    at = np.flatnonzero(held.workload == row)
+    gpus = len(observation.snapshot.gpus.uuid)
+    return np.where(held.instance[at] < 0, held.gpu[at], gpus + held.instance[at]).astype(np.int64)
+
+
+def _lines(use: UsageTable, row: int, in_doubt: Sequence[str]) -> list[str]:
+    held, age_s = float(use.held_gpus[row]), float(use.age_s[row])
+    if not isfinite(age_s):
+        return [f"measured use of its {counted(round(held, 3), 'GPU')}: not measured"]
+    by = COUNTERS[Quality(int(use.quality[row]))]
+    lines = [
+        f"measured use of its {counted(round(held, 3), 'GPU')}, SM activity by {by}, oldest part "
+        f"{format_duration(age_s)} old:"
+    ]
+    shown = [(name, _values(use, name)[:, row]) for name in HEADS]
+    shown = [(name, values) for name, values in shown if not np.isnan(values).all()]
+    table = [["window", "samples", "measured", *(HEADS[name] for name, _ in shown)]]
+    for window, width_s in enumerate(use.windows_s):
+        cells = [
+            f"{'~' if _estimated(use, name, window, row) else ''}{format_signal(name, float(values[window]))}"
+            for name, values in shown
+        ]
+        measured = format_ratio(float(use.measured_ratio[window, row]))
+        table.append([format_duration(width_s), f"{int(use.samples[window, row])}", measured, *cells])
+    lines += [f"  {line}" for line in aligned(table)]
+    if any("~" in cell for cells in table for cell in cells):
+        lines.append(
+            "  ~ estimated: divided from a shared GPU, extrapolated to parts without a value, or from a window that "
+            "begins before it held these GPUs"
+        )
+    lines += [f"  its telemetry is in doubt: {code}" for code in in_doubt]
+    return lines
+
+
+def _values(use: UsageTable, signal: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """One signal, or the energy, of all workloads. Shape [windows, workloads]."""
+    return use.energy_j if signal == "energy_j" else use.mean[SIGNALS.index(signal)]
+
+
+def _estimated(use: UsageTable, signal: str, window: int, row: int) -> bool:
+    return bool(use.estimated[SIGNALS.index("power_w" if signal == "energy_j" else signal), window, row])
+
+
+def _document(use: UsageTable, row: int, in_doubt: Sequence[str]) -> dict[str, Any]:
+    windows = []
+    for window, width_s in enumerate(use.windows_s):
+        values = {name: known(float(_values(use, name)[window, row])) for name in HEADS}
+        windows.append(
+            {
+                "window_s": width_s,
+                "samples": int(use.samples[window, row]),
+                "measured_ratio": float(use.measured_ratio[window, row]),
+                "covered": bool(use.covered[window, row]),
+                **values,
+                "estimated": [name for name in HEADS if _estimated(use, name, window, row)],
+            }
+        )
+    return {
+        "held_gpus": float(use.held_gpus[row]),
+        "age_s": known(float(use.age_s[row])),
+        "quality": Quality(int(use.quality[row])).name.lower(),
+        "in_doubt": list(in_doubt),
+        "windows": windows,
+    }
+
+
+# --- groups -----------------------------------------------------------------------------------------
+
+
+def groups_document(observation: Observation) -> dict[str, Any]:
+    """Utilizations of every level over each window, and the busy GPUs that no workload holds."""
+    found = rollups(observation.snapshot)
+    return {
+        "levels": {
+            level: [row for window_s in each.windows_s for row in _rows(each, window_s)]
+            for level, each in found.items()
+        },
+        "busy_without_workload": [asdict(stray) for stray in strays(observation.snapshot)],
+    }
+
+
+def _rows(level: Rollup, window_s: float) -> list[dict[str, Any]]:
+    """The groups of a level over one window; of the group that no workload holds only the activity."""
+    found = ratios(level, window_s)
+    columns = {name: getattr(found, name).tolist() for name in Ratios.__slots__}
+    return [
+        {"name": name, "window_s": window_s, "workloads": int(level.workloads[at])}
+        | {column: known(values[at]) for column, values in columns.items()}
+        for at, name in enumerate(level.names)
+    ]
+
+
+def group_lines(observation: Observation) -> list[str]:
+    """A table of the fleet, its pools and the tenants that hold GPUs, the largest gap first; then busy free GPUs."""
+    found = rollups(observation.snapshot)
+    window_s = SHOWN_WINDOW_S
+    table = [["", "GPUs", "held", "allocation", "hardware", "real", "gap GPUs", "measured"]]
+    for level in ("fleet", "pool", "tenant"):
+        values, groups = ratios(found[level], window_s), found[level]
+        capacity = groups.capacity_units / GPU_UNITS
+        rows = np.flatnonzero((groups.held_units > 0) | (level != "tenant"))
+        rows = rows[rows < len(groups.names) - 1]
+        order = np.argsort(-np.nan_to_num(values.gap_gpus[rows]), kind="stable")
+        for row in rows[order][:MOST_GROUPS].tolist():
+            name = groups.names[row] if level == "fleet" else f"{level} {groups.names[row]}"
+            total = f"{capacity[row]:g}" if level != "tenant" else ""
+            table.append([name, total, *_cells(values, row)])
+        if len(rows) > MOST_GROUPS:
+            table.append([f"and {counted(len(rows) - MOST_GROUPS, level)} more"])
+    fleet = found["fleet"]
+    free = (int(fleet.capacity_units[0]) - int(fleet.held_units[0])) / GPU_UNITS
+    table.append([NO_WORKLOAD, "", f"{free:.4g}"])
+    return [
+        f"use over {format_duration(window_s)}:",
+        *(f"  {line}" for line in aligned(table)),
+        *_stray_lines(strays(observation.snapshot)),
+    ]
+
+
+def _cells(values: Ratios, row: int) -> list[str]:
+    """Held GPUs, the three utilizations, the gap and the measured part of one group."""
+    gap = float(values.gap_gpus[row])
+    return [
+        f"{float(values.held_gpus[row]):.4g}",
+        *(
+            format_ratio(float(each[row]))
+            for each in (values.allocation_ratio, values.hardware_ratio, values.real_utilization_ratio)
+        ),
+        "-" if isnan(gap) else f"{gap:.1f}",
+        format_ratio(float(values.measured_ratio[row])),
+    ]
+
+
+def _stray_lines(found: Sequence[Stray]) -> list[str]:
+    """One line for each busy GPU that no workload holds, up to five."""
+    lines = [
+        f"busy without a workload: {each.entity_id} on {each.node} ({format_ratio(each.activity_ratio)} SM activity "
+        f"over {format_duration(each.window_s)}); find its processes before it is handed out"
+        for each in found[:MOST_STRAYS]
+    ]
+    return lines + (
+        [f"and {counted(len(found) - MOST_STRAYS, 'more GPU')} like that"] if len(found) > MOST_STRAYS else []
+    )
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines: the first column to the left, numbers to the right."""
+    count = max(len(row) for row in rows)
+    widths = [max((len(row[at]) for row in rows if at < len(row) and len(row) > 1), default=0) for at in range(count)]
+    return [
+        "  ".join(cell.ljust(widths[at]) if at == 0 else cell.rjust(widths[at]) for at, cell in enumerate(row)).rstrip()
+        for row in rows
+    ]
+
+
+def known(value: float) -> float | None:
+    """A number, None where it is not finite."""
+    return value if isfinite(value) else None
