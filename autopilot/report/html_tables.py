@@ -218,6 +218,55 @@ def tenants(data: ReportData) -> str:
     return more + box("Tenants by policy", table(f"{head}</tr><tr>{sub}</tr>", rows, "tenants"))
 
 
+USE_LEVELS = (("tenant", "Tenant"), ("queue", "Queue"), ("pool", "Pool"), ("service", "Service"))
+USE_FIGURES: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
+    ("held_gpu_s", "Held", format_gpu_s),
+    ("allocation_ratio", "Allocation", format_ratio),
+    ("hardware_ratio", "Hardware", format_ratio),
+    ("real_utilization_ratio", "Real", format_ratio),
+    ("gap_gpu_s", "Gap", format_gpu_s),
+)
+
+
+def use(data: ReportData) -> str:
+    """What tenants, queues, pools and services did with the GPUs that they held; empty where it was not measured."""
+    return "".join(_use_of(level, name, ordered(data)) for level, name in USE_LEVELS)
+
+
+def _use_of(level: str, title: str, runs: Sequence[PolicyRun]) -> str:
+    """One level: a row for each group, the largest gap of the first policy first."""
+    found = [(run, block) for run in runs if (block := _use_block(run, level))]
+    gaps: dict[str, float] = {}
+    for _, block in found:
+        for name, row in block.items():
+            gaps.setdefault(name, pick(row, "gap_gpu_s") or 0.0)
+    names = sorted(gaps, key=lambda name: (-gaps[name], name))
+    if not names:
+        return ""
+    head = f"<tr><th scope=col rowspan=2>{title}</th>" + "".join(
+        f'<th scope=colgroup class="group" colspan={len(USE_FIGURES)}>{text(run.name)}</th>' for run, _ in found
+    )
+    sub = "".join(f"<th scope=col>{name}</th>" for name in [each[1] for each in USE_FIGURES] * len(found))
+    rows = []
+    for name in names[:MOST_TENANTS]:
+        cells = [
+            f"<td>{text(show(pick(block.get(name, {}), key)))}</td>"
+            for _, block in found
+            for key, _, show in USE_FIGURES
+        ]
+        rows.append(f"<tr><th scope=row>{text(name)}</th>{''.join(cells)}</tr>")
+    more = f"<p>The {MOST_TENANTS} with the largest gap, of {len(names):,}.</p>" if len(names) > MOST_TENANTS else ""
+    return more + box(f"Use by {level}", table(f"{head}</tr><tr>{sub}</tr>", rows, "tenants"))
+
+
+def _use_block(run: PolicyRun, level: str) -> dict[str, Mapping[str, object]]:
+    levels = run.result.get("use")
+    block = levels.get(level) if isinstance(levels, Mapping) else None
+    if not isinstance(block, Mapping):
+        return {}
+    return {str(name): row for name, row in block.items() if isinstance(row, Mapping)}
+
+
 def _tenants_of(run: PolicyRun) -> dict[str, Mapping[str, object]]:
     block = run.result.get("tenants")
     if not isinstance(block, Mapping):

@@ -107,6 +107,7 @@ def _page(data: ReportData, pictures: tuple[Picture, ...], parts: tuple[Part, ..
         _section("fared", "Single jobs", "".join(map(html_tables.fared, ordered(data))), _FARED_NOTE),
         _section("reservations", "Reservations", html_tables.reservations(data), _RESERVATIONS_NOTE),
         _section("tenants", "Tenants", html_tables.tenants(data), _TENANTS_NOTE),
+        _section("use", "Use of the GPUs", html_tables.use(data), _USE_NOTE),
         _section("decisions", "Decisions and their reasons", _decisions(parts), _DECISIONS_NOTE),
         _section("assumed", "What was assumed", _assumed(data)),
         _section("repeat", "How to repeat it", _repeat(data)),
@@ -164,6 +165,11 @@ _RESERVATIONS_NOTE = (
 _DECISIONS_NOTE = (
     "Every decision, as listed by autopilot decisions: consecutive ticks that repeat a proposal with the "
     "same verdict are listed once. autopilot explain prints all details for an id."
+)
+_USE_NOTE = (
+    "What each group did with the GPUs that it held over the whole run. Hardware is the SM-active part of what it "
+    "held, real the SM-active part of the capacity (of its own GPUs for a pool, else of the cluster). The gap is what "
+    "it held without SM activity; the largest comes first. A queue includes the queues below it."
 )
 _TENANTS_NOTE = "Means per job. Slowdown compares with the tenant alone on its own guarantee."
 

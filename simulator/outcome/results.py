@@ -46,6 +46,8 @@ class Measured:
     stranded_gpu_s: float | None = None
     reservations: Reservations | None = None
     alone_jct_s: Mapping[str, float] = field(default_factory=dict)  # by tenant: its mean job time alone
+    # level -> group -> its GPU-seconds and ratios; empty: not measured
+    use: Mapping[str, Mapping[str, Mapping[str, float | None]]] = field(default_factory=dict)
     checked: int = 0  # invariants checked elsewhere (replay, for example)
     violated: int = 0
     wall_s: float | None = None  # instead of the engine's own
@@ -111,6 +113,7 @@ def policy_result(
         "fared_worse": None,
         "makespan_s": run.end_s,
         "utilization": _utilization(simulated, measured),
+        "use": dict(measured.use) or None,
         "slo": {
             "requests": measured.requests,
             "p99_latency_s": _finite(measured.p99_latency_s),

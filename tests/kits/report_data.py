@@ -169,6 +169,20 @@ def _result(policy: str, waits_s: np.ndarray, series: Series, nodes: int, span_s
             "vision": {**tenant, "total_wait_s_mean": float(waits.mean()) * 1.1},
             "language": {**tenant, "total_wait_s_mean": float(waits.mean()) * 0.9, "slowdown": None},
         },
+        "use": {
+            level: {
+                name: {
+                    "held_gpu_s": 7200.0,
+                    "active_gpu_s": 1800.0,
+                    "gap_gpu_s": 5400.0,
+                    "allocation_ratio": 0.5,
+                    "hardware_ratio": 0.25,
+                    "real_utilization_ratio": 0.125,
+                }
+                for name in names
+            }
+            for level, names in (("tenant", ("vision", "language")), ("pool", ("main",)), ("service", ("chat",)))
+        },
         "reservations": {"made": 41, "kept": 38, "late": 2, "released": 1} if ours else None,
         "gpu_s": {
             "capacity": capacity,

@@ -79,8 +79,13 @@ class StayRecorder:
         """
         if self._archetype is None or not self.stays:
             return None
-        ends_s = np.minimum([stay[2] for stay in self.stays], until_s)
-        return float((self._rates() * np.maximum(ends_s - np.array(self._ready_s), 0.0)).sum())
+        return float(self.held_and_active(until_s)[1].sum())
+
+    def held_and_active(self, until_s: float = inf) -> tuple[F64, F64]:
+        """GPU-seconds handed out, and the SM-active ones among them, of each stay; NaN without behaviours."""
+        begins_s, ends_s = (np.minimum([stay[at] for stay in self.stays], until_s) for at in (1, 2))
+        held_gpu_s = (ends_s - begins_s) * np.array([stay[4] for stay in self.stays])
+        return held_gpu_s, self._rates() * np.maximum(ends_s - np.array(self._ready_s), 0.0)
 
     def _rates(self) -> np.ndarray:
         """SM-active GPUs during each stay."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from autopilot.app.decisions.decision_log import DecisionLog
 from autopilot.app.options import FULL_TELEMETRY_S, SimulateOptions
+from autopilot.app.runs.group_use import group_use
 from autopilot.app.runs.recorder import DecisionRecorder, StayRecorder
 from autopilot.app.runs.telemetry_feed import behaviours_of
 from autopilot.app.runs.wiring import Managed, Running, manage
@@ -30,6 +31,7 @@ from simulator.outcome.results import Measured, Setting, document, job_rows, pol
 from simulator.running.engine import Scheduler
 from simulator.running.faults import Faults
 from simulator.running.simulation import Simulated, Simulation, alone_jct_s
+from simulator.specs.clusterqueues import QueueSpec
 from simulator.world.cluster import Cluster
 from simulator.world.physics import PHYSICS
 from simulator.world.work import Jobs
@@ -238,7 +240,7 @@ def _run(
             run.journal.close()
     if stays is not None and telemetry != "off":
         stays.know(*behaviours_of(world.seed, jobs))
-    measured = _measured(simulated, stays, recorder, services, alone)
+    measured = _measured(simulated, stays, recorder, services, alone, world.spec.queues)
     outcome = PolicyOutcome(
         name,
         policy_result(simulated, measured, world.unusable_by_reason),
@@ -294,16 +296,20 @@ def _measured(
     recorder: DecisionRecorder | None,
     services: Any,
     alone: Mapping[str, float],
+    queues: Sequence[QueueSpec],
 ) -> Measured:
     """What the observers of the run measured beyond the cluster."""
-    slo = services.totals(simulated.run.end_s) if services is not None else None
+    end_s = simulated.run.end_s
+    slo = services.totals(end_s) if services is not None else None
+    names = services.table(end_s).id.tolist() if services is not None else ()
     return Measured(
+        use=group_use(stays, simulated.cluster, queues, names, end_s) if stays is not None else {},
         active_gpu_s=stays.active_gpu_s() if stays is not None else None,
         early_active_gpu_s=stays.active_gpu_s(simulated.run.last_submit_s) if stays is not None else None,
         requests=slo.requests if slo else None,
         p99_latency_s=slo.p99_latency_s if slo else None,
         violation_ratio=slo.violation_ratio if slo else None,
-        stranded_gpu_s=recorder.stranded_gpu_s(simulated.run.end_s) if recorder else None,
+        stranded_gpu_s=recorder.stranded_gpu_s(end_s) if recorder else None,
         reservations=recorder.reservations() if recorder else None,
         alone_jct_s=alone,
     )

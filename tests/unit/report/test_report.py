@@ -19,7 +19,7 @@ from autopilot.report.data import (
     Series,
 )
 from autopilot.report.embedded import unpacked
-from autopilot.report.html_tables import WAITING, key_figures
+from autopilot.report.html_tables import WAITING, key_figures, use
 from autopilot.report.page import render_page, write_report
 from autopilot.report.plots import plots_of
 from tests.kits.report_data import make_report, with_result
@@ -101,6 +101,7 @@ def test_the_page_holds_its_sections_in_order(page: str) -> None:
         "fragmentation",
         "reservations",
         "tenants",
+        "use",
         "decisions",
         "assumed",
         "repeat",
@@ -185,6 +186,25 @@ def test_what_does_not_apply_is_a_dash_and_never_zero(data: ReportData) -> None:
     unknown = {"Job time", "SLO violations", "Preemptions", "Lost work"}
     assert {cell for name, cell in zip(names, cells, strict=True) if name in unknown} == {"-"}
     assert cells[names.index("First wait p50")] != "-"
+
+
+def test_the_use_of_groups_is_sorted_by_gap_and_never_guessed(data: ReportData) -> None:
+    """The largest gap comes first; what was not measured has no columns, and a missing group is a dash."""
+    row = {"held_gpu_s": 7200.0, "allocation_ratio": 0.5, "hardware_ratio": 0.25, "real_utilization_ratio": 0.125}
+    small, large = row | {"gap_gpu_s": 3600.0}, row | {"gap_gpu_s": 5400.0}
+    seen = with_result(data, "autopilot", use={"tenant": {HOSTILE: small, "team": large}, "pool": {"main": small}})
+    seen = with_result(seen, "fifo-skip", use={"tenant": {"team": small}})
+    seen = with_result(seen, "sjf-skip", use=None)
+    found = use(seen)
+    tenants = found[: found.index("Use by pool")]
+    names = re.findall(r"<tbody>.*</tbody>", tenants)[0]
+    assert names.index("team") < names.index("onclick")
+    assert HOSTILE not in found
+    assert "sjf-skip" not in found
+    assert "<td>1.5 GPU-h</td>" in names
+    assert "<td>-</td>" in names
+    assert use(make_report(("fifo",))) != ""
+    assert use(with_result(make_report(("fifo",)), "fifo", use=None)) == ""
 
 
 def test_a_result_with_nothing_in_it_still_makes_a_page() -> None:
