@@ -121,18 +121,24 @@ def _groups(snapshot: ClusterSnapshot, level: str, parts: Parts) -> tuple[tuple[
 
 
 def _by_group(rows: I64, group: NDArray[np.integer], count: int) -> I64:
-    """Exact sums of `rows` [rows, parts] by group, with a last column of zeros. Shape [rows, count + 1]."""
-    out, taken = np.zeros((len(rows), count + 1), np.int64), (group >= 0) & (group < count)
-    for row, values in zip(out, rows, strict=True):
-        np.add.at(row, group[taken], values[taken])
+    """Exact sums of `rows` [rows, parts] by group, with a last column of zeros. Shape [rows, count + 1].
+
+    Sums of floats are exact below 2**53: the steps of `FINE` and the units above them are summed apart.
+    """
+    taken = (group >= 0) & (group < count)
+    place, values = group[taken], rows[:, taken]
+    out = np.zeros((len(rows), count + 1), np.int64)
+    for row, each in zip(out, values, strict=True):
+        above = np.bincount(place, each // FINE, minlength=count + 1).astype(np.int64)
+        row[:] = above * FINE + np.bincount(place, each % FINE, minlength=count + 1).astype(np.int64)
     return out
 
 
 def _workloads(group: NDArray[np.integer], workload: I32, count: int) -> I64:
     """Workloads that hold GPUs, by group, with a last 0. Shape [count + 1]."""
     taken = (group >= 0) & (group < count)
-    pairs = np.unique(np.stack([group[taken], workload[taken]]), axis=1)
-    return np.bincount(pairs[0], minlength=count + 1).astype(np.int64)
+    pairs = np.unique(workload[taken].astype(np.int64) * (count + 1) + group[taken])
+    return np.bincount(pairs % (count + 1), minlength=count + 1).astype(np.int64)
 
 
 def usable_gpus(snapshot: ClusterSnapshot) -> Bools:
