@@ -7,6 +7,7 @@ python scripts/generate_code_reference.py --check   compare only; exit 1 when it
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from autopilot.core.model.records import Code  # noqa: E402
+from autopilot.explain.cases import Amount  # noqa: E402
 from autopilot.explain.proposals import REASONS  # noqa: E402  # the checkout first, not an installed copy
 from autopilot.report.advice import FIELD_OF, MODE_CODES  # noqa: E402
 from scripts.generated_page import cell, write_or_compare  # noqa: E402
@@ -27,7 +29,7 @@ def table() -> str:
     rows = ["| code | says | set by |", "|---|---|---|"]
     for code in Code:
         field = "modes.ACTION" if code in MODE_CODES else FIELD_OF.get(code, "")
-        says = REASONS[code].format(value="V", threshold="T")
+        says = REASONS[code].format(value=Amount("V", math.nan), threshold=Amount("T", math.nan))
         rows.append(f"| `{code.value}` | {cell(says)} | {f'`{field}`' if field else ''} |")
     return "\n".join(rows)
 

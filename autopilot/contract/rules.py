@@ -17,6 +17,7 @@ from autopilot.contract.tree import Domain, Trust, fields_by_key
 from autopilot.core.hardware.mig_facts import Profile
 from autopilot.core.hardware.mig_profiles import find_gpu_model, find_profile
 from autopilot.core.model.snapshot import GPU_MILLI, SloClass
+from autopilot.core.model.units import counted
 
 MOST_SLICES = 7
 """Most MIG instances on one GPU."""
@@ -201,7 +202,7 @@ def within_queue_limit(case: Case) -> Problem | None:
     if limit is None or gpus <= limit:
         return None
     key = next((key for key in ("min-members", "members", "gpus-per-member") if key in case.stated), "members")
-    fix = f"it needs {gpus:g} GPUs and its queue may hold {limit:,}, so it could never start"
+    fix = f"it needs {counted(gpus, 'GPU')} and its queue may hold {limit:,}, so it could never start"
     return case.against(key, "makes the gang wider than the limit of its queue", fix)
 
 
@@ -231,12 +232,12 @@ def groups_fill_gang(case: Case) -> Problem | None:
     if group == 1 or case.parts:
         return None
     if not spans_members(case.filled):
-        cut, fix = per_member % group != 0, f"a member has {per_member:,} GPUs; write a divisor of it"
+        cut, fix = per_member % group != 0, f"a member has {counted(per_member, 'GPU')}; write a divisor of it"
     elif case["min-members"] < case["members"]:
         cut, fix = True, "its groups span members, which can be removed; set min-members to members"
     else:
         gpus = case["members"] * per_member
-        cut, fix = gpus % group != 0, f"the gang has {gpus:,} GPUs; write a divisor of it"
+        cut, fix = gpus % group != 0, f"the gang has {counted(gpus, 'GPU')}; write a divisor of it"
     return case.against("tensor-parallel", "leaves an incomplete group", fix) if cut else None
 
 
@@ -244,7 +245,7 @@ def groups_in_island(case: Case) -> Problem | None:
     """If a `tensor-parallel` group is wider than a member, `topology` is island or node."""
     if case.parts or not spans_members(case.filled) or case["topology"] in (Domain.ISLAND, Domain.NODE):
         return None
-    fix = f"a group of {case['tensor-parallel']:,} GPUs spans members; write island, or leave it out"
+    fix = f"a group of {counted(case['tensor-parallel'], 'GPU')} spans members; write island, or leave it out"
     return case.against("topology", "lets a tensor-parallel group leave its NVLink island", fix)
 
 

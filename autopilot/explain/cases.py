@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 
 from autopilot.core.actions import ACTIONS
 from autopilot.core.model.records import Evidence, Proposal
@@ -58,7 +59,10 @@ class Amount:
 
     def __format__(self, noun: str) -> str:
         """`{gpus}` is the words, `{gpus:GPU}` the count with its noun."""
-        return counted(self.value, noun) if noun else self.words
+        if not noun or isfinite(self.value):
+            return counted(self.value, noun) if noun else self.words
+        one, _, many = noun.partition("|")
+        return f"{self.words} {many or one + 's'}"
 
 
 class Fields(dict[str, object]):

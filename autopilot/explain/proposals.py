@@ -18,34 +18,36 @@ from autopilot.core.model.codes import APPROVAL_ENDED
 from autopilot.core.model.records import Code, Decision, Evidence, Loss, Proposal, Slot, Verdict, Victim
 from autopilot.core.model.snapshot import GPU_MILLI
 from autopilot.core.model.units import counted, format_duration, format_gpu_s, number
-from autopilot.explain.cases import case_words, contract_words
+from autopilot.explain.cases import Amount, case_words, contract_words
 from autopilot.explain.notes import note_words
 
+_IN_WINDOW = "{value:disruption in the window exceeds|disruptions in the window exceed}"
+
 REASONS: Mapping[Code, str] = {
-    Code.CAPACITY: "{value} GPUs it may use are free, it needs {threshold}",
-    Code.FRAGMENTED: "{value} GPUs are free, but not in the shape that its {threshold} need",
-    Code.TOPOLOGY: "no single domain holds all its members ({threshold} GPUs; the best node has room for {value})",
-    Code.MIG_GEOMETRY: "{value} free instances of its MIG profile, it needs {threshold}",
+    Code.CAPACITY: "{value:GPU it may use is|GPUs it may use are} free, it needs {threshold}",
+    Code.FRAGMENTED: "{value:GPU is|GPUs are} free, but not in the shape that it needs ({threshold:GPU})",
+    Code.TOPOLOGY: "no single domain holds all its members ({threshold:GPU}; the best node has room for {value})",
+    Code.MIG_GEOMETRY: "{value:free instance} of its MIG profile, it needs {threshold}",
     Code.RESERVED: "enough GPUs are free, but they are held for a reservation that it would delay; "
-    "beside it {value} are left, it needs {threshold}",
+    "beside it {value:GPU is|GPUs are} left, it needs {threshold}",
     Code.RUNTIME_UNKNOWN: "its run time is unknown and it declares no limit, so it may not start before a reservation",
-    Code.LIMIT: "its queue (or one above it) is at its hard limit: {value} GPUs left, it needs {threshold}",
-    Code.TOO_WIDE: "it is wider than the whole cluster ({value} of {threshold} GPUs)",
+    Code.LIMIT: "its queue (or one above it) is at its hard limit: {value:GPU} left, it needs {threshold}",
+    Code.TOO_WIDE: "it is wider than the whole cluster ({value} of {threshold:GPU})",
     Code.EXCLUDED: "it opted out of every action of the autopilot",
-    Code.GATED: "it was proposed, but {value} guard(s) held it",
-    Code.BOUND: "this tick already made {value} proposals, the most that policy allows ({threshold})",
+    Code.GATED: "it was proposed, but {value:guard} held it",
+    Code.BOUND: "this tick already made {value:proposal}, the most that policy allows ({threshold})",
     Code.GUARANTEE: "it may not be preempted, so it starts inside guarantees only: "
-    "{value} GPUs of them are left on the path of its queue, it needs {threshold}",
+    "{value:GPU of them is|GPUs of them are} left on the path of its queue, it needs {threshold}",
     Code.FAIRNESS: "fair share leaves it nothing: the possible lenders are within their share, "
     "or its own queue would exceed its share",
-    Code.PRIORITY: "no work that could be preempted has a lower priority; {value} GPUs of quota are free, it needs "
-    "{threshold}",
+    Code.PRIORITY: "no work that could be preempted has a lower priority; "
+    "{value:GPU of quota is|GPUs of quota are} free, it needs {threshold}",
     Code.POLICY: "the settings of its queue do not allow it to preempt the work that could be preempted; "
-    "{value} GPUs of quota are free, it needs {threshold}",
-    Code.PROTECTED: "all work that it could preempt for its {threshold} GPUs is protected",
+    "{value:GPU of quota is|GPUs of quota are} free, it needs {threshold}",
+    Code.PROTECTED: "all work that it could preempt for its {threshold:GPU} is protected",
     Code.DELAY: "it has waited {value} s of the {threshold} s before it may preempt",
-    Code.QUOTA: "its queue and those that share with it have quota for {value} more GPUs, it needs {threshold}",
-    Code.KEPT: "quota is idle, but held for another waiting gang: {value} GPUs are left, it needs {threshold}",
+    Code.QUOTA: "its queue and those that share with it have quota for {value:more GPU}, it needs {threshold}",
+    Code.KEPT: "quota is idle, but held for another waiting gang: {value:GPU is|GPUs are} left, it needs {threshold}",
     Code.WORKERS: "it coordinates other workloads that still wait, and starts after them",
     Code.CHECK: "a check outside of the autopilot has not passed it",
     Code.ORDER: "its queue serves strictly in order, and the gang before it waits",
@@ -79,9 +81,9 @@ REASONS: Mapping[Code, str] = {
     Code.TELEMETRY_OWNER: "placements contradict each other about who holds {value} of the {threshold} GPUs or "
     "instances that it relies on; check the labels of their pods",
     Code.CHANGED: "it is another object now, or asks for something else than when this was decided",
-    Code.NODE_UNFIT: "{value} of its nodes or GPUs are not ready, cordoned or unhealthy",
-    Code.PARTIAL_GANG: "{value} GPUs at once are not the whole gang ({threshold})",
-    Code.PARTIAL_EVICTION: "a gang leaves whole, or keeps its minimum: {value} GPUs where it must be {threshold}",
+    Code.NODE_UNFIT: "nodes or GPUs of it that are not ready, cordoned or unhealthy: {value}",
+    Code.PARTIAL_GANG: "{value:GPU at once is|GPUs at once are} not the whole gang ({threshold})",
+    Code.PARTIAL_EVICTION: "a gang leaves whole, or keeps its minimum: {value:GPU} where it must be {threshold}",
     Code.PROTECTED_CLASS: "a victim belongs to a protected class",
     Code.OPTED_OUT: "the workload opted out",
     Code.NOT_PREEMPTIBLE: "a victim is not preemptible",
@@ -90,20 +92,20 @@ REASONS: Mapping[Code, str] = {
     Code.COOL_DOWN: "a victim was disrupted before; {value} s of its cool-down are left",
     Code.GIVEN_UP: "its last start in the place of others was given up; {value} s of its cool-down are left",
     Code.MARGIN: "a benefit of {value} GPU-s does not exceed {threshold} GPU-s (cost and margin)",
-    Code.BUDGET_CLUSTER: "{value} disruptions in the window exceed the cluster's {threshold}",
-    Code.BUDGET_TENANT: "{value} disruptions in the window exceed the tenant's {threshold}",
-    Code.BUDGET_NODE: "{value} disruptions in the window exceed the node's {threshold}",
-    Code.BUDGET_CONCURRENT: "{value} disruptions at once exceed {threshold}",
+    Code.BUDGET_CLUSTER: _IN_WINDOW + " the cluster's {threshold}",
+    Code.BUDGET_TENANT: _IN_WINDOW + " the tenant's {threshold}",
+    Code.BUDGET_NODE: _IN_WINDOW + " the node's {threshold}",
+    Code.BUDGET_CONCURRENT: "{value:disruption at once exceeds|disruptions at once exceed} {threshold}",
     Code.BUDGET_CHECKPOINT: "the victims' checkpoints take {value} s to write, and the store has {threshold} s "
     "within the grace",
-    Code.BLAST_RADIUS: "it would take {value} GPUs for each that it needs, at most {threshold} are allowed",
+    Code.BLAST_RADIUS: "it would take {value:GPU} for each that it needs, at most {threshold} are allowed",
     Code.WITHOUT_CHECKPOINT: "{value} of its victims cannot save within the grace, and policy lets only those be "
     "taken that can",
     Code.SLO_BURNING: "a victim serves requests at {value} times its latency objective, or does not say how well "
     "(limit {threshold})",
     Code.FORECAST_UNKNOWN: "nothing is foreseen",
     Code.FORECAST_STALE: "the forecast was made {value} s ago (limit {threshold} s)",
-    Code.FORECAST_UNPROVEN: "the forecast has {value} outcomes behind it, too few to tell what its promise is "
+    Code.FORECAST_UNPROVEN: "the forecast has {value:outcome} behind it, too few to tell what its promise is "
     "worth (at least {threshold})",
     Code.FORECAST_UNCALIBRATED: "{value} of the outcomes were within the forecast's promise, at least "
     "{threshold} have to be",
@@ -121,7 +123,7 @@ SHOWN_VICTIMS = 5
 def code_words(code: Code, value: float, threshold: float) -> str:
     """A code with its numbers, as a clause."""
     known = number(value) if isfinite(value) else "an unknown number of"
-    return REASONS[code].format(value=known, threshold=number(threshold))
+    return REASONS[code].format(value=Amount(known, value), threshold=Amount(number(threshold), threshold))
 
 
 def evidence_words(evidence: Evidence) -> str:
@@ -161,9 +163,8 @@ def where(slots: Sequence[Slot]) -> str:
     if any(slot.instance for slot in slots):
         return f"{counted(len(slots), 'MIG instance')} of {nodes}"
     if any(slot.milli < GPU_MILLI for slot in slots):
-        return (
-            f"{counted(len(slots), 'share')} ({number(sum(slot.milli for slot in slots) / GPU_MILLI)} GPUs) of {nodes}"
-        )
+        gpus = sum(slot.milli for slot in slots) / GPU_MILLI
+        return f"{counted(len(slots), 'share')} ({counted(gpus, 'GPU')}) of {nodes}"
     return f"{counted(len(slots), 'GPU')} of {nodes}"
 
 
@@ -171,7 +172,7 @@ def by_node(slots: Sequence[Slot], shown: int = 12) -> str:
     """`node-0 x 8, node-1 x 8 and 3 more nodes`."""
     counts = sorted(Counter(slot.node for slot in slots).items())
     words = ", ".join(f"{node} x {count}" for node, count in counts[:shown])
-    return words + (f" and {len(counts) - shown} more nodes" if len(counts) > shown else "")
+    return words + (f" and {counted(len(counts) - shown, 'more node')}" if len(counts) > shown else "")
 
 
 def victim_words(victim: Victim) -> str:
@@ -339,8 +340,8 @@ def explain_decision(decision: Decision) -> list[str]:
     for held in decision.plan.reservations:
         said = "promised" if held.firm else "planned, not promised,"
         lines.append(
-            f"  reservation: {held.workload}, {held.gpus} GPUs, {said} {format_duration(held.promised_s)} after "
-            f"the start of the run"
+            f"  reservation: {held.workload}, {counted(held.gpus, 'GPU')}, {said} "
+            f"{format_duration(held.promised_s)} after the start of the run"
         )
     if not decision.plan.proposals and not len(refusals.code):
         lines.append("  nothing waits")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autopilot.core.model.units import format_duration
+from autopilot.core.model.units import counted, format_duration
 from autopilot.replay.findings import OPEN_LOOP, PolicyDiff, ReplayResult, Shift
 
 
@@ -13,7 +13,7 @@ def replay_lines(result: ReplayResult, *, rows: int = 20) -> list[str]:
     if result.diff is not None:
         return [head, *_policy_lines(result, result.diff, rows)]
     if result.difference is None:
-        return [head, f"identical: {result.ticks} ticks replayed without a difference"]
+        return [head, f"identical: {counted(result.ticks, 'tick')} replayed without a difference"]
     found = result.difference
     return [
         head,
@@ -26,7 +26,7 @@ def replay_lines(result: ReplayResult, *, rows: int = 20) -> list[str]:
 
 def _policy_lines(result: ReplayResult, diff: PolicyDiff, rows: int) -> list[str]:
     lines = [
-        f"replayed under {result.candidate}: {diff.ticks_that_differ} of {result.ticks} ticks differ",
+        f"replayed under {result.candidate}: {diff.ticks_that_differ} of {counted(result.ticks, 'tick')} differ",
         OPEN_LOOP,
         "",
     ]

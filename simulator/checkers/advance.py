@@ -6,6 +6,7 @@ itself, or held by backfilled work that can be preempted.
 
 from __future__ import annotations
 
+from autopilot.core.model.units import counted
 from simulator.checkers.base import Checker, World
 from simulator.checkers.floor import Floor
 from simulator.checkers.owners import Owners
@@ -56,7 +57,7 @@ class Advance(Checker):
                 self.violate(
                     fact.at_s,
                     self.job(fact.job),
-                    f"started while {spec.gpus} GPUs are reserved as {spec.name}, and left {left}",
+                    f"started while {counted(spec.gpus, 'GPU is|GPUs are')} reserved as {spec.name}, and left {left}",
                 )
 
     def on_stopped(self, fact: Stopped) -> None:

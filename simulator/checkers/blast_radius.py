@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from autopilot.core.model.units import counted
 from simulator.checkers.base import Checker, World, weighed
 from simulator.world.facts import Decided, Evicting, GpuChanged, NodeChanged, Started, Stopped, Why
 
@@ -118,6 +119,6 @@ class BlastRadius(Checker):
             self.violate(
                 taking.at_s,
                 first,
-                f"{taking.milli / MILLI:g} GPUs were taken (this one first) so that {gained / MILLI:g} "
-                f"could start; the limit is {limit:g} for each",
+                f"{counted(taking.milli / MILLI, 'GPU was|GPUs were')} taken (this one first) so that "
+                f"{gained / MILLI:g} could start; the limit is {limit:g} for each",
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import isfinite
 
+from autopilot.core.model.units import counted
 from simulator.checkers.base import Checker, World
 from simulator.world.facts import Floored, Scaled, Started, Stopped, Why
 
@@ -47,7 +48,7 @@ class Floors(Checker):
         rules, subject = self.world.rules, f"service {fact.service}"
         stood = self._standing(fact.service, fact.at_s)
         if fact.replicas and not isfinite(fact.until_s):
-            self.violate(fact.at_s, subject, f"has a floor of {fact.replicas} replicas that never ends")
+            self.violate(fact.at_s, subject, f"has a floor of {counted(fact.replicas, 'replica')} that never ends")
         elif fact.replicas and rules.floor_lease_s is not None and fact.until_s > fact.at_s + rules.floor_lease_s:
             lasts_s = fact.until_s - fact.at_s
             self.violate(fact.at_s, subject, f"has a floor for {lasts_s:g} s (lease {rules.floor_lease_s:g} s)")
@@ -73,19 +74,20 @@ class Floors(Checker):
             self.violate(
                 fact.at_s,
                 subject,
-                f"is kept at {fact.floor} replicas or more, the floor in force is {stands}",
+                f"is kept at {counted(fact.floor, 'replica')} or more, the floor in force is {stands}",
             )
         if fact.wanted < fact.needed:
             self.violate(
                 fact.at_s,
                 subject,
-                f"is scaled to {fact.wanted} replicas, its load needs {fact.needed}",
+                f"is scaled to {counted(fact.wanted, 'replica')}, its load needs {fact.needed}",
             )
         if fact.wanted > max(fact.needed, stands):
             self.violate(
                 fact.at_s,
                 subject,
-                f"is scaled to {fact.wanted} replicas, while its load needs {fact.needed} and its floor is {stands}",
+                f"is scaled to {counted(fact.wanted, 'replica')}, while its load needs {fact.needed} "
+                f"and its floor is {stands}",
             )
 
     def _standing(self, service: int, at_s: float) -> int:

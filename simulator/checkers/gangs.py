@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from autopilot.core.model.units import counted
 from simulator.checkers.base import Checker, World
 from simulator.world.facts import Started, Stopped, Why
 
@@ -40,7 +41,7 @@ class Gangs(Checker):
         shape = self.jobs.shapes[self.jobs.shape[fact.job]]
         got = len(fact.instances) if shape.profile else len(fact.gpus)
         if got != shape.gpus and not (shape.whole and shape.min_gpus <= got < shape.gpus):
-            self.violate(fact.at_s, self.job(fact.job), f"started with {got} of its {shape.gpus} GPUs")
+            self.violate(fact.at_s, self.job(fact.job), f"started with {got} of its {counted(shape.gpus, 'GPU')}")
         if got > 1 and shape.whole:
             self._members(fact, shape.per_member)
         if shape.models:
@@ -56,8 +57,8 @@ class Gangs(Checker):
             self.violate(
                 fact.at_s,
                 self.job(fact.job),
-                f"was resized from {len(was)} to {len(now)} GPUs and kept {kept} of them: neither a growth nor a "
-                "shrink",
+                f"was resized from {len(was)} to {counted(len(now), 'GPU')} and kept {kept} of them: "
+                "neither a growth nor a shrink",
             )
 
     def _members(self, fact: Started, per_member: int) -> None:
@@ -66,4 +67,4 @@ class Gangs(Checker):
         odd = [count % per_member for count in counts.values() if count % per_member]
         rest = len(fact.gpus) % per_member
         if full != len(fact.gpus) // per_member or odd != [rest] * bool(rest):
-            self.violate(fact.at_s, self.job(fact.job), f"a member of {per_member} GPUs is split over nodes")
+            self.violate(fact.at_s, self.job(fact.job), f"a member of {counted(per_member, 'GPU')} is split over nodes")

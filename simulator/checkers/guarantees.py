@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass
 
+from autopilot.core.model.units import counted
 from simulator.checkers.base import Checker, World
 from simulator.checkers.floor import Counts, Floor
 from simulator.checkers.owners import MILLI, Owners, by_width, least_gpus, least_milli, sole_model
@@ -179,7 +180,7 @@ class Guarantees(Checker):
                 self.violate(
                     lot.since_s + bound_s,
                     f"tenant {self._owners.name[queue]}",
-                    f"waits for {lot.milli / MILLI:g} GPUs of its guarantee of "
+                    f"waits for {counted(lot.milli / MILLI, 'GPU')} of its guarantee of "
                     f"{self._owners.guarantee[queue][-1] / MILLI:g} for more than {bound_s:g} s",
                 )
         self._now_s = at_s

@@ -5,6 +5,7 @@ Evicted work does not count: the limit holds once it has left. Shrinking work ma
 
 from __future__ import annotations
 
+from autopilot.core.model.units import counted
 from simulator.checkers.base import Checker, World
 from simulator.checkers.owners import MILLI, Owners
 from simulator.world.facts import Evicting, Started, Stopped, Why
@@ -43,11 +44,11 @@ class Limits(Checker):
                 self.checked += 1
                 used = self._owners.use[each][model]
                 if used > most:
-                    what = "GPUs" if model < 0 else f"GPUs of {self._models[model]}"
+                    what = "GPU|GPUs" if model < 0 else f"GPU of {self._models[model]}|GPUs of {self._models[model]}"
                     self.violate(
                         fact.at_s,
                         f"queue {self._owners.name[each]}",
-                        f"holds {used / MILLI:g} {what}, its limit is {most / MILLI:g}",
+                        f"holds {counted(used / MILLI, what)}, its limit is {most / MILLI:g}",
                     )
 
     def on_evicting(self, fact: Evicting) -> None:

@@ -31,7 +31,7 @@ from typing import Any
 
 from autopilot.core.hardware import mig
 from autopilot.core.model.errors import InputError, shown, unknown_name
-from autopilot.core.model.units import parse_cluster_shape, parse_memory_mib
+from autopilot.core.model.units import counted, parse_cluster_shape, parse_memory_mib
 from simulator.specs.advance_spec import AdvanceSpec, parse_advance
 from simulator.specs.clusterqueues import QueueSpec, parse_queues
 from simulator.specs.fields import Fields, load_yaml
@@ -259,7 +259,8 @@ def _mig(fields: Fields, model: str, gpus_per_node: int) -> tuple[MigSpec, ...]:
     if sum(spec.gpus for spec in specs) > gpus_per_node:
         cut = sum(spec.gpus for spec in specs)
         raise InputError(
-            f"{fields.where('mig')}: {cut} GPUs of each node are to be partitioned, but a node has {gpus_per_node}"
+            f"{fields.where('mig')}: {counted(cut, 'GPU of each node is|GPUs of each node are')} to be partitioned, "
+            f"but a node has {gpus_per_node}"
         )
     return tuple(specs)
 

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 
 from autopilot.core.model.errors import InputError, unknown_name
 from autopilot.core.model.snapshot import Displace
+from autopilot.core.model.units import counted
 from simulator.specs.fields import Fields
 
 ROOT = "root"
@@ -136,16 +137,17 @@ def _check_queue(spec: QueueSpec, fields: Fields) -> None:
     """Raise `InputError` where the figures and settings of one queue contradict each other."""
     promised = sum(spec.guarantee.values())
     if spec.limit is not None and promised > spec.limit:
-        raise fields.fail("limit", f"it is below the queue's guarantee of {promised:,} GPUs")
+        raise fields.fail("limit", f"it is below the queue's guarantee of {counted(promised, 'GPU')}")
     for model, limit in spec.limit_by_model.items():
         if spec.guarantee.get(model, 0) > limit:
             raise fields.fail(
-                "limit", f"that of {model} is below the queue's guarantee of {spec.guarantee[model]:,} GPUs"
+                "limit", f"that of {model} is below the queue's guarantee of {counted(spec.guarantee[model], 'GPU')}"
             )
     if spec.lend_limit is not None and spec.lend_limit > promised:
         raise fields.fail(
             "lend_limit",
-            f"it exceeds what the queue can lend, its guarantee of {promised:,} GPUs; lower it or leave it out",
+            f"it exceeds what the queue can lend, its guarantee of {counted(promised, 'GPU')}; lower it "
+            "or leave it out",
         )
     if spec.while_borrowing != Displace.NEVER and spec.reclaim == Displace.NEVER:
         raise fields.fail(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from autopilot.core.model.errors import InputError, unknown_name
+from autopilot.core.model.units import counted
 from autopilot.files import check_output
 from simulator.inference.requests import read_requests
 from simulator.traces.catalog import TRACE_KINDS
@@ -154,7 +155,7 @@ def _cut_jobs(frame: pd.DataFrame, options: ImportOptions, source: Path, notes: 
     inside = window_of(number_array(frame, "submit_s", source), options)
     if not inside.any():
         raise InputError(f"{source}: no job was submitted inside the window")
-    notes.append(f"{int(len(frame) - inside.sum()):,} jobs outside the window")
+    notes.append(f"{counted(int(len(frame) - inside.sum()), 'job')} outside the window")
     cut: pd.DataFrame = frame[inside].reset_index(drop=True)
     return cut
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autopilot.core.model.errors import InputError, unknown_name
+from autopilot.core.model.units import counted
 from simulator.traces.columns import BY_NAME, JOB_COLUMNS, REQUIRED
 from simulator.traces.table_files import row_label
 from simulator.traces.times import read_amounts, read_times
@@ -289,7 +290,7 @@ def _fill_jobs(own: Own, renamed: Mapping[str, str]) -> None:
         going = words.isin(NOT_ENDED).fillna(False).to_numpy(dtype=bool)
         if going.any():
             frame.loc[going, "duration_s"] = np.nan
-            own.notes.append(f"{int(going.sum()):,} jobs have not ended: their run times are unknown")
+            own.notes.append(f"{counted(int(going.sum()), 'job has|jobs have')} not ended: their run times are unknown")
 
 
 def _say_text(own: Own) -> None:

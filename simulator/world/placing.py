@@ -12,6 +12,7 @@ from math import ceil
 from typing import NamedTuple
 
 from autopilot.core.hardware.mig import find_gpu_model
+from autopilot.core.model.units import counted
 from simulator.world.hardware import FREE, Hardware, bits
 from simulator.world.work import Shape
 
@@ -182,7 +183,7 @@ def never_fits(hardware: Hardware, shape: Shape, allowed: int = -1) -> str:
         full = sum(_members(hardware, shape, node, shape.per_member) for node in bits(domain))
         rest = shape.min_gpus % shape.per_member if shape.per_member else 0
         best = max(best, full + bool(rest and _rest_room(hardware, shape, domain, rest)))
-    return "" if best >= least else f"room for at most {best} of its {least} members"
+    return "" if best >= least else f"room for at most {best} of its {counted(least, 'member')}"
 
 
 def _members(hardware: Hardware, shape: Shape, node: int, per_member: int) -> int:
@@ -221,4 +222,4 @@ def _never_cut(hardware: Hardware, shape: Shape, nodes: int) -> str:
                 most += hardware.node_gpus[node] * profile.max_instances
     if not most:
         return f"no GPU here has the MIG profile {shape.profile}"
-    return "" if most >= shape.gpus else f"at most {most} instances of {shape.profile}"
+    return "" if most >= shape.gpus else f"at most {counted(most, 'instance')} of {shape.profile}"

@@ -121,7 +121,7 @@ PLANTED: list[tuple[str, str, list[Fact]]] = [
         [started(0, [4]), GpuChanged(20.0, 4, healthy=True, xid=95), started(1, [5], 31.0)],
     ),
     ("limits", "queue a: holds 18 GPUs, its limit is 17", [started(2, range(16)), started(10, [16, 17])]),
-    ("limits", "queue a: holds 1 GPUs of T4, its limit is 0", [started(0, [25])]),
+    ("limits", "queue a: holds 1 GPU of T4, its limit is 0", [started(0, [25])]),
     (
         "guarantees",
         "16 GPUs of its guarantee of 16 for more than 130 s",

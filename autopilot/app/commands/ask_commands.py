@@ -12,7 +12,7 @@ from autopilot.app.commands.json_out import STDOUT, write_json
 from autopilot.app.commands.run_commands import journal_to_read, out, print_world, progress_bar
 from autopilot.app.options import BASELINE_NAMES, SHIPPED_NAMES, SimulateOptions
 from autopilot.core.model.errors import InputError
-from autopilot.core.model.units import parse_duration_s
+from autopilot.core.model.units import counted, parse_duration_s
 
 
 def run_plan(options: SimulateOptions, at: str, policy: str, json_out: Path | None) -> None:
@@ -37,9 +37,9 @@ def run_plan(options: SimulateOptions, at: str, policy: str, json_out: Path | No
     signals_now = observation.signals
     free, widest = signals_now.stranded_gpus, signals_now.largest_gang_gpus
     out.print(
-        f"{signals_now.allocated_gpus:g} of {signals_now.capacity_gpus:g} GPUs handed out, "
+        f"{signals_now.allocated_gpus:g} of {counted(signals_now.capacity_gpus, 'GPU')} handed out, "
         f"{signals_now.pending_gpus:g} requested; {free:g} free GPUs fit no pending gang; the widest gang "
-        f"that fits now has {widest} GPUs"
+        f"that fits now has {counted(widest, 'GPU')}"
     )
     for line in group_lines(observation):
         out.print(line)

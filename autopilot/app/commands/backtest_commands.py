@@ -17,7 +17,7 @@ from autopilot.app.backtests.backtest_options import (
 from autopilot.app.commands.model_commands import open_registry, person
 from autopilot.app.commands.run_commands import Show, out, print_rows, progress_bar
 from autopilot.core.model.errors import InputError
-from autopilot.core.model.units import format_duration
+from autopilot.core.model.units import counted, format_duration
 from autopilot.files import check_output
 
 BURST_ROWS = (
@@ -158,7 +158,7 @@ def _print_odd_rows(document: Mapping[str, Any]) -> None:
     if left_out:
         out.print("rows dropped: " + ", ".join(f"{count:,} {why}" for why, count in left_out.items()))
     if assumed:
-        out.print("assumed: " + ", ".join(f"{what} ({count:,} rows)" for what, count in assumed.items()))
+        out.print("assumed: " + ", ".join(f"{what} ({counted(count, 'row')})" for what, count in assumed.items()))
 
 
 def print_bursts(document: Mapping[str, Any]) -> None:

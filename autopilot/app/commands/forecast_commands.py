@@ -24,7 +24,7 @@ from autopilot.app.decisions.foreseen import (
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.forecast import REQUESTS
 from autopilot.core.model.snapshot import State
-from autopilot.core.model.units import format_duration, parse_duration_s
+from autopilot.core.model.units import counted, format_duration, parse_duration_s
 from autopilot.files import check_output, write_bytes
 from autopilot.report.charts import Plot
 
@@ -95,7 +95,8 @@ def _job(found: JobRecord) -> tuple[dict[str, Any], list[str], Plot | None]:
     assert now is not None  # noqa: S101 - a record without it is refused where it is read
     after = f" after {format_duration(now.ran_s)} on its GPUs" if now.ran_s else ""
     lines = [
-        f"job {now.job} of {now.tenant}, {now.gpus} GPUs: {_STATES[now.state]}{after} at {format_duration(now.at_s)}"
+        f"job {now.job} of {now.tenant}, {counted(now.gpus, 'GPU')}: {_STATES[now.state]}{after} "
+        f"at {format_duration(now.at_s)}"
     ]
     ended = now.state >= State.SUCCEEDED
     if not now.total_s and not ended:

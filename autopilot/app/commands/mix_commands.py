@@ -16,7 +16,7 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.forecast import ExpectedMix, kind_words, pool_words
 from autopilot.core.model.records import Observation
 from autopilot.core.model.snapshot import TOPOLOGY_NAMES, Names
-from autopilot.core.model.units import format_duration, parse_duration_s
+from autopilot.core.model.units import counted, format_duration, parse_duration_s
 from autopilot.journal import JournalReader
 from autopilot.replay.again import Progress
 from models.mix import HOUR_S, DemandMix, MixForecast, gang_sizes, size_kind
@@ -74,7 +74,7 @@ def _kind(gpus: int, gpu_milli: int, mig_profile: int, names: Names) -> str:
     if gpu_milli > 0:
         return SHARE
     size = gang_sizes()[int(size_kind(np.array([gpus], np.int32))[0])]
-    return f"{size} GPU" if size == 1 else f"{size} GPUs"
+    return counted(size, "GPU")
 
 
 def read_arrivals(path: Path, at_s: float | None, progress: Progress | None = None) -> Arrivals:

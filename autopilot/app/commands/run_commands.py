@@ -21,7 +21,7 @@ from autopilot.app.options import BASELINE_NAMES, SimulateOptions
 from autopilot.app.runs.outputs import Outputs, check_outputs, write_outputs
 from autopilot.app.runs.run_journals import LAST, new_journal
 from autopilot.core.model.errors import InputError
-from autopilot.core.model.units import format_duration, format_gpu_s, format_ratio, parse_duration_s
+from autopilot.core.model.units import counted, format_duration, format_gpu_s, format_ratio, number, parse_duration_s
 
 if TYPE_CHECKING:
     from autopilot.app.runs.simulate import SimulationOutcome
@@ -236,7 +236,8 @@ def print_outcome(outcome: SimulationOutcome) -> None:
 
     world = outcome.world
     out.print(
-        f"{world.title}: {world.spec.nodes} nodes, {world.spec.gpus} GPUs, physics {world.physics}, seed {world.seed}"
+        f"{world.title}: {counted(world.spec.nodes, 'node')}, {counted(world.spec.gpus, 'GPU')}, "
+        f"physics {world.physics}, seed {world.seed}"
         + (f", durations {outcome.setting.durations}" if outcome.setting.durations else "")
     )
     names = [policy.name + (" (interrupted)" if policy.result["interrupted"] else "") for policy in outcome.policies]
@@ -277,7 +278,7 @@ def print_world(world: World) -> None:
     if world.assumed:
         out.print(
             "assumed where the file has no value: "
-            + ", ".join(f"{name} ({rows:,} rows)" for name, rows in world.assumed.items())
+            + ", ".join(f"{name} ({counted(rows, 'row')})" for name, rows in world.assumed.items())
         )
 
 
@@ -352,7 +353,8 @@ def import_public_trace(
             progress=lambda what, part: show(kind, int(100 * part), 100, f"{part:.0%} {what}"),
         )
     out.print(
-        f"{report.out}: {report.rows_written:,} rows of {report.rows_read:,} read, {report.tenants:,} tenants, "
+        f"{report.out}: {counted(report.rows_written, 'row')} of {number(report.rows_read)} read, "
+        f"{counted(report.tenants, 'tenant')}, "
         f"over {format_duration(report.span_s)}"
     )
     if report.cluster_out:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.simulate import PolicyOutcome, SimulationOutcome
-from autopilot.core.model.units import format_duration
+from autopilot.core.model.units import counted, format_duration
 from autopilot.report.data import NO_HEAT, NO_SERIES, PolicyRun, ReportData
 from autopilot.report.words import headline as headline_of
 
@@ -34,7 +34,7 @@ def report_data(outcome: SimulationOutcome, command: str, written: str = "") -> 
         ]
     first = {reason: f" (first in {row})" for reason, row in world.first_unusable.items()}
     notes += [
-        f"{count:,} rows of the input were dropped: {reason}{first.get(reason, '')}"
+        f"{counted(count, 'row of the input was|rows of the input were')} dropped: {reason}{first.get(reason, '')}"
         for reason, count in world.unusable_by_reason.items()
     ]
     return ReportData(

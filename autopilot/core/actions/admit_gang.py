@@ -54,7 +54,7 @@ from autopilot.core.sharing.elastic import running, share, waiting
 
 NAME = "admit_gang"
 LEAVING, ADMIT = cases_without_victims(NAME)
-RESERVE = Case(NAME, "reserve", words="no room yet: hold {gpus} GPUs for it, planned to start in {planned_start_in}")
+RESERVE = Case(NAME, "reserve", words="no room yet: hold {gpus:GPU} for it, planned to start in {planned_start_in}")
 Rows = NDArray[np.integer]
 
 

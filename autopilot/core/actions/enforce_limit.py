@@ -45,7 +45,7 @@ SPENDING = Case(
 LIMIT_WARNING = NoteCase("limit_warning", "{subject} is past its run-time limit of {limit}; it is suspended in {value}")
 SPENDING_WARNING = NoteCase(
     "spending_warning",
-    "tenant {subject} used {spent} in the last day; that is {value} times its mean day of {days} days, {mean}",
+    "tenant {subject} used {spent} in the last day; that is {value} times its mean day of {days:day}, {mean}",
 )
 
 

@@ -112,5 +112,6 @@ def number(value: float) -> str:
 
 
 def counted(count: float, noun: str) -> str:
-    """A count with its noun: `1 GPU`, `8 GPUs`. `noun` is the singular of a regular noun."""
-    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
+    """A count with its noun: `1 GPU`, `8 GPUs`. `noun` is a regular noun, or both forms: `GPU is|GPUs are`."""
+    one, _, many = noun.partition("|")
+    return f"{number(count)} {one if count == 1 else many or one + 's'}"

@@ -28,6 +28,7 @@ from autopilot.core.model.operations import AdmitOperation, EvictOperation, Scal
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Instruction, Observation, Outcome, OutcomeKind, Subject
 from autopilot.core.model.snapshot import ClusterSnapshot, State
+from autopilot.core.model.units import counted
 
 _OPEN = frozenset({"reported", "held", "done", "conflict", "failed"})
 TRANSITIONS: dict[str, frozenset[str]] = {
@@ -240,7 +241,7 @@ def _expire(memory: ControllerMemory, now_s: float, policy: Policy) -> Controlle
     if reason and not memory.paused_by and now_s >= since_s + pause.length_s:
         reason, since_s, failures = "", float("nan"), ()
     if not reason and len(failures) >= pause.failures:
-        reason, since_s = f"{len(failures)} effects failed within {pause.window_s:g} s", now_s
+        reason, since_s = f"{counted(len(failures), 'effect')} failed within {pause.window_s:g} s", now_s
     return replace(
         memory,
         failures=failures,

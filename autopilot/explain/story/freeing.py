@@ -155,7 +155,7 @@ def _owed_prospect(gang: Waiting) -> str:
     if least:
         has = min(ledger.guarantee[kind][least[0]] for kind in claim.kinds)
         return (
-            f"guarantee: never owed, for queue {name_of(ctx, least[0])} is guaranteed {number(has)} GPUs "
+            f"guarantee: never owed, for queue {name_of(ctx, least[0])} is guaranteed {counted(has, 'GPU')} "
             f"and this gang needs {number(claim.gpus)}"
         )
     beyond = {each for each in path if not ledger.within_guarantee(each, claim.gpus, claim.kinds)}

@@ -208,7 +208,7 @@ def _unfair(gang: Waiting) -> str:
     if above:
         use, fair = ledger.use[ALL][above[0]] + claim.gpus, ledger.fair[ALL][above[0]]
         return (
-            f"not beyond its fair share: with it queue {name_of(gang.ctx, above[0])} would use {number(use)} GPUs, "
+            f"not beyond its fair share: with it queue {name_of(gang.ctx, above[0])} would use {counted(use, 'GPU')}, "
             f"its fair share is {number(round(fair, 2))}"
         )
     return "no lender there uses more than its fair share"

@@ -7,7 +7,7 @@ from math import inf, isfinite
 
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import Displace
-from autopilot.core.model.units import number
+from autopilot.core.model.units import counted, number
 from autopilot.core.planning.context import Context
 from autopilot.core.quota.ledger import ALL, EPSILON, QuotaLedger
 from autopilot.core.rules.base import Claim
@@ -103,7 +103,7 @@ def _level(ctx: Context, kind: int, queue: int, use_before: Sequence[Sequence[fl
     kept = " or kept for who waits" if ctx.quota.rules.keeps is not None else ""
     given = f" ({before:g} before this tick; the rest starts{kept})" if use > before + EPSILON else ""
     given = f" ({before:g} before this tick)" if use < before - EPSILON else given
-    parts = [f"uses {number(use)} GPUs{given}", f"guarantee {number(ledger.guarantee[kind][queue])}"]
+    parts = [f"uses {counted(use, 'GPU')}{given}", f"guarantee {number(ledger.guarantee[kind][queue])}"]
     if kind == ALL or isfinite(ledger.limit[kind][queue]):
         parts.append(f"limit {_bound(ledger.limit[kind][queue])}")
     if cohorts(ctx):
@@ -144,7 +144,7 @@ def rival_lines(ctx: Context, claim: Claim) -> list[str]:
         above, part = (use - owed, "guarantee") if cohorts(ctx) else (use - fair, "fair share")
         says = f"{number(round(above, 2))} above its {part}" if above > EPSILON else f"within its {part}"
         lines.append(
-            f"queue {name_of(ctx, queue)} beside it: uses {number(use)} GPUs, guarantee {number(owed)}, "
+            f"queue {name_of(ctx, queue)} beside it: uses {counted(use, 'GPU')}, guarantee {number(owed)}, "
             + ("" if cohorts(ctx) else f"fair share {number(round(fair, 2))}, ")
             + says
         )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autopilot.core.model.errors import InputError
+from autopilot.core.model.units import counted
 from simulator.traces.table_files import read_table, row_label
 from simulator.traces.times import read_times
 
@@ -97,7 +98,7 @@ def thin(frame: pd.DataFrame, options: ImportOptions, notes: list[str]) -> pd.Da
         inside &= np.random.default_rng(options.seed).random(len(frame)) < options.rate_scale
         notes.append(f"thinned to {options.rate_scale:g} of the requests (seed {options.seed})")
     if not inside.all():
-        notes.append(f"{int(len(frame) - inside.sum()):,} requests outside the window or thinned out")
+        notes.append(f"{counted(int(len(frame) - inside.sum()), 'request')} outside the window or thinned out")
     kept: pd.DataFrame = frame[inside]
     return kept.assign(
         t_s=kept["t_s"].astype("float64") - float(frame["t_s"].astype("float64").min()) - options.start_s

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from autopilot.core.model.units import counted
 from simulator.traces.importers.common import Imported, ImportOptions, layout_error, read_layout, timestamps_s
 from simulator.traces.table_files import Progress, number_column, read_table
 
@@ -66,7 +67,7 @@ def _table(path: Path) -> Any:
 
 def _limits_note(jobs: Any) -> list[str]:
     unlimited = int(jobs["limit_s"].isna().sum()) if "limit_s" in jobs else len(jobs)
-    return [f"{unlimited:,} jobs have no time limit"] if unlimited else []
+    return [f"{counted(unlimited, 'job has|jobs have')} no time limit"] if unlimited else []
 
 
 def _from_mit(frame: Any, path: Path) -> Any:

@@ -75,7 +75,7 @@ def test_a_code_says_the_number_that_it_was_judged_by(code: Code) -> None:
 
 def test_the_new_reasons_say_what_they_are_about() -> None:
     """Spot checks with value and threshold in their places."""
-    assert code_words(Code.GUARANTEE, 1.0, 4.0).endswith("1 GPUs of them are left on the path of its queue, it needs 4")
+    assert code_words(Code.GUARANTEE, 1.0, 4.0).endswith("1 GPU of them is left on the path of its queue, it needs 4")
     assert code_words(Code.DELAY, 60.0, 90.0) == "it has waited 60 s of the 90 s before it may preempt"
     assert "quota for 2 more GPUs, it needs 8" in code_words(Code.QUOTA, 2.0, 8.0)
     assert "take 40 s to write" in code_words(Code.BUDGET_CHECKPOINT, 40.0, 30.0)
@@ -250,3 +250,17 @@ def test_a_promise_is_kept_by_a_start_in_the_place_of_others_too(at_s: float, co
     recorder.on_tick(observation, pipelined.decision)
     found = recorder.reservations()
     assert (found.made, found.kept, found.late) == counts
+
+
+@pytest.mark.parametrize(
+    ("code", "value", "threshold", "words"),
+    [
+        (Code.PROTECTED, 0.0, 1.0, "all work that it could preempt for its 1 GPU is protected"),
+        (Code.CAPACITY, 1.0, 2.0, "1 GPU it may use is free, it needs 2"),
+        (Code.CAPACITY, float("nan"), 2.0, "an unknown number of GPUs it may use are free, it needs 2"),
+        (Code.BUDGET_NODE, 1.0, 0.0, "1 disruption in the window exceeds the node's 0"),
+    ],
+)
+def test_a_reason_agrees_with_its_count(code: Code, value: float, threshold: float, words: str) -> None:
+    """Noun and verb follow the number."""
+    assert code_words(code, value, threshold) == words

@@ -223,7 +223,7 @@ def test_gpus_that_are_cut_hold_no_whole_work() -> None:
     hardware = cluster_of(one_job(gang(1)), pools(pool(nodes=2, gpus=4, mig=(cut,)))).hardware
     assert never_fits(hardware, gang(4, 2)) == ""
     assert "room for at most 2 of its 3 members" in never_fits(hardware, gang(6, 2))
-    assert "room for at most 0 of its 1 members" in never_fits(hardware, gang(3, 3))
+    assert "room for at most 0 of its 1 member" in never_fits(hardware, gang(3, 3))
     whole = MigSpec(4, cut.placements)
     hardware = cluster_of(one_job(gang(1)), pools(pool(nodes=2, gpus=4, mig=(whole,)))).hardware
     assert "not partitioned for MIG" in never_fits(hardware, Shape(1, 1, 1, milli=500))

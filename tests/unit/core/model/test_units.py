@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autopilot.core.model.units import format_duration
+from autopilot.core.model.units import counted, format_duration
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,19 @@ from autopilot.core.model.units import format_duration
 def test_a_duration_keeps_its_minutes_past_a_day(value_s: float | None, said: str) -> None:
     """Seconds up to two minutes, then minutes, however long it is; parts that are zero are left out."""
     assert format_duration(value_s) == said
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "words"),
+    [
+        (1, "GPU", "1 GPU"),
+        (0, "GPU", "0 GPUs"),
+        (0.5, "GPU", "0.5 GPUs"),
+        (2_000, "step", "2,000 steps"),
+        (1, "GPU is|GPUs are", "1 GPU is"),
+        (3, "GPU is|GPUs are", "3 GPUs are"),
+    ],
+)
+def test_a_count_has_its_noun_in_the_right_number(count: float, noun: str, words: str) -> None:
+    """One is singular, everything else plural; an irregular phrase gives both forms."""
+    assert counted(count, noun) == words
