@@ -12,18 +12,16 @@ from typing import Any
 
 import msgspec
 
+from autopilot.core.model.changes import CHANGES, Change
 from autopilot.core.model.operations import OPERATIONS, Operation
 
-TABLES: Mapping[type, Mapping[str, type[Any]]] = {Operation: OPERATIONS}
+TABLES: Mapping[type, Mapping[str, type[Any]]] = {Change: CHANGES, Operation: OPERATIONS}
 """The classes of each base class, by kind."""
 
 
 def decoded(base: type, plain: Any) -> Any:
     """The record of a plain mapping. Raises `ValueError`, which names the record, for any other kind or fields."""
-    table = TABLES.get(base)
-    if table is None:
-        raise NotImplementedError(f"a {base.__name__} cannot be decoded")
-    what = base.__name__.lower()
+    table, what = TABLES[base], base.__name__.lower()
     kind = plain.get("kind") if isinstance(plain, dict) else None
     if not isinstance(kind, str) or kind not in table:
         raise ValueError(f"{what} of kind {kind!r}: this version knows {', '.join(sorted(table))}")

@@ -14,7 +14,9 @@ from math import isfinite
 
 import numpy as np
 
+from autopilot.core.model.changes import ScaleChange
 from autopilot.core.model.codes import APPROVAL_ENDED
+from autopilot.core.model.objects import SubjectKind
 from autopilot.core.model.records import Code, Decision, Evidence, Loss, Proposal, Slot, Verdict, Victim
 from autopilot.core.model.snapshot import GPU_MILLI
 from autopilot.core.model.units import counted, format_duration, format_gpu_s, number
@@ -250,22 +252,25 @@ def answer_words(answer: Answer) -> str:
 def _fields(proposal: Proposal) -> dict[str, str]:
     """What the words of a case may name."""
     waited = next((float(each.value) for each in proposal.evidence if each.name == "waited"), None)
+    change = proposal.change
     return {
         "where": where(proposal.slots),
         "after": "" if waited is None else f" after {format_duration(waited)}",
         "taken": counted(sum(victim.gpus for victim in proposal.victims), "GPU"),
         "victims": _first_victims(proposal.victims),
-        "workload": proposal.workload,
+        "workload": proposal.subject.name,
         "tenant": proposal.tenant,
-        "replicas": counted(proposal.replicas, "replica"),
+        "replicas": counted(change.replicas, "replica") if isinstance(change, ScaleChange) else "",
     }
 
 
 def _whose(proposal: Proposal) -> str:
     """What a proposal is about, in the state that it was made for."""
-    if proposal.kind == "scale":
-        return f"service {proposal.workload} (generation {proposal.incarnation})"
-    return f"workload {proposal.workload} (restart {proposal.incarnation})"
+    subject = proposal.subject
+    return f"{subject.kind} {subject.name} ({_REVISION[subject.kind]} {subject.revision})"
+
+
+_REVISION = {SubjectKind.WORKLOAD: "restart", SubjectKind.SERVICE: "generation"}
 
 
 def explain_proposal(proposal: Proposal, decision: Decision) -> list[str]:
@@ -281,7 +286,7 @@ def explain_proposal(proposal: Proposal, decision: Decision) -> list[str]:
         lines.append(f"  everything was held: {decision.halted}")
     if proposal.slots:
         lines.append(f"  place: {by_node(proposal.slots)}")
-    lines += [f"  score {evidence_words(term)}" for term in proposal.score_terms]
+    lines += [f"  score {evidence_words(term)}" for term in proposal.change.score_terms]
     lines += _victim_lines(proposal)
     lines += [f"  {evidence_words(each)}" for each in proposal.evidence]
     lines += [f"  guard {verdict_words(verdict)}" for verdict in proposal.verdicts]
@@ -292,8 +297,8 @@ def _victim_lines(proposal: Proposal) -> list[str]:
     """Every victim, the workload that preempts it, and the sum over all victims."""
     if not proposal.victims:
         return []
-    own = all(victim.workload == proposal.workload for victim in proposal.victims)
-    lines = [] if own else [f"  for {proposal.workload}:"]
+    own = all(victim.workload == proposal.subject.name for victim in proposal.victims)
+    lines = [] if own else [f"  for {proposal.subject.name}:"]
     lines += [f"  victim {victim_words(victim)} (restart {victim.incarnation})" for victim in proposal.victims]
     gpus = sum(victim.gpus for victim in proposal.victims)
     lost_gpu_s = sum(victim.lost_gpu_s for victim in proposal.victims)

@@ -48,7 +48,7 @@ from autopilot.variants import decoded
 DIGEST_BYTES = 8
 
 _COLUMNS = ("workload", "code", "value", "threshold")
-_PROPOSAL = msgspec.msgpack.Decoder(Proposal)
+_PROPOSAL = msgspec.msgpack.Decoder(Proposal, dec_hook=decoded)
 _RESERVATIONS = msgspec.msgpack.Decoder(tuple[Reservation, ...])
 _INSTRUCTIONS = msgspec.msgpack.Decoder(tuple[Instruction, ...], dec_hook=decoded)
 _OUTCOMES = msgspec.msgpack.Decoder(tuple[Outcome, ...])

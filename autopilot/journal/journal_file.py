@@ -170,7 +170,7 @@ class SqliteJournal:
         for proposal in decision.plan.proposals:
             if proposal.id not in self._known_proposals:
                 self._known_proposals.add(proposal.id)
-                self._proposals.append((proposal.id, number, observation.tick, proposal.workload))
+                self._proposals.append((proposal.id, number, observation.tick, proposal.subject.name))
         self._next = number + 1
         self._last_tick = observation.tick
         if len(self._rows) >= self._commit_ticks:

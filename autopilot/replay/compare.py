@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from autopilot.core.model.changes import AdmitChange
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_names import check_models
@@ -30,8 +31,8 @@ class _Proposals:
             self.proposals[kind] = self.proposals.get(kind, 0) + 1
             self.accepted += proposal.accepted
             self.evictions += len(proposal.victims) if proposal.accepted else 0
-            if proposal.kind == "admit":
-                self.admitted_s.setdefault(proposal.workload, decision.now_s)
+            if isinstance(proposal.change, AdmitChange):
+                self.admitted_s.setdefault(proposal.subject.name, decision.now_s)
         for reservation in decision.plan.reservations:
             self.reserved[reservation.workload] = None
 
@@ -127,7 +128,7 @@ def _keys(plan: Plan) -> dict[tuple[str, str, str], None]:
         (
             proposal.action,
             proposal.kind if proposal.accepted else f"{proposal.kind} (blocked)",
-            proposal.workload,
+            proposal.subject.name,
         ): None
         for proposal in plan.proposals
     }

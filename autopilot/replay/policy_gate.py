@@ -98,8 +98,8 @@ class _Side:
                 continue
             kind = _EFFECTS.get(proposal.kind, proposal.kind)
             if kind == "admit":
-                self.admitted_s.setdefault(proposal.workload, decision.now_s)
-            self.proposed.add((kind, proposal.workload))
+                self.admitted_s.setdefault(proposal.subject.name, decision.now_s)
+            self.proposed.add((kind, proposal.subject.name))
             for victim in proposal.victims:
                 # the recorded state ignores the candidate: an open proposal recurs at every tick, and counts once
                 self.evicted.add((victim.workload, victim.incarnation))
@@ -116,7 +116,7 @@ class _People:
         """Remember the workloads of a decision."""
         work = observation.snapshot.workloads
         for proposal in decision.plan.proposals:
-            for name in (proposal.workload, *(victim.workload for victim in proposal.victims)):
+            for name in (proposal.subject.name, *(victim.workload for victim in proposal.victims)):
                 if name in self.known:
                     continue
                 for row in np.flatnonzero(work.id == name).tolist():

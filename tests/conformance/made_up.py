@@ -10,6 +10,7 @@ from autopilot.core.model.records import Plan, Proposal, Slot, Victim, no_refusa
 from tests.conformance.cases import SCHEMA, parse_case
 from tests.conformance.outcome import Outcome, read_plan
 from tests.conformance.world import World, build_world
+from tests.kits.proposals import propose
 
 
 def task(name: str, state: str = "pending", gpus: float = 1, **more: Any) -> dict[str, Any]:
@@ -53,7 +54,7 @@ def written(folder: Path, *cases: dict[str, Any], schema: str = SCHEMA) -> str:
 def proposal(kind: str, workload: str, gpus: list[int], victims: tuple[Victim, ...] = ()) -> Proposal:
     """An accepted proposal for whole GPUs of n1."""
     slots = tuple(Slot("n1", f"GPU-n1-{gpu}") for gpu in gpus)
-    return Proposal(f"{kind}-{workload}", "any", kind, workload, 0, "q", "q", slots, victims, accepted=True)
+    return propose(kind, "any", workload, slots=slots, victims=victims, accepted=True)
 
 
 def read(world: World, *proposals: Proposal) -> Outcome:

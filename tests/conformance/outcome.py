@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from autopilot.core.actions import ACTIONS
 from autopilot.core.decision.planner import Planner, plan
+from autopilot.core.model.changes import AdmitChange, EvictChange, GrowChange, PipelineChange, ReserveChange
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.records import Code, Plan, Proposal, Slot, Victim
 from autopilot.core.model.snapshot import GPU_MILLI, State
@@ -92,10 +93,13 @@ def read_plan(world: World, made: Plan) -> Outcome:
         if proposal.accepted:
             for victim in proposal.victims:
                 _take(world, world.rows[victim.workload], victim, left, outcome)
-            if proposal.kind in {"admit", "pipeline", "grow"}:
-                _start(world, proposal, left, outcome)
-            elif proposal.kind not in {"evict", "reserve"}:
-                outcome.problems.append(f"{proposal.id} is a proposal of an unknown kind, {proposal.kind}")
+            match proposal.change:
+                case AdmitChange() | PipelineChange() | GrowChange():
+                    _start(world, proposal, left, outcome)
+                case EvictChange() | ReserveChange():
+                    pass
+                case _:
+                    outcome.problems.append(f"{proposal.id} is a proposal of a kind that no case has, {proposal.kind}")
     _check_books(left, outcome)
     refusals, ids = made.refusals, world.observation.snapshot.workloads.id
     for row, number in zip(refusals.workload.tolist(), refusals.code.tolist(), strict=True):
@@ -109,7 +113,7 @@ def read_plan(world: World, made: Plan) -> Outcome:
 def _held_without_start(world: World, planner: Planner) -> set[str]:
     """Waiting gangs that are on the plan's books, and are not proposed to start."""
     ids = world.observation.snapshot.workloads.id.tolist()
-    proposed = {proposal.workload for proposal in planner.proposals}
+    proposed = {proposal.subject.name for proposal in planner.proposals}
     return {
         row.gang.name
         for row in world.rows.values()
@@ -196,7 +200,7 @@ def _start(world: World, proposal: Proposal, left: dict[str, Use], outcome: Outc
 
     A gang that grows is given all its slots anew, those that it has among them.
     """
-    row = world.rows[proposal.workload]
+    row = world.rows[proposal.subject.name]
     off = [task for task in row.tasks if task.name in outcome.evicted]
     waiting = [task for task in row.tasks if task.state == "pending" and task.name not in outcome.started]
     new, rest = [], Counter(left[row.id])
@@ -214,7 +218,7 @@ def _start(world: World, proposal: Proposal, left: dict[str, Use], outcome: Outc
         outcome.evicted -= places.keys()
     else:
         outcome.started.update(places)
-        if proposal.kind == "pipeline" and not proposal.victims:
+        if isinstance(proposal.change, PipelineChange) and not proposal.victims:
             outcome.on_leaving.add(row.gang.name)
     left[row.id] = _use(proposal.slots)
 

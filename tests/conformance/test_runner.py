@@ -139,8 +139,8 @@ def test_a_start_on_what_is_being_given_up_is_told_from_one_that_evicts() -> Non
             "new is given slots that its members cannot use",
         ),
         (
-            [proposal("evict", "new", [], (Victim("e", 0, 2, 0.0, False),) * 2), proposal("swap", "new", [])],
-            "swap-new is a proposal of an unknown kind, swap",
+            [proposal("evict", "new", [], (Victim("e", 0, 2, 0.0, False),) * 2), proposal("scale", "new", [])],
+            "scale-new-1 is a proposal of a kind that no case has, scale",
         ),
     ],
 )

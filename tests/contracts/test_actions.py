@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from autopilot.core.actions import ACTIONS
+from autopilot.core.model.changes import CHANGES
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import ACTIONS_WITH, Effect, Modes
 from autopilot.core.model.records import Observation
+from autopilot.core.planning import draft
 from autopilot.core.planning.action import cases_of
 from autopilot.replay.unequal import first_unequal
 from tests.kits.core_world import HOLDING, arrays, decide, holds, observe, snapshot, waits
@@ -91,11 +93,11 @@ def test_every_proposal_has_its_case(seed: int) -> None:
     for proposal in step.decision.plan.proposals:
         assert proposal.action in NAMES
         if proposal.kind == "scale":
-            row = services.id.tolist().index(proposal.workload)
-            assert proposal.incarnation == int(services.generation[row])
+            row = services.id.tolist().index(proposal.subject.name)
+            assert proposal.subject.revision == int(services.generation[row])
         else:
-            row = work.id.tolist().index(proposal.workload)
-            assert proposal.incarnation == int(work.incarnation[row])
+            row = work.id.tolist().index(proposal.subject.name)
+            assert proposal.subject.revision == int(work.incarnation[row])
             assert not work.excluded[row]
         assert np.isfinite(proposal.benefit_gpu_s)
         assert proposal.cost_gpu_s >= 0.0
@@ -155,7 +157,22 @@ def test_every_case_is_of_its_action_and_no_two_have_one_key() -> None:
     assert len(cases_of(ACTIONS)) == len(cases)
     assert all(case.action == action.name for action in ACTIONS for case in action.cases)
     assert all(case.words for case in cases)
-    assert all(action.about for action in ACTIONS)
+    assert {case.kind for case in cases} == set(CHANGES)
+
+
+def test_every_draft_becomes_a_proposal_of_its_kind() -> None:
+    """A draft and the change that it proposes have one kind, and every kind has a draft."""
+    drafts = {each.kind for each in vars(draft).values() if isinstance(each, type) and hasattr(each, "kind")}
+    assert {kind for kind in drafts if isinstance(kind, str)} == set(CHANGES)
+    for seed in RNG_SEEDS:
+        cases = cases_of(ACTIONS)
+        for each in decide(scene(seed), HOLDING, ControllerMemory(services=LEARNED)).decision.plan.proposals:
+            assert (each.action, each.kind, each.reason) in cases
+
+
+def test_an_action_is_named_and_described() -> None:
+    """The report shows both."""
+    assert all(action.name and action.about for action in ACTIONS)
 
 
 def test_the_effects_of_a_mode_are_those_of_the_cases() -> None:

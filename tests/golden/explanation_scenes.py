@@ -14,6 +14,7 @@ from autopilot.core.model.snapshot import QueueOrder, State
 from autopilot.core.quota.spending import remember_spending
 from tests.kits.core_world import HOLDING, decide, holds, observe, queue_tree, snapshot, waits, with_policy, world
 from tests.kits.demand_world import LEARNED, forecast, serving
+from tests.kits.proposals import propose
 from tests.kits.story_kit import tree, with_columns
 from tests.kits.ticking_world import EAGER, tenants
 
@@ -135,8 +136,7 @@ REAL: dict[Key, Callable[[], Step]] = {
 
 def _built(key: Key, **more: object) -> Proposal:
     action, kind, reason = key
-    made = Proposal(f"{kind}-w-1", action, kind, "w", 0, "q", "t", accepted=True, reason=reason, evidence=(WAITED,))
-    return replace(made, **more)  # type: ignore[arg-type]
+    return propose(kind, action, **{"accepted": True, "reason": reason, "evidence": (WAITED,)} | more)  # type: ignore[arg-type]
 
 
 BUILT: dict[Key, Proposal] = {

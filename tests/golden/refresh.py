@@ -37,7 +37,7 @@ def in_words(observation: Observation, step: Step) -> dict[str, Any]:
                 "kind": p.kind,
                 "reason": p.reason,
                 "words": proposal_words(p),
-                "workload": p.workload,
+                "workload": p.subject.name,
                 "accepted": p.accepted,
                 "gpus": [slot.instance or slot.gpu for slot in p.slots],
                 "victims": [v.workload for v in p.victims],

@@ -182,4 +182,4 @@ def content(proposal: Proposal) -> tuple[object, ...]:
         )
     )
     slots = tuple(sorted(slot.gpu for slot in proposal.slots))
-    return proposal.action, proposal.kind, proposal.workload, proposal.uid, slots, victims
+    return proposal.action, proposal.kind, proposal.subject.name, proposal.subject.uid, slots, victims

@@ -347,7 +347,7 @@ def why_waits(step: Step, observation: Observation, name: str) -> tuple[str, flo
 
 def proposals(step: Step, kind: str = "") -> dict[str, Proposal]:
     """Proposals by workload, of one kind or all."""
-    return {p.workload: p for p in step.decision.plan.proposals if kind in {"", p.kind}}
+    return {p.subject.name: p for p in step.decision.plan.proposals if kind in {"", p.kind}}
 
 
 def done(

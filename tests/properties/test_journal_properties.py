@@ -45,6 +45,7 @@ from autopilot.journal.observations import NAMED_TABLES, ObservationDecoder, Obs
 from autopilot.replay.unequal import first_unequal
 from benchmarks.small_world import AUTO
 from tests.kits.instructions import instruct
+from tests.kits.proposals import propose
 
 SPECIAL = (np.nan, -0.0, 0.0, np.inf, -np.inf, 1e-300, 1.5)
 
@@ -326,14 +327,11 @@ def test_what_did_not_change_is_one_object_after_reading(seed: int) -> None:
 def decision(rng: np.random.Generator, tick: int, workloads: int, before: tuple[Proposal, ...]) -> Decision:
     """A decision some of whose proposals were made before."""
     fresh = tuple(
-        Proposal(
-            f"p{int(rng.integers(1 << 30))}",
-            "admit_gang",
+        propose(
             "admit",
+            "admit_gang",
             f"w{at}",
-            at,
-            "q",
-            "t",
+            id=f"p{int(rng.integers(1 << 30))}",
             slots=(Slot("n", "g"),),
             verdicts=(Verdict("mode", True, Code.OK, np.float64(1.0), "", float("nan")),),
         )

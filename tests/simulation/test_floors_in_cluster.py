@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from autopilot.app.runs.world import World
+from autopilot.core.model.changes import ScaleChange
 from autopilot.journal import JournalReader
 from autopilot.replay import replay
 from autopilot.settings import shipped_policy
@@ -67,10 +68,10 @@ def late_ratio(ran: Ran) -> float:
 def floors(ran: Ran) -> list[int]:
     """The floors that were asked for, in order."""
     return [
-        each.replicas
+        each.change.replicas
         for moment in ran.tape.moments
         for each in moment.decision.plan.proposals
-        if each.kind == "scale" and each.accepted
+        if isinstance(each.change, ScaleChange) and each.accepted
     ]
 
 

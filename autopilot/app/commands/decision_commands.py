@@ -150,7 +150,7 @@ def _cells(row: Row, when: When) -> tuple[str, ...]:
         when.words(row.at_s),
         answer_words(row.answer),
         proposal.action,
-        proposal.workload,
+        proposal.subject.name,
         proposal.tenant,
         f"{gpus_of(proposal):,}" if gpus_of(proposal) else "-",
         format_gpu_s(proposal.benefit_gpu_s),

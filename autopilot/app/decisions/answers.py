@@ -15,6 +15,7 @@ from autopilot.app.decisions.life import Life, life_of
 from autopilot.app.options import past_end
 from autopilot.app.when import When
 from autopilot.core.decision.reconciler import reconcile
+from autopilot.core.model.changes import PipelineChange, ReserveChange
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.operations import AdmitOperation, ResizeOperation
@@ -288,7 +289,7 @@ class _Past:
         """Take in the next decision of the record."""
         before, concerns = len(self.events), False
         for proposal in record.decision.plan.proposals:
-            own = proposal.workload == self.workload
+            own = proposal.subject.name == self.workload
             if own or any(victim.workload == self.workload for victim in proposal.victims):
                 concerns = True
                 known = self._proposals.get(proposal.id)
@@ -322,7 +323,7 @@ class _Past:
 
     def _open_proposal(self, record: DecisionRecord, proposal: Proposal) -> None:
         """A proposal for it without an instruction yet: refused, a reservation, or a pipelined start."""
-        if proposal.accepted and proposal.kind not in {"reserve", "pipeline"}:
+        if proposal.accepted and not isinstance(proposal.change, ReserveChange | PipelineChange):
             return
         codes = tuple(verdict.code for verdict in proposal.verdicts if not verdict.allowed)
         key = (proposal.action, proposal.kind, codes)
@@ -340,17 +341,17 @@ class _Past:
         proposal = self._proposals.get(effect.proposal_id)
         action = f"{proposal.action}, accepted" if proposal is not None else effect.operation.takes or "accepted"
         by = f"{effect.proposal_id} ({action})"
-        own = proposal is not None and proposal.workload == self.workload
+        own = proposal is not None and proposal.subject.name == self.workload
         slots = effect.operation.slots
         if isinstance(effect.operation, AdmitOperation):
             place = f"{where(slots)} ({by_node(slots, 4)})"
             if proposal is None or own:
                 return f"{again}start on {place}{_after(proposal)}: {by}"
-            return f"{again}start again on {place}, moved for {proposal.workload}: {by}"
+            return f"{again}start again on {place}, moved for {proposal.subject.name}: {by}"
         victim = next((each for each in proposal.victims if each.workload == self.workload), None) if proposal else None
         if victim is not None and proposal is not None:
             self.stops[victim.how] += not again
-            beneficiary = "" if own else f", for {proposal.workload}"
+            beneficiary = "" if own else f", for {proposal.subject.name}"
             return f"{again}{how_words(victim)}{beneficiary}: {by}"
         if isinstance(effect.operation, ResizeOperation):
             return f"{again}go on with {where(slots)} ({by_node(slots, 4)}): {by}"

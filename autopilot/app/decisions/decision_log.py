@@ -58,7 +58,7 @@ class DecisionLog:
             at=self._when.words(row.at_s),
             id=proposal.id,
             action=proposal.action,
-            workload=proposal.workload,
+            workload=proposal.subject.name,
             tenant=proposal.tenant,
             gpus=gpus_of(proposal),
             answer=row.answer.value,

@@ -47,7 +47,7 @@ class Wanted:
     def takes(self, row: Row) -> bool:
         """Whether the decision matches. A decision for another workload matches where it takes GPUs from this one."""
         proposal = row.proposal
-        names = {proposal.workload, *(victim.workload for victim in proposal.victims)}
+        names = {proposal.subject.name, *(victim.workload for victim in proposal.victims)}
         return (
             (self.action is None or proposal.action == self.action)
             and (self.tenant is None or proposal.tenant == self.tenant)
@@ -119,7 +119,7 @@ def row_document(row: Row, when: When) -> dict[str, Any]:
         "at": when.stamp(row.at_s),
         "action": proposal.action,
         "kind": proposal.kind,
-        "workload": proposal.workload,
+        "workload": proposal.subject.name,
         "tenant": proposal.tenant,
         "queue": proposal.queue,
         "gpus": gpus_of(proposal),
@@ -139,9 +139,9 @@ def case_document(row: Row, when: When) -> dict[str, Any]:
     """One decision with placement, evidence and the verdict of every guard."""
     proposal = row.proposal
     return row_document(row, when) | {
-        "restart": proposal.incarnation,
+        "restart": proposal.subject.revision,
         "slots": [asdict(slot) for slot in proposal.slots],
-        "score": [_number(term) for term in proposal.score_terms],
+        "score": [_number(term) for term in proposal.change.score_terms],
         "evidence": [_number(each) for each in proposal.evidence],
         "verdicts": [_verdict(each) for each in proposal.verdicts],
     }

@@ -7,6 +7,7 @@ from math import inf
 import numpy as np
 
 from autopilot.app.decisions.decision_log import DecisionLog
+from autopilot.core.model.changes import AdmitChange, PipelineChange, ReserveChange
 from autopilot.core.model.forecast import REQUESTS, Forecast
 from autopilot.core.model.records import Decision, Observation
 from autopilot.core.model.snapshot import F64
@@ -18,8 +19,8 @@ from simulator.signals.behaviours import effective_level
 from simulator.world.cluster import Cluster
 from simulator.world.facts import Started, Stopped, Submitted, Why
 
-STARTS = frozenset({"admit", "pipeline"})
-"""Kinds of proposals that start a gang: at once, or as soon as its victims have left."""
+STARTS = (AdmitChange, PipelineChange)
+"""Changes that start a gang: at once, or as soon as its victims have left."""
 KEPT_TOLERANCE_S = 1.0
 """A gang that starts at most this long after its promised time counts as on time."""
 
@@ -180,11 +181,11 @@ class DecisionRecorder:
         for workload in decision.plan.released:
             self.released += self._promised.pop(workload, None) is not None
         for proposal in decision.plan.proposals:
-            if proposal.kind == "reserve" and proposal.accepted:
-                self.made += proposal.workload not in self._promised
-                self._promised.setdefault(proposal.workload, max(proposal.start_s, observation.now_s))
-            elif proposal.kind in STARTS and proposal.accepted and proposal.workload in self._promised:
-                on_time = observation.now_s <= self._promised.pop(proposal.workload) + KEPT_TOLERANCE_S
+            if isinstance(proposal.change, ReserveChange) and proposal.accepted:
+                self.made += proposal.subject.name not in self._promised
+                self._promised.setdefault(proposal.subject.name, max(proposal.change.start_s, observation.now_s))
+            elif isinstance(proposal.change, STARTS) and proposal.accepted and proposal.subject.name in self._promised:
+                on_time = observation.now_s <= self._promised.pop(proposal.subject.name) + KEPT_TOLERANCE_S
                 self.kept += on_time
                 self.late += not on_time
         if self.log is not None:

@@ -15,9 +15,19 @@ import numpy as np
 from autopilot.core.actions import ACTIONS
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
+from autopilot.core.model.changes import (
+    AdmitChange,
+    Change,
+    EvictChange,
+    GrowChange,
+    PipelineChange,
+    ReserveChange,
+    ScaleChange,
+)
 from autopilot.core.model.codes import ON_PAPER, PASSING
 from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.memory import ControllerMemory, Disruption
+from autopilot.core.model.objects import Subject, SubjectKind
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Code, Observation, Plan, Proposal, Reservation, Slot, Verdict, Victim
 from autopilot.core.model.work import evicted_uids
@@ -81,7 +91,7 @@ class Planner:
             self.dwells_s[proposal_key(proposal)] = dwell_s(ctx, draft)
         if accepted:
             if draft.workload_row is not None:
-                self.rows[proposal.uid] = draft.workload_row
+                self.rows[proposal.subject.uid] = draft.workload_row
             self.cases[proposal.id] = draft.case
             self.rows.update((victim.uid, row) for victim, row in zip(proposal.victims, draft.victims, strict=True))
         if accepted and draft.victims:
@@ -189,7 +199,11 @@ def _leaving(observation: Observation, memory: ControllerMemory) -> set[int]:
 
 def _reservations(ctx: Context, planner: Planner) -> tuple[Reservation, ...]:
     """Reservations that memory keeps: room held now, unless a guard refused it, and promises without room now."""
-    refused = {proposal.uid for proposal in planner.proposals if proposal.kind == "reserve" and not proposal.accepted}
+    refused = {
+        proposal.subject.uid
+        for proposal in planner.proposals
+        if isinstance(proposal.change, ReserveChange) and not proposal.accepted
+    }
     started = set(ctx.pending[ctx.plan.taken].tolist())
     held = tuple(
         held.record
@@ -216,50 +230,69 @@ def kept_promises(ctx: Context) -> tuple[Reservation, ...]:
 
 def _proposal(draft: Draft, ctx: Context) -> Proposal:
     """The draft in names, with an id that is bound to the state that it was made for."""
+    snapshot = ctx.observation.snapshot
+    change = _change(draft, ctx)
     match draft:
         case ScaleDraft():
-            return _scaling(draft, ctx)
+            services, row = snapshot.services, draft.service
+            name, uid, revision = str(services.id[row]), str(services.uid[row]), int(services.generation[row])
+            subject = Subject(SubjectKind.SERVICE, name, uid, revision)
+            tenants = snapshot.workloads.tenant[snapshot.workloads.service == row]
+            queue, tenant = int(services.queue[row]), int(tenants[0]) if len(tenants) else -1
         case WorkloadDraft():
-            return _of_workload(draft, ctx)
-    raise InvariantError(f"the planner cannot name a {type(draft).__name__}")
-
-
-def _of_workload(draft: WorkloadDraft, ctx: Context) -> Proposal:
-    snapshot = ctx.observation.snapshot
-    work = snapshot.workloads
-    workload, incarnation = str(work.id[draft.row]), int(work.incarnation[draft.row])
-    slots = () if draft.placed is None else slots_of(ctx, _whole_of(draft, draft.placed.layout, ctx))
-    victims = tuple(_victim(give, draft.contract, ctx) for give in draft.taken)
-    state = _state_digest(draft, f"{workload}|{work.uid[draft.row]}|{incarnation}", slots, victims)
+            work, row = snapshot.workloads, draft.row
+            name, uid, revision = str(work.id[row]), str(work.uid[row]), int(work.incarnation[row])
+            subject = Subject(SubjectKind.WORKLOAD, name, uid, revision)
+            queue, tenant = int(work.queue[row]), int(work.tenant[row])
+        case _:
+            raise InvariantError(f"the planner cannot name the object of a {type(draft).__name__}")
+    state = _state_digest(draft, subject, change, ctx)
     return Proposal(
-        id=f"{draft.kind}-{workload}-{state[:8]}",
+        id=f"{draft.kind}-{subject.name}-{state[:8]}",
         action=draft.action,
-        kind=draft.kind,
-        workload=workload,
-        incarnation=incarnation,
-        queue=str(snapshot.queues.id[int(work.queue[draft.row])]),
-        tenant=snapshot.names.tenants[int(work.tenant[draft.row])],
-        slots=slots,
-        victims=victims,
-        start_s=draft.start_s if isinstance(draft, ReserveDraft) else ctx.now_s,
+        subject=subject,
+        queue=str(snapshot.queues.id[queue]),
+        tenant=snapshot.names.tenants[tenant] if tenant >= 0 else "",
+        change=change,
         benefit_gpu_s=draft.benefit_gpu_s,
         cost_gpu_s=draft.cost_gpu_s,
-        score_terms=draft.placed.terms if draft.placed is not None else (),
         evidence=draft.evidence,
         state_digest=state,
-        until_s=draft.gone_s or 0.0 if isinstance(draft, EvictDraft) else 0.0,
-        uid=str(work.uid[draft.row]),
         reason=draft.case.reason,
     )
 
 
-def _state_digest(draft: WorkloadDraft, subject: str, slots: tuple[Slot, ...], victims: tuple[Victim, ...]) -> str:
-    """What an approval is bound to: the slots of the gang and the fate of every victim."""
+def _change(draft: Draft, ctx: Context) -> Change:
+    """What the draft would change, in names."""
+    victims = tuple(_victim(give, draft.contract, ctx) for give in draft.taken)
+    match draft:
+        case AdmitDraft(fit=fit):
+            return AdmitChange(slots=slots_of(ctx, fit.layout), score_terms=fit.terms)
+        case PipelineDraft(fit=fit):
+            return PipelineChange(slots=slots_of(ctx, fit.layout), victims=victims, score_terms=fit.terms)
+        case GrowDraft(row=row, fit=fit):  # it keeps what it has
+            whole = ctx.whatif.layout_of(row).joined(fit.layout)
+            return GrowChange(slots=slots_of(ctx, whole), score_terms=fit.terms)
+        case ReserveDraft(start_s=start_s):
+            return ReserveChange(start_s=start_s)
+        case EvictDraft(gone_s=gone_s):
+            return EvictChange(victims=victims, gone_s=gone_s)
+        case ScaleDraft(replicas=replicas, until_s=until_s):
+            return ScaleChange(replicas=replicas, until_s=until_s)
+    raise InvariantError(f"the planner has no proposal for a {type(draft).__name__}")
+
+
+def _state_digest(draft: Draft, subject: Subject, change: Change, ctx: Context) -> str:
+    """What an approval is bound to: the slots of the gang and the fate of every victim, or the floor."""
     digest = blake2s(digest_size=6)
-    digest.update(f"{draft.action}|{draft.kind}|{subject}|{'contract' if draft.contract else ''}".encode())
-    for slot in slots:
+    digest.update(f"{draft.action}|{draft.kind}|{subject.name}|{subject.uid}|{subject.revision}|".encode())
+    if isinstance(draft, ScaleDraft):
+        digest.update(f"{int(ctx.observation.snapshot.services.floor[draft.service])}>{draft.replicas}".encode())
+        return digest.hexdigest()
+    digest.update(b"contract" if draft.contract else b"")
+    for slot in change.slots:
         digest.update(f"|{_place(slot)}".encode())
-    for victim in victims:
+    for victim in change.victims:
         digest.update(f"|-{victim.workload}:{victim.uid}:{victim.incarnation}:{victim.how}:{victim.gpus}".encode())
         for slot in victim.keeps:
             digest.update(f">{_place(slot)}".encode())
@@ -272,64 +305,21 @@ def _place(slot: Slot) -> str:
     return f"{slot.node}/{slot.gpu}/{slot.instance}:{slot.milli}"
 
 
-def _scaling(draft: ScaleDraft, ctx: Context) -> Proposal:
-    """The proposal of a floor for a service, in names."""
-    snapshot, row = ctx.observation.snapshot, draft.service
-    services = snapshot.services
-    name, generation = str(services.id[row]), int(services.generation[row])
-    mine = np.flatnonzero(snapshot.workloads.service == row)
-    state = blake2s(
-        f"{draft.action}|scale|{name}|{services.uid[row]}|{generation}|{int(services.floor[row])}>{draft.replicas}".encode(),
-        digest_size=6,
-    ).hexdigest()
-    return Proposal(
-        id=f"scale-{name}-{state[:8]}",
-        action=draft.action,
-        kind=draft.kind,
-        workload=name,
-        incarnation=generation,
-        queue=str(snapshot.queues.id[int(services.queue[row])]),
-        tenant=snapshot.names.tenants[int(snapshot.workloads.tenant[mine[0]])] if len(mine) else "",
-        start_s=ctx.now_s,
-        benefit_gpu_s=draft.benefit_gpu_s,
-        cost_gpu_s=draft.cost_gpu_s,
-        evidence=draft.evidence,
-        state_digest=state,
-        replicas=draft.replicas,
-        until_s=draft.until_s,
-        uid=str(services.uid[row]),
-        reason=draft.case.reason,
-    )
-
-
-def _whole_of(draft: WorkloadDraft, layout: Layout, ctx: Context) -> Layout:
-    """All that the gang will hold: a gang that grows keeps what it has."""
-    return ctx.whatif.layout_of(draft.row).joined(layout) if isinstance(draft, GrowDraft) else layout
-
-
 def _with_verdicts(proposal: Proposal, verdicts: tuple[Verdict, ...], accepted: bool) -> Proposal:
     """The proposal with its verdicts (a plain copy: dataclasses.replace is slow here)."""
     return Proposal(
         proposal.id,
         proposal.action,
-        proposal.kind,
-        proposal.workload,
-        proposal.incarnation,
+        proposal.subject,
         proposal.queue,
         proposal.tenant,
-        proposal.slots,
-        proposal.victims,
-        proposal.start_s,
+        proposal.change,
         proposal.benefit_gpu_s,
         proposal.cost_gpu_s,
-        proposal.score_terms,
         proposal.evidence,
         proposal.state_digest,
         verdicts,
         accepted,
-        proposal.replicas,
-        proposal.until_s,
-        proposal.uid,
         proposal.reason,
     )
 

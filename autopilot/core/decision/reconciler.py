@@ -21,6 +21,14 @@ from autopilot.core.guards.base import Check
 from autopilot.core.intake.clock import Reading, read_clock
 from autopilot.core.intake.commands import command_timers_s, obey, remember_open_proposals
 from autopilot.core.intake.sight import Sight, look
+from autopilot.core.model.changes import (
+    AdmitChange,
+    EvictChange,
+    GrowChange,
+    PipelineChange,
+    ReserveChange,
+    ScaleChange,
+)
 from autopilot.core.model.identity import shape_digest
 from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight, Noted, Part, PipelinedStart, Step
 from autopilot.core.model.operations import (
@@ -181,7 +189,7 @@ def _commit(
             moves_tried[key] = memory.proposed_since_s.get(key, now_s)
         if not proposal.accepted:
             continue
-        if proposal.kind == "pipeline":
+        if isinstance(proposal.change, PipelineChange):
             pipelined_starts.append(_landing(proposal, planner, observation, policy))
         shape = _shape_of(proposal, observation, planner)
         for effect in _effects(proposal, planner.cases[proposal.id], observation, policy, memory.fence):
@@ -238,19 +246,19 @@ def _enter_in_ledger(
 
 def _shape_of(proposal: Proposal, observation: Observation, planner: Planner) -> str:
     """Digest of the present request of a gang that starts; "" where none starts."""
-    if proposal.kind not in {"admit", "grow"}:
+    if not isinstance(proposal.change, AdmitChange | GrowChange):
         return ""
-    return shape_digest(observation.snapshot, planner.rows[proposal.uid])
+    return shape_digest(observation.snapshot, planner.rows[proposal.subject.uid])
 
 
 def _landing(proposal: Proposal, planner: Planner, observation: Observation, policy: Policy) -> PipelinedStart:
     """What memory keeps of a start that waits for its victims."""
-    now_s, waits = observation.now_s, planner.waits.get(proposal.id, ())
+    now_s, waits, subject = observation.now_s, planner.waits.get(proposal.id, ()), proposal.subject
 
     def shape(uid: str) -> str:
         return shape_digest(observation.snapshot, planner.rows[uid])
 
-    parts = [Part(proposal.workload, proposal.incarnation, proposal.slots, proposal.uid, shape(proposal.uid))]
+    parts = [Part(subject.name, subject.revision, proposal.slots, subject.uid, shape(subject.uid))]
     parts += [
         Part(victim.workload, victim.incarnation + 1, victim.keeps, victim.uid, shape(victim.uid))
         for victim in proposal.victims
@@ -260,13 +268,13 @@ def _landing(proposal: Proposal, planner: Planner, observation: Observation, pol
         proposal.id,
         proposal.action,
         proposal.tenant,
-        proposal.workload,
+        subject.name,
         (*proposal.victims, *waits),
         tuple(parts),
         now_s,
         now_s + policy.preemption.pipelined_timeout_s,
         all(victim.contract for victim in proposal.victims),
-        proposal.uid,
+        subject.uid,
         proposal.benefit_gpu_s,
         proposal.cost_gpu_s,
         proposal.state_digest,
@@ -279,10 +287,11 @@ def _effects(proposal: Proposal, case: Case, observation: Observation, policy: P
     The deadline of an eviction includes its grace. A start that waits for victims is instructed when they have left. A
     victim without a contract keeps its place when it cannot save in time, unless the policy says otherwise.
     """
-    rules = policy.preemption
-    left_s = proposal.until_s - observation.now_s
-    # of work that stands on what is taken away
-    grace_s = left_s if 0 <= left_s < rules.grace_s else rules.grace_s
+    rules, change = policy.preemption, proposal.change
+    grace_s = rules.grace_s
+    if isinstance(change, EvictChange) and change.gone_s is not None:  # it stands on what is taken away
+        left_s = change.gone_s - observation.now_s
+        grace_s = left_s if 0 <= left_s < grace_s else grace_s
     deadline_s = observation.now_s + policy.limits.deadline_s
     prefix = f"{observation.tick}/{proposal.id}"
     effects = []
@@ -305,17 +314,15 @@ def _effects(proposal: Proposal, case: Case, observation: Observation, policy: P
             )
         )
     operation: Operation | None = None
-    match proposal.kind:
-        case "scale":
-            operation = ScaleOperation(replicas=proposal.replicas, until_s=proposal.until_s)
-        case "admit":
-            operation = AdmitOperation(slots=proposal.slots, backfill=case.fills_gap)
-        case "grow":
-            operation = ResizeOperation(slots=proposal.slots)
+    match change:
+        case ScaleChange(replicas=replicas, until_s=until_s):
+            operation = ScaleOperation(replicas=replicas, until_s=until_s)
+        case AdmitChange(slots=slots):
+            operation = AdmitOperation(slots=slots, backfill=case.fills_gap)
+        case GrowChange(slots=slots):
+            operation = ResizeOperation(slots=slots)
     if operation is not None:
-        kind = SubjectKind.SERVICE if proposal.kind == "scale" else SubjectKind.WORKLOAD
-        subject = Subject(kind, proposal.workload, proposal.uid, proposal.incarnation)
-        effects.append(Instruction(prefix, subject, operation, deadline_s, fence, proposal.id))
+        effects.append(Instruction(prefix, proposal.subject, operation, deadline_s, fence, proposal.id))
     return effects
 
 
@@ -381,7 +388,9 @@ def _next_review_s(chosen: Plan, planner: Planner, policy: Policy) -> float:
         return float("inf")
     period_s = policy.review.batch_s
     next_s = review_start(ctx.now_s, policy) + period_s
-    gated = any(proposal.kind != "reserve" and not proposal.accepted for proposal in chosen.proposals)
+    gated = any(
+        not isinstance(proposal.change, ReserveChange) and not proposal.accepted for proposal in chosen.proposals
+    )
     if gated or _past_moves(ctx) or policy.order.aging_exponent > 0 or (ctx.plan.held and _forecasts_move(ctx)):
         return next_s
     submit_s = ctx.observation.snapshot.workloads.submit_s[ctx.pending]

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from autopilot.core.guards.base import Check
+from autopilot.core.model.changes import AdmitChange, Change, EvictChange, GrowChange, ScaleChange
 from autopilot.core.model.identity import rows_by_uid, shape_digest
 from autopilot.core.model.memory import InFlight, Part, PipelinedStart
+from autopilot.core.model.objects import Subject, SubjectKind
 from autopilot.core.model.operations import EvictOperation, ResizeOperation, ScaleOperation
 from autopilot.core.model.records import About, Code, Evidence, Instruction, Note, NoteCode, Proposal, Slot, Victim
 from autopilot.core.model.snapshot import GPU_MILLI, Gate, State
@@ -31,6 +33,7 @@ from autopilot.core.planning.draft import (
     EvictDraft,
     Eviction,
     GrowDraft,
+    PipelineDraft,
     ScaleDraft,
     WorkloadDraft,
 )
@@ -159,7 +162,8 @@ class Sender:
             evidence=(),
             resent=origin.proposal_id,
         )
-        refusal = self._ask(self._proposal(origin, draft, slots, ()), draft)
+        change = GrowChange(slots=slots) if variant is GrowDraft else AdmitChange(slots=slots)
+        refusal = self._ask(self._proposal(origin, draft, change), draft)
         return refusal or self._quota(row, layout, has, len(more.gpu))
 
     def _quota(self, row: int, layout: Layout, has: Layout, gpus: int) -> Code | None:
@@ -188,7 +192,7 @@ class Sender:
         ]
         pipelined = next((each for each in ctx.memory.pipelined_starts if each.proposal_id == proposal_id), None)
         code: Code | None = None
-        if first.kind == "pipeline" and pipelined is None and not all(map(self._leaves, due)):
+        if first.kind == PipelineDraft.kind and pipelined is None and not all(map(self._leaves, due)):
             code = Code.CHANGED  # what it was to make room for was given up
         evictions, victims = [], []
         for entry in entries:
@@ -214,7 +218,7 @@ class Sender:
                 needed_gpus=_needed(pipelined, evictions),
                 resent=proposal_id,
             )
-            code = self._ask(self._proposal(origin, draft, (), tuple(victims)), draft)
+            code = self._ask(self._proposal(origin, draft, EvictChange(victims=tuple(victims))), draft)
         return dict.fromkeys((entry.instruction.id for entry in due), code)
 
     def _case_of(self, entry: InFlight) -> Case:
@@ -281,41 +285,31 @@ class Sender:
         proposal = Proposal(
             effect.proposal_id,
             entry.action,
-            "scale",
-            effect.subject.name,
-            effect.subject.revision,
+            effect.subject,
             "",
             entry.tenant,
+            ScaleChange(replicas=floor.replicas, until_s=floor.until_s),
             benefit_gpu_s=entry.benefit_gpu_s,
             cost_gpu_s=entry.cost_gpu_s,
             state_digest=entry.digest,
-            replicas=floor.replicas,
-            until_s=floor.until_s,
-            uid=effect.subject.uid,
         )
         return self._ask(proposal, draft)
 
     # --- guards -----------------------------------------------------------------------------------
 
-    def _proposal(
-        self, origin: _Origin, draft: WorkloadDraft, slots: tuple[Slot, ...], victims: tuple[Victim, ...]
-    ) -> Proposal:
+    def _proposal(self, origin: _Origin, draft: WorkloadDraft, change: Change) -> Proposal:
         snapshot = self.ctx.observation.snapshot
-        work = snapshot.workloads
+        work, row = snapshot.workloads, draft.row
         return Proposal(
             origin.proposal_id,
             origin.action,
-            draft.kind,
-            str(work.id[draft.row]),
-            int(work.incarnation[draft.row]),
-            str(snapshot.queues.id[int(work.queue[draft.row])]),
+            Subject(SubjectKind.WORKLOAD, str(work.id[row]), str(work.uid[row]), int(work.incarnation[row])),
+            str(snapshot.queues.id[int(work.queue[row])]),
             origin.tenant,
-            slots,
-            victims,
+            change,
             benefit_gpu_s=draft.benefit_gpu_s,
             cost_gpu_s=draft.cost_gpu_s,
             state_digest=origin.digest,
-            uid=str(work.uid[draft.row]),
         )
 
     def _ask(self, proposal: Proposal, draft: Draft) -> Code | None:
@@ -341,10 +335,9 @@ def _needed(pipelined: PipelinedStart | None, evictions: Sequence[Eviction]) -> 
 
 def not_sent(effect: Instruction, code: Code, *, ends: bool) -> Note:
     """A note on an effect that a check delays or ends."""
-    about = About.SERVICE if effect.kind == "scale" else About.WORKLOAD
     return Note(
         NoteCode.EFFECT_WITHDRAWN if ends else NoteCode.EFFECT_WAITS,
-        about,
+        About(effect.subject.kind),
         effect.subject.name,
         facts=(Evidence("effect", effect.kind), Evidence("proposal", effect.proposal_id), Evidence("why", code.value)),
     )

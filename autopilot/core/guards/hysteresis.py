@@ -32,7 +32,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     cooled_s = max(ctx.memory.cooled_until_s.get(victim.uid, float("-inf")) for victim in proposal.victims)
     if cooled_s > ctx.now_s:
         return deny(NAME, Code.COOL_DOWN, cooled_s - ctx.now_s, "s of cool-down left", 0.0)
-    again_s = ctx.memory.no_pipelined_until_s.get(proposal.uid, float("-inf"))
+    again_s = ctx.memory.no_pipelined_until_s.get(proposal.subject.uid, float("-inf"))
     if again_s > ctx.now_s:
         return deny(NAME, Code.GIVEN_UP, again_s - ctx.now_s, "s of cool-down left", 0.0)
     if ctx.now_s < since_s + needs_s:  # the sum that the timer waits for

@@ -1,4 +1,4 @@
-"""Objects of the cluster as records name them."""
+"""Objects of the cluster as records name them, and the numbers behind a record."""
 
 from __future__ import annotations
 
@@ -31,3 +31,28 @@ class Slot:
     gpu: str  # UUID
     instance: str = ""
     milli: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """One workload that a proposal evicts, shrinks or moves."""
+
+    workload: str
+    incarnation: int
+    gpus: int  # taken from it
+    lost_gpu_s: float  # progress that it is expected to lose (core/checkpoints/losses.py)
+    contract: bool  # preempted by contract: not weighed, not budgeted
+    how: str = "evict"  # evict | shrink | move
+    keeps: tuple[Slot, ...] = ()  # the slots on which it continues after a shrink or a move
+    worst_gpu_s: float = float("nan")  # progress that it loses if it does not save
+    overhead_gpu_s: float = 0.0  # GPU-seconds without progress while it saves and restarts
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One value behind a proposal or a verdict."""
+
+    name: str
+    value: float | int | str
+    unit: str = ""

@@ -61,10 +61,7 @@ class Operation:
 
     __slots__ = ()
 
-    @property
-    def kind(self) -> str:
-        """Its kind, as records and actuators name it."""
-        raise NotImplementedError
+    kind: str  # as records and actuators name it
 
     @property
     def slots(self) -> tuple[Slot, ...]:

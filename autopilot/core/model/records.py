@@ -11,13 +11,16 @@ from enum import StrEnum
 
 import numpy as np
 
+from autopilot.core.model.changes import Change as Change  # noqa: PLC0414
 from autopilot.core.model.codes import About as About  # noqa: PLC0414 - exported with the other records
 from autopilot.core.model.codes import Code as Code  # noqa: PLC0414
 from autopilot.core.model.codes import NoteCode as NoteCode  # noqa: PLC0414
 from autopilot.core.model.forecast import Forecasts
+from autopilot.core.model.objects import Evidence as Evidence  # noqa: PLC0414
 from autopilot.core.model.objects import Slot as Slot  # noqa: PLC0414
 from autopilot.core.model.objects import Subject as Subject  # noqa: PLC0414
 from autopilot.core.model.objects import SubjectKind as SubjectKind  # noqa: PLC0414
+from autopilot.core.model.objects import Victim as Victim  # noqa: PLC0414
 from autopilot.core.model.operations import Operation as Operation  # noqa: PLC0414
 from autopilot.core.model.operations import Save as Save  # noqa: PLC0414
 from autopilot.core.model.snapshot import (
@@ -247,15 +250,6 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """One value behind a proposal or a verdict."""
-
-    name: str
-    value: float | int | str
-    unit: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Note:
     """A fact beside the plan. `code` is a `NoteCode` or the code of a note of an action, which gives the words."""
 
@@ -280,46 +274,37 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Victim:
-    """One workload that a proposal evicts, shrinks or moves."""
-
-    workload: str
-    incarnation: int
-    gpus: int  # taken from it
-    lost_gpu_s: float  # progress that it is expected to lose (core/checkpoints/losses.py)
-    contract: bool  # preempted by contract: not weighed, not budgeted
-    how: str = "evict"  # evict | shrink | move
-    keeps: tuple[Slot, ...] = ()  # the slots on which it continues after a shrink or a move
-    worst_gpu_s: float = float("nan")  # progress that it loses if it does not save
-    overhead_gpu_s: float = 0.0  # GPU-seconds without progress while it saves and restarts
-    uid: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Proposal:
     """The proposal of an action, with benefit, cost, evidence and the verdict of each guard."""
 
     id: str
     action: str
-    kind: str  # admit | land (start once its victims are gone) | grow | evict | reserve | scale (a service's floor)
-    workload: str  # of `scale`: the service
-    incarnation: int
+    subject: Subject
     queue: str
     tenant: str
-    slots: tuple[Slot, ...] = ()
-    victims: tuple[Victim, ...] = ()
-    start_s: float = float("nan")  # of a reservation: the promised start
+    change: Change
     benefit_gpu_s: float = 0.0
     cost_gpu_s: float = 0.0
-    score_terms: tuple[Evidence, ...] = ()  # terms of the placement score
     evidence: tuple[Evidence, ...] = ()
     state_digest: str = ""
     verdicts: tuple[Verdict, ...] = ()
     accepted: bool = False
-    replicas: int = 0  # of `scale`: the floor; 0 gives it back
-    until_s: float = 0.0  # of `scale`: when the floor lapses
-    uid: str = ""  # of the workload or service
     reason: str = ""  # tells proposals of one action and kind apart (planning/draft.py, Case)
+
+    @property
+    def kind(self) -> str:
+        """Kind of the change."""
+        return self.change.kind
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """All slots that the workload holds afterwards, where it starts or grows."""
+        return self.change.slots
+
+    @property
+    def victims(self) -> tuple[Victim, ...]:
+        """Work that loses GPUs or its place."""
+        return self.change.victims
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def dwell_s(ctx: Context, draft: Draft) -> float:
 
 def proposal_key(proposal: Proposal) -> str:
     """The same for two proposals of different ticks when one action proposes the same kind for the same workload."""
-    return f"{proposal.action}/{proposal.kind}/{proposal.uid}"
+    return f"{proposal.action}/{proposal.kind}/{proposal.subject.uid}"
 
 
 def disruptions(draft: Draft, ctx: Context, proposal_id: str) -> tuple[Disruption, ...]:

@@ -73,13 +73,13 @@ def tell(workload: str, observation: Observation, decision: Decision, watch: Wat
     lines += [
         f"  proposed now: {proposal_words(each)}: {each.id} ({each.action})"
         for each in decision.plan.proposals
-        if each.workload == workload
+        if each.subject.name == workload
     ]
     lines += [
-        f"  makes room now for {each.workload}: {how_words(victim)}: {each.id} ({each.action})"
+        f"  makes room now for {each.subject.name}: {how_words(victim)}: {each.id} ({each.action})"
         for each in decision.plan.proposals
         for victim in each.victims
-        if victim.workload == workload and each.workload != workload
+        if victim.workload == workload and each.subject.name != workload
     ]
     if watch is None or ctx is None:
         return lines + [f"  {line}" for line in _recorded(row, observation, decision)]

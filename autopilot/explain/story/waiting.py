@@ -47,7 +47,7 @@ def refusing(gang: Waiting, decision: Decision) -> list[tuple[Proposal, Verdict]
     return [
         (proposal, verdict)
         for proposal in decision.plan.proposals
-        if proposal.workload == gang.name
+        if proposal.subject.name == gang.name
         for verdict in proposal.verdicts
         if not verdict.allowed
     ]

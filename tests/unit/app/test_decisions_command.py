@@ -96,7 +96,7 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
 
 def test_a_decision_made_again_at_the_next_tick_is_listed_once(path: Path) -> None:
     """Three refusals of the same wish are one decision; its acceptance is another."""
-    found = [(row.proposal.workload, row.answer, row.tick) for row in rows(path)]
+    found = [(row.proposal.subject.name, row.answer, row.tick) for row in rows(path)]
     assert found == [("w", Answer.REFUSED, 0), ("w", Answer.ACCEPTED, 3), ("small", Answer.ACCEPTED, 4)]
 
 
@@ -283,7 +283,7 @@ def test_follow_yields_what_the_run_writes_next(tmp_path: Path) -> None:
     seen: list[str] = []
     with JournalReader(path) as reader:
         found = follow(reader, Wanted(), wait)
-        seen.append(next(found).proposal.workload)
+        seen.append(next(found).proposal.subject.name)
         with pytest.raises(InputError, match="another run replaced this journal"):
             next(found)
     assert seen == ["next"]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from autopilot.cli import main
+from autopilot.core.model.changes import EvictChange
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.policy_bounds import JournalRules
 from autopilot.core.model.records import OutcomeKind, Victim
@@ -137,6 +138,6 @@ def test_a_wish_that_stays_open_is_one_wish() -> None:
     proposal = next(each for each in tick.step.decision.plan.proposals if each.accepted)
     side = _Side()
     for restart in (0, 0, 0, 1):
-        asking = replace(proposal, victims=(Victim("a", restart, 8, 0.0, contract=True),))
+        asking = replace(proposal, change=EvictChange(victims=(Victim("a", restart, 8, 0.0, contract=True),)))
         side.add(replace(tick.step.decision, plan=replace(tick.step.decision.plan, proposals=(asking,))))
     assert len(side.evicted) == 2

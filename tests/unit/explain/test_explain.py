@@ -8,7 +8,7 @@ import pytest
 from autopilot.app.decisions.decision_log import DecisionLog
 from autopilot.app.runs.recorder import DecisionRecorder
 from autopilot.core.model.policy import Mode, Modes
-from autopilot.core.model.records import Code, Evidence, Loss, Proposal, Slot, Verdict, Victim
+from autopilot.core.model.records import Code, Evidence, Loss, Slot, Verdict, Victim
 from autopilot.explain.proposals import (
     REASONS,
     code_words,
@@ -29,6 +29,7 @@ from tests.kits.core_world import (
     with_policy,
     world,
 )
+from tests.kits.proposals import propose
 from tests.kits.story_kit import EAGER, tree, with_columns
 
 ALL_ON = Modes(*[Mode.AUTO] * len(Modes.__dataclass_fields__))
@@ -41,11 +42,6 @@ def slots(*nodes: tuple[str, int], milli: int = 1000, instance: str = "") -> tup
         for node, count in nodes
         for gpu in range(count)
     )
-
-
-def proposal(kind: str, action: str = "preempt", workload: str = "w", **more: object) -> Proposal:
-    """A proposal of one kind."""
-    return replace(Proposal(f"{kind}-{workload}-1", action, kind, workload, 0, "q", "t"), **more)  # type: ignore[arg-type]
 
 
 # --- codes ------------------------------------------------------------------------------------------
@@ -100,21 +96,21 @@ def test_a_landing_names_its_place_and_the_first_victims() -> None:
     """Seven victims: five by name, the rest counted; a landing on what leaves by itself says so."""
     victims = tuple(Victim(f"v{n}", 0, 1, 10.0, contract=False) for n in range(7))
     waited = (Evidence("waited", 120.0, "s"),)
-    said = proposal_words(proposal("pipeline", slots=slots(("n0", 8)), victims=victims, evidence=waited))
+    said = proposal_words(propose("pipeline", slots=slots(("n0", 8)), victims=victims, evidence=waited))
     assert said.startswith(
         "start on 8 GPUs of 1 node after 2 min, when others have made room: v0: evicted from 1 GPU, 10 GPU-s lost; v1"
     )
     assert "v4" in said
     assert "v5" not in said
     assert said.endswith("; and 2 more")
-    alone = proposal_words(proposal("pipeline", slots=slots(("n0", 8)), evidence=waited, reason="leaving"))
+    alone = proposal_words(propose("pipeline", slots=slots(("n0", 8)), evidence=waited, reason="leaving"))
     assert "nothing more is stopped for it" in alone
 
 
 def test_shares_and_instances_are_not_called_whole_gpus() -> None:
     """Half a GPU is a share, a cut an instance."""
-    share = proposal_words(proposal("admit", "admit_gang", slots=slots(("n0", 1), milli=500)))
-    cut = proposal_words(proposal("admit", "admit_gang", slots=slots(("n0", 2), instance="i")))
+    share = proposal_words(propose("admit", "admit_gang", slots=slots(("n0", 1), milli=500)))
+    cut = proposal_words(propose("admit", "admit_gang", slots=slots(("n0", 2), instance="i")))
     assert share.startswith("start on 1 share (0.5 GPUs) of 1 node")
     assert cut.startswith("start on 2 MIG instances of 1 node")
 
@@ -125,7 +121,7 @@ def test_a_refusal_follows_the_words() -> None:
         Verdict("gang", True, Code.OK, 8.0, "GPUs", 8.0),
         Verdict("slo", False, Code.SLO_BURNING, 2.0, "", 1.0),
     )
-    said = proposal_words(proposal("admit", slots=slots(("n0", 8)), verdicts=verdicts))
+    said = proposal_words(propose("admit", slots=slots(("n0", 8)), verdicts=verdicts))
     assert said.count(";") == 1
     assert said.endswith(f"; refused: slo_burning ({code_words(Code.SLO_BURNING, 2.0, 1.0)})")
 

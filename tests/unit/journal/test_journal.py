@@ -107,7 +107,7 @@ def test_a_proposal_is_found_by_its_id_and_by_its_workload(path: Path, ticks: li
     with JournalReader(path) as reader:
         number = reader.find_proposal(proposal.id)[0]
         assert reader.at(number).decided.tick == tick.observation.tick
-        assert (number, proposal.id) in reader.find_workload(proposal.workload)
+        assert (number, proposal.id) in reader.find_workload(proposal.subject.name)
         assert reader.find_proposal("no-such-proposal") == ()
 
 
@@ -348,6 +348,17 @@ def test_a_changed_byte_is_found(path: Path, tmp_path: Path) -> None:
     db.close()
     with JournalReader(changed) as reader, pytest.raises(InputError, match="position 60 is missing"):
         list(reader.ticks())
+
+
+def test_a_journal_of_an_earlier_schema_is_one_clear_error(path: Path, tmp_path: Path) -> None:
+    """It is refused before anything of it is read."""
+    old = shutil.copy(path, tmp_path / "old.sqlite")
+    with sqlite3.connect(old) as db:
+        db.execute("UPDATE runs SET schema = 'gpu-autopilot/journal/2'")
+    with pytest.raises(
+        InputError, match=r"old\.sqlite: written as gpu-autopilot/journal/2; this version reads .*/3\. "
+    ):
+        JournalReader(Path(old))
 
 
 def test_a_closed_journal_takes_nothing(tmp_path: Path, ticks: list[Tick]) -> None:

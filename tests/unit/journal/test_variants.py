@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from autopilot.core.model.changes import CHANGES
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory, InFlight
-from autopilot.core.model.objects import Slot
+from autopilot.core.model.objects import Slot, Victim
 from autopilot.core.model.operations import (
     AdmitOperation,
     EvictOperation,
@@ -20,11 +21,13 @@ from autopilot.core.model.operations import (
     ScaleOperation,
     StopReason,
 )
-from autopilot.core.model.records import Instruction
+from autopilot.core.model.records import Instruction, Proposal
 from autopilot.journal.decisions import memory_bytes, read_memory
+from autopilot.journal.observations import ENCODER
 from autopilot.memory_store import memory_text, read_memory_text
 from autopilot.variants import TABLES, decoded
 from tests.kits.instructions import instruct
+from tests.kits.proposals import propose
 
 SLOTS = (Slot("n", "g"), Slot("n", "h", "h/1", 500))
 OPERATIONS: list[Operation] = [
@@ -48,6 +51,24 @@ def test_every_kind_comes_back_from_a_journal_and_from_a_memory_file(operation: 
     memory = memory_of(operation)
     assert read_memory(memory_bytes(memory)).in_flight == memory.in_flight
     assert read_memory_text(memory_text(memory), "m.json").in_flight == memory.in_flight
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_every_kind_of_proposal_comes_back(kind: str) -> None:
+    """Also what its victims keep, and the terms of its score."""
+    victim = Victim("v", 0, 1, 0.0, contract=True, how="shrink", keeps=SLOTS, worst_gpu_s=1.0)
+    proposal = propose(kind, slots=SLOTS, victims=[victim])
+    read = msgspec.msgpack.Decoder(Proposal, dec_hook=decoded).decode(ENCODER.encode(proposal))
+    assert read == proposal
+    assert type(read.change) is CHANGES[kind]
+
+
+def test_records_of_the_previous_layout_are_refused() -> None:
+    """They have no subject and no operation or change: nothing of them is misread."""
+    old = {"id": "1", "kind": "evict", "workload": "w", "incarnation": 0, "slots": [], "backfill": False}
+    for record in (Instruction, Proposal):
+        with pytest.raises(msgspec.ValidationError, match="missing required field"):
+            msgspec.msgpack.Decoder(record, dec_hook=decoded).decode(msgspec.msgpack.encode(old))
 
 
 @pytest.mark.parametrize("base", TABLES, ids=lambda base: base.__name__)

@@ -57,7 +57,7 @@ def test_an_admission_says_where_why_and_for_how_much() -> None:
     assert [slot.gpu for slot in proposal.slots] == ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]
     assert proposal.benefit_gpu_s == pytest.approx(4 * 100.0)
     assert proposal.cost_gpu_s == 0.0
-    assert {term.name for term in proposal.score_terms} >= {"fill"}
+    assert {term.name for term in proposal.change.score_terms} >= {"fill"}
     assert [verdict.guard for verdict in proposal.verdicts] == [name for name, _ in GUARDS]
     assert {e.name: e.value for e in proposal.evidence}["waited"] == 50.0
 

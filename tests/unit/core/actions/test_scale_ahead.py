@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from autopilot.core.actions import scale_ahead
+from autopilot.core.model.changes import ScaleChange
 from autopilot.core.model.forecast import Forecast
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.operations import ScaleOperation
@@ -88,7 +89,11 @@ def test_a_burst_that_is_foreseen_raises_the_floor_at_once() -> None:
     assert effect.deadline_s == 220.0
     assert step.memory.in_flight[effect.id].action == "scale_ahead"
     proposal = case(step)
-    assert (proposal.queue, proposal.replicas, proposal.accepted) == ("web", 5, True)
+    assert (proposal.queue, proposal.change, proposal.accepted) == (
+        "web",
+        ScaleChange(replicas=5, until_s=1900.0),
+        True,
+    )
     # Two replicas serve four requests/s: more come in three of ten cases, and three replicas wait through the others.
     assert proposal.cost_gpu_s == pytest.approx(3 * 600 * 0.7, rel=0.02)
     assert 0 < proposal.benefit_gpu_s < 3 * 300

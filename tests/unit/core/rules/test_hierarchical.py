@@ -58,7 +58,7 @@ def test_a_queue_takes_up_to_its_fair_share_and_no_further() -> None:
     work = singles("b", 8, 2) + [waits(f"a{n}", 1, queue=1, submit_s=float(n), gpus_per_member=1) for n in range(8)]
     taken, observation, step = asked(work)
     assert len(taken) == 4
-    assert {p.workload for p in step.decision.plan.proposals if p.accepted} == {"a0", "a1", "a2", "a3"}
+    assert {p.subject.name for p in step.decision.plan.proposals if p.accepted} == {"a0", "a1", "a2", "a3"}
     assert why_waits(step, observation, "a4")[0] != "ok"
 
 

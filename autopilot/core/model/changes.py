@@ -1,0 +1,100 @@
+"""What a proposal would change: one class for each kind, with the fields that this kind has.
+
+`Change` is a plain class, so that a codec selects the class by the field `kind` (autopilot/variants.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from autopilot.core.model.objects import Evidence, Slot, Victim
+
+
+class Change:
+    """What every change answers."""
+
+    __slots__ = ()
+
+    kind: str  # as records name it
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """All slots that the workload holds afterwards, where it starts or grows."""
+        return ()
+
+    @property
+    def victims(self) -> tuple[Victim, ...]:
+        """Work that loses GPUs or its place."""
+        return ()
+
+    @property
+    def score_terms(self) -> tuple[Evidence, ...]:
+        """Terms of the placement score."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmitChange(Change):
+    """Start a gang now."""
+
+    slots: tuple[Slot, ...] = field()
+    score_terms: tuple[Evidence, ...] = ()
+    kind: Literal["admit"] = field(default="admit", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineChange(Change):
+    """Start a gang once its victims, and others that leave already, are gone."""
+
+    slots: tuple[Slot, ...] = field()
+    victims: tuple[Victim, ...] = field()
+    score_terms: tuple[Evidence, ...] = ()
+    kind: Literal["pipeline"] = field(default="pipeline", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrowChange(Change):
+    """Widen a running gang."""
+
+    slots: tuple[Slot, ...] = field()
+    score_terms: tuple[Evidence, ...] = ()
+    kind: Literal["grow"] = field(default="grow", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReserveChange(Change):
+    """Promise a start to a gang that does not fit yet."""
+
+    start_s: float
+    kind: Literal["reserve"] = field(default="reserve", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictChange(Change):
+    """Take GPUs from running work."""
+
+    victims: tuple[Victim, ...] = field()
+    gone_s: float | None = None  # when the GPUs are taken away, whatever is decided
+    kind: Literal["evict"] = field(default="evict", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleChange(Change):
+    """Set the floor of a service, or give it back."""
+
+    replicas: int  # 0 gives the floor back
+    until_s: float  # when the floor lapses
+    kind: Literal["scale"] = field(default="scale", init=False)
+
+
+CHANGES: Mapping[str, type[Change]] = {
+    "admit": AdmitChange,
+    "pipeline": PipelineChange,
+    "grow": GrowChange,
+    "reserve": ReserveChange,
+    "evict": EvictChange,
+    "scale": ScaleChange,
+}
+"""The kinds of proposals. A new kind is a class above and a row here."""

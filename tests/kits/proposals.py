@@ -1,0 +1,36 @@
+"""Proposals for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from autopilot.core.model.changes import CHANGES, Change
+from autopilot.core.model.objects import Slot, Victim
+from autopilot.core.model.records import Proposal
+from tests.kits.instructions import workload
+
+DEFAULTS: dict[str, Any] = {"start_s": 0.0, "replicas": 1, "until_s": 0.0}
+
+
+def change_of(kind: str, slots: Sequence[Slot] = (), victims: Sequence[Victim] = ()) -> Change:
+    """A change of this kind."""
+    given = DEFAULTS | {"slots": tuple(slots), "victims": tuple(victims)}
+    variant: Any = CHANGES[kind]
+    made: Change = variant(**{each.name: given[each.name] for each in fields(variant) if each.name in given})
+    return made
+
+
+def propose(
+    kind: str,
+    action: str = "preempt",
+    name: str = "w",
+    *,
+    slots: Sequence[Slot] = (),
+    victims: Sequence[Victim] = (),
+    **more: object,
+) -> Proposal:
+    """A proposal for a workload."""
+    made = Proposal(f"{kind}-{name}-1", action, workload(name), "q", "t", change_of(kind, slots, victims))
+    return replace(made, **more)  # type: ignore[arg-type]
