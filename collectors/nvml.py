@@ -382,6 +382,7 @@ def inventory_of(node: str, devices: Sequence[_Device]) -> Inventory:
         mig=np.array([device.mig for device in devices], bool),
         xid=np.full(size, UNKNOWN_XID, np.int32),
         remap=np.full(size, REMAP_UNKNOWN, np.int8),
+        recut=np.zeros(size, np.int8),  # NVML does not report changes under way
     )
     instances = InstanceTable(
         id=np.array([dcgm.entity_id(d.uuid, str(i.gi_id)) for _, i, d in parts], dtype=object),

@@ -27,12 +27,12 @@ from autopilot.core.model.snapshot import (
     empty,
 )
 from simulator.world.cluster import Cluster
-from simulator.world.facts import GpuChanged, NodeChanged, Recut, Stopped, Why, Withdrawn
+from simulator.world.facts import GpuChanged, NodeChanged, Recut, Recutting, Stopped, Why, Withdrawn
 from simulator.world.work import uid_of, uids_of
 
 WHOLE = Listing()
 GONE = -3
-"""Profile code of an instance that was destroyed: its row stays, but no work can request it."""
+"""Profile code of an instance that was destroyed: its row stays, without a name, and no work can request it."""
 
 
 class ClusterCollector:
@@ -73,6 +73,10 @@ class ClusterCollector:
 
     def on_recut(self, _fact: Recut) -> None:
         """A GPU was partitioned anew."""
+        self._stale = True
+
+    def on_recutting(self, _fact: Recutting) -> None:
+        """A change of geometry began or ended."""
         self._stale = True
 
     def on_stopped(self, fact: Stopped) -> None:
@@ -140,6 +144,7 @@ class ClusterCollector:
             np.array(hardware.mig, bool),
             np.array(self.cluster.xids(), np.int32),
             was.gpus.remap,
+            np.array(self.cluster.recuts.states(), np.int8),
         )
         return Inventory(was.names, nodes, gpus, self._instances())
 
@@ -149,7 +154,9 @@ class ClusterCollector:
         there = {row for rows in hardware.cut.values() for row in rows}
         cuts = hardware.instances
         table = InstanceTable(
-            id=np.array([f"{uuids[cut.gpu]}/{cut.gi_id}" for cut in cuts], object),
+            id=np.array(
+                [f"{uuids[cut.gpu]}/{cut.gi_id}" if row in there else "" for row, cut in enumerate(cuts)], object
+            ),
             gpu=np.array([cut.gpu for cut in cuts], np.int32),
             profile=np.array(
                 [self._profiles[cut.profile] if row in there else GONE for row, cut in enumerate(cuts)],

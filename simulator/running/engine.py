@@ -20,6 +20,7 @@ from simulator.world.cluster import END, READY, VACATE, Cluster
 from simulator.world.facts import REQUEUED, Stopped, Why
 from simulator.world.physics import TICKS_PER_S, up_to_grid
 from simulator.world.placing import never_fits
+from simulator.world.recutting import RECUT
 
 Action = Callable[[float], None]
 
@@ -221,6 +222,10 @@ class Engine:
             return int(self.cluster.finish(key, now_s, incarnation) is None)
         if kind == READY:
             return int(self.cluster.ready(key, incarnation) and self._ready_wakes)
+        if kind == RECUT:
+            ended = self.cluster.recuts.end(key, now_s, incarnation)
+            self.scheduler.on_change(now_s)
+            return int(ended)
         if kind == VACATE:
             return int(self.cluster.vacate(key, now_s, incarnation))
         return int(self.cluster.give_up(key, now_s, incarnation))

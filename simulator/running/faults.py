@@ -21,6 +21,7 @@ from simulator.running.engine import Engine
 from simulator.world.cluster import Cluster
 from simulator.world.facts import Started
 from simulator.world.physics import TICKS_PER_S, up_to_grid
+from simulator.world.recutting import Ending
 
 # One error of each class, by the immediate action of NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors).
 XID_CONTAINED = 94  # contained memory error: RESTART_APP
@@ -56,6 +57,10 @@ class FaultOptions:
     scrape_loss_ratio: float = 0.0
     view_loss_ratio: float = 0.0  # minutes in which the cluster's lists are missing
     view_part_ratio: float = 0.0  # minutes in which they lack a part of the work, and are marked so
+    recut_failure_ratio: float = 0.0  # changes of a MIG geometry that fail half-way
+    recut_stuck_ratio: float = 0.0  # those that do not end until the node is repaired
+    recut_ignored_ratio: float = 0.0  # those that report success and change nothing
+    recut_repair_s: float = 1800.0  # mean time until a failed or stuck change is repaired
     conflict_ratio: float = 0.0  # effects that find the object changed
     failure_ratio: float = 0.0  # effects that fail and may be retried
     delay_ratio: float = 0.0  # effects that come late
@@ -73,6 +78,8 @@ class FaultOptions:
             raise InputError("faults: view_loss_ratio and view_part_ratio together exceed 1")
         if self.conflict_ratio + self.failure_ratio + self.delay_ratio > 1:
             raise InputError("faults: conflict_ratio, failure_ratio and delay_ratio together exceed 1")
+        if self.recut_failure_ratio + self.recut_stuck_ratio + self.recut_ignored_ratio > 1:
+            raise InputError("faults: recut_failure_ratio, recut_stuck_ratio and recut_ignored_ratio together exceed 1")
         if self.gpu_app_ratio + self.gpu_reset_ratio + self.gpu_hang_ratio > 1:
             raise InputError("faults: gpu_app_ratio, gpu_reset_ratio and gpu_hang_ratio together exceed 1")
 
@@ -145,6 +152,8 @@ class Faults:
             cluster.observe(self)
         if options.stuck_ratio:
             cluster.linger_s = self._linger_s
+        if options.recut_failure_ratio or options.recut_stuck_ratio or options.recut_ignored_ratio:
+            cluster.recuts.fate = self._recut_fate
 
     def _later(self, rng: np.random.Generator, mean_s: float, now_s: float, act: _Act, subject: int) -> None:
         at_s = now_s + float(rng.exponential(mean_s))
@@ -248,6 +257,22 @@ class Faults:
         past_s = now_s + self._cluster.physics.grace_s + 1 / TICKS_PER_S
         self._engine.at(past_s, lambda _now_s: None, essential=False)
         return max(1.0, float(rng.exponential(options.stuck_s)))
+
+    def _recut_fate(self, gpu: int, now_s: float) -> tuple[Ending, float]:
+        """How a change of a MIG geometry ends, and the time until it is repaired."""
+        options = self.options
+        rng = child_generator(self.seed, f"recut/{self._cluster.inventory.gpus.uuid[gpu]}/{now_s:.3f}")
+        draw, repair_s = float(rng.random()), max(1.0, float(rng.exponential(options.recut_repair_s)))
+        for ending, ratio in (
+            (Ending.FAILED, options.recut_failure_ratio),
+            (Ending.STUCK, options.recut_stuck_ratio),
+            (Ending.IGNORED, options.recut_ignored_ratio),
+        ):
+            if draw < ratio and now_s < options.until_s:
+                self.injected += 1
+                return ending, repair_s
+            draw -= ratio
+        return Ending.DONE, repair_s
 
     # --- what the loop around the cluster asks --------------------------------------------
 

@@ -100,7 +100,8 @@ class Entities:
 def entities_of(inventory: Inventory, since_s: F64 | None = None) -> Entities:
     """The entities of an inventory: rows of its GPUs, then rows of its instances.
 
-    `since_s`, shape [entities]: when each came into its present shape (re-geometry, reboot).
+    `since_s`, shape [entities]: when each came into its present shape (re-geometry, reboot); inf: it is not measured.
+    An instance without a profile was destroyed.
     """
     gpus, instances, names = inventory.gpus, inventory.instances, inventory.names
     parent = np.concatenate([np.arange(len(gpus.uuid)), instances.gpu]).astype(np.int32)
@@ -111,11 +112,14 @@ def entities_of(inventory: Inventory, since_s: F64 | None = None) -> Entities:
     ids = uuids + [entity_id(uuids[g], str(gi)) for g, gi in zip(instances.gpu, instances.gi_id, strict=True)]
     share = np.ones(len(ids))
     memory = np.array([boards[model].memory_mib for model in models], float)
-    for row, profile in enumerate(instances.profile, start=len(uuids)):
+    there = instances.profile >= 0
+    for row, profile in enumerate(instances.profile.tolist(), start=len(uuids)):
+        if profile < 0:
+            continue
         share[row] = float(compute_share(models[row], names.profiles[profile]))
         memory[row] = memory_mib(models[row], names.profiles[profile])
     cut = np.zeros(len(ids), bool)
-    cut[instances.gpu] = True
+    cut[instances.gpu[there]] = True
     watts = np.array([(boards[m].limit_w, boards[m].idle_w, boards[m].loaded_w) for m in models]).reshape(-1, 3).T
     digests = b"".join(blake2b(str(name).encode(), digest_size=8).digest() for name in ids)
     born = np.full(len(ids), -np.inf) if since_s is None else np.asarray(since_s, float)

@@ -102,6 +102,7 @@ def _gpus(spec: ClusterSpec, nodes: NodeTable) -> tuple[GpuTable, list[tuple[Pla
         mig,
         np.zeros(len(node), np.int32),
         np.zeros(len(node), np.int8),
+        np.zeros(len(node), np.int8),
     ), geometries
 
 

@@ -38,6 +38,7 @@ class Refusal(StrEnum):
     UNSAVED = "the work cannot save its progress within its grace period"
     STALE = "a member of the gang is dead"
     ILLEGAL_GEOMETRY = "no legal MIG geometry"
+    OTHER_GEOMETRY = "the geometry of the GPU changed since, or is changing"
 
 
 class Held(NamedTuple):

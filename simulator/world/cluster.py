@@ -20,6 +20,7 @@ from simulator.world.hardware import FREE, Hardware, Held, Refusal
 from simulator.world.jobstate import UNSUBMITTED
 from simulator.world.physics import IDEAL, TICKS_PER_S, Physics, up_to_grid
 from simulator.world.progress import NO_WRITE, Checkpoints, Leaving, Startups
+from simulator.world.recutting import Recuts
 from simulator.world.work import Jobs
 
 READY, END, VACATE, GIVE_UP = 0, 1, 2, 3
@@ -62,6 +63,7 @@ class Cluster(Breakable):
         self.linger_s: Callable[[int, int, float], float] = _no_linger
         self.checkpoints = Checkpoints(jobs, physics)
         self._startups = Startups(jobs, physics, self.checkpoints)
+        self.recuts = Recuts(self)
         self._simple = physics.free_start
 
     def decided(self, effect: str, kind: str, job: int, now_s: float) -> None:

@@ -112,6 +112,17 @@ class Recut(NamedTuple):
     instances: tuple[tuple[int, str, int], ...]
 
 
+class Recutting(NamedTuple):
+    """A change of geometry begins or ends: (profile, first memory slice) of each instance."""
+
+    at_s: float
+    gpu: int
+    begins: bool
+    before: tuple[tuple[str, int], ...]
+    after: tuple[tuple[str, int], ...]  # asked for, or what exists at the end
+    effect: str
+
+
 class Decided(NamedTuple):
     """An accepted decision allows the effect with this id; when it does not follow at once, it failed or was
     refused.
@@ -119,8 +130,8 @@ class Decided(NamedTuple):
 
     at_s: float
     effect: str
-    kind: str  # admit | evict | resize | scale
-    job: int  # of `scale`: the service
+    kind: str  # admit | evict | resize | scale | recut
+    job: int  # of `scale`: the service; of `recut`: the GPU
 
 
 class Floored(NamedTuple):
@@ -144,7 +155,18 @@ class Scaled(NamedTuple):
 
 
 Fact = (
-    Submitted | Withdrawn | Started | Evicting | Stopped | NodeChanged | GpuChanged | Recut | Decided | Floored | Scaled
+    Submitted
+    | Withdrawn
+    | Started
+    | Evicting
+    | Stopped
+    | NodeChanged
+    | GpuChanged
+    | Recut
+    | Recutting
+    | Decided
+    | Floored
+    | Scaled
 )
 
 HOOKS = {
@@ -156,6 +178,7 @@ HOOKS = {
     NodeChanged: "on_node",
     GpuChanged: "on_gpu",
     Recut: "on_recut",
+    Recutting: "on_recutting",
     Decided: "on_decided",
     Floored: "on_floored",
     Scaled: "on_scaled",

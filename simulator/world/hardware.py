@@ -384,8 +384,12 @@ class Hardware:
         self.cut.setdefault(gpu, []).append(len(self.instances) - 1)
         return len(self.instances) - 1
 
-    def recut(self, gpu: int, geometry: Sequence[tuple[str, int]]) -> None:
-        """Set the geometry of a GPU; instances that stay keep their rows. The caller checks its legality."""
+    def recut(self, gpu: int, geometry: Sequence[tuple[str, int]], *, mig: bool | None = None) -> None:
+        """Set the geometry of a GPU; instances that stay keep their rows. The caller checks its legality.
+
+        `mig`: MIG mode afterwards; None: on with any instance.
+        """
+        in_mig = bool(geometry) if mig is None else mig
         node, bit = self.node_of[gpu], self.gpu_bit[gpu]
         if self.free_mask[node] & bit:
             self.free_mask[node] ^= bit
@@ -400,8 +404,8 @@ class Hardware:
         self.cut[gpu] = kept
         for profile, start in wanted:
             self.add_instance(gpu, profile, start)
-        self.mig[gpu] = bool(geometry)
-        if geometry:
+        self.mig[gpu] = in_mig
+        if in_mig:
             self.holder[gpu] = CUT
             return
         del self.cut[gpu]

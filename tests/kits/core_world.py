@@ -137,6 +137,7 @@ def snapshot(
     unhealthy: Sequence[int] = (),
     xids: Mapping[int, int] | None = None,
     remaps: Mapping[int, int] | None = None,
+    recuts: Mapping[int, int] | None = None,
     cuts: Mapping[int, Sequence[tuple[str, int]]] | None = None,
     queues: QueueTable | None = None,
     tenants: tuple[str, ...] = ("t0", "t1", "t2"),
@@ -155,6 +156,7 @@ def snapshot(
         mig=np.isin(rows, list(cuts)),
         xid=np.array([(xids or {}).get(row, 0) for row in range(total)], np.int32),
         remap=np.array([(remaps or {}).get(row, 0) for row in range(total)], np.int8),
+        recut=np.array([(recuts or {}).get(row, 0) for row in range(total)], np.int8),
     )
     instances = _instances(cuts)
     items = list(work)

@@ -6,11 +6,13 @@ numbers into the same ring buffer without the text. The occupants of the GPUs fo
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from autopilot.core.hardware.dcgm import WINDOWS_S
 from autopilot.core.model.records import Batch, Gap
-from autopilot.core.model.snapshot import SLO_CLASS_NAMES
+from autopilot.core.model.snapshot import SLO_CLASS_NAMES, InstanceTable
 from collectors.exporter import ExporterCollector, Target
 from collectors.window import WindowBuffer
 from simulator.signals.behaviours import F32, I8, draw_jobs
@@ -18,7 +20,7 @@ from simulator.signals.dcgm_text import NodeExporter, PodLabels
 from simulator.signals.telemetry import TelemetryGenerator
 from simulator.signals.telemetry_entities import GpuState, entities_of, idle_state
 from simulator.world.cluster import Cluster
-from simulator.world.facts import Started, Stopped, Why
+from simulator.world.facts import Recut, Recutting, Started, Stopped, Why
 from simulator.world.work import Jobs
 
 
@@ -33,12 +35,52 @@ class Occupants:
 
     def __init__(self, cluster: Cluster, seed: int) -> None:
         self._cluster, self._seed = cluster, seed
+        self.inventory = cluster.inventory
         self.entities = entities_of(cluster.inventory)
         self.state: GpuState = idle_state(len(self.entities.id))
         self._gpus = len(cluster.inventory.gpus.uuid)
         self.archetype, self.level = np.empty(0, np.int8), np.empty(0, np.float32)
         self.pods: list[tuple[PodLabels, ...]] = [()] * len(self.entities.id)
+        self._recut = False
         cluster.observe(self)
+
+    def on_recut(self, _fact: Recut) -> None:
+        """Instances were created or destroyed."""
+        self._recut = True
+
+    def on_recutting(self, _fact: Recutting) -> None:
+        """Nothing of a GPU is measured while its geometry changes."""
+        self._recut = True
+
+    def refresh(self, now_s: float) -> bool:
+        """Follow the present geometries; True when they changed since the last call."""
+        if not self._recut:
+            return False
+        self._recut = False
+        hardware, names = self._cluster.hardware, self._cluster.inventory.names
+        rows = hardware.instances[len(self.entities.id) - self._gpus :]
+        more = idle_state(len(rows))
+        for column in GpuState.__slots__:
+            setattr(self.state, column, np.concatenate([getattr(self.state, column), getattr(more, column)]))
+        self.pods += [()] * len(rows)
+        there = {row for cut in hardware.cut.values() for row in cut}
+        profiles = {name: code for code, name in enumerate(names.profiles)}
+        cuts = hardware.instances
+        instances = InstanceTable(
+            np.array([""] * len(cuts), object),
+            np.array([cut.gpu for cut in cuts], np.int32),
+            np.array([profiles[cut.profile] if row in there else -1 for row, cut in enumerate(cuts)], np.int32),
+            np.array([cut.start for cut in cuts], np.int32),
+            np.array([cut.gi_id for cut in cuts], np.int32),
+        )
+        gpu = np.concatenate([np.arange(self._gpus), instances.gpu])
+        changing = np.array([self._cluster.recuts.changing(each) for each in range(self._gpus)], np.bool_)[gpu]
+        gone = np.concatenate([np.zeros(self._gpus, np.bool_), instances.profile < 0])
+        born = np.concatenate([self.entities.since_s, np.full(len(rows), now_s)])
+        born = np.where(gone | changing, np.inf, np.where(np.isinf(born) & (born > 0), now_s, born))
+        self.inventory = replace(self._cluster.inventory, instances=instances)
+        self.entities = entities_of(self.inventory, born)
+        return True
 
     def behaviours(self) -> None:
         """Draw the behaviour of each job known so far; a job's behaviour does not depend on when it is drawn."""
@@ -51,6 +93,7 @@ class Occupants:
     def on_started(self, fact: Started) -> None:
         """Its GPUs are busy from the end of its start-up."""
         self.behaviours()
+        self.refresh(fact.at_s)
         rows = [self._gpus + row for row in fact.instances] or list(fact.gpus)
         state, jobs = self.state, self._cluster.jobs
         state.job_code[rows] = fact.job
@@ -82,20 +125,22 @@ class TelemetryFeed:
     def __init__(self, occupants: Occupants, generator: TelemetryGenerator, *, full: bool) -> None:
         self._occupants, self._generator = occupants, generator
         self._next_slot = 0
-        inventory = occupants._cluster.inventory  # noqa: SLF001 - one composition, two halves
+        inventory = occupants.inventory
         self._nodes = len(inventory.nodes.id)
         self._buffer = WindowBuffer(slot_s=generator.scrape_interval_s / 2)
-        self._exporters = (
-            [NodeExporter(generator, inventory, occupants.entities, node) for node in range(self._nodes)]
-            if full
-            else []
-        )
+        self._exporters = self._all_exporters() if full else []
         self._targets = [Target(f"http://{name}:9400/metrics", str(name)) for name in inventory.nodes.id.tolist()]
         self._collector = ExporterCollector(slot_s=generator.scrape_interval_s / 2) if full else None
+
+    def _all_exporters(self) -> list[NodeExporter]:
+        inventory, entities = self._occupants.inventory, self._occupants.entities
+        return [NodeExporter(self._generator, inventory, entities, node) for node in range(self._nodes)]
 
     def collect(self, now_s: float) -> Batch:
         """Windows at `now_s`; only scrapes that fall into a window are made."""
         generator = self._generator
+        if self._occupants.refresh(now_s) and self._exporters:
+            self._exporters = self._all_exporters()
         last = generator.known_slot(now_s)
         first = max(self._next_slot, last - int(max(WINDOWS_S) / generator.scrape_interval_s))
         self._next_slot = max(self._next_slot, last + 1)

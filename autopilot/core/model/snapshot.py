@@ -82,6 +82,14 @@ class Gate(IntEnum):
     RETRY = 3  # holds no quota and does not start until the check is repeated
 
 
+class Recut(IntEnum):
+    """State of the MIG geometry of a GPU, as its node reports it."""
+
+    SETTLED = 0  # also where the source reports no state
+    CHANGING = 1  # its signals are unknown, and its free capacity is neither free nor lost
+    FAILED = 2  # the last change failed; what exists is what the node reports
+
+
 class Displace(IntEnum):
     """Which work a queue may preempt (Kueue: preemption policies)."""
 
@@ -124,6 +132,7 @@ class GpuTable:
     mig: Bools  # in MIG mode: allocated by instance, never as a whole
     xid: I32  # last XID error since the GPU was known to be healthy (xid_facts); 0: none, -1: unknown
     remap: I8  # row remapping of its memory: xid_facts.REMAP_*
+    recut: I8  # Recut
 
 
 @dataclass(frozen=True, slots=True)

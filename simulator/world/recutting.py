@@ -1,0 +1,146 @@
+"""Changes of the MIG geometry of GPUs: they take time, and they can fail half-way, hang, or have no effect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from autopilot.core.hardware.mig import find_gpu_model, is_legal
+from autopilot.core.model.snapshot import Recut as State
+from simulator.world.allocation import FREE, Refusal
+from simulator.world.facts import Recut, Recutting
+from simulator.world.physics import up_to_grid
+
+if TYPE_CHECKING:
+    from simulator.world.cluster import Cluster
+
+RECUT = 5
+"""Kind of the event that ends a change, for the engine; its subject is a GPU."""
+
+Geometry = Sequence[tuple[str, int]]
+
+
+class Ending(StrEnum):
+    """How a change of geometry ends."""
+
+    DONE = "done"
+    FAILED = "failed"  # half-way: a part of the new instances exists
+    STUCK = "stuck"  # it does not end until the node is repaired
+    IGNORED = "ignored"  # success is reported, and the geometry is as before
+
+
+@dataclass(slots=True)
+class _Change:
+    """One change under way, or one that failed and waits for its repair."""
+
+    number: int
+    before: tuple[tuple[str, int], ...]
+    after: tuple[tuple[str, int], ...]
+    was_whole: bool  # MIG mode was off before
+    whole: bool  # MIG mode is off afterwards
+    ending: Ending
+    effect: str
+    failed: bool = False
+
+
+def _as_asked(_gpu: int, _now_s: float) -> tuple[Ending, float]:
+    """Every change succeeds in its usual time."""
+    return Ending.DONE, 0.0
+
+
+class Recuts:
+    """The changes of one cluster. `fate(gpu, now)` returns how a change ends, and how long its repair takes."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._open: dict[int, _Change] = {}
+        self._count = 0
+        self.fate: Callable[[int, float], tuple[Ending, float]] = _as_asked
+
+    def states(self) -> list[int]:
+        """The state of each GPU, as its node reports it (`snapshot.Recut`)."""
+        states = [int(State.SETTLED)] * len(self._cluster.hardware.node_of)
+        for gpu, change in self._open.items():
+            states[gpu] = int(State.FAILED if change.failed else State.CHANGING)
+        return states
+
+    def changing(self, gpu: int) -> bool:
+        """Whether a change is under way."""
+        return gpu in self._open and not self._open[gpu].failed
+
+    def present(self, gpu: int) -> tuple[tuple[str, int], ...]:
+        """The instances of a GPU by first slice."""
+        hardware = self._cluster.hardware
+        cuts = [hardware.instances[row] for row in hardware.cut.get(gpu, ())]
+        return tuple(sorted(((cut.profile, cut.start) for cut in cuts), key=lambda cut: (cut[1], cut[0])))
+
+    def begin(
+        self, gpu: int, before: Geometry | None, after: Geometry | None, now_s: float, *, effect: str = ""
+    ) -> Refusal | None:
+        """Change the geometry of a GPU; None for MIG mode off. `before` must be its present geometry.
+
+        Instances that are not in `after` go at once, new ones exist at the end.
+        """
+        cluster, hardware = self._cluster, self._cluster.hardware
+        model = find_gpu_model(cluster.inventory.names.gpu_models[hardware.model_of[hardware.node_of[gpu]]])
+        if model is None or not is_legal(model, after or ()):
+            return Refusal.ILLEGAL_GEOMETRY
+        if not hardware.healthy[gpu]:
+            return Refusal.GPU_BROKEN
+        if gpu in self._open or (self.present(gpu) if hardware.mig[gpu] else None) != _sorted(before):
+            return Refusal.OTHER_GEOMETRY
+        used = [
+            (hardware.instances[row].profile, hardware.instances[row].start)
+            for row in hardware.cut.get(gpu, ())
+            if hardware.instance_holder[row] != FREE
+        ]
+        if (not hardware.mig[gpu] and hardware.holder[gpu] != FREE) or not set(used) <= set(after or ()):
+            return Refusal.NOT_IDLE
+        if after is None and used:
+            return Refusal.NOT_IDLE
+        ending, extra_s = self.fate(gpu, now_s)
+        self._count += 1
+        target = _sorted(after) or ()
+        change = _Change(self._count, self.present(gpu), target, before is None, after is None, ending, effect)
+        self._open[gpu] = change
+        cluster.publish(Recutting(now_s, gpu, True, change.before, change.after, effect))
+        self._set(gpu, [cut for cut in change.before if cut in target], now_s, mig=True)
+        took_s = cluster.physics.mig_reconfigure_s + (extra_s if ending is Ending.STUCK else 0.0)
+        cluster.schedule(up_to_grid(now_s + took_s), RECUT, gpu, change.number)
+        return None
+
+    def end(self, gpu: int, now_s: float, number: int) -> bool:
+        """A change ends, or what failed is repaired; False when that was so already."""
+        change = self._open.get(gpu)
+        if change is None or change.number != number:
+            return False
+        if change.ending is Ending.FAILED and not change.failed:
+            change.failed = True
+            kept = self.present(gpu)
+            new = [cut for cut in change.after if cut not in kept]
+            self._set(gpu, [*kept, *new[: len(new) // 2]], now_s, mig=True)
+            repaired_s = now_s + max(self.fate(gpu, now_s)[1], 1.0)
+            self._cluster.schedule(up_to_grid(repaired_s), RECUT, gpu, number)
+            return True
+        del self._open[gpu]
+        ignored = change.ending is Ending.IGNORED
+        whole = change.was_whole if ignored else change.whole
+        self._set(gpu, change.before if ignored else change.after, now_s, mig=not whole)
+        self._cluster.publish(Recutting(now_s, gpu, False, change.before, self.present(gpu), change.effect))
+        return True
+
+    def _set(self, gpu: int, geometry: Geometry, now_s: float, *, mig: bool) -> None:
+        hardware = self._cluster.hardware
+        hardware.recut(gpu, geometry, mig=mig)
+        rows = hardware.cut.get(gpu, ())
+        cuts = tuple((row, hardware.instances[row].profile, hardware.instances[row].start) for row in rows)
+        self._cluster.publish(Recut(now_s, gpu, cuts))
+
+
+def _sorted(geometry: Geometry | None) -> tuple[tuple[str, int], ...] | None:
+    """A geometry by first slice; None for MIG mode off."""
+    if geometry is None:
+        return None
+    return tuple(sorted(((profile, start) for profile, start in geometry), key=lambda cut: (cut[1], cut[0])))
