@@ -74,7 +74,14 @@ class MixForecaster:
     def _count(self, work: WorkloadTable, row: int, names: Names, now_s: float) -> None:
         models = tuple(name for place, name in enumerate(names.gpu_models) if int(work.gpu_models[row]) >> place & 1)
         models = () if len(models) == len(names.gpu_models) else models
-        kind = kind_of(work, row, names)
+        profile = names.profiles[int(work.mig_profile[row])] if work.mig_profile[row] >= 0 else ""
+        kind = kind_of(
+            int(work.gpus[row]),
+            int(work.gpus_per_member[row]),
+            int(work.gpu_milli[row]),
+            profile,
+            int(work.topology[row]),
+        )
         if len(self._pools) < MOST_POOLS:
             self._pools.setdefault(models, len(self._pools))
         if len(self._kinds) < MOST_KINDS:
@@ -123,15 +130,13 @@ def _order(kind: MixKind) -> tuple[object, ...]:
     return (kind.gpu_models, kind.profile, kind.gpu_milli, kind.gpus, kind.gpus_per_member, kind.topology)
 
 
-def kind_of(work: WorkloadTable, row: int, names: Names) -> MixKind:
-    """The kind of one workload, with any GPU model."""
-    gpus, topology = int(work.gpus[row]), int(work.topology[row])
-    if work.mig_profile[row] >= 0:
-        return MixKind((), _power(gpus), 1, 0, names.profiles[int(work.mig_profile[row])], topology)
-    if work.gpu_milli[row] > 0:
-        milli = -(-int(work.gpu_milli[row]) // MILLI_STEP) * MILLI_STEP
-        return MixKind((), _power(gpus), 1, milli, "", topology)
-    each = min(max(int(work.gpus_per_member[row]), 1), gpus)
+def kind_of(gpus: int, each: int, gpu_milli: int, profile: str, topology: int) -> MixKind:
+    """The kind of a gang of `gpus` in members of `each`, with any GPU model."""
+    if profile:
+        return MixKind((), _power(gpus), 1, 0, profile, topology)
+    if gpu_milli > 0:
+        return MixKind((), _power(gpus), 1, -(-gpu_milli // MILLI_STEP) * MILLI_STEP, "", topology)
+    each = min(max(each, 1), gpus)
     members = _power(-(-gpus // each))
     each = each if each <= EXACT_MEMBER else _power(each)
     return MixKind((), members * each, each, 0, "", topology)

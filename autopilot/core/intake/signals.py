@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from autopilot.core.fragmentation.measure import largest_gang, stranded_pending
 from autopilot.core.model.records import Signals
-from autopilot.core.model.snapshot import F64, Bools, ClusterSnapshot, State
-from autopilot.core.model.work import gpu_parts, whole_gpus
+from autopilot.core.model.snapshot import ClusterSnapshot, State
+from autopilot.core.model.work import gpu_parts
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.usage.parts import FINE, GPU_UNITS, activity, parts_of
 
@@ -30,7 +31,7 @@ def measure(snapshot: ClusterSnapshot, whatif: WhatIf) -> Signals:
     allocated, active = _handed_out(snapshot)
     pending = work.state == State.PENDING
     pending_gpus = float((work.gpus[pending] * gpu_parts(work, pending)).sum())
-    stranded = _stranded(snapshot, whatif, pending)
+    stranded = tuple((cause, gpus) for cause, gpus in stranded_pending(snapshot, whatif).by_cause if gpus)
     return Signals(
         capacity_gpus=capacity,
         allocated_gpus=allocated,
@@ -41,16 +42,9 @@ def measure(snapshot: ClusterSnapshot, whatif: WhatIf) -> Signals:
         real_utilization_ratio=active / capacity if capacity else float("nan"),
         gap_ratio=(allocated - active) / capacity if capacity else float("nan"),
         stranded_gpus=sum(gpus for _, gpus in stranded),
-        largest_gang_gpus=_largest_gang(snapshot, whatif),
+        largest_gang_gpus=largest_gang(whatif, np.ones(len(snapshot.nodes.id), np.bool_)),
         stranded_by_cause=stranded,
     )
-
-
-def _instance_part(snapshot: ClusterSnapshot) -> F64:
-    """The part of its GPU that each MIG instance counts: an equal share among the instances of that GPU."""
-    gpu, there = snapshot.instances.gpu, snapshot.instances.profile >= 0
-    counts = np.bincount(gpu[there], minlength=len(snapshot.gpus.uuid))
-    return np.asarray(np.where(there, 1.0 / np.maximum(counts[gpu], 1), 0.0))
 
 
 def _handed_out(snapshot: ClusterSnapshot) -> tuple[float, float]:
@@ -62,42 +56,3 @@ def _handed_out(snapshot: ClusterSnapshot) -> tuple[float, float]:
     window = telemetry.windows_s.index(ACTIVITY_WINDOW_S)
     measured, active = (int(each.sum()) for each in activity(telemetry, parts, slice(window, window + 1)))
     return held / GPU_UNITS, active / FINE / measured * held / GPU_UNITS if measured else NAN
-
-
-def _largest_gang(snapshot: ClusterSnapshot, whatif: WhatIf) -> int:
-    """The widest gang of whole GPUs that fits now: on one node, or on entirely free nodes."""
-    free, total = whatif.node_free, snapshot.nodes.gpus
-    if not len(free):
-        return 0
-    return int(max(free.max(initial=0), free[free == total].sum()))
-
-
-def _stranded(snapshot: ClusterSnapshot, whatif: WhatIf, pending: Bools) -> tuple[tuple[str, float], ...]:
-    """Free GPUs that no pending gang can use, by cause; none while no gang waits."""
-    work, free = snapshot.workloads, whatif.node_free
-    if not pending.any():
-        return ()
-    causes = []
-    whole = pending & whole_gpus(work)
-    shared = bool((work.gpu_milli[pending] > 0).any())
-    if whole.any() and not shared:
-        member = np.minimum(work.gpus_per_member[whole], work.gpus[whole])
-        least = int(member.min())
-        remainder = float(free[free < least].sum())
-        if remainder:
-            causes.append(("node_remainder", remainder))
-        rest = free[free >= least]
-        if len(rest) and int(work.min_gpus[whole].min()) > int(rest.sum()):
-            causes.append(("gang_too_wide", float(rest.sum())))
-    wanted = np.unique(work.mig_profile[pending])
-    idle = whatif.instance_alive & (whatif.instance_used == 0)
-    if (wanted >= 0).any() and idle.any():
-        useless = idle & ~np.isin(whatif.instance_profile, wanted)
-        if useless.any():
-            causes.append(
-                (
-                    "mig_geometry",
-                    float(_instance_part(snapshot)[useless[: len(snapshot.instances.gpu)]].sum()),
-                )
-            )
-    return tuple(causes)

@@ -173,7 +173,7 @@ class Signals:
     hardware_ratio: float  # SM-active-weighted / handed out
     real_utilization_ratio: float  # SM-active-weighted / capacity
     gap_ratio: float  # allocated but not active / capacity
-    stranded_gpus: float  # free GPUs on which no pending gang fits
+    stranded_gpus: float  # that pending work could use if they had another shape
     largest_gang_gpus: int  # the widest gang of whole GPUs that fits now; -1: not measured
     stranded_by_cause: tuple[tuple[str, float], ...]
 
