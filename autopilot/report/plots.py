@@ -324,7 +324,7 @@ def fragmentation_plot(data: ReportData) -> Plot | None:
     return Plot(
         name="fragmentation",
         title=f"Stranded on average: {beside(shown)}",
-        reading="A GPU is stranded when it is free and no waiting work fits on it. "
+        reading="Stranded GPUs are those of waiting work that would fit if the free capacity had another shape. "
         + (f"Not measured for {', '.join(missing)}." if missing else ""),
         draw=draw,
     )

@@ -20,28 +20,32 @@ def run_plan(options: SimulateOptions, at: str, policy: str, json_out: Path | No
     from autopilot.app.decisions.decision_rows import signals_document, tick_document
     from autopilot.app.runs.plan import plan_at
     from autopilot.app.when import When
+    from autopilot.core.fragmentation.measure import fragmentation_of
+    from autopilot.explain.fragmentation import fragmentation_document, fragmentation_lines
     from autopilot.explain.proposals import explain_decision
     from autopilot.explain.use import group_lines, groups_document
+    from autopilot.settings import load_policy
 
     no_baseline("plan", policy)
     check_place(json_out, tuple(path for _, path in options.files()))
     world, observation, decision = plan_at(options, parse_duration_s(at, "--at"), policy)
+    fragmentation, modes = fragmentation_of(observation), load_policy(policy).modes
     if json_out is not None:
         signals = signals_document(observation)
         document: dict[str, Any] = {"schema": "gpu-autopilot/plan/1", "policy": policy, "signals": signals}
         document["use"] = groups_document(observation)
+        document["fragmentation"] = fragmentation_document(fragmentation, modes)
         write_json(json_out, document | tick_document(decision, When()))
         if json_out == STDOUT:
             return
     print_world(world)
     signals_now = observation.signals
-    free, widest = signals_now.stranded_gpus, signals_now.largest_gang_gpus
     out.print(
         f"{signals_now.allocated_gpus:g} of {counted(signals_now.capacity_gpus, 'GPU')} handed out, "
-        f"{signals_now.pending_gpus:g} requested; {free:g} free GPUs fit no pending gang; the widest gang "
-        f"that fits now has {counted(widest, 'GPU')}"
+        f"{signals_now.pending_gpus:g} requested; {signals_now.stranded_gpus:.4g} GPUs of the pending work do not fit "
+        "because of fragmentation"
     )
-    for line in group_lines(observation):
+    for line in [*group_lines(observation), *fragmentation_lines(fragmentation, modes)]:
         out.print(line)
     print_lines(explain_decision(decision), json_out)
     out.print(f"nothing was carried out: policy {policy} would do this")

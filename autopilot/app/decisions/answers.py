@@ -15,12 +15,14 @@ from autopilot.app.decisions.life import Life, life_of
 from autopilot.app.options import past_end
 from autopilot.app.when import When
 from autopilot.core.decision.reconciler import reconcile
+from autopilot.core.fragmentation.measure import fragmentation_of
 from autopilot.core.model.changes import PipelineChange, ReserveChange
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.operations import AdmitOperation, ResizeOperation
 from autopilot.core.model.records import Instruction, Loss, OutcomeKind, Proposal
 from autopilot.core.model.units import counted, format_duration
+from autopilot.explain.fragmentation import fragmentation_document, fragmentation_lines
 from autopilot.explain.proposals import (
     answer_of,
     answer_words,
@@ -82,9 +84,14 @@ def _tick(reader: JournalReader, tick: int) -> Explanation:
     if number is None:
         first, last = reader.tick_bounds() or (0, 0)
         raise InputError(f"{reader.path}: there is no tick {tick}; it holds {first} to {last}")
-    decision = reader.at(number).decided.decision
+    record = reader.at(number)
+    decision, modes = record.decided.decision, record.decided.policy.modes
     when, _ = clock_of(reader)
-    return Explanation(_dated(explain_decision(decision), when, decision.now_s), tick_document(decision, when))
+    found = fragmentation_of(record.observation)
+    lines = _dated(explain_decision(decision), when, decision.now_s) + [
+        f"  {each}" for each in fragmentation_lines(found, modes)
+    ]
+    return Explanation(lines, tick_document(decision, when) | {"fragmentation": fragmentation_document(found, modes)})
 
 
 def _dated(lines: list[str], when: When, at_s: float) -> list[str]:

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from autopilot.app.options import SimulateOptions, past_end
-from autopilot.app.runs.wiring import Managed, manage
+from autopilot.app.runs.wiring import Managed, manage, queue_table
 from autopilot.app.runs.world import World, build_world
 from autopilot.core.decision.reconciler import reconcile
+from autopilot.core.intake.assemble import assemble
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy_names import check_models
 from autopilot.core.model.records import Decision, Observation
 from autopilot.core.model.units import format_duration
 from autopilot.settings import load_policy
+from models.expected_mix import MixForecaster
 from simulator.baselines.textbook import fifo
+from simulator.running.cluster_collector import ClusterCollector
 from simulator.running.simulation import Simulation
 from simulator.world.physics import PHYSICS
 
 LATEST_S = 366 * 86_400.0
 """Scenarios last hours to months; a later moment is probably a typing error, and takes long to simulate."""
+
+
+LOOK_S, MOST_LOOKS = 300.0, 2000
+"""How often the forecast of the demand mix sees the cluster before `--at`; work that is shorter may be missed."""
 
 
 def plan_at(options: SimulateOptions, at_s: float, policy_name: str) -> tuple[World, Observation, Decision]:
@@ -44,6 +53,8 @@ def plan_at(options: SimulateOptions, at_s: float, policy_name: str) -> tuple[Wo
     )
     if services is not None:
         services.arm(simulation.engine)
+    mix = MixForecaster()
+    _watch(simulation, mix, at_s)
     _, running = manage(
         simulation.cluster,
         Managed(
@@ -62,5 +73,20 @@ def plan_at(options: SimulateOptions, at_s: float, policy_name: str) -> tuple[Wo
     if run.end_s < at_s:
         raise InputError(past_end(at_s, run.end_s))
     observation = running.controller.observe(at_s)
+    mix.update(at_s, observation.snapshot)
+    expected = mix.forecast(at_s, observation.snapshot).mix
+    observation = replace(observation, forecasts=replace(observation.forecasts, mix=expected))
     step = reconcile(replace(ControllerMemory(), fence=1), observation, policy)
     return world, observation, step.decision
+
+
+def _watch(simulation: Simulation, mix: MixForecaster, until_s: float) -> None:
+    """Let `mix` learn what is submitted until then, as the loop would have."""
+    queues, queue_of_tenant = queue_table((), simulation.cluster)
+    collector = ClusterCollector(simulation.cluster, queues, queue_of_tenant)
+
+    def look(now_s: float) -> None:
+        mix.update(now_s, assemble([collector.peek(now_s)], now_s)[0])
+
+    for at_s in np.arange(0.0, until_s, max(LOOK_S, until_s / MOST_LOOKS)).tolist():
+        simulation.engine.at(at_s, look, essential=False)

@@ -25,6 +25,7 @@ from autopilot.core.fragmentation.packing import pack
 from autopilot.core.fragmentation.supply import Domains, Stock, Supply, copies, domains_of, recut_for
 from autopilot.core.model.forecast import ExpectedMix
 from autopilot.core.model.modes import ACTIONS_WITH, Effect
+from autopilot.core.model.records import Observation
 from autopilot.core.model.snapshot import F64, I64, Bools, ClusterSnapshot, Names, Topology
 from autopilot.core.placement.whatif import WhatIf
 
@@ -128,6 +129,12 @@ def measure_fragmentation(snapshot: ClusterSnapshot, whatif: WhatIf, mix: Expect
         waiting = _may_use(pending, models)
         pools.append(PoolFragmentation(pool, free_gpus, lost(whatif, inside, waiting), expected, reason))
     return Fragmentation(tuple(pools), largest_gangs(whatif))
+
+
+def fragmentation_of(observation: Observation) -> Fragmentation:
+    """The fragmentation of what a decision saw."""
+    snapshot = observation.snapshot
+    return measure_fragmentation(snapshot, WhatIf(snapshot), observation.forecasts.mix)
 
 
 def draws_for(whatif: WhatIf, inside: Bools, mix: ExpectedMix) -> int:

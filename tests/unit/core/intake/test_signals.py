@@ -81,18 +81,21 @@ def test_nothing_is_stranded_while_nobody_waits() -> None:
 
 
 def test_stranded_gpus_by_cause() -> None:
-    """Free GPUs that no waiting gang can use, by cause: rests of nodes, gangs too wide, MIG cuts nobody asks for."""
-    snap = snapshot("2x8", [holds("a", 7, on=range(7)), waits("p", 8)])
-    found = measure(snap, WhatIf(snap))
-    assert found.stranded_by_cause == (("node_remainder", 1.0),)
-    snap = snapshot("2x8", [holds("a", 7, on=range(7)), waits("p", 16)])
-    assert dict(measure(snap, WhatIf(snap)).stranded_by_cause) == {
-        "node_remainder": 1.0,
-        "gang_too_wide": 8.0,
-    }
-    cut = snapshot("1x8", [waits("p", 1, mig_profile=2)], cuts={7: [("1g.10gb", 0), ("3g.40gb", 4)]})
-    assert dict(measure(cut, WhatIf(cut)).stranded_by_cause) == {"mig_geometry": 0.5}
-    assert measure(cut, WhatIf(cut)).stranded_gpus == 0.5
+    """What waits and would fit in another shape, by cause; a lack of capacity is not fragmentation."""
+    parts = [holds("a", 4, on=range(4)), holds("b", 4, on=range(8, 12))]
+    snap = snapshot("2x8", [*parts, waits("p", 8)])
+    assert measure(snap, WhatIf(snap)).stranded_by_cause == (("node_remainder", 8.0),)
+    assert measure(snap, WhatIf(snap)).stranded_gpus == 8.0
+    short = snapshot("2x8", [*parts, waits("p", 16)])
+    assert measure(short, WhatIf(short)).stranded_by_cause == ()
+    cut = snapshot(
+        "1x8",
+        [holds("a", 7, on=range(7)), waits("p", 1, mig_profile=2)],
+        cuts={7: [("1g.10gb", 0), ("1g.10gb", 1)]},
+    )
+    ((cause, gpus),) = measure(cut, WhatIf(cut)).stranded_by_cause
+    assert cause == "mig_geometry"
+    assert gpus == pytest.approx(3 / 7)
 
 
 def test_the_widest_gang_that_fits() -> None:
