@@ -1,6 +1,6 @@
 """What a plan does to each member: who starts where, who leaves, who moves, what is only held.
 
-The plan speaks of gangs and slots; here it is read in members. A gang's members start by rank, the highest
+The plan names gangs and slots; here it is read by member. A gang's members start by rank, the highest
 first; where some slots of a gang are taken, the members on those slots are the ones that leave. What a plan
 must never do whatever the case (hand out a GPU twice, cut a member in two) is collected in `problems`.
 """

@@ -130,7 +130,7 @@ def test_the_same_scene_gives_the_same_plan(seed: int) -> None:
 
 
 def test_the_order_of_the_table_is_the_order_of_disruption() -> None:
-    """The whole order. What needs nobody's GPUs comes first; what stops work for its own sake comes last."""
+    """The whole order. Actions that take no GPUs come first; actions that stop work for its own sake come last."""
     shipped = [
         "admit_gang",
         "backfill",

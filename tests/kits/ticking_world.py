@@ -175,7 +175,9 @@ class Ticking:
         return [item_of(name, gang) for name, gang in self.gangs.items()]
 
     def tick(self, now_s: float, *, lost: bool = False) -> Step:
-        """Decide once and do what is said; `lost`: the process dies after it saved its memory and before it acts."""
+        """Decide once and carry out the instructions; `lost`: the process dies after it saved its memory and before it
+        acts.
+        """
         observation = self.observe(now_s)
         step = reconcile(
             self.memory, observation, self.policy, actions=(*ACTIONS, Action("admit_gang", "", self._look))

@@ -82,8 +82,8 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 def _quotas(kind: str, first: set[int], gpus: float) -> Allowed:
-    """`spare`: from the rows `first` all but the largest taking stay below `gpus`. `owed`: so many are taken in all.
-    `beside`: whoever takes from others takes so many from `first`.
+    """`spare`: without the largest victim, the GPUs taken from the rows `first` stay below `gpus`. `owed`: GPUs taken
+    in all. `beside`: a preemption of other rows takes at least this number from `first`.
     """
 
     def allowed(targets: Sequence[Target]) -> bool:

@@ -11,7 +11,6 @@ import pytest
 
 from tests.tidy.tree import ROOT, files, name_of, parsed, python_files
 
-# The patterns are not applied to tests, where this list and the planted sentences are.
 MARKERS = re.compile(
     r"""\b(
     who(?:so)?ever | whom | nobody | in\ vain | so\ many | of\ which | for\ ever | for\ want\ of | mercy
@@ -52,9 +51,7 @@ def _texts() -> dict[str, list[tuple[str, str]]]:
             groups.setdefault(group, []).append((name_of(path), _plain(path.read_text(encoding="utf-8"))))
     for path in python_files():
         parts = path.relative_to(ROOT).parts
-        if parts[0] == "tests":
-            continue
-        group = "/".join(parts[:2]) if parts[0] == "autopilot" and len(parts) > 2 else parts[0]
+        group = "/".join(parts[:2]) if parts[0] in {"autopilot", "tests"} and len(parts) > 2 else parts[0]
         groups.setdefault(group, []).extend((name_of(path), _plain(text)) for text in _docstrings(path))
     return groups
 

@@ -1,10 +1,9 @@
-"""The DCGM vocabulary as facts: what a field is called, what its number means, and when it means nothing.
+"""Facts of the DCGM vocabulary: names of fields, the meaning of their numbers, and codes for missing values.
 
-Collectors read with this table, the simulator writes with it, dashboards are generated from it. Facts
-are those of NVIDIA DCGM 4.6 (dcgm_fields.h, dcgm_structs.h) and dcgm-exporter 4.8. Two traps shape the
-table: a field's name on the wire is whatever the exporter's counters file says (the names changed with
-DCGM 4.6 while the ids stayed), and on a GPU cut by MIG some fields belong to the instance while others
-repeat the board's value on every instance.
+Collectors read with this table, the simulator writes with it, and dashboards are generated from it. The facts are those
+of NVIDIA DCGM 4.6 (dcgm_fields.h, dcgm_structs.h) and dcgm-exporter 4.8. Two properties shape the table. The counters
+file of the exporter determines the name of a field on the wire; the names changed with DCGM 4.6, the ids did not. On a
+GPU in MIG mode, some fields are measured per instance, and others repeat the value of the board on every instance.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ WINDOWS_S = (60.0, 300.0, 1800.0)
 
 
 class Level(StrEnum):
-    """What a field measures on a GPU that MIG has cut. Board-level values repeat on every instance."""
+    """What a field measures on a GPU in MIG mode. Board-level values repeat on every instance."""
 
     BOARD = "board"
     GPU_INSTANCE = "gpu-instance"
@@ -54,7 +53,7 @@ class Kind(StrEnum):
 
 
 class Quality(IntEnum):
-    """Which counter stands behind the SM activity of an entity, worst first."""
+    """The counter behind the SM activity of an entity, worst first."""
 
     NONE = 0
     GPU_UTIL = 1  # some kernel ran: says little about how busy the GPU was
@@ -68,7 +67,7 @@ BLANK_FP64 = 140737488355328.0  # 2**47
 """Lowest value that means "no value"; the next three say not found, not supported, not permitted."""
 
 RATIO_SLACK = 0.01
-"""A ratio may read this far above 1 (two counters are not sampled at one instant); it is cut to 1."""
+"""A ratio may exceed 1 by this, because two counters are not sampled at the same instant; it is clipped to 1."""
 
 _COUNTER_MAX = BLANK_INT64
 _BYTES_S_MAX = 1e14  # NVLink 5 moves under 2e12 B/s
@@ -78,9 +77,9 @@ _BYTES_S_MAX = 1e14  # NVLink 5 moves under 2e12 B/s
 class Field:
     """One DCGM field.
 
-    `names` starts with the name that exporters print today, then the name since DCGM 4.6, then that of
-    exporter 1.x. `blank` is the lowest number that means "no value", `highest` the largest plausible
-    one; `scale` turns the number on the wire into the unit of `signal`, "" where it feeds none.
+    `names` are the name that exporters print today, the name since DCGM 4.6, and that of exporter 1.x. `blank` is the
+    lowest number that means "no value", `highest` the largest plausible number. `scale` converts the number on the wire
+    to the unit of `signal`; `signal` is "" where the field feeds none.
     """
 
     id: int
@@ -157,18 +156,18 @@ ACTIVITY: tuple[tuple[int, Quality], ...] = (
 """Fields that can stand for SM activity, best first."""
 
 SUMS: dict[str, tuple[int, ...]] = {"nvlink_bytes_s": (1011, 1012), "pcie_bytes_s": (1009, 1010)}
-"""Signals made of two fields; unknown when either is."""
+"""Signals that are the sum of two fields; unknown if either is."""
 
 
 def fields_of(signal: str) -> tuple[Field, ...]:
-    """Fields that feed `signal`: the best first, or the parts of its sum."""
+    """Fields that feed `signal`: in order of preference, or the parts of its sum."""
     return tuple(field for field in _TABLE if field.signal == signal)
 
 
 def is_blank(field: Field, value: F64) -> Bools:
-    """Where `value` is one of DCGM's codes for "no value". Any shape.
+    """True where `value` is a DCGM code for "no value". Any shape.
 
-    The test is `>=`, not equality: the codes next to the base say why there is no value. A gauge also
+    The test is `>=`, not equality: the codes after the base state the reason. A gauge also
     counts as blank at the fp64 base, which some exporter versions print for integer fields.
     """
     base = field.blank if field.kind is Kind.COUNTER else min(field.blank, BLANK_FP64)
@@ -176,14 +175,14 @@ def is_blank(field: Field, value: F64) -> Bools:
 
 
 def in_range(field: Field, value: F64) -> Bools:
-    """Where `value` (on the wire) is plausible: finite, not negative, not above the field's highest."""
+    """True where `value` (on the wire) is plausible: finite, not negative, not above the field's highest."""
     given = np.asarray(value, float)
     with np.errstate(invalid="ignore"):
         return np.asarray((given >= 0.0) & (given <= field.highest) & ~is_blank(field, given))
 
 
 class Fault(IntEnum):
-    """Why a number on the wire is no value."""
+    """Why a number on the wire is not a value."""
 
     OK = 0
     BLANK = 1
@@ -219,7 +218,7 @@ _FOUR_SLICES = ("A30", "RTX PRO 6000")
 
 
 def profile_slices(profile: str) -> int | None:
-    """Compute slices of a MIG profile name, or None when it is not one."""
+    """Compute slices of a MIG profile name; None for any other text."""
     match = PROFILE.match(profile)
     return int(match[2]) if match else None
 

@@ -1,17 +1,16 @@
-"""MIG legality of one GPU: what may be cut where, what still fits, and how to get from one cut to another.
+"""MIG legality of one GPU: legal placements, what still fits, and the change from one geometry to another.
 
 The facts (profiles, starts) are in `mig_facts`, their names in `mig_profiles`; the rules are NVIDIA's:
 
-- a placement occupies the memory slices `start .. start + memory_slices - 1`; two may not overlap, and
-  `start` is one of the profile's starts. Memory slices decide: the compute slices then follow.
-- a profile appears at most `max_instances` times, and one media extension (`+me`, `+me.all`) at most
-  exists on a GPU, whatever its size.
-- a GPU instance that is in use is never moved or resized; only free ones may be destroyed.
+- a placement occupies the memory slices `start .. start + memory_slices - 1`. Two placements may not overlap, and
+  `start` is one of the profile's starts. Memory slices that fit imply that the compute slices fit.
+- a profile appears at most `max_instances` times. A GPU has at most one media extension (`+me`, `+me.all`),
+  whatever its size.
+- a GPU instance in use is never moved or resized; only free instances may be destroyed.
 
-Every function takes the GPU model as a name (`gpu_model` says which spellings) or as facts, so that facts
-read from a live node serve as well. Profiles of placements are named as in the facts (`find_profile` makes
-that of other spellings). An occupied GPU is also written as a bit mask over its memory slices (bit i =
-slice i), which is the form for vectors: see `placement_masks` and `capacity_table`.
+Every function takes the GPU model as a name (`gpu_model` lists the spellings) or as facts, which may come from a live
+node. Placements name profiles as the facts do (`find_profile` converts other spellings). The occupied memory slices of
+a GPU are also a bit mask (bit i = slice i), for vectorized use: see `placement_masks` and `capacity_table`.
 """
 
 from __future__ import annotations
@@ -143,7 +142,7 @@ def _facts_table(model: GpuModel) -> _Table:
 def _packing(model: GpuModel, masks: Iterable[MaskedPlacement]) -> npt.NDArray[np.int8]:
     """Per occupied mask and profile: the most instances that fit into the free slices.
 
-    Taking the first free start is best, since all instances of a profile are equally long.
+    The first free start is optimal, because all instances of a profile have the same length.
     """
     occupied = np.tile(np.arange(1 << model.memory_slices)[:, None], len(model.profiles))
     count = np.zeros(occupied.shape, dtype=np.int8)
@@ -172,8 +171,8 @@ def placement_masks(model: str | GpuModel) -> tuple[MaskedPlacement, ...]:
 def capacity_table(model: str | GpuModel) -> npt.NDArray[np.int8]:
     """[occupied mask, profile index] -> how many more instances of that profile alone fit (read-only).
 
-    `capacity_table(m)[masks]` answers for a whole column of GPUs. Only the media extensions already
-    present are not in it: `free_capacity` counts these too.
+    `capacity_table(m)[masks]` answers for a whole column of GPUs. The table ignores media extensions that are already
+    present; `free_capacity` counts them.
     """
     return _table(model).packing
 
@@ -192,7 +191,7 @@ def _mask(table: _Table, placements: Iterable[Placement]) -> int:
 
 
 def is_legal(model: str | GpuModel, placements: Iterable[Placement | tuple[str, int]]) -> bool:
-    """Whether these instances may exist together on one GPU; the empty set may."""
+    """Whether these instances may exist together on one GPU. The empty set is legal."""
     return why_illegal(model, placements) is None
 
 
@@ -219,7 +218,7 @@ def why_illegal(model: str | GpuModel, placements: Iterable[Placement | tuple[st
 
 
 def _over_count(table: _Table, counts: Counter[str]) -> str | None:
-    """Why these numbers of instances cannot be, wherever they are placed."""
+    """Why these numbers of instances are illegal in every placement."""
     for name, count in counts.items():
         if count > table.profiles[name].max_instances:
             most = table.profiles[name].max_instances
@@ -247,14 +246,18 @@ def fits(
     wanted: Sequence[str],
     existing: Iterable[Placement | tuple[str, int]] = (),
 ) -> tuple[Placement, ...] | None:
-    """Places for all of `wanted` beside `occupied`, in the order of `wanted`; None if there are none.
+    """Placements for all of `wanted` beside `occupied`, in the order of `wanted`; None if they do not fit.
 
-    The search is exact. Of all layouts it takes the one that (1) destroys the fewest of the `existing` free
-    instances and then uses the most of them (give none where free slices are cut at will); (2) leaves the
-    most valuable remainder: how many of each plain profile would still fit, compared from the largest
-    profile down (keep a 4g before a 3g before a 2g); (3) starts latest, the larger profiles first, as the
-    driver does. A profile that the model lacks fits nowhere. Raises `InputError` if `occupied` (or, together
-    with it, `existing`) is illegal.
+    The search is exact. It chooses the layout by these criteria, in order:
+
+    1. It destroys the fewest of the `existing` free instances, and then uses the most of them. Pass none if free slices
+       may be cut in any way.
+    2. It leaves the most valuable remainder: the number of each plain profile that still fits, compared from the
+       largest profile down (keep a 4g before a 3g before a 2g).
+    3. It starts latest, larger profiles first, as the driver does.
+
+    A profile that the model lacks does not fit. Raises `InputError` if `occupied`, alone or with `existing`, is
+    illegal.
     """
     table = _table(model)
     held = _legal(table, occupied)
@@ -370,12 +373,12 @@ def _maximal(table: _Table, names: tuple[str, ...]) -> tuple[frozenset[Placement
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """How one GPU gets from its cut to another: first `destroy`, then `create`; `keep` is not touched.
+    """The change of one GPU to another geometry: first `destroy`, then `create`; `keep` is not touched.
 
-    Every step in that order leaves a legal GPU. `drain` are the destroyed ones that are in use, which must
-    end first. Scope: `none` (nothing changes), `instance` (free instances only), `gpu` (instances in use
-    go, or MIG mode is switched, for which no client may run on the GPU). `resets_gpu`: Ampere resets when
-    MIG mode is switched. What it costs depends on the actuator and is the caller's to say.
+    The GPU is legal after each step in that order. `drain` are the destroyed instances that are in use; their work must
+    end first. Scope: `none` (nothing changes), `instance` (free instances only), `gpu` (instances in use are destroyed,
+    or MIG mode is switched; no client may run on the GPU). `resets_gpu`: an Ampere GPU resets when MIG mode is
+    switched. The caller determines the cost, which depends on the actuator.
     """
 
     destroy: tuple[Placement, ...]
@@ -395,8 +398,8 @@ def transition(
 ) -> Transition:
     """The least change from `current` to `wanted`; None for either means MIG mode off.
 
-    What is in both, profile and start, is kept. Raises `InputError` if either is illegal, or if `in_use`
-    names an instance that is not in `current`.
+    Instances with the same profile and start in both are kept. Raises `InputError` if either is illegal, or if
+    `in_use` names an instance that is not in `current`.
     """
     table = _table(model)
     now, then = set(_legal(table, current or ())), set(_legal(table, wanted or ()))

@@ -1,7 +1,7 @@
 """GPU models and MIG profiles by any of their names, and what share of a GPU a profile is.
 
-Labels, exporters, resource names and drivers spell the same thing differently; here each spelling becomes
-the name that `mig_facts` uses. What may be placed beside what is `mig`'s matter.
+Labels, exporters, resource names and drivers use different spellings. This module maps each to the name in
+`mig_facts`. The rules of placement are in `mig`.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class ProfileName(NamedTuple):
 
 
 def find_profile_name(text: str) -> ProfileName | None:
-    """The parts of a profile's name, or None for what is none.
+    """The parts of a profile's name, or None for any other text.
 
-    Read are `1g.10gb`, `1g.10gb+me`, `1g.24gb-me`, `1c.3g.40gb`, `MIG 1g.10gb`, and resources such as
+    It accepts `1g.10gb`, `1g.10gb+me`, `1g.24gb-me`, `1c.3g.40gb`, `MIG 1g.10gb`, and resources such as
     `nvidia.com/mig-1g.24gb.me.all`, which write `+` as `.`.
     """
     match = _PROFILE.fullmatch(text.strip().lower())
@@ -57,7 +57,7 @@ def find_profile_name(text: str) -> ProfileName | None:
 
 
 def parse_profile_name(text: str, field: str = "mig_profile") -> ProfileName:
-    """As `find_profile_name`. Raises `InputError` naming `field` for what is no profile name."""
+    """As `find_profile_name`. Raises `InputError` naming `field` for any other text."""
     name = find_profile_name(text)
     if name is None:
         raise InputError(f"{field}: {text!r} is not a MIG profile; write for example 1g.10gb or 3g.40gb")
@@ -109,8 +109,8 @@ def gpu_model(name: str | GpuModel) -> GpuModel:
 def find_profile(model: str | GpuModel, text: str) -> Profile | None:
     """The profile that `text` (any spelling of `find_profile_name`) names on this model, or None.
 
-    A compute instance (`1c.3g.40gb`) gives the GPU instance that it lives in. Drivers disagree by a GB or
-    two on the memory of the whole GPU (7g.79gb and 7g.80gb are one thing): there 2 % are forgiven.
+    A compute instance (`1c.3g.40gb`) gives its GPU instance. Drivers differ by a GB or two in the memory of the whole
+    GPU: 7g.79gb and 7g.80gb are the same profile. That profile matches within 2 %.
     Raises `InputError` for an unknown model.
     """
     facts, name = gpu_model(model), find_profile_name(text)
@@ -142,7 +142,7 @@ def model_profile(model: str | GpuModel, text: str) -> Profile:
 def compute_share(model: str | GpuModel, profile: str) -> Fraction:
     """Share of the GPU's compute slices, exact: 1/7 for a 1g (and for a `1c.3g`) of a 7-slice GPU.
 
-    The weight of an instance's SM_ACTIVE in that of its board. Raises `InputError` for an unknown
+    It is the weight of the SM_ACTIVE of an instance in that of its board. Raises `InputError` for an unknown
     profile or model.
     """
     facts, name = model_profile(model, profile), parse_profile_name(profile)
@@ -150,9 +150,9 @@ def compute_share(model: str | GpuModel, profile: str) -> Fraction:
 
 
 def memory_mib(model: str | GpuModel, profile: str) -> int:
-    """Memory of an instance: what the driver lists as usable, where that is known (`usable_mib`).
+    """Memory of an instance: the usable memory that the driver lists, if known (`usable_mib`).
 
-    Elsewhere an upper bound: the profile's GB, at most its memory slices' part of the GPU's GB.
+    Otherwise an upper bound: the GB in the profile name, at most the share of its memory slices in the GPU's GB.
     Raises `InputError` for an unknown profile or model.
     """
     facts, gpu = model_profile(model, profile), gpu_model(model)

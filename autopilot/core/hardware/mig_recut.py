@@ -1,18 +1,18 @@
-"""Which GPUs to cut anew, and how, so that waiting requests for MIG instances get theirs.
+"""Which GPUs get a new MIG geometry, and which, so that pending requests for MIG instances fit.
 
 The rules, in this order:
 
 1. Used instances are never destroyed or moved.
 2. A request is placed whole on one node; its instances may sit on several GPUs of it.
-3. Earlier requests come first: of all plans, one whose first unplaced request comes as late as can be,
-   then the second, and so on.
+3. Earlier requests come first. Plans are compared by the position of their first unplaced request (later is better),
+   then of the second, and so on.
 4. As few GPUs change as possible; none if the free instances suffice.
-5. As few free instances as possible are destroyed: one that is requested, or that blocks no other, stays.
-6. Of equally good places the first by node name and GPU index.
+5. As few free instances as possible are destroyed. An instance that is requested, or that blocks no other, stays.
+6. Among equally good places, the first by node name and GPU index wins.
 
-What one GPU may hold is `core.mig`'s matter, what a node can offer at which price `mig_cover`'s, and which
-node each request goes to `mig_shares`'. Sharing out is a bin packing of vectors, so the search is exact
-within bounds: see `replan`.
+`mig` decides what one GPU may hold, `mig_recut_cover` what a node can offer at which price, and `mig_recut_shares`
+which node serves each request. The assignment is a vector bin packing problem, so the search is exact only within
+bounds: see `replan`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ from autopilot.core.model.errors import InputError, InvariantError, invariant
 class CutGpu:
     """One GPU as it is: its instances in use and its free ones, each a profile and its first memory slice.
 
-    None as start: not known. Used instances of unknown start may then be assumed in any legal arrangement;
-    the search assumes the one that suits the requests best. `model` is any name that `mig.gpu_model` reads,
-    or facts; profiles are named as in the facts.
+    A start of None is unknown. The search assumes the legal arrangement of such used instances that suits the requests
+    best. `model` is any name that `mig.gpu_model` accepts, or facts; profiles are named as in the facts.
     """
 
     node: str
@@ -88,9 +87,8 @@ class SkippedGpu:
 class Replan:
     """The plan: names of requests in their order, and the GPUs to cut anew by node and index.
 
-    `nodes` is where each placed request goes (one for no instance at all goes nowhere and is placed). GPUs
-    that are not in `changed` stay as they are. `exact` is False if a bound on work ended a search, so that
-    a better plan may exist.
+    `nodes` is the node of each placed request. A request for no instances is placed without a node. GPUs that are not
+    in `changed` stay as they are. `exact` is False if a bound on work ended a search; a better plan may then exist.
     """
 
     placed: tuple[str, ...]
@@ -123,17 +121,17 @@ def check_gpu(gpu: CutGpu) -> None:
 def replan(gpus: Sequence[CutGpu], requests: Sequence[MigRequest]) -> Replan:
     """The best plan by the rules above. Pure and deterministic; the order of `gpus` does not matter.
 
-    A GPU of an unknown model, of instances that cannot be together (`check_gpu`), or listed more than once
-    is left alone, is in `skipped` with the reason, and blocks no other. Raises `InputError` for two requests of
-    one name, and for counts that are no whole numbers >= 0.
+    A GPU is left alone if its model is unknown, its instances cannot exist together (`check_gpu`), or it is listed more
+    than once. It is in `skipped` with the reason, and the other GPUs are planned. Raises `InputError` for two requests
+    of the same name, and for counts that are not whole numbers >= 0.
 
-    Work, with R requests, N nodes of G GPUs, O offers a GPU (some dozens at most), and D the product of
-    1 + instances over the profiles that a node is asked for: the price of a node is O(G O D), an exact
-    dynamic program. Every request first goes where it adds least, O(R N G O D) in all; prices are kept, and
-    GPUs and nodes that are alike are looked at once. A request that finds no place so is tried again with the
-    earlier ones free to move, and then the whole plan is made cheaper, both by depth-first search. Tables and
-    searches have fixed bounds, counted in cells and steps, not in time (`mig_cover`, `mig_shares`). What they
-    cut short leaves the best plan so far: never one that costs an earlier request the place that it had.
+    Work, with R requests, N nodes of G GPUs, O offers per GPU (a few dozen at most), and D the product of 1 + instances
+    over the profiles requested of a node: an exact dynamic program computes the price of a node in O(G O D). Each
+    request first goes where it adds least, O(R N G O D) in total. Prices are cached, and equal GPUs and nodes are
+    evaluated once. A request without a place is tried again with the earlier ones free to move. Then the whole plan is
+    made cheaper. Both steps are depth-first searches. Tables and searches have fixed bounds in cells and steps, not in
+    time (`mig_recut_cover`, `mig_recut_shares`). A search that reaches its bound returns the best plan so far; an
+    earlier request never loses its place.
     """
     asked = _asked(requests)
     good, skipped = _usable(gpus)
@@ -187,7 +185,7 @@ def _asked(requests: Sequence[MigRequest]) -> list[Counter[str]]:
 
 
 def _usable(gpus: Sequence[CutGpu]) -> tuple[list[CutGpu], tuple[SkippedGpu, ...]]:
-    """The GPUs to plan with, by node and index, and the others with the reason."""
+    """The GPUs to plan, by node and index, and the skipped GPUs with the reason."""
     listed = Counter((gpu.node, gpu.index) for gpu in gpus)
     good: list[CutGpu] = []
     skipped: dict[tuple[str, int], SkippedGpu] = {}
@@ -209,7 +207,7 @@ def _usable(gpus: Sequence[CutGpu]) -> tuple[list[CutGpu], tuple[SkippedGpu, ...
 
 
 def _cut(gpu: CutGpu) -> Cut:
-    """The GPU without its place, in the one order that makes equal ones equal."""
+    """The GPU without its location, in a canonical order, so that equal GPUs compare equal."""
 
     def place(instance: Instance) -> tuple[str, int]:
         name, start = instance
@@ -219,9 +217,9 @@ def _cut(gpu: CutGpu) -> Cut:
 
 
 def _new_cuts(gpus: Sequence[CutGpu], offers: Sequence[Vector | None], asked: Mapping[str, int]) -> list[NewCut]:
-    """The new geometries of one node's GPUs, cut for no more than what is `asked` of it.
+    """The new geometries of the GPUs of one node, cut for no more than `asked`.
 
-    `offers` is per GPU the most that it can be cut for, in the order of `asked`; None: it stays as it is.
+    `offers` is the most that each GPU can be cut for, in the order of `asked`; None: the GPU stays as it is.
     """
     left = Counter(asked)
     for gpu, offer in zip(gpus, offers, strict=True):
@@ -253,7 +251,7 @@ def _new_cut(gpu: CutGpu, wanted: Sequence[str]) -> NewCut:
 
 
 def _assumed_cut(gpu: CutGpu, used: Sequence[Placement], somewhere: Sequence[str], wanted: Sequence[str]) -> NewCut:
-    """As `_new_cut` where starts are not known: instances stay by profile, wherever they are assumed to be."""
+    """As `_new_cut` for unknown starts: instances are kept by profile, whatever start is assumed."""
     present = [name for name, _start in gpu.free]
     spare = sorted((Counter(present) - Counter(wanted)).elements())
     # rather an arrangement that leaves the present free instances a place, as the true one does

@@ -1,9 +1,9 @@
 """The offers of the GPUs of a node to requests for MIG instances, and the price of a sufficient offer.
 
-A GPU offers its free instances as they are, or, cut anew around its used ones, any of several vectors
-[profile] of free instances, each at a price: `CHANGED` and one for each present free instance that goes.
-A node covers a demand if one offer of each of its GPUs, added up, has at least as much of every profile.
-Legality is `core.mig`'s: every geometry looked at comes from `mig.maximal_sets`.
+A GPU offers its free instances as they are, or a new geometry around its used instances: one of several vectors
+[profile] of free instances. The price of a new geometry is `CHANGED`, plus one for each present free instance that it
+destroys. A node covers a demand if the sum of one offer per GPU is at least the demand in every profile. All geometries
+come from `mig.maximal_sets`, so they are legal.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LATE_TABLE_CELLS = 40_000
 
 
 class Cut(NamedTuple):
-    """The present state of one GPU, without its location: equal ones are interchangeable."""
+    """The present state of one GPU, without its location. Equal GPUs are interchangeable."""
 
     model: str | GpuModel
     used: tuple[Instance, ...]
@@ -52,7 +52,7 @@ class _Shelf:
 
 
 def _shelf(model: str | GpuModel, names: Sequence[str]) -> _Shelf:
-    """Maximal sets suffice: with more beside it, a geometry keeps and offers no less."""
+    """Maximal sets suffice: a superset of a geometry keeps and offers at least as much."""
     geometries = [sorted(geometry) for geometry in mig.maximal_sets(model, profiles=names)] or [[]]
     columns = {name: column for column, name in enumerate(names)}
     places = {place: column for column, place in enumerate(sorted({p for g in geometries for p in g}))}
@@ -66,7 +66,7 @@ def _shelf(model: str | GpuModel, names: Sequence[str]) -> _Shelf:
 
 
 def _offers(cut: Cut, shelf: _Shelf, profiles: Sequence[str]) -> tuple[Ints, Ints]:
-    """([offer, profile] instances, [offer] price); first the GPU as it is, then the undominated new cuts."""
+    """([offer, profile] instances, [offer] price): first the GPU as it is, then the undominated new geometries."""
     used, free = _counts(cut.used, shelf), _counts(cut.free, shelf)
     known_used, known_free = _known(cut.used, shelf), _known(cut.free, shelf)
     possible = shelf.holds[:, known_used].all(axis=1) & (shelf.counts >= used).all(axis=1)
@@ -87,10 +87,10 @@ def _offers(cut: Cut, shelf: _Shelf, profiles: Sequence[str]) -> tuple[Ints, Int
 
 
 def _best_first(vectors: Ints, prices: Ints) -> Ints:
-    """[kind, offer] rows of the offers that no other of their kind beats or equals earlier, in their order.
+    """[kind, offer] rows of the undominated offers of each kind, in order. Of equal offers the first one remains.
 
-    `vectors` are [kind, offer, profile], `prices` [kind, offer]. Kinds with fewer such offers than the others
-    have some of the rest behind them.
+    `vectors` are [kind, offer, profile], `prices` [kind, offer]. Kinds with fewer undominated offers are padded with
+    dominated ones.
     """
     as_good = (vectors[:, :, None] >= vectors[:, None]).all(axis=3) & (prices[:, :, None] <= prices[:, None])
     later = as_good.swapaxes(1, 2) & np.tri(vectors.shape[1], dtype=bool)  # [.., i, j]: i equals j at best
@@ -111,9 +111,10 @@ def _known(instances: Sequence[Instance], shelf: _Shelf) -> list[int]:
 
 
 class _Tables(NamedTuple):
-    """What a dynamic program over the GPUs of some nodes found, for every demand up to a largest one.
+    """The result of a dynamic program over the GPUs of some nodes, for every demand up to a largest one.
 
-    `prices` are the least, [node, demand], with a GPU and those behind it; behind the last with none.
+    `prices` [node, demand], one array per GPU: the least price with that GPU and all after it. The last array is for no
+    GPU.
     """
 
     prices: list[Ints]
@@ -126,9 +127,9 @@ class Cover:
     """The least price at which a node covers a demand, for many nodes and demands.
 
     `profiles` are the columns of every vector, `cuts` the distinct GPUs (each legal, of a known model),
-    `nodes` the distinct nodes as indices of `cuts` in the order of their GPUs. Prices are exact where a node's
-    table stays within its bound (`TABLE_CELLS`); beyond, the GPUs are cut one after the other, always the one
-    that leaves the least to cover, and `exact` turns False.
+    `nodes` the distinct nodes as indices of `cuts` in the order of their GPUs. Prices are exact where the
+    table of a node stays within its bound (`TABLE_CELLS`). Beyond it, the GPUs are cut greedily, each time the one that
+    leaves the least to cover, and `exact` becomes False.
     """
 
     def __init__(self, profiles: Sequence[str], cuts: Sequence[Cut], nodes: Sequence[tuple[int, ...]]) -> None:
@@ -160,7 +161,7 @@ class Cover:
         self._weights = np.array([_slices(name, present) for name in profiles], np.int64)
 
     def prices(self, nodes: Ints, demand: Vector) -> Ints:
-        """[node] the least price at which each of `nodes` covers `demand`; `NEVER` where it cannot."""
+        """[node] the least price at which each of `nodes` covers `demand`; `NEVER` if it cannot."""
         asked = np.flatnonzero(demand)
         wanted = np.array(demand, np.int64)[asked]
         prices = np.full(len(nodes), NEVER)
@@ -186,9 +187,9 @@ class Cover:
         return prices
 
     def choice(self, node: int, demand: Vector) -> list[Vector | None]:
-        """What each GPU of `node` offers in the cheapest cover of `demand`; None: it stays as it is.
+        """The offer of each GPU of `node` in the cheapest cover of `demand`; None: the GPU stays as it is.
 
-        Of equally cheap covers it is one that changes the lowest GPUs. `prices` must have found one.
+        Of equally cheap covers it returns one that changes the lowest GPUs. `prices` must have found a cover.
         """
         asked = np.flatnonzero(demand)
         wanted = np.array(demand, np.int64)[asked]
@@ -204,7 +205,7 @@ class Cover:
         ]
 
     def least_changed(self, nodes: Sequence[int], demand: Vector) -> int:
-        """How many GPUs of `nodes` must change at least to cover `demand` together, by each profile alone."""
+        """A lower bound on the GPUs of `nodes` that must change to cover `demand`, from each profile alone."""
         gpus = self._nodes[np.array(nodes, np.int64)].ravel()
         free = self._vectors[gpus, 0]
         gains = -np.sort(free - self._vectors[gpus].max(axis=1), axis=0)
@@ -213,7 +214,7 @@ class Cover:
         return int(changes.max(initial=0))
 
     def _one_changed(self, nodes: Ints, asked: Ints, wanted: Ints) -> Ints:
-        """[node] the least price of covering `wanted` by changing one GPU; `NEVER` where that cannot be."""
+        """[node] the least price of covering `wanted` by changing one GPU; `NEVER` if that is impossible."""
         kinds = self._nodes[nodes]
         offered = self._vectors[kinds][:, :, :, asked]
         rest = self._free[np.ix_(nodes, asked)][:, None, None] - offered[:, :, :1]
@@ -225,7 +226,7 @@ class Cover:
         return int(self._prices[self._nodes[node], offers].sum())
 
     def _table_cells(self, nodes: Ints, wanted: Ints) -> int:
-        """How many cells the tables of one of `nodes` take: GPUs x offers x demands up to `wanted`."""
+        """The number of cells in the tables of one of `nodes`: GPUs x offers x demands up to `wanted`."""
         kinds = self._nodes[nodes]
         demands = math.prod(int(count) + 1 for count in wanted)
         return demands * len(kinds[0]) * int(self._sizes[kinds].max())
@@ -253,7 +254,7 @@ class Cover:
         return _Tables(tables[::-1], offers, left, kind_of)
 
     def _walk(self, node: int, asked: Ints, wanted: Ints) -> list[int]:
-        """The offer of each GPU in the cheapest cover, out of the tables."""
+        """The offer of each GPU in the cheapest cover, read from the tables."""
         tables = self._tables(np.array([node]), asked, wanted)
         chosen, demand = [], -1
         for gpu, kind in enumerate(tables.kind_of[0].tolist()):
@@ -268,7 +269,7 @@ class Cover:
         return chosen
 
     def _one_by_one(self, node: int, demand: Vector) -> list[int] | None:
-        """The offer of each GPU, each time changing the one that leaves the fewest memory slices to cover."""
+        """The offer of each GPU. Each greedy step changes the GPU that leaves the fewest memory slices to cover."""
         kinds = self._nodes[node]
         offers = [0] * len(kinds)
         left = np.array(demand, np.int64) - self._free[node]

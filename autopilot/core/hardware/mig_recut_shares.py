@@ -1,7 +1,7 @@
 """The assignment of requests for MIG instances to nodes: greedy, then improved by a bounded search.
 
-A plan's price is the sum of its nodes' prices (`mig_cover`): GPUs changed, then free instances destroyed. A
-node's price never falls when it takes one request more, which is what the searches prune by.
+The price of a plan is the sum of the prices of its nodes (`mig_recut_cover`): GPUs changed, then free instances
+destroyed. The price of a node never falls when it takes another request; the searches prune by that.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Shares:
         return self._alone[demand]
 
     def candidates(self, request: int) -> list[tuple[int, int]]:
-        """(least that it adds, node), cheapest first; of nodes that are alike the first only."""
+        """(least added price, node), cheapest first; of equal nodes only the first."""
         bounds: dict[tuple[int, Vector], tuple[int, int]] = {}
         alone = self.alone(request)
         self.steps += CHOICE_STEPS + len(alone)
@@ -75,7 +75,7 @@ class Shares:
         return None if price >= NEVER else price - self.price[node]
 
     def put(self, request: int, node: int) -> None:
-        """Assign the request to `node`, where it fits."""
+        """Assign the request to `node`. It must fit."""
         self.home[request] = node
         self._set(node, tuple(map(add, self.load[node], self.demands[request])))
 
@@ -85,7 +85,7 @@ class Shares:
         self._set(node, tuple(map(sub, self.load[node], self.demands[request])))
 
     def state(self) -> State:
-        """How many nodes of each kind carry which load: from equal states everything goes on equally."""
+        """The number of nodes of each kind with each load. Searches from equal states proceed equally."""
         loaded = set(self.home.values())
         return frozenset(Counter((self.kind_of[node], self.load[node]) for node in loaded).items())
 
@@ -102,7 +102,7 @@ class Shares:
 
 @dataclass
 class _Search:
-    """A search for plans below `ceiling`, which each find lowers, until `floor` or the last step is reached."""
+    """A search for plans below `ceiling`. Each plan found lowers it. The search ends at `floor` or at the last step."""
 
     ceiling: int
     floor: int
@@ -114,7 +114,7 @@ class _Search:
 def share_out(shares: Shares) -> bool:
     """Place as many requests as possible, earlier ones first, at the least price.
 
-    False if a bound on work ended a search, so that a better plan may exist.
+    False if a bound on work ended a search; a better plan may then exist.
     """
     exact = True
     repair_steps = ALL_REPAIR_STEPS
@@ -133,7 +133,7 @@ def share_out(shares: Shares) -> bool:
 
 
 def _greedy(shares: Shares, request: int) -> bool:
-    """Place the request on the first node where it adds least to the price; False if it fits nowhere."""
+    """Place the request on the first node where it adds least to the price; False if no node fits."""
     best: tuple[int, int] | None = None
     for bound, node in shares.candidates(request):
         if best is not None and (bound, node) > best:
@@ -177,9 +177,10 @@ def _guests(shares: Shares, node: int) -> list[int]:
 
 
 def _again(shares: Shares, guests: Sequence[int], ceiling: int, newcomer: tuple[int, int] | None = None) -> bool:
-    """Take `guests` off their nodes and put each where it adds least, behind the newcomer (request, node).
+    """Remove `guests` from their nodes and place each where it adds least, after the newcomer (request, node).
 
-    False, and all as before, unless all find a place and the plan's price is below `ceiling` then.
+    If a guest finds no place, or the price of the plan is not below `ceiling`, nothing changes and the result is
+    False.
     """
     before = {guest: shares.home[guest] for guest in guests}
     for guest in guests:
@@ -200,7 +201,7 @@ def _again(shares: Shares, guests: Sequence[int], ceiling: int, newcomer: tuple[
 
 
 def _search(shares: Shares, order: Sequence[int], search: _Search) -> bool:
-    """Let the requests of `order` go where the search finds best, or leave the plan as it is.
+    """Place the requests of `order` as the search finds best, or leave the plan as it is.
 
     False if a bound on work ended the search.
     """
@@ -218,7 +219,7 @@ def _search(shares: Shares, order: Sequence[int], search: _Search) -> bool:
 
 
 def _descend(shares: Shares, order: Sequence[int], total: int, search: _Search) -> None:
-    """Depth first, cheapest node first; a state that was seen with as many to go is not entered again."""
+    """Depth-first, cheapest node first. A state seen with the same number of requests left is not entered again."""
     if not order:
         search.home, search.ceiling = dict(shares.home), total
         return

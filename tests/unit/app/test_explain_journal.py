@@ -23,8 +23,8 @@ Turn = tuple[Observation, tuple[Outcome, ...] | None]
 
 
 def record(path: Path, turns: Sequence[Turn], policy: Policy = EAGER, *, changed: bool = False) -> list[Step]:
-    """A journal of some turns, each decided with the memory of the one before; `changed`: with a note that nobody
-    made.
+    """A journal of some turns, each decided with the memory of the previous one; `changed`: with a note that no
+    decision made.
     """
     memory, steps = ControllerMemory(), []
     ended: tuple[Outcome, ...] = ()

@@ -67,7 +67,7 @@ def batch(first: int, state: State) -> list[Item]:
 
 
 def lived(model: Runtimes, keep: Promoter) -> list[str]:
-    """Hours with a batch each, first seen at its end, until a fit was run by the controller's worker; what is said of
+    """Hours with a batch each, first seen at its end, until the controller's worker has run a fit; the messages about
     it.
     """
     worker = InlineWorker(keep)

@@ -209,7 +209,7 @@ def test_an_objective_makes_the_class() -> None:
 
 
 def test_a_gang_starts_whole_unless_it_says_otherwise() -> None:
-    """`min-members` is `members`; a minimum alone is the gang; the pods' number stands where none is said."""
+    """`min-members` is `members`; a minimum alone is the gang; without either, the number of pods counts."""
     assert contract(members="8").gang == Gang(8, 8)
     assert contract(min_members="4").gang == Gang(4, 4)
     assert contract(Facts(members=6)).gang == Gang(6, 6)

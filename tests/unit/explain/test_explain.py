@@ -36,7 +36,7 @@ ALL_ON = Modes(*[Mode.AUTO] * len(Modes.__dataclass_fields__))
 
 
 def slots(*nodes: tuple[str, int], milli: int = 1000, instance: str = "") -> tuple[Slot, ...]:
-    """So many GPUs of each node."""
+    """A given number of GPUs of each node."""
     return tuple(
         Slot(node, f"{node}/{gpu}", instance and f"{instance}{gpu}", milli)
         for node, count in nodes
@@ -185,7 +185,7 @@ def test_what_waiting_work_waits_for_is_added_up_by_reason() -> None:
 
 
 def test_a_broken_gang_is_stopped_for_its_own_sake() -> None:
-    """`recover` evicts nobody for another: no beneficiary is named, and how long it was broken is."""
+    """`recover` evicts for no other gang: the text names no beneficiary, and states how long it was broken."""
     observation = with_columns(
         world("1x8", [holds("a", 4, gpus_per_member=2, stale_since_s=100.0)], now_s=600.0), gpus=8, min_gpus=8
     )

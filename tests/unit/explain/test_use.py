@@ -42,7 +42,7 @@ def test_every_signal_has_its_unit(signal: str, value: float, words: str) -> Non
 
 
 def test_the_use_of_a_workload_over_the_windows() -> None:
-    """One line for each window, with age, samples and measured part; signals that nobody measured have no column."""
+    """One line for each window, with age, samples and measured part; signals that were not measured have no column."""
     observation = observe(measured(snapshot("1x4", [holds("a", 2), waits("w", 4)]), SIGNALS, age_s=20.0), 9000.0)
     lines, document = workload_use("a", observation)
     assert lines == [

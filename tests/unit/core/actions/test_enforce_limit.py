@@ -55,7 +55,7 @@ def test_a_limit_binds_work_that_may_not_be_preempted() -> None:
     "columns", [{"slo_class": 0}, {"excluded": True}, {"service": 0}, {"limit_s": float("nan")}], ids=str
 )
 def test_who_is_let_be(columns: dict[str, Any]) -> None:
-    """Sheltered classes, opted-out work, replicas, and whoever declared nothing."""
+    """Sheltered classes, opted-out work, replicas, and work without a declared limit."""
     step = at(9 * HOUR_S, **columns)
     assert (evicted(step), step.decision.notes) == ([], ())
 
@@ -76,7 +76,7 @@ def test_below_auto_it_is_recommended_and_nothing_happens() -> None:
 
 
 def spent(days: int, gpus: int, wide: int = 8, now_s: float | None = None) -> ControllerMemory:
-    """Memory of a tenant that held `gpus` GPUs for so many days, and then `wide` for half a day."""
+    """Memory of a tenant that held `gpus` GPUs for `days` days, and then `wide` for half a day."""
     memory = remember_spending(ControllerMemory(), snapshot("1x8", [holds("g", gpus)]), 0.0)
     memory = remember_spending(memory, snapshot("1x8", [holds("g", wide)]), days * DAY_S)
     return remember_spending(memory, snapshot("1x8", []), now_s or (days + 0.5) * DAY_S)

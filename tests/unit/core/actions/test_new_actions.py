@@ -88,7 +88,7 @@ def test_a_gang_in_its_delay_takes_nothing_and_wakes_when_it_ends() -> None:
 
 
 def test_moves_keep_a_guarantee_whole() -> None:
-    """Nobody may be taken, but two half-empty nodes hold the owner's gang once one of the others moves."""
+    """No gang may be preempted, but two half-empty nodes hold the owner's gang once another gang moves."""
     queues = tenants(("a", 0, 8), ("b", 0, 8))
     work = [
         holds("m", 4, on=range(4), queue=2),
@@ -244,7 +244,7 @@ def test_a_broken_gang_is_stopped_after_its_grace_to_the_second() -> None:
 
 
 def test_recovery_leaves_alone_who_opted_out_and_who_is_told_already() -> None:
-    """An excluded gang is nobody's business; a victim on its way out is not told again."""
+    """An excluded gang is never resized; a victim that is leaving gets no second instruction."""
     play = Ticking("1x8", [holds("o", 2, stale_since_s=0.0, excluded=True), holds("g", 2, stale_since_s=0.0)], EAGER)
     play.tick(100.0)
     play.tick(130.0)

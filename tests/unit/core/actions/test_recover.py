@@ -60,7 +60,7 @@ def test_what_a_person_must_look_at_takes_no_new_work_and_stops_none(xid: int) -
 
 
 def test_a_node_that_must_be_restarted_takes_nothing_new() -> None:
-    """XID 79: the gang of that GPU is stopped, its neighbour on the node runs on, and nobody starts there."""
+    """XID 79: the gang of that GPU is stopped, its neighbour on the node continues, and nothing starts there."""
     work = [
         holds("lost", 1, [0], gpus_per_member=1),
         holds("beside", 1, [1], gpus_per_member=1),
@@ -72,7 +72,7 @@ def test_a_node_that_must_be_restarted_takes_nothing_new() -> None:
 
 
 def test_opted_out_work_is_left_on_its_condemned_gpu() -> None:
-    """It is nobody's business."""
+    """The autopilot never acts on it."""
     step = decide(observe(snapshot("1x2", [holds("g", 1, [0], excluded=True)], xids={0: 95})), EAGER)
     assert evicted(step) == []
 
@@ -102,7 +102,7 @@ def test_work_goes_on_until_it_must_save() -> None:
 
 
 def test_writes_are_staggered_over_the_bandwidth_that_there_is() -> None:
-    """One writer: the most work per byte now, the other when the first is done; nobody twice."""
+    """One writer: the most work per byte now, the other when the first is done; each once."""
     policy = with_policy(EAGER, preemption={"checkpoint_writers": 1})
     work = [
         holds("little", 4, range(4), start_s=900.0, checkpoint_interval_s=1800.0, checkpoint_write_s=30.0),
@@ -138,7 +138,7 @@ def test_an_elastic_gang_goes_on_with_its_members_elsewhere() -> None:
 
 
 def test_nothing_starts_on_a_node_that_is_called_back() -> None:
-    """Though nobody cordoned it."""
+    """Even if it is not cordoned."""
     observation = called_back([waits("w", 16)], 900.0)
     assert why_waits(decide(observation, EAGER), observation, "w")[0] == "capacity"
     assert started(decide(called_back([waits("v", 8)], 900.0), EAGER)) == {"v": ["node-1"] * 8}
@@ -179,7 +179,7 @@ def test_a_coordinator_that_waits_for_its_own_workers_makes_room_for_them() -> N
 
 
 def test_the_coordinator_starts_after_its_workers() -> None:
-    """Once it held in vain it does not take the GPU again while they wait."""
+    """After it held a GPU without its workers, it does not take the GPU again while they wait."""
     waited = Noted(Condition(ConditionKind.WAITED, "head"), 1000.0)
     work = [waits("head", 1, gpus_per_member=1, coordinates="job"), waits("w", 16, job_group="job")]
     observation = observe(snapshot("1x8", work), 1010.0)

@@ -112,7 +112,7 @@ def test_a_floor_is_held_through_the_dwell_and_then_given_back() -> None:
 
 
 def test_a_floor_is_renewed_at_half_its_lease() -> None:
-    """As long as it is wished for; before that nothing is said."""
+    """The note appears while the floor is wanted, and not before."""
     demand = forecast({"chat": 9.0}, 1000.0)
     for left_s, told in ((901.0, []), (900.0, [(5, 2800.0)])):
         observation = seen(1000.0, demand, floor=[5], floor_until_s=[1000.0 + left_s])
@@ -240,7 +240,9 @@ def test_a_floor_under_way_is_not_asked_for_twice_and_its_deadline_is_a_timer() 
 
 
 def test_a_crash_between_effect_and_outcome_is_healed_by_looking() -> None:
-    """The floor stands as asked: done, whoever saw it; one that lapses sooner, or another number, is not."""
+    """The effect is done when the floor is as requested, by any source; a floor that lapses sooner, or of another
+    number, does not count.
+    """
     first, effect = sent()
     for columns, left in (
         ({"floor": [5], "floor_until_s": [1900.0]}, 0),

@@ -59,7 +59,7 @@ def test_idle_gpus_that_come_to_use_count_beside() -> None:
 
 
 def test_a_gpu_counts_by_its_price() -> None:
-    """Worth and loss of a model that costs thrice; mercy goes by lost work alone."""
+    """Worth and loss of a model at three times the cost; the victim order depends on lost work alone."""
     dear = replace(PLAIN, price_weight={"A100-80GB": 3.0})
     work = [holds("v", 8, start_s=0.0), high()]
     found = pipelined(work, dear, v=NOW_S + 1000.0, w=60.0)

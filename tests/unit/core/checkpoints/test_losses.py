@@ -155,7 +155,7 @@ def test_what_nobody_reported_proves_nothing() -> None:
 
 
 def test_who_was_not_asked_says_nothing_about_saving() -> None:
-    """Stopped at once for want of a turn."""
+    """Stopped immediately, because the store has no turn for it."""
     memory, losses = settled(ControllerMemory(stops=(stop(asked=False),)), waits("v", incarnation=1, lost_gpu_s=9.0))
     assert losses[0].lost_gpu_s == 9.0
     assert memory.tenant_saves == {}

@@ -36,14 +36,14 @@ def test_a_writer_that_is_busy_begins_later() -> None:
 
 
 def test_without_a_known_bandwidth_all_write_at_once() -> None:
-    """Nobody waits for a turn that nobody plans; its own time still has to fit."""
+    """Without planned turns no gang waits for one; its own time must still fit."""
     plan = plan_saves([AtRisk(0, 60.0, 50.0, 1.0), AtRisk(1, 60.0, 61.0, 9.0), AtRisk(2, 60.0, 0.0, 0.0)])
     assert {turn.row: turn.start_s for turn in plan.turns} == {0: 0.0, 2: 0.0}
     assert ([each.row for each in plan.lost], plan.slack_s) == ([1], 10.0)
 
 
 def test_who_makes_no_checkpoint_is_lost_from_the_first() -> None:
-    """Whatever time is left; and nothing to save can wait for ever."""
+    """Regardless of the time left; a gang without anything to save can wait indefinitely."""
     plan = plan_saves([AtRisk(0, 9e9, 1.0, 5.0, able=False)], [0.0])
     assert (plan.turns, [each.row for each in plan.lost], plan.slack_s) == ((), [0], inf)
 

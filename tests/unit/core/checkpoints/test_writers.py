@@ -33,7 +33,7 @@ NEVER = float("inf")
 
 
 def field(cheap: Item, *more: Item) -> list[Item]:
-    """`cheap` is the first to give way to `w`, by its price; `dear` the next."""
+    """`cheap` is the first victim for `w`, by its price; `dear` is the next."""
     return [cheap, holds("dear", 8, start_s=0.0), *more, waits("w", 8, priority=5, submit_s=1.0)]
 
 
@@ -51,7 +51,7 @@ def test_who_is_known_to_save_too_late_is_passed_over(columns: dict[str, Any]) -
 
 
 def test_alone_it_keeps_its_place_and_the_story_says_why() -> None:
-    """Nobody else to take: the gang that waits goes on waiting."""
+    """There is no other victim: the pending gang continues to wait."""
     work = [holds("v", 8, start_s=0.0, checkpoint_interval_s=NEVER), waits("w", 8, priority=5)]
     assert evicted(decide(world("1x8", work, 9000.0), EAGER)) == []
 
@@ -238,7 +238,9 @@ def test_a_gang_that_cannot_save_declines_and_works_on(interval_s: float, gib: f
 
 
 def test_without_a_turn_it_goes_back_to_its_last_periodic_checkpoint() -> None:
-    """Stopped at once, though it could have saved with the store for itself: counted as lost for want of bandwidth."""
+    """Stopped immediately, although it could have saved with the store to itself: the loss is counted as lack of
+    bandwidth.
+    """
     stopped: list[Stopped] = []
 
     class Watch:

@@ -168,9 +168,7 @@ def test_the_latest_word_on_a_proposal_counts() -> None:
 
 
 class Scenario:
-    """One eviction of `v` so that nobody gains but the test: its benefit, cost, place and contract are set from
-    outside.
-    """
+    """One eviction of `v` without a beneficiary: the test sets its benefit, cost, place and contract."""
 
     def __init__(self) -> None:
         self.benefit_gpu_s, self.cost_gpu_s, self.contract = 1e6, 100.0, False
@@ -284,7 +282,7 @@ def test_an_approval_from_the_future_lasts_no_longer(scenario: Scenario) -> None
 
 
 def test_an_approval_without_figures_is_bound_to_those_of_the_last_decision(scenario: Scenario) -> None:
-    """It is refused, and that is said, where no decision showed any."""
+    """It is refused with a note where no decision showed any figures."""
     memory, proposal = scenario.approved(benefit_gpu_s=float("nan"), cost_gpu_s=float("nan"))
     assert memory.approvals[proposal.id] == Approval(proposal.state_digest, 1000.0, 1e6, 100.0, "ann")
     word = said(APPROVE, 0, 5.0, subject=proposal.id, state_digest=proposal.state_digest)
@@ -316,7 +314,7 @@ def test_who_is_taken_is_part_of_the_state(scenario: Scenario) -> None:
 
 
 def test_contract_or_not_is_part_of_the_state(scenario: Scenario) -> None:
-    """Work that was promised to give way, and work that is weighed, are two things to approve."""
+    """A preemption by contract and a weighed one need separate approvals."""
     _, shown = scenario.approved()
     scenario.contract = True
     (other,) = scenario.decide(1000.0).decision.plan.proposals

@@ -54,7 +54,7 @@ def full_queue() -> list[Item]:
 
 @pytest.mark.parametrize("mode", [Mode.RECOMMEND, Mode.OBSERVE, Mode.APPROVE])
 def test_a_recommended_taking_frees_no_quota_for_what_acts(mode: Mode) -> None:
-    """On paper `v` gives six and `w` takes four: two are left under the limit. Really nobody leaves, and nobody
+    """On paper `v` returns six and `w` takes four: two are left under the limit. In fact nothing leaves and nothing
     grows.
     """
     observation = world("3x8", full_queue(), NOW_S, queues=ONE)
@@ -86,7 +86,7 @@ def test_recommendations_still_fit_to_each_other() -> None:
 
 
 def test_gpus_that_a_recommendation_frees_are_not_booked_by_what_acts() -> None:
-    """`big` leaves on paper for four of its eight GPUs; a start on the other four would wait for ever."""
+    """On paper `big` leaves for four of its eight GPUs; a start on the other four would wait indefinitely."""
     queues = tenants(("a", 0, 8), ("b", 0, 0))
     work = [
         holds("big", 8, queue=2),

@@ -105,7 +105,9 @@ def test_a_rejection_holds_a_proposal_and_ends() -> None:
 
 
 def test_the_kill_switch_fails_closed() -> None:
-    """While the switch is on or cannot be read, nothing acts and the reason is said; off, the work goes on."""
+    """While the switch is on or cannot be read, nothing acts and the decision gives the reason; when it is off, work
+    continues.
+    """
     step = decide(halves(kill_switch=True))
     assert step.decision.halted == "kill switch"
     assert not step.instructions

@@ -316,7 +316,7 @@ def test_every_guard_answers_on_every_proposal() -> None:
 
 
 def test_a_victim_is_taken_once() -> None:
-    """A gang that one proposal takes, or that is being evicted already, is nobody else's victim."""
+    """A gang that another proposal evicts, or that is already being evicted, cannot be a victim."""
     twice = Disrupt("w", ("v1",))
     step = decide(scene(), CALM, actions=(*WISH.table, *twice.table))
     assert evicted(step) == ["v1"]

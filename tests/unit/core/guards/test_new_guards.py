@@ -177,7 +177,7 @@ def test_the_worst_service_touched_decides_and_others_do_not_matter() -> None:
 
 
 def test_a_broken_replica_is_stopped_whatever_its_service_does() -> None:
-    """Recovery is no disruption: what is left of the replica answers nobody."""
+    """Recovery is no disruption: what is left of the replica serves no requests."""
     observation = scene(holds("v", 8, service=0), services=service(9.9))
     planted = Planted("v", {"v": ("evict", None)}, kind="evict", action="recover", reason="broken")
     assert answer(planted, observation, "slo").code == Code.OK
@@ -222,7 +222,7 @@ def test_a_moved_gang_counts_in_full() -> None:
 
 
 def test_a_share_that_has_no_place_yet_is_needed_as_its_part() -> None:
-    """One GPU for half of one is two for one, though nobody lands on it in this plan."""
+    """One GPU for half of one is two for one, even if no gang starts on it in this plan."""
     observation = scene(holds("v", 1, gpus_per_member=1), waits("w", 1, gpu_milli=500))
     planted = Planted("w", {"v": ("evict", None)}, kind="evict")
     assert answer(planted, observation, "blast_radius", TIGHT).value == 2.0

@@ -123,7 +123,7 @@ def test_a_request_for_nothing_is_placed_nowhere() -> None:
 
 
 def test_no_request_no_change() -> None:
-    """Free instances that nobody wants are nobody's problem."""
+    """Free instances that no request needs are left as they are."""
     assert replan([CutGpu("n1", 0, A100, free=(("1g.10gb", 1),))], []) == Replan((), (), {}, (), (), exact=True)
 
 
@@ -255,7 +255,7 @@ def test_a_gpu_that_cannot_be_is_skipped_with_the_reason(gpu: CutGpu, reason: st
 
 
 def test_a_gpu_listed_twice_is_skipped() -> None:
-    """Which of two accounts is true nobody knows; only the GPU itself is left alone."""
+    """It is unknown which of two contradicting reports is true; only that GPU is left alone."""
     plan = replan([empty("n1", 0), empty("n1", 1), empty("n1", 0)], wants({"7g.80gb": 1}))
     assert [(each.index, each.reason) for each in plan.skipped] == [
         (0, "GPU 0 of node n1: listed 2 times; list it once")

@@ -54,7 +54,7 @@ def test_the_gravest_of_a_gpus_errors_counts() -> None:
 
 
 def test_new_work_stays_away_from_what_is_broken() -> None:
-    """A reset is of one GPU, a restart of its node; a contained error keeps nobody away."""
+    """A reset concerns one GPU, a restart its node; a contained error excludes neither."""
     snap = snapshot("3x4", xids={0: 95, 1: 94, 4: 79}, remaps={8: REMAP_PENDING})
     bad_node, bad_gpu = out_of_use(snap.nodes, snap.gpus)
     assert bad_node.tolist() == [False, True, False]

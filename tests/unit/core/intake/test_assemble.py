@@ -1,4 +1,4 @@
-"""Joining batches: rows, ages, gaps; the better source wins, and what nobody brought is not guessed."""
+"""Joining batches: rows, ages, gaps; the better source wins, and values that no source reports are unknown."""
 
 from __future__ import annotations
 

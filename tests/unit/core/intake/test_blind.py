@@ -181,7 +181,7 @@ def test_a_partial_view_is_no_evidence(part: str) -> None:
 
 
 def test_a_source_that_the_wiring_names_must_answer_from_the_first_tick_on() -> None:
-    """Nothing is started beside work that nobody shows."""
+    """Nothing starts while no source lists the work."""
     loop = Loop(kinds=((INVENTORY, WORK), (WORK,)))
     loop.wiring = replace(loop.wiring, lists=((WORK, "api-1"),))
     loop.controller = Controller(loop.wiring)

@@ -89,7 +89,9 @@ def acts(step: Step) -> bool:
 
 @pytest.mark.parametrize("by_s", [3600.0, YEARS_S, -3600.0])
 def test_a_jump_and_back_changes_nothing_but_that_tick(by_s: float) -> None:
-    """Nothing acts while it lasts, and that is said; the next tick goes on as if it had not been."""
+    """Nothing acts while it lasts, and the decision gives the reason; the next tick continues as if it had not
+    happened.
+    """
     first = look(1000.0)
     assert acts(first)
     memory = replace(first.memory, in_flight={})
@@ -138,9 +140,7 @@ def test_a_clock_that_leaps_at_every_tick_is_never_believed() -> None:
 
 
 def test_small_differences_are_made_up_for() -> None:
-    """A clock that runs a tenth too fast shortens no cool-down: it lasts its ten minutes by the clock that nobody
-    sets.
-    """
+    """A clock that runs a tenth too fast shortens no cool-down: it lasts ten minutes by the monotonic clock."""
     memory, true_s = replace(look(1000.0).memory, in_flight={}), 0.0
     while True:
         true_s += 10.0

@@ -105,7 +105,7 @@ def test_a_running_gang_offers_what_it_holds() -> None:
 
 
 def test_work_that_is_switched_off_is_no_demand() -> None:
-    """A gang that a check rejected raises nobody's fair share."""
+    """A gang that a check rejected raises no fair share."""
     open_quota, _ = quota_of([waits("w", 16, queue=3), waits("a", 16, queue=1)])
     shut_quota, _ = quota_of([waits("w", 16, queue=3, gate=Gate.REJECTED), waits("a", 16, queue=1)])
     assert open_quota.ledger.fair[ALL][3] == 6.0

@@ -27,7 +27,7 @@ def context(snap: ClusterSnapshot, now_s: float = 100.0, policy: object = EAGER)
 
 
 def looked_at(now_s: float, gangs: int, steps: int) -> list[int]:
-    """Whom one action gets round to when every search takes so many steps."""
+    """The gangs that one action reaches when every search takes a given number of steps."""
     ctx, found = context(snapshot("1x8"), now_s, SHORT), []
     for at in within_steps(ctx, range(gangs)):
         found.append(at)
@@ -136,7 +136,9 @@ def test_a_host_that_is_full_is_seen_in_columns_as_on_paper() -> None:
 
 
 def test_the_one_who_can_help_is_found_behind_very_many_who_cannot() -> None:
-    """Only the last node has the label that is asked for, and its gangs are the dearest: last in the order of mercy."""
+    """Only the last node has the requested label, and its gangs have the highest price: they are last in the victim
+    order.
+    """
     nodes = OFFERED[0] // 8 + 8
     work = [
         holds(f"g{at}", 1, on=[at], queue=2, start_s=-1000.0 + (0 if at < 8 * nodes - 8 else -5000.0))

@@ -140,7 +140,7 @@ def test_gangs_are_alike_when_queue_priority_and_shape_are() -> None:
 
 
 def test_whom_the_guard_would_spare_a_search_does_not_offer() -> None:
-    """A weighed taking counts on nobody that alone is wider than blast_ratio allows, unless parts of it will do."""
+    """A weighed preemption has no victim that alone is wider than blast_ratio allows, unless parts of it suffice."""
     work = [
         holds("wide", 8, on=range(8), queue=2),
         holds("near", 4, on=range(8, 12), queue=2),
@@ -178,7 +178,9 @@ def test_an_answer_for_a_state_of_the_books_is_kept_for_the_last_few() -> None:
 
 
 def moved_for(free: list[int], widths: list[list[int]], gpus: int) -> tuple[dict[str, str] | None, int]:
-    """Whom moves take for a gang of so many GPUs, on nodes of eight with gangs of these widths; and the steps."""
+    """The gangs that move for a gang of a given width, on nodes of eight GPUs with gangs of these widths; and the
+    steps.
+    """
     work, named = [], 0
     for node, some in enumerate(widths):
         at = 8 * node
@@ -220,7 +222,7 @@ def test_the_only_node_with_room_is_no_other_place_for_who_is_on_it() -> None:
 def with_members(
     gpus: list[int], ranks: list[int], free: list[int], least: int, **columns: object
 ) -> tuple[Fit | Miss, ClusterSnapshot]:
-    """Where a gang of such members goes on nodes with so many free GPUs of eight."""
+    """Where a gang of given members starts, on nodes of eight GPUs with given free GPUs."""
     work = [holds(f"r{n}", 8 - spare, on=range(8 * n, 8 * n + 8 - spare)) for n, spare in enumerate(free) if spare < 8]
     work.append(waits("w", sum(gpus), min_gpus=least, gpus_per_member=max(gpus), **columns))
     snap = snapshot(f"{len(free)}x8", work)

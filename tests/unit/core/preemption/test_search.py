@@ -1,4 +1,4 @@
-"""Whom to take so that a gang fits: hand-made cases with one right answer each."""
+"""The victims that let a gang fit: hand-made cases with one right answer each."""
 
 from __future__ import annotations
 

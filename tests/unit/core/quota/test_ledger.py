@@ -208,7 +208,7 @@ def test_the_dominant_resource_decides_whose_turn_it_is() -> None:
 
 @pytest.mark.parametrize(("nodes", "heavy_first"), [(HOSTS, False), ({}, True)], ids=["CPUs stated", "not stated"])
 def test_turns_follow_the_dominant_resource(nodes: dict[str, list[int]], *, heavy_first: bool) -> None:
-    """The older gang of the CPU-heavy queue goes second where CPUs are counted; where nobody states them, first."""
+    """The older gang of the CPU-heavy queue goes second where CPUs are counted; where they are not stated, first."""
     work = [
         holds("c", 2, queue=1, gpus_per_member=1, cpu_milli=40_000),
         holds("g", 2, queue=2, gpus_per_member=1, cpu_milli=1000),

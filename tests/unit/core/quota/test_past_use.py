@@ -24,7 +24,7 @@ TREE = tenants(("a", 0, 0), ("b", 0, 0))
 
 
 def held(a: int, b: int = 0) -> ClusterSnapshot:
-    """Two queues that hold so many GPUs."""
+    """Two queues that hold the given GPUs."""
     work = [holds(name, gpus, queue=queue) for name, gpus, queue in (("x", a, 1), ("y", b, 2)) if gpus]
     return snapshot("2x8", work, queues=TREE)
 
@@ -170,7 +170,7 @@ def test_who_used_more_than_its_part_weighs_less() -> None:
 
 
 def test_the_weight_never_falls_below_a_tenth() -> None:
-    """Whoever used everything keeps a tenth of its part; whoever used nothing weighs 1/2 + 1/2."""
+    """A queue that used everything keeps a tenth of its part; a queue that used nothing weighs 1/2 + 1/2."""
     weights = corrected_weights(used(a=30.0), TREE, POLICY)
     assert weights is not None
     np.testing.assert_allclose(weights[1:], [LEAST_RATIO / 2, 1.0])

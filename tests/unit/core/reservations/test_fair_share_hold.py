@@ -1,4 +1,4 @@
-"""GPUs held for a gang whose queue is below its fair share: when, for whom, and for how long."""
+"""GPUs held for a gang whose queue is below its fair share: when, for which gang, and for how long."""
 
 from __future__ import annotations
 
@@ -42,9 +42,7 @@ def observed(
     queues: QueueTable = TWO,
     now_s: float = NOW_S,
 ) -> Observation:
-    """Seven GPUs of eight are held by gangs of `b`, of which the first has `left_s` to go; `w` of `a` needs two, `n`
-    of `b` one.
-    """
+    """Gangs of `b` hold seven GPUs of eight, and the first has `left_s` to go; `w` of `a` needs two, `n` of `b` one."""
     work = [holds(f"b{at}", 1, on=[at], queue=2, start_s=now_s - (0.0 if at else age_s)) for at in range(7)]
     work += [waits("w", 2, queue=1, submit_s=NOW_S - 60.0), waits("n", 1, queue=2, submit_s=NOW_S - 50.0)]
     total_s = {f"b{at}": 5000.0 if at else age_s + left_s for at in range(7)} | {"w": 900.0, "n": narrow_s}
@@ -84,7 +82,9 @@ def test_nothing_is_held_where_nobody_is_above_its_share() -> None:
 
 
 def test_it_ends_when_what_was_foreseen_does_not_come() -> None:
-    """The start stays near for ever: the GPU is given to others in time, and the controller wakes for it."""
+    """The predicted start stays near but never comes: the GPU goes to other work in time, and the controller wakes for
+    it.
+    """
     memory, wakes_s = ControllerMemory(), []
     for now_s in (NOW_S, NOW_S + HOLD_S, NOW_S + 2 * HOLD_S + 1.0):
         observation = replace(observed(now_s=now_s), tick=memory.tick + 1)

@@ -1,4 +1,4 @@
-"""Quota that is kept for an overdue gang: whom it holds back, whom not, and the bound on waiting that follows."""
+"""Quota that is kept for an overdue gang: which gangs it holds back, and the bound on waiting that follows."""
 
 from __future__ import annotations
 
@@ -150,7 +150,9 @@ def test_a_guarantee_is_kept_from_work_that_may_not_be_preempted_alone() -> None
 
 
 def test_a_stream_of_narrow_gangs_delays_an_overdue_one_by_what_runs_and_no_more() -> None:
-    """The bound of docs/decisions/0005: overdue, then the longest run, and ticks; before, they passed it for ever."""
+    """The bound of docs/decisions/0005: overdue, then the longest run, and ticks; without it they pass the gang
+    indefinitely.
+    """
     play = Ticking(
         "4x8",
         [holds(f"n{n}", 2, queue=2, start_s=0.0, gpus_per_member=2, limit_s=RUN_S) for n in range(4)]

@@ -210,7 +210,7 @@ def test_a_promise_that_slips_too_far_is_released_and_its_gang_cools_down() -> N
 
 
 def test_a_promise_without_any_plan_is_released_in_the_end() -> None:
-    """Nobody knows any more when the work before it ends: the promise stands until its timer rings, and no longer."""
+    """The end of the work before it is no longer known: the promise holds until its timer ends, and no longer."""
     policy = with_policy(HOLDING, reservation={"timeout_s": 600.0})
     work = [holds("a", 8), waits("big", 8)]
     first = decide(world("1x8", work, total_s={"a": 1000.0, "big": 500.0}), policy)
@@ -279,14 +279,14 @@ def test_effects_under_way_count_in_the_plan() -> None:
 
 
 def filled(**policy: Any) -> tuple[Step, Observation]:
-    """Eight GPUs end at 1000 s, eight are held by backfilled work of which nobody knows when it ends."""
+    """Eight GPUs come free at 1000 s; backfilled work with an unknown end holds the other eight."""
     work = [holds("a", 8), holds("f", 8, backfilled=True), waits("big", 16)]
     observation = world("2x8", work, 100.0, total_s={"a": 1000.0, "big": 50.0})
     return decide(observation, with_policy(HOLDING, **policy)), observation
 
 
 def test_backfill_of_unknown_length_is_planned_to_be_evicted_for_a_promise() -> None:
-    """The start is planned for the end of the other half; nobody is evicted before that helps."""
+    """The start is planned for the end of the other half; no work is evicted before that helps."""
     step, _ = filled()
     assert promise(step.memory).start_s == pytest.approx(1000.0)
     assert promise(step.memory).firm

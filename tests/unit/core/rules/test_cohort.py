@@ -1,4 +1,4 @@
-"""Cohort rules, classic and fair: what a queue may use, whom it displaces, what it keeps, who comes first."""
+"""Cohort rules, classic and fair: what a queue may use, which gangs it preempts, what it keeps, and the order."""
 
 import copy
 import math
@@ -186,7 +186,7 @@ def test_whom_the_classic_rules_displace(
 
 
 def test_only_holders_of_the_model_that_lacks_are_taken() -> None:
-    """Whoever holds another model would not help."""
+    """Gangs on another model do not help."""
     rows = [row("a", 4, "co", by_model=(2, 2), **ANY), row("b", 2, "co", by_model=(1, 1))]
     gangs = [gang("x", "b", 2, kinds=(0, 1)), gang("y", "b", 2, 5, kinds=(0, 2))]
     now = world(rows, gangs, models=2)
@@ -417,7 +417,7 @@ def test_an_own_victim_is_not_put_back_where_that_would_break_the_rule_of_shares
 
 
 def test_room_alone_may_lack_in_a_cohort() -> None:
-    """Then more is taken than quota needs, or nobody."""
+    """Then more is preempted than quota needs, or nothing."""
     now = world(THREE, ones("b", 5))
     assert now.ask(cohort_fair, waits("in", "a", 1), room=lambda targets: len(targets) > 2) == Code.CAPACITY
     assert now.ask(cohort_fair, waits("in", "a", 1), room=lambda targets: len(targets) > 1) == {"b5", "b4"}

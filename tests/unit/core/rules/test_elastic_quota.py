@@ -187,7 +187,7 @@ def test_whom_it_displaces(rows: list[Row], gangs: list[Gang], newcomer: Gang, e
 
 
 def test_room_may_lack_where_quota_does_not() -> None:
-    """On a cluster smaller than all minima together: first the marked, in the end nobody."""
+    """On a cluster smaller than all minima together: first the marked gangs, in the end none."""
     now = world(TEAMS, [over("x", "b", 3), over("y", "b", 1, start_s=1), gang("c", "c", 4)])
 
     def room(gpus: float) -> Any:
@@ -208,7 +208,7 @@ def test_nothing_is_taken_from_a_team_within_its_minimum_and_part() -> None:
 
 
 def test_work_of_no_team_displaces_only_its_like() -> None:
-    """Lower priorities in the root, and nobody's work that is over quota."""
+    """Lower priorities in the root, and no work over quota of other queues."""
     now = world(TEAMS, [over("x", "b", 3), gang("low", "", 3), gang("high", "", 3, 9)])
     taken: list[Sequence[Target]] = []
 

@@ -1,4 +1,4 @@
-"""Hierarchical fair share in the whole decision: who may start, who gives way to whom, and in which order."""
+"""Hierarchical fair share in the whole decision: which gangs may start, which preempt which, and in which order."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_an_organisation_takes_no_more_than_its_fair_share() -> None:
 
 
 def test_protected_work_is_no_donor() -> None:
-    """Where only work that may not be preempted stands in the way, that is the answer."""
+    """If only non-preemptible work holds the room, that is the reason given."""
     taken, observation, step = asked(
         [holds("b0", 8, queue=2, preemptible=False), waits("a0", 1, queue=1, gpus_per_member=1)]
     )
@@ -165,7 +165,7 @@ def test_an_elastic_gang_gives_members_before_a_whole_gang_goes() -> None:
 
 
 def test_a_start_that_is_not_known_counts_as_just_now() -> None:
-    """An owner takes by contract the one of which nothing is known to be lost; without a contract it is sheltered."""
+    """An owner preempts by contract the gang that is not known to lose anything; without a contract it is sheltered."""
     work = [
         holds("old", 4, queue=2, start_s=0.0, gpus_per_member=4),
         holds("new", 4, queue=2, start_s=np.nan, gpus_per_member=4),
@@ -215,7 +215,7 @@ def test_an_equal_priority_of_its_own_queue_is_not_displaced() -> None:
 
 
 def test_a_higher_priority_displaces_a_lower_one_of_its_own_queue() -> None:
-    """Strictly lower, preemptible, the cheapest of the lowest class; nobody of another queue."""
+    """Strictly lower, preemptible, the cheapest of the lowest class; no gang of another queue."""
     work = [
         holds("low", 4, queue=1, gpus_per_member=4),
         holds("same", 2, queue=1, priority=1, gpus_per_member=2),
@@ -243,7 +243,7 @@ MODELS = {"gpu_model": [0, 1]}
 
 
 def test_a_guarantee_of_one_model_is_not_paid_in_another() -> None:
-    """B borrows A100s and holds its guaranteed H100s: an owner of A100s takes those, and nobody takes the H100s."""
+    """B borrows A100s and holds its guaranteed H100s: an owner of A100s reclaims those, and the H100s stay."""
     work = [*singles("x", 8, 2), *singles("h", 8, 2), waits("w", 2, queue=1, gpu_models=1, gpus_per_member=2)]
     taken, _, _ = asked(work, two_models(a=(4, 0), b=(0, 8)), "2x8", nodes=MODELS)
     assert len(taken) == 2

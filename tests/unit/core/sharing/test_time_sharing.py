@@ -1,4 +1,4 @@
-"""Time sharing: who pauses for whom inside a queue that is ordered by index."""
+"""Time sharing: which gangs pause for which inside a queue that is ordered by index."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def taken(
     shape: str = "1x8",
     memory: ControllerMemory | None = None,
 ) -> dict[str, dict[str, str]]:
-    """Who gives way, and how, by newcomer."""
+    """The victims and what happens to them, by newcomer."""
     found: dict[str, Proposal] = proposals(decide(world(shape, work, now_s, total_s=total_s), policy, memory))
     return {name: {victim.workload: victim.how for victim in one.victims} for name, one in found.items() if one.victims}
 
@@ -110,7 +110,7 @@ def test_waiting_lifts_work_that_never_ran() -> None:
 
 
 def test_two_gangs_as_good_as_each_other_do_not_take_turns() -> None:
-    """Whoever of two equals runs goes on running, however long the other was paused."""
+    """Of two equal gangs, the running one continues, however long the other was paused."""
     now_s = 24 * DAY_S
     total_s = {"a": 9 * DAY_S, "b": 9 * DAY_S}
     one = holds("a", 8, start_s=now_s - DAY_S, served_s=DAY_S)
@@ -118,7 +118,7 @@ def test_two_gangs_as_good_as_each_other_do_not_take_turns() -> None:
 
 
 def test_only_queues_by_index_share_time() -> None:
-    """In a queue in order of submission nobody pauses for shorter work; nor does work that may not be preempted."""
+    """In a queue in order of submission no gang pauses for shorter work; nor does non-preemptible work."""
     firm = [holds("long", 8, preemptible=False), waits("short", 8)]
     assert taken(firm, {"long": 10 * DAY_S, "short": HOUR_S}) == {}
 

@@ -58,7 +58,7 @@ def conditions(step: Step) -> dict[Condition, float]:
 def test_doing_nothing_needs_every_gpu_and_a_whole_window(
     active: dict[int, float], more: dict[str, Any], *, nothing: bool
 ) -> None:
-    """Whatever is not known speaks for the gang."""
+    """Unknown values count in favour of the gang."""
     snap = measured(training(), active, **more).snapshot
     assert doing_nothing(snap, EAGER).tolist() == [nothing, False]
 
@@ -73,7 +73,9 @@ def test_who_is_not_looked_at(columns: dict[str, Any]) -> None:
 
 
 def test_a_hung_gang_is_stopped_after_its_time_once_and_then_left() -> None:
-    """Half an hour is in the window; it must last an hour in all. After one restart it is left, and that is said."""
+    """The window covers half an hour; the silence must last an hour in all. After one restart the gang is left, with a
+    note.
+    """
     idle = dict.fromkeys(range(4), 0.0)
     before = decide(replace(measured(training(), {}), now_s=8_000.0), EAGER)
     seen = replace(measured(training(), idle), now_s=10_000.0)
@@ -105,7 +107,7 @@ def test_a_gang_that_never_worked_is_left_to_its_owner(level: float) -> None:
 
 
 def test_what_others_did_on_its_gpus_is_not_its_work() -> None:
-    """Until a window has passed since its start the samples are of whoever was there before; then somebody looks."""
+    """Until a window has passed since its start, the samples belong to earlier work; then the gang is judged."""
     early = decide(replace(measured(training(), {}), now_s=1_799.0), EAGER)
     assert early.wake_at_s == 1_800.0
     assert WORKED not in conditions(early)
@@ -183,7 +185,7 @@ def seen(now_s: float, hung: set[int], **more: Any) -> Observation:
 
 
 def test_fresh_zeros_of_a_broken_exporter_stop_nobody() -> None:
-    """Twenty of twenty gangs do nothing: that is no hang, and it is said."""
+    """Twenty of twenty gangs do nothing: that is no hang, and a note gives the reason."""
     assert hours(lambda now_s: seen(now_s, set(), zeros=True)) == []
     assert len(said) == 20
     assert said[0].startswith(
@@ -193,7 +195,7 @@ def test_fresh_zeros_of_a_broken_exporter_stop_nobody() -> None:
 
 
 def test_one_hung_gang_among_live_ones_is_stopped() -> None:
-    """Weighed and by nobody's promise; it is not asked to save what it cannot."""
+    """It is weighed, not by contract; it is not asked to save what it cannot."""
     told = hours(lambda now_s: seen(now_s, {3}), 12_000.0)
     assert told == [(11_800.0, "g3")]
     step = decide(seen(8000.0, {3}), EAGER)

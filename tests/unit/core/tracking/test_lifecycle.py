@@ -182,7 +182,7 @@ def test_no_attempt_counts_while_everything_is_halted(how: str) -> None:
 
 
 def test_an_attempt_that_is_not_sent_does_not_count() -> None:
-    """The clock went back: nobody sends, and the retry that was due is due when it goes on."""
+    """The clock went back: nothing is sent, and the retry that was due is due when the clock is trusted again."""
     first = decide(world("1x8", [waits("a", 8)], 50.0))
     (effect,) = first.instructions
     failed = done(first.instructions, 50.0, OutcomeKind.FAILED, retryable=True)

@@ -21,7 +21,7 @@ from tests.kits.ticking_world import EAGER, Ticking, rows_of, tenants
 TWO = tenants(("a", 0, 8), ("b", 0, 0))
 
 PATIENT = with_policy(EAGER, reservation={"depth": 1, "firm_after_s": 1e5}, order={"max_wait_s": 3600.0})
-"""Room is held for gangs that have waited for an hour, and goes to whoever is owed it before."""
+"""Room is held for gangs that have waited for an hour, and goes first to a gang that is owed it."""
 FORESEEN = {"x": 12600.0, "old": 9100.0, "big": 7200.0, "w": 9000.0}
 
 
@@ -207,7 +207,7 @@ def test_an_elastic_victim_gives_members_and_goes_on() -> None:
 
 
 def test_what_a_shrink_gives_up_is_not_free_before_it_is_seen_to_be() -> None:
-    """The order to shrink got lost: nobody starts on those GPUs until it was sent again and done."""
+    """The instruction to shrink was lost: nothing starts on those GPUs until it was sent again and done."""
     work = [holds("e", 8, queue=2, min_gpus=4, gpus_per_member=4), waits("w", 3, queue=1, gpus_per_member=3)]
     play = Ticking("1x8", work, queues=TWO)
     play.tick(100.0, lost=True)
@@ -222,7 +222,9 @@ def test_what_a_shrink_gives_up_is_not_free_before_it_is_seen_to_be() -> None:
 
 
 def test_the_landing_of_a_share_frees_no_more_of_its_gpu_than_it_needs() -> None:
-    """On the books the one who leaves keeps what nobody claims of its GPU: nothing else is planned on that."""
+    """In the capacity books a leaving victim keeps the part of its GPU that no start claims: nothing else is planned
+    there.
+    """
     snap = snapshot(
         "1x1",
         [
@@ -264,7 +266,7 @@ def test_a_victim_that_never_leaves_ends_the_landing_and_nothing_is_lost() -> No
 
 
 def test_the_gang_goes_away_while_its_victim_leaves() -> None:
-    """Nobody lands, and the victim has its turn again like everybody."""
+    """Nothing starts, and the victim is planned again like any other gang."""
     play = reclaim()
     play.tick(100.0)
     play.cancel("w")

@@ -75,7 +75,7 @@ def asked(
 def minutes(
     loads: list[tuple[float, float]], ready: int = 1, queue: tuple[float, ...] = (), **columns: Any
 ) -> ServiceRecord:
-    """What is learned from minutes of (requests/s, share of violations) with so many replicas ready."""
+    """What is learned from minutes of (requests/s, share of violations) with a given number of ready replicas."""
     memory = remember_services(ControllerMemory(), seen(0.0, ready_replicas=[ready], age_s=[np.inf]), POLICY)
     for number, (rps, over) in enumerate(loads, 1):
         waiting = queue[number - 1] if queue else 0.0
@@ -251,7 +251,7 @@ def test_a_wild_forecast_is_bounded() -> None:
     ],
 )
 def test_what_is_unknown_asks_for_nothing(columns: dict[str, Any], why: NoteCode) -> None:
-    """No number is made up, and the reason is said."""
+    """No number is invented, and the reason is recorded."""
     ahead = asked(forecast({"chat": 100.0}), **columns)
     assert (ahead.replicas, ahead.code) == (-1, Code.FORECAST_UNKNOWN)
     assert ahead.unknown == why

@@ -108,7 +108,7 @@ def test_shares_of_a_gpu_are_divided_in_proportion_and_estimated() -> None:
 
 
 def test_an_instance_has_its_own_ratios_and_a_part_of_the_power() -> None:
-    """A MIG instance counts its compute slices; power is known of the GPU only, traffic of nobody's instance."""
+    """A MIG instance counts its compute slices; power is known of the GPU only, traffic of no instance."""
     work = [holds("i", 1, on=[1], mig_profile=2), holds("j", 1, on=[0], mig_profile=0)]
     snap = measured(
         snapshot("1x2", work, cuts={0: [("1g.10gb", 0), ("3g.40gb", 4)]}),
