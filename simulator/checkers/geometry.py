@@ -1,4 +1,8 @@
-"""Every MIG geometry is legal, recomputed from the facts of the GPU model; work gets the profile that it requested."""
+"""Every MIG geometry is legal, recomputed from the facts of the GPU model; work gets the profile that it requested.
+
+A change of geometry starts from the geometry that exists, ends with the one that it reports, and is the only one of its
+GPU. No work starts on a whole GPU that changes.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from collections import Counter
 
 from autopilot.core.hardware.mig import find_gpu_model
 from simulator.checkers.base import Checker, World
-from simulator.world.facts import Recut, Started
+from simulator.world.facts import Recut, Recutting, Started
 
 Cuts = tuple[tuple[int, str, int], ...]
 
@@ -24,6 +28,8 @@ class Geometry(Checker):
         self._model = [models[inventory.nodes.gpu_model[node]] for node in inventory.gpus.node]
         self._profile: dict[int, str] = {}
         self._rows: dict[int, list[int]] = {}
+        self._present: dict[int, set[tuple[str, int]]] = {}
+        self._changing: set[int] = set()
         cuts: dict[int, list[tuple[int, str, int]]] = {}
         for row, gpu in enumerate(table.gpu.tolist()):
             entry = (row, inventory.names.profiles[table.profile[row]], int(table.start[row]))
@@ -38,9 +44,23 @@ class Geometry(Checker):
             self._profile.pop(row, None)
         self._rows[fact.gpu] = [row for row, _, _ in fact.instances]
         self._profile.update({row: profile for row, profile, _ in fact.instances})
+        self._present[fact.gpu] = {(profile, start) for _, profile, start in fact.instances}
         reason = self._fault(fact.gpu, fact.instances)
         if reason:
             self.violate(fact.at_s, self.gpu(fact.gpu), reason)
+
+    def on_recutting(self, fact: Recutting) -> None:
+        """Judge the start or the end of a change."""
+        self.checked += 1
+        if fact.begins == (fact.gpu in self._changing):
+            wrong = (
+                "begins a second change of geometry" if fact.begins else "ends a change of geometry that never began"
+            )
+            self.violate(fact.at_s, self.gpu(fact.gpu), wrong)
+        (self._changing.add if fact.begins else self._changing.discard)(fact.gpu)
+        if set(fact.before if fact.begins else fact.after) != self._present.get(fact.gpu, set()):
+            when = "starts from" if fact.begins else "ends with"
+            self.violate(fact.at_s, self.gpu(fact.gpu), f"{when} a geometry that it does not have")
 
     def _fault(self, gpu: int, instances: Cuts) -> str:
         model = self._model[gpu]
@@ -64,8 +84,10 @@ class Geometry(Checker):
         return ""
 
     def on_started(self, fact: Started) -> None:
-        """Work gets instances that exist and have its profile."""
+        """Work gets instances that exist and have its profile, and no whole GPU that changes."""
         if not fact.instances:
+            for gpu in self._changing.intersection(fact.gpus):
+                self.violate(fact.at_s, self.job(fact.job), f"started on {self.gpu(gpu)}, whose geometry changes")
             return
         self.checked += 1
         wanted = self.jobs.shape_of(fact.job).profile

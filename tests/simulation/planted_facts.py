@@ -8,6 +8,7 @@ from simulator.world.facts import (
     GpuChanged,
     NodeChanged,
     Recut,
+    Recutting,
     Scaled,
     Submitted,
     Why,
@@ -20,6 +21,8 @@ from tests.simulation.fact_builders import (
     stopped,
 )
 
+THREES = (("3g.40gb", 0), ("3g.40gb", 4))
+SEVEN = (("7g.80gb", 0),)
 SUBMITS = [Submitted(0.0, job) for job in range(12)]
 
 PLANTED: list[tuple[str, str, list[Fact]]] = [
@@ -44,6 +47,15 @@ PLANTED: list[tuple[str, str, list[Fact]]] = [
     ("geometry", "more instances", [Recut(5.0, 24, tuple((k, "1g.10gb+me", k) for k in range(2)))]),
     ("geometry", "has no MIG", [Recut(5.0, 25, ((0, "1g.10gb", 0),))]),
     ("geometry", "is not a 3g.40gb", [started(7, [24], instances=(9,))]),
+    ("geometry", "a second change", [Recutting(5.0 + k, 24, True, THREES, SEVEN, "") for k in range(2)]),
+    ("geometry", "never began", [Recutting(5.0, 24, False, SEVEN, THREES, "")]),
+    ("geometry", "starts from a geometry that it does not have", [Recutting(5.0, 24, True, SEVEN, THREES, "")]),
+    (
+        "geometry",
+        "ends with a geometry that it does not have",
+        [Recutting(5.0, 24, True, THREES, SEVEN, ""), Recutting(65.0, 24, False, THREES, SEVEN, "")],
+    ),
+    ("geometry", "whose geometry changes", [Recutting(5.0, 0, True, (), THREES, ""), started(0, [0])]),
     ("gangs", "15 of its 16", [started(2, range(15))]),
     ("gangs", "split over nodes", [started(2, [*range(4), *range(8, 20)])]),
     ("gangs", "may not use", [started(9, [0])]),
@@ -190,6 +202,18 @@ FINE: list[tuple[str, list[Fact]]] = [
     ("capacity", [started(6, [4], milli=600), stopped(6, milli=600), started(0, [4]), stopped(0, Why.CUT)]),
     ("capacity", [started(5, range(16)), *resized(5, range(8)), started(0, [8])]),
     ("geometry", [Recut(5.0, 24, ((0, "4g.40gb", 0), (1, "2g.20gb", 4), (2, "1g.10gb", 6)))]),
+    (
+        "geometry",
+        [
+            Recutting(5.0, 24, True, THREES, SEVEN, ""),
+            Recut(5.0, 24, ()),
+            Recut(65.0, 24, ((2, "7g.80gb", 0),)),
+            Recutting(65.0, 24, False, THREES, SEVEN, ""),
+            Recutting(66.0, 0, True, (), THREES, ""),
+            Recutting(67.0, 0, False, (), (), ""),
+            started(0, [0], 70.0),
+        ],
+    ),
     ("gangs", [started(2, range(16)), started(7, [24], instances=(0,))]),
     ("gangs", [started(5, range(16)), *resized(5, range(8)), *resized(5, range(16), 200.0)]),
     ("order", [*SUBMITS, started(0, [0]), stopped(0), started(0, [0], 200.0)]),

@@ -11,6 +11,8 @@ import pytest
 from autopilot.app.runs.telemetry_feed import Occupants
 from autopilot.core.hardware.mig import Placement
 from autopilot.core.model.snapshot import QueueTable, Recut, make
+from simulator.checkers import CHECKERS
+from simulator.checkers import World as Judged
 from simulator.running.cluster_collector import ClusterCollector
 from simulator.specs.clusterfile import ClusterSpec, MigSpec, shape_cluster
 from simulator.specs.inventory import build_inventory
@@ -44,15 +46,19 @@ class World:
         self.cluster.schedule = lambda at_s, kind, subject, number: heappush(self.events, (at_s, kind, subject, number))
         self.facts: list[Recutting] = []
         self.cluster.observe(self)
+        self.checkers = [CHECKERS[name](Judged(self.cluster.inventory, jobs)) for name in ("geometry", "capacity")]
+        for checker in self.checkers:
+            self.cluster.observe(checker)
 
     def on_recutting(self, fact: Recutting) -> None:
         """Keep it."""
         self.facts.append(fact)
 
     def step(self) -> float:
-        """The next event is the end of a change."""
+        """The next event is the end of a change; the checkers find nothing."""
         at_s, _, gpu, number = heappop(self.events)
         assert self.cluster.recuts.end(gpu, at_s, number)
+        assert [violation for checker in self.checkers for violation in checker.violations] == []
         return at_s
 
     def states(self) -> list[int]:
