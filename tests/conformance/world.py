@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from math import inf, nan
 from typing import Any
 
+from autopilot.core.intake.consistency import check_snapshot
 from autopilot.core.intake.signals import measure
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.forecast import Forecasts
@@ -30,7 +31,6 @@ from autopilot.core.model.snapshot import (
     State,
     Topology,
     WorkloadTable,
-    check_snapshot,
     empty,
     empty_signals,
     make,

@@ -16,6 +16,7 @@ import numpy as np
 
 from autopilot.core.decision.reconciler import reconcile
 from autopilot.core.intake.commands import obey
+from autopilot.core.intake.consistency import check_snapshot
 from autopilot.core.intake.signals import measure
 from autopilot.core.model.forecast import LEVELS, Forecasts, RuntimeForecast
 from autopilot.core.model.memory import ControllerMemory, Step
@@ -45,7 +46,6 @@ from autopilot.core.model.snapshot import (
     ServiceTable,
     State,
     WorkloadTable,
-    check_snapshot,
     empty,
     empty_signals,
     make,

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from autopilot.controller import Controller, Wiring
+from autopilot.core.intake.consistency import check_snapshot
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.records import Command, Observation
-from autopilot.core.model.snapshot import ClusterSnapshot, QueueTable, SloClass, check_snapshot, make
+from autopilot.core.model.snapshot import ClusterSnapshot, QueueTable, SloClass, make
 from models.last_two import LastTwo
 from simulator.baselines import BASELINES
 from simulator.inference.deployments import requests_for

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from autopilot.core.hardware.xid_facts import remedy_of
+from autopilot.core.intake.consistency import check_snapshot
 from autopilot.core.intake.contain import contain
 from autopilot.core.model.records import Batch, Errors, Gap, Inventory, Telemetry, Work
 from autopilot.core.model.snapshot import (
@@ -26,7 +27,6 @@ from autopilot.core.model.snapshot import (
     SignalTable,
     Texts,
     WorkloadTable,
-    check_snapshot,
     empty,
     empty_signals,
 )

@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.model.errors import invariant
-
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 I8 = NDArray[np.int8]
@@ -438,21 +436,3 @@ def empty_signals() -> SignalTable:
 def take(table: Any, rows: NDArray[Any]) -> Any:
     """A new table with the given rows of `table`."""
     return type(table)(*(getattr(table, f.name)[rows] for f in fields(table)))
-
-
-def check_snapshot(snapshot: ClusterSnapshot) -> None:
-    """Raise `InvariantError` if tables are inconsistent (column lengths, row numbers out of range)."""
-    for name in ("nodes", "gpus", "instances", "workloads", "members", "placements", "services", "queues", "advance"):
-        table = getattr(snapshot, name)
-        lengths = {len(getattr(table, f.name)) for f in fields(table)}
-        invariant(len(lengths) <= 1, f"columns of {name} differ in length: {sorted(lengths)}")
-    bounds = (
-        ("gpus.node", snapshot.gpus.node, len(snapshot.nodes.id)),
-        ("instances.gpu", snapshot.instances.gpu, len(snapshot.gpus.uuid)),
-        ("placements.gpu", snapshot.placements.gpu, len(snapshot.gpus.uuid)),
-        ("placements.workload", snapshot.placements.workload, len(snapshot.workloads.id)),
-        ("members.workload", snapshot.members.workload, len(snapshot.workloads.id)),
-    )
-    for name, column, size in bounds:
-        if len(column):
-            invariant(0 <= int(column.min()) and int(column.max()) < size, f"{name} points outside its table")

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from autopilot.core.intake.consistency import check_snapshot
 from autopilot.core.model.errors import InvariantError
-from autopilot.core.model.snapshot import QueueTable, State, WorkloadTable, check_snapshot, empty, empty_signals, take
+from autopilot.core.model.snapshot import QueueTable, State, WorkloadTable, empty, empty_signals, take
 from autopilot.core.model.work import holding_mask
 from tests.kits.core_world import holds, snapshot, waits
 

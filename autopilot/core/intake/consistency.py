@@ -1,0 +1,26 @@
+"""The consistency of the tables of a snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from autopilot.core.model.errors import invariant
+from autopilot.core.model.snapshot import ClusterSnapshot
+
+
+def check_snapshot(snapshot: ClusterSnapshot) -> None:
+    """Raise `InvariantError` if tables are inconsistent (column lengths, row numbers out of range)."""
+    for name in ("nodes", "gpus", "instances", "workloads", "members", "placements", "services", "queues", "advance"):
+        table = getattr(snapshot, name)
+        lengths = {len(getattr(table, f.name)) for f in fields(table)}
+        invariant(len(lengths) <= 1, f"columns of {name} differ in length: {sorted(lengths)}")
+    bounds = (
+        ("gpus.node", snapshot.gpus.node, len(snapshot.nodes.id)),
+        ("instances.gpu", snapshot.instances.gpu, len(snapshot.gpus.uuid)),
+        ("placements.gpu", snapshot.placements.gpu, len(snapshot.gpus.uuid)),
+        ("placements.workload", snapshot.placements.workload, len(snapshot.workloads.id)),
+        ("members.workload", snapshot.members.workload, len(snapshot.workloads.id)),
+    )
+    for name, column, size in bounds:
+        if len(column):
+            invariant(0 <= int(column.min()) and int(column.max()) < size, f"{name} points outside its table")
