@@ -6,7 +6,7 @@ the two either answer is right, and the unit is left out. The verdict on a unit 
 (autopilot/core/idle/verdict.py) called it idle at any look of the day, one each five minutes.
 
 Each seed is a day of 32 nodes of eight GPUs, half of them A100 and half H100, scraped each 30 s, with lost scrapes and
-exporters that are silent for an hour. Thresholds were set on seeds 1-20; the table has seeds 101-120.
+exporters that are silent for an hour. Thresholds were set on seeds 1-8; the table has seeds 101-120.
 
     python -m benchmarks hoarding [--quick]
     python -m benchmarks.hoarding [--first 101] [--seeds 20] [--json OUT]
