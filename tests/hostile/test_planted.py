@@ -12,6 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from autopilot.core.decision import planner, reconciler, sending
 from autopilot.core.guards import mode
 from autopilot.core.intake import sight
+from autopilot.core.model.changes import Change
 from tests.hostile.machine import Hostile
 
 SEEDS = 6
@@ -59,7 +60,7 @@ def approves_any_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """An approval does not say where a victim goes."""
     digest: Callable[..., str] = planner._state_digest
     monkeypatch.setattr(
-        planner, "_state_digest", lambda draft, subject, _slots, _victims: digest(draft, subject, (), ())
+        planner, "_state_digest", lambda draft, subject, _change, ctx: digest(draft, subject, Change(), ctx)
     )
 
 
