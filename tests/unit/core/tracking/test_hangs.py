@@ -134,6 +134,26 @@ def test_another_gang_of_the_same_name_has_not_worked_yet() -> None:
     assert [note.code for note in due.decision.notes] == ["never_worked"]
 
 
+def test_a_gang_is_recognised_by_its_uid() -> None:
+    """The object that worked and then does nothing is stopped, whatever its name."""
+    idle = dict.fromkeys(range(4), 0.0)
+    worked = decide(replace(measured(training(uid="object-1"), {}), now_s=8_000.0), EAGER)
+    silent = measured(training(uid="object-1"), idle)
+    first = decide(replace(silent, now_s=10_000.0), EAGER, worked.memory)
+    assert evicted(decide(replace(silent, now_s=11_800.0), EAGER, first.memory)) == ["g"]
+
+
+def test_a_stop_that_had_no_effect_is_not_a_restart() -> None:
+    """The same incarnation still does nothing after its stop: it is stopped again, and not left to its owner."""
+    idle = dict.fromkeys(range(4), 0.0)
+    step = decide(replace(measured(training(), {}), now_s=8_000.0), EAGER)
+    for now_s in (10_000.0, 11_800.0, 12_000.0):
+        seen_now = replace(measured(training(), idle), now_s=now_s)
+        step = decide(seen_now, EAGER, replace(step.memory, in_flight={}, cooled_until_s={}))
+    assert evicted(step) == ["g"]
+    assert step.decision.notes == ()
+
+
 def test_a_gang_that_works_again_is_judged_anew() -> None:
     """The clock begins with the next silence."""
     idle = dict.fromkeys(range(4), 0.0)
