@@ -22,7 +22,16 @@ from autopilot.core.model.memory import (
     Rejection,
     ViewRecord,
 )
-from autopilot.core.model.records import Command, CommandKind, Instruction, Reservation, Slot
+from autopilot.core.model.objects import Slot, Subject, SubjectKind
+from autopilot.core.model.operations import (
+    AdmitOperation,
+    EvictOperation,
+    ResizeOperation,
+    Save,
+    ScaleOperation,
+    StopReason,
+)
+from autopilot.core.model.records import Command, CommandKind, Instruction, Reservation
 from autopilot.journal.decisions import memory_bytes, read_memory
 from autopilot.memory_store import FileMemoryStore, InMemoryStore
 from autopilot.replay.unequal import first_unequal
@@ -30,19 +39,16 @@ from autopilot.replay.unequal import first_unequal
 numbers = st.floats(allow_nan=True, allow_infinity=True)
 texts = st.text(max_size=8)
 slots = st.builds(Slot, texts, texts, texts, st.integers(0, 1000))
-instructions = st.builds(
-    Instruction,
-    texts,
-    texts,
-    texts,
-    st.integers(0, 9),
-    st.lists(slots, max_size=3).map(tuple),
-    st.booleans(),
-    numbers,
-    st.integers(0, 9),
-    texts,
-    uid=texts,
+places = st.lists(slots, max_size=3).map(tuple)
+reasons = st.sampled_from(StopReason)
+operations = st.one_of(
+    st.builds(AdmitOperation, slots=places, backfill=st.booleans(), moved=st.booleans()),
+    st.builds(EvictOperation, reason=reasons, grace_s=numbers, save=st.sampled_from(Save)),
+    st.builds(ResizeOperation, slots=places, reason=st.none() | reasons),
+    st.builds(ScaleOperation, replicas=st.integers(0, 9), until_s=numbers),
 )
+subjects = st.builds(Subject, st.sampled_from(SubjectKind), texts, texts, st.integers(0, 9))
+instructions = st.builds(Instruction, texts, subjects, operations, numbers, st.integers(0, 9), texts)
 in_flight = st.builds(
     InFlight,
     instructions,
