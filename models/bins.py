@@ -1,8 +1,8 @@
 """Features as bin numbers, so that many fits on the same rows sort them once.
 
 A boosted tree sees a feature in bins only, with bounds at quantiles. Scikit-learn computes them again for each model of
-the same rows, which costs more than the trees. A feature given as bin numbers has few values, each of which
-scikit-learn treats as a bin: the trees are those of the feature itself (tests/unit/models/test_bins.py).
+the same rows, which costs more than the trees. A feature given as bin numbers has few values, and
+scikit-learn makes each value a bin: the trees are those of the feature itself (tests/unit/models/test_bins.py).
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ MILLI_STEP = 50
 """Shares count by steps of this many thousandths, rounded up."""
 
 MOST_KINDS, MOST_POOLS = 64, 32
-"""Bounds on what is told apart; arrivals of further kinds are not counted."""
+"""Most kinds and pools that are distinguished. Arrivals of other kinds or pools are not counted."""
 
 
 class MixForecaster:

@@ -19,7 +19,7 @@ TICK_S = 5.0
 """The longest interval between two ticks of a controller on a live cluster: it ticks every few seconds."""
 
 HOLDING_MODES = frozenset({Mode.OFF, Mode.OBSERVE, Mode.RECOMMEND})
-"""Modes in which an action has no effect, whoever approves it."""
+"""Modes in which an action has no effect, even if a person approves it."""
 
 
 class Violation(NamedTuple):

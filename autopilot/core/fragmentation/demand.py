@@ -9,7 +9,7 @@ import numpy as np
 
 from autopilot.core.hardware.mig import compute_share, find_gpu_model
 from autopilot.core.model.forecast import ExpectedMix
-from autopilot.core.model.snapshot import F64, GPU_MILLI, I64, ClusterSnapshot, Names, State, Topology
+from autopilot.core.model.snapshot import F64, GPU_MILLI, I64, Bools, ClusterSnapshot, Names, State, Topology
 from autopilot.core.model.work import held_gpus
 
 UNITS = 140
@@ -193,24 +193,24 @@ def limit_room(snapshot: ClusterSnapshot) -> float:
     return float(own[0])
 
 
-def within_limits(snapshot: ClusterSnapshot, queue: I64, gpus: F64) -> np.ndarray:
+def within_limits(snapshot: ClusterSnapshot, queue: I64, gpus: F64) -> Bools:
     """Which gangs could start under the hard limits of their queues, taken in this order. Shape [gangs]."""
     queues = snapshot.queues
     allowed = np.ones(len(queue), np.bool_)
     bound = np.flatnonzero(queues.limit >= 0).tolist()
     if not bound:
         return allowed
-    use = queue_use(snapshot)
+    use, paths = queue_use(snapshot), _paths(snapshot)
     for each in reversed(bound):  # inner limits first
-        inside = _below(snapshot, each)[queue] & allowed
+        inside = paths[queue, each] & allowed
         allowed[inside] = use[each] + np.cumsum(gpus[inside]) <= queues.limit[each] + 1e-9
     return allowed
 
 
-def _below(snapshot: ClusterSnapshot, queue: int) -> np.ndarray:
-    """True for a queue and those below it. Shape [queues]."""
-    inside = np.zeros(len(snapshot.queues.id), np.bool_)
-    inside[queue] = True
-    for each in range(queue + 1, len(inside)):
-        inside[each] = inside[snapshot.queues.parent[each]]
-    return inside
+def _paths(snapshot: ClusterSnapshot) -> Bools:
+    """True where the second queue is the first one or above it. Shape [queues, queues]."""
+    parent = snapshot.queues.parent
+    paths = np.eye(len(parent), dtype=np.bool_)
+    for queue in range(1, len(parent)):  # children come after their parents
+        paths[queue] |= paths[parent[queue]]
+    return paths

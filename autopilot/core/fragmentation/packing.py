@@ -17,9 +17,9 @@ def pack(
 ) -> I64:
     """Place up to `count` [draws] gangs of `members` x `size` units; returns the gangs placed [draws].
 
-    `bins` [draws, domains, free units + 1] is updated. `allowed` [domains]: where members may go. `starts` are the
-    first domains of the groups of which a gang must choose one; None: a gang may span all of them. `spread`: at most
-    one member in a container.
+    `bins` [draws, domains, free units + 1] is updated. `allowed` [domains]: where members may go. With `starts`,
+    the domains form groups, each from one of these rows on, and a gang stays within one group; None: a gang may span
+    all domains. `spread`: at most one member in a container.
     """
     most = bins.shape[2] - 1
     if size > most or not count.any():

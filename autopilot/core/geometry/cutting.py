@@ -1,11 +1,11 @@
 """New cuts for the GPUs of a pool: the changes whose gain exceeds their price, one GPU after the other.
 
-What a free instance is worth depends on how many of its profile are free: the first ones serve what waits, the next
-ones what is expected, each with the chance that so many arrive. The value of a pool is the sum over profiles. A change
-replaces the free instances of one GPU by those of another legal geometry around its instances in use. The greedy step
-takes the change with the largest gain among those that pay, so that few GPUs change; of equal ones the GPU that is used
-most, so that others stay empty; then the cheapest, then the lowest row. Values are concave in the number of instances:
-a later step never gains more than an earlier one of its kind.
+What a free instance is worth depends on how many of its profile are free: pending requests use the first ones. Each
+further one counts with the probability that expected requests use it. The value of a pool is the sum over profiles. A
+change replaces the free instances of one GPU by those of another legal geometry around its instances in use. Each step
+takes the change with the largest gain among those that pay, so that few GPUs change. Ties go to the most used GPU, so
+that others stay empty, then to the cheapest change, then to the lowest row. Values are concave in the number of
+instances: a later step never gains more than an earlier one of its kind.
 
 An instance in use is never destroyed. Where moves are priced, the work of an instance may move to a free instance of
 the same profile on another GPU first.

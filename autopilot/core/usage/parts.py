@@ -103,7 +103,7 @@ def _slice_units(models: tuple[str, ...], profiles: tuple[str, ...], model: int,
 def gathered(column: F32, signal: str, parts: Parts) -> F32:
     """A signal [..., entities] by part, NaN where it is missing. Shape [..., parts].
 
-    An instance has the power of its GPU, of which it counts its part; traffic cannot be attributed to it.
+    Power is measured for the whole GPU: an instance counts its share of it. Traffic is not known for an instance.
     """
     entity = parts.gpu if signal in _OF_THE_GPU else parts.entity
     missing = entity >= column.shape[-1]
