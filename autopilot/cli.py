@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from autopilot.app.commands.audit_cli import audit_app
 from autopilot.app.commands.backtest_cli import backtest_app
 from autopilot.app.commands.journal_cli import JOURNAL_COMMANDS
 from autopilot.app.commands.json_out import JsonCommand, JsonPlace
@@ -59,6 +60,7 @@ traces_app = typer.Typer(help="Public traces: list and import them.", no_args_is
 app.add_typer(traces_app, name="traces")
 app.add_typer(backtest_app, name="backtest")
 app.add_typer(models_app, name="models")
+app.add_typer(audit_app, name="audit")
 for _command in JOURNAL_COMMANDS:
     app.command(cls=JsonCommand)(_command)
 
